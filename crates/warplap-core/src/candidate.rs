@@ -1,0 +1,91 @@
+//! A Candidate is a Variant with a Config; a Trial is what became of it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Measurement;
+use crate::rejection::Rejection;
+use crate::space::Config;
+
+/// Identity of the code behind a variant: records made by other code are stale.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SourceHash(pub String);
+
+impl SourceHash {
+    /// The hash of one or several source texts (`include_str!` of the variant's own files).
+    pub fn of(sources: &[&str]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for source in sources {
+            hasher.update(&(source.len() as u64).to_le_bytes());
+            hasher.update(source.as_bytes());
+        }
+        SourceHash(hasher.finalize().to_hex()[..16].to_string())
+    }
+}
+
+/// A variant by id, one setting of its axes, and the code it stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The variant's id: file stem and kernel entry name.
+    pub variant: String,
+    /// One setting by named axes.
+    pub config: Config,
+    /// The code behind the variant when this candidate was listed.
+    pub source: SourceHash,
+}
+
+impl Candidate {
+    /// Whether both name the same variant and setting, whatever the code behind them.
+    pub fn same_setting(&self, other: &Candidate) -> bool {
+        self.variant == other.variant && self.config == other.config
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.variant)?;
+        if !self.config.0.is_empty() {
+            write!(f, "[{}]", self.config)?;
+        }
+        Ok(())
+    }
+}
+
+/// How a trial ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It stayed in the race to the end.
+    Measured(Measurement),
+    /// It left, and why.
+    Rejected(Rejection),
+}
+
+/// One candidate's run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Who ran.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// What became of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl Trial {
+    /// The median time in microseconds, for those that finished and those that were outpaced.
+    pub fn median_us(&self) -> Option<f64> {
+        match &self.outcome {
+            Outcome::Measured(m) => Some(m.median_us),
+            Outcome::Rejected(Rejection::Outpaced { measurement }) => Some(measurement.median_us),
+            Outcome::Rejected(_) => None,
+        }
+    }
+
+    /// Whether the candidate gave the right answer (it was timed for the record).
+    pub fn is_right(&self) -> bool {
+        self.median_us().is_some()
+    }
+}

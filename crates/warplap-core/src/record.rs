@@ -1,0 +1,133 @@
+//! What is kept: every trial of a key, not only the winner, one edition per soft fingerprint and origin.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::candidate::Trial;
+use crate::fingerprint::soft_id;
+use crate::roofline::Work;
+use crate::verdict::Verdict;
+
+/// The version of the record's form. A program never writes over a record of a newer one.
+pub const SCHEMA: u32 = 1;
+
+/// Editions kept per key and origin; the oldest leave first.
+pub const MAX_EDITIONS: usize = 8;
+
+/// A variant or a tier that was not raced, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The variant's id.
+    pub variant: String,
+    /// How many of its configs were left out.
+    pub configs: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// One tuning of a key under one soft fingerprint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Edition {
+    /// Driver, toolkit and library versions it was measured under.
+    pub soft: BTreeMap<String, String>,
+    /// The id of the store whose machine measured it.
+    pub origin: String,
+    /// Seconds since 1970 when it was measured.
+    pub tuned_at: u64,
+    /// The program's version that measured it.
+    pub program: String,
+    /// Who won.
+    pub verdict: Verdict,
+    /// Every trial.
+    pub trials: Vec<Trial>,
+    /// What was not raced, and why.
+    pub skipped: Vec<Skipped>,
+    /// The useful work of the problem, for rates.
+    pub work: Work,
+    /// The roofline floor in microseconds it was judged against, where ceilings were known.
+    pub floor_us: Option<f64>,
+    /// Wall seconds the tuning took.
+    pub seconds: f64,
+}
+
+/// Everything known about one key on one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The version of this form.
+    pub schema: u32,
+    /// The operation.
+    pub op: String,
+    /// The key's text: what this record is found by.
+    pub key: String,
+    /// The problem that was raced for the key, in problem syntax.
+    pub problem: String,
+    /// The device's hard fingerprint.
+    pub device: BTreeMap<String, String>,
+    /// The tunings, oldest first.
+    pub editions: Vec<Edition>,
+}
+
+impl Record {
+    /// The edition to use under a soft fingerprint: measured here before imported, newest first. An imported edition
+    /// answers only where there is no local one.
+    pub fn current(&self, soft: &str, local: &str) -> Option<&Edition> {
+        self.editions
+            .iter()
+            .filter(|e| soft_id(&e.soft) == soft)
+            .max_by_key(|e| (e.origin == local, e.tuned_at))
+    }
+
+    /// The newest edition under any other soft fingerprint: stale, but better than nothing.
+    pub fn stale(&self, soft: &str, local: &str) -> Option<&Edition> {
+        self.editions
+            .iter()
+            .filter(|e| soft_id(&e.soft) != soft)
+            .max_by_key(|e| (e.origin == local, e.tuned_at))
+    }
+
+    /// Both records' editions. One edition per (soft fingerprint, origin) stays: the newer, or on the same second the
+    /// one whose text sorts last, so that merging is commutative, associative and idempotent.
+    pub fn merge(mut self, other: Record) -> Record {
+        self.editions.extend(other.editions);
+        self.settle();
+        self
+    }
+
+    /// Puts an edition in, in place of the one with the same soft fingerprint and origin.
+    pub fn put(&mut self, edition: Edition) {
+        let id = (soft_id(&edition.soft), edition.origin.clone());
+        self.editions.retain(|e| (soft_id(&e.soft), e.origin.clone()) != id);
+        self.editions.push(edition);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let text = |e: &Edition| serde_json::to_string(e).unwrap_or_default();
+        let mut best: BTreeMap<(String, String), (u64, String, Edition)> = BTreeMap::new();
+        for edition in self.editions.drain(..) {
+            let id = (soft_id(&edition.soft), edition.origin.clone());
+            let rank = (edition.tuned_at, text(&edition));
+            match best.get(&id) {
+                Some((at, t, _)) if (*at, t) >= (rank.0, &rank.1) => {}
+                _ => {
+                    best.insert(id, (rank.0, rank.1, edition));
+                }
+            }
+        }
+        let mut all: Vec<(u64, String, Edition)> = best.into_values().collect();
+        all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        // The newest of each origin stay; what is dropped depends on the set alone, not on the order of merging.
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        let mut kept: Vec<Edition> = Vec::new();
+        for (_, _, edition) in all.into_iter().rev() {
+            let count = seen.entry(edition.origin.clone()).or_default();
+            *count += 1;
+            if *count <= MAX_EDITIONS {
+                kept.push(edition);
+            }
+        }
+        kept.reverse();
+        self.editions = kept;
+    }
+}

@@ -1,0 +1,81 @@
+//! Physics: useful work and measured ceilings come in; the floor under any honest time goes out.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::DType;
+
+/// The useful work of one problem. Sparse operations count non-zero blocks only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// Floating-point operations.
+    pub flops: f64,
+    /// The fewest bytes it must move: each input read once, each output written once.
+    pub bytes: f64,
+}
+
+/// What a device can do at best, as measured on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// FLOP/s by the element type the inputs are stored in.
+    pub flops: BTreeMap<DType, f64>,
+    /// Bandwidth by working set, smallest first.
+    pub bandwidth: Vec<Bandwidth>,
+    /// Seconds from asking for a launch to its start.
+    pub launch: f64,
+}
+
+/// Bytes per second while the working set is no larger than `capacity`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// Bytes of the working set; infinite is written as the largest number.
+    pub capacity: u64,
+    /// Bytes per second.
+    pub rate: f64,
+}
+
+/// A time below this share of the floor is a broken measurement: ceilings are measured too, and not exact.
+pub const IMPOSSIBLE_BELOW: f64 = 0.9;
+
+impl Ceilings {
+    /// The least time in seconds the work can take: arithmetic or memory, whichever is longer. `None` where no ceiling
+    /// for the type is known.
+    pub fn floor(&self, work: Work, dtype: DType, cold: bool) -> Option<f64> {
+        let flops = *self.flops.get(&dtype)?;
+        let compute = if flops > 0.0 { work.flops / flops } else { 0.0 };
+        let level = if cold {
+            self.bandwidth.last()
+        } else {
+            self.bandwidth.iter().find(|b| work.bytes <= b.capacity as f64).or(self.bandwidth.last())
+        };
+        let memory = level.map_or(0.0, |b| if b.rate > 0.0 { work.bytes / b.rate } else { 0.0 });
+        Some(compute.max(memory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ceilings() -> Ceilings {
+        Ceilings {
+            flops: BTreeMap::from([(DType::F32, 100e9)]),
+            bandwidth: vec![
+                Bandwidth { capacity: 1 << 20, rate: 100e9 },
+                Bandwidth { capacity: u64::MAX, rate: 10e9 },
+            ],
+            launch: 0.0,
+        }
+    }
+
+    #[test]
+    fn the_floor_is_the_longer_of_arithmetic_and_memory() {
+        let c = ceilings();
+        assert_eq!(c.floor(Work { flops: 1e9, bytes: 1e3 }, DType::F32, false), Some(0.01));
+        assert_eq!(c.floor(Work { flops: 1.0, bytes: 1e9 }, DType::F32, false), Some(0.1));
+        assert_eq!(c.floor(Work { flops: 1.0, bytes: 1e6 }, DType::F32, false), Some(1e-5));
+        assert_eq!(c.floor(Work { flops: 1.0, bytes: 1e6 }, DType::F32, true), Some(1e-4));
+        assert_eq!(c.floor(Work::default(), DType::Bf16, false), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! A Config: one setting of every axis of a Space, by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The value of one axis.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A switch.
+    Bool(bool),
+    /// A number.
+    Int(i64),
+    /// A named choice.
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Bool(b) => write!(f, "{b}"),
+            Value::Int(i) => write!(f, "{i}"),
+            Value::Text(t) => f.write_str(t),
+        }
+    }
+}
+
+impl From<i64> for Value {
+    fn from(v: i64) -> Self {
+        Value::Int(v)
+    }
+}
+impl From<bool> for Value {
+    fn from(v: bool) -> Self {
+        Value::Bool(v)
+    }
+}
+impl From<&str> for Value {
+    fn from(v: &str) -> Self {
+        Value::Text(v.to_string())
+    }
+}
+
+/// One setting by named axes. The empty Config is the setting of a variant with no axes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Config(pub BTreeMap<String, Value>);
+
+impl Config {
+    /// The empty setting.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// This setting with one more axis set.
+    pub fn with(mut self, axis: &str, value: impl Into<Value>) -> Self {
+        self.0.insert(axis.to_string(), value.into());
+        self
+    }
+
+    /// The value of an axis, if it is set.
+    pub fn get(&self, axis: &str) -> Option<&Value> {
+        self.0.get(axis)
+    }
+
+    /// A number; `None` when the axis is missing or not a number.
+    pub fn int(&self, axis: &str) -> Option<i64> {
+        match self.0.get(axis) {
+            Some(Value::Int(i)) => Some(*i),
+            _ => None,
+        }
+    }
+
+    /// A non-negative number as a size; `None` when the axis is missing, negative or not a number.
+    pub fn size(&self, axis: &str) -> Option<usize> {
+        self.int(axis).and_then(|i| usize::try_from(i).ok())
+    }
+
+    /// A switch; `None` when the axis is missing or not a switch.
+    pub fn flag(&self, axis: &str) -> Option<bool> {
+        match self.0.get(axis) {
+            Some(Value::Bool(b)) => Some(*b),
+            _ => None,
+        }
+    }
+
+    /// Reads `mc=64,pack=true,isa=avx2`; the empty text is the empty Config.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut config = Config::new();
+        for part in text.split(',').filter(|p| !p.trim().is_empty()) {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("'{part}' in a config should read axis=value"))?;
+            let (name, value) = (name.trim(), value.trim());
+            if name.is_empty() || value.is_empty() {
+                return Err(format!("'{part}' in a config should read axis=value"));
+            }
+            let value = match value {
+                "true" => Value::Bool(true),
+                "false" => Value::Bool(false),
+                v => v.parse::<i64>().map_or_else(|_| Value::from(v), Value::Int),
+            };
+            if config.0.insert(name.to_string(), value).is_some() {
+                return Err(format!("axis '{name}' is set twice in a config"));
+            }
+        }
+        Ok(config)
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, value)) in self.0.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            write!(f, "{comma}{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_reads_back_what_it_prints() {
+        let config = Config::new().with("mc", 64).with("pack", true).with("isa", "avx2");
+        assert_eq!(config.to_string(), "isa=avx2,mc=64,pack=true");
+        assert_eq!(Config::parse(&config.to_string()).unwrap(), config);
+    }
+
+    #[test]
+    fn a_broken_config_names_the_part() {
+        assert!(Config::parse("mc").unwrap_err().contains("'mc'"));
+        assert!(Config::parse("mc=1,mc=2").unwrap_err().contains("twice"));
+    }
+}
