@@ -67,9 +67,6 @@ impl FromStr for DType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        DType::ALL
-            .into_iter()
-            .find(|d| d.name() == text)
-            .ok_or_else(|| "one of f64, f32, f16, bf16, i32".to_string())
+        DType::ALL.into_iter().find(|d| d.name() == text).ok_or_else(|| "one of f64, f32, f16, bf16, i32".to_string())
     }
 }

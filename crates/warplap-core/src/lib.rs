@@ -4,13 +4,24 @@
 //! request → key → lookup → (miss) listing → pruning → search → build → verify → measure → verdict → record → dispatch.
 #![forbid(unsafe_code)]
 
+pub mod array;
+pub mod bucket;
 pub mod candidate;
+pub mod catalog;
+pub mod device;
 pub mod dtype;
+pub mod error;
 pub mod fingerprint;
+pub mod key;
 pub mod measure;
+pub mod op;
+pub mod problem;
 pub mod record;
 pub mod rejection;
 pub mod roofline;
 pub mod space;
 pub mod store;
+pub mod tolerance;
+pub mod variant;
 pub mod verdict;
+pub mod verify;

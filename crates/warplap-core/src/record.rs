@@ -72,18 +72,12 @@ impl Record {
     /// The edition to use under a soft fingerprint: measured here before imported, newest first. An imported edition
     /// answers only where there is no local one.
     pub fn current(&self, soft: &str, local: &str) -> Option<&Edition> {
-        self.editions
-            .iter()
-            .filter(|e| soft_id(&e.soft) == soft)
-            .max_by_key(|e| (e.origin == local, e.tuned_at))
+        self.editions.iter().filter(|e| soft_id(&e.soft) == soft).max_by_key(|e| (e.origin == local, e.tuned_at))
     }
 
     /// The newest edition under any other soft fingerprint: stale, but better than nothing.
     pub fn stale(&self, soft: &str, local: &str) -> Option<&Edition> {
-        self.editions
-            .iter()
-            .filter(|e| soft_id(&e.soft) != soft)
-            .max_by_key(|e| (e.origin == local, e.tuned_at))
+        self.editions.iter().filter(|e| soft_id(&e.soft) != soft).max_by_key(|e| (e.origin == local, e.tuned_at))
     }
 
     /// Both records' editions. One edition per (soft fingerprint, origin) stays: the newer, or on the same second the

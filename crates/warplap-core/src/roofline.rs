@@ -61,10 +61,7 @@ mod tests {
     fn ceilings() -> Ceilings {
         Ceilings {
             flops: BTreeMap::from([(DType::F32, 100e9)]),
-            bandwidth: vec![
-                Bandwidth { capacity: 1 << 20, rate: 100e9 },
-                Bandwidth { capacity: u64::MAX, rate: 10e9 },
-            ],
+            bandwidth: vec![Bandwidth { capacity: 1 << 20, rate: 100e9 }, Bandwidth { capacity: u64::MAX, rate: 10e9 }],
             launch: 0.0,
         }
     }

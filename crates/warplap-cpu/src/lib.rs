@@ -1,1 +1,14 @@
-//! cpu
+//! The CPU device: host memory, threads, vector lanes, a clock, and ceilings measured once.
+
+mod ceilings;
+mod chip;
+pub mod clock;
+mod device;
+pub mod load;
+pub mod pool;
+pub mod simd;
+mod slice;
+
+pub use chip::Chip;
+pub use device::{Buffer, Cpu};
+pub use slice::{Slice, SliceMut, Typed};

@@ -23,3 +23,55 @@ pub struct Measurement {
     /// The samples, one launch each in microseconds, in the order of the rounds.
     pub samples_us: Vec<f64>,
 }
+
+/// Whether launches are timed one by one through the driver or as a captured graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Queueing {
+    /// As a program calls it.
+    #[default]
+    Stream,
+    /// As a captured graph replays it.
+    Graph,
+}
+
+/// What is in the cache when a launch starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CacheState {
+    /// Its inputs, as the last launch left them.
+    #[default]
+    Hot,
+    /// Other data.
+    Cold,
+}
+
+/// How candidates are measured. It is part of the Key: the best kernel may differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// One by one, or as a graph.
+    pub queueing: Queueing,
+    /// Hot or cold.
+    pub cache: CacheState,
+}
+
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let queueing = match self.queueing {
+            Queueing::Stream => "stream",
+            Queueing::Graph => "graph",
+        };
+        let cache = match self.cache {
+            CacheState::Hot => "hot",
+            CacheState::Cold => "cold",
+        };
+        write!(f, "queue={queueing},cache={cache}")
+    }
+}
+
+/// One kernel ready to be timed on a device's clock.
+pub trait Lap {
+    /// Times one sample and gives the seconds of one launch.
+    fn run(&mut self) -> Result<f64, crate::rejection::Rejection>;
+
+    /// Launches per sample.
+    fn batch(&self) -> u32;
+}

@@ -61,7 +61,9 @@ impl Axis {
 
     /// Move: the values one step away (an unordered axis is one step from each other value).
     pub fn neighbours(&self, from: &Value) -> Vec<&Value> {
-        let Some(at) = self.values.iter().position(|v| v == from) else { return Vec::new() };
+        let Some(at) = self.values.iter().position(|v| v == from) else {
+            return Vec::new();
+        };
         let adjacent = |i: usize| !self.ordered || i.abs_diff(at) == 1;
         self.values.iter().enumerate().filter(|(i, _)| *i != at && adjacent(*i)).map(|(_, v)| v).collect()
     }

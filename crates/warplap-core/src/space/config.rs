@@ -90,9 +90,8 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut config = Config::new();
         for part in text.split(',').filter(|p| !p.trim().is_empty()) {
-            let (name, value) = part
-                .split_once('=')
-                .ok_or_else(|| format!("'{part}' in a config should read axis=value"))?;
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| format!("'{part}' in a config should read axis=value"))?;
             let (name, value) = (name.trim(), value.trim());
             if name.is_empty() || value.is_empty() {
                 return Err(format!("'{part}' in a config should read axis=value"));

@@ -98,7 +98,9 @@ impl Space {
     pub fn neighbours(&self, config: &Config) -> Vec<Config> {
         let mut near = Vec::new();
         for axis in &self.axes {
-            let Some(from) = config.get(axis.name()) else { continue };
+            let Some(from) = config.get(axis.name()) else {
+                continue;
+            };
             for value in axis.neighbours(from) {
                 let moved = config.clone().with(axis.name(), value.clone());
                 if self.contains(&moved) {

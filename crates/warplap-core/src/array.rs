@@ -1,0 +1,119 @@
+//! Host arrays: what inputs are drawn into and answers are read back as.
+
+use half::{bf16, f16};
+
+use crate::dtype::DType;
+
+/// A typed array in host memory.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Array {
+    /// Double precision.
+    F64(Vec<f64>),
+    /// Single precision.
+    F32(Vec<f32>),
+    /// Half precision.
+    F16(Vec<f16>),
+    /// Brain float.
+    Bf16(Vec<bf16>),
+    /// Indices.
+    I32(Vec<i32>),
+}
+
+/// Runs one body for whichever type the array holds.
+macro_rules! each {
+    ($array:expr, $v:ident => $body:expr) => {
+        match $array {
+            Array::F64($v) => $body,
+            Array::F32($v) => $body,
+            Array::F16($v) => $body,
+            Array::Bf16($v) => $body,
+            Array::I32($v) => $body,
+        }
+    };
+}
+
+impl Array {
+    /// Numbers rounded to a type.
+    pub fn from_f64(dtype: DType, values: impl IntoIterator<Item = f64>) -> Self {
+        let values = values.into_iter();
+        match dtype {
+            DType::F64 => Array::F64(values.collect()),
+            DType::F32 => Array::F32(values.map(|v| v as f32).collect()),
+            DType::F16 => Array::F16(values.map(f16::from_f64).collect()),
+            DType::Bf16 => Array::Bf16(values.map(bf16::from_f64).collect()),
+            DType::I32 => Array::I32(values.map(|v| v as i32).collect()),
+        }
+    }
+
+    /// Uniform numbers in [-1, 1): zeros would hide unwritten outputs and wrong indexing, and can run faster.
+    pub fn random(dtype: DType, len: usize, rng: &mut fastrand::Rng) -> Self {
+        Self::from_f64(dtype, (0..len).map(|_| rng.f64() * 2.0 - 1.0))
+    }
+
+    /// `len` copies of one number.
+    pub fn filled(dtype: DType, len: usize, value: f64) -> Self {
+        match dtype {
+            DType::F64 => Array::F64(vec![value; len]),
+            DType::F32 => Array::F32(vec![value as f32; len]),
+            DType::F16 => Array::F16(vec![f16::from_f64(value); len]),
+            DType::Bf16 => Array::Bf16(vec![bf16::from_f64(value); len]),
+            DType::I32 => Array::I32(vec![value as i32; len]),
+        }
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        each!(self, v => v.len())
+    }
+
+    /// Whether it holds no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.len() * self.dtype().bytes()
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Array::F64(_) => DType::F64,
+            Array::F32(_) => DType::F32,
+            Array::F16(_) => DType::F16,
+            Array::Bf16(_) => DType::Bf16,
+            Array::I32(_) => DType::I32,
+        }
+    }
+
+    /// One element in double precision (exact for every type).
+    pub fn at(&self, i: usize) -> f64 {
+        match self {
+            Array::F64(v) => v[i],
+            Array::F32(v) => f64::from(v[i]),
+            Array::F16(v) => v[i].to_f64(),
+            Array::Bf16(v) => v[i].to_f64(),
+            Array::I32(v) => f64::from(v[i]),
+        }
+    }
+
+    /// All elements in double precision.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match self {
+            Array::F64(v) => v.clone(),
+            Array::F32(v) => v.iter().map(|x| f64::from(*x)).collect(),
+            Array::F16(v) => v.iter().map(|x| x.to_f64()).collect(),
+            Array::Bf16(v) => v.iter().map(|x| x.to_f64()).collect(),
+            Array::I32(v) => v.iter().map(|x| f64::from(*x)).collect(),
+        }
+    }
+
+    /// The indices, where it holds indices.
+    pub fn indices(&self) -> Option<&[i32]> {
+        match self {
+            Array::I32(v) => Some(v),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A Device: a place that runs kernels and owns a clock.
+
+use std::ops::Range;
+
+use crate::array::Array;
+use crate::candidate::Candidate;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::fingerprint::Fingerprint;
+use crate::measure::{Lap, Policy};
+use crate::rejection::Rejection;
+use crate::roofline::Ceilings;
+
+/// What no candidate may exceed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Threads that run at once on the host, or threads of one block on a GPU.
+    pub threads: u64,
+    /// Bytes of memory a kernel may take as workspace.
+    pub workspace: u64,
+    /// Bytes of shared memory of one block; 0 where there is none.
+    pub shared_memory: u64,
+    /// Registers of one thread; 0 where the compiler decides alone.
+    pub registers: u64,
+}
+
+/// What a worker process is asked to prove: names only, so that it can cross a process boundary.
+#[derive(Clone, Debug)]
+pub struct SandboxRequest<'a> {
+    /// The problem in its text form.
+    pub problem: &'a str,
+    /// Who shall prove itself.
+    pub candidate: &'a Candidate,
+    /// Seed of the inputs.
+    pub seed: u64,
+}
+
+/// One timed launch, queued where the device's clock wants it, on the given set of buffers.
+pub type Launch<'k, D> = Box<dyn FnMut(&<D as Device>::Queue, usize) -> Result<(), Rejection> + 'k>;
+
+/// A place that runs kernels: it owns memory, queues and a clock.
+pub trait Device: Sized + Send + Sync + 'static {
+    /// One word: `cpu`, `cuda`.
+    const KIND: &'static str;
+
+    /// Owned memory.
+    type Buffer: Send + Sync;
+    /// Borrowed memory that kernels read.
+    type View<'a>: Copy;
+    /// Borrowed memory that kernels write.
+    type ViewMut<'a>;
+    /// Where a launch is queued: a stream, or nothing where a launch is a call.
+    type Queue: Send + Sync;
+
+    /// Who it is.
+    fn fingerprint(&self) -> &Fingerprint;
+
+    /// What no candidate may exceed.
+    fn limits(&self) -> Limits;
+
+    /// What it can do at best, as measured on it; `None` before anyone measured.
+    fn ceilings(&self) -> Option<&Ceilings>;
+
+    /// The queue used while tuning.
+    fn queue(&self) -> &Self::Queue;
+
+    /// Memory holding a copy of an array.
+    fn upload(&self, array: &Array) -> Result<Self::Buffer, Error>;
+
+    /// Overwrites memory with an array of the same type and length.
+    fn write(&self, buffer: &mut Self::Buffer, array: &Array) -> Result<(), Error>;
+
+    /// A copy in host memory, after everything queued so far has ended.
+    fn download(&self, buffer: &Self::Buffer) -> Result<Array, Error>;
+
+    /// Borrows elements for reading.
+    fn view<'a>(&self, buffer: &'a Self::Buffer, elements: Range<usize>) -> Self::View<'a>;
+
+    /// Borrows elements for writing.
+    fn view_mut<'a>(&self, buffer: &'a mut Self::Buffer, elements: Range<usize>) -> Self::ViewMut<'a>;
+
+    /// How many sets of buffers of `footprint` bytes a policy rotates over.
+    fn sets(&self, policy: Policy, footprint: usize) -> usize;
+
+    /// Makes one lap of a kernel ready for timing (on a GPU: captures its graph), deciding how many launches one
+    /// sample takes.
+    fn lap<'k>(&'k self, policy: Policy, sets: usize, launch: Launch<'k, Self>)
+    -> Result<Box<dyn Lap + 'k>, Rejection>;
+
+    /// Lets a candidate prove itself in a worker process first. `None`: this device needs no sandbox.
+    fn sandbox(&self, _request: &SandboxRequest<'_>) -> Option<Result<(), Rejection>> {
+        None
+    }
+
+    /// Why nothing may be measured now (a stream is being captured), if so.
+    fn busy(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether other work was seen on the device lately.
+    fn contended(&self) -> bool {
+        false
+    }
+
+    /// The types it computes with.
+    fn supports(&self, dtype: DType) -> bool;
+}

@@ -1,0 +1,34 @@
+//! Error: no answer can be given. A failed candidate is a Rejection instead.
+
+use crate::problem::ProblemError;
+use crate::rejection::Rejection;
+
+/// Why no answer can be given.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The problem cannot be used.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// The buffers do not fit the problem.
+    #[error("argument '{argument}': {reason}")]
+    Argument {
+        /// Which one.
+        argument: &'static str,
+        /// What is wrong and what was expected.
+        reason: String,
+    },
+    /// The device cannot do what was asked.
+    #[error("device: {0}")]
+    Device(String),
+    /// Every candidate failed, the reference too.
+    #[error("no variant gave a right answer for {problem}; the reference said: {rejection}")]
+    NothingRight {
+        /// The problem in its text form.
+        problem: String,
+        /// What became of the reference.
+        rejection: Rejection,
+    },
+    /// A named variant or setting does not exist.
+    #[error("{0}")]
+    Unknown(String),
+}

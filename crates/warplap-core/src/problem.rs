@@ -1,0 +1,250 @@
+//! A Problem: the facts of one request, and the one text form that the command line, the store and the docs share.
+//!
+//! `gemm:m=1024,n=1024,k=1024,dtype=f32` is an operation's name, a colon, and its fields in any order. Reading names
+//! the field that is wrong and what was expected there.
+
+use std::fmt::{self, Debug, Display};
+use std::hash::Hash;
+use std::str::FromStr;
+
+use crate::bucket::Bucket;
+use crate::dtype::DType;
+use crate::roofline::Work;
+
+/// The facts of one request: shapes, types, layout, flags, sparsity statistics. No data.
+pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+    /// The fields of the text form, in the order they are printed; `read` of them gives this problem back.
+    fn fields(&self) -> Fields;
+
+    /// Reads a problem. Every field it takes from the reader is known; what is left is an unknown field.
+    fn read(fields: &mut FieldReader) -> Result<Self, ProblemError>;
+
+    /// What the Key keeps of this problem: sizes rounded by the bucket, classes in place of statistics, and every fact
+    /// that decides which variants are legal.
+    fn key_fields(&self, bucket: &Bucket) -> Fields;
+
+    /// The problem that is raced for a key: sizes rounded by the bucket.
+    fn representative(&self, bucket: &Bucket) -> Self;
+
+    /// The useful work.
+    fn work(&self) -> Work;
+
+    /// The type the inputs are stored in; it selects the arithmetic ceiling.
+    fn dtype(&self) -> DType;
+}
+
+/// Named facts in printing order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(pub Vec<(&'static str, String)>);
+
+impl Fields {
+    /// No fields yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// These fields and one more.
+    pub fn with(mut self, name: &'static str, value: impl Display) -> Self {
+        self.0.push((name, value.to_string()));
+        self
+    }
+
+    /// These fields and one more, unless it has its usual value.
+    pub fn with_unless<T: Display + PartialEq>(self, name: &'static str, value: T, usual: T) -> Self {
+        if value == usual { self } else { self.with(name, value) }
+    }
+}
+
+impl Display for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, value)) in self.0.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            write!(f, "{comma}{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A problem text that cannot be used: which field, what was found, what was expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProblemError {
+    /// The text is not `op:field=value,…`.
+    #[error("'{text}' is not a problem: expected op:field=value,field=value")]
+    Form {
+        /// What was given.
+        text: String,
+    },
+    /// The operation does not exist.
+    #[error("unknown operation '{name}': expected one of {known}")]
+    UnknownOp {
+        /// What was given.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A field is missing.
+    #[error("field '{field}' is missing: expected {expected}")]
+    Missing {
+        /// Its name.
+        field: String,
+        /// What should stand there.
+        expected: String,
+    },
+    /// A field is not known.
+    #[error("unknown field '{field}'{hint}: expected one of {known}")]
+    Unknown {
+        /// Its name.
+        field: String,
+        /// `, did you mean …` or nothing.
+        hint: String,
+        /// The fields there are.
+        known: String,
+    },
+    /// A field is there twice.
+    #[error("field '{field}' is given twice: expected it once")]
+    Twice {
+        /// Its name.
+        field: String,
+    },
+    /// A field's value cannot be used.
+    #[error("field '{field}' is '{found}': expected {expected}")]
+    Value {
+        /// Its name.
+        field: String,
+        /// What was given.
+        found: String,
+        /// What should stand there.
+        expected: String,
+    },
+}
+
+impl ProblemError {
+    /// A value that cannot be used.
+    pub fn value(field: &str, found: impl Display, expected: impl Display) -> Self {
+        ProblemError::Value { field: field.into(), found: found.to_string(), expected: expected.to_string() }
+    }
+}
+
+/// The largest size of one dimension: products of three of them stay exact in 64 bits.
+pub const MAX_SIZE: u64 = 1 << 20;
+
+/// Hands out the fields of a problem text one by one.
+#[derive(Clone, Debug)]
+pub struct FieldReader {
+    given: Vec<(String, String)>,
+    asked: Vec<String>,
+}
+
+impl FieldReader {
+    /// Splits `name=value,name=value`.
+    pub fn new(text: &str) -> Result<Self, ProblemError> {
+        let mut given: Vec<(String, String)> = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| ProblemError::value(part, "", "field=value, for example m=1024"))?;
+            let (name, value) = (name.trim().to_string(), value.trim().to_string());
+            if given.iter().any(|(n, _)| *n == name) {
+                return Err(ProblemError::Twice { field: name });
+            }
+            given.push((name, value));
+        }
+        Ok(FieldReader { given, asked: Vec::new() })
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        self.asked.push(name.to_string());
+        let at = self.given.iter().position(|(n, _)| n == name)?;
+        Some(self.given.remove(at).1)
+    }
+
+    /// A size from 1 to [`MAX_SIZE`].
+    pub fn size(&mut self, name: &str) -> Result<u64, ProblemError> {
+        let expected = format!("a whole number from 1 to {MAX_SIZE}");
+        let text =
+            self.take(name).ok_or_else(|| ProblemError::Missing { field: name.into(), expected: expected.clone() })?;
+        match text.parse::<u64>() {
+            Ok(v) if (1..=MAX_SIZE).contains(&v) => Ok(v),
+            _ => Err(ProblemError::value(name, text, expected)),
+        }
+    }
+
+    /// A size that may be left out.
+    pub fn size_or(&mut self, name: &str, usual: u64) -> Result<u64, ProblemError> {
+        if self.given.iter().any(|(n, _)| n == name) {
+            return self.size(name);
+        }
+        self.asked.push(name.to_string());
+        Ok(usual)
+    }
+
+    /// A finite number in a range, which may be left out.
+    pub fn number_or(&mut self, name: &str, low: f64, high: f64, usual: f64) -> Result<f64, ProblemError> {
+        let Some(text) = self.take(name) else {
+            return Ok(usual);
+        };
+        match text.parse::<f64>() {
+            Ok(v) if v.is_finite() && v >= low && v <= high => Ok(v),
+            _ => Err(ProblemError::value(name, text, format!("a number from {low} to {high}"))),
+        }
+    }
+
+    /// A word of a closed list (anything that reads itself from text), which may be left out.
+    pub fn word_or<T: FromStr>(&mut self, name: &str, expected: &str, usual: T) -> Result<T, ProblemError> {
+        let Some(text) = self.take(name) else {
+            return Ok(usual);
+        };
+        text.parse::<T>().map_err(|_| ProblemError::value(name, text, expected))
+    }
+
+    /// The names of the fields not yet taken.
+    pub fn has(&self, name: &str) -> bool {
+        self.given.iter().any(|(n, _)| n == name)
+    }
+
+    /// Ends the reading: what is left over is unknown, with the nearest known name as a hint.
+    pub fn finish(self) -> Result<(), ProblemError> {
+        let Some((field, _)) = self.given.into_iter().next() else {
+            return Ok(());
+        };
+        let near = self.asked.iter().map(|name| (distance(name, &field), name)).min();
+        let hint = match near {
+            Some((d, name)) if d <= 2 => format!(", did you mean '{name}'?"),
+            _ => String::new(),
+        };
+        Err(ProblemError::Unknown { field, hint, known: self.asked.join(", ") })
+    }
+}
+
+/// Levenshtein distance, for hints.
+pub fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let cost = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_field_and_what_was_expected() {
+        let mut reader = FieldReader::new("m=0,q=1").unwrap();
+        let error = reader.size("m").unwrap_err().to_string();
+        assert!(error.contains("'m'") && error.contains("from 1 to"), "{error}");
+        let mut reader = FieldReader::new("desnity=0.5").unwrap();
+        reader.number_or("density", 0.0, 1.0, 1.0).unwrap();
+        assert!(reader.finish().unwrap_err().to_string().contains("did you mean 'density'?"));
+        assert!(FieldReader::new("m=1,m=2").unwrap_err().to_string().contains("twice"));
+        let mut reader = FieldReader::new("density=nan").unwrap();
+        assert!(reader.number_or("density", 0.0, 1.0, 1.0).is_err());
+    }
+}

@@ -1,0 +1,64 @@
+//! How far a right answer may be off: per type and reduction length, in one place.
+
+use crate::dtype::DType;
+
+/// The bound |got - right| <= floor + relative * |right|.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// Part of the bound that grows with the right value: rounding of the result itself.
+    pub relative: f64,
+    /// Part of the bound that does not: rounding during accumulation.
+    pub floor: f64,
+}
+
+/// Safety factor over the expected rounding error of a sum in any order. Large enough for blocked, vectorised and
+/// split sums, small enough that one dropped term of a reduction of thousands shows.
+const GROWTH: f64 = 6.0;
+
+impl Tolerance {
+    /// The bound for a dot product of `length` terms accumulated in `accumulate` and stored in `output`.
+    /// `magnitude` is the largest product of the norms of the two vectors (Cauchy–Schwarz): a random-order rounding
+    /// walk over the partial sums stays within a few roundoffs of it.
+    pub fn dot(output: DType, accumulate: DType, length: usize, magnitude: f64) -> Self {
+        // Short sums have few roundings but the same final one.
+        let steps = (length as f64).sqrt().clamp(1.0, 8.0);
+        Tolerance {
+            relative: 2.0 * output.roundoff(),
+            floor: GROWTH * accumulate.roundoff() * magnitude.max(f64::MIN_POSITIVE) * steps / 4.0 + smallest(output),
+        }
+    }
+
+    /// The same bound loosened by a factor, for operations with more steps than one dot product.
+    pub fn times(self, factor: f64) -> Self {
+        Tolerance { relative: self.relative * factor, floor: self.floor * factor }
+    }
+
+    /// What is allowed beside a right value.
+    pub fn allowed(self, right: f64) -> f64 {
+        self.floor + self.relative * right.abs()
+    }
+}
+
+/// Half the smallest subnormal: rounding near zero is absolute.
+fn smallest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2.98e-8,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_dropped_term_of_two_thousand_shows_in_f32_and_half_accumulation_too() {
+        let length = 2048;
+        // Uniform in [-1, 1): each norm is about sqrt(length / 3).
+        let magnitude = length as f64 / 3.0;
+        let bound = Tolerance::dot(DType::F32, DType::F32, length, magnitude).allowed(0.0);
+        assert!(bound < 0.1 * 0.25, "a dropped term is 0.25 on average: {bound}");
+        let half = DType::F16.roundoff() * (length as f64 / 3.0).sqrt() * 4.0;
+        assert!(half > 10.0 * bound, "half accumulation is off by about {half}");
+    }
+}

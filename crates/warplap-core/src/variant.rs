@@ -1,0 +1,113 @@
+//! A Variant: one explicit way to do an Op on a Device; a Kernel: a built Candidate.
+
+use std::fmt;
+
+use crate::candidate::SourceHash;
+use crate::device::Device;
+use crate::op::Op;
+use crate::rejection::Rejection;
+use crate::roofline::Ceilings;
+use crate::space::{Config, Space};
+
+/// How eagerly a variant should be raced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Raced only when nothing above was good enough.
+    Low,
+    /// Raced when no High candidate came near the roofline.
+    Medium,
+    /// Always raced.
+    High,
+}
+
+impl Priority {
+    /// One word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Priority::Low => "low",
+            Priority::Medium => "medium",
+            Priority::High => "high",
+        }
+    }
+}
+
+/// A variant's answer to a problem on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It can do this, and how eagerly it should be raced.
+    Fits(Priority),
+    /// It stands aside, and why.
+    Aside(String),
+}
+
+impl Fit {
+    /// Shorthand: always raced.
+    pub const HIGH: Fit = Fit::Fits(Priority::High);
+    /// Shorthand: raced when no High candidate came near the roofline.
+    pub const MEDIUM: Fit = Fit::Fits(Priority::Medium);
+    /// Shorthand: raced only when nothing above was good enough.
+    pub const LOW: Fit = Fit::Fits(Priority::Low);
+
+    /// It stands aside for a reason.
+    pub fn aside(reason: impl fmt::Display) -> Fit {
+        Fit::Aside(reason.to_string())
+    }
+}
+
+/// What a candidate takes of the device's limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Threads.
+    pub threads: u64,
+    /// Bytes of workspace.
+    pub workspace: u64,
+    /// Bytes of shared memory of one block.
+    pub shared_memory: u64,
+    /// Registers of one thread.
+    pub registers: u64,
+}
+
+/// One explicit way to do an operation on a device. Object-safe: a catalog is an ordered list of these.
+pub trait Variant<O: Op, D: Device>: Send + Sync {
+    /// Its id: file stem and kernel entry name. Records name it.
+    fn id(&self) -> &str;
+
+    /// Identity of the code behind it.
+    fn source(&self) -> SourceHash;
+
+    /// Whether it can do a problem on a device, and how eagerly it should be raced.
+    fn fit(&self, problem: &O::Problem, device: &D) -> Fit;
+
+    /// Its tunables for a problem.
+    fn space(&self, problem: &O::Problem, device: &D) -> Space;
+
+    /// What a setting takes of the device's limits.
+    fn needs(&self, _problem: &O::Problem, _config: &Config) -> Needs {
+        Needs::default()
+    }
+
+    /// The least seconds a setting can take (one thread of two has half the ceiling); a setting whose floor is above
+    /// the best time seen is not built.
+    fn floor(&self, _problem: &O::Problem, _config: &Config, _ceilings: &Ceilings) -> Option<f64> {
+        None
+    }
+
+    /// Builds a kernel for exactly this problem and setting.
+    fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<O, D>>, Rejection>;
+
+    /// Whether this is an official library's implementation, for the comparison column of reports.
+    fn is_library(&self) -> bool {
+        false
+    }
+}
+
+/// A built Candidate. It may be launched from many threads at once.
+pub trait Kernel<O: Op, D: Device>: Send + Sync {
+    /// Queues one run. On the CPU it has ended when this returns.
+    fn launch(&self, args: O::Args<'_, D>, queue: &D::Queue) -> Result<(), Rejection>;
+
+    /// Bytes of workspace one launch takes.
+    fn workspace(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,156 @@
+//! Verify: a kernel and a right answer come in; "right" or a WrongAnswer goes out. Knows nothing of time.
+//!
+//! Inputs are fresh and random, the output is poisoned with NaN, and guard bands on both sides of it must come back
+//! untouched.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::array::Array;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::op::{Answer, Op};
+use crate::rejection::Rejection;
+use crate::variant::Kernel;
+
+/// Elements of one guard band. A multiple of every cache line, so that the output between them stays aligned.
+const GUARD: usize = 256;
+
+/// What guard bands hold: a number no operation on inputs in [-1, 1) gives.
+const GUARD_VALUE: f64 = -1024.0;
+
+/// One drawing of inputs on a device, its poisoned output, and the right answer.
+pub struct Case<O: Op, D: Device> {
+    problem: O::Problem,
+    inputs: Vec<(D::Buffer, usize)>,
+    output: D::Buffer,
+    dtype: DType,
+    len: usize,
+    poison: Array,
+    answer: Option<Answer>,
+}
+
+impl<O: Op, D: Device> Case<O, D> {
+    /// Draws inputs from a seed, with the right answer to them.
+    pub fn new(problem: &O::Problem, device: &D, seed: u64) -> Result<Self, Error> {
+        Self::draw(problem, device, seed, true)
+    }
+
+    /// Draws inputs for timing alone: nobody will ask for the answer.
+    pub fn without_answer(problem: &O::Problem, device: &D, seed: u64) -> Result<Self, Error> {
+        Self::draw(problem, device, seed, false)
+    }
+
+    fn draw(problem: &O::Problem, device: &D, seed: u64, answer: bool) -> Result<Self, Error> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let arrays = O::draw(problem, &mut rng);
+        let answer = answer.then(|| O::answer(problem, &arrays));
+        let (dtype, len) = O::output(problem);
+        if answer.as_ref().is_some_and(|a| a.values.len() != len) {
+            return Err(Error::Device(format!("{}: the answer does not have the output's length", O::NAME)));
+        }
+        let mut poison = vec![f64::NAN; len + 2 * GUARD];
+        poison[..GUARD].fill(GUARD_VALUE);
+        poison[GUARD + len..].fill(GUARD_VALUE);
+        let poison = Array::from_f64(dtype, poison);
+        let output = device.upload(&poison)?;
+        let inputs = arrays.iter().map(|a| Ok((device.upload(a)?, a.len()))).collect::<Result<Vec<_>, Error>>()?;
+        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, answer })
+    }
+
+    /// The problem it was drawn for.
+    pub fn problem(&self) -> &O::Problem {
+        &self.problem
+    }
+
+    /// The right answer, where it was asked for.
+    pub fn answer(&self) -> Option<&Answer> {
+        self.answer.as_ref()
+    }
+
+    /// Launches a kernel on this case's buffers. A panic becomes a Rejection.
+    pub fn launch(&mut self, kernel: &dyn Kernel<O, D>, device: &D, queue: &D::Queue) -> Result<(), Rejection> {
+        let inputs = self.inputs.iter().map(|(b, len)| device.view(b, 0..*len)).collect();
+        let output = device.view_mut(&mut self.output, GUARD..GUARD + self.len);
+        let args = O::bind::<D>(&self.problem, inputs, output);
+        contained(|| kernel.launch(args, queue))
+    }
+
+    /// Runs a kernel on a poisoned output and compares every element. Gives the largest share of the allowed error.
+    pub fn verify(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<f64, Rejection> {
+        let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
+        device.write(&mut self.output, &self.poison).map_err(failed)?;
+        self.launch(kernel, device, device.queue())?;
+        let got = device.download(&self.output).map_err(failed)?;
+        self.judge(&got)
+    }
+
+    /// Compares what came back with the right answer.
+    fn judge(&self, got: &Array) -> Result<f64, Rejection> {
+        let guard = Array::filled(self.dtype, 1, GUARD_VALUE).at(0);
+        for i in (0..GUARD).chain(GUARD + self.len..self.len + 2 * GUARD) {
+            if got.at(i) != guard {
+                let place = i as i64 - GUARD as i64;
+                return Err(Rejection::WrongAnswer {
+                    error: f64::INFINITY,
+                    allowed: 0.0,
+                    reason: format!("wrote outside of its output, at element {place} of {}", self.len),
+                });
+            }
+        }
+        let Some(answer) = &self.answer else {
+            return Err(Rejection::WrongAnswer {
+                error: f64::INFINITY,
+                allowed: 0.0,
+                reason: "no answer drawn".into(),
+            });
+        };
+        let mut worst: Option<(f64, usize)> = None;
+        for (i, right) in answer.values.iter().enumerate() {
+            let value = got.at(GUARD + i);
+            let share = if right.is_nan() {
+                // Padding: must still be poison.
+                if value.is_nan() { 0.0 } else { f64::INFINITY }
+            } else {
+                let error = (value - right).abs();
+                // NaN compares false: it must not slip through as "not larger".
+                if error.is_nan() { f64::INFINITY } else { error / answer.tolerance.allowed(*right) }
+            };
+            if worst.is_none_or(|(w, _)| share > w) {
+                worst = Some((share, i));
+            }
+        }
+        let (share, at) = worst.unwrap_or((0.0, 0));
+        if share <= 1.0 {
+            return Ok(share);
+        }
+        let (value, right) = (got.at(GUARD + at), answer.values[at]);
+        let reason = match (right.is_nan(), value.is_nan()) {
+            (true, _) => format!("padding was written at element {at}"),
+            (_, true) => format!("element {at} of {} is NaN or was never written", self.len),
+            _ => format!("element {at} of {} is {value:e}, right is {right:e}", self.len),
+        };
+        Err(Rejection::WrongAnswer {
+            error: (value - right).abs(),
+            allowed: answer.tolerance.allowed(if right.is_nan() { 0.0 } else { right }),
+            reason,
+        })
+    }
+
+    /// Bytes of inputs and output together.
+    pub fn footprint(&self) -> usize {
+        self.poison.bytes() + self.inputs.iter().map(|(_, len)| len * self.dtype.bytes()).sum::<usize>()
+    }
+}
+
+/// Runs candidate code and turns a panic into a Rejection.
+pub fn contained<T>(f: impl FnOnce() -> Result<T, Rejection>) -> Result<T, Rejection> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let reason = panic
+            .downcast_ref::<&str>()
+            .map(|s| s.to_string())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "panicked without a message".into());
+        Err(Rejection::Crashed { reason })
+    })
+}

@@ -1,0 +1,266 @@
+//! The Cpu device: what `warplap_core::device::Device` asks for, on host memory.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use warplap_core::array::Array;
+use warplap_core::device::{Device, Launch, Limits};
+use warplap_core::dtype::DType;
+use warplap_core::error::Error;
+use warplap_core::fingerprint::Fingerprint;
+use warplap_core::measure::{CacheState, Lap, Policy};
+use warplap_core::rejection::Rejection;
+use warplap_core::roofline::Ceilings;
+
+use crate::chip::Chip;
+use crate::clock::CpuLap;
+use crate::pool::Pool;
+use crate::simd::Isa;
+use crate::slice::{Slice, SliceMut};
+use crate::{ceilings, load};
+
+/// Bytes of one cache line: buffers start on one.
+const LINE: usize = 64;
+
+/// The most memory that cold measuring may rotate over.
+const COLD_BYTES: usize = 256 << 20;
+
+/// The CPU: host memory, threads, vector lanes.
+#[derive(Debug)]
+pub struct Cpu {
+    chip: Chip,
+    fingerprint: Fingerprint,
+    pool: Arc<Pool>,
+    isa: Isa,
+    ceilings: OnceLock<Ceilings>,
+}
+
+impl Cpu {
+    /// This machine's CPU with all the threads it grants.
+    pub fn new() -> Self {
+        Self::with_threads(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// This machine's CPU with so many threads.
+    pub fn with_threads(threads: usize) -> Self {
+        let chip = Chip::read();
+        let pool = Arc::new(Pool::new(threads));
+        let isa = Isa::best();
+        let fingerprint = Fingerprint::new(
+            [
+                ("kind", "cpu".to_string()),
+                ("model", chip.model.clone()),
+                ("threads", pool.threads().to_string()),
+                ("isa", isa.name().to_string()),
+                ("caches", chip.caches.iter().map(|c| c.to_string()).collect::<Vec<_>>().join("/")),
+            ],
+            [("warplap", env!("CARGO_PKG_VERSION").to_string()), ("gemm", GEMM_VERSION.to_string())],
+        );
+        Cpu { chip, fingerprint, pool, isa, ceilings: OnceLock::new() }
+    }
+
+    /// What the machine says of itself.
+    pub fn chip(&self) -> &Chip {
+        &self.chip
+    }
+
+    /// Its threads, for kernels to keep.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Threads it grants.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// Its best instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Takes ceilings measured earlier; the first call wins.
+    pub fn set_ceilings(&self, ceilings: Ceilings) {
+        let _ = self.ceilings.set(ceilings);
+    }
+
+    /// Measures the ceilings now (about half a second). The caller keeps them.
+    pub fn measure_ceilings(&self) -> Ceilings {
+        ceilings::measure(self)
+    }
+}
+
+/// The library variant's version: a newer one makes records stale.
+const GEMM_VERSION: &str = "0.19";
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Owned host memory that starts on a cache line.
+#[derive(Debug)]
+pub struct Buffer {
+    array: Array,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    fn new(array: &Array) -> Self {
+        let (dtype, len) = (array.dtype(), array.len());
+        let room = Array::filled(dtype, len + LINE / dtype.bytes(), 0.0);
+        let address = view(&room, 0..0).address();
+        let start = (LINE - address % LINE) % LINE / dtype.bytes();
+        let mut buffer = Buffer { array: room, start, len };
+        buffer.copy_from(array);
+        buffer
+    }
+
+    fn copy_from(&mut self, from: &Array) {
+        let (start, end) = (self.start, self.start + self.len);
+        match (&mut self.array, from) {
+            (Array::F64(to), Array::F64(from)) => to[start..end].copy_from_slice(from),
+            (Array::F32(to), Array::F32(from)) => to[start..end].copy_from_slice(from),
+            (Array::F16(to), Array::F16(from)) => to[start..end].copy_from_slice(from),
+            (Array::Bf16(to), Array::Bf16(from)) => to[start..end].copy_from_slice(from),
+            (Array::I32(to), Array::I32(from)) => to[start..end].copy_from_slice(from),
+            // `write` has checked the types.
+            _ => {}
+        }
+    }
+}
+
+fn view(array: &Array, at: Range<usize>) -> Slice<'_> {
+    match array {
+        Array::F64(v) => Slice::F64(&v[at]),
+        Array::F32(v) => Slice::F32(&v[at]),
+        Array::F16(v) => Slice::F16(&v[at]),
+        Array::Bf16(v) => Slice::Bf16(&v[at]),
+        Array::I32(v) => Slice::I32(&v[at]),
+    }
+}
+
+impl Device for Cpu {
+    const KIND: &'static str = "cpu";
+
+    type Buffer = Buffer;
+    type View<'a> = Slice<'a>;
+    type ViewMut<'a> = SliceMut<'a>;
+    type Queue = ();
+
+    fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { threads: self.threads() as u64, workspace: self.chip.memory / 2, shared_memory: 0, registers: 0 }
+    }
+
+    fn ceilings(&self) -> Option<&Ceilings> {
+        self.ceilings.get()
+    }
+
+    fn queue(&self) -> &() {
+        &()
+    }
+
+    fn upload(&self, array: &Array) -> Result<Buffer, Error> {
+        Ok(Buffer::new(array))
+    }
+
+    fn write(&self, buffer: &mut Buffer, array: &Array) -> Result<(), Error> {
+        if buffer.len != array.len() || buffer.array.dtype() != array.dtype() {
+            return Err(Error::Device(format!(
+                "a buffer of {} {} cannot hold {} {}",
+                buffer.len,
+                buffer.array.dtype(),
+                array.len(),
+                array.dtype()
+            )));
+        }
+        buffer.copy_from(array);
+        Ok(())
+    }
+
+    fn download(&self, buffer: &Buffer) -> Result<Array, Error> {
+        Ok(match view(&buffer.array, buffer.start..buffer.start + buffer.len) {
+            Slice::F64(v) => Array::F64(v.to_vec()),
+            Slice::F32(v) => Array::F32(v.to_vec()),
+            Slice::F16(v) => Array::F16(v.to_vec()),
+            Slice::Bf16(v) => Array::Bf16(v.to_vec()),
+            Slice::I32(v) => Array::I32(v.to_vec()),
+        })
+    }
+
+    fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> Slice<'a> {
+        view(&buffer.array, buffer.start + elements.start..buffer.start + elements.end)
+    }
+
+    fn view_mut<'a>(&self, buffer: &'a mut Buffer, elements: Range<usize>) -> SliceMut<'a> {
+        let at = buffer.start + elements.start..buffer.start + elements.end;
+        match &mut buffer.array {
+            Array::F64(v) => SliceMut::F64(&mut v[at]),
+            Array::F32(v) => SliceMut::F32(&mut v[at]),
+            Array::F16(v) => SliceMut::F16(&mut v[at]),
+            Array::Bf16(v) => SliceMut::Bf16(&mut v[at]),
+            Array::I32(v) => SliceMut::I32(&mut v[at]),
+        }
+    }
+
+    fn sets(&self, policy: Policy, footprint: usize) -> usize {
+        match policy.cache {
+            CacheState::Hot => 1,
+            // Twice the last cache, so that nothing of a set is left when its turn comes again; a shared server cache
+            // can be larger than anyone wants to fill, and then cold means cold in the caches of the core.
+            CacheState::Cold => {
+                let cache = self.chip.caches.last().copied().unwrap_or(32 << 20) as usize;
+                ((2 * cache).min(COLD_BYTES) / footprint.max(1)).clamp(1, 64) + 1
+            }
+        }
+    }
+
+    fn lap<'k>(
+        &'k self,
+        _policy: Policy,
+        sets: usize,
+        launch: Launch<'k, Self>,
+    ) -> Result<Box<dyn Lap + 'k>, Rejection> {
+        Ok(Box::new(CpuLap::new(sets, launch)?))
+    }
+
+    fn contended(&self) -> bool {
+        load::others(self.threads()).is_some_and(|share| share > load::CONTENDED)
+    }
+
+    fn supports(&self, dtype: DType) -> bool {
+        dtype != DType::I32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_start_on_a_cache_line_and_give_back_what_was_put_in() {
+        let cpu = Cpu::with_threads(1);
+        let mut rng = fastrand_like(7);
+        for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::I32] {
+            let array = Array::from_f64(dtype, (0..37).map(|_| rng()));
+            let mut buffer = cpu.upload(&array).unwrap();
+            assert_eq!(cpu.view(&buffer, 0..37).address() % LINE, 0);
+            assert_eq!(cpu.download(&buffer).unwrap(), array);
+            assert!(cpu.write(&mut buffer, &Array::filled(dtype, 3, 1.0)).is_err());
+        }
+    }
+
+    fn fastrand_like(seed: u64) -> impl FnMut() -> f64 {
+        let mut x = seed;
+        move || {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            f64::from((x >> 33) as i32 % 1000)
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! e^x for vectors, accurate to two units in the last place.
+
+use super::Lanes;
+
+/// e^x lane by lane. Below about -87.3 (and for -infinity) it gives zero; above 88 it saturates near the largest f32.
+///
+/// # Safety
+/// The machine has the instruction set of `L`.
+#[inline(always)]
+pub unsafe fn exp<L: Lanes>(x: L::V) -> L::V {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        // x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 is split so that n * high is exact.
+        let x = L::max(L::min(x, L::splat(88.3)), L::splat(-104.0));
+        let n = L::round(L::mul(x, L::splat(std::f32::consts::LOG2_E)));
+        let r = L::fma(n, L::splat(-0.693_359_4), x);
+        let r = L::fma(n, L::splat(2.121_944_4e-4), r);
+        // Minimax polynomial of e^r on that range (coefficients close to 1/k!).
+        let mut p = L::splat(1.987_569_1e-4);
+        p = L::fma(p, r, L::splat(1.398_199_9e-3));
+        p = L::fma(p, r, L::splat(8.333_452e-3));
+        p = L::fma(p, r, L::splat(4.166_579_6e-2));
+        p = L::fma(p, r, L::splat(1.666_666_6e-1));
+        p = L::fma(p, r, L::splat(0.5));
+        p = L::fma(L::mul(r, r), p, L::add(r, L::splat(1.0)));
+        // Two steps of 2^n: at n = -127 and below a single one would leave the exponent's range; tiny results become
+        // zero, which is what a softmax wants of them.
+        let low = L::max(n, L::splat(-126.0));
+        let rest = L::max(L::sub(n, low), L::splat(-126.0));
+        L::mul(L::mul(p, L::pow2(low)), L::pow2(rest))
+    }
+}

@@ -1,0 +1,119 @@
+//! The library: the `gemm` crate of the faer project, with its own blocking and threads.
+//!
+//! Idea: always race what a user could have called instead. Wins: large well-shaped products. Limits: none in layout;
+//! sums of half types are made in f32.
+
+use std::sync::Arc;
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::dtype::DType;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Space};
+use warplap_core::variant::{Fit, Kernel, Variant};
+use warplap_cpu::pool::Pool;
+use warplap_cpu::simd::Element;
+use warplap_cpu::{Cpu, Typed};
+
+use crate::gemm::{Gemm, GemmArgs, GemmProblem, Layout};
+use crate::typed::for_dtype;
+
+/// The `gemm` crate.
+pub(super) struct Library;
+
+impl Variant<Gemm, Cpu> for Library {
+    fn id(&self) -> &str {
+        "library"
+    }
+
+    fn source(&self) -> SourceHash {
+        SourceHash::of(&[include_str!("library.rs")])
+    }
+
+    fn fit(&self, p: &GemmProblem, _: &Cpu) -> Fit {
+        match p.dtype {
+            DType::F32 | DType::F16 => Fit::HIGH,
+            other => Fit::aside(format!("the gemm crate has no {other}")),
+        }
+    }
+
+    fn space(&self, _: &GemmProblem, cpu: &Cpu) -> Space {
+        Space::single().axis(Axis::ints("threads", [cpu.threads() as i64, 1]))
+    }
+
+    fn build(&self, _: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+        let threads = config.size("threads").unwrap_or(1);
+        Ok(Box::new(Call { threads, pool: cpu.pool().clone() }))
+    }
+
+    fn is_library(&self) -> bool {
+        true
+    }
+}
+
+struct Call {
+    threads: usize,
+    pool: Arc<Pool>,
+}
+
+impl Kernel<Gemm, Cpu> for Call {
+    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
+        for_dtype!(args.problem.dtype, T => call::<T>(self, args))
+    }
+}
+
+fn call<T: Element + Typed>(call: &Call, args: GemmArgs<'_, Cpu>) -> Result<(), Rejection> {
+    let p = args.problem;
+    let (a, b, c) = args.typed::<T>()?;
+    let strides = |layout, ld: u64| match layout {
+        Layout::Row => (1isize, ld as isize),
+        Layout::Col => (ld as isize, 1isize),
+    };
+    let ((a_col, a_row), (b_col, b_row)) = (strides(p.a, p.lda), strides(p.b, p.ldb));
+    let threads = if call.threads > 1 { gemm::Parallelism::Rayon(call.threads) } else { gemm::Parallelism::None };
+    let (a, b, c) = (Address(a.as_ptr()), Address(b.as_ptr()), Address(c.as_mut_ptr().cast_const()));
+    let run = move || {
+        let (a, b, c) = (a.get(), b.get(), c.get().cast_mut());
+        // SAFETY: `typed` checked that the slices hold what the problem spans; the strides are the problem's own, and
+        // c is borrowed mutably for the time of the call.
+        unsafe {
+            gemm::gemm(
+                p.m as usize,
+                p.n as usize,
+                p.k as usize,
+                c,
+                1,
+                p.ldc as isize,
+                false,
+                a,
+                a_col,
+                a_row,
+                b,
+                b_col,
+                b_row,
+                T::narrow(0.0),
+                T::narrow(1.0),
+                false,
+                false,
+                false,
+                threads,
+            );
+        }
+    };
+    if call.threads > 1 {
+        call.pool.install(run)
+    } else {
+        run()
+    }
+    Ok(())
+}
+
+/// An address that may cross threads: the caller borrows the memory behind it for as long as they run.
+#[derive(Clone, Copy)]
+struct Address<T>(*const T);
+// SAFETY: see the type.
+unsafe impl<T> Send for Address<T> {}
+impl<T> Address<T> {
+    fn get(self) -> *const T {
+        self.0
+    }
+}

@@ -1,0 +1,96 @@
+//! Dense matrix product C = A·B. C is row-major; A and B may be row- or column-major, with padded rows.
+
+pub mod cpu;
+mod problem;
+
+pub use problem::{GemmProblem, Kind, Layout};
+
+use warplap_core::array::Array;
+use warplap_core::device::Device;
+use warplap_core::dtype::DType;
+use warplap_core::op::{Answer, Op};
+use warplap_core::rejection::Rejection;
+use warplap_core::tolerance::Tolerance;
+
+use crate::{right, typed};
+
+/// The operation C = A·B.
+#[derive(Clone, Copy, Debug)]
+pub struct Gemm;
+
+/// The borrowed buffers of one product.
+pub struct GemmArgs<'a, D: Device> {
+    /// Shapes, layouts and leading dimensions.
+    pub problem: &'a GemmProblem,
+    /// A, `problem.a_len()` elements.
+    pub a: D::View<'a>,
+    /// B, `problem.b_len()` elements.
+    pub b: D::View<'a>,
+    /// C, `problem.c_len()` elements; padding between rows is left as it is.
+    pub c: D::ViewMut<'a>,
+}
+
+impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
+    /// The typed slices, checked to hold what the problem spans: kernels rely on it.
+    pub(crate) fn typed<T: warplap_cpu::Typed>(self) -> Result<(&'a [T], &'a [T], &'a mut [T]), Rejection> {
+        let p = self.problem;
+        let (a, b, c) = (typed::read::<T>(self.a)?, typed::read::<T>(self.b)?, typed::write::<T>(self.c)?);
+        typed::spans("a", a.len(), p.a_len())?;
+        typed::spans("b", b.len(), p.b_len())?;
+        typed::spans("c", c.len(), p.c_len())?;
+        Ok((a, b, c))
+    }
+}
+
+impl Op for Gemm {
+    const NAME: &'static str = "gemm";
+
+    type Problem = GemmProblem;
+    type Args<'a, D: Device> = GemmArgs<'a, D>;
+
+    fn draw(p: &GemmProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
+        vec![Array::random(p.dtype, p.a_len(), rng), Array::random(p.dtype, p.b_len(), rng)]
+    }
+
+    fn output(p: &GemmProblem) -> (DType, usize) {
+        (p.dtype, p.c_len())
+    }
+
+    fn answer(p: &GemmProblem, inputs: &[Array]) -> Answer {
+        let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
+        let a = dense(&inputs[0], m, k, p.a, p.lda as usize);
+        let b = dense(&inputs[1], k, n, p.b, p.ldb as usize);
+        let product = right::product(m, n, k, &a, &b);
+        let magnitude = right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b);
+        let tolerance = Tolerance::dot(p.dtype, DType::F32, k, magnitude);
+        // Padding between the rows of C must stay as it was: NaN in the answer says so.
+        let ldc = p.ldc as usize;
+        let mut values = vec![f64::NAN; p.c_len()];
+        for i in 0..m {
+            values[i * ldc..i * ldc + n].copy_from_slice(&product[i * n..(i + 1) * n]);
+        }
+        Answer { values, tolerance }
+    }
+
+    fn bind<'a, D: Device>(
+        problem: &'a GemmProblem,
+        inputs: Vec<D::View<'a>>,
+        output: D::ViewMut<'a>,
+    ) -> GemmArgs<'a, D> {
+        GemmArgs { problem, a: inputs[0], b: inputs[1], c: output }
+    }
+}
+
+/// A matrix in double precision, row-major and without padding.
+fn dense(array: &Array, rows: usize, columns: usize, layout: Layout, ld: usize) -> Vec<f64> {
+    let mut out = Vec::with_capacity(rows * columns);
+    for i in 0..rows {
+        for j in 0..columns {
+            out.push(array.at(match layout {
+                Layout::Row => i * ld + j,
+                Layout::Col => j * ld + i,
+            }));
+        }
+    }
+    out
+}

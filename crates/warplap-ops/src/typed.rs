@@ -1,0 +1,53 @@
+//! From views to typed slices, once per launch.
+
+use warplap_core::dtype::DType;
+use warplap_core::rejection::Rejection;
+use warplap_cpu::{Slice, SliceMut, Typed};
+
+/// Runs a body with `T` bound to the element type of a dtype.
+macro_rules! for_dtype {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            warplap_core::dtype::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            warplap_core::dtype::DType::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            warplap_core::dtype::DType::Bf16 => {
+                type $T = half::bf16;
+                $body
+            }
+            other => Err(warplap_core::rejection::Rejection::LaunchFailed { reason: format!("no kernel for {other}") }),
+        }
+    };
+}
+pub(crate) use for_dtype;
+
+fn wrong(expected: DType, found: DType) -> Rejection {
+    Rejection::LaunchFailed { reason: format!("a buffer of {found} was given where the problem says {expected}") }
+}
+
+/// The elements of an input.
+pub(crate) fn read<T: Typed>(view: Slice<'_>) -> Result<&[T], Rejection> {
+    let found = view.dtype();
+    T::read(view).ok_or_else(|| wrong(T::DTYPE, found))
+}
+
+/// The elements of an output.
+pub(crate) fn write<T: Typed>(view: SliceMut<'_>) -> Result<&mut [T], Rejection> {
+    let found = view.dtype();
+    T::write(view).ok_or_else(|| wrong(T::DTYPE, found))
+}
+
+/// Checks that a buffer holds as many elements as a problem spans.
+pub(crate) fn spans(name: &str, found: usize, expected: usize) -> Result<(), Rejection> {
+    if found >= expected {
+        return Ok(());
+    }
+    Err(Rejection::LaunchFailed {
+        reason: format!("buffer '{name}' holds {found} elements, the problem spans {expected}"),
+    })
+}
