@@ -64,7 +64,10 @@ impl<O: Op, D: Device> Catalog<O, D> {
         for variant in &self.variants {
             match variant.fit(problem, device) {
                 Fit::Fits(priority) => listed.push(Listed { variant: variant.clone(), priority }),
-                Fit::Aside(reason) => aside.push(Skipped { variant: variant.id().into(), configs: 0, reason }),
+                Fit::Aside(reason) => {
+                    let (variant, source) = (variant.id().to_string(), variant.source());
+                    aside.push(Skipped { variant, source, configs: 0, reason });
+                }
             }
         }
         listed.sort_by_key(|l| std::cmp::Reverse(l.priority));

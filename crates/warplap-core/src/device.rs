@@ -43,6 +43,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// One word: `cpu`, `cuda`.
     const KIND: &'static str;
 
+    /// Whether a launch has ended when it returns.
+    const LAUNCH_IS_CALL: bool;
+
     /// Owned memory.
     type Buffer: Send + Sync;
     /// Borrowed memory that kernels read.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidate::Trial;
+use crate::candidate::{SourceHash, Trial};
 use crate::fingerprint::soft_id;
 use crate::roofline::Work;
 use crate::verdict::Verdict;
@@ -20,6 +20,8 @@ pub const MAX_EDITIONS: usize = 8;
 pub struct Skipped {
     /// The variant's id.
     pub variant: String,
+    /// The code behind it: other code may be raced.
+    pub source: SourceHash,
     /// How many of its configs were left out.
     pub configs: u64,
     /// Why.

@@ -1,9 +1,10 @@
-//! Verify: a kernel and a right answer come in; "right" or a WrongAnswer goes out. Knows nothing of time.
+//! Verify: a kernel and a right answer come in; "right" or a WrongAnswer goes out.
 //!
 //! Inputs are fresh and random, the output is poisoned with NaN, and guard bands on both sides of it must come back
 //! untouched.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use crate::array::Array;
 use crate::device::Device;
@@ -18,6 +19,15 @@ const GUARD: usize = 256;
 
 /// What guard bands hold: a number no operation on inputs in [-1, 1) gives.
 const GUARD_VALUE: f64 = -1024.0;
+
+/// What a kernel that gave the right answer showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proof {
+    /// The largest share of the allowed error.
+    pub error: f64,
+    /// Seconds the first launch took, on devices where a launch is a call. Not a measurement: caches were cold.
+    pub seconds: Option<f64>,
+}
 
 /// One drawing of inputs on a device, its poisoned output, and the right answer.
 pub struct Case<O: Op, D: Device> {
@@ -76,13 +86,15 @@ impl<O: Op, D: Device> Case<O, D> {
         contained(|| kernel.launch(args, queue))
     }
 
-    /// Runs a kernel on a poisoned output and compares every element. Gives the largest share of the allowed error.
-    pub fn verify(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<f64, Rejection> {
+    /// Runs a kernel on a poisoned output and compares every element.
+    pub fn verify(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<Proof, Rejection> {
         let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
         device.write(&mut self.output, &self.poison).map_err(failed)?;
+        let started = Instant::now();
         self.launch(kernel, device, device.queue())?;
+        let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());
         let got = device.download(&self.output).map_err(failed)?;
-        self.judge(&got)
+        Ok(Proof { error: self.judge(&got)?, seconds })
     }
 
     /// Compares what came back with the right answer.

@@ -144,6 +144,7 @@ fn view(array: &Array, at: Range<usize>) -> Slice<'_> {
 
 impl Device for Cpu {
     const KIND: &'static str = "cpu";
+    const LAUNCH_IS_CALL: bool = true;
 
     type Buffer = Buffer;
     type View<'a> = Slice<'a>;

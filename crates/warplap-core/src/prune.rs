@@ -1,0 +1,85 @@
+//! Pruning: spaces and limits come in; arms of legal candidates go out, and why each other one left. Times nothing.
+
+use crate::candidate::SourceHash;
+use crate::catalog::Listed;
+use crate::device::{Device, Limits};
+use crate::op::Op;
+use crate::record::Skipped;
+use crate::search::Arm;
+use crate::variant::Needs;
+
+/// The arms that may be searched, and what was left out.
+#[derive(Debug, Default)]
+pub struct Pruned {
+    /// What is left.
+    pub arms: Vec<Arm>,
+    /// What left, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Lists every legal config of every listed variant and leaves out what exceeds the device's limits.
+pub fn prune<O: Op, D: Device>(listed: &[Listed<O, D>], problem: &O::Problem, device: &D) -> Pruned {
+    let limits = device.limits();
+    let mut pruned = Pruned::default();
+    for entry in listed {
+        let variant = &entry.variant;
+        let space = variant.space(problem, device);
+        let default = space.default_config();
+        let mut over: Vec<String> = Vec::new();
+        let mut configs = space.configs();
+        configs.retain(|config| match excess(&variant.needs(problem, config), &limits) {
+            None => true,
+            Some(reason) => {
+                over.push(reason);
+                false
+            }
+        });
+        // The default goes first: it is what a user would get, and a short budget should have seen it.
+        if let Some(at) = default.and_then(|d| configs.iter().position(|c| *c == d)) {
+            configs[..=at].rotate_right(1);
+        }
+        let skip = |configs: usize, reason: String| Skipped {
+            variant: variant.id().into(),
+            source: variant.source(),
+            configs: configs as u64,
+            reason,
+        };
+        if let Some(first) = over.first() {
+            pruned.skipped.push(skip(over.len(), first.clone()));
+        } else if configs.is_empty() {
+            pruned.skipped.push(skip(0, "its rules leave no legal config".into()));
+        }
+        if !configs.is_empty() {
+            let source: SourceHash = variant.source();
+            let (variant, priority) = (variant.id().to_string(), entry.priority);
+            pruned.arms.push(Arm { variant, source, priority, space, configs });
+        }
+    }
+    pruned
+}
+
+/// Which limit is exceeded, and by how much.
+fn excess(needs: &Needs, limits: &Limits) -> Option<String> {
+    let over = |what: &str, asked: u64, there: u64, none_means_unknown: bool| {
+        let known = !(none_means_unknown && there == 0);
+        (known && asked > there).then(|| format!("over limits: {what} {asked} of {there}"))
+    };
+    over("threads", needs.threads, limits.threads, false)
+        .or_else(|| over("bytes of workspace", needs.workspace, limits.workspace, false))
+        .or_else(|| over("bytes of shared memory", needs.shared_memory, limits.shared_memory, true))
+        .or_else(|| over("registers", needs.registers, limits.registers, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_names_what_was_asked_and_what_there_is() {
+        let limits = Limits { threads: 4, workspace: 100, shared_memory: 0, registers: 255 };
+        assert_eq!(excess(&Needs { threads: 4, ..Needs::default() }, &limits), None);
+        let reason = excess(&Needs { workspace: 101, ..Needs::default() }, &limits).unwrap();
+        assert!(reason.contains("101 of 100"), "{reason}");
+        assert_eq!(excess(&Needs { shared_memory: 9, ..Needs::default() }, &limits), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Settings: how a tuner behaves. Modes, budgets, and the word to stop.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::bucket::Bucket;
+use crate::measure::Policy;
+
+/// What a tuner may do when it does not know a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Neither store nor measuring: the first choice by priority.
+    Off,
+    /// Answers from the store alone; never measures, never blocks.
+    Replay,
+    /// As replay, and remembers what was missed, to be tuned later.
+    Record,
+    /// Races what it does not know.
+    #[default]
+    Tune,
+}
+
+impl Mode {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Replay => "replay",
+            Mode::Record => "record",
+            Mode::Tune => "tune",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune]
+            .into_iter()
+            .find(|m| m.name() == text)
+            .ok_or_else(|| format!("'{text}' is not a mode: expected off, replay, record or tune"))
+    }
+}
+
+/// When to stop tuning one key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    /// Wall seconds. What was measured until then is kept.
+    pub seconds: f64,
+    /// Candidates tried.
+    pub trials: u64,
+    /// Share of the roofline that is good enough to stop at once.
+    pub good_enough: f64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { seconds: 4.0, trials: 10_000, good_enough: 0.97 }
+    }
+}
+
+/// The word to stop, shared between whoever says it (Ctrl-C) and whoever listens.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Says it.
+    pub fn say(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was said.
+    pub fn said(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How a tuner behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What to do about unknown keys.
+    pub mode: Mode,
+    /// The rounding from problem to key.
+    pub bucket: Bucket,
+    /// How candidates are measured.
+    pub policy: Policy,
+    /// When to stop.
+    pub budget: Budget,
+    /// Differences below this share do not matter.
+    pub eps: f64,
+    /// The chance of a wrong verdict that is accepted.
+    pub delta: f64,
+    /// The search's name.
+    pub search: String,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The word to stop.
+    pub stop: Stop,
+    /// Race again even what is known; the stored winner takes part as the incumbent.
+    pub again: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            mode: Mode::default(),
+            bucket: Bucket::default(),
+            policy: Policy::default(),
+            budget: Budget::default(),
+            eps: 0.01,
+            delta: 0.01,
+            search: crate::search::NAMES[0].to_string(),
+            seed: 0,
+            stop: Stop::default(),
+            again: false,
+        }
+    }
+}
+
+/// A budget that is running.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    started: Instant,
+    budget: Budget,
+    stop: &'a Stop,
+}
+
+impl<'a> Running<'a> {
+    pub(crate) fn start(settings: &'a Settings) -> Self {
+        Running { started: Instant::now(), budget: settings.budget, stop: &settings.stop }
+    }
+
+    /// Wall seconds so far.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Whether time is up or somebody said stop.
+    pub(crate) fn over(&self) -> bool {
+        self.stop.said() || self.seconds() >= self.budget.seconds
+    }
+}
