@@ -7,6 +7,7 @@
 pub mod candidate;
 pub mod dtype;
 pub mod fingerprint;
+pub mod key;
 pub mod measure;
 pub mod record;
 pub mod rejection;
