@@ -82,23 +82,39 @@ impl Record {
         self.editions.iter().filter(|e| soft_id(&e.soft) != soft).max_by_key(|e| (e.origin == local, e.tuned_at))
     }
 
-    /// Both records' editions. One edition per (soft fingerprint, origin) stays: the newer, or on the same second the
-    /// one whose text sorts last, so that merging is commutative, associative and idempotent.
+    /// Both records' editions; the two must be of one op, key and device. One edition per (soft fingerprint, origin)
+    /// stays: the newer, or on the same second the one whose text sorts last. The problem is that of the record tuned
+    /// last. So merging is commutative, associative and idempotent.
     pub fn merge(mut self, other: Record) -> Record {
+        if (other.newest(), &other.problem) > (self.newest(), &self.problem) {
+            self.problem = other.problem;
+        }
+        self.schema = self.schema.max(other.schema);
         self.editions.extend(other.editions);
         self.settle();
         self
     }
 
+    /// When the newest edition was measured; 0 with no edition.
+    pub fn newest(&self) -> u64 {
+        self.editions.iter().map(|e| e.tuned_at).max().unwrap_or(0)
+    }
+
     /// Puts an edition in, in place of the one with the same soft fingerprint and origin.
-    pub fn put(&mut self, edition: Edition) {
+    pub fn put(&mut self, mut edition: Edition) {
+        // A clock that was set back must not make the newest tuning look like the oldest, which is the first to leave.
+        let own = self.editions.iter().filter(|e| e.origin == edition.origin).map(|e| e.tuned_at).max();
+        if let Some(newest) = own.filter(|n| *n > edition.tuned_at) {
+            edition.tuned_at = newest.saturating_add(1);
+        }
         let id = (soft_id(&edition.soft), edition.origin.clone());
         self.editions.retain(|e| (soft_id(&e.soft), e.origin.clone()) != id);
         self.editions.push(edition);
         self.settle();
     }
 
-    fn settle(&mut self) {
+    /// Brings the editions into their one order and drops what is over the limits.
+    pub(crate) fn settle(&mut self) {
         let text = |e: &Edition| serde_json::to_string(e).unwrap_or_default();
         let mut best: BTreeMap<(String, String), (u64, String, Edition)> = BTreeMap::new();
         for edition in self.editions.drain(..) {
