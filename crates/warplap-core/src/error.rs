@@ -28,6 +28,14 @@ pub enum Error {
         /// What became of the reference.
         rejection: Rejection,
     },
+    /// A kernel that was proved right failed when it was launched.
+    #[error("{problem}: {rejection}")]
+    Launch {
+        /// The problem in its text form.
+        problem: String,
+        /// What became of the launch.
+        rejection: Rejection,
+    },
     /// A named variant or setting does not exist.
     #[error("{0}")]
     Unknown(String),
