@@ -10,6 +10,7 @@ use crate::fingerprint::Fingerprint;
 use crate::measure::{Lap, Policy};
 use crate::rejection::Rejection;
 use crate::roofline::Ceilings;
+use crate::store::Store;
 
 /// What no candidate may exceed.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +64,9 @@ pub trait Device: Sized + Send + Sync + 'static {
 
     /// What it can do at best, as measured on it; `None` before anyone measured.
     fn ceilings(&self) -> Option<&Ceilings>;
+
+    /// Called before anything is raced: the time to measure ceilings, or to read them from the store's notes.
+    fn get_ready(&self, _store: &dyn Store) {}
 
     /// The queue used while tuning.
     fn queue(&self) -> &Self::Queue;

@@ -48,7 +48,8 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         settings: &'g Settings,
     ) -> Result<Self, Error> {
         let seed = |i: u64| settings.seed.wrapping_mul(0x9e37_79b9).wrapping_add(i);
-        let proofs = (1..=2).map(|i| Case::new(problem, device, seed(i))).collect::<Result<Vec<Case<O, D>>, Error>>()?;
+        let proofs =
+            (1..=2).map(|i| Case::new(problem, device, seed(i))).collect::<Result<Vec<Case<O, D>>, Error>>()?;
         let sets = device.sets(settings.policy, proofs[0].footprint()).max(1);
         let timed = (0..sets as u64)
             .map(|i| Case::without_answer(problem, device, seed(100 + i)))
@@ -80,9 +81,8 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         }
         let (device, timed, shared) = (self.device, &self.timed, kernel.clone());
         let sets = timed.borrow().len();
-        let launch = Box::new(move |queue: &D::Queue, set: usize| {
-            timed.borrow_mut()[set].launch(&*shared, device, queue)
-        });
+        let launch =
+            Box::new(move |queue: &D::Queue, set: usize| timed.borrow_mut()[set].launch(&*shared, device, queue));
         let lap = contained(|| device.lap(self.settings.policy, sets, launch))?;
         let priority = match variant.fit(self.problem, device) {
             Fit::Fits(priority) => priority,

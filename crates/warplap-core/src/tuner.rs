@@ -117,7 +117,11 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// Hands the kernel of choice to `f`; a known problem costs one hash. For callers that launch it themselves.
     #[inline]
-    pub fn with_kernel<R>(&self, problem: &O::Problem, f: impl FnOnce(&(dyn Kernel<O, D> + 'static)) -> R) -> Result<R, Error> {
+    pub fn with_kernel<R>(
+        &self,
+        problem: &O::Problem,
+        f: impl FnOnce(&(dyn Kernel<O, D> + 'static)) -> R,
+    ) -> Result<R, Error> {
         match self.ready.with(problem, f) {
             Ok(result) => Ok(result),
             Err(f) => Ok(f(&*self.choose(problem)?.kernel)),
@@ -162,7 +166,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let usable = found.filter(|(candidate, _)| self.usable(candidate, problem));
         Ok(usable.unwrap_or_else(|| {
-            let why = busy.unwrap_or_else(|| format!("the mode is {} and the store does not know the key", self.settings.mode));
+            let why = busy
+                .unwrap_or_else(|| format!("the mode is {} and the store does not know the key", self.settings.mode));
             self.first_choice(problem, &why)
         }))
     }
@@ -248,14 +253,19 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
         let key = self.key(problem);
         let problem = problem.representative(&self.settings.bucket);
-        if !self.settings.again && let Some(edition) = self.settled(&key, &problem) {
+        if !self.settings.again
+            && let Some(edition) = self.settled(&key, &problem)
+        {
             return Ok(self.answer(key, &problem, edition, true, None));
         }
         let _flight = self.store.lock(&key, self.device.fingerprint());
         // Whoever held the lock may have tuned the key meanwhile.
-        if !self.settings.again && let Some(edition) = self.settled(&key, &problem) {
+        if !self.settings.again
+            && let Some(edition) = self.settled(&key, &problem)
+        {
             return Ok(self.answer(key, &problem, edition, true, None));
         }
+        self.device.get_ready(&*self.store);
         let edition = self.race(&key, &problem, observer)?;
         let kept = self.store.put(&key, self.device.fingerprint(), edition.clone(), &O::text(&problem));
         let warning = kept.err().map(|e| format!("the record of {key} was not kept: {e}"));
@@ -265,7 +275,14 @@ impl<O: Op, D: Device> Tuner<O, D> {
         Ok(self.answer(key, &problem, edition, false, warning))
     }
 
-    fn answer(&self, key: Key, problem: &O::Problem, edition: Edition, from_store: bool, warning: Option<String>) -> Tuned {
+    fn answer(
+        &self,
+        key: Key,
+        problem: &O::Problem,
+        edition: Edition,
+        from_store: bool,
+        warning: Option<String>,
+    ) -> Tuned {
         let how = if from_store { How::Stored } else { How::Raced };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(key.text.clone(), (edition.verdict.winner.clone(), how));
@@ -275,9 +292,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// The edition measured under this soft fingerprint, if there is one.
     fn current(&self, key: &Key) -> Option<Edition> {
         match self.store.lookup(key, self.device.fingerprint()) {
-            Match::Exact(record) => {
-                record.current(&self.device.fingerprint().soft_id(), self.store.id()).cloned()
-            }
+            Match::Exact(record) => record.current(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
             _ => None,
         }
     }
@@ -286,7 +301,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
     fn settled(&self, key: &Key, problem: &O::Problem) -> Option<Edition> {
         let edition = self.current(key)?;
         let winner = &edition.verdict.winner;
-        let whole = self.is_current(winner) && self.usable(winner, problem) && self.newcomers(&edition, problem).is_empty();
+        let whole =
+            self.is_current(winner) && self.usable(winner, problem) && self.newcomers(&edition, problem).is_empty();
         whole.then_some(edition)
     }
 

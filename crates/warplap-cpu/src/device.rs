@@ -11,6 +11,7 @@ use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{CacheState, Lap, Policy};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
+use warplap_core::store::Store;
 
 use crate::chip::Chip;
 use crate::clock::CpuLap;
@@ -79,12 +80,12 @@ impl Cpu {
         self.isa
     }
 
-    /// Takes ceilings measured earlier; the first call wins.
+    /// Takes ceilings measured elsewhere; the first call wins.
     pub fn set_ceilings(&self, ceilings: Ceilings) {
         let _ = self.ceilings.set(ceilings);
     }
 
-    /// Measures the ceilings now (about half a second). The caller keeps them.
+    /// Measures the ceilings now, which takes about a second.
     pub fn measure_ceilings(&self) -> Ceilings {
         ceilings::measure(self)
     }
@@ -92,6 +93,9 @@ impl Cpu {
 
 /// The library variant's version: a newer one makes records stale.
 const GEMM_VERSION: &str = "0.19";
+
+/// The note in the store that holds the ceilings.
+const CEILINGS: &str = "ceilings";
 
 impl Default for Cpu {
     fn default() -> Self {
@@ -161,6 +165,22 @@ impl Device for Cpu {
 
     fn ceilings(&self) -> Option<&Ceilings> {
         self.ceilings.get()
+    }
+
+    fn get_ready(&self, store: &dyn Store) {
+        self.ceilings.get_or_init(|| {
+            let slug = self.fingerprint.slug();
+            let kept = store.note(&slug, CEILINGS).and_then(|note| serde_json::from_value(note).ok());
+            kept.unwrap_or_else(|| {
+                let measured = self.measure_ceilings();
+                if let Ok(note) = serde_json::to_value(&measured)
+                    && let Err(e) = store.put_note(&slug, CEILINGS, &note)
+                {
+                    tracing::warn!("the measured ceilings were not kept: {e}");
+                }
+                measured
+            })
+        });
     }
 
     fn queue(&self) -> &() {

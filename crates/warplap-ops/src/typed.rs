@@ -1,6 +1,7 @@
 //! From views to typed slices, once per launch.
 
 use warplap_core::dtype::DType;
+use warplap_core::error::Error;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Slice, SliceMut, Typed};
 
@@ -50,4 +51,17 @@ pub(crate) fn spans(name: &str, found: usize, expected: usize) -> Result<(), Rej
     Err(Rejection::LaunchFailed {
         reason: format!("buffer '{name}' holds {found} elements, the problem spans {expected}"),
     })
+}
+
+/// Checks a caller's buffer: its type, and that it holds what the problem spans.
+pub(crate) fn argument(argument: &'static str, found: (DType, usize), expected: (DType, usize)) -> Result<(), Error> {
+    if found.0 != expected.0 {
+        let reason = format!("holds {}, expected {}", found.0, expected.0);
+        return Err(Error::Argument { argument, reason });
+    }
+    if found.1 < expected.1 {
+        let reason = format!("holds {} elements, expected at least {}", found.1, expected.1);
+        return Err(Error::Argument { argument, reason });
+    }
+    Ok(())
 }

@@ -1,9 +1,16 @@
 //! Measuring: laps come in, a race runs, Measurements go out.
 
+mod confirm;
+mod heat;
+mod plan;
 mod race;
+mod sheet;
+mod standing;
 mod stats;
+mod student;
 
-pub use race::*;
+pub use plan::{HYSTERESIS, RacePlan, Stopwatch};
+pub use race::{Ended, Lane, Race, race};
 
 use serde::{Deserialize, Serialize};
 

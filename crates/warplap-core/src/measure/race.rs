@@ -1,1 +1,275 @@
+//! The race: lanes and a stopwatch come in; who leads, who ties and what was measured of each go out.
+//!
+//! # The statistics, in short
+//!
+//! Every *round* samples each live lane once, in a fresh random order (a randomised complete block), and only lanes of
+//! the same round are compared. With x = ln t, a round's samples less their median, u = x - med x, are free of
+//! whatever the clock, a tenant or drift did to all lanes at that moment. A lane's centre is the median of its u plus
+//! the mean of the residuals clipped at 2.5 sigma; its variance leans on the pooled robust sigma (never below 0.3 %)
+//! with the weight of four samples. The gap of a lane to the leader then has the standard error
+//! 1.1 sqrt((s_i² + s_j²)/n) and a Student-t quantile whose error `delta` is shared between all lanes and all looks
+//! (looks counted by doublings of n, each with delta/(k(k+1))), so the race may look after every round.
+//!
+//! - After the first launch a lane leaves if it took over 3 times the best and over 5 ms.
+//! - After two rounds it leaves if both its samples are over 1.25 times both of the leader's.
+//! - From four rounds on it leaves when the lower bound of its gap is above zero (the incumbent: above 2 %).
+//! - The race ends by its rule when one lane is left, or when nobody can be ahead of the leader by more than `eps`.
+//!
+//! Then the near-equal finalists are confirmed in blocks spread over time (see `confirm`): a race is over in
+//! milliseconds and sees the machine in one mood only.
 
+use super::confirm::confirm;
+use super::heat::{Heat, bar, run_heat};
+use super::plan::{RacePlan, Stopwatch};
+use super::sheet::{Place, Sheet};
+
+/// What became of a lane: measured to the end, or rejected (`Outpaced` carries the measurement so far).
+pub type Lane = crate::candidate::Outcome;
+
+/// Samples a winner has at least, for its interval.
+pub(super) const WINNER_SAMPLES: usize = 5;
+
+/// How a race ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// One lane was left, or the leader is within `eps` of the best at confidence 1 - `delta`.
+    ByRule,
+    /// The budget, the user or the cap on rounds came first.
+    Capped,
+}
+
+/// What came out of a race.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Race {
+    /// What became of each lane.
+    pub lanes: Vec<Lane>,
+    /// The fastest lane by the evidence; `None` when every lane failed or nothing was sampled.
+    pub leader: Option<usize>,
+    /// Lanes that cannot be told from the leader, nearest first. The incumbent is among them while the gain over it is
+    /// not surely above the hysteresis.
+    pub ties: Vec<usize>,
+    /// The second fastest.
+    pub runner_up: Option<usize>,
+    /// How much slower the second fastest was (0.05 = 5 %).
+    pub margin: Option<f64>,
+    /// How much slower each lane was than the leader, where it can be said.
+    pub gaps: Vec<Option<f64>>,
+    /// Rounds run, the confirm stage's included.
+    pub rounds: u32,
+    /// Launches timed, over all lanes.
+    pub launches: u64,
+    /// How it ended.
+    pub ended: Ended,
+    /// Pooled relative spread between rounds, the machine's common drift taken out.
+    pub sigma: f64,
+}
+
+/// Where a lane stands at the end: ln of its gap to the leader, and half the width of that gap's interval.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gap {
+    pub(super) gap: f64,
+    pub(super) reach: f64,
+}
+
+/// Races `lanes` lanes against each other. `stop` is asked before every sample; once it says true the race ends
+/// `Capped` with what is there.
+pub fn race(lanes: usize, watch: &mut dyn Stopwatch, plan: &RacePlan, stop: &mut dyn FnMut() -> bool) -> Race {
+    let plan = plan.sane();
+    let mut rng = fastrand::Rng::with_seed(plan.seed);
+    let mut sheet = Sheet::new(lanes, watch, stop, &plan);
+    let mut rounds = 0;
+    loop {
+        let mut heat = run_heat(&mut sheet, &plan, &mut rng);
+        rounds += heat.rounds;
+        let mut gaps = heat.gaps(&sheet);
+        if plan.confirm && heat.ended == Ended::ByRule && !sheet.owes() {
+            rounds += confirm(&mut sheet, &plan, &mut gaps, heat.sigma, &mut rng);
+        }
+        if let Some(leader) = leader_of(&sheet, &gaps) {
+            top_up(&mut sheet, leader);
+        }
+        if sheet.stopped {
+            heat.ended = Ended::Capped;
+        }
+        if sheet.owes() {
+            sheet.revive();
+            if !sheet.stopped {
+                // Every such turn costs a lane, so there is an end to them.
+                continue;
+            }
+        }
+        if sheet.forgets() {
+            // Stopped before the second race had seen everyone: nobody can be told from anybody, but someone leads.
+            let unsure = |gap: f64| Gap { gap, reach: f64::INFINITY };
+            gaps = sheet.plain_gaps().into_iter().map(|g| g.map(unsure)).collect();
+        }
+        return finish(&sheet, &plan, gaps, rounds, heat);
+    }
+}
+
+/// The live lane with the lowest gap.
+pub(super) fn leader_of(sheet: &Sheet<'_>, gaps: &[Option<Gap>]) -> Option<usize> {
+    let by_gap = |&a: &usize, &b: &usize| gap_of(gaps, a).total_cmp(&gap_of(gaps, b));
+    sheet.live().into_iter().filter(|&l| gaps[l].is_some()).min_by(by_gap)
+}
+
+fn gap_of(gaps: &[Option<Gap>], lane: usize) -> f64 {
+    gaps[lane].map_or(f64::INFINITY, |g| g.gap)
+}
+
+/// Samples the winner until its interval has something to stand on.
+fn top_up(sheet: &mut Sheet<'_>, leader: usize) {
+    while sheet.count(leader) < WINNER_SAMPLES {
+        if sheet.take(leader).is_none() {
+            break;
+        }
+    }
+}
+
+fn finish(sheet: &Sheet<'_>, plan: &RacePlan, mut gaps: Vec<Option<Gap>>, rounds: u32, heat: Heat) -> Race {
+    for (lane, slot) in gaps.iter_mut().enumerate() {
+        if sheet.failed(lane) {
+            *slot = None;
+        }
+    }
+    let leader = leader_of(sheet, &gaps);
+    let base = leader.map_or(0.0, |l| gap_of(&gaps, l));
+    let mut others: Vec<usize> = (0..gaps.len()).filter(|&l| gaps[l].is_some() && Some(l) != leader).collect();
+    others.sort_by(|&a, &b| gap_of(&gaps, a).total_cmp(&gap_of(&gaps, b)));
+    let tied =
+        |&l: &usize| sheet.places[l] == Place::Live && gaps[l].is_some_and(|g| g.gap - base - g.reach <= bar(l, plan));
+    let relative: Vec<Option<f64>> = gaps.iter().map(|g| g.map(|g| (g.gap - base).exp_m1())).collect();
+    let runner_up = leader.and(others.first().copied());
+    Race {
+        lanes: (0..gaps.len()).map(|l| sheet.outcome(l, heat.sigma)).collect(),
+        leader,
+        ties: others.iter().copied().filter(tied).collect(),
+        runner_up,
+        margin: runner_up.and_then(|l| relative[l]),
+        gaps: relative,
+        rounds,
+        launches: sheet.launches,
+        ended: heat.ended,
+        sigma: heat.sigma,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rejection::Rejection;
+
+    /// A device whose clock is a table: seconds by lane, and after how many samples a lane starts to fail.
+    struct Table {
+        seconds: Vec<f64>,
+        fails_after: Vec<u32>,
+        taken: Vec<u32>,
+        rng: fastrand::Rng,
+    }
+
+    fn table(seconds: &[f64]) -> Table {
+        let n = seconds.len();
+        Table {
+            seconds: seconds.to_vec(),
+            fails_after: vec![u32::MAX; n],
+            taken: vec![0; n],
+            rng: fastrand::Rng::with_seed(1),
+        }
+    }
+
+    impl Stopwatch for Table {
+        fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
+            self.taken[lane] += 1;
+            if self.taken[lane] > self.fails_after[lane] {
+                return Err(Rejection::LaunchFailed { reason: "table".into() });
+            }
+            Ok(self.seconds[lane] * (1.0 + 0.005 * (self.rng.f64() - 0.5)))
+        }
+    }
+
+    fn run(watch: &mut Table, plan: RacePlan) -> Race {
+        race(watch.seconds.len(), watch, &plan, &mut || false)
+    }
+
+    #[test]
+    fn the_fastest_leads_and_the_margin_is_to_the_second() {
+        let race = run(&mut table(&[2e-3, 1e-3, 1.1e-3]), RacePlan::default());
+        assert_eq!((race.leader, race.runner_up, race.ended), (Some(1), Some(2), Ended::ByRule));
+        assert!((race.margin.unwrap() - 0.1).abs() < 0.01);
+        assert!(race.ties.is_empty());
+        assert!(
+            matches!(&race.lanes[0], Lane::Rejected(Rejection::Outpaced { measurement }) if measurement.rounds == 2)
+        );
+    }
+
+    #[test]
+    fn a_far_slower_lane_costs_one_launch() {
+        let mut watch = table(&[1e-3, 0.5]);
+        run(&mut watch, RacePlan::default());
+        assert_eq!(watch.taken[1], 1);
+    }
+
+    #[test]
+    fn one_lane_needs_a_handful_of_samples() {
+        let race = run(&mut table(&[1e-3]), RacePlan::default());
+        assert_eq!((race.leader, race.ended, race.launches), (Some(0), Ended::ByRule, 5));
+        let Lane::Measured(m) = &race.lanes[0] else { panic!("{:?}", race.lanes) };
+        assert!(m.ci_us[0] < m.median_us && m.median_us < m.ci_us[1] && m.samples_us.len() == 5);
+    }
+
+    #[test]
+    fn equal_lanes_tie() {
+        let race = run(&mut table(&[1e-3, 1e-3, 4e-3]), RacePlan::default());
+        assert_eq!(race.ties.len(), 1);
+        assert!(race.margin.unwrap() < 0.01);
+    }
+
+    #[test]
+    fn an_incumbent_is_among_the_ties_until_the_gain_is_worth_it() {
+        let plan = RacePlan { incumbent: Some(0), ..RacePlan::default() };
+        assert_eq!(run(&mut table(&[1.015e-3, 1e-3]), plan.clone()).ties, [0]);
+        assert!(run(&mut table(&[1.05e-3, 1e-3]), plan).ties.is_empty());
+        assert!(run(&mut table(&[1.015e-3, 1e-3]), RacePlan::default()).ties.is_empty());
+    }
+
+    #[test]
+    fn when_nobody_can_run_nobody_leads() {
+        let mut watch = table(&[1e-3, 2e-3]);
+        watch.fails_after = vec![0, 0];
+        let race = run(&mut watch, RacePlan::default());
+        assert_eq!((race.leader, race.runner_up, race.ties.len()), (None, None, 0));
+        assert_eq!(run(&mut table(&[]), RacePlan::default()).leader, None);
+    }
+
+    #[test]
+    fn those_who_left_for_a_lane_that_fails_later_race_again() {
+        for fails_after in 1..20 {
+            let mut watch = table(&[1e-3, 1.5e-3, 1.6e-3]);
+            watch.fails_after[0] = fails_after;
+            let race = run(&mut watch, RacePlan::default());
+            let lead = if watch.taken[0] > fails_after { 1 } else { 0 };
+            assert_eq!(race.leader, Some(lead), "failing after {fails_after}");
+        }
+    }
+
+    #[test]
+    fn a_race_stopped_at_once_says_so_of_every_lane() {
+        let race = race(2, &mut table(&[1e-3, 1e-3]), &RacePlan::default(), &mut || true);
+        assert_eq!((race.leader, race.ended, race.launches), (None, Ended::Capped, 0));
+        assert!(race.lanes.iter().all(|l| matches!(l, Lane::Rejected(Rejection::TimedOut { .. }))));
+    }
+
+    #[test]
+    fn a_race_stopped_anywhere_has_the_best_evidence_in_front() {
+        for samples in 1..20 {
+            let mut left = samples;
+            let mut watch = table(&[3e-3, 1e-3, 1.2e-3]);
+            let race = race(3, &mut watch, &RacePlan { confirm: false, ..RacePlan::default() }, &mut || {
+                left -= 1;
+                left < 0
+            });
+            let best = [1, 2, 0].into_iter().find(|&l| watch.taken[l] > 0);
+            assert_eq!(race.leader, best, "after {samples} samples");
+        }
+    }
+}

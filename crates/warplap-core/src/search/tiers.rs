@@ -6,13 +6,13 @@ use crate::record::Skipped;
 use crate::variant::Priority;
 
 /// A tier is good enough when its best candidate reaches this share of the roofline.
-pub const GOOD_ENOUGH: f64 = 0.6;
+pub(super) const GOOD_ENOUGH: f64 = 0.6;
 
 /// Makes the search used inside one tier.
-pub type Inner = fn(Vec<Arm>) -> Box<dyn Search>;
+pub(super) type Inner = fn(Vec<Arm>) -> Box<dyn Search>;
 
 /// Races one priority after the other, best first, and stops after the first tier that was good enough: one that
-/// left a right candidate within [`GOOD_ENOUGH`] of the roofline.
+/// left a right candidate within a stated share of the roofline.
 pub struct Tiers {
     waiting: Vec<(Priority, Vec<Arm>)>,
     current: Option<Box<dyn Search>>,
@@ -25,7 +25,7 @@ pub struct Tiers {
 impl Tiers {
     /// Groups the arms by priority. Without a floor nothing can be near the roofline, and any right candidate is good
     /// enough.
-    pub fn new(arms: Vec<Arm>, floor_us: Option<f64>, inner: Inner) -> Self {
+    pub(super) fn new(arms: Vec<Arm>, floor_us: Option<f64>, inner: Inner) -> Self {
         let mut waiting: Vec<(Priority, Vec<Arm>)> = Vec::new();
         for priority in [Priority::Low, Priority::Medium, Priority::High] {
             let tier: Vec<Arm> = arms.iter().filter(|a| a.priority == priority).cloned().collect();

@@ -20,8 +20,6 @@ use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::record::{Edition, Record};
 
-
-
 mod directory;
 mod file;
 pub mod files;

@@ -189,9 +189,8 @@ impl Store for DirectoryStore {
     }
 
     fn set_aside(&self) -> Vec<SetAside> {
-        let aside = |(path, meta): (PathBuf, fs::Metadata)| {
-            damaged_at(&path).map(|_| SetAside { path, bytes: meta.len() })
-        };
+        let aside =
+            |(path, meta): (PathBuf, fs::Metadata)| damaged_at(&path).map(|_| SetAside { path, bytes: meta.len() });
         let mut all: Vec<SetAside> = self.everything().into_iter().filter_map(aside).collect();
         all.sort_by(|a, b| a.path.cmp(&b.path));
         all
@@ -242,7 +241,8 @@ impl Found {
 impl DirectoryStore {
     /// Another device's record of the key: the one written last, of the first few devices.
     fn foreign(&self, place: &Place) -> Match {
-        let others = subdirs(&self.root.join(RECORDS)).into_iter().filter(|name| *name != place.device && is_slug(name));
+        let others =
+            subdirs(&self.root.join(RECORDS)).into_iter().filter(|name| *name != place.device && is_slug(name));
         let mut found: Vec<(SystemTime, Place)> = others
             .take(MAX_FOREIGN)
             .filter_map(|device| {

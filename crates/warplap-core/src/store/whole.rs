@@ -53,9 +53,10 @@ impl Whole {
     fn stage(&self, dir: &Path, bytes: &[u8], durably: bool) -> io::Result<PathBuf> {
         let temp = dir.join(format!("{TEMP_PREFIX}{:x}-{:016x}", std::process::id(), fresh()));
         let mut file = self.files.create(&temp)?;
-        let written = self.files.write(&mut file, &temp, bytes).and_then(|()| {
-            if durably { self.files.sync(&file, &temp) } else { Ok(()) }
-        });
+        let written = self
+            .files
+            .write(&mut file, &temp, bytes)
+            .and_then(|()| if durably { self.files.sync(&file, &temp) } else { Ok(()) });
         drop(file);
         written.map(|()| temp.clone()).inspect_err(|_| {
             let _ = self.files.remove(&temp);

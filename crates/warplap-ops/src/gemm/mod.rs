@@ -8,6 +8,7 @@ pub use problem::{GemmProblem, Kind, Layout};
 use warplap_core::array::Array;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
 use warplap_core::rejection::Rejection;
 use warplap_core::tolerance::Tolerance;
@@ -31,6 +32,14 @@ pub struct GemmArgs<'a, D: Device> {
 }
 
 impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
+    /// Checks that the buffers have the problem's type and hold what it spans.
+    pub fn check(&self) -> Result<(), Error> {
+        let p = self.problem;
+        typed::argument("a", (self.a.dtype(), self.a.len()), (p.dtype, p.a_len()))?;
+        typed::argument("b", (self.b.dtype(), self.b.len()), (p.dtype, p.b_len()))?;
+        typed::argument("c", (self.c.dtype(), self.c.len()), (p.dtype, p.c_len()))
+    }
+
     /// The typed slices, checked to hold what the problem spans: kernels rely on it.
     pub(crate) fn typed<T: warplap_cpu::Typed>(self) -> Result<(&'a [T], &'a [T], &'a mut [T]), Rejection> {
         let p = self.problem;

@@ -1,0 +1,241 @@
+//! The score sheet of a race: every sample passes its door, is judged, and is written down.
+
+use super::plan::{RacePlan, Stopwatch};
+use super::stats::{clip_mean, median, median_interval};
+use super::{Lane, Measurement};
+use crate::rejection::Rejection;
+use crate::roofline::IMPOSSIBLE_BELOW;
+
+/// Seconds no launch can be shorter than (a thousandth of a clock cycle) or longer than (eleven days).
+const SENSIBLE: std::ops::Range<f64> = 1e-12..1e6;
+
+/// Seconds of a pause between two questions whether to stop.
+const PAUSE_SLICE: f64 = 0.01;
+
+/// Samples kept per lane.
+const KEPT: usize = 400;
+
+/// Whether a lane is in the race.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Place {
+    /// It runs in the next round.
+    Live,
+    /// Surely slower than the lane `by`.
+    Outpaced {
+        /// Who led.
+        by: usize,
+    },
+    /// Out for good.
+    Failed(Rejection),
+}
+
+/// The samples of all lanes and who is still running.
+pub(super) struct Sheet<'a> {
+    watch: &'a mut dyn Stopwatch,
+    stop: &'a mut dyn FnMut() -> bool,
+    floor: Option<f64>,
+    pub(super) places: Vec<Place>,
+    /// ln seconds by lane and round of the race proper.
+    pub(super) rounds: Vec<Vec<f64>>,
+    /// All samples of a lane in ln seconds: the race's, the confirm stage's and the top-up.
+    all: Vec<Vec<f64>>,
+    /// The last pooled robust sigma between rounds of two lanes or more.
+    pub(super) sigma: Option<f64>,
+    /// The last robust sigma of each lane between rounds.
+    pub(super) spread: Vec<Option<f64>>,
+    pub(super) launches: u64,
+    /// Seconds measured so far.
+    spent: f64,
+    pub(super) stopped: bool,
+}
+
+impl<'a> Sheet<'a> {
+    pub(super) fn new(
+        lanes: usize,
+        watch: &'a mut dyn Stopwatch,
+        stop: &'a mut dyn FnMut() -> bool,
+        plan: &RacePlan,
+    ) -> Self {
+        Sheet {
+            watch,
+            stop,
+            floor: plan.floor,
+            places: vec![Place::Live; lanes],
+            rounds: vec![Vec::new(); lanes],
+            all: vec![Vec::new(); lanes],
+            sigma: None,
+            spread: vec![None; lanes],
+            launches: 0,
+            spent: 0.0,
+            stopped: false,
+        }
+    }
+
+    /// The lanes in the race, in order.
+    pub(super) fn live(&self) -> Vec<usize> {
+        (0..self.places.len()).filter(|&l| self.places[l] == Place::Live).collect()
+    }
+
+    /// Whether the lane is out for good.
+    pub(super) fn failed(&self, lane: usize) -> bool {
+        matches!(self.places[lane], Place::Failed(_))
+    }
+
+    /// How many samples the lane has.
+    pub(super) fn count(&self, lane: usize) -> usize {
+        self.all[lane].len()
+    }
+
+    /// Launches one sample's worth.
+    pub(super) fn batch(&self, lane: usize) -> u32 {
+        self.watch.batch(lane).max(1)
+    }
+
+    /// One sample of a lane in ln seconds; `None` when the lane failed or the race was stopped.
+    pub(super) fn take(&mut self, lane: usize) -> Option<f64> {
+        if self.stopped || (self.stop)() {
+            self.stopped = true;
+            return None;
+        }
+        let batch = self.batch(lane);
+        self.launches += u64::from(batch);
+        let judged = self.watch.sample(lane).and_then(|seconds| self.judge(seconds));
+        match judged {
+            Ok(seconds) => {
+                self.spent += seconds * f64::from(batch);
+                let x = seconds.ln();
+                self.all[lane].push(x);
+                Some(x)
+            }
+            Err(rejection) => {
+                self.places[lane] = Place::Failed(rejection);
+                None
+            }
+        }
+    }
+
+    fn judge(&self, seconds: f64) -> Result<f64, Rejection> {
+        // NaN is in no range.
+        if !SENSIBLE.contains(&seconds) {
+            return Err(Rejection::Impossible { reason: format!("the clock said {seconds:e} s for one launch") });
+        }
+        match self.floor {
+            Some(floor) if seconds < IMPOSSIBLE_BELOW * floor => Err(Rejection::Impossible {
+                reason: format!("{:.3} us where physics asks for {:.3} us", seconds * 1e6, floor * 1e6),
+            }),
+            _ => Ok(seconds),
+        }
+    }
+
+    /// Lets time pass, in slices short enough to be stopped in.
+    pub(super) fn pause(&mut self, seconds: f64) {
+        let slices = (seconds / PAUSE_SLICE).round().max(1.0) as u32;
+        for _ in 0..slices {
+            self.stopped = self.stopped || (self.stop)();
+            if self.stopped {
+                return;
+            }
+            self.watch.pause(seconds / f64::from(slices));
+        }
+    }
+
+    /// Whether a lane left for the sake of one that has failed since: it is owed another race.
+    pub(super) fn owes(&self) -> bool {
+        self.places.iter().any(|p| matches!(p, Place::Outpaced { by } if self.failed(*by)))
+    }
+
+    /// Everyone who did not fail runs again from the first round.
+    pub(super) fn revive(&mut self) {
+        for lane in 0..self.places.len() {
+            self.rounds[lane].clear();
+            if matches!(self.places[lane], Place::Outpaced { .. }) {
+                self.places[lane] = Place::Live;
+            }
+        }
+    }
+
+    /// What became of a lane, in the words of the record.
+    pub(super) fn outcome(&self, lane: usize, sigma: f64) -> Lane {
+        match &self.places[lane] {
+            Place::Failed(rejection) => Lane::Rejected(rejection.clone()),
+            _ if self.all[lane].is_empty() => Lane::Rejected(Rejection::TimedOut { seconds: self.spent }),
+            Place::Live => Lane::Measured(self.measurement(lane, sigma)),
+            Place::Outpaced { .. } => {
+                Lane::Rejected(Rejection::Outpaced { measurement: self.measurement(lane, sigma) })
+            }
+        }
+    }
+
+    /// What was measured of one lane alone; `sigma` is the race's, for lanes with too few samples of their own.
+    fn measurement(&self, lane: usize, sigma: f64) -> Measurement {
+        let logs = &self.all[lane];
+        let us = |x: f64| x.exp() * 1e6;
+        Measurement {
+            median_us: us(median(logs)),
+            ci_us: median_interval(logs, sigma).map(us),
+            sigma: self.spread[lane].unwrap_or(sigma),
+            rounds: u32::try_from(logs.len()).unwrap_or(u32::MAX),
+            batch: self.batch(lane),
+            samples_us: logs.iter().take(KEPT).map(|&x| us(x)).collect(),
+        }
+    }
+
+    /// Whether a lane in the race was sampled before the last revival only.
+    pub(super) fn forgets(&self) -> bool {
+        self.live().into_iter().any(|l| self.rounds[l].is_empty() && !self.all[l].is_empty())
+    }
+
+    /// Every sampled lane's distance in ln seconds to the fastest by plain medians: the evidence of last resort.
+    pub(super) fn plain_gaps(&self) -> Vec<Option<f64>> {
+        let centres: Vec<Option<f64>> = (0..self.all.len())
+            .map(|l| (!self.failed(l) && !self.all[l].is_empty()).then(|| median(&self.all[l])))
+            .collect();
+        let best = centres.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        centres.into_iter().map(|c| c.map(|c| c - best)).collect()
+    }
+
+    /// ln of how much slower `lane` was than `leader`, over the rounds both ran in.
+    pub(super) fn paired_gap(&self, lane: usize, leader: usize, sigma: f64) -> Option<f64> {
+        let gaps: Vec<f64> = self.rounds[lane].iter().zip(&self.rounds[leader]).map(|(a, b)| a - b).collect();
+        (!gaps.is_empty()).then(|| clip_mean(&gaps, sigma * std::f64::consts::SQRT_2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Table(Vec<f64>);
+
+    impl Stopwatch for Table {
+        fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
+            Ok(self.0[lane])
+        }
+    }
+
+    #[test]
+    fn what_no_clock_can_say_is_impossible() {
+        let times = [0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, 1e-300, 8.9e-4];
+        let (mut watch, mut stop) = (Table(times.to_vec()), || false);
+        let plan = RacePlan { floor: Some(1e-3), ..RacePlan::default() };
+        let mut sheet = Sheet::new(times.len(), &mut watch, &mut stop, &plan);
+        for (lane, time) in times.into_iter().enumerate() {
+            assert_eq!(sheet.take(lane), None);
+            assert!(matches!(sheet.outcome(lane, 0.01), Lane::Rejected(Rejection::Impossible { .. })), "{time}");
+        }
+    }
+
+    #[test]
+    fn a_pause_can_be_stopped_in() {
+        let mut watch = Table(Vec::new());
+        let mut asked = 0;
+        let mut stop = || {
+            asked += 1;
+            asked > 3
+        };
+        let mut sheet = Sheet::new(0, &mut watch, &mut stop, &RacePlan::default());
+        sheet.pause(1.0);
+        assert!(sheet.stopped);
+        assert_eq!(asked, 4);
+    }
+}
