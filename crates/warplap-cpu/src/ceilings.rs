@@ -14,7 +14,10 @@ use crate::simd::{Lanes, Task};
 const CHAINS: usize = 12;
 
 /// Rounds of which the fastest counts: a ceiling is what the machine can do, not what it does on average.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 8;
+
+/// The working set that stands for main memory.
+const MEMORY: u64 = 128 << 20;
 
 /// Measures arithmetic and bandwidth with all threads.
 pub(crate) fn measure(cpu: &Cpu) -> Ceilings {
@@ -34,10 +37,10 @@ pub(crate) fn measure(cpu: &Cpu) -> Ceilings {
         let shared = level + 1 == caches.len();
         let capacity = if shared { size } else { size * threads };
         // A server's last cache may be larger than the whole test should be.
-        let working = (capacity / 2).min(64 << 20);
+        let working = (capacity / 2).min(MEMORY / 4);
         bandwidth.push(Bandwidth { capacity, rate: best(|| reading(cpu, working)) });
     }
-    let memory = best(|| reading(cpu, 256 << 20));
+    let memory = best(|| reading(cpu, MEMORY));
     bandwidth.push(Bandwidth { capacity: u64::MAX, rate: memory });
     // Larger working sets are never faster: noise must not say so.
     for i in (0..bandwidth.len() - 1).rev() {
@@ -120,7 +123,7 @@ fn reading(cpu: &Cpu, bytes: u64) -> f64 {
             }
             let mine = (passes * each * 4) as f64 / start.elapsed().as_secs_f64().max(1e-9);
             *rate.lock().unwrap_or_else(|e| e.into_inner()) += mine;
-            // 256 MiB should not stay with us after the measurement.
+            // A large working set should not stay with us after the measurement.
             if each > 8 << 20 {
                 *room = Vec::new();
             }
