@@ -22,6 +22,8 @@ use crate::record::{Edition, Record};
 
 
 
+pub mod bundle;
+pub mod care;
 mod directory;
 mod file;
 pub mod files;
