@@ -20,9 +20,10 @@ use crate::record::Record;
 
 const FORMAT: &str = "warplap-bundle";
 const VERSION: u32 = 1;
-/// Writers at once during an import: durable writes wait for the disk, not for the processor, and the disk takes many
-/// in one go.
-const WRITERS: usize = 16;
+/// Writers at once during an import: one waits for the disk while the other computes.
+const WRITERS: usize = 2;
+/// Records written in one go. Each holds two open files meanwhile, of which a process has 1024 by default.
+const BATCH: usize = 128;
 
 /// The largest bundle that is read, in bytes.
 pub const MAX_BUNDLE: u64 = 1 << 30;
@@ -233,21 +234,23 @@ impl Bundle {
     /// importing again goes on from there.
     pub fn put_into(&self, store: &dyn Store) -> Result<Imported, StoreError> {
         let texts: Vec<&str> = self.records.values().map(|text| &**text).collect();
+        let batches: Vec<&[&str]> = texts.chunks(BATCH).collect();
         let done = Mutex::new((Imported::default(), None::<StoreError>));
         let done_of = || done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        spread(texts.len(), WRITERS.min(texts.len()), |n| {
+        spread(batches.len(), WRITERS, |n| {
             if done_of().1.is_some() {
                 return;
             }
-            let Ok(record) = parse(texts[n]) else { return };
-            let merged = store.merge(record);
+            let merged = store.merge_many(batches[n].iter().filter_map(|text| parse(text).ok()).collect());
             let mut done = done_of();
-            match merged {
-                Ok(Merged::Added) => done.0.added += 1,
-                Ok(Merged::Joined) => done.0.joined += 1,
-                Ok(Merged::Unchanged) => done.0.unchanged += 1,
-                Err(e @ StoreError::NewerSchema { .. }) => done.0.refused.push(e.to_string()),
-                Err(e) => done.1 = Some(e),
+            for merged in merged {
+                match merged {
+                    Ok(Merged::Added) => done.0.added += 1,
+                    Ok(Merged::Joined) => done.0.joined += 1,
+                    Ok(Merged::Unchanged) => done.0.unchanged += 1,
+                    Err(e @ StoreError::NewerSchema { .. }) => done.0.refused.push(e.to_string()),
+                    Err(e) => done.1 = Some(e),
+                }
             }
         });
         let (mut imported, failed) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
