@@ -18,7 +18,7 @@ fn mode(path: &Path, mode: u32) {
 
 /// A directory for one permutation: `<temp>/parent/store`, both of them ours alone.
 fn place() -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("parent/store");
     fs::create_dir_all(&root).unwrap();
     mode(root.parent().unwrap(), 0o700);
@@ -279,7 +279,7 @@ fn f45_with_umask_000_files_are_0600_and_directories_0700() {
         std::mem::forget(store.lock(&key(3), &device(1)));
         std::process::exit(0);
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("made/store");
     let settings = [("ROOT", root.to_str().unwrap())];
     let test = "f45_with_umask_000_files_are_0600_and_directories_0700";

@@ -23,6 +23,13 @@ pub fn long() -> bool {
     std::env::var_os("WARPLAP_LONG").is_some()
 }
 
+/// A directory for a test. In memory where the system has such a place: these tests kill, damage and crowd, and none of
+/// that needs a disk, whose syncs take a hundred times as long when others use it. The long forms are on the disk.
+pub fn temp() -> tempfile::TempDir {
+    let in_memory = || tempfile::tempdir_in("/dev/shm").ok();
+    (!long()).then(in_memory).flatten().unwrap_or_else(|| tempfile::tempdir().unwrap())
+}
+
 /// A device; another number is another chip.
 pub fn device(n: u32) -> Fingerprint {
     let hard = [("model", format!("Test Chip {n}")), ("cores", "2".to_string())];
