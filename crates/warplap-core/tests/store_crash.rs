@@ -30,12 +30,10 @@ fn f1_nothing_acknowledged_is_lost_to_kill_9() {
     if part().as_deref() == Some("writer") {
         let store = DirectoryStore::open(Path::new(&setting("ROOT"))).unwrap();
         let first: u64 = setting("FIRST").parse().unwrap();
-        let mut out = std::io::stdout();
         for n in first.. {
             // A fresh key, and one that every writer writes over.
             assert!(put(&store, n, n as i64) && put(&store, 0, n as i64));
-            writeln!(out, "ack {n}").unwrap();
-            out.flush().unwrap();
+            say(std::io::stdout(), format!("ack {n}"));
         }
     }
     let dir = temp();
@@ -78,7 +76,9 @@ fn f1_nothing_acknowledged_is_lost_to_kill_9() {
 const OPERATIONS: [&str; 5] = ["create", "add", "replace", "merge", "note"];
 
 fn operate(root: &Path, files: Files, operation: &str) -> bool {
-    let Ok(store) = DirectoryStore::open_with(root, files) else { return false };
+    let Ok(store) = DirectoryStore::open_with(root, files) else {
+        return false;
+    };
     match operation {
         "create" => true,
         "add" => put(&store, 2, 2),

@@ -55,7 +55,7 @@ fn session_part() {
         std::thread::sleep(Duration::from_millis(setting("TUNE_MS").parse().unwrap()));
         i64::from(me)
     });
-    writeln!(std::io::stdout(), "\nanswer {value}").unwrap();
+    say(std::io::stdout(), format!("\nanswer {value}"));
     std::process::exit(0);
 }
 
@@ -201,7 +201,7 @@ fn f11_64_processes_create_one_store() {
         let n: u64 = setting("ME").parse().unwrap();
         store.put(&key(n), &device(1), edition(store.id(), 1, n as i64), "").unwrap();
         let id = i64::from_str_radix(&store.id()[1..], 16).unwrap();
-        writeln!(std::io::stdout(), "\nanswer {id}").unwrap();
+        say(std::io::stdout(), format!("\nanswer {id}"));
         std::process::exit(0);
     }
     for _ in 0..if long() { 50 } else { 3 } {

@@ -4,7 +4,6 @@
 mod store_support;
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -79,14 +78,16 @@ fn f42_a_directory_somebody_else_could_write_is_refused_with_a_remedy() {
             std::os::unix::fs::lchown(parent, Some(12345), None).unwrap();
         }));
     } else {
-        writeln!(std::io::stderr(), "SKIPPED: three permutations with another owner need root").unwrap();
+        say(std::io::stderr(), "SKIPPED: three permutations with another owner need root".into());
     }
     assert!(permutations.len() >= 12);
     for (what, arrange) in permutations {
         let (_dir, root) = place();
         arrange(&root);
         match DirectoryStore::open(&root) {
-            Err(StoreError::Untrusted { remedy, why, .. }) => assert!(!remedy.is_empty() && !why.is_empty(), "{what}"),
+            Err(StoreError::Untrusted { remedy, why, .. }) => {
+                assert!(!remedy.is_empty() && !why.is_empty(), "{what}")
+            }
             other => panic!("{what}: {other:?}"),
         }
         let opened = open_or_memory(Some(&root));
@@ -245,7 +246,8 @@ fn f44_mutated_records_with_right_checksums_never_escape_and_never_panic() {
     let path = file_of(&root, &key(1), &device(1));
     let good = body_of(&path);
     let mut random = fastrand::Rng::with_seed(44);
-    let pieces = ["../", "\"", "\\u0000", "{", "}", "[", "]", "null", "1e308", "-0", "NaN", "true", ",", ":", "\u{1F600}"];
+    let pieces =
+        ["../", "\"", "\\u0000", "{", "}", "[", "]", "null", "1e308", "-0", "NaN", "true", ",", ":", "\u{1F600}"];
     for case in 0..if long() { 1_000_000 } else { 4_000 } {
         let mut body = good.clone();
         for _ in 0..random.usize(1..4) {

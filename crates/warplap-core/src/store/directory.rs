@@ -55,7 +55,9 @@ impl DirectoryStore {
         }
         for name in [RECORDS, MISSES, DEVICES, LOCKS] {
             let path = root.join(name);
-            let Ok(meta) = std::fs::symlink_metadata(&path) else { continue };
+            let Ok(meta) = std::fs::symlink_metadata(&path) else {
+                continue;
+            };
             let odd = (!meta.is_dir()).then(|| "it is not a directory".to_string());
             if let Some(why) = odd.or_else(|| trust::distrust(&meta)) {
                 let remedy = format!("make it a directory of yours alone, or remove it: {}", path.display());
@@ -102,7 +104,9 @@ impl DirectoryStore {
     pub(super) fn keep_identity(&self, id: &str) -> String {
         let path = self.identity_path();
         // Without the lock (nothing can be written here) nothing is kept either.
-        let Ok(_lock) = self.lock_file(&self.root.join(LOCKS).join("store.write"), WRITE_WAIT) else { return id.into() };
+        let Ok(_lock) = self.lock_file(&self.root.join(LOCKS).join("store.write"), WRITE_WAIT) else {
+            return id.into();
+        };
         if let Some(first) = self.read_identity() {
             return first;
         }
@@ -173,9 +177,8 @@ impl DirectoryStore {
     /// Looks again under the lock, so that a whole record put there meanwhile is not set aside in place of a damaged one.
     fn load_damaged(&self, place: &Place, device: Option<&Fingerprint>) -> Option<Record> {
         let path = place.file(&self.root, RECORDS);
-        let result = self
-            .lock_file(&place.lock(&self.root, "write"), ASIDE_WAIT)
-            .and_then(|_lock| self.there(place, device));
+        let result =
+            self.lock_file(&place.lock(&self.root, "write"), ASIDE_WAIT).and_then(|_lock| self.there(place, device));
         result.unwrap_or_else(|e| {
             self.warn_once(&path, &format!("it is damaged and could not be set aside: {e}"));
             None
