@@ -90,13 +90,8 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
             Fit::Aside(_) => Priority::Low,
         };
         let workspace = contained(|| Ok(kernel.workspace()))?;
-        let contender = Contender {
-            candidate: candidate.clone(),
-            error,
-            workspace,
-            priority: priority as u8,
-            incumbent,
-        };
+        let contender =
+            Contender { candidate: candidate.clone(), error, workspace, priority: priority as u8, incumbent };
         Ok(Entrant { contender, kernel, lap })
     }
 

@@ -93,7 +93,10 @@ mod tests {
         better.bandwidth[0].rate = 90e9;
         better.bandwidth[1].rate = 11e9;
         let raised = ceilings().raised(&better);
-        assert_eq!((raised.flops[&DType::F32], raised.bandwidth[0].rate, raised.bandwidth[1].rate), (120e9, 100e9, 11e9));
+        assert_eq!(
+            (raised.flops[&DType::F32], raised.bandwidth[0].rate, raised.bandwidth[1].rate),
+            (120e9, 100e9, 11e9)
+        );
         let work = Work { flops: 1e9, bytes: 1e9 };
         assert!(raised.floor(work, DType::F32, true) <= ceilings().floor(work, DType::F32, true));
     }

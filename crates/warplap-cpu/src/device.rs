@@ -182,7 +182,8 @@ impl Device for Cpu {
 
     fn get_ready(&self, store: &dyn Store) {
         self.known_ceilings().get_or_insert_with(|| {
-            let kept = store.note(&self.fingerprint.slug(), CEILINGS).and_then(|note| serde_json::from_value(note).ok());
+            let kept =
+                store.note(&self.fingerprint.slug(), CEILINGS).and_then(|note| serde_json::from_value(note).ok());
             Arc::new(kept.unwrap_or_else(|| {
                 let measured = self.measure_ceilings();
                 self.keep_ceilings(&measured, store);

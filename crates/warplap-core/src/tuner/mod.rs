@@ -84,7 +84,15 @@ struct Decided {
 impl<O: Op, D: Device> Tuner<O, D> {
     /// A tuner over a catalog and a store.
     pub fn new(device: Arc<D>, catalog: Catalog<O, D>, store: Arc<dyn Store>, settings: Settings) -> Self {
-        Tuner { device, catalog, store, settings, ready: Dispatch::new(), known: Mutex::default(), unkept: Mutex::default() }
+        Tuner {
+            device,
+            catalog,
+            store,
+            settings,
+            ready: Dispatch::new(),
+            known: Mutex::default(),
+            unkept: Mutex::default(),
+        }
     }
 
     /// The device.
@@ -195,8 +203,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         tracing::warn!("{text}: {error}; the reference answers");
         let candidate = self.reference(problem);
         let nothing = |rejection| Error::NothingRight { problem: text.clone(), rejection };
-        let kernel =
-            self.catalog.reference().build(problem, &candidate.config, &self.device).map_err(nothing)?;
+        let kernel = self.catalog.reference().build(problem, &candidate.config, &self.device).map_err(nothing)?;
         // Where there is no memory for a proof, the reference's own tests must do.
         if let Ok(mut case) = Case::<O, D>::new(problem, &self.device, self.settings.seed.wrapping_add(1)) {
             case.verify(&*kernel, &self.device).map_err(nothing)?;
@@ -253,13 +260,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// Builds a candidate for a problem. Where that fails (a bucket holds other shapes too): the next best that was
     /// right for its key, where nothing is known of the key the first choice, and at last the reference.
-    fn build(
-        &self,
-        key: &Key,
-        problem: &O::Problem,
-        candidate: &Candidate,
-        how: How,
-    ) -> Result<Chosen<O, D>, Error> {
+    fn build(&self, key: &Key, problem: &O::Problem, candidate: &Candidate, how: How) -> Result<Chosen<O, D>, Error> {
         let attempt = |candidate: &Candidate, how: How| {
             let variant = self.catalog.find(&candidate.variant).filter(|_| self.usable(candidate, problem))?;
             let kernel = variant.build(problem, &candidate.config, &self.device).ok()?;

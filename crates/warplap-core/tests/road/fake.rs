@@ -39,11 +39,11 @@ pub fn problem(n: u64) -> ScaleProblem {
 
 impl Problem for ScaleProblem {
     fn fields(&self) -> Fields {
-        Fields::new()
-            .with("n", self.n)
-            .with("step", self.step)
-            .with("dtype", self.dtype)
-            .with_unless("label", self.label.clone(), String::new())
+        Fields::new().with("n", self.n).with("step", self.step).with("dtype", self.dtype).with_unless(
+            "label",
+            self.label.clone(),
+            String::new(),
+        )
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {

@@ -48,7 +48,10 @@ fn another_driver_makes_records_stale_and_going_back_finds_them_again() {
     let upgraded = || [rows[0].clone(), row("old_best", 3e-3), rows[2].clone()];
     let two = |m| on(Fake::named("chip", "2.0"), &upgraded(), &store, mode(m));
     let replay = two(Mode::Replay);
-    assert!(matches!(store.lookup(&replay.key(&problem(64)), warplap_core::device::Device::fingerprint(&**replay.device())), Match::Near(_)));
+    assert!(matches!(
+        store.lookup(&replay.key(&problem(64)), warplap_core::device::Device::fingerprint(&**replay.device())),
+        Match::Near(_)
+    ));
     let chosen = replay.choose(&problem(64)).unwrap();
     assert_eq!((chosen.candidate.variant.as_str(), chosen.how), ("old_best", How::Stale));
     let recorder = two(Mode::Record);
@@ -89,10 +92,9 @@ fn changing_any_one_fact_of_the_key_misses() {
     for bucket in [Bucket::PowerOfTwo, own] {
         assert!(!found(&key(&p, &bucket, plain.policy)), "{bucket:?}");
     }
-    for policy in [
-        Policy { queueing: Queueing::Graph, ..plain.policy },
-        Policy { cache: CacheState::Cold, ..plain.policy },
-    ] {
+    for policy in
+        [Policy { queueing: Queueing::Graph, ..plain.policy }, Policy { cache: CacheState::Cold, ..plain.policy }]
+    {
         assert!(!found(&key(&p, &plain.bucket, policy)), "{policy}");
     }
     // Another chip is foreign, never this one's.
@@ -141,8 +143,9 @@ fn a_thousand_changed_catalogs_have_the_right_winner_or_a_miss() {
         let store = memory();
         let p = problem(4);
         let reference = || row("reference", 9e-2).fit(Fit::LOW);
-        let first: Vec<Row> =
-            std::iter::once(reference()).chain((0..rng.usize(1..5)).map(|i| new_row(&format!("f{i}"), &mut rng))).collect();
+        let first: Vec<Row> = std::iter::once(reference())
+            .chain((0..rng.usize(1..5)).map(|i| new_row(&format!("f{i}"), &mut rng)))
+            .collect();
         let mut rows = first.clone();
         let quick = |m| warplap_core::settings::Settings { seed: case, ..mode(m) };
         tune(&tuner(&rows, &store, quick(Mode::Tune)), &p);

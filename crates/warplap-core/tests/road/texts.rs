@@ -15,8 +15,12 @@ use crate::fake::{Scale, ScaleProblem};
 fn problems() -> impl Strategy<Value = ScaleProblem> {
     // Labels made of the letters that mean something to the form, and of anything.
     let label = prop_oneof!["[a-c=,;:% ]{0,6}", "\\PC{0,6}", "[ \\t\\n\u{a0}\u{3000}x]{0,4}"];
-    (1u64..5, 1u64..3, 0usize..5, label)
-        .prop_map(|(n, step, d, label)| ScaleProblem { n, step, dtype: DType::ALL[d], label })
+    (1u64..5, 1u64..3, 0usize..5, label).prop_map(|(n, step, d, label)| ScaleProblem {
+        n,
+        step,
+        dtype: DType::ALL[d],
+        label,
+    })
 }
 
 fn key(p: &ScaleProblem) -> Key {
