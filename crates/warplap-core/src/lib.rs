@@ -8,6 +8,7 @@ pub mod array;
 pub mod bucket;
 pub mod candidate;
 pub mod catalog;
+mod contained;
 mod contest;
 pub mod device;
 pub mod dispatch;

@@ -23,15 +23,6 @@ pub fn long() -> bool {
     std::env::var_os("WARPLAP_LONG").is_some()
 }
 
-/// A directory for a test. In memory where the system has such a place: these tests kill, damage and crowd, and none of
-/// that needs a disk, whose syncs take a hundred times as long when others use it. The long forms are on the disk.
-pub fn temp() -> tempfile::TempDir {
-    let roomy = |s: rustix::fs::StatVfs| s.f_bavail.saturating_mul(s.f_frsize) > 512 << 20;
-    let in_memory =
-        || rustix::fs::statvfs("/dev/shm").is_ok_and(roomy).then(|| tempfile::tempdir_in("/dev/shm").ok()).flatten();
-    (!long()).then(in_memory).flatten().unwrap_or_else(|| tempfile::tempdir().unwrap())
-}
-
 /// A device; another number is another chip.
 pub fn device(n: u32) -> Fingerprint {
     let hard = [("model", format!("Test Chip {n}")), ("cores", "2".to_string())];
@@ -82,7 +73,12 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
             Trial { candidate: winner, outcome: Outcome::Measured(measured) },
             Trial { candidate: loser, outcome: Outcome::Rejected(wrong) },
         ],
-        skipped: vec![Skipped { variant: "gpu".into(), source: SourceHash::of(&["gpu"]), configs: 3, reason: "no GPU \"here\"\n".into() }],
+        skipped: vec![Skipped {
+            variant: "gpu".into(),
+            source: SourceHash::of(&["y"]),
+            configs: 3,
+            reason: "no GPU \"here\"\n".into(),
+        }],
         work: Work { flops: 1e9, bytes: 1e6 },
         floor_us: Some(1.5),
         seconds: 0.25,
@@ -113,9 +109,7 @@ pub fn file_of(root: &Path, key: &Key, device: &Fingerprint) -> PathBuf {
 
 /// Every file below a directory.
 pub fn files_below(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(dir) else {
-        return vec![];
-    };
+    let Ok(entries) = std::fs::read_dir(dir) else { return vec![] };
     let paths = entries.flatten().map(|e| e.path());
     paths.flat_map(|p| if p.is_dir() && !p.is_symlink() { files_below(&p) } else { vec![p] }).collect()
 }
@@ -139,12 +133,6 @@ pub fn child(test: &str, part: &str, settings: &[(&str, &str)]) -> Command {
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
-}
-
-/// Writes a line for the parent, or for people: the tests' own output would be captured.
-pub fn say(mut to: impl io::Write, line: String) {
-    to.write_all(format!("{line}\n").as_bytes()).unwrap();
-    to.flush().unwrap();
 }
 
 /// Waits for children and says how many did not end well.
