@@ -33,6 +33,7 @@ impl Variant<Gemm, Cpu> for Packed {
         SourceHash::of(&[
             include_str!("packed.rs"),
             include_str!("kernel/blocked.rs"),
+            include_str!("kernel/stages.rs"),
             include_str!("kernel/pack.rs"),
             include_str!("kernel/tile.rs"),
         ])

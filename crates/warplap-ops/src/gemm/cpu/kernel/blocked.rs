@@ -1,16 +1,14 @@
 //! Blocked loops over packed panels: operands and a [`Blocking`] come in; C goes out.
 //!
-//! For each block of columns and each block of k ("stage") B is packed once and shared by all threads; then threads
-//! take blocks of rows, pack them for themselves and run register tiles. Stages follow each other without a barrier:
-//! a task waits only for the earlier tasks it needs, and those were taken by running threads before it.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! For each block of columns and each block of k (a stage) B is packed once and shared by all threads; then threads
+//! take blocks of rows, pack them for themselves and run register tiles.
 
 use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 
 use super::pack::{SLACK, Strip, pack};
-use super::tile::{self, Tile};
+use super::stages::Stages;
+use super::tile::{self, Narrow, Tile};
 use super::{Operand, Shared, scratch};
 use crate::gemm::Layout;
 
@@ -52,24 +50,6 @@ pub(crate) struct Product<T> {
     pub ldc: usize,
 }
 
-/// A counter that goes up even when its task unwinds: those who wait must not wait forever.
-struct Done<'a>(&'a AtomicUsize);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Release);
-    }
-}
-
-fn wait(counter: &AtomicUsize, target: usize) {
-    let mut spins = 0u32;
-    while counter.load(Ordering::Acquire) < target {
-        spins += 1;
-        // The thread waited for may have lost its core to another process.
-        if spins > 4000 { std::thread::yield_now() } else { std::hint::spin_loop() }
-    }
-}
-
 /// How the tasks of one product are laid out.
 struct Plan<T> {
     p: Product<T>,
@@ -82,7 +62,7 @@ struct Plan<T> {
     packs: usize,
     row_blocks: usize,
     column_parts: usize,
-    /// Sums between blocks of k where C cannot hold them; null where it can.
+    /// Sums between blocks of k where C cannot hold them; null where it can, or where k is one block.
     sums: Shared<f32>,
 }
 
@@ -112,39 +92,25 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, blocking: Blocking, p: Pro
     let packs = if threads > 1 { (4 * threads).min(column_panels) } else { 1 };
     let half = size_of::<T>() < 4 && depth_blocks > 1;
     let (b_len, sums_len) = (kc * columns, if half { p.m * columns } else { 0 });
-    let buffers = if threads > 1 && column_blocks * depth_blocks > 1 { 2 } else { 1 };
+    let stages = column_blocks * depth_blocks;
+    let buffers = if threads > 1 && stages > 1 { 2 } else { 1 };
     scratch::with(buffers * b_len + sums_len + SLACK, |memory| {
         let (b_memory, sums) = memory.split_at_mut(buffers * b_len + SLACK);
         let sums = Shared(if half { sums.as_mut_ptr() } else { std::ptr::null_mut() });
         let b_memory = Shared(b_memory.as_mut_ptr());
         let blocking = Blocking { kc, nc: columns, threads, ..blocking };
         let plan = Plan { p, blocking, nr, depth_blocks, packs, row_blocks, column_parts, sums };
-        let stages = column_blocks * depth_blocks;
-        let products = row_blocks * column_parts;
-        let counters: Vec<[AtomicUsize; 2]> = (0..stages).map(|_| Default::default()).collect();
-        pool.each(threads, stages * (packs + products), |i| {
-            let (stage, task) = (i / (packs + products), i % (packs + products));
-            let [packed, multiplied] = &counters[stage];
-            // SAFETY: below the buffers, says the modulus. Tasks write disjoint parts, and wait for those whose parts
-            // they read or reuse.
-            unsafe {
-                let b = b_memory.add(stage % buffers * b_len);
-                if task < packs {
-                    if stage >= buffers {
-                        wait(&counters[stage - buffers][1], products);
-                    }
-                    let _done = Done(packed);
-                    plan.pack_b(stage, task, b);
-                } else {
-                    wait(packed, packs);
-                    if stage > 0 {
-                        wait(&counters[stage - 1][1], products);
-                    }
-                    let _done = Done(multiplied);
-                    plan.multiply(stage, task - packs, b);
-                }
-            }
-        });
+        let stages = Stages { threads, stages, packs, products: row_blocks * column_parts, buffers };
+        // SAFETY: the buffers hold `b_len` numbers each; tasks write disjoint parts, and Stages lets no task start
+        // before those whose parts it reads or overwrites.
+        let block = |stage: usize| unsafe { b_memory.add(stage % buffers * b_len) };
+        stages.run(
+            pool,
+            // SAFETY: as above.
+            |stage, share| unsafe { plan.pack_b(stage, share, block(stage)) },
+            // SAFETY: as above.
+            |stage, task| unsafe { plan.multiply(stage, task, block(stage)) },
+        );
     });
 }
 
@@ -194,7 +160,8 @@ impl<T: Element> Plan<T> {
         let panels = columns.div_ceil(self.nr);
         let columns_of_part = part * panels / self.column_parts..(part + 1) * panels / self.column_parts;
         let last = depth + k == self.p.k;
-        scratch::with(rows.len() * mr * k + SLACK, |a| {
+        scratch::with(mr * self.nr + rows.len() * mr * k + SLACK, |memory| {
+            let (square, a) = memory.split_at_mut(mr * self.nr);
             let a = a.as_mut_ptr();
             // SAFETY: panels lie inside A, B, C and the scratch memory; sums are row-major with nc columns.
             unsafe {
@@ -208,11 +175,13 @@ impl<T: Element> Plan<T> {
                         let row = row_panel * mr;
                         let height = (self.p.m - row).min(mr);
                         let c = self.p.c.add(row * self.p.ldc + first);
-                        let sums = if self.sums.0.is_null() {
+                        let sums = if size_of::<T>() == 4 {
                             (c.cast::<f32>(), self.p.ldc)
                         } else {
-                            (self.sums.add(row * self.blocking.nc + first - column), self.blocking.nc)
+                            (self.sums.0.wrapping_add(row * self.blocking.nc + first - column), self.blocking.nc)
                         };
+                        let narrow = last && size_of::<T>() < 4;
+                        let to = if narrow { (square.as_mut_ptr(), self.nr) } else { sums };
                         let tile = Tile {
                             k,
                             a: a.add(i * mr * k).cast_const(),
@@ -223,15 +192,21 @@ impl<T: Element> Plan<T> {
                             b_padded: true,
                             from: if depth == 0 { std::ptr::null() } else { sums.0.cast_const() },
                             from_row: sums.1,
-                            to: c,
-                            to_row: self.p.ldc,
+                            to: to.0,
+                            to_row: to.1,
                             rows: height,
                             columns: width,
                         };
-                        if last {
-                            tile::run(self.blocking.isa, &tile);
-                        } else {
-                            tile::run(self.blocking.isa, &tile.going_to(sums.0, sums.1));
+                        tile::run(self.blocking.isa, &tile);
+                        if narrow {
+                            self.blocking.isa.run(Narrow {
+                                from: to.0,
+                                from_row: to.1,
+                                to: c,
+                                to_row: self.p.ldc,
+                                rows: height,
+                                columns: width,
+                            });
                         }
                     }
                 }

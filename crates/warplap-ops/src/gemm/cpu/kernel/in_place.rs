@@ -7,7 +7,7 @@ use warplap_cpu::simd::{Element, Isa};
 use super::blocked::Product;
 use super::pack::{SLACK, Strip, pack};
 use super::scratch;
-use super::tile::{self, Tile};
+use super::tile::{self, Narrow, Tile};
 use crate::gemm::Layout;
 
 /// How the loops are cut.
@@ -30,7 +30,7 @@ pub(crate) struct Cut {
 /// # Safety
 /// The operands and C span what the shapes say, nobody else touches C, and B is row-major. With A in place, `mr` is at
 /// most 8, and `nv` at most 3.
-pub(crate) unsafe fn product<T: Element + 'static>(pool: &Pool, cut: Cut, p: Product<T>) {
+pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<T>) {
     debug_assert!(p.b.layout == Layout::Row);
     if p.m == 0 || p.n == 0 {
         return;
@@ -46,7 +46,8 @@ pub(crate) unsafe fn product<T: Element + 'static>(pool: &Pool, cut: Cut, p: Pro
         let cut_of = |panels: usize| task * panels / tasks..(task + 1) * panels / tasks;
         let (rows, columns) =
             if by_rows { (cut_of(row_panels), 0..column_panels) } else { (0..row_panels, cut_of(column_panels)) };
-        scratch::with(if cut.pack { cut.mr * p.k + SLACK } else { 0 }, |packed| {
+        scratch::with(if cut.pack { cut.mr * (nr + p.k) + SLACK } else { 0 }, |memory| {
+            let (square, packed) = memory.split_at_mut(if cut.pack { cut.mr * nr } else { 0 });
             for row_panel in rows {
                 let row = row_panel * cut.mr;
                 let height = (p.m - row).min(cut.mr);
@@ -55,6 +56,9 @@ pub(crate) unsafe fn product<T: Element + 'static>(pool: &Pool, cut: Cut, p: Pro
                     let width = (p.n - first).min(nr);
                     // SAFETY: the tile lies inside A, B and C; the scratch memory holds one panel of A and its slack.
                     unsafe {
+                        let c = p.c.add(row * p.ldc + first);
+                        let narrow = size_of::<T>() < 4;
+                        let to = if narrow { (square.as_mut_ptr(), nr) } else { (c.cast::<f32>(), p.ldc) };
                         let tile = Tile {
                             k: p.k,
                             a: packed.as_ptr(),
@@ -65,8 +69,8 @@ pub(crate) unsafe fn product<T: Element + 'static>(pool: &Pool, cut: Cut, p: Pro
                             b_padded: false,
                             from: std::ptr::null(),
                             from_row: 0,
-                            to: p.c.add(row * p.ldc + first),
-                            to_row: p.ldc,
+                            to: to.0,
+                            to_row: to.1,
                             rows: height,
                             columns: width,
                         };
@@ -75,6 +79,16 @@ pub(crate) unsafe fn product<T: Element + 'static>(pool: &Pool, cut: Cut, p: Pro
                                 pack_rows(&cut, &p, row, height, packed.as_mut_ptr());
                             }
                             tile::run(cut.isa, &tile);
+                            if narrow {
+                                cut.isa.run(Narrow {
+                                    from: to.0,
+                                    from_row: to.1,
+                                    to: c,
+                                    to_row: p.ldc,
+                                    rows: height,
+                                    columns: width,
+                                });
+                            }
                         } else {
                             read_in_place(cut.isa, &p, row, &tile);
                         }
@@ -104,7 +118,7 @@ unsafe fn pack_rows<T: Element>(cut: &Cut, p: &Product<T>, row: usize, height: u
 }
 
 /// Runs a tile with A where it is. Only f32 gets here: other types are widened by packing.
-unsafe fn read_in_place<T: Element + 'static>(isa: Isa, p: &Product<T>, row: usize, tile: &Tile<T, T>) {
+unsafe fn read_in_place<T: Element>(isa: Isa, p: &Product<T>, row: usize, tile: &Tile<T>) {
     debug_assert_eq!(size_of::<T>(), 4);
     let (a_row, a_step) = if p.a.layout == Layout::Row { (p.a.ld, 1) } else { (1, p.a.ld) };
     // An even number of rows, then the one left over: a tile must not read a row that is not there.
@@ -125,7 +139,7 @@ unsafe fn read_in_place<T: Element + 'static>(isa: Isa, p: &Product<T>, row: usi
                 b_padded: tile.b_padded,
                 from: tile.from,
                 from_row: tile.from_row,
-                to: tile.to.add(start * tile.to_row).cast::<f32>(),
+                to: tile.to.add(start * tile.to_row),
                 to_row: tile.to_row,
                 rows,
                 columns: tile.columns,

@@ -1,12 +1,15 @@
 //! What the variants of dense products are made of: packing, register tiles, blocked loops, dot products, scratch
 //! memory, and one plain function ([`sgemm`]) for other operations.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
 pub(crate) mod blocked;
 pub(crate) mod dot;
 pub(crate) mod in_place;
 pub(crate) mod pack;
 pub(crate) mod scratch;
 mod sgemm;
+mod stages;
 pub(crate) mod thin;
 pub(crate) mod tile;
 

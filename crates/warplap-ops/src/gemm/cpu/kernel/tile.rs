@@ -1,14 +1,14 @@
 //! The register tile: `R` rows by `V` vectors of C stay in registers while k runs; a step is V loads of B and R
 //! broadcasts of A for R·V multiply-adds.
 //!
-//! A comes packed (R numbers per step) or in place, B packed or in place, C is written in any element type, and sums
-//! may go on from earlier steps of k. One function is compiled per (R, V) and instruction set; [`run`] picks it.
+//! A comes packed (R numbers per step) or in place, B packed or in place, and sums may go on from earlier steps of k.
+//! They are written as f32 ([`Narrow`] makes other types of them). One function is compiled per (R, V) and instruction set; [`run`] picks it.
 
 use warplap_cpu::simd::{Element, Isa, Lanes, Task};
 
 /// What one tile needs to know.
 #[derive(Clone, Copy)]
-pub(crate) struct Tile<B, C> {
+pub(crate) struct Tile<B> {
     /// Steps of k.
     pub k: usize,
     /// A: element (i, p) lies at `i * a_row + p * a_step`.
@@ -28,8 +28,8 @@ pub(crate) struct Tile<B, C> {
     /// Numbers from one row of `from` to the next.
     pub from_row: usize,
     /// Where the tile is written.
-    pub to: *mut C,
-    /// Elements from one row of `to` to the next.
+    pub to: *mut f32,
+    /// Numbers from one row of `to` to the next.
     pub to_row: usize,
     /// Rows that are written, up to R.
     pub rows: usize,
@@ -37,18 +37,10 @@ pub(crate) struct Tile<B, C> {
     pub columns: usize,
 }
 
-impl<B: Copy, C> Tile<B, C> {
-    /// The same tile written elsewhere, as f32.
-    pub(crate) fn going_to(&self, to: *mut f32, to_row: usize) -> Tile<B, f32> {
-        let Tile { k, a, a_row, a_step, b, b_step, b_padded, from, from_row, rows, columns, .. } = *self;
-        Tile { k, a, a_row, a_step, b, b_step, b_padded, from, from_row, to, to_row, rows, columns }
-    }
-}
-
 macro_rules! pick {
     ($isa:expr, $t:expr, $packed:literal; $($v:literal: $($r:literal)*;)*) => {
         match ($t.columns.div_ceil($isa.lanes()), rows_made($t.rows)) {
-            $($(($v, $r) => $isa.run(Fixed::<_, _, $r, $v, $packed>($t)),)*)*
+            $($(($v, $r) => $isa.run(Fixed::<_, $r, $v, $packed>($t)),)*)*
             _ => debug_assert!(false, "no tile of {} rows by {} columns", $t.rows, $t.columns),
         }
     };
@@ -87,7 +79,7 @@ pub(crate) const fn most_rows(isa: Isa, v: usize) -> usize {
 /// # Safety
 /// A, B, `from` and `to` span what the tile reads and writes; A's missing rows (between `t.rows` and `rows_made`) are
 /// readable. `t.rows <= most_rows(isa, v)`, where v is the vectors that hold `t.columns`.
-pub(crate) unsafe fn run<B: Element, C: Element>(isa: Isa, t: &Tile<B, C>) {
+pub(crate) unsafe fn run<B: Element>(isa: Isa, t: &Tile<B>) {
     debug_assert_eq!((t.a_row, t.a_step), (1, rows_made(t.rows)));
     pick!(isa, t, true;
         1: 1 2 4 6 8 10 12 14;
@@ -105,16 +97,14 @@ pub(crate) unsafe fn run<B: Element, C: Element>(isa: Isa, t: &Tile<B, C>) {
 ///
 /// # Safety
 /// As for [`run`].
-pub(crate) unsafe fn run_in_place(isa: Isa, t: &Tile<f32, f32>) {
+pub(crate) unsafe fn run_in_place(isa: Isa, t: &Tile<f32>) {
     debug_assert_eq!(t.rows, rows_made(t.rows));
     pick!(isa, t, false; 1: 1 2 4 6 8; 2: 1 2 4 6 8; 3: 1 2 4 6 8;)
 }
 
-struct Fixed<'a, B, C, const R: usize, const V: usize, const PACKED: bool>(&'a Tile<B, C>);
+struct Fixed<'a, B, const R: usize, const V: usize, const PACKED: bool>(&'a Tile<B>);
 
-impl<B: Element, C: Element, const R: usize, const V: usize, const PACKED: bool> Task
-    for Fixed<'_, B, C, R, V, PACKED>
-{
+impl<B: Element, const R: usize, const V: usize, const PACKED: bool> Task for Fixed<'_, B, R, V, PACKED> {
     type Out = ();
 
     #[inline(always)]
@@ -136,11 +126,11 @@ impl<B: Element, C: Element, const R: usize, const V: usize, const PACKED: bool>
             let mut sums = [[L::zero(); V]; R];
             if t.b_padded || last == L::N {
                 for p in 0..t.k {
-                    step::<B, C, L, R, V, PACKED, false>(&t, p, last, &mut sums);
+                    step::<B, L, R, V, PACKED, false>(&t, p, last, &mut sums);
                 }
             } else {
                 for p in 0..t.k {
-                    step::<B, C, L, R, V, PACKED, true>(&t, p, last, &mut sums);
+                    step::<B, L, R, V, PACKED, true>(&t, p, last, &mut sums);
                 }
             }
             for (i, row) in sums.iter().enumerate() {
@@ -156,7 +146,7 @@ impl<B: Element, C: Element, const R: usize, const V: usize, const PACKED: bool>
                         sum = L::add(sum, if part { L::load_first(from, last) } else { L::load(from) });
                     }
                     let to = to.add(v * L::N);
-                    if part { C::store_first::<L>(to, sum, last) } else { C::store::<L>(to, sum) }
+                    if part { L::store_first(to, sum, last) } else { L::store(to, sum) }
                 }
             }
         }
@@ -165,8 +155,8 @@ impl<B: Element, C: Element, const R: usize, const V: usize, const PACKED: bool>
 
 /// One step of k.
 #[inline(always)]
-unsafe fn step<B: Element, C, L: Lanes, const R: usize, const V: usize, const PACKED: bool, const PART: bool>(
-    t: &Tile<B, C>,
+unsafe fn step<B: Element, L: Lanes, const R: usize, const V: usize, const PACKED: bool, const PART: bool>(
+    t: &Tile<B>,
     p: usize,
     last: usize,
     sums: &mut [[L::V; V]; R],
@@ -184,6 +174,41 @@ unsafe fn step<B: Element, C, L: Lanes, const R: usize, const V: usize, const PA
             let x = L::splat(*a.add(i * if PACKED { 1 } else { t.a_row }));
             for (sum, y) in row.iter_mut().zip(&line) {
                 *sum = L::fma(x, *y, *sum);
+            }
+        }
+    }
+}
+
+/// Rounds a tile of sums to the elements of C.
+#[derive(Clone, Copy)]
+pub(crate) struct Narrow<T> {
+    /// Sums.
+    pub from: *const f32,
+    /// Numbers from one row of sums to the next.
+    pub from_row: usize,
+    /// Where they go.
+    pub to: *mut T,
+    /// Elements from one row of `to` to the next.
+    pub to_row: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Columns; sums may be read up to full vectors.
+    pub columns: usize,
+}
+
+impl<T: Element> Task for Narrow<T> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        for i in 0..self.rows {
+            for j in (0..self.columns).step_by(L::N) {
+                let left = self.columns - j;
+                // SAFETY: whoever runs this promises `rows` by `columns` elements, and full vectors of sums.
+                unsafe {
+                    let (sums, to) = (L::load(self.from.add(i * self.from_row + j)), self.to.add(i * self.to_row + j));
+                    if left >= L::N { T::store::<L>(to, sums) } else { T::store_first::<L>(to, sums, left) }
+                }
             }
         }
     }
