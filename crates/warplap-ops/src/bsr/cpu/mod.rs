@@ -1,0 +1,21 @@
+//! Block-sparse products on the CPU. The order of the list is the order of ties; the first is the reference.
+
+mod matrix;
+mod panels;
+mod reference;
+mod rows;
+mod scratch;
+mod setting;
+mod tile;
+
+use std::sync::Arc;
+
+use warplap_core::catalog::Catalog;
+use warplap_cpu::Cpu;
+
+use super::Bsr;
+
+/// Who may race.
+pub fn catalog() -> Catalog<Bsr, Cpu> {
+    Catalog::new(Arc::new(reference::Reference)).with(Arc::new(rows::Rows)).with(Arc::new(panels::Panels))
+}
