@@ -29,7 +29,8 @@ impl Variant<Bsr, Cpu> for Panels {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("panels.rs"), include_str!("tile.rs"), include_str!("matrix.rs")])
+        let (own, tile, matrix) = (include_str!("panels.rs"), include_str!("tile.rs"), include_str!("matrix.rs"));
+        SourceHash::of(&[own, tile, matrix, include_str!("setting.rs"), include_str!("scratch.rs")])
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {

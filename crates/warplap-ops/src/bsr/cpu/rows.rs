@@ -28,7 +28,8 @@ impl Variant<Bsr, Cpu> for Rows {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("rows.rs"), include_str!("tile.rs"), include_str!("matrix.rs")])
+        let (own, tile, matrix) = (include_str!("rows.rs"), include_str!("tile.rs"), include_str!("matrix.rs"));
+        SourceHash::of(&[own, tile, matrix, include_str!("setting.rs")])
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
@@ -62,6 +63,7 @@ impl Kernel<Bsr, Cpu> for Swept {
 fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
     let (a, c) = Matrix::<T>::checked(args)?;
     let p = a.problem;
+    s.row_major(p)?;
     let (n, bs) = (p.n as usize, p.bs as usize);
     // Whole tiles a task, and a few tasks a thread where there are not rows enough for that.
     let width = s.tile.columns(s.isa);

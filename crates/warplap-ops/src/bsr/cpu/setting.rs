@@ -13,6 +13,7 @@ use warplap_cpu::{Cpu, Typed};
 use super::scratch;
 use super::tile::{Tile, Widen};
 use crate::bsr::BsrProblem;
+use crate::gemm::Layout;
 
 /// Useful work above which one thread of several is not worth trying.
 const PARALLEL_FLOPS: f64 = 5e7;
@@ -71,6 +72,14 @@ impl Setting {
         let isa = isa(config).ok_or_else(|| missing("isa"))?;
         let tile = tile(config).ok_or_else(|| missing("tile"))?;
         Ok(Setting { tile, isa, threads: config.size("threads").unwrap_or(1), pool: cpu.pool().clone() })
+    }
+
+    /// Refuses a column-major B, which kernels with B in place would read wrongly.
+    pub(super) fn row_major(&self, p: &BsrProblem) -> Result<(), Rejection> {
+        match p.b {
+            Layout::Row => Ok(()),
+            Layout::Col => Err(Rejection::LaunchFailed { reason: "built for b=row, launched with b=col".into() }),
+        }
     }
 }
 

@@ -69,6 +69,14 @@ pub(super) struct Strip<'a, E, T> {
     pub(super) columns: usize,
 }
 
+impl<'a, E, T> Strip<'a, E, T> {
+    /// The same work with its result elsewhere.
+    pub(super) fn to<U>(self, c: *mut U) -> Strip<'a, E, U> {
+        let Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, ldc, columns, .. } = self;
+        Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, c, ldc, columns }
+    }
+}
+
 impl<E: Element, T: Element> Task for Strip<'_, E, T> {
     type Out = ();
 
