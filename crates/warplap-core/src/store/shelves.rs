@@ -1,5 +1,6 @@
 //! The directory store as a `Store`: lookups, puts, listings.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::directory::{DirectoryStore, MAX_SMALL};
-use super::file::look;
+use super::file::{encode, look};
 use super::files::ReadError;
 use super::lock::Flight;
-use super::names::{DEVICES, LOCKS, MISSES, Place, RECORDS, is_note, is_slug, join, new_record, shorten};
+use super::names::{DEVICES, LOCKS, MISSES, Place, RECORDS, is_hash, is_note, is_op, is_slug, join, new_record, shorten};
 use super::sealed::{readable, seal, unseal};
 use super::whole::TEMP_PREFIX;
 use super::{Checked, Entry, Match, Merged, Missed, SetAside, Store, StoreError};
@@ -61,23 +62,48 @@ impl Store for DirectoryStore {
         Ok(())
     }
 
-    fn merge(&self, mut record: Record) -> Result<Merged, StoreError> {
-        record.settle();
-        let place = Place::of_record(&record)?;
-        let _lock = self.write_lock(&place)?;
-        let (record, merged) = match self.there(&place, None)? {
-            Some(there) => {
-                let both = join(there.clone(), record, &self.id);
-                let merged = if both == there { Merged::Unchanged } else { Merged::Joined };
-                (both, merged)
-            }
-            None => (record, Merged::Added),
-        };
-        if merged != Merged::Unchanged {
-            self.keep(&place, record)?;
-            self.found(&place);
+    fn merge(&self, record: Record) -> Result<Merged, StoreError> {
+        let mut done = self.merge_many(vec![record]);
+        done.pop().unwrap_or(Ok(Merged::Unchanged))
+    }
+
+    fn merge_many(&self, records: Vec<Record>) -> Vec<Result<Merged, StoreError>> {
+        // In the order of their places, so that two who merge the same records never wait for each other.
+        let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+        let mut done: Vec<Result<Merged, StoreError>> = Vec::with_capacity(records.len());
+        for (n, record) in records.iter().enumerate() {
+            let place = Place::of_record(record);
+            done.push(place.map(|place| places.entry(place).or_default().push(n)).map(|()| Merged::Unchanged));
         }
-        Ok(merged)
+        let (mut locks, mut files) = (Vec::new(), Vec::new());
+        for (place, which) in &places {
+            // Several of one key are rare: the first goes with the batch, the others on their own afterwards.
+            match self.merged(place, records[which[0]].clone()) {
+                Ok((merged, lock, text)) => {
+                    done[which[0]] = Ok(merged);
+                    locks.push(lock);
+                    files.extend(text.map(|text| (place.file(&self.root, RECORDS), text, which[0], place)));
+                }
+                Err(e) => done[which[0]] = Err(e),
+            }
+        }
+        let bytes: Vec<_> = files.iter().map(|(path, text, _, _)| (path.clone(), text)).collect();
+        let kept = self.whole.write_all(&self.root, &bytes);
+        for (path, _, n, place) in &files {
+            match &kept {
+                Ok(()) => self.found(place),
+                // The error belongs to the whole batch; it is told for each.
+                Err(e) => done[*n] = Err(StoreError::io("writing", path, copy(e))),
+            }
+        }
+        drop(locks);
+        self.settle_identity();
+        for which in places.values() {
+            for n in &which[1..] {
+                done[*n] = self.merge(records[*n].clone());
+            }
+        }
+        done
     }
 
     fn lock(&self, key: &Key, device: &Fingerprint) -> Flight {
@@ -126,16 +152,28 @@ impl Store for DirectoryStore {
     }
 
     fn entries(&self) -> Vec<Entry> {
-        let entry = |found: Found| {
-            let place = found.place()?;
-            let meta = found.entry.metadata().ok().filter(|m| m.is_file())?;
-            let modified = meta.modified().unwrap_or(UNIX_EPOCH);
-            let Place { device, op, hash } = place;
-            Some(Entry { device_slug: device, op, hash, path: found.entry.path(), bytes: meta.len(), modified })
-        };
-        let mut entries: Vec<Entry> = self.files_in(RECORDS).into_iter().filter_map(entry).collect();
-        entries.sort();
-        entries
+        let top = self.root.join(RECORDS);
+        let mut all = Vec::new();
+        for device in subdirs(&top).into_iter().filter(|name| is_slug(name)) {
+            for op in subdirs(&top.join(&device)).into_iter().filter(|name| is_op(name)) {
+                let Ok(dir) = fs::read_dir(top.join(&device).join(&op)) else { continue };
+                // Only the hashes are sorted: comparing whole paths took longer than reading them.
+                let named = |e: fs::DirEntry| {
+                    let name = e.file_name().into_string().ok()?;
+                    let hash = name.strip_suffix(".json").filter(|hash| is_hash(hash))?.to_string();
+                    Some((hash, e))
+                };
+                let mut files: Vec<_> = dir.flatten().filter_map(named).collect();
+                files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+                all.extend(files.into_iter().filter_map(|(hash, file)| {
+                    let meta = file.metadata().ok().filter(|m| m.is_file())?;
+                    let (device_slug, op, path) = (device.clone(), op.clone(), file.path());
+                    let modified = meta.modified().unwrap_or(UNIX_EPOCH);
+                    Some(Entry { device_slug, op, hash, path, bytes: meta.len(), modified })
+                }));
+            }
+        }
+        all
     }
 
     fn check(&self, entry: &Entry) -> Checked {
@@ -259,6 +297,22 @@ impl DirectoryStore {
         record.map_or(Match::Miss, |(record, device)| Match::Foreign(Box::new(record), device))
     }
 
+    /// What a place holds after a merge, its lock, and the text to write where that is something new.
+    fn merged(&self, place: &Place, mut record: Record) -> Result<(Merged, Flight, Option<String>), StoreError> {
+        record.settle();
+        let lock = self.write_lock(place)?;
+        let (record, merged) = match self.there(place, None)? {
+            Some(there) => {
+                let both = join(there.clone(), record, &self.id);
+                let merged = if both == there { Merged::Unchanged } else { Merged::Joined };
+                (both, merged)
+            }
+            None => (record, Merged::Added),
+        };
+        let text = if merged == Merged::Unchanged { None } else { Some(encode(record)?) };
+        Ok((merged, lock, text))
+    }
+
     /// The key of a place counts as missed no more.
     fn found(&self, place: &Place) {
         let _ = self.whole.files.remove(&place.file(&self.root, MISSES));
@@ -316,10 +370,18 @@ impl DirectoryStore {
     }
 }
 
+/// The same error again: an `io::Error` cannot be cloned.
+fn copy(e: &std::io::Error) -> std::io::Error {
+    e.raw_os_error().map_or_else(|| e.kind().into(), std::io::Error::from_raw_os_error)
+}
+
+/// The names of the directories in a directory, sorted.
 fn subdirs(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let is_dir = |e: &fs::DirEntry| e.file_type().is_ok_and(|t| t.is_dir());
-    entries.flatten().filter(is_dir).filter_map(|e| e.file_name().into_string().ok()).collect()
+    let mut names: Vec<_> = entries.flatten().filter(is_dir).filter_map(|e| e.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
 }
 
 fn listing(dir: &Path) -> Vec<(PathBuf, fs::Metadata)> {

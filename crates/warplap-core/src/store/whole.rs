@@ -1,6 +1,7 @@
 //! Making a file whole: bytes and a path come in; afterwards the path holds all of them, durably, or what it held before.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -25,42 +26,71 @@ impl Whole {
 
     /// Puts `bytes` at `path`, creating the directories down from `root`.
     pub(crate) fn write(&self, root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        let temp = match self.stage(dir, bytes, true) {
-            // The directories are missing at the first put, and again after someone deleted them.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.make_dirs(root, dir)?;
-                self.stage(dir, bytes, true)
-            }
-            other => other,
-        }?;
-        self.make_durable(root, dir).and_then(|()| self.files.rename(&temp, path)).inspect_err(|_| {
-            let _ = self.files.remove(&temp);
-        })?;
-        self.files.sync_dir(dir)
+        self.write_all(root, &[(path.to_path_buf(), bytes)])
+    }
+
+    /// Puts several files in their places. On an error some may be there already, each of them whole.
+    ///
+    /// Written first and synced afterwards: the first sync takes the others along, so that many files cost little
+    /// more than one.
+    pub(crate) fn write_all<B: AsRef<[u8]>>(&self, root: &Path, all: &[(PathBuf, B)]) -> io::Result<()> {
+        let mut staged = VecDeque::with_capacity(all.len());
+        let placed = self.place_all(root, all, &mut staged);
+        if placed.is_err() {
+            staged.iter().for_each(|(temp, _)| drop(self.files.remove(temp)));
+        }
+        placed
+    }
+
+    fn place_all<B: AsRef<[u8]>>(
+        &self,
+        root: &Path,
+        all: &[(PathBuf, B)],
+        staged: &mut VecDeque<(PathBuf, File)>,
+    ) -> io::Result<()> {
+        for (path, bytes) in all {
+            let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+            staged.push_back(match self.stage(dir, bytes.as_ref()) {
+                // The directories are missing at the first put, and again after someone deleted them.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    self.make_dirs(root, dir)?;
+                    self.stage(dir, bytes.as_ref())?
+                }
+                other => other?,
+            });
+        }
+        for (temp, file) in staged.iter() {
+            self.files.sync(file, temp)?;
+        }
+        let dirs: BTreeSet<&Path> = all.iter().filter_map(|(path, _)| path.parent()).collect();
+        dirs.iter().try_for_each(|dir| self.make_durable(root, dir))?;
+        for (path, _) in all {
+            self.files.rename(&staged[0].0, path)?;
+            staged.pop_front();
+        }
+        dirs.iter().try_for_each(|dir| self.files.sync_dir(dir))
     }
 
     /// Puts `bytes` at `path` whole but not durably: for what costs nothing to lose.
     pub(crate) fn write_lightly(&self, root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         self.make_dirs(root, dir)?;
-        let temp = self.stage(dir, bytes, false)?;
+        let (temp, _) = self.stage(dir, bytes)?;
         self.files.rename(&temp, path).inspect_err(|_| {
             let _ = self.files.remove(&temp);
         })
     }
 
-    fn stage(&self, dir: &Path, bytes: &[u8], durably: bool) -> io::Result<PathBuf> {
+    fn stage(&self, dir: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
         let temp = dir.join(format!("{TEMP_PREFIX}{:x}-{:016x}", std::process::id(), fresh()));
         let mut file = self.files.create(&temp)?;
-        let written = self
-            .files
-            .write(&mut file, &temp, bytes)
-            .and_then(|()| if durably { self.files.sync(&file, &temp) } else { Ok(()) });
-        drop(file);
-        written.map(|()| temp.clone()).inspect_err(|_| {
-            let _ = self.files.remove(&temp);
-        })
+        match self.files.write(&mut file, &temp, bytes) {
+            Ok(()) => Ok((temp, file)),
+            Err(e) => {
+                let _ = self.files.remove(&temp);
+                Err(e)
+            }
+        }
     }
 
     /// Creates `root` and the directories from there down to `dir`, 0700 each.
