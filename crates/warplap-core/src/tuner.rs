@@ -22,6 +22,7 @@ use crate::search;
 use crate::settings::{Mode, Running, Settings};
 use crate::store::{Match, Store};
 use crate::variant::{Fit, Kernel};
+use crate::yardstick;
 
 /// How a candidate was chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -336,6 +337,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
             let new = self.newcomers(&edition, problem);
             pruned.arms.retain(|arm| new.contains(&arm.variant));
             old = edition.trials;
+        }
+        if self.settings.yardsticks {
+            yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
         }
         let candidates = pruned.arms.iter().map(|a| a.configs.len()).sum();
         let text = O::text(problem);
