@@ -54,6 +54,11 @@ impl<O: Op, D: Device> Catalog<O, D> {
         self.variants.iter().find(|v| v.id() == id)
     }
 
+    /// Whether a variant is what reports compare winners with: the reference, or an official library.
+    pub fn is_yardstick(&self, id: &str) -> bool {
+        self.reference().id() == id || self.find(id).is_some_and(|v| v.is_library())
+    }
+
     /// All variants, in the order of the list.
     pub fn variants(&self) -> &[Arc<dyn Variant<O, D>>] {
         &self.variants

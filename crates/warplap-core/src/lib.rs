@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
+pub mod bench;
 pub mod bucket;
 pub mod candidate;
 pub mod catalog;
@@ -23,6 +24,7 @@ pub mod problem;
 pub mod progress;
 pub mod prune;
 pub mod record;
+pub mod regret;
 pub mod rejection;
 pub mod roofline;
 pub mod search;
@@ -34,3 +36,4 @@ pub mod tuner;
 pub mod variant;
 pub mod verdict;
 pub mod verify;
+mod yardstick;

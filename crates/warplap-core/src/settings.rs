@@ -107,6 +107,8 @@ pub struct Settings {
     pub stop: Stop,
     /// Race again even what is known; the stored winner takes part as the incumbent.
     pub again: bool,
+    /// Race the reference and the library at their defaults however low their priority, for reports to compare with.
+    pub yardsticks: bool,
 }
 
 impl Default for Settings {
@@ -122,6 +124,7 @@ impl Default for Settings {
             seed: 0,
             stop: Stop::default(),
             again: false,
+            yardsticks: false,
         }
     }
 }

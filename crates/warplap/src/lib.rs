@@ -11,6 +11,7 @@
 //! # Ok::<(), warplap::Error>(())
 //! ```
 
+pub mod any;
 mod session;
 
 pub use session::{Session, SessionBuilder};

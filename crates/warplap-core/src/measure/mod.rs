@@ -31,6 +31,27 @@ pub struct Measurement {
     pub samples_us: Vec<f64>,
 }
 
+impl Measurement {
+    /// What samples of one kernel alone show: seconds of one launch each. Those that are no time at all do not count.
+    pub fn alone(seconds: &[f64], batch: u32) -> Self {
+        let times = seconds.iter().copied().filter(|s| s.is_finite() && *s > 0.0);
+        let logs: Vec<f64> = times.map(f64::ln).collect();
+        if logs.is_empty() {
+            return Measurement { batch, ..Measurement::default() };
+        }
+        let us = |x: f64| x.exp() * 1e6;
+        let sigma = stats::pooled_sigma(std::slice::from_ref(&logs));
+        Measurement {
+            median_us: us(stats::median(&logs)),
+            ci_us: stats::median_interval(&logs, sigma).map(us),
+            sigma,
+            rounds: u32::try_from(logs.len()).unwrap_or(u32::MAX),
+            batch,
+            samples_us: logs.into_iter().map(us).collect(),
+        }
+    }
+}
+
 /// Whether launches are timed one by one through the driver or as a captured graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Queueing {

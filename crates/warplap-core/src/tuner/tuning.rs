@@ -20,6 +20,7 @@ use crate::roofline::FLOOR_FELL;
 use crate::search;
 use crate::settings::Running;
 use crate::store::Match;
+use crate::yardstick;
 
 impl<O: Op, D: Device> Tuner<O, D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
@@ -185,6 +186,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
         if let Some(edition) = earlier {
             let new = self.newcomers(edition, problem);
             pruned.arms.retain(|arm| new.contains(&arm.variant));
+        }
+        if self.settings.yardsticks {
+            yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
         }
         let candidates = pruned.arms.iter().map(|a| a.configs.len()).sum();
         observer.event(&Event::Started { problem: &O::text(problem), candidates });

@@ -1,0 +1,230 @@
+//! An answer of `tune`: what is known of a problem now. It becomes a JSON line or a row of the table.
+
+use serde_json::{Value, json};
+use warplap::How;
+use warplap::any::Standing;
+use warplap::core::candidate::{Candidate, Outcome, Trial};
+use warplap::core::record::Edition;
+use warplap::core::rejection::Rejection;
+use warplap::core::verdict::Grade;
+
+use crate::console::{BAD, DIM, GOOD, NAME, WARN};
+use crate::table::{Cell, Table};
+use crate::units;
+
+/// What is known of a problem now.
+pub(crate) struct Answer {
+    pub(crate) op: &'static str,
+    pub(crate) problem: String,
+    pub(crate) key: String,
+    pub(crate) device: String,
+    pub(crate) mode: &'static str,
+    pub(crate) how: How,
+    pub(crate) winner: Candidate,
+    /// Absent where nothing was ever measured.
+    pub(crate) edition: Option<Edition>,
+    /// Wall seconds this answer took.
+    pub(crate) seconds: f64,
+    pub(crate) variants: Vec<Standing>,
+}
+
+/// How many candidates came to which end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) tried: u64,
+    pub(crate) wrong: u64,
+    pub(crate) crashed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl Tally {
+    pub(crate) fn of(edition: &Edition) -> Tally {
+        let skipped = edition.skipped.iter().map(|s| s.configs.max(1)).sum();
+        let mut tally = Tally { tried: edition.trials.len() as u64, skipped, ..Tally::default() };
+        for trial in &edition.trials {
+            match &trial.outcome {
+                Outcome::Rejected(Rejection::WrongAnswer { .. } | Rejection::Impossible { .. }) => tally.wrong += 1,
+                Outcome::Measured(_) | Outcome::Rejected(Rejection::Outpaced { .. }) => {}
+                Outcome::Rejected(_) => tally.crashed += 1,
+            }
+        }
+        tally
+    }
+}
+
+impl Answer {
+    /// Whether nothing was measured for it.
+    pub(crate) fn from_store(&self) -> bool {
+        matches!(self.how, How::Stored | How::Stale | How::Foreign(_))
+    }
+
+    /// Launches timed for it just now.
+    pub(crate) fn launches(&self) -> u64 {
+        let raced = self.edition.as_ref().filter(|_| self.how == How::Raced);
+        raced.map_or(0, |e| e.verdict.launches)
+    }
+
+    /// The share of the roofline the winner reached.
+    pub(crate) fn roofline(&self) -> Option<f64> {
+        let edition = self.edition.as_ref()?;
+        Some(edition.floor_us? / edition.verdict.median_us)
+    }
+
+    /// How many times faster the winner is than the best of some variants; `None` where none of them was timed.
+    fn speedup(&self, over: impl Fn(&Standing) -> bool) -> Option<f64> {
+        let edition = self.edition.as_ref()?;
+        let named = |t: &&Trial| self.variants.iter().any(|v| v.id == t.candidate.variant && over(v));
+        let best = edition.trials.iter().filter(named).filter_map(Trial::median_us).fold(f64::INFINITY, f64::min);
+        best.is_finite().then(|| best / edition.verdict.median_us)
+    }
+
+    pub(crate) fn over_reference(&self) -> Option<f64> {
+        self.speedup(|v| v.reference)
+    }
+
+    pub(crate) fn over_library(&self) -> Option<f64> {
+        self.speedup(|v| v.library)
+    }
+
+    /// The JSON line.
+    pub(crate) fn json(&self) -> Value {
+        let verdict = self.edition.as_ref().map(|e| &e.verdict);
+        let tflops = self.edition.as_ref().map(|e| e.work.flops / e.verdict.median_us * 1e-6);
+        let mut trials: Vec<&Trial> = self.edition.iter().flat_map(|e| &e.trials).collect();
+        let time = |t: &&Trial| t.median_us().unwrap_or(f64::INFINITY);
+        trials.sort_by(|a, b| time(a).total_cmp(&time(b)));
+        let skipped: Vec<Value> = (self.edition.iter().flat_map(|e| &e.skipped))
+            .map(|s| json!({"variant": s.variant, "configs": s.configs, "reason": s.reason}))
+            .collect();
+        json!({
+            "op": self.op,
+            "problem": self.problem,
+            "key": self.key,
+            "device": self.device,
+            "mode": self.mode,
+            "how": how(&self.how),
+            "from_store": self.from_store(),
+            "winner": {"variant": self.winner.variant, "config": self.winner.config},
+            "median_us": verdict.map(|v| v.median_us),
+            "ci_us": verdict.map(|v| v.ci_us),
+            "tflops": tflops,
+            "roofline_fraction": self.roofline(),
+            "grade": verdict.map(|v| v.grade.word()),
+            "tie": verdict.is_some_and(|v| v.is_tie()),
+            "speedup_reference": self.over_reference(),
+            "speedup_library": self.over_library(),
+            "trials": trials.into_iter().map(trial).collect::<Vec<_>>(),
+            "skipped": skipped,
+            "launches": self.launches(),
+            "seconds": self.seconds,
+        })
+    }
+
+    /// One line while others still run.
+    pub(crate) fn news(&self) -> String {
+        let Some(verdict) = self.edition.as_ref().map(|e| &e.verdict) else {
+            return format!("{}  {}  (not measured)", self.problem, self.winner);
+        };
+        let from = if self.from_store() { "from the store".to_string() } else { format!("{:.1} s", self.seconds) };
+        let (time, interval) = (units::time(verdict.median_us), units::plus_minus(verdict.median_us, verdict.ci_us));
+        format!("{}  {}  {time} {interval}  {}  ({from})", self.problem, self.winner, verdict.grade.word())
+    }
+
+    /// A row of the table.
+    pub(crate) fn row(&self, table: &mut Table) {
+        let problem = Cell::from(format!("  {}", units::short(&self.problem)));
+        let Some(edition) = &self.edition else {
+            let winner = Cell::styled(&self.winner, DIM);
+            let dash = || Cell::styled("—", DIM);
+            table.row([
+                problem,
+                winner,
+                dash(),
+                "".into(),
+                dash(),
+                dash(),
+                dash(),
+                "".into(),
+                "".into(),
+                "".into(),
+                "".into(),
+                Cell::styled("not measured", DIM),
+            ]);
+            return;
+        };
+        let verdict = &edition.verdict;
+        let tie = if verdict.is_tie() { " ≈" } else { "" };
+        let tally = Tally::of(edition);
+        let bad = |n: u64| if n == 0 { Cell::styled(n, DIM) } else { Cell::styled(n, BAD) };
+        let gain = |r: Option<f64>| match r {
+            Some(r) if r >= 1.05 => Cell::styled(units::times(Some(r)), GOOD),
+            Some(r) => units::times(Some(r)).into(),
+            None => Cell::styled("—", DIM),
+        };
+        table.row([
+            problem,
+            Cell::styled(format!("{}{tie}", self.winner), NAME),
+            units::time(verdict.median_us).into(),
+            Cell::styled(units::plus_minus(verdict.median_us, verdict.ci_us), DIM),
+            gain(self.over_reference()),
+            gain(self.over_library()),
+            units::percent(self.roofline()).into(),
+            tally.tried.into(),
+            bad(tally.wrong),
+            bad(tally.crashed),
+            Cell::styled(tally.skipped, DIM),
+            grade(verdict.grade),
+        ]);
+    }
+
+    /// The columns of [`Answer::row`].
+    pub(crate) fn table() -> Table {
+        Table::new(&[
+            "  problem",
+            "~winner",
+            ">time",
+            ">±",
+            ">vs reference",
+            ">vs library",
+            ">roofline",
+            ">tried",
+            ">wrong",
+            ">crashed",
+            ">skipped",
+            "grade",
+        ])
+    }
+}
+
+/// A grade in its colour.
+pub(crate) fn grade(grade: Grade) -> Cell {
+    let style = match grade {
+        Grade::Clean => GOOD,
+        Grade::Noisy | Grade::Contended => WARN,
+        Grade::Capped => DIM,
+    };
+    Cell::styled(grade.word(), style)
+}
+
+/// One word for how a candidate was chosen.
+pub(crate) fn how(how: &How) -> &'static str {
+    match how {
+        How::Raced => "raced",
+        How::Stored => "stored",
+        How::Stale => "stale",
+        How::Foreign(_) => "foreign",
+        How::Default(_) => "default",
+    }
+}
+
+fn trial(trial: &Trial) -> Value {
+    let mut line = json!({"variant": trial.candidate.variant, "config": trial.candidate.config});
+    if let Some(us) = trial.median_us() {
+        line["median_us"] = us.into();
+    }
+    if let Outcome::Rejected(rejection) = &trial.outcome {
+        line["rejection"] = rejection.word().into();
+        line["reason"] = rejection.to_string().into();
+    }
+    line
+}

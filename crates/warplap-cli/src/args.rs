@@ -1,0 +1,88 @@
+//! The arguments: what every command shares, and the list of commands.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::commands::{bench, completions, explain, regret, store, tune, variants};
+use crate::failure::{EXIT_CODES, Exit};
+
+/// Races kernel variants on this machine, proves them right, and remembers the winner.
+#[derive(Parser)]
+#[command(name = "warplap", version, max_term_width = 110, after_help = after_help(), propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Global {
+    /// Print JSON lines on stdout and nothing else there
+    #[arg(long, global = true, help_heading = "For every command")]
+    pub(crate) json: bool,
+    /// Keep records in this directory (default: $WARPLAP_STORE, else warplap in your cache directory)
+    #[arg(long, global = true, value_name = "DIR", help_heading = "For every command")]
+    pub(crate) store: Option<PathBuf>,
+    /// No progress; warnings and answers only
+    #[arg(long, short, global = true, help_heading = "For every command")]
+    pub(crate) quiet: bool,
+    /// Say more (twice: everything); tables are not shortened
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "For every command")]
+    pub(crate) verbose: u8,
+}
+
+/// The commands.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Tune problems, or answer from the store; with no problem, a suite over all operations
+    Tune(Box<tune::Tune>),
+    /// Verify and time one variant, or every variant, alone; sweep one field
+    Bench(Box<bench::Bench>),
+    /// Say why a winner won: samples, losers, rejections, and how the lookup matched
+    Explain(explain::Explain),
+    /// Measure what rounding sizes to a bucket costs a problem
+    Regret(regret::Regret),
+    /// List the devices and what they can do
+    Devices,
+    /// Check clock, noise, load and store, and say what is missing
+    Doctor,
+    /// List the variants of an operation, and how each stands to a problem
+    Variants(variants::Variants),
+    /// List, check, prune and exchange records
+    #[command(subcommand)]
+    Store(store::Store),
+    /// Print completions for a shell
+    Completions(completions::Completions),
+}
+
+fn after_help() -> String {
+    let examples: Vec<&str> = warplap::any::OPERATIONS.iter().map(|op| op.example).collect();
+    format!("Problems read op:field=value,…\n  {}\n\n{EXIT_CODES}", examples.join("\n  "))
+}
+
+/// Reads the arguments; help, versions and bad ones are answered here.
+pub(crate) fn read() -> Result<Cli, ExitCode> {
+    if std::env::args_os().len() <= 1 {
+        let _ = Cli::command().print_help();
+        return Err(Exit::BadInput.code());
+    }
+    Cli::try_parse().map_err(|e| {
+        // Nobody is left to hear that help cannot be printed.
+        let _ = e.print();
+        if e.use_stderr() { Exit::BadInput.code() } else { Exit::Ok.code() }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,231 @@
+//! `warplap doctor`: is this machine fit to measure on? Clock, noise, load, ceilings and store are looked at; what is
+//! missing is named, with the way to get it.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::json;
+use warplap::Cpu;
+use warplap::core::device::Device;
+use warplap::core::measure::Measurement;
+use warplap::core::store::{self, DirectoryStore, MemoryStore, Store};
+use warplap::cpu::{clock, load};
+
+use super::devices::{self, NO_CUDA};
+use crate::console::{BAD, Console, DIM, GOOD, WARN, paint};
+use crate::failure::{Exit, Failure};
+use crate::units;
+
+/// How a check ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Good,
+    Note,
+    Bad,
+}
+
+/// One check: what was looked at, what was found, what to do.
+struct Check {
+    name: &'static str,
+    state: State,
+    found: String,
+    remedy: Option<String>,
+}
+
+fn good(name: &'static str, found: String) -> Check {
+    Check { name, state: State::Good, found, remedy: None }
+}
+
+fn note(name: &'static str, found: String, remedy: &str) -> Check {
+    Check { name, state: State::Note, found, remedy: Some(remedy.to_string()) }
+}
+
+pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
+    let cpu = Cpu::new();
+    let (store_checks, store) = look_at_store(root);
+    let mut checks = vec![build(), clock_check(), noise(), other_load(&cpu), governor(), quota()];
+    checks.extend(store_checks);
+    cpu.get_ready(&*store);
+    checks.push(match cpu.ceilings() {
+        Some(c) => good("ceilings", devices::shown(&c)),
+        None => note("ceilings", "not measured".into(), "warplap tune measures them"),
+    });
+    checks.push(note("cuda", NO_CUDA.into(), "nothing to do for the CPU"));
+    let bad = checks.iter().any(|c| c.state == State::Bad);
+    for check in &checks {
+        let word = match check.state {
+            State::Good => "ok",
+            State::Note => "note",
+            State::Bad => "bad",
+        };
+        if console.json {
+            console.line(&json!({"check": check.name, "state": word, "found": check.found, "remedy": check.remedy}))?;
+            continue;
+        }
+        let style = match check.state {
+            State::Good => GOOD,
+            State::Note => WARN,
+            State::Bad => BAD,
+        };
+        let mut text = format!("{}  {:<12} {}", paint(style, format!("{word:<4}")), check.name, check.found);
+        if let Some(remedy) = &check.remedy {
+            text.push_str(&format!("\n{:19}{}", "", paint(DIM, remedy)));
+        }
+        console.say(text)?;
+    }
+    Ok(if bad { Exit::NoAnswer } else { Exit::Ok })
+}
+
+fn build() -> Check {
+    if cfg!(debug_assertions) {
+        let found = "this program was built without full optimisation: its numbers are not what users get".into();
+        return note("build", found, "cargo build --release");
+    }
+    good("build", format!("warplap {}, optimised", env!("CARGO_PKG_VERSION")))
+}
+
+fn clock_check() -> Check {
+    let mut steps: Vec<f64> = Vec::new();
+    let started = Instant::now();
+    while steps.len() < 1000 && started.elapsed().as_secs_f64() < 0.2 {
+        let from = Instant::now();
+        let mut step = from.elapsed();
+        while step.is_zero() {
+            step = from.elapsed();
+        }
+        steps.push(step.as_secs_f64() * 1e9);
+    }
+    let resolution = steps.into_iter().fold(f64::INFINITY, f64::min);
+    let overhead = clock::overhead() * 1e9;
+    let found = format!("resolution {resolution:.0} ns, reading it costs {overhead:.0} ns");
+    if resolution > 1000.0 || overhead > 500.0 {
+        return note("clock", found, "a virtual machine with a slow clock source: prefer tsc or kvm-clock");
+    }
+    good("clock", found)
+}
+
+/// A fixed piece of arithmetic of about 0.2 ms, timed again and again.
+fn noise() -> Check {
+    let work = || {
+        let started = Instant::now();
+        let mut x = black_box(0.5f64);
+        for _ in 0..50_000 {
+            x = black_box(x * 0.999 + 0.001);
+        }
+        black_box(x);
+        started.elapsed().as_secs_f64()
+    };
+    let samples: Vec<f64> = (0..600).map(|_| work()).collect();
+    let m = Measurement::alone(&samples, 1);
+    let slow = samples.iter().filter(|s| **s * 1e6 > 1.25 * m.median_us).count();
+    let share = 100.0 * slow as f64 / samples.len() as f64;
+    let found = format!("{:.1} % from sample to sample, {share:.1} % of samples disturbed", 100.0 * m.sigma);
+    if m.sigma > 0.05 || share > 10.0 {
+        return note("noise floor", found, "close other programs, or give races a larger --budget");
+    }
+    good("noise floor", found)
+}
+
+fn other_load(cpu: &Cpu) -> Check {
+    // We wait here with one thread, not with all.
+    let Some(others) = load::others(1) else {
+        return note("other load", "the operating system does not tell".into(), "nothing to do");
+    };
+    let found = format!("{others:.0} other threads want to run on {} of ours", cpu.threads());
+    if others / cpu.threads() as f64 > load::CONTENDED {
+        return note("other load", found, "verdicts will be graded 'contended'; tune when the machine is quiet");
+    }
+    good("other load", found)
+}
+
+fn governor() -> Check {
+    let path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
+    match std::fs::read_to_string(path).map(|t| t.trim().to_string()) {
+        Ok(governor) if governor == "performance" => good("governor", governor),
+        Ok(governor) => note("governor", governor, "sudo cpupower frequency-set -g performance"),
+        Err(_) => good("governor", "not ours to set (the host decides)".into()),
+    }
+}
+
+/// A container that grants fewer CPU seconds than the machine has threads is throttled in bursts.
+fn quota() -> Check {
+    let text = std::fs::read_to_string("/sys/fs/cgroup/cpu.max").unwrap_or_default();
+    let mut parts = text.split_whitespace().map(|p| p.parse::<f64>().ok());
+    let (Some(Some(quota)), Some(Some(period))) = (parts.next(), parts.next()) else {
+        return good("cpu quota", "none".into());
+    };
+    let granted = quota / period.max(1.0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let found = format!("{granted:.1} CPUs for {threads:.0} threads");
+    if granted + 0.01 < threads {
+        return note("cpu quota", found, "long races are throttled: grant the container whole CPUs");
+    }
+    good("cpu quota", found)
+}
+
+fn look_at_store(root: Option<&Path>) -> (Vec<Check>, Box<dyn Store>) {
+    let path: Option<PathBuf> = root.map(Path::to_path_buf).or_else(store::default_root);
+    let Some(path) = path else {
+        let remedy = "set WARPLAP_STORE or HOME to keep records";
+        let check = note("store", "no directory is known: results are kept in memory only".into(), remedy);
+        return (vec![check], Box::new(MemoryStore::new()));
+    };
+    match DirectoryStore::open(&path) {
+        Ok(store) => {
+            let records = store.entries().len();
+            let mut checks = vec![good("store", format!("{} ({records} records)", store.place()))];
+            checks.push(rights(&path));
+            checks.push(space(&path));
+            let aside = store.set_aside().len();
+            if aside > 0 {
+                checks.push(note("set aside", format!("{aside} damaged files"), "warplap store prune --damaged"));
+            }
+            (checks, Box::new(store))
+        }
+        Err(e) => {
+            let found = format!("{}: {e}", path.display());
+            let remedy = Some("until then results are kept in memory only".to_string());
+            (vec![Check { name: "store", state: State::Bad, found, remedy }], Box::new(MemoryStore::new()))
+        }
+    }
+}
+
+fn rights(path: &Path) -> Check {
+    use std::os::unix::fs::MetadataExt;
+    match std::fs::metadata(path) {
+        Ok(meta) => good("rights", format!("mode {:04o}, owner {}", meta.mode() & 0o7777, meta.uid())),
+        Err(e) => note("rights", e.to_string(), "look at the directory's rights"),
+    }
+}
+
+fn space(path: &Path) -> Check {
+    let kind = file_system(path).unwrap_or_else(|| "unknown".into());
+    match rustix::fs::statvfs(path) {
+        Ok(fs) => {
+            let free = fs.f_bavail * fs.f_frsize;
+            let found = format!("{kind}, {} free", units::bytes(free));
+            let network = ["nfs", "nfs4", "cifs", "smb3", "lustre", "9p", "fuse.sshfs"].contains(&kind.as_str());
+            if free < 64 << 20 {
+                return note("file system", found, "free some space: records are a few KiB each");
+            }
+            if network {
+                return note("file system", found, "a network file system: the store works there, lookups are slower");
+            }
+            good("file system", found)
+        }
+        Err(e) => note("file system", format!("{kind}: {e}"), "look at the directory's rights"),
+    }
+}
+
+/// The type of the mount that holds a path: the longest mount point that is its beginning.
+fn file_system(path: &Path) -> Option<String> {
+    let path = path.canonicalize().ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let of = |line: &str| {
+        let mut parts = line.split(' ').skip(1);
+        Some((PathBuf::from(parts.next()?.replace("\\040", " ")), parts.next()?.to_string()))
+    };
+    let found = mounts.lines().filter_map(of).filter(|(mount, _)| path.starts_with(mount));
+    found.max_by_key(|(mount, _)| mount.as_os_str().len()).map(|(_, kind)| kind)
+}

@@ -1,0 +1,214 @@
+//! `warplap explain`: why a winner won. What the store knows of a problem comes in; samples, losers, rejections and how
+//! the lookup matched go out. Nothing is measured.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use serde_json::json;
+use warplap::any::{AnyTuner, Found};
+use warplap::core::candidate::{Outcome, Trial};
+use warplap::core::measure::Measurement;
+use warplap::core::record::Edition;
+use warplap::core::rejection::Rejection;
+use warplap::{Bucket, Mode, Settings};
+
+use crate::answer::{Answer, Tally, how};
+use crate::console::{BAD, Console, DIM, GOOD, HEAD, NAME, WARN, paint};
+use crate::failure::{Exit, Failure};
+use crate::machine::Machine;
+use crate::race_args;
+use crate::strip::strip;
+use crate::suite;
+use crate::table::{Cell, Table};
+use crate::units;
+
+/// Losers shown unless `-v` asks for all.
+const SHOWN: usize = 12;
+
+/// Arguments of `explain`.
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// What to explain: op:field=value,…
+    #[arg(value_name = "PROBLEM")]
+    problem: String,
+    /// The bucket of the key: exact or pow2
+    #[arg(long, value_name = "BUCKET", default_value = "exact", value_parser = race_args::bucket)]
+    bucket: Bucket,
+    /// The key of cold caches
+    #[arg(long)]
+    cold: bool,
+}
+
+impl Explain {
+    pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
+        let asked = suite::asked(&self.problem, None)?;
+        let machine = Machine::open_to_read(root);
+        let settings = Settings {
+            mode: Mode::Replay,
+            bucket: self.bucket.clone(),
+            policy: race_args::policy(self.cold),
+            ..Settings::default()
+        };
+        let tuner = asked.op.open(machine.device, machine.store.clone(), settings);
+        let found = tuner.find(&asked.problem)?;
+        let (winner, chosen) = tuner.choose(&asked.problem)?;
+        let answer = Answer {
+            op: tuner.op(),
+            problem: asked.problem.clone(),
+            key: found.key.text.clone(),
+            device: tuner.device_slug(),
+            mode: "replay",
+            how: chosen,
+            winner,
+            edition: found.edition.clone(),
+            seconds: 0.0,
+            variants: tuner.variants(None)?,
+        };
+        if console.json {
+            let mut line = answer.json();
+            line["matched"] = found.matched.as_str().into();
+            line["newcomers"] = json!(found.newcomers);
+            line["record"] = json!(found.record);
+            console.line(&line)?;
+        } else {
+            console.say(self.page(&answer, &found, &*tuner, machine.store.id(), console)?)?;
+        }
+        Ok(if found.edition.is_some() { Exit::Ok } else { Exit::NoAnswer })
+    }
+
+    fn page(
+        &self,
+        answer: &Answer,
+        found: &Found,
+        tuner: &dyn AnyTuner,
+        local: &str,
+        console: &Console,
+    ) -> Result<String, Failure> {
+        let mut page = format!("{}\n", paint(HEAD, &answer.problem));
+        let mut fact =
+            |name: &str, text: String| page.push_str(&format!("  {} {text}\n", paint(DIM, format!("{name:<9}"))));
+        fact("key", found.key.text.replacen(&format!("{}:", answer.op), "", 1).replace(',', " ").replace(';', "  | "));
+        fact("device", answer.device.clone());
+        fact("lookup", found.matched.clone());
+        let Some(edition) = &found.edition else {
+            fact("used", format!("{} ({}: first choice by priority)", answer.winner, how(&answer.how)));
+            let standing = tuner.variants(Some(&answer.problem))?;
+            let candidates: usize = standing.iter().map(|s| s.configs).sum();
+            fact("to race", format!("{candidates} candidates; warplap tune {}", answer.problem));
+            return Ok(page);
+        };
+        let verdict = &edition.verdict;
+        let age =
+            SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(edition.tuned_at)).unwrap_or_default();
+        let origin = if edition.origin == local { "here".into() } else { format!("in store {}", edition.origin) };
+        fact("measured", format!("{} {origin}, by warplap {}", units::ago(age), edition.program));
+        let (low, high) = (units::time(verdict.ci_us[0]), units::time(verdict.ci_us[1]));
+        fact(
+            "winner",
+            format!("{}  {}  [{low} … {high}]", paint(NAME, &verdict.winner), units::time(verdict.median_us)),
+        );
+        let flops = edition.work.flops / verdict.median_us * 1e6;
+        let share = units::percent(answer.roofline());
+        fact("reaches", format!("{}, {share} of the roofline", units::rate(flops)));
+        if let Some(m) = winner_measurement(edition) {
+            let marks = paint(GOOD, strip(&m.samples_us, 48));
+            let spread =
+                format!("{} samples of {} launches, spread {:.1} %", m.samples_us.len(), m.batch, 100.0 * m.sigma);
+            fact("samples", format!("{marks}  {spread}"));
+        }
+        let speed = |name: &str, ratio: Option<f64>| format!("{} the {name}", units::times(ratio));
+        let (reference, library) = (answer.over_reference(), answer.over_library());
+        fact("speed", format!("{}, {}", speed("reference", reference), speed("library", library)));
+        fact("decided", decided(edition));
+        if !found.newcomers.is_empty() {
+            fact("new since", paint(WARN, format!("{} (the next tune races them)", found.newcomers.join(", "))));
+        }
+        page.push_str(&losers(edition, console));
+        page.push_str(&rejected(edition, console));
+        page.push_str(&skipped(edition, console));
+        Ok(page)
+    }
+}
+
+fn winner_measurement(edition: &Edition) -> Option<&Measurement> {
+    let trial = edition.trials.iter().find(|t| t.candidate == edition.verdict.winner)?;
+    measurement(trial)
+}
+
+fn measurement(trial: &Trial) -> Option<&Measurement> {
+    match &trial.outcome {
+        Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) => Some(m),
+        Outcome::Rejected(_) => None,
+    }
+}
+
+/// How the verdict came about, in one sentence.
+fn decided(edition: &Edition) -> String {
+    let verdict = &edition.verdict;
+    let ahead = match (&verdict.runner_up, verdict.margin) {
+        (Some(second), Some(margin)) => format!("{:.1} % ahead of {second}", 100.0 * margin),
+        _ => "nobody else came near".into(),
+    };
+    let tie = if verdict.is_tie() { format!(", a tie with {}", verdict.ties.len()) } else { String::new() };
+    let sure = if verdict.confidence > 0.0 {
+        format!("{:.0} % sure to be within {:.1} % of the best", 100.0 * verdict.confidence, 100.0 * verdict.eps)
+    } else {
+        "ended before it could be sure".into()
+    };
+    let tally = Tally::of(edition);
+    let raced = format!(
+        "{} tried, {} rounds, {} launches, {:.1} s",
+        tally.tried,
+        verdict.rounds,
+        units::count(verdict.launches),
+        edition.seconds
+    );
+    format!("{ahead}{tie}; {sure}; {} ({raced})", verdict.grade.word())
+}
+
+fn losers(edition: &Edition, console: &Console) -> String {
+    let best = edition.verdict.median_us;
+    let mut timed: Vec<(&Trial, &Measurement)> =
+        edition.trials.iter().filter_map(|t| Some((t, measurement(t)?))).collect();
+    timed.sort_by(|a, b| a.1.median_us.total_cmp(&b.1.median_us));
+    let mut table = Table::new(&["~ran", ">time", ">slower by", ">rounds", "samples", ""]);
+    let shown = if console.verbose > 0 { timed.len() } else { SHOWN };
+    for (trial, m) in timed.iter().take(shown) {
+        let is_winner = trial.candidate == edition.verdict.winner;
+        let behind = format!("{:.1} %", 100.0 * (m.median_us / best - 1.0));
+        let mark = match (&trial.outcome, edition.verdict.ties.contains(&trial.candidate)) {
+            _ if is_winner => Cell::styled("won", GOOD),
+            (_, true) => Cell::styled("tie", WARN),
+            (Outcome::Measured(_), _) => "stayed to the end".into(),
+            _ => Cell::styled("outpaced", DIM),
+        };
+        let name = Cell::styled(&trial.candidate, if is_winner { NAME } else { anstyle::Style::new() });
+        let marks = Cell::styled(strip(&m.samples_us, 20), DIM);
+        table.row([name, units::time(m.median_us).into(), behind.into(), m.rounds.into(), marks, mark]);
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    let more = timed.len().saturating_sub(shown);
+    let more = if more > 0 { paint(DIM, format!("and {more} slower ones (-v shows all)\n")) } else { String::new() };
+    format!("\n{}{more}", table.render(console.width()))
+}
+
+fn rejected(edition: &Edition, console: &Console) -> String {
+    let mut table = Table::new(&["rejected", "~why"]);
+    for trial in edition.trials.iter().filter(|t| !t.is_right()) {
+        if let Outcome::Rejected(rejection) = &trial.outcome {
+            table.row([Cell::from(&trial.candidate), Cell::styled(rejection, BAD)]);
+        }
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.render(console.width())) }
+}
+
+fn skipped(edition: &Edition, console: &Console) -> String {
+    let mut table = Table::new(&["skipped", ">configs", "~why"]);
+    for s in &edition.skipped {
+        table.row([s.variant.as_str().into(), s.configs.into(), Cell::styled(&s.reason, DIM)]);
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.render(console.width())) }
+}

@@ -1,0 +1,33 @@
+//! The commands, one file each.
+
+pub(crate) mod bench;
+pub(crate) mod completions;
+mod devices;
+mod doctor;
+pub(crate) mod explain;
+pub(crate) mod regret;
+pub(crate) mod store;
+pub(crate) mod tune;
+pub(crate) mod variants;
+
+use std::sync::Arc;
+
+use crate::args::{Cli, Command};
+use crate::console::Console;
+use crate::failure::{Exit, Failure};
+
+/// Runs a command.
+pub(crate) fn run(cli: Cli, console: &Arc<Console>) -> Result<Exit, Failure> {
+    let root = cli.global.store.as_deref();
+    match cli.command {
+        Command::Tune(tune) => tune.run(root, console),
+        Command::Bench(bench) => bench.run(root, console),
+        Command::Explain(explain) => explain.run(root, console),
+        Command::Regret(regret) => regret.run(root, console),
+        Command::Devices => devices::run(root, console),
+        Command::Doctor => doctor::run(root, console),
+        Command::Variants(variants) => variants.run(console),
+        Command::Store(store) => store.run(root, console),
+        Command::Completions(completions) => completions.run(console),
+    }
+}

@@ -1,0 +1,46 @@
+//! `warplap store merge`: bundles and other stores' directories into this store, or into one bundle file.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+use warplap::core::store::bundle::Bundle;
+
+use super::import;
+use crate::console::Console;
+use crate::failure::{Exit, Failure};
+use crate::machine::directory;
+use crate::units;
+
+/// Arguments of `store merge`.
+#[derive(Args)]
+pub(crate) struct Merge {
+    /// Bundles, or directories of other stores
+    #[arg(value_name = "FROM", required = true)]
+    from: Vec<PathBuf>,
+    /// Write one bundle instead, and leave this store alone
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
+}
+
+impl Merge {
+    pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
+        let mut all = Bundle::default();
+        for from in &self.from {
+            let bundle =
+                if from.is_dir() { Bundle::of(&*directory(Some(from), false)?, |_| true) } else { import::read(from)? };
+            all = all.merge(bundle);
+        }
+        let Some(into) = &self.into else {
+            return import::put(&all, &*directory(root, true)?, console);
+        };
+        all.write(into).map_err(|e| Failure::input(format!("--into: {e}: expected a file that can be written")))?;
+        let file = into.display().to_string();
+        if console.json {
+            console.line(&json!({"file": file, "records": all.len()}))?;
+        } else {
+            console.say(format!("{} written to {file}", units::some(all.len(), "record", "records")))?;
+        }
+        Ok(Exit::Ok)
+    }
+}

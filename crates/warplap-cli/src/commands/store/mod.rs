@@ -1,0 +1,96 @@
+//! `warplap store`: the records themselves, one file a verb.
+
+mod export;
+mod import;
+mod ls;
+mod merge;
+mod prune;
+mod rm;
+mod show;
+mod stats;
+mod verify;
+
+use std::path::Path;
+
+use clap::Subcommand;
+use warplap::core::record::Record;
+use warplap::core::store::{Checked, Entry};
+
+use crate::console::Console;
+use crate::failure::{Exit, Failure};
+use crate::machine::directory;
+
+/// The verbs.
+#[derive(Subcommand)]
+pub(crate) enum Store {
+    /// List records
+    Ls(ls::Ls),
+    /// Print one record, every trial of it
+    Show(show::Show),
+    /// Check every file; exit 1 when one is damaged
+    Verify,
+    /// Remove old, stale or damaged records
+    Prune(prune::Prune),
+    /// Remove records by hash or problem
+    Rm(rm::Rm),
+    /// Write records into one bundle file
+    Export(export::Export),
+    /// Take over the records of bundle files
+    Import(import::Import),
+    /// Merge bundles and other stores into this one, or into one bundle
+    Merge(merge::Merge),
+    /// Count records, bytes and misses
+    Stats,
+}
+
+impl Store {
+    pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
+        let read = || directory(root, false);
+        match self {
+            Store::Ls(ls) => ls.run(&*read()?, console),
+            Store::Show(show) => show.run(&*read()?, console),
+            Store::Verify => verify::run(&*read()?, console),
+            Store::Prune(prune) => prune.run(&*read()?, console),
+            Store::Rm(rm) => rm.run(&*read()?, console),
+            Store::Export(export) => export.run(&*read()?, console),
+            Store::Import(import) => import.run(root, console),
+            Store::Merge(merge) => merge.run(root, console),
+            Store::Stats => stats::run(&*read()?, console),
+        }
+    }
+}
+
+/// The entries a user names: by the beginning of a hash, or by a problem.
+fn named(store: &dyn warplap::core::store::Store, name: &str) -> Result<Vec<Entry>, Failure> {
+    let entries = store.entries();
+    if name.contains(':') {
+        let problem = crate::suite::asked(name, None)?;
+        let of_op = entries.into_iter().filter(|e| e.op == problem.op.name);
+        let found: Vec<Entry> =
+            of_op.filter(|e| record(store, e).is_some_and(|r| r.problem == problem.problem)).collect();
+        return if found.is_empty() {
+            Err(Failure::NoAnswer(format!("no record is of {}", problem.problem)))
+        } else {
+            Ok(found)
+        };
+    }
+    if name.len() < 4 || !name.bytes().all(|b| b.is_ascii_hexdigit()) {
+        let expected = "a problem, or at least 4 hexadecimal digits of a hash that `store ls` shows";
+        return Err(Failure::input(format!("RECORD is '{name}': expected {expected}")));
+    }
+    let found: Vec<Entry> = entries.into_iter().filter(|e| e.hash.starts_with(&name.to_lowercase())).collect();
+    let hashes: std::collections::BTreeSet<&str> = found.iter().map(|e| e.hash.as_str()).collect();
+    match hashes.len() {
+        0 => Err(Failure::NoAnswer(format!("no record's hash begins with {name}"))),
+        1 => Ok(found),
+        n => Err(Failure::input(format!("RECORD is '{name}': {n} hashes begin so, expected more digits"))),
+    }
+}
+
+/// A record where it is whole.
+fn record(store: &dyn warplap::core::store::Store, entry: &Entry) -> Option<Record> {
+    match store.check(entry) {
+        Checked::Whole(record) => Some(*record),
+        _ => None,
+    }
+}

@@ -1,0 +1,262 @@
+//! `warplap tune`: problems come in; each is answered from the store or raced, and a table or JSON lines go out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::json;
+use warplap::any::AnyTuner;
+use warplap::core::device::Device;
+use warplap::core::variant::Fit;
+use warplap::{Bucket, How, Mode, Settings, Stop};
+
+use crate::answer::Answer;
+use crate::console::{Console, DIM, GOOD, paint};
+use crate::failure::{Exit, Failure};
+use crate::machine::{self, Machine};
+use crate::progress::Progress;
+use crate::race_args::{self, RaceArgs, seconds};
+use crate::suite::{self, Asked};
+use crate::table::{Cell, Table};
+use crate::units;
+
+/// Seconds the default suite may take in all: it must be over within a minute, ceilings and proofs included.
+const SUITE_SECONDS: f64 = 42.0;
+
+/// Arguments of `tune`.
+#[derive(Args)]
+pub(crate) struct Tune {
+    /// What to tune: op:field=value,… (default: a suite over all operations)
+    #[arg(value_name = "PROBLEM")]
+    problems: Vec<String>,
+    /// The operation of problems that name none; alone: the default suite's part
+    #[arg(long, value_name = "OP")]
+    op: Option<String>,
+    /// A file with one problem a line
+    #[arg(long, value_name = "FILE")]
+    suite: Option<PathBuf>,
+    /// Also what programs in mode record asked for and did not find
+    #[arg(long)]
+    misses: bool,
+    #[command(flatten)]
+    race: RaceArgs,
+    /// Seconds for all problems together, shared out between those that are left
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    total: Option<f64>,
+    /// off: first choice; replay: the store alone; record: as replay, and remember misses; tune
+    #[arg(long, value_name = "MODE", default_value = "tune")]
+    mode: Mode,
+    /// Round sizes before they become a key: exact or pow2
+    #[arg(long, value_name = "BUCKET", default_value = "exact", value_parser = race_args::bucket)]
+    bucket: Bucket,
+    /// Only say what would race
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// One problem to tune, and how.
+struct Job {
+    asked: Asked,
+    settings: Settings,
+}
+
+impl Job {
+    fn tuner(&self, machine: &Machine) -> Box<dyn AnyTuner> {
+        self.asked.op.open(machine.device.clone(), machine.store.clone(), self.settings.clone())
+    }
+}
+
+impl Tune {
+    pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
+        // Everything is read before anything is opened: bad input changes nothing.
+        let asked = self.asked()?;
+        let stop = machine::listen(console);
+        let machine = if self.dry_run { Machine::open_to_read(root) } else { Machine::open(root) };
+        let mut jobs = self.jobs(asked, &machine, &stop);
+        if jobs.is_empty() {
+            console.log("there is nothing to tune");
+        }
+        if self.dry_run {
+            return dry_run(&jobs, &machine, console);
+        }
+        let started = Instant::now();
+        let progress = Progress::new(console, jobs.len());
+        let (mut answers, mut failed) = (Vec::new(), 0);
+        let count = jobs.len();
+        for (n, job) in jobs.iter_mut().enumerate() {
+            if stop.said() {
+                break;
+            }
+            self.share_out(&mut job.settings, started.elapsed().as_secs_f64(), count - n);
+            match answer(job, &machine, &progress.begin(n, &job.asked.problem)) {
+                Ok(answer) => {
+                    if console.json {
+                        console.line(&answer.json())?;
+                    }
+                    progress.done(n, &answer.news());
+                    failed += usize::from(self.mode == Mode::Replay && answer.edition.is_none());
+                    answers.push(answer);
+                }
+                Err(e) => {
+                    failed += 1;
+                    if console.json {
+                        let (op, problem) = (job.asked.op.name, &job.asked.problem);
+                        console.line(&json!({"op": op, "problem": problem, "error": e.to_string()}))?;
+                    }
+                    console.warn(format_args!("{}: {e}", job.asked.problem));
+                }
+            }
+        }
+        drop(progress);
+        if !console.json && !answers.is_empty() {
+            console.say(table(&answers).render(console.width()))?;
+            console.say(self.footer(&answers, started.elapsed().as_secs_f64(), &machine))?;
+        }
+        if stop.said() {
+            console.log(format_args!("interrupted after {} of {count}; run it again to go on", answers.len()));
+            return Ok(Exit::Interrupted);
+        }
+        Ok(if failed > 0 { Exit::NoAnswer } else { Exit::Ok })
+    }
+
+    /// What was asked for.
+    fn asked(&self) -> Result<Vec<Asked>, Failure> {
+        let op = suite::operation(self.op.as_deref())?;
+        let mut asked = Vec::new();
+        for problem in &self.problems {
+            asked.push(suite::asked(problem, op)?);
+        }
+        if let Some(path) = &self.suite {
+            asked.extend(suite::read(path, op)?);
+        }
+        if self.problems.is_empty() && self.suite.is_none() && !self.misses {
+            asked = suite::default(op)?;
+        }
+        let mut seen = std::collections::HashSet::new();
+        asked.retain(|a| seen.insert(a.problem.clone()));
+        Ok(asked)
+    }
+
+    fn jobs(&self, asked: Vec<Asked>, machine: &Machine, stop: &Stop) -> Vec<Job> {
+        let settings = self.race.settings(self.mode, self.bucket.clone(), stop);
+        let mut jobs: Vec<Job> = asked.into_iter().map(|asked| Job { asked, settings: settings.clone() }).collect();
+        if self.misses {
+            let slug = machine.device.fingerprint().slug();
+            for missed in machine.store.misses().into_iter().filter(|m| m.device_slug() == slug) {
+                // A record is data: one that is no problem to us is passed over.
+                let Ok(asked) = suite::asked(&missed.problem, None) else { continue };
+                let mut settings = settings.clone();
+                settings.policy = race_args::policy(missed.key.contains("cache=cold"));
+                settings.bucket = if missed.key.contains("bucket=pow2") { Bucket::PowerOfTwo } else { Bucket::Exact };
+                jobs.push(Job { asked, settings });
+            }
+        }
+        jobs
+    }
+
+    /// A problem's part of the seconds there are for all.
+    fn share_out(&self, settings: &mut Settings, spent: f64, left: usize) {
+        let is_default = self.problems.is_empty() && self.suite.is_none() && !self.misses;
+        let total = self.total.or((is_default && self.race.budget.is_none()).then_some(SUITE_SECONDS));
+        if let Some(total) = total {
+            let part = ((total - spent) / left.max(1) as f64).max(0.05);
+            settings.budget.seconds = settings.budget.seconds.min(part);
+        }
+    }
+
+    fn footer(&self, answers: &[Answer], seconds: f64, machine: &Machine) -> String {
+        let stored = answers.iter().filter(|a| a.from_store()).count();
+        let launches: u64 = answers.iter().map(Answer::launches).sum();
+        let raced = answers.iter().filter(|a| a.how == How::Raced).count();
+        let mut text = format!(
+            "{} in {seconds:.1} s: {raced} raced with {} launches, {stored} from the store ({})",
+            units::some(answers.len(), "problem", "problems"),
+            units::count(launches),
+            machine.store.place(),
+        );
+        if answers.iter().any(|a| a.edition.as_ref().is_some_and(|e| e.verdict.is_tie())) {
+            text.push_str(&format!("\n≈ another candidate is as fast, within {:.0} %", 100.0 * self.race.eps));
+        }
+        if answers.iter().any(|a| a.edition.as_ref().is_some_and(|e| e.verdict.confidence == 0.0)) {
+            text.push_str("\ncapped: the budget ended the race before its rule did; --budget S --again gives it more");
+        }
+        paint(DIM, text)
+    }
+}
+
+/// Answers one job.
+fn answer(
+    job: &Job,
+    machine: &Machine,
+    watch: &dyn warplap::core::progress::Observer,
+) -> Result<Answer, warplap::Error> {
+    let tuner = job.tuner(machine);
+    let problem = &job.asked.problem;
+    let started = Instant::now();
+    let (key, winner, how, edition) = match job.settings.mode {
+        Mode::Tune => {
+            let tuned = tuner.tune(problem, watch)?;
+            let how = if tuned.from_store { How::Stored } else { How::Raced };
+            (tuned.key, tuned.edition.verdict.winner.clone(), how, Some(tuned.edition))
+        }
+        _ => {
+            let found = tuner.find(problem)?;
+            let (winner, how) = tuner.choose(problem)?;
+            (found.key, winner, how.clone(), found.edition.filter(|_| !matches!(how, How::Default(_))))
+        }
+    };
+    Ok(Answer {
+        op: tuner.op(),
+        problem: problem.clone(),
+        key: key.text,
+        device: tuner.device_slug(),
+        mode: job.settings.mode.name(),
+        how,
+        winner,
+        edition,
+        seconds: started.elapsed().as_secs_f64(),
+        variants: tuner.variants(None)?,
+    })
+}
+
+fn table(answers: &[Answer]) -> Table {
+    let mut table = Answer::table();
+    let mut op = "";
+    for answer in answers {
+        if answer.op != op {
+            op = answer.op;
+            table.section(op);
+        }
+        answer.row(&mut table);
+    }
+    table
+}
+
+/// Says what would race.
+fn dry_run(jobs: &[Job], machine: &Machine, console: &Console) -> Result<Exit, Failure> {
+    let mut table = Table::new(&["problem", "store", ">candidates", "~variants"]);
+    for job in jobs {
+        let tuner = job.tuner(machine);
+        let found = tuner.find(&job.asked.problem)?;
+        let known = found.how == Some(How::Stored) && found.newcomers.is_empty() && !job.settings.again;
+        let standing = tuner.variants(Some(&job.asked.problem))?;
+        let racing: Vec<_> = standing.iter().filter(|s| matches!(s.fit, Some(Fit::Fits(_)))).collect();
+        let candidates: usize = racing.iter().map(|s| s.configs).sum();
+        if console.json {
+            let variants: Vec<_> = racing.iter().map(|s| json!({"variant": s.id, "configs": s.configs})).collect();
+            console.line(&json!({
+                "op": tuner.op(), "problem": job.asked.problem, "key": found.key.text, "known": known,
+                "newcomers": found.newcomers, "candidates": candidates, "variants": variants, "dry_run": true,
+            }))?;
+            continue;
+        }
+        let names: Vec<String> = racing.iter().map(|s| format!("{} ({})", s.id, s.configs)).collect();
+        let store = if known { Cell::styled("known", GOOD) } else { "would race".into() };
+        table.row([job.asked.problem.as_str().into(), store, candidates.into(), names.join(", ").into()]);
+    }
+    if !console.json && !table.is_empty() {
+        console.say(table.render(console.width()))?;
+    }
+    Ok(Exit::Ok)
+}

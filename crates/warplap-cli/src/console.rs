@@ -1,0 +1,129 @@
+//! The console: answers go to stdout, everything else to stderr. Colours and bars only where a person looks.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anstyle::{AnsiColor, Style};
+use indicatif::ProgressBar;
+use serde_json::Value;
+
+use crate::args::Global;
+use crate::failure::Failure;
+
+/// Headings.
+pub(crate) const HEAD: Style = Style::new().bold();
+/// What matters less.
+pub(crate) const DIM: Style = Style::new().dimmed();
+/// Good news.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// To be looked at.
+pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
+/// Bad news.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+/// Names.
+pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
+
+/// A text in a style. Streams that are no terminal lose the style again.
+pub(crate) fn paint(style: Style, text: impl Display) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Where a command talks.
+pub(crate) struct Console {
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+    pub(crate) verbose: u8,
+    // The bar that is on the screen: other lines go above it.
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Console {
+    pub(crate) fn new(global: &Global) -> Arc<Self> {
+        let Global { json, quiet, verbose, .. } = *global;
+        Arc::new(Console { json, quiet, verbose, bar: Mutex::default() })
+    }
+
+    /// Writes an answer, whole lines of it, to stdout.
+    pub(crate) fn say(&self, text: impl Display) -> Result<(), Failure> {
+        let mut text = text.to_string();
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        self.above(|| {
+            let mut out = anstream::stdout().lock();
+            out.write_all(text.as_bytes())?;
+            Ok(out.flush()?)
+        })
+    }
+
+    /// Writes one JSON line to stdout.
+    pub(crate) fn line(&self, value: &Value) -> Result<(), Failure> {
+        self.lines(std::iter::once(value.clone()))
+    }
+
+    /// Writes JSON lines to stdout.
+    pub(crate) fn lines(&self, values: impl IntoIterator<Item = Value>) -> Result<(), Failure> {
+        // Not through the colour stream: JSON has none, and a hundred thousand lines are searched for nothing.
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        for value in values {
+            writeln!(out, "{value}")?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// A calm line on stderr about what is going on, unless asked to be quiet.
+    pub(crate) fn log(&self, text: impl Display) {
+        if !self.quiet {
+            self.err(text);
+        }
+    }
+
+    /// A warning on stderr.
+    pub(crate) fn warn(&self, text: impl Display) {
+        self.err(format_args!("{}: {text}", paint(WARN, "warning")));
+    }
+
+    /// The sentence a command ends with.
+    pub(crate) fn fail(&self, failure: &Failure) {
+        if !matches!(failure, Failure::Pipe) {
+            self.err(format_args!("{}: {failure}", paint(BAD, "error")));
+        }
+    }
+
+    fn err(&self, text: impl Display) {
+        self.above(|| {
+            // Nobody is left to hear that stderr cannot be written.
+            let _ = writeln!(anstream::stderr().lock(), "{text}");
+        });
+    }
+
+    fn above<R>(&self, write: impl FnOnce() -> R) -> R {
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// Whether a bar may be drawn.
+    pub(crate) fn shows_bars(&self) -> bool {
+        !self.quiet && std::io::stderr().is_terminal()
+    }
+
+    /// Puts a bar on the screen, or takes it off.
+    pub(crate) fn set_bar(&self, bar: Option<ProgressBar>) {
+        let old = std::mem::replace(&mut *self.bar.lock().unwrap_or_else(PoisonError::into_inner), bar);
+        if let Some(old) = old {
+            old.finish_and_clear();
+        }
+    }
+
+    /// Columns of the terminal that stdout is; `None` where it is none, or the user wants everything.
+    pub(crate) fn width(&self) -> Option<usize> {
+        if self.verbose > 0 || !std::io::stdout().is_terminal() {
+            return None;
+        }
+        console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns))
+    }
+}

@@ -1,0 +1,35 @@
+//! The program `warplap`: tunes problems, explains winners, keeps the store. Arguments come in; tables, JSON lines and
+//! an exit code go out.
+
+mod answer;
+mod args;
+mod commands;
+mod console;
+mod failure;
+mod machine;
+mod notices;
+mod progress;
+mod race_args;
+mod strip;
+mod suite;
+mod sweep;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match args::read() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    let console = console::Console::new(&cli.global);
+    notices::listen(&console);
+    match commands::run(cli, &console) {
+        Ok(exit) => exit.code(),
+        Err(failure) => {
+            console.fail(&failure);
+            failure.exit().code()
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Suites: texts of one problem a line come in; operations and problems in their one text form go out.
+
+use std::path::Path;
+
+use warplap::any::{self, OPERATIONS, Operation};
+
+use crate::failure::Failure;
+
+const DEFAULT: &str = include_str!("../suites/default.txt");
+
+/// The most a suite file may hold, in bytes.
+const MOST: u64 = 16 << 20;
+
+/// A problem and its operation.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) op: &'static Operation,
+    pub(crate) problem: String,
+}
+
+/// Reads one problem.
+pub(crate) fn asked(text: &str, usual: Option<&'static Operation>) -> Result<Asked, Failure> {
+    let (op, problem) = any::problem(text, usual).map_err(|e| match text.split_once(':') {
+        // The sentence stands alone where the problem is one of many.
+        Some(_) => Failure::input(format!("{text}: {e}")),
+        None => Failure::input(e),
+    })?;
+    Ok(Asked { op, problem })
+}
+
+/// Reads an operation's name.
+pub(crate) fn operation(name: Option<&str>) -> Result<Option<&'static Operation>, Failure> {
+    name.map(any::operation).transpose().map_err(|e| Failure::input(format!("--op: {e}")))
+}
+
+/// The suite for those who ask for nothing else, of one operation or of all this build has.
+pub(crate) fn default(op: Option<&'static Operation>) -> Result<Vec<Asked>, Failure> {
+    let wanted = |line: &&str| {
+        let name = line.split(':').next().unwrap_or_default();
+        OPERATIONS.iter().any(|o| o.name == name) && op.is_none_or(|o| o.name == name)
+    };
+    lines(DEFAULT).map(|(_, line)| line).filter(wanted).map(|line| asked(line, None)).collect()
+}
+
+/// A user's suite.
+pub(crate) fn read(path: &Path, usual: Option<&'static Operation>) -> Result<Vec<Asked>, Failure> {
+    let named = |why: String| Failure::input(format!("--suite {}: {why}", path.display()));
+    let expected = "expected a text file with one problem a line";
+    let size = std::fs::metadata(path).map_err(|e| named(format!("{e}: {expected}")))?.len();
+    if size > MOST {
+        return Err(named(format!("it has {size} bytes: expected at most {MOST}")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| named(format!("{e}: {expected}")))?;
+    lines(&text).map(|(n, line)| asked(line, usual).map_err(|e| named(format!("line {n}: {e}")))).collect()
+}
+
+/// The lines that hold a problem, with their numbers.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .map(|(n, line)| (n + 1, line.split('#').next().unwrap_or_default().trim()))
+        .filter(|(_, line)| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_suite_is_sound_for_every_operation_there_is() {
+        let all = default(None).unwrap();
+        for op in OPERATIONS {
+            assert!(all.iter().any(|a| a.op.name == op.name), "{}", op.name);
+        }
+        // What is written there is what is shown: the one text form.
+        for asked in &all {
+            assert!(DEFAULT.contains(&asked.problem), "{}", asked.problem);
+        }
+    }
+
+    #[test]
+    fn comments_and_empty_lines_are_no_problems() {
+        assert_eq!(lines("# a\n\n gemm:m=1 # b\n").collect::<Vec<_>>(), [(3, "gemm:m=1")]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Bench: one named candidate comes in; it is proved right and timed alone, and its Measurement goes out. Nobody races
+//! it and nothing is kept.
+
+use std::cell::Cell;
+
+use crate::candidate::Candidate;
+use crate::device::Device;
+use crate::error::Error;
+use crate::gate::{Gate, Lanes};
+use crate::measure::{CacheState, Measurement, Stopwatch};
+use crate::op::Op;
+use crate::problem::Problem;
+use crate::rejection::Rejection;
+use crate::roofline::{IMPOSSIBLE_BELOW, Work};
+use crate::space::{Config, Space};
+use crate::tuner::Tuner;
+use crate::variant::Fit;
+
+/// A candidate that was proved right and timed alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Benched {
+    /// Who.
+    pub candidate: Candidate,
+    /// The largest share of the allowed error it took.
+    pub error: f64,
+    /// Its times.
+    pub measurement: Measurement,
+    /// The useful work, for rates.
+    pub work: Work,
+    /// The roofline floor in microseconds, where ceilings are known.
+    pub floor_us: Option<f64>,
+}
+
+impl<O: Op, D: Device> Tuner<O, D> {
+    /// Verifies one variant at one config on exactly this problem, then takes `samples` samples on the device's clock.
+    /// Axes that `config` leaves out are at their defaults. A candidate that fails is a Rejection; an unknown name is
+    /// an Error.
+    pub fn bench(
+        &self,
+        problem: &O::Problem,
+        variant: &str,
+        config: Option<&Config>,
+        samples: u32,
+    ) -> Result<Result<Benched, Rejection>, Error> {
+        let (device, settings) = (&**self.device(), self.settings());
+        let known = || self.catalog().variants().iter().map(|v| v.id()).collect::<Vec<_>>().join(", ");
+        let found = self
+            .catalog()
+            .find(variant)
+            .ok_or_else(|| Error::Unknown(format!("unknown variant '{variant}': expected one of {}", known())))?;
+        if let Fit::Aside(reason) = found.fit(problem, device) {
+            return Ok(Err(Rejection::DoesNotBuild { reason: format!("{variant} stands aside: {reason}") }));
+        }
+        let config = legal(&found.space(problem, device), config).map_err(Error::Unknown)?;
+        let candidate = Candidate { variant: variant.into(), config, source: found.source() };
+
+        device.get_ready(&**self.store());
+        let cold = settings.policy.cache == CacheState::Cold;
+        let floor = device.ceilings().and_then(|c| c.floor(problem.work(), problem.dtype(), cold));
+        let gate = Gate::open(problem, device, self.catalog(), settings)?;
+        let entrant = match gate.prove(&candidate, false) {
+            Ok(entrant) => entrant,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        let error = entrant.contender.error;
+        let mut lane = [entrant];
+        let taken = Cell::new(0);
+        let mut lanes = Lanes { entrants: &mut lane, taken: &taken };
+        let mut seconds = Vec::new();
+        for _ in 0..samples.max(1) {
+            if settings.stop.said() && !seconds.is_empty() {
+                break;
+            }
+            match lanes.sample(0) {
+                Ok(sample) => seconds.push(sample),
+                Err(rejection) => return Ok(Err(rejection)),
+            }
+        }
+        let measurement = Measurement::alone(&seconds, lanes.batch(0));
+        if let Some(floor) = floor.filter(|f| measurement.median_us * 1e-6 < f * IMPOSSIBLE_BELOW) {
+            let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, floor * 1e6);
+            return Ok(Err(Rejection::Impossible { reason }));
+        }
+        Ok(Ok(Benched { candidate, error, measurement, work: problem.work(), floor_us: floor.map(|f| f * 1e6) }))
+    }
+}
+
+/// A legal config: what was asked for, and defaults for the axes that were left out. Names the axis that is wrong.
+pub fn legal(space: &Space, asked: Option<&Config>) -> Result<Config, String> {
+    let mut config = space.default_config().ok_or("the variant's rules leave no legal config for this problem")?;
+    let Some(asked) = asked else { return Ok(config) };
+    for (name, value) in &asked.0 {
+        let Some(axis) = space.axes().iter().find(|a| a.name() == name) else {
+            let known: Vec<&str> = space.axes().iter().map(|a| a.name()).collect();
+            let known = if known.is_empty() { "no axis at all".into() } else { format!("one of {}", known.join(", ")) };
+            return Err(format!("unknown axis '{name}': expected {known}"));
+        };
+        if !axis.values().contains(value) {
+            let values: Vec<String> = axis.values().iter().map(ToString::to_string).collect();
+            return Err(format!("axis '{name}' is '{value}': expected one of {}", values.join(", ")));
+        }
+        config.0.insert(name.clone(), value.clone());
+    }
+    match space.rules().iter().find(|rule| !rule.holds(&config)) {
+        Some(rule) => Err(format!("the config {config} breaks the rule '{rule}'")),
+        None => Ok(config),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::{Axis, Rule};
+
+    #[test]
+    fn a_config_that_is_not_legal_names_the_axis() {
+        let space = Space::single().axis(Axis::ints("mc", [8, 16])).axis(Axis::switch("pack")).rule(Rule::on(
+            "mc = 8 or no pack",
+            &["mc", "pack"],
+            |c| c.int("mc") == Some(8) || c.flag("pack") == Some(false),
+        ));
+        let ask = |text: &str| legal(&space, Some(&Config::parse(text).unwrap()));
+        assert_eq!(ask("mc=8").unwrap().int("mc"), Some(8));
+        assert_eq!(legal(&space, None).unwrap(), space.default_config().unwrap());
+        assert!(ask("nc=8").unwrap_err().contains("unknown axis 'nc': expected one of mc, pack"));
+        assert!(ask("mc=9").unwrap_err().contains("axis 'mc' is '9': expected one of 8, 16"));
+        assert!(ask("mc=16,pack=true").unwrap_err().contains("mc = 8 or no pack"));
+        assert!(legal(&Space::single(), Some(&Config::new().with("x", 1))).unwrap_err().contains("no axis at all"));
+    }
+}
