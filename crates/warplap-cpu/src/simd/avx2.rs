@@ -138,6 +138,32 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn transpose(rows: &mut [__m256]) {
+        let Ok(v) = <&mut [__m256; 8]>::try_from(rows) else {
+            return;
+        };
+        // SAFETY: see above.
+        unsafe {
+            let (mut t, mut u) = (*v, *v);
+            for i in 0..4 {
+                t[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+                t[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+            }
+            for i in 0..2 {
+                for half in 0..2 {
+                    let a = _mm256_castps_pd(t[4 * i + half]);
+                    let b = _mm256_castps_pd(t[4 * i + half + 2]);
+                    u[4 * i + 2 * half] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+                    u[4 * i + 2 * half + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+                }
+            }
+            for c in 0..4 {
+                v[c] = _mm256_permute2f128_ps::<0x20>(u[c], u[4 + c]);
+                v[4 + c] = _mm256_permute2f128_ps::<0x31>(u[c], u[4 + c]);
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn sum(v: __m256) -> f32 {
         // SAFETY: see above.
         unsafe {

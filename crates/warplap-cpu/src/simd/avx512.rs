@@ -127,6 +127,44 @@ impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn scale_by_pow2(a: __m512, whole: __m512) -> __m512 {
+        // SAFETY: see above; the instruction knows the whole range.
+        unsafe { _mm512_scalef_ps(a, whole) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(rows: &mut [__m512]) {
+        let Ok(v) = <&mut [__m512; 16]>::try_from(rows) else {
+            return;
+        };
+        // SAFETY: see above.
+        unsafe {
+            let (mut t, mut u) = (*v, *v);
+            for i in 0..8 {
+                t[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+                t[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+            }
+            for i in 0..4 {
+                for half in 0..2 {
+                    let a = _mm512_castps_pd(t[4 * i + half]);
+                    let b = _mm512_castps_pd(t[4 * i + half + 2]);
+                    u[4 * i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                    u[4 * i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                }
+            }
+            // Quarter q of u[4i + c] now holds column 4q + c of rows 4i to 4i + 3.
+            for c in 0..4 {
+                let even = _mm512_shuffle_f32x4::<0x88>(u[c], u[4 + c]);
+                let odd = _mm512_shuffle_f32x4::<0xdd>(u[c], u[4 + c]);
+                let even_low = _mm512_shuffle_f32x4::<0x88>(u[8 + c], u[12 + c]);
+                let odd_low = _mm512_shuffle_f32x4::<0xdd>(u[8 + c], u[12 + c]);
+                v[c] = _mm512_shuffle_f32x4::<0x88>(even, even_low);
+                v[8 + c] = _mm512_shuffle_f32x4::<0xdd>(even, even_low);
+                v[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd, odd_low);
+                v[12 + c] = _mm512_shuffle_f32x4::<0xdd>(odd, odd_low);
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn sum(v: __m512) -> f32 {
         // SAFETY: see above.
         unsafe { _mm512_reduce_add_ps(v) }

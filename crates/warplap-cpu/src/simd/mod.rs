@@ -12,7 +12,7 @@ mod exp;
 mod portable;
 
 pub use element::Element;
-pub use exp::exp;
+pub use exp::{exp, exp2};
 pub use portable::Portable;
 
 #[cfg(target_arch = "x86_64")]
@@ -71,6 +71,39 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     unsafe fn sum(v: Self::V) -> f32;
     /// Largest of the lanes.
     unsafe fn largest(v: Self::V) -> f32;
+    /// `a * 2^whole`, zero where that is below the normal range. `whole` is a whole number below 128, or -infinity.
+    #[inline(always)]
+    unsafe fn scale_by_pow2(a: Self::V, whole: Self::V) -> Self::V {
+        // SAFETY: the caller has the instruction set.
+        unsafe {
+            // Two steps: below -126 a single one would leave the exponent's range.
+            let low = Self::max(whole, Self::splat(-126.0));
+            let rest = Self::max(Self::sub(Self::max(whole, Self::splat(-252.0)), low), Self::splat(-126.0));
+            Self::mul(Self::mul(a, Self::pow2(low)), Self::pow2(rest))
+        }
+    }
+    /// Turns `N` rows of `N` lanes into their columns. A slice of another length is left as it is.
+    #[inline(always)]
+    unsafe fn transpose(rows: &mut [Self::V]) {
+        // SAFETY: N never exceeds 16, so both arrays hold N * N numbers; the caller has the instruction set.
+        unsafe {
+            if rows.len() != Self::N {
+                return;
+            }
+            let (mut from, mut to) = ([0f32; 256], [0f32; 256]);
+            for (i, row) in rows.iter().enumerate() {
+                Self::store(from.as_mut_ptr().add(i * Self::N), *row);
+            }
+            for i in 0..Self::N {
+                for j in 0..Self::N {
+                    to[j * Self::N + i] = from[i * Self::N + j];
+                }
+            }
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = Self::load(to.as_ptr().add(i * Self::N));
+            }
+        }
+    }
     /// Zero in every lane.
     #[inline(always)]
     unsafe fn zero() -> Self::V {
@@ -221,8 +254,27 @@ mod tests {
                     let right = f64::from(*x).exp();
                     assert!((f64::from(*got) - right).abs() <= 3e-7 * right + 1e-37, "exp({x}) = {got}, not {right}");
                 }
-                L::store(out.as_mut_ptr(), exp::<L>(L::splat(f32::NEG_INFINITY)));
-                assert!(out.iter().all(|x| *x == 0.0));
+                for x in [f32::NEG_INFINITY, f32::MIN, -400.0] {
+                    L::store(out.as_mut_ptr(), exp::<L>(L::splat(x)));
+                    assert!(out.iter().all(|x| *x == 0.0));
+                    L::store(out.as_mut_ptr(), exp2::<L>(L::splat(x)));
+                    assert!(out.iter().all(|x| *x == 0.0));
+                }
+                for start in [-126.0, -20.0, -1.0, 0.0, 100.0] {
+                    let xs: Vec<f32> = (0..L::N).map(|i| start + i as f32 * 0.377).collect();
+                    L::store(out.as_mut_ptr(), exp2::<L>(L::load(xs.as_ptr())));
+                    for (got, x) in out.iter().zip(&xs) {
+                        let right = f64::from(*x).exp2();
+                        assert!((f64::from(*got) - right).abs() <= 3e-7 * right + 1e-37, "2^{x} = {got}, not {right}");
+                    }
+                }
+                let square: Vec<f32> = (0..L::N * L::N).map(|i| i as f32).collect();
+                let mut rows: Vec<L::V> = (0..L::N).map(|i| L::load(square.as_ptr().add(i * L::N))).collect();
+                L::transpose(&mut rows);
+                for (i, row) in rows.iter().enumerate() {
+                    L::store(out.as_mut_ptr(), *row);
+                    assert!(out.iter().enumerate().all(|(j, x)| *x == square[j * L::N + i]));
+                }
             }
         }
     }
