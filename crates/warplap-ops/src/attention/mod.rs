@@ -181,23 +181,18 @@ mod tests {
                 let kv = h / p.group();
                 let weight = |j: u64| {
                     let dot: f64 = (0..p.d)
-                        .map(|x| {
-                            at(&inputs[0], p.q_strides(), b, h, i, x) * at(&inputs[1], p.k_strides(), b, kv, j, x)
-                        })
+                        .map(|x| at(&inputs[0], p.q_strides(), b, h, i, x) * at(&inputs[1], p.k_strides(), b, kv, j, x))
                         .sum();
                     let added = inputs.get(3).map_or(0.0, |m| m.at((i * p.sk + j) as usize));
                     if p.causal && j > i { 0.0 } else { (dot * f64::from(p.scale()) + added).exp() }
                 };
                 let sum: f64 = (0..p.sk).map(weight).sum();
                 for x in 0..p.dv {
-                    let total: f64 =
-                        (0..p.sk).map(|j| weight(j) * at(&inputs[2], p.v_strides(), b, kv, j, x)).sum();
+                    let total: f64 = (0..p.sk).map(|j| weight(j) * at(&inputs[2], p.v_strides(), b, kv, j, x)).sum();
                     let right = if sum > 0.0 { total / sum } else { 0.0 };
                     let o = p.o_strides();
-                    let found = answer.values[b as usize * o.batch
-                        + h as usize * o.head
-                        + i as usize * o.row
-                        + x as usize];
+                    let found =
+                        answer.values[b as usize * o.batch + h as usize * o.head + i as usize * o.row + x as usize];
                     assert!((found - right).abs() < 1e-12, "{text}: {found} is not {right}");
                 }
             }
@@ -214,7 +209,8 @@ mod tests {
             v[1000 * 64..1001 * 64].fill(0.0);
         }
         let other = Attention::answer(&p, &without);
-        let caught = answer.values.iter().zip(&other.values).filter(|(a, b)| (*a - *b).abs() > answer.tolerance.allowed(**a));
+        let caught =
+            answer.values.iter().zip(&other.values).filter(|(a, b)| (*a - *b).abs() > answer.tolerance.allowed(**a));
         assert!(caught.count() > p.o_len() / 2);
     }
 }

@@ -64,14 +64,23 @@ impl Variant<Attention, Cpu> for Flash {
 
     fn needs(&self, p: &AttentionProblem, config: &Config) -> Needs {
         let plan = Plan::new(p, config);
-        Needs { threads: plan.threads as u64, workspace: (plan.threads * plan.numbers() * 4) as u64, ..Needs::default() }
+        Needs {
+            threads: plan.threads as u64,
+            workspace: (plan.threads * plan.numbers() * 4) as u64,
+            ..Needs::default()
+        }
     }
 
     fn floor(&self, p: &AttentionProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
         setup::floor(p, config, ceilings)
     }
 
-    fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
+    fn build(
+        &self,
+        p: &AttentionProblem,
+        config: &Config,
+        cpu: &Cpu,
+    ) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
         Ok(Box::new(Tiles { plan: Plan::new(p, config), pool: cpu.pool().clone() }))
     }
 }

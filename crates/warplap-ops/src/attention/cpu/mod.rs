@@ -1,13 +1,17 @@
 //! Attention on the CPU. The order of the list is the order of ties; the first is the reference.
 
 mod call;
+mod decode;
 mod flash;
+mod library;
 mod products;
 mod reference;
 mod rows;
 mod scratch;
 mod setup;
 mod softmax;
+mod streams;
+mod strip;
 
 use std::sync::Arc;
 
@@ -18,5 +22,9 @@ use super::Attention;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Attention, Cpu> {
-    Catalog::new(Arc::new(reference::Reference)).with(Arc::new(flash::Flash))
+    Catalog::new(Arc::new(reference::Reference))
+        .with(Arc::new(flash::Flash))
+        .with(Arc::new(strip::Strip))
+        .with(Arc::new(decode::Decode))
+        .with(Arc::new(library::Library))
 }

@@ -113,7 +113,8 @@ impl<T: Element> Task for Row<T> {
                 let mut x = L::load(self.scores.add(j));
                 if let Some(mask) = self.mask {
                     let left = self.keys - j;
-                    let added = if left >= L::N { T::load::<L>(mask.add(j)) } else { T::load_first::<L>(mask.add(j), left) };
+                    let added =
+                        if left >= L::N { T::load::<L>(mask.add(j)) } else { T::load_first::<L>(mask.add(j), left) };
                     x = L::add(x, added);
                     L::store(self.scores.add(j), x);
                 }
