@@ -19,11 +19,12 @@ const ROUNDS: usize = 12;
 /// Measures arithmetic and bandwidth with all threads.
 pub(crate) fn measure(cpu: &Cpu) -> Ceilings {
     let f32_rate = best(|| arithmetic(cpu));
-    // Half types are widened to f32 before arithmetic; double precision has half the lanes.
+    // Half types are widened to f32 before arithmetic, unless there are tiles for them; double precision has half the
+    // lanes.
     let flops = BTreeMap::from([
         (DType::F32, f32_rate),
         (DType::F16, f32_rate),
-        (DType::Bf16, f32_rate),
+        (DType::Bf16, best(|| tiles(cpu)).max(f32_rate)),
         (DType::F64, f32_rate / 2.0),
     ]);
     let caches = &cpu.chip().caches;
@@ -81,6 +82,25 @@ fn arithmetic(cpu: &Cpu) -> f64 {
     });
     let seconds = start.elapsed().as_secs_f64();
     total.into_inner().unwrap_or(0.0) / seconds.max(1e-9)
+}
+
+/// FLOP/s of tile products of brain floats on all threads; 0 where there are none.
+#[cfg(target_arch = "x86_64")]
+fn tiles(cpu: &Cpu) -> f64 {
+    let Some(amx) = crate::amx::Amx::get() else {
+        return 0.0;
+    };
+    let total = std::sync::Mutex::new(0.0);
+    cpu.pool().each(cpu.threads(), cpu.threads(), |_| {
+        let rate = amx.flops(20_000);
+        *total.lock().unwrap_or_else(|e| e.into_inner()) += rate;
+    });
+    total.into_inner().unwrap_or(0.0)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tiles(_: &Cpu) -> f64 {
+    0.0
 }
 
 /// Bytes per second of reading a working set shared out over all threads.

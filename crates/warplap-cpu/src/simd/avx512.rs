@@ -128,40 +128,10 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn scale_by_pow2(a: __m512, whole: __m512) -> __m512 {
-        // SAFETY: see above; the instruction knows the whole range.
-        unsafe { _mm512_scalef_ps(a, whole) }
-    }
-    #[inline(always)]
-    unsafe fn transpose(rows: &mut [__m512]) {
-        let Ok(v) = <&mut [__m512; 16]>::try_from(rows) else {
-            return;
-        };
-        // SAFETY: see above.
+        // SAFETY: see above; lanes that are masked out raise no assist.
         unsafe {
-            let (mut t, mut u) = (*v, *v);
-            for i in 0..8 {
-                t[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
-                t[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
-            }
-            for i in 0..4 {
-                for half in 0..2 {
-                    let a = _mm512_castps_pd(t[4 * i + half]);
-                    let b = _mm512_castps_pd(t[4 * i + half + 2]);
-                    u[4 * i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-                    u[4 * i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
-                }
-            }
-            // Quarter q of u[4i + c] now holds column 4q + c of rows 4i to 4i + 3.
-            for c in 0..4 {
-                let even = _mm512_shuffle_f32x4::<0x88>(u[c], u[4 + c]);
-                let odd = _mm512_shuffle_f32x4::<0xdd>(u[c], u[4 + c]);
-                let even_low = _mm512_shuffle_f32x4::<0x88>(u[8 + c], u[12 + c]);
-                let odd_low = _mm512_shuffle_f32x4::<0xdd>(u[8 + c], u[12 + c]);
-                v[c] = _mm512_shuffle_f32x4::<0x88>(even, even_low);
-                v[8 + c] = _mm512_shuffle_f32x4::<0xdd>(even, even_low);
-                v[4 + c] = _mm512_shuffle_f32x4::<0x88>(odd, odd_low);
-                v[12 + c] = _mm512_shuffle_f32x4::<0xdd>(odd, odd_low);
-            }
+            let kept = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(whole, _mm512_set1_ps(-125.0));
+            _mm512_maskz_scalef_ps(kept, a, whole)
         }
     }
     #[inline(always)]
@@ -173,5 +143,39 @@ impl Lanes for Avx512 {
     unsafe fn largest(v: __m512) -> f32 {
         // SAFETY: see above.
         unsafe { _mm512_reduce_max_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(rows: *mut __m512) {
+        // SAFETY: see above; 16 vectors are read and written. Pairs, then quads within 128-bit parts, then the parts.
+        unsafe {
+            let (mut t, mut u) = ([_mm512_setzero_ps(); 16], [_mm512_setzero_ps(); 16]);
+            for i in 0..8 {
+                let (a, b) = (*rows.add(2 * i), *rows.add(2 * i + 1));
+                t[2 * i] = _mm512_unpacklo_ps(a, b);
+                t[2 * i + 1] = _mm512_unpackhi_ps(a, b);
+            }
+            for i in 0..4 {
+                for h in 0..2 {
+                    let (a, b) = (_mm512_castps_pd(t[4 * i + h]), _mm512_castps_pd(t[4 * i + 2 + h]));
+                    u[4 * i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                    u[4 * i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                }
+            }
+            for c in 0..4 {
+                let low = _mm512_shuffle_f32x4::<0x88>(u[c], u[4 + c]);
+                let high = _mm512_shuffle_f32x4::<0xdd>(u[c], u[4 + c]);
+                let low2 = _mm512_shuffle_f32x4::<0x88>(u[8 + c], u[12 + c]);
+                let high2 = _mm512_shuffle_f32x4::<0xdd>(u[8 + c], u[12 + c]);
+                *rows.add(c) = _mm512_shuffle_f32x4::<0x88>(low, low2);
+                *rows.add(8 + c) = _mm512_shuffle_f32x4::<0xdd>(low, low2);
+                *rows.add(4 + c) = _mm512_shuffle_f32x4::<0x88>(high, high2);
+                *rows.add(12 + c) = _mm512_shuffle_f32x4::<0xdd>(high, high2);
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch<T>(p: *const T) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
 }

@@ -31,7 +31,7 @@ pub unsafe fn exp<L: Lanes>(x: L::V) -> L::V {
     }
 }
 
-/// 2^x lane by lane, accurate to two units in the last place. Below about -126 (and for -infinity) it gives zero; `x`
+/// 2^x lane by lane, accurate to two units in the last place. Below about -125 (and for -infinity) it gives zero; `x`
 /// must be below 127.
 ///
 /// # Safety

@@ -71,37 +71,19 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     unsafe fn sum(v: Self::V) -> f32;
     /// Largest of the lanes.
     unsafe fn largest(v: Self::V) -> f32;
-    /// `a * 2^whole`, zero where that is below the normal range. `whole` is a whole number below 128, or -infinity.
+    /// Transposes the `N`×`N` numbers of `N` vectors, which lie one after another.
+    unsafe fn transpose(rows: *mut Self::V);
+    /// Asks for the cache line of an address; any address will do, nothing is read.
+    #[inline(always)]
+    unsafe fn prefetch<T>(_: *const T) {}
+    /// `a * 2^whole`, and zero where `whole` is below -125: a result below the normal range would cost a microcode
+    /// assist of a hundred cycles and more. `whole` is a whole number below 128.
     #[inline(always)]
     unsafe fn scale_by_pow2(a: Self::V, whole: Self::V) -> Self::V {
         // SAFETY: the caller has the instruction set.
         unsafe {
-            // Two steps: below -126 a single one would leave the exponent's range.
-            let low = Self::max(whole, Self::splat(-126.0));
-            let rest = Self::max(Self::sub(Self::max(whole, Self::splat(-252.0)), low), Self::splat(-126.0));
-            Self::mul(Self::mul(a, Self::pow2(low)), Self::pow2(rest))
-        }
-    }
-    /// Turns `N` rows of `N` lanes into their columns. A slice of another length is left as it is.
-    #[inline(always)]
-    unsafe fn transpose(rows: &mut [Self::V]) {
-        // SAFETY: N never exceeds 16, so both arrays hold N * N numbers; the caller has the instruction set.
-        unsafe {
-            if rows.len() != Self::N {
-                return;
-            }
-            let (mut from, mut to) = ([0f32; 256], [0f32; 256]);
-            for (i, row) in rows.iter().enumerate() {
-                Self::store(from.as_mut_ptr().add(i * Self::N), *row);
-            }
-            for i in 0..Self::N {
-                for j in 0..Self::N {
-                    to[j * Self::N + i] = from[i * Self::N + j];
-                }
-            }
-            for (i, row) in rows.iter_mut().enumerate() {
-                *row = Self::load(to.as_ptr().add(i * Self::N));
-            }
+            let kept = Self::min(Self::max(Self::add(whole, Self::splat(126.0)), Self::zero()), Self::splat(1.0));
+            Self::mul(Self::mul(a, Self::pow2(Self::max(whole, Self::splat(-125.0)))), kept)
         }
     }
     /// Zero in every lane.
@@ -172,6 +154,15 @@ impl Isa {
             Isa::Portable => Portable::N,
             Isa::Avx2 => 8,
             Isa::Avx512 => 16,
+        }
+    }
+
+    /// Vector registers.
+    pub const fn registers(self) -> usize {
+        match self {
+            Isa::Portable => Portable::REGISTERS,
+            Isa::Avx2 => 16,
+            Isa::Avx512 => 32,
         }
     }
 
@@ -254,6 +245,16 @@ mod tests {
                     let right = f64::from(*x).exp();
                     assert!((f64::from(*got) - right).abs() <= 3e-7 * right + 1e-37, "exp({x}) = {got}, not {right}");
                 }
+                let mut square = [L::zero(); 16];
+                for (i, row) in square[..L::N].iter_mut().enumerate() {
+                    *row = L::fma(L::splat(1.0), v, L::splat(100.0 * i as f32));
+                }
+                L::transpose(square.as_mut_ptr());
+                for (i, row) in square[..L::N].iter().enumerate() {
+                    L::store(out.as_mut_ptr(), *row);
+                    assert!(out.iter().enumerate().all(|(j, x)| *x == 100.0 * j as f32 + a[i]));
+                }
+                L::prefetch(out.as_ptr());
                 for x in [f32::NEG_INFINITY, f32::MIN, -400.0] {
                     L::store(out.as_mut_ptr(), exp::<L>(L::splat(x)));
                     assert!(out.iter().all(|x| *x == 0.0));
@@ -267,13 +268,6 @@ mod tests {
                         let right = f64::from(*x).exp2();
                         assert!((f64::from(*got) - right).abs() <= 3e-7 * right + 1e-37, "2^{x} = {got}, not {right}");
                     }
-                }
-                let square: Vec<f32> = (0..L::N * L::N).map(|i| i as f32).collect();
-                let mut rows: Vec<L::V> = (0..L::N).map(|i| L::load(square.as_ptr().add(i * L::N))).collect();
-                L::transpose(&mut rows);
-                for (i, row) in rows.iter().enumerate() {
-                    L::store(out.as_mut_ptr(), *row);
-                    assert!(out.iter().enumerate().all(|(j, x)| *x == square[j * L::N + i]));
                 }
             }
         }

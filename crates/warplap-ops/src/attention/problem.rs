@@ -235,22 +235,27 @@ impl Problem for AttentionProblem {
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
-        let (b, h) = (fields.size_or("b", 1)?, fields.size("h")?);
-        let sq = fields.size("sq")?;
-        let sk = fields.size_or("sk", sq)?;
-        let d = fields.size("d")?;
+        // Every field is asked for before one is missed: what was never asked for counts as unknown.
+        let (h, sq, d) = (fields.size("h"), fields.size("sq"), fields.size("d"));
+        let b = fields.size_or("b", 1)?;
+        let [sk, hkv, dv] = ["sk", "hkv", "dv"].map(|name| fields.size_or(name, 0));
+        let (sk, hkv, dv) = (sk?, hkv?, dv?);
         let dtype = fields.word_or("dtype", "one of f32, f16, bf16", DType::F32)?;
+        let causal = fields.word_or("causal", "true or false", false)?;
+        let mask = fields.word_or("mask", "none or add", Mask::None)?;
+        let scale = fields.number_or("scale", -MAX_SCALE, MAX_SCALE, f64::NAN)?;
+        let layout = fields.word_or("layout", "bhsd or bshd", Order::Bhsd)?;
+        let (h, sq, d) = (h?, sq?, d?);
         if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
             return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
         }
+        let or = |given: u64, usual: u64| if given == 0 { usual } else { given };
+        let sk = or(sk, sq);
         let mut p = AttentionProblem::new(b, h, sq, sk, d, dtype);
-        p.causal = fields.word_or("causal", "true or false", false)?;
-        p.hkv = fields.size_or("hkv", h)?;
-        p.dv = fields.size_or("dv", d)?;
-        p.mask = fields.word_or("mask", "none or add", Mask::None)?;
-        let scale = fields.number_or("scale", -MAX_SCALE, MAX_SCALE, f64::from(usual_scale(d)))?;
-        p.scale = (scale as f32).to_bits();
-        p.layout = fields.word_or("layout", "bhsd or bshd", Order::Bhsd)?;
+        (p.hkv, p.dv, p.causal, p.mask, p.layout) = (or(hkv, h), or(dv, d), causal, mask, layout);
+        if !scale.is_nan() {
+            p = p.with_scale(scale as f32);
+        }
         if h % p.hkv != 0 {
             return Err(ProblemError::value("hkv", p.hkv, format!("a divisor of h={h}")));
         }

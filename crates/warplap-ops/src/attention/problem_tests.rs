@@ -11,7 +11,7 @@ use warplap_core::op::Op;
 fn bad_problems_name_the_field() {
     for (text, field) in [
         ("attention:h=8,sq=0,d=64", "'sq'"),
-        ("attention:sq=1,d=1", "'h'"),
+        ("attention:sq=1,d=1,b=1", "'h'"),
         ("attention:h=8,sq=4,d=64,hkv=3", "'hkv'"),
         ("attention:h=8,sq=4,d=1025", "'d'"),
         ("attention:h=8,sq=4,d=64,dv=2000", "'dv'"),

@@ -222,7 +222,7 @@ fn one_tile<T: Element + Typed>(
             scores: scores.as_mut_ptr(),
             keys,
             width,
-            last: hidden.then(|| last.as_ptr()),
+            last: hidden.then_some(last.as_ptr()),
             most: most.as_mut_ptr(),
             sum: sum.as_mut_ptr(),
             factor: factor.as_mut_ptr(),

@@ -1,9 +1,13 @@
 //! Attention on the CPU. The order of the list is the order of ties; the first is the reference.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod call;
 mod decode;
 mod flash;
 mod library;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 mod products;
 mod reference;
 mod rows;
@@ -22,9 +26,12 @@ use super::Attention;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Attention, Cpu> {
-    Catalog::new(Arc::new(reference::Reference))
+    let catalog = Catalog::new(Arc::new(reference::Reference))
         .with(Arc::new(flash::Flash))
         .with(Arc::new(strip::Strip))
         .with(Arc::new(decode::Decode))
-        .with(Arc::new(library::Library))
+        .with(Arc::new(library::Library));
+    #[cfg(target_arch = "x86_64")]
+    let catalog = catalog.with(Arc::new(amx::Amx));
+    catalog
 }

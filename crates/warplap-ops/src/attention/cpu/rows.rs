@@ -78,7 +78,7 @@ impl Task for Turn {
                     for (i, v) in block[..L::N].iter_mut().enumerate() {
                         *v = L::load(self.from.add((r + i) * self.from_row + c));
                     }
-                    L::transpose(&mut block[..L::N]);
+                    L::transpose(block.as_mut_ptr());
                     for (i, v) in block[..L::N].iter().enumerate() {
                         L::store(self.to.add((c + i) * self.to_row + r), *v);
                     }
