@@ -23,6 +23,8 @@ use warplap_core::store::{Match, Store};
 use warplap_core::tuner::{How, Tuned, Tuner};
 use warplap_core::variant::Fit;
 use warplap_cpu::Cpu;
+use warplap_ops::attention::{self, Attention};
+use warplap_ops::bsr::{self, Bsr};
 use warplap_ops::gemm::{self, Gemm};
 
 /// An operation by name.
@@ -38,13 +40,29 @@ pub struct Operation {
 }
 
 /// The operations there are, in the order they are shown.
-pub const OPERATIONS: &[Operation] = &[Operation {
-    name: Gemm::NAME,
-    aliases: &["matmul"],
-    example: "gemm:m=1024,n=1024,k=1024,dtype=f32",
-    read: read::<Gemm>,
-    open: |device, store, settings| Box::new(Tuner::new(device, gemm::cpu::catalog(), store, settings)),
-}];
+pub const OPERATIONS: &[Operation] = &[
+    Operation {
+        name: Gemm::NAME,
+        aliases: &["matmul"],
+        example: "gemm:m=1024,n=1024,k=1024,dtype=f32",
+        read: read::<Gemm>,
+        open: |device, store, settings| Box::new(Tuner::new(device, gemm::cpu::catalog(), store, settings)),
+    },
+    Operation {
+        name: Attention::NAME,
+        aliases: &["sdpa"],
+        example: "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false",
+        read: read::<Attention>,
+        open: |device, store, settings| Box::new(Tuner::new(device, attention::cpu::catalog(), store, settings)),
+    },
+    Operation {
+        name: Bsr::NAME,
+        aliases: &["bsr_matmul"],
+        example: "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32",
+        read: read::<Bsr>,
+        open: |device, store, settings| Box::new(Tuner::new(device, bsr::cpu::catalog(), store, settings)),
+    },
+];
 
 fn read<O: Op>(fields: &str) -> Result<String, ProblemError> {
     O::parse(fields).map(|problem| O::text(&problem))

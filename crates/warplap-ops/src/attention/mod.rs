@@ -8,10 +8,11 @@ pub use problem::{AttentionProblem, Mask, Order, Strides};
 use warplap_core::array::Array;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
 use warplap_core::tolerance::Tolerance;
 
-use crate::right;
+use crate::{right, typed};
 
 /// The operation O = softmax(scale · Q·Kᵀ + mask) · V.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,27 @@ pub struct AttentionArgs<'a, D: Device> {
     pub mask: Option<D::View<'a>>,
     /// O, `problem.o_len()` elements.
     pub out: D::ViewMut<'a>,
+}
+
+impl AttentionArgs<'_, warplap_cpu::Cpu> {
+    /// Checks that the buffers have the problem's type and hold what it spans.
+    pub fn check(&self) -> Result<(), Error> {
+        let p = self.problem;
+        typed::argument("q", (self.q.dtype(), self.q.len()), (p.dtype, p.q_len()))?;
+        typed::argument("k", (self.k.dtype(), self.k.len()), (p.dtype, p.k_len()))?;
+        typed::argument("v", (self.v.dtype(), self.v.len()), (p.dtype, p.v_len()))?;
+        typed::argument("out", (self.out.dtype(), self.out.len()), (p.dtype, p.o_len()))?;
+        match (p.mask, self.mask) {
+            (Mask::None, None) => Ok(()),
+            (Mask::Add, Some(mask)) => typed::argument("mask", (mask.dtype(), mask.len()), (p.dtype, p.mask_len())),
+            (Mask::None, Some(_)) => {
+                Err(Error::Argument { argument: "mask", reason: "is given, the problem has none".into() })
+            }
+            (Mask::Add, None) => {
+                Err(Error::Argument { argument: "mask", reason: "is missing, the problem has mask=add".into() })
+            }
+        }
+    }
 }
 
 /// Queries are drawn this much larger than keys, so that the softmax of a drawing is neither flat nor a single key.
