@@ -55,9 +55,11 @@ impl Variant<Attention, Cpu> for Flash {
     }
 
     fn space(&self, p: &AttentionProblem, cpu: &Cpu) -> Space {
+        // Small problems ask about threads and instruction sets instead of the finer sizes.
+        let small = setup::small(p);
         Space::single()
-            .axis(Axis::ints("queries", [64, 32, 128]))
-            .axis(Axis::ints("keys", [64, 32, 128]))
+            .axis(Axis::ints("queries", if small { vec![64, 32] } else { vec![64, 32, 128] }))
+            .axis(Axis::ints("keys", if small { vec![64, 128] } else { vec![64, 32, 128] }))
             .axis(setup::isa(p, cpu))
             .axis(setup::threads(p, cpu))
     }

@@ -9,19 +9,24 @@ use warplap_cpu::simd::Isa;
 
 use crate::attention::AttentionProblem;
 
-/// Units of work below which a second thread costs more than it brings (waking one takes some 10 µs).
+/// Floating-point operations below which a second thread may cost more than it brings (waking one takes some 10 µs).
 const WORTH_THREADS: f64 = 100e6;
+
+/// Whether one thread, or narrower vectors, could win.
+pub(super) fn small(p: &AttentionProblem) -> bool {
+    p.work().flops <= WORTH_THREADS
+}
 
 /// Threads: all, or one; large problems do not ask about one.
 pub(super) fn threads(p: &AttentionProblem, cpu: &Cpu) -> Axis {
     let all = cpu.threads() as i64;
-    if p.work().flops > WORTH_THREADS { Axis::ints("threads", [all]) } else { Axis::ints("threads", [all, 1]) }
+    if small(p) { Axis::ints("threads", [all, 1]) } else { Axis::ints("threads", [all]) }
 }
 
 /// Instruction sets: the best one first; narrower ones only where problems are so small that they could win.
 pub(super) fn isa(p: &AttentionProblem, cpu: &Cpu) -> Axis {
     let mut names: Vec<&str> = Isa::available().into_iter().rev().map(Isa::name).collect();
-    if p.work().flops > WORTH_THREADS {
+    if !small(p) {
         names = vec![cpu.isa().name()];
     }
     Axis::choices("isa", &names)
