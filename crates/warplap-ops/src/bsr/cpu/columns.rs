@@ -50,7 +50,7 @@ impl Variant<Bsr, Cpu> for Columns {
     }
 
     fn space(&self, p: &BsrProblem, cpu: &Cpu) -> Space {
-        setting::space(p, cpu).axis(Axis::ints("across", [1, 2, 4]))
+        setting::space(p, cpu, "4x6").axis(Axis::ints("across", [1, 2, 4]))
     }
 
     fn needs(&self, p: &BsrProblem, config: &Config) -> Needs {

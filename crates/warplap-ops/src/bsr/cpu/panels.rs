@@ -45,7 +45,7 @@ impl Variant<Bsr, Cpu> for Panels {
     }
 
     fn space(&self, p: &BsrProblem, cpu: &Cpu) -> Space {
-        setting::space(p, cpu)
+        setting::space(p, cpu, "8x2")
     }
 
     fn needs(&self, p: &BsrProblem, config: &Config) -> Needs {
