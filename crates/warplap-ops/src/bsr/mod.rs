@@ -128,9 +128,10 @@ mod tests {
             let (row_ptr, col_idx) = (inputs[0].indices().unwrap(), inputs[1].indices().unwrap());
             for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                 let mut sum = 0.0;
-                for at in row_ptr[i / bs] as usize..row_ptr[i / bs + 1] as usize {
+                let blocks = row_ptr[i / bs] as usize..row_ptr[i / bs + 1] as usize;
+                for (at, column) in blocks.clone().zip(&col_idx[blocks]) {
                     for q in 0..bs {
-                        let row = col_idx[at] as usize * bs + q;
+                        let row = *column as usize * bs + q;
                         let place = if p.b == Layout::Row { row * n + j } else { j * k + row };
                         sum += inputs[2].at((at * bs + i % bs) * bs + q) * inputs[3].at(place);
                     }
