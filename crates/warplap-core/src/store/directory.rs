@@ -55,7 +55,9 @@ impl DirectoryStore {
         }
         for name in [RECORDS, MISSES, DEVICES, LOCKS] {
             let path = root.join(name);
-            let Ok(meta) = std::fs::symlink_metadata(&path) else { continue };
+            let Ok(meta) = std::fs::symlink_metadata(&path) else {
+                continue;
+            };
             let odd = (!meta.is_dir()).then(|| "it is not a directory".to_string());
             if let Some(why) = odd.or_else(|| trust::distrust(&meta)) {
                 let remedy = format!("make it a directory of yours alone, or remove it: {}", path.display());
@@ -204,11 +206,15 @@ impl DirectoryStore {
         let path = place.file(&self.root, RECORDS);
         let text = encode(record)?;
         self.whole.write(&self.root, &path, text.as_bytes()).map_err(|e| StoreError::io("writing", &path, e))?;
-        // Gone when the directory was deleted underneath, or never kept when it could not be written at first.
-        if !self.identity_path().exists() {
+        self.settle_identity();
+        Ok(())
+    }
+
+    /// Keeps the id where it is not: the directory was deleted underneath, or could not be written at first.
+    pub(super) fn settle_identity(&self) {
+        if !self.identity_path().exists() && self.root.exists() {
             self.keep_identity(&self.id);
         }
-        Ok(())
     }
 
     /// Renames a file to `<name>.damaged-<seconds>-<n>`.

@@ -20,10 +20,13 @@ use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::record::{Edition, Record};
 
+pub mod bundle;
+pub mod care;
 mod directory;
 mod file;
 pub mod files;
 mod lease;
+mod listing;
 mod lock;
 mod memory;
 mod names;
@@ -150,6 +153,11 @@ pub trait Store: Send + Sync {
 
     /// Merges a whole record, durably. An edition that claims to come from here never replaces one that is here.
     fn merge(&self, record: Record) -> Result<Merged, StoreError>;
+
+    /// Merges many records, each as [`Store::merge`] would; the answers are in the order of the records.
+    fn merge_many(&self, records: Vec<Record>) -> Vec<Result<Merged, StoreError>> {
+        records.into_iter().map(|record| self.merge(record)).collect()
+    }
 
     /// Waits for the right to tune a key on a device. It frees itself when its holder dies.
     fn lock(&self, key: &Key, device: &Fingerprint) -> Flight;

