@@ -138,7 +138,7 @@ fn padded(p: &GemmProblem) -> bool {
     p.lda > p.k && p.ldb > p.n && p.ldc > p.n
 }
 fn tails(p: &GemmProblem) -> bool {
-    p.m % 8 != 0 && p.n % 8 != 0 && p.k % 8 != 0
+    [p.m, p.n, p.k].iter().all(|size| !size.is_multiple_of(8))
 }
 fn single(p: &GemmProblem) -> bool {
     p.dtype == DType::F32
