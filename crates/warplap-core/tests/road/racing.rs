@@ -27,7 +27,7 @@ fn the_winner_is_stored_with_every_trial_and_every_reason() {
     let tuner = tuner(&rows, &store, settings());
     let tuned = tune(&tuner, &problem(64));
     let record = tuner.record(&problem(64)).unwrap();
-    assert_eq!(record.editions, [tuned.edition.clone()]);
+    assert_eq!(record.editions, std::slice::from_ref(&tuned.edition));
     let e = &tuned.edition;
     assert_eq!(e.verdict.winner.to_string(), "fast[i=1]");
     assert_eq!(e.trials.iter().filter(|t| t.candidate.variant == "fast").count(), 3);
