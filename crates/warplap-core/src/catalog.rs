@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::contained::Contained;
 use crate::device::Device;
 use crate::op::Op;
 use crate::record::Skipped;
 use crate::variant::{Fit, Priority, Variant};
 
 /// The ordered list of an operation's variants on a device. The first is the reference: it fits everything and is
-/// the fallback.
+/// the fallback. A variant that panics stands aside, does not build or crashes; whoever asks the catalog never panics.
 pub struct Catalog<O: Op, D: Device> {
     variants: Vec<Arc<dyn Variant<O, D>>>,
 }
@@ -30,11 +31,12 @@ pub struct Listed<O: Op, D: Device> {
 impl<O: Op, D: Device> Catalog<O, D> {
     /// A catalog; the first variant is the reference.
     pub fn new(reference: Arc<dyn Variant<O, D>>) -> Self {
-        Catalog { variants: vec![reference] }
+        Catalog { variants: vec![Arc::new(Contained(reference))] }
     }
 
     /// This catalog with one more variant; one with an id that is there already takes its place.
     pub fn with(mut self, variant: Arc<dyn Variant<O, D>>) -> Self {
+        let variant: Arc<dyn Variant<O, D>> = Arc::new(Contained(variant));
         match self.variants.iter().position(|v| v.id() == variant.id()) {
             Some(at) => self.variants[at] = variant,
             None => self.variants.push(variant),

@@ -1,8 +1,11 @@
 //! The contest of one key: the search proposes, the gate proves, the race decides, until the search or the budget ends.
 //!
-//! A search comes in; every trial and a verdict go out. It reads no store.
+//! A search comes in; every trial and a verdict go out. It reads no store. However small the budget, somebody right is
+//! measured: the incumbent or the first choice, and where they fail the reference.
 
-use crate::candidate::{Candidate, Outcome, Trial};
+use std::cell::Cell;
+
+use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
 use crate::device::Device;
 use crate::error::Error;
 use crate::gate::{Entrant, Gate, Lanes};
@@ -11,9 +14,9 @@ use crate::op::Op;
 use crate::progress::{Event, Observer};
 use crate::record::Skipped;
 use crate::rejection::Rejection;
-use crate::search::Search;
+use crate::search::{Arm, Search};
 use crate::settings::{Running, Settings};
-use crate::verdict::{self, Contender, Verdict};
+use crate::verdict::{self, Contender, Grade, Verdict};
 
 /// Candidates raced together: enough that common noise cancels, few enough that a leader is known early.
 const BATCH: usize = 24;
@@ -22,11 +25,28 @@ const BATCH: usize = 24;
 const FRONT: usize = 4;
 const NEAR: f64 = 1.03;
 
+/// How often those are called back who left for the sake of a leader that failed; then it is the reference's turn.
+const RECALLS: u32 = 8;
+
 /// What a contest gives.
 pub(crate) struct Outcomes {
-    pub(crate) verdict: Verdict,
+    /// Who won; or, where nobody was right, what became of the last one tried.
+    pub(crate) verdict: Result<Verdict, Rejection>,
     pub(crate) trials: Vec<Trial>,
     pub(crate) skipped: Vec<Skipped>,
+}
+
+/// One variant's part of the contest: how many configs the search may ask for.
+pub(crate) struct Entered {
+    variant: String,
+    source: SourceHash,
+    configs: u64,
+}
+
+impl From<&Arm> for Entered {
+    fn from(arm: &Arm) -> Self {
+        Entered { variant: arm.variant.clone(), source: arm.source.clone(), configs: arm.configs.len() as u64 }
+    }
 }
 
 /// A contest while it runs.
@@ -40,6 +60,8 @@ pub(crate) struct Contest<'g, O: Op, D: Device> {
     floor: Option<f64>,
     /// The stored winner, which keeps its place in a tie.
     incumbent: Option<Candidate>,
+    /// Who is tried when everyone else failed.
+    reference: Option<Candidate>,
     front: Vec<Entrant<'g, O, D>>,
     verdict: Option<Verdict>,
     trials: Vec<Trial>,
@@ -47,6 +69,7 @@ pub(crate) struct Contest<'g, O: Op, D: Device> {
     tried: u64,
     rounds: u32,
     launches: u64,
+    recalls: u32,
 }
 
 impl<'g, O: Op, D: Device> Contest<'g, O, D> {
@@ -65,6 +88,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             observer,
             floor: None,
             incumbent: None,
+            reference: None,
             front: Vec::new(),
             verdict: None,
             trials: Vec::new(),
@@ -72,6 +96,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             tried: 0,
             rounds: 0,
             launches: 0,
+            recalls: 0,
         }
     }
 
@@ -87,16 +112,23 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         self
     }
 
-    /// Runs the contest to its end.
-    pub(crate) fn run(mut self, search: &mut dyn Search, problem: &O::Problem) -> Result<Outcomes, Error> {
+    /// Who is tried when everyone else failed.
+    pub(crate) fn with_reference(mut self, reference: Option<Candidate>) -> Self {
+        self.reference = reference;
+        self
+    }
+
+    /// Runs the contest to its end. `entered` is what the search was made of.
+    pub(crate) fn run(mut self, search: &mut dyn Search, entered: &[Entered]) -> Result<Outcomes, Error> {
         // The incumbent is not asked for by the search: it defends its place in the first race.
         let mut first: Vec<Candidate> = self.incumbent.iter().cloned().collect();
-        while self.tried < self.settings.budget.trials && !self.good_enough() {
-            let asked = search.ask(BATCH).into_iter().filter(|c| self.incumbent.as_ref() != Some(c));
-            let batch: Vec<Candidate> = first.drain(..).chain(asked).collect();
-            if batch.is_empty() {
+        while !self.spent() && !self.good_enough() {
+            let asked = search.ask(BATCH.min(self.room()));
+            if asked.is_empty() && first.is_empty() {
                 break;
             }
+            let asked = asked.into_iter().filter(|c| self.incumbent.as_ref() != Some(c));
+            let batch: Vec<Candidate> = first.drain(..).chain(asked).collect();
             let entrants = self.prove(batch, search);
             if !entrants.is_empty() {
                 self.race(entrants, search, false);
@@ -105,48 +137,80 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         if self.front.len() > 1 && !self.running.over() {
             self.race(Vec::new(), search, true);
         }
-        // What the search still had when time ran out is skipped by name: it must not be taken for new later.
-        if self.running.over() {
-            loop {
-                let left = search.ask(BATCH);
-                if left.is_empty() {
-                    break;
-                }
-                left.iter().for_each(|c| self.skip(c, SPENT));
+        self.skipped.extend(search.skipped());
+        let cut = self.skip_rest(entered);
+        if let Some(verdict) = self.verdict.as_mut().filter(|_| cut && self.running.over()) {
+            (verdict.grade, verdict.confidence) = (Grade::Capped, 0.0);
+        }
+        self.finish(search)
+    }
+
+    /// How many more candidates may be tried. The very first one is free.
+    fn room(&self) -> usize {
+        let left = self.settings.budget.trials.max(1).saturating_sub(self.tried);
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// Whether no more candidates may be tried.
+    fn spent(&self) -> bool {
+        self.tried > 0 && (self.room() == 0 || self.running.over())
+    }
+
+    /// What the search never came to is skipped by name: it must not be taken for new later. Whether there was any.
+    fn skip_rest(&mut self, entered: &[Entered]) -> bool {
+        let reason = match () {
+            () if self.spent() => SPENT,
+            () if self.good_enough() => "what was found is good enough",
+            () => "the search ended before it",
+        };
+        let mut any = false;
+        for arm in entered {
+            let tried = self.trials.iter().filter(|t| t.candidate.variant == arm.variant).count() as u64;
+            let known = self.skipped.iter().filter(|s| s.variant == arm.variant);
+            let rest = arm.configs.saturating_sub(tried + known.map(|s| s.configs).sum::<u64>());
+            if rest > 0 {
+                any = true;
+                self.skip(&arm.variant, &arm.source, rest, reason);
             }
         }
-        self.skipped.extend(search.skipped());
-        self.finish(problem)
+        any || self.skipped.iter().any(|s| s.reason == SPENT)
     }
 
     /// Sends candidates through the gate.
     fn prove(&mut self, batch: Vec<Candidate>, search: &mut dyn Search) -> Vec<Entrant<'g, O, D>> {
         let mut entrants = Vec::new();
         for candidate in batch {
+            if self.spent() {
+                self.skip(&candidate.variant, &candidate.source, 1, SPENT);
+                continue;
+            }
             let incumbent = self.incumbent.as_ref() == Some(&candidate);
-            // Somebody must have been proved right before time may run out.
-            if self.running.over() && !(self.front.is_empty() && entrants.is_empty()) {
-                self.skip(&candidate, SPENT);
-                continue;
-            }
             if let Some(reason) = self.gate.hopeless(&candidate).filter(|_| !incumbent) {
-                self.skip(&candidate, &reason);
+                self.skip(&candidate.variant, &candidate.source, 1, &reason);
                 continue;
             }
-            self.tried += 1;
-            match self.gate.prove(&candidate, incumbent) {
-                Ok(entrant) => {
-                    self.observer.event(&Event::Proved(&candidate));
-                    entrants.push(entrant);
-                }
-                Err(rejection) => self.tell(Trial { candidate, outcome: Outcome::Rejected(rejection) }, search),
-            }
+            self.enter(candidate, &mut entrants, search);
         }
         entrants
     }
 
+    /// Sends one candidate through the gate.
+    fn enter(&mut self, candidate: Candidate, entrants: &mut Vec<Entrant<'g, O, D>>, search: &mut dyn Search) {
+        self.tried += 1;
+        let incumbent = self.incumbent.as_ref() == Some(&candidate);
+        match self.gate.prove(&candidate, incumbent) {
+            Ok(entrant) => {
+                self.observer.event(&Event::Proved(&candidate));
+                entrants.push(entrant);
+            }
+            Err(rejection) => self.tell(Trial { candidate, outcome: Outcome::Rejected(rejection) }, search),
+        }
+    }
+
     /// Races newcomers against the front, and keeps the new front.
     fn race(&mut self, newcomers: Vec<Entrant<'g, O, D>>, search: &mut dyn Search, confirm: bool) {
+        let earlier = self.verdict.take();
+        let known = self.front.len();
         let mut lanes: Vec<Entrant<'g, O, D>> = self.front.drain(..).chain(newcomers).collect();
         self.observer.event(&Event::Racing(lanes.len()));
         let contenders: Vec<Contender> = lanes.iter().map(|e| e.contender.clone()).collect();
@@ -159,13 +223,27 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             seed: self.settings.seed.wrapping_add(self.tried),
             ..RacePlan::default()
         };
-        let outcome = race(lanes.len(), &mut Lanes(&mut lanes), &plan, &mut || self.running.over());
+        // Before time may run out somebody must have been measured.
+        let taken = Cell::new(0);
+        let mut stop = || self.running.over() && (earlier.is_some() || taken.get() > 0);
+        let mut watch = Lanes { entrants: &mut lanes, taken: &taken };
+        let outcome = race(contenders.len(), &mut watch, &plan, &mut stop);
         self.rounds += outcome.rounds;
         self.launches += outcome.launches;
         let candidates: Vec<Candidate> = contenders.iter().map(|c| c.candidate.clone()).collect();
+        let mut trials = verdict::trials(&outcome, &candidates);
+        let unseen = |t: &Trial| matches!(t.outcome, Outcome::Rejected(Rejection::TimedOut { .. }));
+        if let Some(earlier) = earlier.filter(|_| trials[..known].iter().any(unseen)) {
+            // Stopped before it had seen those who led: what was known of them stands.
+            trials.drain(..known).for_each(drop);
+            lanes.truncate(known);
+            self.front = lanes;
+            self.verdict = Some(Verdict { grade: Grade::Capped, confidence: 0.0, ..earlier });
+            trials.into_iter().for_each(|trial| self.tell(trial, search));
+            return;
+        }
         // Those of the front have trials of earlier races: the newer ones take their place.
         self.trials.retain(|t| !candidates.contains(&t.candidate));
-        let trials = verdict::trials(&outcome, &candidates);
         let measured = |c: &Candidate| trials.iter().find(|t| t.candidate == *c).and_then(finished);
         self.verdict = verdict::decide(&outcome, &contenders, &plan, self.device.contended());
         if let Some(verdict) = &self.verdict {
@@ -184,14 +262,21 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         trials.into_iter().for_each(|trial| self.tell(trial, search));
     }
 
-    /// Proves the winner once more after timing; one that fails now makes place for the next of the front.
-    fn finish(mut self, problem: &O::Problem) -> Result<Outcomes, Error> {
-        while let Some(mut verdict) = self.verdict.take() {
+    /// Proves the winner once more after timing; one that fails now makes place for the next of the front, and when
+    /// nobody of it is left for those who had left the race for its sake.
+    fn finish(mut self, search: &mut dyn Search) -> Result<Outcomes, Error> {
+        loop {
+            let Some(mut verdict) = self.verdict.take() else {
+                if self.recall(search) {
+                    continue;
+                }
+                break;
+            };
             let Some(at) = self.front.iter().position(|e| e.contender.candidate == verdict.winner) else { break };
             let entrant = self.front.remove(at);
             let Err(rejection) = self.gate.prove_again(&*entrant.kernel)? else {
                 (verdict.rounds, verdict.launches) = (self.rounds, self.launches);
-                return Ok(Outcomes { verdict, trials: self.trials, skipped: self.skipped });
+                return Ok(Outcomes { verdict: Ok(verdict), trials: self.trials, skipped: self.skipped });
             };
             if let Some(trial) = self.trials.iter_mut().find(|t| t.candidate == verdict.winner) {
                 trial.outcome = Outcome::Rejected(rejection);
@@ -209,7 +294,34 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             Outcome::Measured(_) => None,
         });
         let rejection = said.unwrap_or(Rejection::TimedOut { seconds: self.running.seconds() });
-        Err(Error::NothingRight { problem: O::text(problem), rejection })
+        Ok(Outcomes { verdict: Err(rejection), trials: self.trials, skipped: self.skipped })
+    }
+
+    /// Nobody leads. Those who were right and left for the sake of one that failed since race again, and when there are
+    /// none the reference is tried; `false` when that was done too. Each time somebody is found wrong, so it ends.
+    fn recall(&mut self, search: &mut dyn Search) -> bool {
+        let mut right: Vec<(f64, Candidate)> =
+            self.trials.iter().filter_map(|t| Some((t.median_us()?, t.candidate.clone()))).collect();
+        right.sort_by(|a, b| a.0.total_cmp(&b.0));
+        right.truncate(if self.recalls < RECALLS { FRONT } else { 0 });
+        let mut again: Vec<Candidate> = right.into_iter().map(|(_, candidate)| candidate).collect();
+        if again.is_empty() {
+            let was_wrong = |c: &Candidate| self.trials.iter().any(|t| t.candidate == *c && !t.is_right());
+            again.extend(self.reference.take().filter(|c| !was_wrong(c)));
+        }
+        if again.is_empty() {
+            return false;
+        }
+        self.recalls += 1;
+        self.gate.forget();
+        self.trials.retain(|t| !again.contains(&t.candidate));
+        let mut entrants = Vec::new();
+        again.into_iter().for_each(|candidate| self.enter(candidate, &mut entrants, search));
+        self.front.clear();
+        if !entrants.is_empty() {
+            self.race(entrants, search, true);
+        }
+        true
     }
 
     fn good_enough(&self) -> bool {
@@ -223,16 +335,14 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         self.trials.push(trial);
     }
 
-    /// Counts a candidate as skipped, one entry per variant and reason.
-    fn skip(&mut self, candidate: &Candidate, reason: &str) {
-        match self.skipped.iter_mut().find(|s| s.variant == candidate.variant && s.reason == reason) {
-            Some(entry) => entry.configs += 1,
-            None => self.skipped.push(Skipped {
-                variant: candidate.variant.clone(),
-                source: candidate.source.clone(),
-                configs: 1,
-                reason: reason.into(),
-            }),
+    /// Counts configs as skipped, one entry per variant and reason.
+    fn skip(&mut self, variant: &str, source: &SourceHash, configs: u64, reason: &str) {
+        match self.skipped.iter_mut().find(|s| s.variant == variant && s.reason == reason) {
+            Some(entry) => entry.configs += configs,
+            None => {
+                let (variant, source, reason) = (variant.into(), source.clone(), reason.into());
+                self.skipped.push(Skipped { variant, source, configs, reason });
+            }
         }
     }
 }

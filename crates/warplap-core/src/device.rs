@@ -1,6 +1,7 @@
 //! A Device: a place that runs kernels and owns a clock.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::array::Array;
 use crate::candidate::Candidate;
@@ -63,10 +64,14 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn limits(&self) -> Limits;
 
     /// What it can do at best, as measured on it; `None` before anyone measured.
-    fn ceilings(&self) -> Option<&Ceilings>;
+    fn ceilings(&self) -> Option<Arc<Ceilings>>;
 
     /// Called before anything is raced: the time to measure ceilings, or to read them from the store's notes.
     fn get_ready(&self, _store: &dyn Store) {}
+
+    /// Called when a right candidate was faster than the ceilings allow: they may have been measured on a busy machine.
+    /// The time to measure them again and keep the larger of old and new, each.
+    fn measure_again(&self, _store: &dyn Store) {}
 
     /// The queue used while tuning.
     fn queue(&self) -> &Self::Queue;

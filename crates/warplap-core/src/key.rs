@@ -5,7 +5,7 @@ use std::fmt;
 use crate::bucket::Bucket;
 use crate::measure::Policy;
 use crate::op::Op;
-use crate::problem::Problem;
+use crate::problem::{Problem, escaped};
 
 /// What a Record is found by, apart from the device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ impl Key {
     /// The key of a problem.
     pub fn of<O: Op>(problem: &O::Problem, bucket: &Bucket, policy: Policy) -> Self {
         let fields = problem.key_fields(bucket);
-        Key::new(O::NAME, format!("{}:{fields};bucket={},{policy}", O::NAME, bucket.name()))
+        Key::new(O::NAME, format!("{}:{fields};bucket={},{policy}", O::NAME, escaped(bucket.name())))
     }
 
     /// The file name of the key: 32 hexadecimal digits of the text's BLAKE3.

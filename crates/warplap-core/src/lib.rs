@@ -9,6 +9,7 @@ pub mod bench;
 pub mod bucket;
 pub mod candidate;
 pub mod catalog;
+mod contained;
 mod contest;
 pub mod device;
 pub mod dispatch;

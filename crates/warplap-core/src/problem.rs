@@ -59,10 +59,44 @@ impl Display for Fields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (name, value)) in self.0.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
-            write!(f, "{comma}{name}={value}")?;
+            write!(f, "{comma}{name}={}", escaped(value))?;
         }
         Ok(())
     }
+}
+
+/// A value as it stands in a text: what would end it, or be trimmed off, is written as `%` and two digits a byte. So no
+/// two lists of values have one text.
+pub(crate) fn escaped(value: &str) -> String {
+    let plain = |b: &u8| !matches!(b, b'%' | b',' | b';') && !b.is_ascii_whitespace() && !b.is_ascii_control();
+    let mut text = Vec::with_capacity(value.len());
+    for byte in value.bytes() {
+        match plain(&byte) && (byte.is_ascii() || value.trim() == value) {
+            true => text.push(byte),
+            false => text.extend(format!("%{byte:02x}").bytes()),
+        }
+    }
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// The value behind a text. What is not an escape stands for itself.
+fn unescaped(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut value, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while at < bytes.len() {
+        let code = bytes.get(at + 1..at + 3).filter(|c| bytes[at] == b'%' && c.iter().all(u8::is_ascii_hexdigit));
+        match code.and_then(|c| u8::from_str_radix(std::str::from_utf8(c).ok()?, 16).ok()) {
+            Some(byte) => {
+                value.push(byte);
+                at += 3;
+            }
+            None => {
+                value.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(value).unwrap_or_else(|_| text.to_string())
 }
 
 /// A problem text that cannot be used: which field, what was found, what was expected.
@@ -142,7 +176,7 @@ impl FieldReader {
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (name, value) =
                 part.split_once('=').ok_or_else(|| ProblemError::value(part, "", "field=value, for example m=1024"))?;
-            let (name, value) = (name.trim().to_string(), value.trim().to_string());
+            let (name, value) = (name.trim().to_string(), unescaped(value.trim()));
             if given.iter().any(|(n, _)| *n == name) {
                 return Err(ProblemError::Twice { field: name });
             }

@@ -38,7 +38,27 @@ pub struct Bandwidth {
 /// A time below this share of the floor is a broken measurement: ceilings are measured too, and not exact.
 pub const IMPOSSIBLE_BELOW: f64 = 0.9;
 
+/// Ceilings measured again count as better when the floor falls below this share of the former one.
+pub const FLOOR_FELL: f64 = 0.98;
+
 impl Ceilings {
+    /// The larger of both, entry by entry: a ceiling is what a machine can do, and it never does more.
+    pub fn raised(mut self, other: &Ceilings) -> Self {
+        for (dtype, rate) in &other.flops {
+            let mine = self.flops.entry(*dtype).or_insert(*rate);
+            *mine = mine.max(*rate);
+        }
+        for level in &other.bandwidth {
+            match self.bandwidth.iter_mut().find(|b| b.capacity == level.capacity) {
+                Some(mine) => mine.rate = mine.rate.max(level.rate),
+                None => self.bandwidth.push(*level),
+            }
+        }
+        self.bandwidth.sort_by_key(|b| b.capacity);
+        self.launch = self.launch.min(other.launch);
+        self
+    }
+
     /// The least time in seconds the work can take: arithmetic or memory, whichever is longer. `None` where no ceiling
     /// for the type is known.
     pub fn floor(&self, work: Work, dtype: DType, cold: bool) -> Option<f64> {
@@ -64,6 +84,21 @@ mod tests {
             bandwidth: vec![Bandwidth { capacity: 1 << 20, rate: 100e9 }, Bandwidth { capacity: u64::MAX, rate: 10e9 }],
             launch: 0.0,
         }
+    }
+
+    #[test]
+    fn raising_keeps_the_larger_of_each_and_never_lifts_a_floor() {
+        let mut better = ceilings();
+        better.flops.insert(DType::F32, 120e9);
+        better.bandwidth[0].rate = 90e9;
+        better.bandwidth[1].rate = 11e9;
+        let raised = ceilings().raised(&better);
+        assert_eq!(
+            (raised.flops[&DType::F32], raised.bandwidth[0].rate, raised.bandwidth[1].rate),
+            (120e9, 100e9, 11e9)
+        );
+        let work = Work { flops: 1e9, bytes: 1e9 };
+        assert!(raised.floor(work, DType::F32, true) <= ceilings().floor(work, DType::F32, true));
     }
 
     #[test]

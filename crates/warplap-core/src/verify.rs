@@ -1,12 +1,14 @@
 //! Verify: a kernel and a right answer come in; "right" or a WrongAnswer goes out.
 //!
 //! Inputs are fresh and random, the output is poisoned with NaN, and guard bands on both sides of it must come back
-//! untouched.
+//! untouched. A kernel is proved on two drawings in the same memory: what it remembers of the first is wrong the second
+//! time.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::Array;
+pub use crate::contained::contained;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Error;
@@ -29,6 +31,25 @@ pub struct Proof {
     pub seconds: Option<f64>,
 }
 
+/// One drawing of inputs in host memory, and the right answer to them.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    arrays: Vec<Array>,
+    answer: Answer,
+}
+
+impl Drawing {
+    /// Draws inputs from a seed, with the right answer to them.
+    pub fn new<O: Op>(problem: &O::Problem, seed: u64) -> Result<Self, Error> {
+        let arrays = O::draw(problem, &mut fastrand::Rng::with_seed(seed));
+        let answer = O::answer(problem, &arrays);
+        if answer.values.len() != O::output(problem).1 {
+            return Err(Error::Device(format!("{}: the answer does not have the output's length", O::NAME)));
+        }
+        Ok(Drawing { arrays, answer })
+    }
+}
+
 /// One drawing of inputs on a device, its poisoned output, and the right answer.
 pub struct Case<O: Op, D: Device> {
     problem: O::Problem,
@@ -37,35 +58,61 @@ pub struct Case<O: Op, D: Device> {
     dtype: DType,
     len: usize,
     poison: Array,
-    answer: Option<Answer>,
+    drawing: Option<Arc<Drawing>>,
 }
 
 impl<O: Op, D: Device> Case<O, D> {
     /// Draws inputs from a seed, with the right answer to them.
     pub fn new(problem: &O::Problem, device: &D, seed: u64) -> Result<Self, Error> {
-        Self::draw(problem, device, seed, true)
+        Self::of(problem, device, &Arc::new(Drawing::new::<O>(problem, seed)?))
+    }
+
+    /// Puts a drawing on a device.
+    pub fn of(problem: &O::Problem, device: &D, drawing: &Arc<Drawing>) -> Result<Self, Error> {
+        let case = Self::upload(problem, device, &drawing.arrays)?;
+        Ok(Case { drawing: Some(drawing.clone()), ..case })
     }
 
     /// Draws inputs for timing alone: nobody will ask for the answer.
     pub fn without_answer(problem: &O::Problem, device: &D, seed: u64) -> Result<Self, Error> {
-        Self::draw(problem, device, seed, false)
+        Self::upload(problem, device, &O::draw(problem, &mut fastrand::Rng::with_seed(seed)))
     }
 
-    fn draw(problem: &O::Problem, device: &D, seed: u64, answer: bool) -> Result<Self, Error> {
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let arrays = O::draw(problem, &mut rng);
-        let answer = answer.then(|| O::answer(problem, &arrays));
+    fn upload(problem: &O::Problem, device: &D, arrays: &[Array]) -> Result<Self, Error> {
         let (dtype, len) = O::output(problem);
-        if answer.as_ref().is_some_and(|a| a.values.len() != len) {
-            return Err(Error::Device(format!("{}: the answer does not have the output's length", O::NAME)));
-        }
         let mut poison = vec![f64::NAN; len + 2 * GUARD];
         poison[..GUARD].fill(GUARD_VALUE);
         poison[GUARD + len..].fill(GUARD_VALUE);
         let poison = Array::from_f64(dtype, poison);
         let output = device.upload(&poison)?;
         let inputs = arrays.iter().map(|a| Ok((device.upload(a)?, a.len()))).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, answer })
+        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, drawing: None })
+    }
+
+    /// Puts another drawing into the same memory. Inputs whose length depends on the drawing get new memory.
+    pub fn refill(&mut self, device: &D, drawing: &Arc<Drawing>) -> Result<(), Error> {
+        for ((buffer, len), array) in self.inputs.iter_mut().zip(&drawing.arrays) {
+            if *len == array.len() {
+                device.write(buffer, array)?;
+            } else {
+                (*buffer, *len) = (device.upload(array)?, array.len());
+            }
+        }
+        self.drawing = Some(drawing.clone());
+        Ok(())
+    }
+
+    /// Whether the inputs are still what was drawn: a kernel has no business writing there.
+    pub fn inputs_untouched(&self, device: &D) -> Result<(), Rejection> {
+        let Some(drawing) = &self.drawing else { return Ok(()) };
+        for (i, ((buffer, _), array)) in self.inputs.iter().zip(&drawing.arrays).enumerate() {
+            let now = device.download(buffer).map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
+            if now != *array {
+                let reason = format!("wrote into its input {i}");
+                return Err(Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason });
+            }
+        }
+        Ok(())
     }
 
     /// The problem it was drawn for.
@@ -75,7 +122,7 @@ impl<O: Op, D: Device> Case<O, D> {
 
     /// The right answer, where it was asked for.
     pub fn answer(&self) -> Option<&Answer> {
-        self.answer.as_ref()
+        self.drawing.as_ref().map(|d| &d.answer)
     }
 
     /// Launches a kernel on this case's buffers. A panic becomes a Rejection.
@@ -110,7 +157,7 @@ impl<O: Op, D: Device> Case<O, D> {
                 });
             }
         }
-        let Some(answer) = &self.answer else {
+        let Some(answer) = self.answer() else {
             return Err(Rejection::WrongAnswer {
                 error: f64::INFINITY,
                 allowed: 0.0,
@@ -153,16 +200,4 @@ impl<O: Op, D: Device> Case<O, D> {
     pub fn footprint(&self) -> usize {
         self.poison.bytes() + self.inputs.iter().map(|(_, len)| len * self.dtype.bytes()).sum::<usize>()
     }
-}
-
-/// Runs candidate code and turns a panic into a Rejection.
-pub fn contained<T>(f: impl FnOnce() -> Result<T, Rejection>) -> Result<T, Rejection> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
-        let reason = panic
-            .downcast_ref::<&str>()
-            .map(|s| s.to_string())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "panicked without a message".into());
-        Err(Rejection::Crashed { reason })
-    })
 }

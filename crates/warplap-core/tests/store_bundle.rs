@@ -2,7 +2,6 @@
 
 mod store_support;
 
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ fn many(count: u64) -> Bundle {
 #[test]
 fn f14_export_import_export_is_byte_equal() {
     let count = if long() { 100_000 } else { 10_000 };
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let (first, second) = (open(dir.path(), "first"), open(dir.path(), "second"));
     let bundle = many(count);
     assert_eq!(bundle.put_into(&first).unwrap().added, count as usize);
@@ -45,12 +44,12 @@ fn f14_export_import_export_is_byte_equal() {
     // The origin stays, so that nobody takes it for a local tuning.
     let found = second.read(&key(0), &device(0).slug()).unwrap();
     assert_eq!(found.editions[0].origin, "origin0000000001");
-    writeln!(std::io::stderr(), "import of {count} records: {took:?}").unwrap();
+    say(std::io::stderr(), format!("import of {count} records: {took:?}"));
 }
 
 #[test]
 fn opening_and_looking_up_take_the_same_time_however_many_records_there_are() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let store = open(dir.path(), "store");
     let sizes: &[u64] = if long() { &[1_000, 10_000, 100_000] } else { &[1_000, 10_000] };
     // Written plainly: this test asks for reading times, and fsync would take most of its time.
@@ -91,8 +90,9 @@ fn opening_and_looking_up_take_the_same_time_however_many_records_there_are() {
         let start = Instant::now();
         assert_eq!(verify(&store).ok, size as usize);
         let (hit, miss, verified) = (hits[10], misses[10], start.elapsed());
-        let line = format!("{size} records: open+hit {hit:?}, open+miss {miss:?}, list {listed:?}, verify {verified:?}");
-        writeln!(std::io::stderr(), "{line}").unwrap();
+        let line =
+            format!("{size} records: open+hit {hit:?}, open+miss {miss:?}, list {listed:?}, verify {verified:?}");
+        say(std::io::stderr(), line.clone());
         assert!(hit < Duration::from_millis(5), "{line}");
         assert!(listed < Duration::from_secs(3), "{line}");
     }
@@ -147,7 +147,7 @@ fn a_bundle_that_is_not_whole_and_sound_is_refused_whole() {
 
 #[test]
 fn verify_counts_and_prune_takes_what_it_is_told() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let store = open(dir.path(), "store");
     for n in 0..10 {
         store.put(&key(n), &device(1), edition(store.id(), 1, 1), "").unwrap();
@@ -175,7 +175,10 @@ fn verify_counts_and_prune_takes_what_it_is_told() {
     let gone = prune(&store, &rules).unwrap();
     assert_eq!((gone.entries.len(), gone.swept, temp.exists()), (1, 1, false));
     let mut upgraded = device(1);
-    assert_eq!(prune(&store, &Prune { stale_for: Some(upgraded.clone()), ..Prune::default() }).unwrap().entries.len(), 0);
+    assert_eq!(
+        prune(&store, &Prune { stale_for: Some(upgraded.clone()), ..Prune::default() }).unwrap().entries.len(),
+        0
+    );
     assert_eq!(prune(&store, &Prune { keep: Some(4), ..Prune::default() }).unwrap().entries.len(), 3);
     upgraded.soft.insert("driver".into(), "2".into());
     assert_eq!(prune(&store, &Prune { stale_for: Some(upgraded), ..Prune::default() }).unwrap().entries.len(), 4);

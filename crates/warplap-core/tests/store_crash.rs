@@ -30,15 +30,13 @@ fn f1_nothing_acknowledged_is_lost_to_kill_9() {
     if part().as_deref() == Some("writer") {
         let store = DirectoryStore::open(Path::new(&setting("ROOT"))).unwrap();
         let first: u64 = setting("FIRST").parse().unwrap();
-        let mut out = std::io::stdout();
         for n in first.. {
             // A fresh key, and one that every writer writes over.
             assert!(put(&store, n, n as i64) && put(&store, 0, n as i64));
-            writeln!(out, "ack {n}").unwrap();
-            out.flush().unwrap();
+            say(std::io::stdout(), format!("ack {n}"));
         }
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("store");
     let kills = if long() { 10_000 } else { 100 };
     let (mut first, mut acked, mut newest) = (1u64, Vec::new(), 0);
@@ -78,7 +76,9 @@ fn f1_nothing_acknowledged_is_lost_to_kill_9() {
 const OPERATIONS: [&str; 5] = ["create", "add", "replace", "merge", "note"];
 
 fn operate(root: &Path, files: Files, operation: &str) -> bool {
-    let Ok(store) = DirectoryStore::open_with(root, files) else { return false };
+    let Ok(store) = DirectoryStore::open_with(root, files) else {
+        return false;
+    };
     match operation {
         "create" => true,
         "add" => put(&store, 2, 2),
@@ -124,7 +124,7 @@ fn f2_failing_at_any_step_loses_nothing_and_leaves_nothing_behind() {
         for code in [5, 28] {
             let mut steps = 0;
             for k in 0..200 {
-                let dir = tempfile::tempdir().unwrap();
+                let dir = temp();
                 let root = prepared(dir.path(), operation);
                 let faulty = Arc::new(Faulty::at(k, Some(code)));
                 let done = operate(&root, Files::with_hook(faulty.clone()), operation);
@@ -152,7 +152,7 @@ fn f2_ending_at_any_step_loses_nothing() {
     }
     for operation in OPERATIONS {
         for k in 0..200 {
-            let dir = tempfile::tempdir().unwrap();
+            let dir = temp();
             let root = prepared(dir.path(), operation);
             let (at, path) = (k.to_string(), root.to_str().unwrap());
             let settings = [("AT", at.as_str()), ("ROOT", path), ("OPERATION", operation)];
@@ -169,7 +169,7 @@ fn f2_ending_at_any_step_loses_nothing() {
 
 #[test]
 fn f4_no_damage_gives_a_wrong_value() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("store");
     let store = DirectoryStore::open(&root).unwrap();
     let keys = 40;
@@ -218,7 +218,7 @@ fn f5_a_refusing_disk_costs_the_put_and_nothing_else() {
     // EROFS, EACCES, ENOSPC, EDQUOT, EMFILE.
     for code in [30, 13, 28, 122, 24] {
         for step in [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncDir, Step::Lock] {
-            let dir = tempfile::tempdir().unwrap();
+            let dir = temp();
             let root = dir.path().join("store");
             let faulty = Arc::new(Faulty::each(step, code));
             faulty.on.store(false, std::sync::atomic::Ordering::SeqCst);
@@ -236,7 +236,7 @@ fn f5_a_refusing_disk_costs_the_put_and_nothing_else() {
             faulty.on.store(false, std::sync::atomic::Ordering::SeqCst);
             assert!(put(&store, 1, 3) && found(&store, 1) == Some(3), "{step:?} {code}");
         }
-        let dir = tempfile::tempdir().unwrap();
+        let dir = temp();
         let faulty = Arc::new(Faulty::each(Step::Open, code));
         let store = DirectoryStore::open_with(&dir.path().join("store"), Files::with_hook(faulty)).unwrap();
         assert_eq!(store.lookup(&key(1), &device(1)), Match::Miss);
@@ -245,7 +245,7 @@ fn f5_a_refusing_disk_costs_the_put_and_nothing_else() {
 
 #[test]
 fn f5_a_deleted_directory_is_made_again_with_the_same_identity() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("store");
     let store = DirectoryStore::open(&root).unwrap();
     assert!(put(&store, 1, 1));
@@ -267,7 +267,7 @@ fn f5_too_many_open_files_is_an_error_and_a_miss() {
         let refused = !put(&store, 1, 2) && store.lookup(&key(1), &device(1)) == Match::Miss;
         std::process::exit(if refused { 0 } else { 3 });
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("store");
     let store = DirectoryStore::open(&root).unwrap();
     assert!(put(&store, 1, 1));
@@ -289,7 +289,7 @@ fn f5_a_read_only_directory_still_answers() {
         let flight = store.lock(&key(2), &device(1));
         std::process::exit(if reads && refused && !flight.is_shared() { 0 } else { 3 });
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("store");
     let store = DirectoryStore::open(&root).unwrap();
     assert!(put(&store, 1, 1));
@@ -314,7 +314,7 @@ fn f5_a_read_only_directory_still_answers() {
 #[test]
 #[cfg(target_os = "linux")]
 fn f5_a_really_full_disk_refuses_the_put_and_keeps_what_it_has() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", dir.path().to_str().unwrap()])
         .stderr(Stdio::null())

@@ -55,7 +55,7 @@ fn session_part() {
         std::thread::sleep(Duration::from_millis(setting("TUNE_MS").parse().unwrap()));
         i64::from(me)
     });
-    writeln!(std::io::stdout(), "\nanswer {value}").unwrap();
+    say(std::io::stdout(), format!("\nanswer {value}"));
     std::process::exit(0);
 }
 
@@ -71,7 +71,7 @@ fn answers(children: Vec<Child>) -> Vec<i64> {
 }
 
 fn flights(test: &str, processes: usize, kills: usize, leases: &str) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("store");
     let tune = if kills > 0 { "300" } else { "100" };
     let settings = [("ROOT", root.to_str().unwrap()), ("TUNE_MS", tune), ("LEASES", leases)];
@@ -145,7 +145,7 @@ fn f8_writers_and_readers_together_lose_and_tear_nothing() {
         std::process::exit(0);
     }
     for (leases, pairs) in [("0", if long() { 32 } else { 8 }), ("1", 3)] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = temp();
         let root = dir.path().join("store");
         let store = DirectoryStore::open(&root).unwrap();
         for k in 0..KEYS {
@@ -166,7 +166,7 @@ fn f8_writers_and_readers_together_lose_and_tear_nothing() {
 
 #[test]
 fn f9_of_64_threads_one_tunes() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let stores: [Arc<dyn Store>; 3] = [
         Arc::new(open(&dir.path().join("a"), false)),
         Arc::new(open(&dir.path().join("b"), true)),
@@ -201,11 +201,11 @@ fn f11_64_processes_create_one_store() {
         let n: u64 = setting("ME").parse().unwrap();
         store.put(&key(n), &device(1), edition(store.id(), 1, n as i64), "").unwrap();
         let id = i64::from_str_radix(&store.id()[1..], 16).unwrap();
-        writeln!(std::io::stdout(), "\nanswer {id}").unwrap();
+        say(std::io::stdout(), format!("\nanswer {id}"));
         std::process::exit(0);
     }
     for _ in 0..if long() { 50 } else { 3 } {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = temp();
         let root = dir.path().join("not/there/yet/store");
         std::fs::create_dir_all(root.parent().unwrap()).unwrap();
         let start = |me: usize| {
@@ -235,7 +235,7 @@ fn f12_children_use_the_store_their_parent_has_open_and_locked() {
         store.put(&key(1), &device(1), edition(&format!("child{n}"), 1, 1), "").unwrap();
         std::process::exit(0);
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("store");
     let store = open(&root, false);
     let flight = store.lock(&key(1), &device(1));

@@ -11,7 +11,7 @@ use warplap_core::store::{Checked, DirectoryStore, Match, MemoryStore, Merged, S
 
 fn both(test: impl Fn(Arc<dyn Store>)) {
     test(Arc::new(MemoryStore::new()));
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     test(Arc::new(DirectoryStore::open(&dir.path().join("store")).unwrap()));
 }
 
@@ -147,7 +147,7 @@ fn a_clock_set_back_does_not_hide_the_newest_tuning() {
 
 #[test]
 fn f13_a_newer_record_is_never_touched_and_an_older_one_is_set_aside() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("store");
     let store = DirectoryStore::open(&root).unwrap();
     store.put(&key(1), &device(1), edition(store.id(), 1, 1), "").unwrap();

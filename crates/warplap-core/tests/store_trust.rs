@@ -4,7 +4,6 @@
 mod store_support;
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +17,7 @@ fn mode(path: &Path, mode: u32) {
 
 /// A directory for one permutation: `<temp>/parent/store`, both of them ours alone.
 fn place() -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("parent/store");
     fs::create_dir_all(&root).unwrap();
     mode(root.parent().unwrap(), 0o700);
@@ -79,14 +78,16 @@ fn f42_a_directory_somebody_else_could_write_is_refused_with_a_remedy() {
             std::os::unix::fs::lchown(parent, Some(12345), None).unwrap();
         }));
     } else {
-        writeln!(std::io::stderr(), "SKIPPED: three permutations with another owner need root").unwrap();
+        say(std::io::stderr(), "SKIPPED: three permutations with another owner need root".into());
     }
     assert!(permutations.len() >= 12);
     for (what, arrange) in permutations {
         let (_dir, root) = place();
         arrange(&root);
         match DirectoryStore::open(&root) {
-            Err(StoreError::Untrusted { remedy, why, .. }) => assert!(!remedy.is_empty() && !why.is_empty(), "{what}"),
+            Err(StoreError::Untrusted { remedy, why, .. }) => {
+                assert!(!remedy.is_empty() && !why.is_empty(), "{what}")
+            }
             other => panic!("{what}: {other:?}"),
         }
         let opened = open_or_memory(Some(&root));
@@ -245,7 +246,8 @@ fn f44_mutated_records_with_right_checksums_never_escape_and_never_panic() {
     let path = file_of(&root, &key(1), &device(1));
     let good = body_of(&path);
     let mut random = fastrand::Rng::with_seed(44);
-    let pieces = ["../", "\"", "\\u0000", "{", "}", "[", "]", "null", "1e308", "-0", "NaN", "true", ",", ":", "\u{1F600}"];
+    let pieces =
+        ["../", "\"", "\\u0000", "{", "}", "[", "]", "null", "1e308", "-0", "NaN", "true", ",", ":", "\u{1F600}"];
     for case in 0..if long() { 1_000_000 } else { 4_000 } {
         let mut body = good.clone();
         for _ in 0..random.usize(1..4) {
@@ -279,7 +281,7 @@ fn f45_with_umask_000_files_are_0600_and_directories_0700() {
         std::mem::forget(store.lock(&key(3), &device(1)));
         std::process::exit(0);
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp();
     let root = dir.path().join("made/store");
     let settings = [("ROOT", root.to_str().unwrap())];
     let test = "f45_with_umask_000_files_are_0600_and_directories_0700";

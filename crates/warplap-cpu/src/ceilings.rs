@@ -14,16 +14,20 @@ use crate::simd::{Lanes, Task};
 const CHAINS: usize = 12;
 
 /// Rounds of which the fastest counts: a ceiling is what the machine can do, not what it does on average.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 8;
+
+/// The working set that stands for main memory.
+const MEMORY: u64 = 128 << 20;
 
 /// Measures arithmetic and bandwidth with all threads.
 pub(crate) fn measure(cpu: &Cpu) -> Ceilings {
     let f32_rate = best(|| arithmetic(cpu));
-    // Half types are widened to f32 before arithmetic; double precision has half the lanes.
+    // Half types are widened to f32 before arithmetic, unless there are tiles for them; double precision has half the
+    // lanes.
     let flops = BTreeMap::from([
         (DType::F32, f32_rate),
         (DType::F16, f32_rate),
-        (DType::Bf16, f32_rate),
+        (DType::Bf16, best(|| tiles(cpu)).max(f32_rate)),
         (DType::F64, f32_rate / 2.0),
     ]);
     let caches = &cpu.chip().caches;
@@ -34,10 +38,10 @@ pub(crate) fn measure(cpu: &Cpu) -> Ceilings {
         let shared = level + 1 == caches.len();
         let capacity = if shared { size } else { size * threads };
         // A server's last cache may be larger than the whole test should be.
-        let working = (capacity / 2).min(64 << 20);
+        let working = (capacity / 2).min(MEMORY / 4);
         bandwidth.push(Bandwidth { capacity, rate: best(|| reading(cpu, working)) });
     }
-    let memory = best(|| reading(cpu, 256 << 20));
+    let memory = best(|| reading(cpu, MEMORY));
     bandwidth.push(Bandwidth { capacity: u64::MAX, rate: memory });
     // Larger working sets are never faster: noise must not say so.
     for i in (0..bandwidth.len() - 1).rev() {
@@ -83,6 +87,25 @@ fn arithmetic(cpu: &Cpu) -> f64 {
     total.into_inner().unwrap_or(0.0) / seconds.max(1e-9)
 }
 
+/// FLOP/s of tile products of brain floats on all threads; 0 where there are none.
+#[cfg(target_arch = "x86_64")]
+fn tiles(cpu: &Cpu) -> f64 {
+    let Some(amx) = crate::amx::Amx::get() else {
+        return 0.0;
+    };
+    let total = std::sync::Mutex::new(0.0);
+    cpu.pool().each(cpu.threads(), cpu.threads(), |_| {
+        let rate = amx.flops(20_000);
+        *total.lock().unwrap_or_else(|e| e.into_inner()) += rate;
+    });
+    total.into_inner().unwrap_or(0.0)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn tiles(_: &Cpu) -> f64 {
+    0.0
+}
+
 /// Bytes per second of reading a working set shared out over all threads.
 fn reading(cpu: &Cpu, bytes: u64) -> f64 {
     struct Sum<'a>(&'a [f32]);
@@ -120,7 +143,7 @@ fn reading(cpu: &Cpu, bytes: u64) -> f64 {
             }
             let mine = (passes * each * 4) as f64 / start.elapsed().as_secs_f64().max(1e-9);
             *rate.lock().unwrap_or_else(|e| e.into_inner()) += mine;
-            // 256 MiB should not stay with us after the measurement.
+            // A large working set should not stay with us after the measurement.
             if each > 8 << 20 {
                 *room = Vec::new();
             }

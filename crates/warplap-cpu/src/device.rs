@@ -1,7 +1,7 @@
 //! The Cpu device: what `warplap_core::device::Device` asks for, on host memory.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warplap_core::array::Array;
 use warplap_core::device::{Device, Launch, Limits};
@@ -33,7 +33,8 @@ pub struct Cpu {
     fingerprint: Fingerprint,
     pool: Arc<Pool>,
     isa: Isa,
-    ceilings: OnceLock<Ceilings>,
+    // Held while they are measured: two measurements at once would spoil each other.
+    ceilings: Mutex<Option<Arc<Ceilings>>>,
 }
 
 impl Cpu {
@@ -57,7 +58,7 @@ impl Cpu {
             ],
             [("warplap", env!("CARGO_PKG_VERSION").to_string()), ("gemm", GEMM_VERSION.to_string())],
         );
-        Cpu { chip, fingerprint, pool, isa, ceilings: OnceLock::new() }
+        Cpu { chip, fingerprint, pool, isa, ceilings: Mutex::default() }
     }
 
     /// What the machine says of itself.
@@ -82,7 +83,19 @@ impl Cpu {
 
     /// Takes ceilings measured elsewhere; the first call wins.
     pub fn set_ceilings(&self, ceilings: Ceilings) {
-        let _ = self.ceilings.set(ceilings);
+        self.known_ceilings().get_or_insert_with(|| Arc::new(ceilings));
+    }
+
+    fn known_ceilings(&self) -> MutexGuard<'_, Option<Arc<Ceilings>>> {
+        self.ceilings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_ceilings(&self, ceilings: &Ceilings, store: &dyn Store) {
+        if let Ok(note) = serde_json::to_value(ceilings)
+            && let Err(e) = store.put_note(&self.fingerprint.slug(), CEILINGS, &note)
+        {
+            tracing::warn!("the measured ceilings were not kept: {e}");
+        }
     }
 
     /// Measures the ceilings now, which takes about a second.
@@ -163,24 +176,31 @@ impl Device for Cpu {
         Limits { threads: self.threads() as u64, workspace: self.chip.memory / 2, shared_memory: 0, registers: 0 }
     }
 
-    fn ceilings(&self) -> Option<&Ceilings> {
-        self.ceilings.get()
+    fn ceilings(&self) -> Option<Arc<Ceilings>> {
+        self.known_ceilings().clone()
     }
 
     fn get_ready(&self, store: &dyn Store) {
-        self.ceilings.get_or_init(|| {
-            let slug = self.fingerprint.slug();
-            let kept = store.note(&slug, CEILINGS).and_then(|note| serde_json::from_value(note).ok());
-            kept.unwrap_or_else(|| {
+        self.known_ceilings().get_or_insert_with(|| {
+            let kept =
+                store.note(&self.fingerprint.slug(), CEILINGS).and_then(|note| serde_json::from_value(note).ok());
+            Arc::new(kept.unwrap_or_else(|| {
                 let measured = self.measure_ceilings();
-                if let Ok(note) = serde_json::to_value(&measured)
-                    && let Err(e) = store.put_note(&slug, CEILINGS, &note)
-                {
-                    tracing::warn!("the measured ceilings were not kept: {e}");
-                }
+                self.keep_ceilings(&measured, store);
                 measured
-            })
+            }))
         });
+    }
+
+    fn measure_again(&self, store: &dyn Store) {
+        let mut known = self.known_ceilings();
+        let measured = self.measure_ceilings();
+        let raised = match &*known {
+            Some(old) => measured.raised(old),
+            None => measured,
+        };
+        self.keep_ceilings(&raised, store);
+        *known = Some(Arc::new(raised));
     }
 
     fn queue(&self) -> &() {

@@ -1,5 +1,7 @@
 //! The CPU device: host memory, threads, vector lanes, a clock, and ceilings measured once.
 
+#[cfg(target_arch = "x86_64")]
+pub mod amx;
 mod ceilings;
 mod chip;
 pub mod clock;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::config::Config;
+use crate::contained::caught;
 
 /// A constraint between axes. It names the axes it reads, so that enumeration can ask it as early as possible.
 #[derive(Clone)]
@@ -19,9 +20,9 @@ impl Rule {
         Rule { text: text.into(), axes: axes.to_vec(), holds: Arc::new(holds) }
     }
 
-    /// Whether a Config that sets all of this rule's axes obeys it.
+    /// Whether a Config that sets all of this rule's axes obeys it. A rule that panics over one does not hold.
     pub fn holds(&self, config: &Config) -> bool {
-        (self.holds)(config)
+        caught(|| (self.holds)(config)).unwrap_or(false)
     }
 
     /// The axes it reads.

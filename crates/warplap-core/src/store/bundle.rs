@@ -21,9 +21,9 @@ use crate::record::Record;
 const FORMAT: &str = "warplap-bundle";
 const VERSION: u32 = 1;
 /// Writers at once during an import: one waits for the disk while the other computes.
-const WRITERS: usize = 2;
-/// Records written in one go. Each holds two open files meanwhile, of which a process has 1024 by default.
-const BATCH: usize = 128;
+const WRITERS: usize = 3;
+/// Records written in one go. Each holds two open files meanwhile, and some systems give a process 256 in all.
+const BATCH: usize = 32;
 
 /// The largest bundle that is read, in bytes.
 pub const MAX_BUNDLE: u64 = 1 << 30;

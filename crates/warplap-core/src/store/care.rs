@@ -129,8 +129,12 @@ pub fn prune(store: &dyn Store, rules: &Prune) -> Result<Pruned, StoreError> {
         for_each(store, &entries, |n, checked| {
             let mut going = going.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             match checked {
-                Checked::Newer(_) | Checked::Unreadable(_) => drop(going.remove(&n)),
-                Checked::Damaged(_) | Checked::Misplaced(_) if rules.damaged => drop(going.insert(n)),
+                Checked::Newer(_) | Checked::Unreadable(_) => {
+                    going.remove(&n);
+                }
+                Checked::Damaged(_) | Checked::Misplaced(_) if rules.damaged => {
+                    going.insert(n);
+                }
                 Checked::Whole(record) => {
                     let stale = |f: &Fingerprint| {
                         record.device == f.hard && record.editions.iter().all(|e| soft_id(&e.soft) != f.soft_id())

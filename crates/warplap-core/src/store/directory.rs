@@ -55,7 +55,9 @@ impl DirectoryStore {
         }
         for name in [RECORDS, MISSES, DEVICES, LOCKS] {
             let path = root.join(name);
-            let Ok(meta) = std::fs::symlink_metadata(&path) else { continue };
+            let Ok(meta) = std::fs::symlink_metadata(&path) else {
+                continue;
+            };
             let odd = (!meta.is_dir()).then(|| "it is not a directory".to_string());
             if let Some(why) = odd.or_else(|| trust::distrust(&meta)) {
                 let remedy = format!("make it a directory of yours alone, or remove it: {}", path.display());

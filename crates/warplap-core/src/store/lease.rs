@@ -37,7 +37,9 @@ impl Lease {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
-            let Ok(theirs) = fs::read_to_string(&path) else { continue };
+            let Ok(theirs) = fs::read_to_string(&path) else {
+                continue;
+            };
             let touched = fs::metadata(&path).and_then(|m| m.modified()).ok();
             // Silence is timed by our own clock against changes of theirs: the two clocks need not agree.
             let silent = match &watched {
@@ -117,14 +119,20 @@ fn own_name() -> String {
 /// Whether a token names a process of this machine that is gone. A half-written token is nobody's yet.
 fn is_dead(token: &str) -> bool {
     let mut words = token.split_whitespace();
-    let (Some(boot_id), Some(pid), Some(start)) = (words.next(), words.next(), words.next()) else { return false };
-    let Ok(pid) = pid.parse::<u32>() else { return false };
+    let (Some(boot_id), Some(pid), Some(start)) = (words.next(), words.next(), words.next()) else {
+        return false;
+    };
+    let Ok(pid) = pid.parse::<u32>() else {
+        return false;
+    };
     boot_id != "-" && boot_id == boot() && started(pid).as_deref() != Some(start)
 }
 
 fn boot() -> String {
     let read = |path: &str| fs::read_to_string(path).map(|t| t.trim().to_string()).ok().filter(|t| !t.is_empty());
-    let Some(id) = read("/proc/sys/kernel/random/boot_id") else { return "-".into() };
+    let Some(id) = read("/proc/sys/kernel/random/boot_id") else {
+        return "-".into();
+    };
     // Containers share the boot but not the process numbers.
     let space = fs::read_link("/proc/self/ns/pid").map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{id}/{space}")

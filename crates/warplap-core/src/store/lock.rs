@@ -193,6 +193,22 @@ mod tests {
     }
 
     #[test]
+    fn who_waited_on_a_file_removed_meanwhile_holds_the_one_that_others_see() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key.flight");
+        let first = Flight::shared(&Files::default(), &path, None).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| Flight::shared(&Files::default(), &path, None).unwrap());
+            std::thread::sleep(Duration::from_millis(100));
+            drop(first);
+            let second = waiting.join().unwrap();
+            assert!(path.exists());
+            assert!(Flight::shared(&Files::default(), &path, soon()).unwrap().is_none());
+            drop(second);
+        });
+    }
+
+    #[test]
     fn among_many_threads_one_is_inside_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key.flight");

@@ -66,7 +66,9 @@ impl Store for MemoryStore {
     }
 
     fn lookup(&self, key: &Key, device: &Fingerprint) -> Match {
-        let Ok(place) = Place::of(key, &device.slug()) else { return Match::Miss };
+        let Ok(place) = Place::of(key, &device.slug()) else {
+            return Match::Miss;
+        };
         let shelves = self.shelves();
         if let Some((record, _)) = shelves.records.get(&place).filter(|(r, _)| r.device == device.hard) {
             let record = Box::new(record.clone());
@@ -134,7 +136,9 @@ impl Store for MemoryStore {
     }
 
     fn miss(&self, key: &Key, device: &Fingerprint, problem: &str) {
-        let Ok(place) = Place::of(key, &device.slug()) else { return };
+        let Ok(place) = Place::of(key, &device.slug()) else {
+            return;
+        };
         let (op, key) = (key.op.clone(), key.text.clone());
         let missed = || Missed { op, key, problem: problem.to_string(), device: device.hard.clone() };
         self.shelves().misses.entry(place).or_insert_with(missed);

@@ -20,14 +20,13 @@ use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::record::{Edition, Record};
 
-
-
 pub mod bundle;
 pub mod care;
 mod directory;
 mod file;
 pub mod files;
 mod lease;
+mod listing;
 mod lock;
 mod memory;
 mod names;

@@ -1,4 +1,4 @@
-//! The directory store as a `Store`: lookups, puts, listings.
+//! The directory store as a `Store`: lookups, puts, locks and notes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::directory::{DirectoryStore, MAX_SMALL};
 use super::file::{encode, look};
 use super::files::ReadError;
+use super::listing;
 use super::lock::Flight;
-use super::names::{DEVICES, LOCKS, MISSES, Place, RECORDS, is_hash, is_note, is_op, is_slug, join, new_record, shorten};
+use super::names::{DEVICES, LOCKS, MISSES, Place, RECORDS, is_note, is_slug, join, new_record, shorten};
 use super::sealed::{readable, seal, unseal};
-use super::whole::TEMP_PREFIX;
 use super::{Checked, Entry, Match, Merged, Missed, SetAside, Store, StoreError};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
@@ -34,7 +34,9 @@ impl Store for DirectoryStore {
     }
 
     fn lookup(&self, key: &Key, device: &Fingerprint) -> Match {
-        let Ok(place) = Place::of(key, &device.slug()) else { return Match::Miss };
+        let Ok(place) = Place::of(key, &device.slug()) else {
+            return Match::Miss;
+        };
         match self.load(&place, Some(device)) {
             Some(record) if record.current(&device.soft_id(), &self.id).is_some() => Match::Exact(Box::new(record)),
             Some(record) if !record.editions.is_empty() => Match::Near(Box::new(record)),
@@ -127,7 +129,9 @@ impl Store for DirectoryStore {
     }
 
     fn miss(&self, key: &Key, device: &Fingerprint, problem: &str) {
-        let Ok(place) = Place::of(key, &device.slug()) else { return };
+        let Ok(place) = Place::of(key, &device.slug()) else {
+            return;
+        };
         let path = place.file(&self.root, MISSES);
         if path.exists() {
             return;
@@ -141,7 +145,7 @@ impl Store for DirectoryStore {
     }
 
     fn misses(&self) -> Vec<Missed> {
-        let mut places: Vec<_> = self.files_in(MISSES).into_iter().filter_map(|f| f.place()).collect();
+        let mut places = listing::places(&self.root.join(MISSES));
         places.sort();
         let read = |place: &Place| {
             let bytes = self.whole.files.read(&place.file(&self.root, MISSES), MAX_SMALL).ok()?;
@@ -152,28 +156,7 @@ impl Store for DirectoryStore {
     }
 
     fn entries(&self) -> Vec<Entry> {
-        let top = self.root.join(RECORDS);
-        let mut all = Vec::new();
-        for device in subdirs(&top).into_iter().filter(|name| is_slug(name)) {
-            for op in subdirs(&top.join(&device)).into_iter().filter(|name| is_op(name)) {
-                let Ok(dir) = fs::read_dir(top.join(&device).join(&op)) else { continue };
-                // Only the hashes are sorted: comparing whole paths took longer than reading them.
-                let named = |e: fs::DirEntry| {
-                    let name = e.file_name().into_string().ok()?;
-                    let hash = name.strip_suffix(".json").filter(|hash| is_hash(hash))?.to_string();
-                    Some((hash, e))
-                };
-                let mut files: Vec<_> = dir.flatten().filter_map(named).collect();
-                files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-                all.extend(files.into_iter().filter_map(|(hash, file)| {
-                    let meta = file.metadata().ok().filter(|m| m.is_file())?;
-                    let (device_slug, op, path) = (device.clone(), op.clone(), file.path());
-                    let modified = meta.modified().unwrap_or(UNIX_EPOCH);
-                    Some(Entry { device_slug, op, hash, path, bytes: meta.len(), modified })
-                }));
-            }
-        }
-        all
+        listing::entries(&self.root.join(RECORDS))
     }
 
     fn check(&self, entry: &Entry) -> Checked {
@@ -227,9 +210,10 @@ impl Store for DirectoryStore {
     }
 
     fn set_aside(&self) -> Vec<SetAside> {
-        let aside =
-            |(path, meta): (PathBuf, fs::Metadata)| damaged_at(&path).map(|_| SetAside { path, bytes: meta.len() });
-        let mut all: Vec<SetAside> = self.everything().into_iter().filter_map(aside).collect();
+        let aside = |(path, meta): (PathBuf, fs::Metadata)| {
+            listing::damaged_at(&path).map(|_| SetAside { path, bytes: meta.len() })
+        };
+        let mut all: Vec<SetAside> = listing::leftovers(&self.root).into_iter().filter_map(aside).collect();
         all.sort_by(|a, b| a.path.cmp(&b.path));
         all
     }
@@ -238,14 +222,14 @@ impl Store for DirectoryStore {
         let now = SystemTime::now();
         let is_old = |(path, meta): &(PathBuf, fs::Metadata)| {
             let since = |at: SystemTime| now.duration_since(at).unwrap_or_default();
-            match damaged_at(path) {
+            match listing::damaged_at(path) {
                 Some(at) => since(at) >= age,
-                None => is_temp(path) && meta.modified().is_ok_and(|at| since(at) >= age.max(LEFT_BEHIND)),
+                None => meta.modified().is_ok_and(|at| since(at) >= age.max(LEFT_BEHIND)),
             }
         };
-        let old: Vec<_> = self.everything().into_iter().filter(is_old).collect();
+        let old: Vec<_> = listing::leftovers(&self.root).into_iter().filter(is_old).collect();
         let removed = old.iter().filter(|(path, _)| self.whole.files.remove(path).is_ok()).count();
-        for (path, _) in listing(&self.root.join(LOCKS)) {
+        for (path, _) in listing::files(&self.root.join(LOCKS)) {
             // Taking a lock that nobody has and letting go of it removes its file.
             if path.extension().is_some_and(|e| e == "flight" || e == "write" || e == "note") {
                 drop(Flight::shared(&self.whole.files, &path, Some(Instant::now())));
@@ -262,25 +246,12 @@ struct Note {
     value: serde_json::Value,
 }
 
-/// A file two floors below one of the root's directories.
-struct Found {
-    device: String,
-    op: String,
-    entry: fs::DirEntry,
-}
-
-impl Found {
-    fn place(&self) -> Option<Place> {
-        let name = self.entry.file_name();
-        Place::named(&self.device, &self.op, name.to_str()?.strip_suffix(".json")?).ok()
-    }
-}
-
 impl DirectoryStore {
     /// Another device's record of the key: the one written last, of the first few devices.
     fn foreign(&self, place: &Place) -> Match {
-        let others =
-            subdirs(&self.root.join(RECORDS)).into_iter().filter(|name| *name != place.device && is_slug(name));
+        let others = listing::subdirs(&self.root.join(RECORDS))
+            .into_iter()
+            .filter(|name| *name != place.device && is_slug(name));
         let mut found: Vec<(SystemTime, Place)> = others
             .take(MAX_FOREIGN)
             .filter_map(|device| {
@@ -298,8 +269,18 @@ impl DirectoryStore {
     }
 
     /// What a place holds after a merge, its lock, and the text to write where that is something new.
-    fn merged(&self, place: &Place, mut record: Record) -> Result<(Merged, Flight, Option<String>), StoreError> {
+    fn merged(
+        &self,
+        place: &Place,
+        mut record: Record,
+    ) -> Result<(Merged, Option<Flight>, Option<String>), StoreError> {
         record.settle();
+        // What brings nothing new needs no lock: a second import of the same bundle writes nothing at all.
+        if let Ok(Some(Checked::Whole(there))) = look(&self.whole.files, &place.file(&self.root, RECORDS), place)
+            && join((*there).clone(), record.clone(), &self.id) == *there
+        {
+            return Ok((Merged::Unchanged, None, None));
+        }
         let lock = self.write_lock(place)?;
         let (record, merged) = match self.there(place, None)? {
             Some(there) => {
@@ -310,7 +291,7 @@ impl DirectoryStore {
             None => (record, Merged::Added),
         };
         let text = if merged == Merged::Unchanged { None } else { Some(encode(record)?) };
-        Ok((merged, lock, text))
+        Ok((merged, Some(lock), text))
     }
 
     /// The key of a place counts as missed no more.
@@ -338,65 +319,9 @@ impl DirectoryStore {
         }
         Ok(Some(note.value))
     }
-
-    fn files_in(&self, kind: &str) -> Vec<Found> {
-        let top = self.root.join(kind);
-        let mut all = Vec::new();
-        for device in subdirs(&top) {
-            for op in subdirs(&top.join(&device)) {
-                let Ok(dir) = fs::read_dir(top.join(&device).join(&op)) else { continue };
-                all.extend(dir.flatten().map(|entry| Found { device: device.clone(), op: op.clone(), entry }));
-            }
-        }
-        all
-    }
-
-    /// Every file outside the locks that is neither a record nor a note in its place.
-    fn everything(&self) -> Vec<(PathBuf, fs::Metadata)> {
-        let mut all = listing(&self.root);
-        for found in [RECORDS, MISSES].iter().flat_map(|kind| self.files_in(kind)) {
-            let name = found.entry.file_name();
-            // The metadata of a hundred thousand records would take longer than all the rest.
-            if name.to_str().is_some_and(|n| n.ends_with(".json")) {
-                continue;
-            }
-            all.extend(found.entry.metadata().ok().map(|meta| (found.entry.path(), meta)));
-        }
-        for device in subdirs(&self.root.join(DEVICES)) {
-            all.extend(listing(&self.root.join(DEVICES).join(device)));
-        }
-        all.retain(|(path, _)| damaged_at(path).is_some() || is_temp(path));
-        all
-    }
 }
 
 /// The same error again: an `io::Error` cannot be cloned.
 fn copy(e: &std::io::Error) -> std::io::Error {
     e.raw_os_error().map_or_else(|| e.kind().into(), std::io::Error::from_raw_os_error)
-}
-
-/// The names of the directories in a directory, sorted.
-fn subdirs(dir: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let is_dir = |e: &fs::DirEntry| e.file_type().is_ok_and(|t| t.is_dir());
-    let mut names: Vec<_> = entries.flatten().filter(is_dir).filter_map(|e| e.file_name().into_string().ok()).collect();
-    names.sort_unstable();
-    names
-}
-
-fn listing(dir: &Path) -> Vec<(PathBuf, fs::Metadata)> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    entries.flatten().filter_map(|e| Some((e.path(), e.metadata().ok()?))).collect()
-}
-
-fn is_temp(path: &Path) -> bool {
-    path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(TEMP_PREFIX))
-}
-
-/// When a file was set aside, by its name.
-fn damaged_at(path: &Path) -> Option<SystemTime> {
-    let name = path.file_name()?.to_str()?;
-    let (seconds, n) = name.rsplit_once(".damaged-")?.1.split_once('-')?;
-    n.parse::<u32>().ok()?;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds.parse().ok()?))
 }

@@ -73,7 +73,12 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
             Trial { candidate: winner, outcome: Outcome::Measured(measured) },
             Trial { candidate: loser, outcome: Outcome::Rejected(wrong) },
         ],
-        skipped: vec![Skipped { variant: "gpu".into(), configs: 3, reason: "no GPU \"here\"\n".into() }],
+        skipped: vec![Skipped {
+            variant: "gpu".into(),
+            source: SourceHash::of(&["y"]),
+            configs: 3,
+            reason: "no GPU \"here\"\n".into(),
+        }],
         work: Work { flops: 1e9, bytes: 1e6 },
         floor_us: Some(1.5),
         seconds: 0.25,

@@ -155,4 +155,32 @@ impl Lanes for Avx2 {
             _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
         }
     }
+    #[inline(always)]
+    unsafe fn transpose(rows: *mut __m256) {
+        // SAFETY: see above; 8 vectors are read and written. Pairs, then quads within 128-bit halves, then the halves.
+        unsafe {
+            let (mut t, mut u) = ([_mm256_setzero_ps(); 8], [_mm256_setzero_ps(); 8]);
+            for i in 0..4 {
+                let (a, b) = (*rows.add(2 * i), *rows.add(2 * i + 1));
+                t[2 * i] = _mm256_unpacklo_ps(a, b);
+                t[2 * i + 1] = _mm256_unpackhi_ps(a, b);
+            }
+            for i in 0..2 {
+                for h in 0..2 {
+                    let (a, b) = (_mm256_castps_pd(t[4 * i + h]), _mm256_castps_pd(t[4 * i + 2 + h]));
+                    u[4 * i + 2 * h] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+                    u[4 * i + 2 * h + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+                }
+            }
+            for c in 0..4 {
+                *rows.add(c) = _mm256_permute2f128_ps::<0x20>(u[c], u[4 + c]);
+                *rows.add(4 + c) = _mm256_permute2f128_ps::<0x31>(u[c], u[4 + c]);
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch<T>(p: *const T) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
 }

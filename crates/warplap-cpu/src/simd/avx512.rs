@@ -136,4 +136,38 @@ impl Lanes for Avx512 {
         // SAFETY: see above.
         unsafe { _mm512_reduce_max_ps(v) }
     }
+    #[inline(always)]
+    unsafe fn transpose(rows: *mut __m512) {
+        // SAFETY: see above; 16 vectors are read and written. Pairs, then quads within 128-bit parts, then the parts.
+        unsafe {
+            let (mut t, mut u) = ([_mm512_setzero_ps(); 16], [_mm512_setzero_ps(); 16]);
+            for i in 0..8 {
+                let (a, b) = (*rows.add(2 * i), *rows.add(2 * i + 1));
+                t[2 * i] = _mm512_unpacklo_ps(a, b);
+                t[2 * i + 1] = _mm512_unpackhi_ps(a, b);
+            }
+            for i in 0..4 {
+                for h in 0..2 {
+                    let (a, b) = (_mm512_castps_pd(t[4 * i + h]), _mm512_castps_pd(t[4 * i + 2 + h]));
+                    u[4 * i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                    u[4 * i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                }
+            }
+            for c in 0..4 {
+                let low = _mm512_shuffle_f32x4::<0x88>(u[c], u[4 + c]);
+                let high = _mm512_shuffle_f32x4::<0xdd>(u[c], u[4 + c]);
+                let low2 = _mm512_shuffle_f32x4::<0x88>(u[8 + c], u[12 + c]);
+                let high2 = _mm512_shuffle_f32x4::<0xdd>(u[8 + c], u[12 + c]);
+                *rows.add(c) = _mm512_shuffle_f32x4::<0x88>(low, low2);
+                *rows.add(8 + c) = _mm512_shuffle_f32x4::<0xdd>(low, low2);
+                *rows.add(4 + c) = _mm512_shuffle_f32x4::<0x88>(high, high2);
+                *rows.add(12 + c) = _mm512_shuffle_f32x4::<0xdd>(high, high2);
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn prefetch<T>(p: *const T) {
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
 }

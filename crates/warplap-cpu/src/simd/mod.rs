@@ -71,6 +71,11 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     unsafe fn sum(v: Self::V) -> f32;
     /// Largest of the lanes.
     unsafe fn largest(v: Self::V) -> f32;
+    /// Transposes the `N`×`N` numbers of `N` vectors, which lie one after another.
+    unsafe fn transpose(rows: *mut Self::V);
+    /// Asks for the cache line of an address; any address will do, nothing is read.
+    #[inline(always)]
+    unsafe fn prefetch<T>(_: *const T) {}
     /// Zero in every lane.
     #[inline(always)]
     unsafe fn zero() -> Self::V {
@@ -139,6 +144,15 @@ impl Isa {
             Isa::Portable => Portable::N,
             Isa::Avx2 => 8,
             Isa::Avx512 => 16,
+        }
+    }
+
+    /// Vector registers.
+    pub const fn registers(self) -> usize {
+        match self {
+            Isa::Portable => Portable::REGISTERS,
+            Isa::Avx2 => 16,
+            Isa::Avx512 => 32,
         }
     }
 
@@ -221,6 +235,16 @@ mod tests {
                     let right = f64::from(*x).exp();
                     assert!((f64::from(*got) - right).abs() <= 3e-7 * right + 1e-37, "exp({x}) = {got}, not {right}");
                 }
+                let mut square = [L::zero(); 16];
+                for (i, row) in square[..L::N].iter_mut().enumerate() {
+                    *row = L::fma(L::splat(1.0), v, L::splat(100.0 * i as f32));
+                }
+                L::transpose(square.as_mut_ptr());
+                for (i, row) in square[..L::N].iter().enumerate() {
+                    L::store(out.as_mut_ptr(), *row);
+                    assert!(out.iter().enumerate().all(|(j, x)| *x == 100.0 * j as f32 + a[i]));
+                }
+                L::prefetch(out.as_ptr());
                 L::store(out.as_mut_ptr(), exp::<L>(L::splat(f32::NEG_INFINITY)));
                 assert!(out.iter().all(|x| *x == 0.0));
             }

@@ -116,4 +116,13 @@ impl Lanes for Portable {
     unsafe fn largest(v: [f32; N]) -> f32 {
         v.into_iter().fold(f32::NEG_INFINITY, |a, b| if a > b { a } else { b })
     }
+    #[inline(always)]
+    unsafe fn transpose(rows: *mut [f32; N]) {
+        // SAFETY: see above; N vectors are read and written.
+        unsafe {
+            let rows = rows.cast::<[[f32; N]; N]>();
+            let from = *rows;
+            *rows = std::array::from_fn(|i| std::array::from_fn(|j| from[j][i]));
+        }
+    }
 }

@@ -103,3 +103,36 @@ fn dense(array: &Array, rows: usize, columns: usize, layout: Layout, ld: usize) 
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_the_plain_triple_loop_in_every_layout_and_says_where_padding_is() {
+        for text in [
+            "gemm:m=3,n=4,k=5,dtype=f32",
+            "gemm:m=7,n=2,k=9,dtype=f16,a=col,ldc=5",
+            "gemm:m=5,n=6,k=1,dtype=bf16,b=col,lda=3,ldb=4",
+            "gemm:m=6,n=3,k=8,dtype=f32,a=col,b=col,lda=9,ldb=10,ldc=4",
+        ] {
+            let p = Gemm::parse(text).unwrap();
+            let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(5));
+            let answer = Gemm::answer(&p, &inputs);
+            let at = |layout, ld: u64, i: u64, j: u64| {
+                if layout == Layout::Row { (i * ld + j) as usize } else { (j * ld + i) as usize }
+            };
+            assert_eq!(answer.values.len(), p.c_len());
+            for (index, value) in answer.values.iter().enumerate() {
+                let (i, j) = (index as u64 / p.ldc, index as u64 % p.ldc);
+                if j >= p.n {
+                    assert!(value.is_nan(), "{text}: padding at {index}");
+                    continue;
+                }
+                let right: f64 =
+                    (0..p.k).map(|q| inputs[0].at(at(p.a, p.lda, i, q)) * inputs[1].at(at(p.b, p.ldb, q, j))).sum();
+                assert!((value - right).abs() < 1e-12, "{text} ({i}, {j})");
+            }
+        }
+    }
+}

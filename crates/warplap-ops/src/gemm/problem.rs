@@ -280,4 +280,30 @@ mod tests {
         });
         assert_ne!(key("gemm:m=1,n=64,k=64", &Bucket::PowerOfTwo), key("gemm:m=2,n=64,k=64", &Bucket::PowerOfTwo));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_legal_problem_reads_back_what_it_prints(
+            (m, n, k) in (1u64..3000, 1u64..3000, 1u64..3000),
+            pads in proptest::array::uniform3(0u64..70),
+            (dtype, a, b, align) in (0usize..3, 0usize..2, 0usize..2, 2u32..7),
+        ) {
+            let layout = |i| [Layout::Row, Layout::Col][i];
+            let mut p = GemmProblem::new(m, n, k, [DType::F32, DType::F16, DType::Bf16][dtype])
+                .with_layouts(layout(a), layout(b));
+            p.lda += pads[0];
+            p.ldb += pads[1];
+            p.ldc += pads[2];
+            p.align = 1 << align;
+            proptest::prop_assert_eq!(Gemm::parse(&Gemm::text(&p)).unwrap(), p);
+            let pow2 = p.representative(&Bucket::PowerOfTwo);
+            proptest::prop_assert!(pow2.m >= p.m && pow2.n >= p.n && pow2.k >= p.k);
+            proptest::prop_assert_eq!(pow2.kind(), p.kind());
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "gemm:[mnkabld=,0-9rowcfp:-]{0,60}") {
+            let _ = Gemm::parse(&text);
+        }
+    }
 }

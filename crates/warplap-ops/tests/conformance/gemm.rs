@@ -18,6 +18,20 @@ fn every_gemm_variant_is_right_on_edge_problems() {
         problems.push(format!("gemm:m=33,n=40,k=70,dtype={dtype},lda=77,ldb=48,ldc=43,align=4"));
         problems.push(format!("gemm:m=3,n=300,k=520,dtype={dtype}"));
         problems.push(format!("gemm:m=260,n=5,k=1030,dtype={dtype}"));
+        // Several blocks of k and of rows, with tails in each direction.
+        problems.push(format!("gemm:m=131,n=83,k=1100,dtype={dtype},b=col"));
+        problems.push(format!("gemm:m=300,n=70,k=650,dtype={dtype},a=col,ldc=75"));
+        for layout in ["", ",b=col"] {
+            problems.push(format!("gemm:m=1,n=530,k=300,dtype={dtype}{layout}"));
+            problems.push(format!("gemm:m=14,n=100,k=45,dtype={dtype}{layout}"));
+        }
+        for layout in ["", ",a=col"] {
+            problems.push(format!("gemm:m=400,n=1,k=270,dtype={dtype}{layout},ldc=3"));
+            problems.push(format!("gemm:m=90,n=9,k=333,dtype={dtype}{layout}"));
+        }
     }
+    // More columns than one block of packed B holds.
+    problems.push("gemm:m=20,n=2100,k=40,dtype=f32".into());
+    problems.push("gemm:m=20,n=2100,k=40,dtype=bf16".into());
     conform(&gemm::cpu::catalog(), &problems.iter().map(String::as_str).collect::<Vec<_>>());
 }

@@ -7,6 +7,7 @@ use warplap_core::variant::Fit;
 use warplap_core::verify::Case;
 use warplap_cpu::Cpu;
 
+mod bsr;
 mod gemm;
 
 /// Configs tried per variant and problem; all of them where there are no more.

@@ -1,0 +1,78 @@
+//! Containment: code of a variant comes in; what it gives goes out, and a panic becomes an answer instead.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::candidate::SourceHash;
+use crate::device::Device;
+use crate::op::Op;
+use crate::rejection::Rejection;
+use crate::roofline::Ceilings;
+use crate::space::{Axis, Config, Space};
+use crate::variant::{Fit, Kernel, Needs, Variant};
+
+/// Runs candidate code and turns a panic into a Rejection.
+pub fn contained<T>(f: impl FnOnce() -> Result<T, Rejection>) -> Result<T, Rejection> {
+    caught(f).unwrap_or_else(|reason| Err(Rejection::Crashed { reason }))
+}
+
+/// Runs candidate code; a panic becomes its message.
+pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        panic
+            .downcast_ref::<&str>()
+            .map(|s| s.to_string())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "panicked without a message".into())
+    })
+}
+
+/// A variant none of whose answers is a panic: the form in which a catalog holds them all.
+pub(crate) struct Contained<O: Op, D: Device>(pub(crate) Arc<dyn Variant<O, D>>);
+
+impl<O: Op, D: Device> Contained<O, D> {
+    fn ask<T>(&self, what: &str, f: impl FnOnce() -> T) -> Result<T, String> {
+        caught(f).map_err(|reason| {
+            tracing::warn!("variant {}: {what} panicked: {reason}", self.0.id());
+            format!("its {what} panicked: {reason}")
+        })
+    }
+}
+
+impl<O: Op, D: Device> Variant<O, D> for Contained<O, D> {
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    fn source(&self) -> SourceHash {
+        self.ask("source", || self.0.source()).unwrap_or_else(|_| SourceHash::of(&["panicked"]))
+    }
+
+    fn fit(&self, problem: &O::Problem, device: &D) -> Fit {
+        self.ask("fit", || self.0.fit(problem, device)).unwrap_or_else(Fit::Aside)
+    }
+
+    fn space(&self, problem: &O::Problem, device: &D) -> Space {
+        // An axis with no values leaves no legal config.
+        self.ask("space", || self.0.space(problem, device))
+            .unwrap_or_else(|_| Space::single().axis(Axis::choices("panicked", &[])))
+    }
+
+    fn needs(&self, problem: &O::Problem, config: &Config) -> Needs {
+        // What cannot say what it needs asks for more than there is.
+        let too_much = |_| Needs { threads: u64::MAX, ..Needs::default() };
+        self.ask("needs", || self.0.needs(problem, config)).unwrap_or_else(too_much)
+    }
+
+    fn floor(&self, problem: &O::Problem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
+        self.ask("floor", || self.0.floor(problem, config, ceilings)).ok().flatten()
+    }
+
+    fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<O, D>>, Rejection> {
+        contained(|| self.0.build(problem, config, device))
+    }
+
+    fn is_library(&self) -> bool {
+        self.ask("is_library", || self.0.is_library()).unwrap_or(false)
+    }
+}

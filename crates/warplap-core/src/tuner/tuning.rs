@@ -1,0 +1,257 @@
+//! Tuning one key: the second half of the corridor, from listing to record. A Problem comes in; an Edition goes out.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{How, Tuned, Tuner, locked};
+use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
+use crate::contest::{Contest, Entered, Outcomes};
+use crate::device::Device;
+use crate::error::Error;
+use crate::gate::Gate;
+use crate::key::Key;
+use crate::measure::CacheState;
+use crate::op::Op;
+use crate::problem::Problem;
+use crate::progress::{Event, Observer};
+use crate::prune::prune;
+use crate::record::{Edition, Skipped};
+use crate::rejection::Rejection;
+use crate::roofline::FLOOR_FELL;
+use crate::search;
+use crate::settings::Running;
+use crate::store::Match;
+use crate::yardstick;
+
+impl<O: Op, D: Device> Tuner<O, D> {
+    /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
+    /// new in the catalog since races against the stored winner alone.
+    pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
+        let key = self.key(problem);
+        let problem = problem.representative(&self.settings.bucket);
+        if !self.settings.again
+            && let Some(edition) = self.settled(&key, &problem)
+        {
+            return Ok(self.answer(key, &problem, edition, true, None));
+        }
+        if let Some(why) = self.device.busy() {
+            self.store.miss(&key, self.device.fingerprint(), &O::text(&problem));
+            return Err(Error::Device(format!("nothing may be measured now: {why}")));
+        }
+        let _flight = self.store.lock(&key, self.device.fingerprint());
+        // Whoever held the lock may have tuned the key meanwhile.
+        if !self.settings.again
+            && let Some(edition) = self.settled(&key, &problem)
+        {
+            return Ok(self.answer(key, &problem, edition, true, None));
+        }
+        self.device.get_ready(&*self.store);
+        let edition = self.race(&key, &problem, observer)?;
+        let kept = self.store.put(&key, self.device.fingerprint(), edition.clone(), &O::text(&problem));
+        let warning = kept.err().map(|e| format!("the record of {key} was not kept: {e}"));
+        let mut unkept = locked(&self.unkept);
+        match &warning {
+            Some(warning) => {
+                tracing::warn!("{warning}");
+                unkept.insert(key.text.clone(), edition.clone());
+            }
+            None => drop(unkept.remove(&key.text)),
+        }
+        drop(unkept);
+        Ok(self.answer(key, &problem, edition, false, warning))
+    }
+
+    fn answer(
+        &self,
+        key: Key,
+        problem: &O::Problem,
+        edition: Edition,
+        from_store: bool,
+        warning: Option<String>,
+    ) -> Tuned {
+        let how = if from_store { How::Stored } else { How::Raced };
+        let winner = &edition.verdict.winner;
+        let before = locked(&self.known).insert(key.text.clone(), (winner.clone(), how));
+        if before.is_some_and(|(candidate, _)| candidate != *winner) {
+            // Kernels of the former winner are ready for some problems of this key.
+            self.ready.clear();
+        }
+        Tuned { key, problem: O::text(problem), edition, from_store, warning }
+    }
+
+    /// The edition measured under this soft fingerprint, if there is one.
+    pub(super) fn current(&self, key: &Key) -> Option<Edition> {
+        if let Some(edition) = locked(&self.unkept).get(&key.text) {
+            return Some(edition.clone());
+        }
+        match self.store.lookup(key, self.device.fingerprint()) {
+            Match::Exact(record) => record.current(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
+            _ => None,
+        }
+    }
+
+    /// The edition that answers for a key as things are: its winner is there, and nobody new wants to race.
+    fn settled(&self, key: &Key, problem: &O::Problem) -> Option<Edition> {
+        let edition = self.current(key)?;
+        let winner = &edition.verdict.winner;
+        let whole =
+            self.is_current(winner) && self.usable(winner, problem) && self.newcomers(&edition, problem).is_empty();
+        whole.then_some(edition)
+    }
+
+    /// Variants that an edition does not know in their present form.
+    fn newcomers(&self, edition: &Edition, problem: &O::Problem) -> Vec<String> {
+        let (listed, _) = self.catalog.list(problem, &self.device);
+        let met = |id: &str, source| {
+            edition.trials.iter().any(|t| t.candidate.variant == id && t.candidate.source == source)
+                || edition.skipped.iter().any(|s| s.variant == id && s.source == source)
+        };
+        listed.iter().map(|l| &l.variant).filter(|v| !met(v.id(), v.source())).map(|v| v.id().to_string()).collect()
+    }
+
+    /// Races what is new against the stored winner, or everyone where there is none.
+    fn race(&self, key: &Key, problem: &O::Problem, observer: &dyn Observer) -> Result<Edition, Error> {
+        let running = Running::start(&self.settings);
+        let earlier = self.current(key).filter(|e| self.is_current(&e.verdict.winner));
+        // Another device's winner has no place to defend here.
+        let known = || self.lookup(key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
+        let incumbent = earlier
+            .as_ref()
+            .map(|e| e.verdict.winner.clone())
+            .or_else(|| known().and_then(|(c, _)| self.renewed(c)))
+            .filter(|c| self.usable(c, problem));
+        let earlier = earlier.filter(|_| !self.settings.again && incumbent.is_some());
+        let mut contested = self.contest(problem, observer, incumbent.as_ref(), earlier.as_ref())?;
+        if let Some(incumbent) = incumbent.filter(|i| earlier.is_some() && contested.outcomes.lost(i)) {
+            // The stored winner is not right any more: those it once beat have a claim.
+            tracing::warn!("{key}: the stored winner {incumbent} failed; everyone races again");
+            contested = self.contest(problem, observer, None, None)?;
+        }
+        let Contested { outcomes, skipped, floor } = contested;
+        let nothing = |rejection| Error::NothingRight { problem: O::text(problem), rejection };
+        Ok(Edition {
+            soft: self.device.fingerprint().soft.clone(),
+            origin: self.store.id().to_string(),
+            tuned_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            program: env!("CARGO_PKG_VERSION").to_string(),
+            verdict: outcomes.verdict.map_err(nothing)?,
+            trials: outcomes.trials,
+            skipped,
+            work: problem.work(),
+            floor_us: floor.map(|f| f * 1e6),
+            seconds: running.seconds(),
+        })
+    }
+
+    /// One contest, and a second one where right candidates were faster than ceilings that turn out to be too low.
+    fn contest(
+        &self,
+        problem: &O::Problem,
+        observer: &dyn Observer,
+        incumbent: Option<&Candidate>,
+        earlier: Option<&Edition>,
+    ) -> Result<Contested, Error> {
+        let floor = self.floor(problem);
+        let first = self.contest_above(floor, problem, observer, incumbent, earlier)?;
+        let (Some(before), true) = (floor, first.outcomes.beat_physics() && !self.settings.stop.said()) else {
+            return Ok(first);
+        };
+        self.device.measure_again(&*self.store);
+        match self.floor(problem) {
+            Some(now) if now < before * FLOOR_FELL => {
+                let second = self.contest_above(Some(now), problem, observer, incumbent, earlier)?;
+                Ok(if second.outcomes.verdict.is_ok() { second } else { first })
+            }
+            _ => Ok(first),
+        }
+    }
+
+    /// The least seconds a problem can take by the device's ceilings.
+    fn floor(&self, problem: &O::Problem) -> Option<f64> {
+        let cold = self.settings.policy.cache == CacheState::Cold;
+        self.device.ceilings().and_then(|c| c.floor(problem.work(), problem.dtype(), cold))
+    }
+
+    /// Listing, pruning, search, gate, race, verdict.
+    fn contest_above(
+        &self,
+        floor: Option<f64>,
+        problem: &O::Problem,
+        observer: &dyn Observer,
+        incumbent: Option<&Candidate>,
+        earlier: Option<&Edition>,
+    ) -> Result<Contested, Error> {
+        let running = Running::start(&self.settings);
+        let (listed, aside) = self.catalog.list(problem, &self.device);
+        let mut pruned = prune(&listed, problem, &self.device);
+        if let Some(edition) = earlier {
+            let new = self.newcomers(edition, problem);
+            pruned.arms.retain(|arm| new.contains(&arm.variant));
+        }
+        let candidates = pruned.arms.iter().map(|a| a.configs.len()).sum();
+        observer.event(&Event::Started { problem: &O::text(problem), candidates });
+
+        let name = &self.settings.search;
+        let entered: Vec<Entered> = pruned.arms.iter().map(Entered::from).collect();
+        if self.settings.yardsticks {
+            yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
+        }
+        let floor_us = floor.map(|f| f * 1e6);
+        let mut search = search::named(name, pruned.arms, self.settings.seed, floor_us).ok_or_else(|| {
+            Error::Unknown(format!("there is no search '{name}': expected one of {}", search::NAMES.join(", ")))
+        })?;
+        let gate = Gate::open(problem, &*self.device, &self.catalog, &self.settings)?;
+        let mut outcomes = Contest::new(&gate, &*self.device, &self.settings, &running, observer)
+            .with_floor(floor)
+            .with_incumbent(incumbent.cloned())
+            .with_reference(Some(self.reference(problem)))
+            .run(&mut *search, &entered)?;
+        let mut skipped: Vec<Skipped> = aside.into_iter().chain(pruned.skipped).collect();
+        skipped.append(&mut outcomes.skipped);
+        if let Some(edition) = earlier {
+            self.carry_over(edition, &mut outcomes.trials, &mut skipped);
+        }
+        Ok(Contested { outcomes, skipped, floor })
+    }
+
+    /// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not
+    /// there any more is forgotten; a variant that is not in the catalog may come back.
+    fn carry_over(&self, edition: &Edition, trials: &mut Vec<Trial>, skipped: &mut Vec<Skipped>) {
+        let standing = |id: &str, source: &SourceHash| self.catalog.find(id).is_none_or(|v| v.source() == *source);
+        for old in edition.trials.iter().filter(|t| standing(&t.candidate.variant, &t.candidate.source)) {
+            if !trials.iter().any(|t| t.candidate == old.candidate) {
+                trials.push(old.clone());
+            }
+        }
+        for old in edition.skipped.iter().filter(|s| standing(&s.variant, &s.source)) {
+            if !skipped.iter().any(|s| s.variant == old.variant && s.reason == old.reason) {
+                skipped.push(old.clone());
+            }
+        }
+    }
+
+    /// A stored candidate with the code there is now.
+    fn renewed(&self, candidate: Candidate) -> Option<Candidate> {
+        let source = self.catalog.find(&candidate.variant)?.source();
+        Some(Candidate { source, ..candidate })
+    }
+}
+
+/// What a contest gave, with all that was skipped and the floor it was judged against in seconds.
+struct Contested {
+    outcomes: Outcomes,
+    skipped: Vec<Skipped>,
+    floor: Option<f64>,
+}
+
+impl Outcomes {
+    /// Whether a right candidate was rejected as faster than physics.
+    fn beat_physics(&self) -> bool {
+        self.trials.iter().any(|t| matches!(t.outcome, Outcome::Rejected(Rejection::Impossible { .. })))
+    }
+
+    /// Whether a candidate took part and was found wrong.
+    fn lost(&self, candidate: &Candidate) -> bool {
+        let wrong = |t: &Trial| !t.is_right() && !matches!(t.outcome, Outcome::Rejected(Rejection::TimedOut { .. }));
+        self.trials.iter().any(|t| t.candidate == *candidate && wrong(t))
+    }
+}

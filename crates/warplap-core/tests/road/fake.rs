@@ -1,0 +1,503 @@
+//! A fake operation on a fake device: memory is a vector, the clock is a table of what each variant takes.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use warplap_core::array::Array;
+use warplap_core::bucket::Bucket;
+use warplap_core::candidate::SourceHash;
+use warplap_core::device::{Device, Launch, Limits};
+use warplap_core::dtype::DType;
+use warplap_core::error::Error;
+use warplap_core::fingerprint::Fingerprint;
+use warplap_core::measure::{Lap, Policy};
+use warplap_core::op::{Answer, Op};
+use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
+use warplap_core::rejection::Rejection;
+use warplap_core::roofline::{Ceilings, Work};
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::store::Store;
+use warplap_core::tolerance::Tolerance;
+use warplap_core::variant::{Fit, Kernel, Needs, Variant};
+
+/// y = 2 x + step over n elements.
+pub struct Scale;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScaleProblem {
+    pub n: u64,
+    pub step: u64,
+    pub dtype: DType,
+    pub label: String,
+}
+
+pub fn problem(n: u64) -> ScaleProblem {
+    ScaleProblem { n, step: 1, dtype: DType::F32, label: String::new() }
+}
+
+impl Problem for ScaleProblem {
+    fn fields(&self) -> Fields {
+        Fields::new().with("n", self.n).with("step", self.step).with("dtype", self.dtype).with_unless(
+            "label",
+            self.label.clone(),
+            String::new(),
+        )
+    }
+
+    fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
+        Ok(ScaleProblem {
+            n: fields.size("n")?,
+            step: fields.size_or("step", 1)?,
+            dtype: fields.word_or("dtype", "a type", DType::F32)?,
+            label: fields.word_or("label", "a text", String::new())?,
+        })
+    }
+
+    fn key_fields(&self, bucket: &Bucket) -> Fields {
+        self.representative(bucket).fields()
+    }
+
+    fn representative(&self, bucket: &Bucket) -> Self {
+        ScaleProblem { n: bucket.round("n", self.n), ..self.clone() }
+    }
+
+    fn work(&self) -> Work {
+        Work { flops: self.n as f64, bytes: 0.0 }
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
+pub struct ScaleArgs<'a, D: Device> {
+    pub problem: &'a ScaleProblem,
+    pub x: D::View<'a>,
+    pub y: D::ViewMut<'a>,
+}
+
+impl Op for Scale {
+    const NAME: &'static str = "scale";
+    type Problem = ScaleProblem;
+    type Args<'a, D: Device> = ScaleArgs<'a, D>;
+
+    fn draw(p: &ScaleProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
+        vec![Array::random(p.dtype, p.n as usize, rng)]
+    }
+
+    fn output(p: &ScaleProblem) -> (DType, usize) {
+        (p.dtype, p.n as usize)
+    }
+
+    fn answer(p: &ScaleProblem, inputs: &[Array]) -> Answer {
+        let values = inputs[0].to_f64().into_iter().map(|x| 2.0 * x + p.step as f64).collect();
+        Answer { values, tolerance: Tolerance::dot(p.dtype, DType::F32, 2, 3.0) }
+    }
+
+    fn bind<'a, D: Device>(
+        problem: &'a ScaleProblem,
+        inputs: Vec<D::View<'a>>,
+        output: D::ViewMut<'a>,
+    ) -> ScaleArgs<'a, D> {
+        ScaleArgs { problem, x: inputs[0], y: output }
+    }
+}
+
+/// A launch tells its meter what it took by the table.
+#[derive(Default)]
+pub struct Meter(Mutex<f64>);
+
+/// Memory in double precision, rounded to its type when it is read back.
+pub struct Buffer {
+    dtype: DType,
+    values: Vec<f64>,
+}
+
+/// Memory to write: all of it can be reached, as by a wild pointer.
+pub struct Out<'a> {
+    pub all: &'a mut [f64],
+    pub at: Range<usize>,
+}
+
+/// A device whose clock is a table.
+pub struct Fake {
+    fingerprint: Fingerprint,
+    ceilings: Mutex<Option<Arc<Ceilings>>>,
+    /// What measuring again gives.
+    pub better: Mutex<Option<Ceilings>>,
+    pub busy: Mutex<Option<String>>,
+    pub contended: AtomicBool,
+    /// Uploads fail.
+    pub full: AtomicBool,
+    /// Relative noise of a sample.
+    noise: f64,
+    rng: Mutex<fastrand::Rng>,
+    queue: Meter,
+    pub launches: AtomicU64,
+    pub laps: AtomicU64,
+    pub uploads: AtomicU64,
+    pub remeasured: AtomicU64,
+    /// Simulated seconds measured so far.
+    pub now: Mutex<f64>,
+}
+
+fn ceilings(rate: f64) -> Ceilings {
+    Ceilings { flops: DType::ALL.map(|d| (d, rate)).into(), ..Ceilings::default() }
+}
+
+impl Fake {
+    pub fn new() -> Fake {
+        Fake::named("Fake 1", "1.0")
+    }
+
+    pub fn named(model: &str, driver: &str) -> Fake {
+        Fake {
+            fingerprint: Fingerprint::new([("model", model.into())], [("driver", driver.into())]),
+            ceilings: Mutex::default(),
+            better: Mutex::default(),
+            busy: Mutex::default(),
+            contended: false.into(),
+            full: false.into(),
+            noise: 0.002,
+            rng: Mutex::new(fastrand::Rng::with_seed(7)),
+            queue: Meter::default(),
+            launches: 0.into(),
+            laps: 0.into(),
+            uploads: 0.into(),
+            remeasured: 0.into(),
+            now: Mutex::default(),
+        }
+    }
+
+    /// Elements per second at best.
+    pub fn with_rate(self, rate: f64) -> Fake {
+        *self.ceilings.lock().unwrap() = Some(Arc::new(ceilings(rate)));
+        self
+    }
+
+    /// Elements per second that measuring again will find.
+    pub fn with_better_rate(self, rate: f64) -> Fake {
+        *self.better.lock().unwrap() = Some(ceilings(rate));
+        self
+    }
+
+    pub fn counts(&self) -> [u64; 3] {
+        [&self.launches, &self.laps, &self.uploads].map(|c| c.load(Ordering::SeqCst))
+    }
+}
+
+struct FakeLap<'k> {
+    device: &'k Fake,
+    launch: Launch<'k, Fake>,
+    sets: usize,
+    next: usize,
+}
+
+impl Lap for FakeLap<'_> {
+    fn run(&mut self) -> Result<f64, Rejection> {
+        self.device.laps.fetch_add(1, Ordering::SeqCst);
+        let meter = Meter::default();
+        (self.launch)(&meter, self.next)?;
+        self.next = (self.next + 1) % self.sets;
+        let seconds = *meter.0.lock().unwrap();
+        let mut rng = self.device.rng.lock().unwrap();
+        let normal = (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos();
+        *self.device.now.lock().unwrap() += seconds;
+        Ok(seconds * (1.0 + self.device.noise * normal))
+    }
+
+    fn batch(&self) -> u32 {
+        1
+    }
+}
+
+impl Device for Fake {
+    const KIND: &'static str = "fake";
+    // Host seconds mean nothing here.
+    const LAUNCH_IS_CALL: bool = false;
+    type Buffer = Buffer;
+    type View<'a> = &'a [f64];
+    type ViewMut<'a> = Out<'a>;
+    type Queue = Meter;
+
+    fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
+    }
+    fn limits(&self) -> Limits {
+        Limits { threads: 4, workspace: 1000, shared_memory: 0, registers: 0 }
+    }
+    fn ceilings(&self) -> Option<Arc<Ceilings>> {
+        self.ceilings.lock().unwrap().clone()
+    }
+    fn measure_again(&self, _: &dyn Store) {
+        self.remeasured.fetch_add(1, Ordering::SeqCst);
+        if let Some(better) = &*self.better.lock().unwrap() {
+            *self.ceilings.lock().unwrap() = Some(Arc::new(better.clone()));
+        }
+    }
+    fn queue(&self) -> &Meter {
+        &self.queue
+    }
+    fn upload(&self, array: &Array) -> Result<Buffer, Error> {
+        self.uploads.fetch_add(1, Ordering::SeqCst);
+        if self.full.load(Ordering::SeqCst) {
+            return Err(Error::Device("out of memory".into()));
+        }
+        Ok(Buffer { dtype: array.dtype(), values: array.to_f64() })
+    }
+    fn write(&self, buffer: &mut Buffer, array: &Array) -> Result<(), Error> {
+        buffer.values.copy_from_slice(&array.to_f64());
+        Ok(())
+    }
+    fn download(&self, buffer: &Buffer) -> Result<Array, Error> {
+        Ok(Array::from_f64(buffer.dtype, buffer.values.iter().copied()))
+    }
+    fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> &'a [f64] {
+        &buffer.values[elements]
+    }
+    fn view_mut<'a>(&self, buffer: &'a mut Buffer, elements: Range<usize>) -> Out<'a> {
+        Out { all: &mut buffer.values, at: elements }
+    }
+    fn sets(&self, _: Policy, _: usize) -> usize {
+        2
+    }
+    fn lap<'k>(&'k self, _: Policy, sets: usize, launch: Launch<'k, Self>) -> Result<Box<dyn Lap + 'k>, Rejection> {
+        Ok(Box::new(FakeLap { device: self, launch, sets, next: 0 }))
+    }
+    fn busy(&self) -> Option<String> {
+        self.busy.lock().unwrap().clone()
+    }
+    fn contended(&self) -> bool {
+        self.contended.load(Ordering::SeqCst)
+    }
+    fn supports(&self, _: DType) -> bool {
+        true
+    }
+}
+
+/// What a fake variant does when it is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Act {
+    Right,
+    BuildFails,
+    BuildPanics,
+    LaunchFails,
+    LaunchPanics,
+    /// Refuses its n-th launch and all later ones.
+    FailsFrom(u64),
+    /// Panics at its n-th launch.
+    PanicsFrom(u64),
+    /// Adds this to each element.
+    OffBy(f64),
+    /// Adds one to each element from its n-th launch on.
+    WrongFrom(u64),
+    /// Gives this in its last element.
+    LastIs(f64),
+    /// Leaves every other element as it was.
+    LeavesHoles,
+    /// Writes this many elements before (-) or after its output.
+    Strays(isize),
+    /// Gives the output of its first launch again and again.
+    RemembersFirst,
+    /// Gives the output of the first launch with this address again.
+    RemembersAddress,
+    /// Does nothing after its n-th launch.
+    LazyAfter(u64),
+    /// Panics when it is asked for its workspace.
+    WorkspacePanics,
+}
+
+/// Where a fake variant panics before it is ever built.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Panics {
+    Fit,
+    Space,
+    Rule,
+    Source,
+    Needs,
+    Floor,
+}
+
+/// A variant by the table.
+#[derive(Clone)]
+pub struct Row {
+    pub id: String,
+    pub source: String,
+    pub fit: Fit,
+    /// Seconds by the value of its axis `i`; the first is the default.
+    pub seconds: Vec<f64>,
+    pub act: Act,
+    pub needs: Needs,
+    pub panics: Option<Panics>,
+    /// It does only sizes that this divides.
+    pub multiple: u64,
+    /// What a launch really takes.
+    pub real: Duration,
+    pub count: Arc<Count>,
+}
+
+/// What was done with a variant.
+#[derive(Default, Debug)]
+pub struct Count {
+    pub builds: AtomicU64,
+    pub launches: AtomicU64,
+}
+
+impl Count {
+    pub fn builds(&self) -> u64 {
+        self.builds.load(Ordering::SeqCst)
+    }
+    pub fn launches(&self) -> u64 {
+        self.launches.load(Ordering::SeqCst)
+    }
+}
+
+/// A right variant that takes so many seconds.
+pub fn row(id: &str, seconds: f64) -> Row {
+    Row {
+        id: id.into(),
+        source: "1".into(),
+        fit: Fit::HIGH,
+        seconds: vec![seconds],
+        act: Act::Right,
+        needs: Needs::default(),
+        panics: None,
+        multiple: 1,
+        real: Duration::ZERO,
+        count: Arc::default(),
+    }
+}
+
+impl Row {
+    pub fn act(self, act: Act) -> Row {
+        Row { act, ..self }
+    }
+    pub fn fit(self, fit: Fit) -> Row {
+        Row { fit, ..self }
+    }
+    pub fn source(self, source: &str) -> Row {
+        Row { source: source.into(), ..self }
+    }
+    pub fn configs(self, seconds: &[f64]) -> Row {
+        Row { seconds: seconds.to_vec(), ..self }
+    }
+    pub fn panics(self, at: Panics) -> Row {
+        Row { panics: Some(at), ..self }
+    }
+    pub fn real(self, micros: u64) -> Row {
+        Row { real: Duration::from_micros(micros), ..self }
+    }
+    pub fn multiple(self, multiple: u64) -> Row {
+        Row { multiple, ..self }
+    }
+}
+
+impl Variant<Scale, Fake> for Row {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn source(&self) -> SourceHash {
+        assert!(self.panics != Some(Panics::Source), "source");
+        SourceHash::of(&[&self.id, &self.source])
+    }
+
+    fn fit(&self, p: &ScaleProblem, _: &Fake) -> Fit {
+        assert!(self.panics != Some(Panics::Fit), "fit");
+        if p.n.is_multiple_of(self.multiple) { self.fit.clone() } else { Fit::aside("an odd size") }
+    }
+
+    fn space(&self, _: &ScaleProblem, _: &Fake) -> Space {
+        assert!(self.panics != Some(Panics::Space), "space");
+        let space = Space::single().axis(Axis::ints("i", 0..self.seconds.len() as i64));
+        match self.panics {
+            Some(Panics::Rule) => space.rule(Rule::on("panics", &["i"], |_| panic!("rule"))),
+            _ => space,
+        }
+    }
+
+    fn needs(&self, _: &ScaleProblem, _: &Config) -> Needs {
+        assert!(self.panics != Some(Panics::Needs), "needs");
+        self.needs.clone()
+    }
+
+    fn floor(&self, _: &ScaleProblem, _: &Config, _: &Ceilings) -> Option<f64> {
+        assert!(self.panics != Some(Panics::Floor), "floor");
+        None
+    }
+
+    fn build(&self, _: &ScaleProblem, config: &Config, _: &Fake) -> Result<Box<dyn Kernel<Scale, Fake>>, Rejection> {
+        self.count.builds.fetch_add(1, Ordering::SeqCst);
+        match self.act {
+            Act::BuildFails => return Err(Rejection::DoesNotBuild { reason: "by the table".into() }),
+            Act::BuildPanics => panic!("build"),
+            _ => {}
+        }
+        // Nothing is built that the space does not hold: this would be the panic of a record believed blindly.
+        let seconds = self.seconds[config.size("i").expect("a config of the space")];
+        let (act, real, count) = (self.act, self.real, self.count.clone());
+        Ok(Box::new(Built { act, real, seconds, count, launched: 0.into(), first: Mutex::default() }))
+    }
+}
+
+struct Built {
+    act: Act,
+    real: Duration,
+    seconds: f64,
+    count: Arc<Count>,
+    launched: AtomicU64,
+    first: Mutex<Vec<(usize, Vec<f64>)>>,
+}
+
+impl Kernel<Scale, Fake> for Built {
+    fn launch(&self, args: ScaleArgs<'_, Fake>, queue: &Meter) -> Result<(), Rejection> {
+        self.count.launches.fetch_add(1, Ordering::SeqCst);
+        let nth = self.launched.fetch_add(1, Ordering::SeqCst) + 1;
+        if !self.real.is_zero() {
+            std::thread::sleep(self.real);
+        }
+        *queue.0.lock().unwrap() = self.seconds;
+        let refused = || Err(Rejection::LaunchFailed { reason: "by the table".into() });
+        let Out { all, at } = args.y;
+        let mut right: Vec<f64> = args.x.iter().map(|x| 2.0 * x + args.problem.step as f64).collect();
+        match self.act {
+            Act::LaunchFails => return refused(),
+            Act::LaunchPanics => panic!("launch"),
+            Act::FailsFrom(n) if nth >= n => return refused(),
+            Act::PanicsFrom(n) if nth >= n => panic!("launch {n}"),
+            Act::OffBy(error) => right.iter_mut().for_each(|y| *y += error),
+            Act::WrongFrom(n) if nth >= n => right.iter_mut().for_each(|y| *y += 1.0),
+            Act::LastIs(value) => *right.last_mut().unwrap() = value,
+            Act::LeavesHoles => right.iter_mut().step_by(2).for_each(|y| *y = f64::NAN),
+            Act::LazyAfter(n) if nth > n => return Ok(()),
+            Act::RemembersFirst => {
+                let mut first = self.first.lock().unwrap();
+                if first.is_empty() {
+                    first.push((0, right.clone()));
+                }
+                right.clone_from(&first[0].1);
+            }
+            Act::RemembersAddress => {
+                let (address, mut first) = (args.x.as_ptr() as usize, self.first.lock().unwrap());
+                match first.iter().find(|(a, _)| *a == address) {
+                    Some((_, known)) => right.clone_from(known),
+                    None => first.push((address, right.clone())),
+                }
+            }
+            Act::Strays(by) => {
+                let edge = if by < 0 { at.start } else { at.end - 1 };
+                all[edge.wrapping_add_signed(by)] = 3.0;
+            }
+            _ => {}
+        }
+        all[at].copy_from_slice(&right);
+        Ok(())
+    }
+
+    fn workspace(&self) -> u64 {
+        assert!(self.act != Act::WorkspacePanics, "workspace");
+        0
+    }
+}

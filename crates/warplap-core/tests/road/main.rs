@@ -1,0 +1,11 @@
+//! The whole road on a fake device whose clock is a table: what is raced, kept, answered, and what never happens.
+#![allow(unreachable_pub, reason = "the rooms of one test program")]
+
+mod bad;
+mod choosing;
+mod fake;
+mod keeping;
+mod racing;
+mod stale;
+mod support;
+mod texts;

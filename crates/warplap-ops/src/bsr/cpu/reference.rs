@@ -1,0 +1,78 @@
+//! The reference: plain loops over blocks, one thread, any layout.
+//!
+//! Idea: each row of C gathers multiples of B's rows, block by block. Wins: never by design, but tiny problems leave
+//! nothing to gain. Limits: none; it fits everything and is the fallback.
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Config, Space};
+use warplap_core::variant::{Fit, Kernel, Variant};
+use warplap_cpu::simd::Element;
+use warplap_cpu::{Cpu, Typed};
+
+use super::matrix::Matrix;
+use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use crate::gemm::Layout;
+use crate::typed::for_dtype;
+
+/// Plain loops.
+pub(super) struct Reference;
+
+impl Variant<Bsr, Cpu> for Reference {
+    fn id(&self) -> &str {
+        "reference"
+    }
+
+    fn source(&self) -> SourceHash {
+        SourceHash::of(&[include_str!("reference.rs"), include_str!("matrix.rs")])
+    }
+
+    fn fit(&self, _: &BsrProblem, _: &Cpu) -> Fit {
+        Fit::LOW
+    }
+
+    fn space(&self, _: &BsrProblem, _: &Cpu) -> Space {
+        Space::single()
+    }
+
+    fn build(&self, _: &BsrProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Bsr, Cpu>>, Rejection> {
+        Ok(Box::new(Loops))
+    }
+}
+
+struct Loops;
+
+impl Kernel<Bsr, Cpu> for Loops {
+    fn launch(&self, args: BsrArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
+        for_dtype!(args.problem.dtype, T => product::<T>(args))
+    }
+}
+
+fn product<T: Element + Typed>(args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
+    let (a, c) = Matrix::<T>::checked(args)?;
+    let (p, bs) = (a.problem, a.problem.bs as usize);
+    let (n, k) = (p.n as usize, p.k as usize);
+    let mut line = vec![0f32; n];
+    for (i, to) in c.chunks_exact_mut(n).enumerate() {
+        line.fill(0.0);
+        let blocks = a.row(i / bs);
+        for (column, block) in a.columns(blocks.clone()).iter().zip(a.values(blocks).chunks_exact(bs * bs)) {
+            for (q, x) in block[i % bs * bs..][..bs].iter().enumerate() {
+                let (x, row) = (x.widen(), *column as usize * bs + q);
+                if p.b == Layout::Row {
+                    for (sum, y) in line.iter_mut().zip(&a.b[row * n..][..n]) {
+                        *sum += x * y.widen();
+                    }
+                } else {
+                    for (j, sum) in line.iter_mut().enumerate() {
+                        *sum += x * a.b[j * k + row].widen();
+                    }
+                }
+            }
+        }
+        for (to, sum) in to.iter_mut().zip(&line) {
+            *to = T::narrow(*sum);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! The register tile that the blocked variants share: some rows of one block row times some vectors of columns.
+//!
+//! A tile of `rows × vectors` sums stays in registers over all blocks of a run; each step loads `vectors` of B and
+//! broadcasts one number of each row of A from where it lies (a block's rows are `bs` apart, so no packing of A).
+//! 8×3 vectors leave 24 independent chains for two fused units of latency four, and need 11 loads per 24 of them.
+
+use warplap_cpu::simd::{Element, Isa, Lanes, Task};
+
+/// The shape of a register tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    pub(super) rows: usize,
+    pub(super) vectors: usize,
+}
+
+/// Tiles that kernels exist for, the usual best first.
+const TILES: [(&str, Tile); 4] = [
+    ("8x3", Tile { rows: 8, vectors: 3 }),
+    ("8x2", Tile { rows: 8, vectors: 2 }),
+    ("4x6", Tile { rows: 4, vectors: 6 }),
+    ("4x3", Tile { rows: 4, vectors: 3 }),
+];
+
+impl Tile {
+    /// The names of all, for an axis.
+    pub(super) fn names() -> Vec<&'static str> {
+        TILES.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// The tile of a name.
+    pub(super) fn named(name: &str) -> Option<Tile> {
+        TILES.iter().find(|(n, _)| *n == name).map(|(_, t)| *t)
+    }
+
+    /// Whether its sums and one step's operands fit the registers, and leave less than half of them idle.
+    pub(super) fn suits(self, isa: Isa) -> bool {
+        let registers = if isa == Isa::Avx512 { 32 } else { 16 };
+        let taken = self.rows * self.vectors + self.vectors + 1;
+        taken <= registers && 2 * taken > registers
+    }
+
+    /// Columns of C it covers.
+    pub(super) fn columns(self, isa: Isa) -> usize {
+        self.vectors * isa.lanes()
+    }
+}
+
+/// One block row (or a run of its blocks) times a strip of columns.
+///
+/// # Safety of the pointers
+/// `values` holds `blocks.len()` blocks of `bs * bs`; the rows `blocks[i] * bs ..+ bs` of B lie at
+/// `b + blocks[i] * b_block + row * b_row`, valid for `columns` elements (rounded up to whole tiles when `padded`); `c`
+/// is valid for `bs` rows of `columns` elements, `ldc` apart, and nobody else touches them.
+pub(super) struct Strip<'a, E, T> {
+    pub(super) tile: Tile,
+    pub(super) bs: usize,
+    pub(super) blocks: &'a [i32],
+    pub(super) values: *const f32,
+    pub(super) b: *const E,
+    pub(super) b_block: usize,
+    pub(super) b_row: usize,
+    /// Elements from one tile's columns of B to the next one's: the tile's width where B lies in place, a whole panel
+    /// where it was packed.
+    pub(super) b_tile: usize,
+    /// Whether loads may go past `columns` to the end of the tile.
+    pub(super) padded: bool,
+    pub(super) c: *mut T,
+    pub(super) ldc: usize,
+    pub(super) columns: usize,
+}
+
+impl<'a, E, T> Strip<'a, E, T> {
+    /// The same work with its result elsewhere.
+    pub(super) fn to<U>(self, c: *mut U) -> Strip<'a, E, U> {
+        let Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, ldc, columns, .. } = self;
+        Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, c, ldc, columns }
+    }
+}
+
+impl<E: Element, T: Element> Task for Strip<'_, E, T> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        // SAFETY: the caller of `Isa::run` built the strip under its contract.
+        unsafe {
+            match (self.tile.rows, self.tile.vectors) {
+                (8, 3) => self.sweep::<L, 8, 3>(),
+                (8, 2) => self.sweep::<L, 8, 2>(),
+                (4, 6) => self.sweep::<L, 4, 6>(),
+                _ => self.sweep::<L, 4, 3>(),
+            }
+        }
+    }
+}
+
+impl<E: Element, T: Element> Strip<'_, E, T> {
+    /// All tiles of the strip: columns outside, so that a tile's columns of B stay near while the rows pass over them.
+    #[inline(always)]
+    unsafe fn sweep<L: Lanes, const R: usize, const V: usize>(&self) {
+        let width = V * L::N;
+        let mut first = 0;
+        while first < self.columns {
+            let left = (self.columns - first).min(width);
+            for row in (0..self.bs).step_by(R) {
+                let at = (row, first, first / width * self.b_tile);
+                // SAFETY: the strip's contract; `left` columns are there.
+                unsafe {
+                    if left == width {
+                        self.tile::<L, R, V, false>(at, L::N);
+                    } else {
+                        self.tail::<L, R, V>(at, left);
+                    }
+                }
+            }
+            first += width;
+        }
+    }
+
+    /// The last columns, in as few vectors as hold them.
+    #[inline(always)]
+    unsafe fn tail<L: Lanes, const R: usize, const V: usize>(&self, at: (usize, usize, usize), left: usize) {
+        let vectors = left.div_ceil(L::N);
+        let lanes = left - (vectors - 1) * L::N;
+        // SAFETY: passed on; a width not below V was handled as a whole tile, or has an unfilled last vector.
+        unsafe {
+            match (vectors, lanes == L::N) {
+                (1, true) => self.tile::<L, R, 1, false>(at, lanes),
+                (1, false) => self.tile::<L, R, 1, true>(at, lanes),
+                (2, true) if V > 2 => self.tile::<L, R, 2, false>(at, lanes),
+                (2, false) if V >= 2 => self.tile::<L, R, 2, true>(at, lanes),
+                (3, true) if V > 3 => self.tile::<L, R, 3, false>(at, lanes),
+                (3, false) if V >= 3 => self.tile::<L, R, 3, true>(at, lanes),
+                (4, true) if V > 4 => self.tile::<L, R, 4, false>(at, lanes),
+                (4, false) if V > 4 => self.tile::<L, R, 4, true>(at, lanes),
+                (5, true) if V > 5 => self.tile::<L, R, 5, false>(at, lanes),
+                (5, false) if V > 5 => self.tile::<L, R, 5, true>(at, lanes),
+                _ => self.tile::<L, R, V, true>(at, lanes),
+            }
+        }
+    }
+
+    /// One tile over all blocks: `V` vectors of columns, of whose last only `lanes` lanes are there when `PART`.
+    #[inline(always)]
+    unsafe fn tile<L: Lanes, const R: usize, const V: usize, const PART: bool>(
+        &self,
+        (row, column, b_column): (usize, usize, usize),
+        lanes: usize,
+    ) {
+        let (bs, b_row) = (self.bs, self.b_row);
+        // SAFETY: the strip's contract: rows row..row+R of every block, and the columns of B and C named, are there.
+        unsafe {
+            let mut sums = [[L::zero(); V]; R];
+            let mut a = self.values.add(row * bs);
+            let masked = PART && !self.padded;
+            for block in self.blocks {
+                let mut b = self.b.add(*block as usize * self.b_block + b_column);
+                for p in 0..bs {
+                    let mut line = [L::zero(); V];
+                    for (v, part) in line.iter_mut().enumerate() {
+                        let at = b.add(v * L::N);
+                        *part = if masked && v == V - 1 { E::load_first::<L>(at, lanes) } else { E::load::<L>(at) };
+                    }
+                    for (r, sums) in sums.iter_mut().enumerate() {
+                        let x = L::splat(*a.add(r * bs + p));
+                        for (sum, part) in sums.iter_mut().zip(line) {
+                            *sum = L::fma(x, part, *sum);
+                        }
+                    }
+                    b = b.add(b_row);
+                }
+                a = a.add(bs * bs);
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                let c = self.c.add((row + r) * self.ldc + column);
+                for (v, sum) in sums.iter().enumerate() {
+                    let at = c.add(v * L::N);
+                    if PART && v == V - 1 {
+                        T::store_first::<L>(at, *sum, lanes);
+                    } else {
+                        T::store::<L>(at, *sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Widens elements to f32. The first of `from` and `to` in each pair of equal length.
+pub(super) struct Widen<'a, E> {
+    pub(super) from: &'a [E],
+    pub(super) to: &'a mut [f32],
+}
+
+impl<E: Element> Task for Widen<'_, E> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let len = self.from.len().min(self.to.len());
+        let whole = len / L::N * L::N;
+        for i in (0..whole).step_by(L::N) {
+            // SAFETY: i + N <= whole <= both lengths.
+            unsafe { L::store(self.to.as_mut_ptr().add(i), E::load::<L>(self.from.as_ptr().add(i))) }
+        }
+        for (to, from) in self.to[whole..len].iter_mut().zip(&self.from[whole..len]) {
+            *to = from.widen();
+        }
+    }
+}

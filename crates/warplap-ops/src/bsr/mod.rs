@@ -1,0 +1,123 @@
+//! Block-sparse times dense: C = A·B, A in compressed rows of square blocks (BSR), each block row-major; C row-major.
+
+pub mod cpu;
+mod pattern;
+mod problem;
+mod validate;
+
+pub use pattern::Pattern;
+pub use problem::BsrProblem;
+pub use validate::{BsrError, validate};
+
+use warplap_core::array::Array;
+use warplap_core::device::Device;
+use warplap_core::dtype::DType;
+use warplap_core::op::{Answer, Op};
+use warplap_core::tolerance::Tolerance;
+
+use crate::gemm::Layout;
+use crate::right;
+
+/// The operation C = A·B with a block-sparse A.
+#[derive(Clone, Copy, Debug)]
+pub struct Bsr;
+
+/// The borrowed buffers of one product.
+pub struct BsrArgs<'a, D: Device> {
+    /// Shapes, block size and counts.
+    pub problem: &'a BsrProblem,
+    /// Where each block row begins in `col_idx`: `m / bs + 1` indices.
+    pub row_ptr: D::View<'a>,
+    /// The block column of each stored block: `nnz` indices.
+    pub col_idx: D::View<'a>,
+    /// The stored blocks, each row-major: `nnz * bs * bs` elements.
+    pub values: D::View<'a>,
+    /// B, `k * n` elements.
+    pub b: D::View<'a>,
+    /// C, `m * n` elements, row-major.
+    pub c: D::ViewMut<'a>,
+}
+
+impl Op for Bsr {
+    const NAME: &'static str = "bsr";
+
+    type Problem = BsrProblem;
+    type Args<'a, D: Device> = BsrArgs<'a, D>;
+
+    fn draw(p: &BsrProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
+        let counts =
+            pattern::Counts { rows: p.rows(), columns: p.columns(), nnz: p.nnz as usize, row_max: p.row_max as usize };
+        let (row_ptr, col_idx) = pattern::draw(p.pattern, counts, rng);
+        let values = Array::random(p.dtype, p.values_len(), rng);
+        vec![Array::I32(row_ptr), Array::I32(col_idx), values, Array::random(p.dtype, (p.k * p.n) as usize, rng)]
+    }
+
+    fn output(p: &BsrProblem) -> (DType, usize) {
+        (p.dtype, (p.m * p.n) as usize)
+    }
+
+    fn answer(p: &BsrProblem, inputs: &[Array]) -> Answer {
+        let (k, n, bs) = (p.k as usize, p.n as usize, p.bs as usize);
+        let (row_ptr, col_idx) = (inputs[0].indices().unwrap_or(&[]), inputs[1].indices().unwrap_or(&[]));
+        let values = inputs[2].to_f64();
+        let mut b = inputs[3].to_f64();
+        if p.b == Layout::Col {
+            b = (0..k * n).map(|i| b[i % n * k + i / n]).collect();
+        }
+        let mut answer = Vec::with_capacity(p.rows() * bs * n);
+        let mut magnitude = 0f64;
+        // A block row is a dense product of its blocks side by side and the rows of B that they meet.
+        for ends in row_ptr.windows(2) {
+            let blocks = ends[0] as usize..ends[1] as usize;
+            let width = blocks.len() * bs;
+            let (mut left, mut below) = (vec![0f64; bs * width], Vec::with_capacity(width * n));
+            for (i, at) in blocks.enumerate() {
+                for r in 0..bs {
+                    left[r * width + i * bs..][..bs].copy_from_slice(&values[(at * bs + r) * bs..][..bs]);
+                }
+                below.extend_from_slice(&b[col_idx[at] as usize * bs * n..][..bs * n]);
+            }
+            answer.extend(right::product(bs, n, width, &left, &below));
+            let norms = right::largest_row_norm(bs, width, &left) * right::largest_column_norm(width, n, &below);
+            magnitude = magnitude.max(norms);
+        }
+        let tolerance = Tolerance::dot(p.dtype, DType::F32, p.row_max as usize * bs, magnitude);
+        Answer { values: answer, tolerance }
+    }
+
+    fn bind<'a, D: Device>(p: &'a BsrProblem, inputs: Vec<D::View<'a>>, output: D::ViewMut<'a>) -> BsrArgs<'a, D> {
+        let (row_ptr, col_idx, values, b) = (inputs[0], inputs[1], inputs[2], inputs[3]);
+        BsrArgs { problem: p, row_ptr, col_idx, values, b, c: output }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_right_answer_is_that_of_plain_loops() {
+        for text in [
+            "m=32,k=48,n=7,bs=8,density=0.4",
+            "m=48,k=32,n=5,bs=16,density=0.5,imbalance=1.5,b=col,dtype=bf16",
+            "m=16,k=16,n=3,bs=8,density=0,dtype=f16",
+        ] {
+            let p = Bsr::parse(text).unwrap();
+            let inputs = Bsr::draw(&p, &mut fastrand::Rng::with_seed(4));
+            let answer = Bsr::answer(&p, &inputs).values;
+            let (m, n, k, bs) = (p.m as usize, p.n as usize, p.k as usize, p.bs as usize);
+            let (row_ptr, col_idx) = (inputs[0].indices().unwrap(), inputs[1].indices().unwrap());
+            for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                let mut sum = 0.0;
+                for at in row_ptr[i / bs] as usize..row_ptr[i / bs + 1] as usize {
+                    for q in 0..bs {
+                        let row = col_idx[at] as usize * bs + q;
+                        let place = if p.b == Layout::Row { row * n + j } else { j * k + row };
+                        sum += inputs[2].at((at * bs + i % bs) * bs + q) * inputs[3].at(place);
+                    }
+                }
+                assert!((answer[i * n + j] - sum).abs() < 1e-12, "{text} at {i}, {j}");
+            }
+        }
+    }
+}

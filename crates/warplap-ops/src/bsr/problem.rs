@@ -1,0 +1,373 @@
+//! The facts of one block-sparse product: shapes, block size, how many blocks there are and how unevenly they lie.
+
+use warplap_core::bucket::Bucket;
+use warplap_core::dtype::DType;
+use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError};
+use warplap_core::roofline::Work;
+
+use super::pattern::Pattern;
+use super::validate::{BsrError, check_rows};
+use crate::gemm::Layout;
+
+/// The facts of C (m×n) = A (m×k, square blocks) · B (k×n). Statistics are kept as counts, so that two problems are
+/// the same exactly when their text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BsrProblem {
+    /// Rows of A and C.
+    pub m: u64,
+    /// Columns of A, rows of B.
+    pub k: u64,
+    /// Columns of B and C.
+    pub n: u64,
+    /// Rows and columns of one block.
+    pub bs: u64,
+    /// Blocks that are stored.
+    pub nnz: u64,
+    /// Blocks of the fullest block row.
+    pub row_max: u64,
+    /// Type of the values, B and C in memory; sums are kept in f32.
+    pub dtype: DType,
+    /// Order of B.
+    pub b: Layout,
+    /// How raced inputs are drawn. No part of the key: a user's own matrix has no such name.
+    pub pattern: Pattern,
+}
+
+/// The largest total of one matrix in memory: 2^31 elements.
+const MAX_ELEMENTS: u64 = 1 << 31;
+
+const BS: &str = "a multiple of 8 from 8 to 128";
+
+impl BsrProblem {
+    /// A product whose blocks lie evenly and at random; `density` is the share of blocks that are stored.
+    pub fn new(m: u64, k: u64, n: u64, bs: u64, density: f64, dtype: DType) -> Result<Self, ProblemError> {
+        shape(m, k, n, bs)?;
+        let p = BsrProblem { m, k, n, bs, nnz: 0, row_max: 0, dtype, b: Layout::Row, pattern: Pattern::Uniform };
+        p.filled(density, None)
+    }
+
+    /// The problem of a real matrix, from its row pointers (`m / bs + 1` of them).
+    pub fn of((m, k, n): (u64, u64, u64), bs: u64, dtype: DType, b: Layout, row_ptr: &[i32]) -> Result<Self, BsrError> {
+        shape(m, k, n, bs)?;
+        let (nnz, row_max) = check_rows(row_ptr, (m / bs) as usize, (k / bs) as usize)?;
+        let (nnz, row_max) = (nnz as u64, row_max as u64);
+        let p = BsrProblem { m, k, n, bs, nnz, row_max, dtype, b, pattern: Pattern::Uniform };
+        p.bounded()?;
+        Ok(p)
+    }
+
+    /// Block rows.
+    pub fn rows(&self) -> usize {
+        (self.m / self.bs) as usize
+    }
+
+    /// Block columns.
+    pub fn columns(&self) -> usize {
+        (self.k / self.bs) as usize
+    }
+
+    /// The share of blocks that are stored.
+    pub fn density(&self) -> f64 {
+        self.nnz as f64 / self.all()
+    }
+
+    /// Blocks of the fullest block row over those of the mean one; 1 for an empty matrix.
+    pub fn imbalance(&self) -> f64 {
+        if self.nnz == 0 { 1.0 } else { self.row_max as f64 / self.mean() }
+    }
+
+    /// Elements of the stored blocks.
+    pub fn values_len(&self) -> usize {
+        (self.nnz * self.bs * self.bs) as usize
+    }
+
+    fn all(&self) -> f64 {
+        self.rows() as f64 * self.columns() as f64
+    }
+
+    fn mean(&self) -> f64 {
+        self.nnz as f64 / self.rows() as f64
+    }
+
+    fn blocks_at(&self, density: f64) -> u64 {
+        // A matrix that is asked to hold something holds something.
+        ((density * self.all()).round() as u64).max(u64::from(density > 0.0))
+    }
+
+    fn even_max(&self) -> u64 {
+        self.pattern.even_max(self.rows(), self.columns(), self.nnz as usize) as u64
+    }
+
+    fn row_max_at(&self, imbalance: f64) -> u64 {
+        ((imbalance * self.mean()).round() as u64).max(self.nnz.div_ceil(self.rows() as u64))
+    }
+
+    /// This problem with as many blocks as a density and an imbalance say.
+    fn filled(mut self, density: f64, imbalance: Option<f64>) -> Result<Self, ProblemError> {
+        let (rows, columns) = (self.rows(), self.columns());
+        self.nnz = self.blocks_at(density);
+        let room = self.pattern.room(rows, columns, columns) as u64;
+        if self.nnz > room {
+            let most = room as f64 / self.all();
+            let expected = format!("at most {most:.4} for pattern={}", self.pattern);
+            return Err(ProblemError::value("density", density, expected));
+        }
+        self.row_max = imbalance.map_or_else(|| self.even_max(), |i| self.row_max_at(i));
+        let most = self.nnz.min(columns as u64);
+        if self.row_max > most {
+            let expected = format!("at most {:.4}, a full row over the mean one", most as f64 / self.mean());
+            return Err(ProblemError::value("imbalance", imbalance.unwrap_or(1.0), expected));
+        }
+        if (self.pattern.room(rows, columns, self.row_max as usize) as u64) < self.nnz {
+            let least = self.even_max() as f64 / self.mean();
+            let expected = format!("about {least:.4} or more for pattern={} at this density", self.pattern);
+            return Err(ProblemError::value("imbalance", imbalance.unwrap_or(1.0), expected));
+        }
+        self.bounded()?;
+        Ok(self)
+    }
+
+    fn bounded(&self) -> Result<(), ProblemError> {
+        let sizes =
+            [("density", self.values_len() as u64, "blocks"), ("k", self.k * self.n, "B"), ("m", self.m * self.n, "C")];
+        for (field, len, what) in sizes {
+            if len > MAX_ELEMENTS {
+                return Err(ProblemError::value(field, len, format!("at most {MAX_ELEMENTS} elements in {what}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shape(m: u64, k: u64, n: u64, bs: u64) -> Result<(), ProblemError> {
+    if !(8..=128).contains(&bs) || !bs.is_multiple_of(8) {
+        return Err(ProblemError::value("bs", bs, BS));
+    }
+    for (field, size) in [("m", m), ("k", k), ("n", n)] {
+        if !(1..=MAX_SIZE).contains(&size) {
+            return Err(ProblemError::value(field, size, format!("a whole number from 1 to {MAX_SIZE}")));
+        }
+        if field != "n" && !size.is_multiple_of(bs) {
+            let near = size.next_multiple_of(bs);
+            let expected = format!("a multiple of bs={bs}: pad to {near}, or choose a bs that divides it");
+            return Err(ProblemError::value(field, size, expected));
+        }
+    }
+    Ok(())
+}
+
+/// The shortest decimal text that still reads as the same thing.
+fn shortest(exact: f64, same: impl Fn(f64) -> bool) -> String {
+    let texts = (0..=17).map(|digits| format!("{exact:.digits$}"));
+    texts.into_iter().find(|t| t.parse().is_ok_and(&same)).unwrap_or_else(|| exact.to_string())
+}
+
+/// Half powers of two: `2^-3`, `2^-3.5`.
+fn density_class(density: f64) -> String {
+    if density == 0.0 { "empty".into() } else { format!("2^{}", (2.0 * density.log2()).round() / 2.0 + 0.0) }
+}
+
+fn imbalance_class(imbalance: f64) -> &'static str {
+    // Rows that differ by the one block that rounding leaves are even.
+    match imbalance {
+        i if i < 1.25 => "1",
+        i if i <= 2.0 => "2",
+        i if i <= 4.0 => "4",
+        i if i <= 8.0 => "8",
+        _ => "more",
+    }
+}
+
+impl Problem for BsrProblem {
+    fn fields(&self) -> Fields {
+        let density = shortest(self.density(), |d| (0.0..=1.0).contains(&d) && self.blocks_at(d) == self.nnz);
+        let fields = Fields::new()
+            .with("m", self.m)
+            .with("k", self.k)
+            .with("n", self.n)
+            .with("bs", self.bs)
+            .with("density", density)
+            .with("dtype", self.dtype);
+        let fields = if self.row_max == self.even_max() {
+            fields
+        } else {
+            let same = |i: f64| i >= 1.0 && self.row_max_at(i) == self.row_max;
+            fields.with("imbalance", shortest(self.imbalance(), same))
+        };
+        fields.with_unless("pattern", self.pattern, Pattern::Uniform).with_unless("b", self.b, Layout::Row)
+    }
+
+    fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
+        let (m, k, n) = (fields.size("m")?, fields.size("k")?, fields.size("n")?);
+        let bs = fields.size("bs")?;
+        shape(m, k, n, bs)?;
+        let dense = fields.has("density");
+        let density = fields.number_or("density", 0.0, 1.0, 0.0)?;
+        if !dense {
+            let expected = "the share of blocks that are stored, from 0 to 1".to_string();
+            return Err(ProblemError::Missing { field: "density".into(), expected });
+        }
+        let dtype = fields.word_or("dtype", "one of f32, f16, bf16", DType::F32)?;
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
+            return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
+        }
+        let skewed = fields.has("imbalance");
+        let imbalance = fields.number_or("imbalance", 1.0, MAX_SIZE as f64, 1.0)?;
+        let pattern = fields.word_or("pattern", Pattern::EXPECTED, Pattern::Uniform)?;
+        let b = fields.word_or("b", "row or col", Layout::Row)?;
+        let p = BsrProblem { m, k, n, bs, nnz: 0, row_max: 0, dtype, b, pattern };
+        p.filled(density, skewed.then_some(imbalance))
+    }
+
+    fn key_fields(&self, bucket: &Bucket) -> Fields {
+        let r = self.representative(bucket);
+        Fields::new()
+            .with("m", r.m)
+            .with("k", r.k)
+            .with("n", r.n)
+            .with("bs", self.bs)
+            .with("dtype", self.dtype)
+            .with("b", self.b)
+            .with("density", density_class(self.density()))
+            .with("imbalance", imbalance_class(self.imbalance()))
+    }
+
+    fn representative(&self, bucket: &Bucket) -> Self {
+        if bucket.is_exact() {
+            return *self;
+        }
+        let blocks =
+            |name, size: u64| bucket.round(name, size).next_multiple_of(self.bs).min(MAX_SIZE / self.bs * self.bs);
+        let mut r = *self;
+        (r.m, r.k) = (blocks("m", self.m), blocks("k", self.k));
+        // A vector stays a vector: it decides who may race.
+        r.n = if self.n == 1 { 1 } else { bucket.round("n", self.n) };
+        // Rounding must not leave the legal range; where it does, the problem itself is raced.
+        let even = self.row_max == self.even_max();
+        r.filled(self.density(), (!even && self.nnz > 0).then(|| self.imbalance())).unwrap_or(*self)
+    }
+
+    fn work(&self) -> Work {
+        let (bs, n) = (self.bs as f64, self.n as f64);
+        let values = self.values_len() as f64;
+        // At least the columns of the fullest row are needed of B; which others are is not known from counts.
+        let needed = self.row_max as f64 * bs * n;
+        let indices = 4.0 * (self.nnz as f64 + self.rows() as f64 + 1.0);
+        let bytes = (values + needed + self.m as f64 * n) * self.dtype.bytes() as f64 + indices;
+        Work { flops: 2.0 * values * n, bytes }
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bsr::Bsr;
+    use proptest::prelude::*;
+    use warplap_core::key::Key;
+    use warplap_core::measure::Policy;
+    use warplap_core::op::Op;
+
+    #[test]
+    fn a_problem_reads_back_what_it_prints() {
+        for text in [
+            "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32",
+            "bsr:m=4096,k=2048,n=7,bs=32,density=0.1,dtype=bf16,imbalance=4,b=col",
+            "bsr:m=1024,k=1024,n=64,bs=16,density=0.3,dtype=f16,pattern=causal",
+            "bsr:m=64,k=64,n=1,bs=8,density=0,dtype=f32",
+            "bsr:m=64,k=64,n=1,bs=8,density=1,dtype=f32,pattern=banded",
+        ] {
+            assert_eq!(Bsr::text(&Bsr::parse(text).unwrap()), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_legal_problem_reads_back_the_same(
+            (rows, columns, n) in (1u64..40, 1u64..40, 1u64..600),
+            bs in 1u64..=16,
+            density in 0.0f64..=1.0,
+            skew in 1.0f64..6.0,
+            pattern in prop::sample::select(Pattern::ALL.to_vec()),
+        ) {
+            let bs = bs * 8;
+            let text = format!("m={},k={},n={n},bs={bs},density={density},pattern={pattern}", rows * bs, columns * bs);
+            for text in [text.clone(), format!("{text},imbalance={skew}")] {
+                if let Ok(p) = Bsr::parse(&text) {
+                    prop_assert_eq!(Bsr::parse(&Bsr::text(&p)).unwrap(), p, "{}", Bsr::text(&p));
+                    let r = p.representative(&Bucket::PowerOfTwo);
+                    prop_assert!(r.m >= p.m && r.m.is_multiple_of(bs) && r.row_max <= r.columns() as u64);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bad_problems_name_the_field_and_the_remedy() {
+        for (text, parts) in [
+            ("bsr:m=100,k=64,n=1,bs=16,density=0.5", ["'m'", "pad to 112"]),
+            ("bsr:m=64,k=65,n=1,bs=16,density=0.5", ["'k'", "multiple of bs=16"]),
+            ("bsr:m=64,k=64,n=0,bs=16,density=0.5", ["'n'", "from 1"]),
+            ("bsr:m=64,k=64,n=1,bs=12,density=0.5", ["'bs'", "multiple of 8"]),
+            ("bsr:m=256,k=256,n=1,bs=256,density=0.5", ["'bs'", "to 128"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=nan", ["'density'", "from 0 to 1"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1.5", ["'density'", "from 0 to 1"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=-0.1", ["'density'", "from 0 to 1"]),
+            ("bsr:m=64,k=64,n=1,bs=16", ["'density'", "missing"]),
+            ("bsr:m=64,k=64,n=1,bs=16,desnity=1", ["'desnity'", "did you mean 'density'"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,imbalance=2", ["'imbalance'", "at most 1"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=0.5,imbalance=0.5", ["'imbalance'", "from 1"]),
+            ("bsr:m=256,k=256,n=1,bs=16,density=0.9,pattern=causal", ["'density'", "pattern=causal"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,pattern=tartan", ["'pattern'", "banded"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f64", ["'dtype'", "bf16"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,b=up", ["'b'", "row or col"]),
+            ("bsr:m=1048576,k=1048576,n=1,bs=128,density=1", ["'density'", "elements in blocks"]),
+        ] {
+            let error = Bsr::parse(text).unwrap_err().to_string();
+            assert!(parts.iter().all(|p| error.contains(p)) && error.contains("expected"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_field_that_matters_changes_the_key_and_exact_counts_do_not() {
+        let key = |text: &str| Key::of::<Bsr>(&Bsr::parse(text).unwrap(), &Bucket::Exact, Policy::default());
+        let plain = "m=2048,k=2048,n=64,bs=32,density=0.125";
+        for other in [
+            "m=1024,k=2048,n=64,bs=32,density=0.125",
+            "m=2048,k=1024,n=64,bs=32,density=0.125",
+            "m=2048,k=2048,n=65,bs=32,density=0.125",
+            "m=2048,k=2048,n=64,bs=64,density=0.125",
+            "m=2048,k=2048,n=64,bs=32,density=0.2",
+            "m=2048,k=2048,n=64,bs=32,density=0",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,imbalance=2",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,dtype=f16",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,b=col",
+        ] {
+            assert_ne!(key(plain), key(other), "{other}");
+        }
+        assert_eq!(key(plain), key("m=2048,k=2048,n=64,bs=32,density=0.13"));
+        assert_eq!(
+            key("m=2048,k=2048,n=64,bs=32,density=0.1,imbalance=3"),
+            key("m=2048,k=2048,n=64,bs=32,density=0.1,imbalance=3.5")
+        );
+    }
+
+    #[test]
+    fn the_problem_of_a_matrix_holds_its_counts() {
+        let p = BsrProblem::of((32, 64, 5), 16, DType::F32, Layout::Row, &[0, 1, 4]).unwrap();
+        assert_eq!((p.nnz, p.row_max, p.imbalance()), (4, 3, 1.5));
+        assert!(BsrProblem::of((32, 64, 5), 16, DType::F32, Layout::Row, &[0, 5, 6]).is_err());
+        assert!(BsrProblem::of((33, 64, 5), 16, DType::F32, Layout::Row, &[0, 1, 4]).is_err());
+    }
+
+    #[test]
+    fn useful_work_counts_stored_blocks_only() {
+        let p = BsrProblem::new(2048, 2048, 512, 64, 0.125, DType::F32).unwrap();
+        assert_eq!(p.work().flops, 2.0 * 2048.0 * 2048.0 * 512.0 / 8.0);
+        let empty = BsrProblem::new(2048, 2048, 512, 64, 0.0, DType::F32).unwrap();
+        assert_eq!(empty.work().flops, 0.0);
+    }
+}

@@ -1,0 +1,116 @@
+//! Packed: A and B are copied into panels that a register tile reads from front to back.
+//!
+//! Idea: cut k so that a panel of B stays in the first cache and a block of A in the second; pack both once per
+//! block, widened to f32, so that half types run at f32's speed. Wins: everything whose arithmetic dwarfs its
+//! memory, from about 200³ on, in any layout. Limits: none. From: Goto and van de Geijn, "Anatomy of high-performance
+//! matrix multiplication" (2008), and BLIS.
+
+use std::sync::Arc;
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::roofline::Ceilings;
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::variant::{Fit, Kernel, Needs, Variant};
+use warplap_cpu::pool::Pool;
+use warplap_cpu::simd::{Element, Isa};
+use warplap_cpu::{Cpu, Typed};
+
+use super::kernel::blocked::{self, Blocking};
+use super::threads;
+use crate::gemm::{Gemm, GemmArgs, GemmProblem, Kind};
+use crate::typed::for_dtype;
+
+/// Packed panels and register tiles.
+pub(super) struct Packed;
+
+impl Variant<Gemm, Cpu> for Packed {
+    fn id(&self) -> &str {
+        "packed"
+    }
+
+    fn source(&self) -> SourceHash {
+        SourceHash::of(&[
+            include_str!("packed.rs"),
+            include_str!("kernel/blocked.rs"),
+            include_str!("kernel/stages.rs"),
+            include_str!("kernel/pack.rs"),
+            include_str!("kernel/tile.rs"),
+        ])
+    }
+
+    fn fit(&self, p: &GemmProblem, _: &Cpu) -> Fit {
+        match p.kind() {
+            Kind::General if p.m.min(p.n) >= 16 => Fit::HIGH,
+            Kind::General => Fit::MEDIUM,
+            _ => Fit::LOW,
+        }
+    }
+
+    fn space(&self, p: &GemmProblem, cpu: &Cpu) -> Space {
+        let tiles: Vec<String> = Isa::available()
+            .into_iter()
+            .rev()
+            .flat_map(|isa| Blocking::tiles(isa).iter().map(move |t| name(isa, *t)))
+            .collect();
+        let isas: Vec<&str> = Isa::available().into_iter().rev().map(Isa::name).collect();
+        Space::single()
+            .axis(Axis::choices("isa", &isas))
+            .axis(Axis::choices("tile", &tiles.iter().map(String::as_str).collect::<Vec<_>>()))
+            .axis(Axis::ints("kc", [320, 512]))
+            .axis(Axis::ints("mc", [240, 480]))
+            .axis(threads::axis(p, cpu))
+            .rule(Rule::on("the tile is one of the isa's", &["isa", "tile"], |c| read_tile(c).is_some()))
+    }
+
+    fn needs(&self, p: &GemmProblem, config: &Config) -> Needs {
+        let threads = config.size("threads").unwrap_or(1) as u64;
+        let kc = config.size("kc").unwrap_or(320) as u64;
+        let mc = config.size("mc").unwrap_or(240) as u64;
+        let b = 2 * kc.min(p.k) * p.n.min(2048).next_multiple_of(64);
+        let sums = if p.dtype.bytes() < 4 { p.m * p.n.min(2048).next_multiple_of(64) } else { 0 };
+        Needs { threads, workspace: 4 * (b + sums + threads * (mc + 64) * kc), ..Needs::default() }
+    }
+
+    fn floor(&self, p: &GemmProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
+        threads::floor(p, config, ceilings)
+    }
+
+    fn build(&self, _: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+        let refused = || Rejection::DoesNotBuild { reason: format!("no packed kernel for '{config}'") };
+        let (isa, (mr, nv)) = read_tile(config).ok_or_else(refused)?;
+        let size = |name| config.size(name).filter(|s| *s > 0).ok_or_else(refused);
+        let blocking = Blocking { isa, mr, nv, mc: size("mc")?, kc: size("kc")?, nc: 2048, threads: size("threads")? };
+        Ok(Box::new(Panels { blocking, pool: cpu.pool().clone() }))
+    }
+}
+
+/// A tile by rows and columns.
+fn name(isa: Isa, (rows, vectors): (usize, usize)) -> String {
+    format!("{rows}x{}", vectors * isa.lanes())
+}
+
+/// The isa and tile of a config, if the isa has such a tile.
+fn read_tile(config: &Config) -> Option<(Isa, (usize, usize))> {
+    let isa = Isa::named(&config.get("isa")?.to_string())?;
+    let wanted = config.get("tile")?.to_string();
+    Blocking::tiles(isa).iter().find(|t| name(isa, **t) == wanted).map(|t| (isa, *t))
+}
+
+struct Panels {
+    blocking: Blocking,
+    pool: Arc<Pool>,
+}
+
+impl Kernel<Gemm, Cpu> for Panels {
+    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
+        for_dtype!(args.problem.dtype, T => launch::<T>(self, args))
+    }
+}
+
+fn launch<T: Element + Typed>(kernel: &Panels, args: GemmArgs<'_, Cpu>) -> Result<(), Rejection> {
+    let product = args.product::<T>()?;
+    // SAFETY: `product` checked that the slices hold what the problem spans; c is borrowed mutably for the launch.
+    unsafe { blocked::product(&kernel.pool, kernel.blocking, product) };
+    Ok(())
+}

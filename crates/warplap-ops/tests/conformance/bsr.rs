@@ -1,0 +1,32 @@
+//! Block-sparse products.
+
+use warplap_ops::bsr;
+
+use crate::conform;
+
+#[test]
+fn every_bsr_variant_is_right_on_edge_problems() {
+    let mut problems = Vec::new();
+    for dtype in ["f32", "f16", "bf16"] {
+        for shape in [
+            "m=8,k=8,n=1,bs=8,density=1",
+            "m=64,k=64,n=1,bs=8,density=0.3",
+            "m=128,k=64,n=5,bs=16,density=0.5,imbalance=2",
+            "m=96,k=192,n=8,bs=24,density=0.5",
+            "m=64,k=128,n=17,bs=32,density=0",
+            "m=64,k=128,n=33,bs=32,density=0.25",
+            "m=64,k=64,n=96,bs=64,density=1",
+            "m=160,k=80,n=131,bs=40,density=0.4",
+            "m=256,k=256,n=50,bs=128,density=0.5",
+            "m=512,k=256,n=48,bs=16,density=0.05,imbalance=6,pattern=powerlaw",
+            "m=256,k=256,n=100,bs=16,density=0.3,pattern=causal",
+            "m=256,k=256,n=31,bs=32,density=0.3,pattern=banded",
+            "m=16,k=1024,n=40,bs=16,density=0.6",
+        ] {
+            for layout in ["", ",b=col"] {
+                problems.push(format!("bsr:{shape},dtype={dtype}{layout}"));
+            }
+        }
+    }
+    conform(&bsr::cpu::catalog(), &problems.iter().map(String::as_str).collect::<Vec<_>>());
+}

@@ -1,0 +1,55 @@
+//! The direction of the arrows: cli, py, burn → warplap → ops → {cpu, cuda} → core, and nothing points back.
+
+use std::fs;
+use std::path::Path;
+
+/// Each package and the packages of ours it may use.
+const ALLOWED: [(&str, &[&str]); 8] = [
+    ("warplap-core", &[]),
+    ("warplap-cpu", &["warplap-core"]),
+    ("warplap-cuda", &["warplap-core"]),
+    ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
+    ("warplap", &["warplap-core", "warplap-cpu", "warplap-cuda", "warplap-ops"]),
+    ("warplap-cli", &["warplap"]),
+    ("warplap-py", &["warplap"]),
+    ("warplap-burn", &["warplap"]),
+];
+
+/// The packages of ours a manifest names, in dependencies of any kind.
+fn uses(manifest: &str) -> Vec<String> {
+    manifest
+        .lines()
+        .map(str::trim)
+        .filter_map(|line| line.split(['.', '=', ' ']).next())
+        .filter(|name| *name == "warplap" || name.starts_with("warplap-"))
+        .map(str::to_string)
+        .collect()
+}
+
+#[test]
+fn no_package_uses_one_that_stands_before_it() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut seen = 0;
+    for entry in fs::read_dir(&crates).expect("the folder of packages") {
+        let folder = entry.expect("an entry").path();
+        let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+        let name = folder.file_name().and_then(|n| n.to_str()).expect("a plain name").to_string();
+        let (_, allowed) = ALLOWED.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no place yet"));
+        for used in uses(&manifest) {
+            assert!(allowed.contains(&used.as_str()), "{name} must not use {used}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 5, "only {seen} packages found");
+}
+
+#[test]
+fn the_core_knows_no_device_and_no_unsafe() {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../warplap-core/src");
+    let root = fs::read_to_string(core.join("lib.rs")).expect("the core's root");
+    assert!(root.contains("#![forbid(unsafe_code)]"));
+    let manifest = fs::read_to_string(core.join("../Cargo.toml")).expect("the core's manifest");
+    for device in ["cudarc", "rayon", "gemm", "libloading"] {
+        assert!(!manifest.contains(&format!("{device}.")), "the core must not know {device}");
+    }
+}
