@@ -1,6 +1,8 @@
 //! Bench: one named candidate comes in; it is proved right and timed alone, and its Measurement goes out. Nobody races
 //! it and nothing is kept.
 
+use std::cell::Cell;
+
 use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::error::Error;
@@ -62,7 +64,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         };
         let error = entrant.contender.error;
         let mut lane = [entrant];
-        let mut lanes = Lanes(&mut lane);
+        let taken = Cell::new(0);
+        let mut lanes = Lanes { entrants: &mut lane, taken: &taken };
         let mut seconds = Vec::new();
         for _ in 0..samples.max(1) {
             if settings.stop.said() && !seconds.is_empty() {

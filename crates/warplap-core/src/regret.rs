@@ -1,6 +1,8 @@
 //! Regret: what a bucket costs. A problem comes in; its bucket's winner runs on the exact shape against the exact
 //! shape's own winner, in one race, and the ratio of their times goes out.
 
+use std::cell::Cell;
+
 use crate::bucket::Bucket;
 use crate::candidate::Candidate;
 use crate::device::Device;
@@ -74,7 +76,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
             ..RacePlan::default()
         };
         let running = Running::start(exact.settings());
-        let outcome = race(2, &mut Lanes(&mut entrants), &plan, &mut || running.over());
+        let taken = Cell::new(0);
+        let mut lanes = Lanes { entrants: &mut entrants, taken: &taken };
+        let outcome = race(2, &mut lanes, &plan, &mut || running.over());
         let lanes = verdict::trials(&outcome, &[regret.bucket_winner.clone(), regret.exact_winner.clone()]);
         let median = |n: usize| lanes.get(n).and_then(|t| t.median_us());
         let (Some(bucket_us), Some(exact_us)) = (median(0), median(1)) else {

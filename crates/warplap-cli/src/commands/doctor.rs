@@ -48,7 +48,7 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
     checks.extend(store_checks);
     cpu.get_ready(&*store);
     checks.push(match cpu.ceilings() {
-        Some(c) => good("ceilings", devices::shown(c)),
+        Some(c) => good("ceilings", devices::shown(&c)),
         None => note("ceilings", "not measured".into(), "warplap tune measures them"),
     });
     checks.push(note("cuda", NO_CUDA.into(), "nothing to do for the CPU"));

@@ -103,7 +103,9 @@ fn a_broken_bundle_is_refused_whole() {
     let mut flipped = bytes.clone();
     let middle = flipped.len() / 2;
     flipped[middle] ^= 1;
-    for (name, content) in [("cut", &bytes[..bytes.len() - 9]), ("flipped", &flipped), ("none", &b"hello"[..]), ("empty", &[])] {
+    for (name, content) in
+        [("cut", &bytes[..bytes.len() - 9]), ("flipped", &flipped), ("none", &b"hello"[..]), ("empty", &[])]
+    {
         let path = empty.dir.path().join(name);
         std::fs::write(&path, content).unwrap();
         let path = path.to_str().unwrap();
@@ -129,7 +131,11 @@ fn a_refused_store_is_bad_input_for_its_own_verbs_and_a_warning_for_tune() {
         refused(&place, &["--store", path, "store", "ls"], "--store");
     }
     refused(&place, &["--store", "/nonexistent", "store", "ls"], "--store");
-    refused(&place, &["--store", "/proc/nonexistent", "store", "import", place.empty_bundle().to_str().unwrap()], "--store");
+    refused(
+        &place,
+        &["--store", "/proc/nonexistent", "store", "import", place.empty_bundle().to_str().unwrap()],
+        "--store",
+    );
     let tuned = place.run(&["--store", open.to_str().unwrap(), "tune", SMALL, "--budget", "0.1", "--json", "-q"]);
     assert_eq!((tuned.code, tuned.lines().len()), (0, 1), "{}", tuned.stderr);
     assert!(tuned.stderr.contains("warning") && tuned.stderr.contains("memory only"), "{}", tuned.stderr);

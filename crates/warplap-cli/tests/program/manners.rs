@@ -52,7 +52,9 @@ fn a_reader_that_goes_away_is_no_reason_to_panic() {
 #[test]
 fn pipes_get_no_colours_and_json_gets_no_prose() {
     let place = Place::new();
-    for args in [&["tune", SMALL, "--budget", "0.1"][..], &["explain", SMALL], &["store", "ls"], &["variants"], &["--help"]] {
+    for args in
+        [&["tune", SMALL, "--budget", "0.1"][..], &["explain", SMALL], &["store", "ls"], &["variants"], &["--help"]]
+    {
         let ended = place.run(args);
         assert!(!ended.stdout.contains('\u{1b}') && !ended.stderr.contains('\u{1b}'), "{args:?} has colour codes");
     }

@@ -9,8 +9,24 @@ fn a_tune_line_has_its_fields_and_a_second_tune_measures_nothing() {
     assert_eq!(first.code, 0, "{}", first.stderr);
     let line = first.lines().remove(0);
     for field in [
-        "op", "problem", "key", "device", "mode", "from_store", "winner", "median_us", "ci_us", "tflops",
-        "roofline_fraction", "grade", "tie", "trials", "launches", "seconds", "skipped", "speedup_reference",
+        "op",
+        "problem",
+        "key",
+        "device",
+        "mode",
+        "from_store",
+        "winner",
+        "median_us",
+        "ci_us",
+        "tflops",
+        "roofline_fraction",
+        "grade",
+        "tie",
+        "trials",
+        "launches",
+        "seconds",
+        "skipped",
+        "speedup_reference",
         "speedup_library",
     ] {
         assert!(line.get(field).is_some(), "{field} is missing in {line}");
