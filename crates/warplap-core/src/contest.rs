@@ -134,11 +134,12 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
                 self.race(entrants, search, false);
             }
         }
-        if self.front.len() > 1 && !self.running.over() {
+        let unconfirmed = self.front.len() > 1 && self.running.over();
+        if self.front.len() > 1 && !unconfirmed {
             self.race(Vec::new(), search, true);
         }
         self.skipped.extend(search.skipped());
-        let cut = self.skip_rest(entered);
+        let cut = self.skip_rest(entered) || unconfirmed;
         if let Some(verdict) = self.verdict.as_mut().filter(|_| cut && self.running.over()) {
             (verdict.grade, verdict.confidence) = (Grade::Capped, 0.0);
         }

@@ -13,7 +13,7 @@ pub const NOISY_ABOVE: f64 = 0.05;
 pub const ERRORS_DIFFER_BY: f64 = 2.0;
 
 /// Share of `eps` a tie-break may cost by the measured gap; the rest is room for that measurement's own error.
-const TIE_BREAK_COSTS: f64 = 0.5;
+const TIE_BREAK_COSTS: f64 = 0.3;
 
 /// How much a verdict can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_tie_goes_by_error_workspace_priority_and_name() {
-        let race = tied(&[0.0, 0.002, 0.004]);
+        let race = tied(&[0.0, 0.001, 0.0025]);
         let plain = || [contender("c"), contender("b"), contender("a")];
         assert_eq!(winner(&race, &plain()), "a");
         let mut all = plain();

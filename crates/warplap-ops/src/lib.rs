@@ -1,5 +1,6 @@
 //! What is raced: one folder an operation, one file a variant, one ordered list a device.
 
+pub mod attention;
 pub mod bsr;
 pub mod gemm;
 mod right;

@@ -37,7 +37,10 @@ fn holds<O: Op>(catalog: &Catalog<O, Cpu>, problems: &[&str]) {
     assert_eq!(files.len(), ids.len(), "{}: {ids:?} and {files:?} are not the same", O::NAME);
     for text in problems {
         let problem = O::parse(text).expect("a problem");
-        assert!(matches!(catalog.reference().fit(&problem, &cpu), Fit::Fits(_)), "{text}: the reference fits everything");
+        assert!(
+            matches!(catalog.reference().fit(&problem, &cpu), Fit::Fits(_)),
+            "{text}: the reference fits everything"
+        );
         for variant in catalog.variants().iter().filter(|v| matches!(v.fit(&problem, &cpu), Fit::Fits(_))) {
             let space = variant.space(&problem, &cpu);
             let default = space.default_config().unwrap_or_else(|| panic!("{text}: {} has no config", variant.id()));

@@ -44,15 +44,21 @@ fn main() {
         return;
     }
     let line = |what: &str, (min, median): (f64, f64)| println!("{what:<44} {min:>7.1} ns min {median:>7.1} ns median");
-    line("empty loop", time(|i| {
-        black_box(i);
-    }));
+    line(
+        "empty loop",
+        time(|i| {
+            black_box(i);
+        }),
+    );
     line("hit: problem -> built kernel, one key", time(|_| hit(0)));
     line("hit: problem -> built kernel, 64 keys", time(hit));
     let prepared = tuner.prepare(&problems[0]).expect("as above");
-    line("prepared handle", time(|_| {
-        black_box(black_box(&prepared).workspace());
-    }));
+    line(
+        "prepared handle",
+        time(|_| {
+            black_box(black_box(&prepared).workspace());
+        }),
+    );
     let threads = 2;
     let barrier = Barrier::new(threads);
     let each: Vec<(f64, f64)> = std::thread::scope(|scope| {

@@ -23,21 +23,9 @@ use warplap_core::store::{Match, Store};
 use warplap_core::tuner::{How, Tuned, Tuner};
 use warplap_core::variant::Fit;
 use warplap_cpu::Cpu;
+use warplap_ops::attention::{self, Attention};
 use warplap_ops::bsr::{self, Bsr};
 use warplap_ops::gemm::{self, Gemm};
-
-/// One line of the list: the operation, its catalog, other names, a problem to begin with.
-macro_rules! operation_of {
-    ($op:ty, $catalog:path, $aliases:expr, $example:literal) => {
-        Operation {
-            name: <$op as Op>::NAME,
-            aliases: &$aliases,
-            example: $example,
-            read: read::<$op>,
-            open: |device, store, settings| Box::new(Tuner::new(device, $catalog(), store, settings)),
-        }
-    };
-}
 
 /// An operation by name.
 pub struct Operation {
@@ -53,8 +41,27 @@ pub struct Operation {
 
 /// The operations there are, in the order they are shown.
 pub const OPERATIONS: &[Operation] = &[
-    operation_of!(Gemm, gemm::cpu::catalog, ["matmul"], "gemm:m=1024,n=1024,k=1024,dtype=f32"),
-    operation_of!(Bsr, bsr::cpu::catalog, ["bsr_matmul"], "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32"),
+    Operation {
+        name: Gemm::NAME,
+        aliases: &["matmul"],
+        example: "gemm:m=1024,n=1024,k=1024,dtype=f32",
+        read: read::<Gemm>,
+        open: |device, store, settings| Box::new(Tuner::new(device, gemm::cpu::catalog(), store, settings)),
+    },
+    Operation {
+        name: Attention::NAME,
+        aliases: &["sdpa"],
+        example: "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false",
+        read: read::<Attention>,
+        open: |device, store, settings| Box::new(Tuner::new(device, attention::cpu::catalog(), store, settings)),
+    },
+    Operation {
+        name: Bsr::NAME,
+        aliases: &["bsr_matmul"],
+        example: "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32",
+        read: read::<Bsr>,
+        open: |device, store, settings| Box::new(Tuner::new(device, bsr::cpu::catalog(), store, settings)),
+    },
 ];
 
 fn read<O: Op>(fields: &str) -> Result<String, ProblemError> {

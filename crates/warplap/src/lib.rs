@@ -12,8 +12,10 @@
 //! ```
 
 pub mod any;
+mod prepared;
 mod session;
 
+pub use prepared::{Asked, Prepared};
 pub use session::{Session, SessionBuilder};
 
 pub use warplap_core as core;
@@ -27,4 +29,6 @@ pub use warplap_core::op::Op;
 pub use warplap_core::settings::{Budget, Mode, Settings, Stop};
 pub use warplap_core::tuner::{How, Tuned, Tuner};
 pub use warplap_cpu::Cpu;
+pub use warplap_ops::attention::{Attention, AttentionArgs, AttentionProblem};
+pub use warplap_ops::bsr::{Bsr, BsrArgs, BsrProblem};
 pub use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem, Layout};

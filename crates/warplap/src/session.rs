@@ -6,12 +6,16 @@ use std::sync::Arc;
 use warplap_core::bucket::Bucket;
 use warplap_core::error::Error;
 use warplap_core::measure::Policy;
+use warplap_core::progress::Silent;
 use warplap_core::settings::{Budget, Mode, Settings, Stop};
 use warplap_core::store::{MemoryStore, Store, open_or_memory};
-use warplap_core::tuner::Tuner;
-use warplap_core::variant::Kernel;
+use warplap_core::tuner::{Tuned, Tuner};
 use warplap_cpu::{Cpu, Slice, SliceMut};
+use warplap_ops::attention::{self, Attention, AttentionArgs, AttentionProblem};
+use warplap_ops::bsr::{self, Bsr, BsrArgs, BsrProblem};
 use warplap_ops::gemm::{self, Gemm, GemmArgs, GemmProblem};
+
+use crate::prepared::{Asked, Prepared};
 
 /// One device, one store, a tuner per operation. Make one per program and share it between threads.
 pub struct Session {
@@ -19,6 +23,8 @@ pub struct Session {
     store: Arc<dyn Store>,
     warning: Option<String>,
     gemm: Tuner<Gemm, Cpu>,
+    attention: Tuner<Attention, Cpu>,
+    bsr: Tuner<Bsr, Cpu>,
 }
 
 /// How a session is made.
@@ -108,7 +114,9 @@ impl SessionBuilder {
         };
         let settings = self.settings;
         let gemm = Tuner::new(device.clone(), gemm::cpu::catalog(), store.clone(), settings.clone());
-        Session { device, store, warning, gemm }
+        let attention = Tuner::new(device.clone(), attention::cpu::catalog(), store.clone(), settings.clone());
+        let bsr = Tuner::new(device.clone(), bsr::cpu::catalog(), store.clone(), settings);
+        Session { device, store, warning, gemm, attention, bsr }
     }
 }
 
@@ -143,6 +151,16 @@ impl Session {
         &self.gemm
     }
 
+    /// The tuner of attention.
+    pub fn attention_tuner(&self) -> &Tuner<Attention, Cpu> {
+        &self.attention
+    }
+
+    /// The tuner of block-sparse products.
+    pub fn bsr_tuner(&self) -> &Tuner<Bsr, Cpu> {
+        &self.bsr
+    }
+
     /// C = A·B.
     pub fn gemm<'a>(
         &self,
@@ -156,9 +174,44 @@ impl Session {
         self.gemm.launch(problem, args, &())
     }
 
-    /// The kernel of choice for a product, to be kept: launching it does no lookup at all.
-    pub fn prepare_gemm(&self, problem: &GemmProblem) -> Result<Arc<dyn Kernel<Gemm, Cpu>>, Error> {
-        self.gemm.prepare(problem)
+    /// O = softmax(scale · Q·Kᵀ + mask) · V.
+    pub fn attention<'a>(
+        &self,
+        problem: &AttentionProblem,
+        q: impl Into<Slice<'a>>,
+        k: impl Into<Slice<'a>>,
+        v: impl Into<Slice<'a>>,
+        mask: Option<Slice<'a>>,
+        out: impl Into<SliceMut<'a>>,
+    ) -> Result<(), Error> {
+        let args = AttentionArgs { problem, q: q.into(), k: k.into(), v: v.into(), mask, out: out.into() };
+        args.check()?;
+        self.attention.launch(problem, args, &())
+    }
+
+    /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them.
+    pub fn bsr_matmul<'a>(
+        &self,
+        problem: &BsrProblem,
+        (row_ptr, col_idx): (&'a [i32], &'a [i32]),
+        values: impl Into<Slice<'a>>,
+        b: impl Into<Slice<'a>>,
+        c: impl Into<SliceMut<'a>>,
+    ) -> Result<(), Error> {
+        let (row_ptr, col_idx) = (row_ptr.into(), col_idx.into());
+        let args = BsrArgs { problem, row_ptr, col_idx, values: values.into(), b: b.into(), c: c.into() };
+        args.check()?;
+        self.bsr.launch(problem, args, &())
+    }
+
+    /// The kernel of choice for a problem, to be kept: launching it does no lookup at all.
+    pub fn prepare<P: Asked>(&self, problem: &P) -> Result<Prepared<P::Op>, Error> {
+        P::tuner(self).choose(problem).map(Prepared::from)
+    }
+
+    /// Tunes a problem's key, or answers from the store.
+    pub fn tune<P: Asked>(&self, problem: &P) -> Result<Tuned, Error> {
+        P::tuner(self).tune(problem, &Silent)
     }
 }
 

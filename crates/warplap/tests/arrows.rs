@@ -34,7 +34,8 @@ fn no_package_uses_one_that_stands_before_it() {
         let folder = entry.expect("an entry").path();
         let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else { continue };
         let name = folder.file_name().and_then(|n| n.to_str()).expect("a plain name").to_string();
-        let (_, allowed) = ALLOWED.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no place yet"));
+        let (_, allowed) =
+            ALLOWED.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no place yet"));
         for used in uses(&manifest) {
             assert!(allowed.contains(&used.as_str()), "{name} must not use {used}");
         }

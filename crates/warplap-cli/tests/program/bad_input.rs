@@ -1,6 +1,8 @@
 //! Bad input: one clear sentence that names the field and what was expected, exit 2, nothing changed.
 
-use super::{Place, SMALL, has};
+use std::path::PathBuf;
+
+use super::{Ended, Place, SMALL, has, program};
 
 /// Runs the program and holds it to the rule.
 fn refused(place: &Place, args: &[&str], names: &str) {
@@ -126,17 +128,20 @@ fn a_refused_store_is_bad_input_for_its_own_verbs_and_a_warning_for_tune() {
     std::fs::write(&file, "").unwrap();
     let link = place.dir.path().join("link");
     std::os::unix::fs::symlink(place.store(), &link).unwrap();
-    for path in [&open, &file, &link] {
-        let path = path.to_str().unwrap();
-        refused(&place, &["--store", path, "store", "ls"], "--store");
+    let bundle = place.empty_bundle();
+    let at = |path: &std::path::Path, args: &[&str]| Ended::of(program(path).args(args).output().unwrap());
+    let before = place.snapshot();
+    for path in [&open, &file, &link, &PathBuf::from("/nonexistent"), &PathBuf::from("/proc/nonexistent")] {
+        let verb: &[&str] = match path.starts_with("/proc") {
+            true => &["store", "import", bundle.to_str().unwrap()],
+            false => &["store", "ls"],
+        };
+        let ended = at(path, verb);
+        assert_eq!(ended.code, 2, "{}: {}", path.display(), ended.stderr);
+        assert!(ended.stderr.contains("--store") && ended.stderr.contains("expected"), "{}", ended.stderr);
     }
-    refused(&place, &["--store", "/nonexistent", "store", "ls"], "--store");
-    refused(
-        &place,
-        &["--store", "/proc/nonexistent", "store", "import", place.empty_bundle().to_str().unwrap()],
-        "--store",
-    );
-    let tuned = place.run(&["--store", open.to_str().unwrap(), "tune", SMALL, "--budget", "0.1", "--json", "-q"]);
+    assert_eq!(place.snapshot(), before);
+    let tuned = at(&open, &["tune", SMALL, "--budget", "0.1", "--json", "-q"]);
     assert_eq!((tuned.code, tuned.lines().len()), (0, 1), "{}", tuned.stderr);
     assert!(tuned.stderr.contains("warning") && tuned.stderr.contains("memory only"), "{}", tuned.stderr);
     assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0, "nothing is written into a refused directory");

@@ -26,8 +26,8 @@ const BLOCKS: usize = 4;
 const ROUNDS: usize = 3;
 /// Seconds between blocks: longer than a clock's step, short against a tuning.
 const APART: f64 = 0.1;
-/// A race of this many rounds has seen the machine's moods already.
-const LONG_RACE: usize = 24;
+/// A race as long as this whole stage has seen as much of the machine's moods, and would double its price.
+const LONG_RACE: usize = BLOCKS * ROUNDS;
 /// Variance of how differently two lanes follow the clock: memory-bound kernels follow it by a third, arithmetic-bound
 /// ones fully.
 const SLOPE_VARIANCE: f64 = 0.06;

@@ -7,13 +7,19 @@
 //! whatever the clock, a tenant or drift did to all lanes at that moment. A lane's centre is the median of its u plus
 //! the mean of the residuals clipped at 2.5 sigma; its variance leans on the pooled robust sigma (never below 0.3 %)
 //! with the weight of four samples. The gap of a lane to the leader then has the standard error
-//! 1.1 sqrt((s_i² + s_j²)/n) and a Student-t quantile whose error `delta` is shared between all lanes and all looks
-//! (looks counted by doublings of n, each with delta/(k(k+1))), so the race may look after every round.
+//! 1.1 sqrt((s_i² + s_j²)/n) and a Student-t quantile whose error `delta` is shared between all looks (counted by
+//! doublings of n, each with delta/(k(k+1))) and at each between the live lanes, so the race may look after every round.
 //!
 //! - After the first launch a lane leaves if it took over 3 times the best and over 5 ms.
-//! - After two rounds it leaves if both its samples are over 1.25 times both of the leader's.
+//! - After two rounds it leaves if both its samples are over 1.6 times both of the leader's; after three, if all are
+//!   over 1.25 times all of them.
 //! - From four rounds on it leaves when the lower bound of its gap is above zero (the incumbent: above 2 %).
-//! - The race ends by its rule when one lane is left, or when nobody can be ahead of the leader by more than `eps`.
+//! - The race ends by its rule when one lane is left, or when the others' chances to be ahead of the leader by more
+//!   than `eps` (the Student-t tails of gap + eps) add up to no more than delta/5.
+//!
+//! What this promises, and what it does not: the stop spends `delta` over five doublings, 4 to 127 rounds, with the
+//! looks within a doubling counted as one; leaving spends another `delta` on "slower at all", hence far less on "ahead
+//! by more than eps". It is a design, not a proof: the noise worlds in `tests/` hold it to its word.
 //!
 //! Then the near-equal finalists are confirmed in blocks spread over time (see `confirm`): a race is over in
 //! milliseconds and sees the machine in one mood only.

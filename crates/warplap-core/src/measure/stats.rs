@@ -47,12 +47,15 @@ pub(super) fn pooled_sigma(rows: &[Vec<f64>]) -> f64 {
 }
 
 /// The median plus the mean of what is left, each residual clipped to `CLIP` sigmas: nearly as sharp as the mean on
-/// clean samples, nearly as unmoved as the median by outliers.
+/// clean samples, nearly as unmoved as the median by outliers. Of two middle values it starts from the lower, not from
+/// between them: tenants only ever add time, and two samples of four are struck often.
 pub(super) fn clip_mean(values: &[f64], sigma: f64) -> f64 {
     if values.is_empty() {
         return 0.0;
     }
-    let centre = median(values);
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let centre = sorted[(sorted.len() - 1) / 2];
     let limit = CLIP * sigma;
     centre + values.iter().map(|v| (v - centre).clamp(-limit, limit)).sum::<f64>() / values.len() as f64
 }
@@ -138,6 +141,7 @@ mod tests {
         let far = clip_mean(&[0.0, 0.0, 0.0, 0.0, 900.0], 0.01);
         assert_eq!(near, far);
         assert!((near - 0.005).abs() < 1e-12);
+        assert!(clip_mean(&[0.0, 0.0, 0.5, 0.9], 0.01) < 0.02, "half of the samples struck");
     }
 
     #[test]

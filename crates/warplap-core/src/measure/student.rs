@@ -31,7 +31,7 @@ pub(super) fn upper_quantile(tail: f64, df: f64) -> f64 {
 }
 
 /// The probability that a Student-t variable exceeds `t >= 0`.
-fn upper_tail(t: f64, df: f64) -> f64 {
+pub(super) fn upper_tail(t: f64, df: f64) -> f64 {
     0.5 * regularized_beta(df / (df + t * t), 0.5 * df, 0.5)
 }
 

@@ -187,6 +187,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
             let new = self.newcomers(edition, problem);
             pruned.arms.retain(|arm| new.contains(&arm.variant));
         }
+        if self.settings.yardsticks {
+            yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
+        }
         let candidates = pruned.arms.iter().map(|a| a.configs.len()).sum();
         observer.event(&Event::Started { problem: &O::text(problem), candidates });
 

@@ -23,6 +23,15 @@ pub fn long() -> bool {
     std::env::var_os("WARPLAP_LONG").is_some()
 }
 
+/// A directory for a test. In memory where the system has such a place: these tests kill, damage and crowd, and none of
+/// that needs a disk, whose syncs take a hundred times as long when others use it. The long forms are on the disk.
+pub fn temp() -> tempfile::TempDir {
+    let roomy = |s: rustix::fs::StatVfs| s.f_bavail.saturating_mul(s.f_frsize) > 512 << 20;
+    let in_memory =
+        || rustix::fs::statvfs("/dev/shm").is_ok_and(roomy).then(|| tempfile::tempdir_in("/dev/shm").ok()).flatten();
+    (!long()).then(in_memory).flatten().unwrap_or_else(|| tempfile::tempdir().unwrap())
+}
+
 /// A device; another number is another chip.
 pub fn device(n: u32) -> Fingerprint {
     let hard = [("model", format!("Test Chip {n}")), ("cores", "2".to_string())];
@@ -75,7 +84,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         ],
         skipped: vec![Skipped {
             variant: "gpu".into(),
-            source: SourceHash::of(&["y"]),
+            source: SourceHash::of(&["gpu"]),
             configs: 3,
             reason: "no GPU \"here\"\n".into(),
         }],
@@ -109,7 +118,9 @@ pub fn file_of(root: &Path, key: &Key, device: &Fingerprint) -> PathBuf {
 
 /// Every file below a directory.
 pub fn files_below(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(dir) else { return vec![] };
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return vec![];
+    };
     let paths = entries.flatten().map(|e| e.path());
     paths.flat_map(|p| if p.is_dir() && !p.is_symlink() { files_below(&p) } else { vec![p] }).collect()
 }
@@ -133,6 +144,12 @@ pub fn child(test: &str, part: &str, settings: &[(&str, &str)]) -> Command {
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
+}
+
+/// Writes a line for the parent, or for people: the tests' own output would be captured.
+pub fn say(mut to: impl io::Write, line: String) {
+    to.write_all(format!("{line}\n").as_bytes()).unwrap();
+    to.flush().unwrap();
 }
 
 /// Waits for children and says how many did not end well.

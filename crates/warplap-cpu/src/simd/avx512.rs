@@ -127,6 +127,14 @@ impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn scale_by_pow2(a: __m512, whole: __m512) -> __m512 {
+        // SAFETY: see above; lanes that are masked out raise no assist.
+        unsafe {
+            let kept = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(whole, _mm512_set1_ps(-125.0));
+            _mm512_maskz_scalef_ps(kept, a, whole)
+        }
+    }
+    #[inline(always)]
     unsafe fn sum(v: __m512) -> f32 {
         // SAFETY: see above.
         unsafe { _mm512_reduce_add_ps(v) }

@@ -30,3 +30,27 @@ pub unsafe fn exp<L: Lanes>(x: L::V) -> L::V {
         L::mul(L::mul(p, L::pow2(low)), L::pow2(rest))
     }
 }
+
+/// 2^x lane by lane, accurate to two units in the last place. Below about -125 (and for -infinity) it gives zero; `x`
+/// must be below 127.
+///
+/// # Safety
+/// The machine has the instruction set of `L`.
+#[inline(always)]
+pub unsafe fn exp2<L: Lanes>(x: L::V) -> L::V {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        // Without the bound, x - n would be NaN for -infinity.
+        let x = L::max(x, L::splat(-300.0));
+        let n = L::round(x);
+        let r = L::sub(x, n);
+        // Least relative error for 2^r on [-1/2, 1/2].
+        let mut p = L::splat(1.327_646_7e-3);
+        p = L::fma(p, r, L::splat(9.675_541e-3));
+        p = L::fma(p, r, L::splat(5.550_713_5e-2));
+        p = L::fma(p, r, L::splat(2.402_212e-1));
+        p = L::fma(p, r, L::splat(6.931_469e-1));
+        p = L::fma(p, r, L::splat(1.000_000_1));
+        L::scale_by_pow2(p, n)
+    }
+}

@@ -12,7 +12,7 @@ mod exp;
 mod portable;
 
 pub use element::Element;
-pub use exp::exp;
+pub use exp::{exp, exp2};
 pub use portable::Portable;
 
 #[cfg(target_arch = "x86_64")]
@@ -76,6 +76,16 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     /// Asks for the cache line of an address; any address will do, nothing is read.
     #[inline(always)]
     unsafe fn prefetch<T>(_: *const T) {}
+    /// `a * 2^whole`, and zero where `whole` is below -125: a result below the normal range would cost a microcode
+    /// assist of a hundred cycles and more. `whole` is a whole number below 128.
+    #[inline(always)]
+    unsafe fn scale_by_pow2(a: Self::V, whole: Self::V) -> Self::V {
+        // SAFETY: the caller has the instruction set.
+        unsafe {
+            let kept = Self::min(Self::max(Self::add(whole, Self::splat(126.0)), Self::zero()), Self::splat(1.0));
+            Self::mul(Self::mul(a, Self::pow2(Self::max(whole, Self::splat(-125.0)))), kept)
+        }
+    }
     /// Zero in every lane.
     #[inline(always)]
     unsafe fn zero() -> Self::V {
@@ -245,8 +255,20 @@ mod tests {
                     assert!(out.iter().enumerate().all(|(j, x)| *x == 100.0 * j as f32 + a[i]));
                 }
                 L::prefetch(out.as_ptr());
-                L::store(out.as_mut_ptr(), exp::<L>(L::splat(f32::NEG_INFINITY)));
-                assert!(out.iter().all(|x| *x == 0.0));
+                for x in [f32::NEG_INFINITY, f32::MIN, -400.0] {
+                    L::store(out.as_mut_ptr(), exp::<L>(L::splat(x)));
+                    assert!(out.iter().all(|x| *x == 0.0));
+                    L::store(out.as_mut_ptr(), exp2::<L>(L::splat(x)));
+                    assert!(out.iter().all(|x| *x == 0.0));
+                }
+                for start in [-126.0, -20.0, -1.0, 0.0, 100.0] {
+                    let xs: Vec<f32> = (0..L::N).map(|i| start + i as f32 * 0.377).collect();
+                    L::store(out.as_mut_ptr(), exp2::<L>(L::load(xs.as_ptr())));
+                    for (got, x) in out.iter().zip(&xs) {
+                        let right = f64::from(*x).exp2();
+                        assert!((f64::from(*got) - right).abs() <= 3e-7 * right + 1e-37, "2^{x} = {got}, not {right}");
+                    }
+                }
             }
         }
     }

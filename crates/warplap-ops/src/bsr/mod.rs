@@ -12,11 +12,12 @@ pub use validate::{BsrError, validate};
 use warplap_core::array::Array;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
 use warplap_core::tolerance::Tolerance;
 
 use crate::gemm::Layout;
-use crate::right;
+use crate::{right, typed};
 
 /// The operation C = A·B with a block-sparse A.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,24 @@ pub struct BsrArgs<'a, D: Device> {
     pub b: D::View<'a>,
     /// C, `m * n` elements, row-major.
     pub c: D::ViewMut<'a>,
+}
+
+impl BsrArgs<'_, warplap_cpu::Cpu> {
+    /// Checks that the buffers have the problem's types and lengths and that the indices are a block-sparse matrix.
+    pub fn check(&self) -> Result<(), Error> {
+        let p = self.problem;
+        let blocks = p.nnz as usize;
+        typed::argument("row_ptr", (self.row_ptr.dtype(), self.row_ptr.len()), (DType::I32, p.rows() + 1))?;
+        typed::argument("col_idx", (self.col_idx.dtype(), self.col_idx.len()), (DType::I32, blocks))?;
+        typed::argument("values", (self.values.dtype(), self.values.len()), (p.dtype, p.values_len()))?;
+        typed::argument("b", (self.b.dtype(), self.b.len()), (p.dtype, (p.k * p.n) as usize))?;
+        typed::argument("c", (self.c.dtype(), self.c.len()), (p.dtype, (p.m * p.n) as usize))?;
+        let (warplap_cpu::Slice::I32(row_ptr), warplap_cpu::Slice::I32(col_idx)) = (self.row_ptr, self.col_idx) else {
+            return Ok(());
+        };
+        validate(row_ptr, col_idx, self.values.len(), p)
+            .map_err(|e| Error::Argument { argument: "col_idx", reason: e.to_string() })
+    }
 }
 
 impl Op for Bsr {
@@ -109,9 +128,10 @@ mod tests {
             let (row_ptr, col_idx) = (inputs[0].indices().unwrap(), inputs[1].indices().unwrap());
             for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                 let mut sum = 0.0;
-                for at in row_ptr[i / bs] as usize..row_ptr[i / bs + 1] as usize {
+                let blocks = row_ptr[i / bs] as usize..row_ptr[i / bs + 1] as usize;
+                for (at, column) in blocks.clone().zip(&col_idx[blocks]) {
                     for q in 0..bs {
-                        let row = col_idx[at] as usize * bs + q;
+                        let row = *column as usize * bs + q;
                         let place = if p.b == Layout::Row { row * n + j } else { j * k + row };
                         sum += inputs[2].at((at * bs + i % bs) * bs + q) * inputs[3].at(place);
                     }

@@ -56,6 +56,11 @@ impl BsrProblem {
         Ok(p)
     }
 
+    /// Whether the sizes are what every kernel relies on; the fields are open, so kernels ask again.
+    pub(super) fn check(&self) -> Result<(), ProblemError> {
+        shape(self.m, self.k, self.n, self.bs)
+    }
+
     /// Block rows.
     pub fn rows(&self) -> usize {
         (self.m / self.bs) as usize

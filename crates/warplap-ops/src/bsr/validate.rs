@@ -96,8 +96,8 @@ pub fn validate(row_ptr: &[i32], col_idx: &[i32], values_len: usize, p: &BsrProb
     let last = p.columns() - 1;
     for (row, ends) in row_ptr.windows(2).enumerate() {
         let mut before = -1;
-        for at in ends[0] as usize..ends[1] as usize {
-            let found = col_idx[at];
+        let start = ends[0] as usize;
+        for (at, &found) in (start..).zip(&col_idx[start..ends[1] as usize]) {
             if found < 0 || found as usize > last {
                 return Err(BsrError::Column { at, row, found, last });
             }

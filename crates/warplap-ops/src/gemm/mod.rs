@@ -31,6 +31,9 @@ pub struct GemmArgs<'a, D: Device> {
     pub c: D::ViewMut<'a>,
 }
 
+/// A, B and C.
+pub(crate) type Buffers<'a, T> = (&'a [T], &'a [T], &'a mut [T]);
+
 impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
     /// Checks that the buffers have the problem's type and hold what it spans.
     pub fn check(&self) -> Result<(), Error> {
@@ -41,7 +44,7 @@ impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
     }
 
     /// The typed slices, checked to hold what the problem spans: kernels rely on it.
-    pub(crate) fn typed<T: warplap_cpu::Typed>(self) -> Result<(&'a [T], &'a [T], &'a mut [T]), Rejection> {
+    pub(crate) fn typed<T: warplap_cpu::Typed>(self) -> Result<Buffers<'a, T>, Rejection> {
         let p = self.problem;
         let (a, b, c) = (typed::read::<T>(self.a)?, typed::read::<T>(self.b)?, typed::write::<T>(self.c)?);
         typed::spans("a", a.len(), p.a_len())?;

@@ -7,6 +7,7 @@ use warplap_core::variant::Fit;
 use warplap_core::verify::Case;
 use warplap_cpu::Cpu;
 
+mod attention;
 mod bsr;
 mod gemm;
 

@@ -41,8 +41,11 @@ impl Variant<Bsr, Cpu> for Dense {
         SourceHash::of(&[include_str!("dense.rs"), include_str!("matrix.rs"), include_str!("setting.rs")])
     }
 
-    fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
+    fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
         let density = p.density();
+        if workspace(p) > cpu.chip().memory / 4 {
+            return Fit::aside(format!("{} bytes of scratch are too much of this machine's memory", workspace(p)));
+        }
         if density < SPARSE {
             return Fit::aside(format!("{density:.3} of the blocks are stored: zeros would be most of the work"));
         }

@@ -24,9 +24,10 @@ impl<'a, T: Typed> Matrix<'a, T> {
     /// k·n and m·n elements: kernels rely on it.
     pub(super) fn checked(args: BsrArgs<'a, Cpu>) -> Result<(Self, &'a mut [T]), Rejection> {
         let p = args.problem;
+        let failed = |reason: String| Rejection::LaunchFailed { reason };
+        p.check().map_err(|e| failed(e.to_string()))?;
         let (row_ptr, col_idx) = (typed::read::<i32>(args.row_ptr)?, typed::read::<i32>(args.col_idx)?);
         let (values, b, c) = (typed::read::<T>(args.values)?, typed::read::<T>(args.b)?, typed::write::<T>(args.c)?);
-        let failed = |reason: String| Rejection::LaunchFailed { reason };
         typed::spans("row_ptr", row_ptr.len(), p.rows() + 1)?;
         let row_ptr = &row_ptr[..p.rows() + 1];
         let (nnz, _) = check_rows(row_ptr, p.rows(), p.columns()).map_err(|e| failed(e.to_string()))?;
@@ -98,12 +99,12 @@ mod tests {
     use warplap_cpu::{Slice, SliceMut};
 
     #[test]
-    fn bad_indices_and_short_buffers_never_reach_a_kernel() {
+    fn bad_indices_short_buffers_and_odd_blocks_never_reach_a_kernel() {
         let p = Bsr::parse("m=16,k=24,n=2,bs=8,density=0.5").unwrap();
         let (values, b, mut c) = (vec![0f32; 3 * 64], vec![0f32; 48], vec![0f32; 32]);
-        let mut check = |rows: &[i32], columns: &[i32], values: &[f32]| {
+        let mut check_of = |p: &BsrProblem, rows: &[i32], columns: &[i32], values: &[f32]| {
             let args = BsrArgs::<Cpu> {
-                problem: &p,
+                problem: p,
                 row_ptr: Slice::I32(rows),
                 col_idx: Slice::I32(columns),
                 values: Slice::F32(values),
@@ -112,6 +113,9 @@ mod tests {
             };
             Matrix::<f32>::checked(args).map(|_| ()).map_err(|e| e.to_string())
         };
+        let odd = BsrProblem { bs: 4, ..p };
+        assert!(check_of(&odd, &[0, 1, 3], &[2, 0, 1], &values).unwrap_err().contains("'bs'"));
+        let mut check = |rows: &[i32], columns: &[i32], values: &[f32]| check_of(&p, rows, columns, values);
         assert_eq!(check(&[0, 1, 3], &[2, 0, 1], &values), Ok(()));
         assert!(check(&[0, 1, 3], &[2, 0, 3], &values).unwrap_err().contains("0 to 2"));
         assert!(check(&[0, 1, 3], &[2, 0, -1], &values).unwrap_err().contains("0 to 2"));

@@ -3,6 +3,7 @@
 mod columns;
 mod dense;
 mod matrix;
+mod pack;
 mod panels;
 mod reference;
 mod rows;

@@ -40,7 +40,7 @@ impl Variant<Bsr, Cpu> for Rows {
     }
 
     fn space(&self, p: &BsrProblem, cpu: &Cpu) -> Space {
-        setting::space(p, cpu)
+        setting::space(p, cpu, "4x6")
     }
 
     fn needs(&self, _: &BsrProblem, config: &Config) -> Needs {

@@ -30,12 +30,16 @@ pub(super) fn isas() -> Axis {
     Axis::choices("isa", &names)
 }
 
-/// Tile, instruction set, threads.
-pub(super) fn space(p: &BsrProblem, cpu: &Cpu) -> Space {
-    Space::single().axis(Axis::choices("tile", &Tile::names())).axis(isas()).axis(threads(p, cpu)).rule(Rule::on(
+/// Tile, instruction set, threads; `first` is the tile to begin with where B is not too narrow for it.
+pub(super) fn space(p: &BsrProblem, cpu: &Cpu, first: &str) -> Space {
+    let first = if p.n <= 32 { "8x2" } else { first };
+    let mut tiles = Tile::names();
+    tiles.sort_by_key(|name| *name != first);
+    let suits = |c: &Config| matches!((tile(c), isa(c)), (Some(tile), Some(isa)) if tile.suits(isa));
+    Space::single().axis(Axis::choices("tile", &tiles)).axis(isas()).axis(threads(p, cpu)).rule(Rule::on(
         "the tile fills the registers of the instruction set",
         &["tile", "isa"],
-        |c| matches!((tile(c), isa(c)), (Some(tile), Some(isa)) if tile.suits(isa)),
+        suits,
     ))
 }
 

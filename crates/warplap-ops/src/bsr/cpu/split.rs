@@ -48,7 +48,7 @@ impl Variant<Bsr, Cpu> for Split {
     }
 
     fn space(&self, p: &BsrProblem, cpu: &Cpu) -> Space {
-        setting::space(p, cpu)
+        setting::space(p, cpu, "4x6")
     }
 
     fn needs(&self, p: &BsrProblem, config: &Config) -> Needs {

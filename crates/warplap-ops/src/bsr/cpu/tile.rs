@@ -186,7 +186,7 @@ impl<E: Element, T: Element> Strip<'_, E, T> {
     }
 }
 
-/// Widens elements to f32. The first of `from` and `to` in each pair of equal length.
+/// Widens elements to f32; both slices have the same length.
 pub(super) struct Widen<'a, E> {
     pub(super) from: &'a [E],
     pub(super) to: &'a mut [f32],

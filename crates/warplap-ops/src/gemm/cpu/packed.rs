@@ -16,10 +16,17 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
-use super::kernel::blocked::{self, Blocking};
+use super::kernel::blocked::{self, Blocking, Keep};
 use super::threads;
 use crate::gemm::{Gemm, GemmArgs, GemmProblem, Kind};
 use crate::typed::for_dtype;
+
+/// Rows of A packed at a time.
+const MC: usize = 240;
+/// Columns of B packed at a time, where B's panels pass through the first cache one by one.
+const NC: usize = 2048;
+/// Columns of B packed at a time, where all of them pass by again and again.
+const NC_NEAR: usize = 768;
 
 /// Packed panels and register tiles.
 pub(super) struct Packed;
@@ -58,7 +65,7 @@ impl Variant<Gemm, Cpu> for Packed {
             .axis(Axis::choices("isa", &isas))
             .axis(Axis::choices("tile", &tiles.iter().map(String::as_str).collect::<Vec<_>>()))
             .axis(Axis::ints("kc", [320, 512]))
-            .axis(Axis::ints("mc", [240, 480]))
+            .axis(Axis::choices("keep", &["b", "a"]))
             .axis(threads::axis(p, cpu))
             .rule(Rule::on("the tile is one of the isa's", &["isa", "tile"], |c| read_tile(c).is_some()))
     }
@@ -80,7 +87,14 @@ impl Variant<Gemm, Cpu> for Packed {
         let refused = || Rejection::DoesNotBuild { reason: format!("no packed kernel for '{config}'") };
         let (isa, (mr, nv)) = read_tile(config).ok_or_else(refused)?;
         let size = |name| config.size(name).filter(|s| *s > 0).ok_or_else(refused);
-        let blocking = Blocking { isa, mr, nv, mc: size("mc")?, kc: size("kc")?, nc: 2048, threads: size("threads")? };
+        let keep = config.get("keep").map(|k| k.to_string()).filter(|k| k == "a" || k == "b").ok_or_else(refused)?;
+        let (keep, nc) = if keep == "a" {
+            (Keep::A, config.size("nc").unwrap_or(NC_NEAR))
+        } else {
+            (Keep::B, config.size("nc").unwrap_or(NC))
+        };
+        let mc = config.size("mc").unwrap_or(MC);
+        let blocking = Blocking { isa, mr, nv, mc, kc: size("kc")?, nc, keep, threads: size("threads")? };
         Ok(Box::new(Panels { blocking, pool: cpu.pool().clone() }))
     }
 }

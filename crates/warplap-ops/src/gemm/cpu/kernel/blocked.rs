@@ -27,8 +27,19 @@ pub(crate) struct Blocking {
     pub kc: usize,
     /// Columns of B packed at a time.
     pub nc: usize,
+    /// Whose panel stays in the first cache while the other's pass by.
+    pub keep: Keep,
     /// Threads.
     pub threads: usize,
+}
+
+/// Whose panel stays in the first cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// B's: all rows of a block of A go over it; `mc` times `kc` should fit in the second cache.
+    B,
+    /// A's: all columns of a block of B go over it; `nc` times `kc` should fit in the second cache.
+    A,
 }
 
 /// What is multiplied and where it goes.
@@ -168,46 +179,50 @@ impl<T: Element> Plan<T> {
                 for (i, panel) in rows.clone().enumerate() {
                     self.pack_a(panel, depth, k, a.add(i * mr * k));
                 }
-                for panel in columns_of_part.clone() {
+                let (height, width) = (rows.len(), columns_of_part.len());
+                for t in 0..height * width {
+                    let (i, j) = match self.blocking.keep {
+                        Keep::B => (t % height, t / height),
+                        Keep::A => (t / width, t % width),
+                    };
+                    let (row_panel, panel) = (rows.start + i, columns_of_part.start + j);
                     let first = column + panel * self.nr;
                     let width = (column + columns - first).min(self.nr);
-                    for (i, row_panel) in rows.clone().enumerate() {
-                        let row = row_panel * mr;
-                        let height = (self.p.m - row).min(mr);
-                        let c = self.p.c.add(row * self.p.ldc + first);
-                        let sums = if size_of::<T>() == 4 {
-                            (c.cast::<f32>(), self.p.ldc)
-                        } else {
-                            (self.sums.0.wrapping_add(row * self.blocking.nc + first - column), self.blocking.nc)
-                        };
-                        let narrow = last && size_of::<T>() < 4;
-                        let to = if narrow { (square.as_mut_ptr(), self.nr) } else { sums };
-                        let tile = Tile {
-                            k,
-                            a: a.add(i * mr * k).cast_const(),
-                            a_row: 1,
-                            a_step: tile::rows_made(height),
-                            b: b.add(panel * self.nr * k),
-                            b_step: width.next_multiple_of(self.blocking.isa.lanes()),
-                            b_padded: true,
-                            from: if depth == 0 { std::ptr::null() } else { sums.0.cast_const() },
-                            from_row: sums.1,
-                            to: to.0,
-                            to_row: to.1,
+                    let row = row_panel * mr;
+                    let height = (self.p.m - row).min(mr);
+                    let c = self.p.c.add(row * self.p.ldc + first);
+                    let sums = if size_of::<T>() == 4 {
+                        (c.cast::<f32>(), self.p.ldc)
+                    } else {
+                        (self.sums.0.wrapping_add(row * self.blocking.nc + first - column), self.blocking.nc)
+                    };
+                    let narrow = last && size_of::<T>() < 4;
+                    let to = if narrow { (square.as_mut_ptr(), self.nr) } else { sums };
+                    let tile = Tile {
+                        k,
+                        a: a.add(i * mr * k).cast_const(),
+                        a_row: 1,
+                        a_step: tile::rows_made(height),
+                        b: b.add(panel * self.nr * k),
+                        b_step: width.next_multiple_of(self.blocking.isa.lanes()),
+                        b_padded: true,
+                        from: if depth == 0 { std::ptr::null() } else { sums.0.cast_const() },
+                        from_row: sums.1,
+                        to: to.0,
+                        to_row: to.1,
+                        rows: height,
+                        columns: width,
+                    };
+                    tile::run(self.blocking.isa, &tile);
+                    if narrow {
+                        self.blocking.isa.run(Narrow {
+                            from: to.0,
+                            from_row: to.1,
+                            to: c,
+                            to_row: self.p.ldc,
                             rows: height,
                             columns: width,
-                        };
-                        tile::run(self.blocking.isa, &tile);
-                        if narrow {
-                            self.blocking.isa.run(Narrow {
-                                from: to.0,
-                                from_row: to.1,
-                                to: c,
-                                to_row: self.p.ldc,
-                                rows: height,
-                                columns: width,
-                            });
-                        }
+                        });
                     }
                 }
             }
@@ -247,6 +262,6 @@ impl Blocking {
     /// A good blocking without tuning.
     pub(crate) fn usual(isa: Isa, threads: usize) -> Self {
         let (mr, nv) = Self::tiles(isa)[0];
-        Blocking { isa, mr, nv, mc: 240, kc: 320, nc: 2048, threads }
+        Blocking { isa, mr, nv, mc: 240, kc: 320, nc: 2048, keep: Keep::B, threads }
     }
 }

@@ -29,6 +29,9 @@ pub(crate) struct Strip<T> {
 /// Numbers after a panel that packing may overwrite.
 pub(crate) const SLACK: usize = 16;
 
+/// Steps of k that copying asks for in advance.
+const AHEAD: usize = 8;
+
 /// Packs one strip.
 ///
 /// # Safety
@@ -43,7 +46,8 @@ impl<T: Element> Task for Strip<T> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        for first in (0..self.stride).step_by(L::N) {
+        // The last vectors of each step first: where they reach into the next step, its own come later.
+        for first in (0..self.stride).step_by(L::N).rev() {
             // SAFETY: the caller of `pack` promised strip and panel; see there.
             unsafe { if self.turned { turn::<T, L>(&self, first) } else { copy::<T, L>(&self, first) } }
         }
@@ -61,6 +65,8 @@ unsafe fn copy<T: Element, L: Lanes>(s: &Strip<T>, first: usize) {
     unsafe {
         for p in 0..s.k {
             let from = s.from.add(p * s.ld + first);
+            // Lines are often a page apart, where the hardware does not look ahead.
+            L::prefetch(from.wrapping_add(AHEAD * s.ld));
             let v = if valid == 0 {
                 L::zero()
             } else if full || valid == L::N {

@@ -153,6 +153,9 @@ impl<B: Element, const R: usize, const V: usize, const PACKED: bool> Task for Fi
     }
 }
 
+/// Steps of k that a tile asks for in advance.
+const AHEAD: usize = 16;
+
 /// One step of k.
 #[inline(always)]
 unsafe fn step<B: Element, L: Lanes, const R: usize, const V: usize, const PACKED: bool, const PART: bool>(
@@ -170,6 +173,10 @@ unsafe fn step<B: Element, L: Lanes, const R: usize, const V: usize, const PACKE
             *x = if PART && v + 1 == V { B::load_first::<L>(b, last) } else { B::load::<L>(b) };
         }
         let a = t.a.add(p * if PACKED { R } else { t.a_step });
+        if PACKED {
+            // A comes from the second cache each time; its panel is read once per tile.
+            L::prefetch(a.wrapping_add(AHEAD * R));
+        }
         for (i, row) in sums.iter_mut().enumerate() {
             let x = L::splat(*a.add(i * if PACKED { 1 } else { t.a_row }));
             for (sum, y) in row.iter_mut().zip(&line) {

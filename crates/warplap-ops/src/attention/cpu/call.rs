@@ -1,0 +1,150 @@
+//! One launch as kernels see it: addresses and sizes, checked once.
+
+use warplap_core::rejection::Rejection;
+use warplap_cpu::{Cpu, Typed};
+
+use crate::attention::{AttentionArgs, AttentionProblem, Mask, Strides};
+use crate::typed;
+
+/// The buffers of one launch by address, so that tasks on several threads can write rows of their own.
+#[derive(Clone, Copy)]
+pub(super) struct Call<T> {
+    q: *const T,
+    k: *const T,
+    v: *const T,
+    mask: *const T,
+    out: *mut T,
+    strides: [Strides; 4],
+    /// Batches times heads of K and V: what tasks are made of.
+    pub(super) heads: usize,
+    hkv: usize,
+    group: usize,
+    sq: usize,
+    /// Keys.
+    pub(super) sk: usize,
+    /// Elements of a query or key.
+    pub(super) d: usize,
+    /// Elements of a value.
+    pub(super) dv: usize,
+    /// Whether query i sees keys 0 … i only.
+    pub(super) causal: bool,
+    /// What scores are multiplied with.
+    pub(super) scale: f32,
+}
+
+// SAFETY: the caller of `launch` borrows all buffers until it returns, and every output row is written by one task.
+unsafe impl<T> Send for Call<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Call<T> {}
+
+impl<T: Typed + Copy> Call<T> {
+    /// Takes typed buffers, checked to hold what the problem spans: everything unsafe relies on it.
+    pub(super) fn new(args: AttentionArgs<'_, Cpu>) -> Result<Self, Rejection> {
+        let p: &AttentionProblem = args.problem;
+        let (q, k, v) = (typed::read::<T>(args.q)?, typed::read::<T>(args.k)?, typed::read::<T>(args.v)?);
+        let out = typed::write::<T>(args.out)?;
+        typed::spans("q", q.len(), p.q_len())?;
+        typed::spans("k", k.len(), p.k_len())?;
+        typed::spans("v", v.len(), p.v_len())?;
+        typed::spans("out", out.len(), p.o_len())?;
+        let mask = match (p.mask, args.mask) {
+            (Mask::None, _) => std::ptr::null(),
+            (Mask::Add, Some(view)) => {
+                let mask = typed::read::<T>(view)?;
+                typed::spans("mask", mask.len(), p.mask_len())?;
+                mask.as_ptr()
+            }
+            (Mask::Add, None) => {
+                return Err(Rejection::LaunchFailed { reason: "the problem has a mask, the launch has none".into() });
+            }
+        };
+        Ok(Call {
+            q: q.as_ptr(),
+            k: k.as_ptr(),
+            v: v.as_ptr(),
+            mask,
+            out: out.as_mut_ptr(),
+            strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],
+            heads: (p.b * p.hkv) as usize,
+            hkv: p.hkv as usize,
+            group: p.group() as usize,
+            sq: p.sq as usize,
+            sk: p.sk as usize,
+            d: p.d as usize,
+            dv: p.dv as usize,
+            causal: p.causal,
+            scale: p.scale(),
+        })
+    }
+
+    /// Rows of Q and O that share one head of K and V: the queries of all heads of a group.
+    pub(super) fn rows(&self) -> usize {
+        self.group * self.sq
+    }
+
+    /// The query a row is.
+    pub(super) fn query(&self, row: usize) -> usize {
+        row % self.sq
+    }
+
+    /// Keys a row sees.
+    pub(super) fn seen(&self, row: usize) -> usize {
+        if self.causal { (self.query(row) + 1).min(self.sk) } else { self.sk }
+    }
+
+    /// The most keys any of these rows sees.
+    pub(super) fn most_seen(&self, rows: std::ops::Range<usize>) -> usize {
+        rows.map(|r| self.seen(r)).max().unwrap_or(0)
+    }
+
+    fn place(&self, s: Strides, head: usize, row: usize) -> usize {
+        let (batch, kv) = (head / self.hkv, head % self.hkv);
+        batch * s.batch + (kv * self.group + row / self.sq) * s.head + row % self.sq * s.row
+    }
+
+    /// Where a row of Q starts; `d` elements are there.
+    pub(super) fn q(&self, head: usize, row: usize) -> *const T {
+        debug_assert!(head < self.heads && row < self.rows());
+        // SAFETY: inside the buffer for every head and row there is.
+        unsafe { self.q.add(self.place(self.strides[0], head, row)) }
+    }
+
+    /// Where a row of O starts; `dv` elements are there, and no other row.
+    pub(super) fn out(&self, head: usize, row: usize) -> *mut T {
+        debug_assert!(head < self.heads && row < self.rows());
+        // SAFETY: inside the buffer for every head and row there is.
+        unsafe { self.out.add(self.place(self.strides[3], head, row)) }
+    }
+
+    /// Where a key starts; `d` elements are there.
+    pub(super) fn k(&self, head: usize, key: usize) -> *const T {
+        let s = self.strides[1];
+        debug_assert!(head < self.heads && key < self.sk);
+        // SAFETY: inside the buffer for every head and key there is.
+        unsafe { self.k.add(head / self.hkv * s.batch + head % self.hkv * s.head + key * s.row) }
+    }
+
+    /// Where a value starts; `dv` elements are there.
+    pub(super) fn v(&self, head: usize, key: usize) -> *const T {
+        let s = self.strides[2];
+        debug_assert!(head < self.heads && key < self.sk);
+        // SAFETY: inside the buffer for every head and key there is.
+        unsafe { self.v.add(head / self.hkv * s.batch + head % self.hkv * s.head + key * s.row) }
+    }
+
+    /// Elements from one key to the next.
+    pub(super) fn k_step(&self) -> usize {
+        self.strides[1].row
+    }
+
+    /// Elements from one value to the next.
+    pub(super) fn v_step(&self) -> usize {
+        self.strides[2].row
+    }
+
+    /// Where the mask of a row starts, if there is one; `sk` elements are there.
+    pub(super) fn mask(&self, row: usize) -> Option<*const T> {
+        // SAFETY: inside the buffer for every query there is.
+        (!self.mask.is_null()).then(|| unsafe { self.mask.add(self.query(row) * self.sk) })
+    }
+}

@@ -1,0 +1,275 @@
+//! Decode: a few rows against many keys; every key and value is read once, keys are split over the threads.
+//!
+//! Idea: with one to eight rows a head of K and V, memory decides. Dot products run along a key as it lies, values are
+//! added as they lie, half types are widened in registers, and all query heads of a group use each key while it is
+//! there. Keys are split so that every thread has work even with a single head; the parts are merged at the end. Wins:
+//! decoding. Limits: sums over lanes make it slow where rows are many.
+//! From: Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
+
+use std::f32::consts::LOG2_E;
+use std::sync::Arc;
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::roofline::Ceilings;
+use warplap_core::space::{Axis, Config, Space};
+use warplap_core::variant::{Fit, Kernel, Needs, Variant};
+use warplap_cpu::pool::Pool;
+use warplap_cpu::simd::{Element, Isa};
+use warplap_cpu::{Cpu, Typed};
+
+use super::call::Call;
+use super::rows::{Narrow, Widen, padded};
+use super::scratch::{self, Pieces, lines};
+use super::setup;
+use super::softmax::{LOWEST, Row, inverse};
+use super::streams::{Dots, Sums};
+use crate::attention::{Attention, AttentionArgs, AttentionProblem};
+use crate::typed::for_dtype;
+
+/// Few rows, keys split over threads.
+pub(super) struct Decode;
+
+/// Rows of one task at once; more come in several rounds over the same keys.
+const ROWS: usize = 8;
+
+/// Keys whose weights are held at once.
+const CHUNK: usize = 256;
+
+impl Variant<Attention, Cpu> for Decode {
+    fn id(&self) -> &str {
+        "decode"
+    }
+
+    fn source(&self) -> SourceHash {
+        SourceHash::of(&[
+            include_str!("decode.rs"),
+            include_str!("streams.rs"),
+            include_str!("call.rs"),
+            include_str!("rows.rs"),
+            include_str!("softmax.rs"),
+        ])
+    }
+
+    fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {
+        match p.group() * p.sq {
+            rows if rows <= 2 * ROWS as u64 => Fit::HIGH,
+            rows if rows <= 64 => Fit::MEDIUM,
+            rows => Fit::aside(format!("{rows} rows share a head of keys: arithmetic decides, not memory")),
+        }
+    }
+
+    fn space(&self, p: &AttentionProblem, cpu: &Cpu) -> Space {
+        let (heads, threads) = (p.b * p.hkv, cpu.threads() as u64);
+        let mut splits = vec![1u64];
+        if p.sk as usize > CHUNK {
+            // So many that every thread has a task, and twice that where tasks would be uneven.
+            splits.extend([1, 2].map(|even| (even * threads).div_ceil(heads)).into_iter().filter(|s| *s > 1));
+            if !heads.is_multiple_of(threads) {
+                splits.push(threads);
+            }
+            splits.reverse();
+        }
+        Space::single()
+            .axis(Axis::ints("splits", splits.into_iter().map(|s| s as i64)))
+            .axis(setup::isa(p, cpu))
+            .axis(setup::threads(p, cpu))
+    }
+
+    fn needs(&self, p: &AttentionProblem, config: &Config) -> Needs {
+        let plan = Plan::new(p, config);
+        Needs { threads: plan.threads as u64, workspace: plan.bytes(), ..Needs::default() }
+    }
+
+    fn floor(&self, p: &AttentionProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
+        setup::floor(p, config, ceilings)
+    }
+
+    fn build(
+        &self,
+        p: &AttentionProblem,
+        config: &Config,
+        cpu: &Cpu,
+    ) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
+        Ok(Box::new(Streams { plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Plan {
+    splits: usize,
+    isa: Isa,
+    threads: usize,
+    d: usize,
+    dv: usize,
+    /// Rows of O in all.
+    rows: usize,
+}
+
+impl Plan {
+    fn new(p: &AttentionProblem, config: &Config) -> Self {
+        let (threads, isa) = setup::chosen(config);
+        Plan {
+            splits: config.size("splits").unwrap_or(1).clamp(1, p.sk as usize),
+            isa,
+            threads,
+            d: padded(isa, p.d as usize),
+            dv: padded(isa, p.dv as usize),
+            rows: (p.b * p.h * p.sq) as usize,
+        }
+    }
+
+    /// Numbers of one row of a part: the sums, then the maximum and the total weight.
+    fn part(&self) -> usize {
+        lines(self.dv + 2)
+    }
+
+    fn numbers(&self) -> usize {
+        lines(ROWS * self.d) + lines(ROWS * CHUNK) + lines(ROWS * self.dv)
+    }
+
+    fn bytes(&self) -> u64 {
+        ((self.threads * self.numbers() + self.splits * self.rows * self.part()) * 4) as u64
+    }
+}
+
+struct Streams {
+    plan: Plan,
+    pool: Arc<Pool>,
+}
+
+impl Kernel<Attention, Cpu> for Streams {
+    fn launch(&self, args: AttentionArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
+        for_dtype!(args.problem.dtype, T => attend::<T>(self, args))
+    }
+
+    fn workspace(&self) -> u64 {
+        self.plan.bytes()
+    }
+}
+
+/// Where the parts of all rows go; every task writes rows of its own.
+#[derive(Clone, Copy)]
+struct Parts(*mut f32);
+// SAFETY: see the type; the memory outlives the tasks.
+unsafe impl Sync for Parts {}
+
+impl Parts {
+    fn row(&self, plan: Plan, split: usize, row: usize) -> *mut f32 {
+        self.0.wrapping_add((split * plan.rows + row) * plan.part())
+    }
+}
+
+fn attend<T: Element + Typed>(streams: &Streams, args: AttentionArgs<'_, Cpu>) -> Result<(), Rejection> {
+    let call = Call::<T>::new(args)?;
+    let plan = streams.plan;
+    scratch::with(plan.splits * plan.rows * plan.part(), |parts| {
+        let parts = Parts(parts.as_mut_ptr());
+        streams.pool.each(plan.threads, call.heads * plan.splits, |task| {
+            let parts = &parts;
+            scratch::with(plan.numbers(), |room| one_part(&call, plan, task, parts, room));
+        });
+        for head in 0..call.heads {
+            for row in 0..call.rows() {
+                merge(&call, plan, head, row, &parts);
+            }
+        }
+    });
+    Ok(())
+}
+
+fn one_part<T: Element + Typed>(call: &Call<T>, plan: Plan, task: usize, parts: &Parts, room: &mut [f32]) {
+    let (head, split) = (task / plan.splits, task % plan.splits);
+    let (isa, rows) = (plan.isa, call.rows());
+    let mut room = Pieces(room);
+    let (queries, weights, sums) = (room.cut(ROWS * plan.d), room.cut(ROWS * CHUNK), room.cut(ROWS * plan.dv));
+    let (start, end) = (call.sk * split / plan.splits, call.sk * (split + 1) / plan.splits);
+    for first in (0..rows).step_by(ROWS) {
+        let count = ROWS.min(rows - first);
+        let (before, after) = if call.mask(first).is_some() { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
+        for i in 0..count {
+            let (from, to) = (call.q(head, first + i), queries[i * plan.d..].as_mut_ptr());
+            let factor = call.scale * before;
+            isa.run(Widen { from, from_row: 0, rows: 1, width: call.d, factor, to, padded: plan.d });
+        }
+        let (mut most, mut total) = ([LOWEST; ROWS], [0f32; ROWS]);
+        sums.fill(0.0);
+        let last = end.min(call.most_seen(first..first + count));
+        for key in (start..last.max(start)).step_by(CHUNK) {
+            let keys = CHUNK.min(last - key);
+            isa.run(Dots {
+                rows: count,
+                keys,
+                width: call.d,
+                q: queries.as_ptr(),
+                q_row: plan.d,
+                k: call.k(head, key),
+                k_row: call.k_step(),
+                out: weights.as_mut_ptr(),
+                out_row: CHUNK,
+            });
+            for i in 0..count {
+                let line = &mut weights[i * CHUNK..(i + 1) * CHUNK];
+                let seen = call.seen(first + i).saturating_sub(key).min(keys);
+                let mask = call.mask(first + i).map(|m| m.wrapping_add(key));
+                let (top, sum) = isa.run(Row { scores: line.as_mut_ptr(), keys: seen, mask, factor: after });
+                line[seen..keys].fill(0.0);
+                // Weights are relative to this chunk's maximum; the larger of it and the running one stays.
+                let (old, new) =
+                    (((most[i] - top.max(most[i])) * after).exp2(), ((top - top.max(most[i])) * after).exp2());
+                if old != 1.0 {
+                    sums[i * plan.dv..(i + 1) * plan.dv].iter_mut().for_each(|x| *x *= old);
+                }
+                if new != 1.0 {
+                    line[..seen].iter_mut().for_each(|x| *x *= new);
+                }
+                total[i] = total[i] * old + sum * new;
+                most[i] = most[i].max(top);
+            }
+            isa.run(Sums {
+                rows: count,
+                keys,
+                width: call.dv,
+                weights: weights.as_ptr(),
+                weights_row: CHUNK,
+                v: call.v(head, key),
+                v_row: call.v_step(),
+                out: sums.as_mut_ptr(),
+                out_row: plan.dv,
+            });
+        }
+        for i in 0..count {
+            let to = parts.row(plan, split, head * rows + first + i);
+            // SAFETY: the row has room for dv sums and two more numbers, and only this task writes it.
+            unsafe {
+                std::ptr::copy_nonoverlapping(sums[i * plan.dv..].as_ptr(), to, plan.dv);
+                *to.add(plan.dv) = most[i] * after;
+                *to.add(plan.dv + 1) = total[i];
+            }
+        }
+    }
+}
+
+/// Joins the parts of one row and writes it.
+fn merge<T: Element + Typed>(call: &Call<T>, plan: Plan, head: usize, row: usize, parts: &Parts) {
+    let at = |split: usize| {
+        let part = parts.row(plan, split, head * call.rows() + row);
+        // SAFETY: all tasks have ended: every part of every row is written, and only this thread is here.
+        unsafe { std::slice::from_raw_parts_mut(part, plan.dv + 2) }
+    };
+    let most = (0..plan.splits).map(|s| at(s)[plan.dv].max(LOWEST)).fold(LOWEST, f32::max);
+    let whole = at(0);
+    let share = |part: &[f32]| (part[plan.dv].max(LOWEST) - most).exp2();
+    let own = share(whole);
+    if own != 1.0 {
+        whole[..plan.dv].iter_mut().for_each(|x| *x *= own);
+    }
+    let mut total = whole[plan.dv + 1] * own;
+    for split in 1..plan.splits {
+        let part = at(split);
+        let factor = share(part);
+        total += part[plan.dv + 1] * factor;
+        whole.iter_mut().zip(part.iter()).take(plan.dv).for_each(|(sum, x)| *sum += x * factor);
+    }
+    plan.isa.run(Narrow { from: whole.as_ptr(), width: call.dv, factor: inverse(total), to: call.out(head, row) });
+}

@@ -1,0 +1,326 @@
+//! The facts of one attention request.
+
+use std::fmt;
+use std::str::FromStr;
+
+use warplap_core::bucket::Bucket;
+use warplap_core::dtype::DType;
+use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError};
+use warplap_core::roofline::Work;
+
+/// The order of the four dimensions in memory, outermost first. Rows of one head are contiguous in both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Batch, head, position, element.
+    #[default]
+    Bhsd,
+    /// Batch, position, head, element.
+    Bshd,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Order::Bhsd { "bhsd" } else { "bshd" })
+    }
+}
+
+impl FromStr for Order {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "bhsd" => Ok(Order::Bhsd),
+            "bshd" => Ok(Order::Bshd),
+            _ => Err(()),
+        }
+    }
+}
+
+/// What is added to the scaled scores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mask {
+    /// Nothing.
+    #[default]
+    None,
+    /// A row-major sq×sk matrix of the problem's type, the same for every batch and head. Entries may be -inf.
+    Add,
+}
+
+impl fmt::Display for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Mask::None { "none" } else { "add" })
+    }
+}
+
+impl FromStr for Mask {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "none" => Ok(Mask::None),
+            "add" => Ok(Mask::Add),
+            _ => Err(()),
+        }
+    }
+}
+
+/// The facts of O = softmax(scale · Q·Kᵀ + mask) · V, head by head.
+///
+/// `causal` is torch's `is_causal`: query i sees keys 0 … i (the lower triangle from the top left corner), also where
+/// `sq` and `sk` differ. A query that sees no key (every entry -inf) gets a row of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionProblem {
+    /// Batch.
+    pub b: u64,
+    /// Heads of Q and O.
+    pub h: u64,
+    /// Heads of K and V; query head `i` reads head `i / (h / hkv)`.
+    pub hkv: u64,
+    /// Queries.
+    pub sq: u64,
+    /// Keys.
+    pub sk: u64,
+    /// Elements of one query and one key.
+    pub d: u64,
+    /// Elements of one value and one output row.
+    pub dv: u64,
+    /// Type of all buffers; scores, softmax and sums are kept in f32.
+    pub dtype: DType,
+    /// Whether query i sees keys 0 … i only.
+    pub causal: bool,
+    /// What is added to the scaled scores.
+    pub mask: Mask,
+    /// The bits of the f32 that scores are multiplied with.
+    scale: u32,
+    /// Order of the dimensions of Q, K, V and O.
+    pub layout: Order,
+}
+
+/// Elements from one batch, head and row to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// From one batch to the next.
+    pub batch: usize,
+    /// From one head to the next.
+    pub head: usize,
+    /// From one row to the next.
+    pub row: usize,
+}
+
+impl AttentionProblem {
+    /// Attention with one size of head, no mask and scale 1/√d.
+    pub fn new(b: u64, h: u64, sq: u64, sk: u64, d: u64, dtype: DType) -> Self {
+        AttentionProblem {
+            b,
+            h,
+            hkv: h,
+            sq,
+            sk,
+            d,
+            dv: d,
+            dtype,
+            causal: false,
+            mask: Mask::None,
+            scale: usual_scale(d).to_bits(),
+            layout: Order::Bhsd,
+        }
+    }
+
+    /// What scores are multiplied with.
+    pub fn scale(&self) -> f32 {
+        f32::from_bits(self.scale)
+    }
+
+    /// The same problem with another scale.
+    pub fn with_scale(mut self, scale: f32) -> Self {
+        self.scale = scale.to_bits();
+        self
+    }
+
+    /// Query heads that share one head of K and V.
+    pub fn group(&self) -> u64 {
+        self.h / self.hkv
+    }
+
+    fn strides(&self, heads: u64, rows: u64, width: u64) -> Strides {
+        let (heads, rows, width) = (heads as usize, rows as usize, width as usize);
+        let (head, row) = match self.layout {
+            Order::Bhsd => (rows * width, width),
+            Order::Bshd => (width, heads * width),
+        };
+        Strides { batch: heads * rows * width, head, row }
+    }
+
+    /// How Q lies in memory.
+    pub fn q_strides(&self) -> Strides {
+        self.strides(self.h, self.sq, self.d)
+    }
+
+    /// How K lies in memory.
+    pub fn k_strides(&self) -> Strides {
+        self.strides(self.hkv, self.sk, self.d)
+    }
+
+    /// How V lies in memory.
+    pub fn v_strides(&self) -> Strides {
+        self.strides(self.hkv, self.sk, self.dv)
+    }
+
+    /// How O lies in memory.
+    pub fn o_strides(&self) -> Strides {
+        self.strides(self.h, self.sq, self.dv)
+    }
+
+    /// Elements of Q.
+    pub fn q_len(&self) -> usize {
+        (self.b * self.h * self.sq * self.d) as usize
+    }
+
+    /// Elements of K.
+    pub fn k_len(&self) -> usize {
+        (self.b * self.hkv * self.sk * self.d) as usize
+    }
+
+    /// Elements of V.
+    pub fn v_len(&self) -> usize {
+        (self.b * self.hkv * self.sk * self.dv) as usize
+    }
+
+    /// Elements of O.
+    pub fn o_len(&self) -> usize {
+        (self.b * self.h * self.sq * self.dv) as usize
+    }
+
+    /// Elements of the mask; none without one.
+    pub fn mask_len(&self) -> usize {
+        if self.mask == Mask::Add { (self.sq * self.sk) as usize } else { 0 }
+    }
+
+    /// Pairs of a query and a key it sees, in one head.
+    pub fn pairs(&self) -> u64 {
+        if !self.causal {
+            return self.sq * self.sk;
+        }
+        let corner = self.sq.min(self.sk);
+        corner * (corner + 1) / 2 + (self.sq - corner) * self.sk
+    }
+}
+
+fn usual_scale(d: u64) -> f32 {
+    (1.0 / (d as f64).sqrt()) as f32
+}
+
+/// The longest head: what vector kernels keep of one row stays in the second cache.
+const MAX_HEAD: u64 = 1024;
+
+/// The largest total of one buffer: 2^31 elements.
+const MAX_ELEMENTS: u128 = 1 << 31;
+
+/// Scores beyond this scale overflow f32 for ordinary inputs.
+const MAX_SCALE: f64 = 65536.0;
+
+impl Problem for AttentionProblem {
+    fn fields(&self) -> Fields {
+        Fields::new()
+            .with("b", self.b)
+            .with("h", self.h)
+            .with("sq", self.sq)
+            .with("sk", self.sk)
+            .with("d", self.d)
+            .with("dtype", self.dtype)
+            .with("causal", self.causal)
+            .with_unless("hkv", self.hkv, self.h)
+            .with_unless("dv", self.dv, self.d)
+            .with_unless("mask", self.mask, Mask::None)
+            .with_unless("scale", self.scale(), usual_scale(self.d))
+            .with_unless("layout", self.layout, Order::Bhsd)
+    }
+
+    fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
+        // Every field is asked for before one is missed: what was never asked for counts as unknown.
+        let (h, sq, d) = (fields.size("h"), fields.size("sq"), fields.size("d"));
+        let b = fields.size_or("b", 1)?;
+        let [sk, hkv, dv] = ["sk", "hkv", "dv"].map(|name| fields.size_or(name, 0));
+        let (sk, hkv, dv) = (sk?, hkv?, dv?);
+        let dtype = fields.word_or("dtype", "one of f32, f16, bf16", DType::F32)?;
+        let causal = fields.word_or("causal", "true or false", false)?;
+        let mask = fields.word_or("mask", "none or add", Mask::None)?;
+        let scale = fields.number_or("scale", -MAX_SCALE, MAX_SCALE, f64::NAN)?;
+        let layout = fields.word_or("layout", "bhsd or bshd", Order::Bhsd)?;
+        let (h, sq, d) = (h?, sq?, d?);
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
+            return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
+        }
+        let or = |given: u64, usual: u64| if given == 0 { usual } else { given };
+        let sk = or(sk, sq);
+        let mut p = AttentionProblem::new(b, h, sq, sk, d, dtype);
+        (p.hkv, p.dv, p.causal, p.mask, p.layout) = (or(hkv, h), or(dv, d), causal, mask, layout);
+        if !scale.is_nan() {
+            p = p.with_scale(scale as f32);
+        }
+        if h % p.hkv != 0 {
+            return Err(ProblemError::value("hkv", p.hkv, format!("a divisor of h={h}")));
+        }
+        for (name, width) in [("d", p.d), ("dv", p.dv)] {
+            if width > MAX_HEAD {
+                return Err(ProblemError::value(name, width, format!("a whole number from 1 to {MAX_HEAD}")));
+            }
+        }
+        let wide = |sizes: [u64; 4]| sizes.iter().map(|s| u128::from(*s)).product::<u128>();
+        for (field, elements, what) in [
+            ("sq", wide([b, h, sq, p.d.max(p.dv)]), "Q and O"),
+            ("sk", wide([b, p.hkv, sk, p.d.max(p.dv)]), "K and V"),
+            ("mask", if p.mask == Mask::Add { wide([1, 1, sq, sk]) } else { 0 }, "the mask"),
+        ] {
+            if elements > MAX_ELEMENTS {
+                return Err(ProblemError::value(field, elements, format!("at most {MAX_ELEMENTS} elements in {what}")));
+            }
+        }
+        Ok(p)
+    }
+
+    fn key_fields(&self, bucket: &Bucket) -> Fields {
+        let r = self.representative(bucket);
+        // The scale is a number every kernel multiplies with: it decides neither who may race nor who wins.
+        Fields::new()
+            .with("b", r.b)
+            .with("h", self.h)
+            .with("hkv", self.hkv)
+            .with("sq", r.sq)
+            .with("sk", r.sk)
+            .with("d", self.d)
+            .with("dv", self.dv)
+            .with("dtype", self.dtype)
+            .with("causal", self.causal)
+            .with("mask", self.mask)
+            .with("layout", self.layout)
+    }
+
+    fn representative(&self, bucket: &Bucket) -> Self {
+        if bucket.is_exact() {
+            return *self;
+        }
+        // One query stays one query: decoding is a matter of memory, not of arithmetic.
+        let round = |name, size| if size == 1 { 1 } else { bucket.round(name, size).min(MAX_SIZE) };
+        let mut r = *self;
+        (r.b, r.sq, r.sk) = (round("b", self.b), round("sq", self.sq), round("sk", self.sk));
+        r
+    }
+
+    fn work(&self) -> Work {
+        let heads = (self.b * self.h) as f64;
+        // With fewer queries than keys, a causal problem never looks at the last keys.
+        let keys = if self.causal { self.sk.min(self.sq) } else { self.sk } as f64;
+        let width = (self.d + self.dv) as f64;
+        let kv = (self.b * self.hkv) as f64 * keys * width;
+        let mask = if self.mask == Mask::Add { self.pairs() as f64 } else { 0.0 };
+        let elements = self.q_len() as f64 + self.o_len() as f64 + kv + mask;
+        Work { flops: 2.0 * heads * self.pairs() as f64 * width, bytes: elements * self.dtype.bytes() as f64 }
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
+#[cfg(test)]
+#[path = "problem_tests.rs"]
+mod tests;

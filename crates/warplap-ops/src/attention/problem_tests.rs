@@ -1,0 +1,90 @@
+//! What a problem text promises.
+
+use super::*;
+use crate::attention::Attention;
+use proptest::prelude::*;
+use warplap_core::key::Key;
+use warplap_core::measure::Policy;
+use warplap_core::op::Op;
+
+#[test]
+fn bad_problems_name_the_field() {
+    for (text, field) in [
+        ("attention:h=8,sq=0,d=64", "'sq'"),
+        ("attention:sq=1,d=1,b=1", "'h'"),
+        ("attention:h=8,sq=4,d=64,hkv=3", "'hkv'"),
+        ("attention:h=8,sq=4,d=1025", "'d'"),
+        ("attention:h=8,sq=4,d=64,dv=2000", "'dv'"),
+        ("attention:h=8,sq=4,d=64,mask=mul", "'mask'"),
+        ("attention:h=8,sq=4,d=64,causal=yes", "'causal'"),
+        ("attention:h=8,sq=4,d=64,scale=inf", "'scale'"),
+        ("attention:h=8,sq=4,d=64,layout=sbhd", "'layout'"),
+        ("attention:h=8,sq=4,d=64,dtype=i32", "'dtype'"),
+        ("attention:h=8,sq=4,d=64,casual=true", "'casual'"),
+        ("attention:h=1024,sq=1048576,d=64", "'sq'"),
+        ("attention:b=1048576,h=1048576,hkv=1,sq=1,sk=1048576,d=1024", "'sq'"),
+        ("attention:h=1,sq=100000,sk=100000,d=1,mask=add", "'mask'"),
+    ] {
+        let error = Attention::parse(text).unwrap_err().to_string();
+        assert!(error.contains(field) && error.contains("expected"), "{text}: {error}");
+    }
+}
+
+#[test]
+fn every_field_that_matters_changes_the_key() {
+    let key = |text: &str, bucket: &Bucket| {
+        Key::of::<Attention>(&Attention::parse(text).unwrap(), bucket, Policy::default()).text
+    };
+    let plain = "b=1,h=8,sq=64,sk=64,d=64,dtype=f32";
+    for other in [
+        "b=2,h=8,sq=64,sk=64,d=64,dtype=f32",
+        "b=1,h=4,sq=64,sk=64,d=64,dtype=f32",
+        "b=1,h=8,sq=65,sk=64,d=64,dtype=f32",
+        "b=1,h=8,sq=64,sk=65,d=64,dtype=f32",
+        "b=1,h=8,sq=64,sk=64,d=65,dtype=f32",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=bf16",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,dv=32",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,hkv=2",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,causal=true",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,mask=add",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,layout=bshd",
+    ] {
+        assert_ne!(key(plain, &Bucket::Exact), key(other, &Bucket::Exact), "{other}");
+        assert_ne!(key(plain, &Bucket::PowerOfTwo), key(other, &Bucket::PowerOfTwo), "{other}");
+    }
+    assert_eq!(key("h=1,sq=60,d=8", &Bucket::PowerOfTwo), key("h=1,sq=63,sk=61,d=8", &Bucket::PowerOfTwo));
+    assert_ne!(key("h=1,sq=1,sk=64,d=8", &Bucket::PowerOfTwo), key("h=1,sq=2,sk=64,d=8", &Bucket::PowerOfTwo));
+    let same = key("h=1,sq=4,d=8,scale=0.7", &Bucket::Exact);
+    assert_eq!(same, key("h=1,sq=4,d=8", &Bucket::Exact), "a scale decides nothing");
+}
+
+#[test]
+fn only_pairs_that_are_seen_count_as_work() {
+    for (sq, sk) in [(1, 1), (5, 5), (3, 9), (9, 3), (1, 7), (7, 1)] {
+        let mut p = AttentionProblem::new(2, 3, sq, sk, 4, DType::F32);
+        p.dv = 6;
+        assert_eq!(p.work().flops, (2 * 2 * 3 * sq * sk * (4 + 6)) as f64);
+        p.causal = true;
+        let seen: u64 = (0..sq).map(|i| (i + 1).min(sk)).sum();
+        assert_eq!(p.pairs(), seen, "{sq} x {sk}");
+        assert_eq!(p.work().flops, (2 * 2 * 3 * seen * (4 + 6)) as f64);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_problem_reads_back_what_it_prints(
+        (b, hkv, group, sq, sk) in (1u64..9, 1u64..5, 1u64..5, 1u64..3000, 1u64..3000),
+        (d, dv) in (1u64..=1024, 1u64..=1024),
+        dtype in prop::sample::select(vec![DType::F32, DType::F16, DType::Bf16]),
+        (causal, mask, bshd) in (any::<bool>(), any::<bool>(), any::<bool>()),
+        scale in prop::option::of(-100f32..100.0),
+    ) {
+        let mut p = AttentionProblem::new(b, hkv * group, sq, sk, d, dtype);
+        (p.hkv, p.dv, p.causal) = (hkv, dv, causal);
+        p.mask = if mask { Mask::Add } else { Mask::None };
+        p.layout = if bshd { Order::Bshd } else { Order::Bhsd };
+        let p = scale.map_or(p, |s| p.with_scale(s));
+        prop_assert_eq!(Attention::parse(&Attention::text(&p)).unwrap(), p);
+    }
+}

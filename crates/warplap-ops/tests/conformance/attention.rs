@@ -1,0 +1,30 @@
+//! Attention.
+
+use warplap_ops::attention;
+
+use crate::conform;
+
+#[test]
+fn every_attention_variant_is_right_on_edge_problems() {
+    let mut problems = Vec::new();
+    for dtype in ["f32", "f16", "bf16"] {
+        for shape in [
+            "h=1,sq=1,d=1",
+            "h=2,sq=1,sk=77,d=64",
+            "b=2,h=4,hkv=2,sq=3,sk=130,d=40,dv=24",
+            "h=1,sq=17,sk=33,d=19,dv=7",
+            "b=2,h=1,sq=70,sk=9,d=16",
+            "h=2,hkv=1,sq=65,sk=150,d=33,dv=65",
+            "h=1,sq=40,sk=200,d=64",
+            "h=1,sq=5,sk=3,d=260,dv=200",
+        ] {
+            for flags in ["", ",causal=true", ",mask=add", ",causal=true,mask=add,layout=bshd"] {
+                problems.push(format!("attention:{shape},dtype={dtype}{flags}"));
+            }
+        }
+        problems.push(format!("attention:h=8,hkv=2,sq=1,sk=700,d=128,dtype={dtype},layout=bshd"));
+        problems.push(format!("attention:h=1,sq=9,sk=20,d=1024,dv=1,dtype={dtype},scale=-0.01"));
+        problems.push(format!("attention:h=1,sq=130,sk=257,d=64,dtype={dtype},scale=0.9,causal=true"));
+    }
+    conform(&attention::cpu::catalog(), &problems.iter().map(String::as_str).collect::<Vec<_>>());
+}
