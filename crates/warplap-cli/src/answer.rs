@@ -187,7 +187,18 @@ impl Answer {
     /// The table of all answers, operation by operation.
     pub(crate) fn table(answers: &[Answer], narrow: bool) -> Table {
         let names = ["  problem", "~winner"];
-        let wide = [">time", ">±", ">vs reference", ">vs library", ">roofline", ">tried", ">wrong", ">crashed", ">skipped", "grade"];
+        let wide = [
+            ">time",
+            ">±",
+            ">vs reference",
+            ">vs library",
+            ">roofline",
+            ">tried",
+            ">wrong",
+            ">crashed",
+            ">skipped",
+            "grade",
+        ];
         let short = [">time", ">±", ">vs ref", ">vs lib", ">roof", ">tried", ">wrong", ">crash", ">skip", "grade"];
         let mut table = match narrow {
             true => Table::new(&[&[""][..], &short].concat()),
