@@ -36,8 +36,11 @@ pub struct Operation {
     /// A problem to begin with.
     pub example: &'static str,
     read: fn(&str) -> Result<String, ProblemError>,
-    open: fn(Arc<Cpu>, Arc<dyn Store>, Settings) -> Box<dyn AnyTuner>,
+    open: Open,
 }
+
+/// Makes a tuner.
+type Open = fn(Arc<Cpu>, Arc<dyn Store>, Settings) -> Box<dyn AnyTuner>;
 
 /// The operations there are, in the order they are shown.
 pub const OPERATIONS: &[Operation] = &[
