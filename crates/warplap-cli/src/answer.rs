@@ -60,7 +60,7 @@ impl Tally {
 
 impl Answer {
     /// Whether nothing was measured for it.
-    pub(crate) fn from_store(&self) -> bool {
+    pub(crate) fn is_stored(&self) -> bool {
         matches!(self.how, How::Stored | How::Stale | How::Foreign(_))
     }
 
@@ -109,7 +109,7 @@ impl Answer {
             "device": self.device,
             "mode": self.mode,
             "how": how(&self.how),
-            "from_store": self.from_store(),
+            "from_store": self.is_stored(),
             "winner": {"variant": self.winner.variant, "config": self.winner.config},
             "median_us": verdict.map(|v| v.median_us),
             "ci_us": verdict.map(|v| v.ci_us),
@@ -131,7 +131,7 @@ impl Answer {
         let Some(verdict) = self.edition.as_ref().map(|e| &e.verdict) else {
             return format!("{}  {}  (not measured)", self.problem, self.winner);
         };
-        let from = if self.from_store() { "from the store".to_string() } else { format!("{:.1} s", self.seconds) };
+        let from = if self.is_stored() { "from the store".to_string() } else { format!("{:.1} s", self.seconds) };
         let (time, interval) = (units::time(verdict.median_us), units::plus_minus(verdict.median_us, verdict.ci_us));
         format!("{}  {}  {time} {interval}  {}  ({from})", self.problem, self.winner, verdict.grade.word())
     }

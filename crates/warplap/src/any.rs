@@ -27,6 +27,8 @@ use warplap_ops::attention::{self, Attention};
 use warplap_ops::bsr::{self, Bsr};
 use warplap_ops::gemm::{self, Gemm};
 
+type Open = fn(Arc<Cpu>, Arc<dyn Store>, Settings) -> Box<dyn AnyTuner>;
+
 /// An operation by name.
 pub struct Operation {
     /// Its name in problem texts.

@@ -166,7 +166,7 @@ impl Tune {
     }
 
     fn footer(&self, answers: &[Answer], seconds: f64, machine: &Machine) -> String {
-        let stored = answers.iter().filter(|a| a.from_store()).count();
+        let stored = answers.iter().filter(|a| a.is_stored()).count();
         let launches: u64 = answers.iter().map(Answer::launches).sum();
         let raced = answers.iter().filter(|a| a.how == How::Raced).count();
         let mut text = format!(
