@@ -41,9 +41,6 @@ pub struct Operation {
     open: Open,
 }
 
-/// Makes a tuner.
-type Open = fn(Arc<Cpu>, Arc<dyn Store>, Settings) -> Box<dyn AnyTuner>;
-
 /// The operations there are, in the order they are shown.
 pub const OPERATIONS: &[Operation] = &[
     Operation {
