@@ -19,24 +19,28 @@ def ping(b,tiles,clusters,lags,groups,a=0,dt=BF):
             for l in lags:
                 for g in groups: r.append(add('wgmma_pingpong',**dict(c,CM=cm,CN=cn,LAG=l,GROUP=g,STAGES=st)))
     return r
-def split(b,tiles,splits,bks=(64,),ctas=(1,),a=0,dt=BF):
+def split(b,tiles,splits,bks=(64,),ctas=(1,),a=0,dt=BF,share=((1,1),)):
     r=[]
     for (bm,bn,cons) in tiles:
         for bk in bks:
             for ct in ctas:
-                c=dict(BM=bm,BN=bn,BK=bk,CONS=cons,SPLIT=1,CTAS=ct,A_COL=a,B_COL=b,DTYPE=dt); st=min(8,stages('wgmma_splitk',c))
+                c=dict(BM=bm,BN=bn,BK=bk,CONS=cons,SPLIT=1,CM=1,CN=1,CTAS=ct,A_COL=a,B_COL=b,DTYPE=dt); st=min(8,stages('wgmma_splitk',c))
                 if st<2: continue
-                for s in splits: r.append(add('wgmma_splitk',**dict(c,SPLIT=s,STAGES=st)))
+                for s in splits:
+                    for (cm,cn) in share:
+                        if s*cm*cn<=8: r.append(add('wgmma_splitk',**dict(c,SPLIT=s,CM=cm,CN=cn,STAGES=st)))
     return r
-def swap(b,bts,bws,splits,bks=(64,128),ctas=(1,),dt=BF):
+def swap(b,bts,bws,splits,bks=(64,128),ctas=(1,),dt=BF,share=(1,)):
     r=[]
     for bt in bts:
         for (bw,cons) in bws:
             for bk in bks:
                 for ct in ctas:
-                    c=dict(BW=bw,BT=bt,BK=bk,CONS=cons,SPLIT=1,CTAS=ct,B_COL=b,DTYPE=dt); st=min(12,stages('wgmma_swapab',c))
+                    c=dict(BW=bw,BT=bt,BK=bk,CONS=cons,SPLIT=1,SHARE=1,CTAS=ct,B_COL=b,DTYPE=dt); st=min(12,stages('wgmma_swapab',c))
                     if st<2: continue
-                    for s in splits: r.append(add('wgmma_swapab',**dict(c,SPLIT=s,STAGES=st)))
+                    for s in splits:
+                        for h in share:
+                            if s*h<=8 and (bt%(8*h)==0 or bk//64%h==0): r.append(add('wgmma_swapab',**dict(c,SPLIT=s,SHARE=h,STAGES=st)))
     return r
 def gemv(b,m,dt=BF):
     r=[]

@@ -41,8 +41,8 @@ if __name__=='__main__':
      ('wgmma_coop',dict(C,B_COL=1,A_COL=1,BM=256,BN=128,BK=64,STAGES=4,CONS=2,CM=1,CN=2,GROUP=8,LAG=1,SLOTS=2)),
      ('wgmma_coop',dict(C,BM=192,BN=192,BK=64,STAGES=4,CONS=3,CM=1,CN=1,GROUP=8,LAG=1,SLOTS=1)),
      ('wgmma_pingpong',dict(C,BM=128,BN=128,BK=64,STAGES=5,CM=2,CN=1,GROUP=8,LAG=1,SLOTS=2)),
-     ('wgmma_splitk',dict(C,BM=128,BN=128,BK=64,STAGES=6,CONS=2,SPLIT=4,CTAS=1)),
-     ('wgmma_swapab',dict(C,BW=128,BT=16,BK=128,STAGES=5,CONS=2,SPLIT=4,CTAS=1)),
+     ('wgmma_splitk',dict(C,BM=128,BN=128,BK=64,STAGES=6,CONS=2,SPLIT=2,CM=2,CN=2,CTAS=1)),
+     ('wgmma_swapab',dict(C,BW=128,BT=8,BK=128,STAGES=5,CONS=2,SPLIT=4,SHARE=2,CTAS=1)),
      ('gemv',dict(C,B_COL=0,WARPS=16,UNROLL=2,LANES=32,SPLIT=8,MROWS=1)),('gemv',dict(C,B_COL=1,WARPS=8,UNROLL=8,ROWS=1,MROWS=1,SPLIT=1))]
     for t in tests:
         t0=time.process_time(); r=compile(t); print(t[0],{k:v for k,v in t[1].items()},'rc',r['rc'],'regs',r['regs'],'spill',r['spill'],r['warn'],'%.2f s'%(time.process_time()-t0)); print(r['log'][:3000])

@@ -3,9 +3,9 @@ LIMIT=232448-512           # opt-in dynamic shared memory less the static barrie
 cdiv=lambda a,b:-(-a//b)
 def operand(rows,bk,mn,share):
     panels=rows//64 if mn else bk//64
-    whole=mn and panels%share==0
-    box=(bk if whole else bk//share) if mn else rows//share
-    return dict(bytes=rows*bk*2,box=box)
+    whole=panels%share==0 if mn else rows%(8*share)!=0     # deal out whole panels, or cut each into runs of rows
+    box=(bk if mn else rows)//(1 if whole else share)
+    return dict(bytes=rows*bk*2,box=box,bad=whole and panels%share!=0)
 def panel_width(bn): return 64 if bn%64==0 else 32 if bn%32==0 else 16
 def plan(stem,c,M,N,K,lda,ldb,ldc,a_col,b_col,sms=132):
     """-> threads, smem, grid, legal (reason or None), maps [(tensor, inner, outer, ld, box_inner, box_outer, swizzle bytes)], scalars"""
@@ -19,22 +19,24 @@ def plan(stem,c,M,N,K,lda,ldb,ldc,a_col,b_col,sms=132):
         why=None
         if smem>LIMIT: why='smem'
         if not b_col and c['BN']%64: why='BN'
-        if a['box']>256 or b['box']>256: why='box'
+        if a['box']>256 or b['box']>256 or a['bad'] or b['bad']: why='box'
         return dict(threads=128*(cons+1),smem=smem,grid=min(sms//cl,tiles)*cl,legal=why,maps=[amap(a['box']),bmap(b['box']),('C',N,M,ldc,pw,64,pw*2)],ptrs=[],scalars=[M,N,K])
     if stem=='wgmma_splitk':
-        a=operand(c['BM'],c['BK'],a_col,1); b=operand(c['BN'],c['BK'],not b_col,1)
+        a=operand(c['BM'],c['BK'],a_col,c['CN']); b=operand(c['BN'],c['BK'],not b_col,c['CM'])
         smem=max(c['STAGES']*(a['bytes']+b['bytes']),c['BM']*(c['BN']+8)*4)+1024
         why=None
         if smem>LIMIT or c['CTAS']*(smem+1024+512)>233472: why='smem'
         if not b_col and c['BN']%64: why='BN'
-        return dict(threads=128*c['CONS']+32,smem=smem,grid=cdiv(M,c['BM'])*cdiv(N,c['BN'])*c['SPLIT'],legal=why,maps=[amap(a['box']),bmap(b['box'])],ptrs=['C'],scalars=[M,N,K,ldc])
+        if a['bad'] or b['bad'] or a['box']>256 or b['box']>256: why='box'
+        return dict(threads=128*c['CONS']+32,smem=smem,grid=cdiv(M,c['BM']*c['CM'])*cdiv(N,c['BN']*c['CN'])*c['SPLIT']*c['CM']*c['CN'],legal=why,maps=[amap(a['box']),bmap(b['box'])],ptrs=['C'],scalars=[M,N,K,ldc])
     if stem=='wgmma_swapab':
-        t=operand(c['BT'],c['BK'],0,1); w=operand(c['BW'],c['BK'],not b_col,1)
+        t=operand(c['BT'],c['BK'],0,c['SHARE']); w=operand(c['BW'],c['BK'],not b_col,1)
         smem=max(c['STAGES']*(t['bytes']+w['bytes']),c['BT']*(c['BW']+4)*4)+1024
         why=None
         if smem>LIMIT or c['CTAS']*(smem+1024+512)>233472: why='smem'
         if a_col: why='a_col'
-        return dict(threads=128*c['CONS']+32,smem=smem,grid=cdiv(M,c['BT'])*cdiv(N,c['BW'])*c['SPLIT'],legal=why,maps=[amap(t['box']),bmap(w['box'])],ptrs=['C'],scalars=[M,N,K,ldc])
+        if t['bad'] or t['box']>256 or w['box']>256: why='box'
+        return dict(threads=128*c['CONS']+32,smem=smem,grid=cdiv(M,c['BT'])*cdiv(N,c['BW']*c['SHARE'])*c['SPLIT']*c['SHARE'],legal=why,maps=[amap(t['box']),bmap(w['box'])],ptrs=['C'],scalars=[M,N,K,ldc])
     if stem=='gemv':
         grid=cdiv(N,c['WARPS']*c['ROWS']) if b_col else cdiv(N,c['LANES']*8)*c['SPLIT']
         return dict(threads=c['WARPS']*32,smem=0,grid=grid,legal='a_col' if a_col else 'M' if M!=c['MROWS'] else None,maps=[],ptrs=['A','B','C'],scalars=[N,K,lda,ldb,ldc])

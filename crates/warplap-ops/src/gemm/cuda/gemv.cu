@@ -44,6 +44,12 @@ DI uint4 load8(const u16* p, int n) {
     if (i < n) w[i / 2] |= (u32)p[i] << (i % 2 * 16);
   return v;
 }
+// B is read once: it passes by the first-level cache.
+DI uint4 stream8(const u16* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
 DI u16 narrow(float x) { return (u16)pack(x, 0.f); }
 
 #if B_COL
@@ -65,7 +71,7 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
     for (int u = 0; u < UNROLL; u++)
       if (s + u < whole)
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) v[u][r] = __ldg(reinterpret_cast<const uint4*>(b[r] + k + u * 256));
+        for (int r = 0; r < ROWS; r++) v[u][r] = stream8(b[r] + k + u * 256);
 #pragma unroll
     for (int u = 0; u < UNROLL; u++)
       if (s + u < whole) {
@@ -130,7 +136,7 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
       if (wide && k + 8 <= K) {
         const u16* p = B + (u64)k * ldb + c;
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[z][i] = __ldg(reinterpret_cast<const uint4*>(p + (u64)i * ldb));
+        for (int i = 0; i < 8; i++) v[z][i] = stream8(p + (u64)i * ldb);
       } else {
 #pragma unroll
         for (int i = 0; i < 8; i++) v[z][i] = k + i < K ? load8(B + (u64)(k + i) * ldb + c, N - c) : make_uint4(0, 0, 0, 0);

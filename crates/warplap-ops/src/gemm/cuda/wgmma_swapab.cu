@@ -2,38 +2,41 @@
 //
 // Idea: wgmma's first operand has 64 rows at least; with M <= 64 rows of A most of them would be padding. So the transposed product is
 // computed: BW columns of B against BT rows of A, BT = 8, 16, 32, ... The weights are read once and the SMs stay busy by cutting
-// K between the SPLIT CTAs of a cluster; float32 parts are added in rank order through distributed shared memory (the same bits every run).
+// K between the SPLIT CTAs of a cluster, SHARE of them side by side take the rows of A by multicast; float32 parts are added in rank order through distributed shared memory (the same bits every run).
 // Wins: M from 2 to 64, where reading B is all the work.
-// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; A row-major; C row-major; SPLIT <= 8.
+// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; A row-major; C row-major; SPLIT*SHARE <= 8.
 // Where the idea comes from: the "swap AB" option of CUTLASS, DeepGEMM and quack.
 //
-// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8), CTAS (per SM: 1, 2).
+// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
+// SHARE (1, 2, 4; BT or BK/64 must be divisible), CTAS (per SM: 1, 2).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major).
 #include "hopper.cuh"
 
-constexpr int NT = 128 * CONS + 32, MI = BW / (64 * CONS);
+constexpr int NT = 128 * CONS + 32, MI = BW / (64 * CONS), CL = SPLIT * SHARE;
 constexpr int PITCH = BW + 4; // floats one row of A takes among the parts: lanes of a fragment fall into different banks
 using OpW = Operand<BW, BK, !B_COL, 1>;
-using OpT = Operand<BT, BK, 0, 1>;
+using OpT = Operand<BT, BK, 0, SHARE>;
 using MM = Mma<BT, !B_COL, 0>;
 constexpr u32 STAGE = OpW::bytes + OpT::bytes;
 static_assert(BW == MI * 64 * CONS && BK % 64 == 0, "tile");
 
-extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(SPLIT, 1, 1)
+extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
 wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int ldc) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
-  const u32 rank = SPLIT > 1 ? cluster_rank() : 0;
-  const int tt = (M + BT - 1) / BT, tile = blockIdx.x / SPLIT, row = tile % tt * BT, col = tile / tt * BW;
-  const int all = (K + BK - 1) / BK, from = (int)((long long)all * rank / SPLIT), to = (int)((long long)all * (rank + 1) / SPLIT);
+  const u32 rank = CL > 1 ? cluster_rank() : 0;
+  const int slice = rank / SHARE, beside = rank % SHARE;
+  const int tt = (M + BT - 1) / BT, tile = blockIdx.x / CL, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * BW;
+  const int all = (K + BK - 1) / BK, from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
   if (threadIdx.x == CONS * 128) {
     tma_prefetch(&tA), tma_prefetch(&tB);
-    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS);
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * SHARE);
     mb_init_fence();
   }
-  __syncthreads();
+  if (SHARE > 1) cluster_meet();
+  else __syncthreads();
   pdl_launch();
   pdl_wait();
   if (wg == CONS) {
@@ -45,7 +48,7 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
         mb_wait(empties + q * 8, phase);
         mb_expect(bar, STAGE);
         OpW::load(at, &tB, bar, col, k * BK, 0, 0);
-        OpT::load(at + OpW::bytes, &tA, bar, row, k * BK, 0, 0);
+        OpT::load(at + OpW::bytes, &tA, bar, row, k * BK, beside, (u16)(((1 << SHARE) - 1) << (slice * SHARE)));
         if (++q == STAGES) q = 0, phase ^= 1;
       }
     }
@@ -70,7 +73,10 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       }
       mma_commit();
       mma_wait<1>();
-      if (tid == 0 && k > from) mb_arrive(empties + before * 8);
+      if (tid < SHARE && k > from) {
+        if (SHARE > 1) mb_arrive_at(empties + before * 8, slice * SHARE + tid);
+        else mb_arrive(empties + before * 8);
+      }
       before = q;
       if (++q == STAGES) q = 0, phase ^= 1;
     }
@@ -88,17 +94,12 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       }
     }
   }
-#ifdef RELAXED
-  asm volatile("membar.cta;" ::: "memory");
-  if (SPLIT > 1) cluster_meet();
-#else
   if (SPLIT > 1) cluster_sync();
-#endif
   else __syncthreads();
   u32 part[SPLIT];
 #pragma unroll
-  for (int s = 0; s < SPLIT; s++) part[s] = SPLIT > 1 ? peer_addr(base, s) : base;
-  for (int v = rank * NT + threadIdx.x; v < BT * (BW / 8); v += NT * SPLIT) {
+  for (int s = 0; s < SPLIT; s++) part[s] = SPLIT > 1 ? peer_addr(base, s * SHARE + beside) : base;
+  for (int v = slice * NT + threadIdx.x; v < BT * (BW / 8); v += NT * SPLIT) {
     const int r = v / (BW / 8), c = v % (BW / 8) * 8;
     if (row + r >= M || col + c >= N) continue;
     float4 x[SPLIT], y[SPLIT];
@@ -115,5 +116,5 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
     else
       for (int i = 0; i < N - col - c; i++) to[i] = (u16)((i & 1 ? (&o.x)[i / 2] >> 16 : (&o.x)[i / 2]));
   }
-  if (SPLIT > 1) cluster_meet(); // peers may still be reading this CTA's parts
+  if (CL > 1) cluster_meet(); // peers may still be reading this CTA's parts, or signalling its barriers
 }
