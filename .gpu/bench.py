@@ -58,6 +58,10 @@ class Prob:
             r=cu.cuLaunchKernel(fn.f,g,1,1,t,1,1,sm,ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),arr,None)
             if r: raise RuntimeError('launch %d'%r)
         go.keep=keep; return go
+def clusters(fn,threads,smem,cl):
+    fn.smem(smem); at=(ctypes.c_uint32*18)(4,0,cl,1,1)
+    class Cfg(ctypes.Structure): _fields_=[('g',ctypes.c_uint*3),('b',ctypes.c_uint*3),('sm',ctypes.c_uint),('st',ctypes.c_void_p),('at',ctypes.c_void_p),('n',ctypes.c_uint)]
+    cf=Cfg((cl*64,1,1),(threads,1,1),smem,None,ctypes.addressof(at),1); n=ctypes.c_int(-1); r=cu.cuOccupancyMaxActiveClusters(ctypes.byref(n),fn.f,ctypes.byref(cf)); return n.value if r==0 else 'error %d'%r
 def graph(fn,n):
     s=torch.cuda.Stream()
     with torch.cuda.stream(s): fn()
@@ -73,6 +77,14 @@ for key,(stem,c,cubin) in jobs['kernels'].items():
     try: fns[key]=Fn(stem,cubin)
     except Exception as e: say('LOADFAIL',key,e)
 say('BEGIN loaded',len(fns),'kernels',torch.cuda.get_device_name(0),'torch',torch.__version__,'SMs',SMS)
+seen=set()
+for key,fn in fns.items():
+    stem,c,_=jobs['kernels'][key]
+    if stem not in('wgmma_coop','wgmma_splitk','wgmma_swapab'): continue
+    cl=c.get('SPLIT',1)*c.get('CM',1)*c.get('CN',1)*c.get('SHARE',1)
+    if (stem,cl) in seen or cl==1: continue
+    seen.add((stem,cl)); p=plan(stem,c,4096,4096,4096,4096,4096,4096,c.get('A_COL',0),c['B_COL'])
+    say('CLUSTERS',stem,'size',cl,'smem',p['smem'],'active at once',clusters(fn,p['threads'],p['smem'],cl))
 done=set(json.load(open(D+'/done.json'))) if os.path.exists(D+'/done.json') else set(); wrong=set(json.load(open(D+'/wrong.json'))) if os.path.exists(D+'/wrong.json') else set()
 # 1. correctness on ragged shapes with padding and guards
 cache={}

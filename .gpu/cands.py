@@ -25,8 +25,9 @@ def split(b,tiles,splits,bks=(64,),ctas=(1,),a=0,dt=BF,share=((1,1),)):
         for bk in bks:
             for ct in ctas:
                 c=dict(BM=bm,BN=bn,BK=bk,CONS=cons,SPLIT=1,CM=1,CN=1,CTAS=ct,A_COL=a,B_COL=b,DTYPE=dt); st=min(8,stages('wgmma_splitk',c))
-                if st<2: continue
                 for s in splits:
+                    st=min(8,stages('wgmma_splitk',dict(c,SPLIT=s)))
+                    if st<2 or (bn//s)%16: continue
                     for (cm,cn) in share:
                         if s*cm*cn<=8: r.append(add('wgmma_splitk',**dict(c,SPLIT=s,CM=cm,CN=cn,STAGES=st)))
     return r
@@ -37,8 +38,9 @@ def swap(b,bts,bws,splits,bks=(64,128),ctas=(1,),dt=BF,share=(1,)):
             for bk in bks:
                 for ct in ctas:
                     c=dict(BW=bw,BT=bt,BK=bk,CONS=cons,SPLIT=1,SHARE=1,CTAS=ct,B_COL=b,DTYPE=dt); st=min(12,stages('wgmma_swapab',c))
-                    if st<2: continue
                     for s in splits:
+                        st=min(12,stages('wgmma_swapab',dict(c,SPLIT=s)))
+                        if st<2: continue
                         for h in share:
                             if s*h<=8 and (bt%(8*h)==0 or bk//64%h==0): r.append(add('wgmma_swapab',**dict(c,SPLIT=s,SHARE=h,STAGES=st)))
     return r
@@ -58,4 +60,4 @@ def gemv(b,m,dt=BF):
 def more(keys,**h):
     """the same device code under other host axes (PDL, L2P) or -D flags"""
     return [add(kernels[k][0],**dict(kernels[k][1],**h)) for k in keys]
-ragged=dict(wgmma_coop=[(1000,1000,1000,0),(300,520,200,16),(3000,4104,456,0)],wgmma_pingpong=[(1000,1000,1000,0),(300,520,200,16),(2056,3000,456,0),(3000,2056,1096,0)],wgmma_splitk=[(1000,1000,1000,0),(130,203,200,16),(64,64,64,0)],wgmma_swapab=[(17,1000,1000,0),(5,203,333,16)],gemv=[(1,1000,1000,0),(1,203,333,16),(1,4099,520,8)])
+ragged=dict(wgmma_coop=[(1000,1000,1000,0),(300,200,200,16),(3000,4104,456,0)],wgmma_pingpong=[(1000,1000,1000,0),(300,200,200,16),(2056,3000,456,0),(3000,2056,1096,0)],wgmma_splitk=[(1000,1000,1000,0),(130,200,200,16),(64,64,64,0),(300,264,1992,8)],wgmma_swapab=[(17,1000,1000,0),(5,203,333,16),(70,520,1992,0)],gemv=[(1,1000,1000,0),(1,203,333,16),(1,4099,520,8)])

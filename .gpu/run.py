@@ -13,8 +13,10 @@ if __name__=='__main__':
     with mp.get_context('fork').Pool(min(16,os.cpu_count())) as pool: got=pool.map(one,[(st,dict(t)) for (st,t) in uniq],chunksize=1)
     res=[got[uniq[(st,tuple(sorted(dev(c).items())))]] for st,c in ks.values()]
     kern={}
+    told=set()
     for (k,(stem,c)),r in zip(ks.items(),res):
-        if r['rc'] or r['warn'] or (r['spill'] or 0)>64: print('COMPILE',k,r['rc'],'spill',r['spill'],r['warn'][:2],r['log'][:300],flush=True)
+        if (r['rc'] or r['warn'] or (r['spill'] or 0)>64) and (stem,str(r['warn'])[:60],r['rc']) not in told and not told.add((stem,str(r['warn'])[:60],r['rc'])):
+          if r['rc'] or r['warn'] or (r['spill'] or 0)>64: print('COMPILE',k,r['rc'],'spill',r['spill'],r['warn'][:2],r['log'][:300],flush=True)
         if r['rc']==0 and not any('C75' in w for w in r['warn']): kern[k]=(stem,c,r['cubin'])
     pickle.dump(dict(kernels=kern,ragged=P.ragged,races=P.races),open(D+'/jobs.pkl','wb'))
     print('compiled %d of %d in %.1f s'%(len(kern),len(ks),time.time()-t0),flush=True)

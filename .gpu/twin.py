@@ -19,19 +19,22 @@ def plan(stem,c,M,N,K,lda,ldb,ldc,a_col,b_col,sms=132):
         why=None
         if smem>LIMIT: why='smem'
         if not b_col and c['BN']%64: why='BN'
+        if N%8: why='N'
         if a['box']>256 or b['box']>256 or a['bad'] or b['bad']: why='box'
         return dict(threads=128*(cons+1),smem=smem,grid=min(sms//cl,tiles)*cl,legal=why,maps=[amap(a['box']),bmap(b['box']),('C',N,M,ldc,pw,64,pw*2)],ptrs=[],scalars=[M,N,K])
     if stem=='wgmma_splitk':
         a=operand(c['BM'],c['BK'],a_col,c['CN']); b=operand(c['BN'],c['BK'],not b_col,c['CM'])
-        smem=max(c['STAGES']*(a['bytes']+b['bytes']),c['BM']*(c['BN']+8)*4)+1024
+        cw=c['BN']//c['SPLIT']; pw=panel_width(cw)
+        smem=max(c['STAGES']*(a['bytes']+b['bytes']),c['BM']*cw*2)+(c['SPLIT']-1)*c['BM']*cw*4+1024
         why=None
         if smem>LIMIT or c['CTAS']*(smem+1024+512)>233472: why='smem'
-        if not b_col and c['BN']%64: why='BN'
+        if (not b_col and c['BN']%64) or cw%16: why='BN'
+        if N%8: why='N'
         if a['bad'] or b['bad'] or a['box']>256 or b['box']>256: why='box'
-        return dict(threads=128*c['CONS']+32,smem=smem,grid=cdiv(M,c['BM']*c['CM'])*cdiv(N,c['BN']*c['CN'])*c['SPLIT']*c['CM']*c['CN'],legal=why,maps=[amap(a['box']),bmap(b['box'])],ptrs=['C'],scalars=[M,N,K,ldc])
+        return dict(threads=128*c['CONS']+32,smem=smem,grid=cdiv(M,c['BM']*c['CM'])*cdiv(N,c['BN']*c['CN'])*c['SPLIT']*c['CM']*c['CN'],legal=why,maps=[amap(a['box']),bmap(b['box']),('C',N,M,ldc,pw,64,pw*2)],ptrs=[],scalars=[M,N,K])
     if stem=='wgmma_swapab':
         t=operand(c['BT'],c['BK'],0,c['SHARE']); w=operand(c['BW'],c['BK'],not b_col,1)
-        smem=max(c['STAGES']*(t['bytes']+w['bytes']),c['BT']*(c['BW']+4)*4)+1024
+        smem=max(c['STAGES']*(t['bytes']+w['bytes']),cdiv(c['BT']*(c['BW']*2+16),1024)*1024)+(c['SPLIT']-1)*c['BW']*c['BT']*4+1024
         why=None
         if smem>LIMIT or c['CTAS']*(smem+1024+512)>233472: why='smem'
         if a_col: why='a_col'

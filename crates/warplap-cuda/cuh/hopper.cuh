@@ -63,10 +63,25 @@ DI void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memor
 DI void cluster_sync() { cluster_arrive(); cluster_wait(); }
 // Orders lifetimes, not data: barriers are initialised (after mb_init_fence), or a CTA's shared memory is no longer needed.
 DI void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); cluster_wait(); }
+DI void cluster_arrive_early() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 DI u32 peer_addr(u32 a, u32 cta) { u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(cta)); return r; }
 DI float4 peer_load4(u32 a) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(a) : "memory");
+  return v;
+}
+// Sixteen bytes into a peer's shared memory; they count on the peer's mbarrier, whose waiters see them.
+DI void peer_send4(u32 a, u32 bar, float x, float y, float z, float w) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(a), "r"(bar), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+DI float4 shared_load4(u32 a) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(a) : "memory");
+  return v;
+}
+DI uint4 shared_load8(u32 a) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(a) : "memory");
   return v;
 }
 
@@ -85,6 +100,9 @@ DI u32 pack(float lo, float hi) {
 }
 DI void stmatrix4(u32 a, u32 r0, u32 r1, u32 r2, u32 r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(a), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+}
+DI void stmatrix2_trans(u32 a, u32 r0, u32 r1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(a), "r"(r0), "r"(r1) : "memory");
 }
 
 // wgmma. Shared-memory operands are 128-byte-swizzled panels of 64 elements by rows, 1024-byte aligned.

@@ -43,35 +43,42 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0;
+  const Tiles tiles(M, N, rank);
+  const int count = tiles.tm * tiles.tn, blocks = (K + BK - 1) / BK;
+  u16 row_mask = (u16)(((1 << CN) - 1) << (tiles.rm * CN)), col_mask = 0;
+  for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (i * CN + tiles.rn));
+  auto load = [&](int row, int col, int k, int q) {
+    const u32 bar = fulls + q * 8, at = base + q * STAGE;
+    mb_expect(bar, STAGE);
+    OpA::load(at, &tA, bar, row, k * BK, tiles.rn, row_mask);
+    OpB::load(at + OpA::bytes, &tB, bar, col, k * BK, tiles.rm, col_mask);
+  };
+  int row, col, ahead = 0; // stages of the first tile already asked for
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
     for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CM + CN - 1);
     mb_init_fence();
+    if (CL == 1) { // alone, the first loads need not wait for the CTA to meet
+      pdl_wait();
+      tiles.at(tiles.first, row, col);
+      for (; ahead < min(STAGES, blocks); ahead++) load(row, col, ahead, ahead);
+    }
   }
   if (CL > 1) cluster_meet();
   else __syncthreads();
   pdl_launch();
   pdl_wait();
-  const Tiles tiles(M, N, rank);
-  const int count = tiles.tm * tiles.tn, blocks = (K + BK - 1) / BK;
 
   if (wg == 0) {
     regs_less<40>();
     if (threadIdx.x == 0) {
-      const u16 row_mask = (u16)(((1 << CN) - 1) << (tiles.rm * CN));
-      u16 col_mask = 0;
-      for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (i * CN + tiles.rn));
-      int q = 0;
-      u32 phase = 1;
-      for (int t = tiles.first; t < count; t += tiles.step) {
-        int row, col;
+      int q = ahead % STAGES;
+      u32 phase = ahead == STAGES ? 0 : 1;
+      for (int t = tiles.first; t < count; t += tiles.step, ahead = 0) {
         tiles.at(t, row, col);
-        for (int k = 0; k < blocks; k++) {
-          const u32 bar = fulls + q * 8, at = base + q * STAGE;
+        for (int k = ahead; k < blocks; k++) {
           mb_wait(empties + q * 8, phase);
-          mb_expect(bar, STAGE);
-          OpA::load(at, &tA, bar, row, k * BK, tiles.rn, row_mask);
-          OpB::load(at + OpA::bytes, &tB, bar, col, k * BK, tiles.rm, col_mask);
+          load(row, col, k, q);
           if (++q == STAGES) q = 0, phase ^= 1;
         }
       }
@@ -118,7 +125,6 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
           else mb_arrive(empties + before * 8);
         }
       }
-      int row, col;
       tiles.at(t, row, col);
 #pragma unroll
       for (int p0 = 0; p0 < PANELS; p0 += SLOTS) {

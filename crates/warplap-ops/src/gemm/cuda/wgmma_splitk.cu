@@ -1,70 +1,109 @@
-// C = A·B with K cut between the CTAs of a cluster, which add their parts up through each other's shared memory.
+// C = A·B with K cut between the CTAs of a cluster, which exchange their float32 parts through distributed shared memory.
 //
-// Idea: a product with few output tiles leaves most SMs idle. Here SPLIT CTAs (one cluster) take one tile, each a run of K blocks with
-// its own TMA producer and wgmma consumers. The float32 parts are laid in each CTA's shared memory; after a cluster
-// barrier each adds BM/SPLIT rows of all parts, always in the same order: the same bits every run, no workspace, no second kernel.
-// The cluster may also hold CM x CN tiles, which share B and A by multicast as in wgmma_coop.
-// Wins: fewer tiles than SMs (1024^3, 128x4096x4096, 512^3 with small tiles); SPLIT=1 is a plain one-tile-per-CTA kernel for tiny products.
-// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; C row-major. SPLIT*CM*CN <= 8 (portable cluster size). B_COL=0 wants BN % 64 == 0.
-// Where the idea comes from: split-K as in CUTLASS and cuBLAS; the reduction through distributed shared memory replaces their workspace.
+// Idea: a product with few output tiles leaves most SMs idle. Here SPLIT CTAs of a cluster take one tile, each a run of K blocks with
+// its own TMA producer and wgmma consumers. Each then owns BN/SPLIT columns of the tile: it sends the other columns' accumulators
+// straight from registers to their owners (st.async onto the owner's mbarrier), adds what it receives in the order of K and stores through
+// TMA. The order is fixed: the same bits every run, no workspace, no second kernel. The cluster may also hold CM x CN tiles, which
+// share B and A by multicast as in wgmma_coop. The first loads are issued before the CTA has met: short problems are all latency.
+// Wins: fewer tiles than SMs (1024^3, 128x4096x4096); SPLIT=1 is a plain one-tile-per-CTA kernel for tiny products (512^3).
+// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes); K >= 1. SPLIT*CM*CN <= 8 (portable cluster size). B_COL=0 wants BN % 64 == 0.
+// Where the idea comes from: split-K as in CUTLASS and cuBLAS; the exchange in registers and mbarriers replaces their workspace.
 //
-// Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8; BM % SPLIT == 0),
+// Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16*SPLIT, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
 // CM, CN (1, 2, 4), CTAS (per SM: 1, 2).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major).
 #include "hopper.cuh"
 
 constexpr int NT = 128 * CONS + 32, MI = BM / (64 * CONS), SHARED = CM * CN, CL = SPLIT * SHARED;
-constexpr int PITCH = BN + 8; // floats a row of parts takes: 8 rows apart in banks by 8, so the fragments land without conflict
+constexpr int CW = BN / SPLIT;                                   // columns of the tile one CTA owns
+constexpr int PW = CW % 64 == 0 ? 64 : CW % 32 == 0 ? 32 : 16;   // columns of one C panel
+constexpr u32 CPANEL = 64 * PW * 2, PART = BM * CW * 4;
 using OpA = Operand<BM, BK, A_COL, CN>;
 using OpB = Operand<BN, BK, !B_COL, CM>;
 using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
-static_assert(BM == MI * 64 * CONS && BN % 16 == 0 && BK % 64 == 0 && BM % SPLIT == 0, "tile");
+constexpr u32 RING = STAGES * STAGE > BM * CW * 2 ? STAGES * STAGE : BM * CW * 2; // the stages, and later the staged C
+static_assert(BM == MI * 64 * CONS && CW % 16 == 0 && BK % 64 == 0, "tile");
 static_assert(B_COL || BN % 64 == 0, "an MN-major B comes in panels of 64 columns");
 
+// Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are where they go in C.
+template <class Fragments> DI void finish(const Fragments& done, const TMap* tC, u32 base, int row, int col, int wg, int tid) {
+  pdl_wait();
+  named_sync(1, CONS * 128); // the staged C overwrites the stages: every consumer is done with them
+  const int lane = tid & 31, r = (tid >> 5) * 16 + (lane & 15);
+  const int swizzle = PW == 64 ? r & 7 : PW == 32 ? (r >> 1) & 3 : (r >> 2) & 1;
+  const u32 staged = base + wg * MI * (CW / PW) * CPANEL;
+#pragma unroll
+  for (int p = 0; p < MI * (CW / PW); p++)
+#pragma unroll
+    for (int c = 0; c < PW; c += 16) {
+      const float* v = &done[p / (CW / PW)][(p % (CW / PW) * PW + c) / 2];
+      stmatrix4(staged + p * CPANEL + r * PW * 2 + (((c / 8 + (lane >> 4)) ^ swizzle) << 4), pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
+    }
+  async_fence();
+  named_sync(2 + wg, 128);
+  if (tid == 0) {
+#pragma unroll
+    for (int p = 0; p < MI * (CW / PW); p++)
+      tma_store(tC, staged + p * CPANEL, col + p % (CW / PW) * PW, row + (wg * MI + p / (CW / PW)) * 64);
+    tma_store_commit();
+    tma_store_wait_read();
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int ldc) {
+wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K) {
   extern __shared__ __align__(1024) unsigned char smem[];
-  __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-  const u32 base = (smem_addr(smem) + 1023) & ~1023u, fulls = smem_addr(full), empties = smem_addr(empty);
+  __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
+  const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
+  const u32 fulls = smem_addr(full), empties = smem_addr(empty), inbox_bar = smem_addr(&received);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0; // (slice of K, tile row, tile column) within the cluster
   const int slice = rank / SHARED, rm = rank % SHARED / CN, rn = rank % CN;
   const int tm = (M + BM * CM - 1) / (BM * CM), tile = blockIdx.x / CL, row = (tile % tm * CM + rm) * BM, col = (tile / tm * CN + rn) * BN;
   const int all = (K + BK - 1) / BK, from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
+  u16 row_mask = (u16)(((1 << CN) - 1) << (rank - rn)), col_mask = 0;
+  for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (slice * SHARED + i * CN + rn));
+  auto load = [&](int k, int q) {
+    const u32 bar = fulls + q * 8, at = base + q * STAGE;
+    mb_expect(bar, STAGE);
+    OpA::load(at, &tA, bar, row, k * BK, rn, row_mask);
+    OpB::load(at + OpA::bytes, &tB, bar, col, k * BK, rm, col_mask);
+  };
+  const int early = min(to, from + STAGES);
   if (threadIdx.x == CONS * 128) {
     tma_prefetch(&tA), tma_prefetch(&tB);
     for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * (CM + CN - 1));
+    mb_init(inbox_bar, 1);
     mb_init_fence();
+    if (SPLIT > 1) mb_expect(inbox_bar, (SPLIT - 1) * PART);
+    if (SHARED == 1) {
+      pdl_wait();
+      for (int k = from; k < early; k++) load(k, k - from);
+    }
   }
-  if (SHARED > 1) cluster_meet();
+  if (CL > 1) cluster_arrive_early(); // says: barriers are ready; met again before the first byte goes to a peer
+  if (SHARED > 1) cluster_wait();
   else __syncthreads();
   pdl_launch();
-  pdl_wait();
   if (wg == CONS) {
     if (tid == 0) {
-      const u16 row_mask = (u16)(((1 << CN) - 1) << (rank - rn));
-      u16 col_mask = 0;
-      for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (slice * SHARED + i * CN + rn));
+      if (SHARED > 1) {
+        pdl_wait();
+        for (int k = from; k < early; k++) load(k, k - from);
+      }
       int q = 0;
-      u32 phase = 1;
-      for (int k = from; k < to; k++) {
-        const u32 bar = fulls + q * 8, at = base + q * STAGE;
+      u32 phase = 0;
+      for (int k = early; k < to; k++) {
         mb_wait(empties + q * 8, phase);
-        mb_expect(bar, STAGE);
-        OpA::load(at, &tA, bar, row, k * BK, rn, row_mask);
-        OpB::load(at + OpA::bytes, &tB, bar, col, k * BK, rm, col_mask);
+        load(k, q);
         if (++q == STAGES) q = 0, phase ^= 1;
       }
     }
-    __syncwarp();
+    if (CL > 1 && SHARED == 1) cluster_wait();
   } else {
-    float d[MI][BN / 2];
-#pragma unroll
-    for (int i = 0; i < MI; i++)
-#pragma unroll
-      for (int j = 0; j < BN / 2; j++) d[i][j] = 0.f; // a CTA without blocks still owes zeros
     const bool signals = SHARED > 1 ? tid < SHARED && (tid / CN == rm || tid % CN == rn) : tid == 0;
+    float d[MI][BN / 2];
     int q = 0, before = 0;
     u32 phase = 0;
     for (int k = from; k < to; k++) {
@@ -75,7 +114,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       for (int i = 0; i < MI; i++) {
         const u64 a = OpA::desc(at, (wg * MI + i) * 64), b = OpB::desc(at + OpA::bytes, 0);
 #pragma unroll
-        for (int kk = 0; kk < BK / 16; kk++) MM::step(d[i], a + OpA::step(kk), b + OpB::step(kk), 1);
+        for (int kk = 0; kk < BK / 16; kk++) MM::step(d[i], a + OpA::step(kk), b + OpB::step(kk), k > from || kk > 0);
       }
       mma_commit();
       mma_wait<1>();
@@ -87,43 +126,55 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       if (++q == STAGES) q = 0, phase ^= 1;
     }
     mma_wait<0>();
-    named_sync(1, CONS * 128); // the parts overwrite the stages: every consumer is done with them
-    const int r = (tid >> 5) * 16 + ((tid & 31) >> 2), c = (tid & 3) * 2;
-    float* parts = reinterpret_cast<float*>(smem + (base - smem_addr(smem)));
+    if (SPLIT > 1 && from == to) { // a CTA without blocks still owes zeros
 #pragma unroll
-    for (int i = 0; i < MI; i++) {
-      float* at = parts + ((wg * MI + i) * 64 + r) * PITCH + c;
+      for (int i = 0; i < MI; i++)
 #pragma unroll
-      for (int j = 0; j < BN / 8; j++) {
-        *reinterpret_cast<float2*>(at + j * 8) = make_float2(d[i][j * 4], d[i][j * 4 + 1]);
-        *reinterpret_cast<float2*>(at + 8 * PITCH + j * 8) = make_float2(d[i][j * 4 + 2], d[i][j * 4 + 3]);
+        for (int j = 0; j < BN / 2; j++) d[i][j] = 0.f;
+    }
+    if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, wg, tid);
+    else {
+      float sum[MI][CW / 2];
+      if (SHARED == 1) cluster_wait();
+      // Part e of an inbox lies as the sender's threads held it: 16 bytes a thread, thread beside thread.
+      const u32 mine = (wg * 128 + tid) * 16;
+      float own[MI][CW / 2];
+#pragma unroll
+      for (int s = 0; s < SPLIT; s++) {
+        if (s == slice) {
+#pragma unroll
+          for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < CW / 2; j++) own[i][j] = d[i][s * (CW / 2) + j];
+        } else {
+          const u32 peer = s * SHARED + rank % SHARED, to_bar = peer_addr(inbox_bar, peer);
+          const u32 to_box = peer_addr(inbox + (slice < s ? slice : slice - 1) * PART + mine, peer);
+#pragma unroll
+          for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < CW / 2; j += 4) {
+              const float* v = &d[i][s * (CW / 2) + j];
+              peer_send4(to_box + (i * (CW / 8) + j / 4) * (CONS * 2048), to_bar, v[0], v[1], v[2], v[3]);
+            }
+        }
       }
+#pragma unroll
+      for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int j = 0; j < CW / 2; j++) sum[i][j] = 0.f;
+      mb_wait(inbox_bar, 0);
+#pragma unroll
+      for (int s = 0; s < SPLIT; s++)
+#pragma unroll
+        for (int i = 0; i < MI; i++)
+#pragma unroll
+          for (int j = 0; j < CW / 2; j += 4) {
+            float4 v = make_float4(own[i][j], own[i][j + 1], own[i][j + 2], own[i][j + 3]);
+            if (s != slice) v = shared_load4(inbox + (s < slice ? s : s - 1) * PART + mine + (i * (CW / 8) + j / 4) * (CONS * 2048));
+            sum[i][j] += v.x, sum[i][j + 1] += v.y, sum[i][j + 2] += v.z, sum[i][j + 3] += v.w;
+          }
+      finish(sum, &tC, base, row, col + slice * CW, wg, tid);
     }
   }
-  if (SPLIT > 1) cluster_sync();
-  else __syncthreads();
-  constexpr int ROWS = BM / SPLIT, VECS = ROWS * (BN / 8);
-  u32 part[SPLIT];
-#pragma unroll
-  for (int s = 0; s < SPLIT; s++) part[s] = SPLIT > 1 ? peer_addr(base, s * SHARED + rank % SHARED) : base;
-#pragma unroll 2
-  for (int v = threadIdx.x; v < VECS; v += NT) {
-    const int r = slice * ROWS + v / (BN / 8), c = v % (BN / 8) * 8;
-    float4 x[SPLIT], y[SPLIT];
-#pragma unroll
-    for (int s = 0; s < SPLIT; s++) x[s] = peer_load4(part[s] + (r * PITCH + c) * 4), y[s] = peer_load4(part[s] + (r * PITCH + c) * 4 + 16);
-#pragma unroll
-    for (int s = 1; s < SPLIT; s++) {
-      x[0].x += x[s].x, x[0].y += x[s].y, x[0].z += x[s].z, x[0].w += x[s].w;
-      y[0].x += y[s].x, y[0].y += y[s].y, y[0].z += y[s].z, y[0].w += y[s].w;
-    }
-    uint4 o = {pack(x[0].x, x[0].y), pack(x[0].z, x[0].w), pack(y[0].x, y[0].y), pack(y[0].z, y[0].w)};
-    if (row + r < M && col + c < N) {
-      u16* to = C + (u64)(row + r) * ldc + col + c;
-      if (col + c + 8 <= N) *reinterpret_cast<uint4*>(to) = o;
-      else
-        for (int i = 0; i < N - col - c; i++) to[i] = (u16)((i & 1 ? (&o.x)[i / 2] >> 16 : (&o.x)[i / 2]));
-    }
-  }
-  if (CL > 1) cluster_meet(); // peers may still be reading this CTA's parts, or signalling its barriers
+  if (SHARED > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }
