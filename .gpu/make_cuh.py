@@ -144,13 +144,12 @@ out.append(r'''
 // Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says mn_-major (deep_ rows of rows_
 // elements in memory); share_ CTAs of the cluster each bring one part and multicast it.
 template <int rows_, int deep_, int mn_, int share_> struct Operand {
-  static constexpr u32 bytes = rows_ * deep_ * 2;
-  static constexpr int panels = mn_ ? rows_ / 64 : deep_ / 64;
+  static constexpr int panels = mn_ ? (rows_ + 63) / 64 : deep_ / 64; // a last panel used in part is loaded whole
   // Whole panels are dealt out, or every panel is cut into runs of rows (a multiple of 8, for the swizzle).
   static constexpr int whole = mn_ ? panels % share_ == 0 : rows_ % (8 * share_) != 0;
   static constexpr int box = (mn_ ? deep_ : rows_) / (whole ? 1 : share_);
   static_assert(!whole || panels % share_ == 0, "this operand cannot be shared so");
-  static constexpr u32 panel = (mn_ ? deep_ : rows_) * 128;
+  static constexpr u32 panel = (mn_ ? deep_ : rows_) * 128, bytes = panels * panel;
   static DI void load(u32 dst, const TMap* m, u32 bar, int row, int k, int part, u16 ctas) {
     constexpr int n = whole ? panels / share_ : panels;
 #pragma unroll

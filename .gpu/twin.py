@@ -2,10 +2,11 @@
 LIMIT=232448-512           # opt-in dynamic shared memory less the static barriers
 cdiv=lambda a,b:-(-a//b)
 def operand(rows,bk,mn,share):
-    panels=rows//64 if mn else bk//64
+    panels=cdiv(rows,64) if mn else bk//64       # a last panel used in part is loaded whole
     whole=panels%share==0 if mn else rows%(8*share)!=0     # deal out whole panels, or cut each into runs of rows
     box=(bk if mn else rows)//(1 if whole else share)
-    return dict(bytes=rows*bk*2,box=box,bad=whole and panels%share!=0)
+    return dict(bytes=panels*(bk if mn else rows)*128,box=box,bad=whole and panels%share!=0)
+CLUSTERS={1:132,2:66,3:40,4:30,6:20,8:15}   # cuOccupancyMaxActiveClusters on this H200 with one CTA per SM (2, 4, 8 asked, the others guessed low): ask the driver
 def panel_width(bn): return 64 if bn%64==0 else 32 if bn%32==0 else 16
 def plan(stem,c,M,N,K,lda,ldb,ldc,a_col,b_col,sms=132):
     """-> threads, smem, grid, legal (reason or None), maps [(tensor, inner, outer, ld, box_inner, box_outer, swizzle bytes)], scalars"""
@@ -18,17 +19,16 @@ def plan(stem,c,M,N,K,lda,ldb,ldc,a_col,b_col,sms=132):
         tiles=cdiv(M,c['BM']*c['CM'])*cdiv(N,c['BN']*c['CN'])
         why=None
         if smem>LIMIT: why='smem'
-        if not b_col and c['BN']%64: why='BN'
         if N%8: why='N'
         if a['box']>256 or b['box']>256 or a['bad'] or b['bad']: why='box'
-        return dict(threads=128*(cons+1),smem=smem,grid=min(sms//cl,tiles)*cl,legal=why,maps=[amap(a['box']),bmap(b['box']),('C',N,M,ldc,pw,64,pw*2)],ptrs=[],scalars=[M,N,K])
+        return dict(threads=128*(cons+1),smem=smem,grid=min(min(sms//cl,CLUSTERS[cl]),tiles)*cl,legal=why,maps=[amap(a['box']),bmap(b['box']),('C',N,M,ldc,pw,64,pw*2)],ptrs=[],scalars=[M,N,K])
     if stem=='wgmma_splitk':
         a=operand(c['BM'],c['BK'],a_col,c['CN']); b=operand(c['BN'],c['BK'],not b_col,c['CM'])
         cw=c['BN']//c['SPLIT']; pw=panel_width(cw)
         smem=max(c['STAGES']*(a['bytes']+b['bytes']),c['BM']*cw*2)+(c['SPLIT']-1)*c['BM']*cw*4+1024
         why=None
         if smem>LIMIT or c['CTAS']*(smem+1024+512)>233472: why='smem'
-        if (not b_col and c['BN']%64) or cw%16: why='BN'
+        if cw%16: why='BN'
         if N%8: why='N'
         if a['bad'] or b['bad'] or a['box']>256 or b['box']>256: why='box'
         return dict(threads=128*c['CONS']+32,smem=smem,grid=cdiv(M,c['BM']*c['CM'])*cdiv(N,c['BN']*c['CN'])*c['SPLIT']*c['CM']*c['CN'],legal=why,maps=[amap(a['box']),bmap(b['box']),('C',N,M,ldc,pw,64,pw*2)],ptrs=[],scalars=[M,N,K])

@@ -6,12 +6,13 @@
 // TMA stores, which drain while the next tile is multiplied. Tiles are visited in bands of GROUP tile rows so that a wave touches
 // a nearly square patch of C and the operands stay in L2.
 // Wins: at least one wave of tiles and K in the hundreds or more; the largest products.
-// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes). An MN-major B (B_COL=0) wants BN % 64 == 0.
+// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes). A row-major B is loaded in
+// panels of 64 columns: with BN % 64 != 0 the rest of the last panel is brought in vain.
 // Edges: TMA fills loads outside the matrix with zeros and clips stores, so M, N and K >= 1 are free.
 // Where the idea comes from: CUTLASS's "warp-specialized persistent cooperative" schedule; the pranjalssh/fast.cu study for
 // release-early and multicast with two consumers; the group order is Triton's tutorial matmul order.
 //
-// Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1..3), CM, CN (1, 2; CM*CN <= 4),
+// Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16, <= 256; BM*BN/CONS <= 20480, with CONS=3 BN <= 192), BK (64, 128), STAGES, CONS (1..3), CM, CN (1, 2; CM*CN <= 4),
 // GROUP (>= 1), LAG (0, 1: release a stage at once or one step later), SLOTS (64-row panels of C staged per warpgroup and round).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major).
 #include "hopper.cuh"
@@ -25,7 +26,6 @@ using OpB = Operand<BN, BK, !B_COL, CM>;
 using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 static_assert(BM == MI * 64 * CONS && BN % 16 == 0 && BK % 64 == 0, "tile");
-static_assert(B_COL || BN % 64 == 0, "an MN-major B comes in panels of 64 columns");
 
 struct Tiles {
   int tm, tn, first, step, rm, rn;

@@ -21,7 +21,6 @@ using OpB = Operand<BN, BK, !B_COL, CM>;
 using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 static_assert(BM == MI * 64 && BN % 16 == 0 && BK % 64 == 0, "tile");
-static_assert(B_COL || BN % 64 == 0, "an MN-major B comes in panels of 64 columns");
 
 struct Tiles {
   int tm, tn, first, step, rm, rn;

@@ -6,7 +6,8 @@
 // TMA. The order is fixed: the same bits every run, no workspace, no second kernel. The cluster may also hold CM x CN tiles, which
 // share B and A by multicast as in wgmma_coop. The first loads are issued before the CTA has met: short problems are all latency.
 // Wins: fewer tiles than SMs (1024^3, 128x4096x4096); SPLIT=1 is a plain one-tile-per-CTA kernel for tiny products (512^3).
-// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes); K >= 1. SPLIT*CM*CN <= 8 (portable cluster size). B_COL=0 wants BN % 64 == 0.
+// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes); K >= 1. SPLIT*CM*CN <= 8 (portable cluster size). A row-major B is loaded in
+// panels of 64 columns: with BN % 64 != 0 the rest of the last panel is brought in vain.
 // Where the idea comes from: split-K as in CUTLASS and cuBLAS; the exchange in registers and mbarriers replaces their workspace.
 //
 // Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16*SPLIT, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
@@ -24,7 +25,6 @@ using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 constexpr u32 RING = STAGES * STAGE > BM * CW * 2 ? STAGES * STAGE : BM * CW * 2; // the stages, and later the staged C
 static_assert(BM == MI * 64 * CONS && CW % 16 == 0 && BK % 64 == 0, "tile");
-static_assert(B_COL || BN % 64 == 0, "an MN-major B comes in panels of 64 columns");
 
 // Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are where they go in C.
 template <class Fragments> DI void finish(const Fragments& done, const TMap* tC, u32 base, int row, int col, int wg, int tid) {
