@@ -141,7 +141,7 @@ out.append(r'''#define WG_MMA(N, R, A, B, P, X, Y)                              
 for N in NS:
     r=N//2; out.append('WG_MMA(%d, %d, %d, %d, %d, %d, %d)\n'%(N,r,r,r+1,r+2,r+3,r+4))
 out.append(r'''
-// Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says mn_-major (deep_ rows of rows_
+// Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says MN-major (deep_ rows of rows_
 // elements in memory); share_ CTAs of the cluster each bring one part and multicast it.
 template <int rows_, int deep_, int mn_, int share_> struct Operand {
   static constexpr int panels = mn_ ? (rows_ + 63) / 64 : deep_ / 64; // a last panel used in part is loaded whole

@@ -175,7 +175,7 @@ WG_MMA(224, 112, 112, 113, 114, 115, 116)
 WG_MMA(240, 120, 120, 121, 122, 123, 124)
 WG_MMA(256, 128, 128, 129, 130, 131, 132)
 
-// Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says mn_-major (deep_ rows of rows_
+// Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says MN-major (deep_ rows of rows_
 // elements in memory); share_ CTAs of the cluster each bring one part and multicast it.
 template <int rows_, int deep_, int mn_, int share_> struct Operand {
   static constexpr int panels = mn_ ? (rows_ + 63) / 64 : deep_ / 64; // a last panel used in part is loaded whole
