@@ -39,10 +39,9 @@ impl Compiler {
         }
         let hint = "set WARPLAP_NVRTC to the folder of libnvrtc (pip install nvidia-cuda-nvrtc brings it)";
         let loader = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-        loader
-            .iter()
-            .find_map(|name| Self::open(Path::new(name)).ok())
-            .ok_or_else(|| said.unwrap_or_else(|| CudaError::NoCompiler(format!("libnvrtc is nowhere to be found; {hint}"))))
+        loader.iter().find_map(|name| Self::open(Path::new(name)).ok()).ok_or_else(|| {
+            said.unwrap_or_else(|| CudaError::NoCompiler(format!("libnvrtc is nowhere to be found; {hint}")))
+        })
     }
 
     fn open(path: &Path) -> Result<Self, CudaError> {
@@ -110,7 +109,8 @@ impl Compiler {
                 return Err(CudaError::Compile(format!("nvrtcCreateProgram gave {created}")));
             }
             let code = (self.compile)(program, options.len() as i32, options_at.as_ptr());
-            let log = String::from_utf8_lossy(&taken(program, self.log_size, self.log)).trim_end_matches('\0').to_string();
+            let log =
+                String::from_utf8_lossy(&taken(program, self.log_size, self.log)).trim_end_matches('\0').to_string();
             let cubin = if code == 0 { taken(program, self.cubin_size, self.cubin) } else { Vec::new() };
             (self.destroy)(&mut program);
             if code != 0 || cubin.is_empty() {

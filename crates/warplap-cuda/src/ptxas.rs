@@ -80,8 +80,12 @@ mod tests {
     #[test]
     fn spills_and_serialised_products_are_refused_before_they_reach_the_gpu() {
         let spilling = CLEAN.replace("0 bytes spill stores", "488 bytes spill stores");
-        assert!(matches!(Report::parse(&spilling).refusal(), Some(Rejection::DoesNotBuild { reason }) if reason.contains("488")));
-        let serial = format!("{CLEAN}ptxas info : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized\n");
+        assert!(
+            matches!(Report::parse(&spilling).refusal(), Some(Rejection::DoesNotBuild { reason }) if reason.contains("488"))
+        );
+        let serial = format!(
+            "{CLEAN}ptxas info : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized\n"
+        );
         assert!(Report::parse(&serial).refusal().is_some());
         assert_eq!(Report::parse(&CLEAN.replace("0 bytes spill stores", "32 bytes spill stores")).refusal(), None);
     }

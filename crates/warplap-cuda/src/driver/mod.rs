@@ -11,6 +11,6 @@ pub(crate) use context::Context;
 pub(crate) use function::Module;
 pub use function::{Function, LaunchShape};
 pub(crate) use graph::Graph;
-pub use stream::Stream;
 pub(crate) use stream::Event;
+pub use stream::Stream;
 pub use tensor_map::{TensorMap, TensorMapSpec};

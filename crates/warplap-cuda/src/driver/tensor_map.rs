@@ -58,7 +58,8 @@ impl TensorMap {
         // SAFETY: `map` is 128 bytes on a 64-byte boundary; the arrays have two entries (strides one) as rank 2 asks.
         // The address is only written down, not followed.
         unsafe {
-            Api::get()?.tensor_map_tiled(to, dtype, 2, address, dims, strides, block, ones, 0, swizzle, promotion, 0)?;
+            Api::get()?
+                .tensor_map_tiled(to, dtype, 2, address, dims, strides, block, ones, 0, swizzle, promotion, 0)?;
         }
         Ok(map)
     }
