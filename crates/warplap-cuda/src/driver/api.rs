@@ -31,6 +31,16 @@ pub(crate) struct LaunchConfig {
     pub(crate) count: u32,
 }
 
+fn open_library() -> Option<Library> {
+    for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
+        // SAFETY: the NVIDIA driver library has no initialiser that asks anything of its loader.
+        if let Ok(library) = unsafe { Library::new(name) } {
+            return Some(library);
+        }
+    }
+    None
+}
+
 macro_rules! table {
     ($($name:ident = $symbol:literal ($($arg:ident: $ty:ty),*);)*) => {
         /// The loaded functions. The library stays open for as long as the process lives.
@@ -42,11 +52,7 @@ macro_rules! table {
 
         impl Api {
             fn load() -> Result<Self, CudaError> {
-                // SAFETY: the NVIDIA driver library has no initialiser that asks anything of its loader.
-                let library = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"]
-                    .into_iter()
-                    .find_map(|name| unsafe { Library::new(name) }.ok())
-                    .ok_or(CudaError::NoDriver)?;
+                let library = open_library().ok_or(CudaError::NoDriver)?;
                 // SAFETY: the signatures are those of cuda.h for the symbol names given.
                 unsafe {
                     Ok(Api {

@@ -3,7 +3,7 @@
 //! Wins: M from 1 to 64, where reading B is all the work. Limits: f16/bf16, aligned, A row-major.
 
 use warplap_core::rejection::Rejection;
-use warplap_core::space::{Axis, Config, Space};
+use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, HOPPER, Source};
 
@@ -35,11 +35,15 @@ impl Twin for Swapab {
         }
     }
 
-    fn space(&self, _: &GemmProblem, _: &Chip) -> Space {
+    fn space(&self, p: &GemmProblem, chip: &Chip) -> Space {
+        let (p, chip) = (*p, chip.clone());
         Space::single()
             .axis(Axis::ints("BK", [128, 64]))
             .axis(Axis::ints("SPLIT", [2, 1, 4]))
             .axis(Axis::ints("CTAS", [2, 1, 3, 4]))
+            .rule(Rule::on("two stages of each resident block fit", &["BK", "SPLIT", "CTAS"], move |c| {
+                Swapab.plan(&p, c, &chip).is_ok()
+            }))
     }
 
     fn plan(&self, p: &GemmProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
