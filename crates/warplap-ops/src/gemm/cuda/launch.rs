@@ -114,7 +114,7 @@ fn addresses(p: &GemmProblem, built: &GemmProblem, args: &GemmArgs<'_, Cuda>) ->
         if dtype != p.dtype || len < wanted {
             return refused(format!("{name} holds {len} {dtype}, the problem asks for {wanted} {}", p.dtype));
         }
-        if address % p.align != 0 {
+        if !address.is_multiple_of(p.align) {
             return refused(format!("{name} is not aligned to {} bytes as the problem says", p.align));
         }
     }

@@ -68,7 +68,7 @@ pub(super) fn axis(config: &Config, name: &'static str) -> Result<u64, Rejection
 
 /// Why a problem is nothing for the bulk copy engine, if so.
 pub(super) fn no_tma(p: &GemmProblem, chip: &Chip) -> Option<&'static str> {
-    let even = |ld: u64| ld % 8 == 0;
+    let even = |ld: u64| ld.is_multiple_of(8);
     if !chip.is_hopper() {
         Some("needs a Hopper chip")
     } else if !matches!(p.dtype, DType::F16 | DType::Bf16) {
@@ -103,9 +103,9 @@ impl Operand {
     pub(super) fn new(rows: u64, bk: u64, flat: bool, share: u64) -> Result<Self, Rejection> {
         let (panels, tall) = if flat { (rows.div_ceil(64), bk) } else { (bk / 64, rows) };
         // Whole panels are dealt out, or each is cut into runs of rows.
-        let whole = if flat { panels % share == 0 } else { rows % (8 * share) != 0 };
+        let whole = if flat { panels.is_multiple_of(share) } else { !rows.is_multiple_of(8 * share) };
         let lines = tall / if whole { 1 } else { share };
-        if (whole && panels % share != 0) || lines > 256 {
+        if (whole && !panels.is_multiple_of(share)) || lines > 256 {
             let reason = format!("{rows} rows of {bk} cannot be shared by {share} blocks");
             return Err(Rejection::DoesNotBuild { reason });
         }
@@ -126,7 +126,7 @@ pub(super) fn stages(chip: &Chip, stage: u64, fixed: u64, resident: u64, most: u
 
 /// Columns of one staged panel of C.
 pub(super) fn panel(columns: u64) -> u64 {
-    [64, 32].into_iter().find(|w| columns % w == 0).unwrap_or(16)
+    [64, 32].into_iter().find(|w| columns.is_multiple_of(*w)).unwrap_or(16)
 }
 
 /// The map of A or B with boxes of 64 contiguous elements by so many lines, or of C with its own box.
@@ -139,7 +139,7 @@ pub(super) fn map(p: &GemmProblem, side: Side, block: [u32; 2]) -> Argument {
         (Side::C, ..) => (p.n, p.m, p.ldc),
     };
     // Rows that do not end on a cache line make wide fetches bring what nobody asked for.
-    let promote = pitch * 2 % 128 == 0;
+    let promote = (pitch * 2).is_multiple_of(128);
     let swizzle = block[0] * 2;
     Argument::Map(side, TensorMapSpec { dtype: p.dtype, inner, outer, pitch, block, swizzle, promote })
 }

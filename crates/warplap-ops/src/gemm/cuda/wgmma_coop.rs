@@ -30,7 +30,7 @@ impl Twin for Coop {
         if let Some(why) = no_tma(p, chip) {
             return Fit::aside(why);
         }
-        if p.n % 8 != 0 {
+        if !p.n.is_multiple_of(8) {
             return Fit::aside("its stores write whole 16 bytes: N must be a multiple of 8");
         }
         if 2 * tiles(p) >= u64::from(chip.multiprocessors) { Fit::HIGH } else { Fit::LOW }

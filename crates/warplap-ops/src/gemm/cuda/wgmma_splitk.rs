@@ -26,7 +26,7 @@ impl Twin for Splitk {
         if let Some(why) = no_tma(p, chip) {
             return Fit::aside(why);
         }
-        if p.n % 8 != 0 {
+        if !p.n.is_multiple_of(8) {
             return Fit::aside("its stores write whole 16 bytes: N must be a multiple of 8");
         }
         if p.m > 32 && tiles(p) <= 2 * u64::from(chip.multiprocessors) { Fit::HIGH } else { Fit::LOW }
