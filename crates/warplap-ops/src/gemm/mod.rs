@@ -1,6 +1,7 @@
 //! Dense matrix product C = A·B. C is row-major; A and B may be row- or column-major, with padded rows.
 
 pub mod cpu;
+pub mod cuda;
 mod problem;
 
 pub use problem::{GemmProblem, Kind, Layout};

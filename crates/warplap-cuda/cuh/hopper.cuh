@@ -1,0 +1,201 @@
+// Hopper's own instructions as one-line functions: mbarrier, TMA, wgmma, setmaxnreg, stmatrix, clusters. No CUDA header is needed.
+// Comes in: -DDTYPE=0 (f16) or 1 (bf16). Goes out: names used by the kernels that include this text.
+// NVRTC: pass this file as a named header, or paste it in place of the #include line.
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+struct alignas(64) TMap { u64 opaque[16]; };
+#define DI __device__ __forceinline__
+#ifndef DTYPE
+#define DTYPE 1
+#endif
+#if DTYPE == 1
+#define ELEM "bf16"
+#else
+#define ELEM "f16"
+#endif
+
+DI u32 smem_addr(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// mbarrier. A wait on parity p returns once the phase of that parity has completed; a fresh barrier lets parity 1 pass.
+DI void mb_init(u32 b, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(count)); }
+DI void mb_expect(u32 b, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory"); }
+DI void mb_arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory"); }
+// In a peer's shared memory. The default scope on purpose: .release.cluster puts a MEMBAR.ALL.GPU before every arrival (measured: twice the
+// run time), and a consumer that only says "read" has no write to publish.
+DI void mb_arrive_at(u32 b, u32 cta) {
+  asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r];}" ::"r"(b), "r"(cta) : "memory");
+}
+DI bool mb_try(u32 b, u32 parity) {
+  u32 done;
+  asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}" : "=r"(done) : "r"(b), "r"(parity) : "memory");
+  return done != 0;
+}
+DI void mb_wait(u32 b, u32 parity) {
+#ifdef SPIN_LIMIT
+  for (u32 i = 0; !mb_try(b, parity); i++)
+    if (i > SPIN_LIMIT) asm volatile("trap;");
+#else
+  while (!mb_try(b, parity)) {}
+#endif
+}
+DI void mb_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// TMA: x is the contiguous coordinate, y the strided one, both in elements.
+DI void tma_prefetch(const TMap* m) { asm volatile("prefetch.tensormap [%0];" ::"l"(m) : "memory"); }
+DI void tma_load(u32 dst, const TMap* m, u32 bar, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y) : "memory");
+}
+DI void tma_load_multicast(u32 dst, const TMap* m, u32 bar, int x, int y, u16 ctas) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "h"(ctas) : "memory");
+}
+DI void tma_store(const TMap* m, u32 src, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y) : "memory");
+}
+DI void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+DI void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+DI void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Clusters. The unaligned forms let a warp arrive with its lanes apart.
+DI u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+DI void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+DI void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+DI void cluster_sync() { cluster_arrive(); cluster_wait(); }
+// Orders lifetimes, not data: barriers are initialised (after mb_init_fence), or a CTA's shared memory is no longer needed.
+DI void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); cluster_wait(); }
+DI void cluster_arrive_early() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+DI u32 peer_addr(u32 a, u32 cta) { u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(cta)); return r; }
+DI float4 peer_load4(u32 a) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(a) : "memory");
+  return v;
+}
+// Sixteen bytes into a peer's shared memory; they count on the peer's mbarrier, whose waiters see them.
+DI void peer_send4(u32 a, u32 bar, float x, float y, float z, float w) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(a), "r"(bar), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+DI float4 shared_load4(u32 a) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(a) : "memory");
+  return v;
+}
+DI uint4 shared_load8(u32 a) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(a) : "memory");
+  return v;
+}
+
+// Programmatic dependent launch: does nothing unless the host asked for it. Nothing of global memory may be touched before pdl_wait.
+DI void pdl_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+DI void pdl_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+DI void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DI void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+template <int R> DI void regs_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(R)); }
+template <int R> DI void regs_less() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(R)); }
+DI u32 pack(float lo, float hi) {
+  u32 r;
+  asm("cvt.rn." ELEM "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+}
+DI void stmatrix4(u32 a, u32 r0, u32 r1, u32 r2, u32 r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(a), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+}
+DI void stmatrix2_trans(u32 a, u32 r0, u32 r1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(a), "r"(r0), "r"(r1) : "memory");
+}
+
+// wgmma. Shared-memory operands are 128-byte-swizzled panels of 64 elements by rows, 1024-byte aligned.
+// K-major: rows of the operand follow each other at 128 B, 8-row groups at 1024 B, the next k16 is 32 B on inside a panel.
+// MN-major: k rows at 128 B, 8-k groups at 1024 B, the next 64 rows of the operand are one panel (`leading` bytes) on, the next k16 2048 B.
+DI u64 mma_desc(u32 a, u32 leading) { return (u64)((a & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | ((u64)(1024 >> 4) << 32) | (1ull << 62); }
+DI void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DI void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> DI void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+
+// One m64 x N x k16 step; TA and TB say that the operand is MN-major; `keep` 0 overwrites the accumulator.
+template <int N, int TA, int TB> struct Mma;
+#define WG_R4 "%0,%1,%2,%3"
+#define WG_R8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define WG_R16 WG_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define WG_R24 WG_R16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define WG_R32 WG_R24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define WG_R40 WG_R32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define WG_R48 WG_R40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define WG_R56 WG_R48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define WG_R64 WG_R56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define WG_R72 WG_R64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define WG_R80 WG_R72 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define WG_R88 WG_R80 ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define WG_R96 WG_R88 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define WG_R104 WG_R96 ",%96,%97,%98,%99,%100,%101,%102,%103"
+#define WG_R112 WG_R104 ",%104,%105,%106,%107,%108,%109,%110,%111"
+#define WG_R120 WG_R112 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define WG_R128 WG_R120 ",%120,%121,%122,%123,%124,%125,%126,%127"
+#define WG_O4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WG_O8(i) WG_O4(i), WG_O4(i + 4)
+#define WG_O16(i) WG_O8(i), WG_O8(i + 8)
+#define WG_O24(i) WG_O16(i), WG_O8(i + 16)
+#define WG_O32(i) WG_O24(i), WG_O8(i + 24)
+#define WG_O40(i) WG_O32(i), WG_O8(i + 32)
+#define WG_O48(i) WG_O40(i), WG_O8(i + 40)
+#define WG_O56(i) WG_O48(i), WG_O8(i + 48)
+#define WG_O64(i) WG_O56(i), WG_O8(i + 56)
+#define WG_O72(i) WG_O64(i), WG_O8(i + 64)
+#define WG_O80(i) WG_O72(i), WG_O8(i + 72)
+#define WG_O88(i) WG_O80(i), WG_O8(i + 80)
+#define WG_O96(i) WG_O88(i), WG_O8(i + 88)
+#define WG_O104(i) WG_O96(i), WG_O8(i + 96)
+#define WG_O112(i) WG_O104(i), WG_O8(i + 104)
+#define WG_O120(i) WG_O112(i), WG_O8(i + 112)
+#define WG_O128(i) WG_O120(i), WG_O8(i + 120)
+#define WG_MMA(N, R, A, B, P, X, Y)                                                                                      \
+  template <int TA, int TB> struct Mma<N, TA, TB> {                                                                      \
+    static DI void step(float (&d)[R], u64 a, u64 b, int keep) {                                                         \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #P ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." ELEM "." ELEM \
+                   " {" WG_R##R "}, %" #A ", %" #B ", p, 1, 1, %" #X ", %" #Y ";}"                                       \
+                   : WG_O##R(0) : "l"(a), "l"(b), "r"(keep), "n"(TA), "n"(TB));                                          \
+    }                                                                                                                    \
+  };
+WG_MMA(8, 4, 4, 5, 6, 7, 8)
+WG_MMA(16, 8, 8, 9, 10, 11, 12)
+WG_MMA(32, 16, 16, 17, 18, 19, 20)
+WG_MMA(48, 24, 24, 25, 26, 27, 28)
+WG_MMA(64, 32, 32, 33, 34, 35, 36)
+WG_MMA(80, 40, 40, 41, 42, 43, 44)
+WG_MMA(96, 48, 48, 49, 50, 51, 52)
+WG_MMA(112, 56, 56, 57, 58, 59, 60)
+WG_MMA(128, 64, 64, 65, 66, 67, 68)
+WG_MMA(144, 72, 72, 73, 74, 75, 76)
+WG_MMA(160, 80, 80, 81, 82, 83, 84)
+WG_MMA(176, 88, 88, 89, 90, 91, 92)
+WG_MMA(192, 96, 96, 97, 98, 99, 100)
+WG_MMA(208, 104, 104, 105, 106, 107, 108)
+WG_MMA(224, 112, 112, 113, 114, 115, 116)
+WG_MMA(240, 120, 120, 121, 122, 123, 124)
+WG_MMA(256, 128, 128, 129, 130, 131, 132)
+
+// Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says MN-major (deep_ rows of rows_
+// elements in memory); share_ CTAs of the cluster each bring one part and multicast it.
+template <int rows_, int deep_, int mn_, int share_> struct Operand {
+  static constexpr int panels = mn_ ? (rows_ + 63) / 64 : deep_ / 64; // a last panel used in part is loaded whole
+  // Whole panels are dealt out, or every panel is cut into runs of rows (a multiple of 8, for the swizzle).
+  static constexpr int whole = mn_ ? panels % share_ == 0 : rows_ % (8 * share_) != 0;
+  static constexpr int box = (mn_ ? deep_ : rows_) / (whole ? 1 : share_);
+  static_assert(!whole || panels % share_ == 0, "this operand cannot be shared so");
+  static constexpr u32 panel = (mn_ ? deep_ : rows_) * 128, bytes = panels * panel;
+  static DI void load(u32 dst, const TMap* m, u32 bar, int row, int k, int part, u16 ctas) {
+    constexpr int n = whole ? panels / share_ : panels;
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+      const int p = whole ? part * n + i : i, cut = whole ? 0 : part * box;
+      const int x = mn_ ? row + p * 64 : k + p * 64, y = mn_ ? k + cut : row + cut;
+      const u32 at = dst + p * panel + cut * 128;
+      if (share_ > 1) tma_load_multicast(at, m, bar, x, y, ctas);
+      else tma_load(at, m, bar, x, y);
+    }
+  }
+  // Descriptor of the operand's rows from `row` (a multiple of 64 when MN-major); add `step(kk)` for the k16 step kk.
+  static DI u64 desc(u32 base, int row) { return mn_ ? mma_desc(base + (row / 64) * panel, panel) : mma_desc(base + row * 128, 16); }
+  static constexpr __device__ u64 step(int kk) { return (mn_ ? kk * 2048 : (kk / 4) * panel + (kk % 4) * 32) >> 4; }
+};

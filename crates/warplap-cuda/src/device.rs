@@ -1,0 +1,289 @@
+//! The Cuda device: what `warplap_core::device::Device` asks for, on one NVIDIA GPU.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use warplap_core::array::Array;
+use warplap_core::device::{Device, Launch, Limits};
+use warplap_core::dtype::DType;
+use warplap_core::error::Error;
+use warplap_core::fingerprint::Fingerprint;
+use warplap_core::measure::{CacheState, Lap, Policy};
+use warplap_core::rejection::Rejection;
+use warplap_core::roofline::Ceilings;
+use warplap_core::store::Store;
+
+use crate::artifact::Artifacts;
+use crate::ceilings;
+use crate::chip::Chip;
+use crate::clock::CudaLap;
+use crate::compile::{Source, Workshop};
+use crate::driver::{Context, Function, Module, Stream};
+use crate::error::CudaError;
+use crate::memory::{Buffer, View, ViewMut};
+
+/// The note in the store that holds the ceilings.
+const CEILINGS: &str = "ceilings";
+
+/// One NVIDIA GPU: its primary context, a queue, a compiler, a clock.
+pub struct Cuda {
+    // Fields drop in order: what lives in the context goes before it.
+    modules: Mutex<HashMap<String, Arc<Module>>>,
+    queue: Stream,
+    context: Arc<Context>,
+    chip: Chip,
+    fingerprint: Fingerprint,
+    workshop: Workshop,
+    ceilings: Mutex<Option<Arc<Ceilings>>>,
+}
+
+impl Cuda {
+    /// Opens a device by its ordinal. Where there is no driver, the error says so in one sentence.
+    pub fn open(ordinal: i32) -> Result<Self, CudaError> {
+        let (context, chip) = Context::open(ordinal)?;
+        let queue = Stream::new(&context)?;
+        let workshop = Workshop::default();
+        let compiler = workshop.compiler().map_or("none".to_string(), |c| {
+            let (major, minor) = c.version();
+            format!("{major}.{minor}")
+        });
+        let fingerprint = Fingerprint::new(
+            [
+                ("kind", "cuda".to_string()),
+                ("model", chip.name.clone()),
+                ("capability", format!("{}.{}", chip.capability.0, chip.capability.1)),
+                ("multiprocessors", chip.multiprocessors.to_string()),
+                ("memory", chip.memory.to_string()),
+                ("l2", chip.l2.to_string()),
+            ],
+            [
+                ("warplap", env!("CARGO_PKG_VERSION").to_string()),
+                ("driver", format!("{}.{}", chip.driver.0, chip.driver.1)),
+                ("nvrtc", compiler),
+            ],
+        );
+        let (modules, ceilings) = (Mutex::default(), Mutex::default());
+        Ok(Cuda { modules, queue, context, chip, fingerprint, workshop, ceilings })
+    }
+
+    /// Keeps compiled kernels in `artifacts-v1` in a directory (the store's). A folder that cannot be used is a
+    /// warning: kernels are then compiled in every process.
+    pub fn with_artifacts(mut self, directory: &Path) -> Self {
+        match Artifacts::open(directory) {
+            Ok(artifacts) => self.workshop.artifacts = Some(artifacts),
+            Err(error) => tracing::warn!("compiled kernels are not kept: {error}"),
+        }
+        self
+    }
+
+    /// What the driver says of it.
+    pub fn chip(&self) -> &Chip {
+        &self.chip
+    }
+
+    /// The queue used while tuning.
+    pub fn stream(&self) -> &Stream {
+        &self.queue
+    }
+
+    /// The caller's own stream, to launch on.
+    ///
+    /// # Safety
+    /// The handle is a `CUstream` of this device's primary context and outlives what is returned.
+    pub unsafe fn foreign_stream(&self, handle: usize) -> Stream {
+        // SAFETY: the caller's word.
+        unsafe { Stream::foreign(&self.context, handle) }
+    }
+
+    /// Waits for everything queued on the device.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        self.context.synchronize()
+    }
+
+    /// Compiles a source for this chip (or takes it from the artifacts) and loads it.
+    pub fn build(&self, source: &Source) -> Result<Function, Rejection> {
+        let (digest, cubin) = self.workshop.cubin(source, &self.chip.arch())?;
+        let loaded = locked(&self.modules).get(&digest).cloned();
+        let module = match loaded {
+            Some(module) => module,
+            None => {
+                let module = Module::load(&self.context, &cubin.image).map_err(|e| e.rejection())?;
+                locked(&self.modules).entry(digest).or_insert(module).clone()
+            }
+        };
+        module.function(source.entry).map_err(|e| e.rejection())
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    fn keep_ceilings(&self, ceilings: &Ceilings, store: &dyn Store) {
+        if let Ok(note) = serde_json::to_value(ceilings)
+            && let Err(e) = store.put_note(&self.fingerprint.slug(), CEILINGS, &note)
+        {
+            tracing::warn!("the measured ceilings were not kept: {e}");
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cuda").field("chip", &self.chip).finish_non_exhaustive()
+    }
+}
+
+impl Device for Cuda {
+    const KIND: &'static str = "cuda";
+    const LAUNCH_IS_CALL: bool = false;
+
+    type Buffer = Buffer;
+    type View<'a> = View<'a>;
+    type ViewMut<'a> = ViewMut<'a>;
+    type Queue = Stream;
+
+    fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            threads: 1024,
+            workspace: self.chip.memory / 2,
+            shared_memory: self.chip.shared_memory,
+            registers: 255,
+        }
+    }
+
+    fn ceilings(&self) -> Option<Arc<Ceilings>> {
+        locked(&self.ceilings).clone()
+    }
+
+    fn get_ready(&self, store: &dyn Store) {
+        let mut known = locked(&self.ceilings);
+        if known.is_some() {
+            return;
+        }
+        let kept = store.note(&self.fingerprint.slug(), CEILINGS).and_then(|note| serde_json::from_value(note).ok());
+        let found = kept.or_else(|| match ceilings::measure(self) {
+            Ok(measured) => {
+                self.keep_ceilings(&measured, store);
+                Some(measured)
+            }
+            Err(error) => {
+                tracing::warn!("the ceilings could not be measured: {error}");
+                None
+            }
+        });
+        *known = found.map(Arc::new);
+    }
+
+    fn measure_again(&self, store: &dyn Store) {
+        let mut known = locked(&self.ceilings);
+        let Ok(measured) = ceilings::measure(self) else { return };
+        let raised = match &*known {
+            Some(old) => measured.raised(old),
+            None => measured,
+        };
+        self.keep_ceilings(&raised, store);
+        *known = Some(Arc::new(raised));
+    }
+
+    fn queue(&self) -> &Stream {
+        &self.queue
+    }
+
+    fn upload(&self, array: &Array) -> Result<Buffer, Error> {
+        let mut buffer = Buffer::new(&self.context, array.dtype(), array.len())?;
+        buffer.fill(array, &self.queue)?;
+        Ok(buffer)
+    }
+
+    fn write(&self, buffer: &mut Buffer, array: &Array) -> Result<(), Error> {
+        if buffer.len != array.len() || buffer.dtype != array.dtype() {
+            return Err(Error::Device(format!(
+                "a buffer of {} {} cannot hold {} {}",
+                buffer.len,
+                buffer.dtype,
+                array.len(),
+                array.dtype()
+            )));
+        }
+        Ok(buffer.fill(array, &self.queue)?)
+    }
+
+    fn download(&self, buffer: &Buffer) -> Result<Array, Error> {
+        Ok(buffer.read(&self.queue)?)
+    }
+
+    fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> View<'a> {
+        let (address, len) = within(buffer, elements);
+        View { address, len, dtype: buffer.dtype, borrow: PhantomData }
+    }
+
+    fn view_mut<'a>(&self, buffer: &'a mut Buffer, elements: Range<usize>) -> ViewMut<'a> {
+        let (address, len) = within(buffer, elements);
+        ViewMut { address, len, dtype: buffer.dtype, borrow: PhantomData }
+    }
+
+    fn sets(&self, policy: Policy, footprint: usize) -> usize {
+        match policy.cache {
+            CacheState::Hot => 1,
+            // Twice the L2, so that nothing of a set is left when its turn comes again.
+            CacheState::Cold => (2 * self.chip.l2 as usize / footprint.max(1)).clamp(1, 64) + 1,
+        }
+    }
+
+    fn lap<'k>(
+        &'k self,
+        policy: Policy,
+        sets: usize,
+        launch: Launch<'k, Self>,
+    ) -> Result<Box<dyn Lap + 'k>, Rejection> {
+        Ok(Box::new(CudaLap::new(self, policy, sets, launch)?))
+    }
+
+    fn busy(&self) -> Option<String> {
+        match self.queue.is_capturing() {
+            Ok(false) => None,
+            Ok(true) => Some("the stream is being captured into a graph".into()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn supports(&self, dtype: DType) -> bool {
+        matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
+    }
+}
+
+/// Address and length of elements of a buffer, cut to what it holds.
+fn within(buffer: &Buffer, elements: Range<usize>) -> (u64, usize) {
+    let end = elements.end.min(buffer.len);
+    let start = elements.start.min(end);
+    (buffer.address + (start * buffer.dtype.bytes()) as u64, end - start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_driver_the_error_is_one_clear_sentence() {
+        match Cuda::open(0) {
+            Err(error @ (CudaError::NoDriver | CudaError::NoDevice { .. } | CudaError::Driver { .. })) => {
+                let text = error.to_string();
+                assert!(!text.contains('\n') && (text.contains("CUDA") || text.contains("cu")), "{text}");
+            }
+            Err(other) => panic!("{other}"),
+            Ok(cuda) => assert!(cuda.busy().is_none()),
+        }
+        assert!(Cuda::open(-1).is_err() && Cuda::open(1 << 20).is_err());
+    }
+}

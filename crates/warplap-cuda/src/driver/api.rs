@@ -1,0 +1,149 @@
+//! The table of driver functions this crate calls, loaded once per process.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use crate::error::CudaError;
+
+/// An opaque driver handle (context, stream, event, module, function, graph): pointer-sized, never looked into.
+pub(crate) type Handle = usize;
+/// An address in device memory.
+pub(crate) type DevicePtr = u64;
+
+/// One launch attribute: an id, then 64 bytes of value.
+#[repr(C)]
+pub(crate) struct LaunchAttribute {
+    pub(crate) id: u32,
+    pub(crate) pad: u32,
+    pub(crate) value: [u32; 16],
+}
+
+/// What `cuLaunchKernelEx` takes.
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+    pub(crate) stream: Handle,
+    pub(crate) attributes: *const LaunchAttribute,
+    pub(crate) count: u32,
+}
+
+fn open_library() -> Option<Library> {
+    for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
+        // SAFETY: the NVIDIA driver library has no initialiser that asks anything of its loader.
+        if let Ok(library) = unsafe { Library::new(name) } {
+            return Some(library);
+        }
+    }
+    None
+}
+
+macro_rules! table {
+    ($($name:ident = $symbol:literal ($($arg:ident: $ty:ty),*);)*) => {
+        /// The loaded functions. The library stays open for as long as the process lives.
+        pub(crate) struct Api {
+            _library: Library,
+            error_name: unsafe extern "C" fn(i32, *mut *const c_char) -> i32,
+            $($name: unsafe extern "C" fn($($ty),*) -> i32,)*
+        }
+
+        impl Api {
+            fn load() -> Result<Self, CudaError> {
+                let library = open_library().ok_or(CudaError::NoDriver)?;
+                // SAFETY: the signatures are those of cuda.h for the symbol names given.
+                unsafe {
+                    Ok(Api {
+                        error_name: *library.get(b"cuGetErrorName\0").map_err(|_| CudaError::NoSymbol("cuGetErrorName"))?,
+                        $($name: *library
+                            .get(concat!($symbol, "\0").as_bytes())
+                            .map_err(|_| CudaError::NoSymbol($symbol))?,)*
+                        _library: library,
+                    })
+                }
+            }
+
+            $(
+                /// # Safety
+                /// As `cuda.h` asks of the function: pointers point to what it reads or writes, handles are alive.
+                #[allow(clippy::too_many_arguments)]
+                pub(crate) unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), CudaError> {
+                    // SAFETY: passed on to the caller.
+                    let code = unsafe { (self.$name)($($arg),*) };
+                    if code == 0 { Ok(()) } else { Err(self.error(code, $symbol)) }
+                }
+            )*
+        }
+    };
+}
+
+table! {
+    init = "cuInit" (flags: u32);
+    driver_version = "cuDriverGetVersion" (version: *mut i32);
+    device_count = "cuDeviceGetCount" (count: *mut i32);
+    device_get = "cuDeviceGet" (device: *mut i32, ordinal: i32);
+    device_name = "cuDeviceGetName" (name: *mut c_char, len: i32, device: i32);
+    device_memory = "cuDeviceTotalMem_v2" (bytes: *mut usize, device: i32);
+    device_attribute = "cuDeviceGetAttribute" (value: *mut i32, attribute: i32, device: i32);
+    context_retain = "cuDevicePrimaryCtxRetain" (context: *mut Handle, device: i32);
+    context_release = "cuDevicePrimaryCtxRelease_v2" (device: i32);
+    context_set = "cuCtxSetCurrent" (context: Handle);
+    context_synchronize = "cuCtxSynchronize" ();
+    stream_create = "cuStreamCreate" (stream: *mut Handle, flags: u32);
+    stream_destroy = "cuStreamDestroy_v2" (stream: Handle);
+    stream_synchronize = "cuStreamSynchronize" (stream: Handle);
+    stream_capturing = "cuStreamIsCapturing" (stream: Handle, status: *mut i32);
+    stream_begin_capture = "cuStreamBeginCapture_v2" (stream: Handle, mode: i32);
+    stream_end_capture = "cuStreamEndCapture" (stream: Handle, graph: *mut Handle);
+    graph_instantiate = "cuGraphInstantiateWithFlags" (exec: *mut Handle, graph: Handle, flags: u64);
+    graph_launch = "cuGraphLaunch" (exec: Handle, stream: Handle);
+    graph_exec_destroy = "cuGraphExecDestroy" (exec: Handle);
+    graph_destroy = "cuGraphDestroy" (graph: Handle);
+    event_create = "cuEventCreate" (event: *mut Handle, flags: u32);
+    event_destroy = "cuEventDestroy_v2" (event: Handle);
+    event_record = "cuEventRecord" (event: Handle, stream: Handle);
+    event_synchronize = "cuEventSynchronize" (event: Handle);
+    event_elapsed = "cuEventElapsedTime" (ms: *mut f32, start: Handle, end: Handle);
+    memory_alloc = "cuMemAlloc_v2" (ptr: *mut DevicePtr, bytes: usize);
+    memory_free = "cuMemFree_v2" (ptr: DevicePtr);
+    copy_in = "cuMemcpyHtoDAsync_v2" (to: DevicePtr, from: *const c_void, bytes: usize, stream: Handle);
+    copy_out = "cuMemcpyDtoHAsync_v2" (to: *mut c_void, from: DevicePtr, bytes: usize, stream: Handle);
+    copy_across = "cuMemcpyDtoDAsync_v2" (to: DevicePtr, from: DevicePtr, bytes: usize, stream: Handle);
+    module_load = "cuModuleLoadData" (module: *mut Handle, image: *const c_void);
+    module_unload = "cuModuleUnload" (module: Handle);
+    module_function = "cuModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);
+    function_set = "cuFuncSetAttribute" (function: Handle, attribute: i32, value: i32);
+    launch = "cuLaunchKernelEx" (config: *const LaunchConfig, function: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void);
+    most_clusters = "cuOccupancyMaxActiveClusters" (count: *mut i32, function: Handle, config: *const LaunchConfig);
+    tensor_map_tiled = "cuTensorMapEncodeTiled" (map: *mut c_void, dtype: i32, rank: u32, address: DevicePtr, dims: *const u64, strides: *const u64, boxes: *const u32, element_strides: *const u32, interleave: i32, swizzle: i32, promotion: i32, fill: i32);
+}
+
+impl Api {
+    /// The process's table, initialised.
+    pub(crate) fn get() -> Result<&'static Api, CudaError> {
+        static API: OnceLock<Result<Api, CudaError>> = OnceLock::new();
+        API.get_or_init(|| {
+            let api = Api::load()?;
+            // SAFETY: cuInit takes no pointers and may be called at any time.
+            unsafe { api.init(0) }?;
+            Ok(api)
+        })
+        .as_ref()
+        .map_err(Clone::clone)
+    }
+
+    fn error(&self, code: i32, call: &'static str) -> CudaError {
+        let mut name: *const c_char = std::ptr::null();
+        // SAFETY: the driver writes a pointer to a static string, or leaves null.
+        let known = unsafe { (self.error_name)(code, &mut name) } == 0 && !name.is_null();
+        let name = if known {
+            // SAFETY: a static NUL-terminated string of the driver.
+            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+        } else {
+            "unknown error".to_string()
+        };
+        CudaError::Driver { code, name, call }
+    }
+}

@@ -1,0 +1,118 @@
+//! A device's primary context, shared with whoever else uses it in this process (PyTorch, Burn, the user's own code).
+
+use std::ffi::{CStr, c_char};
+use std::sync::{Arc, OnceLock};
+
+use super::api::{Api, DevicePtr, Handle};
+use crate::chip::Chip;
+use crate::error::{Class, CudaError};
+
+/// The retained primary context of one device.
+pub(crate) struct Context {
+    api: &'static Api,
+    device: i32,
+    handle: Handle,
+    // The first fatal error: from then on no call can succeed, and all say why.
+    broken: OnceLock<CudaError>,
+}
+
+impl Context {
+    pub(crate) fn open(ordinal: i32) -> Result<(Arc<Self>, Chip), CudaError> {
+        let api = Api::get()?;
+        let (mut count, mut device, mut handle) = (0, 0, 0);
+        // SAFETY: all pointers are to locals of the types cuda.h names.
+        unsafe {
+            api.device_count(&mut count)?;
+            if !(0..count).contains(&ordinal) {
+                return Err(CudaError::NoDevice { ordinal, count });
+            }
+            api.device_get(&mut device, ordinal)?;
+            api.context_retain(&mut handle, device)?;
+        }
+        let context = Arc::new(Context { api, device, handle, broken: OnceLock::new() });
+        let chip = context.chip()?;
+        Ok((context, chip))
+    }
+
+    fn chip(&self) -> Result<Chip, CudaError> {
+        let (mut name, mut memory, mut driver) = ([0 as c_char; 256], 0usize, 0);
+        // SAFETY: the buffer is as long as it is said to be, one byte kept for the end; the others are locals.
+        let name = unsafe {
+            self.api.device_name(name.as_mut_ptr(), 255, self.device)?;
+            self.api.device_memory(&mut memory, self.device)?;
+            self.api.driver_version(&mut driver)?;
+            CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
+        };
+        let read = |attribute| {
+            let mut value = 0;
+            // SAFETY: the pointer is to a local.
+            unsafe { self.api.device_attribute(&mut value, attribute, self.device) }.map(|()| value.max(0) as u32)
+        };
+        // The numbers are those of CUdevice_attribute in cuda.h.
+        Ok(Chip {
+            name,
+            capability: (read(75)?, read(76)?),
+            multiprocessors: read(16)?,
+            clock_khz: read(13)?,
+            l2: u64::from(read(38)?),
+            memory: memory as u64,
+            shared_memory: u64::from(read(97)?),
+            driver: (driver / 1000, driver % 1000 / 10),
+        })
+    }
+
+    /// The function table, with this context current on the calling thread.
+    pub(crate) fn api(&self) -> Result<&'static Api, CudaError> {
+        if let Some(broken) = self.broken.get() {
+            return Err(broken.clone());
+        }
+        // SAFETY: the context is retained for as long as this object lives.
+        unsafe { self.api.context_set(self.handle) }?;
+        Ok(self.api)
+    }
+
+    /// Remembers a fatal error, and passes any answer on.
+    pub(crate) fn note<T>(&self, answer: Result<T, CudaError>) -> Result<T, CudaError> {
+        if let Err(error) = &answer
+            && error.class() == Class::Fatal
+        {
+            let _ = self.broken.set(error.clone());
+        }
+        answer
+    }
+
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<DevicePtr, CudaError> {
+        let (api, mut ptr) = (self.api()?, 0);
+        // SAFETY: the pointer is to a local; the driver refuses a length of zero.
+        self.note(unsafe { api.memory_alloc(&mut ptr, bytes.max(1)) })?;
+        Ok(ptr)
+    }
+
+    /// # Safety
+    /// The address came from `alloc` and nobody uses it any more.
+    pub(crate) unsafe fn free(&self, ptr: DevicePtr) {
+        if let Ok(api) = self.api() {
+            // SAFETY: the caller's word. cuMemFree waits for work that is still queued.
+            let _ = self.note(unsafe { api.memory_free(ptr) });
+        }
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
+        let api = self.api()?;
+        // SAFETY: takes nothing.
+        self.note(unsafe { api.context_synchronize() })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once in `open`, released once here.
+        let _ = unsafe { self.api.context_release(self.device) };
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("device", &self.device).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+//! Modules and functions: compiled bytes come in, launches go out.
+
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use super::api::{Handle, LaunchAttribute, LaunchConfig};
+use super::context::Context;
+use super::stream::Stream;
+use crate::error::CudaError;
+
+/// Dynamic shared memory that never needs asking: the limit of 48 KB counts what the kernel declares itself too.
+const PLAIN_SHARED: u32 = 16 << 10;
+
+/// A loaded CUBIN.
+pub(crate) struct Module {
+    context: Arc<Context>,
+    handle: Handle,
+}
+
+impl Module {
+    pub(crate) fn load(context: &Arc<Context>, cubin: &[u8]) -> Result<Arc<Self>, CudaError> {
+        let (api, mut handle) = (context.api()?, 0);
+        // SAFETY: a CUBIN carries its own length; it came from the compiler, or from a file whose MAC was right.
+        context.note(unsafe { api.module_load(&mut handle, cubin.as_ptr().cast::<c_void>()) })?;
+        Ok(Arc::new(Module { context: context.clone(), handle }))
+    }
+
+    pub(crate) fn function(self: &Arc<Self>, name: &str) -> Result<Function, CudaError> {
+        let api = self.context.api()?;
+        let name = CString::new(name).map_err(|_| CudaError::Compile("an entry's name holds a zero byte".into()))?;
+        let mut handle = 0;
+        // SAFETY: the module is alive, the name ends in zero.
+        self.context.note(unsafe { api.module_function(&mut handle, self.handle, name.as_ptr()) })?;
+        Ok(Function { module: self.clone(), handle })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if let Ok(api) = self.context.api() {
+            // SAFETY: loaded once; every Function holds the Arc, so nobody can launch it any more.
+            let _ = unsafe { api.module_unload(self.handle) };
+        }
+    }
+}
+
+/// The size of a launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// Blocks, in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of one block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of one block.
+    pub shared: u32,
+    /// Whether it may start while the kernel before it ends; the kernel itself waits before it touches memory.
+    pub overlap: bool,
+}
+
+/// An entry of a loaded module.
+pub struct Function {
+    module: Arc<Module>,
+    handle: Handle,
+}
+
+impl Function {
+    /// Lets launches ask for so much dynamic shared memory.
+    pub fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
+        if bytes <= PLAIN_SHARED {
+            return Ok(());
+        }
+        let context = &self.module.context;
+        let api = context.api()?;
+        // SAFETY: the function is alive; 8 is CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
+        context.note(unsafe { api.function_set(self.handle, 8, i32::try_from(bytes).unwrap_or(i32::MAX)) })
+    }
+
+    /// How many clusters of `size` blocks run at once.
+    pub fn most_clusters(&self, shape: &LaunchShape, size: u32) -> Result<u32, CudaError> {
+        let context = &self.module.context;
+        let (api, mut count) = (context.api()?, 0);
+        let mut value = [0; 16];
+        value[..3].copy_from_slice(&[size, 1, 1]);
+        // 4 is CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.
+        let cluster = LaunchAttribute { id: 4, pad: 0, value };
+        let config = LaunchConfig {
+            grid: [size, 1, 1],
+            block: [shape.threads, 1, 1],
+            shared: shape.shared,
+            stream: 0,
+            attributes: &cluster,
+            count: 1,
+        };
+        // SAFETY: the config and its attribute live until the call returns.
+        context.note(unsafe { api.most_clusters(&mut count, self.handle, &config) })?;
+        Ok(count.max(0) as u32)
+    }
+
+    /// Queues one launch.
+    ///
+    /// # Safety
+    /// `arguments` point to values of the entry's parameter types, in order, and the addresses among them are of device
+    /// memory that holds what the kernel reads and writes until it has ended.
+    pub unsafe fn launch(
+        &self,
+        shape: &LaunchShape,
+        arguments: &[*const c_void],
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        let context = &self.module.context;
+        let api = context.api()?;
+        let mut value = [0; 16];
+        value[0] = 1;
+        // 6 is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
+        let overlap = LaunchAttribute { id: 6, pad: 0, value };
+        let config = LaunchConfig {
+            grid: shape.grid,
+            block: [shape.threads, 1, 1],
+            shared: shape.shared,
+            stream: stream.handle,
+            attributes: &overlap,
+            count: u32::from(shape.overlap),
+        };
+        // SAFETY: the caller's word for the arguments, which the driver copies before it returns and does not write.
+        let launched = unsafe {
+            api.launch(&config, self.handle, arguments.as_ptr().cast_mut().cast::<*mut c_void>(), std::ptr::null_mut())
+        };
+        context.note(launched)
+    }
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Function")
+    }
+}

@@ -1,0 +1,16 @@
+//! The driver: `libcuda` opened at run time, and what the device asks of it, each call with its error.
+
+mod api;
+mod context;
+mod function;
+mod graph;
+mod stream;
+mod tensor_map;
+
+pub(crate) use context::Context;
+pub(crate) use function::Module;
+pub use function::{Function, LaunchShape};
+pub(crate) use graph::Graph;
+pub(crate) use stream::Event;
+pub use stream::Stream;
+pub use tensor_map::{TensorMap, TensorMapSpec};

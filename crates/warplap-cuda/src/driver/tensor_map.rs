@@ -1,0 +1,66 @@
+//! Tensor maps: what the bulk copy engine of Hopper is told about a matrix in memory.
+
+use std::ffi::c_void;
+
+use warplap_core::dtype::DType;
+
+use super::api::Api;
+use crate::error::CudaError;
+
+/// An encoded map, passed to a kernel by value.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub struct TensorMap([u64; 16]);
+
+/// A matrix of 2-byte or 4-byte elements, and the box that one copy brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorMapSpec {
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Elements along the contiguous side.
+    pub inner: u64,
+    /// Lines of that many elements.
+    pub outer: u64,
+    /// Elements from one line to the next.
+    pub pitch: u64,
+    /// The box: elements along the contiguous side, and lines.
+    pub block: [u32; 2],
+    /// Bytes of the shared-memory swizzle: 0, 32, 64 or 128.
+    pub swizzle: u32,
+    /// Whether 256 bytes are brought into L2 for what is asked of a line; wasteful on rows that end off a line.
+    pub promote: bool,
+}
+
+impl TensorMap {
+    /// Encodes a map of the matrix at an address of device memory (16-byte aligned, as the pitch must be).
+    pub fn encode(spec: &TensorMapSpec, address: u64) -> Result<Self, CudaError> {
+        // The numbers are those of CUtensorMapDataType and its siblings in cuda.h.
+        let dtype = match spec.dtype {
+            DType::F16 => 6,
+            DType::F32 => 7,
+            DType::F64 => 8,
+            DType::Bf16 => 9,
+            DType::I32 => 4,
+        };
+        let swizzle = match spec.swizzle {
+            128 => 3,
+            64 => 2,
+            32 => 1,
+            _ => 0,
+        };
+        let mut map = TensorMap([0; 16]);
+        let dims = [spec.inner, spec.outer];
+        let strides = [spec.pitch * spec.dtype.bytes() as u64];
+        let promotion = if spec.promote { 3 } else { 0 };
+        let to = (&raw mut map).cast::<c_void>();
+        let ones = [1u32, 1];
+        let (dims, strides, block, ones) = (dims.as_ptr(), strides.as_ptr(), spec.block.as_ptr(), ones.as_ptr());
+        // SAFETY: `map` is 128 bytes on a 64-byte boundary; the arrays have two entries (strides one) as rank 2 asks.
+        // The address is only written down, not followed.
+        unsafe {
+            Api::get()?
+                .tensor_map_tiled(to, dtype, 2, address, dims, strides, block, ones, 0, swizzle, promotion, 0)?;
+        }
+        Ok(map)
+    }
+}

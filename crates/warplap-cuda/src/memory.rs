@@ -1,0 +1,134 @@
+//! Device memory: owned buffers, and the borrowed views that kernels read and write.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use warplap_core::array::Array;
+use warplap_core::dtype::DType;
+
+use crate::driver::{Context, Stream};
+use crate::error::CudaError;
+
+/// Owned device memory with its element type.
+#[derive(Debug)]
+pub struct Buffer {
+    context: Arc<Context>,
+    pub(crate) address: u64,
+    pub(crate) len: usize,
+    pub(crate) dtype: DType,
+}
+
+impl Buffer {
+    pub(crate) fn new(context: &Arc<Context>, dtype: DType, len: usize) -> Result<Self, CudaError> {
+        let address = context.alloc(len * dtype.bytes())?;
+        Ok(Buffer { context: context.clone(), address, len, dtype })
+    }
+
+    /// The caller has checked type and length.
+    pub(crate) fn fill(&mut self, array: &Array, stream: &Stream) -> Result<(), CudaError> {
+        let bytes = bytes_of(array);
+        // SAFETY: the buffer holds as many bytes as the array.
+        unsafe { stream.copy_in(self.address, &bytes[..bytes.len().min(self.len * self.dtype.bytes())]) }
+    }
+
+    pub(crate) fn read(&self, stream: &Stream) -> Result<Array, CudaError> {
+        let mut array = Array::filled(self.dtype, self.len, 0.0);
+        // SAFETY: the array was made as long as the buffer.
+        unsafe { stream.copy_out(bytes_of_mut(&mut array), self.address) }?;
+        Ok(array)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new`; views borrow the buffer, so none is left.
+        unsafe { self.context.free(self.address) };
+    }
+}
+
+macro_rules! plain_bytes {
+    ($array:expr, $pointer:ident, $make:path) => {
+        match $array {
+            Array::F64(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
+            Array::F32(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
+            Array::F16(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
+            Array::Bf16(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
+            Array::I32(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
+        }
+    };
+}
+
+fn bytes_of(array: &Array) -> &[u8] {
+    // SAFETY: numbers have no padding and any byte may be read; the slice borrows the array.
+    unsafe { plain_bytes!(array, as_ptr, std::slice::from_raw_parts) }
+}
+
+fn bytes_of_mut(array: &mut Array) -> &mut [u8] {
+    // SAFETY: any bytes are a valid number of these types; the slice borrows the array.
+    unsafe { plain_bytes!(array, as_mut_ptr, std::slice::from_raw_parts_mut) }
+}
+
+/// Borrowed device memory that kernels read.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub(crate) address: u64,
+    pub(crate) len: usize,
+    pub(crate) dtype: DType,
+    pub(crate) borrow: PhantomData<&'a ()>,
+}
+
+/// Borrowed device memory that kernels write.
+#[derive(Debug)]
+pub struct ViewMut<'a> {
+    pub(crate) address: u64,
+    pub(crate) len: usize,
+    pub(crate) dtype: DType,
+    pub(crate) borrow: PhantomData<&'a mut ()>,
+}
+
+macro_rules! view {
+    ($name:ident) => {
+        impl $name<'_> {
+            /// The caller's own device memory (PyTorch's, Burn's).
+            ///
+            /// # Safety
+            /// The address is of device memory of the same device that holds `len` elements for as long as the view
+            /// and every launch it is given to live.
+            pub unsafe fn from_raw(address: u64, dtype: DType, len: usize) -> Self {
+                $name { address, len, dtype, borrow: PhantomData }
+            }
+            /// Its address in device memory.
+            pub fn address(&self) -> u64 {
+                self.address
+            }
+            /// Elements.
+            pub fn len(&self) -> usize {
+                self.len
+            }
+            /// Whether it holds no element.
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+            /// Type of its elements.
+            pub fn dtype(&self) -> DType {
+                self.dtype
+            }
+        }
+    };
+}
+view!(View);
+view!(ViewMut);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_an_array_are_its_numbers_in_order() {
+        let mut array = Array::F32(vec![1.0, -2.0]);
+        assert_eq!(bytes_of(&array), [1f32.to_ne_bytes(), (-2f32).to_ne_bytes()].concat());
+        bytes_of_mut(&mut array)[4..].copy_from_slice(&7f32.to_ne_bytes());
+        assert_eq!(array, Array::F32(vec![1.0, 7.0]));
+        assert_eq!(bytes_of(&Array::filled(DType::Bf16, 3, 0.0)).len(), 6);
+    }
+}

@@ -1,0 +1,178 @@
+//! NVRTC: found at run time in the toolkit, the loader's path or a Python environment; source text comes in, a CUBIN and
+//! the compiler's log go out.
+
+use std::env;
+use std::ffi::{CString, c_char, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use libloading::Library;
+
+use crate::error::CudaError;
+
+type Program = *mut c_void;
+type Texts = *const *const c_char;
+
+/// The compiler library.
+pub struct Compiler {
+    _builtins: Option<Library>,
+    _library: Library,
+    version: (i32, i32),
+    create: unsafe extern "C" fn(*mut Program, *const c_char, *const c_char, i32, Texts, Texts) -> i32,
+    destroy: unsafe extern "C" fn(*mut Program) -> i32,
+    compile: unsafe extern "C" fn(Program, i32, Texts) -> i32,
+    log_size: unsafe extern "C" fn(Program, *mut usize) -> i32,
+    log: unsafe extern "C" fn(Program, *mut c_char) -> i32,
+    cubin_size: unsafe extern "C" fn(Program, *mut usize) -> i32,
+    cubin: unsafe extern "C" fn(Program, *mut c_char) -> i32,
+}
+
+impl Compiler {
+    /// The first that loads: `WARPLAP_NVRTC` (a file or folder), the active Python environment, the toolkit, the loader.
+    pub fn find() -> Result<Self, CudaError> {
+        let mut said = None;
+        for path in places() {
+            match Self::open(&path) {
+                Ok(compiler) => return Ok(compiler),
+                Err(error) => said = Some(error),
+            }
+        }
+        let hint = "set WARPLAP_NVRTC to the folder of libnvrtc (pip install nvidia-cuda-nvrtc brings it)";
+        let loader = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+        loader.iter().find_map(|name| Self::open(Path::new(name)).ok()).ok_or_else(|| {
+            said.unwrap_or_else(|| CudaError::NoCompiler(format!("libnvrtc is nowhere to be found; {hint}")))
+        })
+    }
+
+    fn open(path: &Path) -> Result<Self, CudaError> {
+        let failed = |e: libloading::Error| CudaError::NoCompiler(format!("{}: {e}", path.display()));
+        // The library looks for its builtins by name alone and does not look beside itself: opened by full path first,
+        // the loader finds them already there.
+        let builtins = path.parent().and_then(|folder| first_file(folder, "libnvrtc-builtins.so"));
+        // SAFETY: NVIDIA's libraries, whose initialisers ask nothing of their loader.
+        let builtins = builtins.and_then(|b| unsafe { Library::new(b) }.ok());
+        // SAFETY: as above; the signatures are those of nvrtc.h.
+        unsafe {
+            let library = Library::new(path).map_err(failed)?;
+            let version: unsafe extern "C" fn(*mut i32, *mut i32) -> i32 =
+                *library.get(b"nvrtcVersion\0").map_err(failed)?;
+            let (mut major, mut minor) = (0, 0);
+            version(&mut major, &mut minor);
+            Ok(Compiler {
+                version: (major, minor),
+                create: *library.get(b"nvrtcCreateProgram\0").map_err(failed)?,
+                destroy: *library.get(b"nvrtcDestroyProgram\0").map_err(failed)?,
+                compile: *library.get(b"nvrtcCompileProgram\0").map_err(failed)?,
+                log_size: *library.get(b"nvrtcGetProgramLogSize\0").map_err(failed)?,
+                log: *library.get(b"nvrtcGetProgramLog\0").map_err(failed)?,
+                cubin_size: *library.get(b"nvrtcGetCUBINSize\0").map_err(failed)?,
+                cubin: *library.get(b"nvrtcGetCUBIN\0").map_err(failed)?,
+                _builtins: builtins,
+                _library: library,
+            })
+        }
+    }
+
+    /// Major and minor version.
+    pub fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// Compiles a source with named headers to a CUBIN; gives it and the log.
+    pub fn compile(
+        &self,
+        name: &str,
+        text: &str,
+        headers: &[(&str, &str)],
+        options: &[String],
+    ) -> Result<(Vec<u8>, String), CudaError> {
+        let c = |text: &str| CString::new(text).map_err(|_| CudaError::Compile("a text holds a zero byte".into()));
+        let (name, text) = (c(name)?, c(text)?);
+        let names = headers.iter().map(|h| c(h.0)).collect::<Result<Vec<_>, _>>()?;
+        let texts = headers.iter().map(|h| c(h.1)).collect::<Result<Vec<_>, _>>()?;
+        let options = options.iter().map(|o| c(o)).collect::<Result<Vec<_>, _>>()?;
+        let pointers = |list: &[CString]| list.iter().map(|t| t.as_ptr()).collect::<Vec<_>>();
+        let (names_at, texts_at, options_at) = (pointers(&names), pointers(&texts), pointers(&options));
+        let mut program: Program = std::ptr::null_mut();
+        // SAFETY: all texts end in zero and live to the end of this function; lengths are those of the lists; buffers
+        // are as long as the library said.
+        unsafe {
+            let created = (self.create)(
+                &mut program,
+                text.as_ptr(),
+                name.as_ptr(),
+                names.len() as i32,
+                texts_at.as_ptr(),
+                names_at.as_ptr(),
+            );
+            if created != 0 {
+                return Err(CudaError::Compile(format!("nvrtcCreateProgram gave {created}")));
+            }
+            let code = (self.compile)(program, options.len() as i32, options_at.as_ptr());
+            let log =
+                String::from_utf8_lossy(&taken(program, self.log_size, self.log)).trim_end_matches('\0').to_string();
+            let cubin = if code == 0 { taken(program, self.cubin_size, self.cubin) } else { Vec::new() };
+            (self.destroy)(&mut program);
+            if code != 0 || cubin.is_empty() {
+                let end = log.char_indices().rev().nth(1500).map_or(0, |(i, _)| i);
+                return Err(CudaError::Compile(format!("NVRTC gave {code}: {}", &log[end..])));
+            }
+            Ok((cubin, log))
+        }
+    }
+}
+
+/// # Safety
+/// The program is alive and the functions are a pair of NVRTC's size and content calls.
+unsafe fn taken(
+    program: Program,
+    size: unsafe extern "C" fn(Program, *mut usize) -> i32,
+    content: unsafe extern "C" fn(Program, *mut c_char) -> i32,
+) -> Vec<u8> {
+    let mut len = 0;
+    // SAFETY: the caller's word; the buffer is as long as the library said.
+    unsafe {
+        if size(program, &mut len) != 0 {
+            return Vec::new();
+        }
+        let mut bytes = vec![0u8; len];
+        if content(program, bytes.as_mut_ptr().cast()) == 0 { bytes } else { Vec::new() }
+    }
+}
+
+/// Where the library may lie, best first.
+fn places() -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    if let Some(named) = env::var_os("WARPLAP_NVRTC").map(PathBuf::from) {
+        if named.is_file() {
+            return vec![named];
+        }
+        folders.push(named);
+    }
+    for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os) {
+        for python in entries(&PathBuf::from(root).join("lib"), "python3") {
+            let nvidia = python.join("site-packages").join("nvidia");
+            folders.extend(["cu13/lib", "cuda_nvrtc/lib", "cu12/lib"].map(|f| nvidia.join(f)));
+        }
+    }
+    let mut toolkits = entries(Path::new("/usr/local"), "cuda");
+    toolkits.sort();
+    folders.extend(toolkits.into_iter().rev().map(|t| t.join("lib64")));
+    folders.iter().filter_map(|f| first_file(f, "libnvrtc.so")).collect()
+}
+
+fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
+    let named = |p: &PathBuf| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(start));
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).filter(named).collect()
+}
+
+/// The newest file whose name starts so.
+fn first_file(folder: &Path, start: &str) -> Option<PathBuf> {
+    entries(folder, start).into_iter().filter(|p| p.is_file()).max()
+}
+
+impl std::fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compiler").field("version", &self.version).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,41 @@
+//! The reference: one thread an element, tiles of 16 through shared memory, f32 sums.
+//!
+//! Idea: the plainest kernel there is. Wins: never by design. Limits: none; it fits everything and is the fallback.
+
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Config, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{Chip, Source};
+
+use super::plan::{Argument, Grid, Plan, Side, Twin, facts, sizes};
+use crate::gemm::GemmProblem;
+
+/// One thread an element.
+pub(super) struct Reference;
+
+impl Twin for Reference {
+    fn id(&self) -> &'static str {
+        "reference"
+    }
+
+    fn texts(&self) -> [&'static str; 2] {
+        [include_str!("reference.cu"), include_str!("reference.rs")]
+    }
+
+    fn fit(&self, _: &GemmProblem, _: &Chip) -> Fit {
+        Fit::LOW
+    }
+
+    fn space(&self, _: &GemmProblem, _: &Chip) -> Space {
+        Space::single()
+    }
+
+    fn plan(&self, p: &GemmProblem, _: &Config, _: &Chip) -> Result<Plan, Rejection> {
+        let mut arguments = [Side::A, Side::B, Side::C].map(Argument::Pointer).to_vec();
+        arguments.extend(sizes(p));
+        arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
+        let source = Source { entry: self.id(), text: include_str!("reference.cu"), headers: &[], defines: facts(p) };
+        let grid = Grid::Blocks(p.m.div_ceil(16) * p.n.div_ceil(16));
+        Ok(Plan { source, threads: 256, shared: 0, grid, arguments, overlap: false })
+    }
+}

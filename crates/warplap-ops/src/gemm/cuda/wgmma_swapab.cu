@@ -1,0 +1,148 @@
+// C = A·B for few rows of A (decode): the weights B take the 64-row side of the tensor-core product, the rows of A its narrow side.
+//
+// Idea: wgmma's first operand has 64 rows at least; with M <= 64 rows of A most of them would be padding. So the transposed product is
+// computed: BW columns of B against BT rows of A, BT = 8, 16, 32, ... The weights are read once and the SMs stay busy by cutting
+// K between the SPLIT CTAs of a cluster. All but the first send their float32 accumulators from registers into the first one's shared memory
+// (st.async onto its mbarrier) and leave; it adds them in the order of K (the same bits every run), turns the tile by stmatrix and stores it.
+// SHARE tiles side by side may take the rows of A by multicast. The first loads are issued before the CTA has met.
+// Wins: M from 1 to 64 (and at 128 beside wgmma_splitk), where reading B is all the work.
+// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; A row-major; C row-major; K >= 1; SPLIT*SHARE <= 8.
+// Where the idea comes from: the "swap AB" option of CUTLASS, DeepGEMM and quack.
+//
+// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
+// SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major).
+#include "hopper.cuh"
+
+constexpr int NT = 128 * CONS + 32, MI = BW / (64 * CONS), CL = SPLIT * SHARE;
+constexpr u32 PITCH = BW * 2 + 16, PART = BW * BT * 4; // bytes: a row of the turned tile, one CTA's accumulators
+using OpW = Operand<BW, BK, !B_COL, 1>;
+using OpT = Operand<BT, BK, 0, SHARE>;
+using MM = Mma<BT, !B_COL, 0>;
+constexpr u32 STAGE = OpW::bytes + OpT::bytes;
+constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH + 1023) / 1024 * 1024; // the stages, and later the turned tile
+static_assert(BW == MI * 64 * CONS && BK % 64 == 0, "tile");
+
+extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
+wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int ldc) {
+  extern __shared__ __align__(1024) unsigned char smem[];
+  __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
+  const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
+  const u32 fulls = smem_addr(full), empties = smem_addr(empty), inbox_bar = smem_addr(&received);
+  const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
+  const u32 rank = CL > 1 ? cluster_rank() : 0;
+  const int slice = rank / SHARE, beside = rank % SHARE;
+  const int tt = (M + BT - 1) / BT, tile = blockIdx.x / CL, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * BW;
+  const int all = (K + BK - 1) / BK, from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
+  auto load = [&](int k, int q) {
+    const u32 bar = fulls + q * 8, at = base + q * STAGE;
+    mb_expect(bar, STAGE);
+    OpW::load(at, &tB, bar, col, k * BK, 0, 0);
+    OpT::load(at + OpW::bytes, &tA, bar, row, k * BK, beside, (u16)(((1 << SHARE) - 1) << (slice * SHARE)));
+  };
+  const int early = min(to, from + STAGES);
+  if (threadIdx.x == CONS * 128) {
+    tma_prefetch(&tB), tma_prefetch(&tA);
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * SHARE);
+    mb_init(inbox_bar, 1);
+    mb_init_fence();
+    if (SPLIT > 1 && slice == 0) mb_expect(inbox_bar, (u32)(SPLIT - 1) * PART);
+    if (SHARE == 1) {
+      pdl_wait();
+      for (int k = from; k < early; k++) load(k, k - from);
+    }
+  }
+  if (CL > 1) cluster_arrive_early(); // says: barriers are ready; met again before the first byte goes to a peer
+  if (SHARE > 1) cluster_wait();
+  else __syncthreads();
+  pdl_launch();
+  if (wg == CONS) {
+    if (tid == 0) {
+      if (SHARE > 1) {
+        pdl_wait();
+        for (int k = from; k < early; k++) load(k, k - from);
+      }
+      int q = 0;
+      u32 phase = 0;
+      for (int k = early; k < to; k++) {
+        mb_wait(empties + q * 8, phase);
+        load(k, q);
+        if (++q == STAGES) q = 0, phase ^= 1;
+      }
+    }
+    if (CL > 1 && SHARE == 1) cluster_wait();
+  } else {
+    float d[MI][BT / 2];
+    int q = 0, before = 0;
+    u32 phase = 0;
+    for (int k = from; k < to; k++) {
+      const u32 at = base + q * STAGE;
+      mb_wait(fulls + q * 8, phase);
+      mma_fence();
+#pragma unroll
+      for (int i = 0; i < MI; i++) {
+        const u64 a = OpW::desc(at, (wg * MI + i) * 64), b = OpT::desc(at + OpW::bytes, 0);
+#pragma unroll
+        for (int kk = 0; kk < BK / 16; kk++) MM::step(d[i], a + OpW::step(kk), b + OpT::step(kk), k > from || kk > 0);
+      }
+      mma_commit();
+      mma_wait<1>();
+      if (tid < SHARE && k > from) {
+        if (SHARE > 1) mb_arrive_at(empties + before * 8, slice * SHARE + tid);
+        else mb_arrive(empties + before * 8);
+      }
+      before = q;
+      if (++q == STAGES) q = 0, phase ^= 1;
+    }
+    mma_wait<0>();
+    if (SPLIT > 1 && from == to) { // a CTA without blocks still owes zeros
+#pragma unroll
+      for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int j = 0; j < BT / 2; j++) d[i][j] = 0.f;
+    }
+    if (CL > 1 && SHARE == 1) cluster_wait();
+    const u32 mine = (wg * 128 + tid) * 16; // parts lie as the sender's threads held them
+    if (SPLIT > 1 && slice > 0) {
+      const u32 to_bar = peer_addr(inbox_bar, beside), to_box = peer_addr(inbox + (u32)(slice + SPLIT - 1) % SPLIT * PART + mine, beside);
+#pragma unroll
+      for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int j = 0; j < BT / 2; j += 4) peer_send4(to_box + (i * (BT / 8) + j / 4) * (CONS * 2048), to_bar, d[i][j], d[i][j + 1], d[i][j + 2], d[i][j + 3]);
+    } else {
+      if (SPLIT > 1) {
+        mb_wait(inbox_bar, 0);
+#pragma unroll
+        for (int s = 0; s + 1 < SPLIT; s++)
+#pragma unroll
+          for (int i = 0; i < MI; i++)
+#pragma unroll
+            for (int j = 0; j < BT / 2; j += 4) {
+              const float4 v = shared_load4(inbox + s * PART + mine + (i * (BT / 8) + j / 4) * (CONS * 2048));
+              d[i][j] += v.x, d[i][j + 1] += v.y, d[i][j + 2] += v.z, d[i][j + 3] += v.w;
+            }
+      }
+      named_sync(1, CONS * 128); // the turned tile overwrites the stages: every consumer is done with them
+      const int lane = tid & 31;
+#pragma unroll
+      for (int i = 0; i < MI; i++)
+#pragma unroll
+        for (int j = 0; j < BT / 8; j++) {
+          const int w = (wg * MI + i) * 64 + (tid >> 5) * 16 + (lane & 8);
+          stmatrix2_trans(base + (j * 8 + (lane & 7)) * PITCH + w * 2, pack(d[i][j * 4], d[i][j * 4 + 1]), pack(d[i][j * 4 + 2], d[i][j * 4 + 3]));
+        }
+      pdl_wait();
+      named_sync(1, CONS * 128);
+      for (int v = wg * 128 + tid; v < BT * (BW / 8); v += CONS * 128) {
+        const int r = v / (BW / 8), c = v % (BW / 8) * 8;
+        if (row + r >= M || col + c >= N) continue;
+        const uint4 o = shared_load8(base + r * PITCH + c * 2);
+        u16* to = C + (u64)(row + r) * ldc + col + c;
+        if (col + c + 8 <= N) *reinterpret_cast<uint4*>(to) = o;
+        else
+          for (int i = 0; i < N - col - c; i++) to[i] = (u16)((i & 1 ? (&o.x)[i / 2] >> 16 : (&o.x)[i / 2]));
+      }
+    }
+  }
+  if (SHARE > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
+}

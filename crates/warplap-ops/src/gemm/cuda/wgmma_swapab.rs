@@ -1,0 +1,76 @@
+//! Swap-AB: few rows of A take the narrow side of the tensor-core product. Twin of `wgmma_swapab.cu`.
+//!
+//! Wins: M from 1 to 64, where reading B is all the work. Limits: f16/bf16, aligned, A row-major.
+
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{Chip, HOPPER, Source};
+
+use super::plan::{Argument, Grid, Operand, Plan, Side, Twin, axis, facts, map, no_tma, overlap, sizes, stages};
+use crate::gemm::{GemmProblem, Layout};
+
+/// Weights on the wide side, rows of A on the narrow one.
+pub(super) struct Swapab;
+
+/// Columns of B a block takes.
+const BW: u64 = 64;
+
+impl Twin for Swapab {
+    fn id(&self) -> &'static str {
+        "wgmma_swapab"
+    }
+
+    fn texts(&self) -> [&'static str; 2] {
+        [include_str!("wgmma_swapab.cu"), include_str!("wgmma_swapab.rs")]
+    }
+
+    fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {
+        match (no_tma(p, chip), p.m) {
+            (Some(why), _) => Fit::aside(why),
+            _ if p.a == Layout::Col => Fit::aside("A must be row-major"),
+            (_, ..=64) => Fit::HIGH,
+            (_, ..=128) => Fit::MEDIUM,
+            _ => Fit::aside("made for at most 128 rows"),
+        }
+    }
+
+    fn space(&self, p: &GemmProblem, chip: &Chip) -> Space {
+        let (p, chip) = (*p, chip.clone());
+        Space::single()
+            .axis(Axis::ints("BK", [128, 64]))
+            .axis(Axis::ints("SPLIT", [2, 1, 4]))
+            .axis(Axis::ints("CTAS", [2, 1, 3, 4]))
+            .rule(Rule::on("two stages of each resident block fit", &["BK", "SPLIT", "CTAS"], move |c| {
+                Swapab.plan(&p, c, &chip).is_ok()
+            }))
+    }
+
+    fn plan(&self, p: &GemmProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
+        let [bk, split, ctas] = [axis(c, "BK")?, axis(c, "SPLIT")?.max(1), axis(c, "CTAS")?.max(1)];
+        let bt = p.m.next_power_of_two().clamp(8, 128);
+        let rows = Operand::new(bt, bk, false, 1)?;
+        let weights = Operand::new(BW, bk, p.b == Layout::Row, 1)?;
+        let stage = rows.bytes + weights.bytes;
+        let inbox = (split - 1) * BW * bt * 4 + 1024;
+        let deep = stages(chip, stage, inbox, ctas, 12)?;
+        let turned = (bt * (BW * 2 + 16)).next_multiple_of(1024);
+        let mut defines = facts(p);
+        defines.retain(|(name, _)| *name != "A_COL");
+        let axes = [("BW", BW), ("BT", bt), ("BK", bk), ("STAGES", deep), ("CONS", 1), ("SPLIT", split)];
+        defines.extend(axes.map(|(n, v)| (n, v as i64)));
+        defines.extend([("SHARE", 1), ("CTAS", ctas as i64)]);
+        let mut arguments =
+            vec![map(p, Side::A, [64, rows.lines]), map(p, Side::B, [64, weights.lines]), Argument::Pointer(Side::C)];
+        arguments.extend(sizes(p));
+        arguments.push(Argument::Int(i32::try_from(p.ldc).unwrap_or(i32::MAX)));
+        Ok(Plan {
+            source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &[HOPPER], defines },
+            threads: 160,
+            shared: (deep * stage).max(turned) + inbox,
+            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(BW) * split),
+            arguments,
+            overlap: overlap(p, chip),
+        })
+    }
+}
