@@ -22,6 +22,23 @@ fn variant_files(op: &str) -> Vec<PathBuf> {
     files
 }
 
+/// All sources of an operation's folder of the CPU.
+fn folder_text(op: &str) -> String {
+    let mut text = String::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(op).join("cpu")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                text.push_str(&fs::read_to_string(path).expect("a readable file"));
+            }
+        }
+    }
+    text
+}
+
 fn holds<O: Op>(catalog: &Catalog<O, Cpu>, problems: &[&str]) {
     let cpu = Cpu::new();
     let ids: Vec<&str> = catalog.variants().iter().map(|v| v.id()).collect();
@@ -34,6 +51,7 @@ fn holds<O: Op>(catalog: &Catalog<O, Cpu>, problems: &[&str]) {
         let text = fs::read_to_string(file).expect("a readable file");
         assert!(text.starts_with("//!"), "{} does not open with its header", file.display());
     }
+    let folder = folder_text(O::NAME);
     assert_eq!(files.len(), ids.len(), "{}: {ids:?} and {files:?} are not the same", O::NAME);
     for text in problems {
         let problem = O::parse(text).expect("a problem");
@@ -45,13 +63,11 @@ fn holds<O: Op>(catalog: &Catalog<O, Cpu>, problems: &[&str]) {
             let space = variant.space(&problem, &cpu);
             let default = space.default_config().unwrap_or_else(|| panic!("{text}: {} has no config", variant.id()));
             assert!(space.contains(&default), "{text}: {}", variant.id());
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(O::NAME).join("cpu");
-            let source = fs::read_to_string(folder.join(format!("{}.rs", variant.id()))).expect("its file");
             for axis in space.axes() {
-                let quoted = format!("\"{}\"", axis.name());
-                let uses = source.matches(&quoted).count();
-                // Named where the space is made, read where the kernel is built; or both by a shared file of the folder.
-                assert!(uses != 1, "{}: axis {} is named but never read", variant.id(), axis.name());
+                // Named where the space is made and read where the kernel is built, in the variant's own file or in one
+                // that the folder shares.
+                let uses = folder.matches(&format!("\"{}\"", axis.name())).count();
+                assert!(uses >= 2, "{}: axis {} is named but never read", variant.id(), axis.name());
             }
         }
     }
@@ -60,4 +76,36 @@ fn holds<O: Op>(catalog: &Catalog<O, Cpu>, problems: &[&str]) {
 #[test]
 fn every_gemm_variant_is_listed() {
     holds(&warplap_ops::gemm::cpu::catalog(), &["gemm:m=64,n=64,k=64", "gemm:m=1,n=64,k=64", "gemm:m=64,n=1,k=64"]);
+}
+
+#[test]
+fn every_attention_variant_is_listed() {
+    let problems =
+        ["attention:h=8,sq=512,d=64", "attention:h=4,sq=1,sk=512,d=64", "attention:h=2,sq=40,d=64,dtype=bf16"];
+    holds(&warplap_ops::attention::cpu::catalog(), &problems);
+}
+
+#[test]
+fn every_bsr_variant_is_listed() {
+    let problems = ["bsr:m=256,k=256,n=64,bs=32,density=0.2", "bsr:m=64,k=64,n=1,bs=16,density=0.5"];
+    holds(&warplap_ops::bsr::cpu::catalog(), &problems);
+}
+
+#[test]
+fn every_cuda_source_has_its_twin() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/gemm/cuda");
+    let mut sources = 0;
+    for entry in fs::read_dir(folder).expect("the folder of the variants") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|e| e == "cu") {
+            sources += 1;
+            let stem = path.file_stem().and_then(|s| s.to_str()).expect("a plain name").to_string();
+            let twin = fs::read_to_string(path.with_extension("rs")).expect("its twin");
+            assert!(twin.contains("impl Variant<"), "{stem}.rs is not a variant");
+            let text = fs::read_to_string(&path).expect("a readable file");
+            let entries = text.matches("extern \"C\"").count();
+            assert!(entries == 1 && text.contains(&format!("{stem}(")), "{stem}.cu has one entry of its own name");
+        }
+    }
+    assert!(sources >= 5, "only {sources} sources found");
 }
