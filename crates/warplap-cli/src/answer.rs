@@ -8,7 +8,7 @@ use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::verdict::Grade;
 
-use crate::console::{BAD, DIM, GOOD, NAME, WARN};
+use crate::console::{BAD, DIM, GOOD, NAME, WARN, paint};
 use crate::table::{Cell, Table};
 use crate::units;
 
@@ -40,10 +40,16 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn of(edition: &Edition) -> Tally {
         let skipped = edition.skipped.iter().map(|s| s.configs.max(1)).sum();
+        // Where the budget ended the race, those whose turn never came were skipped, not lost.
+        let capped = edition.verdict.grade == Grade::Capped;
         let mut tally = Tally { tried: edition.trials.len() as u64, skipped, ..Tally::default() };
         for trial in &edition.trials {
             match &trial.outcome {
                 Outcome::Rejected(Rejection::WrongAnswer { .. } | Rejection::Impossible { .. }) => tally.wrong += 1,
+                Outcome::Rejected(Rejection::TimedOut { .. }) if capped => {
+                    tally.tried -= 1;
+                    tally.skipped += 1;
+                }
                 Outcome::Measured(_) | Outcome::Rejected(Rejection::Outpaced { .. }) => {}
                 Outcome::Rejected(_) => tally.crashed += 1,
             }
@@ -54,7 +60,7 @@ impl Tally {
 
 impl Answer {
     /// Whether nothing was measured for it.
-    pub(crate) fn from_store(&self) -> bool {
+    pub(crate) fn is_stored(&self) -> bool {
         matches!(self.how, How::Stored | How::Stale | How::Foreign(_))
     }
 
@@ -103,7 +109,7 @@ impl Answer {
             "device": self.device,
             "mode": self.mode,
             "how": how(&self.how),
-            "from_store": self.from_store(),
+            "from_store": self.is_stored(),
             "winner": {"variant": self.winner.variant, "config": self.winner.config},
             "median_us": verdict.map(|v| v.median_us),
             "ci_us": verdict.map(|v| v.ci_us),
@@ -125,45 +131,46 @@ impl Answer {
         let Some(verdict) = self.edition.as_ref().map(|e| &e.verdict) else {
             return format!("{}  {}  (not measured)", self.problem, self.winner);
         };
-        let from = if self.from_store() { "from the store".to_string() } else { format!("{:.1} s", self.seconds) };
+        let from = if self.is_stored() { "from the store".to_string() } else { format!("{:.1} s", self.seconds) };
         let (time, interval) = (units::time(verdict.median_us), units::plus_minus(verdict.median_us, verdict.ci_us));
         format!("{}  {}  {time} {interval}  {}  ({from})", self.problem, self.winner, verdict.grade.word())
     }
 
-    /// A row of the table.
-    pub(crate) fn row(&self, table: &mut Table) {
-        let problem = Cell::from(format!("  {}", units::short(&self.problem)));
+    /// Its place in the table: one row, or where the terminal is narrow a line with the names and a row with the numbers.
+    pub(crate) fn put(&self, table: &mut Table, narrow: bool) {
+        let (problem, tie) = (units::short(&self.problem), if self.is_tie() { " ≈" } else { "" });
+        let winner = format!("{}{tie}", self.winner);
+        let numbers = self.numbers();
+        if narrow {
+            table.line(format!("  {problem} {} {}", paint(DIM, "→"), paint(NAME, winner)));
+            table.row(std::iter::once(Cell::from("    ")).chain(numbers).collect::<Vec<_>>());
+        } else {
+            let names = [Cell::from(format!("  {problem}")), Cell::styled(winner, NAME)];
+            table.row(names.into_iter().chain(numbers).collect::<Vec<_>>());
+        }
+    }
+
+    /// Whether another candidate could have won as well.
+    pub(crate) fn is_tie(&self) -> bool {
+        self.edition.as_ref().is_some_and(|e| e.verdict.is_tie())
+    }
+
+    fn numbers(&self) -> [Cell; 10] {
+        let dash = || Cell::styled("—", DIM);
         let Some(edition) = &self.edition else {
-            let winner = Cell::styled(&self.winner, DIM);
-            let dash = || Cell::styled("—", DIM);
-            table.row([
-                problem,
-                winner,
-                dash(),
-                "".into(),
-                dash(),
-                dash(),
-                dash(),
-                "".into(),
-                "".into(),
-                "".into(),
-                "".into(),
-                Cell::styled("not measured", DIM),
-            ]);
-            return;
+            let no = Cell::default;
+            let grade = Cell::styled("not measured", DIM);
+            return [dash(), no(), dash(), dash(), dash(), no(), no(), no(), no(), grade];
         };
         let verdict = &edition.verdict;
-        let tie = if verdict.is_tie() { " ≈" } else { "" };
         let tally = Tally::of(edition);
         let bad = |n: u64| if n == 0 { Cell::styled(n, DIM) } else { Cell::styled(n, BAD) };
         let gain = |r: Option<f64>| match r {
             Some(r) if r >= 1.05 => Cell::styled(units::times(Some(r)), GOOD),
             Some(r) => units::times(Some(r)).into(),
-            None => Cell::styled("—", DIM),
+            None => dash(),
         };
-        table.row([
-            problem,
-            Cell::styled(format!("{}{tie}", self.winner), NAME),
+        [
             units::time(verdict.median_us).into(),
             Cell::styled(units::plus_minus(verdict.median_us, verdict.ci_us), DIM),
             gain(self.over_reference()),
@@ -174,14 +181,13 @@ impl Answer {
             bad(tally.crashed),
             Cell::styled(tally.skipped, DIM),
             grade(verdict.grade),
-        ]);
+        ]
     }
 
-    /// The columns of [`Answer::row`].
-    pub(crate) fn table() -> Table {
-        Table::new(&[
-            "  problem",
-            "~winner",
+    /// The table of all answers, operation by operation.
+    pub(crate) fn table(answers: &[Answer], narrow: bool) -> Table {
+        let names = ["  problem", "~winner"];
+        let wide = [
             ">time",
             ">±",
             ">vs reference",
@@ -192,7 +198,28 @@ impl Answer {
             ">crashed",
             ">skipped",
             "grade",
-        ])
+        ];
+        let short = [">time", ">±", ">vs ref", ">vs lib", ">roof", ">tried", ">wrong", ">crash", ">skip", "grade"];
+        let mut table = match narrow {
+            true => Table::new(&[&[""][..], &short].concat()),
+            false => Table::new(&[&names[..], &wide].concat()),
+        };
+        let mut op = "";
+        for answer in answers {
+            if answer.op != op {
+                op = answer.op;
+                table.section(op);
+            }
+            answer.put(&mut table, narrow);
+        }
+        table
+    }
+
+    /// The table as it fits into the terminal.
+    pub(crate) fn render(answers: &[Answer], width: Option<usize>) -> String {
+        let wide = Answer::table(answers, false);
+        let narrow = width.is_some_and(|width| wide.width() > width);
+        if narrow { Answer::table(answers, true).render(width) } else { wide.render(width) }
     }
 }
 

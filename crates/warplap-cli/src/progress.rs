@@ -48,6 +48,9 @@ impl<'c> Progress<'c> {
         if let Some(bar) = &self.bar {
             bar.set_position(number as u64 + 1);
         }
+        if self.bar.is_some() && self.console.verbose == 0 {
+            return;
+        }
         let at = format!("[{:5.1} s] {}/{}", self.started.elapsed().as_secs_f64(), number + 1, self.total);
         self.console.log(format_args!("{} {news}", paint(DIM, at)));
     }

@@ -32,7 +32,7 @@ impl<T: ToString> From<T> for Cell {
 
 enum Row {
     Cells(Vec<Cell>),
-    Section(String),
+    Line(String),
 }
 
 /// A table under construction.
@@ -53,13 +53,18 @@ impl Table {
     }
 
     /// One more row.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
+    pub(crate) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         self.rows.push(Row::Cells(cells.into()));
+    }
+
+    /// A line that keeps to no column.
+    pub(crate) fn line(&mut self, text: String) {
+        self.rows.push(Row::Line(text));
     }
 
     /// A line over the rows that follow.
     pub(crate) fn section(&mut self, name: &str) {
-        self.rows.push(Row::Section(name.to_string()));
+        self.line(paint(HEAD, name));
     }
 
     /// Whether it has no rows.
@@ -67,8 +72,12 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The lines, at most `width` columns wide where that can be.
-    pub(crate) fn render(&self, width: Option<usize>) -> String {
+    /// Columns it takes where nothing has to give way.
+    pub(crate) fn width(&self) -> usize {
+        total(&self.widths())
+    }
+
+    fn widths(&self) -> Vec<usize> {
         let mut widths: Vec<usize> = self.heads.iter().map(|(head, _)| head.width()).collect();
         for row in &self.rows {
             if let Row::Cells(cells) = row {
@@ -77,7 +86,13 @@ impl Table {
                 }
             }
         }
-        let total: usize = widths.iter().map(|w| w + GAP).sum::<usize>().saturating_sub(GAP);
+        widths
+    }
+
+    /// The lines, at most `width` columns wide where that can be.
+    pub(crate) fn render(&self, width: Option<usize>) -> String {
+        let mut widths = self.widths();
+        let total = total(&widths);
         if let (Some(at), Some(limit)) = (self.flexible, width)
             && total > limit
         {
@@ -89,7 +104,7 @@ impl Table {
         for row in &self.rows {
             match row {
                 Row::Cells(cells) => self.write(cells, &widths, &mut text),
-                Row::Section(name) => text.push_str(&format!("{}\n", paint(HEAD, name))),
+                Row::Line(line) => text.push_str(&format!("{line}\n")),
             }
         }
         text
@@ -113,6 +128,10 @@ impl Table {
         }
         text.push('\n');
     }
+}
+
+fn total(widths: &[usize]) -> usize {
+    widths.iter().map(|w| w + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
 /// The text, or its beginning and an ellipsis where it is too wide.

@@ -277,6 +277,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             let entrant = self.front.remove(at);
             let Err(rejection) = self.gate.prove_again(&*entrant.kernel)? else {
                 (verdict.rounds, verdict.launches) = (self.rounds, self.launches);
+                self.name_runner_up(&mut verdict);
                 return Ok(Outcomes { verdict: Ok(verdict), trials: self.trials, skipped: self.skipped });
             };
             if let Some(trial) = self.trials.iter_mut().find(|t| t.candidate == verdict.winner) {
@@ -296,6 +297,18 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         });
         let rejection = said.unwrap_or(Rejection::TimedOut { seconds: self.running.seconds() });
         Ok(Outcomes { verdict: Err(rejection), trials: self.trials, skipped: self.skipped })
+    }
+
+    /// The second best of all races: the last one has seen the front alone.
+    fn name_runner_up(&self, verdict: &mut Verdict) {
+        let others = self.trials.iter().filter(|t| t.candidate != verdict.winner);
+        let second = others.filter_map(|t| Some((t.median_us()?, t))).min_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some((median, trial)) = second
+            && verdict.runner_up.as_ref() != Some(&trial.candidate)
+        {
+            verdict.runner_up = Some(trial.candidate.clone());
+            verdict.margin = Some(median / verdict.median_us - 1.0);
+        }
     }
 
     /// Nobody leads. Those who were right and left for the sake of one that failed since race again, and when there are

@@ -56,11 +56,9 @@ pub trait Op: Sized + Send + Sync + 'static {
             None => text,
         };
         let mut reader = FieldReader::new(fields)?;
-        // A misspelt field is the likelier cause when a required one is missing: report the unknown one first.
-        match Self::Problem::read(&mut reader) {
-            Err(missing @ ProblemError::Missing { .. }) => Err(reader.finish().err().unwrap_or(missing)),
-            Err(other) => Err(other),
-            Ok(problem) => reader.finish().map(|()| problem),
-        }
+        // A misspelt field is the likelier cause when a required one is missing: the unknown one is reported first.
+        reader.only(Self::Problem::FIELDS)?;
+        let problem = Self::Problem::read(&mut reader)?;
+        reader.finish().map(|()| problem)
     }
 }

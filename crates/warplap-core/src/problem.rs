@@ -13,6 +13,9 @@ use crate::roofline::Work;
 
 /// The facts of one request: shapes, types, layout, flags, sparsity statistics. No data.
 pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+    /// The names of all fields there are, in the order messages list them.
+    const FIELDS: &'static [&'static str];
+
     /// The fields of the text form, in the order they are printed; `read` of them gives this problem back.
     fn fields(&self) -> Fields;
 
@@ -235,17 +238,22 @@ impl FieldReader {
         self.given.iter().any(|(n, _)| n == name)
     }
 
-    /// Ends the reading: what is left over is unknown, with the nearest known name as a hint.
-    pub fn finish(self) -> Result<(), ProblemError> {
-        let Some((field, _)) = self.given.into_iter().next() else {
+    /// Refuses fields that are not in a list, with the nearest known name as a hint.
+    pub fn only(&self, known: &[&str]) -> Result<(), ProblemError> {
+        let Some((field, _)) = self.given.iter().find(|(n, _)| !known.contains(&n.as_str())) else {
             return Ok(());
         };
-        let near = self.asked.iter().map(|name| (distance(name, &field), name)).min();
+        let near = known.iter().map(|name| (distance(name, field), name)).min();
         let hint = match near {
             Some((d, name)) if d <= 2 => format!(", did you mean '{name}'?"),
             _ => String::new(),
         };
-        Err(ProblemError::Unknown { field, hint, known: self.asked.join(", ") })
+        Err(ProblemError::Unknown { field: field.clone(), hint, known: known.join(", ") })
+    }
+
+    /// Ends the reading: a field that nobody asked for is unknown.
+    pub fn finish(self) -> Result<(), ProblemError> {
+        self.only(&self.asked.iter().map(String::as_str).collect::<Vec<_>>())
     }
 }
 

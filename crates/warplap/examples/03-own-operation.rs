@@ -29,6 +29,8 @@ struct Rows {
 }
 
 impl Problem for Rows {
+    const FIELDS: &'static [&'static str] = &["rows", "columns"];
+
     fn fields(&self) -> Fields {
         Fields::new().with("rows", self.rows).with("columns", self.columns)
     }

@@ -27,6 +27,8 @@ use warplap_ops::attention::{self, Attention};
 use warplap_ops::bsr::{self, Bsr};
 use warplap_ops::gemm::{self, Gemm};
 
+type Open = fn(Arc<Cpu>, Arc<dyn Store>, Settings) -> Box<dyn AnyTuner>;
+
 /// An operation by name.
 pub struct Operation {
     /// Its name in problem texts.
@@ -36,7 +38,7 @@ pub struct Operation {
     /// A problem to begin with.
     pub example: &'static str,
     read: fn(&str) -> Result<String, ProblemError>,
-    open: fn(Arc<Cpu>, Arc<dyn Store>, Settings) -> Box<dyn AnyTuner>,
+    open: Open,
 }
 
 /// The operations there are, in the order they are shown.

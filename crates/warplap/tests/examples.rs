@@ -34,4 +34,5 @@ examples! {
     first_product = "../examples/01-first-product.rs",
     prepared = "../examples/02-prepared.rs",
     own_operation = "../examples/03-own-operation.rs",
+    side_by_side = "../examples/04-side-by-side.rs",
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
         Some(c) => good("ceilings", devices::shown(&c)),
         None => note("ceilings", "not measured".into(), "warplap tune measures them"),
     });
-    checks.push(note("cuda", NO_CUDA.into(), "nothing to do for the CPU"));
+    checks.push(Check { name: "cuda", state: State::Note, found: NO_CUDA.into(), remedy: None });
     let bad = checks.iter().any(|c| c.state == State::Bad);
     for check in &checks {
         let word = match check.state {
@@ -132,7 +132,7 @@ fn other_load(cpu: &Cpu) -> Check {
     let Some(others) = load::others(1) else {
         return note("other load", "the operating system does not tell".into(), "nothing to do");
     };
-    let found = format!("{others:.0} other threads want to run on {} of ours", cpu.threads());
+    let found = format!("{others:.0} other threads want to run; this machine has {}", cpu.threads());
     if others / cpu.threads() as f64 > load::CONTENDED {
         return note("other load", found, "verdicts will be graded 'contended'; tune when the machine is quiet");
     }

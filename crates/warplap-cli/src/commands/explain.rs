@@ -113,8 +113,12 @@ impl Explain {
         fact("reaches", format!("{}, {share} of the roofline", units::rate(flops)));
         if let Some(m) = winner_measurement(edition) {
             let marks = paint(GOOD, strip(&m.samples_us, 48));
-            let spread =
-                format!("{} samples of {} launches, spread {:.1} %", m.samples_us.len(), m.batch, 100.0 * m.sigma);
+            let spread = format!(
+                "{} of {}, spread {:.1} %",
+                units::some(m.samples_us.len(), "sample", "samples"),
+                units::some(m.batch as usize, "launch", "launches"),
+                100.0 * m.sigma
+            );
             fact("samples", format!("{marks}  {spread}"));
         }
         let speed = |name: &str, ratio: Option<f64>| format!("{} the {name}", units::times(ratio));

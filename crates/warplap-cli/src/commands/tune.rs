@@ -110,7 +110,7 @@ impl Tune {
         }
         drop(progress);
         if !console.json && !answers.is_empty() {
-            console.say(table(&answers).render(console.width()))?;
+            console.say(Answer::render(&answers, console.width()))?;
             console.say(self.footer(&answers, started.elapsed().as_secs_f64(), &machine))?;
         }
         if stop.said() {
@@ -166,7 +166,7 @@ impl Tune {
     }
 
     fn footer(&self, answers: &[Answer], seconds: f64, machine: &Machine) -> String {
-        let stored = answers.iter().filter(|a| a.from_store()).count();
+        let stored = answers.iter().filter(|a| a.is_stored()).count();
         let launches: u64 = answers.iter().map(Answer::launches).sum();
         let raced = answers.iter().filter(|a| a.how == How::Raced).count();
         let mut text = format!(
@@ -175,7 +175,7 @@ impl Tune {
             units::count(launches),
             machine.store.place(),
         );
-        if answers.iter().any(|a| a.edition.as_ref().is_some_and(|e| e.verdict.is_tie())) {
+        if answers.iter().any(Answer::is_tie) {
             text.push_str(&format!("\n≈ another candidate is as fast, within {:.0} %", 100.0 * self.race.eps));
         }
         if answers.iter().any(|a| a.edition.as_ref().is_some_and(|e| e.verdict.confidence == 0.0)) {
@@ -218,19 +218,6 @@ fn answer(
         seconds: started.elapsed().as_secs_f64(),
         variants: tuner.variants(None)?,
     })
-}
-
-fn table(answers: &[Answer]) -> Table {
-    let mut table = Answer::table();
-    let mut op = "";
-    for answer in answers {
-        if answer.op != op {
-            op = answer.op;
-            table.section(op);
-        }
-        answer.row(&mut table);
-    }
-    table
 }
 
 /// Says what would race.

@@ -195,6 +195,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
         let name = &self.settings.search;
         let entered: Vec<Entered> = pruned.arms.iter().map(Entered::from).collect();
+        if self.settings.yardsticks {
+            yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
+        }
         let floor_us = floor.map(|f| f * 1e6);
         let mut search = search::named(name, pruned.arms, self.settings.seed, floor_us).ok_or_else(|| {
             Error::Unknown(format!("there is no search '{name}': expected one of {}", search::NAMES.join(", ")))

@@ -38,6 +38,8 @@ pub fn problem(n: u64) -> ScaleProblem {
 }
 
 impl Problem for ScaleProblem {
+    const FIELDS: &'static [&'static str] = &["n", "step", "dtype", "label"];
+
     fn fields(&self) -> Fields {
         Fields::new().with("n", self.n).with("step", self.step).with("dtype", self.dtype).with_unless(
             "label",

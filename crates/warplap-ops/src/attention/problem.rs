@@ -218,6 +218,9 @@ const MAX_ELEMENTS: u128 = 1 << 31;
 const MAX_SCALE: f64 = 65536.0;
 
 impl Problem for AttentionProblem {
+    const FIELDS: &'static [&'static str] =
+        &["b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout"];
+
     fn fields(&self) -> Fields {
         Fields::new()
             .with("b", self.b)

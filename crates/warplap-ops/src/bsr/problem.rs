@@ -184,6 +184,8 @@ fn imbalance_class(imbalance: f64) -> &'static str {
 }
 
 impl Problem for BsrProblem {
+    const FIELDS: &'static [&'static str] = &["m", "k", "n", "bs", "density", "dtype", "imbalance", "pattern", "b"];
+
     fn fields(&self) -> Fields {
         let density = shortest(self.density(), |d| (0.0..=1.0).contains(&d) && self.blocks_at(d) == self.nnz);
         let fields = Fields::new()

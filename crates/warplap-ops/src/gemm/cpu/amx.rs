@@ -51,9 +51,9 @@ impl Variant<Gemm, Cpu> for AmxTiles {
 
     fn space(&self, p: &GemmProblem, cpu: &Cpu) -> Space {
         Space::single()
-            .axis(Axis::ints("kc", [512, 1024, 256]))
+            .axis(Axis::ints("kc", [1024, 512, 256]))
             .axis(Axis::ints("mc", [256, 128]))
-            .axis(Axis::ints("nc", [2048, 1024]))
+            .axis(Axis::ints("nc", [1024, 2048]))
             .axis(threads::axis(p, cpu))
     }
 

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use warplap_core::candidate::SourceHash;
+use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::space::{Axis, Config, Rule, Space};
@@ -16,17 +17,10 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
-use super::kernel::blocked::{self, Blocking, Keep};
+use super::kernel::blocked::{self, Blocking, Keep, MC};
 use super::threads;
 use crate::gemm::{Gemm, GemmArgs, GemmProblem, Kind};
 use crate::typed::for_dtype;
-
-/// Rows of A packed at a time.
-const MC: usize = 240;
-/// Columns of B packed at a time, where B's panels pass through the first cache one by one.
-const NC: usize = 2048;
-/// Columns of B packed at a time, where all of them pass by again and again.
-const NC_NEAR: usize = 768;
 
 /// Packed panels and register tiles.
 pub(super) struct Packed;
@@ -41,6 +35,7 @@ impl Variant<Gemm, Cpu> for Packed {
             include_str!("packed.rs"),
             include_str!("kernel/blocked.rs"),
             include_str!("kernel/stages.rs"),
+            include_str!("kernel/in_place.rs"),
             include_str!("kernel/pack.rs"),
             include_str!("kernel/tile.rs"),
         ])
@@ -64,16 +59,30 @@ impl Variant<Gemm, Cpu> for Packed {
         Space::single()
             .axis(Axis::choices("isa", &isas))
             .axis(Axis::choices("tile", &tiles.iter().map(String::as_str).collect::<Vec<_>>()))
-            .axis(Axis::ints("kc", [320, 512]))
-            .axis(Axis::choices("keep", &["b", "a"]))
+            .axis(Axis::ints("kc", if p.k <= 512 { [512, 256] } else { [256, 512] }))
+            .axis(Axis::choices("keep", if p.dtype == DType::F32 { &["a", "b", "raw"] } else { &["a", "b"] }))
             .axis(threads::axis(p, cpu))
+            .rule(Rule::on(
+                "A stays raw only for narrow tiles, B near only for the best isa",
+                &["isa", "tile", "keep"],
+                |c| {
+                    let Some((isa, (rows, _))) = read_tile(c) else {
+                        return false;
+                    };
+                    match read_keep(c) {
+                        Some(Keep::A) => true,
+                        Some(Keep::B) => isa == Isa::best(),
+                        Some(Keep::Raw) => rows <= 8 && isa != Isa::Portable,
+                        None => false,
+                    }
+                },
+            ))
             .rule(Rule::on("the tile is one of the isa's", &["isa", "tile"], |c| read_tile(c).is_some()))
     }
 
     fn needs(&self, p: &GemmProblem, config: &Config) -> Needs {
         let threads = config.size("threads").unwrap_or(1) as u64;
-        let kc = config.size("kc").unwrap_or(320) as u64;
-        let mc = config.size("mc").unwrap_or(240) as u64;
+        let (kc, mc) = (config.size("kc").unwrap_or(256) as u64, MC as u64);
         let b = 2 * kc.min(p.k) * p.n.min(2048).next_multiple_of(64);
         let sums = if p.dtype.bytes() < 4 { p.m * p.n.min(2048).next_multiple_of(64) } else { 0 };
         Needs { threads, workspace: 4 * (b + sums + threads * (mc + 64) * kc), ..Needs::default() }
@@ -83,19 +92,27 @@ impl Variant<Gemm, Cpu> for Packed {
         threads::floor(p, config, ceilings)
     }
 
-    fn build(&self, _: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
         let refused = || Rejection::DoesNotBuild { reason: format!("no packed kernel for '{config}'") };
         let (isa, (mr, nv)) = read_tile(config).ok_or_else(refused)?;
         let size = |name| config.size(name).filter(|s| *s > 0).ok_or_else(refused);
-        let keep = config.get("keep").map(|k| k.to_string()).filter(|k| k == "a" || k == "b").ok_or_else(refused)?;
-        let (keep, nc) = if keep == "a" {
-            (Keep::A, config.size("nc").unwrap_or(NC_NEAR))
-        } else {
-            (Keep::B, config.size("nc").unwrap_or(NC))
-        };
-        let mc = config.size("mc").unwrap_or(MC);
-        let blocking = Blocking { isa, mr, nv, mc, kc: size("kc")?, nc, keep, threads: size("threads")? };
+        let keep = read_keep(config).ok_or_else(refused)?;
+        if keep == Keep::Raw && (mr > 8 || p.dtype != DType::F32) {
+            return Err(refused());
+        }
+        let kc = size("kc")?;
+        let blocking = Blocking { isa, mr, nv, mc: MC, kc, nc: keep.columns(kc), keep, threads: size("threads")? };
         Ok(Box::new(Panels { blocking, pool: cpu.pool().clone() }))
+    }
+}
+
+/// What stays near.
+fn read_keep(config: &Config) -> Option<Keep> {
+    match config.get("keep")?.to_string().as_str() {
+        "a" => Some(Keep::A),
+        "b" => Some(Keep::B),
+        "raw" => Some(Keep::Raw),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@
 use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 
+use super::in_place::read_in_place;
 use super::pack::{SLACK, Strip, pack};
 use super::stages::Stages;
 use super::tile::{self, Narrow, Tile};
@@ -40,6 +41,22 @@ pub(crate) enum Keep {
     B,
     /// A's: all columns of a block of B go over it; `nc` times `kc` should fit in the second cache.
     A,
+    /// The same with A read in place: nothing of A is copied. For f32 and tiles of at most 8 rows and 3 vectors.
+    Raw,
+}
+
+/// Rows of A packed at a time without tuning.
+pub(crate) const MC: usize = 240;
+
+impl Keep {
+    /// Columns of B to pack at a time: all of them pass by again and again where A's panel stays, and must then fit in
+    /// the second cache (1 MiB of it) together.
+    pub(crate) fn columns(self, kc: usize) -> usize {
+        match self {
+            Keep::B => 2048,
+            Keep::A | Keep::Raw => ((1 << 18) / kc.max(1)).clamp(256, 2048),
+        }
+    }
 }
 
 /// What is multiplied and where it goes.
@@ -80,7 +97,7 @@ struct Plan<T> {
 /// C = A·B.
 ///
 /// # Safety
-/// The operands and C span what the shapes say, and nobody else touches C.
+/// The operands and C span what the shapes say, and nobody else touches C. [`Keep::Raw`] only as it says.
 pub(crate) unsafe fn product<T: Element>(pool: &Pool, blocking: Blocking, p: Product<T>) {
     if p.m == 0 || p.n == 0 {
         return;
@@ -171,19 +188,20 @@ impl<T: Element> Plan<T> {
         let panels = columns.div_ceil(self.nr);
         let columns_of_part = part * panels / self.column_parts..(part + 1) * panels / self.column_parts;
         let last = depth + k == self.p.k;
-        scratch::with(mr * self.nr + rows.len() * mr * k + SLACK, |memory| {
+        let raw = self.blocking.keep == Keep::Raw;
+        scratch::with(mr * self.nr + if raw { 0 } else { rows.len() * mr * k + SLACK }, |memory| {
             let (square, a) = memory.split_at_mut(mr * self.nr);
             let a = a.as_mut_ptr();
             // SAFETY: panels lie inside A, B, C and the scratch memory; sums are row-major with nc columns.
             unsafe {
-                for (i, panel) in rows.clone().enumerate() {
+                for (i, panel) in rows.clone().enumerate().filter(|_| !raw) {
                     self.pack_a(panel, depth, k, a.add(i * mr * k));
                 }
                 let (height, width) = (rows.len(), columns_of_part.len());
                 for t in 0..height * width {
                     let (i, j) = match self.blocking.keep {
                         Keep::B => (t % height, t / height),
-                        Keep::A => (t / width, t % width),
+                        Keep::A | Keep::Raw => (t / width, t % width),
                     };
                     let (row_panel, panel) = (rows.start + i, columns_of_part.start + j);
                     let first = column + panel * self.nr;
@@ -200,7 +218,7 @@ impl<T: Element> Plan<T> {
                     let to = if narrow { (square.as_mut_ptr(), self.nr) } else { sums };
                     let tile = Tile {
                         k,
-                        a: a.add(i * mr * k).cast_const(),
+                        a: a.wrapping_add(i * mr * k).cast_const(),
                         a_row: 1,
                         a_step: tile::rows_made(height),
                         b: b.add(panel * self.nr * k),
@@ -213,7 +231,11 @@ impl<T: Element> Plan<T> {
                         rows: height,
                         columns: width,
                     };
-                    tile::run(self.blocking.isa, &tile);
+                    if raw {
+                        read_in_place(self.blocking.isa, &self.p, (row, depth), &tile);
+                    } else {
+                        tile::run(self.blocking.isa, &tile);
+                    }
                     if narrow {
                         self.blocking.isa.run(Narrow {
                             from: to.0,
@@ -253,7 +275,7 @@ impl Blocking {
     /// The register tiles of an instruction set, best first: (rows, vectors).
     pub(crate) fn tiles(isa: Isa) -> &'static [(usize, usize)] {
         match isa {
-            Isa::Avx512 => &[(14, 2), (8, 3), (12, 2)],
+            Isa::Avx512 => &[(14, 2), (8, 3)],
             Isa::Avx2 => &[(6, 2)],
             _ => &[(4, 2)],
         }
@@ -262,6 +284,6 @@ impl Blocking {
     /// A good blocking without tuning.
     pub(crate) fn usual(isa: Isa, threads: usize) -> Self {
         let (mr, nv) = Self::tiles(isa)[0];
-        Blocking { isa, mr, nv, mc: 240, kc: 320, nc: 2048, keep: Keep::B, threads }
+        Blocking { isa, mr, nv, mc: MC, kc: 256, nc: Keep::A.columns(256), keep: Keep::A, threads }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<T>) {
                                 });
                             }
                         } else {
-                            read_in_place(cut.isa, &p, row, &tile);
+                            read_in_place(cut.isa, &p, (row, 0), &tile);
                         }
                     }
                 }
@@ -117,9 +117,18 @@ unsafe fn pack_rows<T: Element>(cut: &Cut, p: &Product<T>, row: usize, height: u
     }
 }
 
-/// Runs a tile with A where it is. Only f32 gets here: other types are widened by packing.
-unsafe fn read_in_place<T: Element>(isa: Isa, p: &Product<T>, row: usize, tile: &Tile<T>) {
-    debug_assert_eq!(size_of::<T>(), 4);
+/// Runs a tile with A where it is, from (row, step) on. Only f32 gets here: other types are widened by packing.
+///
+/// # Safety
+/// A spans the tile's rows and steps; B, `from` and `to` as for [`tile::run`]. `rows` is at most 8, and there are at most
+/// 3 vectors of columns.
+pub(super) unsafe fn read_in_place<T: Element, B: Element>(
+    isa: Isa,
+    p: &Product<T>,
+    (row, step): (usize, usize),
+    tile: &Tile<B>,
+) {
+    debug_assert!(size_of::<T>() == 4 && size_of::<B>() == 4);
     let (a_row, a_step) = if p.a.layout == Layout::Row { (p.a.ld, 1) } else { (1, p.a.ld) };
     // An even number of rows, then the one left over: a tile must not read a row that is not there.
     let even = if tile.rows == 1 { 1 } else { tile.rows - tile.rows % 2 };
@@ -131,13 +140,13 @@ unsafe fn read_in_place<T: Element>(isa: Isa, p: &Product<T>, row: usize, tile: 
         unsafe {
             let part = Tile {
                 k: tile.k,
-                a: p.a.element(row + start, 0).cast::<f32>(),
+                a: p.a.element(row + start, step).cast::<f32>(),
                 a_row,
                 a_step,
                 b: tile.b.cast::<f32>(),
                 b_step: tile.b_step,
                 b_padded: tile.b_padded,
-                from: tile.from,
+                from: if tile.from.is_null() { tile.from } else { tile.from.add(start * tile.from_row) },
                 from_row: tile.from_row,
                 to: tile.to.add(start * tile.to_row),
                 to_row: tile.to_row,

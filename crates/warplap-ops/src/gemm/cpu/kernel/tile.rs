@@ -153,8 +153,11 @@ impl<B: Element, const R: usize, const V: usize, const PACKED: bool> Task for Fi
     }
 }
 
-/// Steps of k that a tile asks for in advance.
+/// Steps of k of A that a tile asks for in advance.
 const AHEAD: usize = 16;
+
+/// The same of B: its lines come from the second cache or, in place, from a page each.
+const AHEAD_B: usize = 8;
 
 /// One step of k.
 #[inline(always)]
@@ -170,6 +173,7 @@ unsafe fn step<B: Element, L: Lanes, const R: usize, const V: usize, const PACKE
         let mut line = [L::zero(); V];
         for (v, x) in line.iter_mut().enumerate() {
             let b = b.add(v * L::N);
+            L::prefetch(b.wrapping_add(AHEAD_B * t.b_step));
             *x = if PART && v + 1 == V { B::load_first::<L>(b, last) } else { B::load::<L>(b) };
         }
         let a = t.a.add(p * if PACKED { R } else { t.a_step });

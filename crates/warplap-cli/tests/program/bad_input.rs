@@ -1,0 +1,148 @@
+//! Bad input: one clear sentence that names the field and what was expected, exit 2, nothing changed.
+
+use std::path::PathBuf;
+
+use super::{Ended, Place, SMALL, has, program};
+
+/// Runs the program and holds it to the rule.
+fn refused(place: &Place, args: &[&str], names: &str) {
+    let before = place.snapshot();
+    let ended = place.run(args);
+    let shown = format!("{args:?}: {}", ended.stderr);
+    assert_eq!(ended.code, 2, "{shown}");
+    assert!(ended.stdout.is_empty(), "{shown}");
+    assert!(ended.stderr.contains(names) && ended.stderr.contains("expected"), "'{names}' is not named by {shown}");
+    assert!(!ended.stderr.contains("panicked"), "{shown}");
+    assert_eq!(place.snapshot(), before, "{args:?} changed the store");
+}
+
+#[test]
+fn a_bad_problem_names_the_field() {
+    let place = Place::new();
+    for (problem, names) in [
+        ("gem:m=1,n=1,k=1", "'gem'"),
+        ("m=1,n=1,k=1", "op:field=value"),
+        ("gemm:m=16,n=16,kk=16", "'kk'"),
+        ("gemm:m=16,n=16,k=16,dtpye=f32", "did you mean 'dtype'?"),
+        ("gemm:m=16,n=16,k=16,dtype=f8", "'dtype'"),
+        ("gemm:m=0,n=16,k=16", "'m'"),
+        ("gemm:m=-1,n=16,k=16", "'m'"),
+        ("gemm:m=16,n=99999999999999999999,k=16", "'n'"),
+        ("gemm:m=1048576,n=1048576,k=1048576", "'m'"),
+        ("gemm:m=16,n=16", "'k'"),
+        ("gemm:m=16,m=16,n=16,k=16", "'m'"),
+        ("gemm:m=16,n=16,k=16,lda=3", "'lda'"),
+        ("gemm:", "'m'"),
+    ] {
+        for verb in ["tune", "bench", "explain", "regret", "variants"] {
+            refused(&place, &[verb, problem], names);
+        }
+    }
+    // One bad problem among good ones stops the run before anything is raced.
+    refused(&place, &["tune", SMALL, "gemm:m=0,n=1,k=1"], "'m'");
+}
+
+#[test]
+fn a_bad_sparse_problem_names_the_field() {
+    if !has("bsr") {
+        return;
+    }
+    let place = Place::new();
+    for (problem, names) in [
+        ("bsr:m=100,k=64,n=8,bs=64,density=0.5", "'m'"),
+        ("bsr:m=64,k=100,n=8,bs=64,density=0.5", "'k'"),
+        ("bsr:m=64,k=64,n=8,bs=64,density=nan", "'density'"),
+        ("bsr:m=64,k=64,n=8,bs=64,density=1.5", "'density'"),
+        ("bsr_matmul:m=64,k=64,n=8,bs=0,density=0.5", "'bs'"),
+    ] {
+        refused(&place, &["tune", problem], names);
+    }
+}
+
+#[test]
+fn a_bad_option_names_itself() {
+    let place = Place::new();
+    for (option, value) in [
+        ("--budget", "0"),
+        ("--budget", "nan"),
+        ("--eps", "2"),
+        ("--delta", "0"),
+        ("--search", "magic"),
+        ("--mode", "fast"),
+        ("--bucket", "pow3"),
+        ("--device", "cuda"),
+        ("--op", "gem"),
+        ("--suite", "/nonexistent/suite.txt"),
+    ] {
+        refused(&place, &["tune", SMALL, option, value], option);
+    }
+    refused(&place, &["bench", SMALL, "--sweep", "m=9..1+1"], "--sweep");
+    refused(&place, &["bench", SMALL, "--sweep", "q=1..2+1"], "'q'");
+    refused(&place, &["bench", SMALL, "--variant", "nonesuch"], "'nonesuch'");
+    refused(&place, &["bench", SMALL, "--variant", "reference", "--config", "mc=64"], "'mc'");
+    refused(&place, &["bench", SMALL, "--variant", "reference", "--config", "mc"], "--config");
+    refused(&place, &["bench", SMALL, "--variant", "library", "--config", "threads=4096"], "'threads'");
+    refused(&place, &["store", "prune"], "--older-than");
+    refused(&place, &["store", "show", "zz"], "RECORD");
+}
+
+#[test]
+fn a_suite_names_the_line() {
+    let place = Place::new();
+    let file = place.dir.path().join("suite.txt");
+    std::fs::write(&file, format!("{SMALL}\ngemm:m=1,n=1,q=1\n")).unwrap();
+    refused(&place, &["tune", "--suite", file.to_str().unwrap()], "line 2");
+}
+
+#[test]
+fn a_broken_bundle_is_refused_whole() {
+    let place = Place::new();
+    place.run(&["tune", SMALL, "--budget", "0.1", "-q"]);
+    let good = place.dir.path().join("good.bundle");
+    assert_eq!(place.run(&["store", "export", good.to_str().unwrap()]).code, 0);
+    let bytes = std::fs::read(&good).unwrap();
+    let empty = Place::new();
+    let mut flipped = bytes.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    for (name, content) in
+        [("cut", &bytes[..bytes.len() - 9]), ("flipped", &flipped), ("none", &b"hello"[..]), ("empty", &[])]
+    {
+        let path = empty.dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let path = path.to_str().unwrap();
+        refused(&empty, &["store", "import", path], name);
+        refused(&empty, &["store", "merge", good.to_str().unwrap(), path], name);
+    }
+    refused(&empty, &["store", "import", "/nonexistent.bundle"], "/nonexistent.bundle");
+}
+
+#[test]
+fn a_refused_store_is_bad_input_for_its_own_verbs_and_a_warning_for_tune() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let open = place.dir.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let file = place.dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let link = place.dir.path().join("link");
+    std::os::unix::fs::symlink(place.store(), &link).unwrap();
+    let bundle = place.empty_bundle();
+    let at = |path: &std::path::Path, args: &[&str]| Ended::of(program(path).args(args).output().unwrap());
+    let before = place.snapshot();
+    for path in [&open, &file, &link, &PathBuf::from("/nonexistent"), &PathBuf::from("/proc/nonexistent")] {
+        let verb: &[&str] = match path.starts_with("/proc") {
+            true => &["store", "import", bundle.to_str().unwrap()],
+            false => &["store", "ls"],
+        };
+        let ended = at(path, verb);
+        assert_eq!(ended.code, 2, "{}: {}", path.display(), ended.stderr);
+        assert!(ended.stderr.contains("--store") && ended.stderr.contains("expected"), "{}", ended.stderr);
+    }
+    assert_eq!(place.snapshot(), before);
+    let tuned = at(&open, &["tune", SMALL, "--budget", "0.1", "--json", "-q"]);
+    assert_eq!((tuned.code, tuned.lines().len()), (0, 1), "{}", tuned.stderr);
+    assert!(tuned.stderr.contains("warning") && tuned.stderr.contains("memory only"), "{}", tuned.stderr);
+    assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0, "nothing is written into a refused directory");
+}
