@@ -1,13 +1,14 @@
 //! Proves the CUDA kernels of the dense product on edge shapes, then races a few shapes. Needs an NVIDIA GPU and NVRTC.
 //!
-//! `cuda-gemm edges | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race) and `WARPLAP_ARTIFACTS` (a folder).
+//! `cuda-gemm edges | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder) and
+//! `WARPLAP_POLICY` (any of the words stream, cold; else graph and hot).
 #![allow(clippy::print_stdout)]
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use warplap_core::device::Device;
-use warplap_core::measure::{Policy, Queueing};
+use warplap_core::measure::{CacheState, Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
@@ -83,7 +84,10 @@ fn edges(device: &Cuda) -> Result<(), Box<dyn std::error::Error>> {
 
 fn tune(device: &Arc<Cuda>, problems: Vec<String>) -> Result<(), Box<dyn std::error::Error>> {
     let seconds = std::env::var("WARPLAP_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20.0);
-    let policy = Policy { queueing: Queueing::Graph, ..Policy::default() };
+    let words = std::env::var("WARPLAP_POLICY").unwrap_or_default();
+    let queueing = if words.contains("stream") { Queueing::Stream } else { Queueing::Graph };
+    let cache = if words.contains("cold") { CacheState::Cold } else { CacheState::Hot };
+    let policy = Policy { queueing, cache };
     let settings = Settings { budget: Budget { seconds, ..Budget::default() }, policy, ..Settings::default() };
     let tuner = Tuner::new(device.clone(), cuda::catalog(), Arc::new(MemoryStore::new()), settings);
     for text in problems {
