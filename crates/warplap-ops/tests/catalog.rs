@@ -101,10 +101,12 @@ fn every_cuda_source_has_its_twin() {
             sources += 1;
             let stem = path.file_stem().and_then(|s| s.to_str()).expect("a plain name").to_string();
             let twin = fs::read_to_string(path.with_extension("rs")).expect("its twin");
-            assert!(twin.contains("impl Variant<"), "{stem}.rs is not a variant");
+            assert!(twin.contains("impl Variant<") || twin.contains("impl Twin for"), "{stem}.rs is not a variant");
             let text = fs::read_to_string(&path).expect("a readable file");
-            let entries = text.matches("extern \"C\"").count();
-            assert!(entries == 1 && text.contains(&format!("{stem}(")), "{stem}.cu has one entry of its own name");
+            assert!(
+                text.contains("extern \"C\"") && text.contains(&format!("{stem}(")),
+                "{stem}.cu has no entry {stem}"
+            );
         }
     }
     assert!(sources >= 5, "only {sources} sources found");
