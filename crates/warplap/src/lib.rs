@@ -32,3 +32,8 @@ pub use warplap_cpu::Cpu;
 pub use warplap_ops::attention::{Attention, AttentionArgs, AttentionProblem};
 pub use warplap_ops::bsr::{Bsr, BsrArgs, BsrProblem};
 pub use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem, Layout};
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
