@@ -37,6 +37,20 @@ pub struct SandboxRequest<'a> {
     pub seed: u64,
 }
 
+/// Borrowed memory that says what it holds: what a caller's buffers are checked by.
+pub trait Span {
+    /// Type of its elements.
+    fn dtype(&self) -> DType;
+
+    /// Elements.
+    fn len(&self) -> usize;
+
+    /// Whether it holds no element.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// One timed launch, queued where the device's clock wants it, on the given set of buffers.
 pub type Launch<'k, D> = Box<dyn FnMut(&<D as Device>::Queue, usize) -> Result<(), Rejection> + 'k>;
 
@@ -91,6 +105,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Borrows elements for writing.
     fn view_mut<'a>(&self, buffer: &'a mut Self::Buffer, elements: Range<usize>) -> Self::ViewMut<'a>;
 
+    /// How it measures unless somebody says otherwise.
+    fn usual_policy() -> Policy {
+        Policy::default()
+    }
+
     /// How many sets of buffers of `footprint` bytes a policy rotates over.
     fn sets(&self, policy: Policy, footprint: usize) -> usize;
 
@@ -104,8 +123,8 @@ pub trait Device: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Why nothing may be measured now (a stream is being captured), if so.
-    fn busy(&self) -> Option<String> {
+    /// Why nothing may be measured now for somebody who launches on this queue (it is being captured), if so.
+    fn busy(&self, _queue: &Self::Queue) -> Option<String> {
         None
     }
 

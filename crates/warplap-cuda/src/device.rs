@@ -11,7 +11,7 @@ use warplap_core::device::{Device, Launch, Limits};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
-use warplap_core::measure::{CacheState, Lap, Policy};
+use warplap_core::measure::{CacheState, Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::store::Store;
@@ -24,6 +24,8 @@ use crate::compile::{Source, Workshop};
 use crate::driver::{Context, Function, Module, Stream};
 use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
+use crate::nvml::{self, Readings};
+use crate::nvrtc::Compiler;
 
 /// The note in the store that holds the ceilings.
 const CEILINGS: &str = "ceilings";
@@ -77,6 +79,21 @@ impl Cuda {
             Err(error) => tracing::warn!("compiled kernels are not kept: {error}"),
         }
         self
+    }
+
+    /// How many devices there are; an error says in one sentence why none can be used.
+    pub fn count() -> Result<i32, CudaError> {
+        Context::count()
+    }
+
+    /// Clocks, what holds them down and who else computes here, where NVML tells.
+    pub fn readings(&self) -> Option<Readings> {
+        nvml::read(&self.chip)
+    }
+
+    /// The compiler of its kernels.
+    pub fn compiler(&self) -> Result<&Compiler, CudaError> {
+        self.workshop.compiler()
     }
 
     /// What the driver says of it.
@@ -233,6 +250,11 @@ impl Device for Cuda {
         ViewMut { address, len, dtype: buffer.dtype, borrow: PhantomData }
     }
 
+    fn usual_policy() -> Policy {
+        // A graph shows the device's own time: launched one by one, a short kernel is as slow as the host.
+        Policy { queueing: Queueing::Graph, ..Policy::default() }
+    }
+
     fn sets(&self, policy: Policy, footprint: usize) -> usize {
         match policy.cache {
             CacheState::Hot => 1,
@@ -250,12 +272,17 @@ impl Device for Cuda {
         Ok(Box::new(CudaLap::new(self, policy, sets, launch)?))
     }
 
-    fn busy(&self) -> Option<String> {
-        match self.queue.is_capturing() {
+    fn busy(&self, queue: &Stream) -> Option<String> {
+        // A capture refuses what building and measuring need (allocating, waiting), whichever stream it is on.
+        match queue.is_capturing() {
             Ok(false) => None,
             Ok(true) => Some("the stream is being captured into a graph".into()),
             Err(error) => Some(error.to_string()),
         }
+    }
+
+    fn contended(&self) -> bool {
+        self.readings().is_some_and(|r| r.contended())
     }
 
     fn supports(&self, dtype: DType) -> bool {
@@ -282,7 +309,7 @@ mod tests {
                 assert!(!text.contains('\n') && (text.contains("CUDA") || text.contains("cu")), "{text}");
             }
             Err(other) => panic!("{other}"),
-            Ok(cuda) => assert!(cuda.busy().is_none()),
+            Ok(cuda) => assert!(cuda.busy(cuda.queue()).is_none()),
         }
         assert!(Cuda::open(-1).is_err() && Cuda::open(1 << 20).is_err());
     }

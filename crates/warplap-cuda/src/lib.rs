@@ -11,11 +11,24 @@ mod device;
 mod driver;
 mod error;
 mod memory;
+mod nvml;
 mod nvrtc;
 mod ptxas;
 
 /// Hopper's own instructions as one-line functions: what the kernels include.
 pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
+
+/// Elements of memory and their values in f32: what kernels of any type include.
+pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.cuh"));
+
+/// The constant `DTYPE` that kernels are compiled with.
+pub fn dtype_code(dtype: warplap_core::dtype::DType) -> i64 {
+    match dtype {
+        warplap_core::dtype::DType::F16 => 0,
+        warplap_core::dtype::DType::Bf16 => 1,
+        _ => 2,
+    }
+}
 
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
@@ -23,5 +36,6 @@ pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 pub use error::{Class, CudaError};
 pub use memory::{Buffer, View, ViewMut};
+pub use nvml::Readings;
 pub use nvrtc::Compiler;
 pub use ptxas::Report;

@@ -33,7 +33,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         {
             return Ok(self.answer(key, &problem, edition, true, None));
         }
-        if let Some(why) = self.device.busy() {
+        if let Some(why) = self.device.busy(self.device.queue()) {
             self.store.miss(&key, self.device.fingerprint(), &O::text(&problem));
             return Err(Error::Device(format!("nothing may be measured now: {why}")));
         }

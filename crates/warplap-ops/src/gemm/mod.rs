@@ -7,7 +7,7 @@ mod problem;
 pub use problem::{GemmProblem, Kind, Layout};
 
 use warplap_core::array::Array;
-use warplap_core::device::Device;
+use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
@@ -35,15 +35,17 @@ pub struct GemmArgs<'a, D: Device> {
 /// A, B and C.
 pub(crate) type Buffers<'a, T> = (&'a [T], &'a [T], &'a mut [T]);
 
-impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
+impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> GemmArgs<'a, D> {
     /// Checks that the buffers have the problem's type and hold what it spans.
     pub fn check(&self) -> Result<(), Error> {
         let p = self.problem;
-        typed::argument("a", (self.a.dtype(), self.a.len()), (p.dtype, p.a_len()))?;
-        typed::argument("b", (self.b.dtype(), self.b.len()), (p.dtype, p.b_len()))?;
-        typed::argument("c", (self.c.dtype(), self.c.len()), (p.dtype, p.c_len()))
+        typed::argument("a", &self.a, (p.dtype, p.a_len()))?;
+        typed::argument("b", &self.b, (p.dtype, p.b_len()))?;
+        typed::argument("c", &self.c, (p.dtype, p.c_len()))
     }
+}
 
+impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
     /// The typed slices, checked to hold what the problem spans: kernels rely on it.
     pub(crate) fn typed<T: warplap_cpu::Typed>(self) -> Result<Buffers<'a, T>, Rejection> {
         let p = self.problem;
