@@ -7,13 +7,14 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{Argument, Grid, Plan, Side, Twin, facts, sizes};
+use super::plan::{Side, facts, pointer, sizes};
+use crate::cuda::plan::{Argument, Grid, Plan, Twin};
 use crate::gemm::GemmProblem;
 
 /// One thread an element.
 pub(super) struct Reference;
 
-impl Twin for Reference {
+impl Twin<GemmProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }
@@ -31,7 +32,7 @@ impl Twin for Reference {
     }
 
     fn plan(&self, p: &GemmProblem, _: &Config, _: &Chip) -> Result<Plan, Rejection> {
-        let mut arguments = [Side::A, Side::B, Side::C].map(Argument::Pointer).to_vec();
+        let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
         arguments.extend(sizes(p));
         arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
         let source = Source { entry: self.id(), text: include_str!("reference.cu"), headers: &[], defines: facts(p) };

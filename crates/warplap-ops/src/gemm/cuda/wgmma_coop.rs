@@ -7,7 +7,8 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, HOPPER, Source};
 
-use super::plan::{Grid, Operand, Plan, Side, Twin, axis, facts, map, no_tma, panel, sizes, stages, tiles};
+use super::plan::{Side, facts, map, no_tma, sizes, tiles};
+use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Warpgroups cooperating on a tile.
@@ -17,7 +18,7 @@ pub(super) struct Coop;
 const LARGE: [[i64; 4]; 3] = [[128, 256, 2, 4], [128, 256, 2, 2], [128, 192, 2, 1]];
 const MIDDLE: [[i64; 4]; 4] = [[128, 128, 2, 2], [192, 96, 3, 1], [192, 128, 3, 2], [128, 256, 2, 2]];
 
-impl Twin for Coop {
+impl Twin<GemmProblem> for Coop {
     fn id(&self) -> &'static str {
         "wgmma_coop"
     }

@@ -7,13 +7,14 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, HOPPER, Source};
 
-use super::plan::{Grid, Operand, Plan, Side, Twin, axis, facts, map, no_tma, panel, sizes, stages, tiles};
+use super::plan::{Side, facts, map, no_tma, sizes, tiles};
+use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Two warpgroups taking turns.
 pub(super) struct Pingpong;
 
-impl Twin for Pingpong {
+impl Twin<GemmProblem> for Pingpong {
     fn id(&self) -> &'static str {
         "wgmma_pingpong"
     }
