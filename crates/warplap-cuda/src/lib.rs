@@ -7,9 +7,11 @@ mod ceilings;
 mod chip;
 mod clock;
 mod compile;
+mod cublaslt;
 mod device;
 mod driver;
 mod error;
+mod finder;
 mod memory;
 mod nvrtc;
 mod ptxas;
@@ -17,8 +19,15 @@ mod ptxas;
 /// Hopper's own instructions as one-line functions: what the kernels include.
 pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
 
+/// Elements of any type as float32.
+pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.cuh"));
+
+/// Bias and activation before a product is stored.
+pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogue.cuh"));
+
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
+pub use cublaslt::{Lt, Matmul, MatmulSpec, MatrixSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 pub use error::{Class, CudaError};

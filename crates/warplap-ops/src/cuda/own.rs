@@ -39,7 +39,8 @@ impl<O: OnCuda<N>, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own
 
     fn source(&self) -> SourceHash {
         let [kernel, twin] = self.twin.texts();
-        SourceHash::of(&[kernel, twin, include_str!("plan.rs"), include_str!("launch.rs"), warplap_cuda::HOPPER.1])
+        let headers = [warplap_cuda::HOPPER.1, warplap_cuda::ELEMENT.1, warplap_cuda::EPILOGUE.1];
+        SourceHash::of(&[kernel, twin, include_str!("plan.rs"), include_str!("launch.rs"), &headers.concat()])
     }
 
     fn fit(&self, p: &O::Problem, cuda: &Cuda) -> Fit {

@@ -1,5 +1,6 @@
 //! Dense products on CUDA. The order of the list is the order of ties; the first is the reference.
 
+mod cublaslt;
 mod gemv;
 mod launch;
 mod plan;
@@ -22,6 +23,7 @@ use crate::cuda::plan::Twin;
 /// Who may race.
 pub fn catalog() -> Catalog<Gemm, Cuda> {
     Catalog::new(own(reference::Reference))
+        .with(Arc::new(cublaslt::Cublaslt))
         .with(own(wgmma_coop::Coop))
         .with(own(wgmma_pingpong::Pingpong))
         .with(own(wgmma_splitk::Splitk))
@@ -69,7 +71,8 @@ mod tests {
             kernels += 1;
         }
         assert_eq!(kernels, TWINS.len());
-        assert_eq!(super::catalog().variants().len(), TWINS.len());
+        // And the library.
+        assert_eq!(super::catalog().variants().len(), TWINS.len() + 1);
     }
 
     #[test]

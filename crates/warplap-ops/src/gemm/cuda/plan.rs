@@ -1,10 +1,13 @@
 //! What the plans of dense products share: facts of the problem, tensor maps of its matrices, what the copy engine takes.
 
 use warplap_core::dtype::DType;
-use warplap_cuda::{Chip, TensorMapSpec};
+use warplap_cuda::{Chip, ELEMENT, EPILOGUE, HOPPER, TensorMapSpec};
 
 use crate::cuda::plan::{Argument, int};
 use crate::gemm::{GemmProblem, Layout};
+
+/// What the kernels include.
+pub(super) const HEADERS: [(&str, &str); 3] = [HOPPER, ELEMENT, EPILOGUE];
 
 /// Which matrix an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +26,8 @@ pub(super) fn no_tma(p: &GemmProblem, chip: &Chip) -> Option<&'static str> {
         Some("f16 and bf16 only")
     } else if p.align < 16 || !even(p.lda) || !even(p.ldb) || !even(p.ldc) {
         Some("needs 16-byte aligned buffers and leading dimensions")
-    } else if p.m.max(p.n).max(p.k) > i32::MAX as u64 {
-        Some("sizes must fit 31 bits")
+    } else if p.m.max(p.n).max(p.k) > i32::MAX as u64 || p.batch > 65535 {
+        Some("sizes must fit 31 bits, and a batch 16")
     } else {
         None
     }
@@ -37,7 +40,8 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
         DType::Bf16 => 1,
         _ => 2,
     };
-    vec![("DTYPE", dtype), ("A_COL", i64::from(p.a == Layout::Col)), ("B_COL", i64::from(p.b == Layout::Col))]
+    let [a_col, b_col] = [p.a, p.b].map(|layout| i64::from(layout == Layout::Col));
+    vec![("DTYPE", dtype), ("A_COL", a_col), ("B_COL", b_col), ("BATCH", i64::from(p.batch > 1))]
 }
 
 /// The map of A or B with boxes of 64 contiguous elements by so many lines, or of C with its own box.
@@ -52,22 +56,23 @@ pub(super) fn map(p: &GemmProblem, side: Side, block: [u32; 2]) -> Argument {
     // Rows that do not end on a cache line make wide fetches bring what nobody asked for.
     let promote = (pitch * 2).is_multiple_of(128);
     let swizzle = block[0] * 2;
-    Argument::Map(side as usize, TensorMapSpec { dtype: p.dtype, inner, outer, pitch, block, swizzle, promote })
+    let layers = p.batch;
+    Argument::Map(side as usize, TensorMapSpec { dtype: p.dtype, inner, outer, pitch, layers, block, swizzle, promote })
 }
 
 /// Sizes as the kernels take them; `no_tma` has checked that they fit.
-pub(super) fn sizes(p: &GemmProblem) -> [Argument; 3] {
-    [p.m, p.n, p.k].map(int)
+pub(super) fn sizes(p: &GemmProblem) -> [Argument; 4] {
+    [p.m, p.n, p.k, p.batch].map(int)
 }
 
 /// Output tiles of 128 by 128.
 pub(super) fn tiles(p: &GemmProblem) -> u64 {
-    p.m.div_ceil(128) * p.n.div_ceil(128)
+    p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch
 }
 
 /// Whether starting early pays: not where everything comes from memory anyway.
 pub(super) fn overlap(p: &GemmProblem, chip: &Chip) -> bool {
-    (p.m * p.k + p.k * p.n + p.m * p.n) * 2 <= chip.l2 || p.m > 64
+    (p.m * p.k + p.k * p.n + p.m * p.n) * p.batch * 2 <= chip.l2 || p.m > 64
 }
 
 /// A buffer's address as an argument.

@@ -5,9 +5,9 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, Source};
 
-use super::plan::{Side, facts, map, no_tma, sizes, tiles};
+use super::plan::{HEADERS, Side, facts, map, no_tma, sizes, tiles};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -73,11 +73,11 @@ impl Twin<GemmProblem> for Splitk {
         ];
         arguments.extend(sizes(p));
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("wgmma_splitk.cu"), headers: &[HOPPER], defines },
+            source: Source { entry: self.id(), text: include_str!("wgmma_splitk.cu"), headers: &HEADERS, defines },
             threads: 128 * cons as u32 + 32,
             // The stages are written over by the finished tile, which is never the larger: two stages always fit.
             shared: (deep * (a.bytes + b.bytes)).max(bm * columns * 2) + inbox,
-            grid: Grid::Blocks(p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * split * cm * cn),
+            grid: Grid::Blocks(p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * split * cm * cn * p.batch),
             arguments,
             overlap: true,
         })

@@ -5,9 +5,9 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, Source};
 
-use super::plan::{Side, facts, map, no_tma, overlap, pointer, sizes};
+use super::plan::{HEADERS, Side, facts, map, no_tma, overlap, pointer, sizes};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, int, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -66,10 +66,10 @@ impl Twin<GemmProblem> for Swapab {
         arguments.extend(sizes(p));
         arguments.push(int(p.ldc));
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &[HOPPER], defines },
+            source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &HEADERS, defines },
             threads: 160,
             shared: (deep * stage).max(turned) + inbox,
-            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(BW) * split),
+            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(BW) * split * p.batch),
             arguments,
             overlap: overlap(p, chip),
         })
