@@ -67,6 +67,25 @@ macro_rules! typed {
                 }
             }
         )*
+        impl<'a> Slice<'a> {
+            /// The elements from one on, cut to what there is.
+            pub fn from(self, start: usize) -> Slice<'a> {
+                match self {
+                    $(Slice::$name(v) => Slice::$name(&v[start.min(v.len())..]),)*
+                }
+            }
+        }
+        impl SliceMut<'_> {
+            /// The elements from one on, borrowed anew, cut to what there is.
+            pub fn from(&mut self, start: usize) -> SliceMut<'_> {
+                match self {
+                    $(SliceMut::$name(v) => {
+                        let start = start.min(v.len());
+                        SliceMut::$name(&mut v[start..])
+                    })*
+                }
+            }
+        }
         impl Slice<'_> {
             /// Elements.
             pub fn len(&self) -> usize {

@@ -165,6 +165,8 @@ fn stated(chip: &Chip, copy: f64) -> Ceilings {
     let clocks = f64::from(chip.multiprocessors) * f64::from(chip.clock_khz) * 1e3;
     Ceilings {
         flops: BTreeMap::from([(DType::F16, half), (DType::Bf16, half), (DType::F32, single)]),
+        // Tensor cores take tf32 at half the rate of the half types.
+        tf32: Some(half / 2.0),
         bandwidth: vec![
             // A working set somewhat larger than L2 is still read from it in part.
             Bandwidth { capacity: 2 * chip.l2, rate: (L2_BYTES_PER_CLOCK * clocks).max(copy) },

@@ -7,9 +7,11 @@ mod ceilings;
 mod chip;
 mod clock;
 mod compile;
+mod cublaslt;
 mod device;
 mod driver;
 mod error;
+mod finder;
 mod memory;
 mod nvml;
 mod nvrtc;
@@ -17,9 +19,6 @@ mod ptxas;
 
 /// Hopper's own instructions as one-line functions: what the kernels include.
 pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
-
-/// Elements of memory and their values in f32: what kernels of any type include.
-pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.cuh"));
 
 /// The constant `DTYPE` that kernels are compiled with.
 pub fn dtype_code(dtype: warplap_core::dtype::DType) -> i64 {
@@ -30,8 +29,15 @@ pub fn dtype_code(dtype: warplap_core::dtype::DType) -> i64 {
     }
 }
 
+/// Elements of any type as float32.
+pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.cuh"));
+
+/// Bias and activation before a product is stored.
+pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogue.cuh"));
+
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
+pub use cublaslt::{Lt, Matmul, MatmulSpec, MatrixSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 pub use error::{Class, CudaError};

@@ -168,7 +168,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// The least seconds a problem can take by the device's ceilings.
     fn floor(&self, problem: &O::Problem) -> Option<f64> {
         let cold = self.settings.policy.cache == CacheState::Cold;
-        self.device.ceilings().and_then(|c| c.floor(problem.work(), problem.dtype(), cold))
+        self.device.ceilings().and_then(|c| problem.floor(&c, cold))
     }
 
     /// Listing, pruning, search, gate, race, verdict.

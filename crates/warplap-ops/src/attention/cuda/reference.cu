@@ -4,7 +4,6 @@
 // share out the columns of V. Wins: never by design; it fits every shape, mask and layout and is the fallback.
 // Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix).
 #include "element.cuh"
-typedef unsigned long long u64;
 #define KEYS 128
 #define LOWEST __int_as_float(0xff800000)
 

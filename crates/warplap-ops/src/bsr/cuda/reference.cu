@@ -4,7 +4,6 @@
 // Wins: never by design; it fits every block size, type and order of B and is the fallback.
 // Facts of the problem (-D): DTYPE, BS, B_COL (1: column-major).
 #include "element.cuh"
-typedef unsigned long long u64;
 
 extern "C" __global__ void __launch_bounds__(256)
 reference(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const elem* __restrict__ A, const elem* __restrict__ B,
