@@ -3,6 +3,7 @@
 //! What comes in is a CUDA source with constants; what goes out is a loaded function, its launches and their times.
 
 pub mod artifact;
+mod canary;
 mod ceilings;
 mod chip;
 mod clock;
@@ -13,6 +14,7 @@ mod error;
 mod memory;
 mod nvrtc;
 mod ptxas;
+mod sandbox;
 
 /// Hopper's own instructions as one-line functions: what the kernels include.
 pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
@@ -25,3 +27,4 @@ pub use error::{Class, CudaError};
 pub use memory::{Buffer, View, ViewMut};
 pub use nvrtc::Compiler;
 pub use ptxas::Report;
+pub use sandbox::{Ground, serve_if_asked};
