@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::Array;
-use crate::candidate::Candidate;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::measure::{Lap, Policy};
 use crate::rejection::Rejection;
 use crate::roofline::Ceilings;
+use crate::sandbox::{Passed, SandboxRequest};
 use crate::store::Store;
 
 /// What no candidate may exceed.
@@ -24,17 +24,6 @@ pub struct Limits {
     pub shared_memory: u64,
     /// Registers of one thread; 0 where the compiler decides alone.
     pub registers: u64,
-}
-
-/// What a worker process is asked to prove: names only, so that it can cross a process boundary.
-#[derive(Clone, Debug)]
-pub struct SandboxRequest<'a> {
-    /// The problem in its text form.
-    pub problem: &'a str,
-    /// Who shall prove itself.
-    pub candidate: &'a Candidate,
-    /// Seed of the inputs.
-    pub seed: u64,
 }
 
 /// Borrowed memory that says what it holds: what a caller's buffers are checked by.
@@ -118,9 +107,15 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn lap<'k>(&'k self, policy: Policy, sets: usize, launch: Launch<'k, Self>)
     -> Result<Box<dyn Lap + 'k>, Rejection>;
 
-    /// Lets a candidate prove itself in a worker process first. `None`: this device needs no sandbox.
-    fn sandbox(&self, _request: &SandboxRequest<'_>) -> Option<Result<(), Rejection>> {
+    /// Lets a candidate prove itself in a worker process first: built, verified and launched there, it has passed or
+    /// is rejected. `None`: it may prove itself here.
+    fn sandbox(&self, _request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
         None
+    }
+
+    /// Threads that compile candidates ahead of their turn; 0 where nothing is compiled.
+    fn builders(&self) -> usize {
+        0
     }
 
     /// Why nothing may be measured now for somebody who launches on this queue (it is being captured), if so.

@@ -1,10 +1,12 @@
 //! The Cuda device: what `warplap_core::device::Device` asks for, on one NVIDIA GPU.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use warplap_core::array::Array;
 use warplap_core::device::{Device, Launch, Limits};
@@ -14,6 +16,7 @@ use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{CacheState, Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
+use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::store::Store;
 
 use crate::artifact::Artifacts;
@@ -26,6 +29,7 @@ use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
 use crate::nvml::{self, Readings};
 use crate::nvrtc::Compiler;
+use crate::sandbox::{Crew, Sandbox, Setup, version};
 
 /// The note in the store that holds the ceilings.
 const CEILINGS: &str = "ceilings";
@@ -40,6 +44,9 @@ pub struct Cuda {
     fingerprint: Fingerprint,
     workshop: Workshop,
     ceilings: Mutex<Option<Arc<Ceilings>>>,
+    ordinal: i32,
+    crew: Crew,
+    sandbox: Sandbox,
 }
 
 impl Cuda {
@@ -68,7 +75,8 @@ impl Cuda {
             ],
         );
         let (modules, ceilings) = (Mutex::default(), Mutex::default());
-        Ok(Cuda { modules, queue, context, chip, fingerprint, workshop, ceilings })
+        let (crew, sandbox) = (Crew::usual(), Sandbox::default());
+        Ok(Cuda { modules, queue, context, chip, fingerprint, workshop, ceilings, ordinal, crew, sandbox })
     }
 
     /// Keeps compiled kernels in `artifacts-v1` in a directory (the store's). A folder that cannot be used is a
@@ -96,6 +104,39 @@ impl Cuda {
         self.workshop.compiler()
     }
 
+    /// Lets this program serve as the worker in which candidates prove themselves, instead of the one found by itself
+    /// (`WARPLAP_WORKER`, this program where it calls `serve_if_asked`, or a `warplap` beside it).
+    pub fn with_worker(
+        mut self,
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        self.crew.choose(program.into(), arguments.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// How long one kernel may take to compile in a compiler process; a minute by default.
+    pub fn with_compile_deadline(mut self, deadline: Duration) -> Self {
+        self.workshop.pool.deadline = deadline;
+        self
+    }
+
+    /// Lets every candidate run in this process, as `WARPLAP_SANDBOX=off` does: one that faults takes the context with it.
+    pub fn without_sandbox(mut self) -> Self {
+        self.crew.send_home();
+        self
+    }
+
+    /// The process in which candidates prove themselves now, if there is one.
+    pub fn worker_id(&self) -> Option<u32> {
+        self.sandbox.worker_id()
+    }
+
+    /// The error that made the context unusable, if there was one.
+    pub fn broken(&self) -> Option<CudaError> {
+        self.context.broken().cloned()
+    }
+
     /// What the driver says of it.
     pub fn chip(&self) -> &Chip {
         &self.chip
@@ -120,9 +161,19 @@ impl Cuda {
         self.context.synchronize()
     }
 
+    /// Memory with nothing in particular in it: a kernel's workspace.
+    pub fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
+        Buffer::new(&self.context, dtype, len)
+    }
+
+    /// Compiles a source for this chip into the artifacts, unless it is there; loads nothing.
+    pub fn compile(&self, source: &Source) -> Result<(), Rejection> {
+        self.workshop.cubin(source, &self.chip.arch(), &self.crew).map(drop)
+    }
+
     /// Compiles a source for this chip (or takes it from the artifacts) and loads it.
     pub fn build(&self, source: &Source) -> Result<Function, Rejection> {
-        let (digest, cubin) = self.workshop.cubin(source, &self.chip.arch())?;
+        let (digest, cubin) = self.workshop.cubin(source, &self.chip.arch(), &self.crew)?;
         let loaded = locked(&self.modules).get(&digest).cloned();
         let module = match loaded {
             Some(module) => module,
@@ -132,6 +183,11 @@ impl Cuda {
             }
         };
         module.function(source.entry).map_err(|e| e.rejection())
+    }
+
+    fn setup(&self) -> Setup {
+        let artifacts = self.workshop.artifacts().map(|a| a.directory().to_path_buf());
+        Setup { version: version(), ordinal: Some(self.ordinal), artifacts }
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -270,6 +326,19 @@ impl Device for Cuda {
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
         Ok(Box::new(CudaLap::new(self, policy, sets, launch)?))
+    }
+
+    fn sandbox(&self, request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        self.sandbox.prove(&self.crew, || self.setup(), request)
+    }
+
+    fn builders(&self) -> usize {
+        if self.crew.is_off() {
+            // A thread of its own still lets the GPU measure meanwhile; the compiler's stages exclude each other.
+            return 1;
+        }
+        // One core is left for whoever proves and measures; a compiler takes a hundred megabytes.
+        std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).clamp(1, 32)
     }
 
     fn busy(&self, queue: &Stream) -> Option<String> {

@@ -3,6 +3,7 @@
 //! What comes in is a CUDA source with constants; what goes out is a loaded function, its launches and their times.
 
 pub mod artifact;
+mod canary;
 mod ceilings;
 mod chip;
 mod clock;
@@ -16,6 +17,7 @@ mod memory;
 mod nvml;
 mod nvrtc;
 mod ptxas;
+mod sandbox;
 
 /// Hopper's own instructions as one-line functions: what the kernels include.
 pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
@@ -45,3 +47,4 @@ pub use memory::{Buffer, View, ViewMut};
 pub use nvml::Readings;
 pub use nvrtc::Compiler;
 pub use ptxas::Report;
+pub use sandbox::{Ground, serve_if_asked};

@@ -90,6 +90,11 @@ impl Context {
         answer
     }
 
+    /// The first fatal error, if there was one.
+    pub(crate) fn broken(&self) -> Option<&CudaError> {
+        self.broken.get()
+    }
+
     pub(crate) fn alloc(&self, bytes: usize) -> Result<DevicePtr, CudaError> {
         let (api, mut ptr) = (self.api()?, 0);
         // SAFETY: the pointer is to a local; the driver refuses a length of zero.
