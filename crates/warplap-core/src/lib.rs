@@ -24,6 +24,7 @@ pub mod problem;
 pub mod progress;
 pub mod prune;
 pub mod record;
+pub mod recorded;
 pub mod regret;
 pub mod rejection;
 pub mod roofline;
