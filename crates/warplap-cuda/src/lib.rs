@@ -19,6 +19,9 @@ mod ptxas;
 /// Hopper's own instructions as one-line functions: what the kernels include.
 pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
 
+/// What every chip from sm_80 on has: asynchronous copies, ldmatrix, mma.sync.
+pub const AMPERE: (&str, &str) = ("ampere.cuh", include_str!("../cuh/ampere.cuh"));
+
 /// Elements of any type as float32.
 pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.cuh"));
 

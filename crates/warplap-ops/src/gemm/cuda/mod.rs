@@ -3,8 +3,10 @@
 mod cublaslt;
 mod gemv;
 mod launch;
+mod mma_sync;
 mod plan;
 mod reference;
+mod simt;
 mod wgmma_coop;
 mod wgmma_pingpong;
 mod wgmma_splitk;
@@ -29,6 +31,8 @@ pub fn catalog() -> Catalog<Gemm, Cuda> {
         .with(own(wgmma_splitk::Splitk))
         .with(own(wgmma_swapab::Swapab))
         .with(own(gemv::Gemv))
+        .with(own(mma_sync::MmaSync))
+        .with(own(simt::Simt))
 }
 
 fn own<T: Twin<GemmProblem>>(twin: T) -> Arc<dyn Variant<Gemm, Cuda>> {
@@ -44,13 +48,15 @@ mod tests {
     use crate::cuda::plan::Twin;
     use crate::gemm::{Gemm, GemmProblem};
 
-    const TWINS: [&dyn Twin<GemmProblem>; 6] = [
+    const TWINS: [&dyn Twin<GemmProblem>; 8] = [
         &super::reference::Reference,
         &super::wgmma_coop::Coop,
         &super::wgmma_pingpong::Pingpong,
         &super::wgmma_splitk::Splitk,
         &super::wgmma_swapab::Swapab,
         &super::gemv::Gemv,
+        &super::mma_sync::MmaSync,
+        &super::simt::Simt,
     ];
 
     fn problem(text: &str) -> GemmProblem {
@@ -86,6 +92,9 @@ mod tests {
             "gemm:m=16,n=4096,k=4096,dtype=bf16",
             "gemm:m=1,n=11008,k=4096,dtype=f16,b=col",
             "gemm:m=33,n=17,k=5,dtype=f32,lda=9",
+            "gemm:m=777,n=333,k=555,dtype=f16",
+            "gemm:m=4096,n=4096,k=4096,dtype=f32,tf32=true,a=col",
+            "gemm:m=128,n=128,k=64,dtype=bf16,batch=64",
         ] {
             let p = problem(text);
             let mut planned = 0;
@@ -119,10 +128,12 @@ mod tests {
                 assert!(matches!(twin.fit(&p, &chip), Fit::Aside(_)), "{text}: {}", twin.id());
             }
             assert!(matches!(TWINS[0].fit(&p, &chip), Fit::Fits(_)));
+            assert!(TWINS[6..].iter().any(|t| t.fit(&p, &chip) == Fit::HIGH), "{text}");
         }
         let older = Chip { capability: (8, 0), ..chip };
         let p = problem("gemm:m=64,n=64,k=64,dtype=f16");
-        assert!(TWINS[1..].iter().all(|t| matches!(t.fit(&p, &older), Fit::Aside(_))));
+        assert!(TWINS[1..6].iter().all(|t| matches!(t.fit(&p, &older), Fit::Aside(_))));
+        assert_eq!(TWINS[6].fit(&p, &older), Fit::HIGH);
     }
 
     /// The shared memory of the record's winners, as the kernels were launched on an H200 when it was made.
@@ -162,6 +173,10 @@ mod tests {
             "gemm:m=1024,n=1024,k=1024,dtype=f16,a=col,b=col",
             "gemm:m=16,n=4096,k=4096,dtype=bf16,b=col",
             "gemm:m=2,n=4096,k=4096,dtype=f16",
+            "gemm:m=777,n=333,k=555,dtype=f16",
+            "gemm:m=4096,n=4096,k=4096,dtype=f32,tf32=true,a=col",
+            "gemm:m=4096,n=4096,k=4096,dtype=f32",
+            "gemm:m=512,n=512,k=512,dtype=bf16,batch=32",
         ] {
             let p = problem(text);
             for twin in TWINS.iter().filter(|t| matches!(t.fit(&p, &chip), Fit::Fits(f) if f > warplap_core::variant::Priority::Low || t.id() == "reference")) {
