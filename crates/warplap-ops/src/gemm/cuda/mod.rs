@@ -1,6 +1,7 @@
 //! Dense products on CUDA. The order of the list is the order of ties; the first is the reference.
 
 mod cublaslt;
+mod epilogue;
 mod gemv;
 mod launch;
 mod mma_sync;
@@ -15,28 +16,32 @@ mod wgmma_swapab;
 use std::sync::Arc;
 
 use warplap_core::catalog::Catalog;
-use warplap_core::variant::Variant;
 use warplap_cuda::Cuda;
 
 use super::{Gemm, GemmProblem};
+
 use crate::cuda::own::Own;
 use crate::cuda::plan::Twin;
+pub use epilogue::{Activation, Epilogue, Fused};
 
-/// Who may race.
+/// The own kernels, in the order of ties.
+const TWINS: [&dyn Twin<GemmProblem>; 8] = [
+    &reference::Reference,
+    &wgmma_coop::Coop,
+    &wgmma_pingpong::Pingpong,
+    &wgmma_splitk::Splitk,
+    &wgmma_swapab::Swapab,
+    &gemv::Gemv,
+    &mma_sync::MmaSync,
+    &simt::Simt,
+];
+
+/// Who may race: the reference, the library, then the other kernels.
 pub fn catalog() -> Catalog<Gemm, Cuda> {
-    Catalog::new(own(reference::Reference))
-        .with(Arc::new(cublaslt::Cublaslt))
-        .with(own(wgmma_coop::Coop))
-        .with(own(wgmma_pingpong::Pingpong))
-        .with(own(wgmma_splitk::Splitk))
-        .with(own(wgmma_swapab::Swapab))
-        .with(own(gemv::Gemv))
-        .with(own(mma_sync::MmaSync))
-        .with(own(simt::Simt))
-}
-
-fn own<T: Twin<GemmProblem>>(twin: T) -> Arc<dyn Variant<Gemm, Cuda>> {
-    Arc::new(Own::<Gemm, T, 3>::new(twin))
+    let own = |twin| Arc::new(Own::<Gemm, &dyn Twin<GemmProblem>, 3>::new(twin));
+    let [reference, others @ ..] = TWINS;
+    let first = Catalog::new(own(reference)).with(Arc::new(cublaslt::Cublaslt));
+    others.into_iter().fold(first, |catalog, twin| catalog.with(own(twin)))
 }
 
 #[cfg(test)]
@@ -45,19 +50,9 @@ mod tests {
     use warplap_core::variant::Fit;
     use warplap_cuda::{Chip, Compiler};
 
+    use super::TWINS;
     use crate::cuda::plan::Twin;
     use crate::gemm::{Gemm, GemmProblem};
-
-    const TWINS: [&dyn Twin<GemmProblem>; 8] = [
-        &super::reference::Reference,
-        &super::wgmma_coop::Coop,
-        &super::wgmma_pingpong::Pingpong,
-        &super::wgmma_splitk::Splitk,
-        &super::wgmma_swapab::Swapab,
-        &super::gemv::Gemv,
-        &super::mma_sync::MmaSync,
-        &super::simt::Simt,
-    ];
 
     fn problem(text: &str) -> GemmProblem {
         Gemm::parse(text).unwrap()
