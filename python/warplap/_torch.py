@@ -6,6 +6,7 @@ recompile nothing.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -58,9 +59,23 @@ def _dims(name: str, tensor: Tensor, *expected: int) -> None:
         raise ValueError(f"{name}: has {tensor.ndim} dimensions, expected {words}")
 
 
-def _no_gradient(out: Tensor, *inputs: Tensor | None) -> None:
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (out, *inputs)):
+def _rows(t: Tensor) -> Tensor:
+    """All but the last dimension as one."""
+    return t if t.ndim == 2 else t.reshape(math.prod(t.shape[:-1]), t.shape[-1])
+
+
+def _check_out(out: Tensor, shape: tuple[int, ...], **inputs: Tensor | None) -> None:
+    """Whether an output can be written: nobody wants its gradient, it has the shape, and shares no memory."""
+    given = {name: t for name, t in inputs.items() if t is not None}
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (out, *given.values())):
         raise NotImplementedError("out: is given for tensors that require a gradient; leave out= away, or use no_grad()")
+    if tuple(out.shape) != shape:
+        raise ValueError(f"out: has shape {list(out.shape)}, expected {list(shape)}")
+    if any(n > 1 and s == 0 for n, s in zip(out.shape, out.stride())):
+        raise ValueError(f"out: has strides {list(out.stride())}, expected memory of its own for every element")
+    for name, tensor in given.items():
+        if _shares(out, tensor):
+            raise ValueError(f"out: shares memory with {name}")
 
 
 def _lines(t: Tensor) -> Tensor:
@@ -133,14 +148,10 @@ def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
     if a.shape[-1] != b.shape[0]:
         raise ValueError(f"b: has shape {list(b.shape)}, expected {a.shape[-1]} rows as a has columns")
     right = b.unsqueeze(1) if b.ndim == 1 else b
-    left = a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
+    left = _rows(a)
     shape = (*a.shape[:-1], *b.shape[1:])
     if out is not None:
-        _no_gradient(out, a, b)
-        if tuple(out.shape) != shape:
-            raise ValueError(f"out: has shape {list(out.shape)}, expected {list(shape)}")
-        if _shares(out, a) or _shares(out, b):
-            raise ValueError(f"out: shares memory with {'a' if _shares(out, a) else 'b'}")
+        _check_out(out, shape, a=a, b=b)
         if out.ndim == 2:
             _op.matmul_out(left, right, out)
         else:
@@ -223,16 +234,13 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None, ou
     if bias is not None and tuple(bias.shape) != (w.shape[0],):
         raise ValueError(f"bias: has shape {list(bias.shape)}, expected {[w.shape[0]]}")
     shape = (*x.shape[:-1], w.shape[0])
-    y = _op.linear(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]), w, bias)
+    if out is not None:
+        _check_out(out, shape, x=x, w=w, bias=bias)
+    y = _op.linear(_rows(x), w, bias)
     if activation is not None:
         y = _ACTIVATIONS[activation](y)
     y = y if y.shape == shape else y.reshape(shape)
-    if out is None:
-        return y
-    _no_gradient(out, x, w, bias)
-    if tuple(out.shape) != shape:
-        raise ValueError(f"out: has shape {list(out.shape)}, expected {list(shape)}")
-    return out.copy_(y)
+    return y if out is None else out.copy_(y)
 
 
 # attention
@@ -353,14 +361,11 @@ def attention(
     if d == 0:
         raise ValueError(f"q: has shape {list(q.shape)}, expected a last size above 0")
     scale = float(scale) if scale is not None else d**-0.5
+    if out is not None:
+        _check_out(out, shape, q=q, k=k, v=v, mask=mask)
     o = _op.attention(*four, mask, bool(is_causal), scale)
     o = o if o.shape == shape else o.reshape(shape)
-    if out is None:
-        return o
-    _no_gradient(out, q, k, v, mask)
-    if tuple(out.shape) != shape:
-        raise ValueError(f"out: has shape {list(out.shape)}, expected {list(shape)}")
-    return out.copy_(o)
+    return o if out is None else out.copy_(o)
 
 
 def _four(t: Tensor) -> Tensor:
@@ -490,11 +495,7 @@ def bsr_parts(
     if out is None:
         c = _op.bsr_matmul(crow, col, values, m, k, right)
         return c if b.ndim == 2 else c.reshape(shape)
-    _no_gradient(out, values, b)
-    if tuple(out.shape) != shape:
-        raise ValueError(f"out: has shape {list(out.shape)}, expected {list(shape)}")
-    if _shares(out, b) or _shares(out, values):
-        raise ValueError(f"out: shares memory with {'b' if _shares(out, b) else name}")
+    _check_out(out, shape, **{name: values, "b": b})
     if out.is_contiguous():
         _op.bsr_matmul_out(crow, col, values, m, k, right, out if out.ndim == 2 else out.unsqueeze(1))
         return out
