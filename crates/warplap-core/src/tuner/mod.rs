@@ -130,6 +130,17 @@ impl<O: Op, D: Device> Tuner<O, D> {
         outcome.map_err(|rejection| self.failed(problem, rejection))
     }
 
+    /// Hands the kernel of a known problem to `f`, or gives `f` back where nobody has chosen one yet: then a caller may
+    /// let others go on while it chooses.
+    #[inline]
+    pub fn with_known<R, F: FnOnce(&(dyn Kernel<O, D> + 'static)) -> R>(
+        &self,
+        problem: &O::Problem,
+        f: F,
+    ) -> Result<R, F> {
+        self.ready.with(problem, f)
+    }
+
     /// Hands the kernel of choice to `f`; a known problem costs one hash. For callers that launch it themselves.
     #[inline]
     pub fn with_kernel<R>(
