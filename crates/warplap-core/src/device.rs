@@ -26,6 +26,20 @@ pub struct Limits {
     pub registers: u64,
 }
 
+/// Borrowed memory that says what it holds: what a caller's buffers are checked by.
+pub trait Span {
+    /// Type of its elements.
+    fn dtype(&self) -> DType;
+
+    /// Elements.
+    fn len(&self) -> usize;
+
+    /// Whether it holds no element.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// One timed launch, queued where the device's clock wants it, on the given set of buffers.
 pub type Launch<'k, D> = Box<dyn FnMut(&<D as Device>::Queue, usize) -> Result<(), Rejection> + 'k>;
 
@@ -80,6 +94,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Borrows elements for writing.
     fn view_mut<'a>(&self, buffer: &'a mut Self::Buffer, elements: Range<usize>) -> Self::ViewMut<'a>;
 
+    /// How it measures unless somebody says otherwise.
+    fn usual_policy() -> Policy {
+        Policy::default()
+    }
+
     /// How many sets of buffers of `footprint` bytes a policy rotates over.
     fn sets(&self, policy: Policy, footprint: usize) -> usize;
 
@@ -99,8 +118,8 @@ pub trait Device: Sized + Send + Sync + 'static {
         0
     }
 
-    /// Why nothing may be measured now (a stream is being captured), if so.
-    fn busy(&self) -> Option<String> {
+    /// Why nothing may be measured now for somebody who launches on this queue (it is being captured), if so.
+    fn busy(&self, _queue: &Self::Queue) -> Option<String> {
         None
     }
 

@@ -13,7 +13,7 @@ use warplap_core::device::{Device, Launch, Limits};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
-use warplap_core::measure::{CacheState, Lap, Policy};
+use warplap_core::measure::{CacheState, Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
@@ -27,6 +27,8 @@ use crate::compile::{Source, Workshop};
 use crate::driver::{Context, Function, Module, Stream};
 use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
+use crate::nvml::{self, Readings};
+use crate::nvrtc::Compiler;
 use crate::sandbox::{Crew, Sandbox, Setup, version};
 
 /// The note in the store that holds the ceilings.
@@ -118,6 +120,21 @@ impl Cuda {
     /// The error that made the context unusable, if there was one.
     pub fn broken(&self) -> Option<CudaError> {
         self.context.broken().cloned()
+    }
+
+    /// How many devices there are; an error says in one sentence why none can be used.
+    pub fn count() -> Result<i32, CudaError> {
+        Context::count()
+    }
+
+    /// Clocks, what holds them down and who else computes here, where NVML tells.
+    pub fn readings(&self) -> Option<Readings> {
+        nvml::read(&self.chip)
+    }
+
+    /// The compiler of its kernels.
+    pub fn compiler(&self) -> Result<&Compiler, CudaError> {
+        self.workshop.compiler()
     }
 
     /// What the driver says of it.
@@ -289,6 +306,11 @@ impl Device for Cuda {
         ViewMut { address, len, dtype: buffer.dtype, borrow: PhantomData }
     }
 
+    fn usual_policy() -> Policy {
+        // A graph shows the device's own time: launched one by one, a short kernel is as slow as the host.
+        Policy { queueing: Queueing::Graph, ..Policy::default() }
+    }
+
     fn sets(&self, policy: Policy, footprint: usize) -> usize {
         match policy.cache {
             CacheState::Hot => 1,
@@ -319,12 +341,17 @@ impl Device for Cuda {
         std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).clamp(1, 32)
     }
 
-    fn busy(&self) -> Option<String> {
-        match self.queue.is_capturing() {
+    fn busy(&self, queue: &Stream) -> Option<String> {
+        // A capture refuses what building and measuring need (allocating, waiting), whichever stream it is on.
+        match queue.is_capturing() {
             Ok(false) => None,
             Ok(true) => Some("the stream is being captured into a graph".into()),
             Err(error) => Some(error.to_string()),
         }
+    }
+
+    fn contended(&self) -> bool {
+        self.readings().is_some_and(|r| r.contended())
     }
 
     fn supports(&self, dtype: DType) -> bool {
@@ -351,7 +378,7 @@ mod tests {
                 assert!(!text.contains('\n') && (text.contains("CUDA") || text.contains("cu")), "{text}");
             }
             Err(other) => panic!("{other}"),
-            Ok(cuda) => assert!(cuda.busy().is_none()),
+            Ok(cuda) => assert!(cuda.busy(cuda.queue()).is_none()),
         }
         assert!(Cuda::open(-1).is_err() && Cuda::open(1 << 20).is_err());
     }

@@ -36,7 +36,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         {
             return Ok(self.answer(key, &problem, edition, true, None));
         }
-        if let Some(why) = self.device.busy() {
+        if let Some(why) = self.device.busy(self.device.queue()) {
             self.store.miss(&key, self.device.fingerprint(), &O::text(&problem));
             return Err(Error::Device(format!("nothing may be measured now: {why}")));
         }
@@ -171,7 +171,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// The least seconds a problem can take by the device's ceilings.
     fn floor(&self, problem: &O::Problem) -> Option<f64> {
         let cold = self.settings.policy.cache == CacheState::Cold;
-        self.device.ceilings().and_then(|c| c.floor(problem.work(), problem.dtype(), cold))
+        self.device.ceilings().and_then(|c| problem.floor(&c, cold))
     }
 
     /// Listing, pruning, search, gate, race, verdict.
