@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _callables
+from . import _callables, _warplap
+
+_log = logging.getLogger("warplap")
 
 
 def _race(op: str, key: str, ways: dict[str, Callable[..., Tensor]], args: tuple[Any, ...]) -> Callable[..., Tensor]:
@@ -22,8 +25,15 @@ def _describe(*tensors: Tensor | None) -> str:
 
 
 def matmul(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """``a @ b`` on the device."""
-    return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
+    """``a @ b`` on the device, by the native kernels and cuBLASLt; torch's own where those cannot be had."""
+    if out is None:
+        out = a.new_empty((a.shape[0], b.shape[1]))
+    try:
+        _warplap.matmul_into(a, b, out)
+    except NotImplementedError as why:
+        _log.warning("torch.mm answers: %s", why)
+        torch.mm(a, b, out=out)
+    return out
 
 
 def _sdpa_with(backend: Any) -> Callable[..., Tensor]:

@@ -9,6 +9,7 @@ use warplap::{Cpu, Gemm, GemmProblem, Layout};
 use crate::argument;
 use crate::failure::rejected;
 use crate::foreign::{Buffer, Described};
+use crate::gpu;
 use crate::state::state;
 use crate::tensor::View;
 use crate::torch::Torch;
@@ -36,7 +37,11 @@ impl Product {
     #[inline]
     fn of(a: View, b: View) -> PyResult<Product> {
         let dtype = argument::float(&a, "a")?;
+        if a.cuda().is_none() {
+            argument::on_host(&a, "a")?;
+        }
         argument::same(&b, "b", dtype, "a")?;
+        argument::together(&b, "b", &a)?;
         argument::dims(&a, "a", 2)?;
         argument::dims(&b, "b", 2)?;
         let ([m, k, ..], n) = (a.shape, b.shape[1]);
@@ -56,6 +61,7 @@ impl Product {
     fn write_to(&mut self, out: &View) -> PyResult<()> {
         let p = &mut self.problem;
         argument::same(out, "out", p.dtype, "a")?;
+        argument::together(out, "out", &self.a)?;
         argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
         p.ldc = match lines(out) {
             Some((Layout::Row, ld)) => ld,
@@ -71,6 +77,9 @@ impl Product {
     #[inline]
     fn run(&self, py: Python<'_>, out: &View, objects: Option<[&Bound<'_, PyAny>; 3]>) -> PyResult<()> {
         let p = &self.problem;
+        if let Some(ordinal) = self.a.cuda() {
+            return gpu::gemm(py, ordinal, p, [self.a.address, self.b.address, out.address]);
+        }
         state().desks().gemm.with(py, p, |entry| {
             if let (Some(foreign), Some(objects)) = (&entry.foreign, objects) {
                 return foreign.call.bind(py).call1((objects[0], objects[1], objects[2])).map(drop);
