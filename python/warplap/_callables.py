@@ -4,7 +4,10 @@ Triton decorator, and of torch's backends on CUDA."""
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import re
+import textwrap
 from typing import Any, Callable
 
 from . import _warplap
@@ -45,6 +48,16 @@ def device_of(values: Any) -> tuple[dict[str, str], dict[str, str]] | None:
     return hard, {"torch": torch.__version__, "cuda": str(torch.version.cuda)}
 
 
+def source_of(fn: Any) -> str:
+    """The source of a function without its decorators: a space that grows does not make what was kept stale."""
+    try:
+        source = textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError):
+        return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+    found = re.search(r"^(async\s+)?def\s", source, re.MULTILINE)
+    return source[found.start() :] if found else source
+
+
 def capturing() -> bool:
     """Whether a CUDA stream is being captured: nothing may be measured then."""
     return torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
@@ -56,9 +69,6 @@ def op_name(name: str) -> str:
     if len(plain) <= 48:
         return plain
     return f"{plain[:39]}_{hashlib.blake2s(name.encode()).hexdigest()[:8]}"
-
-
-Candidates = "list[tuple[str, dict[str, Any], str]]"
 
 
 def compete(

@@ -63,11 +63,7 @@ class Tunable(Generic[P, R]):
         kinds = [p.kind for p in inspect.signature(fn).parameters.values()]
         if taken and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise ValueError(f"space: the function takes no argument {', '.join(taken)}")
-        try:
-            source = inspect.getsource(fn)
-        except (OSError, TypeError):
-            source = repr(fn)
-        self._source = f"{source}\n{version}"
+        self._source = f"{_callables.source_of(fn)}\n{version}"
         self._chosen: dict[Any, dict[str, Any]] = {}
         self.last: dict[str, Any] | None = None
 

@@ -46,8 +46,8 @@ class Autotuner(TritonAutotuner):
             fn: Any = self.fn
             while not hasattr(fn, "cache_key") and hasattr(fn, "fn"):
                 fn = fn.fn
-            text = getattr(fn, "cache_key", None) or inspect.getsource(self.base_fn)
-            hooks = [inspect.getsource(h) for h in (self.pre_hook, self.post_hook) if self._is_own(h)]
+            text = getattr(fn, "cache_key", None) or _callables.source_of(self.base_fn)
+            hooks = [_callables.source_of(h) for h in (self.pre_hook, self.post_hook) if self._is_own(h)]
             self._made = "\n".join([str(text), triton.__version__, *hooks])
         return self._made
 
@@ -194,12 +194,7 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def _hook_source(config: Config) -> str:
-    if config.pre_hook is None:
-        return ""
-    try:
-        return inspect.getsource(config.pre_hook)
-    except (OSError, TypeError):
-        return repr(config.pre_hook)
+    return "" if config.pre_hook is None else _callables.source_of(config.pre_hook)
 
 
 def _timings(found: dict[str, Any], configs: list[Config]) -> dict[Config, list[float]]:
