@@ -65,10 +65,12 @@ impl Twin<GemmProblem> for Swapab {
             vec![map(p, Side::A, [64, rows.lines]), map(p, Side::B, [64, weights.lines]), pointer(Side::C)];
         arguments.extend(sizes(p));
         arguments.push(int(p.ldc));
+        let shared = (deep * stage).max(turned) + inbox;
+        defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &HEADERS, defines },
             threads: 160,
-            shared: (deep * stage).max(turned) + inbox,
+            shared,
             grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(BW) * split * p.batch),
             arguments,
             overlap: overlap(p, chip),
