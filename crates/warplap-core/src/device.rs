@@ -85,6 +85,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Overwrites memory with an array of the same type and length.
     fn write(&self, buffer: &mut Self::Buffer, array: &Array) -> Result<(), Error>;
 
+    /// Overwrites memory with other memory of the device of the same type and length.
+    fn copy(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<(), Error> {
+        self.write(to, &self.download(from)?)
+    }
+
     /// A copy in host memory, after everything queued so far has ended.
     fn download(&self, buffer: &Self::Buffer) -> Result<Array, Error>;
 

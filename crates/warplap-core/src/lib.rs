@@ -28,6 +28,7 @@ mod prover;
 pub mod prune;
 pub mod quarantine;
 pub mod record;
+pub mod recorded;
 pub mod regret;
 pub mod rejection;
 pub mod roofline;

@@ -292,6 +292,14 @@ impl Device for Cuda {
         Ok(buffer.fill(array, &self.queue)?)
     }
 
+    fn copy(&self, to: &mut Buffer, from: &Buffer) -> Result<(), Error> {
+        if to.len != from.len || to.dtype != from.dtype {
+            return Err(Error::Device(format!("{} {} are no {} {}", from.len, from.dtype, to.len, to.dtype)));
+        }
+        // SAFETY: two buffers, as long as each other.
+        Ok(unsafe { self.queue.copy_across(to.address, from.address, from.len * from.dtype.bytes()) }?)
+    }
+
     fn download(&self, buffer: &Buffer) -> Result<Array, Error> {
         Ok(buffer.read(&self.queue)?)
     }

@@ -94,6 +94,7 @@ table! {
     device_attribute = "cuDeviceGetAttribute" (value: *mut i32, attribute: i32, device: i32);
     context_retain = "cuDevicePrimaryCtxRetain" (context: *mut Handle, device: i32);
     context_release = "cuDevicePrimaryCtxRelease_v2" (device: i32);
+    context_get = "cuCtxGetCurrent" (context: *mut Handle);
     context_set = "cuCtxSetCurrent" (context: Handle);
     context_synchronize = "cuCtxSynchronize" ();
     stream_create = "cuStreamCreate" (stream: *mut Handle, flags: u32);

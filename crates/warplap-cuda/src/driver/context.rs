@@ -75,8 +75,16 @@ impl Context {
         if let Some(broken) = self.broken.get() {
             return Err(broken.clone());
         }
-        // SAFETY: the context is retained for as long as this object lives.
-        unsafe { self.api.context_set(self.handle) }?;
+        let mut current = 0;
+        // Asked every time: whoever else uses CUDA on this thread may have made another one current. Asking is a look at
+        // the thread's own memory, setting is not.
+        // SAFETY: the pointer is to a local; the context is retained for as long as this object lives.
+        unsafe {
+            self.api.context_get(&mut current)?;
+            if current != self.handle {
+                self.api.context_set(self.handle)?;
+            }
+        }
         Ok(self.api)
     }
 
