@@ -8,9 +8,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
-from . import _warplap, store
+from . import _warplap
+
+if os.environ.get("WARPLAP_SERVE"):  # started to prove GPU kernels for another process: nothing else is loaded
+    _warplap.serve_if_asked()
+
+from . import store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
 from ._ops import attention, bsr_matmul, linear, matmul
 from ._tunable import Tunable, tunable
@@ -27,8 +34,8 @@ __all__ = [
 
 
 def _start() -> None:
-    import os
-
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    _warplap.set_worker(sys.executable, ["-c", f"import sys; sys.path.insert(0, {folder!r}); import warplap"])
     if os.environ.get("WARPLAP_MODE"):
         _warplap.set_mode(os.environ["WARPLAP_MODE"])
     try:
