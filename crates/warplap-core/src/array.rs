@@ -4,6 +4,9 @@ use half::{bf16, f16};
 
 use crate::dtype::DType;
 
+/// Elements one thread draws at a time.
+const PART: usize = 1 << 20;
+
 /// A typed array in host memory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
@@ -45,9 +48,42 @@ impl Array {
         }
     }
 
-    /// Uniform numbers in [-1, 1): zeros would hide unwritten outputs and wrong indexing, and can run faster.
+    /// Uniform numbers in [-1, 1): zeros would hide unwritten outputs and wrong indexing, and can run faster. What a seed
+    /// gives is the same on any number of cores.
     pub fn random(dtype: DType, len: usize, rng: &mut fastrand::Rng) -> Self {
-        Self::from_f64(dtype, (0..len).map(|_| rng.f64() * 2.0 - 1.0))
+        let part = |seed: u64, len: usize| {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            Self::from_f64(dtype, (0..len).map(|_| rng.f64() * 2.0 - 1.0))
+        };
+        let parts: Vec<(u64, usize)> = (0..len).step_by(PART).map(|at| (rng.u64(..), PART.min(len - at))).collect();
+        let [one] = parts[..] else {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let each = parts.len().div_ceil(cores).max(1);
+            let drawn = std::thread::scope(|scope| {
+                let draw = |few: &[(u64, usize)]| few.iter().map(|p| part(p.0, p.1)).collect::<Vec<Array>>();
+                let threads: Vec<_> = parts.chunks(each).map(|few| scope.spawn(move || draw(few))).collect();
+                // A thread that cannot be joined panicked, as drawing on this one would have.
+                threads.into_iter().flat_map(|t| t.join().unwrap_or_default()).collect::<Vec<Array>>()
+            });
+            return Self::joined(dtype, drawn);
+        };
+        part(one.0, one.1)
+    }
+
+    /// Arrays of one type, one after the other.
+    fn joined(dtype: DType, parts: Vec<Array>) -> Self {
+        let mut whole = Self::filled(dtype, 0, 0.0);
+        for part in parts {
+            match (&mut whole, part) {
+                (Array::F64(w), Array::F64(p)) => w.extend(p),
+                (Array::F32(w), Array::F32(p)) => w.extend(p),
+                (Array::F16(w), Array::F16(p)) => w.extend(p),
+                (Array::Bf16(w), Array::Bf16(p)) => w.extend(p),
+                (Array::I32(w), Array::I32(p)) => w.extend(p),
+                _ => {}
+            }
+        }
+        whole
     }
 
     /// `len` copies of one number.

@@ -8,6 +8,12 @@ use crate::candidate::{Candidate, Trial};
 /// each variant at its default.
 pub(super) struct Exhaustive {
     ground: Ground,
+    at: Place,
+}
+
+/// Which config of which arm is next.
+#[derive(Clone, Copy, Default)]
+struct Place {
     turn: u64,
     arm: usize,
 }
@@ -15,16 +21,17 @@ pub(super) struct Exhaustive {
 impl Exhaustive {
     /// A search over all configs of these arms.
     pub(super) fn new(arms: Vec<Arm>) -> Self {
-        Exhaustive { ground: Ground::new(arms), turn: 0, arm: 0 }
+        Exhaustive { ground: Ground::new(arms), at: Place::default() }
     }
 
-    fn next(&mut self) -> Option<Candidate> {
+    /// The candidate at a place, which moves on.
+    fn next(&self, at: &mut Place) -> Option<Candidate> {
         let longest = (0..self.ground.arms()).map(|a| self.ground.arm_len(a)).max().unwrap_or(0);
-        while self.turn < longest {
-            let spot = self.ground.nth(self.arm, self.turn);
-            self.arm += 1;
-            if self.arm == self.ground.arms() {
-                (self.arm, self.turn) = (0, self.turn + 1);
+        while at.turn < longest {
+            let spot = self.ground.nth(at.arm, at.turn);
+            at.arm += 1;
+            if at.arm == self.ground.arms() {
+                *at = Place { arm: 0, turn: at.turn + 1 };
             }
             if let Some(candidate) = spot.and_then(|s| self.ground.candidate(s)) {
                 return Some(candidate);
@@ -36,10 +43,18 @@ impl Exhaustive {
 
 impl Search for Exhaustive {
     fn ask(&mut self, at_most: usize) -> Vec<Candidate> {
-        std::iter::from_fn(|| self.next()).take(at_most).collect()
+        let mut at = self.at;
+        let asked = std::iter::from_fn(|| self.next(&mut at)).take(at_most).collect();
+        self.at = at;
+        asked
     }
 
     fn tell(&mut self, _: &Trial) {}
+
+    fn likely(&self, at_most: usize) -> Vec<Candidate> {
+        let mut at = self.at;
+        std::iter::from_fn(|| self.next(&mut at)).take(at_most).collect()
+    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,12 @@ pub(crate) struct LaunchConfig {
     pub(crate) count: u32,
 }
 
+/// The driver library: the file `WARPLAP_CUDA_DRIVER` names and no other, or the system's.
 fn open_library() -> Option<Library> {
+    if let Some(named) = std::env::var_os("WARPLAP_CUDA_DRIVER") {
+        // SAFETY: as below, of the library the user names.
+        return unsafe { Library::new(named) }.ok();
+    }
     for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
         // SAFETY: the NVIDIA driver library has no initialiser that asks anything of its loader.
         if let Ok(library) = unsafe { Library::new(name) } {
@@ -89,6 +94,7 @@ table! {
     device_attribute = "cuDeviceGetAttribute" (value: *mut i32, attribute: i32, device: i32);
     context_retain = "cuDevicePrimaryCtxRetain" (context: *mut Handle, device: i32);
     context_release = "cuDevicePrimaryCtxRelease_v2" (device: i32);
+    context_get = "cuCtxGetCurrent" (context: *mut Handle);
     context_set = "cuCtxSetCurrent" (context: Handle);
     context_synchronize = "cuCtxSynchronize" ();
     stream_create = "cuStreamCreate" (stream: *mut Handle, flags: u32);

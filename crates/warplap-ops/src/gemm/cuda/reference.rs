@@ -7,13 +7,14 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{Argument, Grid, Plan, Side, Twin, facts, sizes};
+use super::plan::{HEADERS, facts, plain};
+use crate::cuda::plan::{Grid, Plan, Twin};
 use crate::gemm::GemmProblem;
 
 /// One thread an element.
 pub(super) struct Reference;
 
-impl Twin for Reference {
+impl Twin<GemmProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }
@@ -31,11 +32,9 @@ impl Twin for Reference {
     }
 
     fn plan(&self, p: &GemmProblem, _: &Config, _: &Chip) -> Result<Plan, Rejection> {
-        let mut arguments = [Side::A, Side::B, Side::C].map(Argument::Pointer).to_vec();
-        arguments.extend(sizes(p));
-        arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
-        let source = Source { entry: self.id(), text: include_str!("reference.cu"), headers: &[], defines: facts(p) };
-        let grid = Grid::Blocks(p.m.div_ceil(16) * p.n.div_ceil(16));
-        Ok(Plan { source, threads: 256, shared: 0, grid, arguments, overlap: false })
+        let source =
+            Source { entry: self.id(), text: include_str!("reference.cu"), headers: &HEADERS, defines: facts(p) };
+        let grid = Grid::Blocks(p.m.div_ceil(16) * p.n.div_ceil(16) * p.batch);
+        Ok(Plan { source, threads: 256, shared: 0, grid, arguments: plain(p), overlap: false })
     }
 }
