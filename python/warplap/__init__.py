@@ -21,15 +21,16 @@ from . import store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
 from ._ops import attention, bsr_matmul, linear, matmul
 from ._tunable import Tunable, tunable
+from ._tune_kernel import tune_kernel
 from ._tuning import Explanation, Tuned, benchmark, explain, tune
 from ._warplap import Gpu
 
 __version__: str = _warplap.__version__
 
 __all__ = [
-    "Explanation", "Gpu", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark", "bsr_matmul",
-    "configure", "explain", "linear", "matmul", "mode", "off", "record", "replay", "set_mode", "store", "tunable", "tune",
-    "tuning",
+    "Explanation", "Gpu", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark",
+    "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "off", "record", "replay", "set_mode", "store",
+    "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
 

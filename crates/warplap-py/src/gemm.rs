@@ -1,5 +1,6 @@
 //! `matmul`: two matrices of any library come in, their product goes out.
 
+use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warplap::core::op::Op;
@@ -124,8 +125,11 @@ pub(crate) fn matmul_direct<'py>(
     if product.write_to(&view).is_err() {
         return Ok(None);
     }
-    product.run(py, &view, Some([a, b, &out]))?;
-    Ok(Some(out))
+    match product.run(py, &view, Some([a, b, &out])) {
+        // A device that cannot be used: the general way has torch to fall back on.
+        Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => Ok(None),
+        outcome => outcome.map(|()| Some(out)),
+    }
 }
 
 /// Writes the product of two matrices of any library into a third.
