@@ -64,23 +64,22 @@ impl Drop for Graph {
 
 /// While it lives, calls of this thread that a capture would refuse (loading, allocating) are let through and are no part
 /// of it: what is built then belongs to no stream.
-pub(crate) struct Relaxed {
-    context: Arc<Context>,
+pub(crate) struct Relaxed<'c> {
+    context: &'c Context,
     before: Option<i32>,
 }
 
-impl Relaxed {
-    pub(crate) fn new(context: &Arc<Context>) -> Self {
+impl<'c> Relaxed<'c> {
+    pub(crate) fn new(context: &'c Context) -> Self {
         // 2 is CU_STREAM_CAPTURE_MODE_RELAXED.
-        let before = exchange(context, 2);
-        Relaxed { context: context.clone(), before }
+        Relaxed { context, before: exchange(context, 2) }
     }
 }
 
-impl Drop for Relaxed {
+impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            exchange(&self.context, before);
+            exchange(self.context, before);
         }
     }
 }
