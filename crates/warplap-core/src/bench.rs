@@ -56,7 +56,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
         device.get_ready(&**self.store());
         let cold = settings.policy.cache == CacheState::Cold;
-        let floor = device.ceilings().and_then(|c| c.floor(problem.work(), problem.dtype(), cold));
+        let floor = device.ceilings().and_then(|c| problem.floor(&c, cold));
         let gate = Gate::open(problem, device, self.catalog(), settings)?;
         let entrant = match gate.prove(&candidate, false) {
             Ok(entrant) => entrant,

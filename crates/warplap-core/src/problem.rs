@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use crate::bucket::Bucket;
 use crate::dtype::DType;
-use crate::roofline::Work;
+use crate::roofline::{Ceilings, Work};
 
 /// The facts of one request: shapes, types, layout, flags, sparsity statistics. No data.
 pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
@@ -29,11 +29,22 @@ pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     /// The problem that is raced for a key: sizes rounded by the bucket.
     fn representative(&self, bucket: &Bucket) -> Self;
 
+    /// A smaller problem of the same kind whose sizes end inside of tiles: a candidate that can do it too is proved on
+    /// it as well. `None` where there is none of use.
+    fn ragged(&self) -> Option<Self> {
+        None
+    }
+
     /// The useful work.
     fn work(&self) -> Work;
 
     /// The type the inputs are stored in; it selects the arithmetic ceiling.
     fn dtype(&self) -> DType;
+
+    /// The least seconds it can take by a device's ceilings; `None` where none is known for its type.
+    fn floor(&self, ceilings: &Ceilings, cold: bool) -> Option<f64> {
+        ceilings.floor(self.work(), self.dtype(), cold)
+    }
 }
 
 /// Named facts in printing order.

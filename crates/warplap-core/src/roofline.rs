@@ -20,6 +20,9 @@ pub struct Work {
 pub struct Ceilings {
     /// FLOP/s by the element type the inputs are stored in.
     pub flops: BTreeMap<DType, f64>,
+    /// FLOP/s of single precision whose products may be rounded to tf32; `None` where that is no faster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tf32: Option<f64>,
     /// Bandwidth by working set, smallest first.
     pub bandwidth: Vec<Bandwidth>,
     /// Seconds from asking for a launch to its start.
@@ -48,6 +51,7 @@ impl Ceilings {
             let mine = self.flops.entry(*dtype).or_insert(*rate);
             *mine = mine.max(*rate);
         }
+        self.tf32 = self.tf32.into_iter().chain(other.tf32).reduce(f64::max);
         for level in &other.bandwidth {
             match self.bandwidth.iter_mut().find(|b| b.capacity == level.capacity) {
                 Some(mine) => mine.rate = mine.rate.max(level.rate),
@@ -62,7 +66,11 @@ impl Ceilings {
     /// The least time in seconds the work can take: arithmetic or memory, whichever is longer. `None` where no ceiling
     /// for the type is known.
     pub fn floor(&self, work: Work, dtype: DType, cold: bool) -> Option<f64> {
-        let flops = *self.flops.get(&dtype)?;
+        Some(self.floor_at(work, *self.flops.get(&dtype)?, cold))
+    }
+
+    /// The same where the arithmetic runs at so many FLOP/s at best.
+    pub fn floor_at(&self, work: Work, flops: f64, cold: bool) -> f64 {
         let compute = if flops > 0.0 { work.flops / flops } else { 0.0 };
         let level = if cold {
             self.bandwidth.last()
@@ -70,7 +78,7 @@ impl Ceilings {
             self.bandwidth.iter().find(|b| work.bytes <= b.capacity as f64).or(self.bandwidth.last())
         };
         let memory = level.map_or(0.0, |b| if b.rate > 0.0 { work.bytes / b.rate } else { 0.0 });
-        Some(compute.max(memory))
+        compute.max(memory)
     }
 }
 
@@ -81,6 +89,7 @@ mod tests {
     fn ceilings() -> Ceilings {
         Ceilings {
             flops: BTreeMap::from([(DType::F32, 100e9)]),
+            tf32: None,
             bandwidth: vec![Bandwidth { capacity: 1 << 20, rate: 100e9 }, Bandwidth { capacity: u64::MAX, rate: 10e9 }],
             launch: 0.0,
         }

@@ -28,6 +28,16 @@ impl Tolerance {
         }
     }
 
+    /// The bound for a dot product of f32 whose factors may be rounded (or cut) to the eleven bits of tf32 first. Each
+    /// product is then off by its own share of itself, and independent shares add up to the root of their number.
+    pub fn rounded_dot(length: usize, magnitude: f64) -> Self {
+        const TF32: f64 = 4.8828125e-4;
+        let exact = Tolerance::dot(DType::F32, DType::F32, length, magnitude);
+        let walk = GROWTH * TF32 * magnitude / (length as f64).sqrt().max(1.0);
+        // Factors that are cut are all too small: that part grows with the right value.
+        Tolerance { relative: exact.relative + 4.0 * TF32, floor: exact.floor + walk }
+    }
+
     /// The same bound loosened by a factor, for operations with more steps than one dot product.
     pub fn times(self, factor: f64) -> Self {
         Tolerance { relative: self.relative * factor, floor: self.floor * factor }
@@ -58,6 +68,8 @@ mod tests {
         let magnitude = length as f64 / 3.0;
         let bound = Tolerance::dot(DType::F32, DType::F32, length, magnitude).allowed(0.0);
         assert!(bound < 0.1 * 0.25, "a dropped term is 0.25 on average: {bound}");
+        let rounded = Tolerance::rounded_dot(length, magnitude).allowed(0.0);
+        assert!(bound < rounded && rounded < 0.4 * 0.25, "also where factors are rounded to tf32: {rounded}");
         let half = DType::F16.roundoff() * (length as f64 / 3.0).sqrt() * 4.0;
         assert!(half > 10.0 * bound, "half accumulation is off by about {half}");
     }

@@ -135,17 +135,22 @@ impl<O: Op, D: Device> Case<O, D> {
 
     /// Runs a kernel on a poisoned output and compares every element.
     pub fn verify(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<Proof, Rejection> {
+        let (got, seconds) = self.run(kernel, device)?;
+        Ok(Proof { error: self.judge(&got)?, seconds })
+    }
+
+    /// Runs a kernel on a poisoned output: what came back, and the seconds of the launch where it is a call.
+    pub(crate) fn run(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<(Array, Option<f64>), Rejection> {
         let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
         device.write(&mut self.output, &self.poison).map_err(failed)?;
         let started = Instant::now();
         self.launch(kernel, device, device.queue())?;
         let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());
-        let got = device.download(&self.output).map_err(failed)?;
-        Ok(Proof { error: self.judge(&got)?, seconds })
+        Ok((device.download(&self.output).map_err(failed)?, seconds))
     }
 
     /// Compares what came back with the right answer.
-    fn judge(&self, got: &Array) -> Result<f64, Rejection> {
+    pub(crate) fn judge(&self, got: &Array) -> Result<f64, Rejection> {
         let guard = Array::filled(self.dtype, 1, GUARD_VALUE).at(0);
         for i in (0..GUARD).chain(GUARD + self.len..self.len + 2 * GUARD) {
             if got.at(i) != guard {
@@ -164,22 +169,7 @@ impl<O: Op, D: Device> Case<O, D> {
                 reason: "no answer drawn".into(),
             });
         };
-        let mut worst: Option<(f64, usize)> = None;
-        for (i, right) in answer.values.iter().enumerate() {
-            let value = got.at(GUARD + i);
-            let share = if right.is_nan() {
-                // Padding: must still be poison.
-                if value.is_nan() { 0.0 } else { f64::INFINITY }
-            } else {
-                let error = (value - right).abs();
-                // NaN compares false: it must not slip through as "not larger".
-                if error.is_nan() { f64::INFINITY } else { error / answer.tolerance.allowed(*right) }
-            };
-            if worst.is_none_or(|(w, _)| share > w) {
-                worst = Some((share, i));
-            }
-        }
-        let (share, at) = worst.unwrap_or((0.0, 0));
+        let (share, at) = worst(got, answer);
         if share <= 1.0 {
             return Ok(share);
         }
@@ -200,4 +190,45 @@ impl<O: Op, D: Device> Case<O, D> {
     pub fn footprint(&self) -> usize {
         self.poison.bytes() + self.inputs.iter().map(|(_, len)| len * self.dtype.bytes()).sum::<usize>()
     }
+}
+
+/// Elements one thread compares: below it a thread costs more than it saves.
+const PART: usize = 1 << 20;
+
+/// The element with the largest share of the allowed error, and that share. Large outputs are compared on all cores.
+fn worst(got: &Array, answer: &Answer) -> (f64, usize) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let part = answer.values.len().div_ceil(cores).max(PART);
+    let parts: Vec<(usize, &[f64])> = answer.values.chunks(part).enumerate().map(|(i, p)| (i * part, p)).collect();
+    let compared: Vec<(f64, usize)> = if parts.len() < 2 {
+        parts.into_iter().map(|(start, part)| worst_of(got, answer, start, part)).collect()
+    } else {
+        std::thread::scope(|scope| {
+            let each = |(start, part)| scope.spawn(move || worst_of(got, answer, start, part));
+            let threads: Vec<_> = parts.into_iter().map(each).collect();
+            // A comparison that panicked is not a right answer.
+            threads.into_iter().map(|t| t.join().unwrap_or((f64::INFINITY, 0))).collect()
+        })
+    };
+    // The first of equals, as one thread would find it.
+    compared.into_iter().reduce(|a, b| if b.0 > a.0 { b } else { a }).unwrap_or((0.0, 0))
+}
+
+fn worst_of(got: &Array, answer: &Answer, start: usize, part: &[f64]) -> (f64, usize) {
+    let mut worst: Option<(f64, usize)> = None;
+    for (i, right) in part.iter().enumerate() {
+        let value = got.at(GUARD + start + i);
+        let share = if right.is_nan() {
+            // Padding: must still be poison.
+            if value.is_nan() { 0.0 } else { f64::INFINITY }
+        } else {
+            let error = (value - right).abs();
+            // NaN compares false: it must not slip through as "not larger".
+            if error.is_nan() { f64::INFINITY } else { error / answer.tolerance.allowed(*right) }
+        };
+        if worst.is_none_or(|(w, _)| share > w) {
+            worst = Some((share, start + i));
+        }
+    }
+    worst.unwrap_or((0.0, 0))
 }

@@ -55,7 +55,7 @@ pub(crate) fn measure(cpu: &Cpu) -> Ceilings {
         bandwidth[i].rate = bandwidth[i].rate.max(bandwidth[i + 1].rate);
     }
     bandwidth.iter_mut().for_each(|level| level.rate *= HEADROOM);
-    Ceilings { flops, bandwidth, launch: 0.0 }
+    Ceilings { flops, tf32: None, bandwidth, launch: 0.0 }
 }
 
 fn best(mut once: impl FnMut() -> f64) -> f64 {

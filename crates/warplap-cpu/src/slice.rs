@@ -1,6 +1,7 @@
 //! Borrowed host memory with its element type.
 
 use half::{bf16, f16};
+use warplap_core::device::Span;
 use warplap_core::dtype::DType;
 
 /// Borrowed elements that kernels read.
@@ -66,6 +67,25 @@ macro_rules! typed {
                 }
             }
         )*
+        impl<'a> Slice<'a> {
+            /// The elements from one on, cut to what there is.
+            pub fn from(self, start: usize) -> Slice<'a> {
+                match self {
+                    $(Slice::$name(v) => Slice::$name(&v[start.min(v.len())..]),)*
+                }
+            }
+        }
+        impl SliceMut<'_> {
+            /// The elements from one on, borrowed anew, cut to what there is.
+            pub fn from(&mut self, start: usize) -> SliceMut<'_> {
+                match self {
+                    $(SliceMut::$name(v) => {
+                        let start = start.min(v.len());
+                        SliceMut::$name(&mut v[start..])
+                    })*
+                }
+            }
+        }
         impl Slice<'_> {
             /// Elements.
             pub fn len(&self) -> usize {
@@ -82,6 +102,22 @@ macro_rules! typed {
             /// The address of the first.
             pub fn address(&self) -> usize {
                 match self { $(Slice::$name(v) => v.as_ptr() as usize),* }
+            }
+        }
+        impl Span for Slice<'_> {
+            fn dtype(&self) -> DType {
+                Slice::dtype(self)
+            }
+            fn len(&self) -> usize {
+                Slice::len(self)
+            }
+        }
+        impl Span for SliceMut<'_> {
+            fn dtype(&self) -> DType {
+                SliceMut::dtype(self)
+            }
+            fn len(&self) -> usize {
+                SliceMut::len(self)
             }
         }
         impl SliceMut<'_> {

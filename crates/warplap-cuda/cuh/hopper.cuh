@@ -1,11 +1,16 @@
 // Hopper's own instructions as one-line functions: mbarrier, TMA, wgmma, setmaxnreg, stmatrix, clusters. No CUDA header is needed.
-// Comes in: -DDTYPE=0 (f16) or 1 (bf16). Goes out: names used by the kernels that include this text.
+// Comes in: -DDTYPE=0 (f16) or 1 (bf16), -DBATCH=1 where tensor maps have a third dimension. Goes out: names used by the kernels that include this text.
 // NVRTC: pass this file as a named header, or paste it in place of the #include line.
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 struct alignas(64) TMap { u64 opaque[16]; };
+#ifndef DI
 #define DI __device__ __forceinline__
+#endif
+#ifndef BATCH
+#define BATCH 0
+#endif
 #ifndef DTYPE
 #define DTYPE 1
 #endif
@@ -41,13 +46,20 @@ DI void mb_wait(u32 b, u32 parity) {
 }
 DI void mb_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// TMA: x is the contiguous coordinate, y the strided one, both in elements.
+// TMA: x is the contiguous coordinate, y the strided one, both in elements; z, with BATCH, is the matrix of the batch.
+#if BATCH
+#define TMA_RANK "3d"
+#define TMA_AT(x, y, z) "{%" #x ", %" #y ", %" #z "}"
+#else
+#define TMA_RANK "2d"
+#define TMA_AT(x, y, z) "{%" #x ", %" #y "}"
+#endif
 DI void tma_prefetch(const TMap* m) { asm volatile("prefetch.tensormap [%0];" ::"l"(m) : "memory"); }
-DI void tma_load(u32 dst, const TMap* m, u32 bar, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y) : "memory");
+DI void tma_load(u32 dst, const TMap* m, u32 bar, int x, int y, int z = 0) {
+  asm volatile("cp.async.bulk.tensor." TMA_RANK ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, " TMA_AT(3, 4, 5) "], [%2];" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory");
 }
-DI void tma_load_multicast(u32 dst, const TMap* m, u32 bar, int x, int y, u16 ctas) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "h"(ctas) : "memory");
+DI void tma_load_multicast(u32 dst, const TMap* m, u32 bar, int x, int y, u16 ctas, int z = 0) {
+  asm volatile("cp.async.bulk.tensor." TMA_RANK ".shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, " TMA_AT(3, 4, 6) "], [%2], %5;" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "h"(ctas), "r"(z) : "memory");
 }
 // Three coordinates: a matrix seen as panels of 64 columns (x in the panel, y the line, z the panel), so that one copy brings several panels.
 DI void tma_load3(u32 dst, const TMap* m, u32 bar, int x, int y, int z) {
@@ -56,8 +68,8 @@ DI void tma_load3(u32 dst, const TMap* m, u32 bar, int x, int y, int z) {
 DI void tma_load3_multicast(u32 dst, const TMap* m, u32 bar, int x, int y, int z, u16 ctas) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(z), "h"(ctas) : "memory");
 }
-DI void tma_store(const TMap* m, u32 src, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y) : "memory");
+DI void tma_store(const TMap* m, u32 src, int x, int y, int z = 0) {
+  asm volatile("cp.async.bulk.tensor." TMA_RANK ".global.shared::cta.bulk_group [%0, " TMA_AT(2, 3, 4) "], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y), "r"(z) : "memory");
 }
 // What is written is not read again soon: it leaves L2 before what others still read.
 DI void tma_store_passing(const TMap* m, u32 src, int x, int y) {
@@ -195,18 +207,110 @@ template <int rows_, int deep_, int mn_, int share_> struct Operand {
   static constexpr int box = (mn_ ? deep_ : rows_) / (whole ? 1 : share_);
   static_assert(!whole || panels % share_ == 0, "this operand cannot be shared so");
   static constexpr u32 panel = (mn_ ? deep_ : rows_) * 128, bytes = panels * panel;
-  static DI void load(u32 dst, const TMap* m, u32 bar, int row, int k, int part, u16 ctas) {
+  static DI void load(u32 dst, const TMap* m, u32 bar, int row, int k, int part, u16 ctas, int z = 0) {
     constexpr int n = whole ? panels / share_ : panels;
 #pragma unroll
     for (int i = 0; i < n; i++) {
       const int p = whole ? part * n + i : i, cut = whole ? 0 : part * box;
       const int x = mn_ ? row + p * 64 : k + p * 64, y = mn_ ? k + cut : row + cut;
       const u32 at = dst + p * panel + cut * 128;
-      if (share_ > 1) tma_load_multicast(at, m, bar, x, y, ctas);
-      else tma_load(at, m, bar, x, y);
+      if (share_ > 1) tma_load_multicast(at, m, bar, x, y, ctas, z);
+      else tma_load(at, m, bar, x, y, z);
     }
   }
   // Descriptor of the operand's rows from `row` (a multiple of 64 when MN-major); add `step(kk)` for the k16 step kk.
   static DI u64 desc(u32 base, int row) { return mn_ ? mma_desc(base + (row / 64) * panel, panel) : mma_desc(base + row * 128, 16); }
   static constexpr __device__ u64 step(int kk) { return (mn_ ? kk * 2048 : (kk / 4) * panel + (kk % 4) * 32) >> 4; }
 };
+
+// What the products share. A ring of stages holds one block of K of both operands each; `full` and `empty` barriers pass them on.
+// The side that fills: both operands of one stage, each from its own map, its own part and to its own CTAs.
+template <class First, class Second> struct Feed {
+  static constexpr u32 bytes = First::bytes + Second::bytes;
+  const TMap *first, *second;
+  u32 base, fulls;
+  int part1, part2;
+  u16 ctas1, ctas2;
+  DI void load(int row, int col, int k, int z, int q) const {
+    const u32 bar = fulls + q * 8, at = base + q * bytes;
+    mb_expect(bar, bytes);
+    First::load(at, first, bar, row, k, part1, ctas1, z);
+    Second::load(at + First::bytes, second, bar, col, k, part2, ctas2, z);
+  }
+  // The blocks of K from `k` to `end` of one tile, into a ring that has been filled once.
+  template <int bk_, int stages_> DI void run(int row, int col, int z, int k, int end, u32 empties) const {
+    int q = 0;
+    u32 phase = 0;
+    for (; k < end; k++) {
+      mb_wait(empties + q * 8, phase);
+      load(row, col, k * bk_, z, q);
+      if (++q == stages_) q = 0, phase ^= 1;
+    }
+  }
+  // All tiles of a persistent CTA; `ahead` stages of the first are asked for already.
+  template <int bk_, int stages_, class Order> DI void walk(const Order& tiles, int blocks, int ahead, u32 empties) const {
+    int q = ahead % stages_, row, col, z;
+    u32 phase = ahead == stages_ ? 0 : 1;
+    for (int t = tiles.first; t < tiles.count; t += tiles.step, ahead = 0) {
+      tiles.at(t, row, col, z);
+      for (int k = ahead; k < blocks; k++) {
+        mb_wait(empties + q * 8, phase);
+        load(row, col, k * bk_, z, q);
+        if (++q == stages_) q = 0, phase ^= 1;
+      }
+    }
+  }
+};
+
+// The order in which a persistent grid of clusters (cm_ x cn_ tiles each) visits the output tiles: bands of group_ tile rows.
+template <int bm_, int bn_, int cm_, int cn_, int group_> struct Tiles {
+  int tm, tn, first, step, count, rm, rn;
+  DI Tiles(int M, int N, int L, u32 rank) {
+    tm = (M + bm_ * cm_ - 1) / (bm_ * cm_), tn = (N + bn_ * cn_ - 1) / (bn_ * cn_), count = tm * tn * (BATCH ? L : 1);
+    first = blockIdx.x / (cm_ * cn_), step = gridDim.x / (cm_ * cn_), rm = rank / cn_, rn = rank % cn_;
+  }
+  DI void at(int t, int& row, int& col, int& z) const {
+    z = BATCH ? t / (tm * tn) : 0;
+    if (BATCH) t -= z * tm * tn;
+    const int band = t / (group_ * tn), top = band * group_, high = min(tm - top, group_), in = t - top * tn;
+    row = ((top + in % high) * cm_ + rm) * bm_, col = ((in / high) * cn_ + rn) * bn_;
+  }
+};
+
+// The side that multiplies: one warpgroup's 64-row parts from `part` on over the blocks of K from `from` to `to`. `release(q)` says that a stage was read, one
+// step later where lag_ is 1; `issued(k)` is called once the products of block k are on their way.
+template <class First, class Second, class MM, int bk_, int stages_, int lag_, int mi_, int r_, class Release, class Issued>
+DI void multiply(float (&d)[mi_][r_], u32 base, u32 fulls, int part, int from, int to, int& q, u32& phase, Release release, Issued issued) {
+  int before = 0;
+  for (int k = from; k < to; k++) {
+    const u32 at = base + q * (First::bytes + Second::bytes);
+    mb_wait(fulls + q * 8, phase);
+    mma_fence();
+#pragma unroll
+    for (int i = 0; i < mi_; i++) {
+      const u64 a = First::desc(at, (part + i) * 64), b = Second::desc(at + First::bytes, 0);
+#pragma unroll
+      for (int kk = 0; kk < bk_ / 16; kk++) MM::step(d[i], a + First::step(kk), b + Second::step(kk), k > from || kk > 0);
+    }
+    mma_commit();
+    issued(k);
+    mma_wait<lag_>();
+    if (lag_ == 0 || k > from) release(lag_ ? before : q);
+    before = q;
+    if (++q == stages_) q = 0, phase ^= 1;
+  }
+  if (lag_) {
+    mma_wait<0>();
+    release(before);
+  }
+}
+
+// One 64-row panel of wide_ columns of accumulators, packed and swizzled in shared memory as its tensor map says.
+template <int wide_> DI void stage_panel(u32 panel, const float* v, int warp, int lane) {
+  const int r = warp * 16 + (lane & 15), swizzle = wide_ == 64 ? r & 7 : wide_ == 32 ? (r >> 1) & 3 : (r >> 2) & 1;
+#pragma unroll
+  for (int c = 0; c < wide_; c += 16) {
+    const float* w = v + c / 2;
+    stmatrix4(panel + r * wide_ * 2 + (((c / 8 + (lane >> 4)) ^ swizzle) << 4), pack(w[0], w[1]), pack(w[2], w[3]), pack(w[4], w[5]), pack(w[6], w[7]));
+  }
+}

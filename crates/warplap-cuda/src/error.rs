@@ -42,6 +42,19 @@ pub enum CudaError {
     /// No compiler library, or one that does not load.
     #[error("no NVRTC: {0}")]
     NoCompiler(String),
+    /// A library is not to be found, or does not load.
+    #[error("no {0}")]
+    NoLibrary(String),
+    /// A library's call failed.
+    #[error("{call} gave status {status}{said}")]
+    Library {
+        /// The library's own code.
+        status: i32,
+        /// The call that gave it.
+        call: &'static str,
+        /// What the code means, where it is known.
+        said: &'static str,
+    },
     /// The compiler refused a source; holds the end of its log.
     #[error("does not compile: {0}")]
     Compile(String),
@@ -64,7 +77,7 @@ impl CudaError {
     pub fn rejection(&self) -> Rejection {
         let reason = self.to_string();
         match self {
-            CudaError::Compile(_) | CudaError::NoCompiler(_) | CudaError::Artifact(_) => {
+            CudaError::Compile(_) | CudaError::NoCompiler(_) | CudaError::NoLibrary(_) | CudaError::Artifact(_) => {
                 Rejection::DoesNotBuild { reason }
             }
             CudaError::Driver { code: 2 | 701, .. } => Rejection::OverLimits { reason },

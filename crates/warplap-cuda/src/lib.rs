@@ -3,25 +3,48 @@
 //! What comes in is a CUDA source with constants; what goes out is a loaded function, its launches and their times.
 
 pub mod artifact;
+mod canary;
 mod ceilings;
 mod chip;
 mod clock;
 mod compile;
+mod cublaslt;
 mod device;
 mod driver;
 mod error;
+mod finder;
 mod memory;
+mod nvml;
 mod nvrtc;
 mod ptxas;
+mod sandbox;
 
 /// Hopper's own instructions as one-line functions: what the kernels include.
 pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
 
+/// The constant `DTYPE` that kernels are compiled with.
+pub fn dtype_code(dtype: warplap_core::dtype::DType) -> i64 {
+    match dtype {
+        warplap_core::dtype::DType::F16 => 0,
+        warplap_core::dtype::DType::Bf16 => 1,
+        _ => 2,
+    }
+}
+
+/// Elements of any type as float32.
+pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.cuh"));
+
+/// Bias and activation before a product is stored.
+pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogue.cuh"));
+
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
+pub use cublaslt::{Lt, Matmul, MatmulSpec, MatrixSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 pub use error::{Class, CudaError};
 pub use memory::{Buffer, View, ViewMut};
+pub use nvml::Readings;
 pub use nvrtc::Compiler;
 pub use ptxas::Report;
+pub use sandbox::{Ground, serve_if_asked};

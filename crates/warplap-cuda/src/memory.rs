@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use warplap_core::array::Array;
+use warplap_core::device::Span;
 use warplap_core::dtype::DType;
 
 use crate::driver::{Context, Stream};
@@ -43,6 +44,30 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: allocated in `new`; views borrow the buffer, so none is left.
         unsafe { self.context.free(self.address) };
+    }
+}
+
+impl Stream {
+    /// The elements of a view, once everything queued before has run. Waits; nothing for a stream that is captured.
+    pub fn read(&self, view: &View<'_>) -> Result<Array, CudaError> {
+        let mut array = Array::filled(view.dtype, view.len, 0.0);
+        // SAFETY: the array was made as long as the view, which borrows its memory.
+        unsafe { self.copy_out(bytes_of_mut(&mut array), view.address) }?;
+        Ok(array)
+    }
+
+    /// A new buffer with these elements. Waits.
+    pub fn upload(&self, array: &Array) -> Result<Buffer, CudaError> {
+        let mut buffer = Buffer::new(&self.context, array.dtype(), array.len())?;
+        buffer.fill(array, self)?;
+        Ok(buffer)
+    }
+}
+
+impl Buffer {
+    /// Its address in device memory.
+    pub fn address(&self) -> u64 {
+        self.address
     }
 }
 
@@ -114,10 +139,31 @@ macro_rules! view {
                 self.dtype
             }
         }
+
+        impl Span for $name<'_> {
+            fn dtype(&self) -> DType {
+                self.dtype
+            }
+            fn len(&self) -> usize {
+                self.len
+            }
+        }
     };
 }
 view!(View);
 view!(ViewMut);
+
+impl<'a> From<&'a Buffer> for View<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        View { address: buffer.address, len: buffer.len, dtype: buffer.dtype, borrow: PhantomData }
+    }
+}
+
+impl<'a> From<&'a mut Buffer> for ViewMut<'a> {
+    fn from(buffer: &'a mut Buffer) -> Self {
+        ViewMut { address: buffer.address, len: buffer.len, dtype: buffer.dtype, borrow: PhantomData }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,17 +1,25 @@
 //! NVRTC: found at run time in the toolkit, the loader's path or a Python environment; source text comes in, a CUBIN and
 //! the compiler's log go out.
 
-use std::env;
 use std::ffi::{CString, c_char, c_void};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Instant;
 
 use libloading::Library;
 
 use crate::error::CudaError;
+use crate::finder::{Wanted, newest};
 
 type Program = *mut c_void;
 type Texts = *const *const c_char;
+
+const NVRTC: Wanted = Wanted {
+    stem: "libnvrtc.so",
+    variable: "WARPLAP_NVRTC",
+    folder: "cuda_nvrtc",
+    package: "nvidia-cuda-nvrtc",
+    majors: &["13", "12"],
+};
 
 /// The compiler library.
 pub struct Compiler {
@@ -25,48 +33,47 @@ pub struct Compiler {
     log: unsafe extern "C" fn(Program, *mut c_char) -> i32,
     cubin_size: unsafe extern "C" fn(Program, *mut usize) -> i32,
     cubin: unsafe extern "C" fn(Program, *mut c_char) -> i32,
+    /// Since 12.8: asked now and then while it compiles whether to go on.
+    set_flow: Option<unsafe extern "C" fn(Program, Flow, *mut c_void) -> i32>,
+}
+
+type Flow = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
+
+/// Says 1 (stop) once the deadline has passed.
+unsafe extern "C" fn flow(deadline: *mut c_void, _: *mut c_void) -> i32 {
+    // SAFETY: `compile` hands over a pointer to an Instant that outlives the compilation.
+    let deadline = unsafe { &*deadline.cast::<Instant>() };
+    i32::from(Instant::now() >= *deadline)
 }
 
 impl Compiler {
     /// The first that loads: `WARPLAP_NVRTC` (a file or folder), the active Python environment, the toolkit, the loader.
     pub fn find() -> Result<Self, CudaError> {
-        let mut said = None;
-        for path in places() {
-            match Self::open(&path) {
-                Ok(compiler) => return Ok(compiler),
-                Err(error) => said = Some(error),
-            }
-        }
-        let hint = "set WARPLAP_NVRTC to the folder of libnvrtc (pip install nvidia-cuda-nvrtc brings it)";
-        let loader = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-        loader.iter().find_map(|name| Self::open(Path::new(name)).ok()).ok_or_else(|| {
-            said.unwrap_or_else(|| CudaError::NoCompiler(format!("libnvrtc is nowhere to be found; {hint}")))
-        })
+        NVRTC.first(Self::open).map_err(CudaError::NoCompiler)
     }
 
-    fn open(path: &Path) -> Result<Self, CudaError> {
-        let failed = |e: libloading::Error| CudaError::NoCompiler(format!("{}: {e}", path.display()));
+    fn open(path: &Path) -> Result<Self, libloading::Error> {
         // The library looks for its builtins by name alone and does not look beside itself: opened by full path first,
         // the loader finds them already there.
-        let builtins = path.parent().and_then(|folder| first_file(folder, "libnvrtc-builtins.so"));
+        let builtins = path.parent().and_then(|folder| newest(folder, "libnvrtc-builtins.so"));
         // SAFETY: NVIDIA's libraries, whose initialisers ask nothing of their loader.
         let builtins = builtins.and_then(|b| unsafe { Library::new(b) }.ok());
         // SAFETY: as above; the signatures are those of nvrtc.h.
         unsafe {
-            let library = Library::new(path).map_err(failed)?;
-            let version: unsafe extern "C" fn(*mut i32, *mut i32) -> i32 =
-                *library.get(b"nvrtcVersion\0").map_err(failed)?;
+            let library = Library::new(path)?;
+            let version: unsafe extern "C" fn(*mut i32, *mut i32) -> i32 = *library.get(b"nvrtcVersion\0")?;
             let (mut major, mut minor) = (0, 0);
             version(&mut major, &mut minor);
             Ok(Compiler {
                 version: (major, minor),
-                create: *library.get(b"nvrtcCreateProgram\0").map_err(failed)?,
-                destroy: *library.get(b"nvrtcDestroyProgram\0").map_err(failed)?,
-                compile: *library.get(b"nvrtcCompileProgram\0").map_err(failed)?,
-                log_size: *library.get(b"nvrtcGetProgramLogSize\0").map_err(failed)?,
-                log: *library.get(b"nvrtcGetProgramLog\0").map_err(failed)?,
-                cubin_size: *library.get(b"nvrtcGetCUBINSize\0").map_err(failed)?,
-                cubin: *library.get(b"nvrtcGetCUBIN\0").map_err(failed)?,
+                create: *library.get(b"nvrtcCreateProgram\0")?,
+                destroy: *library.get(b"nvrtcDestroyProgram\0")?,
+                compile: *library.get(b"nvrtcCompileProgram\0")?,
+                log_size: *library.get(b"nvrtcGetProgramLogSize\0")?,
+                log: *library.get(b"nvrtcGetProgramLog\0")?,
+                cubin_size: *library.get(b"nvrtcGetCUBINSize\0")?,
+                cubin: *library.get(b"nvrtcGetCUBIN\0")?,
+                set_flow: library.get(b"nvrtcSetFlowCallback\0").ok().map(|f| *f),
                 _builtins: builtins,
                 _library: library,
             })
@@ -78,13 +85,15 @@ impl Compiler {
         self.version
     }
 
-    /// Compiles a source with named headers to a CUBIN; gives it and the log.
+    /// Compiles a source with named headers to a CUBIN; gives it and the log. It stops at the deadline where the library
+    /// can be told to.
     pub fn compile(
         &self,
         name: &str,
         text: &str,
         headers: &[(&str, &str)],
         options: &[String],
+        mut deadline: Instant,
     ) -> Result<(Vec<u8>, String), CudaError> {
         let c = |text: &str| CString::new(text).map_err(|_| CudaError::Compile("a text holds a zero byte".into()));
         let (name, text) = (c(name)?, c(text)?);
@@ -108,11 +117,17 @@ impl Compiler {
             if created != 0 {
                 return Err(CudaError::Compile(format!("nvrtcCreateProgram gave {created}")));
             }
+            if let Some(set_flow) = self.set_flow {
+                set_flow(program, flow, (&raw mut deadline).cast());
+            }
             let code = (self.compile)(program, options.len() as i32, options_at.as_ptr());
             let log =
                 String::from_utf8_lossy(&taken(program, self.log_size, self.log)).trim_end_matches('\0').to_string();
             let cubin = if code == 0 { taken(program, self.cubin_size, self.cubin) } else { Vec::new() };
             (self.destroy)(&mut program);
+            if code != 0 && Instant::now() >= deadline {
+                return Err(CudaError::Compile("NVRTC was stopped at its deadline".into()));
+            }
             if code != 0 || cubin.is_empty() {
                 let end = log.char_indices().rev().nth(1500).map_or(0, |(i, _)| i);
                 return Err(CudaError::Compile(format!("NVRTC gave {code}: {}", &log[end..])));
@@ -138,37 +153,6 @@ unsafe fn taken(
         let mut bytes = vec![0u8; len];
         if content(program, bytes.as_mut_ptr().cast()) == 0 { bytes } else { Vec::new() }
     }
-}
-
-/// Where the library may lie, best first.
-fn places() -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    if let Some(named) = env::var_os("WARPLAP_NVRTC").map(PathBuf::from) {
-        if named.is_file() {
-            return vec![named];
-        }
-        folders.push(named);
-    }
-    for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os) {
-        for python in entries(&PathBuf::from(root).join("lib"), "python3") {
-            let nvidia = python.join("site-packages").join("nvidia");
-            folders.extend(["cu13/lib", "cuda_nvrtc/lib", "cu12/lib"].map(|f| nvidia.join(f)));
-        }
-    }
-    let mut toolkits = entries(Path::new("/usr/local"), "cuda");
-    toolkits.sort();
-    folders.extend(toolkits.into_iter().rev().map(|t| t.join("lib64")));
-    folders.iter().filter_map(|f| first_file(f, "libnvrtc.so")).collect()
-}
-
-fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
-    let named = |p: &PathBuf| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(start));
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).filter(named).collect()
-}
-
-/// The newest file whose name starts so.
-fn first_file(folder: &Path, start: &str) -> Option<PathBuf> {
-    entries(folder, start).into_iter().filter(|p| p.is_file()).max()
 }
 
 impl std::fmt::Debug for Compiler {

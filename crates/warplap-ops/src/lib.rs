@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod bsr;
+mod cuda;
 pub mod gemm;
 mod right;
 mod typed;

@@ -467,7 +467,11 @@ fn catalog() -> Catalog<Gemm, Cpu> {
 fn cpu() -> Arc<Cpu> {
     let cpu = Cpu::new();
     let flops = DType::ALL.map(|d| (d, 1e18)).into();
-    cpu.set_ceilings(Ceilings { flops, bandwidth: vec![Bandwidth { capacity: u64::MAX, rate: 1e18 }], launch: 0.0 });
+    cpu.set_ceilings(Ceilings {
+        flops,
+        bandwidth: vec![Bandwidth { capacity: u64::MAX, rate: 1e18 }],
+        ..Ceilings::default()
+    });
     Arc::new(cpu)
 }
 

@@ -27,6 +27,10 @@ impl Search for Exhaustive {
     }
 
     fn tell(&mut self, _: &Trial) {}
+
+    fn likely(&self, at_most: usize) -> Vec<Candidate> {
+        self.left.iter().take(at_most).cloned().collect()
+    }
 }
 
 #[cfg(test)]

@@ -43,6 +43,12 @@ pub trait Search: Send {
     /// What became of a candidate.
     fn tell(&mut self, trial: &Trial);
 
+    /// Up to `at_most` candidates that will be asked for next whatever is told meanwhile, so that they can be compiled
+    /// ahead. A search that learns from every trial names none.
+    fn likely(&self, _at_most: usize) -> Vec<Candidate> {
+        Vec::new()
+    }
+
     /// What it decided not to propose, and why.
     fn skipped(&self) -> Vec<Skipped> {
         Vec::new()

@@ -76,6 +76,10 @@ impl Search for Tiers {
         }
     }
 
+    fn likely(&self, at_most: usize) -> Vec<Candidate> {
+        self.current.as_ref().map_or_else(Vec::new, |search| search.likely(at_most))
+    }
+
     fn skipped(&self) -> Vec<Skipped> {
         let share = (100.0 * self.reached()).round();
         let reason = format!("a higher tier reached {share} % of the roofline");

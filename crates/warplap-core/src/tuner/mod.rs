@@ -125,7 +125,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn launch(&self, problem: &O::Problem, args: O::Args<'_, D>, queue: &D::Queue) -> Result<(), Error> {
         let outcome = match self.ready.with(problem, |kernel| kernel.launch(args, queue)) {
             Ok(outcome) => outcome,
-            Err(call) => call(&*self.choose(problem)?.kernel),
+            Err(call) => call(&*self.choose_on(problem, queue)?.kernel),
         };
         outcome.map_err(|rejection| self.failed(problem, rejection))
     }
@@ -150,11 +150,16 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// Chooses by mode: the store's winner, a race, or the first choice by priority.
     pub fn choose(&self, problem: &O::Problem) -> Result<Chosen<O, D>, Error> {
+        self.choose_on(problem, self.device.queue())
+    }
+
+    /// As [`Tuner::choose`], for somebody who will launch on this queue: while it is being captured nothing is raced.
+    pub fn choose_on(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<O, D>, Error> {
         let key = self.key(problem);
         let known = locked(&self.known).get(&key.text).cloned();
         let decided = match known {
             Some((candidate, how)) => Decided { candidate, how, lasts: true },
-            None => self.decide(&key, problem)?,
+            None => self.decide(&key, problem, queue)?,
         };
         let Decided { candidate, how, lasts } = decided;
         let chosen = self.build(&key, problem, &candidate, how.clone())?;
@@ -165,19 +170,19 @@ impl<O: Op, D: Device> Tuner<O, D> {
         Ok(chosen)
     }
 
-    fn decide(&self, key: &Key, problem: &O::Problem) -> Result<Decided, Error> {
+    fn decide(&self, key: &Key, problem: &O::Problem, queue: &D::Queue) -> Result<Decided, Error> {
         if self.settings.mode == Mode::Off {
             let (candidate, how) = self.first_choice(problem, "the mode is off");
             return Ok(Decided { candidate, how, lasts: true });
         }
-        if self.settings.mode == Mode::Tune && self.device.busy().is_none() {
+        if self.settings.mode == Mode::Tune && self.device.busy(queue).is_none() {
             match self.tune(problem, &Silent) {
                 Ok(tuned) => {
                     let how = if tuned.from_store { How::Stored } else { How::Raced };
                     return Ok(Decided { candidate: tuned.edition.verdict.winner, how, lasts: true });
                 }
                 // The device may have become busy meanwhile.
-                Err(Error::Device(_)) if self.device.busy().is_some() => {}
+                Err(Error::Device(_)) if self.device.busy(queue).is_some() => {}
                 Err(error @ (Error::NothingRight { .. } | Error::Device(_))) => {
                     return self.last_resort(problem, &error);
                 }
@@ -191,7 +196,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let (candidate, how) = found.filter(|(c, _)| self.usable(c, problem)).unwrap_or_else(|| {
             let mode = || format!("the mode is {} and the store does not know the key", self.settings.mode);
-            self.first_choice(problem, &self.device.busy().filter(|_| tunes).unwrap_or_else(mode))
+            self.first_choice(problem, &self.device.busy(queue).filter(|_| tunes).unwrap_or_else(mode))
         });
         let lasts = !tunes || how == How::Stored;
         Ok(Decided { candidate, how, lasts })

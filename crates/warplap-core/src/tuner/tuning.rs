@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{How, Tuned, Tuner, locked};
+use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
 use crate::contest::{Contest, Entered, Outcomes};
 use crate::device::Device;
@@ -13,7 +14,9 @@ use crate::measure::CacheState;
 use crate::op::Op;
 use crate::problem::Problem;
 use crate::progress::{Event, Observer};
+use crate::promoted::Promoted;
 use crate::prune::prune;
+use crate::quarantine::Quarantine;
 use crate::record::{Edition, Skipped};
 use crate::rejection::Rejection;
 use crate::roofline::FLOOR_FELL;
@@ -33,7 +36,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         {
             return Ok(self.answer(key, &problem, edition, true, None));
         }
-        if let Some(why) = self.device.busy() {
+        if let Some(why) = self.device.busy(self.device.queue()) {
             self.store.miss(&key, self.device.fingerprint(), &O::text(&problem));
             return Err(Error::Device(format!("nothing may be measured now: {why}")));
         }
@@ -168,7 +171,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// The least seconds a problem can take by the device's ceilings.
     fn floor(&self, problem: &O::Problem) -> Option<f64> {
         let cold = self.settings.policy.cache == CacheState::Cold;
-        self.device.ceilings().and_then(|c| c.floor(problem.work(), problem.dtype(), cold))
+        self.device.ceilings().and_then(|c| problem.floor(&c, cold))
     }
 
     /// Listing, pruning, search, gate, race, verdict.
@@ -202,8 +205,12 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let mut search = search::named(name, pruned.arms, self.settings.seed, floor_us).ok_or_else(|| {
             Error::Unknown(format!("there is no search '{name}': expected one of {}", search::NAMES.join(", ")))
         })?;
-        let gate = Gate::open(problem, &*self.device, &self.catalog, &self.settings)?;
-        let mut outcomes = Contest::new(&gate, &*self.device, &self.settings, &running, observer)
+        let store = &*self.store;
+        let quarantine = Quarantine::of(store, self.device.fingerprint(), O::NAME);
+        let promoted = Promoted::of(store, self.device.fingerprint(), &self.key(problem));
+        let gate = Gate::open(problem, &*self.device, &self.catalog, &self.settings)?.remembering(quarantine, promoted);
+        let ahead = Ahead::new(problem, &*self.device, &self.catalog);
+        let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, &running, observer)
             .with_floor(floor)
             .with_incumbent(incumbent.cloned())
             .with_reference(Some(self.reference(problem)))

@@ -268,7 +268,7 @@ impl Device for Fake {
     fn lap<'k>(&'k self, _: Policy, sets: usize, launch: Launch<'k, Self>) -> Result<Box<dyn Lap + 'k>, Rejection> {
         Ok(Box::new(FakeLap { device: self, launch, sets, next: 0 }))
     }
-    fn busy(&self) -> Option<String> {
+    fn busy(&self, _queue: &Self::Queue) -> Option<String> {
         self.busy.lock().unwrap().clone()
     }
     fn contended(&self) -> bool {

@@ -31,7 +31,12 @@ pub(crate) struct LaunchConfig {
     pub(crate) count: u32,
 }
 
+/// The driver library: the file `WARPLAP_CUDA_DRIVER` names and no other, or the system's.
 fn open_library() -> Option<Library> {
+    if let Some(named) = std::env::var_os("WARPLAP_CUDA_DRIVER") {
+        // SAFETY: as below, of the library the user names.
+        return unsafe { Library::new(named) }.ok();
+    }
     for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
         // SAFETY: the NVIDIA driver library has no initialiser that asks anything of its loader.
         if let Ok(library) = unsafe { Library::new(name) } {

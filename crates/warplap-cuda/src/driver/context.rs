@@ -34,6 +34,14 @@ impl Context {
         Ok((context, chip))
     }
 
+    /// How many devices the driver knows.
+    pub(crate) fn count() -> Result<i32, CudaError> {
+        let (api, mut count) = (Api::get()?, 0);
+        // SAFETY: the pointer is to a local.
+        unsafe { api.device_count(&mut count) }?;
+        Ok(count)
+    }
+
     fn chip(&self) -> Result<Chip, CudaError> {
         let (mut name, mut memory, mut driver) = ([0 as c_char; 256], 0usize, 0);
         // SAFETY: the buffer is as long as it is said to be, one byte kept for the end; the others are locals.
@@ -51,6 +59,7 @@ impl Context {
         // The numbers are those of CUdevice_attribute in cuda.h.
         Ok(Chip {
             name,
+            bus: format!("{:04x}:{:02x}:{:02x}.0", read(50)?, read(33)?, read(34)?),
             capability: (read(75)?, read(76)?),
             multiprocessors: read(16)?,
             clock_khz: read(13)?,
@@ -79,6 +88,11 @@ impl Context {
             let _ = self.broken.set(error.clone());
         }
         answer
+    }
+
+    /// The first fatal error, if there was one.
+    pub(crate) fn broken(&self) -> Option<&CudaError> {
+        self.broken.get()
     }
 
     pub(crate) fn alloc(&self, bytes: usize) -> Result<DevicePtr, CudaError> {

@@ -30,6 +30,11 @@ impl Stream {
         Stream { context: context.clone(), handle, owned: false }
     }
 
+    /// The driver's handle, for libraries that take one.
+    pub fn handle(&self) -> usize {
+        self.handle
+    }
+
     /// Waits for everything queued so far.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         let api = self.context.api()?;

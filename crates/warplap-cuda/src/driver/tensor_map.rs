@@ -12,7 +12,7 @@ use crate::error::CudaError;
 #[derive(Clone, Copy, Debug)]
 pub struct TensorMap([u64; 16]);
 
-/// A matrix of 2-byte or 4-byte elements, and the box that one copy brings.
+/// A matrix of 2-byte or 4-byte elements, or layers of such matrices right behind each other, and the box that one copy brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorMapSpec {
     /// Type of the elements.
@@ -23,6 +23,11 @@ pub struct TensorMapSpec {
     pub outer: u64,
     /// Elements from one line to the next.
     pub pitch: u64,
+    /// Matrices; with more than one, copies take a third coordinate. The next begins `outer` lines on.
+    pub layers: u64,
+    /// 0, or how many layers one copy brings: the layers are then panels of `inner` columns side by side in the same
+    /// lines, and copies take a third coordinate.
+    pub beside: u32,
     /// The box: elements along the contiguous side, and lines.
     pub block: [u32; 2],
     /// Bytes of the shared-memory swizzle: 0, 32, 64 or 128.
@@ -49,17 +54,22 @@ impl TensorMap {
             _ => 0,
         };
         let mut map = TensorMap([0; 16]);
-        let dims = [spec.inner, spec.outer];
-        let strides = [spec.pitch * spec.dtype.bytes() as u64];
+        let dims = [spec.inner, spec.outer, spec.layers];
+        let line = spec.pitch * spec.dtype.bytes() as u64;
+        let apart = if spec.beside > 0 { spec.inner * spec.dtype.bytes() as u64 } else { line * spec.outer };
+        let strides = [line, apart];
+        let rank = if spec.layers > 1 || spec.beside > 0 { 3 } else { 2 };
+        let block = [spec.block[0], spec.block[1], spec.beside.max(1)];
         let promotion = if spec.promote { 3 } else { 0 };
         let to = (&raw mut map).cast::<c_void>();
-        let ones = [1u32, 1];
-        let (dims, strides, block, ones) = (dims.as_ptr(), strides.as_ptr(), spec.block.as_ptr(), ones.as_ptr());
-        // SAFETY: `map` is 128 bytes on a 64-byte boundary; the arrays have two entries (strides one) as rank 2 asks.
+        let ones = [1u32; 3];
+        let (dims, strides, block, ones) = (dims.as_ptr(), strides.as_ptr(), block.as_ptr(), ones.as_ptr());
+        // SAFETY: `map` is 128 bytes on a 64-byte boundary; the arrays have three entries (strides two), as many as rank 3
+        // asks for.
         // The address is only written down, not followed.
         unsafe {
             Api::get()?
-                .tensor_map_tiled(to, dtype, 2, address, dims, strides, block, ones, 0, swizzle, promotion, 0)?;
+                .tensor_map_tiled(to, dtype, rank, address, dims, strides, block, ones, 0, swizzle, promotion, 0)?;
         }
         Ok(map)
     }

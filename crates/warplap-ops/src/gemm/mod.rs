@@ -1,4 +1,4 @@
-//! Dense matrix product C = A·B. C is row-major; A and B may be row- or column-major, with padded rows.
+//! Dense matrix product C = A·B, or a batch of them. C is row-major; A and B may be row- or column-major, with padded rows.
 
 pub mod cpu;
 pub mod cuda;
@@ -7,7 +7,7 @@ mod problem;
 pub use problem::{GemmProblem, Kind, Layout};
 
 use warplap_core::array::Array;
-use warplap_core::device::Device;
+use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
@@ -35,15 +35,17 @@ pub struct GemmArgs<'a, D: Device> {
 /// A, B and C.
 pub(crate) type Buffers<'a, T> = (&'a [T], &'a [T], &'a mut [T]);
 
-impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
+impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> GemmArgs<'a, D> {
     /// Checks that the buffers have the problem's type and hold what it spans.
     pub fn check(&self) -> Result<(), Error> {
         let p = self.problem;
-        typed::argument("a", (self.a.dtype(), self.a.len()), (p.dtype, p.a_len()))?;
-        typed::argument("b", (self.b.dtype(), self.b.len()), (p.dtype, p.b_len()))?;
-        typed::argument("c", (self.c.dtype(), self.c.len()), (p.dtype, p.c_len()))
+        typed::argument("a", &self.a, (p.dtype, p.a_len()))?;
+        typed::argument("b", &self.b, (p.dtype, p.b_len()))?;
+        typed::argument("c", &self.c, (p.dtype, p.c_len()))
     }
+}
 
+impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
     /// The typed slices, checked to hold what the problem spans: kernels rely on it.
     pub(crate) fn typed<T: warplap_cpu::Typed>(self) -> Result<Buffers<'a, T>, Rejection> {
         let p = self.problem;
@@ -71,17 +73,25 @@ impl Op for Gemm {
 
     fn answer(p: &GemmProblem, inputs: &[Array]) -> Answer {
         let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
-        let a = dense(&inputs[0], m, k, p.a, p.lda as usize);
-        let b = dense(&inputs[1], k, n, p.b, p.ldb as usize);
-        let product = right::product(m, n, k, &a, &b);
-        let magnitude = right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b);
-        let tolerance = Tolerance::dot(p.dtype, DType::F32, k, magnitude);
-        // Padding between the rows of C must stay as it was: NaN in the answer says so.
+        let [a_stride, b_stride, c_stride] = p.strides().map(|s| s as usize);
         let ldc = p.ldc as usize;
+        // Padding between the rows of C must stay as it was: NaN in the answer says so.
         let mut values = vec![f64::NAN; p.c_len()];
-        for i in 0..m {
-            values[i * ldc..i * ldc + n].copy_from_slice(&product[i * n..(i + 1) * n]);
+        let mut magnitude = 0f64;
+        for one in 0..p.batch as usize {
+            let a = dense(&inputs[0], one * a_stride, (m, k), p.a, p.lda as usize);
+            let b = dense(&inputs[1], one * b_stride, (k, n), p.b, p.ldb as usize);
+            let product = right::product(m, n, k, &a, &b);
+            magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b));
+            for i in 0..m {
+                let at = one * c_stride + i * ldc;
+                values[at..at + n].copy_from_slice(&product[i * n..(i + 1) * n]);
+            }
         }
+        let tolerance = match p.tf32 {
+            true => Tolerance::rounded_dot(k, magnitude),
+            false => Tolerance::dot(p.dtype, DType::F32, k, magnitude),
+        };
         Answer { values, tolerance }
     }
 
@@ -94,14 +104,14 @@ impl Op for Gemm {
     }
 }
 
-/// A matrix in double precision, row-major and without padding.
-fn dense(array: &Array, rows: usize, columns: usize, layout: Layout, ld: usize) -> Vec<f64> {
+/// A matrix that begins at an element, in double precision, row-major and without padding.
+fn dense(array: &Array, start: usize, (rows, columns): (usize, usize), layout: Layout, ld: usize) -> Vec<f64> {
     let mut out = Vec::with_capacity(rows * columns);
     for i in 0..rows {
         for j in 0..columns {
             out.push(array.at(match layout {
-                Layout::Row => i * ld + j,
-                Layout::Col => j * ld + i,
+                Layout::Row => start + i * ld + j,
+                Layout::Col => start + j * ld + i,
             }));
         }
     }
@@ -119,6 +129,8 @@ mod tests {
             "gemm:m=7,n=2,k=9,dtype=f16,a=col,ldc=5",
             "gemm:m=5,n=6,k=1,dtype=bf16,b=col,lda=3,ldb=4",
             "gemm:m=6,n=3,k=8,dtype=f32,a=col,b=col,lda=9,ldb=10,ldc=4",
+            "gemm:m=6,n=3,k=8,dtype=f32,a=col,b=col,lda=9,ldb=10,ldc=4,batch=3",
+            "gemm:m=2,n=3,k=4,dtype=f16,b=col,batch=2",
         ] {
             let p = Gemm::parse(text).unwrap();
             let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(5));
@@ -128,13 +140,16 @@ mod tests {
             };
             assert_eq!(answer.values.len(), p.c_len());
             for (index, value) in answer.values.iter().enumerate() {
-                let (i, j) = (index as u64 / p.ldc, index as u64 % p.ldc);
+                let (one, inside) = (index as u64 / p.strides()[2], index as u64 % p.strides()[2]);
+                let (i, j) = (inside / p.ldc, inside % p.ldc);
+                let [a0, b0, _] = p.strides().map(|s| (one * s) as usize);
                 if j >= p.n {
                     assert!(value.is_nan(), "{text}: padding at {index}");
                     continue;
                 }
-                let right: f64 =
-                    (0..p.k).map(|q| inputs[0].at(at(p.a, p.lda, i, q)) * inputs[1].at(at(p.b, p.ldb, q, j))).sum();
+                let right: f64 = (0..p.k)
+                    .map(|q| inputs[0].at(a0 + at(p.a, p.lda, i, q)) * inputs[1].at(b0 + at(p.b, p.ldb, q, j)))
+                    .sum();
                 assert!((value - right).abs() < 1e-12, "{text} ({i}, {j})");
             }
         }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
-use warplap_core::roofline::Work;
+use warplap_core::roofline::{Ceilings, Work};
 
 /// The order of a matrix in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,7 +57,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The facts of C (m×n) = A (m×k) · B (k×n).
+/// The facts of C (m×n) = A (m×k) · B (k×n), or of a batch of such products. The matrices of a batch follow each other
+/// without a gap: the next begins where a further line of the last would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmProblem {
     /// Rows of A and C.
@@ -80,23 +81,40 @@ pub struct GemmProblem {
     pub ldc: u64,
     /// The largest power of two up to 64 that divides every buffer's address in bytes.
     pub align: u64,
+    /// Products in the batch.
+    pub batch: u64,
+    /// Whether the factors of an f32 product may be rounded to tf32 (eleven bits); sums are kept in f32 all the same.
+    pub tf32: bool,
 }
 
-/// Three words instead of ten fields: every call of a known problem hashes it.
+/// Three words instead of twelve fields: every call of a known problem hashes it.
 impl Hash for GemmProblem {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         // Sizes have at most 21 bits (`MAX_SIZE`); larger ones only share a hash, they are still not equal.
         state.write_u64(self.m ^ self.n << 21 ^ self.k << 42);
         state.write_u64(self.lda ^ self.ldb << 21 ^ self.ldc << 42);
-        state.write_u64(self.align ^ (self.dtype as u64) << 8 ^ (self.a as u64) << 12 ^ (self.b as u64) << 13);
+        let flags =
+            (self.dtype as u64) << 8 ^ (self.a as u64) << 12 ^ (self.b as u64) << 13 ^ u64::from(self.tf32) << 14;
+        state.write_u64(self.align ^ flags ^ self.batch << 16);
     }
 }
 
 impl GemmProblem {
     /// A product of row-major matrices without padding.
     pub fn new(m: u64, n: u64, k: u64, dtype: DType) -> Self {
-        GemmProblem { m, n, k, dtype, a: Layout::Row, b: Layout::Row, lda: k, ldb: n, ldc: n, align: 64 }
+        let (a, b, align, batch, tf32) = (Layout::Row, Layout::Row, 64, 1, false);
+        GemmProblem { m, n, k, dtype, a, b, lda: k, ldb: n, ldc: n, align, batch, tf32 }
+    }
+
+    /// A batch of so many such products.
+    pub fn with_batch(self, batch: u64) -> Self {
+        GemmProblem { batch, ..self }
+    }
+
+    /// One product of the batch.
+    pub fn single(&self) -> Self {
+        GemmProblem { batch: 1, ..*self }
     }
 
     /// The same product with A and B in other orders, without padding.
@@ -120,21 +138,38 @@ impl GemmProblem {
         }
     }
 
-    /// Elements A spans.
+    /// Lines of A and elements of one: rows, or columns where those are contiguous.
+    pub fn a_lines(&self) -> (u64, u64) {
+        if self.a == Layout::Row { (self.m, self.k) } else { (self.k, self.m) }
+    }
+
+    /// Lines of B and elements of one.
+    pub fn b_lines(&self) -> (u64, u64) {
+        if self.b == Layout::Row { (self.k, self.n) } else { (self.n, self.k) }
+    }
+
+    /// Elements from one A, B and C of the batch to the next.
+    pub fn strides(&self) -> [u64; 3] {
+        [self.a_lines().0 * self.lda, self.b_lines().0 * self.ldb, self.m * self.ldc]
+    }
+
+    /// Elements A spans, all of the batch.
     pub fn a_len(&self) -> usize {
-        let (lines, line) = if self.a == Layout::Row { (self.m, self.k) } else { (self.k, self.m) };
-        span(lines, line, self.lda)
+        self.span(self.a_lines(), self.lda)
     }
 
-    /// Elements B spans.
+    /// Elements B spans, all of the batch.
     pub fn b_len(&self) -> usize {
-        let (lines, line) = if self.b == Layout::Row { (self.k, self.n) } else { (self.n, self.k) };
-        span(lines, line, self.ldb)
+        self.span(self.b_lines(), self.ldb)
     }
 
-    /// Elements C spans.
+    /// Elements C spans, all of the batch.
     pub fn c_len(&self) -> usize {
-        span(self.m, self.n, self.ldc)
+        self.span((self.m, self.n), self.ldc)
+    }
+
+    fn span(&self, (lines, line): (u64, u64), ld: u64) -> usize {
+        ((self.batch.max(1) * lines).max(1).saturating_sub(1)).saturating_mul(ld).saturating_add(line) as usize
     }
 
     /// Whether no matrix has padding.
@@ -143,15 +178,12 @@ impl GemmProblem {
     }
 }
 
-fn span(lines: u64, line: u64, ld: u64) -> usize {
-    ((lines.max(1) - 1) * ld + line) as usize
-}
-
 /// The largest total of one matrix: 2^31 elements.
 const MAX_ELEMENTS: u64 = 1 << 31;
 
 impl Problem for GemmProblem {
-    const FIELDS: &'static [&'static str] = &["m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align"];
+    const FIELDS: &'static [&'static str] =
+        &["m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32"];
 
     fn fields(&self) -> Fields {
         let (lda, ldb) = self.packed();
@@ -166,6 +198,8 @@ impl Problem for GemmProblem {
             .with_unless("ldb", self.ldb, ldb)
             .with_unless("ldc", self.ldc, self.n)
             .with_unless("align", self.align, 64)
+            .with_unless("batch", self.batch, 1)
+            .with_unless("tf32", self.tf32, false)
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -187,6 +221,11 @@ impl Problem for GemmProblem {
         p.align = fields.size_or("align", 64)?;
         if !p.align.is_power_of_two() || p.align > 64 || p.align < dtype.bytes() as u64 {
             return Err(ProblemError::value("align", p.align, "a power of two from the element's bytes to 64"));
+        }
+        p.batch = fields.size_or("batch", 1)?;
+        p.tf32 = fields.word_or("tf32", "true or false", false)?;
+        if p.tf32 && dtype != DType::F32 {
+            return Err(ProblemError::value("tf32", p.tf32, "false, or dtype=f32: only f32 is rounded to tf32"));
         }
         for (field, (len, what)) in [("m", (p.a_len(), "A")), ("k", (p.b_len(), "B")), ("n", (p.c_len(), "C"))] {
             if len as u64 > MAX_ELEMENTS {
@@ -212,6 +251,8 @@ impl Problem for GemmProblem {
             .with("padded", !self.is_packed())
             .with("strides", strides)
             .with("align", self.align)
+            .with_unless("batch", r.batch, 1)
+            .with_unless("tf32", self.tf32, false)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -224,17 +265,25 @@ impl Problem for GemmProblem {
         };
         let mut r = GemmProblem::new(round("m", self.m), round("n", self.n), round("k", self.k), self.dtype)
             .with_layouts(self.a, self.b);
-        r.align = self.align;
+        (r.align, r.batch, r.tf32) = (self.align, round("batch", self.batch), self.tf32);
         r
     }
 
     fn work(&self) -> Work {
-        let (m, n, k) = (self.m as f64, self.n as f64, self.k as f64);
-        Work { flops: 2.0 * m * n * k, bytes: (m * k + k * n + m * n) * self.dtype.bytes() as f64 }
+        let (m, n, k, batch) = (self.m as f64, self.n as f64, self.k as f64, self.batch as f64);
+        let elements = batch * (m * k + k * n + m * n);
+        Work { flops: batch * 2.0 * m * n * k, bytes: elements * self.dtype.bytes() as f64 }
     }
 
     fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    fn floor(&self, ceilings: &Ceilings, cold: bool) -> Option<f64> {
+        match ceilings.tf32 {
+            Some(rate) if self.tf32 => Some(ceilings.floor_at(self.work(), rate, cold)),
+            _ => ceilings.floor(self.work(), self.dtype, cold),
+        }
     }
 }
 
@@ -248,9 +297,11 @@ mod tests {
 
     #[test]
     fn a_problem_reads_back_what_it_prints() {
-        for text in
-            ["gemm:m=1,n=2,k=3,dtype=f32", "gemm:m=64,n=8,k=16,dtype=bf16,a=col,b=col,lda=100,ldb=17,ldc=9,align=16"]
-        {
+        for text in [
+            "gemm:m=1,n=2,k=3,dtype=f32",
+            "gemm:m=64,n=8,k=16,dtype=bf16,a=col,b=col,lda=100,ldb=17,ldc=9,align=16",
+            "gemm:m=1,n=2,k=3,dtype=f32,batch=8,tf32=true",
+        ] {
             assert_eq!(Gemm::text(&Gemm::parse(text).unwrap()), text);
         }
     }
@@ -266,6 +317,9 @@ mod tests {
             ("gemm:m=4,n=4,k=4,dtype=f8", "'dtype'"),
             ("gemm:m=1048576,n=1,k=1048576", "'m'"),
             ("gemm:m=4,n=4,k=4,align=3", "'align'"),
+            ("gemm:m=4,n=4,k=4,batch=0", "'batch'"),
+            ("gemm:m=4,n=4,k=4,dtype=f16,tf32=true", "'tf32'"),
+            ("gemm:m=4096,n=4096,k=4096,batch=1048576", "'m'"),
         ] {
             let error = Gemm::parse(text).unwrap_err().to_string();
             assert!(error.contains(field) && error.contains("expected"), "{text}: {error}");
@@ -286,6 +340,8 @@ mod tests {
             "gemm:m=64,n=64,k=64,dtype=f32,lda=65",
             "gemm:m=64,n=64,k=64,dtype=f32,ldc=96",
             "gemm:m=64,n=64,k=64,dtype=f32,align=4",
+            "gemm:m=64,n=64,k=64,dtype=f32,batch=2",
+            "gemm:m=64,n=64,k=64,dtype=f32,tf32=true",
         ] {
             assert_ne!(key(plain, &Bucket::Exact), key(other, &Bucket::Exact), "{other}");
         }
@@ -299,6 +355,7 @@ mod tests {
             (m, n, k) in (1u64..3000, 1u64..3000, 1u64..3000),
             pads in proptest::array::uniform3(0u64..70),
             (dtype, a, b, align) in (0usize..3, 0usize..2, 0usize..2, 2u32..7),
+            (batch, tf32) in (1u64..5, proptest::bool::ANY),
         ) {
             let layout = |i| [Layout::Row, Layout::Col][i];
             let mut p = GemmProblem::new(m, n, k, [DType::F32, DType::F16, DType::Bf16][dtype])
@@ -306,7 +363,7 @@ mod tests {
             p.lda += pads[0];
             p.ldb += pads[1];
             p.ldc += pads[2];
-            p.align = 1 << align;
+            (p.align, p.batch, p.tf32) = (1 << align, batch, tf32 && p.dtype == DType::F32);
             proptest::prop_assert_eq!(Gemm::parse(&Gemm::text(&p)).unwrap(), p);
             let pow2 = p.representative(&Bucket::PowerOfTwo);
             proptest::prop_assert!(pow2.m >= p.m && pow2.n >= p.n && pow2.k >= p.k);

@@ -30,6 +30,12 @@ fn every_gemm_variant_is_right_on_edge_problems() {
             problems.push(format!("gemm:m=90,n=9,k=333,dtype={dtype}{layout}"));
         }
     }
+    for layout in ["", ",a=col", ",b=col"] {
+        problems.push(format!("gemm:m=5,n=9,k=17,dtype=f32,batch=3{layout}"));
+        problems.push(format!("gemm:m=33,n=40,k=70,dtype=bf16,lda=77,ldb=88,ldc=43,align=4,batch=2{layout}"));
+        problems.push(format!("gemm:m=1,n=70,k=65,dtype=f16,batch=4{layout}"));
+    }
+    problems.push("gemm:m=65,n=97,k=130,dtype=f32,tf32=true".into());
     // More columns than one block of packed B holds.
     problems.push("gemm:m=20,n=2100,k=40,dtype=f32".into());
     problems.push("gemm:m=20,n=2100,k=40,dtype=bf16".into());

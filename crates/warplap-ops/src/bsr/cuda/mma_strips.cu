@@ -87,7 +87,10 @@ mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16*
     for (int r = warp; r < ROWS; r += NT / 32) {
       if (rows[r] < 0) continue;
       const int end = __ldg(row_ptr + rows[r] + 1);
-      for (int e = __ldg(row_ptr + rows[r]) + lane; e < end; e += 32) atomicOr(&marks[__ldg(col_idx + e)], 1u << r);
+      for (int e = __ldg(row_ptr + rows[r]) + lane; e < end; e += 32) {
+        const u32 c = __ldg(col_idx + e);
+        if (c < COLS) atomicOr(&marks[c], 1u << r); // a wrong index must not write into another list
+      }
     }
     __syncthreads();
     if (warp == 0) {

@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod batched;
 mod direct;
 mod gemv;
 pub(crate) mod kernel;
@@ -12,23 +13,22 @@ mod skinny;
 mod threads;
 mod tiled;
 
-use std::sync::Arc;
-
 use warplap_core::catalog::Catalog;
 use warplap_cpu::Cpu;
 
 use super::Gemm;
+use batched::batched;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Gemm, Cpu> {
-    let catalog = Catalog::new(Arc::new(reference::Reference))
-        .with(Arc::new(tiled::Tiled))
-        .with(Arc::new(packed::Packed))
-        .with(Arc::new(direct::Direct))
-        .with(Arc::new(skinny::Skinny))
-        .with(Arc::new(gemv::Gemv))
-        .with(Arc::new(library::Library));
+    let catalog = Catalog::new(batched(reference::Reference))
+        .with(batched(tiled::Tiled))
+        .with(batched(packed::Packed))
+        .with(batched(direct::Direct))
+        .with(batched(skinny::Skinny))
+        .with(batched(gemv::Gemv))
+        .with(batched(library::Library));
     #[cfg(target_arch = "x86_64")]
-    let catalog = catalog.with(Arc::new(amx::AmxTiles));
+    let catalog = catalog.with(batched(amx::AmxTiles));
     catalog
 }

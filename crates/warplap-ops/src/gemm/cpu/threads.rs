@@ -58,7 +58,7 @@ mod tests {
     fn one_of_two_threads_has_half_the_ceiling() {
         let cpu = Cpu::with_threads(2);
         let p = GemmProblem::new(100, 100, 100, DType::F32);
-        let ceilings = Ceilings { flops: BTreeMap::from([(DType::F32, 2e9)]), bandwidth: Vec::new(), launch: 0.0 };
+        let ceilings = Ceilings { flops: BTreeMap::from([(DType::F32, 2e9)]), ..Ceilings::default() };
         let floor = |threads: i64| floor(&p, &Config::new().with("threads", threads), &ceilings).unwrap();
         assert!(axis(&p, &cpu).values().len() == cpu.threads());
         assert_eq!(floor(2), 1e-3);

@@ -10,27 +10,12 @@
 // Axes (-D): WARPS (4, 8, 16), UNROLL (independent steps per thread: 1, 2, 4, 8), and by layout
 //   B_COL=1: ROWS (1, 2, 4);  SPLIT must be 1, LANES is not read
 //   B_COL=0: LANES (8, 16, 32), SPLIT (1, 2, 4, 8);  ROWS is not read
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), MROWS (= M, 1..4).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), MROWS (= M, 1..4), BATCH (1: the grid holds several products), BIAS and ACT (epilogue.cuh).
 #include "hopper.cuh"
+#include "epilogue.cuh"
 
-DI float low(u32 v) {
-#if DTYPE == 1
-  return __uint_as_float(v << 16);
-#else
-  float f;
-  asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(f) : "r"(v));
-  return f;
-#endif
-}
-DI float high(u32 v) {
-#if DTYPE == 1
-  return __uint_as_float(v & 0xffff0000u);
-#else
-  float f;
-  asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(v));
-  return f;
-#endif
-}
+DI float low(u32 v) { return widen((u16)v); }
+DI float high(u32 v) { return DTYPE == 1 ? __uint_as_float(v & 0xffff0000u) : widen((u16)(v >> 16)); }
 DI void widen(const uint4& v, float (&f)[8]) {
   f[0] = low(v.x), f[1] = high(v.x), f[2] = low(v.y), f[3] = high(v.y), f[4] = low(v.z), f[5] = high(v.z), f[6] = low(v.w), f[7] = high(v.w);
 }
@@ -50,15 +35,16 @@ DI uint4 stream8(const u16* p) {
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
-DI u16 narrow(float x) { return (u16)pack(x, 0.f); }
 
 #if B_COL
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc) {
+gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc BIAS_PARAMETER) {
   pdl_launch();
   pdl_wait();
-  const int lane = threadIdx.x & 31, n0 = (blockIdx.x * WARPS + (threadIdx.x >> 5)) * ROWS;
+  const int per = (N + WARPS * ROWS - 1) / (WARPS * ROWS), z = BATCH ? blockIdx.x / per : 0;
+  const int lane = threadIdx.x & 31, n0 = ((blockIdx.x - z * per) * WARPS + (threadIdx.x >> 5)) * ROWS;
   if (n0 >= N) return;
+  if (BATCH) A += (u64)z * MROWS * lda, B += (u64)z * N * ldb, C += (u64)z * MROWS * ldc;
   float sum[MROWS][ROWS] = {};
   const u16* b[ROWS];
 #pragma unroll
@@ -111,20 +97,22 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
       for (int o = 16; o; o >>= 1) sum[m][r] += __shfl_xor_sync(~0u, sum[m][r], o);
-      if (lane == 0 && n0 + r < N) C[(u64)m * ldc + n0 + r] = narrow(sum[m][r]);
+      if (lane == 0 && n0 + r < N) C[(u64)m * ldc + n0 + r] = narrow(finished(sum[m][r], bias, n0 + r, N));
     }
 }
 #else
 constexpr int NT = WARPS * 32, COLS = LANES * 8, DEEP = 32 / LANES; // k groups inside a warp
 extern "C" __global__ void __launch_bounds__(NT) __cluster_dims__(SPLIT, 1, 1)
-gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc) {
+gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc BIAS_PARAMETER) {
   __shared__ __align__(16) float parts[WARPS][MROWS][COLS];
   __shared__ __align__(16) float sums[MROWS][COLS];
   pdl_launch();
   pdl_wait();
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const u32 rank = SPLIT > 1 ? cluster_rank() : 0;
-  const int c0 = blockIdx.x / SPLIT * COLS, c = c0 + lane % LANES * 8;
+  const int per = (N + COLS - 1) / COLS, z = BATCH ? blockIdx.x / SPLIT / per : 0;
+  if (BATCH) A += (u64)z * MROWS * lda, B += (u64)z * K * ldb, C += (u64)z * MROWS * ldc;
+  const int c0 = (blockIdx.x / SPLIT - z * per) * COLS, c = c0 + lane % LANES * 8;
   const int units = (K + 7) / 8, step = SPLIT * WARPS * DEEP; // a unit is 8 rows of B
   float sum[MROWS][8] = {};
   const bool wide = c + 8 <= N;
@@ -178,7 +166,7 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
 #pragma unroll
     for (int w = 0; w < WARPS; w++) t += parts[w][i / COLS][i % COLS];
     if (SPLIT == 1) {
-      if (c0 + i % COLS < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS] = narrow(t);
+      if (c0 + i % COLS < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS] = narrow(finished(t, bias, c0 + i % COLS, N));
     } else sums[i / COLS][i % COLS] = t;
   }
   if (SPLIT > 1) {
@@ -194,7 +182,7 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
         const float o[4] = {t.x, t.y, t.z, t.w};
 #pragma unroll
         for (int j = 0; j < 4; j++)
-          if (c0 + i % COLS + j < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS + j] = narrow(o[j]);
+          if (c0 + i % COLS + j < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS + j] = narrow(finished(o[j], bias, c0 + i % COLS + j, N));
       }
     }
     cluster_meet(); // no CTA may leave while its sums are read

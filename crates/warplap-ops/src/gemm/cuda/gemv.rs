@@ -5,15 +5,16 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, Source};
 
-use super::plan::{Argument, Grid, Plan, Side, Twin, axis, facts, no_tma, overlap, sizes};
+use super::plan::{HEADERS, Side, facts, no_tma, overlap, pointer, sizes};
+use crate::cuda::plan::{Grid, Plan, Twin, axis, int};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Wide loads of B.
 pub(super) struct Gemv;
 
-impl Twin for Gemv {
+impl Twin<GemmProblem> for Gemv {
     fn id(&self) -> &'static str {
         "gemv"
     }
@@ -63,14 +64,14 @@ impl Twin for Gemv {
             defines.extend([("LANES", lanes as i64), ("SPLIT", split as i64)]);
             p.n.div_ceil(lanes * 8) * split
         };
-        let mut arguments = [Side::A, Side::B, Side::C].map(Argument::Pointer).to_vec();
-        arguments.extend(&sizes(p)[1..]);
-        arguments.extend([p.lda, p.ldb, p.ldc].map(|ld| Argument::Int(i32::try_from(ld).unwrap_or(i32::MAX))));
+        let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
+        arguments.extend(&sizes(p)[1..3]);
+        arguments.extend([p.lda, p.ldb, p.ldc].map(int));
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("gemv.cu"), headers: &[HOPPER], defines },
+            source: Source { entry: self.id(), text: include_str!("gemv.cu"), headers: &HEADERS, defines },
             threads: warps as u32 * 32,
             shared: 0,
-            grid: Grid::Blocks(blocks),
+            grid: Grid::Blocks(blocks * p.batch),
             arguments,
             overlap: overlap(p, chip),
         })

@@ -1,5 +1,6 @@
 //! Dense products on CUDA. The order of the list is the order of ties; the first is the reference.
 
+mod cublaslt;
 mod gemv;
 mod launch;
 mod plan;
@@ -12,19 +13,26 @@ mod wgmma_swapab;
 use std::sync::Arc;
 
 use warplap_core::catalog::Catalog;
+use warplap_core::variant::Variant;
 use warplap_cuda::Cuda;
 
-use super::Gemm;
-use launch::Own;
+use super::{Gemm, GemmProblem};
+use crate::cuda::own::Own;
+use crate::cuda::plan::Twin;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Gemm, Cuda> {
-    Catalog::new(Arc::new(Own(reference::Reference)))
-        .with(Arc::new(Own(wgmma_coop::Coop)))
-        .with(Arc::new(Own(wgmma_pingpong::Pingpong)))
-        .with(Arc::new(Own(wgmma_splitk::Splitk)))
-        .with(Arc::new(Own(wgmma_swapab::Swapab)))
-        .with(Arc::new(Own(gemv::Gemv)))
+    Catalog::new(own(reference::Reference))
+        .with(Arc::new(cublaslt::Cublaslt))
+        .with(own(wgmma_coop::Coop))
+        .with(own(wgmma_pingpong::Pingpong))
+        .with(own(wgmma_splitk::Splitk))
+        .with(own(wgmma_swapab::Swapab))
+        .with(own(gemv::Gemv))
+}
+
+fn own<T: Twin<GemmProblem>>(twin: T) -> Arc<dyn Variant<Gemm, Cuda>> {
+    Arc::new(Own::<Gemm, T, 3>::new(twin))
 }
 
 #[cfg(test)]
@@ -33,10 +41,10 @@ mod tests {
     use warplap_core::variant::Fit;
     use warplap_cuda::{Chip, Compiler};
 
-    use super::plan::Twin;
+    use crate::cuda::plan::Twin;
     use crate::gemm::{Gemm, GemmProblem};
 
-    const TWINS: [&dyn Twin; 6] = [
+    const TWINS: [&dyn Twin<GemmProblem>; 6] = [
         &super::reference::Reference,
         &super::wgmma_coop::Coop,
         &super::wgmma_pingpong::Pingpong,
@@ -63,7 +71,8 @@ mod tests {
             kernels += 1;
         }
         assert_eq!(kernels, TWINS.len());
-        assert_eq!(super::catalog().variants().len(), TWINS.len());
+        // And the library.
+        assert_eq!(super::catalog().variants().len(), TWINS.len() + 1);
     }
 
     #[test]
@@ -120,7 +129,7 @@ mod tests {
     #[test]
     fn the_deepest_pipeline_is_the_one_the_record_found() {
         let (chip, p) = (Chip::h200(), problem("gemm:m=4096,n=4096,k=4096,dtype=bf16"));
-        let deep = |twin: &dyn Twin, p: &GemmProblem, config: &str| {
+        let deep = |twin: &dyn Twin<GemmProblem>, p: &GemmProblem, config: &str| {
             let config = warplap_core::space::Config::parse(config).unwrap();
             let plan = twin.plan(p, &config, &chip).unwrap();
             plan.source.defines.iter().find(|(name, _)| *name == "STAGES").unwrap().1

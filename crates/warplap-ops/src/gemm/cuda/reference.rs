@@ -7,13 +7,14 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{Argument, Grid, Plan, Side, Twin, facts, sizes};
+use super::plan::{HEADERS, Side, facts, pointer, sizes};
+use crate::cuda::plan::{Argument, Grid, Plan, Twin};
 use crate::gemm::GemmProblem;
 
 /// One thread an element.
 pub(super) struct Reference;
 
-impl Twin for Reference {
+impl Twin<GemmProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }
@@ -31,11 +32,12 @@ impl Twin for Reference {
     }
 
     fn plan(&self, p: &GemmProblem, _: &Config, _: &Chip) -> Result<Plan, Rejection> {
-        let mut arguments = [Side::A, Side::B, Side::C].map(Argument::Pointer).to_vec();
-        arguments.extend(sizes(p));
+        let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
+        arguments.extend(&sizes(p)[..3]);
         arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
-        let source = Source { entry: self.id(), text: include_str!("reference.cu"), headers: &[], defines: facts(p) };
-        let grid = Grid::Blocks(p.m.div_ceil(16) * p.n.div_ceil(16));
+        let source =
+            Source { entry: self.id(), text: include_str!("reference.cu"), headers: &HEADERS, defines: facts(p) };
+        let grid = Grid::Blocks(p.m.div_ceil(16) * p.n.div_ceil(16) * p.batch);
         Ok(Plan { source, threads: 256, shared: 0, grid, arguments, overlap: false })
     }
 }

@@ -14,8 +14,9 @@
 //
 // Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16, <= 256; BM*BN/CONS <= 20480, with CONS=3 BN <= 192), BK (64, 128), STAGES, CONS (1..3), CM, CN (1, 2; CM*CN <= 4),
 // GROUP (>= 1), LAG (0, 1: release a stage at once or one step later), SLOTS (64-row panels of C staged per warpgroup and round).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh).
 #include "hopper.cuh"
+#include "epilogue.cuh"
 
 constexpr int NT = 128 * (CONS + 1), MI = BM / (64 * CONS), CL = CM * CN;
 constexpr int PW = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16; // columns of one C panel
@@ -27,45 +28,28 @@ using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 static_assert(BM == MI * 64 * CONS && BN % 16 == 0 && BK % 64 == 0, "tile");
 
-struct Tiles {
-  int tm, tn, first, step, rm, rn;
-  DI Tiles(int M, int N, u32 rank) {
-    tm = (M + BM * CM - 1) / (BM * CM), tn = (N + BN * CN - 1) / (BN * CN);
-    first = blockIdx.x / CL, step = gridDim.x / CL, rm = rank / CN, rn = rank % CN;
-  }
-  DI void at(int t, int& row, int& col) const {
-    const int band = t / (GROUP * tn), top = band * GROUP, high = min(tm - top, GROUP), in = t - top * tn;
-    row = ((top + in % high) * CM + rm) * BM, col = ((in / high) * CN + rn) * BN;
-  }
-};
-
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
-wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K) {
+wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L BIAS_PARAMETER) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0;
-  const Tiles tiles(M, N, rank);
-  const int count = tiles.tm * tiles.tn, blocks = (K + BK - 1) / BK;
+  const Tiles<BM, BN, CM, CN, GROUP> tiles(M, N, L, rank);
+  const int blocks = (K + BK - 1) / BK;
   u16 row_mask = (u16)(((1 << CN) - 1) << (tiles.rm * CN)), col_mask = 0;
   for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (i * CN + tiles.rn));
-  auto load = [&](int row, int col, int k, int q) {
-    const u32 bar = fulls + q * 8, at = base + q * STAGE;
-    mb_expect(bar, STAGE);
-    OpA::load(at, &tA, bar, row, k * BK, tiles.rn, row_mask);
-    OpB::load(at + OpA::bytes, &tB, bar, col, k * BK, tiles.rm, col_mask);
-  };
-  int row, col, ahead = 0; // stages of the first tile already asked for
+  const Feed<OpA, OpB> feed = {&tA, &tB, base, fulls, tiles.rn, tiles.rm, row_mask, col_mask};
+  int row, col, z, ahead = 0; // stages of the first tile already asked for
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
     for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * (CM + CN - 1));
     mb_init_fence();
     if (CL == 1) { // alone, the first loads need not wait for the CTA to meet
       pdl_wait();
-      tiles.at(tiles.first, row, col);
-      for (; ahead < min(STAGES, blocks); ahead++) load(row, col, ahead, ahead);
+      tiles.at(tiles.first, row, col, z);
+      for (; ahead < min(STAGES, blocks); ahead++) feed.load(row, col, ahead * BK, z, ahead);
     }
   }
   if (CL > 1) cluster_meet();
@@ -75,78 +59,38 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
 
   if (wg == 0) {
     if (CONS > 1) regs_less<CONS == 2 ? 40 : 32>();
-    if (threadIdx.x == 0) {
-      int q = ahead % STAGES;
-      u32 phase = ahead == STAGES ? 0 : 1;
-      for (int t = tiles.first; t < count; t += tiles.step, ahead = 0) {
-        tiles.at(t, row, col);
-        for (int k = ahead; k < blocks; k++) {
-          mb_wait(empties + q * 8, phase);
-          load(row, col, k, q);
-          if (++q == STAGES) q = 0, phase ^= 1;
-        }
-      }
-    }
+    if (threadIdx.x == 0) feed.walk<BK, STAGES>(tiles, blocks, ahead, empties);
   } else {
     if (CONS > 1) regs_more<CONS == 2 ? 232 : 160>();
     const int w = wg - 1, lane = tid & 31, warp = tid >> 5;
     const u32 mine = staged + w * SLOTS * CPANEL;
     // This warpgroup's signal that a stage is free goes to every CTA that writes into it.
     const bool signals = CL > 1 ? tid < CL && (tid / CN == tiles.rm || tid % CN == tiles.rn) : tid == 0;
+    auto release = [&](int stage) {
+      if (!signals) return;
+      if (CL > 1) mb_arrive_at(empties + stage * 8, tid);
+      else mb_arrive(empties + stage * 8);
+    };
     int q = 0;
     u32 phase = 0;
-    for (int t = tiles.first; t < count; t += tiles.step) {
+    for (int t = tiles.first; t < tiles.count; t += tiles.step) {
       float d[MI][BN / 2];
-      int before = 0;
-      for (int k = 0; k < blocks; k++) {
-        const u32 at = base + q * STAGE;
-        mb_wait(fulls + q * 8, phase);
-        mma_fence();
+      multiply<OpA, OpB, MM, BK, STAGES, LAG>(d, base, fulls, w * MI, 0, blocks, q, phase, release, [](int) {});
+      tiles.at(t, row, col, z);
 #pragma unroll
-        for (int i = 0; i < MI; i++) {
-          const u64 a = OpA::desc(at, (w * MI + i) * 64), b = OpB::desc(at + OpA::bytes, 0);
-#pragma unroll
-          for (int kk = 0; kk < BK / 16; kk++) MM::step(d[i], a + OpA::step(kk), b + OpB::step(kk), (k | kk) != 0);
-        }
-        mma_commit();
-        mma_wait<LAG>();
-        if (signals && (LAG == 0 || k > 0)) {
-          const u32 bar = empties + (LAG ? before : q) * 8;
-          if (CL > 1) mb_arrive_at(bar, tid);
-          else mb_arrive(bar);
-        }
-        before = q;
-        if (++q == STAGES) q = 0, phase ^= 1;
-      }
-      if (LAG) {
-        mma_wait<0>();
-        if (signals) {
-          if (CL > 1) mb_arrive_at(empties + before * 8, tid);
-          else mb_arrive(empties + before * 8);
-        }
-      }
-      tiles.at(t, row, col);
+      for (int i = 0; i < MI; i++) finish_fragments(d[i], bias, col, N);
 #pragma unroll
       for (int p0 = 0; p0 < PANELS; p0 += SLOTS) {
         if (tid == 0) tma_store_wait_read();
         named_sync(1 + w, 128);
 #pragma unroll
-        for (int p = p0; p < p0 + SLOTS && p < PANELS; p++) {
-          const int i = p / (BN / PW), c0 = (p % (BN / PW)) * PW, r = warp * 16 + (lane & 15);
-          const int swizzle = PW == 64 ? r & 7 : PW == 32 ? (r >> 1) & 3 : (r >> 2) & 1;
-          const u32 line = mine + (p - p0) * CPANEL + r * PW * 2;
-#pragma unroll
-          for (int c = 0; c < PW; c += 16) {
-            const float* v = &d[i][(c0 + c) / 2];
-            stmatrix4(line + (((c / 8 + (lane >> 4)) ^ swizzle) << 4), pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
-          }
-        }
+        for (int p = p0; p < p0 + SLOTS && p < PANELS; p++) stage_panel<PW>(mine + (p - p0) * CPANEL, &d[p / (BN / PW)][p % (BN / PW) * (PW / 2)], warp, lane);
         async_fence();
         named_sync(1 + w, 128);
         if (tid == 0) {
 #pragma unroll
           for (int p = p0; p < p0 + SLOTS && p < PANELS; p++)
-            tma_store(&tC, mine + (p - p0) * CPANEL, col + (p % (BN / PW)) * PW, row + (w * MI + p / (BN / PW)) * 64);
+            tma_store(&tC, mine + (p - p0) * CPANEL, col + (p % (BN / PW)) * PW, row + (w * MI + p / (BN / PW)) * 64, z);
           tma_store_commit();
         }
       }

@@ -5,9 +5,10 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, Source};
 
-use super::plan::{Grid, Operand, Plan, Side, Twin, axis, facts, map, no_tma, panel, sizes, stages, tiles};
+use super::plan::{HEADERS, Side, facts, map, no_tma, sizes, tiles};
+use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Warpgroups cooperating on a tile.
@@ -17,7 +18,7 @@ pub(super) struct Coop;
 const LARGE: [[i64; 4]; 3] = [[128, 256, 2, 4], [128, 256, 2, 2], [128, 192, 2, 1]];
 const MIDDLE: [[i64; 4]; 4] = [[128, 128, 2, 2], [192, 96, 3, 1], [192, 128, 3, 2], [128, 256, 2, 2]];
 
-impl Twin for Coop {
+impl Twin<GemmProblem> for Coop {
     fn id(&self) -> &'static str {
         "wgmma_coop"
     }
@@ -70,10 +71,13 @@ impl Twin for Coop {
             vec![map(p, Side::A, [64, a.lines]), map(p, Side::B, [64, b.lines]), map(p, Side::C, [wide as u32, 64])];
         arguments.extend(sizes(p));
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("wgmma_coop.cu"), headers: &[HOPPER], defines },
+            source: Source { entry: self.id(), text: include_str!("wgmma_coop.cu"), headers: &HEADERS, defines },
             threads: 128 * (cons as u32 + 1),
             shared: deep * (a.bytes + b.bytes) + fixed,
-            grid: Grid::Persistent { tiles: p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn), cluster: (cm * cn) as u32 },
+            grid: Grid::Persistent {
+                tiles: p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * p.batch,
+                cluster: (cm * cn) as u32,
+            },
             arguments,
             overlap: true,
         })

@@ -5,15 +5,16 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, Source};
 
-use super::plan::{Grid, Operand, Plan, Side, Twin, axis, facts, map, no_tma, panel, sizes, stages, tiles};
+use super::plan::{HEADERS, Side, facts, map, no_tma, sizes, tiles};
+use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Two warpgroups taking turns.
 pub(super) struct Pingpong;
 
-impl Twin for Pingpong {
+impl Twin<GemmProblem> for Pingpong {
     fn id(&self) -> &'static str {
         "wgmma_pingpong"
     }
@@ -61,10 +62,13 @@ impl Twin for Pingpong {
             vec![map(p, Side::A, [64, a.lines]), map(p, Side::B, [64, b.lines]), map(p, Side::C, [wide as u32, 64])];
         arguments.extend(sizes(p));
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("wgmma_pingpong.cu"), headers: &[HOPPER], defines },
+            source: Source { entry: self.id(), text: include_str!("wgmma_pingpong.cu"), headers: &HEADERS, defines },
             threads: 384,
             shared: deep * (a.bytes + b.bytes) + fixed,
-            grid: Grid::Persistent { tiles: p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn), cluster: (cm * cn) as u32 },
+            grid: Grid::Persistent {
+                tiles: p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * p.batch,
+                cluster: (cm * cn) as u32,
+            },
             arguments,
             overlap: true,
         })

@@ -12,8 +12,9 @@
 //
 // Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16*SPLIT, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
 // CM, CN (1, 2, 4), CTAS (per SM: 1, 2).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh).
 #include "hopper.cuh"
+#include "epilogue.cuh"
 
 constexpr int NT = 128 * CONS + 32, MI = BM / (64 * CONS), SHARED = CM * CN, CL = SPLIT * SHARED;
 constexpr int CW = BN / SPLIT;                                   // columns of the tile one CTA owns
@@ -27,32 +28,27 @@ constexpr u32 RING = STAGES * STAGE > BM * CW * 2 ? STAGES * STAGE : BM * CW * 2
 static_assert(BM == MI * 64 * CONS && CW % 16 == 0 && BK % 64 == 0, "tile");
 
 // Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are where they go in C.
-template <class Fragments> DI void finish(const Fragments& done, const TMap* tC, u32 base, int row, int col, int wg, int tid) {
+template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg, int tid, const elem* bias, int N) {
   pdl_wait();
   named_sync(1, CONS * 128); // the staged C overwrites the stages: every consumer is done with them
-  const int lane = tid & 31, r = (tid >> 5) * 16 + (lane & 15);
-  const int swizzle = PW == 64 ? r & 7 : PW == 32 ? (r >> 1) & 3 : (r >> 2) & 1;
   const u32 staged = base + wg * MI * (CW / PW) * CPANEL;
 #pragma unroll
-  for (int p = 0; p < MI * (CW / PW); p++)
+  for (int i = 0; i < MI; i++) finish_fragments(done[i], bias, col, N);
 #pragma unroll
-    for (int c = 0; c < PW; c += 16) {
-      const float* v = &done[p / (CW / PW)][(p % (CW / PW) * PW + c) / 2];
-      stmatrix4(staged + p * CPANEL + r * PW * 2 + (((c / 8 + (lane >> 4)) ^ swizzle) << 4), pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
-    }
+  for (int p = 0; p < MI * (CW / PW); p++) stage_panel<PW>(staged + p * CPANEL, &done[p / (CW / PW)][p % (CW / PW) * (PW / 2)], tid >> 5, tid & 31);
   async_fence();
   named_sync(2 + wg, 128);
   if (tid == 0) {
 #pragma unroll
     for (int p = 0; p < MI * (CW / PW); p++)
-      tma_store(tC, staged + p * CPANEL, col + p % (CW / PW) * PW, row + (wg * MI + p / (CW / PW)) * 64);
+      tma_store(tC, staged + p * CPANEL, col + p % (CW / PW) * PW, row + (wg * MI + p / (CW / PW)) * 64, z);
     tma_store_commit();
     tma_store_wait_read();
   }
 }
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K) {
+wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L BIAS_PARAMETER) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
@@ -60,16 +56,14 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0; // (slice of K, tile row, tile column) within the cluster
   const int slice = rank / SHARED, rm = rank % SHARED / CN, rn = rank % CN;
-  const int tm = (M + BM * CM - 1) / (BM * CM), tile = blockIdx.x / CL, row = (tile % tm * CM + rm) * BM, col = (tile / tm * CN + rn) * BN;
-  const int all = (K + BK - 1) / BK, from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
+  const int tm = (M + BM * CM - 1) / (BM * CM), per = tm * ((N + BN * CN - 1) / (BN * CN));
+  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = (tile % tm * CM + rm) * BM, col = (tile / tm * CN + rn) * BN;
+  const int all = (K + BK - 1) / BK;
+  int from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
+  if (SPLIT > 1 && from == to) from = all, to = all + 1; // a CTA without blocks takes the one past the end, which reads as zeros
   u16 row_mask = (u16)(((1 << CN) - 1) << (rank - rn)), col_mask = 0;
   for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (slice * SHARED + i * CN + rn));
-  auto load = [&](int k, int q) {
-    const u32 bar = fulls + q * 8, at = base + q * STAGE;
-    mb_expect(bar, STAGE);
-    OpA::load(at, &tA, bar, row, k * BK, rn, row_mask);
-    OpB::load(at + OpA::bytes, &tB, bar, col, k * BK, rm, col_mask);
-  };
+  const Feed<OpA, OpB> feed = {&tA, &tB, base, fulls, rn, rm, row_mask, col_mask};
   const int early = min(to, from + STAGES);
   if (threadIdx.x == CONS * 128) {
     tma_prefetch(&tA), tma_prefetch(&tB);
@@ -79,7 +73,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
     if (SPLIT > 1) mb_expect(inbox_bar, (SPLIT - 1) * PART);
     if (SHARED == 1) {
       pdl_wait();
-      for (int k = from; k < early; k++) load(k, k - from);
+      for (int k = from; k < early; k++) feed.load(row, col, k * BK, z, k - from);
     }
   }
   if (CL > 1) cluster_arrive_early(); // says: barriers are ready; met again before the first byte goes to a peer
@@ -90,19 +84,14 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
     if (tid == 0) {
       if (SHARED > 1) {
         pdl_wait();
-        for (int k = from; k < early; k++) load(k, k - from);
+        for (int k = from; k < early; k++) feed.load(row, col, k * BK, z, k - from);
       }
-      int q = 0;
-      u32 phase = 0;
-      for (int k = early; k < to; k++) {
-        mb_wait(empties + q * 8, phase);
-        load(k, q);
-        if (++q == STAGES) q = 0, phase ^= 1;
-      }
+      feed.run<BK, STAGES>(row, col, z, early, to, empties);
     }
     if (CL > 1 && SHARED == 1) cluster_wait();
   } else {
     const bool signals = SHARED > 1 ? tid < SHARED && (tid / CN == rm || tid % CN == rn) : tid == 0;
+    // As `multiply` of hopper.cuh, written out: behind the call ptxas serialises these products (C7514, NVRTC 13.0).
     float d[MI][BN / 2];
     int q = 0, before = 0;
     u32 phase = 0;
@@ -126,13 +115,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
       if (++q == STAGES) q = 0, phase ^= 1;
     }
     mma_wait<0>();
-    if (SPLIT > 1 && from == to) { // a CTA without blocks still owes zeros
-#pragma unroll
-      for (int i = 0; i < MI; i++)
-#pragma unroll
-        for (int j = 0; j < BN / 2; j++) d[i][j] = 0.f;
-    }
-    if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, wg, tid);
+    if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, z, wg, tid, bias, N);
     else {
       float sum[MI][CW / 2];
       if (SHARED == 1) cluster_wait();
@@ -173,7 +156,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
             if (s != slice) v = shared_load4(inbox + (s < slice ? s : s - 1) * PART + mine + (i * (CW / 8) + j / 4) * (CONS * 2048));
             sum[i][j] += v.x, sum[i][j + 1] += v.y, sum[i][j + 2] += v.z, sum[i][j + 3] += v.w;
           }
-      finish(sum, &tC, base, row, col + slice * CW, wg, tid);
+      finish(sum, &tC, base, row, col + slice * CW, z, wg, tid, bias, N);
     }
   }
   if (SHARED > 1) cluster_meet(); // no CTA may leave while a peer still writes into it

@@ -5,15 +5,16 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, Source};
 
-use super::plan::{Grid, Operand, Plan, Side, Twin, axis, facts, map, no_tma, panel, sizes, stages, tiles};
+use super::plan::{HEADERS, Side, facts, map, no_tma, sizes, tiles};
+use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// K cut between the blocks of a cluster.
 pub(super) struct Splitk;
 
-impl Twin for Splitk {
+impl Twin<GemmProblem> for Splitk {
     fn id(&self) -> &'static str {
         "wgmma_splitk"
     }
@@ -72,11 +73,11 @@ impl Twin for Splitk {
         ];
         arguments.extend(sizes(p));
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("wgmma_splitk.cu"), headers: &[HOPPER], defines },
+            source: Source { entry: self.id(), text: include_str!("wgmma_splitk.cu"), headers: &HEADERS, defines },
             threads: 128 * cons as u32 + 32,
             // The stages are written over by the finished tile, which is never the larger: two stages always fit.
             shared: (deep * (a.bytes + b.bytes)).max(bm * columns * 2) + inbox,
-            grid: Grid::Blocks(p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * split * cm * cn),
+            grid: Grid::Blocks(p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * split * cm * cn * p.batch),
             arguments,
             overlap: true,
         })

@@ -11,8 +11,9 @@
 //
 // Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
 // SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh).
 #include "hopper.cuh"
+#include "epilogue.cuh"
 
 constexpr int NT = 128 * CONS + 32, MI = BW / (64 * CONS), CL = SPLIT * SHARE;
 constexpr u32 PITCH = BW * 2 + 16, PART = BW * BT * 4; // bytes: a row of the turned tile, one CTA's accumulators
@@ -24,7 +25,7 @@ constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH 
 static_assert(BW == MI * 64 * CONS && BK % 64 == 0, "tile");
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int ldc) {
+wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc BIAS_PARAMETER) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
@@ -32,14 +33,12 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0;
   const int slice = rank / SHARE, beside = rank % SHARE;
-  const int tt = (M + BT - 1) / BT, tile = blockIdx.x / CL, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * BW;
-  const int all = (K + BK - 1) / BK, from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
-  auto load = [&](int k, int q) {
-    const u32 bar = fulls + q * 8, at = base + q * STAGE;
-    mb_expect(bar, STAGE);
-    OpW::load(at, &tB, bar, col, k * BK, 0, 0);
-    OpT::load(at + OpW::bytes, &tA, bar, row, k * BK, beside, (u16)(((1 << SHARE) - 1) << (slice * SHARE)));
-  };
+  const int tt = (M + BT - 1) / BT, per = tt * ((N + BW * SHARE - 1) / (BW * SHARE));
+  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * BW;
+  const int all = (K + BK - 1) / BK;
+  int from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
+  if (SPLIT > 1 && from == to) from = all, to = all + 1; // a CTA without blocks takes the one past the end, which reads as zeros
+  const Feed<OpW, OpT> feed = {&tB, &tA, base, fulls, 0, beside, 0, (u16)(((1 << SHARE) - 1) << (slice * SHARE))};
   const int early = min(to, from + STAGES);
   if (threadIdx.x == CONS * 128) {
     tma_prefetch(&tB), tma_prefetch(&tA);
@@ -49,7 +48,7 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
     if (SPLIT > 1 && slice == 0) mb_expect(inbox_bar, (u32)(SPLIT - 1) * PART);
     if (SHARE == 1) {
       pdl_wait();
-      for (int k = from; k < early; k++) load(k, k - from);
+      for (int k = from; k < early; k++) feed.load(col, row, k * BK, z, k - from);
     }
   }
   if (CL > 1) cluster_arrive_early(); // says: barriers are ready; met again before the first byte goes to a peer
@@ -60,47 +59,21 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
     if (tid == 0) {
       if (SHARE > 1) {
         pdl_wait();
-        for (int k = from; k < early; k++) load(k, k - from);
+        for (int k = from; k < early; k++) feed.load(col, row, k * BK, z, k - from);
       }
-      int q = 0;
-      u32 phase = 0;
-      for (int k = early; k < to; k++) {
-        mb_wait(empties + q * 8, phase);
-        load(k, q);
-        if (++q == STAGES) q = 0, phase ^= 1;
-      }
+      feed.run<BK, STAGES>(col, row, z, early, to, empties);
     }
     if (CL > 1 && SHARE == 1) cluster_wait();
   } else {
+    auto release = [&](int stage) {
+      if (tid >= SHARE) return;
+      if (SHARE > 1) mb_arrive_at(empties + stage * 8, slice * SHARE + tid);
+      else mb_arrive(empties + stage * 8);
+    };
     float d[MI][BT / 2];
-    int q = 0, before = 0;
+    int q = 0;
     u32 phase = 0;
-    for (int k = from; k < to; k++) {
-      const u32 at = base + q * STAGE;
-      mb_wait(fulls + q * 8, phase);
-      mma_fence();
-#pragma unroll
-      for (int i = 0; i < MI; i++) {
-        const u64 a = OpW::desc(at, (wg * MI + i) * 64), b = OpT::desc(at + OpW::bytes, 0);
-#pragma unroll
-        for (int kk = 0; kk < BK / 16; kk++) MM::step(d[i], a + OpW::step(kk), b + OpT::step(kk), k > from || kk > 0);
-      }
-      mma_commit();
-      mma_wait<1>();
-      if (tid < SHARE && k > from) {
-        if (SHARE > 1) mb_arrive_at(empties + before * 8, slice * SHARE + tid);
-        else mb_arrive(empties + before * 8);
-      }
-      before = q;
-      if (++q == STAGES) q = 0, phase ^= 1;
-    }
-    mma_wait<0>();
-    if (SPLIT > 1 && from == to) { // a CTA without blocks still owes zeros
-#pragma unroll
-      for (int i = 0; i < MI; i++)
-#pragma unroll
-        for (int j = 0; j < BT / 2; j++) d[i][j] = 0.f;
-    }
+    multiply<OpW, OpT, MM, BK, STAGES, 1>(d, base, fulls, wg * MI, from, to, q, phase, release, [](int) {});
     if (CL > 1 && SHARE == 1) cluster_wait();
     const u32 mine = (wg * 128 + tid) * 16; // parts lie as the sender's threads held them
     if (SPLIT > 1 && slice > 0) {
@@ -125,19 +98,27 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       named_sync(1, CONS * 128); // the turned tile overwrites the stages: every consumer is done with them
       const int lane = tid & 31;
 #pragma unroll
-      for (int i = 0; i < MI; i++)
+      for (int i = 0; i < MI; i++) {
+        // A fragment's rows are columns of C here: one bias for each of the two rows a lane holds.
+        const int r = (wg * MI + i) * 64 + (tid >> 5) * 16 + (lane >> 2);
+        const float upper = bias_of(bias, col + r, N), lower = bias_of(bias, col + r + 8, N);
 #pragma unroll
         for (int j = 0; j < BT / 8; j++) {
           const int w = (wg * MI + i) * 64 + (tid >> 5) * 16 + (lane & 8);
+          if (BIAS || ACT) {
+            d[i][j * 4] = activate(d[i][j * 4] + upper), d[i][j * 4 + 1] = activate(d[i][j * 4 + 1] + upper);
+            d[i][j * 4 + 2] = activate(d[i][j * 4 + 2] + lower), d[i][j * 4 + 3] = activate(d[i][j * 4 + 3] + lower);
+          }
           stmatrix2_trans(base + (j * 8 + (lane & 7)) * PITCH + w * 2, pack(d[i][j * 4], d[i][j * 4 + 1]), pack(d[i][j * 4 + 2], d[i][j * 4 + 3]));
         }
+      }
       pdl_wait();
       named_sync(1, CONS * 128);
       for (int v = wg * 128 + tid; v < BT * (BW / 8); v += CONS * 128) {
         const int r = v / (BW / 8), c = v % (BW / 8) * 8;
         if (row + r >= M || col + c >= N) continue;
         const uint4 o = shared_load8(base + r * PITCH + c * 2);
-        u16* to = C + (u64)(row + r) * ldc + col + c;
+        u16* to = C + ((u64)z * M + row + r) * ldc + col + c;
         if (col + c + 8 <= N) *reinterpret_cast<uint4*>(to) = o;
         else
           for (int i = 0; i < N - col - c; i++) to[i] = (u16)((i & 1 ? (&o.x)[i / 2] >> 16 : (&o.x)[i / 2]));

@@ -5,9 +5,10 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, Source};
 
-use super::plan::{Argument, Grid, Operand, Plan, Side, Twin, axis, facts, map, no_tma, overlap, sizes, stages};
+use super::plan::{HEADERS, Side, facts, map, no_tma, overlap, pointer, sizes};
+use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, int, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Weights on the wide side, rows of A on the narrow one.
@@ -16,7 +17,7 @@ pub(super) struct Swapab;
 /// Columns of B a block takes.
 const BW: u64 = 64;
 
-impl Twin for Swapab {
+impl Twin<GemmProblem> for Swapab {
     fn id(&self) -> &'static str {
         "wgmma_swapab"
     }
@@ -61,14 +62,14 @@ impl Twin for Swapab {
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         defines.extend([("SHARE", 1), ("CTAS", ctas as i64)]);
         let mut arguments =
-            vec![map(p, Side::A, [64, rows.lines]), map(p, Side::B, [64, weights.lines]), Argument::Pointer(Side::C)];
+            vec![map(p, Side::A, [64, rows.lines]), map(p, Side::B, [64, weights.lines]), pointer(Side::C)];
         arguments.extend(sizes(p));
-        arguments.push(Argument::Int(i32::try_from(p.ldc).unwrap_or(i32::MAX)));
+        arguments.push(int(p.ldc));
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &[HOPPER], defines },
+            source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &HEADERS, defines },
             threads: 160,
             shared: (deep * stage).max(turned) + inbox,
-            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(BW) * split),
+            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(BW) * split * p.batch),
             arguments,
             overlap: overlap(p, chip),
         })

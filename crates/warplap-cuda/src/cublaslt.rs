@@ -1,0 +1,366 @@
+//! cuBLASLt: NVIDIA's dense products, found at run time. What comes in is three matrix layouts; what goes out is one
+//! product with all its descriptors made and the algorithm picked, ready to be queued.
+
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use libloading::Library;
+use warplap_core::dtype::DType;
+
+use crate::device::Cuda;
+use crate::driver::{Context, Stream};
+use crate::error::CudaError;
+use crate::finder::Wanted;
+use crate::memory::Buffer;
+
+const CUBLASLT: Wanted = Wanted {
+    stem: "libcublasLt.so",
+    variable: "WARPLAP_CUBLASLT",
+    folder: "cublas",
+    package: "nvidia-cublas",
+    majors: &["13", "12"],
+};
+
+type Opaque = *mut c_void;
+
+/// An algorithm as the library describes it: copied, never looked into.
+type Algo = [u64; 8];
+
+/// One entry of the heuristic's answer, as in cublasLt.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Proposal {
+    algo: Algo,
+    workspace: usize,
+    state: i32,
+    waves: f32,
+    reserved: [i32; 4],
+}
+
+macro_rules! table {
+    ($($name:ident = $symbol:literal ($($ty:ty),*);)*) => {
+        /// The library's functions, loaded once per process.
+        pub struct Lt {
+            _library: Library,
+            version: usize,
+            $($name: unsafe extern "C" fn($($ty),*) -> i32,)*
+        }
+
+        impl Lt {
+            fn open(path: &Path) -> Result<Self, libloading::Error> {
+                // SAFETY: NVIDIA's library, whose initialisers ask nothing of their loader; the signatures are those of
+                // cublasLt.h.
+                unsafe {
+                    let library = Library::new(path)?;
+                    let version: unsafe extern "C" fn() -> usize = *library.get(b"cublasLtGetVersion\0")?;
+                    Ok(Lt {
+                        version: version(),
+                        $($name: *library.get(concat!($symbol, "\0").as_bytes())?,)*
+                        _library: library,
+                    })
+                }
+            }
+        }
+    };
+}
+
+table! {
+    create = "cublasLtCreate" (*mut Opaque);
+    destroy = "cublasLtDestroy" (Opaque);
+    desc_create = "cublasLtMatmulDescCreate" (*mut Opaque, i32, i32);
+    desc_destroy = "cublasLtMatmulDescDestroy" (Opaque);
+    desc_set = "cublasLtMatmulDescSetAttribute" (Opaque, i32, *const c_void, usize);
+    layout_create = "cublasLtMatrixLayoutCreate" (*mut Opaque, i32, u64, u64, i64);
+    layout_destroy = "cublasLtMatrixLayoutDestroy" (Opaque);
+    layout_set = "cublasLtMatrixLayoutSetAttribute" (Opaque, i32, *const c_void, usize);
+    preference_create = "cublasLtMatmulPreferenceCreate" (*mut Opaque);
+    preference_destroy = "cublasLtMatmulPreferenceDestroy" (Opaque);
+    preference_set = "cublasLtMatmulPreferenceSetAttribute" (Opaque, i32, *const c_void, usize);
+    heuristic = "cublasLtMatmulAlgoGetHeuristic" (Opaque, Opaque, Opaque, Opaque, Opaque, Opaque, Opaque, i32, *mut Proposal, *mut i32);
+    matmul = "cublasLtMatmul" (Opaque, Opaque, *const c_void, *const c_void, Opaque, *const c_void, Opaque, *const c_void, *const c_void, Opaque, *mut c_void, Opaque, *const Algo, *mut c_void, usize, usize);
+}
+
+impl Lt {
+    /// The process's library: `WARPLAP_CUBLASLT` (a file or folder), the active Python environment, the toolkit, the
+    /// loader.
+    pub fn get() -> Result<&'static Lt, CudaError> {
+        static LT: OnceLock<Result<Lt, CudaError>> = OnceLock::new();
+        let found = || CUBLASLT.first(Self::open).map_err(|said| CudaError::NoLibrary(format!("cuBLASLt: {said}")));
+        LT.get_or_init(found).as_ref().map_err(Clone::clone)
+    }
+
+    /// Its version as one number, as its header writes it.
+    pub fn version(&self) -> usize {
+        self.version
+    }
+}
+
+/// An answer of the library as a Result.
+fn checked(status: i32, call: &'static str) -> Result<(), CudaError> {
+    let said = match status {
+        0 => return Ok(()),
+        1 => " (not initialised)",
+        3 => " (out of memory)",
+        7 => " (invalid value)",
+        8 => " (not for this architecture)",
+        13 => " (execution failed)",
+        14 => " (internal error)",
+        15 => " (not supported)",
+        _ => "",
+    };
+    Err(CudaError::Library { status, call, said })
+}
+
+/// One matrix of a product, as the library sees it: columns are contiguous, `turned` says that it is used transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixSpec {
+    /// Contiguous elements of a column.
+    pub rows: u64,
+    /// Columns.
+    pub columns: u64,
+    /// Elements from one column to the next.
+    pub pitch: u64,
+    /// Elements from one matrix of the batch to the next.
+    pub stride: u64,
+    /// Whether the product takes its transpose.
+    pub turned: bool,
+}
+
+/// A product D = op(A)·op(B), column-major, f32 sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatmulSpec {
+    /// Type of the elements: f32, f16 or bf16.
+    pub dtype: DType,
+    /// Whether f32 factors may be rounded to tf32.
+    pub tf32: bool,
+    /// A.
+    pub a: MatrixSpec,
+    /// B.
+    pub b: MatrixSpec,
+    /// D; never turned.
+    pub d: MatrixSpec,
+    /// Products in the batch.
+    pub batch: u64,
+    /// Bytes that divide every address.
+    pub align: u64,
+    /// Bytes of workspace the algorithm may take.
+    pub workspace: u64,
+}
+
+/// A product with its descriptors and the algorithm that was picked.
+pub struct Matmul {
+    lt: &'static Lt,
+    context: Arc<Context>,
+    handle: Opaque,
+    desc: Opaque,
+    layouts: [Opaque; 3],
+    algo: Algo,
+    workspace: usize,
+    // One for each stream it was launched on: launches of different streams may run at once.
+    spaces: Mutex<Vec<(usize, Buffer)>>,
+}
+
+// SAFETY: the descriptors are only read after `new`, and the library documents its calls as thread-safe.
+unsafe impl Send for Matmul {}
+// SAFETY: as above.
+unsafe impl Sync for Matmul {}
+
+impl Matmul {
+    /// The heuristic's `choice`-th proposal; `None` where it has fewer.
+    pub fn choose(spec: &MatmulSpec, choice: usize, cuda: &Cuda) -> Result<Option<Matmul>, CudaError> {
+        let mut made = Matmul::new(spec, cuda)?;
+        let found = made.ask(spec, choice + 1)?;
+        let Some(proposal) = found.get(choice) else { return Ok(None) };
+        (made.algo, made.workspace) = (proposal.algo, proposal.workspace);
+        Ok(Some(made))
+    }
+
+    fn new(spec: &MatmulSpec, cuda: &Cuda) -> Result<Self, CudaError> {
+        let lt = Lt::get()?;
+        let context = cuda.context().clone();
+        // Makes the context current: the library's handle belongs to it.
+        context.api()?;
+        let null = std::ptr::null_mut();
+        let mut made = Matmul {
+            lt,
+            context,
+            handle: null,
+            desc: null,
+            layouts: [null; 3],
+            algo: Algo::default(),
+            workspace: 0,
+            spaces: Mutex::default(),
+        };
+        // The numbers are those of cudaDataType, cublasComputeType_t and cublasLt.h's attributes.
+        let dtype = match spec.dtype {
+            DType::F32 => 0,
+            DType::F16 => 2,
+            DType::Bf16 => 14,
+            other => return Err(CudaError::NoLibrary(format!("product of {other} in cuBLASLt"))),
+        };
+        let compute = if spec.tf32 { 77 } else { 68 };
+        // SAFETY: all pointers are to fields or locals; what is made here is destroyed in `drop`.
+        unsafe {
+            checked((lt.create)(&mut made.handle), "cublasLtCreate")?;
+            checked((lt.desc_create)(&mut made.desc, compute, 0), "cublasLtMatmulDescCreate")?;
+            for (attribute, matrix) in [(3, spec.a), (4, spec.b)] {
+                let turned = i32::from(matrix.turned);
+                let value = (&raw const turned).cast::<c_void>();
+                checked((lt.desc_set)(made.desc, attribute, value, 4), "cublasLtMatmulDescSetAttribute")?;
+            }
+            for (layout, m) in made.layouts.iter_mut().zip([spec.a, spec.b, spec.d]) {
+                let pitch = m.pitch as i64;
+                checked((lt.layout_create)(layout, dtype, m.rows, m.columns, pitch), "cublasLtMatrixLayoutCreate")?;
+                if spec.batch > 1 {
+                    let (count, stride) = (spec.batch as i32, m.stride as i64);
+                    let (count, stride) = ((&raw const count).cast::<c_void>(), (&raw const stride).cast::<c_void>());
+                    checked((lt.layout_set)(*layout, 5, count, 4), "cublasLtMatrixLayoutSetAttribute")?;
+                    checked((lt.layout_set)(*layout, 6, stride, 8), "cublasLtMatrixLayoutSetAttribute")?;
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    fn ask(&self, spec: &MatmulSpec, most: usize) -> Result<Vec<Proposal>, CudaError> {
+        let lt = self.lt;
+        let mut preference: Opaque = std::ptr::null_mut();
+        let mut found = vec![Proposal::default(); most];
+        let mut count = 0;
+        let [a, b, d] = self.layouts;
+        // Sums stay in f32 between parts of K too: 1 and 2 are the reductions in place and in the compute type, 4 (in the
+        // output's type) is left out.
+        let (bytes, reductions, align) = (spec.workspace, 3u32, spec.align.min(256) as u32);
+        // SAFETY: pointers are to locals that outlive the calls; `found` holds as many entries as is said.
+        let answer = unsafe {
+            checked((lt.preference_create)(&mut preference), "cublasLtMatmulPreferenceCreate")?;
+            let set = |attribute, value: *const c_void, len| {
+                checked((lt.preference_set)(preference, attribute, value, len), "cublasLtMatmulPreferenceSetAttribute")
+            };
+            let settings = || {
+                set(1, (&raw const bytes).cast(), 8)?;
+                set(3, (&raw const reductions).cast(), 4)?;
+                (5..=8).try_for_each(|side| set(side, (&raw const align).cast(), 4))
+            };
+            let answer = settings().and_then(|()| {
+                let (to, wanted) = (found.as_mut_ptr(), most as i32);
+                let status = (lt.heuristic)(self.handle, self.desc, a, b, d, d, preference, wanted, to, &mut count);
+                // 15, not supported, is its way to say that it knows no algorithm.
+                if status == 15 { Ok(()) } else { checked(status, "cublasLtMatmulAlgoGetHeuristic") }
+            });
+            (lt.preference_destroy)(preference);
+            answer
+        };
+        answer?;
+        found.truncate(count.max(0) as usize);
+        found.retain(|p| p.state == 0);
+        Ok(found)
+    }
+
+    /// Bytes of workspace one launch takes.
+    pub fn workspace(&self) -> u64 {
+        self.workspace as u64
+    }
+
+    /// Its algorithm's place among the first `most` the heuristic proposes for another spec.
+    pub fn place(&self, spec: &MatmulSpec, most: usize) -> Result<Option<usize>, CudaError> {
+        let same = |p: &Proposal| p.algo == self.algo && p.workspace == self.workspace;
+        Ok(self.ask(spec, most)?.iter().position(same))
+    }
+
+    /// Queues the product of the matrices at these addresses.
+    ///
+    /// # Safety
+    /// The addresses are of device memory that holds what the layouts span until the product has ended, aligned as the
+    /// spec says.
+    pub unsafe fn launch(&self, a: u64, b: u64, d: u64, stream: &Stream) -> Result<(), CudaError> {
+        self.context.api()?;
+        let space = if self.workspace == 0 { 0 } else { self.space(stream)? };
+        let (alpha, beta) = (1f32, 0f32);
+        let [layout_a, layout_b, layout_d] = self.layouts;
+        let (c, d) = (d as *const c_void, d as *mut c_void);
+        // SAFETY: the caller's word for the matrices; descriptors live as long as this object, and the workspace is this
+        // stream's own.
+        let status = unsafe {
+            (self.lt.matmul)(
+                self.handle,
+                self.desc,
+                (&raw const alpha).cast(),
+                a as *const c_void,
+                layout_a,
+                b as *const c_void,
+                layout_b,
+                (&raw const beta).cast(),
+                c,
+                layout_d,
+                d,
+                layout_d,
+                &self.algo,
+                space as *mut c_void,
+                self.workspace,
+                stream.handle(),
+            )
+        };
+        checked(status, "cublasLtMatmul")
+    }
+
+    /// The workspace of a stream, made when it is first seen.
+    fn space(&self, stream: &Stream) -> Result<u64, CudaError> {
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, space)) = spaces.iter().find(|(handle, _)| *handle == stream.handle()) {
+            return Ok(space.address);
+        }
+        let space = Buffer::new(&self.context, DType::F32, self.workspace.div_ceil(4))?;
+        let address = space.address;
+        spaces.push((stream.handle(), space));
+        Ok(address)
+    }
+}
+
+impl Drop for Matmul {
+    fn drop(&mut self) {
+        let _ = self.context.api();
+        // SAFETY: each was made in `new` or is null, and nobody uses it any more.
+        unsafe {
+            for layout in self.layouts.into_iter().filter(|l| !l.is_null()) {
+                (self.lt.layout_destroy)(layout);
+            }
+            if !self.desc.is_null() {
+                (self.lt.desc_destroy)(self.desc);
+            }
+            if !self.handle.is_null() {
+                (self.lt.destroy)(self.handle);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Matmul {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Matmul").field("workspace", &self.workspace).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Lt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lt").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_heuristic_is_as_large_as_the_header_says() {
+        assert_eq!(std::mem::size_of::<Proposal>(), 96);
+    }
+
+    #[test]
+    fn a_status_is_an_error_with_its_meaning() {
+        assert_eq!(checked(0, "x"), Ok(()));
+        let said = checked(15, "cublasLtMatmul").unwrap_err().to_string();
+        assert_eq!(said, "cublasLtMatmul gave status 15 (not supported)");
+    }
+}

@@ -1,0 +1,133 @@
+//! From plan to launches: compiled and loaded once, then one driver call a launch. No lock and no allocation on the way;
+//! tensor maps are kept by the addresses they were made for.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use warplap_core::rejection::Rejection;
+use warplap_cuda::{Cuda, Function, LaunchShape, Stream, TensorMap};
+
+use super::plan::{Argument, Grid, Plan};
+
+/// Sets of tensor maps kept for launches to come: a timed rotation has a few dozen, a program one.
+const KEPT: usize = 64;
+
+/// Arguments of a kernel at the most.
+const ARGUMENTS: usize = 24;
+
+/// The tensor maps of one list of addresses.
+struct Maps<const N: usize> {
+    at: [u64; N],
+    maps: Vec<TensorMap>,
+}
+
+/// A plan, loaded: a kernel that takes the addresses of N buffers.
+pub(crate) struct Loaded<const N: usize> {
+    function: Function,
+    shape: LaunchShape,
+    arguments: Vec<Argument>,
+    // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there.
+    kept: Vec<ArcSwapOption<Maps<N>>>,
+}
+
+impl<const N: usize> Loaded<N> {
+    /// Compiles the plan's source (or takes it from the artifacts), loads it and decides the grid.
+    pub(crate) fn new(plan: Plan, cuda: &Cuda) -> Result<Self, Rejection> {
+        let over = |what: &str| Rejection::OverLimits { reason: format!("the {what} is too large for a launch") };
+        let named = |a: &Argument| !matches!(a, Argument::Map(i, _) | Argument::Pointer(i) if *i >= N);
+        if plan.arguments.len() > ARGUMENTS || !plan.arguments.iter().all(named) {
+            return Err(over("list of arguments"));
+        }
+        let function = cuda.build(&plan.source)?;
+        let shared = u32::try_from(plan.shared).map_err(|_| over("shared memory"))?;
+        function.allow_shared(shared).map_err(|e| e.rejection())?;
+        let mut shape = LaunchShape { grid: [1, 1, 1], threads: plan.threads, shared, overlap: plan.overlap };
+        let blocks = match plan.grid {
+            Grid::Blocks(blocks) => blocks,
+            Grid::Persistent { tiles, cluster: 1 } => tiles.min(u64::from(cuda.chip().multiprocessors)),
+            Grid::Persistent { tiles, cluster } => {
+                let most = function.most_clusters(&shape, cluster).map_err(|e| e.rejection())?;
+                tiles.min(u64::from(most.max(1))) * u64::from(cluster)
+            }
+        };
+        shape.grid[0] = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(|| over("grid"))?;
+        let mapped = plan.arguments.iter().any(|a| matches!(a, Argument::Map(..)));
+        let kept = (0..if mapped { KEPT } else { 0 }).map(|_| ArcSwapOption::empty()).collect();
+        Ok(Loaded { function, shape, arguments: plan.arguments, kept })
+    }
+
+    /// Queues one launch on buffers at these addresses.
+    ///
+    /// # Safety
+    /// The plan lists the entry's parameters in order, and the addresses are of device memory that holds what the kernel
+    /// reads and writes until it has ended.
+    #[inline]
+    pub(crate) unsafe fn launch(&self, at: &[u64; N], queue: &Stream) -> Result<(), Rejection> {
+        if self.kept.is_empty() {
+            // SAFETY: the caller's word; there is no map among the arguments.
+            return unsafe { self.go(at, &[], queue) };
+        }
+        let place = &self.kept[place(at)];
+        let kept = place.load();
+        match &*kept {
+            // SAFETY: the caller's word; these maps were encoded for these addresses.
+            Some(known) if known.at == *at => unsafe { self.go(at, &known.maps, queue) },
+            _ => {
+                let fresh = Arc::new(self.encode(at)?);
+                place.store(Some(fresh.clone()));
+                // SAFETY: as above.
+                unsafe { self.go(at, &fresh.maps, queue) }
+            }
+        }
+    }
+
+    fn encode(&self, at: &[u64; N]) -> Result<Maps<N>, Rejection> {
+        let encode = |argument: &Argument| match argument {
+            Argument::Map(buffer, spec) => Some(TensorMap::encode(spec, at[*buffer])),
+            _ => None,
+        };
+        let maps = self.arguments.iter().filter_map(encode).collect::<Result<Vec<_>, _>>();
+        Ok(Maps { at: *at, maps: maps.map_err(|e| e.rejection())? })
+    }
+
+    /// # Safety
+    /// As for `launch`, and `maps` holds one map for each argument that is one.
+    #[inline]
+    unsafe fn go(&self, at: &[u64; N], maps: &[TensorMap], queue: &Stream) -> Result<(), Rejection> {
+        let mut pointers = [std::ptr::null::<c_void>(); ARGUMENTS];
+        let mut maps = maps.iter();
+        for (to, argument) in pointers.iter_mut().zip(&self.arguments) {
+            *to = match argument {
+                Argument::Map(..) => maps.next().map_or(std::ptr::null(), |map| (&raw const *map).cast()),
+                Argument::Pointer(buffer) => (&raw const at[*buffer]).cast(),
+                Argument::Int(value) => (&raw const *value).cast(),
+                Argument::Long(value) => (&raw const *value).cast(),
+            };
+        }
+        // SAFETY: the caller's word; every pointer is to a value that lives until the call returns.
+        let launched = unsafe { self.function.launch(&self.shape, &pointers[..self.arguments.len()], queue) };
+        launched.map_err(|e| e.rejection())
+    }
+}
+
+/// The place of the maps of these addresses.
+#[inline]
+fn place<const N: usize>(at: &[u64; N]) -> usize {
+    // Allocations lie on multiples of 256 bytes or more: the low bits say little.
+    let mixed = at.iter().fold(0u64, |h, a| (h.rotate_left(17) ^ (a >> 4)).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    (mixed >> 58) as usize % KEPT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_a_rotation_are_spread_over_many_places() {
+        let matrix = |i: u64| (1 << 40) + (i << 25);
+        let sets = (0..32).map(|i| [matrix(3 * i), matrix(3 * i + 1), matrix(3 * i + 2)]);
+        let places: std::collections::HashSet<usize> = sets.map(|at| place(&at)).collect();
+        assert!(places.len() >= 20 && places.iter().all(|p| *p < KEPT), "{places:?}");
+    }
+}
