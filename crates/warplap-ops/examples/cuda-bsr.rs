@@ -1,7 +1,7 @@
 //! Proves the CUDA kernels of the block-sparse product on edge shapes and random problems, then races a few. Needs an
 //! NVIDIA GPU and NVRTC.
 //!
-//! `cuda-bsr edges | random COUNT | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race, or of the random
+//! `cuda-bsr edges [PART OF] | random COUNT [SEED] | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race, or of the random
 //! problems) and `WARPLAP_ARTIFACTS` (a folder).
 #![allow(clippy::print_stdout)]
 
@@ -35,8 +35,14 @@ fn main() -> Outcome {
     println!("{:?}", device.fingerprint().soft);
     let seconds = std::env::var("WARPLAP_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20.0);
     match task.as_str() {
-        "edges" => edges(&device),
-        "random" => random(&device, words.next().and_then(|w| w.parse().ok()).unwrap_or(200), seconds),
+        "edges" => {
+            let mut number = || words.next().and_then(|w| w.parse().ok());
+            edges(&device, number().unwrap_or(0), number().unwrap_or(1))
+        }
+        "random" => {
+            let mut number = || words.next().and_then(|w| w.parse().ok());
+            random(&device, number().unwrap_or(200), number().unwrap_or(11), seconds)
+        }
         _ => tune(&device, words.collect(), seconds),
     }
 }
@@ -73,8 +79,8 @@ fn prove(
 }
 
 /// Shapes with ragged columns, empty and full matrices, one block, uneven rows, in every block size, order and type.
-fn edges(device: &Cuda) -> Outcome {
-    let (mut right, mut wrong) = (0, 0);
+fn edges(device: &Cuda, part: u64, of: u64) -> Outcome {
+    let (mut right, mut wrong, mut at) = (0, 0, 0);
     let catalog = cuda::catalog();
     for (rows, columns, n, rest) in [
         (1, 1, 8, "density=1"),
@@ -91,6 +97,10 @@ fn edges(device: &Cuda) -> Outcome {
                     let (m, k) = (rows * bs, columns * bs);
                     let text = format!("bsr:m={m},k={k},n={n},bs={bs},dtype={dtype},{rest}{layout}");
                     let Ok(p) = Bsr::parse(&text) else { continue };
+                    at += 1;
+                    if at % of.max(1) != part {
+                        continue;
+                    }
                     let (r, w) = prove(device, &catalog, &p, 7, 2)?;
                     (right, wrong) = (right + r, wrong + w);
                 }
@@ -102,10 +112,10 @@ fn edges(device: &Cuda) -> Outcome {
 }
 
 /// Random problems from a few compiled shapes: patterns, densities and imbalances change, the kernels do not.
-fn random(device: &Cuda, count: usize, seconds: f64) -> Outcome {
+fn random(device: &Cuda, count: u64, seed: u64, seconds: f64) -> Outcome {
     let (mut right, mut wrong, mut problems) = (0, 0, 0);
     let (catalog, started) = (cuda::catalog(), Instant::now());
-    let mut rng = fastrand::Rng::with_seed(11);
+    let mut rng = fastrand::Rng::with_seed(seed);
     while problems < count && started.elapsed().as_secs_f64() < seconds {
         let bs = [16, 32, 64, 128][rng.usize(..4)];
         let (m, k) = (bs * rng.u64(1..=12), [512, 1024][rng.usize(..2)]);

@@ -3,18 +3,18 @@
 // Idea: a CTA owns WIDE block columns of one block row; a thread a column searches the row's sorted indices once, then all threads write whole rows of
 // the patch, 16 bytes at a time, from the block found there or zeros. Reads each block once, writes each element once.
 // Limits: BS rows of whole 16 bytes (BS * SIZE % 16 == 0); columns of a row in rising order.
-// Facts of the problem (-D): BS, SIZE (bytes of an element), COLS (block columns), WIDE (block columns of a CTA).
+// Facts of the problem (-D): BS, SIZE (bytes of an element), WIDE (block columns of a CTA).
 #include "hopper.cuh"
 
 constexpr int CHUNKS = BS * SIZE / 16, NT = 256; // 16-byte chunks in a row of a block
 
 extern "C" __global__ void __launch_bounds__(NT)
-densify(const uint4* __restrict__ values, uint4* __restrict__ A, const int* __restrict__ row_ptr, const int* __restrict__ col_idx) {
+densify(const uint4* __restrict__ values, uint4* __restrict__ A, const int* __restrict__ row_ptr, const int* __restrict__ col_idx, int columns) {
   __shared__ int found[WIDE];
   pdl_launch();
   pdl_wait();
-  constexpr int parts = (COLS + WIDE - 1) / WIDE;
-  const int row = blockIdx.x / parts, c0 = blockIdx.x % parts * WIDE, count = min(WIDE, COLS - c0);
+  const int parts = (columns + WIDE - 1) / WIDE;
+  const int row = blockIdx.x / parts, c0 = blockIdx.x % parts * WIDE, count = min(WIDE, columns - c0);
   const int begin = __ldg(row_ptr + row), end = __ldg(row_ptr + row + 1);
   for (int i = threadIdx.x; i < count; i += NT) {
     int low = begin, high = end;
@@ -29,6 +29,6 @@ densify(const uint4* __restrict__ values, uint4* __restrict__ A, const int* __re
   for (int i = threadIdx.x; i < BS * count * CHUNKS; i += NT) {
     const int r = i / (count * CHUNKS), x = i % (count * CHUNKS), block = found[x / CHUNKS];
     const uint4 v = block >= 0 ? __ldg(values + ((u64)block * BS + r) * CHUNKS + x % CHUNKS) : make_uint4(0, 0, 0, 0);
-    A[((u64)row * BS + r) * (COLS * CHUNKS) + (u64)c0 * CHUNKS + x] = v;
+    A[((u64)row * BS + r) * ((u64)columns * CHUNKS) + (u64)c0 * CHUNKS + x] = v;
   }
 }

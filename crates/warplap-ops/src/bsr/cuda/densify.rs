@@ -81,8 +81,8 @@ impl Variant<Bsr, Cuda> for Densify {
 /// The kernel that fills in zeros, and its blocks.
 fn source(p: &BsrProblem) -> (Source, u64) {
     let columns = p.k / p.bs;
-    let wide = (1024 / p.bs).min(columns).max(1);
-    let defines = [("BS", p.bs), ("SIZE", p.dtype.bytes() as u64), ("COLS", columns), ("WIDE", wide)];
+    let wide = 1024 / p.bs;
+    let defines = [("BS", p.bs), ("SIZE", p.dtype.bytes() as u64), ("WIDE", wide)];
     let defines = defines.map(|(n, v)| (n, v as i64)).to_vec();
     let source = Source { entry: "densify", text: include_str!("densify.cu"), headers: &[HOPPER], defines };
     (source, p.m / p.bs * columns.div_ceil(wide))
@@ -117,8 +117,10 @@ impl Kernel<Bsr, Cuda> for Filled {
     fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
         let [row_ptr, col_idx, values, b, c] = addresses(&self.problem, &args)?;
         let full = self.full.address();
-        let list = [&values, &full, &row_ptr, &col_idx].map(|a| (&raw const *a).cast::<c_void>());
-        // SAFETY: four addresses, as the entry declares them; the buffers were checked to hold what the problem spans, the
+        let columns = i32::try_from(self.problem.columns()).unwrap_or(i32::MAX);
+        let [v, f, r, i] = [&values, &full, &row_ptr, &col_idx].map(|a| (&raw const *a).cast::<c_void>());
+        let list = [v, f, r, i, (&raw const columns).cast()];
+        // SAFETY: four addresses and a number, as the entry declares them; the buffers were checked to hold what the problem spans, the
         // scratch holds m·k elements, and the caller vouches for the indices.
         unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())?;
         // SAFETY: as above; the product runs after the scratch was filled, on the same stream.

@@ -10,7 +10,7 @@
 // Where the idea comes from: this project's own arithmetic (bytes through L2 per multiplication).
 //
 // Axes (-D): WARPS (8), STAGES, CAP (blocks of A in one window: 4..32, at least 64/BS).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BS, COLS (K/BS).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BS.
 #include "hopper.cuh"
 
 constexpr int NT = 32 * WARPS + 128, RPW = 64 / BS, ROWS = WARPS * RPW, SPS = 64 / BS, MT = BS / 16;
@@ -51,7 +51,7 @@ DI void multiply(float (&acc)[4][8][4], const Fragments& f) { multiply_row<0>(ac
 
 extern "C" __global__ void __launch_bounds__(NT, 1)
 mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16* __restrict__ C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
-           const int* __restrict__ order, int M, int N) {
+           const int* __restrict__ order, int M, int N, int columns) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ int rows[32], found;
@@ -59,8 +59,8 @@ mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16*
   const u32 base = (smem_addr(smem) + 1023) & ~1023u;
   unsigned char* const lists = smem + (base - smem_addr(smem)) + STAGES * STAGE + WARPS * RING;
   u32* const marks = reinterpret_cast<u32*>(lists);        // by column: which rows store a block there
-  u32* const steps = marks + COLS;                         // the same for columns with blocks only
-  u16* const where = reinterpret_cast<u16*>(steps + COLS); // and the column
+  u32* const steps = marks + columns;                      // the same for columns with blocks only
+  u16* const where = reinterpret_cast<u16*>(steps + columns); // and the column
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const u32 below = (1u << lane) - 1;
@@ -78,7 +78,7 @@ mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16*
   // The lists of one group of rows, made by all threads together.
   auto list = [&](int group) {
     __syncthreads(); // nobody reads the lists of the run before any more
-    for (int i = threadIdx.x; i < COLS; i += NT) marks[i] = 0;
+    for (int i = threadIdx.x; i < columns; i += NT) marks[i] = 0;
     if (threadIdx.x < 32) {
       const int i = group * ROWS + lane;
       rows[lane] = lane < ROWS && i < block_rows ? (order ? __ldg(order + i) : i) : -1;
@@ -89,14 +89,14 @@ mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16*
       const int end = __ldg(row_ptr + rows[r] + 1);
       for (int e = __ldg(row_ptr + rows[r]) + lane; e < end; e += 32) {
         const u32 c = __ldg(col_idx + e);
-        if (c < COLS) atomicOr(&marks[c], 1u << r); // a wrong index must not write into another list
+        if (c < (u32)columns) atomicOr(&marks[c], 1u << r); // a wrong index must not write into another list
       }
     }
     __syncthreads();
     if (warp == 0) {
       int n = 0;
-      for (int c = lane; c < (COLS + 31) / 32 * 32; c += 32) {
-        const u32 m = c < COLS ? marks[c] : 0, some = __ballot_sync(~0u, m != 0);
+      for (int c = lane; c < (columns + 31) / 32 * 32; c += 32) {
+        const u32 m = c < columns ? marks[c] : 0, some = __ballot_sync(~0u, m != 0);
         if (m) steps[n + __popc(some & below)] = m, where[n + __popc(some & below)] = (u16)c;
         n += __popc(some);
       }

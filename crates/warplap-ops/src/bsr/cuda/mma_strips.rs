@@ -55,7 +55,7 @@ impl Twin<BsrProblem> for Strips {
         let deep = stages(chip, 8192, fixed + 3072, 1, 16)?;
         let mut defines = facts(p);
         let col = p.b == Layout::Col;
-        defines.extend([("B_COL", i64::from(col)), ("COLS", columns as i64), ("WARPS", WARPS as i64)]);
+        defines.extend([("B_COL", i64::from(col)), ("WARPS", WARPS as i64)]);
         defines.extend([("CAP", cap as i64), ("STAGES", deep as i64)]);
         let b = if col { b_col_map(p, p.bs, 64) } else { spec(super::plan::B, p, (p.n, p.k), [64, p.bs as u32]) };
         let arguments = vec![
@@ -67,6 +67,7 @@ impl Twin<BsrProblem> for Strips {
             Argument::Pointer(ORDER),
             int(p.m),
             int(p.n),
+            int(columns),
         ];
         let tiles = (p.m / p.bs).div_ceil(WARPS * 64 / p.bs) * p.n.div_ceil(64);
         Ok(Plan {
