@@ -34,21 +34,6 @@ template <int N> DI void copy_wait() { asm volatile("cp.async.wait_group %0;" ::
 // Where 16-byte chunk c of row r lies in rows of BS elements, so that eight rows of one chunk meet different banks.
 DI u32 in_block(int r, int c) { return r * BS * 2 + ((BS == 16 ? c ^ (r >> 2 & 1) : c ^ (r >> 1 & 3)) << 4); }
 
-// What one product of 16 columns takes: a block's rows of A, 64 columns of B, and which of the warp's block rows it belongs to.
-struct Fragments { u32 a[MT][4], b[8][2]; int row; };
-template <int X> DI void multiply_row(float (&acc)[4][8][4], const Fragments& f) {
-  if constexpr (X < RPW) {
-    if (f.row == X) {
-      asm volatile("// row %0" ::"n"(X)); // keeps the branches apart: merged, they would index the sums at run time, out of registers
-#pragma unroll
-      for (int i = 0; i < MT; i++)
-#pragma unroll
-        for (int y = 0; y < 8; y++) mma16(acc[X * MT + i][y], f.a[i], f.b[y][0], f.b[y][1]);
-    } else multiply_row<X + 1>(acc, f);
-  }
-}
-DI void multiply(float (&acc)[4][8][4], const Fragments& f) { multiply_row<0>(acc, f); }
-
 extern "C" __global__ void __launch_bounds__(NT, 1)
 mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16* __restrict__ C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
            const int* __restrict__ order, int M, int N, int columns) {
@@ -187,35 +172,8 @@ mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16*
           return n;
         };
         u32 what, what_next = 0;
-        int n = window(0, what), parity = 0;
-        Fragments one, two;
-        auto prepare = [&](int u, Fragments& f) {
-          const int j = u / MT, kk = u % MT, item = __shfl_sync(~0u, what, j), s = item >> 2;
-          for (; stage < s / SPS; stage++) { // pass the stages before
-            if (!ready) mb_wait(fulls + q * 8, phase);
-            __syncwarp();
-            if (lane == 0) mb_arrive(empties + q * 8);
-            if (++q == STAGES) q = 0, phase ^= 1;
-            ready = false;
-          }
-          if (!ready) mb_wait(fulls + q * 8, phase), ready = true;
-          f.row = item & 3;
-          const u32 block = ring + (parity * CAP + j) * BLOCK, slab = base + q * STAGE + s % SPS * SLAB;
-#pragma unroll
-          for (int i = 0; i < MT; i++) ldmatrix4(block + in_block(i * 16 + (lane & 15), kk * 2 + (lane >> 4)), f.a[i]);
-#pragma unroll
-          for (int p = 0; p < 4; p++) {
-            u32 v[4];
-            if (B_COL) {
-              const int row = p * 16 + (lane >> 4) * 8 + (lane & 7);
-              ldmatrix4(slab + in_block(row, kk * 2 + (lane >> 3 & 1)), v);
-            } else {
-              const int k = kk * 16 + (lane & 15);
-              ldmatrix4_trans(slab + k * 128 + (((p * 2 + (lane >> 4)) ^ (k & 7)) << 4), v);
-            }
-            f.b[p * 2][0] = v[0], f.b[p * 2][1] = v[1], f.b[p * 2 + 1][0] = v[2], f.b[p * 2 + 1][1] = v[3];
-          }
-        };
+        int n = window(0, what), parity = 0, held = -1;
+        u32 b[MT][8][2];
         while (true) {
           const bool more = s0 < n_steps;
           int n_next = 0;
@@ -223,14 +181,48 @@ mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16*
           else copy_commit();
           copy_wait<1>();
           __syncwarp();
-          // One product of 16 columns is prepared while the one before it runs.
-          const int units = n * MT;
-          if (units > 0) prepare(0, one);
-          for (int u = 0; u < units; u += 2) {
-            if (u + 1 < units) prepare(u + 1, two);
-            multiply(acc, one);
-            if (u + 2 < units) prepare(u + 2, one);
-            if (u + 1 < units) multiply(acc, two);
+          for (int j = 0; j < n; j++) {
+            const int item = __shfl_sync(~0u, what, j), s = item >> 2, r = item & 3;
+            if (s != held) {
+              for (; stage < s / SPS; stage++) { // pass the stages before
+                if (!ready) mb_wait(fulls + q * 8, phase);
+                __syncwarp();
+                if (lane == 0) mb_arrive(empties + q * 8);
+                if (++q == STAGES) q = 0, phase ^= 1;
+                ready = false;
+              }
+              if (!ready) mb_wait(fulls + q * 8, phase), ready = true;
+              held = s;
+              const u32 slab = base + q * STAGE + s % SPS * SLAB;
+#pragma unroll
+              for (int kk = 0; kk < MT; kk++)
+#pragma unroll
+                for (int p = 0; p < 4; p++) {
+                  u32 v[4];
+                  if (B_COL) {
+                    const int row = p * 16 + (lane >> 4) * 8 + (lane & 7);
+                    ldmatrix4(slab + in_block(row, kk * 2 + (lane >> 3 & 1)), v);
+                  } else {
+                    const int k = kk * 16 + (lane & 15);
+                    ldmatrix4_trans(slab + k * 128 + (((p * 2 + (lane >> 4)) ^ (k & 7)) << 4), v);
+                  }
+                  b[kk][p * 2][0] = v[0], b[kk][p * 2][1] = v[1], b[kk][p * 2 + 1][0] = v[2], b[kk][p * 2 + 1][1] = v[3];
+                }
+            }
+            const u32 block = ring + (parity * CAP + j) * BLOCK;
+#pragma unroll
+            for (int x = 0; x < RPW; x++)
+              if (x == r) {
+#pragma unroll
+                for (int kk = 0; kk < MT; kk++)
+#pragma unroll
+                  for (int i = 0; i < MT; i++) {
+                    u32 a[4];
+                    ldmatrix4(block + in_block(i * 16 + (lane & 15), kk * 2 + (lane >> 4)), a);
+#pragma unroll
+                    for (int y = 0; y < 8; y++) mma16(acc[x * MT + i][y], a, b[kk][y][0], b[kk][y][1]);
+                  }
+              }
           }
           __syncwarp();
           if (!more) break;
