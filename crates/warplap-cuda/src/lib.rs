@@ -31,6 +31,9 @@ pub fn dtype_code(dtype: warplap_core::dtype::DType) -> i64 {
     }
 }
 
+/// What every chip from sm_80 on has: asynchronous copies, ldmatrix, mma.sync.
+pub const AMPERE: (&str, &str) = ("ampere.cuh", include_str!("../cuh/ampere.cuh"));
+
 /// Elements of any type as float32.
 pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.cuh"));
 

@@ -1,76 +1,127 @@
 //! Proves the CUDA kernels of the dense product on edge shapes, then races a few shapes. Needs an NVIDIA GPU and NVRTC.
 //!
-//! `cuda-gemm edges | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder) and
-//! `WARPLAP_POLICY` (any of the words stream, cold; else graph and hot).
+//! `cuda-gemm edges | fused | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
+//! - `edges`: sampled configs of every variant on ragged, padded, unaligned and batched shapes, against double precision
+//! - `fused`: bias and activations in every own kernel
+//! - `build`: compiles what `tune` and `screen` may need, so that they need not
+//! - `tune`: the tuner's winner, then beside cuBLASLt's first choice in one interleaved race
+//! - `screen`: the same without proofs, for products whose right answer takes the host long
+//!
+//! `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder), `WARPLAP_POLICY` (any of the words stream,
+//! cold; else graph and hot) and `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`, `build`).
 #![allow(clippy::print_stdout)]
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use warplap_core::array::Array;
 use warplap_core::device::Device;
 use warplap_core::measure::{CacheState, Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
+use warplap_core::rejection::Rejection;
 use warplap_core::settings::{Budget, Settings};
+use warplap_core::space::Config;
 use warplap_core::store::MemoryStore;
 use warplap_core::tuner::Tuner;
-use warplap_core::variant::Fit;
+use warplap_core::variant::{Fit, Kernel, Priority};
 use warplap_core::verify::{Case, Drawing};
 use warplap_cuda::Cuda;
-use warplap_ops::gemm::{Gemm, cuda};
+use warplap_ops::gemm::cuda::{Activation, Epilogue, Fused};
+use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem, cuda};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+type Failed = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failed> {
     let mut words = std::env::args().skip(1);
     let task = words.next().unwrap_or_else(|| "tune".into());
+    let problems = words.map(|text| Gemm::parse(&text)).collect::<Result<Vec<_>, _>>()?;
     let mut device = Cuda::open(0)?;
     if let Some(folder) = std::env::var_os("WARPLAP_ARTIFACTS") {
         device = device.with_artifacts(folder.as_ref());
     }
     let device = Arc::new(device);
-    println!("{:?}", device.chip());
-    println!("{:?}", device.fingerprint().soft);
     match task.as_str() {
         "edges" => edges(&device),
-        _ => tune(&device, words.collect()),
+        "fused" => fused(&device),
+        "build" => build(&device, &problems),
+        "screen" => problems.iter().try_for_each(|p| screen(&device, p)),
+        _ => {
+            println!("{:?}", device.chip());
+            println!("{:?}", device.fingerprint().soft);
+            tune(&device, &problems)
+        }
     }
 }
 
-/// Every config of every variant that fits, on shapes with ragged edges and padded rows, against double precision.
-fn edges(device: &Cuda) -> Result<(), Box<dyn std::error::Error>> {
-    let (mut right, mut wrong) = (0, 0);
+/// Whether the i-th piece of work is this process's.
+fn mine(i: usize) -> bool {
+    let shard = std::env::var("WARPLAP_SHARD").unwrap_or_default();
+    let parts = shard.split_once('/').and_then(|(i, n)| Some((i.parse::<usize>().ok()?, n.parse::<usize>().ok()?)));
+    parts.is_none_or(|(part, of)| i % of.max(1) == part)
+}
+
+fn policy() -> Policy {
+    let words = std::env::var("WARPLAP_POLICY").unwrap_or_default();
+    let queueing = if words.contains("stream") { Queueing::Stream } else { Queueing::Graph };
+    let cache = if words.contains("cold") { CacheState::Cold } else { CacheState::Hot };
+    Policy { queueing, cache }
+}
+
+/// The configs of a variant that are tried: a few of each, compiling takes longer than proving.
+fn sampled(configs: Vec<Config>, most: usize) -> impl Iterator<Item = Config> {
+    let step = configs.len().div_ceil(most).max(1);
+    configs.into_iter().step_by(step)
+}
+
+fn edges(device: &Cuda) -> Result<(), Failed> {
+    let (mut right, mut wrong, mut turn) = (0, 0, 0);
     let catalog = cuda::catalog();
     for shape in [
         "m=8,n=8,k=8",
         "m=129,n=136,k=8",
         "m=257,n=1032,k=72,ldc=1040",
-        "m=300,n=200,k=200,ldb=216,lda=312",
+        "m=300,n=200,k=200,ldb=312,lda=312",
         "m=64,n=2056,k=4104",
         "m=1,n=1000,k=1000",
         "m=3,n=203,k=336,ldb=336,ldc=208",
         "m=17,n=1000,k=1000",
         "m=7,n=13,k=5",
+        "m=131,n=67,k=259,align=4",
+        "m=130,n=70,k=130,lda=133,ldb=131,ldc=71,align=4",
+        "m=100,n=260,k=36,lda=108,ldb=268,ldc=262,align=8",
+        "m=64,n=64,k=64,batch=3",
+        "m=136,n=200,k=72,batch=5,ldc=208",
+        "m=2,n=264,k=520,batch=4",
+        "m=20,n=136,k=264,batch=2",
+        "m=37,n=53,k=29,batch=3,align=4",
     ] {
         for layout in ["", ",b=col", ",a=col", ",a=col,b=col"] {
-            for dtype in ["bf16", "f16", "f32"] {
+            for dtype in ["bf16", "f16", "f32", "f32,tf32=true"] {
+                turn += 1;
                 let text = format!("gemm:{shape},dtype={dtype}{layout}");
                 let Ok(p) = Gemm::parse(&text) else { continue };
+                if !mine(turn) {
+                    continue;
+                }
                 let drawing = Arc::new(Drawing::new::<Gemm>(&p, 7)?);
                 let mut case = Case::of(&p, device, &drawing)?;
                 for variant in catalog.variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_))) {
-                    let configs = variant.space(&p, device).configs();
-                    // A few of each: compiling takes longer than proving.
-                    let step = configs.len().div_ceil(3).max(1);
-                    for config in configs.into_iter().step_by(step) {
+                    let most = if variant.is_library() { 16 } else { 3 };
+                    for config in sampled(variant.space(&p, device).configs(), most) {
                         let proof = variant
                             .build(&p, &config, device)
                             .and_then(|kernel| case.verify(&*kernel, device).map(|p| p.error))
                             .and_then(|error| case.inputs_untouched(device).map(|()| error));
                         match proof {
                             Ok(_) => right += 1,
+                            // The library has fewer proposals for some shapes.
+                            Err(Rejection::DoesNotBuild { .. }) if variant.is_library() => {}
                             Err(why) => {
                                 wrong += 1;
-                                println!("{text}: {}[{config}]: {why}", variant.id());
+                                println!("WRONG {text}: {}[{config}]: {why}", variant.id());
                             }
                         }
                     }
@@ -82,35 +133,245 @@ fn edges(device: &Cuda) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn tune(device: &Arc<Cuda>, problems: Vec<String>) -> Result<(), Box<dyn std::error::Error>> {
+/// The activations in double precision; the error function by its series, good to more digits than f32 has.
+fn right(activation: Activation, x: f64) -> f64 {
+    let erf = |z: f64| {
+        let (mut term, mut sum) = (z, z);
+        for i in 1..200 {
+            term *= -z * z / i as f64;
+            sum += term / (2 * i + 1) as f64;
+        }
+        if z.abs() > 4.0 { z.signum() } else { sum * 2.0 / std::f64::consts::PI.sqrt() }
+    };
+    match activation {
+        Activation::None => x,
+        Activation::Relu => x.max(0.0),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        Activation::GeluErf => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+        Activation::Silu => x / (1.0 + (-x).exp()),
+    }
+}
+
+fn fused(device: &Cuda) -> Result<(), Failed> {
+    let (mut good, mut wrong, mut turn) = (0, 0, 0);
+    let catalog = cuda::catalog();
+    for text in [
+        "gemm:m=200,n=328,k=72,dtype=bf16",
+        "gemm:m=64,n=1032,k=264,dtype=f16,b=col",
+        "gemm:m=2,n=264,k=136,dtype=f16",
+        "gemm:m=77,n=131,k=35,dtype=f16",
+        "gemm:m=77,n=131,k=35,dtype=f32",
+        "gemm:m=70,n=72,k=40,dtype=bf16,batch=3",
+    ] {
+        let p = Gemm::parse(text)?;
+        let mut rng = fastrand::Rng::with_seed(3);
+        let inputs = Gemm::draw(&p, &mut rng);
+        let bias = Array::random(p.dtype, p.n as usize, &mut rng);
+        let answer = Gemm::answer(&p, &inputs);
+        let [a, b, held] = [&inputs[0], &inputs[1], &bias].map(|array| device.upload(array));
+        let (a, b, held) = (a?, b?, held?);
+        for variant in
+            catalog.variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_)) && !v.is_library())
+        {
+            let config = variant.space(&p, device).default_config().ok_or("an empty space")?;
+            for (activation, with) in Activation::ALL.into_iter().flat_map(|a| [(a, true), (a, false)]) {
+                turn += 1;
+                if !mine(turn) {
+                    continue;
+                }
+                let epilogue = Epilogue { bias: with, activation };
+                let mut c = device.upload(&Array::filled(p.dtype, p.c_len(), f64::NAN))?;
+                let ran = Fused::build(variant.id(), &p, &config, epilogue, device).and_then(|kernel| {
+                    let (a, b) = (device.view(&a, 0..p.a_len()), device.view(&b, 0..p.b_len()));
+                    let args = GemmArgs { problem: &p, a, b, c: device.view_mut(&mut c, 0..p.c_len()) };
+                    kernel.launch(args, device.view(&held, 0..p.n as usize), device.queue())
+                });
+                let got = device.download(&c)?;
+                let off = answer.values.iter().enumerate().map(|(i, x)| {
+                    let added = if with { bias.at(i % p.n as usize) } else { 0.0 };
+                    let right = right(activation, x + added);
+                    let allowed = answer.tolerance.allowed(right) + 4.0 * p.dtype.roundoff() * (right.abs() + 0.01);
+                    let share = (got.at(i) - right).abs() / (allowed + 2e-6 * x.abs());
+                    if share.is_nan() { f64::INFINITY } else { share }
+                });
+                let worst = off.fold(0.0, f64::max);
+                if ran.is_ok() && worst <= 1.0 {
+                    good += 1;
+                } else {
+                    wrong += 1;
+                    println!("WRONG {text}: {} {epilogue:?}: {worst} of the allowed error, {ran:?}", variant.id());
+                }
+            }
+        }
+    }
+    println!("fused: {good} right, {wrong} not");
+    Ok(())
+}
+
+/// What may race for a problem.
+fn entries(device: &Cuda, p: &GemmProblem, least: Priority) -> Vec<(String, Config)> {
+    let catalog = cuda::catalog();
+    let fits = catalog.variants().iter().filter(|v| matches!(v.fit(p, device), Fit::Fits(f) if f >= least));
+    fits.flat_map(|v| v.space(p, device).configs().into_iter().map(|c| (v.id().to_string(), c))).collect()
+}
+
+fn build(device: &Cuda, problems: &[GemmProblem]) -> Result<(), Failed> {
+    let (catalog, mut built, mut turn) = (cuda::catalog(), 0, 0);
+    for p in problems {
+        for (id, config) in entries(device, p, Priority::High) {
+            turn += 1;
+            if id == "cublaslt" || !mine(turn) {
+                continue;
+            }
+            match catalog.find(&id).ok_or("no such variant")?.build(p, &config, device) {
+                Ok(_) => built += 1,
+                Err(why) => println!("{}: {id}[{config}]: {why}", Gemm::text(p)),
+            }
+        }
+    }
+    println!("built {built}");
+    Ok(())
+}
+
+/// Times kernels in turn and gives the median seconds of each.
+fn race(
+    device: &Cuda,
+    p: &GemmProblem,
+    kernels: &[Box<dyn Kernel<Gemm, Cuda>>],
+    rounds: usize,
+) -> Result<Vec<f64>, Failed> {
+    let first = Case::<Gemm, Cuda>::without_answer(p, device, 1)?;
+    let sets = device.sets(policy(), first.footprint()).max(1);
+    let mut cases = vec![first];
+    for seed in 2..=sets as u64 {
+        cases.push(Case::without_answer(p, device, seed)?);
+    }
+    let cases = RefCell::new(cases);
+    let mut laps = Vec::new();
+    for kernel in kernels {
+        let launch = |queue: &_, set: usize| cases.borrow_mut()[set].launch(&**kernel, device, queue);
+        laps.push(device.lap(policy(), sets, Box::new(launch)).ok());
+    }
+    let mut samples = vec![Vec::new(); kernels.len()];
+    for round in 0..rounds {
+        for i in 0..laps.len() {
+            let i = if round % 2 == 0 { i } else { laps.len() - 1 - i };
+            if let Some(lap) = &mut laps[i] {
+                samples[i].push(lap.run().unwrap_or(f64::INFINITY));
+            }
+        }
+    }
+    Ok(samples.into_iter().map(median).collect())
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::INFINITY)
+}
+
+/// A winner beside the library's first choice, in one interleaved race: microseconds of both.
+fn beside(device: &Cuda, p: &GemmProblem, id: &str, config: &Config) -> Result<(f64, f64), Failed> {
+    let catalog = cuda::catalog();
+    let library = catalog.find("cublaslt").ok_or("no library in the list")?;
+    let first = Config::new().with("choice", 0i64).with("workspace", 32i64);
+    let kernels = vec![
+        catalog.find(id).ok_or("no such variant")?.build(p, config, device).map_err(|e| e.to_string())?,
+        library.build(p, &first, device).map_err(|e| e.to_string())?,
+    ];
+    let times = race(device, p, &kernels, 41)?;
+    Ok((times[0] * 1e6, times[1] * 1e6))
+}
+
+fn line(p: &GemmProblem, id: &str, config: &Config, (ours, theirs): (f64, f64), rest: &str) {
+    println!(
+        "RATIO {:.3} {} [{}] {id}[{config}] {ours:.2} us ({:.0} TF), cublaslt {theirs:.2} us; {rest}",
+        theirs / ours,
+        Gemm::text(p),
+        policy(),
+        p.work().flops / ours * 1e-6
+    );
+}
+
+fn screen(device: &Cuda, p: &GemmProblem) -> Result<(), Failed> {
+    let (catalog, started) = (cuda::catalog(), Instant::now());
+    let mut built = Vec::new();
+    for (id, config) in entries(device, p, Priority::High) {
+        if let Ok(kernel) = catalog.find(&id).ok_or("no such variant")?.build(p, &config, device) {
+            built.push(((id, config), kernel));
+        }
+    }
+    let (names, kernels): (Vec<_>, Vec<_>) = built.into_iter().unzip();
+    let mut times = race(device, p, &kernels, 5)?;
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    order.sort_by(|a, b| times[*a].total_cmp(&times[*b]));
+    // The best few once more, with more rounds; the best of the library among them.
+    let mut few: Vec<usize> = order.iter().copied().take(6).collect();
+    few.extend(
+        order.iter().copied().filter(|i| names[*i].0 == "cublaslt" && !few.contains(i)).take(2).collect::<Vec<_>>(),
+    );
+    let mut kernels: Vec<_> = kernels.into_iter().map(Some).collect();
+    let again: Vec<_> = few.iter().filter_map(|i| kernels[*i].take()).collect();
+    drop(kernels);
+    for (i, time) in few.iter().zip(race(device, p, &again, 31)?) {
+        times[*i] = time;
+    }
+    drop(again);
+    order = few;
+    order.sort_by(|a, b| times[*a].total_cmp(&times[*b]));
+    let best = |own: bool| order.iter().find(|i| (names[**i].0 != "cublaslt") == own).copied();
+    let (id, config) = &names[*order.first().ok_or("nothing fits")?];
+    let both = beside(device, p, id, config)?;
+    let own = best(true)
+        .map_or(String::new(), |i| format!("best own {}[{}] {:.2} us", names[i].0, names[i].1, times[i] * 1e6));
+    let library =
+        best(false).map_or(String::new(), |i| format!("best library [{}] {:.2} us", names[i].1, times[i] * 1e6));
+    line(
+        p,
+        id,
+        config,
+        both,
+        &format!("{own}, {library}; {} tried, {:.1} s", names.len(), started.elapsed().as_secs_f64()),
+    );
+    Ok(())
+}
+
+fn tune(device: &Arc<Cuda>, problems: &[GemmProblem]) -> Result<(), Failed> {
     let seconds = std::env::var("WARPLAP_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20.0);
-    let words = std::env::var("WARPLAP_POLICY").unwrap_or_default();
-    let queueing = if words.contains("stream") { Queueing::Stream } else { Queueing::Graph };
-    let cache = if words.contains("cold") { CacheState::Cold } else { CacheState::Hot };
-    let policy = Policy { queueing, cache };
-    let settings = Settings { budget: Budget { seconds, ..Budget::default() }, policy, ..Settings::default() };
+    let budget = Budget { seconds, ..Budget::default() };
+    let settings = Settings { budget, policy: policy(), ..Settings::default() };
     let tuner = Tuner::new(device.clone(), cuda::catalog(), Arc::new(MemoryStore::new()), settings);
-    for text in problems {
-        let problem = Gemm::parse(&text)?;
+    for problem in problems {
         let started = Instant::now();
-        let tuned = match tuner.tune(&problem, &Silent) {
+        let tuned = match tuner.tune(problem, &Silent) {
             Ok(tuned) => tuned,
             Err(why) => {
-                println!("{text}: {why}");
+                println!("{}: {why}", Gemm::text(problem));
                 continue;
             }
         };
         let trials = &tuned.edition.trials;
         let winner = &tuned.edition.verdict.winner;
-        let of_winner = trials.iter().find(|t| t.candidate == *winner).and_then(|t| t.median_us()).unwrap_or(f64::NAN);
-        println!(
-            "{text}: {winner} {of_winner:.2} us, {:.1} TFLOP/s; {} trials, {} right, {:.1} s",
-            problem.work().flops / of_winner * 1e-6,
+        let best = |library: bool| {
+            let own = trials.iter().filter(|t| (t.candidate.variant == "cublaslt") == library);
+            own.filter_map(|t| t.median_us().map(|us| (us, t))).min_by(|a, b| a.0.total_cmp(&b.0))
+        };
+        let show = |what: &str, library| {
+            best(library).map_or(String::new(), |(us, t)| format!("{what} {} {us:.2} us, ", t.candidate))
+        };
+        let rest = format!(
+            "{}{}{} trials, {} right, {:.1} s",
+            show("best own", false),
+            show("best library", true),
             trials.len(),
             trials.iter().filter(|t| t.is_right()).count(),
             started.elapsed().as_secs_f64()
         );
-        for trial in trials.iter().filter(|t| !t.is_right()).take(4) {
+        let both = beside(device, problem, &winner.variant, &winner.config)?;
+        line(problem, &winner.variant, &winner.config, both, &rest);
+        let unexpected = |t: &&warplap_core::candidate::Trial| !t.is_right() && t.candidate.variant != "cublaslt";
+        for trial in trials.iter().filter(unexpected).take(2) {
             println!("   {}: {:?}", trial.candidate, trial.outcome);
         }
     }

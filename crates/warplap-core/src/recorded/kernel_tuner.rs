@@ -8,6 +8,9 @@ use crate::space::{Axis, Value};
 /// What older cachefiles say instead of a failure.
 const OLD_FAILURE: f64 = 1e20;
 
+/// A config by name, and its time or failure.
+pub(super) type Entry<'j> = (&'j Map<String, Json>, Result<f64, String>);
+
 /// Reads a cachefile.
 pub(super) fn read(json: &Json) -> Result<Recorded, RecordedError> {
     let form = |what: &str| RecordedError::Form(format!("the cachefile's {what}"));
@@ -16,8 +19,7 @@ pub(super) fn read(json: &Json) -> Result<Recorded, RecordedError> {
     let objective = json["objective"].as_str().unwrap_or("time");
     let cache = json["cache"].as_object().ok_or_else(|| form("'cache' is no object"))?;
     let entries = cache.values().filter_map(Json::as_object);
-    let configs: Vec<(&Map<String, Json>, Result<f64, String>)> =
-        entries.map(|entry| (entry, time(entry.get(objective)))).collect();
+    let configs: Vec<Entry<'_>> = entries.map(|entry| (entry, time(entry.get(objective)))).collect();
     let mut recorded = recorded(&names, &configs)?;
     recorded.kernel = json["kernel_name"].as_str().unwrap_or_default().into();
     recorded.device = json["device_name"].as_str().unwrap_or_default().into();
@@ -41,10 +43,7 @@ pub(super) fn time(value: Option<&Json>) -> Result<f64, String> {
 }
 
 /// A recorded space of configs by name. The values of an axis are those that occur.
-pub(super) fn recorded(
-    names: &[&str],
-    configs: &[(&Map<String, Json>, Result<f64, String>)],
-) -> Result<Recorded, RecordedError> {
+pub(super) fn recorded(names: &[&str], configs: &[Entry<'_>]) -> Result<Recorded, RecordedError> {
     let value = |config: &Map<String, Json>, name: &str| -> Option<Value> {
         let json = config.get(name)?;
         serde_json::from_value(json.clone()).ok().or_else(|| Some(Value::Text(json.to_string())))

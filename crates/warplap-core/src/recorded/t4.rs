@@ -1,15 +1,15 @@
 //! T4 results: a list of configurations with their measurements and whether they were correct.
 
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
-use super::kernel_tuner::{recorded, time};
+use super::kernel_tuner::{Entry, recorded, time};
 use super::{Recorded, RecordedError};
 
 /// Reads T4 results. The time is the measurement that the first objective names.
 pub(super) fn read(json: &Json) -> Result<Recorded, RecordedError> {
     let form = || RecordedError::Form("T4: 'results' is no list of objects with a 'configuration'".into());
     let results = json["results"].as_array().ok_or_else(form)?;
-    let mut configs: Vec<(&Map<String, Json>, Result<f64, String>)> = Vec::new();
+    let mut configs: Vec<Entry<'_>> = Vec::new();
     for result in results {
         let Some(configuration) = result["configuration"].as_object() else { continue };
         let objective = result["objectives"][0].as_str().unwrap_or("time");

@@ -213,12 +213,13 @@ impl Space {
 
     /// As [`Space::default_config`], by value numbers.
     pub fn default_point(&self) -> Option<Vec<u16>> {
-        let diagram = self.diagram().ok()?;
-        let point: Vec<u16> = self.axes.iter().map(|a| a.default_number()).collect();
-        match diagram.index(&point) {
-            Some(_) => Some(point),
-            None => diagram.point(0),
+        if self.axes.iter().all(|a| !a.values().is_empty()) {
+            let point: Vec<u16> = self.axes.iter().map(|a| a.default_number()).collect();
+            if self.is_legal(&point, &self.config(&point)) {
+                return Some(point);
+            }
         }
+        self.diagram().ok()?.point(0)
     }
 
     /// Whether a Config sets exactly these axes, each to a legal value, and breaks no rule. Records are data from

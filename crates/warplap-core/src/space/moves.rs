@@ -27,13 +27,24 @@ impl Space {
     pub fn point(&self, config: &Config) -> Option<Vec<u16>> {
         let number = |axis: &super::Axis| axis.number(config.get(axis.name())?);
         let point = self.axes.iter().map(number).collect::<Option<Vec<u16>>>()?;
-        self.diagram().ok()?.index(&point)?;
+        if !self.is_legal(&point, config) {
+            return None;
+        }
         // Every name is an axis or a derived value, and those follow from the axes.
         let same = match self.derived.is_empty() {
             true => config.0.len() == self.axes.len(),
             false => self.config(&point) == *config,
         };
         same.then_some(point)
+    }
+
+    /// Whether a point, given as its Config too, is legal. A question about one config does not list them all.
+    pub(super) fn is_legal(&self, point: &[u16], config: &Config) -> bool {
+        match (self.found.get(), &self.points) {
+            (Some(Ok(diagram)), _) => diagram.index(point).is_some(),
+            (_, Some(points)) => points.iter().any(|p| p == point),
+            _ => self.rules.iter().all(|rule| rule.holds(config)),
+        }
     }
 
     /// What a rule may look at while the axes it reads are set.

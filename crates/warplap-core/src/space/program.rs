@@ -48,21 +48,38 @@ pub(super) struct Setting<'s> {
     pub(super) picks: &'s [u16],
 }
 
+/// What the rules are made of, whatever the order of axes: by register the axes it depends on and its inputs.
+pub(super) struct Parts {
+    /// By register, one bit an axis.
+    pub(super) axes: Vec<u128>,
+    pub(super) inputs: Vec<Vec<Register>>,
+    /// The registers that must be true.
+    pub(super) tests: Vec<Register>,
+}
+
+impl Parts {
+    /// The parts of a space's rules; axes beyond 128 share the last bit.
+    pub(super) fn new(space: &Space) -> Parts {
+        let (compiler, tests) = Compiler::compiled(space, space.rules(), &[]);
+        let mut axes: Vec<u128> = Vec::with_capacity(compiler.inputs.len());
+        for (register, inputs) in compiler.inputs.iter().enumerate() {
+            let own = match space.axes().get(register) {
+                Some(axis) if axis.values().len() > 1 => 1 << register.min(127),
+                _ => 0,
+            };
+            // Inputs are made before what is made of them.
+            axes.push(inputs.iter().fold(own, |all, input| all | axes[*input as usize]));
+        }
+        Parts { axes, inputs: compiler.inputs, tests }
+    }
+}
+
 impl Program {
     /// Compiles the rules. `order` are the axes with a choice, outermost first; the register of an axis is its number.
     pub(super) fn new(space: &Space, rules: &[Rule], order: &[usize]) -> Program {
-        let mut compiler = Compiler::new(space, order);
+        let (compiler, all) = Compiler::compiled(space, rules, order);
         let mut tests = vec![Vec::new(); order.len() + 1];
-        for (i, rule) in rules.iter().enumerate() {
-            let mut found = Vec::new();
-            match rule.expr() {
-                Some(expr) => compiler.conjuncts(&expr.tree, &mut found),
-                None => found.push(compiler.ask(i, rule)),
-            }
-            for register in found {
-                tests[compiler.level[register as usize]].push(register);
-            }
-        }
+        all.into_iter().for_each(|register| tests[compiler.level[register as usize]].push(register));
         let levels = order.len() + 1;
         let mut live: Vec<Vec<Register>> = vec![Vec::new(); levels];
         // The last level that reads a register.
@@ -134,6 +151,19 @@ impl<'s> Compiler<'s> {
             constants: HashMap::new(),
             values,
         }
+    }
+
+    /// All rules, and the registers that must be true.
+    fn compiled(space: &'s Space, rules: &[Rule], order: &[usize]) -> (Self, Vec<Register>) {
+        let mut compiler = Compiler::new(space, order);
+        let mut tests = Vec::new();
+        for (i, rule) in rules.iter().enumerate() {
+            match rule.expr() {
+                Some(expr) => compiler.conjuncts(&expr.tree, &mut tests),
+                None => tests.push(compiler.ask(i, rule)),
+            }
+        }
+        (compiler, tests)
     }
 
     fn register(&mut self, value: Num, level: usize, inputs: Vec<Register>) -> Register {

@@ -94,12 +94,14 @@ table! {
     device_attribute = "cuDeviceGetAttribute" (value: *mut i32, attribute: i32, device: i32);
     context_retain = "cuDevicePrimaryCtxRetain" (context: *mut Handle, device: i32);
     context_release = "cuDevicePrimaryCtxRelease_v2" (device: i32);
+    context_get = "cuCtxGetCurrent" (context: *mut Handle);
     context_set = "cuCtxSetCurrent" (context: Handle);
     context_synchronize = "cuCtxSynchronize" ();
     stream_create = "cuStreamCreate" (stream: *mut Handle, flags: u32);
     stream_destroy = "cuStreamDestroy_v2" (stream: Handle);
     stream_synchronize = "cuStreamSynchronize" (stream: Handle);
     stream_capturing = "cuStreamIsCapturing" (stream: Handle, status: *mut i32);
+    thread_capture_mode = "cuThreadExchangeStreamCaptureMode" (mode: *mut i32);
     stream_begin_capture = "cuStreamBeginCapture_v2" (stream: Handle, mode: i32);
     stream_end_capture = "cuStreamEndCapture" (stream: Handle, graph: *mut Handle);
     graph_instantiate = "cuGraphInstantiateWithFlags" (exec: *mut Handle, graph: Handle, flags: u64);

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
 use super::api::{Api, DevicePtr, Handle};
+use super::graph::Relaxed;
 use crate::chip::Chip;
 use crate::error::{Class, CudaError};
 
@@ -75,8 +76,16 @@ impl Context {
         if let Some(broken) = self.broken.get() {
             return Err(broken.clone());
         }
-        // SAFETY: the context is retained for as long as this object lives.
-        unsafe { self.api.context_set(self.handle) }?;
+        let mut current = 0;
+        // Asked every time: whoever else uses CUDA on this thread may have made another one current. Asking is a look at
+        // the thread's own memory, setting is not.
+        // SAFETY: the pointer is to a local; the context is retained for as long as this object lives.
+        unsafe {
+            self.api.context_get(&mut current)?;
+            if current != self.handle {
+                self.api.context_set(self.handle)?;
+            }
+        }
         Ok(self.api)
     }
 
@@ -96,6 +105,8 @@ impl Context {
     }
 
     pub(crate) fn alloc(&self, bytes: usize) -> Result<DevicePtr, CudaError> {
+        // A library may need its workspace for a stream that is being captured.
+        let _relaxed = Relaxed::new(self);
         let (api, mut ptr) = (self.api()?, 0);
         // SAFETY: the pointer is to a local; the driver refuses a length of zero.
         self.note(unsafe { api.memory_alloc(&mut ptr, bytes.max(1)) })?;
@@ -105,6 +116,7 @@ impl Context {
     /// # Safety
     /// The address came from `alloc` and nobody uses it any more.
     pub(crate) unsafe fn free(&self, ptr: DevicePtr) {
+        let _relaxed = Relaxed::new(self);
         if let Ok(api) = self.api() {
             // SAFETY: the caller's word. cuMemFree waits for work that is still queued.
             let _ = self.note(unsafe { api.memory_free(ptr) });

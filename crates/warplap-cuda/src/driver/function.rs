@@ -64,6 +64,11 @@ pub struct Function {
 }
 
 impl Function {
+    /// The driver's handle, for callers with launch code of their own. It lives as long as this object.
+    pub fn handle(&self) -> usize {
+        self.handle
+    }
+
     /// Lets launches ask for so much dynamic shared memory.
     pub fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
         if bytes <= PLAIN_SHARED {

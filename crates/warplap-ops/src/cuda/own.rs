@@ -39,8 +39,9 @@ impl<O: OnCuda<N>, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own
 
     fn source(&self) -> SourceHash {
         let [kernel, twin] = self.twin.texts();
-        let headers = [warplap_cuda::HOPPER.1, warplap_cuda::ELEMENT.1, warplap_cuda::EPILOGUE.1];
-        SourceHash::of(&[kernel, twin, include_str!("plan.rs"), include_str!("launch.rs"), &headers.concat()])
+        let headers = [warplap_cuda::HOPPER, warplap_cuda::AMPERE, warplap_cuda::ELEMENT, warplap_cuda::EPILOGUE];
+        let headers = headers.map(|(_, text)| text).concat();
+        SourceHash::of(&[kernel, twin, include_str!("plan.rs"), include_str!("launch.rs"), &headers])
     }
 
     fn fit(&self, p: &O::Problem, cuda: &Cuda) -> Fit {
@@ -55,6 +56,10 @@ impl<O: OnCuda<N>, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own
         // The chip decides the depth of the pipeline, and a plan that does not fit is refused when it is made.
         let plan = self.twin.plan(p, config, &Chip::h200());
         plan.map_or(Needs::default(), |plan| Needs { threads: u64::from(plan.threads), ..Needs::default() })
+    }
+
+    fn compile(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
+        cuda.compile(&self.twin.plan(p, config, cuda.chip())?.source)
     }
 
     fn build(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<O, Cuda>>, Rejection> {

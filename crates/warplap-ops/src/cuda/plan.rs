@@ -61,6 +61,24 @@ pub(crate) trait Twin<P>: Send + Sync + 'static {
     fn plan(&self, p: &P, config: &Config, chip: &Chip) -> Result<Plan, Rejection>;
 }
 
+impl<P: 'static> Twin<P> for &'static dyn Twin<P> {
+    fn id(&self) -> &'static str {
+        (**self).id()
+    }
+    fn texts(&self) -> [&'static str; 2] {
+        (**self).texts()
+    }
+    fn fit(&self, p: &P, chip: &Chip) -> Fit {
+        (**self).fit(p, chip)
+    }
+    fn space(&self, p: &P, chip: &Chip) -> Space {
+        (**self).space(p, chip)
+    }
+    fn plan(&self, p: &P, config: &Config, chip: &Chip) -> Result<Plan, Rejection> {
+        (**self).plan(p, config, chip)
+    }
+}
+
 /// An axis of a config; a config that lacks one was made for another space.
 pub(crate) fn axis(config: &Config, name: &'static str) -> Result<u64, Rejection> {
     let missing = || Rejection::DoesNotBuild { reason: format!("the config has no {name}") };

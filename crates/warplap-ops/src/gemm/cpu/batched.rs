@@ -18,7 +18,7 @@ use crate::gemm::{Gemm, GemmArgs, GemmProblem};
 struct Batched<V>(V);
 
 /// The variant of one product as one of batches.
-pub(super) fn batched(variant: impl Variant<Gemm, Cpu> + 'static) -> Arc<dyn Variant<Gemm, Cpu>> {
+pub(super) fn batched<V: Variant<Gemm, Cpu> + 'static>(variant: V) -> Arc<dyn Variant<Gemm, Cpu>> {
     Arc::new(Batched(variant))
 }
 

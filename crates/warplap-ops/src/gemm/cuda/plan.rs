@@ -1,13 +1,13 @@
 //! What the plans of dense products share: facts of the problem, tensor maps of its matrices, what the copy engine takes.
 
 use warplap_core::dtype::DType;
-use warplap_cuda::{Chip, ELEMENT, EPILOGUE, HOPPER, TensorMapSpec};
+use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, TensorMapSpec};
 
 use crate::cuda::plan::{Argument, int};
 use crate::gemm::{GemmProblem, Layout};
 
 /// What the kernels include.
-pub(super) const HEADERS: [(&str, &str); 3] = [HOPPER, ELEMENT, EPILOGUE];
+pub(super) const HEADERS: [(&str, &str); 4] = [HOPPER, AMPERE, ELEMENT, EPILOGUE];
 
 /// Which matrix an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,31 @@ pub(super) fn no_tma(p: &GemmProblem, chip: &Chip) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Why a problem is nothing for kernels of plain pointers from sm_80 on, if so.
+pub(super) fn no_copies(p: &GemmProblem, chip: &Chip) -> Option<&'static str> {
+    if chip.capability.0 < 8 {
+        Some("needs asynchronous copies (sm_80 or newer)")
+    } else if p.m.max(p.n).max(p.k) > i32::MAX as u64 / 2 {
+        Some("sizes must fit 30 bits")
+    } else {
+        None
+    }
+}
+
+/// Bytes of the widest copy, up to 16, that the alignment of the buffers and a leading dimension allow.
+pub(super) fn vector(p: &GemmProblem, ld: u64) -> u64 {
+    let line = ld * p.dtype.bytes() as u64;
+    [16, 8, 4].into_iter().find(|v| p.align.is_multiple_of(*v) && line.is_multiple_of(*v)).unwrap_or(2)
+}
+
+/// The arguments of kernels of plain pointers: matrices, sizes, leading dimensions.
+pub(super) fn plain(p: &GemmProblem) -> Vec<Argument> {
+    let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
+    arguments.extend(&sizes(p)[..3]);
+    arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
+    arguments
 }
 
 /// Facts of the problem that every kernel is compiled with.

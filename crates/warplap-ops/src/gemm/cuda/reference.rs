@@ -7,8 +7,8 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, facts, pointer, sizes};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin};
+use super::plan::{HEADERS, facts, plain};
+use crate::cuda::plan::{Grid, Plan, Twin};
 use crate::gemm::GemmProblem;
 
 /// One thread an element.
@@ -32,12 +32,9 @@ impl Twin<GemmProblem> for Reference {
     }
 
     fn plan(&self, p: &GemmProblem, _: &Config, _: &Chip) -> Result<Plan, Rejection> {
-        let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
-        arguments.extend(&sizes(p)[..3]);
-        arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
         let source =
             Source { entry: self.id(), text: include_str!("reference.cu"), headers: &HEADERS, defines: facts(p) };
         let grid = Grid::Blocks(p.m.div_ceil(16) * p.n.div_ceil(16) * p.batch);
-        Ok(Plan { source, threads: 256, shared: 0, grid, arguments, overlap: false })
+        Ok(Plan { source, threads: 256, shared: 0, grid, arguments: plain(p), overlap: false })
     }
 }
