@@ -160,13 +160,20 @@ impl Launches {
     ) -> PyResult<bool> {
         let Some((name, _)) = self.name(py, args)? else { return Ok(false) };
         let plan = Plan { launch, function, cooperative, dependent, packed, tail, kernel, config };
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::new(plan));
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = plans.insert(name, Arc::new(plan));
+        // Let go after the lock: the end of an object may run a program's own code.
+        drop(plans);
+        drop(former);
         Ok(true)
     }
 
     /// Forgets all.
     fn clear(&self) {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = std::mem::take(&mut *plans);
+        drop(plans);
+        drop(left);
     }
 
     fn __len__(&self) -> usize {
