@@ -163,7 +163,7 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
     /// Seconds after which launches count as hung.
     fn patience(&self) -> f64 {
         let cold = self.settings.policy.cache == CacheState::Cold;
-        let floor = || self.device.ceilings()?.floor(self.problem.work(), self.problem.dtype(), cold);
+        let floor = || self.problem.floor(&*self.device.ceilings()?, cold);
         let best = *self.best.borrow();
         let expected = if best.is_finite() { best } else { floor().unwrap_or(LONGEST) };
         (PATIENCE * expected).clamp(SHORTEST, LONGEST)

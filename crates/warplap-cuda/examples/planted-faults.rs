@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use planted::{GROUNDS, KINDS, Planted, Sum, SumProblem, catalog};
+use planted::{KINDS, Planted, Sum, SumProblem, catalog, grounds};
 use warplap_core::candidate::{Outcome, Trial};
 use warplap_core::device::Device;
 use warplap_core::progress::Silent;
@@ -30,7 +30,7 @@ fn word(trial: &Trial) -> &'static str {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    serve_if_asked(GROUNDS);
+    serve_if_asked(&grounds());
     let wanted: i64 = std::env::args().nth(1).map_or(Ok(100), |n| n.parse())?;
     let bad = KINDS.iter().filter(|k| k.becomes != "right").count() as i64;
     // As even as it goes: the first kinds take what is left over.

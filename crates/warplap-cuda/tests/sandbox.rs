@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use planted::{GROUNDS, KINDS, Planted, Sum, SumProblem, catalog, kind};
+use planted::{KINDS, Planted, Sum, SumProblem, catalog, grounds, kind};
 use standin::{device, scenario, worker_with};
 use warplap_core::candidate::{Candidate, Outcome};
 use warplap_core::device::Device;
@@ -28,7 +28,7 @@ use warplap_cuda::{Cuda, serve_if_asked};
 /// Not a test: the worker of all the others.
 #[test]
 fn worker() {
-    serve_if_asked(GROUNDS);
+    serve_if_asked(&grounds());
 }
 
 fn request(kind: &Planted) -> SandboxRequest {

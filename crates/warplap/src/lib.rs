@@ -15,6 +15,7 @@ pub mod any;
 mod prepared;
 mod races;
 mod session;
+pub mod worker;
 
 pub use prepared::{Asked, Prepared};
 pub use races::{Equipped, Races};

@@ -279,7 +279,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
     fn build(&self, key: &Key, problem: &O::Problem, candidate: &Candidate, how: How) -> Result<Chosen<O, D>, Error> {
         let attempt = |candidate: &Candidate, how: How| {
             let variant = self.catalog.find(&candidate.variant).filter(|_| self.usable(candidate, problem))?;
-            let kernel = variant.build(problem, &candidate.config, &self.device).ok()?;
+            let build = || variant.build(problem, &candidate.config, &self.device);
+            let kernel = self.device.beside_capture(build).ok()?;
             Some(Chosen { candidate: candidate.clone(), how, kernel: kernel.into() })
         };
         if let Some(chosen) = attempt(candidate, how) {
@@ -296,7 +297,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let candidate = self.reference(problem);
         let nothing = |rejection| Error::NothingRight { problem: O::text(problem), rejection };
-        let kernel = self.catalog.reference().build(problem, &candidate.config, &self.device).map_err(nothing)?;
+        let build = || self.catalog.reference().build(problem, &candidate.config, &self.device);
+        let kernel = self.device.beside_capture(build).map_err(nothing)?;
         Ok(Chosen { candidate, how, kernel: kernel.into() })
     }
 

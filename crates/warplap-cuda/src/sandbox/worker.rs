@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
+use warplap_core::catalog::Catalog;
+use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
-use warplap_core::sandbox::{Passed, Prove, Refusal, SandboxRequest, Stage};
+use warplap_core::sandbox::{Passed, Prove, ProvingGround, Refusal, SandboxRequest, Stage};
 
 use super::crew::this_program_serves;
 use super::pool::{COMPILE, version};
@@ -18,12 +20,18 @@ use crate::device::Cuda;
 use crate::error::{Class, CudaError};
 use crate::nvrtc::Compiler;
 
-/// One operation a worker can prove candidates of: its name, and what opens its proving ground on a device.
+/// One operation a worker can prove candidates of.
 pub struct Ground {
-    /// The operation's name, as problems begin with it.
-    pub op: &'static str,
-    /// Opens the proving ground, usually `warplap_core::sandbox::ProvingGround` over the operation's catalog.
-    pub open: fn(Arc<Cuda>) -> Box<dyn Prove>,
+    op: &'static str,
+    open: Box<dyn Fn(Arc<Cuda>) -> Box<dyn Prove>>,
+}
+
+impl Ground {
+    /// The proving ground of an operation over a catalog, which must hold the caller's variants with the caller's code.
+    pub fn of<O: Op>(catalog: impl Fn() -> Catalog<O, Cuda> + 'static) -> Self {
+        let open = move |device| -> Box<dyn Prove> { Box::new(ProvingGround::new(device, catalog())) };
+        Ground { op: O::NAME, open: Box::new(open) }
+    }
 }
 
 /// Serves as a worker and never returns, if this process was started as one; else returns at once and lets this program

@@ -15,7 +15,6 @@ use warplap_core::op::{Answer, Op};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Work;
-use warplap_core::sandbox::ProvingGround;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::tolerance::Tolerance;
 use warplap_core::variant::{Fit, Kernel, Variant};
@@ -180,8 +179,9 @@ pub fn catalog(kinds: &[Planted]) -> Catalog<Sum, Cuda> {
 }
 
 /// What a worker must know to prove candidates of any kind; how many settings there are is the caller's affair.
-pub const GROUNDS: &[Ground] =
-    &[Ground { op: Sum::NAME, open: |device| Box::new(ProvingGround::new(device, catalog(KINDS))) }];
+pub fn grounds() -> Vec<Ground> {
+    vec![Ground::of(|| catalog(KINDS))]
+}
 
 impl Planted {
     fn source_text(&self, config: &Config) -> Source {

@@ -6,6 +6,7 @@ mod problem;
 
 pub use problem::{GemmProblem, Kind, Layout};
 
+use rayon::prelude::*;
 use warplap_core::array::Array;
 use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
@@ -106,15 +107,16 @@ impl Op for Gemm {
 
 /// A matrix that begins at an element, in double precision, row-major and without padding.
 fn dense(array: &Array, start: usize, (rows, columns): (usize, usize), layout: Layout, ld: usize) -> Vec<f64> {
-    let mut out = Vec::with_capacity(rows * columns);
-    for i in 0..rows {
-        for j in 0..columns {
-            out.push(array.at(match layout {
+    let mut out = vec![0f64; rows * columns];
+    // Millions of elements, for an answer that a whole race waits for.
+    out.par_chunks_mut(columns.max(1)).enumerate().for_each(|(i, row)| {
+        for (j, value) in row.iter_mut().enumerate() {
+            *value = array.at(match layout {
                 Layout::Row => start + i * ld + j,
                 Layout::Col => start + j * ld + i,
-            }));
+            });
         }
-    }
+    });
     out
 }
 

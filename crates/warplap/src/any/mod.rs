@@ -27,7 +27,7 @@ use warplap_core::store::{Match, Store};
 use warplap_core::tuner::{How, Tuned, Tuner};
 use warplap_core::variant::Fit;
 use warplap_cpu::Cpu;
-use warplap_cuda::Cuda;
+use warplap_cuda::{Cuda, Ground};
 use warplap_ops::attention::Attention;
 use warplap_ops::bsr::Bsr;
 use warplap_ops::gemm::Gemm;
@@ -46,6 +46,7 @@ pub struct Operation {
     pub example: &'static str,
     read: fn(&str) -> Result<String, ProblemError>,
     open: Open,
+    ground: fn() -> Ground,
 }
 
 /// The operations there are, in the order they are shown.
@@ -56,6 +57,7 @@ pub const OPERATIONS: &[Operation] = &[
         example: "gemm:m=1024,n=1024,k=1024,dtype=f32",
         read: read::<Gemm>,
         open: open::<Gemm>,
+        ground: ground::<Gemm>,
     },
     Operation {
         name: Attention::NAME,
@@ -63,6 +65,7 @@ pub const OPERATIONS: &[Operation] = &[
         example: "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false",
         read: read::<Attention>,
         open: open::<Attention>,
+        ground: ground::<Attention>,
     },
     Operation {
         name: Bsr::NAME,
@@ -70,6 +73,7 @@ pub const OPERATIONS: &[Operation] = &[
         example: "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32",
         read: read::<Bsr>,
         open: open::<Bsr>,
+        ground: ground::<Bsr>,
     },
 ];
 
@@ -88,7 +92,19 @@ where
     }
 }
 
+fn ground<O: Op>() -> Ground
+where
+    Cuda: Races<O>,
+{
+    Ground::of(<Cuda as Races<O>>::catalog)
+}
+
 impl Operation {
+    /// What a worker process proves candidates of it on.
+    pub(crate) fn ground(&self) -> Ground {
+        (self.ground)()
+    }
+
     /// A tuner for it on a device.
     pub fn open(&self, device: &AnyDevice, store: Arc<dyn Store>, settings: Settings) -> Box<dyn AnyTuner> {
         (self.open)(device, store, settings)
@@ -274,7 +290,7 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
                 reference: v.id() == catalog.reference().id(),
                 library: v.is_library(),
                 fit: problem.as_ref().map(|p| v.fit(p, self.device())),
-                configs: arm.map_or(0, |a| a.configs.len()),
+                configs: arm.map_or(0, |a| usize::try_from(a.len()).unwrap_or(usize::MAX)),
                 axes: arm.map(|a| axes(&a.space)).unwrap_or_default(),
             }
         };
