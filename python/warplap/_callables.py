@@ -4,8 +4,11 @@ Triton decorator, and of torch's backends on CUDA."""
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from typing import Any, Callable
+import re
+import textwrap
+from typing import Any, Callable, Sequence
 
 from . import _warplap
 from ._rig import Rig, Stopwatch, leaves, word_for
@@ -45,6 +48,16 @@ def device_of(values: Any) -> tuple[dict[str, str], dict[str, str]] | None:
     return hard, {"torch": torch.__version__, "cuda": str(torch.version.cuda)}
 
 
+def source_of(fn: Any) -> str:
+    """The source of a function without its decorators: a space that grows does not make what was kept stale."""
+    try:
+        source = textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError):
+        return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+    found = re.search(r"^(async\s+)?def\s", source, re.MULTILINE)
+    return source[found.start() :] if found else source
+
+
 def capturing() -> bool:
     """Whether a CUDA stream is being captured: nothing may be measured then."""
     return torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
@@ -58,14 +71,11 @@ def op_name(name: str) -> str:
     return f"{plain[:39]}_{hashlib.blake2s(name.encode()).hexdigest()[:8]}"
 
 
-Candidates = "list[tuple[str, dict[str, Any], str]]"
-
-
 def compete(
     op: str,
     key: str,
     candidates: list[tuple[str, dict[str, Any], str]],
-    runs: list[Callable[..., Any]],
+    runs: Sequence[Callable[..., Any]],
     reference: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -84,11 +94,20 @@ def compete(
     rig: Rig | None = None
     watches: dict[int, Stopwatch] = {}
 
+    failed: BaseException | None = None
+
     def ready() -> Rig:
-        nonlocal rig
+        nonlocal rig, failed
+        if failed is not None:
+            raise failed
         if rig is None:
-            rig = Rig(args, kwargs, tolerance)
-            rig.settle(reference)
+            made = Rig(args, kwargs, tolerance)
+            try:
+                made.settle(reference)
+            except Exception as error:
+                failed = error
+                raise
+            rig = made
         return rig
 
     def prove(i: int) -> tuple[str, str, float]:
@@ -112,10 +131,23 @@ def compete(
             watches[i] = Stopwatch(run, r.device)
         return watches[i].sample()
 
-    found = _warplap.contest(
-        op_name(op), key, f"{op_name(op)}:{key}", candidates, prove, sample,
-        device=device_of((args, kwargs)), budget=4.0 if budget is None else budget, measure=measure, again=again,
-    )
+    try:
+        found = _warplap.contest(
+            op_name(op),
+            key,
+            f"{op_name(op)}:{key}",
+            candidates,
+            prove,
+            sample,
+            device=device_of((args, kwargs)),
+            budget=4.0 if budget is None else budget,
+            measure=measure,
+            again=again,
+        )
+    except RuntimeError as error:
+        if failed is not None:
+            raise RuntimeError(f"{op}: the reference failed: {type(failed).__name__}: {failed}") from failed
+        raise error
     return (0, None) if found is None else (found[0], json.loads(found[1]))
 
 
@@ -129,7 +161,7 @@ def choose_way(op: str, key: str, ways: dict[str, Callable[..., Any]], args: tup
         return known
     names = list(ways)
     version = torch.__version__ if torch is not None else ""
-    candidates = [(name, {}, f"{name} {version}") for name in names]
+    candidates: list[tuple[str, dict[str, Any], str]] = [(name, {}, f"{name} {version}") for name in names]
     winner, found = compete(op, key, candidates, [ways[n] for n in names], ways[names[0]], args, {})
     if found is not None:
         _chosen[op, key] = names[winner]

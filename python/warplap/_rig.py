@@ -1,7 +1,7 @@
 """A rig for callables: copies of the arguments to run candidates on, what a right run leaves behind, and a stopwatch.
 
-No candidate ever touches the caller's tensors while it is tried. What the reference overwrites without reading is filled
-with NaN before each proof, so that a candidate that writes nothing is not mistaken for one that writes the right thing.
+No candidate ever touches the caller's tensors while it is tried. What the reference overwrites without reading is
+filled with NaN before each proof, so that a candidate that writes nothing is not taken for one that is right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_array(value: Any) -> bool:
-    return type(value).__module__ == "numpy" and hasattr(value, "dtype") and hasattr(value, "shape")
+    return type(value).__module__ == "numpy" and hasattr(value, "ctypes")  # scalars have none
 
 
 def copied(value: Any, seen: dict[int, Any]) -> Any:

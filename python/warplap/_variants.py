@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Callable
 
 import torch
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _warplap
+from ._callables import source_of
 
 
 def _torch_mm(a: Tensor, b: Tensor, out: Tensor) -> None:
@@ -22,12 +22,10 @@ def _torch_sdpa(
     out.copy_(F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=gqa))
 
 
-def _torch_bsr(
-    crow: Tensor, col: Tensor | None, values: Tensor, m: int, k: int, b: Tensor, out: Tensor
-) -> None:
-    whole = col is None  # then crow is the sparse tensor itself
-    a = crow if whole else torch.sparse_bsr_tensor(crow, col, values, (m, k), check_invariants=False)
-    torch.mm(a, b, out=out)
+def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
+    if col is not None:  # else crow is the sparse tensor itself
+        crow = torch.sparse_bsr_tensor(crow, col, values, (m, k), check_invariants=False)
+    torch.mm(crow, b, out=out)
 
 
 def _torch_bsr_fit(problem: str) -> str | None:
@@ -42,11 +40,7 @@ def add(op: str, name: str, call: Callable[..., None], fit: Callable[[str], str 
     choice is called with a user's sparse tensor, ``crow`` is that tensor and ``col`` None. ``fit`` is asked with the
     problem's text and says why the callable stands aside, or None.
     """
-    try:
-        source = inspect.getsource(call)
-    except (OSError, TypeError):
-        source = repr(call)
-    source = f"{source}\n{torch.__version__} {torch.get_num_threads()}"
+    source = f"{source_of(call)}\n{torch.__version__} {torch.get_num_threads()}"
     _warplap.add_variant(_warplap.read_operation(op), name, source, call, fit)
     _warplap.forget()
 

@@ -50,7 +50,7 @@ pub(crate) struct Entered {
 
 impl From<&Arm> for Entered {
     fn from(arm: &Arm) -> Self {
-        Entered { variant: arm.variant.clone(), source: arm.source.clone(), configs: arm.configs.len() as u64 }
+        Entered { variant: arm.variant.clone(), source: arm.source.clone(), configs: arm.len() }
     }
 }
 

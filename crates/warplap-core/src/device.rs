@@ -128,6 +128,11 @@ pub trait Device: Sized + Send + Sync + 'static {
         None
     }
 
+    /// Runs what builds a kernel so that a capture that is going on takes no harm from it.
+    fn beside_capture<R>(&self, build: impl FnOnce() -> R) -> R {
+        build()
+    }
+
     /// Whether other work was seen on the device lately.
     fn contended(&self) -> bool {
         false

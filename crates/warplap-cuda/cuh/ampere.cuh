@@ -24,7 +24,6 @@ DI u32 shared_load(u32 a) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(a) : "memory");
   return v;
 }
-DI void shared_store2(u32 a, u16 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(a), "h"(v) : "memory"); }
 
 // One m16n8k16 step of half types, or m16n8k8 of tf32. A: 4 registers, B: 2, sums: 4.
 DI void mma_step(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
@@ -60,15 +59,12 @@ DI void banded_tile(int block, int tm, int tn, int group, int& row, int& col, in
   row = top + in % high, col = in / high;
 }
 
-// One thread's share of bringing a tile of lines_ lines of line_ elements into shared memory (pitch_ bytes a line), vec_ bytes a copy. Copies of
-// two bytes, which the copy instruction does not have, go through registers: `fetch` before the products of a stage, `put` behind them.
+// One thread's share of bringing a tile of lines_ lines of line_ elements into shared memory (pitch_ bytes a line), vec_ bytes a copy.
 template <int lines_, int line_, int pitch_, int vec_, int threads_> struct Bring {
   static constexpr int size = sizeof(elem), n = vec_ / size, per = line_ / n, jump = threads_ / per, times = lines_ * per / threads_;
   static_assert(threads_ % per == 0 && lines_ % jump == 0, "threads take whole lines");
-  static constexpr bool slow = vec_ < 4;
   const elem* from;
   int line, at, to;
-  elem held[slow ? times : 1];
   DI Bring(const elem* src, u64 ld, int line0, int at0) {
     const int l = threadIdx.x / per, c = threadIdx.x % per;
     line = line0 + l, at = at0 + c * n, to = l * pitch_ + c * vec_;
@@ -78,17 +74,57 @@ template <int lines_, int line_, int pitch_, int vec_, int threads_> struct Brin
   DI void fetch(u32 dst, u64 ld, int lines, int width) {
     const int wide = max(min(width - at, n), 0);
 #pragma unroll
+    for (int j = 0; j < times; j++)
+      copy_async<vec_>(dst + to + j * jump * pitch_, from + (u64)(j * jump) * ld, line + j * jump < lines ? wide * size : 0);
+  }
+  DI void put(u32) {}
+  DI void along(int elements) { at += elements, from += elements; }
+  DI void down(int count, u64 ld) { line += count, from += (u64)count * ld; }
+};
+
+// The same for lines that begin at any 2-byte address, which no asynchronous copy takes: through registers, `fetch` before the products of a stage
+// and `put` behind them. Eight elements are read as words where they lie on words; where they lie across, as a half, three words and a half.
+template <int lines_, int line_, int pitch_, int threads_> struct Bring<lines_, line_, pitch_, 2, threads_> {
+  static constexpr int per = line_ / 8, jump = threads_ / per, times = lines_ * per / threads_;
+  static_assert(threads_ % per == 0 && lines_ % jump == 0, "threads take whole lines");
+  const u16* from;
+  int line, at, to;
+  u32 held[times][5], across;
+  DI Bring(const elem* src, u64 ld, int line0, int at0) {
+    const int l = threadIdx.x / per, c = threadIdx.x % per;
+    line = line0 + l, at = at0 + c * 8, to = l * pitch_ + c * 16;
+    from = reinterpret_cast<const u16*>(src) + (u64)line * ld + at;
+  }
+  static DI u32 word(const u16* p) { return __ldg(reinterpret_cast<const u32*>(p)); }
+  DI void fetch(u32, u64 ld, int lines, int width) {
+    const int wide = width - at;
+    across = 0;
+#pragma unroll
     for (int j = 0; j < times; j++) {
+      u32(&h)[5] = held[j];
+      const u16* p = from + (u64)(j * jump) * ld;
       const int there = line + j * jump < lines ? wide : 0;
-      const elem* p = from + (u64)(j * jump) * ld;
-      if constexpr (slow) held[j] = there ? *p : (elem)0;
-      else copy_async<vec_>(dst + to + j * jump * pitch_, p, there * size);
+      if (there < 8) { // at an edge: one by one
+        h[0] = h[1] = h[2] = h[3] = 0;
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+          if (e < there) h[e / 2] |= (u32)__ldg(p + e) << (e % 2 * 16);
+      } else if ((u64)p & 2) {
+        across |= 1u << j;
+        h[0] = __ldg(p), h[1] = word(p + 1), h[2] = word(p + 3), h[3] = word(p + 5), h[4] = __ldg(p + 7);
+      } else h[0] = word(p), h[1] = word(p + 2), h[2] = word(p + 4), h[3] = word(p + 6);
     }
   }
   DI void put(u32 dst) {
-    if constexpr (slow) {
 #pragma unroll
-      for (int j = 0; j < times; j++) shared_store2(dst + to + j * jump * pitch_, held[j]);
+    for (int j = 0; j < times; j++) {
+      u32(&h)[5] = held[j];
+      if (across >> j & 1) {
+        h[0] |= h[1] << 16;
+#pragma unroll
+        for (int i = 1; i < 4; i++) h[i] = h[i] >> 16 | h[i + 1] << 16;
+      }
+      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst + to + j * jump * pitch_), "r"(h[0]), "r"(h[1]), "r"(h[2]), "r"(h[3]) : "memory");
     }
   }
   DI void along(int elements) { at += elements, from += elements; }

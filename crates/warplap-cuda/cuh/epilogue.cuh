@@ -19,11 +19,11 @@ DI float activate(float x) {
 #if ACT == 1
   return x < 0.f ? 0.f : x; // NaN stays NaN
 #elif ACT == 2
-  return x / (1.f + __expf(-1.5957691216f * (x + 0.044715f * x * x * x))); // x * (1 + tanh(u)) / 2 = x / (1 + exp(-2u))
+  return __fdividef(x, 1.f + __expf(-1.5957691216f * (x + 0.044715f * x * x * x))); // x * (1 + tanh(u)) / 2 = x / (1 + exp(-2u))
 #elif ACT == 3
   return 0.5f * x * (1.f + erff(0.7071067812f * x));
 #elif ACT == 4
-  return x / (1.f + __expf(-x));
+  return __fdividef(x, 1.f + __expf(-x));
 #else
   return x;
 #endif

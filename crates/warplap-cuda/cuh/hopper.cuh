@@ -125,6 +125,12 @@ DI void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DI void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> DI void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 
+// Accumulators may be read from here on: without it the compiler may move a read before the wait that precedes it.
+template <int r_> DI void mma_done(float (&d)[r_]) {
+#pragma unroll
+  for (int i = 0; i < r_; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
 // One m64 x N x k16 step; TA and TB say that the operand is MN-major; `keep` 0 overwrites the accumulator.
 template <int N, int TA, int TB> struct Mma;
 #define WG_R4 "%0,%1,%2,%3"
@@ -292,6 +298,8 @@ DI void multiply(float (&d)[mi_][r_], u32 base, u32 fulls, int part, int from, i
     mma_wait<0>();
     release(before);
   }
+#pragma unroll
+  for (int i = 0; i < mi_; i++) mma_done(d[i]);
 }
 
 // One 64-row panel of wide_ columns of accumulators, packed and swizzled in shared memory as its tensor map says.

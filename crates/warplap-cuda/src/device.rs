@@ -24,7 +24,7 @@ use crate::ceilings;
 use crate::chip::Chip;
 use crate::clock::CudaLap;
 use crate::compile::{Source, Workshop};
-use crate::driver::{Context, Function, Module, Stream};
+use crate::driver::{Context, Function, Module, Relaxed, Stream};
 use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
 use crate::nvml::{self, Readings};
@@ -356,6 +356,11 @@ impl Device for Cuda {
             Ok(true) => Some("the stream is being captured into a graph".into()),
             Err(error) => Some(error.to_string()),
         }
+    }
+
+    fn beside_capture<R>(&self, build: impl FnOnce() -> R) -> R {
+        let _relaxed = Relaxed::new(&self.context);
+        build()
     }
 
     fn contended(&self) -> bool {

@@ -52,6 +52,13 @@ impl Compiler {
         NVRTC.first(Self::open).map_err(CudaError::NoCompiler)
     }
 
+    /// The one in a folder.
+    pub fn within(folder: &Path) -> Result<Self, CudaError> {
+        let missing = || CudaError::NoCompiler(format!("{} holds no libnvrtc.so", folder.display()));
+        let path = newest(folder, NVRTC.stem).ok_or_else(missing)?;
+        Self::open(&path).map_err(|e| CudaError::NoCompiler(format!("{}: {e}", path.display())))
+    }
+
     fn open(path: &Path) -> Result<Self, libloading::Error> {
         // The library looks for its builtins by name alone and does not look beside itself: opened by full path first,
         // the loader finds them already there.

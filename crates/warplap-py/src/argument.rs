@@ -10,9 +10,8 @@ use crate::tensor::{Element, View};
 const MAX_SIZE: i64 = warplap::core::problem::MAX_SIZE as i64;
 const MAX_ELEMENTS: usize = 1 << 31;
 
-/// The float type of an input on the host.
+/// The float type of an input.
 pub(crate) fn float(view: &View, name: &str) -> PyResult<DType> {
-    on_host(view, name)?;
     match view.element {
         Element::Float(dtype @ (DType::F32 | DType::F16 | DType::Bf16)) => Ok(dtype),
         other => {
@@ -24,7 +23,6 @@ pub(crate) fn float(view: &View, name: &str) -> PyResult<DType> {
 
 /// Checks that a tensor holds a type.
 pub(crate) fn same(view: &View, name: &str, dtype: DType, like: &str) -> PyResult<()> {
-    on_host(view, name)?;
     if view.element == Element::Float(dtype) {
         return Ok(());
     }
@@ -32,12 +30,21 @@ pub(crate) fn same(view: &View, name: &str, dtype: DType, like: &str) -> PyResul
     Err(PyTypeError::new_err(format!("{name}: holds {found}, expected {expected} like {like}")))
 }
 
-fn on_host(view: &View, name: &str) -> PyResult<()> {
+/// Checks that a tensor is where another is.
+pub(crate) fn together(view: &View, name: &str, first: &View) -> PyResult<()> {
+    if view.on_host() && first.on_host() || view.device == first.device {
+        return Ok(());
+    }
+    let (found, expected) = (view.place(), first.place());
+    Err(PyValueError::new_err(format!("{name}: is on {found}, expected all tensors on {expected}")))
+}
+
+/// Checks that the host can read a tensor.
+pub(crate) fn on_host(view: &View, name: &str) -> PyResult<()> {
     if view.on_host() {
         return Ok(());
     }
-    let (kind, index) = (view.device.kind, view.device.index);
-    let what = format!("{name}: is on device {kind}:{index} (DLPack), expected memory of the host");
+    let what = format!("{name}: is on {}, expected memory of the host", view.place());
     Err(PyNotImplementedError::new_err(what))
 }
 

@@ -33,8 +33,10 @@ impl Request {
     #[inline]
     fn of(q: View, k: View, v: View, mask: Option<View>, causal: bool, scale: Option<f64>) -> PyResult<Request> {
         let dtype = argument::float(&q, "q")?;
+        argument::on_host(&q, "q")?;
         for (view, name) in [(&q, "q"), (&k, "k"), (&v, "v")] {
             argument::same(view, name, dtype, "q")?;
+            argument::on_host(view, name)?;
             argument::dims(view, name, 4)?;
             argument::sizes(view, name)?;
         }
@@ -58,6 +60,7 @@ impl Request {
         }
         if let Some(mask) = &mask {
             argument::same(mask, "mask", dtype, "q")?;
+            argument::on_host(mask, "mask")?;
             argument::shape(mask, "mask", &[sq, sk])?;
             if !mask.is_compact() {
                 return Err(argument::strided(mask, "mask", "contiguous rows"));
@@ -78,6 +81,7 @@ impl Request {
     fn write_to(&mut self, out: &View) -> PyResult<()> {
         let p = &self.problem;
         argument::same(out, "out", p.dtype, "q")?;
+        argument::on_host(out, "out")?;
         argument::shape(out, "out", &[p.b as i64, p.h as i64, p.sq as i64, p.dv as i64])?;
         if !lies(out, p.o_strides()) {
             // With one head or one query the inputs lie in both orders.

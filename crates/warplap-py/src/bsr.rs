@@ -32,11 +32,13 @@ impl Product {
     fn of(structure: Arc<Structure>, values: View, b: View) -> PyResult<Product> {
         let mut p = structure.problem;
         p.dtype = argument::float(&values, "a")?;
+        argument::on_host(&values, "a")?;
         argument::shape(&values, "a.values()", &[p.nnz as i64, p.bs as i64, p.bs as i64])?;
         if !values.is_compact() {
             return Err(argument::strided(&values, "a.values()", "contiguous row-major blocks"));
         }
         argument::same(&b, "b", p.dtype, "a")?;
+        argument::on_host(&b, "b")?;
         argument::dims(&b, "b", 2)?;
         p.n = b.shape[1] as u64;
         argument::shape(&b, "b", &[p.k as i64, p.n as i64])?;
@@ -55,6 +57,7 @@ impl Product {
     fn check(&self, out: &View) -> PyResult<()> {
         let p = &self.problem;
         argument::same(out, "out", p.dtype, "a")?;
+        argument::on_host(out, "out")?;
         argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
         if !out.is_compact() {
             return Err(argument::strided(out, "out", "rows without gaps"));

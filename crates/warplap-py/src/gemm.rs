@@ -1,5 +1,6 @@
 //! `matmul`: two matrices of any library come in, their product goes out.
 
+use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warplap::core::op::Op;
@@ -9,6 +10,7 @@ use warplap::{Cpu, Gemm, GemmProblem, Layout};
 use crate::argument;
 use crate::failure::rejected;
 use crate::foreign::{Buffer, Described};
+use crate::gpu;
 use crate::state::state;
 use crate::tensor::View;
 use crate::torch::Torch;
@@ -36,7 +38,11 @@ impl Product {
     #[inline]
     fn of(a: View, b: View) -> PyResult<Product> {
         let dtype = argument::float(&a, "a")?;
+        if a.cuda().is_none() {
+            argument::on_host(&a, "a")?;
+        }
         argument::same(&b, "b", dtype, "a")?;
+        argument::together(&b, "b", &a)?;
         argument::dims(&a, "a", 2)?;
         argument::dims(&b, "b", 2)?;
         let ([m, k, ..], n) = (a.shape, b.shape[1]);
@@ -56,6 +62,7 @@ impl Product {
     fn write_to(&mut self, out: &View) -> PyResult<()> {
         let p = &mut self.problem;
         argument::same(out, "out", p.dtype, "a")?;
+        argument::together(out, "out", &self.a)?;
         argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
         p.ldc = match lines(out) {
             Some((Layout::Row, ld)) => ld,
@@ -71,6 +78,9 @@ impl Product {
     #[inline]
     fn run(&self, py: Python<'_>, out: &View, objects: Option<[&Bound<'_, PyAny>; 3]>) -> PyResult<()> {
         let p = &self.problem;
+        if let Some(ordinal) = self.a.cuda() {
+            return gpu::gemm(py, ordinal, p, [self.a.address, self.b.address, out.address]);
+        }
         state().desks().gemm.with(py, p, |entry| {
             if let (Some(foreign), Some(objects)) = (&entry.foreign, objects) {
                 return foreign.call.bind(py).call1((objects[0], objects[1], objects[2])).map(drop);
@@ -115,8 +125,11 @@ pub(crate) fn matmul_direct<'py>(
     if product.write_to(&view).is_err() {
         return Ok(None);
     }
-    product.run(py, &view, Some([a, b, &out]))?;
-    Ok(Some(out))
+    match product.run(py, &view, Some([a, b, &out])) {
+        // A device that cannot be used: the general way has torch to fall back on.
+        Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => Ok(None),
+        outcome => outcome.map(|()| Some(out)),
+    }
 }
 
 /// Writes the product of two matrices of any library into a third.

@@ -9,6 +9,7 @@ mod dlpack;
 mod failure;
 mod foreign;
 mod gemm;
+mod gpu;
 mod launches;
 mod logs;
 mod road;
@@ -36,6 +37,8 @@ mod _warplap {
     use crate::foreign::add_variant;
     #[pymodule_export]
     use crate::gemm::{matmul_direct, matmul_into, matmul_problem};
+    #[pymodule_export]
+    use crate::gpu::{Gpu, GpuGemm, serve_if_asked, set_worker};
     #[pymodule_export]
     use crate::launches::Launches;
     #[pymodule_export]

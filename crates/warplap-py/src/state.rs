@@ -13,12 +13,13 @@ use warplap::core::problem::Problem;
 use warplap::core::store::{MemoryStore, Store, open_or_memory};
 use warplap::core::variant::Kernel;
 use warplap::ops::{attention, bsr, gemm};
-use warplap::{Attention, Bsr, Bucket, Cpu, Gemm, Mode, Settings, Stop, Tuner};
+use warplap::{Attention, Bsr, Bucket, Cpu, Cuda, Gemm, Mode, Session, Settings, Stop, Tuner};
 
 use crate::foreign::{self, Described, Foreign, Foreigner};
+use crate::gpu::Gpus;
 use crate::watch::{Watch, ended};
 
-const MODES: [Mode; 4] = [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune];
+pub(crate) const MODES: [Mode; 4] = [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune];
 
 /// A problem's kernel of choice.
 pub(crate) struct Entry<O: warplap::Op> {
@@ -93,11 +94,12 @@ pub(crate) struct State {
     pub(crate) warning: Option<String>,
     pub(crate) settings: Settings,
     desks: [OnceLock<Desks>; 4],
+    gpus: Gpus,
 }
 
 impl State {
     fn new(device: Arc<Cpu>, store: Arc<dyn Store>, warning: Option<String>, settings: Settings) -> Self {
-        State { device, store, warning, settings, desks: Default::default() }
+        State { device, store, warning, settings, desks: Default::default(), gpus: Gpus::default() }
     }
 
     /// A tuner over an operation's own variants and the foreign ones.
@@ -110,6 +112,13 @@ impl State {
         let join = |catalog: Catalog<O, Cpu>, face| catalog.with(Arc::new(Foreign::new(face)));
         let catalog = foreign::of(O::NAME).into_iter().fold(own, join);
         Tuner::new(self.device.clone(), catalog, store, settings)
+    }
+
+    /// The session of a GPU in the present mode.
+    #[inline]
+    pub(crate) fn gpu(&self, ordinal: usize) -> PyResult<&Session<Cuda>> {
+        let mode = MODE.load(Ordering::Relaxed) as usize;
+        self.gpus.session(ordinal, mode, &self.store, &self.settings)
     }
 
     /// The desks of the present mode.

@@ -209,6 +209,21 @@ impl View {
         matches!(self.device.kind, dlpack::CPU | dlpack::CUDA_HOST)
     }
 
+    /// The GPU it is on, if it is on one.
+    #[inline]
+    pub(crate) fn cuda(&self) -> Option<usize> {
+        (self.device.kind == dlpack::CUDA).then_some(self.device.index.max(0) as usize)
+    }
+
+    /// Where it is, in words.
+    pub(crate) fn place(&self) -> String {
+        match self.cuda() {
+            Some(ordinal) => format!("cuda:{ordinal}"),
+            None if self.on_host() => "the host".into(),
+            None => format!("device {}:{} (DLPack)", self.device.kind, self.device.index),
+        }
+    }
+
     /// Whether it is row-major without gaps.
     pub(crate) fn is_compact(&self) -> bool {
         let mut expected = 1;

@@ -163,6 +163,11 @@ impl Session {
 }
 
 impl<D: Equipped> Session<D> {
+    /// A session over a device and a store that are there already.
+    pub fn over(device: Arc<D>, store: Arc<dyn Store>, settings: Settings) -> Self {
+        Session::on(device, store, None, settings)
+    }
+
     fn on(device: Arc<D>, store: Arc<dyn Store>, warning: Option<String>, settings: Settings) -> Self {
         let gemm = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
         let attention = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());

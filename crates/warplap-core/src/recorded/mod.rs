@@ -4,6 +4,8 @@
 mod kernel_tuner;
 mod mend;
 mod neutral;
+mod replay;
+mod score;
 mod t4;
 
 use std::path::Path;
@@ -12,6 +14,8 @@ use serde_json::Value as Json;
 
 use crate::space::{Axis, Config, Space, SpaceError};
 use neutral::Neutral;
+pub use replay::{Replayed, replay};
+pub use score::{Curve, Yardstick};
 
 /// The most a file may hold, in bytes.
 const MOST: u64 = 1 << 30;

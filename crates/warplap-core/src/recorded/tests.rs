@@ -64,3 +64,23 @@ fn what_is_no_recorded_space_is_answered_with_what_was_expected() {
     let unknown = Recorded::definition(r#"{"params": [{"name": "x", "values": [1]}], "restrictions": ["y > 1"]}"#);
     assert!(unknown.unwrap_err().to_string().contains("no axis 'y'"));
 }
+
+#[test]
+fn every_search_replays_within_its_budget_and_finds_what_there_is() {
+    let rows = (0..300u16).map(|i| {
+        let (x, y) = (i % 20, i / 20);
+        let time = 1.0 + f64::from(x.abs_diff(13)) + f64::from(y.abs_diff(4)) * 0.5;
+        Row { point: vec![x, y], time_ms: if i % 11 == 3 { Err("failed".into()) } else { Ok(time) } }
+    });
+    let axes = vec![Axis::ints("x", 0..20), Axis::ints("y", 0..15)];
+    let recorded = Recorded::new(axes, rows.collect()).unwrap();
+    for name in crate::search::NAMES {
+        let brief = crate::search::Brief { seed: 2, ..Default::default() };
+        let short = replay(&recorded, name, 40, &brief).unwrap();
+        assert_eq!(short.trials, 40, "{name}");
+        let whole = replay(&recorded, name, 1000, &brief).unwrap();
+        assert_eq!((whole.trials, whole.failures), (300, 300 - recorded.times().count()), "{name}");
+        assert_eq!(whole.curve.best_at(300), Some(1.0), "{name}");
+    }
+    assert!(replay(&recorded, "nonesuch", 1, &crate::search::Brief::default()).is_none());
+}

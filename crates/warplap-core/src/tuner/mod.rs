@@ -130,6 +130,17 @@ impl<O: Op, D: Device> Tuner<O, D> {
         outcome.map_err(|rejection| self.failed(problem, rejection))
     }
 
+    /// Hands the kernel of a known problem to `f`, or gives `f` back where nobody has chosen one yet: then a caller may
+    /// let others go on while it chooses.
+    #[inline]
+    pub fn with_known<R, F: FnOnce(&(dyn Kernel<O, D> + 'static)) -> R>(
+        &self,
+        problem: &O::Problem,
+        f: F,
+    ) -> Result<R, F> {
+        self.ready.with(problem, f)
+    }
+
     /// Hands the kernel of choice to `f`; a known problem costs one hash. For callers that launch it themselves.
     #[inline]
     pub fn with_kernel<R>(
@@ -268,7 +279,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
     fn build(&self, key: &Key, problem: &O::Problem, candidate: &Candidate, how: How) -> Result<Chosen<O, D>, Error> {
         let attempt = |candidate: &Candidate, how: How| {
             let variant = self.catalog.find(&candidate.variant).filter(|_| self.usable(candidate, problem))?;
-            let kernel = variant.build(problem, &candidate.config, &self.device).ok()?;
+            let build = || variant.build(problem, &candidate.config, &self.device);
+            let kernel = self.device.beside_capture(build).ok()?;
             Some(Chosen { candidate: candidate.clone(), how, kernel: kernel.into() })
         };
         if let Some(chosen) = attempt(candidate, how) {
@@ -285,7 +297,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let candidate = self.reference(problem);
         let nothing = |rejection| Error::NothingRight { problem: O::text(problem), rejection };
-        let kernel = self.catalog.reference().build(problem, &candidate.config, &self.device).map_err(nothing)?;
+        let build = || self.catalog.reference().build(problem, &candidate.config, &self.device);
+        let kernel = self.device.beside_capture(build).map_err(nothing)?;
         Ok(Chosen { candidate, how, kernel: kernel.into() })
     }
 

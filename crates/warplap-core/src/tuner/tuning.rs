@@ -20,7 +20,7 @@ use crate::quarantine::Quarantine;
 use crate::record::{Edition, Skipped};
 use crate::rejection::Rejection;
 use crate::roofline::FLOOR_FELL;
-use crate::search;
+use crate::search::{self, Brief};
 use crate::settings::Running;
 use crate::store::Match;
 use crate::yardstick;
@@ -193,7 +193,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         if self.settings.yardsticks {
             yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
         }
-        let candidates = pruned.arms.iter().map(|a| a.configs.len()).sum();
+        let candidates = pruned.arms.iter().map(|a| usize::try_from(a.len()).unwrap_or(usize::MAX)).sum();
         observer.event(&Event::Started { problem: &O::text(problem), candidates });
 
         let name = &self.settings.search;
@@ -202,7 +202,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
             yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
         }
         let floor_us = floor.map(|f| f * 1e6);
-        let mut search = search::named(name, pruned.arms, self.settings.seed, floor_us).ok_or_else(|| {
+        let donors = self.donors(problem);
+        let brief = Brief { seed: self.settings.seed, floor_us, defaults: true, donors };
+        let mut search = search::named(name, pruned.arms, &brief).ok_or_else(|| {
             Error::Unknown(format!("there is no search '{name}': expected one of {}", search::NAMES.join(", ")))
         })?;
         let store = &*self.store;
@@ -221,6 +223,20 @@ impl<O: Op, D: Device> Tuner<O, D> {
             self.carry_over(edition, &mut outcomes.trials, &mut skipped);
         }
         Ok(Contested { outcomes, skipped, floor })
+    }
+
+    /// What was fastest for this key elsewhere, best first: on another device, or here under other versions.
+    fn donors(&self, problem: &O::Problem) -> Vec<Candidate> {
+        let edition = match self.store.lookup(&self.key(problem), self.device.fingerprint()) {
+            Match::Foreign(record, _) => record.editions.last().cloned(),
+            Match::Near(record) => record.stale(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
+            Match::Exact(_) | Match::Miss => None,
+        };
+        let right = |t: Trial| Some((t.median_us()?, t.candidate));
+        let mut right: Vec<(f64, Candidate)> =
+            edition.map_or_else(Vec::new, |e| e.trials).into_iter().filter_map(right).collect();
+        right.sort_by(|a, b| a.0.total_cmp(&b.0));
+        right.into_iter().take(search::DONORS).map(|(_, candidate)| candidate).collect()
     }
 
     /// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not

@@ -1,5 +1,7 @@
 //! What the CUDA variants of every operation share: the plan of a kernel, and how it is built and launched.
 
+#[cfg(test)]
+pub(crate) mod compiling;
 pub(crate) mod launch;
 pub(crate) mod own;
 pub(crate) mod plan;

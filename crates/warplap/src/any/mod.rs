@@ -290,7 +290,7 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
                 reference: v.id() == catalog.reference().id(),
                 library: v.is_library(),
                 fit: problem.as_ref().map(|p| v.fit(p, self.device())),
-                configs: arm.map_or(0, |a| a.configs.len()),
+                configs: arm.map_or(0, |a| usize::try_from(a.len()).unwrap_or(usize::MAX)),
                 axes: arm.map(|a| axes(&a.space)).unwrap_or_default(),
             }
         };

@@ -47,7 +47,7 @@ const BIAS: usize = 3;
 
 impl Epilogue {
     /// The plan of a product with this epilogue: constants for the kernel, and the bias as its last parameter.
-    fn onto(self, mut plan: Plan) -> Plan {
+    pub(super) fn onto(self, mut plan: Plan) -> Plan {
         if self.bias {
             plan.source.defines.push(("BIAS", 1));
             plan.arguments.push(Argument::Pointer(BIAS));

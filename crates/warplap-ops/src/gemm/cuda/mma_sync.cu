@@ -9,7 +9,7 @@
 //
 // Axes (-D): BM, BN (64, 128, 256), BK (32, 64; tf32 16, 32), WARPS (4, 8), STAGES (2..5), GROUP (tile rows of a band).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 tf32), A_COL, B_COL (1: column-major), VEC_A, VEC_B (bytes of one copy),
-// VEC_C (1: two columns of C may be stored at once), BIAS and ACT (epilogue.cuh).
+// VEC_C (1: two columns of C may be stored at once), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "ampere.cuh"
 #include "epilogue.cuh"
 
@@ -19,6 +19,7 @@ constexpr int WM = WARPS == 8 && BM > BN ? 4 : 2, WN = WARPS / WM, TM = BM / WM,
 constexpr int A_LINE = A_COL ? BM : BK, A_LINES = A_COL ? BK : BM, A_PITCH = A_LINE * SIZE + (DTYPE == 2 && A_COL ? 32 : 16);
 constexpr int B_LINE = B_COL ? BK : BN, B_LINES = B_COL ? BN : BK, B_PITCH = B_LINE * SIZE + (DTYPE == 2 && !B_COL ? 32 : 16);
 constexpr u32 A_BYTES = A_LINES * A_PITCH, STAGE = A_BYTES + B_LINES * B_PITCH;
+static_assert(STAGES * STAGE == SHARED, "the host counts shared memory as the kernel does");
 static_assert(TM % 16 == 0 && TN % 16 == 0 && BK % KS == 0, "tile");
 
 // The fragment of 16 rows of A from `m` on, k step kk.
@@ -54,7 +55,7 @@ DI void store2(elem* p, float x, float y, bool both) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(NT)
+extern "C" __global__ void __launch_bounds__(NT, 1) // without the 1 ptxas spills to fit one more block
 mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc BIAS_PARAMETER) {
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 base = shared_addr(smem);

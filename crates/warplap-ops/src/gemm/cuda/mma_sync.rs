@@ -84,6 +84,7 @@ impl Twin<GemmProblem> for MmaSync {
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         let vectors = [("VEC_A", vector(p, p.lda)), ("VEC_B", vector(p, p.ldb)), ("VEC_C", u64::from(pairs))];
         defines.extend(vectors.map(|(n, v)| (n, v as i64)));
+        defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("mma_sync.cu"), headers: &HEADERS, defines },
             threads: 32 * warps as u32,

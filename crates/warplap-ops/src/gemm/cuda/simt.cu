@@ -9,13 +9,14 @@
 //
 // Axes (-D): BM, BN, BK (128x128x8, 64x64x16 and their like), TM, TN (sums of a thread: 8x8, 4x8), STAGES (2..4), GROUP (tile rows of a band).
 // Facts of the problem (-D): DTYPE (2), A_COL, B_COL (1: column-major), VEC_A, VEC_B (bytes of one copy, 4 where it is turned),
-// VEC_C (1: four columns of C may be stored at once), BIAS and ACT (epilogue.cuh).
+// VEC_C (1: four columns of C may be stored at once), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "ampere.cuh"
 #include "epilogue.cuh"
 
 constexpr int NT = BM * BN / (TM * TN), WX = BN / TN / 8, MH = TM / 4, NH = TN / 4; // warps side by side; vectors of a thread
 constexpr int A_PITCH = (BM + 4) * 4, B_PITCH = (BN + 4) * 4;                       // bytes
 constexpr u32 A_BYTES = BK * A_PITCH, STAGE = A_BYTES + BK * B_PITCH;
+static_assert(STAGES * STAGE == SHARED, "the host counts shared memory as the kernel does");
 static_assert(NT % 32 == 0 && WX >= 1 && TM % 4 == 0 && TN % 4 == 0, "tile");
 
 // Brings rows_ x BK with K contiguous in memory, turned: lanes follow K.

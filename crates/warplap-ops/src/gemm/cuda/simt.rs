@@ -67,10 +67,12 @@ impl Twin<GemmProblem> for Simt {
             ("VEC_B", copied(p.b == Layout::Row, p.ldb) as i64),
             ("VEC_C", i64::from(vector(p, p.ldc) == 16)),
         ]);
+        let shared = stages * bk * (bm + bn + 8) * 4;
+        defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("simt.cu"), headers: &HEADERS, defines },
             threads: (bm * bn / (tm * tn)) as u32,
-            shared: stages * bk * (bm + bn + 8) * 4,
+            shared,
             grid: Grid::Blocks(p.m.div_ceil(bm) * p.n.div_ceil(bn) * p.batch),
             arguments: plain(p),
             overlap: chip.capability.0 >= 9,

@@ -14,7 +14,7 @@
 //
 // Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16, <= 256; BM*BN/CONS <= 20480, with CONS=3 BN <= 192), BK (64, 128), STAGES, CONS (1..3), CM, CN (1, 2; CM*CN <= 4),
 // GROUP (>= 1), LAG (0, 1: release a stage at once or one step later), SLOTS (64-row panels of C staged per warpgroup and round).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 
@@ -27,6 +27,7 @@ using OpB = Operand<BN, BK, !B_COL, CM>;
 using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 static_assert(BM == MI * 64 * CONS && BN % 16 == 0 && BK % 64 == 0, "tile");
+static_assert(STAGES * STAGE + CONS * SLOTS * CPANEL + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
 wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L BIAS_PARAMETER) {

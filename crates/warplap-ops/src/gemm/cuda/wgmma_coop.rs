@@ -70,10 +70,12 @@ impl Twin<GemmProblem> for Coop {
         let mut arguments =
             vec![map(p, Side::A, [64, a.lines]), map(p, Side::B, [64, b.lines]), map(p, Side::C, [wide as u32, 64])];
         arguments.extend(sizes(p));
+        let shared = deep * (a.bytes + b.bytes) + fixed;
+        defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_coop.cu"), headers: &HEADERS, defines },
             threads: 128 * (cons as u32 + 1),
-            shared: deep * (a.bytes + b.bytes) + fixed,
+            shared,
             grid: Grid::Persistent {
                 tiles: p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * p.batch,
                 cluster: (cm * cn) as u32,

@@ -9,7 +9,7 @@
 // Where the idea comes from: CUTLASS's "warp-specialized persistent pingpong" schedule.
 //
 // Axes (-D): BM (64, 128), BN (multiple of 16, <= 256, BM*BN <= 20480), BK (64, 128), STAGES, CM, CN (1, 2), GROUP (>= 1), LAG (0, 1), SLOTS.
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 
@@ -22,6 +22,7 @@ using OpB = Operand<BN, BK, !B_COL, CM>;
 using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 static_assert(BM == MI * 64 && BN % 16 == 0 && BK % 64 == 0, "tile");
+static_assert(STAGES * STAGE + 2 * SLOTS * CPANEL + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
 wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L BIAS_PARAMETER) {

@@ -12,11 +12,11 @@
 //
 // Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16*SPLIT, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
 // CM, CN (1, 2, 4), CTAS (per SM: 1, 2).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 
-constexpr int NT = 128 * CONS + 32, MI = BM / (64 * CONS), SHARED = CM * CN, CL = SPLIT * SHARED;
+constexpr int NT = 128 * CONS + 32, MI = BM / (64 * CONS), SHARES = CM * CN, CL = SPLIT * SHARES;
 constexpr int CW = BN / SPLIT;                                   // columns of the tile one CTA owns
 constexpr int PW = CW % 64 == 0 ? 64 : CW % 32 == 0 ? 32 : 16;   // columns of one C panel
 constexpr u32 CPANEL = 64 * PW * 2, PART = BM * CW * 4;
@@ -26,6 +26,7 @@ using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 constexpr u32 RING = STAGES * STAGE > BM * CW * 2 ? STAGES * STAGE : BM * CW * 2; // the stages, and later the staged C
 static_assert(BM == MI * 64 * CONS && CW % 16 == 0 && BK % 64 == 0, "tile");
+static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 // Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are where they go in C.
 template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg, int tid, const elem* bias, int N) {
@@ -55,14 +56,14 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
   const u32 fulls = smem_addr(full), empties = smem_addr(empty), inbox_bar = smem_addr(&received);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0; // (slice of K, tile row, tile column) within the cluster
-  const int slice = rank / SHARED, rm = rank % SHARED / CN, rn = rank % CN;
+  const int slice = rank / SHARES, rm = rank % SHARES / CN, rn = rank % CN;
   const int tm = (M + BM * CM - 1) / (BM * CM), per = tm * ((N + BN * CN - 1) / (BN * CN));
   const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = (tile % tm * CM + rm) * BM, col = (tile / tm * CN + rn) * BN;
   const int all = (K + BK - 1) / BK;
   int from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
   if (SPLIT > 1 && from == to) from = all, to = all + 1; // a CTA without blocks takes the one past the end, which reads as zeros
   u16 row_mask = (u16)(((1 << CN) - 1) << (rank - rn)), col_mask = 0;
-  for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (slice * SHARED + i * CN + rn));
+  for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (slice * SHARES + i * CN + rn));
   const Feed<OpA, OpB> feed = {&tA, &tB, base, fulls, rn, rm, row_mask, col_mask};
   const int early = min(to, from + STAGES);
   if (threadIdx.x == CONS * 128) {
@@ -71,26 +72,31 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
     mb_init(inbox_bar, 1);
     mb_init_fence();
     if (SPLIT > 1) mb_expect(inbox_bar, (SPLIT - 1) * PART);
-    if (SHARED == 1) {
+    if (SHARES == 1) {
       pdl_wait();
       for (int k = from; k < early; k++) feed.load(row, col, k * BK, z, k - from);
     }
   }
   if (CL > 1) cluster_arrive_early(); // says: barriers are ready; met again before the first byte goes to a peer
-  if (SHARED > 1) cluster_wait();
+  if (SHARES > 1) cluster_wait();
   else __syncthreads();
   pdl_launch();
   if (wg == CONS) {
     if (tid == 0) {
-      if (SHARED > 1) {
+      if (SHARES > 1) {
         pdl_wait();
         for (int k = from; k < early; k++) feed.load(row, col, k * BK, z, k - from);
       }
       feed.run<BK, STAGES>(row, col, z, early, to, empties);
     }
-    if (CL > 1 && SHARED == 1) cluster_wait();
+    if (CL > 1 && SHARES == 1) cluster_wait();
   } else {
-    const bool signals = SHARED > 1 ? tid < SHARED && (tid / CN == rm || tid % CN == rn) : tid == 0;
+    const bool signals = SHARES > 1 ? tid < SHARES && (tid / CN == rm || tid % CN == rn) : tid == 0;
+    auto release = [&](int stage) {
+      if (!signals) return;
+      if (SHARES > 1) mb_arrive_at(empties + stage * 8, slice * SHARES + tid);
+      else mb_arrive(empties + stage * 8);
+    };
     // As `multiply` of hopper.cuh, written out: behind the call ptxas serialises these products (C7514, NVRTC 13.0).
     float d[MI][BN / 2];
     int q = 0, before = 0;
@@ -107,18 +113,17 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
       }
       mma_commit();
       mma_wait<1>();
-      if (signals && k > from) {
-        if (SHARED > 1) mb_arrive_at(empties + before * 8, slice * SHARED + tid);
-        else mb_arrive(empties + before * 8);
-      }
+      if (k > from) release(before);
       before = q;
       if (++q == STAGES) q = 0, phase ^= 1;
     }
     mma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < MI; i++) mma_done(d[i]);
     if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, z, wg, tid, bias, N);
     else {
       float sum[MI][CW / 2];
-      if (SHARED == 1) cluster_wait();
+      if (SHARES == 1) cluster_wait();
       // Part e of an inbox lies as the sender's threads held it: 16 bytes a thread, thread beside thread.
       const u32 mine = (wg * 128 + tid) * 16;
       float own[MI][CW / 2];
@@ -130,7 +135,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
 #pragma unroll
             for (int j = 0; j < CW / 2; j++) own[i][j] = d[i][s * (CW / 2) + j];
         } else {
-          const u32 peer = s * SHARED + rank % SHARED, to_bar = peer_addr(inbox_bar, peer);
+          const u32 peer = s * SHARES + rank % SHARES, to_bar = peer_addr(inbox_bar, peer);
           const u32 to_box = peer_addr(inbox + (slice < s ? slice : slice - 1) * PART + mine, peer);
 #pragma unroll
           for (int i = 0; i < MI; i++)
@@ -159,5 +164,5 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
       finish(sum, &tC, base, row, col + slice * CW, z, wg, tid, bias, N);
     }
   }
-  if (SHARED > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
+  if (SHARES > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }

@@ -72,11 +72,13 @@ impl Twin<GemmProblem> for Splitk {
             map(p, Side::C, [panel(columns) as u32, 64]),
         ];
         arguments.extend(sizes(p));
+        // The stages are written over by the finished tile, which is never the larger: two stages always fit.
+        let shared = (deep * (a.bytes + b.bytes)).max(bm * columns * 2) + inbox;
+        defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_splitk.cu"), headers: &HEADERS, defines },
             threads: 128 * cons as u32 + 32,
-            // The stages are written over by the finished tile, which is never the larger: two stages always fit.
-            shared: (deep * (a.bytes + b.bytes)).max(bm * columns * 2) + inbox,
+            shared,
             grid: Grid::Blocks(p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * split * cm * cn * p.batch),
             arguments,
             overlap: true,

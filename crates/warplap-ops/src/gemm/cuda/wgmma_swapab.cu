@@ -9,9 +9,9 @@
 // Limits: f16/bf16, 16-byte aligned bases and leading dimensions; A row-major; C row-major; K >= 1; SPLIT*SHARE <= 8.
 // Where the idea comes from: the "swap AB" option of CUTLASS, DeepGEMM and quack.
 //
-// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
+// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 3, 4, 8),
 // SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 
@@ -23,6 +23,7 @@ using MM = Mma<BT, !B_COL, 0>;
 constexpr u32 STAGE = OpW::bytes + OpT::bytes;
 constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH + 1023) / 1024 * 1024; // the stages, and later the turned tile
 static_assert(BW == MI * 64 * CONS && BK % 64 == 0, "tile");
+static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
 wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc BIAS_PARAMETER) {

@@ -17,6 +17,12 @@ pub(super) struct Swapab;
 /// Columns of B a block takes.
 const BW: u64 = 64;
 
+/// The share of resident blocks that have work in the last wave.
+fn fill(p: &GemmProblem, split: u64, ctas: u64, multiprocessors: u64) -> f64 {
+    let (blocks, slots) = (p.n.div_ceil(BW) * p.batch * split, multiprocessors * ctas);
+    blocks as f64 / (blocks.div_ceil(slots) * slots) as f64
+}
+
 impl Twin<GemmProblem> for Swapab {
     fn id(&self) -> &'static str {
         "wgmma_swapab"
@@ -37,13 +43,16 @@ impl Twin<GemmProblem> for Swapab {
     }
 
     fn space(&self, p: &GemmProblem, chip: &Chip) -> Space {
-        let (p, chip) = (*p, chip.clone());
+        let (p, chip, multiprocessors) = (*p, chip.clone(), u64::from(chip.multiprocessors));
         Space::single()
             .axis(Axis::ints("BK", [128, 64]))
-            .axis(Axis::ints("SPLIT", [2, 1, 4]))
+            .axis(Axis::ints("SPLIT", [2, 1, 4, 3]))
             .axis(Axis::ints("CTAS", [2, 1, 3, 4]))
             .rule(Rule::on("two stages of each resident block fit", &["BK", "SPLIT", "CTAS"], move |c| {
                 Swapab.plan(&p, c, &chip).is_ok()
+            }))
+            .rule(Rule::on("three parts only where they fill the chip best", &["SPLIT", "CTAS"], move |c| {
+                c.int("SPLIT") != Some(3) || (c.int("CTAS") == Some(4) && fill(&p, 3, 4, multiprocessors) > 0.95)
             }))
     }
 
@@ -65,10 +74,12 @@ impl Twin<GemmProblem> for Swapab {
             vec![map(p, Side::A, [64, rows.lines]), map(p, Side::B, [64, weights.lines]), pointer(Side::C)];
         arguments.extend(sizes(p));
         arguments.push(int(p.ldc));
+        let shared = (deep * stage).max(turned) + inbox;
+        defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &HEADERS, defines },
             threads: 160,
-            shared: (deep * stage).max(turned) + inbox,
+            shared,
             grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(BW) * split * p.batch),
             arguments,
             overlap: overlap(p, chip),

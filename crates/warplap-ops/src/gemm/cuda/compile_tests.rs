@@ -1,0 +1,95 @@
+//! Every kernel compiles for every chip it claims, without a GPU: sampled configs, with and without batches and epilogues.
+
+use warplap_core::op::Op;
+use warplap_core::variant::{Fit, Priority};
+
+use super::TWINS;
+use super::epilogue::{Activation, Epilogue};
+use crate::cuda::compiling::{check, chip, compiler};
+use crate::gemm::{Gemm, GemmProblem};
+
+fn problem(text: &str) -> GemmProblem {
+    Gemm::parse(&format!("gemm:{text}")).unwrap()
+}
+
+/// Compiles the first and the last config (the first alone where `few`) of every kernel that would be raced for a
+/// problem; gives how many there were.
+fn compile(capability: (u32, u32), text: &str, epilogue: Epilogue, few: bool) -> Vec<&'static str> {
+    let Some(compiler) = compiler() else { return Vec::new() };
+    let (chip, p) = (chip(capability), problem(text));
+    let raced = |fit| matches!(fit, Fit::Fits(priority) if priority > Priority::Low);
+    let mut compiled = Vec::new();
+    for twin in TWINS.iter().filter(|t| raced(t.fit(&p, &chip)) || t.id() == "reference") {
+        let mut configs = twin.space(&p, &chip).configs();
+        if configs.len() > 1 {
+            configs = if few {
+                vec![configs.swap_remove(0)]
+            } else {
+                vec![configs[0].clone(), configs.swap_remove(configs.len() - 1)]
+            };
+        }
+        for config in configs {
+            let what = format!("{text} {epilogue:?}: {} {config}", twin.id());
+            let plan = twin.plan(&p, &config, &chip).unwrap_or_else(|why| panic!("{what}: {why}"));
+            check(&epilogue.onto(plan), &chip, &compiler, &what);
+            compiled.push(twin.id());
+        }
+    }
+    compiled
+}
+
+const PLAIN: Epilogue = Epilogue { bias: false, activation: Activation::None };
+
+#[test]
+fn hopper_large_and_middling_products_compile() {
+    let compiled = [
+        compile((9, 0), "m=4096,n=4096,k=4096,dtype=bf16", PLAIN, false),
+        compile((9, 0), "m=1024,n=1024,k=1024,dtype=f16,a=col,b=col", PLAIN, false),
+    ]
+    .concat();
+    let kernels = ["wgmma_coop", "wgmma_pingpong", "wgmma_splitk"];
+    assert!(compiled.is_empty() || kernels.iter().all(|k| compiled.contains(k)), "{compiled:?}");
+}
+
+#[test]
+fn hopper_skinny_unaligned_and_f32_products_compile() {
+    let compiled = [
+        compile((9, 0), "m=16,n=4096,k=4096,dtype=bf16,b=col", PLAIN, false),
+        compile((9, 0), "m=2,n=4096,k=4096,dtype=f16", PLAIN, false),
+        compile((9, 0), "m=777,n=333,k=555,dtype=f16", PLAIN, true),
+        compile((9, 0), "m=4096,n=4096,k=4096,dtype=f32", PLAIN, true),
+    ]
+    .concat();
+    let kernels = ["wgmma_swapab", "gemv", "mma_sync", "simt"];
+    assert!(compiled.is_empty() || kernels.iter().all(|k| compiled.contains(k)), "{compiled:?}");
+}
+
+#[test]
+fn hopper_batches_and_epilogues_compile() {
+    compile((9, 0), "m=512,n=512,k=512,dtype=bf16,batch=32", PLAIN, true);
+    compile((9, 0), "m=8,n=512,k=512,dtype=f16,batch=32", PLAIN, true);
+    let gelu = Epilogue { bias: true, activation: Activation::GeluTanh };
+    compile((9, 0), "m=2048,n=2048,k=2048,dtype=bf16", gelu, true);
+    let silu = Epilogue { bias: false, activation: Activation::Silu };
+    compile((9, 0), "m=64,n=1024,k=1024,dtype=f16,b=col", silu, true);
+}
+
+#[test]
+fn ampere_products_compile() {
+    let compiled = [
+        compile((8, 0), "m=4096,n=4096,k=4096,dtype=f16", PLAIN, false),
+        compile((8, 0), "m=777,n=333,k=555,dtype=bf16,a=col", PLAIN, true),
+        compile((8, 0), "m=4096,n=4096,k=4096,dtype=f32,tf32=true,b=col", PLAIN, true),
+        compile((8, 0), "m=100,n=100,k=100,dtype=f32,batch=2", PLAIN, false),
+    ]
+    .concat();
+    assert!(compiled.is_empty() || ["mma_sync", "simt"].iter().all(|k| compiled.contains(k)), "{compiled:?}");
+}
+
+#[test]
+fn ada_and_blackwell_products_compile() {
+    for capability in [(8, 9), (10, 0), (12, 0)] {
+        compile(capability, "m=4096,n=4096,k=4096,dtype=bf16", PLAIN, true);
+        compile(capability, "m=512,n=512,k=512,dtype=f32", PLAIN, true);
+    }
+}
