@@ -56,6 +56,11 @@ impl Stream {
         Ok(array)
     }
 
+    /// A new buffer whose elements nobody has written yet.
+    pub fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
+        Buffer::new(&self.context, dtype, len)
+    }
+
     /// A new buffer with these elements. Waits.
     pub fn upload(&self, array: &Array) -> Result<Buffer, CudaError> {
         let mut buffer = Buffer::new(&self.context, array.dtype(), array.len())?;

@@ -115,6 +115,23 @@ mod tests {
         }
     }
 
+    /// The pipelines with which the figures in `docs/results/bsr.md` were measured.
+    #[test]
+    fn the_deepest_pipeline_is_the_one_that_was_measured() {
+        let chip = Chip::h200();
+        let deep = |twin: &dyn BsrTwin, text: &str, config: &str| {
+            let config = warplap_core::space::Config::parse(config).unwrap();
+            let plan = twin.plan(&problem(text), &config, &chip).unwrap();
+            plan.source.defines.iter().find(|(name, _)| *name == "STAGES").unwrap().1
+        };
+        let union = |tile: &str| deep(TWINS[0], PROBLEMS[0], &format!("{tile},CN=1,ORDER=0,GROUPED=1"));
+        let tiles = ["CONS=2,BN=256,CTAS=1", "CONS=4,BN=128,CTAS=1", "CONS=1,BN=128,CTAS=2", "CONS=2,BN=128,CTAS=1"];
+        assert_eq!(tiles.map(union), [4, 4, 4, 6]);
+        assert_eq!(["CONS=1,BN=128,CTAS=1", "CONS=1,BN=64,CTAS=2"].map(union), [8, 6]);
+        assert_eq!(deep(TWINS[1], PROBLEMS[5], "BN=256,CM=1,ORDER=0,GROUPED=1"), 4);
+        assert_eq!(deep(TWINS[2], PROBLEMS[4], "CAP=16,GROUPED=1"), 11);
+    }
+
     #[test]
     fn kernels_stand_aside_where_the_copy_engine_cannot_go() {
         let chip = Chip::h200();
