@@ -5,7 +5,9 @@ pub(crate) mod completions;
 mod devices;
 mod doctor;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod regret;
+pub(crate) mod report;
 pub(crate) mod store;
 pub(crate) mod tune;
 pub(crate) mod variants;
@@ -23,6 +25,8 @@ pub(crate) fn run(cli: Cli, console: &Arc<Console>) -> Result<Exit, Failure> {
         Command::Tune(tune) => tune.run(root, console),
         Command::Bench(bench) => bench.run(root, console),
         Command::Explain(explain) => explain.run(root, console),
+        Command::Export(export) => export.run(root, console),
+        Command::Report(report) => report.run(root, console),
         Command::Regret(regret) => regret.run(root, console),
         Command::Devices => devices::run(root, console),
         Command::Doctor => doctor::run(root, console),
