@@ -23,7 +23,7 @@ use crate::artifact::Artifacts;
 use crate::ceilings;
 use crate::chip::Chip;
 use crate::clock::CudaLap;
-use crate::compile::{Source, Workshop};
+use crate::compile::{Cubin, OwnSource, Source, Workshop};
 use crate::driver::{Context, Function, Module, Relaxed, Stream};
 use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
@@ -174,6 +174,21 @@ impl Cuda {
     /// Compiles a source for this chip (or takes it from the artifacts) and loads it.
     pub fn build(&self, source: &Source) -> Result<Function, Rejection> {
         let (digest, cubin) = self.workshop.cubin(source, &self.chip.arch(), &self.crew)?;
+        self.load(digest, &cubin, source.entry)
+    }
+
+    /// As [`Cuda::compile`], for a kernel that came with a user's spec.
+    pub fn compile_own(&self, source: &OwnSource) -> Result<(), Rejection> {
+        self.workshop.own_cubin(source, &self.chip.arch(), &self.crew).map(drop)
+    }
+
+    /// As [`Cuda::build`], for a kernel that came with a user's spec.
+    pub fn build_own(&self, source: &OwnSource) -> Result<Function, Rejection> {
+        let (digest, cubin) = self.workshop.own_cubin(source, &self.chip.arch(), &self.crew)?;
+        self.load(digest, &cubin, &source.entry)
+    }
+
+    fn load(&self, digest: String, cubin: &Cubin, entry: &str) -> Result<Function, Rejection> {
         let loaded = locked(&self.modules).get(&digest).cloned();
         let module = match loaded {
             Some(module) => module,
@@ -182,7 +197,7 @@ impl Cuda {
                 locked(&self.modules).entry(digest).or_insert(module).clone()
             }
         };
-        module.function(source.entry).map_err(|e| e.rejection())
+        module.function(entry).map_err(|e| e.rejection())
     }
 
     fn setup(&self) -> Setup {

@@ -1,4 +1,4 @@
-//! The direction of the arrows: cli, py, burn → warplap → ops → {cpu, cuda} → core, and nothing points back.
+//! The direction of the arrows: cli → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → core, and nothing points back.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,8 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("warplap-cuda", &["warplap-core", "warplap-standin"]),
     ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
     ("warplap", &["warplap-core", "warplap-cpu", "warplap-cuda", "warplap-ops"]),
-    ("warplap-cli", &["warplap"]),
+    ("warplap-spec", &["warplap"]),
+    ("warplap-cli", &["warplap", "warplap-spec"]),
     ("warplap-py", &["warplap"]),
     ("warplap-burn", &["warplap"]),
 ];
