@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each package and the packages of ours it may use.
-const ALLOWED: [(&str, &[&str]); 9] = [
+const ALLOWED: [(&str, &[&str]); 10] = [
     ("warplap-core", &[]),
     ("warplap-cpu", &["warplap-core"]),
     // A driver for tests, which knows nobody.
