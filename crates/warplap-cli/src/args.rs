@@ -55,6 +55,9 @@ pub(crate) enum Command {
     /// List, check, prune and exchange records
     #[command(subcommand)]
     Store(store::Store),
+    /// Prove CUDA candidates and compile kernels for another process, which starts it
+    #[command(hide = true)]
+    Worker,
     /// Print completions for a shell
     Completions(completions::Completions),
 }

@@ -3,34 +3,45 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use warplap::Stop;
+use warplap::any::{AnyDevice, Wanted};
 use warplap::core::store::{self, DirectoryStore, MemoryStore, Store, StoreError};
-use warplap::{Cpu, Stop};
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 
 /// A device and a store.
 pub(crate) struct Machine {
-    pub(crate) device: Arc<Cpu>,
+    pub(crate) device: AnyDevice,
     pub(crate) store: Arc<dyn Store>,
 }
 
 impl Machine {
     /// This machine, with the store at `root` or the usual one. A store that cannot be used becomes one in memory, with
     /// a warning: the answer is still given.
-    pub(crate) fn open(root: Option<&Path>) -> Machine {
+    pub(crate) fn open(root: Option<&Path>, wanted: Wanted) -> Result<Machine, Failure> {
         // The library has warned through `tracing` where it had to.
-        Machine { device: Arc::new(Cpu::new()), store: store::open_or_memory(root).store }
+        let opened = store::open_or_memory(root);
+        let kept = root.map(Path::to_path_buf).or_else(store::default_root).filter(|_| opened.warning.is_none());
+        let device = device(wanted, kept.as_deref())?;
+        Ok(Machine { device, store: opened.store })
     }
 
     /// As [`Machine::open`], for commands that only read: where there is no directory, none is made.
-    pub(crate) fn open_to_read(root: Option<&Path>) -> Machine {
+    pub(crate) fn open_to_read(root: Option<&Path>, wanted: Wanted) -> Result<Machine, Failure> {
         let there = root.map(Path::to_path_buf).or_else(store::default_root).is_some_and(|r| r.exists());
         if there || root.is_some_and(|r| r.symlink_metadata().is_ok()) {
-            return Machine::open(root);
+            return Machine::open(root, wanted);
         }
-        Machine { device: Arc::new(Cpu::new()), store: Arc::new(MemoryStore::new()) }
+        Ok(Machine { device: device(wanted, None)?, store: Arc::new(MemoryStore::new()) })
     }
+}
+
+/// The device that was asked for; one that is not there is bad input.
+pub(crate) fn device(wanted: Wanted, directory: Option<&Path>) -> Result<AnyDevice, Failure> {
+    AnyDevice::open(wanted, directory).map_err(|e| {
+        Failure::input(format!("--device {wanted}: {e}: expected a device that is there (warplap devices lists them)"))
+    })
 }
 
 /// The directory store for commands about the store itself; one that is refused is bad input. Where the usual directory

@@ -19,6 +19,7 @@ mod units;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    warplap::worker::serve_if_asked();
     let cli = match args::read() {
         Ok(cli) => cli,
         Err(code) => return code,

@@ -1,16 +1,40 @@
 //! The arguments of commands that race: they become Settings.
 
 use clap::Args;
-use warplap::core::measure::{CacheState, Policy};
+use warplap::any::{AnyDevice, Wanted};
+use warplap::core::measure::{CacheState, Policy, Queueing};
 use warplap::core::search;
 use warplap::{Bucket, Mode, Settings, Stop};
+
+/// Where, and under which policy.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Where {
+    /// auto (a GPU where there is one, else the CPU), cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", env = "WARPLAP_DEVICE", default_value = "auto", hide_env_values = true)]
+    pub(crate) device: Wanted,
+    /// How launches are queued: stream or graph (default: graph on a GPU)
+    #[arg(long, value_name = "HOW", value_parser = queueing)]
+    pub(crate) queue: Option<Queueing>,
+    /// With other data in the caches
+    #[arg(long)]
+    pub(crate) cold: bool,
+}
+
+impl Where {
+    /// The measuring policy on a device.
+    pub(crate) fn policy(&self, device: &AnyDevice) -> Policy {
+        let mut policy = device.usual_policy();
+        policy.queueing = self.queue.unwrap_or(policy.queueing);
+        policy.cache = if self.cold { CacheState::Cold } else { policy.cache };
+        policy
+    }
+}
 
 /// How to race.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RaceArgs {
-    /// Where to race: cpu
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = device)]
-    pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) place: Where,
     /// Seconds for each problem (default 4)
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) budget: Option<f64>,
@@ -26,9 +50,6 @@ pub(crate) struct RaceArgs {
     /// The seed of everything random
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Time with other data in the caches
-    #[arg(long)]
-    pub(crate) cold: bool,
     /// Race again even what is known; the stored winner defends its place
     #[arg(long)]
     pub(crate) again: bool,
@@ -36,11 +57,11 @@ pub(crate) struct RaceArgs {
 
 impl RaceArgs {
     /// The settings of a tuner.
-    pub(crate) fn settings(&self, mode: Mode, bucket: Bucket, stop: &Stop) -> Settings {
+    pub(crate) fn settings(&self, device: &AnyDevice, mode: Mode, bucket: Bucket, stop: &Stop) -> Settings {
         let mut settings = Settings {
             mode,
             bucket,
-            policy: policy(self.cold),
+            policy: self.place.policy(device),
             eps: self.eps,
             delta: self.delta,
             search: self.search.clone(),
@@ -57,18 +78,11 @@ impl RaceArgs {
     }
 }
 
-/// The measuring policy.
-pub(crate) fn policy(cold: bool) -> Policy {
-    let cache = if cold { CacheState::Cold } else { CacheState::Hot };
-    Policy { cache, ..Policy::default() }
-}
-
-/// Reads a device's name.
-pub(crate) fn device(text: &str) -> Result<String, String> {
+fn queueing(text: &str) -> Result<Queueing, String> {
     match text {
-        "cpu" => Ok(text.into()),
-        "cuda" => Err("expected cpu: there is no CUDA device support in this build".into()),
-        _ => Err("expected cpu".into()),
+        "stream" => Ok(Queueing::Stream),
+        "graph" => Ok(Queueing::Graph),
+        _ => Err("expected stream or graph".into()),
     }
 }
 
@@ -112,6 +126,6 @@ mod tests {
             assert!(seconds(text).unwrap_err().contains("expected"), "{text}");
         }
         assert_eq!(seconds("0.5"), Ok(0.5));
-        assert!(share("0.6", 0.5).is_err() && device("cuda").unwrap_err().contains("CUDA"));
+        assert!(share("0.6", 0.5).is_err() && queueing("x").is_err());
     }
 }

@@ -6,7 +6,8 @@ use warplap::any::{self, OPERATIONS, Operation};
 
 use crate::failure::Failure;
 
-const DEFAULT: &str = include_str!("../suites/default.txt");
+const CPU: &str = include_str!("../suites/cpu.txt");
+const CUDA: &str = include_str!("../suites/cuda.txt");
 
 /// The most a suite file may hold, in bytes.
 const MOST: u64 = 16 << 20;
@@ -33,13 +34,17 @@ pub(crate) fn operation(name: Option<&str>) -> Result<Option<&'static Operation>
     name.map(any::operation).transpose().map_err(|e| Failure::input(format!("--op: {e}")))
 }
 
-/// The suite for those who ask for nothing else, of one operation or of all this build has.
-pub(crate) fn default(op: Option<&'static Operation>) -> Result<Vec<Asked>, Failure> {
+/// The suite for those who ask for nothing else, of one operation or of all, for a kind of device.
+pub(crate) fn default(op: Option<&'static Operation>, kind: &str) -> Result<Vec<Asked>, Failure> {
     let wanted = |line: &&str| {
         let name = line.split(':').next().unwrap_or_default();
         OPERATIONS.iter().any(|o| o.name == name) && op.is_none_or(|o| o.name == name)
     };
-    lines(DEFAULT).map(|(_, line)| line).filter(wanted).map(|line| asked(line, None)).collect()
+    lines(if kind == "cuda" { CUDA } else { CPU })
+        .map(|(_, line)| line)
+        .filter(wanted)
+        .map(|line| asked(line, None))
+        .collect()
 }
 
 /// A user's suite.
@@ -68,13 +73,15 @@ mod tests {
 
     #[test]
     fn the_default_suite_is_sound_for_every_operation_there_is() {
-        let all = default(None).unwrap();
-        for op in OPERATIONS {
-            assert!(all.iter().any(|a| a.op.name == op.name), "{}", op.name);
-        }
-        // What is written there is what is shown: the one text form.
-        for asked in &all {
-            assert!(DEFAULT.contains(&asked.problem), "{}", asked.problem);
+        for (kind, text) in [("cpu", CPU), ("cuda", CUDA)] {
+            let all = default(None, kind).unwrap();
+            for op in OPERATIONS.iter().filter(|op| kind == "cpu" || op.name != "attention") {
+                assert!(all.iter().any(|a| a.op.name == op.name), "{kind}: {}", op.name);
+            }
+            // What is written there is what is shown: the one text form.
+            for asked in &all {
+                assert!(text.contains(&asked.problem), "{}", asked.problem);
+            }
         }
     }
 

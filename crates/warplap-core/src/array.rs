@@ -4,6 +4,9 @@ use half::{bf16, f16};
 
 use crate::dtype::DType;
 
+/// Elements one thread draws at a time.
+const PART: usize = 1 << 20;
+
 /// A typed array in host memory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
@@ -45,9 +48,42 @@ impl Array {
         }
     }
 
-    /// Uniform numbers in [-1, 1): zeros would hide unwritten outputs and wrong indexing, and can run faster.
+    /// Uniform numbers in [-1, 1): zeros would hide unwritten outputs and wrong indexing, and can run faster. What a seed
+    /// gives is the same on any number of cores.
     pub fn random(dtype: DType, len: usize, rng: &mut fastrand::Rng) -> Self {
-        Self::from_f64(dtype, (0..len).map(|_| rng.f64() * 2.0 - 1.0))
+        let part = |seed: u64, len: usize| {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            Self::from_f64(dtype, (0..len).map(|_| rng.f64() * 2.0 - 1.0))
+        };
+        let parts: Vec<(u64, usize)> = (0..len).step_by(PART).map(|at| (rng.u64(..), PART.min(len - at))).collect();
+        let [one] = parts[..] else {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let each = parts.len().div_ceil(cores).max(1);
+            let drawn = std::thread::scope(|scope| {
+                let draw = |few: &[(u64, usize)]| few.iter().map(|p| part(p.0, p.1)).collect::<Vec<Array>>();
+                let threads: Vec<_> = parts.chunks(each).map(|few| scope.spawn(move || draw(few))).collect();
+                // A thread that cannot be joined panicked, as drawing on this one would have.
+                threads.into_iter().flat_map(|t| t.join().unwrap_or_default()).collect::<Vec<Array>>()
+            });
+            return Self::joined(dtype, drawn);
+        };
+        part(one.0, one.1)
+    }
+
+    /// Arrays of one type, one after the other.
+    fn joined(dtype: DType, parts: Vec<Array>) -> Self {
+        let mut whole = Self::filled(dtype, 0, 0.0);
+        for part in parts {
+            match (&mut whole, part) {
+                (Array::F64(w), Array::F64(p)) => w.extend(p),
+                (Array::F32(w), Array::F32(p)) => w.extend(p),
+                (Array::F16(w), Array::F16(p)) => w.extend(p),
+                (Array::Bf16(w), Array::Bf16(p)) => w.extend(p),
+                (Array::I32(w), Array::I32(p)) => w.extend(p),
+                _ => {}
+            }
+        }
+        whole
     }
 
     /// `len` copies of one number.
@@ -109,11 +145,55 @@ impl Array {
         }
     }
 
+    /// Whether both hold the same numbers; large ones are compared on all cores.
+    pub(crate) fn same(&self, other: &Array) -> bool {
+        fn equal<T: PartialEq + Sync>(a: &[T], b: &[T]) -> bool {
+            if a.len() != b.len() || a.len() <= PART {
+                return a == b;
+            }
+            let part = a.len().div_ceil(std::thread::available_parallelism().map_or(1, usize::from)).max(PART);
+            std::thread::scope(|scope| {
+                let pairs = a.chunks(part).zip(b.chunks(part));
+                let threads: Vec<_> = pairs.map(|(a, b)| scope.spawn(move || a == b)).collect();
+                threads.into_iter().all(|t| t.join().unwrap_or(false))
+            })
+        }
+        match (self, other) {
+            (Array::F64(a), Array::F64(b)) => equal(a, b),
+            (Array::F32(a), Array::F32(b)) => equal(a, b),
+            (Array::F16(a), Array::F16(b)) => equal(a, b),
+            (Array::Bf16(a), Array::Bf16(b)) => equal(a, b),
+            (Array::I32(a), Array::I32(b)) => equal(a, b),
+            _ => false,
+        }
+    }
+
     /// The indices, where it holds indices.
     pub fn indices(&self) -> Option<&[i32]> {
         match self {
             Array::I32(v) => Some(v),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_numbers_however_long_the_array_and_one_other_number_is_seen() {
+        for len in [0, 1, PART, PART + 1, 3 * PART + 7] {
+            let draw = || Array::random(DType::Bf16, len, &mut fastrand::Rng::with_seed(5));
+            let (one, mut other) = (draw(), draw());
+            assert!(one.len() == len && one.same(&other) && one == other, "{len}");
+            if let (Array::Bf16(values), true) = (&mut other, len > 0) {
+                values[len - 1] += bf16::ONE;
+                assert!(!one.same(&other), "{len}");
+            }
+            assert!(one.to_f64().iter().all(|v| (-1.0..=1.0).contains(v)));
+        }
+        let all = Array::random(DType::F32, 2 * PART, &mut fastrand::Rng::with_seed(5));
+        assert_ne!(all.to_f64()[..PART], all.to_f64()[PART..], "each part has numbers of its own");
     }
 }

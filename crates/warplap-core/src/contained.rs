@@ -68,6 +68,10 @@ impl<O: Op, D: Device> Variant<O, D> for Contained<O, D> {
         self.ask("floor", || self.0.floor(problem, config, ceilings)).ok().flatten()
     }
 
+    fn compile(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<(), Rejection> {
+        contained(|| self.0.compile(problem, config, device))
+    }
+
     fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<O, D>>, Rejection> {
         contained(|| self.0.build(problem, config, device))
     }

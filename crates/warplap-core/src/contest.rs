@@ -4,7 +4,9 @@
 //! measured: the incumbent or the first choice, and where they fail the reference.
 
 use std::cell::Cell;
+use std::time::Duration;
 
+use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
 use crate::device::Device;
 use crate::error::Error;
@@ -24,6 +26,9 @@ const BATCH: usize = 24;
 /// Who is carried from race to race: the leader and up to this many others within [`NEAR`] of it.
 const FRONT: usize = 4;
 const NEAR: f64 = 1.03;
+
+/// How long a compiler is waited for before it is asked again whether there is time left.
+const WAIT: Duration = Duration::from_millis(50);
 
 /// How often those are called back who left for the sake of a leader that failed; then it is the reference's turn.
 const RECALLS: u32 = 8;
@@ -45,13 +50,15 @@ pub(crate) struct Entered {
 
 impl From<&Arm> for Entered {
     fn from(arm: &Arm) -> Self {
-        Entered { variant: arm.variant.clone(), source: arm.source.clone(), configs: arm.configs.len() as u64 }
+        Entered { variant: arm.variant.clone(), source: arm.source.clone(), configs: arm.len() }
     }
 }
 
 /// A contest while it runs.
 pub(crate) struct Contest<'g, O: Op, D: Device> {
     gate: &'g Gate<'g, O, D>,
+    /// Compiles those who wait for their turn.
+    ahead: &'g Ahead<'g, O, D>,
     device: &'g D,
     settings: &'g Settings,
     running: &'g Running<'g>,
@@ -75,6 +82,7 @@ pub(crate) struct Contest<'g, O: Op, D: Device> {
 impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     pub(crate) fn new(
         gate: &'g Gate<'g, O, D>,
+        ahead: &'g Ahead<'g, O, D>,
         device: &'g D,
         settings: &'g Settings,
         running: &'g Running<'g>,
@@ -82,6 +90,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     ) -> Self {
         Contest {
             gate,
+            ahead,
             device,
             settings,
             running,
@@ -119,7 +128,18 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     }
 
     /// Runs the contest to its end. `entered` is what the search was made of.
-    pub(crate) fn run(mut self, search: &mut dyn Search, entered: &[Entered]) -> Result<Outcomes, Error> {
+    pub(crate) fn run(self, search: &mut dyn Search, entered: &[Entered]) -> Result<Outcomes, Error> {
+        let (ahead, gate) = (self.ahead, self.gate);
+        std::thread::scope(|scope| {
+            let _compiling = ahead.start(scope);
+            gate.draw_ahead();
+            let outcomes = self.run_to_end(search, entered);
+            gate.keep();
+            outcomes
+        })
+    }
+
+    fn run_to_end(mut self, search: &mut dyn Search, entered: &[Entered]) -> Result<Outcomes, Error> {
         // The incumbent is not asked for by the search: it defends its place in the first race.
         let mut first: Vec<Candidate> = self.incumbent.iter().cloned().collect();
         while !self.spent() && !self.good_enough() {
@@ -129,6 +149,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             }
             let asked = asked.into_iter().filter(|c| self.incumbent.as_ref() != Some(c));
             let batch: Vec<Candidate> = first.drain(..).chain(asked).collect();
+            self.ahead.expect(search.likely(BATCH.min(self.room())));
             let entrants = self.prove(batch, search);
             if !entrants.is_empty() {
                 self.race(entrants, search, false);
@@ -177,20 +198,37 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         any || self.skipped.iter().any(|s| s.reason == SPENT)
     }
 
-    /// Sends candidates through the gate.
+    /// Sends candidates through the gate, in the order in which they are compiled.
     fn prove(&mut self, batch: Vec<Candidate>, search: &mut dyn Search) -> Vec<Entrant<'g, O, D>> {
         let mut entrants = Vec::new();
+        let mut pending = Vec::new();
         for candidate in batch {
-            if self.spent() {
-                self.skip(&candidate.variant, &candidate.source, 1, SPENT);
-                continue;
+            let incumbent = self.incumbent.as_ref() == Some(&candidate);
+            let hopeless = || self.gate.hopeless(&candidate).filter(|_| !incumbent);
+            match self.gate.quarantined(&candidate).or_else(hopeless) {
+                Some(reason) => self.skip(&candidate.variant, &candidate.source, 1, &reason),
+                None => pending.push(candidate),
             }
+        }
+        self.ahead.want(&pending);
+        while !pending.is_empty() {
+            if self.spent() {
+                pending.drain(..).for_each(|c| self.skip(&c.variant, &c.source, 1, SPENT));
+                break;
+            }
+            let Some((candidate, compiled)) = self.ahead.ready(&mut pending, WAIT) else { continue };
             let incumbent = self.incumbent.as_ref() == Some(&candidate);
             if let Some(reason) = self.gate.hopeless(&candidate).filter(|_| !incumbent) {
                 self.skip(&candidate.variant, &candidate.source, 1, &reason);
                 continue;
             }
-            self.enter(candidate, &mut entrants, search);
+            match compiled {
+                Ok(()) => self.enter(candidate, &mut entrants, search),
+                Err(rejection) => {
+                    self.tried += 1;
+                    self.tell(Trial { candidate, outcome: Outcome::Rejected(rejection) }, search);
+                }
+            }
         }
         entrants
     }
@@ -280,6 +318,9 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
                 self.name_runner_up(&mut verdict);
                 return Ok(Outcomes { verdict: Ok(verdict), trials: self.trials, skipped: self.skipped });
             };
+            if self.gate.is_promoted(&verdict.winner) {
+                self.gate.put_away(&verdict.winner, &rejection);
+            }
             if let Some(trial) = self.trials.iter_mut().find(|t| t.candidate == verdict.winner) {
                 trial.outcome = Outcome::Rejected(rejection);
             }

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::Array;
-use crate::candidate::Candidate;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::measure::{Lap, Policy};
 use crate::rejection::Rejection;
 use crate::roofline::Ceilings;
+use crate::sandbox::{Passed, SandboxRequest};
 use crate::store::Store;
 
 /// What no candidate may exceed.
@@ -26,15 +26,18 @@ pub struct Limits {
     pub registers: u64,
 }
 
-/// What a worker process is asked to prove: names only, so that it can cross a process boundary.
-#[derive(Clone, Debug)]
-pub struct SandboxRequest<'a> {
-    /// The problem in its text form.
-    pub problem: &'a str,
-    /// Who shall prove itself.
-    pub candidate: &'a Candidate,
-    /// Seed of the inputs.
-    pub seed: u64,
+/// Borrowed memory that says what it holds: what a caller's buffers are checked by.
+pub trait Span {
+    /// Type of its elements.
+    fn dtype(&self) -> DType;
+
+    /// Elements.
+    fn len(&self) -> usize;
+
+    /// Whether it holds no element.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// One timed launch, queued where the device's clock wants it, on the given set of buffers.
@@ -82,6 +85,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Overwrites memory with an array of the same type and length.
     fn write(&self, buffer: &mut Self::Buffer, array: &Array) -> Result<(), Error>;
 
+    /// Overwrites memory with other memory of the device of the same type and length.
+    fn copy(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<(), Error> {
+        self.write(to, &self.download(from)?)
+    }
+
     /// A copy in host memory, after everything queued so far has ended.
     fn download(&self, buffer: &Self::Buffer) -> Result<Array, Error>;
 
@@ -91,6 +99,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Borrows elements for writing.
     fn view_mut<'a>(&self, buffer: &'a mut Self::Buffer, elements: Range<usize>) -> Self::ViewMut<'a>;
 
+    /// How it measures unless somebody says otherwise.
+    fn usual_policy() -> Policy {
+        Policy::default()
+    }
+
     /// How many sets of buffers of `footprint` bytes a policy rotates over.
     fn sets(&self, policy: Policy, footprint: usize) -> usize;
 
@@ -99,14 +112,25 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn lap<'k>(&'k self, policy: Policy, sets: usize, launch: Launch<'k, Self>)
     -> Result<Box<dyn Lap + 'k>, Rejection>;
 
-    /// Lets a candidate prove itself in a worker process first. `None`: this device needs no sandbox.
-    fn sandbox(&self, _request: &SandboxRequest<'_>) -> Option<Result<(), Rejection>> {
+    /// Lets a candidate prove itself in a worker process first: built, verified and launched there, it has passed or
+    /// is rejected. `None`: it may prove itself here.
+    fn sandbox(&self, _request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
         None
     }
 
-    /// Why nothing may be measured now (a stream is being captured), if so.
-    fn busy(&self) -> Option<String> {
+    /// Threads that compile candidates ahead of their turn; 0 where nothing is compiled.
+    fn builders(&self) -> usize {
+        0
+    }
+
+    /// Why nothing may be measured now for somebody who launches on this queue (it is being captured), if so.
+    fn busy(&self, _queue: &Self::Queue) -> Option<String> {
         None
+    }
+
+    /// Runs what builds a kernel so that a capture that is going on takes no harm from it.
+    fn beside_capture<R>(&self, build: impl FnOnce() -> R) -> R {
+        build()
     }
 
     /// Whether other work was seen on the device lately.

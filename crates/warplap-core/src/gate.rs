@@ -2,15 +2,21 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use crate::candidate::Candidate;
 use crate::catalog::Catalog;
-use crate::device::{Device, SandboxRequest};
+use crate::device::Device;
 use crate::error::Error;
-use crate::measure::{Lap, Measurement, Stopwatch};
+use crate::measure::{CacheState, Lap, Measurement, Stopwatch};
 use crate::op::Op;
+use crate::problem::Problem;
+use crate::promoted::Promoted;
+use crate::prover::{Prover, seed};
+use crate::quarantine::{self, Quarantine};
 use crate::rejection::Rejection;
 use crate::roofline::IMPOSSIBLE_BELOW;
+use crate::sandbox::{Passed, SandboxRequest};
 use crate::settings::Settings;
 use crate::variant::{Fit, Kernel, Priority};
 use crate::verdict::Contender;
@@ -19,6 +25,11 @@ use crate::verify::{Case, Drawing, contained};
 /// A candidate whose first launch takes this many times the best seen, and [`SLOW_SECONDS`], is not launched again.
 const HOPELESS: f64 = 3.0;
 const SLOW_SECONDS: f64 = 5e-3;
+
+/// Launches in a worker may take this many times the best time known, within these seconds.
+const PATIENCE: f64 = 30.0;
+const SHORTEST: f64 = 0.5;
+const LONGEST: f64 = 10.0;
 
 /// A candidate that was proved right.
 pub(crate) struct Entrant<'g, O: Op, D: Device> {
@@ -33,53 +44,84 @@ pub(crate) struct Gate<'g, O: Op, D: Device> {
     device: &'g D,
     catalog: &'g Catalog<O, D>,
     settings: &'g Settings,
-    // One set of memory for both drawings: what a kernel remembers of an address is wrong the second time.
-    proof: RefCell<Case<O, D>>,
-    drawings: Vec<Arc<Drawing>>,
-    // Drawn when a winner is to be proved again.
+    // Opened when the first candidate is proved here: what passed in a worker is not proved twice.
+    prover: RefCell<Option<Prover<O, D>>>,
+    // Drawn when a winner is to be proved again, or before on a thread of its own.
     fresh: OnceCell<Arc<Drawing>>,
+    drawing: RefCell<Option<JoinHandle<Result<Drawing, Error>>>>,
+    quarantine: Option<Quarantine<'g>>,
+    promoted: Option<Promoted<'g>>,
     timed: RefCell<Vec<Case<O, D>>>,
     // The shortest time seen so far in seconds: what takes three times as long is not worth a second look.
     best: RefCell<f64>,
 }
 
 impl<'g, O: Op, D: Device> Gate<'g, O, D> {
-    /// Draws two sets of inputs with their right answers, and as many sets to be timed on as the policy asks for.
+    /// Draws as many sets of inputs to be timed on as the policy asks for.
     pub(crate) fn open(
         problem: &'g O::Problem,
         device: &'g D,
         catalog: &'g Catalog<O, D>,
         settings: &'g Settings,
     ) -> Result<Self, Error> {
-        let seed = |i: u64| settings.seed.wrapping_mul(0x9e37_79b9).wrapping_add(i);
-        let draw = |i| Ok(Arc::new(Drawing::new::<O>(problem, seed(i))?));
-        let drawings = (1..=2).map(draw).collect::<Result<Vec<Arc<Drawing>>, Error>>()?;
-        let proof = Case::of(problem, device, &drawings[0])?;
-        let sets = device.sets(settings.policy, proof.footprint()).max(1);
-        let timed = (0..sets as u64)
-            .map(|i| Case::without_answer(problem, device, seed(100 + i)))
-            .collect::<Result<Vec<Case<O, D>>, Error>>()?;
-        let (proof, timed) = (RefCell::new(proof), RefCell::new(timed));
-        let (fresh, best) = (OnceCell::new(), RefCell::new(f64::INFINITY));
-        Ok(Gate { problem, device, catalog, settings, proof, drawings, fresh, timed, best })
+        let draw = |i: u64| Case::<O, D>::without_answer(problem, device, seed(settings.seed, 100 + i));
+        let first = draw(0)?;
+        let sets = device.sets(settings.policy, first.footprint()).max(1) as u64;
+        let others = (1..sets).map(draw);
+        let timed = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Case<O, D>>, Error>>()?;
+        Ok(Gate {
+            problem,
+            device,
+            catalog,
+            settings,
+            prover: RefCell::default(),
+            fresh: OnceCell::new(),
+            drawing: RefCell::default(),
+            quarantine: None,
+            promoted: None,
+            timed: RefCell::new(timed),
+            best: RefCell::new(f64::INFINITY),
+        })
     }
 
-    /// Builds a candidate, proves it right on both sets of inputs, and makes it ready to be timed.
+    /// Remembers who passed in a worker and who must not be tried again.
+    pub(crate) fn remembering(mut self, quarantine: Quarantine<'g>, promoted: Promoted<'g>) -> Self {
+        (self.quarantine, self.promoted) = (Some(quarantine), Some(promoted));
+        self
+    }
+
+    /// Draws what the winner will be proved on while others are measured, where that does not disturb the clock.
+    pub(crate) fn draw_ahead(&self) {
+        if !D::LAUNCH_IS_CALL {
+            let (problem, seed) = (self.problem.clone(), self.fresh_seed());
+            *self.drawing.borrow_mut() = Some(std::thread::spawn(move || Drawing::new::<O>(&problem, seed)));
+        }
+    }
+
+    fn fresh_seed(&self) -> u64 {
+        self.settings.seed.wrapping_add(0x5eed_0000)
+    }
+
+    /// Builds a candidate, proves it right in a worker or here, and makes it ready to be timed.
     pub(crate) fn prove(&'g self, candidate: &Candidate, incumbent: bool) -> Result<Entrant<'g, O, D>, Rejection> {
         let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
         let variant = self.catalog.find(&candidate.variant).ok_or_else(unknown)?;
-        let text = O::text(self.problem);
-        let request = SandboxRequest { problem: &text, candidate, seed: self.settings.seed };
-        self.device.sandbox(&request).unwrap_or(Ok(()))?;
-        let kernel: Arc<dyn Kernel<O, D>> = variant.build(self.problem, &candidate.config, self.device)?.into();
-        let (error, seconds) = self.prove_right(&*kernel)?;
-        if let Some(seconds) = seconds {
-            let best = *self.best.borrow();
-            if seconds > HOPELESS * best && seconds > SLOW_SECONDS {
-                return Err(Rejection::Outpaced { measurement: single(seconds) });
-            }
-            self.seen(seconds);
+        let passed = self.sandbox(candidate)?;
+        if let Some(passed) = &passed {
+            self.keeps_up(passed.seconds)?;
         }
+        let kernel: Arc<dyn Kernel<O, D>> = variant.build(self.problem, &candidate.config, self.device)?.into();
+        let error = match passed {
+            Some(passed) => passed.error,
+            None => {
+                let (error, seconds) = self.prove_right(&*kernel)?;
+                if let Some(seconds) = seconds {
+                    self.keeps_up(seconds)?;
+                    self.seen(seconds);
+                }
+                error
+            }
+        };
         let (device, timed, shared) = (self.device, &self.timed, kernel.clone());
         let sets = timed.borrow().len();
         let launch =
@@ -95,21 +137,85 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         Ok(Entrant { contender, kernel, lap })
     }
 
-    /// Proves a kernel on both drawings, one after the other in the same memory: the largest error, and where a launch
-    /// is a call the seconds of the faster one. One of two may have been interrupted, and the first finds cold caches.
-    fn prove_right(&self, kernel: &dyn Kernel<O, D>) -> Result<(f64, Option<f64>), Rejection> {
-        let mut case = self.proof.borrow_mut();
-        let (mut error, mut fastest) = (0f64, None::<f64>);
-        for drawing in &self.drawings {
-            case.refill(self.device, drawing).map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
-            let proof = case.verify(kernel, self.device)?;
-            error = error.max(proof.error);
-            fastest = match (fastest, proof.seconds) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+    /// What a candidate showed in a worker, now or when its key was raced before; `None` where it is to be proved here.
+    fn sandbox(&self, candidate: &Candidate) -> Result<Option<Passed>, Rejection> {
+        if let Some(passed) = self.promoted.as_ref().and_then(|p| p.find(candidate)) {
+            return Ok(Some(passed));
         }
-        Ok((error, fastest))
+        let trusted = self.catalog.is_yardstick(&candidate.variant);
+        let request = SandboxRequest {
+            problem: O::text(self.problem),
+            candidate: candidate.clone(),
+            seed: self.settings.seed,
+            policy: self.settings.policy,
+            patience: if trusted { LONGEST } else { self.patience() },
+            trusted,
+        };
+        let outcome = self.device.sandbox(&request).transpose();
+        match (&outcome, &self.promoted) {
+            (Ok(Some(passed)), Some(promoted)) => promoted.add(candidate, *passed),
+            (Err(rejection), _) => self.put_away(candidate, rejection),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Seconds after which launches count as hung.
+    fn patience(&self) -> f64 {
+        let cold = self.settings.policy.cache == CacheState::Cold;
+        let floor = || self.problem.floor(&*self.device.ceilings()?, cold);
+        let best = *self.best.borrow();
+        let expected = if best.is_finite() { best } else { floor().unwrap_or(LONGEST) };
+        (PATIENCE * expected).clamp(SHORTEST, LONGEST)
+    }
+
+    /// A candidate failed where only those race that passed in a worker: it is not tried again.
+    pub(crate) fn put_away(&self, candidate: &Candidate, rejection: &Rejection) {
+        if let Some(promoted) = &self.promoted {
+            promoted.remove(candidate);
+        }
+        // Somebody must be left to fall back on.
+        let needed = self.catalog.reference().id() == candidate.variant;
+        if let Some(quarantine) = self.quarantine.as_ref().filter(|_| quarantine::deserved(rejection) && !needed) {
+            quarantine.put(candidate, rejection, &O::text(self.problem));
+        }
+    }
+
+    /// Whether a candidate passed in a worker.
+    pub(crate) fn is_promoted(&self, candidate: &Candidate) -> bool {
+        self.promoted.as_ref().is_some_and(|p| p.find(candidate).is_some())
+    }
+
+    /// Why a candidate is not tried, if it is in quarantine.
+    pub(crate) fn quarantined(&self, candidate: &Candidate) -> Option<String> {
+        let found = self.quarantine.as_ref()?.find(candidate)?;
+        Some(format!("in quarantine: {}", found.rejection))
+    }
+
+    /// Keeps who passed for the next race of the key.
+    pub(crate) fn keep(&self) {
+        if let Some(promoted) = &self.promoted {
+            promoted.keep();
+        }
+    }
+
+    /// What takes three times as long as the best is not worth a second look.
+    fn keeps_up(&self, seconds: f64) -> Result<(), Rejection> {
+        let slow = seconds > HOPELESS * *self.best.borrow() && seconds > SLOW_SECONDS;
+        if slow { Err(Rejection::Outpaced { measurement: single(seconds) }) } else { Ok(()) }
+    }
+
+    /// Proves a kernel here.
+    fn prove_right(&self, kernel: &dyn Kernel<O, D>) -> Result<(f64, Option<f64>), Rejection> {
+        let mut prover = self.prover.borrow_mut();
+        let prover = match &mut *prover {
+            Some(prover) => prover,
+            closed => {
+                let opened = Prover::open(self.problem, self.device, self.settings.seed, 2);
+                closed.insert(opened.map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?)
+            }
+        };
+        prover.prove(kernel, self.device, &mut |_| {})
     }
 
     /// Proves a winner once more after timing, on inputs it has not seen, in memory it was timed on.
@@ -117,9 +223,9 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         let drawing = match self.fresh.get() {
             Some(drawing) => drawing,
             None => {
-                let seed = self.settings.seed.wrapping_add(0x5eed_0000);
-                let drawing = Arc::new(Drawing::new::<O>(self.problem, seed)?);
-                self.fresh.get_or_init(|| drawing)
+                let ahead = self.drawing.borrow_mut().take().and_then(|thread| thread.join().ok());
+                let drawn = ahead.unwrap_or_else(|| Drawing::new::<O>(self.problem, self.fresh_seed()))?;
+                self.fresh.get_or_init(|| Arc::new(drawn))
             }
         };
         let mut timed = self.timed.borrow_mut();

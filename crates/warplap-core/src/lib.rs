@@ -4,6 +4,7 @@
 //! request → key → lookup → (miss) listing → pruning → search → build → verify → measure → verdict → record → dispatch.
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod array;
 pub mod bench;
 pub mod bucket;
@@ -22,11 +23,16 @@ pub mod measure;
 pub mod op;
 pub mod problem;
 pub mod progress;
+mod promoted;
+mod prover;
 pub mod prune;
+pub mod quarantine;
 pub mod record;
+pub mod recorded;
 pub mod regret;
 pub mod rejection;
 pub mod roofline;
+pub mod sandbox;
 pub mod search;
 pub mod settings;
 pub mod space;

@@ -29,6 +29,12 @@ pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     /// The problem that is raced for a key: sizes rounded by the bucket.
     fn representative(&self, bucket: &Bucket) -> Self;
 
+    /// A smaller problem of the same kind whose sizes end inside of tiles: a candidate that can do it too is proved on
+    /// it as well. `None` where there is none of use.
+    fn ragged(&self) -> Option<Self> {
+        None
+    }
+
     /// The useful work.
     fn work(&self) -> Work;
 

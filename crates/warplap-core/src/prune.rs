@@ -1,12 +1,15 @@
 //! Pruning: spaces and limits come in; arms of legal candidates go out, and why each other one left. Times nothing.
 
-use crate::candidate::SourceHash;
 use crate::catalog::Listed;
 use crate::device::{Device, Limits};
 use crate::op::Op;
 use crate::record::Skipped;
 use crate::search::Arm;
+use crate::space::Config;
 use crate::variant::Needs;
+
+/// Larger spaces are not listed: what exceeds the limits there is found out when it is built.
+const LISTED: u64 = 1 << 16;
 
 /// The arms that may be searched, and what was left out.
 #[derive(Debug, Default)]
@@ -24,20 +27,13 @@ pub fn prune<O: Op, D: Device>(listed: &[Listed<O, D>], problem: &O::Problem, de
     for entry in listed {
         let variant = &entry.variant;
         let space = variant.space(problem, device);
-        let default = space.default_config();
+        let arm = Arm::new(variant.id(), variant.source(), entry.priority, space);
         let mut over: Vec<String> = Vec::new();
-        let mut configs = space.configs();
-        configs.retain(|config| match excess(&variant.needs(problem, config), &limits) {
-            None => true,
-            Some(reason) => {
-                over.push(reason);
-                false
-            }
-        });
-        // The default goes first: it is what a user would get, and a short budget should have seen it.
-        if let Some(at) = default.and_then(|d| configs.iter().position(|c| *c == d)) {
-            configs[..=at].rotate_right(1);
-        }
+        let arm = if arm.len() <= LISTED {
+            within(arm, |c| excess(&variant.needs(problem, c), &limits), &mut over)
+        } else {
+            arm
+        };
         let skip = |configs: usize, reason: String| Skipped {
             variant: variant.id().into(),
             source: variant.source(),
@@ -46,16 +42,27 @@ pub fn prune<O: Op, D: Device>(listed: &[Listed<O, D>], problem: &O::Problem, de
         };
         if let Some(first) = over.first() {
             pruned.skipped.push(skip(over.len(), first.clone()));
-        } else if configs.is_empty() {
+        } else if arm.is_empty() {
             pruned.skipped.push(skip(0, "its rules leave no legal config".into()));
         }
-        if !configs.is_empty() {
-            let source: SourceHash = variant.source();
-            let (variant, priority) = (variant.id().to_string(), entry.priority);
-            pruned.arms.push(Arm { variant, source, priority, space, configs });
+        if !arm.is_empty() {
+            pruned.arms.push(arm);
         }
     }
     pruned
+}
+
+/// What is left of an arm; why the others left goes to `over`. The default stays first: it is what a user would get, and
+/// a short budget should have seen it.
+fn within(arm: Arm, excess: impl Fn(&Config) -> Option<String>, over: &mut Vec<String>) -> Arm {
+    let mut kept = Vec::new();
+    for (index, config) in arm.listed() {
+        match excess(&config) {
+            None => kept.push(index),
+            Some(reason) => over.push(reason),
+        }
+    }
+    arm.keep(kept)
 }
 
 /// Which limit is exceeded, and by how much.

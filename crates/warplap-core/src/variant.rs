@@ -92,6 +92,12 @@ pub trait Variant<O: Op, D: Device>: Send + Sync {
         None
     }
 
+    /// The part of building that can run ahead of a candidate's turn, on another thread: compiling, so that `build`
+    /// finds the compiled bytes. Nothing is loaded or run.
+    fn compile(&self, _problem: &O::Problem, _config: &Config, _device: &D) -> Result<(), Rejection> {
+        Ok(())
+    }
+
     /// Builds a kernel for exactly this problem and setting.
     fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<O, D>>, Rejection>;
 

@@ -58,7 +58,24 @@ pub struct Case<O: Op, D: Device> {
     dtype: DType,
     len: usize,
     poison: Array,
+    // Where memory is far away, poison and drawings are kept there: a proof then brings the answer home and nothing else.
+    blank: Option<D::Buffer>,
     drawing: Option<Arc<Drawing>>,
+}
+
+/// A drawing with a copy of its inputs on a device whose memory is far away.
+pub(crate) struct Placed<D: Device> {
+    drawing: Arc<Drawing>,
+    buffers: Option<Vec<D::Buffer>>,
+}
+
+impl<D: Device> Placed<D> {
+    /// Puts a drawing on a device; where there is no room for it, it stays in host memory.
+    pub(crate) fn new(device: &D, drawing: Arc<Drawing>) -> Self {
+        let upload = || drawing.arrays.iter().map(|a| device.upload(a)).collect::<Result<Vec<_>, Error>>().ok();
+        let buffers = if D::LAUNCH_IS_CALL { None } else { upload() };
+        Placed { drawing, buffers }
+    }
 }
 
 impl<O: Op, D: Device> Case<O, D> {
@@ -86,7 +103,27 @@ impl<O: Op, D: Device> Case<O, D> {
         let poison = Array::from_f64(dtype, poison);
         let output = device.upload(&poison)?;
         let inputs = arrays.iter().map(|a| Ok((device.upload(a)?, a.len()))).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, drawing: None })
+        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, blank: None, drawing: None })
+    }
+
+    /// Keeps a copy of the poisoned output on a device whose memory is far away, for many proofs.
+    pub(crate) fn for_many(mut self, device: &D) -> Self {
+        self.blank = if D::LAUNCH_IS_CALL { None } else { device.upload(&self.poison).ok() };
+        self
+    }
+
+    /// Puts a drawing into the same memory, from its copy on the device where there is one.
+    pub(crate) fn refill_from(&mut self, device: &D, placed: &Placed<D>) -> Result<(), Error> {
+        let lengths = self.inputs.iter().zip(&placed.drawing.arrays);
+        let Some(buffers) = placed.buffers.as_ref().filter(|_| lengths.clone().all(|((_, len), a)| *len == a.len()))
+        else {
+            return self.refill(device, &placed.drawing);
+        };
+        for ((to, _), from) in self.inputs.iter_mut().zip(buffers) {
+            device.copy(to, from)?;
+        }
+        self.drawing = Some(placed.drawing.clone());
+        Ok(())
     }
 
     /// Puts another drawing into the same memory. Inputs whose length depends on the drawing get new memory.
@@ -107,7 +144,7 @@ impl<O: Op, D: Device> Case<O, D> {
         let Some(drawing) = &self.drawing else { return Ok(()) };
         for (i, ((buffer, _), array)) in self.inputs.iter().zip(&drawing.arrays).enumerate() {
             let now = device.download(buffer).map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
-            if now != *array {
+            if !now.same(array) {
                 let reason = format!("wrote into its input {i}");
                 return Err(Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason });
             }
@@ -135,17 +172,26 @@ impl<O: Op, D: Device> Case<O, D> {
 
     /// Runs a kernel on a poisoned output and compares every element.
     pub fn verify(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<Proof, Rejection> {
-        let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
-        device.write(&mut self.output, &self.poison).map_err(failed)?;
-        let started = Instant::now();
-        self.launch(kernel, device, device.queue())?;
-        let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());
-        let got = device.download(&self.output).map_err(failed)?;
+        let (got, seconds) = self.run(kernel, device)?;
         Ok(Proof { error: self.judge(&got)?, seconds })
     }
 
+    /// Runs a kernel on a poisoned output: what came back, and the seconds of the launch where it is a call.
+    pub(crate) fn run(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<(Array, Option<f64>), Rejection> {
+        let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
+        match &self.blank {
+            Some(blank) => device.copy(&mut self.output, blank),
+            None => device.write(&mut self.output, &self.poison),
+        }
+        .map_err(failed)?;
+        let started = Instant::now();
+        self.launch(kernel, device, device.queue())?;
+        let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());
+        Ok((device.download(&self.output).map_err(failed)?, seconds))
+    }
+
     /// Compares what came back with the right answer.
-    fn judge(&self, got: &Array) -> Result<f64, Rejection> {
+    pub(crate) fn judge(&self, got: &Array) -> Result<f64, Rejection> {
         let guard = Array::filled(self.dtype, 1, GUARD_VALUE).at(0);
         for i in (0..GUARD).chain(GUARD + self.len..self.len + 2 * GUARD) {
             if got.at(i) != guard {
@@ -164,22 +210,7 @@ impl<O: Op, D: Device> Case<O, D> {
                 reason: "no answer drawn".into(),
             });
         };
-        let mut worst: Option<(f64, usize)> = None;
-        for (i, right) in answer.values.iter().enumerate() {
-            let value = got.at(GUARD + i);
-            let share = if right.is_nan() {
-                // Padding: must still be poison.
-                if value.is_nan() { 0.0 } else { f64::INFINITY }
-            } else {
-                let error = (value - right).abs();
-                // NaN compares false: it must not slip through as "not larger".
-                if error.is_nan() { f64::INFINITY } else { error / answer.tolerance.allowed(*right) }
-            };
-            if worst.is_none_or(|(w, _)| share > w) {
-                worst = Some((share, i));
-            }
-        }
-        let (share, at) = worst.unwrap_or((0.0, 0));
+        let (share, at) = worst(got, answer);
         if share <= 1.0 {
             return Ok(share);
         }
@@ -200,4 +231,45 @@ impl<O: Op, D: Device> Case<O, D> {
     pub fn footprint(&self) -> usize {
         self.poison.bytes() + self.inputs.iter().map(|(_, len)| len * self.dtype.bytes()).sum::<usize>()
     }
+}
+
+/// Elements one thread compares: below it a thread costs more than it saves.
+const PART: usize = 1 << 20;
+
+/// The element with the largest share of the allowed error, and that share. Large outputs are compared on all cores.
+fn worst(got: &Array, answer: &Answer) -> (f64, usize) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let part = answer.values.len().div_ceil(cores).max(PART);
+    let parts: Vec<(usize, &[f64])> = answer.values.chunks(part).enumerate().map(|(i, p)| (i * part, p)).collect();
+    let compared: Vec<(f64, usize)> = if parts.len() < 2 {
+        parts.into_iter().map(|(start, part)| worst_of(got, answer, start, part)).collect()
+    } else {
+        std::thread::scope(|scope| {
+            let each = |(start, part)| scope.spawn(move || worst_of(got, answer, start, part));
+            let threads: Vec<_> = parts.into_iter().map(each).collect();
+            // A comparison that panicked is not a right answer.
+            threads.into_iter().map(|t| t.join().unwrap_or((f64::INFINITY, 0))).collect()
+        })
+    };
+    // The first of equals, as one thread would find it.
+    compared.into_iter().reduce(|a, b| if b.0 > a.0 { b } else { a }).unwrap_or((0.0, 0))
+}
+
+fn worst_of(got: &Array, answer: &Answer, start: usize, part: &[f64]) -> (f64, usize) {
+    let mut worst: Option<(f64, usize)> = None;
+    for (i, right) in part.iter().enumerate() {
+        let value = got.at(GUARD + start + i);
+        let share = if right.is_nan() {
+            // Padding: must still be poison.
+            if value.is_nan() { 0.0 } else { f64::INFINITY }
+        } else {
+            let error = (value - right).abs();
+            // NaN compares false: it must not slip through as "not larger".
+            if error.is_nan() { f64::INFINITY } else { error / answer.tolerance.allowed(*right) }
+        };
+        if worst.is_none_or(|(w, _)| share > w) {
+            worst = Some((share, start + i));
+        }
+    }
+    worst.unwrap_or((0.0, 0))
 }

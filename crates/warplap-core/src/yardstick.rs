@@ -8,12 +8,12 @@ use crate::variant::Priority;
 pub(crate) fn lift(arms: &mut Vec<Arm>, is_yardstick: impl Fn(&str) -> bool) {
     let mut lifted = Vec::new();
     for arm in arms.iter_mut().filter(|a| a.priority != Priority::High && is_yardstick(&a.variant)) {
-        if !arm.configs.is_empty() {
-            let configs = vec![arm.configs.remove(0)];
-            lifted.push(Arm { priority: Priority::High, configs, ..arm.clone() });
+        if let Some(mut first) = arm.take_first() {
+            first.priority = Priority::High;
+            lifted.push(first);
         }
     }
-    arms.retain(|a| !a.configs.is_empty());
+    arms.retain(|a| !a.is_empty());
     arms.extend(lifted);
 }
 
@@ -26,9 +26,9 @@ mod tests {
     fn a_yardsticks_default_is_in_the_first_tier_and_nothing_is_there_twice() {
         let mut arms =
             vec![arm("fast", Priority::High, 2), arm("reference", Priority::Low, 1), arm("slow", Priority::Low, 3)];
-        let all: usize = arms.iter().map(|a| a.configs.len()).sum();
+        let all: u64 = arms.iter().map(Arm::len).sum();
         lift(&mut arms, |id| id != "fast");
-        let tiers: Vec<_> = arms.iter().map(|a| (a.variant.as_str(), a.priority, a.configs.len())).collect();
+        let tiers: Vec<_> = arms.iter().map(|a| (a.variant.as_str(), a.priority, a.len())).collect();
         let expected = [
             ("fast", Priority::High, 2),
             ("slow", Priority::Low, 2),
@@ -36,6 +36,6 @@ mod tests {
             ("slow", Priority::High, 1),
         ];
         assert_eq!(tiers, expected);
-        assert_eq!(arms.iter().map(|a| a.configs.len()).sum::<usize>(), all);
+        assert_eq!(arms.iter().map(Arm::len).sum::<u64>(), all);
     }
 }

@@ -61,6 +61,13 @@ impl Cpu {
         Cpu { chip, fingerprint, pool, isa, ceilings: Mutex::default() }
     }
 
+    /// This device where a library of the host program races too: its version becomes part of the soft fingerprint, so
+    /// that what was measured beside it is kept apart from what was measured without it.
+    pub fn with_library(mut self, name: &str, version: &str) -> Self {
+        self.fingerprint.soft.insert(name.to_string(), version.to_string());
+        self
+    }
+
     /// What the machine says of itself.
     pub fn chip(&self) -> &Chip {
         &self.chip

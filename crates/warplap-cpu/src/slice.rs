@@ -1,6 +1,7 @@
 //! Borrowed host memory with its element type.
 
 use half::{bf16, f16};
+use warplap_core::device::Span;
 use warplap_core::dtype::DType;
 
 /// Borrowed elements that kernels read.
@@ -101,6 +102,22 @@ macro_rules! typed {
             /// The address of the first.
             pub fn address(&self) -> usize {
                 match self { $(Slice::$name(v) => v.as_ptr() as usize),* }
+            }
+        }
+        impl Span for Slice<'_> {
+            fn dtype(&self) -> DType {
+                Slice::dtype(self)
+            }
+            fn len(&self) -> usize {
+                Slice::len(self)
+            }
+        }
+        impl Span for SliceMut<'_> {
+            fn dtype(&self) -> DType {
+                SliceMut::dtype(self)
+            }
+            fn len(&self) -> usize {
+                SliceMut::len(self)
             }
         }
         impl SliceMut<'_> {

@@ -34,6 +34,11 @@ impl Artifacts {
         Ok(Artifacts { folder, key })
     }
 
+    /// The directory that holds the folder.
+    pub fn directory(&self) -> &Path {
+        self.folder.parent().unwrap_or(&self.folder)
+    }
+
     /// What was kept under a digest, if it is exactly what was written.
     pub fn get(&self, digest: &str) -> Option<Cubin> {
         let bytes = fs::read(self.folder.join(digest)).ok()?;

@@ -5,6 +5,8 @@
 pub struct Chip {
     /// The model's name.
     pub name: String,
+    /// Where it sits: domain, bus and device of PCI.
+    pub bus: String,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
     /// Multiprocessors.
@@ -26,6 +28,7 @@ impl Chip {
     pub fn h200() -> Self {
         Chip {
             name: "NVIDIA H200".into(),
+            bus: "0000:00:00.0".into(),
             capability: (9, 0),
             multiprocessors: 132,
             clock_khz: 1_980_000,

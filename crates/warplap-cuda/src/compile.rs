@@ -1,7 +1,10 @@
 //! Compile: a source with its constants comes in; a CUBIN with the assembler's report goes out, from the artifacts where
 //! they hold it.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use warplap_core::rejection::Rejection;
 
@@ -9,6 +12,7 @@ use crate::artifact::Artifacts;
 use crate::error::CudaError;
 use crate::nvrtc::Compiler;
 use crate::ptxas::Report;
+use crate::sandbox::{COMPILE, CompileOrder, Crew, Pool};
 
 /// One kernel source and the constants it is compiled with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,16 +68,31 @@ impl Source {
     /// Compiles it, without looking at artifacts.
     pub fn compile(&self, compiler: &Compiler, arch: &str) -> Result<Cubin, CudaError> {
         let name = format!("{}.cu", self.entry);
-        let (image, log) = compiler.compile(&name, self.text, self.headers, &self.options(arch))?;
+        let (image, log) =
+            compiler.compile(&name, self.text, self.headers, &self.options(arch), Instant::now() + COMPILE)?;
         Ok(Cubin { image, report: Report::parse(&log) })
     }
 }
 
-/// The compiler, found when first needed, and the artifacts before it.
-#[derive(Debug, Default)]
+impl Source {
+    fn order(&self, arch: &str) -> CompileOrder {
+        CompileOrder {
+            name: format!("{}.cu", self.entry),
+            text: self.text.to_string(),
+            headers: self.headers.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect(),
+            options: self.options(arch),
+        }
+    }
+}
+
+/// The compilers, found when first needed, and the artifacts before them.
+#[derive(Default)]
 pub(crate) struct Workshop {
     compiler: OnceLock<Result<Compiler, CudaError>>,
     pub(crate) artifacts: Option<Artifacts>,
+    // Where nobody named a folder, one that goes with this object: it is how workers get what was compiled.
+    passing: OnceLock<Option<Passing>>,
+    pub(crate) pool: Pool,
 }
 
 impl Workshop {
@@ -81,18 +100,27 @@ impl Workshop {
         self.compiler.get_or_init(Compiler::find).as_ref().map_err(Clone::clone)
     }
 
+    /// The folder of compiled kernels: the user's, or one that goes with this object.
+    pub(crate) fn artifacts(&self) -> Option<&Artifacts> {
+        let passing = || self.passing.get_or_init(|| Passing::make().ok()).as_ref().map(|p| &p.artifacts);
+        self.artifacts.as_ref().or_else(passing)
+    }
+
     /// The CUBIN of a source: kept, or compiled and kept. One that spills or serialises is refused.
-    pub(crate) fn cubin(&self, source: &Source, arch: &str) -> Result<(String, Cubin), Rejection> {
+    pub(crate) fn cubin(&self, source: &Source, arch: &str, crew: &Crew) -> Result<(String, Cubin), Rejection> {
         let compiler = self.compiler().map_err(|e| e.rejection())?;
         let digest = source.digest(arch, compiler.version());
-        let kept = self.artifacts.as_ref().and_then(|a| a.get(&digest));
-        let cubin = match kept {
+        let artifacts = self.artifacts();
+        let cubin = match artifacts.and_then(|a| a.get(&digest)) {
             Some(cubin) => cubin,
             None => {
-                let cubin = source.compile(compiler, arch).map_err(|e| e.rejection())?;
-                if let Some(artifacts) = &self.artifacts
-                    && let Err(error) = artifacts.put(&digest, &cubin)
-                {
+                let elsewhere = self.pool.compile(crew, &source.order(arch));
+                let compiled = match elsewhere {
+                    Some(answer) => answer.map(|(image, log)| Cubin { image, report: Report::parse(&log) }),
+                    None => source.compile(compiler, arch),
+                };
+                let cubin = compiled.map_err(|e| e.rejection())?;
+                if let Some(Err(error)) = artifacts.map(|a| a.put(&digest, &cubin)) {
                     tracing::warn!("a compiled kernel was not kept: {error}");
                 }
                 cubin
@@ -102,5 +130,33 @@ impl Workshop {
             Some(refusal) => Err(refusal),
             None => Ok((digest, cubin)),
         }
+    }
+}
+
+/// Artifacts in a folder of their own that nobody else can open and that goes with this object.
+struct Passing {
+    artifacts: Artifacts,
+    folder: PathBuf,
+}
+
+impl Passing {
+    fn make() -> Result<Self, CudaError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
+        let unique = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed), nanos);
+        let folder = std::env::temp_dir().join(format!("warplap-{}-{}-{}", unique.0, unique.1, unique.2));
+        let failed = |e: std::io::Error| CudaError::Artifact(format!("{}: {e}", folder.display()));
+        let mut builder = std::fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        // Fails where the name is taken: nothing that somebody else made is ever used.
+        builder.create(&folder).map_err(failed)?;
+        Ok(Passing { artifacts: Artifacts::open(&folder)?, folder })
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

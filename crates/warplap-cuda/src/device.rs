@@ -1,19 +1,22 @@
 //! The Cuda device: what `warplap_core::device::Device` asks for, on one NVIDIA GPU.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use warplap_core::array::Array;
 use warplap_core::device::{Device, Launch, Limits};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
-use warplap_core::measure::{CacheState, Lap, Policy};
+use warplap_core::measure::{CacheState, Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
+use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::store::Store;
 
 use crate::artifact::Artifacts;
@@ -21,9 +24,12 @@ use crate::ceilings;
 use crate::chip::Chip;
 use crate::clock::CudaLap;
 use crate::compile::{Source, Workshop};
-use crate::driver::{Context, Function, Module, Stream};
+use crate::driver::{Context, Function, Module, Relaxed, Stream};
 use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
+use crate::nvml::{self, Readings};
+use crate::nvrtc::Compiler;
+use crate::sandbox::{Crew, Sandbox, Setup, version};
 
 /// The note in the store that holds the ceilings.
 const CEILINGS: &str = "ceilings";
@@ -38,6 +44,9 @@ pub struct Cuda {
     fingerprint: Fingerprint,
     workshop: Workshop,
     ceilings: Mutex<Option<Arc<Ceilings>>>,
+    ordinal: i32,
+    crew: Crew,
+    sandbox: Sandbox,
 }
 
 impl Cuda {
@@ -66,7 +75,8 @@ impl Cuda {
             ],
         );
         let (modules, ceilings) = (Mutex::default(), Mutex::default());
-        Ok(Cuda { modules, queue, context, chip, fingerprint, workshop, ceilings })
+        let (crew, sandbox) = (Crew::usual(), Sandbox::default());
+        Ok(Cuda { modules, queue, context, chip, fingerprint, workshop, ceilings, ordinal, crew, sandbox })
     }
 
     /// Keeps compiled kernels in `artifacts-v1` in a directory (the store's). A folder that cannot be used is a
@@ -77,6 +87,54 @@ impl Cuda {
             Err(error) => tracing::warn!("compiled kernels are not kept: {error}"),
         }
         self
+    }
+
+    /// Lets this program serve as the worker in which candidates prove themselves, instead of the one found by itself
+    /// (`WARPLAP_WORKER`, this program where it calls `serve_if_asked`, or a `warplap` beside it).
+    pub fn with_worker(
+        mut self,
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        self.crew.choose(program.into(), arguments.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// How long one kernel may take to compile in a compiler process; a minute by default.
+    pub fn with_compile_deadline(mut self, deadline: Duration) -> Self {
+        self.workshop.pool.deadline = deadline;
+        self
+    }
+
+    /// Lets every candidate run in this process, as `WARPLAP_SANDBOX=off` does: one that faults takes the context with it.
+    pub fn without_sandbox(mut self) -> Self {
+        self.crew.send_home();
+        self
+    }
+
+    /// The process in which candidates prove themselves now, if there is one.
+    pub fn worker_id(&self) -> Option<u32> {
+        self.sandbox.worker_id()
+    }
+
+    /// The error that made the context unusable, if there was one.
+    pub fn broken(&self) -> Option<CudaError> {
+        self.context.broken().cloned()
+    }
+
+    /// How many devices there are; an error says in one sentence why none can be used.
+    pub fn count() -> Result<i32, CudaError> {
+        Context::count()
+    }
+
+    /// Clocks, what holds them down and who else computes here, where NVML tells.
+    pub fn readings(&self) -> Option<Readings> {
+        nvml::read(&self.chip)
+    }
+
+    /// The compiler of its kernels.
+    pub fn compiler(&self) -> Result<&Compiler, CudaError> {
+        self.workshop.compiler()
     }
 
     /// What the driver says of it.
@@ -103,9 +161,19 @@ impl Cuda {
         self.context.synchronize()
     }
 
+    /// Memory with nothing in particular in it: a kernel's workspace.
+    pub fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
+        Buffer::new(&self.context, dtype, len)
+    }
+
+    /// Compiles a source for this chip into the artifacts, unless it is there; loads nothing.
+    pub fn compile(&self, source: &Source) -> Result<(), Rejection> {
+        self.workshop.cubin(source, &self.chip.arch(), &self.crew).map(drop)
+    }
+
     /// Compiles a source for this chip (or takes it from the artifacts) and loads it.
     pub fn build(&self, source: &Source) -> Result<Function, Rejection> {
-        let (digest, cubin) = self.workshop.cubin(source, &self.chip.arch())?;
+        let (digest, cubin) = self.workshop.cubin(source, &self.chip.arch(), &self.crew)?;
         let loaded = locked(&self.modules).get(&digest).cloned();
         let module = match loaded {
             Some(module) => module,
@@ -115,6 +183,11 @@ impl Cuda {
             }
         };
         module.function(source.entry).map_err(|e| e.rejection())
+    }
+
+    fn setup(&self) -> Setup {
+        let artifacts = self.workshop.artifacts().map(|a| a.directory().to_path_buf());
+        Setup { version: version(), ordinal: Some(self.ordinal), artifacts }
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -219,6 +292,14 @@ impl Device for Cuda {
         Ok(buffer.fill(array, &self.queue)?)
     }
 
+    fn copy(&self, to: &mut Buffer, from: &Buffer) -> Result<(), Error> {
+        if to.len != from.len || to.dtype != from.dtype {
+            return Err(Error::Device(format!("{} {} are no {} {}", from.len, from.dtype, to.len, to.dtype)));
+        }
+        // SAFETY: two buffers, as long as each other.
+        Ok(unsafe { self.queue.copy_across(to.address, from.address, from.len * from.dtype.bytes()) }?)
+    }
+
     fn download(&self, buffer: &Buffer) -> Result<Array, Error> {
         Ok(buffer.read(&self.queue)?)
     }
@@ -231,6 +312,11 @@ impl Device for Cuda {
     fn view_mut<'a>(&self, buffer: &'a mut Buffer, elements: Range<usize>) -> ViewMut<'a> {
         let (address, len) = within(buffer, elements);
         ViewMut { address, len, dtype: buffer.dtype, borrow: PhantomData }
+    }
+
+    fn usual_policy() -> Policy {
+        // A graph shows the device's own time: launched one by one, a short kernel is as slow as the host.
+        Policy { queueing: Queueing::Graph, ..Policy::default() }
     }
 
     fn sets(&self, policy: Policy, footprint: usize) -> usize {
@@ -250,12 +336,35 @@ impl Device for Cuda {
         Ok(Box::new(CudaLap::new(self, policy, sets, launch)?))
     }
 
-    fn busy(&self) -> Option<String> {
-        match self.queue.is_capturing() {
+    fn sandbox(&self, request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        self.sandbox.prove(&self.crew, || self.setup(), request)
+    }
+
+    fn builders(&self) -> usize {
+        if self.crew.is_off() {
+            // A thread of its own still lets the GPU measure meanwhile; the compiler's stages exclude each other.
+            return 1;
+        }
+        // One core is left for whoever proves and measures; a compiler takes a hundred megabytes.
+        std::thread::available_parallelism().map_or(1, usize::from).saturating_sub(1).clamp(1, 32)
+    }
+
+    fn busy(&self, queue: &Stream) -> Option<String> {
+        // A capture refuses what building and measuring need (allocating, waiting), whichever stream it is on.
+        match queue.is_capturing() {
             Ok(false) => None,
             Ok(true) => Some("the stream is being captured into a graph".into()),
             Err(error) => Some(error.to_string()),
         }
+    }
+
+    fn beside_capture<R>(&self, build: impl FnOnce() -> R) -> R {
+        let _relaxed = Relaxed::new(&self.context);
+        build()
+    }
+
+    fn contended(&self) -> bool {
+        self.readings().is_some_and(|r| r.contended())
     }
 
     fn supports(&self, dtype: DType) -> bool {
@@ -282,7 +391,7 @@ mod tests {
                 assert!(!text.contains('\n') && (text.contains("CUDA") || text.contains("cu")), "{text}");
             }
             Err(other) => panic!("{other}"),
-            Ok(cuda) => assert!(cuda.busy().is_none()),
+            Ok(cuda) => assert!(cuda.busy(cuda.queue()).is_none()),
         }
         assert!(Cuda::open(-1).is_err() && Cuda::open(1 << 20).is_err());
     }

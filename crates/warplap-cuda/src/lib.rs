@@ -3,6 +3,7 @@
 //! What comes in is a CUDA source with constants; what goes out is a loaded function, its launches and their times.
 
 pub mod artifact;
+mod canary;
 mod ceilings;
 mod chip;
 mod clock;
@@ -13,11 +14,22 @@ mod driver;
 mod error;
 mod finder;
 mod memory;
+mod nvml;
 mod nvrtc;
 mod ptxas;
+mod sandbox;
 
 /// Hopper's own instructions as one-line functions: what the kernels include.
 pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
+
+/// The constant `DTYPE` that kernels are compiled with.
+pub fn dtype_code(dtype: warplap_core::dtype::DType) -> i64 {
+    match dtype {
+        warplap_core::dtype::DType::F16 => 0,
+        warplap_core::dtype::DType::Bf16 => 1,
+        _ => 2,
+    }
+}
 
 /// What every chip from sm_80 on has: asynchronous copies, ldmatrix, mma.sync.
 pub const AMPERE: (&str, &str) = ("ampere.cuh", include_str!("../cuh/ampere.cuh"));
@@ -35,5 +47,7 @@ pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 pub use error::{Class, CudaError};
 pub use memory::{Buffer, View, ViewMut};
+pub use nvml::Readings;
 pub use nvrtc::Compiler;
 pub use ptxas::Report;
+pub use sandbox::{Ground, serve_if_asked};

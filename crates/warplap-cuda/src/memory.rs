@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use warplap_core::array::Array;
+use warplap_core::device::Span;
 use warplap_core::dtype::DType;
 
 use crate::driver::{Context, Stream};
@@ -114,10 +115,31 @@ macro_rules! view {
                 self.dtype
             }
         }
+
+        impl Span for $name<'_> {
+            fn dtype(&self) -> DType {
+                self.dtype
+            }
+            fn len(&self) -> usize {
+                self.len
+            }
+        }
     };
 }
 view!(View);
 view!(ViewMut);
+
+impl<'a> From<&'a Buffer> for View<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        View { address: buffer.address, len: buffer.len, dtype: buffer.dtype, borrow: PhantomData }
+    }
+}
+
+impl<'a> From<&'a mut Buffer> for ViewMut<'a> {
+    fn from(buffer: &'a mut Buffer) -> Self {
+        ViewMut { address: buffer.address, len: buffer.len, dtype: buffer.dtype, borrow: PhantomData }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
+use std::time::Instant;
 
 use libloading::Library;
 
@@ -32,6 +33,17 @@ pub struct Compiler {
     log: unsafe extern "C" fn(Program, *mut c_char) -> i32,
     cubin_size: unsafe extern "C" fn(Program, *mut usize) -> i32,
     cubin: unsafe extern "C" fn(Program, *mut c_char) -> i32,
+    /// Since 12.8: asked now and then while it compiles whether to go on.
+    set_flow: Option<unsafe extern "C" fn(Program, Flow, *mut c_void) -> i32>,
+}
+
+type Flow = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
+
+/// Says 1 (stop) once the deadline has passed.
+unsafe extern "C" fn flow(deadline: *mut c_void, _: *mut c_void) -> i32 {
+    // SAFETY: `compile` hands over a pointer to an Instant that outlives the compilation.
+    let deadline = unsafe { &*deadline.cast::<Instant>() };
+    i32::from(Instant::now() >= *deadline)
 }
 
 impl Compiler {
@@ -68,6 +80,7 @@ impl Compiler {
                 log: *library.get(b"nvrtcGetProgramLog\0")?,
                 cubin_size: *library.get(b"nvrtcGetCUBINSize\0")?,
                 cubin: *library.get(b"nvrtcGetCUBIN\0")?,
+                set_flow: library.get(b"nvrtcSetFlowCallback\0").ok().map(|f| *f),
                 _builtins: builtins,
                 _library: library,
             })
@@ -79,13 +92,15 @@ impl Compiler {
         self.version
     }
 
-    /// Compiles a source with named headers to a CUBIN; gives it and the log.
+    /// Compiles a source with named headers to a CUBIN; gives it and the log. It stops at the deadline where the library
+    /// can be told to.
     pub fn compile(
         &self,
         name: &str,
         text: &str,
         headers: &[(&str, &str)],
         options: &[String],
+        mut deadline: Instant,
     ) -> Result<(Vec<u8>, String), CudaError> {
         let c = |text: &str| CString::new(text).map_err(|_| CudaError::Compile("a text holds a zero byte".into()));
         let (name, text) = (c(name)?, c(text)?);
@@ -109,11 +124,17 @@ impl Compiler {
             if created != 0 {
                 return Err(CudaError::Compile(format!("nvrtcCreateProgram gave {created}")));
             }
+            if let Some(set_flow) = self.set_flow {
+                set_flow(program, flow, (&raw mut deadline).cast());
+            }
             let code = (self.compile)(program, options.len() as i32, options_at.as_ptr());
             let log =
                 String::from_utf8_lossy(&taken(program, self.log_size, self.log)).trim_end_matches('\0').to_string();
             let cubin = if code == 0 { taken(program, self.cubin_size, self.cubin) } else { Vec::new() };
             (self.destroy)(&mut program);
+            if code != 0 && Instant::now() >= deadline {
+                return Err(CudaError::Compile("NVRTC was stopped at its deadline".into()));
+            }
             if code != 0 || cubin.is_empty() {
                 let end = log.char_indices().rev().nth(1500).map_or(0, |(i, _)| i);
                 return Err(CudaError::Compile(format!("NVRTC gave {code}: {}", &log[end..])));

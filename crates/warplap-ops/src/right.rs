@@ -1,5 +1,7 @@
 //! Right answers: double-precision products that every operation's answer is made of.
 
+use rayon::prelude::*;
+
 /// `c = a * b` in double precision, row-major, through the `gemm` crate; a plain triple loop checks it in the tests.
 pub(crate) fn product(m: usize, n: usize, k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
     assert!(a.len() >= m * k && b.len() >= k * n, "a product of {m}x{k} and {k}x{n} needs that many numbers");
@@ -36,7 +38,8 @@ pub(crate) fn product(m: usize, n: usize, k: usize, a: &[f64], b: &[f64]) -> Vec
 
 /// The largest Euclidean norm of the rows of a row-major matrix.
 pub(crate) fn largest_row_norm(rows: usize, columns: usize, a: &[f64]) -> f64 {
-    (0..rows).map(|i| a[i * columns..(i + 1) * columns].iter().map(|x| x * x).sum::<f64>().sqrt()).fold(0.0, f64::max)
+    let norm = |i: usize| a[i * columns..(i + 1) * columns].iter().map(|x| x * x).sum::<f64>().sqrt();
+    (0..rows).into_par_iter().map(norm).reduce(|| 0.0, f64::max)
 }
 
 /// The largest Euclidean norm of the columns of a row-major matrix.

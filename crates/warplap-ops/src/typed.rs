@@ -1,5 +1,6 @@
 //! From views to typed slices, once per launch.
 
+use warplap_core::device::Span;
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::rejection::Rejection;
@@ -54,7 +55,8 @@ pub(crate) fn spans(name: &str, found: usize, expected: usize) -> Result<(), Rej
 }
 
 /// Checks a caller's buffer: its type, and that it holds what the problem spans.
-pub(crate) fn argument(argument: &'static str, found: (DType, usize), expected: (DType, usize)) -> Result<(), Error> {
+pub(crate) fn argument(argument: &'static str, given: &impl Span, expected: (DType, usize)) -> Result<(), Error> {
+    let found = (given.dtype(), given.len());
     if found.0 != expected.0 {
         let reason = format!("holds {}, expected {}", found.0, expected.0);
         return Err(Error::Argument { argument, reason });

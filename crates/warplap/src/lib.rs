@@ -13,13 +13,17 @@
 
 pub mod any;
 mod prepared;
+mod races;
 mod session;
+pub mod worker;
 
 pub use prepared::{Asked, Prepared};
+pub use races::{Equipped, Races};
 pub use session::{Session, SessionBuilder};
 
 pub use warplap_core as core;
 pub use warplap_cpu as cpu;
+pub use warplap_cuda as cuda;
 pub use warplap_ops as ops;
 
 pub use warplap_core::bucket::Bucket;
@@ -29,6 +33,7 @@ pub use warplap_core::op::Op;
 pub use warplap_core::settings::{Budget, Mode, Settings, Stop};
 pub use warplap_core::tuner::{How, Tuned, Tuner};
 pub use warplap_cpu::Cpu;
+pub use warplap_cuda::Cuda;
 pub use warplap_ops::attention::{Attention, AttentionArgs, AttentionProblem};
 pub use warplap_ops::bsr::{Bsr, BsrArgs, BsrProblem};
 pub use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem, Layout};

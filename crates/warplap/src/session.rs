@@ -4,27 +4,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use warplap_core::bucket::Bucket;
+use warplap_core::device::Device;
 use warplap_core::error::Error;
 use warplap_core::measure::Policy;
 use warplap_core::progress::Silent;
 use warplap_core::settings::{Budget, Mode, Settings, Stop};
-use warplap_core::store::{MemoryStore, Store, open_or_memory};
+use warplap_core::store::{MemoryStore, Store, default_root, open_or_memory};
 use warplap_core::tuner::{Tuned, Tuner};
-use warplap_cpu::{Cpu, Slice, SliceMut};
-use warplap_ops::attention::{self, Attention, AttentionArgs, AttentionProblem};
-use warplap_ops::bsr::{self, Bsr, BsrArgs, BsrProblem};
-use warplap_ops::gemm::{self, Gemm, GemmArgs, GemmProblem};
+use warplap_cpu::Cpu;
+use warplap_cuda::Cuda;
+use warplap_ops::attention::{Attention, AttentionArgs, AttentionProblem};
+use warplap_ops::bsr::{Bsr, BsrArgs, BsrProblem};
+use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem};
 
 use crate::prepared::{Asked, Prepared};
+use crate::races::{Equipped, Races};
 
 /// One device, one store, a tuner per operation. Make one per program and share it between threads.
-pub struct Session {
-    device: Arc<Cpu>,
+///
+/// A session is on the CPU unless it was made by [`SessionBuilder::cuda`].
+pub struct Session<D: Equipped = Cpu> {
+    device: Arc<D>,
     store: Arc<dyn Store>,
     warning: Option<String>,
-    gemm: Tuner<Gemm, Cpu>,
-    attention: Tuner<Attention, Cpu>,
-    bsr: Tuner<Bsr, Cpu>,
+    gemm: Tuner<Gemm, D>,
+    attention: Tuner<Attention, D>,
+    bsr: Tuner<Bsr, D>,
 }
 
 /// How a session is made.
@@ -32,6 +37,7 @@ pub struct Session {
 pub struct SessionBuilder {
     place: Place,
     settings: Settings,
+    policy: Option<Policy>,
     threads: Option<usize>,
 }
 
@@ -68,9 +74,9 @@ impl SessionBuilder {
         self
     }
 
-    /// How candidates are measured.
+    /// How candidates are measured; the device's usual way by default.
     pub fn policy(mut self, policy: Policy) -> Self {
-        self.settings.policy = policy;
+        self.policy = Some(policy);
         self
     }
 
@@ -88,6 +94,7 @@ impl SessionBuilder {
 
     /// All settings at once.
     pub fn settings(mut self, settings: Settings) -> Self {
+        self.policy = Some(settings.policy);
         self.settings = settings;
         self
     }
@@ -98,25 +105,48 @@ impl SessionBuilder {
         self
     }
 
-    /// Makes the session. A store that cannot be used becomes one in memory, with a warning.
+    /// Makes a session on the CPU. A store that cannot be used becomes one in memory, with a warning.
     pub fn build(self) -> Session {
-        let device = Arc::new(self.threads.map_or_else(Cpu::new, Cpu::with_threads));
-        let (store, warning): (Arc<dyn Store>, _) = match self.place {
-            Place::Memory => (Arc::new(MemoryStore::new()), None),
-            Place::Usual => {
-                let opened = open_or_memory(None);
-                (opened.store, opened.warning)
-            }
-            Place::Directory(path) => {
-                let opened = open_or_memory(Some(&path));
-                (opened.store, opened.warning)
-            }
+        let device = self.threads.map_or_else(Cpu::new, Cpu::with_threads);
+        let (store, warning) = self.place.open();
+        Session::on(Arc::new(device), store, warning, self.settled::<Cpu>())
+    }
+
+    /// Makes a session on an NVIDIA GPU, by its ordinal. Compiled kernels are kept beside the records. Where there is no
+    /// driver or no such device, the error says so in one sentence.
+    pub fn cuda(self, ordinal: i32) -> Result<Session<Cuda>, Error> {
+        let mut device = Cuda::open(ordinal)?;
+        let (store, warning) = self.place.open();
+        if warning.is_none()
+            && let Some(root) = self.place.root()
+        {
+            device = device.with_artifacts(&root);
+        }
+        Ok(Session::on(Arc::new(device), store, warning, self.settled::<Cuda>()))
+    }
+
+    fn settled<D: Device>(self) -> Settings {
+        Settings { policy: self.policy.unwrap_or_else(D::usual_policy), ..self.settings }
+    }
+}
+
+impl Place {
+    fn open(&self) -> (Arc<dyn Store>, Option<String>) {
+        let path = match self {
+            Place::Memory => return (Arc::new(MemoryStore::new()), None),
+            Place::Usual => None,
+            Place::Directory(path) => Some(path.as_path()),
         };
-        let settings = self.settings;
-        let gemm = Tuner::new(device.clone(), gemm::cpu::catalog(), store.clone(), settings.clone());
-        let attention = Tuner::new(device.clone(), attention::cpu::catalog(), store.clone(), settings.clone());
-        let bsr = Tuner::new(device.clone(), bsr::cpu::catalog(), store.clone(), settings);
-        Session { device, store, warning, gemm, attention, bsr }
+        let opened = open_or_memory(path);
+        (opened.store, opened.warning)
+    }
+
+    fn root(&self) -> Option<PathBuf> {
+        match self {
+            Place::Memory => None,
+            Place::Usual => default_root(),
+            Place::Directory(path) => Some(path.clone()),
+        }
     }
 }
 
@@ -130,9 +160,23 @@ impl Session {
     pub fn builder() -> SessionBuilder {
         SessionBuilder::default()
     }
+}
+
+impl<D: Equipped> Session<D> {
+    /// A session over a device and a store that are there already.
+    pub fn over(device: Arc<D>, store: Arc<dyn Store>, settings: Settings) -> Self {
+        Session::on(device, store, None, settings)
+    }
+
+    fn on(device: Arc<D>, store: Arc<dyn Store>, warning: Option<String>, settings: Settings) -> Self {
+        let gemm = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
+        let attention = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
+        let bsr = Tuner::new(device.clone(), D::catalog(), store.clone(), settings);
+        Session { device, store, warning, gemm, attention, bsr }
+    }
 
     /// The device.
-    pub fn device(&self) -> &Arc<Cpu> {
+    pub fn device(&self) -> &Arc<D> {
         &self.device
     }
 
@@ -147,65 +191,65 @@ impl Session {
     }
 
     /// The tuner of dense products.
-    pub fn gemm_tuner(&self) -> &Tuner<Gemm, Cpu> {
+    pub fn gemm_tuner(&self) -> &Tuner<Gemm, D> {
         &self.gemm
     }
 
     /// The tuner of attention.
-    pub fn attention_tuner(&self) -> &Tuner<Attention, Cpu> {
+    pub fn attention_tuner(&self) -> &Tuner<Attention, D> {
         &self.attention
     }
 
     /// The tuner of block-sparse products.
-    pub fn bsr_tuner(&self) -> &Tuner<Bsr, Cpu> {
+    pub fn bsr_tuner(&self) -> &Tuner<Bsr, D> {
         &self.bsr
     }
 
-    /// C = A·B.
+    /// C = A·B, on the device's own queue. To launch on another, or on memory of another library, use the tuner.
     pub fn gemm<'a>(
         &self,
-        problem: &GemmProblem,
-        a: impl Into<Slice<'a>>,
-        b: impl Into<Slice<'a>>,
-        c: impl Into<SliceMut<'a>>,
+        problem: &'a GemmProblem,
+        a: impl Into<D::View<'a>>,
+        b: impl Into<D::View<'a>>,
+        c: impl Into<D::ViewMut<'a>>,
     ) -> Result<(), Error> {
         let args = GemmArgs { problem, a: a.into(), b: b.into(), c: c.into() };
-        args.check()?;
-        self.gemm.launch(problem, args, &())
+        <D as Races<Gemm>>::check(&args)?;
+        self.gemm.launch(problem, args, self.device.queue())
     }
 
     /// O = softmax(scale · Q·Kᵀ + mask) · V.
     pub fn attention<'a>(
         &self,
-        problem: &AttentionProblem,
-        q: impl Into<Slice<'a>>,
-        k: impl Into<Slice<'a>>,
-        v: impl Into<Slice<'a>>,
-        mask: Option<Slice<'a>>,
-        out: impl Into<SliceMut<'a>>,
+        problem: &'a AttentionProblem,
+        q: impl Into<D::View<'a>>,
+        k: impl Into<D::View<'a>>,
+        v: impl Into<D::View<'a>>,
+        mask: Option<D::View<'a>>,
+        out: impl Into<D::ViewMut<'a>>,
     ) -> Result<(), Error> {
         let args = AttentionArgs { problem, q: q.into(), k: k.into(), v: v.into(), mask, out: out.into() };
-        args.check()?;
-        self.attention.launch(problem, args, &())
+        <D as Races<Attention>>::check(&args)?;
+        self.attention.launch(problem, args, self.device.queue())
     }
 
     /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them.
     pub fn bsr_matmul<'a>(
         &self,
-        problem: &BsrProblem,
-        (row_ptr, col_idx): (&'a [i32], &'a [i32]),
-        values: impl Into<Slice<'a>>,
-        b: impl Into<Slice<'a>>,
-        c: impl Into<SliceMut<'a>>,
+        problem: &'a BsrProblem,
+        (row_ptr, col_idx): (impl Into<D::View<'a>>, impl Into<D::View<'a>>),
+        values: impl Into<D::View<'a>>,
+        b: impl Into<D::View<'a>>,
+        c: impl Into<D::ViewMut<'a>>,
     ) -> Result<(), Error> {
         let (row_ptr, col_idx) = (row_ptr.into(), col_idx.into());
         let args = BsrArgs { problem, row_ptr, col_idx, values: values.into(), b: b.into(), c: c.into() };
-        args.check()?;
-        self.bsr.launch(problem, args, &())
+        <D as Races<Bsr>>::check(&args)?;
+        self.bsr.launch(problem, args, self.device.queue())
     }
 
     /// The kernel of choice for a problem, to be kept: launching it does no lookup at all.
-    pub fn prepare<P: Asked>(&self, problem: &P) -> Result<Prepared<P::Op>, Error> {
+    pub fn prepare<P: Asked>(&self, problem: &P) -> Result<Prepared<P::Op, D>, Error> {
         P::tuner(self).choose(problem).map(Prepared::from)
     }
 

@@ -16,7 +16,7 @@ use crate::console::{BAD, Console, DIM, NAME};
 use crate::failure::{Exit, Failure};
 use crate::machine::{self, Machine};
 use crate::progress::Progress;
-use crate::race_args;
+use crate::race_args::Where;
 use crate::suite::{self, Asked};
 use crate::sweep::Sweep;
 use crate::table::{Cell, Table};
@@ -40,15 +40,11 @@ pub(crate) struct Bench {
     /// Samples of each
     #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     samples: u32,
-    /// Where: cpu
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = race_args::device)]
-    device: String,
+    #[command(flatten)]
+    place: Where,
     /// The seed of the inputs
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Time with other data in the caches
-    #[arg(long)]
-    cold: bool,
     /// Print comma-separated values
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -70,16 +66,16 @@ impl Bench {
         };
         let problems: Vec<Asked> = texts.iter().map(|text| suite::asked(text, None)).collect::<Result<_, _>>()?;
         let stop = machine::listen(console);
-        let machine = Machine::open_to_read(root);
+        let machine = Machine::open_to_read(root, self.place.device)?;
         let settings = Settings {
             mode: Mode::Off,
             bucket: Bucket::Exact,
-            policy: race_args::policy(self.cold),
+            policy: self.place.policy(&machine.device),
             seed: self.seed,
             stop: stop.clone(),
             ..Settings::default()
         };
-        let tuner = first.op.open(machine.device.clone(), machine.store.clone(), settings);
+        let tuner = first.op.open(&machine.device, machine.store.clone(), settings);
         if self.csv {
             console.say(CSV_HEAD)?;
         }

@@ -1,55 +1,126 @@
 //! `warplap devices`: what there is to race on, and what it can do at best.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
-use warplap::core::device::Device;
+use warplap::any::{AnyDevice, Wanted};
 use warplap::core::roofline::Ceilings;
+use warplap::core::store::Store;
+use warplap::{Cpu, Cuda};
 
 use crate::console::{Console, DIM, HEAD, paint};
 use crate::failure::{Exit, Failure};
 use crate::machine::Machine;
 use crate::units;
 
-/// What is said where a GPU might be.
-pub(crate) const NO_CUDA: &str = "no CUDA device support in this build; the CPU is used";
+/// A device's facts: its name, what it is called, and lines of name and text.
+struct Page {
+    name: String,
+    model: String,
+    facts: Vec<(&'static str, String)>,
+    json: Value,
+}
 
 pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
-    let machine = Machine::open_to_read(root);
-    let cpu = &machine.device;
-    let slug = cpu.fingerprint().slug();
-    let note = machine.store.note(&slug, "ceilings");
-    let ceilings: Option<Ceilings> = note.clone().and_then(|note| serde_json::from_value(note).ok());
-    if console.json {
-        return console
-            .line(&json!({
-                "device": "cpu",
-                "slug": slug,
-                "model": cpu.chip().model,
-                "threads": cpu.threads(),
-                "isa": cpu.isa().name(),
-                "caches": cpu.chip().caches,
-                "memory": cpu.chip().memory,
-                "hard": cpu.fingerprint().hard,
-                "soft": cpu.fingerprint().soft,
-                "ceilings": ceilings.is_some().then_some(note).flatten().unwrap_or(Value::Null),
-                "cuda": NO_CUDA,
-            }))
-            .map(|()| Exit::Ok);
+    let machine = Machine::open_to_read(root, Wanted::Cpu)?;
+    let store = &*machine.store;
+    let mut pages = Vec::new();
+    if let AnyDevice::Cpu(device) = &machine.device {
+        pages.push(cpu(device, &machine.device, store));
     }
-    let fact = |name: &str, text: String| format!("  {} {text}\n", paint(DIM, format!("{name:<9}")));
-    let caches: Vec<String> = cpu.chip().caches.iter().map(|c| units::bytes(*c)).collect();
-    let soft: Vec<String> = cpu.fingerprint().soft.iter().map(|(k, v)| format!("{k} {v}")).collect();
-    let mut page = format!("{}  {}\n", paint(HEAD, "cpu"), cpu.chip().model);
-    page.push_str(&fact("threads", format!("{}, {} lanes", cpu.threads(), cpu.isa().name())));
-    page.push_str(&fact("caches", caches.join(", ")));
-    page.push_str(&fact("memory", units::bytes(cpu.chip().memory)));
-    page.push_str(&fact("ceilings", ceilings.as_ref().map_or("not measured yet (the first tune does)".into(), shown)));
-    page.push_str(&fact("versions", soft.join(", ")));
-    page.push_str(&fact("folder", slug));
-    page.push_str(&format!("{}  {}\n", paint(DIM, "cuda"), paint(DIM, NO_CUDA)));
-    console.say(page)?;
+    let gpus = Cuda::count();
+    for ordinal in 0..*gpus.as_ref().unwrap_or(&0) {
+        pages.push(match Cuda::open(ordinal) {
+            Ok(device) => cuda(ordinal, device, store),
+            Err(error) => {
+                let (name, model) = (format!("cuda:{ordinal}"), error.to_string());
+                let json = json!({"device": name, "error": model});
+                Page { name, model, facts: Vec::new(), json }
+            }
+        });
+    }
+    let none = gpus.err().map(|error| error.to_string());
+    for page in &mut pages {
+        if console.json {
+            if let (Some(none), "cpu") = (&none, page.name.as_str()) {
+                page.json["cuda"] = none.as_str().into();
+            }
+            console.line(&page.json)?;
+            continue;
+        }
+        let mut text = format!("{}  {}\n", paint(HEAD, &page.name), page.model);
+        for (name, fact) in &page.facts {
+            text.push_str(&format!("  {} {fact}\n", paint(DIM, format!("{name:<9}"))));
+        }
+        console.say(text)?;
+    }
+    if let (Some(none), false) = (none, console.json) {
+        console.say(format!("{}  {}\n", paint(DIM, "cuda"), paint(DIM, format!("{none}; the CPU is used"))))?;
+    }
     Ok(Exit::Ok)
+}
+
+fn cpu(cpu: &Cpu, device: &AnyDevice, store: &dyn Store) -> Page {
+    let caches: Vec<String> = cpu.chip().caches.iter().map(|c| units::bytes(*c)).collect();
+    let mut facts = vec![
+        ("threads", format!("{}, {} lanes", cpu.threads(), cpu.isa().name())),
+        ("caches", caches.join(", ")),
+        ("memory", units::bytes(cpu.chip().memory)),
+    ];
+    let mut json = json!({
+        "device": "cpu",
+        "model": cpu.chip().model,
+        "threads": cpu.threads(),
+        "isa": cpu.isa().name(),
+        "caches": cpu.chip().caches,
+        "memory": cpu.chip().memory,
+    });
+    shared(device, store, &mut facts, &mut json);
+    Page { name: "cpu".into(), model: cpu.chip().model.clone(), facts, json }
+}
+
+fn cuda(ordinal: i32, device: Cuda, store: &dyn Store) -> Page {
+    let (chip, name) = (device.chip().clone(), format!("cuda:{ordinal}"));
+    let compiler = device.compiler().map(|c| format!("NVRTC {}.{}", c.version().0, c.version().1));
+    let readings = device.readings();
+    let capability = format!("{}.{}", chip.capability.0, chip.capability.1);
+    let mut facts = vec![
+        ("chip", format!("{} multiprocessors, capability {capability}, {}", chip.multiprocessors, chip.arch())),
+        ("memory", format!("{}, {} of L2", units::bytes(chip.memory), units::bytes(chip.l2))),
+        ("compiler", compiler.clone().unwrap_or_else(|e| e.to_string())),
+    ];
+    if let Some(now) = &readings {
+        facts.push(("now", said(now)));
+    }
+    let mut json = json!({
+        "device": name,
+        "model": chip.name,
+        "capability": capability,
+        "multiprocessors": chip.multiprocessors,
+        "memory": chip.memory,
+        "l2": chip.l2,
+        "compiler": compiler.map_err(|e| e.to_string()),
+        "clock_mhz": readings.as_ref().and_then(|r| r.clock_mhz),
+        "held_by": readings.as_ref().map(|r| &r.held_by),
+    });
+    shared(&AnyDevice::Cuda(Arc::new(device)), store, &mut facts, &mut json);
+    Page { name, model: chip.name, facts, json }
+}
+
+/// What is said of every device: ceilings, versions, folder.
+fn shared(device: &AnyDevice, store: &dyn Store, facts: &mut Vec<(&'static str, String)>, json: &mut Value) {
+    let (print, slug) = (device.fingerprint(), device.fingerprint().slug());
+    let note = store.note(&slug, "ceilings");
+    let ceilings: Option<Ceilings> = note.clone().and_then(|note| serde_json::from_value(note).ok());
+    json["ceilings"] = ceilings.is_some().then_some(note).flatten().unwrap_or(Value::Null);
+    json["slug"] = slug.as_str().into();
+    json["hard"] = json!(print.hard);
+    json["soft"] = json!(print.soft);
+    facts.push(("ceilings", ceilings.as_ref().map_or("not measured yet (the first tune does)".into(), shown)));
+    let soft: Vec<String> = print.soft.iter().map(|(k, v)| format!("{k} {v}")).collect();
+    facts.push(("versions", soft.join(", ")));
+    facts.push(("folder", slug));
 }
 
 /// Ceilings in one line.
@@ -57,4 +128,23 @@ pub(crate) fn shown(c: &Ceilings) -> String {
     let flops: Vec<String> = c.flops.iter().map(|(dtype, rate)| format!("{dtype} {}", units::rate(*rate))).collect();
     let bandwidth: Vec<String> = c.bandwidth.iter().map(|b| format!("{:.0}", b.rate / 1e9)).collect();
     format!("{}; {} GB/s from nearest cache to memory", flops.join(", "), bandwidth.join(" / "))
+}
+
+/// A GPU's readings in one line.
+pub(crate) fn said(now: &warplap::cuda::Readings) -> String {
+    let mut parts = Vec::new();
+    if let Some(clock) = now.clock_mhz {
+        parts.push(now.most_mhz.map_or(format!("{clock} MHz"), |most| format!("{clock} of {most} MHz")));
+    }
+    parts.extend(now.temperature.map(|t| format!("{t} °C")));
+    parts.extend(now.watts.map(|w| format!("{w:.0} W")));
+    if !now.held_by.is_empty() {
+        parts.push(format!("held down by {}", now.held_by.join(", ")));
+    }
+    match &now.others {
+        Some(others) if now.contended() => parts.push(format!("{} others compute here", others.len())),
+        Some(_) => parts.push("nobody else computes here".into()),
+        None => {}
+    }
+    parts.join(", ")
 }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::json;
-use warplap::Cpu;
 use warplap::core::device::Device;
 use warplap::core::measure::Measurement;
 use warplap::core::store::{self, DirectoryStore, MemoryStore, Store};
 use warplap::cpu::{clock, load};
+use warplap::{Cpu, Cuda};
 
-use super::devices::{self, NO_CUDA};
+use super::devices;
 use crate::console::{BAD, Console, DIM, GOOD, WARN, paint};
 use crate::failure::{Exit, Failure};
 use crate::units;
@@ -51,7 +51,7 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
         Some(c) => good("ceilings", devices::shown(&c)),
         None => note("ceilings", "not measured".into(), "warplap tune measures them"),
     });
-    checks.push(Check { name: "cuda", state: State::Note, found: NO_CUDA.into(), remedy: None });
+    checks.extend(cuda(&*store));
     let bad = checks.iter().any(|c| c.state == State::Bad);
     for check in &checks {
         let word = match check.state {
@@ -75,6 +75,49 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
         console.say(text)?;
     }
     Ok(if bad { Exit::NoAnswer } else { Exit::Ok })
+}
+
+/// The GPUs: driver, compiler, readings, ceilings.
+fn cuda(store: &dyn Store) -> Vec<Check> {
+    let count = match Cuda::count() {
+        Ok(count) => count,
+        Err(why) => {
+            let found = format!("{why}; the CPU is used");
+            return vec![Check { name: "cuda", state: State::Note, found, remedy: None }];
+        }
+    };
+    let mut checks = Vec::new();
+    for ordinal in 0..count {
+        let device = match Cuda::open(ordinal) {
+            Ok(device) => device,
+            Err(why) => {
+                checks.push(note("cuda", format!("cuda:{ordinal}: {why}"), "nvidia-smi may say more"));
+                continue;
+            }
+        };
+        let (chip, (major, minor)) = (device.chip(), device.chip().driver);
+        checks.push(good("cuda", format!("cuda:{ordinal}: {}, driver for CUDA {major}.{minor}", chip.name)));
+        checks.push(match device.compiler() {
+            Ok(c) => good("compiler", format!("NVRTC {}.{} for {}", c.version().0, c.version().1, chip.arch())),
+            Err(why) => note("compiler", why.to_string(), "pip install nvidia-cuda-nvrtc, or install the CUDA toolkit"),
+        });
+        checks.push(match device.readings() {
+            Some(now) if now.contended() => {
+                note("gpu now", devices::said(&now), "verdicts will be graded 'contended'; tune when the GPU is free")
+            }
+            Some(now) if !now.held_by.is_empty() => {
+                note("gpu now", devices::said(&now), "what is measured now is slower than the GPU can be")
+            }
+            Some(now) => good("gpu now", devices::said(&now)),
+            None => note("gpu now", "NVML does not tell clocks or neighbours".into(), "nothing to do"),
+        });
+        device.get_ready(store);
+        checks.push(match device.ceilings() {
+            Some(c) => good("ceilings", devices::shown(&c)),
+            None => note("ceilings", "could not be measured".into(), "look at the compiler's check"),
+        });
+    }
+    checks
 }
 
 fn build() -> Check {

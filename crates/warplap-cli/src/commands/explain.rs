@@ -17,7 +17,7 @@ use crate::answer::{Answer, Tally, how};
 use crate::console::{BAD, Console, DIM, GOOD, HEAD, NAME, WARN, paint};
 use crate::failure::{Exit, Failure};
 use crate::machine::Machine;
-use crate::race_args;
+use crate::race_args::{self, Where};
 use crate::strip::strip;
 use crate::suite;
 use crate::table::{Cell, Table};
@@ -35,22 +35,21 @@ pub(crate) struct Explain {
     /// The bucket of the key: exact or pow2
     #[arg(long, value_name = "BUCKET", default_value = "exact", value_parser = race_args::bucket)]
     bucket: Bucket,
-    /// The key of cold caches
-    #[arg(long)]
-    cold: bool,
+    #[command(flatten)]
+    place: Where,
 }
 
 impl Explain {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let asked = suite::asked(&self.problem, None)?;
-        let machine = Machine::open_to_read(root);
+        let machine = Machine::open_to_read(root, self.place.device)?;
         let settings = Settings {
             mode: Mode::Replay,
             bucket: self.bucket.clone(),
-            policy: race_args::policy(self.cold),
+            policy: self.place.policy(&machine.device),
             ..Settings::default()
         };
-        let tuner = asked.op.open(machine.device, machine.store.clone(), settings);
+        let tuner = asked.op.open(&machine.device, machine.store.clone(), settings);
         let found = tuner.find(&asked.problem)?;
         let (winner, chosen) = tuner.choose(&asked.problem)?;
         let answer = Answer {

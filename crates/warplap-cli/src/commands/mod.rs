@@ -28,6 +28,8 @@ pub(crate) fn run(cli: Cli, console: &Arc<Console>) -> Result<Exit, Failure> {
         Command::Doctor => doctor::run(root, console),
         Command::Variants(variants) => variants.run(console),
         Command::Store(store) => store.run(root, console),
+        // Whoever was started by a caller of its own never comes here.
+        Command::Worker => Err(Failure::input("worker is not for people: warplap starts it by itself".to_string())),
         Command::Completions(completions) => completions.run(console),
     }
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
-use warplap::any::AnyTuner;
-use warplap::core::device::Device;
+use warplap::any::{AnyTuner, Operation};
+use warplap::core::measure::{CacheState, Policy, Queueing};
 use warplap::core::variant::Fit;
 use warplap::{Bucket, How, Mode, Settings, Stop};
 
@@ -63,16 +63,19 @@ struct Job {
 
 impl Job {
     fn tuner(&self, machine: &Machine) -> Box<dyn AnyTuner> {
-        self.asked.op.open(machine.device.clone(), machine.store.clone(), self.settings.clone())
+        self.asked.op.open(&machine.device, machine.store.clone(), self.settings.clone())
     }
 }
 
 impl Tune {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
         // Everything is read before anything is opened: bad input changes nothing.
-        let asked = self.asked()?;
+        let op = suite::operation(self.op.as_deref())?;
+        let asked = self.asked(op)?;
         let stop = machine::listen(console);
-        let machine = if self.dry_run { Machine::open_to_read(root) } else { Machine::open(root) };
+        let wanted = self.race.place.device;
+        let machine = if self.dry_run { Machine::open_to_read(root, wanted) } else { Machine::open(root, wanted) }?;
+        let asked = asked.map_or_else(|| suite::default(op, machine.device.kind()), Ok)?;
         let mut jobs = self.jobs(asked, &machine, &stop);
         if jobs.is_empty() {
             console.log("there is nothing to tune");
@@ -120,9 +123,11 @@ impl Tune {
         Ok(if failed > 0 { Exit::NoAnswer } else { Exit::Ok })
     }
 
-    /// What was asked for.
-    fn asked(&self) -> Result<Vec<Asked>, Failure> {
-        let op = suite::operation(self.op.as_deref())?;
+    /// What was asked for; nothing, where the default suite is meant.
+    fn asked(&self, op: Option<&'static Operation>) -> Result<Option<Vec<Asked>>, Failure> {
+        if self.is_default() {
+            return Ok(None);
+        }
         let mut asked = Vec::new();
         for problem in &self.problems {
             asked.push(suite::asked(problem, op)?);
@@ -130,16 +135,17 @@ impl Tune {
         if let Some(path) = &self.suite {
             asked.extend(suite::read(path, op)?);
         }
-        if self.problems.is_empty() && self.suite.is_none() && !self.misses {
-            asked = suite::default(op)?;
-        }
         let mut seen = std::collections::HashSet::new();
         asked.retain(|a| seen.insert(a.problem.clone()));
-        Ok(asked)
+        Ok(Some(asked))
+    }
+
+    fn is_default(&self) -> bool {
+        self.problems.is_empty() && self.suite.is_none() && !self.misses
     }
 
     fn jobs(&self, asked: Vec<Asked>, machine: &Machine, stop: &Stop) -> Vec<Job> {
-        let settings = self.race.settings(self.mode, self.bucket.clone(), stop);
+        let settings = self.race.settings(&machine.device, self.mode, self.bucket.clone(), stop);
         let mut jobs: Vec<Job> = asked.into_iter().map(|asked| Job { asked, settings: settings.clone() }).collect();
         if self.misses {
             let slug = machine.device.fingerprint().slug();
@@ -147,7 +153,7 @@ impl Tune {
                 // A record is data: one that is no problem to us is passed over.
                 let Ok(asked) = suite::asked(&missed.problem, None) else { continue };
                 let mut settings = settings.clone();
-                settings.policy = race_args::policy(missed.key.contains("cache=cold"));
+                settings.policy = missed_policy(&missed.key, settings.policy);
                 settings.bucket = if missed.key.contains("bucket=pow2") { Bucket::PowerOfTwo } else { Bucket::Exact };
                 jobs.push(Job { asked, settings });
             }
@@ -157,8 +163,7 @@ impl Tune {
 
     /// A problem's part of the seconds there are for all.
     fn share_out(&self, settings: &mut Settings, spent: f64, left: usize) {
-        let is_default = self.problems.is_empty() && self.suite.is_none() && !self.misses;
-        let total = self.total.or((is_default && self.race.budget.is_none()).then_some(SUITE_SECONDS));
+        let total = self.total.or((self.is_default() && self.race.budget.is_none()).then_some(SUITE_SECONDS));
         if let Some(total) = total {
             let part = ((total - spent) / left.max(1) as f64).max(0.05);
             settings.budget.seconds = settings.budget.seconds.min(part);
@@ -183,6 +188,17 @@ impl Tune {
         }
         paint(DIM, text)
     }
+}
+
+/// The policy a missed key was asked under.
+fn missed_policy(key: &str, usual: Policy) -> Policy {
+    let cache = if key.contains("cache=cold") { CacheState::Cold } else { CacheState::Hot };
+    let queueing = match (key.contains("queue=graph"), key.contains("queue=stream")) {
+        (true, _) => Queueing::Graph,
+        (_, true) => Queueing::Stream,
+        _ => usual.queueing,
+    };
+    Policy { cache, queueing }
 }
 
 /// Answers one job.

@@ -3,13 +3,15 @@
 use clap::Args;
 use serde_json::json;
 use std::sync::Arc;
+use warplap::Settings;
 use warplap::any::{OPERATIONS, Operation, Standing};
 use warplap::core::store::MemoryStore;
 use warplap::core::variant::Fit;
-use warplap::{Cpu, Settings};
 
 use crate::console::{Console, DIM, NAME};
 use crate::failure::{Exit, Failure};
+use crate::machine;
+use crate::race_args::Where;
 use crate::suite;
 use crate::table::{Cell, Table};
 
@@ -22,6 +24,8 @@ pub(crate) struct Variants {
     /// Of this operation alone
     #[arg(long, value_name = "OP")]
     op: Option<String>,
+    #[command(flatten)]
+    place: Where,
 }
 
 impl Variants {
@@ -33,14 +37,14 @@ impl Variants {
             (None, Some(op)) => vec![op],
             (None, None) => OPERATIONS.iter().collect(),
         };
-        let device = Arc::new(Cpu::new());
+        let device = machine::device(self.place.device, None)?;
         let problem = asked.as_ref().map(|a| a.problem.as_str());
         let mut table = match problem {
             Some(_) => Table::new(&["  variant", "role", "priority", ">configs", "~axes, or why it stands aside"]),
             None => Table::new(&["  variant", "role", "", "", ""]),
         };
         for op in ops {
-            let tuner = op.open(device.clone(), Arc::new(MemoryStore::new()), Settings::default());
+            let tuner = op.open(&device, Arc::new(MemoryStore::new()), Settings::default());
             table.section(op.name);
             for standing in tuner.variants(problem)? {
                 if console.json {

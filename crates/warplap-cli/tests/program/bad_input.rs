@@ -70,7 +70,9 @@ fn a_bad_option_names_itself() {
         ("--search", "magic"),
         ("--mode", "fast"),
         ("--bucket", "pow3"),
-        ("--device", "cuda"),
+        ("--device", "gpu"),
+        ("--device", "cuda:99"),
+        ("--queue", "later"),
         ("--op", "gem"),
         ("--suite", "/nonexistent/suite.txt"),
     ] {

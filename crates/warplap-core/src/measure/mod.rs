@@ -53,7 +53,8 @@ impl Measurement {
 }
 
 /// Whether launches are timed one by one through the driver or as a captured graph.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Queueing {
     /// As a program calls it.
     #[default]
@@ -63,7 +64,8 @@ pub enum Queueing {
 }
 
 /// What is in the cache when a launch starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CacheState {
     /// Its inputs, as the last launch left them.
     #[default]
@@ -73,7 +75,7 @@ pub enum CacheState {
 }
 
 /// How candidates are measured. It is part of the Key: the best kernel may differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Policy {
     /// One by one, or as a graph.
     pub queueing: Queueing,

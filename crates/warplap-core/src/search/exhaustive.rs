@@ -1,32 +1,60 @@
 //! Exhaustive search: every candidate, each variant's default first.
 
-use std::collections::VecDeque;
-
+use super::ground::Ground;
 use super::{Arm, Search};
 use crate::candidate::{Candidate, Trial};
 
 /// Every candidate once. All variants' first configs come before anyone's second, so that a spent budget has seen
 /// each variant at its default.
-#[derive(Debug)]
-pub struct Exhaustive {
-    left: VecDeque<Candidate>,
+pub(super) struct Exhaustive {
+    ground: Ground,
+    at: Place,
+}
+
+/// Which config of which arm is next.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    turn: u64,
+    arm: usize,
 }
 
 impl Exhaustive {
     /// A search over all configs of these arms.
-    pub fn new(arms: Vec<Arm>) -> Self {
-        let longest = arms.iter().map(|a| a.configs.len()).max().unwrap_or(0);
-        let turn = |i: usize| arms.iter().filter_map(move |a| a.configs.get(i).map(|c| a.candidate(c)));
-        Exhaustive { left: (0..longest).flat_map(turn).collect() }
+    pub(super) fn new(arms: Vec<Arm>) -> Self {
+        Exhaustive { ground: Ground::new(arms), at: Place::default() }
+    }
+
+    /// The candidate at a place, which moves on.
+    fn next(&self, at: &mut Place) -> Option<Candidate> {
+        let longest = (0..self.ground.arms()).map(|a| self.ground.arm_len(a)).max().unwrap_or(0);
+        while at.turn < longest {
+            let spot = self.ground.nth(at.arm, at.turn);
+            at.arm += 1;
+            if at.arm == self.ground.arms() {
+                *at = Place { arm: 0, turn: at.turn + 1 };
+            }
+            if let Some(candidate) = spot.and_then(|s| self.ground.candidate(s)) {
+                return Some(candidate);
+            }
+        }
+        None
     }
 }
 
 impl Search for Exhaustive {
     fn ask(&mut self, at_most: usize) -> Vec<Candidate> {
-        self.left.drain(..at_most.min(self.left.len())).collect()
+        let mut at = self.at;
+        let asked = std::iter::from_fn(|| self.next(&mut at)).take(at_most).collect();
+        self.at = at;
+        asked
     }
 
     fn tell(&mut self, _: &Trial) {}
+
+    fn likely(&self, at_most: usize) -> Vec<Candidate> {
+        let mut at = self.at;
+        std::iter::from_fn(|| self.next(&mut at)).take(at_most).collect()
+    }
 }
 
 #[cfg(test)]

@@ -1,39 +1,36 @@
 //! Search: proposes Candidates and learns from Trials. Knows no device, no clock, no kernel.
 
+mod annealing;
+mod arm;
+mod climb;
+mod evolution;
 mod exhaustive;
+mod gaussian;
+mod genetic;
+mod ground;
+mod halving;
+mod population;
 mod random;
+mod surrogate;
+mod swarm;
 mod tiers;
+mod walk;
 
-pub use exhaustive::Exhaustive;
-pub use random::Random;
-pub use tiers::Tiers;
+pub use arm::Arm;
 
-use crate::candidate::{Candidate, SourceHash, Trial};
+use crate::candidate::{Candidate, Trial};
 use crate::record::Skipped;
-use crate::space::{Config, Space};
-use crate::variant::Priority;
-
-/// One variant's part of a search: what is left of its space after pruning.
-#[derive(Clone, Debug)]
-pub struct Arm {
-    /// The variant's id.
-    pub variant: String,
-    /// The code behind it.
-    pub source: SourceHash,
-    /// How eagerly it should be raced.
-    pub priority: Priority,
-    /// Its space, for moves.
-    pub space: Space,
-    /// Its legal configs, the default first.
-    pub configs: Vec<Config>,
-}
-
-impl Arm {
-    /// One of its configs as a candidate.
-    pub fn candidate(&self, config: &Config) -> Candidate {
-        Candidate { variant: self.variant.clone(), config: config.clone(), source: self.source.clone() }
-    }
-}
+use annealing::Annealing;
+use climb::Climb;
+use evolution::Evolution;
+use exhaustive::Exhaustive;
+use genetic::Genetic;
+use halving::Halving;
+use random::Random;
+use surrogate::Surrogate;
+use swarm::Swarm;
+use tiers::Tiers;
+use walk::{Rule, Walk};
 
 /// Proposes candidates and learns from their trials. Deterministic by its seed.
 pub trait Search: Send {
@@ -43,40 +40,108 @@ pub trait Search: Send {
     /// What became of a candidate.
     fn tell(&mut self, trial: &Trial);
 
+    /// Up to `at_most` candidates that will be asked for next whatever is told meanwhile, so that they can be compiled
+    /// ahead. A search that learns from every trial names none.
+    fn likely(&self, _at_most: usize) -> Vec<Candidate> {
+        Vec::new()
+    }
+
     /// What it decided not to propose, and why.
     fn skipped(&self) -> Vec<Skipped> {
         Vec::new()
     }
 }
 
-/// The searches there are, by the name users give. The first is the default.
-pub const NAMES: [&str; 3] = ["tiers", "exhaustive", "random"];
+/// What a search is told before it starts.
+#[derive(Clone, Debug, Default)]
+pub struct Brief {
+    /// The seed of everything random.
+    pub seed: u64,
+    /// The roofline's floor in microseconds, where one is known.
+    pub floor_us: Option<f64>,
+    /// Whether the variants' defaults mean something and should be tried before anything else.
+    pub defaults: bool,
+    /// What won elsewhere, best first: on other devices, for neighbouring keys. They are tried first and never trusted.
+    pub donors: Vec<Candidate>,
+}
 
-/// A search by name. `floor_us` is the roofline's floor, where one is known.
-pub fn named(name: &str, arms: Vec<Arm>, seed: u64, floor_us: Option<f64>) -> Option<Box<dyn Search>> {
-    match name {
-        "tiers" => Some(Box::new(Tiers::new(arms, floor_us, |arms| Box::new(Exhaustive::new(arms))))),
-        "exhaustive" => Some(Box::new(Exhaustive::new(arms))),
-        "random" => Some(Box::new(Random::new(arms, seed))),
-        _ => None,
+/// The searches there are, by the name users give. The first is the default.
+pub const NAMES: [&str; 11] = [
+    "auto",
+    "tiers",
+    "exhaustive",
+    "random",
+    "climb",
+    "genetic",
+    "evolution",
+    "annealing",
+    "swarm",
+    "surrogate",
+    "halving",
+];
+
+/// At most so many donors are tried: a bad one costs no more trials than that.
+pub const DONORS: usize = 10;
+
+/// Tiers of several variants with at most so many candidates are searched exhaustively by `auto`, as the race itself
+/// drops the slow ones early; the space of a single variant is one landscape, and worth a model sooner.
+const FEW: u64 = 512;
+const FEW_OF_ONE: u64 = 48;
+
+/// A search by name.
+///
+/// `auto` races one priority after the other; small tiers exhaustively, larger ones with the surrogate.
+pub fn named(name: &str, arms: Vec<Arm>, brief: &Brief) -> Option<Box<dyn Search>> {
+    let exhaustive = |arms| -> Box<dyn Search> { Box::new(Exhaustive::new(arms)) };
+    Some(match name {
+        "auto" => {
+            let own = brief.clone();
+            let inner = move |arms: Vec<Arm>| -> Box<dyn Search> {
+                let few = if arms.len() == 1 { FEW_OF_ONE } else { FEW };
+                match arms.iter().map(Arm::len).fold(0, u64::saturating_add) <= few {
+                    true => exhaustive(arms),
+                    false => walk(Surrogate::new(), arms, &own),
+                }
+            };
+            Box::new(Tiers::new(arms, brief.floor_us, Box::new(inner)))
+        }
+        "tiers" => Box::new(Tiers::new(arms, brief.floor_us, Box::new(exhaustive))),
+        "exhaustive" => exhaustive(arms),
+        "random" => walk(Random, arms, brief),
+        "climb" => walk(Climb::default(), arms, brief),
+        "genetic" => walk(Genetic, arms, brief),
+        "evolution" => walk(Evolution, arms, brief),
+        "annealing" => walk(Annealing::new(), arms, brief),
+        "swarm" => walk(Swarm::default(), arms, brief),
+        "surrogate" => walk(Surrogate::new(), arms, brief),
+        "halving" => walk(Halving::default(), arms, brief),
+        _ => return None,
+    })
+}
+
+/// A walk by a rule, behind the defaults and the donors.
+fn walk(rule: impl Rule + 'static, arms: Vec<Arm>, brief: &Brief) -> Box<dyn Search> {
+    let default = |arm: &Arm| Some(arm.candidate(arm.space.at(arm.nth(0)?)?));
+    let mut first: Vec<Candidate> = brief.donors.iter().take(DONORS).cloned().collect();
+    if brief.defaults {
+        first.extend(arms.iter().filter_map(default));
     }
+    Box::new(Walk::new(rule, arms, brief.seed).after(first))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::candidate::Outcome;
+    use crate::candidate::{Outcome, SourceHash};
     use crate::measure::Measurement;
     use crate::rejection::Rejection;
+    use crate::space::{Axis, Config, Space};
+    use crate::variant::Priority;
+    use std::collections::HashSet;
 
     pub(crate) fn arm(variant: &str, priority: Priority, configs: usize) -> Arm {
-        Arm {
-            variant: variant.into(),
-            source: SourceHash::of(&[variant]),
-            priority,
-            space: Space::single(),
-            configs: (0..configs as i64).map(|i| Config::new().with("i", i)).collect(),
-        }
+        let space = Space::single().axis(Axis::ints("i", 0..configs as i64));
+        Arm::new(variant, SourceHash::of(&[variant]), priority, space)
     }
 
     pub(crate) fn measured(candidate: Candidate, median_us: f64) -> Trial {
@@ -87,12 +152,48 @@ pub(crate) mod tests {
         Trial { candidate, outcome: Outcome::Rejected(Rejection::Crashed { reason: "test".into() }) }
     }
 
+    /// A bowl with walls: 3 axes, a rule, a share of failing configs, one optimum.
+    fn bowl() -> Vec<Arm> {
+        let space = Space::single()
+            .axis(Axis::ints("x", 0..12))
+            .axis(Axis::ints("y", 0..12))
+            .axis(Axis::choices("mode", &["a", "b", "c"]))
+            .constrain("x + y >= 4")
+            .unwrap();
+        vec![Arm::new("bowl", SourceHash::of(&["bowl"]), Priority::High, space)]
+    }
+
+    fn depth(config: &Config) -> Option<f64> {
+        let (x, y) = (config.int("x").unwrap() as f64, config.int("y").unwrap() as f64);
+        let mode = config.get("mode").unwrap().to_string();
+        let step = if mode == "b" { 0.0 } else { 3.0 };
+        ((x + y) as i64 % 7 != 5).then_some(5.0 + (x - 7.0).powi(2) + 2.0 * (y - 3.0).powi(2) + step)
+    }
+
+    fn walked(name: &str, seed: u64, budget: usize, batch: usize) -> Vec<(Candidate, Option<f64>)> {
+        let mut search = named(name, bowl(), &Brief { seed, ..Brief::default() }).unwrap();
+        let mut trials = Vec::new();
+        while trials.len() < budget {
+            let asked = search.ask(batch.min(budget - trials.len()));
+            assert!(asked.len() <= batch);
+            if asked.is_empty() {
+                break;
+            }
+            for candidate in asked {
+                let time = depth(&candidate.config);
+                search.tell(&time.map_or_else(|| failed(candidate.clone()), |t| measured(candidate.clone(), t)));
+                trials.push((candidate, time));
+            }
+        }
+        trials
+    }
+
     #[test]
     fn every_search_proposes_every_candidate_at_most_once_and_ends() {
         for name in NAMES {
             let arms = vec![arm("a", Priority::High, 7), arm("b", Priority::High, 3), arm("c", Priority::Low, 5)];
-            let mut search = named(name, arms, 1, None).unwrap();
-            let mut seen = std::collections::HashSet::new();
+            let mut search = named(name, arms, &Brief { seed: 1, ..Brief::default() }).unwrap();
+            let mut seen = HashSet::new();
             loop {
                 let batch = search.ask(4);
                 if batch.is_empty() {
@@ -106,6 +207,70 @@ pub(crate) mod tests {
             }
             assert_eq!(seen.len(), 15, "{name}");
         }
-        assert!(named("nonesuch", Vec::new(), 1, None).is_none());
+        assert!(named("nonesuch", Vec::new(), &Brief::default()).is_none());
+    }
+
+    #[test]
+    fn every_search_walks_a_whole_space_and_asks_nothing_illegal_and_nothing_twice() {
+        let legal: HashSet<Config> = bowl()[0].space.configs().into_iter().collect();
+        for name in NAMES {
+            for batch in [1, 7] {
+                let asked: Vec<Config> = walked(name, 3, usize::MAX, batch).into_iter().map(|t| t.0.config).collect();
+                assert_eq!(asked.len(), legal.len(), "{name}");
+                assert_eq!(asked.into_iter().collect::<HashSet<_>>(), legal, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_search_is_its_seeds() {
+        for name in NAMES {
+            assert_eq!(walked(name, 5, 120, 3), walked(name, 5, 120, 3), "{name}");
+            let ordered = ["tiers", "exhaustive"].contains(&name);
+            assert_eq!(walked(name, 5, 40, 1) == walked(name, 6, 40, 1), ordered, "{name}");
+        }
+    }
+
+    #[test]
+    fn searches_that_learn_find_the_optimum_sooner_than_chance() {
+        let trials_until_best = |name: &str| -> usize {
+            (0..20).map(|seed| walked(name, seed, 432, 1).iter().position(|t| t.1 == Some(5.0)).unwrap() + 1).sum()
+        };
+        let chance = trials_until_best("random");
+        for name in ["climb", "genetic", "evolution", "annealing", "swarm", "surrogate", "halving"] {
+            let own = trials_until_best(name);
+            assert!(own * 3 < chance * 2, "{name}: {own} trials, random {chance}");
+        }
+        assert!(trials_until_best("surrogate") * 4 < chance);
+    }
+
+    #[test]
+    fn donors_come_first_whatever_they_are_and_illegal_ones_are_passed_over() {
+        let arms = bowl();
+        let donor = |x: i64, y: i64| arms[0].candidate(Config::new().with("x", x).with("y", y).with("mode", "b"));
+        let stranger = Candidate { variant: "nobody".into(), ..donor(7, 3) };
+        let donors = vec![donor(0, 0), stranger, donor(7, 4), donor(11, 11)];
+        for name in ["auto", "climb", "surrogate"] {
+            let mut search = named(name, bowl(), &Brief { donors: donors.clone(), ..Brief::default() }).unwrap();
+            assert_eq!(search.ask(2), [donor(7, 4), donor(11, 11)], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_huge_space_is_searched_without_being_listed() {
+        let mut space = Space::single();
+        for i in 0..20 {
+            space = space.axis(Axis::ints(&format!("a{i}"), 0..10));
+        }
+        let arms = vec![Arm::new("huge", SourceHash::of(&["huge"]), Priority::High, space)];
+        for name in NAMES.iter().filter(|n| **n != "tiers") {
+            let mut search = named(name, arms.clone(), &Brief::default()).unwrap();
+            for _ in 0..40 {
+                for candidate in search.ask(1) {
+                    let time: i64 = candidate.config.0.keys().filter_map(|axis| candidate.config.int(axis)).sum();
+                    search.tell(&measured(candidate, 1.0 + time as f64));
+                }
+            }
+        }
     }
 }

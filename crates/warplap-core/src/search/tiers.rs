@@ -9,11 +9,11 @@ use crate::variant::Priority;
 pub(super) const GOOD_ENOUGH: f64 = 0.6;
 
 /// Makes the search used inside one tier.
-pub(super) type Inner = fn(Vec<Arm>) -> Box<dyn Search>;
+pub(super) type Inner = Box<dyn Fn(Vec<Arm>) -> Box<dyn Search> + Send>;
 
 /// Races one priority after the other, best first, and stops after the first tier that was good enough: one that
 /// left a right candidate within a stated share of the roofline.
-pub struct Tiers {
+pub(super) struct Tiers {
     waiting: Vec<(Priority, Vec<Arm>)>,
     current: Option<Box<dyn Search>>,
     inner: Inner,
@@ -76,6 +76,10 @@ impl Search for Tiers {
         }
     }
 
+    fn likely(&self, at_most: usize) -> Vec<Candidate> {
+        self.current.as_ref().map_or_else(Vec::new, |search| search.likely(at_most))
+    }
+
     fn skipped(&self) -> Vec<Skipped> {
         let share = (100.0 * self.reached()).round();
         let reason = format!("a higher tier reached {share} % of the roofline");
@@ -86,7 +90,7 @@ impl Search for Tiers {
             .map(|(priority, arm)| Skipped {
                 variant: arm.variant.clone(),
                 source: arm.source.clone(),
-                configs: arm.configs.len() as u64,
+                configs: arm.len(),
                 reason: format!("{} priority, and {reason}", priority.word()),
             })
             .collect()
@@ -95,13 +99,13 @@ impl Search for Tiers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Exhaustive;
+    use super::super::exhaustive::Exhaustive;
     use super::super::tests::{arm, failed, measured};
     use super::*;
 
     fn tiers(floor: Option<f64>) -> Tiers {
         let arms = vec![arm("low", Priority::Low, 1), arm("high", Priority::High, 1), arm("mid", Priority::Medium, 1)];
-        Tiers::new(arms, floor, |arms| Box::new(Exhaustive::new(arms)))
+        Tiers::new(arms, floor, Box::new(|arms| Box::new(Exhaustive::new(arms))))
     }
 
     #[test]

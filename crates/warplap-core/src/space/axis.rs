@@ -2,24 +2,33 @@
 
 use super::config::Value;
 
-/// One tunable: a name and its legal values in their natural order. The first value is the default.
+/// How an axis' values lie to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// Numbers: one step is the next larger or smaller one.
+    Ordered,
+    /// Choices: each is one step from each other.
+    Unordered,
+    /// Orders of things: one step swaps two neighbours.
+    Permuted,
+}
+
+/// One tunable: a name and its legal values in their natural order. The first value given is the default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     name: String,
     values: Vec<Value>,
     default: usize,
-    ordered: bool,
+    shape: Shape,
 }
+
+/// Between the things of a permutation: `i_k_j`.
+const BETWEEN: char = '_';
 
 impl Axis {
     /// Numbers in their natural order; the first given is the default.
     pub fn ints(name: &str, values: impl IntoIterator<Item = i64>) -> Self {
-        let given: Vec<i64> = values.into_iter().collect();
-        let mut sorted = given.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        let default = given.first().and_then(|g| sorted.iter().position(|v| v == g)).unwrap_or(0);
-        Axis { name: name.into(), values: sorted.into_iter().map(Value::Int).collect(), default, ordered: true }
+        Self::values_of(name, values.into_iter().map(Value::Int))
     }
 
     /// Powers of two from `low` to `high`, both kept when they are powers themselves.
@@ -29,14 +38,55 @@ impl Axis {
 
     /// Named choices without an order.
     pub fn choices(name: &str, values: &[&str]) -> Self {
-        let values = values.iter().map(|v| Value::from(*v)).collect();
-        Axis { name: name.into(), values, default: 0, ordered: false }
+        Self::values_of(name, values.iter().map(|v| Value::from(*v)))
     }
 
     /// A switch; off is the default.
     pub fn switch(name: &str) -> Self {
         let values = vec![Value::Bool(false), Value::Bool(true)];
-        Axis { name: name.into(), values, default: 0, ordered: false }
+        Axis { name: name.into(), values, default: 0, shape: Shape::Unordered }
+    }
+
+    /// Every order of these things, written `i_j_k`; the order given is the default. At most eight things.
+    pub fn permutations(name: &str, things: &[&str]) -> Self {
+        let mut orders: Vec<Vec<&str>> = vec![Vec::new()];
+        for thing in things.iter().take(8) {
+            let put = |o: &Vec<&'_ str>, at: usize| {
+                let mut longer = o.clone();
+                longer.insert(at, thing);
+                longer.join(" ")
+            };
+            let longer: Vec<String> =
+                orders.iter().flat_map(|o| (0..=o.len()).rev().map(move |at| put(o, at))).collect();
+            // Names are borrowed again from the things themselves.
+            let again = |text: &String| {
+                text.split(' ').filter_map(|n| things.iter().find(|t| **t == n).copied()).collect::<Vec<&str>>()
+            };
+            orders = longer.iter().map(again).collect();
+        }
+        let text = |o: &Vec<&str>| Value::Text(o.join(&BETWEEN.to_string()));
+        Axis { name: name.into(), values: orders.iter().map(text).collect(), default: 0, shape: Shape::Permuted }
+    }
+
+    /// Any values. Numbers alone are brought into their order; everything else stays as given and has none. A value
+    /// that is there twice counts once.
+    pub fn values_of(name: &str, values: impl IntoIterator<Item = Value>) -> Self {
+        let mut given: Vec<Value> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        given.extend(values.into_iter().filter(|v| seen.insert(v.clone())));
+        let number = |v: &Value| match v {
+            Value::Int(i) => Some(*i as f64),
+            Value::Float(x) => Some(x.0),
+            _ => None,
+        };
+        let ordered = given.iter().all(|v| number(v).is_some());
+        let first = given.first().cloned();
+        if ordered {
+            given.sort_by(|a, b| number(a).partial_cmp(&number(b)).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(b)));
+        }
+        let default = first.and_then(|f| given.iter().position(|v| *v == f)).unwrap_or(0);
+        let shape = if ordered { Shape::Ordered } else { Shape::Unordered };
+        Axis { name: name.into(), values: given, default, shape }
     }
 
     /// The name it carries in a Config.
@@ -49,9 +99,59 @@ impl Axis {
         &self.values
     }
 
+    /// Whether its values are numbers with an order.
+    pub fn is_ordered(&self) -> bool {
+        self.shape == Shape::Ordered
+    }
+
+    /// What expressions take its values for.
+    pub fn kind(&self) -> super::Kind {
+        match self.values.first() {
+            Some(Value::Text(_)) => super::Kind::Text,
+            _ => super::Kind::Number,
+        }
+    }
+
     /// The value a user gets without tuning.
     pub fn default_value(&self) -> Option<&Value> {
         self.values.get(self.default)
+    }
+
+    pub(super) fn default_number(&self) -> u16 {
+        self.default as u16
+    }
+
+    /// The number of a value.
+    pub fn number(&self, value: &Value) -> Option<u16> {
+        let at = match self.shape {
+            // Whole numbers in order, the usual case: no walk over a thousand values.
+            Shape::Ordered => match self.values.binary_search(value) {
+                Ok(at) => Some(at),
+                Err(_) => self.values.iter().position(|v| v == value),
+            },
+            _ => self.values.iter().position(|v| v == value),
+        };
+        at.and_then(|at| u16::try_from(at).ok())
+    }
+
+    /// Move: the numbers of the values one step away.
+    pub fn steps(&self, from: u16) -> Vec<u16> {
+        let near = |to: u16| match self.shape {
+            Shape::Ordered => to.abs_diff(from) == 1,
+            Shape::Unordered => to != from,
+            Shape::Permuted => self.is_swap(from, to),
+        };
+        (0..self.values.len() as u16).filter(|to| near(*to)).collect()
+    }
+
+    /// Whether two permutations differ by one swap of neighbours.
+    fn is_swap(&self, from: u16, to: u16) -> bool {
+        let (Value::Text(a), Value::Text(b)) = (&self.values[usize::from(from)], &self.values[usize::from(to)]) else {
+            return false;
+        };
+        let (a, b): (Vec<&str>, Vec<&str>) = (a.split(BETWEEN).collect(), b.split(BETWEEN).collect());
+        let other: Vec<usize> = (0..a.len().min(b.len())).filter(|i| a[*i] != b[*i]).collect();
+        matches!(other[..], [i, j] if j == i + 1)
     }
 
     /// Move: any value, each as likely as the other.
@@ -61,11 +161,8 @@ impl Axis {
 
     /// Move: the values one step away (an unordered axis is one step from each other value).
     pub fn neighbours(&self, from: &Value) -> Vec<&Value> {
-        let Some(at) = self.values.iter().position(|v| v == from) else {
-            return Vec::new();
-        };
-        let adjacent = |i: usize| !self.ordered || i.abs_diff(at) == 1;
-        self.values.iter().enumerate().filter(|(i, _)| *i != at && adjacent(*i)).map(|(_, v)| v).collect()
+        let Some(at) = self.number(from) else { return Vec::new() };
+        self.steps(at).into_iter().map(|i| &self.values[usize::from(i)]).collect()
     }
 
     /// Move: another value than `from`, near ones more likely on an ordered axis.

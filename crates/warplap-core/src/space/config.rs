@@ -11,10 +11,39 @@ use serde::{Deserialize, Serialize};
 pub enum Value {
     /// A switch.
     Bool(bool),
-    /// A number.
+    /// A whole number.
     Int(i64),
+    /// A number with a fraction.
+    Float(Real),
     /// A named choice.
     Text(String),
+}
+
+/// A float that can be compared, ordered and hashed: by its bits, so that a NaN equals itself.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Real(pub f64);
+
+impl PartialEq for Real {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Real {}
+impl PartialOrd for Real {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Real {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+impl std::hash::Hash for Real {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
 }
 
 impl fmt::Display for Value {
@@ -22,6 +51,8 @@ impl fmt::Display for Value {
         match self {
             Value::Bool(b) => write!(f, "{b}"),
             Value::Int(i) => write!(f, "{i}"),
+            // Always with its point, so that it reads back as what it is.
+            Value::Float(x) => write!(f, "{:?}", x.0),
             Value::Text(t) => f.write_str(t),
         }
     }
@@ -30,6 +61,11 @@ impl fmt::Display for Value {
 impl From<i64> for Value {
     fn from(v: i64) -> Self {
         Value::Int(v)
+    }
+}
+impl From<f64> for Value {
+    fn from(v: f64) -> Self {
+        Value::Float(Real(v))
     }
 }
 impl From<bool> for Value {
@@ -99,7 +135,14 @@ impl Config {
             let value = match value {
                 "true" => Value::Bool(true),
                 "false" => Value::Bool(false),
-                v => v.parse::<i64>().map_or_else(|_| Value::from(v), Value::Int),
+                v => match (v.parse::<i64>(), v.parse::<f64>()) {
+                    (Ok(i), _) => Value::Int(i),
+                    // "nan" and "inf" are names.
+                    (_, Ok(x)) if v.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.') => {
+                        Value::Float(Real(x))
+                    }
+                    _ => Value::from(v),
+                },
             };
             if config.0.insert(name.to_string(), value).is_some() {
                 return Err(format!("axis '{name}' is set twice in a config"));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Entry;
-use super::names::{DEVICES, MISSES, Place, RECORDS, is_hash, is_op, is_slug};
+use super::names::{DEVICES, MISSES, Place, RECORDS, is_hash, is_note, is_op, is_slug};
 use super::whole::TEMP_PREFIX;
 
 /// Every record, sorted by device, operation and hash.
@@ -31,6 +31,20 @@ pub(crate) fn places(top: &Path) -> Vec<Place> {
     each_op(top, |device, op, dir| {
         all.extend(dir.flatten().filter_map(|e| Place::named(device, op, &hash_of(&e)?).ok()));
     });
+    all
+}
+
+/// Every note by its device and name, sorted.
+pub(crate) fn notes(top: &Path) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for device in subdirs(top).into_iter().filter(|name| is_slug(name)) {
+        let named = |(path, _): (PathBuf, fs::Metadata)| {
+            let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
+            is_note(name).then(|| (device.clone(), name.to_string()))
+        };
+        all.extend(files(&top.join(&device)).into_iter().filter_map(named));
+    }
+    all.sort();
     all
 }
 

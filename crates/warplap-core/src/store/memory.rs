@@ -187,6 +187,16 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn notes(&self) -> Vec<(String, String)> {
+        let mut all: Vec<(String, String)> = self.shelves().notes.keys().cloned().collect();
+        all.sort();
+        all
+    }
+
+    fn remove_note(&self, device_slug: &str, name: &str) -> Result<bool, StoreError> {
+        Ok(self.shelves().notes.remove(&(device_slug.to_string(), name.to_string())).is_some())
+    }
+
     fn set_aside(&self) -> Vec<SetAside> {
         Vec::new()
     }

@@ -186,6 +186,12 @@ pub trait Store: Send + Sync {
     /// Keeps a small document on a device, durably. Names are lower case letters, digits, `_` and `-`.
     fn put_note(&self, device_slug: &str, name: &str, value: &serde_json::Value) -> Result<(), StoreError>;
 
+    /// The notes there are, by the device's folder name and their own, sorted; no file is opened.
+    fn notes(&self) -> Vec<(String, String)>;
+
+    /// Removes a note; `false` when it was not there.
+    fn remove_note(&self, device_slug: &str, name: &str) -> Result<bool, StoreError>;
+
     /// Files that were set aside.
     fn set_aside(&self) -> Vec<SetAside>;
 

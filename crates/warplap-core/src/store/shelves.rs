@@ -209,6 +209,19 @@ impl Store for DirectoryStore {
         self.whole.write(&self.root, &path, text.as_bytes()).map_err(|e| StoreError::io("writing", &path, e))
     }
 
+    fn notes(&self) -> Vec<(String, String)> {
+        listing::notes(&self.root.join(DEVICES))
+    }
+
+    fn remove_note(&self, device_slug: &str, name: &str) -> Result<bool, StoreError> {
+        let path = self.note_path(device_slug, name)?;
+        match self.whole.files.remove(&path) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(StoreError::io("removing", &path, e)),
+        }
+    }
+
     fn set_aside(&self) -> Vec<SetAside> {
         let aside = |(path, meta): (PathBuf, fs::Metadata)| {
             listing::damaged_at(&path).map(|_| SetAside { path, bytes: meta.len() })

@@ -125,9 +125,20 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn launch(&self, problem: &O::Problem, args: O::Args<'_, D>, queue: &D::Queue) -> Result<(), Error> {
         let outcome = match self.ready.with(problem, |kernel| kernel.launch(args, queue)) {
             Ok(outcome) => outcome,
-            Err(call) => call(&*self.choose(problem)?.kernel),
+            Err(call) => call(&*self.choose_on(problem, queue)?.kernel),
         };
         outcome.map_err(|rejection| self.failed(problem, rejection))
+    }
+
+    /// Hands the kernel of a known problem to `f`, or gives `f` back where nobody has chosen one yet: then a caller may
+    /// let others go on while it chooses.
+    #[inline]
+    pub fn with_known<R, F: FnOnce(&(dyn Kernel<O, D> + 'static)) -> R>(
+        &self,
+        problem: &O::Problem,
+        f: F,
+    ) -> Result<R, F> {
+        self.ready.with(problem, f)
     }
 
     /// Hands the kernel of choice to `f`; a known problem costs one hash. For callers that launch it themselves.
@@ -150,11 +161,16 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// Chooses by mode: the store's winner, a race, or the first choice by priority.
     pub fn choose(&self, problem: &O::Problem) -> Result<Chosen<O, D>, Error> {
+        self.choose_on(problem, self.device.queue())
+    }
+
+    /// As [`Tuner::choose`], for somebody who will launch on this queue: while it is being captured nothing is raced.
+    pub fn choose_on(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<O, D>, Error> {
         let key = self.key(problem);
         let known = locked(&self.known).get(&key.text).cloned();
         let decided = match known {
             Some((candidate, how)) => Decided { candidate, how, lasts: true },
-            None => self.decide(&key, problem)?,
+            None => self.decide(&key, problem, queue)?,
         };
         let Decided { candidate, how, lasts } = decided;
         let chosen = self.build(&key, problem, &candidate, how.clone())?;
@@ -165,19 +181,19 @@ impl<O: Op, D: Device> Tuner<O, D> {
         Ok(chosen)
     }
 
-    fn decide(&self, key: &Key, problem: &O::Problem) -> Result<Decided, Error> {
+    fn decide(&self, key: &Key, problem: &O::Problem, queue: &D::Queue) -> Result<Decided, Error> {
         if self.settings.mode == Mode::Off {
             let (candidate, how) = self.first_choice(problem, "the mode is off");
             return Ok(Decided { candidate, how, lasts: true });
         }
-        if self.settings.mode == Mode::Tune && self.device.busy().is_none() {
+        if self.settings.mode == Mode::Tune && self.device.busy(queue).is_none() {
             match self.tune(problem, &Silent) {
                 Ok(tuned) => {
                     let how = if tuned.from_store { How::Stored } else { How::Raced };
                     return Ok(Decided { candidate: tuned.edition.verdict.winner, how, lasts: true });
                 }
                 // The device may have become busy meanwhile.
-                Err(Error::Device(_)) if self.device.busy().is_some() => {}
+                Err(Error::Device(_)) if self.device.busy(queue).is_some() => {}
                 Err(error @ (Error::NothingRight { .. } | Error::Device(_))) => {
                     return self.last_resort(problem, &error);
                 }
@@ -191,7 +207,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let (candidate, how) = found.filter(|(c, _)| self.usable(c, problem)).unwrap_or_else(|| {
             let mode = || format!("the mode is {} and the store does not know the key", self.settings.mode);
-            self.first_choice(problem, &self.device.busy().filter(|_| tunes).unwrap_or_else(mode))
+            self.first_choice(problem, &self.device.busy(queue).filter(|_| tunes).unwrap_or_else(mode))
         });
         let lasts = !tunes || how == How::Stored;
         Ok(Decided { candidate, how, lasts })
@@ -263,7 +279,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
     fn build(&self, key: &Key, problem: &O::Problem, candidate: &Candidate, how: How) -> Result<Chosen<O, D>, Error> {
         let attempt = |candidate: &Candidate, how: How| {
             let variant = self.catalog.find(&candidate.variant).filter(|_| self.usable(candidate, problem))?;
-            let kernel = variant.build(problem, &candidate.config, &self.device).ok()?;
+            let build = || variant.build(problem, &candidate.config, &self.device);
+            let kernel = self.device.beside_capture(build).ok()?;
             Some(Chosen { candidate: candidate.clone(), how, kernel: kernel.into() })
         };
         if let Some(chosen) = attempt(candidate, how) {
@@ -280,7 +297,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let candidate = self.reference(problem);
         let nothing = |rejection| Error::NothingRight { problem: O::text(problem), rejection };
-        let kernel = self.catalog.reference().build(problem, &candidate.config, &self.device).map_err(nothing)?;
+        let build = || self.catalog.reference().build(problem, &candidate.config, &self.device);
+        let kernel = self.device.beside_capture(build).map_err(nothing)?;
         Ok(Chosen { candidate, how, kernel: kernel.into() })
     }
 

@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{How, Tuned, Tuner, locked};
+use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
 use crate::contest::{Contest, Entered, Outcomes};
 use crate::device::Device;
@@ -13,11 +14,13 @@ use crate::measure::CacheState;
 use crate::op::Op;
 use crate::problem::Problem;
 use crate::progress::{Event, Observer};
+use crate::promoted::Promoted;
 use crate::prune::prune;
+use crate::quarantine::Quarantine;
 use crate::record::{Edition, Skipped};
 use crate::rejection::Rejection;
 use crate::roofline::FLOOR_FELL;
-use crate::search;
+use crate::search::{self, Brief};
 use crate::settings::Running;
 use crate::store::Match;
 use crate::yardstick;
@@ -33,7 +36,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         {
             return Ok(self.answer(key, &problem, edition, true, None));
         }
-        if let Some(why) = self.device.busy() {
+        if let Some(why) = self.device.busy(self.device.queue()) {
             self.store.miss(&key, self.device.fingerprint(), &O::text(&problem));
             return Err(Error::Device(format!("nothing may be measured now: {why}")));
         }
@@ -190,7 +193,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         if self.settings.yardsticks {
             yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
         }
-        let candidates = pruned.arms.iter().map(|a| a.configs.len()).sum();
+        let candidates = pruned.arms.iter().map(|a| usize::try_from(a.len()).unwrap_or(usize::MAX)).sum();
         observer.event(&Event::Started { problem: &O::text(problem), candidates });
 
         let name = &self.settings.search;
@@ -199,11 +202,17 @@ impl<O: Op, D: Device> Tuner<O, D> {
             yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
         }
         let floor_us = floor.map(|f| f * 1e6);
-        let mut search = search::named(name, pruned.arms, self.settings.seed, floor_us).ok_or_else(|| {
+        let donors = self.donors(problem);
+        let brief = Brief { seed: self.settings.seed, floor_us, defaults: true, donors };
+        let mut search = search::named(name, pruned.arms, &brief).ok_or_else(|| {
             Error::Unknown(format!("there is no search '{name}': expected one of {}", search::NAMES.join(", ")))
         })?;
-        let gate = Gate::open(problem, &*self.device, &self.catalog, &self.settings)?;
-        let mut outcomes = Contest::new(&gate, &*self.device, &self.settings, &running, observer)
+        let store = &*self.store;
+        let quarantine = Quarantine::of(store, self.device.fingerprint(), O::NAME);
+        let promoted = Promoted::of(store, self.device.fingerprint(), &self.key(problem));
+        let gate = Gate::open(problem, &*self.device, &self.catalog, &self.settings)?.remembering(quarantine, promoted);
+        let ahead = Ahead::new(problem, &*self.device, &self.catalog);
+        let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, &running, observer)
             .with_floor(floor)
             .with_incumbent(incumbent.cloned())
             .with_reference(Some(self.reference(problem)))
@@ -214,6 +223,20 @@ impl<O: Op, D: Device> Tuner<O, D> {
             self.carry_over(edition, &mut outcomes.trials, &mut skipped);
         }
         Ok(Contested { outcomes, skipped, floor })
+    }
+
+    /// What was fastest for this key elsewhere, best first: on another device, or here under other versions.
+    fn donors(&self, problem: &O::Problem) -> Vec<Candidate> {
+        let edition = match self.store.lookup(&self.key(problem), self.device.fingerprint()) {
+            Match::Foreign(record, _) => record.editions.last().cloned(),
+            Match::Near(record) => record.stale(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
+            Match::Exact(_) | Match::Miss => None,
+        };
+        let right = |t: Trial| Some((t.median_us()?, t.candidate));
+        let mut right: Vec<(f64, Candidate)> =
+            edition.map_or_else(Vec::new, |e| e.trials).into_iter().filter_map(right).collect();
+        right.sort_by(|a, b| a.0.total_cmp(&b.0));
+        right.into_iter().take(search::DONORS).map(|(_, candidate)| candidate).collect()
     }
 
     /// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not

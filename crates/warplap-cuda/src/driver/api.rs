@@ -31,7 +31,12 @@ pub(crate) struct LaunchConfig {
     pub(crate) count: u32,
 }
 
+/// The driver library: the file `WARPLAP_CUDA_DRIVER` names and no other, or the system's.
 fn open_library() -> Option<Library> {
+    if let Some(named) = std::env::var_os("WARPLAP_CUDA_DRIVER") {
+        // SAFETY: as below, of the library the user names.
+        return unsafe { Library::new(named) }.ok();
+    }
     for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
         // SAFETY: the NVIDIA driver library has no initialiser that asks anything of its loader.
         if let Ok(library) = unsafe { Library::new(name) } {
@@ -96,6 +101,7 @@ table! {
     stream_destroy = "cuStreamDestroy_v2" (stream: Handle);
     stream_synchronize = "cuStreamSynchronize" (stream: Handle);
     stream_capturing = "cuStreamIsCapturing" (stream: Handle, status: *mut i32);
+    thread_capture_mode = "cuThreadExchangeStreamCaptureMode" (mode: *mut i32);
     stream_begin_capture = "cuStreamBeginCapture_v2" (stream: Handle, mode: i32);
     stream_end_capture = "cuStreamEndCapture" (stream: Handle, graph: *mut Handle);
     graph_instantiate = "cuGraphInstantiateWithFlags" (exec: *mut Handle, graph: Handle, flags: u64);

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
 use super::api::{Api, DevicePtr, Handle};
+use super::graph::Relaxed;
 use crate::chip::Chip;
 use crate::error::{Class, CudaError};
 
@@ -34,6 +35,14 @@ impl Context {
         Ok((context, chip))
     }
 
+    /// How many devices the driver knows.
+    pub(crate) fn count() -> Result<i32, CudaError> {
+        let (api, mut count) = (Api::get()?, 0);
+        // SAFETY: the pointer is to a local.
+        unsafe { api.device_count(&mut count) }?;
+        Ok(count)
+    }
+
     fn chip(&self) -> Result<Chip, CudaError> {
         let (mut name, mut memory, mut driver) = ([0 as c_char; 256], 0usize, 0);
         // SAFETY: the buffer is as long as it is said to be, one byte kept for the end; the others are locals.
@@ -51,6 +60,7 @@ impl Context {
         // The numbers are those of CUdevice_attribute in cuda.h.
         Ok(Chip {
             name,
+            bus: format!("{:04x}:{:02x}:{:02x}.0", read(50)?, read(33)?, read(34)?),
             capability: (read(75)?, read(76)?),
             multiprocessors: read(16)?,
             clock_khz: read(13)?,
@@ -89,7 +99,14 @@ impl Context {
         answer
     }
 
+    /// The first fatal error, if there was one.
+    pub(crate) fn broken(&self) -> Option<&CudaError> {
+        self.broken.get()
+    }
+
     pub(crate) fn alloc(&self, bytes: usize) -> Result<DevicePtr, CudaError> {
+        // A library may need its workspace for a stream that is being captured.
+        let _relaxed = Relaxed::new(self);
         let (api, mut ptr) = (self.api()?, 0);
         // SAFETY: the pointer is to a local; the driver refuses a length of zero.
         self.note(unsafe { api.memory_alloc(&mut ptr, bytes.max(1)) })?;
@@ -99,6 +116,7 @@ impl Context {
     /// # Safety
     /// The address came from `alloc` and nobody uses it any more.
     pub(crate) unsafe fn free(&self, ptr: DevicePtr) {
+        let _relaxed = Relaxed::new(self);
         if let Ok(api) = self.api() {
             // SAFETY: the caller's word. cuMemFree waits for work that is still queued.
             let _ = self.note(unsafe { api.memory_free(ptr) });

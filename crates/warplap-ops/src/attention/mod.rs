@@ -1,12 +1,13 @@
 //! Attention forward: O = softmax(scale · Q·Kᵀ + mask) · V, head by head, with grouped heads of K and V.
 
 pub mod cpu;
+pub mod cuda;
 mod problem;
 
 pub use problem::{AttentionProblem, Mask, Order, Strides};
 
 use warplap_core::array::Array;
-use warplap_core::device::Device;
+use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
@@ -34,17 +35,17 @@ pub struct AttentionArgs<'a, D: Device> {
     pub out: D::ViewMut<'a>,
 }
 
-impl AttentionArgs<'_, warplap_cpu::Cpu> {
+impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> AttentionArgs<'a, D> {
     /// Checks that the buffers have the problem's type and hold what it spans.
     pub fn check(&self) -> Result<(), Error> {
         let p = self.problem;
-        typed::argument("q", (self.q.dtype(), self.q.len()), (p.dtype, p.q_len()))?;
-        typed::argument("k", (self.k.dtype(), self.k.len()), (p.dtype, p.k_len()))?;
-        typed::argument("v", (self.v.dtype(), self.v.len()), (p.dtype, p.v_len()))?;
-        typed::argument("out", (self.out.dtype(), self.out.len()), (p.dtype, p.o_len()))?;
+        typed::argument("q", &self.q, (p.dtype, p.q_len()))?;
+        typed::argument("k", &self.k, (p.dtype, p.k_len()))?;
+        typed::argument("v", &self.v, (p.dtype, p.v_len()))?;
+        typed::argument("out", &self.out, (p.dtype, p.o_len()))?;
         match (p.mask, self.mask) {
             (Mask::None, None) => Ok(()),
-            (Mask::Add, Some(mask)) => typed::argument("mask", (mask.dtype(), mask.len()), (p.dtype, p.mask_len())),
+            (Mask::Add, Some(mask)) => typed::argument("mask", &mask, (p.dtype, p.mask_len())),
             (Mask::None, Some(_)) => {
                 Err(Error::Argument { argument: "mask", reason: "is given, the problem has none".into() })
             }

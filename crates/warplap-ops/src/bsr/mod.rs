@@ -1,6 +1,7 @@
 //! Block-sparse times dense: C = A·B, A in compressed rows of square blocks (BSR), each block row-major; C row-major.
 
 pub mod cpu;
+pub mod cuda;
 mod pattern;
 mod problem;
 mod validate;
@@ -10,7 +11,7 @@ pub use problem::BsrProblem;
 pub use validate::{BsrError, validate};
 
 use warplap_core::array::Array;
-use warplap_core::device::Device;
+use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
@@ -39,16 +40,23 @@ pub struct BsrArgs<'a, D: Device> {
     pub c: D::ViewMut<'a>,
 }
 
+impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> BsrArgs<'a, D> {
+    /// Checks that the buffers have the problem's types and lengths; what the indices say is not looked at.
+    pub fn check_spans(&self) -> Result<(), Error> {
+        let p = self.problem;
+        typed::argument("row_ptr", &self.row_ptr, (DType::I32, p.rows() + 1))?;
+        typed::argument("col_idx", &self.col_idx, (DType::I32, p.nnz as usize))?;
+        typed::argument("values", &self.values, (p.dtype, p.values_len()))?;
+        typed::argument("b", &self.b, (p.dtype, (p.k * p.n) as usize))?;
+        typed::argument("c", &self.c, (p.dtype, (p.m * p.n) as usize))
+    }
+}
+
 impl BsrArgs<'_, warplap_cpu::Cpu> {
     /// Checks that the buffers have the problem's types and lengths and that the indices are a block-sparse matrix.
     pub fn check(&self) -> Result<(), Error> {
+        self.check_spans()?;
         let p = self.problem;
-        let blocks = p.nnz as usize;
-        typed::argument("row_ptr", (self.row_ptr.dtype(), self.row_ptr.len()), (DType::I32, p.rows() + 1))?;
-        typed::argument("col_idx", (self.col_idx.dtype(), self.col_idx.len()), (DType::I32, blocks))?;
-        typed::argument("values", (self.values.dtype(), self.values.len()), (p.dtype, p.values_len()))?;
-        typed::argument("b", (self.b.dtype(), self.b.len()), (p.dtype, (p.k * p.n) as usize))?;
-        typed::argument("c", (self.c.dtype(), self.c.len()), (p.dtype, (p.m * p.n) as usize))?;
         let (warplap_cpu::Slice::I32(row_ptr), warplap_cpu::Slice::I32(col_idx)) = (self.row_ptr, self.col_idx) else {
             return Ok(());
         };

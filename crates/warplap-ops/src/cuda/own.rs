@@ -58,6 +58,10 @@ impl<O: OnCuda<N>, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own
         plan.map_or(Needs::default(), |plan| Needs { threads: u64::from(plan.threads), ..Needs::default() })
     }
 
+    fn compile(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
+        cuda.compile(&self.twin.plan(p, config, cuda.chip())?.source)
+    }
+
     fn build(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<O, Cuda>>, Rejection> {
         let loaded = Loaded::new(self.twin.plan(p, config, cuda.chip())?, cuda)?;
         Ok(Box::new(Built::<O, N> { problem: p.clone(), loaded }))

@@ -6,8 +6,9 @@ mod problem;
 
 pub use problem::{GemmProblem, Kind, Layout};
 
+use rayon::prelude::*;
 use warplap_core::array::Array;
-use warplap_core::device::Device;
+use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
@@ -35,15 +36,17 @@ pub struct GemmArgs<'a, D: Device> {
 /// A, B and C.
 pub(crate) type Buffers<'a, T> = (&'a [T], &'a [T], &'a mut [T]);
 
-impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
+impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> GemmArgs<'a, D> {
     /// Checks that the buffers have the problem's type and hold what it spans.
     pub fn check(&self) -> Result<(), Error> {
         let p = self.problem;
-        typed::argument("a", (self.a.dtype(), self.a.len()), (p.dtype, p.a_len()))?;
-        typed::argument("b", (self.b.dtype(), self.b.len()), (p.dtype, p.b_len()))?;
-        typed::argument("c", (self.c.dtype(), self.c.len()), (p.dtype, p.c_len()))
+        typed::argument("a", &self.a, (p.dtype, p.a_len()))?;
+        typed::argument("b", &self.b, (p.dtype, p.b_len()))?;
+        typed::argument("c", &self.c, (p.dtype, p.c_len()))
     }
+}
 
+impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
     /// The typed slices, checked to hold what the problem spans: kernels rely on it.
     pub(crate) fn typed<T: warplap_cpu::Typed>(self) -> Result<Buffers<'a, T>, Rejection> {
         let p = self.problem;
@@ -104,15 +107,16 @@ impl Op for Gemm {
 
 /// A matrix that begins at an element, in double precision, row-major and without padding.
 fn dense(array: &Array, start: usize, (rows, columns): (usize, usize), layout: Layout, ld: usize) -> Vec<f64> {
-    let mut out = Vec::with_capacity(rows * columns);
-    for i in 0..rows {
-        for j in 0..columns {
-            out.push(array.at(match layout {
+    let mut out = vec![0f64; rows * columns];
+    // Millions of elements, for an answer that a whole race waits for.
+    out.par_chunks_mut(columns.max(1)).enumerate().for_each(|(i, row)| {
+        for (j, value) in row.iter_mut().enumerate() {
+            *value = array.at(match layout {
                 Layout::Row => start + i * ld + j,
                 Layout::Col => start + j * ld + i,
-            }));
+            });
         }
-    }
+    });
     out
 }
 

@@ -269,6 +269,22 @@ impl Problem for GemmProblem {
         r
     }
 
+    fn ragged(&self) -> Option<Self> {
+        // One short of a tile or one beyond it; what copies whole 16 bytes keeps being able to.
+        let cut = |size: u64, grain: u64, most: u64| match size {
+            size if size <= grain => size,
+            size if size <= most => size - grain,
+            _ => most,
+        };
+        let grain = |size: u64| if size.is_multiple_of(8) { 8 } else { 1 };
+        let (m, n, k) =
+            (cut(self.m, grain(self.m), 264), cut(self.n, grain(self.n), 264), cut(self.k, grain(self.k), 136));
+        let m = if self.a == Layout::Row && m > 1 { m - u64::from(m.is_multiple_of(8)) } else { m };
+        let mut ragged = GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b);
+        (ragged.align, ragged.batch, ragged.tf32) = (self.align, self.batch.min(2), self.tf32);
+        (ragged != *self && m * n * k > 0).then_some(ragged)
+    }
+
     fn work(&self) -> Work {
         let (m, n, k, batch) = (self.m as f64, self.n as f64, self.k as f64, self.batch as f64);
         let elements = batch * (m * k + k * n + m * n);
@@ -294,6 +310,25 @@ mod tests {
     use warplap_core::key::Key;
     use warplap_core::measure::Policy;
     use warplap_core::op::Op;
+
+    #[test]
+    fn a_ragged_problem_is_small_legal_and_keeps_what_decides_who_may_race() {
+        for text in [
+            "gemm:m=4096,n=4096,k=4096,dtype=bf16",
+            "gemm:m=4096,n=4096,k=4096,dtype=f16,a=col,b=col",
+            "gemm:m=1,n=11008,k=4096,dtype=f16,b=col",
+            "gemm:m=33,n=17,k=5,dtype=f32,lda=9",
+            "gemm:m=16,n=64,k=8,dtype=bf16,batch=7",
+        ] {
+            let p = Gemm::parse(text).unwrap();
+            let ragged = p.ragged().unwrap();
+            assert_eq!(Gemm::parse(&Gemm::text(&ragged)).unwrap(), ragged, "{text}");
+            assert!(ragged.m <= 264 && ragged.n <= 264 && ragged.k <= 136, "{text}");
+            assert_eq!((ragged.m == 1, ragged.n.is_multiple_of(8)), (p.m == 1, p.n.is_multiple_of(8)), "{text}");
+            assert_eq!((ragged.dtype, ragged.a, ragged.b, ragged.align), (p.dtype, p.a, p.b, p.align), "{text}");
+        }
+        assert_eq!(Gemm::parse("gemm:m=1,n=1,k=1,dtype=f32").unwrap().ragged(), None);
+    }
 
     #[test]
     fn a_problem_reads_back_what_it_prints() {

@@ -5,6 +5,7 @@ mod import;
 mod ls;
 mod merge;
 mod prune;
+mod quarantine;
 mod rm;
 mod show;
 mod stats;
@@ -31,6 +32,8 @@ pub(crate) enum Store {
     Verify,
     /// Remove old, stale or damaged records
     Prune(prune::Prune),
+    /// List candidates that crashed, hung or were wrong and are not tried again; let them go
+    Quarantine(quarantine::Quarantine),
     /// Remove records by hash or problem
     Rm(rm::Rm),
     /// Write records into one bundle file
@@ -51,6 +54,7 @@ impl Store {
             Store::Show(show) => show.run(&*read()?, console),
             Store::Verify => verify::run(&*read()?, console),
             Store::Prune(prune) => prune.run(&*read()?, console),
+            Store::Quarantine(quarantine) => quarantine.run(&*read()?, console),
             Store::Rm(rm) => rm.run(&*read()?, console),
             Store::Export(export) => export.run(&*read()?, console),
             Store::Import(import) => import.run(root, console),

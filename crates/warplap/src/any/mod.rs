@@ -3,6 +3,10 @@
 //!
 //! [`OPERATIONS`] is the one ordered list: adding an operation to every program behind this door is one line there.
 
+mod device;
+
+pub use device::{AnyDevice, Wanted};
+
 use std::sync::Arc;
 
 use warplap_core::bench::Benched;
@@ -23,11 +27,14 @@ use warplap_core::store::{Match, Store};
 use warplap_core::tuner::{How, Tuned, Tuner};
 use warplap_core::variant::Fit;
 use warplap_cpu::Cpu;
-use warplap_ops::attention::{self, Attention};
-use warplap_ops::bsr::{self, Bsr};
-use warplap_ops::gemm::{self, Gemm};
+use warplap_cuda::{Cuda, Ground};
+use warplap_ops::attention::Attention;
+use warplap_ops::bsr::Bsr;
+use warplap_ops::gemm::Gemm;
 
-type Open = fn(Arc<Cpu>, Arc<dyn Store>, Settings) -> Box<dyn AnyTuner>;
+use crate::races::Races;
+
+type Open = fn(&AnyDevice, Arc<dyn Store>, Settings) -> Box<dyn AnyTuner>;
 
 /// An operation by name.
 pub struct Operation {
@@ -39,6 +46,7 @@ pub struct Operation {
     pub example: &'static str,
     read: fn(&str) -> Result<String, ProblemError>,
     open: Open,
+    ground: fn() -> Ground,
 }
 
 /// The operations there are, in the order they are shown.
@@ -48,21 +56,24 @@ pub const OPERATIONS: &[Operation] = &[
         aliases: &["matmul"],
         example: "gemm:m=1024,n=1024,k=1024,dtype=f32",
         read: read::<Gemm>,
-        open: |device, store, settings| Box::new(Tuner::new(device, gemm::cpu::catalog(), store, settings)),
+        open: open::<Gemm>,
+        ground: ground::<Gemm>,
     },
     Operation {
         name: Attention::NAME,
         aliases: &["sdpa"],
         example: "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false",
         read: read::<Attention>,
-        open: |device, store, settings| Box::new(Tuner::new(device, attention::cpu::catalog(), store, settings)),
+        open: open::<Attention>,
+        ground: ground::<Attention>,
     },
     Operation {
         name: Bsr::NAME,
         aliases: &["bsr_matmul"],
         example: "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32",
         read: read::<Bsr>,
-        open: |device, store, settings| Box::new(Tuner::new(device, bsr::cpu::catalog(), store, settings)),
+        open: open::<Bsr>,
+        ground: ground::<Bsr>,
     },
 ];
 
@@ -70,9 +81,32 @@ fn read<O: Op>(fields: &str) -> Result<String, ProblemError> {
     O::parse(fields).map(|problem| O::text(&problem))
 }
 
+fn open<O: Op>(device: &AnyDevice, store: Arc<dyn Store>, settings: Settings) -> Box<dyn AnyTuner>
+where
+    Cpu: Races<O>,
+    Cuda: Races<O>,
+{
+    match device {
+        AnyDevice::Cpu(cpu) => Box::new(Tuner::new(cpu.clone(), Cpu::catalog(), store, settings)),
+        AnyDevice::Cuda(cuda) => Box::new(Tuner::new(cuda.clone(), Cuda::catalog(), store, settings)),
+    }
+}
+
+fn ground<O: Op>() -> Ground
+where
+    Cuda: Races<O>,
+{
+    Ground::of(<Cuda as Races<O>>::catalog)
+}
+
 impl Operation {
-    /// A tuner for it on the CPU.
-    pub fn open(&self, device: Arc<Cpu>, store: Arc<dyn Store>, settings: Settings) -> Box<dyn AnyTuner> {
+    /// What a worker process proves candidates of it on.
+    pub(crate) fn ground(&self) -> Ground {
+        (self.ground)()
+    }
+
+    /// A tuner for it on a device.
+    pub fn open(&self, device: &AnyDevice, store: Arc<dyn Store>, settings: Settings) -> Box<dyn AnyTuner> {
         (self.open)(device, store, settings)
     }
 
@@ -256,7 +290,7 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
                 reference: v.id() == catalog.reference().id(),
                 library: v.is_library(),
                 fit: problem.as_ref().map(|p| v.fit(p, self.device())),
-                configs: arm.map_or(0, |a| a.configs.len()),
+                configs: arm.map_or(0, |a| usize::try_from(a.len()).unwrap_or(usize::MAX)),
                 axes: arm.map(|a| axes(&a.space)).unwrap_or_default(),
             }
         };

@@ -1,0 +1,39 @@
+//! Replays searches on recorded spaces: a line per space and search with the mean score, and one over all spaces.
+//! Arguments: repeats, searches joined by commas, files. `DONOR` in the environment: the donor's file for all of them.
+
+use warplap_core::recorded::{Recorded, Yardstick, replay};
+use warplap_core::search::Brief;
+
+#[allow(clippy::print_stdout)]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let repeats: u64 = arguments[0].parse()?;
+    let donor = std::env::var("DONOR").ok().map(|path| Recorded::read(path.as_ref())).transpose()?;
+    for name in arguments[1].split(',') {
+        let (mut scores, mut within) = (Vec::new(), [0.0; 2]);
+        for path in &arguments[2..] {
+            let recorded = Recorded::read(path.as_ref())?;
+            let yardstick = Yardstick::new(&recorded, 400).ok_or("nothing was right")?;
+            let donors: Vec<_> = donor.iter().flat_map(|d| d.best(10)).map(Recorded::donor).collect();
+            let (mut score, mut ratio, mut own) = (0.0, [0.0; 3], 0.0);
+            for seed in 0..repeats {
+                let brief = Brief { seed, donors: donors.clone(), ..Brief::default() };
+                let run = replay(&recorded, name, 400, &brief).ok_or("no such search")?;
+                score += yardstick.score(&run.curve) / repeats as f64;
+                own += run.own_seconds / run.trials as f64 * 1e6 / repeats as f64;
+                let at = |k| run.curve.best_at(k).unwrap_or(yardstick.slowest_ms) / yardstick.optimum_ms;
+                [25, 100, 400].iter().zip(&mut ratio).for_each(|(k, r)| *r += at(*k) / repeats as f64);
+                [100, 400].iter().zip(&mut within).for_each(|(k, w)| *w += f64::from(at(*k) <= 1.05));
+            }
+            println!(
+                "{:28} {name:10} {score:+.3}  {:.3} {:.3} {:.3}  {own:.0} us/trial",
+                recorded.name, ratio[0], ratio[1], ratio[2]
+            );
+            scores.push(score);
+        }
+        let runs = (repeats as usize * scores.len()) as f64;
+        let mean = scores.iter().sum::<f64>() / scores.len() as f64;
+        println!("{:28} {name:10} {mean:+.3}  P100 {:.2} P400 {:.2}", "MEAN", within[0] / runs, within[1] / runs);
+    }
+    Ok(())
+}

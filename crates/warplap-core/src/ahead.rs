@@ -1,0 +1,132 @@
+//! Ahead: candidates that wait for their turn come in and are compiled on threads while others are proved and timed; who
+//! is ready first is handed out first.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+use std::time::Duration;
+
+use crate::candidate::Candidate;
+use crate::catalog::Catalog;
+use crate::device::Device;
+use crate::op::Op;
+use crate::rejection::Rejection;
+
+/// Compiles candidates of one problem ahead of their turn.
+pub(crate) struct Ahead<'a, O: Op, D: Device> {
+    problem: &'a O::Problem,
+    device: &'a D,
+    catalog: &'a Catalog<O, D>,
+    builders: usize,
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Board {
+    /// Asked for, in the order they shall be compiled.
+    wanted: VecDeque<Candidate>,
+    /// Not asked for yet, but likely to be: compiled when nobody waits.
+    likely: VecDeque<Candidate>,
+    underway: HashSet<Candidate>,
+    done: HashMap<Candidate, Result<(), Rejection>>,
+    closed: bool,
+}
+
+impl Board {
+    fn next(&mut self) -> Option<Candidate> {
+        loop {
+            let candidate = self.wanted.pop_front().or_else(|| self.likely.pop_front())?;
+            if !self.done.contains_key(&candidate) && self.underway.insert(candidate.clone()) {
+                return Some(candidate);
+            }
+        }
+    }
+}
+
+impl<'a, O: Op, D: Device> Ahead<'a, O, D> {
+    pub(crate) fn new(problem: &'a O::Problem, device: &'a D, catalog: &'a Catalog<O, D>) -> Self {
+        let (builders, board, changed) = (device.builders(), Mutex::default(), Condvar::new());
+        Ahead { problem, device, catalog, builders, board, changed }
+    }
+
+    /// Starts the threads; they end when what is returned is dropped, each after what it is compiling.
+    pub(crate) fn start<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) -> Closing<'env, 'a, O, D> {
+        for _ in 0..self.builders {
+            scope.spawn(move || self.work());
+        }
+        Closing(self)
+    }
+
+    /// These will be asked for by [`Ahead::ready`].
+    pub(crate) fn want(&self, candidates: &[Candidate]) {
+        self.post(|board| board.wanted.extend(candidates.iter().cloned()));
+    }
+
+    /// These may be wanted later.
+    pub(crate) fn expect(&self, candidates: Vec<Candidate>) {
+        self.post(|board| board.likely = candidates.into());
+    }
+
+    fn post(&self, post: impl FnOnce(&mut Board)) {
+        if self.builders > 0 {
+            post(&mut self.board());
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes a candidate out of `pending` that is compiled, or did not compile. `None` when none was ready in time.
+    pub(crate) fn ready(
+        &self,
+        pending: &mut Vec<Candidate>,
+        patience: Duration,
+    ) -> Option<(Candidate, Result<(), Rejection>)> {
+        if self.builders == 0 {
+            return (!pending.is_empty()).then(|| (pending.remove(0), Ok(())));
+        }
+        let mut board = self.board();
+        for _ in 0..2 {
+            if let Some(at) = pending.iter().position(|c| board.done.contains_key(c)) {
+                let candidate = pending.remove(at);
+                let outcome = board.done.remove(&candidate).unwrap_or(Ok(()));
+                return Some((candidate, outcome));
+            }
+            board = self.changed.wait_timeout(board, patience).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
+    }
+
+    fn work(&self) {
+        let mut board = self.board();
+        while !board.closed {
+            let Some(candidate) = board.next() else {
+                board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(board);
+            let outcome = match self.catalog.find(&candidate.variant) {
+                Some(variant) => variant.compile(self.problem, &candidate.config, self.device),
+                // The gate says so with more words.
+                None => Ok(()),
+            };
+            board = self.board();
+            board.underway.remove(&candidate);
+            board.done.insert(candidate, outcome);
+            self.changed.notify_all();
+        }
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// While it lives candidates are compiled.
+pub(crate) struct Closing<'s, 'a, O: Op, D: Device>(&'s Ahead<'a, O, D>);
+
+impl<O: Op, D: Device> Drop for Closing<'_, '_, O, D> {
+    fn drop(&mut self) {
+        self.0.board().closed = true;
+        self.0.changed.notify_all();
+    }
+}

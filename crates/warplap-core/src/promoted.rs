@@ -1,0 +1,77 @@
+//! Promoted: candidates that passed in a worker for a key are kept in a note of the store; the next race of the key, under
+//! the same code, driver and compiler, needs no worker for them.
+
+use std::cell::{Cell, RefCell};
+
+use serde::{Deserialize, Serialize};
+
+use crate::candidate::Candidate;
+use crate::fingerprint::Fingerprint;
+use crate::key::Key;
+use crate::sandbox::Passed;
+use crate::store::Store;
+
+/// Candidates kept per key; the first ones leave.
+const MOST: usize = 512;
+
+#[derive(Serialize, Deserialize)]
+struct Note {
+    soft: String,
+    passed: Vec<Entry>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    candidate: Candidate,
+    #[serde(flatten)]
+    passed: Passed,
+}
+
+/// The candidates of one key that passed.
+pub(crate) struct Promoted<'s> {
+    store: &'s dyn Store,
+    slug: String,
+    name: String,
+    soft: String,
+    entries: RefCell<Vec<Entry>>,
+    changed: Cell<bool>,
+}
+
+impl<'s> Promoted<'s> {
+    pub(crate) fn of(store: &'s dyn Store, device: &Fingerprint, key: &Key) -> Self {
+        let (slug, soft, name) = (device.slug(), device.soft_id(), format!("passed-{}", key.hash()));
+        let note = store.note(&slug, &name).and_then(|note| serde_json::from_value::<Note>(note).ok());
+        let entries = RefCell::new(note.filter(|n| n.soft == soft).map_or_else(Vec::new, |n| n.passed));
+        Promoted { store, slug, name, soft, entries, changed: Cell::new(false) }
+    }
+
+    pub(crate) fn find(&self, candidate: &Candidate) -> Option<Passed> {
+        self.entries.borrow().iter().find(|e| e.candidate == *candidate).map(|e| e.passed)
+    }
+
+    pub(crate) fn add(&self, candidate: &Candidate, passed: Passed) {
+        self.entries.borrow_mut().push(Entry { candidate: candidate.clone(), passed });
+        self.changed.set(true);
+    }
+
+    pub(crate) fn remove(&self, candidate: &Candidate) {
+        let mut entries = self.entries.borrow_mut();
+        let before = entries.len();
+        entries.retain(|e| e.candidate != *candidate);
+        self.changed.set(self.changed.get() || entries.len() < before);
+    }
+
+    /// Writes what is new. Whoever races a key has its lock, so nobody else writes this note.
+    pub(crate) fn keep(&self) {
+        if !self.changed.replace(false) {
+            return;
+        }
+        let entries = self.entries.borrow();
+        let note = Note { soft: self.soft.clone(), passed: entries[entries.len().saturating_sub(MOST)..].to_vec() };
+        let Ok(note) = serde_json::to_value(&note) else { return };
+        if let Err(e) = self.store.put_note(&self.slug, &self.name, &note) {
+            tracing::warn!("who passed was not kept: {e}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The sandbox: what crosses the border to a worker process, and what the worker does with it.
+//!
+//! A request names a candidate; it is built, proved right on two drawings and a ragged shape, launched many times in a
+//! row and proved again. "Passed" or a Rejection comes back. How a worker is started and watched is the device's part.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::candidate::Candidate;
+use crate::catalog::Catalog;
+use crate::device::Device;
+use crate::measure::Policy;
+use crate::op::Op;
+use crate::problem::Problem;
+use crate::prover::Prover;
+use crate::rejection::Rejection;
+use crate::variant::{Fit, Kernel, Variant};
+use crate::verify::contained;
+
+/// Samples of a candidate's time in the sandbox: a first impression, not a measurement.
+const SAMPLES: usize = 3;
+
+/// What a worker process is asked to prove: names only, so that it can cross a process boundary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SandboxRequest {
+    /// The problem in its text form, the operation's name in front.
+    pub problem: String,
+    /// Who shall prove itself.
+    pub candidate: Candidate,
+    /// Seed of the inputs.
+    pub seed: u64,
+    /// How it will be measured.
+    pub policy: Policy,
+    /// Seconds its launches may take before it counts as hung.
+    pub patience: f64,
+    /// Whether it is the reference or an official library's: it may run in the caller's process where no worker can be
+    /// started.
+    pub trusted: bool,
+}
+
+/// What a candidate showed that passed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Passed {
+    /// The largest share of the allowed error it took.
+    pub error: f64,
+    /// Seconds of one launch: a first impression.
+    pub seconds: f64,
+}
+
+/// What a worker is about to do; each has its own deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Draws inputs and computes right answers: no candidate's fault, however long it takes.
+    Draw,
+    /// Builds the candidate.
+    Build,
+    /// Launches it.
+    Run,
+    /// Compares its answer.
+    Judge,
+}
+
+/// Why a worker gave no verdict on a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The candidate failed.
+    Rejected(Rejection),
+    /// The worker does not know the operation, the variant, or knows other code of it.
+    Unknown(String),
+}
+
+/// One operation on the worker's side, whatever its types.
+pub trait Prove {
+    /// Lets a candidate prove itself. `stage` is told what comes next.
+    fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(Stage)) -> Result<Passed, Refusal>;
+}
+
+/// The worker's side of one operation: device and catalog come in; candidates are proved one after the other.
+pub struct ProvingGround<O: Op, D: Device> {
+    device: Arc<D>,
+    catalog: Catalog<O, D>,
+    // Of the last problem asked for: its candidates come in a row.
+    open: Option<Open<O, D>>,
+}
+
+struct Open<O: Op, D: Device> {
+    text: String,
+    seed: u64,
+    problem: O::Problem,
+    prover: Prover<O, D>,
+    ragged: Option<(O::Problem, Prover<O, D>)>,
+}
+
+impl<O: Op, D: Device> ProvingGround<O, D> {
+    /// A proving ground with no problem yet.
+    pub fn new(device: Arc<D>, catalog: Catalog<O, D>) -> Self {
+        ProvingGround { device, catalog, open: None }
+    }
+
+    fn open(&mut self, request: &SandboxRequest) -> Result<&mut Open<O, D>, Refusal> {
+        let fits = |o: &Open<O, D>| o.text == request.problem && o.seed == request.seed;
+        let open = match self.open.take().filter(fits) {
+            Some(open) => open,
+            None => {
+                let unknown = |e: &dyn std::fmt::Display| Refusal::Unknown(e.to_string());
+                let problem = O::parse(&request.problem).map_err(|e| unknown(&e))?;
+                let failed = |e: crate::error::Error| Rejection::LaunchFailed { reason: e.to_string() };
+                let prover = Prover::open(&problem, &*self.device, request.seed, 2).map_err(failed)?;
+                let ragged = problem.ragged().map(|p| {
+                    let prover = Prover::open(&p, &*self.device, request.seed, 1);
+                    prover.map(|prover| (p, prover)).map_err(failed)
+                });
+                let (text, seed, ragged) = (request.problem.clone(), request.seed, ragged.transpose()?);
+                Open { text, seed, problem, prover, ragged }
+            }
+        };
+        Ok(self.open.insert(open))
+    }
+}
+
+impl From<Rejection> for Refusal {
+    fn from(rejection: Rejection) -> Self {
+        Refusal::Rejected(rejection)
+    }
+}
+
+impl<O: Op, D: Device> Prove for ProvingGround<O, D> {
+    fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(Stage)) -> Result<Passed, Refusal> {
+        let Candidate { variant: id, config, source } = &request.candidate;
+        let variant = self.catalog.find(id).filter(|v| v.source() == *source).cloned();
+        let unknown = || Refusal::Unknown(format!("the worker does not have {id} with the caller's code"));
+        let variant = variant.ok_or_else(unknown)?;
+        let device = self.device.clone();
+        stage(Stage::Draw);
+        let open = self.open(request)?;
+        stage(Stage::Build);
+        let kernel: Arc<dyn Kernel<O, D>> = variant.build(&open.problem, config, &device)?.into();
+        let (mut error, _) = open.prover.prove(&*kernel, &device, stage)?;
+        let seconds = time(&mut open.prover, &kernel, &device, request.policy, stage)?;
+        // Many launches in a row, then once more: what a launch leaves behind must not harm the next.
+        let (again, _) = open.prover.prove_on(0, &*kernel, &device, stage)?;
+        open.prover.inputs_untouched(&device)?;
+        error = error.max(again);
+        if let Some((problem, prover)) = &mut open.ragged
+            && can(&*variant, problem, config, &device)
+        {
+            stage(Stage::Build);
+            let kernel = variant.build(problem, config, &device)?;
+            error = error.max(prover.prove(&*kernel, &device, stage)?.0);
+        }
+        Ok(Passed { error, seconds })
+    }
+}
+
+/// Whether a setting is one of a variant's for a problem.
+fn can<O: Op, D: Device>(
+    variant: &dyn Variant<O, D>,
+    problem: &O::Problem,
+    config: &crate::space::Config,
+    device: &D,
+) -> bool {
+    matches!(variant.fit(problem, device), Fit::Fits(_)) && variant.space(problem, device).contains(config)
+}
+
+/// Launches a kernel as the race will, and gives the shortest time seen.
+fn time<O: Op, D: Device>(
+    prover: &mut Prover<O, D>,
+    kernel: &Arc<dyn Kernel<O, D>>,
+    device: &D,
+    policy: Policy,
+    stage: &mut dyn FnMut(Stage),
+) -> Result<f64, Rejection> {
+    stage(Stage::Run);
+    let case = RefCell::new(prover.case());
+    let launch = Box::new(|queue: &D::Queue, _| case.borrow_mut().launch(&**kernel, device, queue));
+    let mut lap = contained(|| device.lap(policy, 1, launch))?;
+    let mut best = f64::INFINITY;
+    for _ in 0..SAMPLES {
+        stage(Stage::Run);
+        best = best.min(contained(|| lap.run())?);
+    }
+    Ok(best)
+}

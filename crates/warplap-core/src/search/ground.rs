@@ -1,0 +1,137 @@
+//! The ground a search walks on: all candidates of all arms as numbered spots. Knows who is next to whom.
+
+use std::collections::HashSet;
+
+use super::Arm;
+use crate::candidate::Candidate;
+use crate::space::Axis;
+
+/// A candidate by number: its arm's first number plus its index in the arm's space.
+pub(super) type Spot = u128;
+
+/// A spot as its arm and value numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) arm: usize,
+    pub(super) point: Vec<u16>,
+}
+
+struct Plot {
+    arm: Arm,
+    first: Spot,
+    count: u128,
+    /// Indices that may be proposed, where those are not all.
+    kept: Option<HashSet<u128>>,
+}
+
+/// All candidates of all arms.
+pub(super) struct Ground {
+    plots: Vec<Plot>,
+    len: u64,
+}
+
+impl Ground {
+    pub(super) fn new(arms: Vec<Arm>) -> Self {
+        let mut first = 0;
+        let mut plots = Vec::new();
+        let mut len = 0u64;
+        for arm in arms.into_iter().filter(|a| !a.is_empty()) {
+            let count = arm.space.count();
+            let kept = arm.kept().filter(|k| k.len() as u128 != count).map(|k| k.iter().copied().collect());
+            len = len.saturating_add(arm.len());
+            plots.push(Plot { arm, first, count, kept });
+            first += count;
+        }
+        Ground { plots, len }
+    }
+
+    /// How many candidates there are.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn arms(&self) -> usize {
+        self.plots.len()
+    }
+
+    /// The axes of an arm.
+    pub(super) fn axes(&self, arm: usize) -> &[Axis] {
+        self.plots[arm].arm.space.axes()
+    }
+
+    /// How many candidates an arm has.
+    pub(super) fn arm_len(&self, arm: usize) -> u64 {
+        self.plots[arm].arm.len()
+    }
+
+    /// The n-th candidate of an arm, in the order they should be tried.
+    pub(super) fn nth(&self, arm: usize, n: u64) -> Option<Spot> {
+        let plot = &self.plots[arm];
+        Some(plot.first + plot.arm.nth(n)?)
+    }
+
+    pub(super) fn place(&self, spot: Spot) -> Option<Place> {
+        let arm = self.plots.partition_point(|p| p.first <= spot).checked_sub(1)?;
+        let plot = &self.plots[arm];
+        let point = plot.arm.space.diagram().ok()?.point(spot - plot.first)?;
+        Some(Place { arm, point })
+    }
+
+    /// The spot of a point; `None` when it is not legal or was pruned.
+    pub(super) fn spot(&self, arm: usize, point: &[u16]) -> Option<Spot> {
+        let plot = &self.plots[arm];
+        let index = plot.arm.space.diagram().ok()?.index(point)?;
+        (plot.kept.as_ref().is_none_or(|k| k.contains(&index))).then_some(plot.first + index)
+    }
+
+    pub(super) fn candidate(&self, spot: Spot) -> Option<Candidate> {
+        let place = self.place(spot)?;
+        let arm = &self.plots[place.arm].arm;
+        Some(arm.candidate(arm.space.config(&place.point)))
+    }
+
+    /// The spot of a candidate, whatever the code behind it.
+    pub(super) fn find(&self, candidate: &Candidate) -> Option<Spot> {
+        let mut own = self.plots.iter().enumerate().filter(|(_, p)| p.arm.variant == candidate.variant);
+        own.find_map(|(arm, plot)| self.spot(arm, &plot.arm.space.point(&candidate.config)?))
+    }
+
+    /// Any candidate: each arm as likely as the other, and within it each config.
+    pub(super) fn random(&self, rng: &mut fastrand::Rng) -> Option<Spot> {
+        if self.plots.is_empty() {
+            return None;
+        }
+        let plot = &self.plots[rng.usize(..self.plots.len())];
+        let index = match (&plot.kept, plot.arm.kept()) {
+            (Some(_), Some(kept)) => kept[rng.usize(..kept.len())],
+            _ => rng.u128(..plot.count),
+        };
+        Some(plot.first + index)
+    }
+
+    /// Every spot from one on, round the whole ground.
+    pub(super) fn from(&self, start: Spot) -> impl Iterator<Item = Spot> {
+        let total: u128 = self.plots.iter().map(|p| p.count).sum();
+        (0..total).map(move |i| (start + i) % total).filter(|spot| {
+            let plot = &self.plots[self.plots.partition_point(|p| p.first <= *spot) - 1];
+            plot.kept.as_ref().is_none_or(|k| k.contains(&(spot - plot.first)))
+        })
+    }
+
+    /// Calls `f` with every spot that differs from `place` in one axis, and that axis.
+    pub(super) fn neighbours(&self, place: &Place, mut f: impl FnMut(usize, Spot)) {
+        let mut point = place.point.clone();
+        for axis in 0..point.len() {
+            let from = point[axis];
+            for value in 0..self.axes(place.arm)[axis].values().len() as u16 {
+                if value != from {
+                    point[axis] = value;
+                    if let Some(spot) = self.spot(place.arm, &point) {
+                        f(axis, spot);
+                    }
+                }
+            }
+            point[axis] = from;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The walk: what all searches share. It keeps who was asked and what became of them, so that nobody is asked twice and
+//! a search is one short rule: where next?
+
+use std::collections::HashMap;
+
+use super::ground::{Ground, Spot};
+use super::{Arm, Search};
+use crate::candidate::{Candidate, Trial};
+
+/// What is known of a spot that was asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Told {
+    /// Nothing yet.
+    Asked,
+    /// It was right and took this long.
+    Time(f64),
+    /// It failed.
+    Failed,
+}
+
+/// Everything that was asked so far.
+pub(super) struct Seen {
+    pub(super) ground: Ground,
+    told: HashMap<Spot, Told, foldhash::fast::FixedState>,
+    /// Those that were right, fastest first.
+    pub(super) right: Vec<(f64, Spot)>,
+    /// Those that failed, in the order they did.
+    pub(super) failed: Vec<Spot>,
+    pub(super) rng: fastrand::Rng,
+}
+
+impl Seen {
+    pub(super) fn is_new(&self, spot: Spot) -> bool {
+        !self.told.contains_key(&spot)
+    }
+
+    /// What became of a spot; `None` when it was never asked.
+    pub(super) fn told(&self, spot: Spot) -> Option<Told> {
+        self.told.get(&spot).copied()
+    }
+
+    /// Trials asked for so far.
+    pub(super) fn asked(&self) -> usize {
+        self.told.len()
+    }
+
+    /// The shortest time so far.
+    pub(super) fn best(&self) -> f64 {
+        self.right.first().map_or(f64::INFINITY, |r| r.0)
+    }
+
+    /// A candidate that was not asked yet, each as likely as the other; `None` when all were.
+    pub(super) fn random(&mut self) -> Option<Spot> {
+        if self.told.len() as u64 >= self.ground.len() {
+            return None;
+        }
+        for _ in 0..64 {
+            let spot = self.ground.random(&mut self.rng)?;
+            if self.is_new(spot) {
+                return Some(spot);
+            }
+        }
+        // Nearly all were asked: the next one that was not.
+        let start = self.ground.random(&mut self.rng)?;
+        self.ground.from(start).find(|spot| self.is_new(*spot))
+    }
+
+    /// New spots next to one, in random order.
+    pub(super) fn new_neighbours(&mut self, spot: Spot) -> Vec<Spot> {
+        let mut near = Vec::new();
+        if let Some(place) = self.ground.place(spot) {
+            self.ground.neighbours(&place, |_, other| near.push(other));
+        }
+        near.retain(|other| self.is_new(*other));
+        self.rng.shuffle(&mut near);
+        near
+    }
+}
+
+/// One rule of searching: where next, and what to make of an outcome.
+pub(super) trait Rule: Send {
+    /// A spot that was not asked yet; where the rule has none the walk goes on at random. It never waits for an outcome:
+    /// some candidates are asked together, and of some nothing is ever told.
+    fn next(&mut self, seen: &mut Seen) -> Option<Spot>;
+
+    /// What became of a spot: its time, or `None` where it failed.
+    fn learn(&mut self, spot: Spot, time: Option<f64>, seen: &mut Seen) {
+        let _ = (spot, time, seen);
+    }
+}
+
+/// A search that follows one rule.
+pub(super) struct Walk<R> {
+    rule: R,
+    seen: Seen,
+    /// Candidates to ask before the rule has its say: each arm's default, then what is known from elsewhere.
+    first: Vec<Candidate>,
+    /// How many may be asked at once: more are not worth it, as each outcome teaches.
+    together: usize,
+}
+
+impl<R: Rule> Walk<R> {
+    /// A walk over all configs of these arms.
+    pub(super) fn new(rule: R, arms: Vec<Arm>, seed: u64) -> Self {
+        let seen = Seen {
+            ground: Ground::new(arms),
+            told: HashMap::default(),
+            right: Vec::new(),
+            failed: Vec::new(),
+            rng: fastrand::Rng::with_seed(seed),
+        };
+        Walk { rule, seen, first: Vec::new(), together: 8 }
+    }
+
+    /// This walk, with candidates to ask before all others, the first first.
+    pub(super) fn after(mut self, mut first: Vec<Candidate>) -> Self {
+        first.reverse();
+        self.first = first;
+        self
+    }
+
+    fn next(&mut self) -> Option<Spot> {
+        while let Some(candidate) = self.first.pop() {
+            // What is known from elsewhere may not be legal here.
+            let spot = self.seen.ground.find(&candidate);
+            if let Some(spot) = spot.filter(|s| self.seen.is_new(*s)) {
+                return Some(spot);
+            }
+        }
+        let next = self.rule.next(&mut self.seen).filter(|spot| self.seen.is_new(*spot));
+        next.or_else(|| self.seen.random())
+    }
+}
+
+impl<R: Rule> Search for Walk<R> {
+    fn ask(&mut self, at_most: usize) -> Vec<Candidate> {
+        let mut batch = Vec::new();
+        while batch.len() < at_most.min(self.together) {
+            let Some(spot) = self.next() else { break };
+            self.seen.told.insert(spot, Told::Asked);
+            batch.extend(self.seen.ground.candidate(spot));
+        }
+        batch
+    }
+
+    fn tell(&mut self, trial: &Trial) {
+        let Some(spot) = self.seen.ground.find(&trial.candidate) else { return };
+        let time = trial.median_us().filter(|t| t.is_finite() && *t > 0.0);
+        let before = self.seen.told.insert(spot, time.map_or(Told::Failed, Told::Time));
+        let seen = &mut self.seen;
+        match before {
+            Some(Told::Time(_)) => seen.right.retain(|r| r.1 != spot),
+            Some(Told::Failed) => seen.failed.retain(|f| *f != spot),
+            _ => {}
+        }
+        match time {
+            Some(time) => {
+                let at = seen.right.partition_point(|r| r.0 <= time);
+                seen.right.insert(at, (time, spot));
+            }
+            None => seen.failed.push(spot),
+        }
+        // Finalists are measured again and again: only the first time is news.
+        if matches!(before, None | Some(Told::Asked)) {
+            self.rule.learn(spot, time, seen);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The sandbox on the stand-in library: whatever a candidate does in its worker, the caller's context lives, the worker is
+//! replaced, and the reason is kept.
+#![allow(unreachable_pub, dead_code, reason = "the planted operation is shared with an example")]
+
+mod planted;
+mod standin;
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use planted::{KINDS, Planted, Sum, SumProblem, catalog, grounds, kind};
+use standin::{device, scenario, worker_with};
+use warplap_core::candidate::{Candidate, Outcome};
+use warplap_core::device::Device;
+use warplap_core::measure::Policy;
+use warplap_core::progress::Silent;
+use warplap_core::quarantine;
+use warplap_core::rejection::Rejection;
+use warplap_core::sandbox::{Passed, SandboxRequest};
+use warplap_core::settings::{Budget, Settings};
+use warplap_core::space::Config;
+use warplap_core::store::{MemoryStore, Store, open_or_memory};
+use warplap_core::tuner::Tuner;
+use warplap_core::variant::Variant;
+use warplap_cuda::{Cuda, serve_if_asked};
+
+/// Not a test: the worker of all the others.
+#[test]
+fn worker() {
+    serve_if_asked(&grounds());
+}
+
+fn request(kind: &Planted) -> SandboxRequest {
+    let config = Config::new().with("I", 0);
+    let candidate = Candidate { variant: kind.id.into(), config, source: Variant::source(kind) };
+    let (problem, policy) = ("sum:n=5000".to_string(), Policy::default());
+    SandboxRequest { problem, candidate, seed: 1, policy, patience: 0.5, trusted: kind.id == "reference" }
+}
+
+fn ask(cuda: &Cuda, id: &str) -> Result<Passed, Rejection> {
+    cuda.sandbox(&request(&kind(id))).expect("a worker")
+}
+
+fn is_alive(process: u32) -> bool {
+    // A killed process that nobody waited for yet is a zombie, not alive.
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    status.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
+}
+
+fn dies_within(process: u32, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    while is_alive(process) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    !is_alive(process)
+}
+
+#[test]
+fn every_planted_fault_is_contained_and_named() {
+    let cuda = device();
+    for kind in KINDS {
+        let outcome = ask(&cuda, kind.id);
+        let word = outcome.as_ref().map_or_else(Rejection::word, |_| "right");
+        assert_eq!(word, kind.becomes, "{}: {outcome:?}", kind.id);
+        assert!(cuda.canary().is_ok(), "{} reached the caller's context", kind.id);
+    }
+    let passed = ask(&cuda, "good").unwrap();
+    assert!(passed.error <= 1.0 && passed.seconds > 0.0);
+}
+
+#[test]
+fn a_candidate_that_hangs_is_killed_with_its_worker_and_the_next_gets_a_fresh_one() {
+    let cuda = device();
+    ask(&cuda, "good").unwrap();
+    let first = cuda.worker_id().unwrap();
+    let started = Instant::now();
+    assert_eq!(ask(&cuda, "endless"), Err(Rejection::TimedOut { seconds: 0.5 }));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(dies_within(first, Duration::from_secs(2)));
+    ask(&cuda, "good").unwrap();
+    assert_ne!(cuda.worker_id().unwrap(), first);
+}
+
+#[test]
+fn a_fatal_code_replaces_the_worker_and_a_clean_one_does_not() {
+    for (code, fatal) in [(1, false), (701, false), (720, false), (700, true), (716, true), (719, true), (999, true)] {
+        let cuda = worker_with(&format!("cuLaunchKernelEx:2:{code}"));
+        let outcome = ask(&cuda, "good");
+        let crashed = matches!(&outcome, Err(Rejection::Crashed { reason }) if reason.contains(&code.to_string()));
+        assert!(outcome.is_err() && crashed == fatal, "{code}: {outcome:?}");
+        assert_eq!(cuda.worker_id().is_none(), fatal, "{code}");
+    }
+}
+
+#[test]
+fn a_canary_that_does_not_sing_ends_the_worker_after_a_clean_error() {
+    // A launch is refused cleanly, and when the canary is sent the context turns out to be gone.
+    let cuda = worker_with("cuLaunchKernelEx:1:701,cuCtxSynchronize:1:700");
+    assert!(matches!(ask(&cuda, "good"), Err(Rejection::Crashed { .. })));
+    assert_eq!(cuda.worker_id(), None);
+}
+
+#[test]
+fn a_worker_that_dies_before_it_runs_anything_is_no_candidates_fault() {
+    let cuda = worker_with("cuMemAlloc_v2:1:die");
+    assert!(matches!(ask(&cuda, "good"), Err(Rejection::LaunchFailed { reason }) if reason.contains("lost twice")));
+}
+
+#[test]
+fn what_a_worker_prints_does_not_reach_the_user() {
+    let output = scenario("panics_in_a_worker", &[]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("contained") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
+#[ignore = "run by what_a_worker_prints_does_not_reach_the_user"]
+fn panics_in_a_worker() {
+    let outcome = ask(&device(), "host_panic");
+    assert!(matches!(outcome, Err(Rejection::Crashed { reason }) if reason == "planted"));
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "contained");
+}
+
+#[test]
+fn the_death_of_the_caller_ends_its_worker_even_while_a_candidate_hangs() {
+    let mut caller = scenario("starts_a_worker_and_waits", &[]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(caller.stdout.take().unwrap()));
+    let line = lines.find_map(|l| l.ok().filter(|l| l.contains("worker="))).expect("the worker's number");
+    let worker: u32 = line.split("worker=").nth(1).unwrap().trim().parse().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(is_alive(worker));
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    assert!(dies_within(worker, Duration::from_secs(5)));
+}
+
+#[test]
+#[ignore = "run by the_death_of_the_caller_ends_its_worker_even_while_a_candidate_hangs"]
+fn starts_a_worker_and_waits() {
+    let cuda = device();
+    ask(&cuda, "good").unwrap();
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "worker={}", cuda.worker_id().unwrap());
+    let _ = std::io::stdout().flush();
+    let patient = SandboxRequest { patience: 60.0, ..request(&kind("endless")) };
+    let _ = cuda.sandbox(&patient);
+}
+
+fn settings() -> Settings {
+    let budget = Budget { seconds: 20.0, good_enough: 0.0, ..Budget::default() };
+    Settings { budget, search: "exhaustive".into(), eps: 0.5, ..Settings::default() }
+}
+
+fn few(ids: &[&str]) -> Vec<Planted> {
+    ids.iter().map(|id| kind(id)).collect()
+}
+
+fn tuner(cuda: &Arc<Cuda>, kinds: &[Planted], store: &Arc<dyn Store>) -> Tuner<Sum, Cuda> {
+    Tuner::new(cuda.clone(), catalog(kinds), store.clone(), settings())
+}
+
+#[test]
+fn who_failed_is_not_tried_again_by_the_next_process_and_who_passed_needs_no_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || open_or_memory(Some(&folder.path().join("store"))).store;
+    let kinds = few(&["reference", "good", "illegal_address", "wrong", "endless", "out_of_memory", "bad_source"]);
+    let (cuda, store) = (Arc::new(device()), open());
+    let first = tuner(&cuda, &kinds, &store).tune(&SumProblem { n: 5000 }, &Silent).unwrap().edition;
+    assert!(cuda.canary().is_ok());
+    let fate = |id: &str| match &first.trials.iter().find(|t| t.candidate.variant == id).unwrap().outcome {
+        Outcome::Rejected(r) if r.word() != "outpaced" => r.word(),
+        _ => "right",
+    };
+    kinds.iter().for_each(|k| assert_eq!(fate(k.id), k.becomes, "{}", k.id));
+
+    // Another process, another store object, the record gone: only what is in quarantine is left out.
+    let (cuda, store) = (Arc::new(device()), open());
+    let quarantined = quarantine::all(&*store);
+    let names: Vec<&str> = quarantined.iter().map(|(_, q)| q.candidate.variant.as_str()).collect();
+    assert_eq!(names, ["endless", "illegal_address", "wrong"]);
+    assert!(quarantined.iter().all(|(slug, q)| *slug == cuda.fingerprint().slug() && q.problem == "sum:n=5000"));
+    store.entries().iter().for_each(|e| assert!(store.remove(e).unwrap()));
+    let good = few(&["reference", "good", "illegal_address", "wrong", "endless"]);
+    let second = tuner(&cuda, &good, &store).tune(&SumProblem { n: 5000 }, &Silent).unwrap().edition;
+    assert_eq!(cuda.worker_id(), None, "somebody who had passed or failed was asked again");
+    let skipped: Vec<&str> =
+        second.skipped.iter().filter(|s| s.reason.contains("quarantine")).map(|s| s.variant.as_str()).collect();
+    assert_eq!(skipped.len(), 3, "{:?}", second.skipped);
+    assert_eq!(second.trials.len(), 2);
+
+    // Let go, it is tried again.
+    for (slug, one) in &quarantined {
+        assert!(quarantine::clear(&*store, slug, one).unwrap());
+    }
+    let again = Settings { again: true, ..settings() };
+    let third = Tuner::<Sum, Cuda>::new(cuda.clone(), catalog(&few(&["reference", "good", "wrong"])), store, again);
+    let third = third.tune(&SumProblem { n: 5000 }, &Silent).unwrap().edition;
+    assert!(third.trials.iter().any(|t| t.candidate.variant == "wrong" && !t.is_right()));
+}
+
+#[test]
+fn candidates_are_compiled_ahead_in_other_processes_and_raced_right() {
+    let (cuda, store): (_, Arc<dyn Store>) = (Arc::new(device()), Arc::new(MemoryStore::new()));
+    assert!(cuda.builders() >= 1);
+    let kinds = [kind("reference"), Planted { repeat: 12, ..kind("good") }];
+    let edition = tuner(&cuda, &kinds, &store).tune(&SumProblem { n: 999 }, &Silent).unwrap().edition;
+    assert_eq!(edition.trials.iter().filter(|t| t.is_right()).count(), 13);
+}
+
+#[test]
+fn a_compiler_that_dies_or_never_ends_costs_its_own_kernel_alone() {
+    let cuda = device().with_compile_deadline(Duration::from_secs(1));
+    let source = |text| warplap_cuda::Source { entry: "sum", text, headers: &[], defines: Vec::new() };
+    let dies = cuda.compile(&source("//@ add\n//! compiler dies\n"));
+    assert!(matches!(&dies, Err(Rejection::DoesNotBuild { reason }) if reason.contains("crashed")), "{dies:?}");
+    let hangs = cuda.compile(&source("//@ add\n//! compiler hangs\n"));
+    assert!(
+        matches!(&hangs, Err(Rejection::DoesNotBuild { reason }) if reason.contains("longer than 1.0 s")),
+        "{hangs:?}"
+    );
+    assert_eq!(cuda.compile(&source("//@ add\nvoid sum()")), Ok(()));
+}
+
+#[test]
+fn where_no_worker_can_be_had_only_the_trusted_run_here() {
+    for program in ["/nonexistent/program", "/bin/true"] {
+        let cuda = standin::opened().with_worker(program, [""; 0]);
+        assert!(cuda.sandbox(&request(&kind("reference"))).is_none(), "{program}");
+        let refused = cuda.sandbox(&request(&kind("good"))).unwrap();
+        assert!(matches!(&refused, Err(Rejection::DoesNotBuild { reason }) if reason.contains(program)), "{refused:?}");
+    }
+    assert!(standin::opened().without_sandbox().sandbox(&request(&kind("good"))).is_none());
+}
+
+#[test]
+fn a_worker_with_other_code_is_not_believed() {
+    let cuda = device();
+    let mut other = request(&kind("good"));
+    other.candidate.source.0.push('x');
+    assert!(
+        matches!(cuda.sandbox(&other), Some(Err(Rejection::DoesNotBuild { reason })) if reason.contains("caller's code"))
+    );
+    other.problem = "nonesuch:n=1".into();
+    assert!(
+        matches!(cuda.sandbox(&other), Some(Err(Rejection::DoesNotBuild { reason })) if reason.contains("nonesuch"))
+    );
+}
+
+#[test]
+fn a_slow_build_does_not_count_as_a_hang_of_the_device() {
+    let cuda = device();
+    let impatient = SandboxRequest { patience: 0.3, ..request(&kind("slow_build")) };
+    assert!(cuda.sandbox(&impatient).unwrap().is_ok());
+}
+
+#[test]
+fn without_a_driver_there_is_one_line_and_no_worker() {
+    let output = scenario("opens_no_device", &[("WARPLAP_CUDA_DRIVER", "/nonexistent/libcuda.so")]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "run by without_a_driver_there_is_one_line_and_no_worker"]
+fn opens_no_device() {
+    let said = Cuda::open(0).expect_err("no device").to_string();
+    assert!(said.starts_with("no CUDA device") && !said.contains('\n'), "{said}");
+}

@@ -1,0 +1,15 @@
+//! Attention on CUDA. The order of the list is the order of ties; the first is the reference.
+
+mod reference;
+
+use std::sync::Arc;
+
+use warplap_core::catalog::Catalog;
+use warplap_cuda::Cuda;
+
+use super::Attention;
+
+/// Who may race.
+pub fn catalog() -> Catalog<Attention, Cuda> {
+    Catalog::new(Arc::new(reference::Reference))
+}

@@ -1,0 +1,66 @@
+// O = softmax(scale * Q*K' + mask) * V, one block a query row, float32 throughout, one pass over the keys.
+//
+// Idea: 128 keys at a time are scored by a thread each; the running maximum and sum are carried on, and the threads
+// share out the columns of V. Wins: never by design; it fits every shape, mask and layout and is the fallback.
+// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix).
+#include "element.cuh"
+#define KEYS 128
+#define LOWEST __int_as_float(0xff800000)
+
+__device__ __forceinline__ float most_of_block(float x, float* room) {
+  for (int step = 16; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+  __syncthreads();
+  return fmaxf(fmaxf(room[0], room[1]), fmaxf(room[2], room[3]));
+}
+
+__device__ __forceinline__ float sum_of_block(float x, float* room) {
+  for (int step = 16; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+  __syncthreads();
+  return room[0] + room[1] + room[2] + room[3];
+}
+
+extern "C" __global__ void __launch_bounds__(KEYS)
+reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
+          elem* __restrict__ O, int heads, int group, int sq, int sk, int d, int dv, float scale,
+          u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
+  extern __shared__ float room[];
+  float *reduced = room, *weights = room + 4, *query = weights + KEYS, *sums = query + d;
+  const int t = threadIdx.x, row = blockIdx.x % sq, head = blockIdx.x / sq % heads, batch = blockIdx.x / sq / heads;
+  const elem* q = Q + batch * qb + head * qh + row * qr;
+  const elem* k = K + batch * kb + head / group * kh;
+  const elem* v = V + batch * vb + head / group * vh;
+  for (int x = t; x < d; x += KEYS) query[x] = widen(q[x]);
+  for (int x = t; x < dv; x += KEYS) sums[x] = 0.f;
+  __syncthreads();
+  const int seen = CAUSAL && row + 1 < sk ? row + 1 : sk;
+  float most = LOWEST, total = 0.f;
+  for (int first = 0; first < seen; first += KEYS) {
+    const int j = first + t, keys = min(KEYS, seen - first);
+    float score = LOWEST;
+    if (j < seen) {
+      float dot = 0.f;
+      for (int x = 0; x < d; x++) dot = fmaf(query[x], widen(k[j * kr + x]), dot);
+      score = dot * scale;
+      if (MASK) score += widen(mask[(u64)row * sk + j]);
+    }
+    const float now = fmaxf(most, most_of_block(score, reduced));
+    // A row that has seen no key yet has nothing to scale, and -inf minus itself is no number.
+    const float kept = now == LOWEST ? 1.f : expf(most - now), weight = now == LOWEST ? 0.f : expf(score - now);
+    weights[t] = weight;
+    total = total * kept + sum_of_block(weight, reduced);
+    most = now;
+    for (int x = t; x < dv; x += KEYS) {
+      float sum = sums[x] * kept;
+      for (int i = 0; i < keys; i++) sum = fmaf(weights[i], widen(v[(first + i) * vr + x]), sum);
+      sums[x] = sum;
+    }
+    __syncthreads();
+  }
+  elem* o = O + batch * ob + head * oh + row * orow;
+  const float share = total > 0.f ? 1.f / total : 0.f;
+  for (int x = t; x < dv; x += KEYS) o[x] = narrow(sums[x] * share);
+}

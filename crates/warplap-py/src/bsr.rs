@@ -1,0 +1,241 @@
+//! `bsr_matmul`: a block-sparse and a dense matrix come in, their product goes out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use warplap::core::op::Op;
+use warplap::ops::bsr::BsrArgs;
+use warplap::{Bsr, BsrProblem, Cpu, Layout};
+
+use crate::argument;
+use crate::failure::rejected;
+use crate::foreign::{Buffer, Described};
+use crate::state::state;
+use crate::structure::{Frame, Structure, version};
+use crate::tensor::View;
+use crate::torch::Torch;
+
+/// A product and its memory.
+struct Product {
+    problem: BsrProblem,
+    structure: Arc<Structure>,
+    values: View,
+    b: View,
+}
+
+impl Product {
+    #[inline]
+    fn of(structure: Arc<Structure>, values: View, b: View) -> PyResult<Product> {
+        let mut p = structure.problem;
+        p.dtype = argument::float(&values, "a")?;
+        argument::on_host(&values, "a")?;
+        argument::shape(&values, "a.values()", &[p.nnz as i64, p.bs as i64, p.bs as i64])?;
+        if !values.is_compact() {
+            return Err(argument::strided(&values, "a.values()", "contiguous row-major blocks"));
+        }
+        argument::same(&b, "b", p.dtype, "a")?;
+        argument::on_host(&b, "b")?;
+        argument::dims(&b, "b", 2)?;
+        p.n = b.shape[1] as u64;
+        argument::shape(&b, "b", &[p.k as i64, p.n as i64])?;
+        argument::sizes(&b, "b")?;
+        p.b = if b.is_compact() {
+            Layout::Row
+        } else if b.strides[0] == 1 && b.strides[1] == p.k as i64 {
+            Layout::Col
+        } else {
+            return Err(argument::strided(&b, "b", "rows or columns without gaps"));
+        };
+        Ok(Product { problem: p, structure, values, b })
+    }
+
+    #[inline]
+    fn check(&self, out: &View) -> PyResult<()> {
+        let p = &self.problem;
+        argument::same(out, "out", p.dtype, "a")?;
+        argument::on_host(out, "out")?;
+        argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
+        if !out.is_compact() {
+            return Err(argument::strided(out, "out", "rows without gaps"));
+        }
+        let inputs = [("a", &self.values, p.values_len()), ("b", &self.b, (p.k * p.n) as usize)];
+        argument::output(out, (p.m * p.n) as usize, &inputs)
+    }
+
+    #[inline]
+    fn run(&self, py: Python<'_>, out: &View, objects: Option<Bound<'_, PyTuple>>) -> PyResult<()> {
+        let p = &self.problem;
+        state().desks().bsr.with(py, p, |entry| {
+            if let (Some(foreign), Some(objects)) = (&entry.foreign, objects) {
+                return foreign.call.bind(py).call1(objects).map(drop);
+            }
+            let (b_len, c_len) = ((p.k * p.n) as usize, (p.m * p.n) as usize);
+            // SAFETY: the caller holds references to the objects behind the views for the time of this call, all were
+            // found compact, and `output` has seen to it that out shares nothing with them.
+            let slices = unsafe { (self.values.slice(p.values_len()), self.b.slice(b_len), out.slice_mut(c_len)) };
+            let (Some(values), Some(b), Some(c)) = slices else { return Err(argument::unaligned("a, b or out")) };
+            let (row_ptr, col_idx) = (&self.structure.row_ptr[..], &self.structure.col_idx[..]);
+            let args = BsrArgs::<Cpu> { problem: p, row_ptr: row_ptr.into(), col_idx: col_idx.into(), values, b, c };
+            let kernel = &*entry.kernel;
+            let done = if entry.brief { kernel.launch(args, &()) } else { py.detach(|| kernel.launch(args, &())) };
+            done.map_err(|e| rejected(&e))
+        })
+    }
+}
+
+/// What is kept of a sparse tensor: who it was, how often it was changed, where its values were.
+struct Seen {
+    who: Py<PyWeakrefReference>,
+    version: u64,
+    values: usize,
+    structure: Arc<Structure>,
+}
+
+static SEEN: Mutex<Option<HashMap<usize, Seen>>> = Mutex::new(None);
+const KEEP: usize = 256;
+
+fn seen() -> std::sync::MutexGuard<'static, Option<HashMap<usize, Seen>>> {
+    SEEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The structure and the values of a block-sparse tensor of torch. Reading the index tensors out of it takes longer than
+/// all the rest of a call, so they are read again only when it is another tensor, was changed, or holds other values.
+fn parts<'py>(a: &Bound<'py, PyAny>) -> PyResult<(Arc<Structure>, Bound<'py, PyAny>, View)> {
+    let py = a.py();
+    let torch = Torch::here(py).ok_or_else(|| PyValueError::new_err("a: torch is not there"))?;
+    let values = a.call_method0(intern!(py, "values"))?;
+    let view = torch.view(&values, "a.values()")?;
+    let now = version(a);
+    if let Some(found) = seen().get_or_insert_default().get(&(a.as_ptr() as usize)) {
+        let same = found.who.bind(py).upgrade().is_some_and(|who| who.is(a));
+        if same && now == Some(found.version) && found.values == view.address {
+            return Ok((found.structure.clone(), values, view));
+        }
+    }
+    let shape: Vec<u64> = a.getattr("shape")?.extract()?;
+    let blocks = &view.shape[..view.ndim];
+    let (&[m, k], &[_, bs, wide]) = (&shape[..], blocks) else {
+        let what = format!("a: has shape {shape:?} and blocks {blocks:?}, expected one matrix of square blocks");
+        return Err(PyValueError::new_err(what));
+    };
+    if bs != wide {
+        return Err(PyValueError::new_err(format!("a: has blocks of {bs}x{wide}, expected square ones")));
+    }
+    let (rows, columns) = (a.call_method0("crow_indices")?, a.call_method0("col_indices")?);
+    let structure = Structure::of(&rows, &columns, Frame { m, k, bs: bs as u64 })?;
+    if let Some(version) = now {
+        let (who, structure) = (PyWeakrefReference::new(a)?.unbind(), structure.clone());
+        let mut seen = seen();
+        let seen = seen.get_or_insert_default();
+        if seen.len() >= KEEP {
+            seen.clear();
+        }
+        seen.insert(a.as_ptr() as usize, Seen { who, version, values: view.address, structure });
+    }
+    Ok((structure, values, view))
+}
+
+/// The product of two tensors of torch, computed at once: `None` where that is not for this path to do.
+#[pyfunction]
+#[pyo3(signature = (a, b, out=None))]
+pub(crate) fn bsr_direct<'py>(
+    a: &Bound<'py, PyAny>,
+    b: &Bound<'py, PyAny>,
+    out: Option<Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = a.py();
+    let Some(torch) = Torch::here(py) else { return Ok(None) };
+    let direct = match &out {
+        Some(out) => torch.is_direct(py, &[a, b, out])?,
+        None => torch.is_direct(py, &[a, b])?,
+    };
+    if !direct || !torch.is_bsr(a)? {
+        return Ok(None);
+    }
+    let (Ok((structure, values, view)), Ok(dense)) = (parts(a), torch.view(b, "b")) else { return Ok(None) };
+    let Ok(product) = Product::of(structure, view, dense) else { return Ok(None) };
+    let out = match out {
+        Some(out) => out,
+        None => torch.empty(b, &[product.problem.m as i64, product.problem.n as i64])?,
+    };
+    let Ok(view) = torch.view(&out, "out") else { return Ok(None) };
+    if product.check(&view).is_err() {
+        return Ok(None);
+    }
+    let (m, k) = (product.problem.m, product.problem.k);
+    product.run(py, &view, Some((a, py.None(), values, m, k, b, &out).into_pyobject(py)?))?;
+    Ok(Some(out))
+}
+
+fn product(
+    (crow, col, values): (&Bound<'_, PyAny>, &Bound<'_, PyAny>, &Bound<'_, PyAny>),
+    (m, k): (u64, u64),
+    b: &Bound<'_, PyAny>,
+) -> PyResult<Product> {
+    let view = View::of(values, "a.values()")?;
+    argument::dims(&view, "a.values()", 3)?;
+    let structure = Structure::of(crow, col, Frame { m, k, bs: view.shape[1].max(0) as u64 })?;
+    Product::of(structure, view, View::of(b, "b")?)
+}
+
+/// Writes the product of a block-sparse matrix, given by its parts, and a dense one into a third.
+#[pyfunction]
+#[pyo3(signature = (crow, col, values, m, k, b, out))]
+pub(crate) fn bsr_into(
+    crow: &Bound<'_, PyAny>,
+    col: &Bound<'_, PyAny>,
+    values: &Bound<'_, PyAny>,
+    m: u64,
+    k: u64,
+    b: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = crow.py();
+    let product = product((crow, col, values), (m, k), b)?;
+    let view = View::of(out, "out")?;
+    product.check(&view)?;
+    let torch = Torch::here(py).filter(|t| [crow, col, values, b, out].iter().all(|o| t.is_tensor(o)));
+    let objects = torch.map(|_| (crow, col, values, m, k, b, out).into_pyobject(py)).transpose()?;
+    product.run(py, &view, objects)
+}
+
+/// The problem of a product, in its text form.
+#[pyfunction]
+pub(crate) fn bsr_problem(
+    crow: &Bound<'_, PyAny>,
+    col: &Bound<'_, PyAny>,
+    values: &Bound<'_, PyAny>,
+    m: u64,
+    k: u64,
+    b: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    Ok(Bsr::text(&product((crow, col, values), (m, k), b)?.problem))
+}
+
+impl Described for Bsr {
+    fn buffers(mut args: BsrArgs<'_, Cpu>) -> Vec<Buffer> {
+        let p = args.problem;
+        let b = if p.b == Layout::Row { [p.n, 1] } else { [1, p.k] };
+        vec![
+            Buffer::read(args.row_ptr, &[p.m / p.bs + 1], &[1]),
+            Buffer::read(args.col_idx, &[p.nnz], &[1]),
+            Buffer::read(args.values, &[p.nnz, p.bs, p.bs], &[p.bs * p.bs, p.bs, 1]),
+            Buffer::read(args.b, &[p.k, p.n], &b),
+            Buffer::write(&mut args.c, &[p.m, p.n], &[p.n, 1]),
+        ]
+    }
+
+    fn arguments<'py>(
+        p: &BsrProblem,
+        py: Python<'py>,
+        tensors: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let mut tensors = tensors.into_iter();
+        let mut next = || tensors.next();
+        (next(), next(), next(), p.m, p.k, next(), next()).into_pyobject(py)
+    }
+}

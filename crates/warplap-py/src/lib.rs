@@ -1,0 +1,58 @@
+//! The native half of the Python package `warplap`: tensors in without a copy, the tuner's choice, the launch.
+
+mod argument;
+mod attention;
+mod bsr;
+mod capsule;
+mod contest;
+mod dlpack;
+mod failure;
+mod foreign;
+mod gemm;
+mod gpu;
+mod launches;
+mod logs;
+mod road;
+mod shelf;
+mod state;
+mod structure;
+mod tensor;
+mod torch;
+mod watch;
+
+use pyo3::prelude::*;
+
+/// The native half of `warplap`.
+#[pymodule]
+mod _warplap {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::attention::{attention_direct, attention_into, attention_problem};
+    #[pymodule_export]
+    use crate::bsr::{bsr_direct, bsr_into, bsr_problem};
+    #[pymodule_export]
+    use crate::contest::contest;
+    #[pymodule_export]
+    use crate::foreign::add_variant;
+    #[pymodule_export]
+    use crate::gemm::{matmul_direct, matmul_into, matmul_problem};
+    #[pymodule_export]
+    use crate::gpu::{Gpu, GpuGemm, serve_if_asked, set_worker};
+    #[pymodule_export]
+    use crate::launches::Launches;
+    #[pymodule_export]
+    use crate::road::{bench, device, explain, read_operation, read_problem, tune};
+    #[pymodule_export]
+    use crate::shelf::{store_export, store_import, store_list, store_misses, store_place, store_prune, store_show};
+    #[pymodule_export]
+    use crate::state::{configure, forget, mode, set_mode};
+    #[pymodule_export]
+    use crate::torch::use_torch;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::logs::connect();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

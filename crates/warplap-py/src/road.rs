@@ -1,0 +1,151 @@
+//! The road by hand: tuning, explaining and benchmarking problems given as texts. What is known goes back as JSON, which
+//! the package turns into tables.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+use warplap::any::{AnyTuner, operation, problem};
+use warplap::core::fingerprint::Fingerprint;
+use warplap::core::store::{MemoryStore, Store};
+use warplap::core::tuner::{How, Tuned};
+use warplap::core::variant::Fit;
+use warplap::ops::{attention, bsr, gemm};
+use warplap::{Attention, Bsr, Gemm, Op, Settings, Stop};
+
+use crate::state::{self, State, refresh};
+use crate::watch::{Watch, ended};
+
+/// A problem text in its one form, and a tuner of its operation.
+fn open(state: &State, text: &str, store: Arc<dyn Store>, settings: Settings) -> PyResult<(Box<dyn AnyTuner>, String)> {
+    let (op, text) = problem(text, None).map_err(|e| PyValueError::new_err(e.to_string()))?;
+    let tuner: Box<dyn AnyTuner> = match op.name {
+        Gemm::NAME => Box::new(state.tuner(gemm::cpu::catalog(), store, settings)),
+        Attention::NAME => Box::new(state.tuner(attention::cpu::catalog(), store, settings)),
+        Bsr::NAME => Box::new(state.tuner(bsr::cpu::catalog(), store, settings)),
+        other => return Err(PyValueError::new_err(format!("the operation {other} has no door here yet"))),
+    };
+    Ok((tuner, text))
+}
+
+fn settings(state: &State, budget: Option<f64>, again: bool) -> PyResult<Settings> {
+    let mut settings = Settings { again, stop: Stop::default(), ..state.settings.clone() };
+    if let Some(seconds) = budget {
+        if !seconds.is_finite() || seconds <= 0.0 {
+            return Err(PyValueError::new_err(format!("budget: is {seconds}, expected seconds above 0")));
+        }
+        settings.budget.seconds = seconds;
+    }
+    Ok(settings)
+}
+
+/// What was tuned, as JSON.
+pub(crate) fn tuned(tuned: &Tuned) -> Value {
+    json!({
+        "key": tuned.key.text,
+        "problem": tuned.problem,
+        "edition": tuned.edition,
+        "from_store": tuned.from_store,
+        "warning": tuned.warning,
+    })
+}
+
+/// Tunes a problem's key, or answers from the store. `tell` hears what happens.
+#[pyfunction]
+#[pyo3(signature = (problem, *, budget=None, again=false, tell=None))]
+pub(crate) fn tune(
+    py: Python<'_>,
+    problem: &str,
+    budget: Option<f64>,
+    again: bool,
+    tell: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let state = state::state();
+    let settings = settings(&state, budget, again)?;
+    let watch = Watch { stop: settings.stop.clone(), tell };
+    let (tuner, text) = open(&state, problem, state.store.clone(), settings)?;
+    let outcome = py.detach(|| tuner.tune(&text, &watch));
+    refresh();
+    Ok(tuned(&ended(outcome)?).to_string())
+}
+
+/// Races every variant of a problem with a fresh mind and keeps nothing.
+#[pyfunction]
+#[pyo3(signature = (problem, *, budget=None, tell=None))]
+pub(crate) fn bench(py: Python<'_>, problem: &str, budget: Option<f64>, tell: Option<Py<PyAny>>) -> PyResult<String> {
+    let state = state::state();
+    let mut settings = settings(&state, budget, true)?;
+    settings.yardsticks = true;
+    let watch = Watch { stop: settings.stop.clone(), tell };
+    let store = Arc::new(MemoryStore::new());
+    // Ceilings that were measured before are not measured again.
+    let slug = warplap::core::device::Device::fingerprint(&*state.device).slug();
+    if let Some(note) = state.store.note(&slug, "ceilings") {
+        let _ = store.put_note(&slug, "ceilings", &note);
+    }
+    let (tuner, text) = open(&state, problem, store, settings)?;
+    let outcome = py.detach(|| tuner.tune(&text, &watch));
+    let mut found = tuned(&ended(outcome)?);
+    found["variants"] = variants(&*tuner, &text)?;
+    Ok(found.to_string())
+}
+
+/// What is known about a problem: who would run it now and why, and the record behind it. Measures nothing.
+#[pyfunction]
+pub(crate) fn explain(py: Python<'_>, problem: &str) -> PyResult<String> {
+    let state = state::state();
+    let (tuner, text) = open(&state, problem, state.store.clone(), state.settings.clone())?;
+    let found = py.detach(|| tuner.find(&text)).map_err(crate::failure::raise)?;
+    let how = found.how.as_ref().map(|how| match how {
+        How::Raced => "raced".to_string(),
+        How::Stored => "stored".to_string(),
+        How::Stale => "stale".to_string(),
+        How::Foreign(slug) => format!("foreign: {slug}"),
+        How::Default(why) => format!("default: {why}"),
+    });
+    Ok(json!({
+        "problem": text,
+        "key": found.key.text,
+        "how": how,
+        "matched": found.matched,
+        "edition": found.edition,
+        "newcomers": found.newcomers,
+        "variants": variants(&*tuner, &text)?,
+    })
+    .to_string())
+}
+
+fn variants(tuner: &dyn AnyTuner, problem: &str) -> PyResult<Value> {
+    let standing = tuner.variants(Some(problem)).map_err(crate::failure::raise)?;
+    let row = |s: &warplap::any::Standing| {
+        let (fits, why) = match &s.fit {
+            Some(Fit::Fits(priority)) => (true, priority.word().to_string()),
+            Some(Fit::Aside(reason)) => (false, reason.clone()),
+            None => (true, String::new()),
+        };
+        json!({"variant": s.id, "fits": fits, "why": why, "configs": s.configs, "library": s.library,
+               "reference": s.reference})
+    };
+    Ok(standing.iter().map(row).collect())
+}
+
+/// A problem text in its one form, checked.
+#[pyfunction]
+pub(crate) fn read_problem(text: &str) -> PyResult<String> {
+    problem(text, None).map(|(_, text)| text).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+/// The name of an operation or one of its aliases, as problem texts have it.
+#[pyfunction]
+pub(crate) fn read_operation(name: &str) -> PyResult<&'static str> {
+    operation(name).map(|op| op.name).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+/// Who the device is: its hard and soft fingerprint, as JSON.
+#[pyfunction]
+pub(crate) fn device() -> String {
+    let state = state::state();
+    let Fingerprint { hard, soft } = warplap::core::device::Device::fingerprint(&*state.device).clone();
+    json!({"hard": hard, "soft": soft}).to_string()
+}

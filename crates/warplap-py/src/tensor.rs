@@ -1,0 +1,340 @@
+//! Tensors: a Python object comes in; address, type, shape and strides of its memory go out, without a copy.
+//!
+//! torch tensors come through the DLPack C exchange API (no allocation, no reference counting), everything else through
+//! `__array_interface__`, `__cuda_array_interface__` or `__dlpack__`.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{ffi, intern};
+use warplap::DType;
+use warplap::cpu::{Slice, SliceMut};
+
+use crate::dlpack::{self, DlManaged, DlManagedVersioned, DlTensor, DlType};
+use crate::torch::Torch;
+
+/// Dimensions a tensor may have here.
+pub(crate) const DIMS: usize = 6;
+
+/// What one element is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    Float(DType),
+    I64,
+    Other(DlType),
+}
+
+impl Element {
+    fn of(dtype: DlType) -> Self {
+        match (dtype.code, dtype.bits, dtype.lanes) {
+            (2, 32, 1) => Element::Float(DType::F32),
+            (2, 16, 1) => Element::Float(DType::F16),
+            (4, 16, 1) => Element::Float(DType::Bf16),
+            (2, 64, 1) => Element::Float(DType::F64),
+            (0, 32, 1) => Element::Float(DType::I32),
+            (0, 64, 1) => Element::I64,
+            _ => Element::Other(dtype),
+        }
+    }
+
+    /// The name people know it by.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Element::Float(DType::F64) => "float64".into(),
+            Element::Float(DType::F32) => "float32".into(),
+            Element::Float(DType::F16) => "float16".into(),
+            Element::Float(DType::Bf16) => "bfloat16".into(),
+            Element::Float(DType::I32) => "int32".into(),
+            Element::I64 => "int64".into(),
+            Element::Other(DlType { code: 6, .. }) => "bool".into(),
+            Element::Other(DlType { code, bits, .. }) => {
+                let kind = match code {
+                    0 => "int",
+                    1 => "uint",
+                    2 => "float",
+                    5 => "complex",
+                    _ => "type",
+                };
+                format!("{kind}{bits}")
+            }
+        }
+    }
+}
+
+/// Borrowed memory of a Python object. Valid for as long as the object is alive and not resized.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) address: usize,
+    pub(crate) device: dlpack::DlDevice,
+    pub(crate) element: Element,
+    pub(crate) ndim: usize,
+    pub(crate) shape: [i64; DIMS],
+    pub(crate) strides: [i64; DIMS],
+    pub(crate) read_only: bool,
+    // Keeps a capsule's memory alive.
+    _keep: Option<Py<PyAny>>,
+}
+
+impl View {
+    /// The memory of any object that shows some. `name` is the argument's name in messages.
+    pub(crate) fn of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<View> {
+        let py = object.py();
+        if let Some(torch) = Torch::here(py).filter(|t| t.is_tensor(object)) {
+            return torch.view(object, name);
+        }
+        if let Ok(interface) = object.getattr(intern!(py, "__array_interface__")) {
+            return View::of_interface(&interface, dlpack::CPU, object, name);
+        }
+        if let Ok(interface) = object.getattr(intern!(py, "__cuda_array_interface__")) {
+            return View::of_interface(&interface, dlpack::CUDA, object, name);
+        }
+        if object.hasattr(intern!(py, "__dlpack__"))? {
+            return View::of_capsule(object, name);
+        }
+        let kind = object.get_type().name()?;
+        Err(PyTypeError::new_err(format!(
+            "{name}: expected a tensor or an array (torch, NumPy, or anything with __dlpack__), found {kind}"
+        )))
+    }
+
+    /// # Safety
+    /// `tensor` is whole, and its memory stays as long as the view is used.
+    pub(crate) unsafe fn of_dlpack(tensor: &DlTensor, name: &str) -> PyResult<View> {
+        let ndim = usize::try_from(tensor.ndim).unwrap_or(usize::MAX);
+        if ndim > DIMS {
+            return Err(PyValueError::new_err(format!("{name}: has {ndim} dimensions, expected at most {DIMS}")));
+        }
+        let (mut shape, mut strides) = ([1; DIMS], [0; DIMS]);
+        for (d, size) in shape.iter_mut().enumerate().take(ndim) {
+            // SAFETY: a whole tensor has `ndim` sizes.
+            *size = unsafe { *tensor.shape.add(d) };
+        }
+        if tensor.strides.is_null() {
+            compact(&shape[..ndim], &mut strides);
+        } else {
+            for (d, stride) in strides.iter_mut().enumerate().take(ndim) {
+                // SAFETY: a whole tensor with strides has `ndim` of them.
+                *stride = unsafe { *tensor.strides.add(d) };
+            }
+        }
+        let address = tensor.data as usize + tensor.byte_offset as usize;
+        let element = Element::of(tensor.dtype);
+        Ok(View { address, device: tensor.device, element, ndim, shape, strides, read_only: false, _keep: None })
+    }
+
+    pub(crate) fn of_capsule(object: &Bound<'_, PyAny>, name: &str) -> PyResult<View> {
+        let py = object.py();
+        let versioned = PyDict::new(py);
+        versioned.set_item("max_version", (1, 0))?;
+        let call = object.getattr(intern!(py, "__dlpack__"))?;
+        let capsule = call.call((), Some(&versioned)).or_else(|_| call.call0())?;
+        let pointer = |name: &std::ffi::CStr| {
+            // SAFETY: asks the capsule for its pointer by name; an object that is none gives null and an error.
+            let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) };
+            if pointer.is_null() {
+                drop(PyErr::take(py));
+            }
+            pointer
+        };
+        let new = pointer(c"dltensor_versioned").cast::<DlManagedVersioned>();
+        let old = pointer(c"dltensor").cast::<DlManaged>();
+        let mut view = if !new.is_null() {
+            // SAFETY: the producer's capsule holds this structure; it is kept alive with the view, not consumed.
+            let managed = unsafe { &*new };
+            // SAFETY: as above.
+            let mut view = unsafe { View::of_dlpack(&managed.tensor, name)? };
+            view.read_only = managed.flags & dlpack::READ_ONLY != 0;
+            view
+        } else if !old.is_null() {
+            // SAFETY: as above.
+            unsafe { View::of_dlpack(&(*old).tensor, name)? }
+        } else {
+            return Err(PyTypeError::new_err(format!("{name}: its __dlpack__ gave no DLPack capsule")));
+        };
+        view._keep = Some(capsule.unbind());
+        Ok(view)
+    }
+
+    fn of_interface(interface: &Bound<'_, PyAny>, kind: i32, owner: &Bound<'_, PyAny>, name: &str) -> PyResult<View> {
+        let bad = |what: &str| PyTypeError::new_err(format!("{name}: its array interface has no {what}"));
+        let get = |key: &str| interface.get_item(key);
+        let (address, read_only): (usize, bool) = get("data")?.extract().map_err(|_| bad("address"))?;
+        let sizes: Vec<i64> = get("shape")?.extract()?;
+        let typestr: String = get("typestr")?.extract()?;
+        if sizes.len() > DIMS {
+            let found = sizes.len();
+            return Err(PyValueError::new_err(format!("{name}: has {found} dimensions, expected at most {DIMS}")));
+        }
+        let (order, number) = typestr.split_at_checked(1).ok_or_else(|| bad("type"))?;
+        let (code, bytes) = number.split_at_checked(1).ok_or_else(|| bad("type"))?;
+        let bytes: u8 = bytes.parse().map_err(|_| bad("type of numbers"))?;
+        if order == ">" && bytes > 1 {
+            return Err(PyTypeError::new_err(format!("{name}: has swapped bytes, expected native ones")));
+        }
+        let code = match code {
+            "i" => 0,
+            "u" => 1,
+            "f" => 2,
+            "c" => 5,
+            "b" => 6,
+            _ => return Err(PyTypeError::new_err(format!("{name}: holds '{typestr}', expected numbers"))),
+        };
+        let element = Element::of(DlType { code, bits: bytes.saturating_mul(8), lanes: 1 });
+        let (mut shape, mut strides) = ([1; DIMS], [0; DIMS]);
+        shape[..sizes.len()].copy_from_slice(&sizes);
+        match get("strides").ok().and_then(|s| s.extract::<Option<Vec<i64>>>().ok()).flatten() {
+            None => compact(&sizes, &mut strides),
+            Some(steps) => {
+                for (stride, step) in strides.iter_mut().zip(steps) {
+                    if step % i64::from(bytes) != 0 {
+                        let reason = format!("{name}: has a stride of {step} bytes, expected multiples of {bytes}");
+                        return Err(PyValueError::new_err(reason));
+                    }
+                    *stride = step / i64::from(bytes);
+                }
+            }
+        }
+        let device = dlpack::DlDevice { kind, index: 0 };
+        let keep = Some(owner.clone().unbind());
+        Ok(View { address, device, element, ndim: sizes.len(), shape, strides, read_only, _keep: keep })
+    }
+
+    /// Its sizes.
+    pub(crate) fn sizes(&self) -> &[i64] {
+        &self.shape[..self.ndim]
+    }
+
+    /// Whether the host may read it.
+    pub(crate) fn on_host(&self) -> bool {
+        matches!(self.device.kind, dlpack::CPU | dlpack::CUDA_HOST)
+    }
+
+    /// The GPU it is on, if it is on one.
+    #[inline]
+    pub(crate) fn cuda(&self) -> Option<usize> {
+        (self.device.kind == dlpack::CUDA).then_some(self.device.index.max(0) as usize)
+    }
+
+    /// Where it is, in words.
+    pub(crate) fn place(&self) -> String {
+        match self.cuda() {
+            Some(ordinal) => format!("cuda:{ordinal}"),
+            None if self.on_host() => "the host".into(),
+            None => format!("device {}:{} (DLPack)", self.device.kind, self.device.index),
+        }
+    }
+
+    /// Whether it is row-major without gaps.
+    pub(crate) fn is_compact(&self) -> bool {
+        let mut expected = 1;
+        for d in (0..self.ndim).rev() {
+            if self.shape[d] != 1 && self.strides[d] != expected {
+                return false;
+            }
+            expected *= self.shape[d];
+        }
+        true
+    }
+
+    /// Elements from the first to the last, both included; `None` with a negative stride.
+    pub(crate) fn span(&self) -> Option<usize> {
+        let mut last = 0i64;
+        for d in 0..self.ndim {
+            if self.shape[d] == 0 {
+                return Some(0);
+            }
+            if self.strides[d] < 0 {
+                return None;
+            }
+            last = last.checked_add((self.shape[d] - 1).checked_mul(self.strides[d])?)?;
+        }
+        usize::try_from(last.checked_add(1)?).ok()
+    }
+
+    /// The memory for reading.
+    ///
+    /// # Safety
+    /// The object is alive for `'a`, spans `len` elements, and nobody resizes it meanwhile.
+    pub(crate) unsafe fn slice<'a>(&self, len: usize) -> Option<Slice<'a>> {
+        macro_rules! typed {
+            ($($dtype:ident),*) => {
+                match self.element {
+                    // SAFETY: the caller's word; an address of no elements is never read.
+                    $(Element::Float(DType::$dtype) => Some(Slice::$dtype(unsafe { raw(self.address, len) })),)*
+                    _ => None,
+                }
+            };
+        }
+        if !self.is_aligned() {
+            return None;
+        }
+        typed!(F64, F32, F16, Bf16, I32)
+    }
+
+    /// The memory for writing.
+    ///
+    /// # Safety
+    /// As [`View::slice`], and nobody else reads or writes these elements for `'a`.
+    pub(crate) unsafe fn slice_mut<'a>(&self, len: usize) -> Option<SliceMut<'a>> {
+        macro_rules! typed {
+            ($($dtype:ident),*) => {
+                match self.element {
+                    // SAFETY: the caller's word.
+                    $(Element::Float(DType::$dtype) => Some(SliceMut::$dtype(unsafe { raw_mut(self.address, len) })),)*
+                    _ => None,
+                }
+            };
+        }
+        if !self.is_aligned() {
+            return None;
+        }
+        typed!(F64, F32, F16, Bf16, I32)
+    }
+
+    /// Whether elements lie on addresses their type may have.
+    fn is_aligned(&self) -> bool {
+        match self.element {
+            Element::Float(dtype) => self.address.is_multiple_of(dtype.bytes()),
+            _ => self.address.is_multiple_of(8),
+        }
+    }
+
+    /// Whether any byte is in both, taking `len` elements of each.
+    pub(crate) fn overlaps(&self, len: usize, other: &View, other_len: usize) -> bool {
+        let bytes = |v: &View, len: usize| match v.element {
+            Element::Float(dtype) => len * dtype.bytes(),
+            _ => len * 8,
+        };
+        let (a, b) = (self.address, other.address);
+        len > 0 && other_len > 0 && a < b + bytes(other, other_len) && b < a + bytes(self, len)
+    }
+}
+
+unsafe fn raw<'a, T>(address: usize, len: usize) -> &'a [T] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's word.
+    unsafe { std::slice::from_raw_parts(address as *const T, len) }
+}
+
+unsafe fn raw_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's word.
+    unsafe { std::slice::from_raw_parts_mut(address as *mut T, len) }
+}
+
+fn compact(shape: &[i64], strides: &mut [i64; DIMS]) {
+    let mut step = 1i64;
+    for d in (0..shape.len()).rev() {
+        strides[d] = step;
+        step = step.saturating_mul(shape[d].max(1));
+    }
+}
+
+/// A tuple of sizes, for calls back into Python.
+pub(crate) fn sizes<'py>(py: Python<'py>, sizes: &[i64]) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, sizes)
+}

@@ -1,0 +1,144 @@
+//! torch, where it is there: its tensor types, its exchange API, and the few questions asked of it on every call.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType};
+use pyo3::{ffi, intern};
+
+use crate::capsule;
+use crate::dlpack::ExchangeApi;
+use crate::tensor::{self, View};
+
+/// What is kept of torch.
+pub(crate) struct Torch {
+    tensor: Py<PyType>,
+    parameter: Py<PyType>,
+    api: Option<*const ExchangeApi>,
+    grad_enabled: Py<PyAny>,
+    dispatch_modes: Option<Py<PyAny>>,
+    autocast: Option<Py<PyAny>>,
+    from_dlpack: Py<PyAny>,
+    bsr: Py<PyAny>,
+}
+
+// SAFETY: the API is a table of functions that lives as long as the process and is called with the interpreter held.
+unsafe impl Send for Torch {}
+// SAFETY: as above.
+unsafe impl Sync for Torch {}
+
+static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
+
+impl Torch {
+    /// torch, if the package found it.
+    #[inline]
+    pub(crate) fn here(py: Python<'_>) -> Option<&'static Torch> {
+        TORCH.get(py)
+    }
+
+    fn new(torch: &Bound<'_, PyModule>) -> PyResult<Self> {
+        let tensor = torch.getattr("Tensor")?.cast_into::<PyType>()?;
+        let parameter = torch.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?;
+        let names = ["__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__"];
+        let api = names.iter().find_map(|name| capsule::exchange_api(&tensor.getattr(*name).ok()?));
+        let internal = torch.getattr("_C")?;
+        let optional = |name: &str| internal.getattr(name).ok().map(Bound::unbind);
+        Ok(Torch {
+            api,
+            grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
+            dispatch_modes: optional("_len_torch_dispatch_stack"),
+            autocast: optional("_is_any_autocast_enabled"),
+            from_dlpack: torch.getattr("from_dlpack")?.unbind(),
+            bsr: torch.getattr("sparse_bsr")?.unbind(),
+            tensor: tensor.unbind(),
+            parameter: parameter.unbind(),
+        })
+    }
+
+    /// Whether an object is a tensor of any kind.
+    pub(crate) fn is_tensor(&self, object: &Bound<'_, PyAny>) -> bool {
+        self.is_plain(object) || object.is_instance(self.tensor.bind(object.py())).unwrap_or(false)
+    }
+
+    /// Whether an object is a tensor of torch's own types, with no behaviour of its own.
+    #[inline]
+    pub(crate) fn is_plain(&self, object: &Bound<'_, PyAny>) -> bool {
+        // SAFETY: reads the type of a live object.
+        let kind = unsafe { ffi::Py_TYPE(object.as_ptr()) }.cast::<ffi::PyObject>();
+        kind == self.tensor.as_ptr() || kind == self.parameter.as_ptr()
+    }
+
+    /// Whether these may be computed with directly: plain tensors, no gradient wanted, nobody watching or casting.
+    #[inline]
+    pub(crate) fn is_direct(&self, py: Python<'_>, tensors: &[&Bound<'_, PyAny>]) -> PyResult<bool> {
+        let mut wants = false;
+        for tensor in tensors {
+            if !self.is_plain(tensor) {
+                return Ok(false);
+            }
+            wants |= is_true(&tensor.getattr(intern!(py, "requires_grad"))?);
+        }
+        if wants && is_true(&self.grad_enabled.bind(py).call0()?) {
+            return Ok(false);
+        }
+        let quiet = |ask: &Option<Py<PyAny>>| -> PyResult<bool> {
+            Ok(match ask {
+                Some(ask) => !ask.bind(py).call0()?.is_truthy()?,
+                None => true,
+            })
+        };
+        Ok(quiet(&self.dispatch_modes)? && quiet(&self.autocast)?)
+    }
+
+    /// Whether a tensor is block-sparse by rows.
+    pub(crate) fn is_bsr(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(tensor.getattr(intern!(tensor.py(), "layout"))?.as_ptr() == self.bsr.as_ptr())
+    }
+
+    /// The memory of a tensor.
+    #[inline]
+    pub(crate) fn view(&self, object: &Bound<'_, PyAny>, name: &str) -> PyResult<View> {
+        let py = object.py();
+        match self.api {
+            // SAFETY: the API came from torch's tensor type, and the object is of it or of a subclass.
+            Some(api) => unsafe { capsule::peek(api, object, name) },
+            None => View::of_capsule(&object.call_method0(intern!(py, "detach"))?, name),
+        }
+    }
+
+    /// The current stream of a CUDA device.
+    pub(crate) fn stream(&self, device: i32) -> Option<usize> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the API's contract: 0 means that the stream was written.
+        (unsafe { ((*self.api?).stream)(crate::dlpack::CUDA, device, &mut stream) } == 0).then_some(stream as usize)
+    }
+
+    /// A tensor over memory that somebody else owns and keeps.
+    pub(crate) fn tensor<'py>(&self, capsule: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = capsule.py();
+        self.from_dlpack.bind(py).call1((capsule,))
+    }
+
+    /// A new tensor like another with these sizes.
+    #[inline]
+    pub(crate) fn empty<'py>(&self, like: &Bound<'py, PyAny>, sizes: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+        let py = like.py();
+        let sizes: Bound<'py, PyTuple> = tensor::sizes(py, sizes)?;
+        like.call_method1(intern!(py, "new_empty"), (sizes,))
+    }
+}
+
+#[inline]
+fn is_true(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: compares with the interpreter's one true.
+    object.as_ptr() == unsafe { ffi::Py_True() }
+}
+
+/// Tells this module of torch.
+#[pyfunction]
+pub(crate) fn use_torch(torch: &Bound<'_, PyModule>) -> PyResult<bool> {
+    let py = torch.py();
+    let made = Torch::new(torch)?;
+    let exchange = made.api.is_some();
+    let _ = TORCH.set(py, made);
+    Ok(exchange)
+}

@@ -1,0 +1,101 @@
+//! Launches, streams, events and captured graphs. A stream runs what it is given at once, unless it captures it.
+
+use std::time::Instant;
+
+use crate::kernel::{Act, Run};
+use crate::state::{INVALID, code, enter, state, wait};
+
+macro_rules! plain {
+    ($($name:ident($($arg:ident: $ty:ty),*) $body:block)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $ty),*) -> i32 {
+                #[allow(unused_unsafe)]
+                let body = || -> Result<(), i32> { unsafe { $body } };
+                code(enter(stringify!($name)).and_then(|()| body()))
+            }
+        )*
+    };
+}
+pub(crate) use plain;
+
+plain! {
+    cuStreamCreate(to: *mut usize, _flags: u32) { to.write(state().handle()); Ok(()) }
+    cuStreamDestroy_v2(_stream: usize) { Ok(()) }
+    cuThreadExchangeStreamCaptureMode(_mode: *mut i32) { Ok(()) }
+    cuStreamSynchronize(_stream: usize) { wait() }
+    cuStreamIsCapturing(_stream: usize, to: *mut i32) { to.write(i32::from(state().captured.is_some())); Ok(()) }
+    cuStreamBeginCapture_v2(_stream: usize, _mode: i32) { state().captured = Some(Vec::new()); Ok(()) }
+    cuStreamEndCapture(_stream: usize, to: *mut usize) {
+        let mut state = state();
+        let runs = state.captured.take().ok_or(INVALID)?;
+        let graph = state.handle();
+        state.graphs.insert(graph, runs);
+        to.write(graph);
+        Ok(())
+    }
+    cuGraphInstantiateWithFlags(to: *mut usize, graph: usize, _flags: u64) {
+        let mut state = state();
+        let runs = state.graphs.get(&graph).cloned().ok_or(INVALID)?;
+        let instance = state.handle();
+        state.graphs.insert(instance, runs);
+        to.write(instance);
+        Ok(())
+    }
+    cuGraphLaunch(graph: usize, _stream: usize) {
+        let runs = state().graphs.get(&graph).cloned().ok_or(INVALID)?;
+        runs.into_iter().try_for_each(Run::run)
+    }
+    cuGraphExecDestroy(graph: usize) { state().graphs.remove(&graph); Ok(()) }
+    cuGraphDestroy(graph: usize) { state().graphs.remove(&graph); Ok(()) }
+    cuEventCreate(to: *mut usize, _flags: u32) { to.write(state().handle()); Ok(()) }
+    cuEventDestroy_v2(event: usize) { state().events.remove(&event); Ok(()) }
+    cuEventRecord(event: usize, _stream: usize) { state().events.insert(event, Instant::now()); Ok(()) }
+    cuEventSynchronize(_event: usize) { wait() }
+    cuEventElapsedTime(to: *mut f32, start: usize, end: usize) {
+        let state = state();
+        let (Some(start), Some(end)) = (state.events.get(&start), state.events.get(&end)) else { return Err(INVALID) };
+        to.write((end.saturating_duration_since(*start).as_secs_f64() * 1e3).max(1e-3) as f32);
+        Ok(())
+    }
+    cuModuleLoadData(to: *mut usize, image: *const std::ffi::c_char) {
+        let text = std::ffi::CStr::from_ptr(image).to_string_lossy().into_owned();
+        if !text.starts_with("stand-in image\n") {
+            // 200 is CUDA_ERROR_INVALID_IMAGE.
+            return Err(200);
+        }
+        let mut state = state();
+        state.modules.push(text);
+        to.write(state.modules.len());
+        Ok(())
+    }
+    cuModuleUnload(_module: usize) { Ok(()) }
+    cuModuleGetFunction(to: *mut usize, module: usize, name: *const std::ffi::c_char) {
+        let entry = std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned();
+        let mut state = state();
+        let text = state.modules.get(module.wrapping_sub(1)).ok_or(INVALID)?;
+        // 500 is CUDA_ERROR_NOT_FOUND.
+        let act = Act::of(text, &entry).filter(|_| text.contains(&entry)).ok_or(500)?;
+        state.functions.push((entry, act));
+        to.write(state.functions.len());
+        Ok(())
+    }
+    cuFuncSetAttribute(_function: usize, _attribute: i32, _value: i32) { Ok(()) }
+    cuOccupancyMaxActiveClusters(to: *mut i32, _function: usize, _config: *const u8) { to.write(66); Ok(()) }
+    cuTensorMapEncodeTiled() { Ok(()) }
+    cuLaunchKernelEx(_config: *const u8, function: usize, arguments: *const *const usize, _extra: usize) {
+        let act = state().functions.get(function.wrapping_sub(1)).ok_or(INVALID)?.1;
+        let run = Run::new(act, arguments);
+        let mut state = state();
+        match &mut state.captured {
+            Some(runs) => {
+                runs.push(run);
+                Ok(())
+            }
+            None => {
+                drop(state);
+                run.run()
+            }
+        }
+    }
+}

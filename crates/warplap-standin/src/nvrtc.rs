@@ -1,0 +1,90 @@
+//! The compiler: an image is the text. `//! does not compile`, `//! compiler dies` and `//! compiler hangs` in a text do
+//! what they say.
+
+use std::ffi::{CStr, c_char};
+
+use crate::state::hang;
+
+pub struct Program {
+    text: String,
+    log: String,
+}
+
+const LOG: &str = "ptxas info    : Used 32 registers, 0 bytes smem\n    0 bytes spill stores\n";
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcVersion(major: *mut i32, minor: *mut i32) -> i32 {
+    unsafe {
+        major.write(13);
+        minor.write(0);
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcCreateProgram(
+    to: *mut *mut Program,
+    text: *const c_char,
+    _name: *const c_char,
+    _count: i32,
+    _headers: usize,
+    _names: usize,
+) -> i32 {
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let program = Program { text: format!("stand-in image\n{text}\0"), log: String::new() };
+    unsafe { to.write(Box::into_raw(Box::new(program))) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut Program) -> i32 {
+    drop(unsafe { Box::from_raw(program.read()) });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcCompileProgram(program: *mut Program, _count: i32, _options: usize) -> i32 {
+    let program = unsafe { &mut *program };
+    if program.text.contains("//! compiler dies") {
+        std::process::abort();
+    }
+    if program.text.contains("//! compiler hangs") {
+        hang();
+    }
+    let fails = program.text.contains("//! does not compile");
+    program.log = if fails { "error: it says so itself".to_string() } else { LOG.to_string() };
+    // 6 is NVRTC_ERROR_COMPILATION.
+    if fails { 6 } else { 0 }
+}
+
+unsafe fn copy(text: &str, to: *mut c_char, closed: bool) -> i32 {
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
+        if closed {
+            to.add(text.len()).write(0);
+        }
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetProgramLogSize(program: *mut Program, to: *mut usize) -> i32 {
+    unsafe { to.write((&*program).log.len() + 1) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetProgramLog(program: *mut Program, to: *mut c_char) -> i32 {
+    unsafe { copy(&(*program).log, to, true) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetCUBINSize(program: *mut Program, to: *mut usize) -> i32 {
+    unsafe { to.write((&*program).text.len()) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetCUBIN(program: *mut Program, to: *mut c_char) -> i32 {
+    unsafe { copy(&(*program).text, to, false) }
+}

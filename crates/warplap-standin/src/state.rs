@@ -1,0 +1,97 @@
+//! The state of the stand-in: faults to come, the error that sticks, what was allocated and loaded.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::kernel::{Act, Run};
+
+/// Bytes of device memory there are: little, so that running out of it is quick.
+pub(crate) const MEMORY: usize = 256 << 20;
+
+pub(crate) const INVALID: i32 = 1;
+pub(crate) const NO_MEMORY: i32 = 2;
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) calls: HashMap<&'static str, u64>,
+    /// After a fatal error every call gives it again.
+    pub(crate) stuck: i32,
+    /// What the kernels launched so far will say when they are waited for.
+    pub(crate) pending: Option<Act>,
+    pub(crate) allocated: HashMap<usize, usize>,
+    pub(crate) modules: Vec<String>,
+    pub(crate) functions: Vec<(String, Act)>,
+    pub(crate) events: HashMap<usize, Instant>,
+    pub(crate) next: usize,
+    pub(crate) captured: Option<Vec<Run>>,
+    pub(crate) graphs: HashMap<usize, Vec<Run>>,
+}
+
+impl State {
+    pub(crate) fn handle(&mut self) -> usize {
+        self.next += 1;
+        self.next
+    }
+}
+
+pub(crate) fn state() -> MutexGuard<'static, State> {
+    static STATE: OnceLock<Mutex<State>> = OnceLock::new();
+    STATE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What every call does first: counts itself, and fails, hangs or dies where that was planted.
+pub(crate) fn enter(call: &'static str) -> Result<(), i32> {
+    let count = {
+        let mut state = state();
+        let count = state.calls.entry(call).or_default();
+        *count += 1;
+        *count
+    };
+    static PLANTED: OnceLock<String> = OnceLock::new();
+    let planted = PLANTED.get_or_init(|| std::env::var("WARPLAP_STANDIN").unwrap_or_default());
+    for fault in planted.split(',') {
+        let mut words = fault.split(':');
+        let (Some(name), Some(at), Some(what)) = (words.next(), words.next(), words.next()) else { continue };
+        if name != call || (at != "0" && at.parse() != Ok(count)) {
+            continue;
+        }
+        match what {
+            "hang" => hang(),
+            "die" => std::process::abort(),
+            code => fail(code.parse().unwrap_or(999))?,
+        }
+    }
+    match state().stuck {
+        0 => Ok(()),
+        code => Err(code),
+    }
+}
+
+/// Gives a code, and gives it for ever where cuda.h says that the process must be relaunched.
+pub(crate) fn fail(code: i32) -> Result<(), i32> {
+    if code >= 700 && !matches!(code, 701 | 720) {
+        state().stuck = code;
+    }
+    Err(code)
+}
+
+pub(crate) fn hang() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+/// Waits for the kernels launched so far.
+pub(crate) fn wait() -> Result<(), i32> {
+    let pending = state().pending.take();
+    match pending {
+        Some(Act::Fault(code)) => fail(code),
+        Some(Act::Hang) => hang(),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn code(outcome: Result<(), i32>) -> i32 {
+    outcome.err().unwrap_or(0)
+}

@@ -1,0 +1,40 @@
+"""Every test has a store of its own and races for a blink."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+warnings.filterwarnings("ignore", message="Sparse BSR tensor support is in beta")
+
+import torch  # noqa: E402
+
+import warplap  # noqa: E402
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path):
+    warplap.configure(store=tmp_path / "store", budget=0.05)
+    warplap.set_mode("tune")
+    torch.manual_seed(7)
+    yield tmp_path / "store"
+    warplap.set_mode("tune")
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def near(got, right, share=2e-5):
+    """Whether two tensors are equal but for rounding, with the largest value as the measure."""
+    dtype = {torch.float16: 4e-3, torch.bfloat16: 3e-2}.get(got.dtype, share)
+    got, right = got.detach().double(), right.detach().double()
+    assert got.shape == right.shape, (got.shape, right.shape)
+    assert torch.equal(got.isnan(), right.isnan())
+    worst = (got - right).abs().nan_to_num().max().item() if got.numel() else 0.0
+    assert worst <= dtype * max(1.0, right.abs().nan_to_num().max().item() if right.numel() else 1.0), worst
+    return True

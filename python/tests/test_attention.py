@@ -1,0 +1,113 @@
+"""attention: the meaning of scaled_dot_product_attention's arguments, gradients included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import near
+
+import warplap
+
+
+def qkv(shape_q, shape_kv, dtype=torch.float32, device="cpu", dv=None):
+    v = (*shape_kv[:-1], dv or shape_kv[-1])
+    return [torch.randn(s, device=device).to(dtype) for s in (shape_q, shape_kv, v)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 8), (2, 3, 17, 17, 16), (1, 2, 5, 40, 64)])
+def test_it_is_torchs_attention(device, dtype, causal, sizes):
+    b, h, sq, sk, d = sizes
+    q, k, v = qkv((b, h, sq, d), (b, h, sk, d), dtype, device)
+    right = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=causal)
+    near(warplap.attention(q, k, v, is_causal=causal), right)
+
+
+def test_masks_scales_and_shared_heads():
+    q, k, v = qkv((2, 4, 6, 8), (2, 2, 9, 8), dv=5)
+    wide = lambda t: t.double()
+    for mask in (
+        torch.rand(6, 9) > 0.3,
+        torch.randn(6, 9),
+        torch.randn(1, 9),
+        torch.randn(2, 1, 6, 9),
+        torch.randn(2, 4, 6, 9),
+    ):
+        right = F.scaled_dot_product_attention(
+            wide(q), wide(k), wide(v), mask if mask.dtype == torch.bool else wide(mask), scale=0.3, enable_gqa=True
+        )
+        near(warplap.attention(q, k, v, mask=mask, scale=0.3, enable_gqa=True), right)
+    nothing = torch.ones(6, 9, dtype=torch.bool)
+    nothing[2] = False
+    assert (warplap.attention(q, k, v, mask=nothing, enable_gqa=True)[:, :, 2] == 0).all()
+
+
+def test_both_orders_and_other_ranks():
+    q, k, v = (torch.randn(2, 6, 3, 8).transpose(1, 2) for _ in range(3))
+    right = F.scaled_dot_product_attention(q, k, v)
+    got = warplap.attention(q, k, v)
+    near(got, right)
+    assert got.stride() == q.stride()
+    near(warplap.attention(q, k.contiguous(), v), right)
+    near(warplap.attention(q[0], k[0], v[0]), right[0])
+    near(warplap.attention(q[0, 0], k[0, 0], v[0, 0]), right[0, 0])
+    five = [t.unflatten(0, (1, 2)) for t in (q, k, v)]
+    near(warplap.attention(*five), right[None])
+    padded = torch.randn(2, 3, 6, 16)[..., :8]
+    near(warplap.attention(padded, padded, padded), F.scaled_dot_product_attention(padded, padded, padded))
+    out = torch.empty(2, 3, 6, 8)
+    assert warplap.attention(q, k, v, out=out) is out
+    near(out, right)
+
+
+def test_gradients_are_torchs(device):
+    for causal, gqa, mask in ((False, False, None), (True, False, None), (False, True, "add")):
+        q, k, v = qkv((2, 4, 7, 8), (2, 2 if gqa else 4, 9, 8), device=device)
+        inputs = [t.requires_grad_() for t in (q, k, v)]
+        bias = torch.randn(7, 9, device=device, requires_grad=True) if mask else None
+        inputs += [bias] if mask else []
+        mine = warplap.attention(q, k, v, mask=bias, is_causal=causal, enable_gqa=gqa)
+        right = F.scaled_dot_product_attention(q, k, v, bias, is_causal=causal, enable_gqa=gqa)
+        weight = torch.randn_like(mine)
+        grads = torch.autograd.grad((mine * weight).sum(), inputs)
+        wanted = torch.autograd.grad((right * weight).sum(), inputs)
+        assert all(near(g, w, 1e-4) for g, w in zip(grads, wanted))
+
+
+def test_numpy_in_numpy_out():
+    rng = np.random.default_rng(2)
+    q, k, v = (rng.standard_normal((2, 3, 6, 8), dtype=np.float32) for _ in range(3))
+    right = F.scaled_dot_product_attention(*map(torch.from_numpy, (q, k, v)), is_causal=True).numpy()
+    got = warplap.attention(q, k, v, is_causal=True)
+    assert isinstance(got, np.ndarray)
+    np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(warplap.attention(q[0], k[0], v[0], is_causal=True), right[0], rtol=1e-4, atol=1e-5)
+    mask = rng.random((6, 6)) > 0.2
+    right = F.scaled_dot_product_attention(*map(torch.from_numpy, (q, k, v)), torch.from_numpy(mask)).numpy()
+    np.testing.assert_allclose(warplap.attention(q, k, v, mask=mask), right, rtol=1e-4, atol=1e-5)
+
+
+def test_wrong_arguments_are_named():
+    q, k, v = qkv((2, 4, 6, 8), (2, 4, 9, 8))
+    z = torch.zeros
+    for error, name, call in [
+        (NotImplementedError, "dropout_p:", lambda: warplap.attention(q, k, v, dropout_p=0.1)),
+        (ValueError, "k:", lambda: warplap.attention(q, k[:, :2], v[:, :2])),
+        (ValueError, "k:", lambda: warplap.attention(q, k[:, :3], v[:, :3], enable_gqa=True)),
+        (ValueError, "v:", lambda: warplap.attention(q, k, v[:, :, :5])),
+        (ValueError, "k:", lambda: warplap.attention(q, k[..., :4], v)),
+        (ValueError, "k:", lambda: warplap.attention(q, k[0], v)),
+        (ValueError, "q:", lambda: warplap.attention(z(3), k, v)),
+        (ValueError, "mask:", lambda: warplap.attention(q, k, v, mask=z(6, 8))),
+        (ValueError, "mask:", lambda: warplap.attention(q, k, v, mask=z(6, 9), is_causal=True)),
+        (TypeError, "mask:", lambda: warplap.attention(q, k, v, mask=z(6, 9, dtype=torch.float64))),
+        (TypeError, "k:", lambda: warplap.attention(q, k.half(), v)),
+        (TypeError, "q:", lambda: warplap.attention(q.double(), k.double(), v.double())),
+        (ValueError, "out:", lambda: warplap.attention(q, k, v, out=z(2, 4, 6, 9))),
+        (TypeError, "one library", lambda: warplap.attention(q.numpy(), k, v)),
+    ]:
+        with pytest.raises(error, match=name):
+            call()

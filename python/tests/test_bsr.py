@@ -1,0 +1,160 @@
+"""bsr_matmul and SparseLinear: torch's and SciPy's matrices, gradients, training, and indices that are no indices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from conftest import near
+
+import warplap
+
+
+def sparse(m, k, bs, share=0.4, dtype=torch.float32, device="cpu", index=torch.int64):
+    mask = torch.rand(m // bs, k // bs) < share
+    mask[0, 0] = True
+    dense = torch.randn(m, k) * mask.repeat_interleave(bs, 0).repeat_interleave(bs, 1)
+    a = dense.to(dtype).to_sparse_bsr((bs, bs))
+    a = torch.sparse_bsr_tensor(a.crow_indices().to(index), a.col_indices().to(index), a.values(), (m, k))
+    return a.to(device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("sizes", [(64, 48, 5, 16), (8, 8, 1, 8), (128, 256, 33, 64)])
+def test_the_product_is_that_of_the_dense_matrix(device, dtype, index, sizes):
+    m, k, n, bs = sizes
+    a = sparse(m, k, bs, dtype=dtype, device=device, index=index)
+    b = torch.randn(k, n, device=device).to(dtype)
+    near(warplap.bsr_matmul(a, b), a.to_dense().double() @ b.double())
+    near(warplap.bsr_matmul(a, b[:, 0]), a.to_dense().double() @ b[:, 0].double())
+    near(
+        warplap.bsr_matmul(a, torch.randn(n, k, device=device).to(dtype).t() * 0 + b),
+        a.to_dense().double() @ b.double(),
+    )
+    out = torch.full((m, n), float("nan"), device=device, dtype=dtype)
+    assert warplap.bsr_matmul(a, b, out=out) is out
+    near(out, a.to_dense().double() @ b.double())
+
+
+def test_an_empty_matrix_gives_zeros():
+    a = torch.zeros(32, 32).to_sparse_bsr((16, 16))
+    assert a.values().shape[0] == 0
+    assert (warplap.bsr_matmul(a, torch.randn(32, 3)) == 0).all()
+
+
+def test_a_changed_matrix_is_read_again():
+    a, b = sparse(64, 64, 16), torch.randn(64, 7)
+    near(warplap.bsr_matmul(a, b), a.to_dense() @ b)
+    a.values().mul_(3)
+    near(warplap.bsr_matmul(a, b), a.to_dense() @ b)
+    other = sparse(64, 64, 16, share=0.9)
+    a.data = other
+    near(warplap.bsr_matmul(a, b), a.to_dense() @ b)
+    crow, col, values = a.crow_indices().clone(), a.col_indices().clone(), a.values().clone()
+    c = torch.sparse_bsr_tensor(crow, col, values, (64, 64))
+    near(warplap.bsr_matmul(c, b), c.to_dense() @ b)
+    row = int(crow[1])
+    if row > 1:
+        c.col_indices()[:row] = torch.arange(row)
+        near(warplap.bsr_matmul(c, b), c.to_dense() @ b)
+
+
+def test_indices_that_are_none_are_an_error_and_no_crash():
+    ok = torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.randn(2, 16, 16)
+    b = torch.randn(32, 3)
+    for crow, col in [
+        (torch.tensor([0, 1, 2]), torch.tensor([0, 99])),
+        (torch.tensor([0, 1, 2]), torch.tensor([0, -1])),
+        (torch.tensor([0, 2, 1]), ok[1]),
+        (torch.tensor([0, 1, 900]), ok[1]),
+        (torch.tensor([0, 2, 2]), torch.tensor([1, 0])),
+        (torch.tensor([0, 2, 2]), torch.tensor([1, 1])),
+        (torch.tensor([0, 1, 2**40]), ok[1]),
+    ]:
+        a = torch.sparse_bsr_tensor(crow, col, ok[2], (32, 32), check_invariants=False)
+        with pytest.raises(ValueError, match="a:|indices"):
+            warplap.bsr_matmul(a, b)
+
+
+def test_scipys_matrices_on_the_cpu():
+    a = sparse(64, 48, 16)
+    parts = a.values().numpy(), a.col_indices().numpy(), a.crow_indices().numpy()
+    b = np.random.default_rng(3).standard_normal((48, 5)).astype(np.float32)
+    for make in (scipy.sparse.bsr_array, scipy.sparse.bsr_matrix):
+        got = warplap.bsr_matmul(make(parts, shape=(64, 48)), b)
+        assert isinstance(got, np.ndarray)
+        np.testing.assert_allclose(got, a.to_dense().numpy() @ b, rtol=1e-4, atol=1e-4)
+    with pytest.raises(TypeError, match="a:"):
+        warplap.bsr_matmul(scipy.sparse.eye(4, format="csr", dtype=np.float32), np.zeros((4, 2), np.float32))
+
+
+def test_gradients_are_those_of_the_dense_product(device):
+    a = sparse(64, 48, 16, device=device)
+    values = a.values().clone().requires_grad_()
+    b = torch.randn(48, 6, device=device, requires_grad=True)
+    whole = torch.sparse_bsr_tensor(a.crow_indices(), a.col_indices(), values, (64, 48))
+    weight = torch.randn(64, 6, device=device)
+    (warplap.bsr_matmul(whole, b) * weight).sum().backward()
+    dense = a.to_dense().requires_grad_()
+    twin = b.detach().clone().requires_grad_()
+    ((dense @ twin) * weight).sum().backward()
+    near(b.grad, twin.grad)
+    blocks = dense.grad.reshape(4, 16, 3, 16).transpose(1, 2)
+    rows = torch.repeat_interleave(torch.arange(4, device=device), a.crow_indices().diff())
+    near(values.grad, blocks[rows, a.col_indices()])
+
+
+def test_a_sparse_layer_is_its_dense_twin_and_trains(device):
+    mask = torch.rand(4, 3) < 0.6
+    mask[0, 0] = True
+    layer = warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), mask, block=16).to(device)
+    x = torch.randn(2, 10, 48, device=device)
+    near(layer(x), layer.to_dense()(x))
+    assert abs(layer.density - mask.float().mean().item()) < 1e-6
+    target = torch.randn(2, 10, 64, device=device)
+    step = torch.optim.SGD(layer.parameters(), lr=0.5)
+    first = None
+    for _ in range(30):
+        step.zero_grad()
+        loss = torch.nn.functional.mse_loss(layer(x), target)
+        loss.backward()
+        step.step()
+        first = first or loss.item()
+    assert loss.item() < 0.8 * first
+    copy = warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), mask, block=16).to(device)
+    copy.load_state_dict(layer.state_dict())
+    near(copy(x), layer(x))
+
+
+def test_wrong_arguments_are_named():
+    a, b = sparse(64, 48, 16), torch.randn(48, 3)
+    for error, name, call in [
+        (TypeError, "a:", lambda: warplap.bsr_matmul(torch.zeros(4, 4), torch.zeros(4, 4))),
+        (TypeError, "a:", lambda: warplap.bsr_matmul(torch.zeros(4, 4).to_sparse_csr(), torch.zeros(4, 4))),
+        (TypeError, "b:", lambda: warplap.bsr_matmul(a, b.half())),
+        (ValueError, "b:", lambda: warplap.bsr_matmul(a, b[:-1])),
+        (ValueError, "b:", lambda: warplap.bsr_matmul(a, b[None])),
+        (ValueError, "a:", lambda: warplap.bsr_matmul(torch.zeros(8, 8).to_sparse_bsr((4, 4)), torch.zeros(8, 2))),
+        (ValueError, "a:", lambda: warplap.bsr_matmul(torch.ones(16, 8).to_sparse_bsr((16, 8)), torch.zeros(8, 2))),
+        (
+            TypeError,
+            "a:",
+            lambda: warplap.bsr_matmul(torch.ones(16, 16).double().to_sparse_bsr((8, 8)), torch.zeros(16, 2).double()),
+        ),
+        (ValueError, "out:", lambda: warplap.bsr_matmul(a, b, out=torch.zeros(3, 64))),
+        (TypeError, "one library", lambda: warplap.bsr_matmul(a, b.numpy())),
+        (
+            ValueError,
+            "mask:",
+            lambda: warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), torch.ones(2, 2).bool(), 16),
+        ),
+        (
+            ValueError,
+            "block:",
+            lambda: warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), torch.ones(2, 2).bool(), 12),
+        ),
+    ]:
+        with pytest.raises(error, match=name):
+            call()

@@ -1,0 +1,24 @@
+"""Every example runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
+def test_the_example_runs(example, tmp_path):
+    env = {**os.environ, "WARPLAP_STORE": str(tmp_path / "store"), "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 7

@@ -1,0 +1,221 @@
+"""autotune: triton.autotune's arguments and meaning, in Triton's interpreter on the CPU and compiled for sm_90."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("triton")
+
+HEAD = """
+import os, sys
+import torch, triton, triton.language as tl
+import warplap
+warplap.configure(store=sys.argv[1], budget=0.4)
+runs = []
+
+def C(block, warps=4, **k):
+    return triton.Config({"BLOCK": block}, num_warps=warps, **k)
+"""
+
+ADD = """
+@warplap.autotune(configs=[C(16), C(64), C(256, 8)], key=["n"])
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    seen = at < n
+    tl.store(out + at, tl.load(x + at, mask=seen) + tl.load(y + at, mask=seen), mask=seen)
+
+def call(n):
+    x, y, out = torch.randn(n), torch.randn(n), torch.full((n,), float("nan"))
+    add[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, out, n)
+    assert torch.equal(out, x + y)
+"""
+
+
+def interpreted(tmp_path, body, head=HEAD + ADD, **environment):
+    """Runs a program in Triton's interpreter; it cannot be switched on once Triton is loaded."""
+    import os
+
+    file = tmp_path / "program.py"  # Triton reads the source of a kernel from its file
+    file.write_text(head + textwrap.dedent(body))
+    env = {**os.environ, "TRITON_INTERPRET": "1", **environment}
+    done = subprocess.run([sys.executable, file, tmp_path / "store"], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_it_tunes_once_per_key_and_keeps_what_it_found(tmp_path):
+    first = interpreted(
+        tmp_path,
+        """
+        from triton.runtime.autotuner import Autotuner
+        assert isinstance(add, Autotuner)
+        call(300)
+        assert not add.last["from_store"] and len(add.last["edition"]["trials"]) == 3
+        call(300); call(500)
+        assert len(add.cache) == 2 and add.best_config in add.configs
+        assert set(add.configs_timings) == set(add.configs)
+        print([c.kwargs["BLOCK"] for c in add.cache.values()])
+    """,
+    )
+    second = interpreted(
+        tmp_path,
+        """
+        call(300)
+        assert add.last["from_store"]
+        call(500)
+        print([c.kwargs["BLOCK"] for c in add.cache.values()])
+    """,
+    )
+    assert first == second
+
+
+def test_one_more_config_races_against_the_winner_alone(tmp_path):
+    body = """
+        real = add.fn.run
+        def run(*a, **k):
+            runs.append(k["BLOCK"])
+            return real(*a, **k)
+        add.fn.run = run
+        call(300)
+        print(sorted(set(runs)), add.best_config.kwargs["BLOCK"])
+    """
+    winner = int(interpreted(tmp_path, body).split()[-1])
+    more = interpreted(tmp_path, body, head=HEAD + ADD.replace("C(256, 8)]", "C(256, 8), C(128)]"))
+    raced = set(eval(more.rsplit("]", 1)[0] + "]"))
+    assert raced - {16} <= {winner, 128} and 128 in raced, (raced, winner)
+
+
+def test_a_wrong_config_never_wins(tmp_path):
+    interpreted(
+        tmp_path,
+        """
+        @warplap.autotune(configs=[C(64), C(32), C(512)], key=["n"])
+        @triton.jit
+        def double(x, out, n, BLOCK: tl.constexpr):
+            at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            seen = at < n
+            value = tl.load(x + at, mask=seen) * 2
+            if BLOCK == 32:
+                value += 1
+            if BLOCK != 512:
+                tl.store(out + at, value, mask=seen)
+
+        x = torch.randn(200)
+        out = x * 2
+        double[lambda meta: (triton.cdiv(200, meta["BLOCK"]),)](x, out, 200)
+        why = {t["config"]["BLOCK"]: t.get("rejected", {}).get("why") for t in double.last["edition"]["trials"]}
+        assert why[32] == why[512] == "wrong_answer" and double.best_config.kwargs["BLOCK"] == 64, why
+        assert torch.equal(out, x * 2)
+    """,
+    )
+
+
+def test_hooks_resets_restores_pruning_and_heuristics(tmp_path):
+    interpreted(
+        tmp_path,
+        """
+        hooked = []
+
+        @warplap.autotune(
+            configs=[C(16, pre_hook=lambda a: hooked.append(16)), C(32, pre_hook=lambda a: hooked.append(32)),
+                     C(64), C(128)],
+            key=["n"], reset_to_zero=["total"], restore_value=["x"],
+            prune_configs_by={
+                "early_config_prune": lambda configs, named, **k: [c for c in configs if c.kwargs["BLOCK"] < named["n"]]
+            },
+        )
+        @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+        @triton.jit
+        def step(x, total, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+            at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            value = tl.load(x + at) if EVEN else tl.load(x + at, mask=at < n, other=0.0)
+            tl.store(x + at, value + 1, mask=at < n)
+            tl.atomic_add(total, tl.sum(value))
+
+        x, total = torch.ones(96), torch.zeros(1)
+        step[lambda meta: (triton.cdiv(96, meta["BLOCK"]),)](x, total, 96)
+        assert torch.equal(x, torch.full((96,), 2.0)), "one call is one step"
+        assert total.item() == 96, total
+        tried = {t["config"]["BLOCK"] for t in step.last["edition"]["trials"]}
+        assert tried == {16, 32, 64} and {16, 32} <= set(hooked), (tried, set(hooked))
+
+        own = []
+        @warplap.autotune(configs=[C(16), C(32)], key=["n"], pre_hook=lambda a, reset_only=False: own.append("pre"),
+                          post_hook=lambda a, exception: own.append("post"))
+        @triton.jit
+        def copy(x, out, n, BLOCK: tl.constexpr):
+            at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+        out = torch.empty(96)
+        copy[(triton.cdiv(96, 16),)](x, out, 96)
+        assert torch.equal(out, x) and {"pre", "post"} <= set(own)
+    """,
+    )
+
+
+def test_strided_views_are_raced_as_they_lie(tmp_path):
+    interpreted(
+        tmp_path,
+        """
+        @warplap.autotune(configs=[C(16), C(32)], key=["n"])
+        @triton.jit
+        def column(x, out, n, stride, BLOCK: tl.constexpr):
+            at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(out + at, tl.load(x + at * stride, mask=at < n), mask=at < n)
+
+        table = torch.randn(40, 9)
+        x, out = table[:, 4], torch.empty(40)
+        column[lambda meta: (triton.cdiv(40, meta["BLOCK"]),)](x, out, 40, x.stride(0))
+        assert torch.equal(out, x)
+        same = torch.randn(40)
+        keep = same.clone()
+        column[lambda meta: (triton.cdiv(40, meta["BLOCK"]),)](same, same, 40, 1)
+        assert torch.equal(same, keep)
+    """,
+    )
+
+
+def test_modes_are_obeyed_and_a_wrong_key_is_named(tmp_path):
+    interpreted(
+        tmp_path,
+        """
+        with warplap.replay():
+            call(300)
+            assert add.cache == {} and add.best_config.kwargs["BLOCK"] == 16
+        with warplap.off():
+            call(300)
+        assert warplap.store.ls() == []
+        try:
+            warplap.autotune(configs=[C(16)], key=["m"])(add.fn)
+        except ValueError as error:
+            assert "key:" in str(error) and "m" in str(error)
+        else:
+            raise AssertionError
+    """,
+    )
+
+
+def test_configs_compile_for_sm_90_without_a_gpu(tmp_path):
+    interpreted(
+        tmp_path,
+        """
+        from triton.compiler import ASTSource
+        from triton.backends.compiler import GPUTarget
+        sizes = []
+        for config in add.configs:
+            source = ASTSource(add.fn, {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"},
+                               {"BLOCK": config.kwargs["BLOCK"]})
+            made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": config.num_warps})
+            sizes.append(len(made.asm["cubin"]))
+            assert ".target sm_90" in made.asm["ptx"]
+        assert len(sizes) == 3 and min(sizes) > 1000
+    """,
+        TRITON_INTERPRET="0",
+        TRITON_CACHE_DIR=str(tmp_path / "triton"),
+    )

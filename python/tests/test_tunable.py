@@ -1,0 +1,118 @@
+"""@tunable: settings of a Python callable are proved, raced and kept."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import warplap
+
+
+def make(**more):
+    calls: list[int] = []
+
+    @warplap.tunable(space={"chunk": [1, 7, 64, 100]}, rules=["chunk != 7"], name="row_sums", **more)
+    def sums(x, chunk):
+        calls.append(chunk)
+        if chunk == 100:
+            return x.sum(1) + 1  # wrong
+        if chunk == 1:
+            time.sleep(2e-4)
+        return torch.cat([part.sum(1) for part in x.split(chunk)])
+
+    return sums, calls
+
+
+def test_the_fastest_right_setting_runs_and_is_kept():
+    sums, calls = make(reference=lambda x: x.sum(1))
+    x = torch.randn(64, 8)
+    torch.testing.assert_close(sums(x), x.sum(1))
+    assert 7 not in calls and sums.config(x) == {"chunk": 64}
+    trials = {t["config"]["chunk"]: t for t in sums.last["edition"]["trials"]}
+    assert (
+        trials[100]["rejected"]["why"] == "wrong_answer"
+        and trials[1].get("rejected", {}).get("why", "") != "wrong_answer"
+    )
+    twin, calls = make(reference=lambda x: x.sum(1))
+    twin(x)
+    assert calls == [64] and twin.last["from_store"]
+
+
+def test_one_more_setting_races_against_the_winner_alone():
+    def declare(values):
+        seen = []
+
+        def fn(x, n):
+            seen.append(n)
+            return x * 2
+
+        return warplap.tunable(space={"n": values}, name="twice", version="1")(fn), seen
+
+    x = torch.randn(16)
+    first, seen = declare([1, 2, 3])
+    first(x)
+    winner = first.config(x)["n"]
+    assert set(seen) == {1, 2, 3}
+    second, seen = declare([1, 2, 3, 4])
+    second(x)
+    assert set(seen) - {1} <= {winner, 4}, "the first one is the reference"
+    assert len(second.last["edition"]["trials"]) == 4
+
+
+def test_arguments_are_not_touched_by_the_race_and_silence_is_not_an_answer():
+    @warplap.tunable(space={"way": ["right", "silent", "late"]}, name="into")
+    def into(x, out, way):
+        if way == "right":
+            out.copy_(x + 1)
+        elif way == "late":
+            out[1:].copy_((x + 1)[1:])
+
+    x = torch.randn(32)
+    out = x + 1  # the right answer is there already: who writes nothing must not pass
+    before = out.clone()
+    into(x, out)
+    assert torch.equal(out, before)
+    rejected = {t["config"]["way"]: t.get("rejected", {}).get("why") for t in into.last["edition"]["trials"]}
+    assert rejected["silent"] == rejected["late"] == "wrong_answer"
+    accumulated = torch.zeros(4)
+
+    @warplap.tunable(space={"n": [1, 2]}, name="add_to")
+    def add_to(total, n):
+        total += 1
+
+    add_to(accumulated)
+    assert torch.equal(accumulated, torch.ones(4)), "one call is one call"
+
+
+def test_numpy_keys_and_modes():
+    @warplap.tunable(space={"step": [1, 2]}, key=lambda x: x.shape[0] // 100, name="by_hundreds")
+    def total(x, step):
+        return np.add.reduce(x)
+
+    assert total(np.ones(150, np.float32)) == 150
+    assert total(np.ones(160, np.float32)) == 160 and len(total._chosen) == 1
+    with warplap.off():
+        assert total(np.ones(250, np.float32)) == 250 and len(total._chosen) == 1
+    with warplap.replay():
+        assert total.config(np.ones(350, np.float32)) == {"step": 1} and len(total._chosen) == 1
+
+
+def test_wrong_declarations_are_named():
+    for more, match in [
+        ({"space": {"n": []}}, "space:"),
+        ({"space": {"n": [1]}, "rules": ["m > 1"]}, "rules:"),
+        ({"space": {"n": [1]}, "rules": [lambda q: True]}, "rules:"),
+        ({"space": {"z": [1]}}, "space:"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            warplap.tunable(**more)(lambda x, n: x)
+
+    @warplap.tunable(space={"n": [1, 2]}, name="always_fails")
+    def fails(x, n):
+        raise ArithmeticError("never")
+
+    with pytest.raises(RuntimeError, match="never"):
+        fails(torch.zeros(2))

@@ -1,0 +1,70 @@
+"""warplap: races explicit kernel variants on your machine, proves them right, and dispatches to the winner.
+
+>>> import warplap
+>>> c = warplap.matmul(a, b)                        # torch tensors or NumPy arrays
+>>> o = warplap.attention(q, k, v, is_causal=True)
+>>> print(warplap.benchmark(warplap.matmul, a, b))  # everyone, side by side
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from . import _warplap
+
+if os.environ.get("WARPLAP_SERVE"):  # started to prove GPU kernels for another process: nothing else is loaded
+    _warplap.serve_if_asked()
+
+from . import store
+from ._modes import configure, mode, off, record, replay, set_mode, tuning
+from ._ops import attention, bsr_matmul, linear, matmul
+from ._tunable import Tunable, tunable
+from ._tune_kernel import tune_kernel
+from ._tuning import Explanation, Tuned, benchmark, explain, tune
+from ._warplap import Gpu
+
+__version__: str = _warplap.__version__
+
+__all__ = [
+    "Explanation", "Gpu", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark",
+    "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "off", "record", "replay", "set_mode", "store",
+    "tunable", "tune", "tune_kernel", "tuning",
+]  # fmt: skip
+
+
+def _start() -> None:
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    _warplap.set_worker(sys.executable, ["-c", f"import sys; sys.path.insert(0, {folder!r}); import warplap"])
+    if os.environ.get("WARPLAP_MODE"):
+        _warplap.set_mode(os.environ["WARPLAP_MODE"])
+    try:
+        import torch
+    except ImportError:
+        return
+    from . import _variants
+
+    _warplap.use_torch(torch)
+    _variants.join()
+
+
+_start()
+del _start
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch or Triton is loaded when it is asked for."""
+    if name == "SparseLinear":
+        from .nn import SparseLinear
+
+        return SparseLinear
+    if name == "add_variant":
+        from ._variants import add
+
+        return add
+    if name == "autotune":
+        from .triton import autotune
+
+        return autotune
+    raise AttributeError(f"module 'warplap' has no attribute {name!r}")

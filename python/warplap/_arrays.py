@@ -1,0 +1,162 @@
+"""The operators over NumPy arrays and whatever shows its memory as they do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from . import _warplap
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise TypeError("expected torch tensors or NumPy arrays, and neither library is installed") from None
+    return numpy
+
+
+def _array(value: Any, name: str) -> Any:
+    np = _numpy()
+    shows = ("__array_interface__", "__dlpack__", "__cuda_array_interface__")
+    if not any(hasattr(value, s) for s in shows):
+        raise TypeError(f"{name}: expected a tensor or an array, found {type(value).__name__}")
+    if hasattr(value, "__cuda_array_interface__"):
+        raise NotImplementedError(f"{name}: is on a CUDA device; expected a torch tensor there")
+    if isinstance(value, np.ndarray):
+        return value
+    return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+
+
+def _plain(array: Any) -> Any:
+    """The array itself where its lines are contiguous, a copy where they are not."""
+    np = _numpy()
+    steps = [s // max(array.itemsize, 1) for s in array.strides]
+    rows, columns = array.shape
+    if (steps[1] == 1 and steps[0] >= columns) or (steps[0] == 1 and steps[1] >= rows):
+        return array
+    return np.ascontiguousarray(array)
+
+
+def _into(out: Any, shape: tuple[int, ...], like: Any) -> Any:
+    np = _numpy()
+    if out is None:
+        return np.empty(shape, dtype=like.dtype)
+    out = _array(out, "out")
+    if out.shape != shape:
+        raise ValueError(f"out: has shape {list(out.shape)}, expected {list(shape)}")
+    return out
+
+
+def matmul(a: Any, b: Any, out: Any = None) -> Any:
+    np = _numpy()
+    a, b = _array(a, "a"), _array(b, "b")
+    if a.ndim == 0 or b.ndim not in (1, 2):
+        name, found = ("a", a.ndim) if a.ndim == 0 else ("b", b.ndim)
+        raise ValueError(f"{name}: has {found} dimensions, expected 1 or 2 (a may have more)")
+    lead, column = a.shape[:-1], b.ndim == 1
+    right = b[:, None] if column else b
+    if a.shape[-1] != right.shape[0]:
+        raise ValueError(f"b: has shape {list(b.shape)}, expected {a.shape[-1]} rows as a has columns")
+    shape = lead if column else (*lead, right.shape[1])
+    target = _into(out, shape, a)
+    rows = math.prod(lead)
+    if 0 in (rows, *right.shape):
+        target[...] = 0
+        return target
+    flat = target.reshape(rows, right.shape[1])
+    left = a.reshape(rows, a.shape[-1])
+    if flat.base is not None and not np.shares_memory(flat, target):
+        flat = np.empty_like(flat)
+    _warplap.matmul_into(_plain(left), _plain(right), flat)
+    if not np.shares_memory(flat, target):
+        target[...] = flat.reshape(shape)
+    return target
+
+
+def linear(x: Any, w: Any, bias: Any, activation: str | None, out: Any = None) -> Any:
+    np = _numpy()
+    w = _array(w, "w")
+    if w.ndim != 2:
+        raise ValueError(f"w: has {w.ndim} dimensions, expected 2")
+    y = matmul(x, w.T, out)
+    if bias is not None:
+        bias = _array(bias, "bias")
+        if bias.shape != (w.shape[0],):
+            raise ValueError(f"bias: has shape {list(bias.shape)}, expected {[w.shape[0]]}")
+        y += bias.astype(y.dtype)
+    wide = y.astype(np.float32)
+    if activation is None:
+        return y
+    if activation == "relu":
+        np.maximum(y, 0, out=y)
+        return y
+    if activation == "tanh":
+        y[...] = np.tanh(wide)
+    elif activation == "sigmoid":
+        y[...] = 1 / (1 + np.exp(-wide))
+    elif activation == "silu":
+        y[...] = wide / (1 + np.exp(-wide))
+    elif activation == "gelu_tanh":
+        y[...] = 0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+    elif activation == "gelu":
+        erf = np.vectorize(math.erf, otypes=[np.float32])
+        y[...] = 0.5 * wide * (1 + erf(wide / math.sqrt(2)))
+    else:
+        raise unknown_activation(activation)
+    return y
+
+
+def unknown_activation(activation: object) -> ValueError:
+    known = "None, relu, gelu, gelu_tanh, silu, tanh or sigmoid"
+    return ValueError(f"activation: is {activation!r}, expected {known}")
+
+
+def attention(
+    q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: float | None, enable_gqa: bool, out: Any
+) -> Any:
+    np = _numpy()
+    q, k, v = _array(q, "q"), _array(k, "k"), _array(v, "v")
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        if array.ndim not in (3, 4):
+            raise ValueError(f"{name}: has {array.ndim} dimensions, expected 3 (heads, positions, d) or 4")
+    four = [a[None] if a.ndim == 3 else a for a in (q, k, v)]
+    if four[0].shape[1] != four[1].shape[1] and not enable_gqa:
+        heads = four[0].shape[1]
+        raise ValueError(f"k: has {four[1].shape[1]} heads, expected {heads} as q has; or say enable_gqa=True")
+    if mask is not None:
+        if is_causal:
+            raise ValueError("mask: is given with is_causal, expected one of them")
+        mask = _array(mask, "mask")
+        if mask.dtype == np.bool_:
+            mask = np.where(mask, np.float32(0), np.float32(-np.inf))
+        mask = np.ascontiguousarray(np.broadcast_to(mask, (q.shape[-2], k.shape[-2])), dtype=q.dtype)
+    target = _into(out, (*q.shape[:-1], v.shape[-1]), q)
+    whole = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
+    four = [np.ascontiguousarray(a) for a in four]
+    q4, k4, v4 = four
+    _warplap.attention_into(q4, k4, v4, mask, is_causal, scale, whole[None] if whole.ndim == 3 else whole)
+    if whole is not target:
+        target[...] = whole
+    return target
+
+
+def bsr_matmul(a: Any, b: Any, out: Any = None) -> Any:
+    np = _numpy()
+    if not (hasattr(a, "indptr") and hasattr(a, "indices") and hasattr(a, "blocksize")):
+        found = type(a).__name__
+        raise TypeError(f"a: expected a torch tensor of layout sparse_bsr or a SciPy bsr_array, found {found}")
+    b = _array(b, "b")
+    if b.ndim not in (1, 2):
+        raise ValueError(f"b: has {b.ndim} dimensions, expected 1 or 2")
+    if not a.has_sorted_indices:
+        a = a.sorted_indices()
+    right = b[:, None] if b.ndim == 1 else b
+    m, k = a.shape
+    target = _into(out, (m, *b.shape[1:]), right)
+    flat = target.reshape(m, -1) if target.flags.c_contiguous else np.empty((m, right.shape[1]), target.dtype)
+    values = np.ascontiguousarray(a.data)
+    _warplap.bsr_into(a.indptr, a.indices, values, m, k, np.ascontiguousarray(right), flat)
+    if not np.shares_memory(flat, target):
+        target[...] = flat.reshape(target.shape)
+    return target

@@ -1,0 +1,82 @@
+"""What is done about problems nobody has measured yet: the mode, as a function and as a context manager."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Literal
+
+from . import _warplap
+
+Mode = Literal["off", "replay", "record", "tune"]
+
+
+def mode() -> Mode:
+    """The present mode of the process.
+
+    ``off``: neither store nor measuring, the first choice by priority. ``replay``: answers from the store, never
+    measures. ``record``: as replay, and remembers what was missed. ``tune`` (the default): races what it does not know.
+    """
+    return _warplap.mode()  # type: ignore[return-value]
+
+
+class set_mode:
+    """Sets the mode of the process; used in a ``with`` statement, until its end.
+
+    >>> set_mode("replay")            # from now on
+    >>> with set_mode("off"): ...     # for these lines
+    """
+
+    def __init__(self, mode: Mode) -> None:
+        self._before = _warplap.mode()
+        _warplap.set_mode(mode)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _warplap.set_mode(self._before)
+
+
+def off() -> set_mode:
+    """``set_mode("off")``: neither store nor measuring."""
+    return set_mode("off")
+
+
+def replay() -> set_mode:
+    """``set_mode("replay")``: answers from the store alone."""
+    return set_mode("replay")
+
+
+def record() -> set_mode:
+    """``set_mode("record")``: answers from the store, remembers what was missed."""
+    return set_mode("record")
+
+
+def tuning() -> set_mode:
+    """``set_mode("tune")``: races what is not known."""
+    return set_mode("tune")
+
+
+def configure(
+    *,
+    store: str | os.PathLike[str] | None = None,
+    in_memory: bool = False,
+    budget: float | None = None,
+    bucket: Literal["exact", "pow2"] | None = None,
+    threads: int | None = None,
+) -> None:
+    """Changes what is given and keeps the rest: where records are kept, seconds per key, rounding of sizes, threads."""
+    import logging
+
+    warning = _warplap.configure(
+        store=None if store is None else os.fspath(store),
+        in_memory=in_memory,
+        budget=budget,
+        bucket=bucket,
+        threads=threads,
+    )
+    if warning:
+        logging.getLogger("warplap").warning("%s", warning)

@@ -1,0 +1,112 @@
+"""The operators: what a user calls. Plain torch tensors go straight to the native half; everything else (gradients,
+tracing, subclasses, other libraries' arrays, shapes that need folding) takes the general way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _arrays, _warplap
+
+try:
+    import torch
+except ImportError:  # torch is optional: NumPy arrays need none of it
+    torch = None  # type: ignore[assignment]
+
+    def _compiling() -> bool:
+        return False
+
+else:
+    from torch.compiler import is_compiling as _compiling
+
+    from . import _torch
+
+if TYPE_CHECKING:
+    pass
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
+
+_matmul_direct = _warplap.matmul_direct
+_attention_direct = _warplap.attention_direct
+_bsr_direct = _warplap.bsr_direct
+
+
+def _is_torch(**tensors: Any) -> bool:
+    """Whether these are torch's; a mixture is an error. What may be left out may be None."""
+    given = {n: t for n, t in tensors.items() if not (t is None and n in ("bias", "mask", "out"))}
+    if torch is None or not any(isinstance(t, torch.Tensor) for t in given.values()):
+        return False
+    for name, tensor in given.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: is a {type(tensor).__name__}, expected tensors of one library")
+    return True
+
+
+def matmul(a: Any, b: Any, *, out: Any = None) -> Any:
+    """The product of two matrices, by whichever variant is fastest here and proved right.
+
+    ``a`` has shape (..., m, k) or (k,), ``b`` (k, n) or (k,); float32, float16 or bfloat16 with sums in float32. Both
+    may be transposed or padded. torch in, torch out (differentiable); NumPy in, NumPy out. ``out`` of shape (m, n) is
+    written and returned.
+    """
+    if not _compiling():
+        found = _matmul_direct(a, b, out)
+        if found is not None:
+            return found
+    if _is_torch(a=a, b=b, out=out):
+        return _torch.matmul(a, b, out)
+    return _arrays.matmul(a, b, out)
+
+
+def linear(x: Any, w: Any, bias: Any = None, activation: Activation | None = None, *, out: Any = None) -> Any:
+    """``activation(x @ w.T + bias)``: x of shape (..., k), w (n, k), bias (n,).
+
+    ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid".
+    """
+    if _is_torch(x=x, w=w, bias=bias, out=out):
+        return _torch.linear(x, w, bias, activation, out)
+    return _arrays.linear(x, w, bias, activation, out)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    dropout_p: float = 0.0,
+    out: Any = None,
+) -> Any:
+    """``softmax(scale * q @ k.T + mask) @ v`` head by head: the arguments mean what
+    ``torch.nn.functional.scaled_dot_product_attention``'s mean.
+
+    Shapes (..., heads, queries, d); ``mask`` is bool (True takes part) or added to the scores. ``enable_gqa`` lets
+    several heads of q share one of k and v. Dropout is not offered: ``dropout_p`` other than 0 is an error.
+    """
+    if mask is None and out is None and not enable_gqa and dropout_p == 0.0 and not _compiling():
+        found = _attention_direct(q, k, v, is_causal, scale)
+        if found is not None:
+            return found
+    if dropout_p != 0.0:
+        raise NotImplementedError(f"dropout_p: is {dropout_p}, expected 0.0 (no variant has dropout)")
+    if _is_torch(q=q, k=k, v=v, mask=mask, out=out):
+        return _torch.attention(q, k, v, mask, is_causal, scale, enable_gqa, out)
+    return _arrays.attention(q, k, v, mask, is_causal, scale, enable_gqa, out)
+
+
+def bsr_matmul(a: Any, b: Any, *, out: Any = None) -> Any:
+    """The product of a block-sparse and a dense matrix.
+
+    ``a`` is a torch tensor of layout ``torch.sparse_bsr`` or a SciPy ``bsr_matrix``/``bsr_array`` (NumPy in, NumPy
+    out), with square blocks of 8 to 128; ``b`` has shape (k, n) or (k,). Differentiable in ``b`` and in ``a``'s values.
+    """
+    if not _compiling():
+        found = _bsr_direct(a, b, out)
+        if found is not None:
+            return found
+    if torch is not None and isinstance(a, torch.Tensor):
+        _is_torch(a=a, b=b, out=out)
+        return _torch.bsr_matmul(a, b, out)
+    return _arrays.bsr_matmul(a, b, out)

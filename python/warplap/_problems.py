@@ -1,0 +1,55 @@
+"""From an operator and its arguments to the problem's text."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from . import _ops, _warplap
+
+
+def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """The problem that a call of an operator is, in its one text form."""
+    name = op if isinstance(op, str) else getattr(op, "__name__", "")
+    kinds = {"matmul": "gemm", "gemm": "gemm", "linear": "linear", "attention": "attention", "sdpa": "attention"}
+    kinds |= {"bsr_matmul": "bsr", "bsr": "bsr"}
+    if name not in kinds:
+        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention or bsr_matmul")
+    return globals()[f"_{kinds[name]}"](*args, **kwargs)
+
+
+def _gemm(a: Any, b: Any, out: Any = None) -> str:
+    a = a.reshape(-1, a.shape[-1]) if a.ndim != 2 else a
+    return _warplap.matmul_problem(a, b.reshape(-1, 1) if b.ndim == 1 else b, out)
+
+
+def _linear(x: Any, w: Any, bias: Any = None, activation: str | None = None, out: Any = None) -> str:
+    return _gemm(x, w.T)
+
+
+def _attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    dropout_p: float = 0.0,
+    out: Any = None,
+) -> str:
+    q, k, v = (t if t.ndim == 4 else t[(None,) * (4 - t.ndim)] for t in (q, k, v))
+    if mask is not None and _ops._is_torch(mask=mask):
+        mask = _ops._torch.spread_mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2])).contiguous()
+    return _warplap.attention_problem(q, k, v, mask, is_causal, scale)
+
+
+def _bsr(a: Any, b: Any, out: Any = None) -> str:
+    b = b.reshape(-1, 1) if b.ndim == 1 else b
+    if hasattr(a, "crow_indices"):
+        return _warplap.bsr_problem(a.crow_indices(), a.col_indices(), a.values(), a.shape[0], a.shape[1], b)
+    if not hasattr(a, "indptr"):
+        raise TypeError(
+            f"a: expected a torch tensor of layout sparse_bsr or a SciPy bsr_array, found {type(a).__name__}"
+        )
+    return _warplap.bsr_problem(a.indptr, a.indices, a.data, a.shape[0], a.shape[1], b)

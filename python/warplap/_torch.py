@@ -1,0 +1,18 @@
+"""The operators over torch tensors, registered with torch.library: schemas, kernels, shapes under tracing, gradients.
+
+Choosing happens inside the operator when it runs, so nothing is measured while a program is traced, and dynamic shapes
+recompile nothing.
+"""
+
+from __future__ import annotations
+
+from ._attention import attention, spread_mask
+from ._blocks import bsr_matmul, bsr_parts
+from ._library import autocast
+from ._products import linear, matmul
+
+__all__ = ["attention", "bsr_matmul", "bsr_parts", "linear", "matmul", "spread_mask"]
+
+for _name in ("matmul", "linear", "attention", "bsr_matmul"):
+    autocast(_name, "cpu", "AutocastCPU")
+    autocast(_name, "cuda", "AutocastCUDA")

@@ -1,0 +1,138 @@
+"""``@tunable``: any Python callable with settings of its own, tuned by the rules of every race."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from typing import Any, Callable, Generic, Iterable, Mapping, ParamSpec, Sequence, TypeVar
+
+from . import _callables
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Rule = "str | Callable[..., bool]"
+
+
+def configs_of(space: Mapping[str, Iterable[Any]], rules: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every setting that breaks no rule. A rule is an expression over the names, or a callable that takes some."""
+    names = list(space)
+    compiled = [rule_of(rule, names) for rule in rules]
+    every = (dict(zip(names, values)) for values in itertools.product(*(list(v) for v in space.values())))
+    return [config for config in every if all(rule(config) for rule in compiled)]
+
+
+def rule_of(rule: Any, names: list[str]) -> Callable[[dict[str, Any]], bool]:
+    """A rule as a test of settings: an expression over the names, or a callable that takes some of them."""
+    if isinstance(rule, str):
+        code = compile(rule, "<rule>", "eval")
+        unknown = [n for n in code.co_names if n not in names]
+        if unknown:
+            raise ValueError(
+                f"rules: '{rule}' names {', '.join(unknown)}, expected names of the space: {', '.join(names)}"
+            )
+        return lambda config: bool(eval(code, {"__builtins__": {}}, config))
+    wanted = [n for n in inspect.signature(rule).parameters]
+    unknown = [n for n in wanted if n not in names]
+    if unknown:
+        raise ValueError(f"rules: a rule takes {', '.join(unknown)}, expected names of the space: {', '.join(names)}")
+    return lambda config: bool(rule(**{n: config[n] for n in wanted}))
+
+
+class Tunable(Generic[P, R]):
+    """A callable that runs with the best settings for its arguments. Made by :func:`tunable`."""
+
+    def __init__(
+        self,
+        fn: Callable[..., R],
+        space: Mapping[str, Iterable[Any]],
+        rules: Sequence[Any],
+        key: Callable[..., Any] | None,
+        reference: Callable[..., Any] | None,
+        tolerance: float | None,
+        budget: float | None,
+        name: str | None,
+        version: str,
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn, self.key, self.reference = fn, key, reference
+        self.tolerance, self.budget = tolerance, budget
+        self.name = name or fn.__qualname__
+        self.configs = configs_of(space, rules)
+        if not self.configs:
+            raise ValueError("space: the rules leave no setting, expected one or more")
+        taken = [n for n in space if n not in inspect.signature(fn).parameters]
+        kinds = [p.kind for p in inspect.signature(fn).parameters.values()]
+        if taken and inspect.Parameter.VAR_KEYWORD not in kinds:
+            raise ValueError(f"space: the function takes no argument {', '.join(taken)}")
+        self._source = f"{_callables.source_of(fn)}\n{version}"
+        self._chosen: dict[Any, dict[str, Any]] = {}
+        self.last: dict[str, Any] | None = None
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        if self.key is not None:
+            return str(self.key(*args, **kwargs))
+        plain = [v for v in (*args, *kwargs.items()) if isinstance(v, (int, float, str, bool, tuple, type(None)))]
+        return f"{_callables.describe((args, kwargs))} {plain}"
+
+    def config(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """The settings of choice for these arguments; races them where they are not known."""
+        key = self._key(args, kwargs)
+        known = self._chosen.get(key)
+        if known is not None:
+            return known
+        return self._race(key, args, kwargs, again=False)
+
+    def _race(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any], again: bool) -> dict[str, Any]:
+        candidates = [(self.fn.__name__, config, self._source) for config in self.configs]
+        runs = [functools.partial(self.fn, **config) for config in self.configs]
+        winner, found = _callables.compete(
+            self.name,
+            key,
+            candidates,
+            runs,
+            self.reference or runs[0],
+            args,
+            kwargs,
+            tolerance=self.tolerance,
+            budget=self.budget,
+            again=again,
+        )
+        if found is not None:
+            self._chosen[key] = self.configs[winner]
+            self.last = found
+        return self.configs[winner]
+
+    def tune(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """Races the settings for these arguments, known or not; the settings of choice."""
+        return self._race(self._key(args, kwargs), args, kwargs, again=True)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.fn(*args, **kwargs, **self.config(*args, **kwargs))
+
+
+def tunable(
+    *,
+    space: Mapping[str, Iterable[Any]],
+    rules: Sequence[Any] = (),
+    key: Callable[..., Any] | None = None,
+    reference: Callable[..., Any] | None = None,
+    tolerance: float | None = None,
+    budget: float | None = None,
+    name: str | None = None,
+    version: str = "",
+) -> Callable[[Callable[..., R]], Tunable[..., R]]:
+    """Lets a Python callable (torch, Triton, CuPy, Numba, plain) be tuned.
+
+    ``space`` maps keyword arguments of the callable to their values, the first of each being the default. ``rules`` are
+    expressions over these names (``"block * stages <= 64"``) or callables. ``key`` gives what a choice is kept by, from
+    the arguments; by default types, sizes and strides of tensors and the values of plain arguments. ``reference`` is
+    called with the same arguments and gives the right answer; by default the first setting does. A change of the
+    callable's source, or of ``version``, makes what was kept stale.
+    """
+
+    def wrap(fn: Callable[..., R]) -> Tunable[..., R]:
+        return Tunable(fn, space, rules, key, reference, tolerance, budget, name, version)
+
+    return wrap

@@ -1,0 +1,180 @@
+"""Tuning ahead, benchmarking side by side, and explaining a choice."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any, Callable, Iterable
+
+from . import _warplap
+from ._problems import problem_of
+from ._table import Table, of_edition, time_text
+
+log = logging.getLogger("warplap")
+
+
+class Tuned:
+    """What is known about a key: who won, by how much, how surely."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.problem: str = found["problem"]
+        self.key: str = found["key"]
+        self.from_store: bool = found["from_store"]
+        self.record: dict[str, Any] = found["edition"]
+        verdict = self.record["verdict"]
+        self.variant: str = verdict["winner"]["variant"]
+        self.config: dict[str, Any] = verdict["winner"]["config"]
+        self.time_us: float = verdict["median_us"]
+        self.interval_us: tuple[float, float] = tuple(verdict["ci_us"])
+        self.grade: str = verdict["grade"]
+        self._found = found
+
+    def table(self, every_config: bool = False) -> Table:
+        """Everyone who raced."""
+        return of_edition(self._found, every_config)
+
+    def __repr__(self) -> str:
+        settings = ",".join(f"{k}={v}" for k, v in self.config.items())
+        origin = "from the store" if self.from_store else f"raced in {self.record['seconds']:.1f} s"
+        who = f"{self.variant}[{settings}]" if settings else self.variant
+        return f"{self.problem}: {who} in {time_text(self.time_us)} ({self.grade}, {origin})"
+
+
+class _Bar:
+    """Progress: tqdm's bar where it is installed, plain lines where it is not, nothing where nobody looks."""
+
+    def __init__(self, total: int, show: bool | None) -> None:
+        self._show = sys.stderr.isatty() if show is None else show
+        self._bar: Any = None
+        self._done, self._total, self._tried = 0, total, 0
+        if self._show:
+            try:
+                from tqdm import tqdm
+            except ImportError:
+                return
+            self._bar = tqdm(total=total, unit="key")
+
+    def tell(self, event: str, what: Any, number: Any) -> None:
+        """Hears an event of the race."""
+        if event == "started":
+            self._tried = 0
+        elif event == "tried":
+            self._tried += 1
+        if self._bar is not None and event in ("started", "tried", "leader"):
+            leader = f" {what} {time_text(number)}" if event == "leader" else ""
+            self._bar.set_postfix_str(f"{self._tried} tried{leader}")
+
+    def end(self, tuned: Tuned) -> None:
+        """One key is done."""
+        self._done += 1
+        log.info("%s", tuned)
+        if self._bar is not None:
+            self._bar.update(1)
+            self._bar.write(str(tuned), file=sys.stderr)
+        elif self._show:
+            print(f"[{self._done}/{self._total}] {tuned}", file=sys.stderr)
+
+    def close(self) -> None:
+        """The end."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def tune(
+    problems: str | Iterable[Any],
+    *,
+    budget: float | None = None,
+    again: bool = False,
+    progress: bool | None = None,
+) -> list[Tuned]:
+    """Tunes problems ahead of time; what the store knows is not measured again unless ``again``.
+
+    A problem is a text (``"gemm:m=512,n=512,k=512,dtype=f32"``) or a tuple of an operator and its arguments
+    (``(warplap.matmul, a, b)``). ``budget`` is in seconds for each key. Ctrl-C keeps what is done.
+    """
+    every = [problems] if isinstance(problems, str) else list(problems)
+    texts = [p if isinstance(p, str) else problem_of(p[0], *p[1:]) for p in every]
+    for text in texts:
+        _warplap.read_problem(text)
+    bar, done = _Bar(len(texts), progress), []
+    try:
+        for text in texts:
+            found = Tuned(json.loads(_warplap.tune(text, budget=budget, again=again, tell=bar.tell)))
+            bar.end(found)
+            done.append(found)
+    finally:
+        bar.close()
+    return done
+
+
+def benchmark(
+    op: str | Callable[..., Any],
+    *args: Any,
+    budget: float | None = None,
+    every_config: bool = False,
+    progress: bool | None = False,
+    **kwargs: Any,
+) -> Table:
+    """Races every variant of an operator on these arguments and gives the table: time, interval, rate, who was
+    rejected and why. Nothing is kept.
+
+    >>> benchmark(warplap.matmul, a, b)
+    >>> benchmark("gemm:m=512,n=512,k=512,dtype=f32")
+    """
+    text = op if isinstance(op, str) and ":" in op else problem_of(op, *args, **kwargs)
+    bar = _Bar(1, progress)
+    try:
+        found = json.loads(_warplap.bench(text, budget=budget, tell=bar.tell))
+    finally:
+        bar.close()
+    return of_edition(found, every_config)
+
+
+class Explanation:
+    """Why a variant runs a problem. ``str()`` of it is for people; ``record`` has everything."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.problem: str = found["problem"]
+        self.key: str = found["key"]
+        self.how: str | None = found["how"]
+        self.matched: str = found["matched"]
+        self.record: dict[str, Any] | None = found["edition"]
+        self.newcomers: list[str] = found["newcomers"]
+        self.variants: list[dict[str, Any]] = found["variants"]
+        self._found = found
+
+    @property
+    def variant(self) -> str | None:
+        """Who won, where the key was raced."""
+        return self.record["verdict"]["winner"]["variant"] if self.record else None
+
+    def table(self, every_config: bool = False) -> Table:
+        """Everyone who raced."""
+        if self.record is None:
+            raise ValueError(f"{self.problem} was not raced yet; call warplap.tune(...) first")
+        return of_edition(self._found, every_config)
+
+    def __repr__(self) -> str:
+        lines = [self.problem, f"  key      {self.key}", f"  store    {self.matched}"]
+        if self.record is not None:
+            verdict = self.record["verdict"]
+            sure = f"within {100 * verdict['eps']:.0f} % of the best at {100 * verdict['confidence']:.0f} %"
+            lines.append(f"  winner   {self.variant}, {time_text(verdict['median_us'])}, {verdict['grade']}, {sure}")
+            if verdict["margin"] is not None and verdict["runner_up"] is not None:
+                behind = f"{100 * verdict['margin']:.1f} % behind"
+                lines.append(f"  second   {verdict['runner_up']['variant']}, {behind}")
+            if verdict["ties"]:
+                lines.append(f"  ties     {', '.join(t['variant'] for t in verdict['ties'])}")
+        if self.newcomers:
+            lines.append(f"  new      {', '.join(self.newcomers)} (will race against the winner)")
+        for v in self.variants:
+            if not v["fits"]:
+                lines.append(f"  aside    {v['variant']}: {v['why']}")
+        return "\n".join(lines)
+
+
+def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+    """What is known about the problem of a call, and who would run it. Measures nothing."""
+    text = op if isinstance(op, str) and ":" in op else problem_of(op, *args, **kwargs)
+    return Explanation(json.loads(_warplap.explain(text)))

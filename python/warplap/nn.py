@@ -1,0 +1,78 @@
+"""Modules for torch: ``SparseLinear``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from . import _torch
+
+__all__ = ["SparseLinear"]
+
+
+class SparseLinear(nn.Module):
+    """A linear layer whose weight holds only some of its square blocks: ``y = x @ weight.T + bias``.
+
+    Made from a dense layer and a mask of blocks; trains (the stored blocks, the bias, and what is before it).
+    """
+
+    crow: Tensor
+    col: Tensor
+
+    def __init__(
+        self, in_features: int, out_features: int, crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.block = in_features, out_features, values.shape[1]
+        self.register_buffer("crow", crow)
+        self.register_buffer("col", col)
+        self.values = nn.Parameter(values)
+        self.bias = nn.Parameter(bias) if bias is not None else None
+
+    @classmethod
+    def from_dense(cls, dense: nn.Linear, mask: Tensor, block: int = 32) -> SparseLinear:
+        """Keeps the blocks of a dense layer's weight where ``mask`` (out/block by in/block, bool) is true."""
+        rows, columns = dense.out_features, dense.in_features
+        if block % 8 or not 8 <= block <= 128:
+            raise ValueError(f"block: is {block}, expected a multiple of 8 from 8 to 128")
+        if rows % block or columns % block:
+            raise ValueError(f"dense: has a weight of {rows}x{columns}, expected multiples of block={block}")
+        if tuple(mask.shape) != (rows // block, columns // block) or mask.dtype != torch.bool:
+            expected = f"bool of shape {[rows // block, columns // block]}"
+            raise ValueError(f"mask: is {mask.dtype} of shape {list(mask.shape)}, expected {expected}")
+        mask = mask.to(dense.weight.device)
+        counts = mask.sum(1)
+        crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
+        place = mask.nonzero()
+        blocks = dense.weight.detach().reshape(rows // block, block, columns // block, block).transpose(1, 2)
+        values = blocks[place[:, 0], place[:, 1]].contiguous()
+        bias = dense.bias.detach().clone() if dense.bias is not None else None
+        return cls(columns, rows, crow, place[:, 1].to(torch.int32), values, bias)
+
+    @property
+    def density(self) -> float:
+        """The share of blocks that are stored."""
+        return self.values.shape[0] * self.block**2 / (self.in_features * self.out_features)
+
+    def to_dense(self) -> nn.Linear:
+        """The dense layer that computes the same."""
+        dense = nn.Linear(self.in_features, self.out_features, self.bias is not None)
+        dense = dense.to(device=self.values.device, dtype=self.values.dtype)
+        with torch.no_grad():
+            sparse = torch.sparse_bsr_tensor(self.crow, self.col, self.values, (self.out_features, self.in_features))
+            dense.weight.copy_(sparse.to_dense())
+            if self.bias is not None:
+                dense.bias.copy_(self.bias)
+        return dense
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.in_features:
+            raise ValueError(f"x: has shape {list(x.shape)}, expected {self.in_features} columns")
+        flat = x.reshape(-1, self.in_features)
+        y = _torch.bsr_parts(self.crow, self.col, self.values, self.out_features, self.in_features, flat.t(), None).t()
+        y = y if self.bias is None else y + self.bias
+        return y.reshape(*x.shape[:-1], self.out_features)
+
+    def extra_repr(self) -> str:
+        shape = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{shape}, block={self.block}, density={self.density:.3g}, bias={self.bias is not None}"

@@ -1,0 +1,270 @@
+"""``autotune``: takes the place of ``triton.autotune``, argument for argument.
+
+What is different: candidates run on copies of the arguments and must leave what the first config leaves; they are raced
+interleaved with sound statistics instead of timed one after the other; every trial is kept in the store, so that a new
+process measures nothing and one more config races against the winner alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable
+
+import triton
+from triton.runtime.autotuner import Autotuner as TritonAutotuner
+from triton.runtime.autotuner import Config
+
+from . import _callables, _warplap
+from ._rig import Rig
+
+__all__ = ["Autotuner", "Config", "autotune"]
+
+# What a compiled kernel's launcher takes is Triton's own affair and changes: only versions that were looked at are
+# launched directly, others the usual way.
+_KNOWN_LAUNCHER = triton.__version__.split(".")[:2] == ["3", "6"] and not triton.knobs.runtime.interpret
+_ENTER, _EXIT = triton.knobs.runtime.launch_enter_hook, triton.knobs.runtime.launch_exit_hook
+
+
+class Autotuner(TritonAutotuner):
+    """A kernel with its configs. Made by :func:`autotune`."""
+
+    def __init__(self, *args: Any, tolerance: float | None = None, budget: float | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._tolerance, self._budget = tolerance, budget
+        self._made: str | None = None
+        self._names = tuple(self.arg_names)
+        self._launches: _warplap.Launches | None = None
+        self.last: dict[str, Any] | None = None
+        missing = [name for name in self.keys if name not in self.arg_names]
+        if missing:
+            raise ValueError(
+                f"key: names {', '.join(missing)}, expected arguments of the kernel: {', '.join(self.arg_names)}"
+            )
+
+    def _source(self) -> str:
+        """What a change of makes earlier results stale: the kernel's source with all it calls, and the compiler."""
+        if self._made is None:
+            fn: Any = self.fn
+            while not hasattr(fn, "cache_key") and hasattr(fn, "fn"):
+                fn = fn.fn
+            text = getattr(fn, "cache_key", None) or _callables.source_of(self.base_fn)
+            hooks = [_callables.source_of(h) for h in (self.pre_hook, self.post_hook) if self._is_own(h)]
+            self._made = "\n".join([str(text), triton.__version__, *hooks])
+        return self._made
+
+    def _is_own(self, hook: Any) -> bool:
+        return (self.user_defined_pre_hook and hook is self.pre_hook) or (
+            self.user_defined_post_hook and hook is self.post_hook
+        )
+
+    def _tuning_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        named = {k: v for k, v in {**dict(zip(self.arg_names, args)), **kwargs}.items() if k in self.arg_names}
+        values = [named[k] for k in self.keys if k in named]
+        return (*values, *(str(v.dtype) for v in named.values() if hasattr(v, "dtype")))
+
+    def _launch(self, config: Config, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """One launch as a trial: with the hooks, and with zeros where the user asked for them."""
+        current = dict(kwargs, **config.all_kwargs())
+        full = {**dict(zip(self.arg_names, args)), **current}
+        if config.pre_hook is not None:
+            config.pre_hook(full)
+        if self.user_defined_pre_hook:
+            self.pre_hook(full)
+        else:
+            for name in self.reset_to_zero:
+                full[name].zero_()
+        try:
+            self.fn.run(*args, grid=grid, warmup=False, **current)
+        except Exception as error:
+            if self.user_defined_post_hook:
+                self.post_hook(full, exception=error)
+            raise
+        if self.user_defined_post_hook:
+            self.post_hook(full, exception=None)
+
+    def _decide(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Config:
+        rest = {k: v for k, v in kwargs.items() if k not in ("grid", "warmup")}
+        grid = kwargs["grid"]
+        self.nargs = dict(zip(self.arg_names, args))
+        configs = list(self.prune_configs(kwargs))
+        for config in configs:
+            conflicts = rest.keys() & config.kwargs.keys()
+            if conflicts:
+                raise ValueError(f"{', '.join(conflicts)}: is given, and is what the configs set")
+        if len(configs) == 1:
+            return configs[0]
+        name, source = self.base_fn.__name__, self._source()
+        candidates = [(name, _settings(c), source + _hook_source(c)) for c in configs]
+        runs = [functools.partial(_call, self, config, grid) for config in configs]
+
+        def reference(*a: Any, **k: Any) -> Any:
+            """The first config that can be launched."""
+            errors = []
+            for run in runs:
+                try:
+                    return run(*a, **k)
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except Exception as error:
+                    errors.append(f"{type(error).__name__}: {error}")
+            raise RuntimeError(f"no config of {name} can be launched: {'; '.join(errors)[:1000]}")
+
+        def restore(rig: Rig, _: int) -> None:
+            if self.restore_value:
+                rig.reset()
+
+        names = [n for n in self.keys if n in self.nargs or n in rest]
+        text = ",".join([*(f"{n}={v}" for n, v in zip(names, key)), *map(str, key[len(names) :])])
+        winner, found = _callables.compete(
+            f"triton_{name}",
+            text,
+            candidates,
+            runs,
+            reference,
+            args,
+            rest,
+            tolerance=self._tolerance,
+            budget=self._budget,
+            before=restore,
+        )
+        if found is not None:
+            self.cache[key] = configs[winner]
+            self.last = found
+            self.configs_timings = _timings(found, configs)
+        return configs[winner]
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launches with the config of choice for the key's values; races the configs where it is not known."""
+        if len(self.configs) > 1:
+            key = self._tuning_key(args, kwargs)
+            config = self.cache.get(key)
+            if config is None:
+                config = self._decide(key, args, kwargs)
+        else:
+            config = self.configs[0]
+        self.best_config = config
+        self.nargs = {}
+        if config.pre_hook is not None:
+            config.pre_hook({**dict(zip(self.arg_names, args)), **kwargs, **config.all_kwargs()})
+        kernel = self.fn.run(*args, **kwargs, **config.all_kwargs())
+        if _KNOWN_LAUNCHER and len(self.configs) > 1 and kwargs.keys() == {"grid", "warmup"} and not kwargs["warmup"]:
+            self._remember(args, config, kernel)
+        return kernel
+
+    def _remember(self, args: tuple[Any, ...], config: Config, kernel: Any) -> None:
+        """Keeps a compiled kernel, so that the next launch with arguments like these goes straight to it."""
+        launcher: Any = getattr(kernel, "run", None)
+        rest = self._names[len(args) :]
+        if (
+            self._tuning_key(args, {}) not in self.cache
+            or not isinstance(self.fn, triton.runtime.JITFunction)
+            or self.fn.pre_run_hooks
+            or self.fn.used_global_vals
+            or config.pre_hook is not None
+            or not set(rest) <= config.kwargs.keys()
+            or not inspect.isbuiltin(getattr(launcher, "launch", None))
+            or launcher.global_scratch_size > 0
+            or launcher.profile_scratch_size > 0
+        ):
+            return
+        if self._launches is None:
+            import torch
+
+            keyed = [name in self.keys for name in self._names]
+            self._launches = _warplap.Launches(keyed, torch._C._cuda_getDevice)
+        tail = [config.kwargs[name] for name in rest]
+        self._launches.keep(
+            args,
+            launcher.launch,
+            kernel.function,
+            launcher.launch_cooperative_grid,
+            launcher.launch_pdl,
+            kernel.packed_metadata,
+            tail,
+            kernel,
+            config,
+        )
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        launches = self._launches
+        if launches is None:
+            return super().__getitem__(grid)  # type: ignore[no-any-return]
+        sizes = grid if callable(grid) else tuple(grid)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs and not _ENTER.calls and not _EXIT.calls:
+                found = launches.launch(sizes, args, self._names)
+                if found is not None:
+                    kernel, self.best_config = found
+                    return kernel
+            return self.run(*args, grid=grid, warmup=False, **kwargs)
+
+        return call
+
+
+def _call(tuner: Autotuner, config: Config, grid: Any, *args: Any, **kwargs: Any) -> None:
+    tuner._launch(config, grid, args, kwargs)
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    return {k: v for k, v in config.all_kwargs().items()}
+
+
+def _hook_source(config: Config) -> str:
+    return "" if config.pre_hook is None else _callables.source_of(config.pre_hook)
+
+
+def _timings(found: dict[str, Any], configs: list[Config]) -> dict[Config, list[float]]:
+    """Milliseconds by config as Triton keeps them: median and interval; infinite for those that were rejected."""
+    known = {}
+    for trial in found["edition"]["trials"]:
+        measured = trial.get("measured") or (trial.get("rejected") or {}).get("measurement")
+        known[str(sorted((k, str(v)) for k, v in trial["config"].items()))] = measured
+    timings = {}
+    for config in configs:
+        m = known.get(str(sorted((k, str(v)) for k, v in _settings(config).items())))
+        timings[config] = [m["median_us"] / 1e3, *(us / 1e3 for us in m["ci_us"])] if m else [float("inf")] * 3
+    return timings
+
+
+def autotune(
+    configs: list[Config],
+    key: list[str],
+    prune_configs_by: dict[str, Any] | None = None,
+    reset_to_zero: list[str] | None = None,
+    restore_value: list[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = False,
+    *,
+    tolerance: float | None = None,
+    budget: float | None = None,
+) -> Callable[[Any], Autotuner]:
+    """Takes the place of ``triton.autotune``: same arguments, same meaning.
+
+    ``warmup``, ``rep``, ``use_cuda_graph``, ``do_bench`` and ``cache_results`` are taken and not needed: the race
+    decides how often it must measure, and results are always kept. ``tolerance`` is how far, relative to the largest
+    value, a config's output may be from the first one's; ``budget`` the seconds a race may take.
+    """
+
+    def wrap(fn: Any) -> Autotuner:
+        return Autotuner(
+            fn,
+            fn.arg_names,
+            configs,
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            tolerance=tolerance,
+            budget=budget,
+        )
+
+    return wrap
