@@ -169,7 +169,7 @@ def main():
             rows.append(row)
             print(shown(row), flush=True)
             if out:
-                out.write(json.dumps({**row, **versions}) + "\n")
+                out.write(json.dumps({**row, "versions": versions}) + "\n")
                 out.flush()
     if rows:
         lowest = min(r["cublaslt"]["over_warplap"][0] for r in rows)

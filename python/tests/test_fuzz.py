@@ -85,13 +85,13 @@ def dense(value):
     return (t.to_dense() if t.layout != torch.strided else t).detach().double()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_any_arguments_give_a_right_answer_or_an_exception(seed):
     rng = random.Random(seed)
     torch.manual_seed(seed)
     warplap.set_mode("off")
     right = {"matmul": 0, "attention": 0, "bsr": 0, "linear": 0, "out": 0}
-    for _ in range(400):
+    for _ in range(250):
         args = [odd_tensor(rng) for _ in range(3)]
         if rng.random() < 0.5:
             args = fitting(rng)

@@ -219,3 +219,30 @@ def test_configs_compile_for_sm_90_without_a_gpu(tmp_path):
         TRITON_INTERPRET="0",
         TRITON_CACHE_DIR=str(tmp_path / "triton"),
     )
+
+
+def test_launches_tell_arguments_apart_as_triton_does():
+    import torch
+
+    import warplap
+
+    launches = warplap._warplap.Launches([False, True, False], lambda: 0)
+    keep = lambda *args: launches.keep(args, None, None, False, False, None, [], None, None)
+    x = torch.zeros(64)
+    alike = [(x, 5, 3), (x[4:], 5, 7), (torch.ones(9), 5, 99)]  # same type, aligned, same key, neither 1 nor 16 k
+    apart = [
+        (x[1:], 5, 3),
+        (x.half(), 5, 3),
+        (x, 6, 3),
+        (x, 5, 1),
+        (x, 5, 32),
+        (x, 5, 2**40),
+        (x, 5, 3.0),
+        (x, 5, None),
+    ]
+    assert all(keep(*args) for args in alike) and len(launches) == 1
+    for count, args in enumerate(apart, start=2):
+        assert keep(*args) and len(launches) == count, args
+    assert not keep(x, "text", 3) and not keep(x, 2**70, 3), "what is not followed takes the usual way"
+    launches.clear()
+    assert launches.launch((1,), (x, 5, 3), ("x", "n", "m")) is None

@@ -63,7 +63,7 @@ def _argument(value: Any) -> Any:
 def _tests(restrictions: Any, names: list[str]) -> list[Callable[[dict[str, Any]], bool]]:
     """Expressions over the names, or callables that take one dictionary, as Kernel Tuner has them."""
     every = [restrictions] if callable(restrictions) or isinstance(restrictions, str) else list(restrictions or ())
-    return [rule_of(r, names) if isinstance(r, str) else (lambda config, r=r: bool(r(config))) for r in every]
+    return [rule_of(rule, names) if isinstance(rule, str) else rule for rule in every]
 
 
 def tune_kernel(

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::commands::{bench, completions, explain, regret, store, tune, variants};
+use crate::commands::{bench, completions, explain, record, regret, replay, space, store, tune, variants};
 use crate::failure::{EXIT_CODES, Exit};
 
 /// Races kernel variants on this machine, proves them right, and remembers the winner.
@@ -46,6 +46,12 @@ pub(crate) enum Command {
     Explain(explain::Explain),
     /// Measure what rounding sizes to a bucket costs a problem
     Regret(regret::Regret),
+    /// Time every config of a variant and keep them as a space to replay
+    Record(record::Record),
+    /// Run a search on a recorded space, many times over, and score it
+    Replay(replay::Replay),
+    /// Count and sample the legal configs of axes and rules
+    Space(space::Space),
     /// List the devices and what they can do
     Devices,
     /// Check clock, noise, load and store, and say what is missing

@@ -44,7 +44,7 @@ pub(crate) struct RaceArgs {
     /// The chance of a wrong verdict that is accepted
     #[arg(long, value_name = "D", default_value_t = 0.01, value_parser = |t: &str| share(t, 0.5))]
     pub(crate) delta: f64,
-    /// The search: tiers, exhaustive or random
+    /// The search: auto, tiers, exhaustive, random, climb, genetic, evolution, annealing, swarm, surrogate or halving
     #[arg(long, value_name = "NAME", default_value = search::NAMES[0], value_parser = search_name)]
     pub(crate) search: String,
     /// The seed of everything random
@@ -108,7 +108,8 @@ fn number(text: &str, most: f64) -> Option<f64> {
     text.parse::<f64>().ok().filter(|v| *v > 0.0 && *v <= most)
 }
 
-fn search_name(text: &str) -> Result<String, String> {
+/// Reads a search's name.
+pub(crate) fn search_name(text: &str) -> Result<String, String> {
     if search::NAMES.contains(&text) {
         Ok(text.into())
     } else {

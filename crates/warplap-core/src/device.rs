@@ -128,9 +128,9 @@ pub trait Device: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Runs what builds a kernel so that a capture that is going on takes no harm from it.
-    fn beside_capture<R>(&self, build: impl FnOnce() -> R) -> R {
-        build()
+    /// Runs what finds or builds a kernel so that a capture that is going on takes no harm from it.
+    fn beside_capture<R>(&self, work: impl FnOnce() -> R) -> R {
+        work()
     }
 
     /// Whether other work was seen on the device lately.

@@ -358,9 +358,9 @@ impl Device for Cuda {
         }
     }
 
-    fn beside_capture<R>(&self, build: impl FnOnce() -> R) -> R {
+    fn beside_capture<R>(&self, work: impl FnOnce() -> R) -> R {
         let _relaxed = Relaxed::new(&self.context);
-        build()
+        work()
     }
 
     fn contended(&self) -> bool {

@@ -143,6 +143,14 @@ pub(crate) fn matmul_into(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Boun
     product.run(py, &view, torch.map(|_| [a, b, out]))
 }
 
+/// Whether a kernel was chosen already for a product of tensors on the host: everything a call does before it launches.
+#[pyfunction]
+pub(crate) fn matmul_known(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let mut product = Product::of(View::of(a, "a")?, View::of(b, "b")?)?;
+    product.write_to(&View::of(out, "out")?)?;
+    Ok(state().desks().gemm.knows(&product.problem))
+}
+
 /// The problem of a product, in its text form; with no output, one of its own is assumed.
 #[pyfunction]
 #[pyo3(signature = (a, b, out=None))]

@@ -5,7 +5,10 @@ pub(crate) mod completions;
 mod devices;
 mod doctor;
 pub(crate) mod explain;
+pub(crate) mod record;
 pub(crate) mod regret;
+pub(crate) mod replay;
+pub(crate) mod space;
 pub(crate) mod store;
 pub(crate) mod tune;
 pub(crate) mod variants;
@@ -24,6 +27,9 @@ pub(crate) fn run(cli: Cli, console: &Arc<Console>) -> Result<Exit, Failure> {
         Command::Bench(bench) => bench.run(root, console),
         Command::Explain(explain) => explain.run(root, console),
         Command::Regret(regret) => regret.run(root, console),
+        Command::Record(record) => record.run(root, console),
+        Command::Replay(replay) => replay.run(console),
+        Command::Space(space) => space.run(console),
         Command::Devices => devices::run(root, console),
         Command::Doctor => doctor::run(root, console),
         Command::Variants(variants) => variants.run(console),

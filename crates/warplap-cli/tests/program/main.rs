@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod manners;
+mod spaces;
 mod verbs;
 
 use std::collections::BTreeMap;

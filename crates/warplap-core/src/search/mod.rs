@@ -86,7 +86,7 @@ pub const DONORS: usize = 10;
 /// Tiers of several variants with at most so many candidates are searched exhaustively by `auto`, as the race itself
 /// drops the slow ones early; the space of a single variant is one landscape, and worth a model sooner.
 const FEW: u64 = 512;
-const FEW_OF_ONE: u64 = 48;
+const FEW_OF_ONE: u64 = 128;
 
 /// A search by name.
 ///

@@ -16,6 +16,7 @@ pub use config::{Config, Real, Value};
 pub use diagram::Diagram;
 pub use error::SpaceError;
 pub use expr::{Expr, ExprError, Kind};
+pub use moves::sampler;
 pub use rows::Rows;
 pub use rule::Rule;
 

@@ -2,6 +2,11 @@
 
 use super::{Config, Rule, Space, Value};
 
+/// What draws configs for [`Space::sample`]; the same seed draws the same ones.
+pub fn sampler(seed: u64) -> fastrand::Rng {
+    fastrand::Rng::with_seed(seed)
+}
+
 impl Space {
     /// The Config of a point: its axes by name, and the derived values.
     pub fn config(&self, point: &[u16]) -> Config {

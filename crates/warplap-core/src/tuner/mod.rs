@@ -166,6 +166,14 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// As [`Tuner::choose`], for somebody who will launch on this queue: while it is being captured nothing is raced.
     pub fn choose_on(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<O, D>, Error> {
+        match self.device.busy(queue) {
+            // Even asking who fits may open a library, which a capture would take for a part of itself.
+            Some(_) => self.device.beside_capture(|| self.chosen(problem, queue)),
+            None => self.chosen(problem, queue),
+        }
+    }
+
+    fn chosen(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<O, D>, Error> {
         let key = self.key(problem);
         let known = locked(&self.known).get(&key.text).cloned();
         let decided = match known {
@@ -279,8 +287,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     fn build(&self, key: &Key, problem: &O::Problem, candidate: &Candidate, how: How) -> Result<Chosen<O, D>, Error> {
         let attempt = |candidate: &Candidate, how: How| {
             let variant = self.catalog.find(&candidate.variant).filter(|_| self.usable(candidate, problem))?;
-            let build = || variant.build(problem, &candidate.config, &self.device);
-            let kernel = self.device.beside_capture(build).ok()?;
+            let kernel = variant.build(problem, &candidate.config, &self.device).ok()?;
             Some(Chosen { candidate: candidate.clone(), how, kernel: kernel.into() })
         };
         if let Some(chosen) = attempt(candidate, how) {
@@ -297,8 +304,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let candidate = self.reference(problem);
         let nothing = |rejection| Error::NothingRight { problem: O::text(problem), rejection };
-        let build = || self.catalog.reference().build(problem, &candidate.config, &self.device);
-        let kernel = self.device.beside_capture(build).map_err(nothing)?;
+        let kernel = self.catalog.reference().build(problem, &candidate.config, &self.device).map_err(nothing)?;
         Ok(Chosen { candidate, how, kernel: kernel.into() })
     }
 

@@ -22,7 +22,7 @@ use warplap_core::record::{Edition, Record};
 use warplap_core::regret::Regret;
 use warplap_core::rejection::Rejection;
 use warplap_core::settings::Settings;
-use warplap_core::space::Config;
+use warplap_core::space::{Config, Space};
 use warplap_core::store::{Match, Store};
 use warplap_core::tuner::{How, Tuned, Tuner};
 use warplap_core::variant::Fit;
@@ -194,6 +194,8 @@ pub trait AnyTuner: Send + Sync {
         config: Option<&Config>,
         samples: u32,
     ) -> Result<Result<Benched, Rejection>, Error>;
+    /// A variant's space for a problem.
+    fn space(&self, problem: &str, variant: &str) -> Result<Space, Error>;
     /// What the tuner's bucket costs a problem.
     fn regret(&self, problem: &str, observer: &dyn Observer) -> Result<Regret, Error>;
     /// The variants in their order, as they stand to a problem where one is given.
@@ -271,6 +273,13 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
         Tuner::bench(self, &O::parse(problem)?, variant, config, samples)
     }
 
+    fn space(&self, problem: &str, variant: &str) -> Result<Space, Error> {
+        let known = || self.catalog().variants().iter().map(|v| v.id()).collect::<Vec<_>>().join(", ");
+        let found = self.catalog().find(variant);
+        let unknown = || Error::Unknown(format!("unknown variant '{variant}': expected one of {}", known()));
+        Ok(found.ok_or_else(unknown)?.space(&O::parse(problem)?, self.device()))
+    }
+
     fn regret(&self, problem: &str, observer: &dyn Observer) -> Result<Regret, Error> {
         Tuner::regret(self, &O::parse(problem)?, observer)
     }
@@ -282,8 +291,7 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
         let stand = |v: &Arc<dyn warplap_core::variant::Variant<O, D>>| {
             let arm = pruned.as_ref().and_then(|p| p.arms.iter().find(|a| a.variant == v.id()));
             let values = |a: &warplap_core::space::Axis| a.values().iter().map(ToString::to_string).collect();
-            let axes =
-                |s: &warplap_core::space::Space| s.axes().iter().map(|a| (a.name().to_string(), values(a))).collect();
+            let axes = |s: &Space| s.axes().iter().map(|a| (a.name().to_string(), values(a))).collect();
             Standing {
                 id: v.id().to_string(),
                 source: v.source(),

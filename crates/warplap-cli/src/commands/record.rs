@@ -1,0 +1,93 @@
+//! `warplap record`: every config of one variant is proved and timed on the device, and kept as a space to replay.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::json;
+use warplap::core::recorded::{Recorded, Row};
+use warplap::core::variant::Fit;
+use warplap::{Bucket, Mode, Settings};
+
+use crate::console::Console;
+use crate::failure::{Exit, Failure};
+use crate::machine::{self, Machine};
+use crate::progress::Progress;
+use crate::race_args::Where;
+use crate::suite;
+
+/// Arguments of `record`.
+#[derive(Args)]
+pub(crate) struct Record {
+    /// What to record: op:field=value,…
+    #[arg(value_name = "PROBLEM")]
+    problem: String,
+    /// Where to keep it
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// The variant whose space is recorded (default: the one with the most configs)
+    #[arg(long, value_name = "V")]
+    variant: Option<String>,
+    /// Samples of each config
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    samples: u32,
+    #[command(flatten)]
+    place: Where,
+    /// The seed of the inputs
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// The most configs that are timed one by one.
+const MOST: u128 = 1_000_000;
+
+impl Record {
+    pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
+        let asked = suite::asked(&self.problem, None)?;
+        let stop = machine::listen(console);
+        let machine = Machine::open_to_read(root, self.place.device)?;
+        let (mode, bucket, seed) = (Mode::Off, Bucket::Exact, self.seed);
+        let policy = self.place.policy(&machine.device);
+        let settings = Settings { mode, bucket, seed, policy, stop: stop.clone(), ..Settings::default() };
+        let tuner = asked.op.open(&machine.device, machine.store.clone(), settings);
+        let fits = tuner.variants(Some(&asked.problem))?.into_iter().filter(|s| matches!(s.fit, Some(Fit::Fits(_))));
+        let variant = match &self.variant {
+            Some(variant) => variant.clone(),
+            None => fits.max_by_key(|s| s.configs).map(|s| s.id).unwrap_or_default(),
+        };
+        let space = tuner.space(&asked.problem, &variant)?;
+        let count = space.count();
+        if count == 0 || count > MOST {
+            return Err(Failure::input(format!("{variant} has {count} configs here: expected 1 to {MOST}")));
+        }
+        let progress = Progress::new(console, 1);
+        let _watch = progress.begin(0, &asked.problem);
+        let mut rows = Vec::new();
+        for config in space.configs() {
+            if stop.said() {
+                break;
+            }
+            let benched = tuner.bench(&asked.problem, &variant, Some(&config), self.samples)?;
+            let time_ms = benched.map(|b| b.measurement.median_us * 1e-3).map_err(|r| r.word().to_string());
+            rows.extend(space.point(&config).map(|point| Row { point, time_ms }));
+        }
+        drop(progress);
+        let mut recorded = Recorded::new(space.axes().to_vec(), rows).map_err(Failure::input)?;
+        recorded.name = format!("{variant}__{}", asked.problem.replace([':', ',', '='], "_"));
+        recorded.kernel = format!("{} {variant}", asked.problem);
+        recorded.device = tuner.device_slug();
+        recorded.source = format!("warplap {} record, median of {} samples", env!("CARGO_PKG_VERSION"), self.samples);
+        let written = |e| Failure::input(format!("--output {}: {e}", self.output.display()));
+        std::fs::write(&self.output, recorded.to_text()).map_err(written)?;
+        let (all, right) = (recorded.len(), recorded.times().count());
+        if console.json {
+            let file = self.output.display().to_string();
+            console.line(&json!({
+                "problem": asked.problem, "variant": variant, "file": file, "configs": all, "right": right,
+            }))?;
+        } else {
+            console.say(format!("{}: {right} of {all} configs of {variant} are right", self.output.display()))?;
+        }
+        Ok(if stop.said() { Exit::Interrupted } else { Exit::Ok })
+    }
+}

@@ -1,0 +1,66 @@
+//! `warplap space`: axes and rules of a file come in; how many configs are legal, and some of them, go out.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::json;
+use warplap::core::recorded::Recorded;
+
+use crate::console::{Console, DIM, HEAD, paint};
+use crate::failure::{Exit, Failure};
+use crate::units;
+
+/// Arguments of `space`.
+#[derive(Args)]
+pub(crate) struct Space {
+    /// A file with `params` (name, values) and `restrictions` (expressions as Python writes them)
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Draw so many legal configs, each as likely as the other
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    sample: u32,
+    /// The seed of the draw
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+}
+
+impl Space {
+    pub(crate) fn run(&self, console: &Console) -> Result<Exit, Failure> {
+        let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", self.file.display()));
+        let text = std::fs::read_to_string(&self.file).map_err(|e| named(&e))?;
+        let started = Instant::now();
+        let space = Recorded::definition(&text).map_err(|e| named(&e))?;
+        space.check().map_err(|e| named(&e))?;
+        let count = space.count();
+        let seconds = started.elapsed().as_secs_f64();
+        let cartesian: f64 = space.axes().iter().map(|a| a.values().len() as f64).product();
+        let nodes = space.diagram().map_or(0, |d| d.nodes());
+        let mut rng = warplap::core::space::sampler(self.seed);
+        let drawn: Vec<_> = (0..self.sample).filter_map(|_| space.sample(&mut rng)).collect();
+        if console.json {
+            let count = u64::try_from(count).map_or_else(|_| json!(count.to_string()), |n| json!(n));
+            console.line(&json!({"legal": count, "cartesian": cartesian, "nodes": nodes, "seconds": seconds}))?;
+            console.lines(drawn.iter().map(|config| json!({"config": config})))?;
+        } else {
+            let legal = u64::try_from(count).map_or_else(|_| count.to_string(), units::count);
+            console.say(format!(
+                "{} legal configs of {cartesian:.3e}  {}",
+                paint(HEAD, legal),
+                paint(
+                    DIM,
+                    format!(
+                        "{} axes, {} rules, {nodes} nodes, {:.1} ms",
+                        space.axes().len(),
+                        space.rules().len(),
+                        seconds * 1e3
+                    )
+                ),
+            ))?;
+            for config in drawn {
+                console.say(config)?;
+            }
+        }
+        Ok(Exit::Ok)
+    }
+}
