@@ -9,7 +9,7 @@
 // Limits: f16/bf16, 16-byte aligned bases and leading dimensions; A row-major; C row-major; K >= 1; SPLIT*SHARE <= 8.
 // Where the idea comes from: the "swap AB" option of CUTLASS, DeepGEMM and quack.
 //
-// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 3, 4, 8),
+// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
 // SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"

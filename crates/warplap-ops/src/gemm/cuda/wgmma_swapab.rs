@@ -17,12 +17,6 @@ pub(super) struct Swapab;
 /// Columns of B a block takes.
 const BW: u64 = 64;
 
-/// The share of resident blocks that have work in the last wave.
-fn fill(p: &GemmProblem, split: u64, ctas: u64, multiprocessors: u64) -> f64 {
-    let (blocks, slots) = (p.n.div_ceil(BW) * p.batch * split, multiprocessors * ctas);
-    blocks as f64 / (blocks.div_ceil(slots) * slots) as f64
-}
-
 impl Twin<GemmProblem> for Swapab {
     fn id(&self) -> &'static str {
         "wgmma_swapab"
@@ -43,16 +37,13 @@ impl Twin<GemmProblem> for Swapab {
     }
 
     fn space(&self, p: &GemmProblem, chip: &Chip) -> Space {
-        let (p, chip, multiprocessors) = (*p, chip.clone(), u64::from(chip.multiprocessors));
+        let (p, chip) = (*p, chip.clone());
         Space::single()
             .axis(Axis::ints("BK", [128, 64]))
-            .axis(Axis::ints("SPLIT", [2, 1, 4, 3]))
+            .axis(Axis::ints("SPLIT", [2, 1, 4]))
             .axis(Axis::ints("CTAS", [2, 1, 3, 4]))
             .rule(Rule::on("two stages of each resident block fit", &["BK", "SPLIT", "CTAS"], move |c| {
                 Swapab.plan(&p, c, &chip).is_ok()
-            }))
-            .rule(Rule::on("three parts only where they fill the chip best", &["SPLIT", "CTAS"], move |c| {
-                c.int("SPLIT") != Some(3) || (c.int("CTAS") == Some(4) && fill(&p, 3, 4, multiprocessors) > 0.95)
             }))
     }
 
