@@ -185,10 +185,10 @@ fn bad_specs_name_the_file_and_the_line() {
         ("dtype = \"f32\"\nshape = \"N\"", "dtype = \"f8\"\nshape = \"N\"", 11, "one of f64"),
         ("shape = \"N\"", "shape = \"M\"", 12, "'M'"),
         ("shape = \"N\"", "shape = \"N - 1000\"", 12, "from 1 to"),
-        ("value = 0.3", "value = 0.3\n[reference]\nfile = \"empty.npy\"", 28, "numpy.save"),
-        ("value = 0.3", "value = 0.3\n[reference]\nsource = \"scale.c\"", 27, "source and entry"),
-        ("value = 0.3", "value = 0.3\n[launch]\ngrid = 1\nblock = 1", 27, "C kernel"),
-        ("value = 0.3", "value = 0.3\n[metric]\nflops = \"2 * n\"", 28, "'n'"),
+        ("value = 0.3", "value = 0.3\n[reference]\nfile = \"empty.npy\"", 26, "numpy.save"),
+        ("value = 0.3", "value = 0.3\n[reference]\nsource = \"scale.c\"", 25, "source and entry"),
+        ("value = 0.3", "value = 0.3\n[launch]\ngrid = 1\nblock = 1", 25, "C kernel"),
+        ("value = 0.3", "value = 0.3\n[metric]\nflops = \"2 * n\"", 26, "'n'"),
     ] {
         let text = SPEC.replacen(from, to, 1);
         assert_ne!(text, SPEC, "{from}");

@@ -121,15 +121,10 @@ fn constants(draft: &BTreeMap<String, Spanned<Written>>, places: &Places) -> Res
         if !is_name(name) {
             return Err(refused("is no name: expected letters, digits and underscores"));
         }
-        // A text is an expression over the constants before it, or where it is none, a word for the preprocessor.
+        // A text is an expression over the constants before it; a single unknown name is a word for the preprocessor.
         let value = match plain(value.get_ref()) {
-            Some(Value::Text(text)) => match expression(&text, &value.span(), &constants, places) {
-                Ok(expr) => {
-                    let own = |n: &str| constants.iter().find(|(c, _)| c == n).map(|(_, v)| v.clone());
-                    expr.eval(own).map_err(|e| places.at(&value.span(), e))?
-                }
-                Err(_) => Value::Text(text),
-            },
+            Some(Value::Text(text)) if is_name(&text) && constants.iter().all(|(c, _)| *c != text) => Value::Text(text),
+            Some(Value::Text(_)) => number(value.get_ref(), &value.span(), &constants, places)?,
             Some(other) => other,
             None => return Err(refused("is no value: expected a number, a text, true or false")),
         };
