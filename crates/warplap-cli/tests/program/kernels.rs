@@ -65,10 +65,12 @@ fn a_spec_is_tuned_explained_shown_and_written_down() {
     let elsewhere = html.split("http").skip(1).filter(|rest| !rest.starts_with("://www.w3.org/2000/svg\""));
     assert_eq!(elsewhere.count(), 0, "the page names something on the network");
 
-    exports_read_back(&place, path, trials.len());
+    let timed = trials.iter().filter(|t| t["median_us"].is_number()).count();
+    assert!(timed > 0 && timed <= 6, "{line}");
+    exports_read_back(&place, path, (trials.len(), timed));
 }
 
-fn exports_read_back(place: &Place, path: &str, trials: usize) {
+fn exports_read_back(place: &Place, path: &str, (trials, timed): (usize, usize)) {
     let header = place.run(&["export", path, "--header"]);
     assert_eq!(header.code, 0, "{}", header.stderr);
     assert!(header.stdout.contains("#define UNROLL ") && header.stdout.ends_with("#endif\n"), "{}", header.stdout);
@@ -77,7 +79,7 @@ fn exports_read_back(place: &Place, path: &str, trials: usize) {
         let written = place.run(&["export", path, form, "-o", file.to_str().unwrap()]);
         assert_eq!(written.code, 0, "{}", written.stderr);
         let recorded = Recorded::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        assert_eq!((recorded.len(), recorded.times().count()), (trials, trials - 4), "{form}");
+        assert_eq!((recorded.len(), recorded.times().count()), (trials, timed), "{form}");
         let page = place.dir.path().join("recorded.html");
         let shown = place.run(&["report", file.to_str().unwrap(), "-o", page.to_str().unwrap()]);
         assert_eq!(shown.code, 0, "{}", shown.stderr);
