@@ -1,8 +1,11 @@
 //! Reading: a TOML spec or Kernel Tuner's T1 JSON comes in; a checked Spec goes out, or an error with the file and the line.
 
+mod arguments;
+mod axes;
 mod check;
 mod draft;
 mod t1;
+mod value;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
