@@ -33,7 +33,7 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
              const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int columns) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-  __shared__ int rows[32], starts[32], found;
+  __shared__ int rows[32], starts[32], ends[32], found;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
   u32* const marks = reinterpret_cast<u32*>(smem + (staged - smem_addr(smem)) + CONS * 2 * SLAB); // by used column: which rows store a block there
   u32* const uses = marks + columns;                                                               // by stage and warpgroup: SC bits a row
@@ -58,19 +58,16 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
     if (threadIdx.x < 32) {
       const int i = group * ALL + lane;
       const int row = lane < ALL && i < block_rows ? (order ? __ldg(order + i) : i) : -1;
-      rows[lane] = row, starts[lane] = row >= 0 ? __ldg(row_ptr + row) : 0;
+      rows[lane] = row, starts[lane] = row >= 0 ? __ldg(row_ptr + row) : 0, ends[lane] = row >= 0 ? __ldg(row_ptr + row + 1) : 0;
     }
     __syncthreads();
 #pragma unroll 1
-    for (int r = threadIdx.x >> 5; r < ALL; r += NT / 32) {
-      if (rows[r] < 0) continue;
-      const int end = __ldg(row_ptr + rows[r] + 1);
+    for (int r = threadIdx.x >> 5; r < ALL; r += NT / 32)
 #pragma unroll 1
-      for (int e = starts[r] + lane; e < end; e += 32) {
+      for (int e = starts[r] + lane; e < ends[r]; e += 32) {
         const u32 c = __ldg(col_idx + e);
         if (c < (u32)columns) atomicOr(&marks[c], 1u << r); // a wrong index must not write into another list
       }
-    }
     __syncthreads();
     if (threadIdx.x < 32) {
       int n = 0;
