@@ -146,7 +146,7 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
             for (int y = 0; y < SHARE; y++) {
               const int r = y * 3 + warp - 1;
               if (r >= ALL) continue;
-              const u32 word = used[r >= RW];
+              const u32 word = r < RW ? used[0] : used[1];
               for (u32 left = word >> (r % RW * SC) & ((1u << SC) - 1); left; left &= left - 1, at[y]++) {
                 const u16* from = values + (u64)at[y] * (BS * BS) + lane * 8;
                 const u32 slot = to + ((__ffs(left) - 1) * ALL + r) * BLOCK;
