@@ -95,10 +95,7 @@ pub(crate) fn gemm(py: Python<'_>, ordinal: usize, problem: &GemmProblem, [a, b,
     match tuner.with_known(problem, launch) {
         Ok(done) => done.map_err(|e| rejected(&e)),
         // Nobody knows it yet: others may go on while it is raced.
-        Err(launch) => {
-            let chosen = ended(py.detach(|| tuner.choose_on(problem, &queue)))?;
-            launch(&*chosen.kernel).map_err(|e| rejected(&e))
-        }
+        Err(launch) => ended(py.detach(|| tuner.with_chosen(problem, &queue, launch)))?.map_err(|e| rejected(&e)),
     }
 }
 
