@@ -7,6 +7,7 @@ mod canary;
 mod ceilings;
 mod chip;
 mod clock;
+mod compare;
 mod compile;
 mod cublaslt;
 mod cusparse;
