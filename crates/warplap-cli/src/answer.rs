@@ -1,11 +1,12 @@
 //! An answer of `tune`: what is known of a problem now. It becomes a JSON line or a row of the table.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use warplap::How;
 use warplap::any::Standing;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
 use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
+use warplap::core::timing::Stages;
 use warplap::core::verdict::Grade;
 
 use crate::console::{BAD, DIM, GOOD, NAME, WARN, paint};
@@ -25,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) edition: Option<Edition>,
     /// Wall seconds this answer took.
     pub(crate) seconds: f64,
+    /// Where they went.
+    pub(crate) stages: Stages,
     /// Libraries built for it just now, seconds of all builds, and seconds in which at least one was under way.
     pub(crate) builds: Option<(usize, f64, f64)>,
     pub(crate) variants: Vec<Standing>,
@@ -125,6 +128,7 @@ impl Answer {
             "skipped": skipped,
             "launches": self.launches(),
             "seconds": self.seconds,
+            "stages": self.stages.iter().map(|(stage, s)| ((*stage).to_string(), json!(s))).collect::<Map<_, _>>(),
         });
         if let Some((count, seconds, under_way)) = self.builds {
             line["builds"] = json!({"count": count, "seconds": seconds, "under_way_seconds": under_way});

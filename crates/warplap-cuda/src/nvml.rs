@@ -108,6 +108,11 @@ impl Nvml {
     }
 }
 
+/// Opens the library ahead of the first reading.
+pub(crate) fn open() {
+    let _ = Nvml::get();
+}
+
 /// Reads a device; `None` where there is no NVML or it does not know the device.
 pub(crate) fn read(chip: &Chip) -> Option<Readings> {
     let nvml = Nvml::get()?;

@@ -58,7 +58,14 @@ impl<O: Described, D: Lent> Desk<O, D> {
     ) -> PyResult<R> {
         match self.ready.with(problem, f) {
             Ok(done) => done,
-            Err(f) => f(&*self.choose(py, problem, queue)?),
+            Err(f) => {
+                let (entry, device) = (self.choose(py, problem, queue)?, self.tuner.device());
+                match device.busy(queue) {
+                    // A library may load its kernel when it is first launched, which would break a capture.
+                    Some(_) => device.beside_capture(|| f(&entry)),
+                    None => f(&entry),
+                }
+            }
         }
     }
 

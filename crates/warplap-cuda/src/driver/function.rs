@@ -31,6 +31,11 @@ impl Module {
         let mut handle = 0;
         // SAFETY: the module is alive, the name ends in zero.
         self.context.note(unsafe { api.module_function(&mut handle, self.handle, name.as_ptr()) })?;
+        // Drivers load a function when it is first needed; asked for its registers (4) they do it now, and its first launch
+        // may be captured.
+        let mut registers = 0;
+        // SAFETY: the function is alive, the pointer is to a local.
+        self.context.note(unsafe { api.function_get(&mut registers, 4, handle) })?;
         Ok(Function { module: self.clone(), handle })
     }
 }

@@ -88,6 +88,14 @@ impl Sandbox {
         Some(Err(Rejection::LaunchFailed { reason: format!("the worker was lost twice: {lost}") }))
     }
 
+    /// Starts the worker, unless there is one.
+    pub(crate) fn call(&self, crew: &Crew, setup: Setup) {
+        let mut place = locked(&self.worker);
+        if place.is_none() && !crew.is_off() {
+            *place = crew.hire(setup).ok();
+        }
+    }
+
     /// Nobody can prove it elsewhere. What is trusted may run here; anyone else is refused, because what it does to this
     /// process nobody knows.
     fn without(&self, request: &SandboxRequest, why: &str) -> Option<Result<Passed, Rejection>> {
