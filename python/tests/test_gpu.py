@@ -36,7 +36,11 @@ def captured(call):
 
 def test_operators_are_captured_with_what_was_chosen_and_replayed_on_new_contents():
     a, b, c = (torch.randn(64, 64, device="cuda", dtype=torch.float16) for _ in range(3))
-    s, d, e = sparse(128, 128, 64), torch.randn(128, 64, device="cuda").half(), torch.empty(128, 64, device="cuda").half()
+    s, d, e = (
+        sparse(128, 128, 64),
+        torch.randn(128, 64, device="cuda").half(),
+        torch.empty(128, 64, device="cuda").half(),
+    )
     q, o = torch.randn(2, 4, 64, 64, device="cuda").half(), []
 
     def call():
@@ -91,7 +95,9 @@ def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
     right = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     near(warplap.attention(q, k, v, is_causal=True), right)
     found = warplap.explain(warplap.attention, q, k, v, is_causal=True)
-    assert found.variant in ("torch_default", "torch_flash", "torch_cudnn", "torch_efficient") and len(found.table()) >= 2
+    assert (
+        found.variant in ("torch_default", "torch_flash", "torch_cudnn", "torch_efficient") and len(found.table()) >= 2
+    )
     near(warplap.attention(q, k, v, is_causal=True), right)
     flags = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
     table = warplap.benchmark(warplap.attention, q, k, v, is_causal=True, budget=0.5)
@@ -106,10 +112,15 @@ def test_the_stopwatch_times_the_device_and_not_the_host():
 
     x, y = (torch.randn(1 << 26, device="cuda") for _ in range(2))
     watch = Stopwatch(lambda: y.copy_(x), x.device)
-    mine, theirs = sorted(watch.sample() for _ in range(9))[4], triton.testing.do_bench(lambda: y.copy_(x), return_mode="median") / 1e3
+    mine, theirs = (
+        sorted(watch.sample() for _ in range(9))[4],
+        triton.testing.do_bench(lambda: y.copy_(x), return_mode="median") / 1e3,
+    )
     assert 0.85 < mine / theirs < 1.15, (mine, theirs)
     small = torch.randn(1024, device="cuda")
-    watch = Stopwatch(lambda: [small.add_(1) for _ in range(20)], x.device)  # some 5 µs of the host each, 2 of the device
+    watch = Stopwatch(
+        lambda: [small.add_(1) for _ in range(20)], x.device
+    )  # some 5 µs of the host each, 2 of the device
     assert min(watch.sample() for _ in range(9)) < 75e-6
 
 

@@ -128,7 +128,11 @@ def test_rules_are_expressions_or_callables_over_any_values():
     wide = torch.float64
     tuned = warplap.tunable(
         space={"a": [1, 2, 3], "b": [2, 4], "name": ["x", "y"], "kind": [torch.float32, wide]},
-        rules=["a * b <= 8 and (name == 'x' or a > 1)", "max(a, b) < 4 or b in (4,)", lambda kind, a: kind != wide or a == 1],
+        rules=[
+            "a * b <= 8 and (name == 'x' or a > 1)",
+            "max(a, b) < 4 or b in (4,)",
+            lambda kind, a: kind != wide or a == 1,
+        ],
         name="ruled",
     )(lambda x, a, b, name, kind: x)
     expected = [

@@ -90,8 +90,8 @@ def compete(
 ) -> tuple[int, dict[str, Any] | None]:
     """The number of the fastest right candidate, and what is known about the key; the first one where nothing may be
     measured and nothing is known. ``before`` is called on the rig's arguments before each timed launch; ``measure`` is
-    for those who ask by hand, whatever the mode; without ``keep`` everyone is raced and nothing is kept. ``trial`` runs a candidate
-    elsewhere before it runs here for the first time, and says why it must not."""
+    for those who ask by hand, whatever the mode; without ``keep`` everyone is raced and nothing is kept. ``trial`` runs
+    a candidate elsewhere before it runs here for the first time, and says why it must not."""
     mode = _warplap.mode()
     if mode == "off" and measure is None:
         return 0, None

@@ -1,5 +1,5 @@
-"""A CUDA kernel in Kernel Tuner's calling form, handed over as a spec file: building, proving, racing and keeping are those
-of every operation."""
+"""A CUDA kernel in Kernel Tuner's calling form, handed over as a spec file: building, proving, racing and keeping are
+those of every operation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The worker's side of the sandbox for Triton kernels: compiled bytes and a description of arguments come in; it launches
-them and says how it went. Whatever a kernel does to this process does not matter to anyone."""
+"""The worker's side of the sandbox for Triton kernels: compiled bytes and a description of arguments come in; it
+launches them and says how it went. Whatever a kernel does to this process does not matter to anyone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Compiled Triton kernels run first in a worker process with a context of its own: one that reads where it may not, or never
-ends, takes the worker with it and not the caller.
+"""Compiled Triton kernels run first in a worker process with a context of its own: one that reads where it may not, or
+never ends, takes the worker with it and not the caller.
 
-The caller's side: a compiled kernel and its arguments come in; why it must not run here goes out, if so. The worker gets
-the compiled bytes and tensors of the same types, sizes and strides: floats are drawn, whole numbers (they may be indices)
-are copied.
+The caller's side: a compiled kernel and its arguments come in; why it must not run here goes out, if so. The worker
+gets the compiled bytes and tensors of the same types, sizes and strides: floats are drawn, whole numbers (they may be
+indices) are copied.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Worker:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         code = f"import sys; sys.path.insert(0, {folder!r}); import warplap._proving as p; p.serve()"
         env = {**os.environ, "WARPLAP_SANDBOX": "off"}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process, self._rest = subprocess.Popen([sys.executable, "-c", code], env=env, **pipes), b""  # type: ignore[call-overload]
+        command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+        self._process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._rest = b""
         atexit.register(self.end, self._process)
         if self._line(START) != {"ready": True}:
             raise _Gone("it did not get ready")
@@ -107,19 +108,28 @@ def is_on() -> bool:
     return os.environ.get("WARPLAP_SANDBOX") != "off"
 
 
-def try_kernel(kernel: Any, names: list[str], values: list[Any], grid: tuple[int, ...]) -> tuple[str, str, float] | None:
+def try_kernel(
+    kernel: Any, names: list[str], values: list[Any], grid: tuple[int, ...]
+) -> tuple[str, str, float] | None:
     """Runs a compiled kernel once in the worker; None also where it cannot be described to it."""
     import torch
 
     try:
         facts, signature = kernel.metadata, kernel.src.signature
         types = [signature.get(name, "constexpr") for name in names]
-        if facts.num_ctas != 1 or facts.launch_cooperative_grid or facts.global_scratch_size or facts.profile_scratch_size:
+        if (
+            facts.num_ctas != 1
+            or facts.launch_cooperative_grid
+            or facts.global_scratch_size
+            or facts.profile_scratch_size
+        ):
             return None
         order: dict[str, Any] = {"name": kernel.name, "threads": 32 * facts.num_warps, "shared": facts.shared}
     except AttributeError:  # a Triton that keeps them elsewhere
         return None
-    size, seen, told = 0, {}, []
+    size = 0
+    seen: dict[int, int] = {}
+    told: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="warplap-") as folder:
         for i, (value, kind) in enumerate(zip(values, types)):
             if not isinstance(kind, str):
@@ -132,7 +142,8 @@ def try_kernel(kernel: Any, names: list[str], values: list[Any], grid: tuple[int
                     continue
                 seen[id(value)] = i
                 span = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride())) if value.numel() else 0
-                about = {"dtype": str(value.dtype).removeprefix("torch."), "span": span, "device": value.device.index}
+                dtype = str(value.dtype).removeprefix("torch.")
+                about: dict[str, Any] = {"dtype": dtype, "span": span, "device": value.device.index}
                 about |= {"offset": value.data_ptr() % 16, "shape": list(value.shape), "strides": list(value.stride())}
                 size += span * value.element_size()
                 if not value.dtype.is_floating_point:

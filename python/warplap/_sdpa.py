@@ -33,7 +33,7 @@ def _default(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool,
 
 
 # Switching a backend on and the others off through torch's context manager takes longer than a small attention.
-_SWITCHES = [
+_SWITCHES: list[tuple[Any, Any, SDPBackend]] = [
     (getattr(torch._C, f"_get_{name}_sdp_enabled", None), getattr(torch._C, f"_set_sdp_use_{name}", None), backend)
     for name, backend in (
         ("flash", SDPBackend.FLASH_ATTENTION),
@@ -107,7 +107,10 @@ def _beats(found: dict[str, Any], name: str) -> bool:
     verdict = found["edition"]["verdict"]
     if any(tie["variant"] == DEFAULT for tie in verdict["ties"]):
         return False
-    timed = {t["variant"]: t.get("measured") or (t.get("rejected") or {}).get("measurement") for t in found["edition"]["trials"]}
+    timed = {
+        t["variant"]: t.get("measured") or (t.get("rejected") or {}).get("measurement")
+        for t in found["edition"]["trials"]
+    }
     own, other = timed.get(DEFAULT), timed.get(name)
     return own is None or other is None or own["median_us"] > _CLEARLY * other["median_us"]
 

@@ -24,6 +24,8 @@ def fit(problem: str) -> str | None:
     """Why the kernel stands aside from a problem, if it does."""
     fields = _fields(problem)
     bs, n = int(fields["bs"]), int(fields["n"])
+    if fields.keys() & {"alpha", "beta", "turned", "tf32"}:
+        return "plain products only"
     if fields.get("dtype") not in ("f16", "bf16"):
         return "Triton's kernel sums float32 in float64: half types only"
     if bs < 16 or bs & (bs - 1):
@@ -60,7 +62,7 @@ def _kernel() -> Any:
 
 def _launch(
     call: Any, values: Any, crow: Any, col: Any, b: Any, out: Any,
-    shape: tuple[int, int, int, int, int], strides: tuple[int, int], TILE: int, STAGES: int, WARPS: int,
+    shape: tuple[int, int, int, int, int], strides: tuple[int, ...], TILE: int, STAGES: int, WARPS: int,
 ) -> None:  # fmt: skip
     """Launches the kernel, or compiles it where tensors are types."""
     m, k, n, bs, blocks = shape

@@ -6,7 +6,9 @@ survive a fork: what runs on a GPU is tried out elsewhere, or not at all.
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import resource
 import signal
 import time
 import warnings
@@ -54,6 +56,8 @@ def first_run(rig: Rig, run: Callable[..., Any], patience: float = PATIENCE) -> 
 def _run(rig: Rig, run: Callable[..., Any]) -> None:
     """The child: runs the candidate and ends, whatever happens."""
     try:
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)

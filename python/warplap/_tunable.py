@@ -22,7 +22,9 @@ def configs_of(space: Mapping[str, Iterable[Any]], rules: Sequence[Any]) -> list
     axes = list(values.items())
     told = [_told(rule, names) for rule in rules]
     try:
-        points = _warplap.legal(axes, [(text, reads, None if text_only else call) for text, reads, call, text_only in told])
+        points = _warplap.legal(
+            axes, [(text, reads, None if text_only else call) for text, reads, call, text_only in told]
+        )
     except ValueError as error:
         if not str(error).startswith("rules:"):
             raise

@@ -1,5 +1,5 @@
-"""``tune_kernel``: Kernel Tuner's calling form for kernels in C and CUDA. Every setting becomes a set of macros; the source
-is compiled, tried out in a process of its own (C), proved, raced and kept like every candidate."""
+"""``tune_kernel``: Kernel Tuner's calling form for kernels in C and CUDA. Every setting becomes a set of macros; the
+source is compiled, tried out in a process of its own (C), proved, raced and kept like every candidate."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def tune_kernel(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Tunes a kernel in C or CUDA with Kernel Tuner's calling form.
 
-    ``kernel_source`` is C or CUDA, or the name of a file with it; ``tune_params`` become macros; ``arguments`` are NumPy arrays
-    and scalars, which stay as they are; ``answer`` holds the right output for each argument that is one, and None for
-    the others (without it, the first setting is the reference); ``atol`` is relative to the largest value here. Gives
-    one dictionary a setting (its parameters, ``time`` in milliseconds or the reason it was rejected), best first, and
-    what was found out about the run. ``grid_div_x`` and its like, ``block_size_names`` and ``device`` are for CUDA, where
-    ``answer`` is needed, for one output.
+    ``kernel_source`` is C or CUDA, or the name of a file with it; ``tune_params`` become macros; ``arguments`` are
+    NumPy arrays and scalars, which stay as they are; ``answer`` holds the right output for each argument that is one,
+    and None for the others (without it, the first setting is the reference); ``atol`` is relative to the largest value
+    here. Gives one dictionary a setting (its parameters, ``time`` in milliseconds or the reason it was rejected), best
+    first, and what was found out about the run. ``grid_div_x`` and its like, ``block_size_names`` and ``device`` are
+    for CUDA, where ``answer`` is needed, for one output.
     """
     if lang is not None and lang.upper() not in ("C", "CUDA"):
         raise NotImplementedError(f"lang: is {lang!r}, expected C or CUDA")
@@ -107,12 +107,9 @@ def tune_kernel(
             raise ValueError("restrictions: leave no setting of tune_params")
         kernel = _cuda_kernel.Kernel(kernel_name, kernel_source, list(compiler_options or ()), dict(tune_params), rules)
         kernel.launched(problem_size, [grid_div_x, grid_div_y, grid_div_z], block_size_names)
-        found = kernel.tune(arguments, answer, atol, device, budget)
-        return _results(found, configs), {
-            "best": found["edition"]["verdict"]["winner"]["config"],
-            "key": found["key"],
-            "from_store": found["from_store"],
-        }
+        tuned = kernel.tune(arguments, answer, atol, device, budget)
+        best = tuned["edition"]["verdict"]["winner"]["config"]
+        return _results(tuned, configs), {"best": best, "key": tuned["key"], "from_store": tuned["from_store"]}
     compiler = compiler or os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise RuntimeError("compiler: there is no C compiler here; install one or name it")

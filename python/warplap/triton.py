@@ -1,14 +1,14 @@
 """``autotune``: takes the place of ``triton.autotune``, argument for argument.
 
 What is different: candidates run on copies of the arguments and must leave what the first config leaves; they are raced
-interleaved with sound statistics instead of timed one after the other; on a GPU they run first in a worker process; every
-trial is kept in the store, so that a new process measures nothing and one more config races against the winner alone.
+interleaved with sound statistics instead of timed one after the other; on a GPU they run first in a worker process;
+every trial is kept in the store, so that a new process measures nothing and one more config races against the winner
+alone.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any, Callable
 
 import triton

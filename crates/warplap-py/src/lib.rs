@@ -16,6 +16,7 @@ mod lent;
 mod logs;
 mod parameter;
 mod road;
+mod sampled;
 mod shelf;
 mod spec;
 mod state;
@@ -50,6 +51,8 @@ mod _warplap {
     use crate::legal::legal;
     #[pymodule_export]
     use crate::road::{bench, device, explain, read_operation, read_problem, tune};
+    #[pymodule_export]
+    use crate::sampled::sampled_into;
     #[pymodule_export]
     use crate::shelf::{store_export, store_import, store_list, store_misses, store_place, store_prune, store_show};
     #[pymodule_export]
