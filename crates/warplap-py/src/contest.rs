@@ -68,6 +68,7 @@ impl Contest {
             "does_not_build" => Err(Rejection::DoesNotBuild { reason }),
             "over_limits" => Err(Rejection::OverLimits { reason }),
             "crashed" => Err(Rejection::Crashed { reason }),
+            "timed_out" => Err(Rejection::TimedOut { seconds: error }),
             _ => Err(Rejection::LaunchFailed { reason }),
         }
     }

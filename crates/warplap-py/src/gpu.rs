@@ -12,8 +12,8 @@ use warplap::core::space::Config;
 use warplap::core::store::default_root;
 use warplap::core::variant::Kernel;
 use warplap::cuda::{Stream, View, ViewMut};
-use warplap::ops::{bsr, gemm};
-use warplap::{Bsr, BsrArgs, BsrProblem, Cuda, DType, Gemm, GemmArgs, GemmProblem, Mode, Op, Settings, Tuner};
+use warplap::ops::{bsr, gemm, sampled};
+use warplap::{Bsr, BsrArgs, BsrProblem, Cuda, DType, Gemm, GemmArgs, GemmProblem, Mode, Op, Sampled, Settings, Tuner};
 
 use crate::failure::{raise, rejected};
 use crate::state::{self, Desk, MODES, State};
@@ -43,6 +43,7 @@ pub(crate) struct GpuDesks {
     pub(crate) device: Arc<Cuda>,
     pub(crate) gemm: Desk<Gemm, Cuda>,
     pub(crate) bsr: Desk<Bsr, Cuda>,
+    pub(crate) sampled: Desk<Sampled, Cuda>,
 }
 
 /// Desks for each device and mode, set up when first needed.
@@ -80,6 +81,7 @@ impl Gpus {
         Ok(slot.get_or_init(|| GpuDesks {
             gemm: Desk::new(state.tuner(device.clone(), gemm::cuda::catalog(), store(), settings())),
             bsr: Desk::new(state.tuner(device.clone(), bsr::cuda::catalog(), store(), settings())),
+            sampled: Desk::new(state.tuner(device.clone(), sampled::cuda::catalog(), store(), settings())),
             device,
         }))
     }

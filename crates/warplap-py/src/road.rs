@@ -12,8 +12,8 @@ use warplap::core::fingerprint::Fingerprint;
 use warplap::core::store::{MemoryStore, Store};
 use warplap::core::tuner::{How, Tuned};
 use warplap::core::variant::Fit;
-use warplap::ops::{attention, bsr, gemm};
-use warplap::{Attention, Bsr, Cuda, Gemm, Op, Settings, Stop};
+use warplap::ops::{attention, bsr, gemm, sampled};
+use warplap::{Attention, Bsr, Cuda, Gemm, Op, Sampled, Settings, Stop};
 
 use crate::gpu;
 use crate::state::{self, State, refresh};
@@ -33,12 +33,14 @@ fn open(
         (Gemm::NAME, None) => Box::new(state.tuner(cpu(), gemm::cpu::catalog(), store, settings)),
         (Attention::NAME, None) => Box::new(state.tuner(cpu(), attention::cpu::catalog(), store, settings)),
         (Bsr::NAME, None) => Box::new(state.tuner(cpu(), bsr::cpu::catalog(), store, settings)),
+        (Sampled::NAME, None) => Box::new(state.tuner(cpu(), sampled::cpu::catalog(), store, settings)),
         (name, Some(ordinal)) => {
             let (device, settings) = (gpu::device(ordinal)?, Settings { policy: Cuda::usual_policy(), ..settings });
             match name {
                 Gemm::NAME => Box::new(state.tuner(device, gemm::cuda::catalog(), store, settings)),
                 Attention::NAME => Box::new(state.tuner(device, attention::cuda::catalog(), store, settings)),
                 Bsr::NAME => Box::new(state.tuner(device, bsr::cuda::catalog(), store, settings)),
+                Sampled::NAME => Box::new(state.tuner(device, sampled::cuda::catalog(), store, settings)),
                 other => return Err(doorless(other)),
             }
         }

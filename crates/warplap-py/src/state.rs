@@ -13,8 +13,8 @@ use warplap::core::dispatch::Dispatch;
 use warplap::core::problem::Problem;
 use warplap::core::store::{MemoryStore, Store, open_or_memory};
 use warplap::core::variant::Kernel;
-use warplap::ops::{attention, bsr, gemm};
-use warplap::{Attention, Bsr, Bucket, Cpu, Gemm, Mode, Settings, Stop, Tuner};
+use warplap::ops::{attention, bsr, gemm, sampled};
+use warplap::{Attention, Bsr, Bucket, Cpu, Gemm, Mode, Sampled, Settings, Stop, Tuner};
 
 use crate::foreign::{self, Choice, Described, Foreign};
 use crate::gpu::{GpuDesks, Gpus};
@@ -104,6 +104,7 @@ pub(crate) struct Desks {
     pub(crate) gemm: Desk<Gemm>,
     pub(crate) attention: Desk<Attention>,
     pub(crate) bsr: Desk<Bsr>,
+    pub(crate) sampled: Desk<Sampled>,
 }
 
 /// One device, one store, desks by mode.
@@ -161,6 +162,7 @@ impl State {
                 gemm: Desk::new(self.tuner(device(), gemm::cpu::catalog(), store(), settings())),
                 attention: Desk::new(self.tuner(device(), attention::cpu::catalog(), store(), settings())),
                 bsr: Desk::new(self.tuner(device(), bsr::cpu::catalog(), store(), settings())),
+                sampled: Desk::new(self.tuner(device(), sampled::cpu::catalog(), store(), settings())),
             }
         })
     }
