@@ -165,6 +165,22 @@ class Matrix(rivals.Matrix):
             [None, None, None, P, P, P, I, I, I], rows, cm,
         )  # fmt: skip
 
+    def swapab(self, bn, slabs, grouped=True):
+        rows, columns = 32768 // bn // self.bs, self.k // self.bs
+        stage = slabs * (self.bs * bn * 2 + rows * self.bs * self.bs * 2)
+        lists = -(-(columns * 6 + -(-columns // slabs) * 8 + 32) // 16) * 16
+        fixed = 4 * self.bs * bn * 2 + lists
+        deep = min(8, (232448 - 512 - fixed - 2048) // stage)
+        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BN=bn, SC=slabs, STAGES=deep)
+        return self.launcher(
+            "wgmma_swapab", facts, 384, deep * stage + fixed + 1024, min(132, -(-(self.m // self.bs) // rows) * -(-self.n // bn)),
+            lambda c, o: [
+                self.values.data_ptr(), self.panels(self.bs, bn),
+                tensor_map(c, [self.n, self.m], [self.n], [64, self.bs], 128), *self.indices(o), self.m, self.n, columns,
+            ],
+            [P, None, None, P, P, P, I, I, I], rows if grouped else 0,
+        )  # fmt: skip
+
     def strips(self, cap):
         ring, columns = max(4 * cap * self.bs * self.bs, 8192), self.k // self.bs
         fixed = 8 * ring + -(-columns * 10 // 16) * 16 + 1024
@@ -197,6 +213,9 @@ class Matrix(rivals.Matrix):
         if self.bs < 64:
             cap = 16 if self.bs == 16 else 4
             made = {f"wgmma_pack CM={cm}": lambda cm=cm: self.pack(cm=cm) for cm in (1, 2)}
+            slabs = (4, 2) if self.bs == 16 else (2, 1)
+            made |= {f"wgmma_swapab SC={sc}": lambda sc=sc: self.swapab(256, sc) for sc in slabs}
+            made["wgmma_swapab as they come"] = lambda: self.swapab(256, slabs[1], grouped=False)
             return made | {"mma_strips": lambda: self.strips(cap)}
         shapes = [(2, 256, 1, 1), (2, 256, 2, 1), (4, 128, 1, 1), (1, 128, 1, 2), (2, 128, 1, 1), (1, 128, 1, 1), (1, 64, 1, 2)]
         return {

@@ -158,6 +158,11 @@ impl Cuda {
         unsafe { Stream::foreign(&self.context, handle) }
     }
 
+    /// Its ordinal among the devices the driver shows.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
     /// Waits for everything queued on the device.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         self.context.synchronize()

@@ -72,6 +72,8 @@ impl Sandbox {
             match converse(worker, request) {
                 Ended::Done(Ok(passed)) => return Some(Ok(passed)),
                 Ended::Done(Err(Refusal::Rejected(rejection))) => return Some(Err(rejection)),
+                // A library that only the caller's own program can reach (torch's, from Python).
+                Ended::Done(Err(Refusal::Unknown(_))) if request.trusted => return None,
                 Ended::Done(Err(Refusal::Unknown(why))) => return self.without(request, &why),
                 Ended::Guilty(rejection) => {
                     *place = None;

@@ -8,6 +8,7 @@ mod plan;
 mod reference;
 mod simt_f32;
 mod wgmma_pack;
+mod wgmma_swapab;
 mod wgmma_union;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use launch::Own;
 pub fn catalog() -> Catalog<Bsr, Cuda> {
     Catalog::new(Arc::new(reference::Reference))
         .with(Arc::new(Own(wgmma_union::Union)))
+        .with(Arc::new(Own(wgmma_swapab::SwapAb)))
         .with(Arc::new(Own(wgmma_pack::Pack)))
         .with(Arc::new(Own(mma_strips::Strips)))
         .with(Arc::new(Own(simt_f32::SimtF32)))
@@ -57,8 +59,13 @@ mod tests {
     use super::plan::BsrTwin;
     use crate::bsr::{Bsr, BsrProblem};
 
-    const TWINS: [&dyn BsrTwin; 4] =
-        [&super::wgmma_union::Union, &super::wgmma_pack::Pack, &super::mma_strips::Strips, &super::simt_f32::SimtF32];
+    const TWINS: [&dyn BsrTwin; 5] = [
+        &super::wgmma_union::Union,
+        &super::wgmma_pack::Pack,
+        &super::mma_strips::Strips,
+        &super::simt_f32::SimtF32,
+        &super::wgmma_swapab::SwapAb,
+    ];
 
     const PROBLEMS: [&str; 10] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
@@ -130,6 +137,8 @@ mod tests {
         assert_eq!(["CONS=1,BN=128,CTAS=1", "CONS=1,BN=64,CTAS=2"].map(union), [8, 6]);
         assert_eq!(deep(TWINS[1], PROBLEMS[5], "BN=256,CM=1,ORDER=0,GROUPED=1"), 4);
         assert_eq!(deep(TWINS[2], PROBLEMS[4], "CAP=16,GROUPED=1"), 11);
+        assert_eq!(deep(TWINS[4], PROBLEMS[4], "BN=256,SC=4,GROUPED=1"), 3);
+        assert_eq!(deep(TWINS[4], PROBLEMS[5], "BN=256,SC=2,GROUPED=1"), 3);
     }
 
     #[test]
