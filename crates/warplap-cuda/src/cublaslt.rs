@@ -331,11 +331,24 @@ impl Matmul {
     /// The addresses are of device memory that holds what the layouts span until the product has ended, aligned as the
     /// spec says.
     pub unsafe fn launch(&self, a: u64, b: u64, d: u64, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: the caller's word; nothing is read of what beta would multiply.
+        unsafe { self.launch_scaled([a, b, d, d], (1.0, 0.0), stream) }
+    }
+
+    /// Queues D = alpha·op(A)·op(B) + beta·C for the matrices A, B, C and D at these addresses; C, laid out as D, may be D.
+    ///
+    /// # Safety
+    /// As for `launch`; C is not read where beta is 0.
+    pub unsafe fn launch_scaled(
+        &self,
+        [a, b, c, d]: [u64; 4],
+        (alpha, beta): (f32, f32),
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
         self.context.api()?;
         let space = if self.workspace == 0 { 0 } else { self.space(stream)? };
-        let (alpha, beta) = (1f32, 0f32);
         let [layout_a, layout_b, layout_d] = self.layouts;
-        let (c, d) = (d as *const c_void, d as *mut c_void);
+        let (c, d) = (c as *const c_void, d as *mut c_void);
         // SAFETY: the caller's word for the matrices; descriptors live as long as this object, and the workspace is this
         // stream's own.
         let status = unsafe {

@@ -110,7 +110,8 @@ impl Product {
             let slices = unsafe { (self.values.slice(p.values_len()), self.b.slice(b_len), out.slice_mut(c_len)) };
             let (Some(values), Some(b), Some(c)) = slices else { return Err(argument::unaligned("a, b or out")) };
             let (row_ptr, col_idx) = (&self.structure.row_ptr[..], &self.structure.col_idx[..]);
-            let args = BsrArgs::<Cpu> { problem: p, row_ptr: row_ptr.into(), col_idx: col_idx.into(), values, b, c };
+            let (row_ptr, col_idx) = (row_ptr.into(), col_idx.into());
+            let args = BsrArgs::<Cpu> { problem: p, row_ptr, col_idx, values, b, c, add: None, place: None };
             let kernel = &*entry.kernel;
             let done = if entry.brief { kernel.launch(args, &()) } else { py.detach(|| kernel.launch(args, &())) };
             done.map_err(|e| rejected(&e))

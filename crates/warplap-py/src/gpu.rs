@@ -146,6 +146,8 @@ pub(crate) fn bsr<'py>(
                 values: View::from_raw(at.values as u64, p.dtype, p.values_len()),
                 b: View::from_raw(at.b as u64, p.dtype, (p.k * p.n) as usize),
                 c: ViewMut::from_raw(at.out as u64, p.dtype, (p.m * p.n) as usize),
+                add: None,
+                place: None,
             }
         };
         entry.kernel.launch(args, queue).map_err(|e| rejected(&e))

@@ -9,8 +9,9 @@
 // Where the idea comes from: the "swap AB" option of dense kernels, and this project's own arithmetic.
 //
 // Axes (-D): BN (128, 256), SC (slabs per stage), STAGES (2 or more).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), BS, B_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, B_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
+#include "scaled.cuh"
 
 constexpr int CONS = 2, NT = 128 * (CONS + 1), PANELS = BN / 64, RW = 128 * 128 / BN / BS, ALL = CONS * RW, MT = BS / 16;
 constexpr u32 PANEL = BS * 128, SLAB = PANELS * PANEL, BLOCK = BS * BS * 2; // bytes
@@ -30,7 +31,7 @@ DI void store_wait_one() { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "
 
 extern "C" __global__ void __launch_bounds__(NT, 1)
 wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
-             const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int columns) {
+             const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int columns SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ int rows[32], starts[32], ends[32], found;
@@ -219,6 +220,16 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
 #pragma unroll
         for (int r = 0; r < RW; r++) {
           const u32 to = mine + (r & 1) * SLAB;
+          if (SCALED) { // a lane's rows of the swapped sums are columns of C
+            const int row = rows[w * RW + r], left = tile % wide * BN + warp * 16 + (lane >> 2);
+#pragma unroll
+            for (int p = 0; p < PANELS; p++)
+#pragma unroll
+              for (int i = 0; i < BS / 2; i++) {
+                const int line = i / 4 * 8 + (lane & 3) * 2 + i % 2, c = left + p * 64 + i % 4 / 2 * 8;
+                if (!ADDS || (row >= 0 && c < N)) d[r][p][i] = scaled_one(d[r][p][i], add, ((u64)row * BS + line) * N + c, alpha, beta);
+              }
+          }
           if (tid == 0) store_wait_one();
           named_sync(1 + w, 128);
 #pragma unroll

@@ -6,11 +6,11 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
     BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
-    persistent,
+    persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
@@ -68,7 +68,7 @@ impl Twin<BsrProblem> for SwapAb {
         let mut defines = facts(p);
         defines.extend([("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p)))]);
         defines.extend([("BN", bn), ("SC", slabs), ("STAGES", deep)].map(|(n, v)| (n, v as i64)));
-        let arguments = vec![
+        let mut arguments = vec![
             Argument::Pointer(VALUES),
             if col { b_col_map(p, p.bs, 64) } else { b_map(p, p.bs, bn) },
             c_map(p, p.bs),
@@ -79,9 +79,15 @@ impl Twin<BsrProblem> for SwapAb {
             int(p.n),
             int(columns),
         ];
+        arguments.extend(scale_arguments());
         let tiles = (p.m / p.bs).div_ceil(rows) * p.n.div_ceil(bn);
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &[HOPPER], defines },
+            source: Source {
+                entry: self.id(),
+                text: include_str!("wgmma_swapab.cu"),
+                headers: &[HOPPER, ELEMENT, SCALED],
+                defines,
+            },
             threads: 128 * (LINES as u32 + 1),
             shared: deep * stage + fixed + 1024,
             grid: persistent(tiles, 1, 1, chip),
