@@ -5,11 +5,11 @@ mod checked;
 mod cusparse_bsr;
 mod densify;
 mod launch;
-mod meeting;
 mod mma_strips;
 mod mma_tf32;
 mod order;
 mod plan;
+mod queue;
 mod reference;
 mod simt_f32;
 mod turned;
@@ -64,8 +64,8 @@ mod tests {
         &super::wgmma_pack::Pack,
         &super::mma_strips::Strips,
         &super::simt_f32::SimtF32,
-        &super::mma_tf32::MmaTf32,
         &super::wgmma_swapab::SwapAb,
+        &super::mma_tf32::MmaTf32,
     ];
 
     const PROBLEMS: [&str; 15] = [
@@ -138,7 +138,7 @@ mod tests {
             let plan = twin.plan(&problem(text), &config, &chip).unwrap();
             plan.source.defines.iter().find(|(name, _)| *name == "STAGES").unwrap().1
         };
-        let union = |tile: &str| deep(TWINS[0], PROBLEMS[0], &format!("{tile},CN=1,ORDER=0,GROUPED=1,SPLIT=0"));
+        let union = |tile: &str| deep(TWINS[0], PROBLEMS[0], &format!("{tile},CN=1,ORDER=0,GROUPED=1,DYNAMIC=0"));
         let tiles = ["CONS=2,BN=256,CTAS=1", "CONS=4,BN=128,CTAS=1", "CONS=1,BN=128,CTAS=2", "CONS=2,BN=128,CTAS=1"];
         assert_eq!(tiles.map(union), [4, 4, 4, 6]);
         assert_eq!(["CONS=1,BN=128,CTAS=1", "CONS=1,BN=64,CTAS=2"].map(union), [8, 6]);
