@@ -148,6 +148,23 @@ def test_rules_are_expressions_or_callables_over_any_values():
         warplap.tunable(space={"n": [1, 0]}, rules=[lambda n: 1 / n > 0], name="undefined")(lambda x, n: x)
 
 
+def test_a_long_list_is_searched_around_whoever_leads():
+    seen = []
+
+    @warplap.tunable(space={"a": list(range(16)), "b": list(range(16))}, name="many", budget=6.0, sandbox=False)
+    def many(x, a, b):
+        seen.append((a, b))
+        time.sleep(2e-5 * (abs(a - 11) + abs(b - 6)))
+        return x + 1
+
+    x = torch.zeros(4)
+    many(x)
+    best = many.config(x)
+    assert abs(best["a"] - 11) + abs(best["b"] - 6) <= 3, best
+    order = list(dict.fromkeys(seen))
+    assert order[:20] != sorted(order)[:20], "in a drawn order"
+
+
 def test_numpy_keys_and_modes():
     @warplap.tunable(space={"step": [1, 2]}, key=lambda x: x.shape[0] // 100, name="by_hundreds")
     def total(x, step):

@@ -39,7 +39,10 @@ def test_the_calling_form_is_kernel_tuners(tmp_path):
     results, env = warplap.tune_kernel(
         "vector_add", SOURCE, 1000, args, params, answer=answer, lang="C",
         restrictions=["block_size * unroll <= 128", lambda p: p["block_size"] != 128 or p["unroll"] == 1],
+        metrics={"GB/s": lambda p: 12e-6 * 1000 / p["time"], "us": "time * 1000"},
+        verbose=True, iterations=7, quiet=True,
     )  # fmt: skip
+    assert all(r["us"] == r["time"] * 1000 and r["GB/s"] > 0 for r in results if isinstance(r["time"], float))
     assert len(results) == 8 and env["best"]["block_size"] in (16, 64, 128)
     by = {(r["block_size"], r["unroll"]): r["time"] for r in results}
     assert by[33, 1].startswith("wrong_answer") and "no blocks of 96" in by[96, 1]
@@ -100,6 +103,8 @@ def test_wrong_arguments_are_named():
     args, _ = problem(10)
     for error, match, call in [
         (NotImplementedError, "lang:", lambda: warplap.tune_kernel("k", SOURCE, 1, args, {"b": [1]}, lang="HIP")),
+        (NotImplementedError, "cmem_args:", lambda: warplap.tune_kernel(
+            "k", SOURCE, 1, args, {"b": [1]}, cmem_args={})),
         (ValueError, "answer:", lambda: cuda(answer=None)),
         (ValueError, "answer:", lambda: cuda(answer=[None] * 4)),
         (NotImplementedError, "restrictions:", lambda: warplap.tune_kernel(

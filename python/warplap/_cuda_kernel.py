@@ -55,7 +55,7 @@ class Kernel:
         with tempfile.TemporaryDirectory(prefix="warplap-") as folder:
             path = os.path.join(folder, f"{self._name}.toml")
             with open(os.path.join(folder, "kernel.cu"), "w") as file:
-                file.write(self._source)
+                file.write(self._source if 'extern "C"' in self._source else f'extern "C" {{\n{self._source}\n}}\n')
             with open(path, "w") as file:
                 file.write("\n".join(self._lines(folder, arguments, answer or (), outputs[0], atol)) + "\n")
             found: dict[str, Any] = json.loads(_warplap.tune_spec(path, gpu=gpu, budget=budget))

@@ -6,7 +6,11 @@ takes several times as long as the kernel itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import subprocess
+import sys
 from typing import Any
 
 from torch import Tensor
@@ -93,8 +97,8 @@ def run(
     _launch(call, values, crow, col, b, out, shape, b.stride(), TILE, STAGES, WARPS)
 
 
-def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
-    """Compiles the kernel for a problem and a setting."""
+def compile_here(problem: str, TILE: int, STAGES: int, WARPS: int) -> None:
+    """Compiles the kernel for a problem and a setting; Triton keeps it on disk."""
     import torch
 
     fields = _fields(problem)
@@ -105,3 +109,13 @@ def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
     strides = (1, k) if fields.get("b") == "col" else (n, 1)
     shape, index = (m, k, n, bs, blocks), torch.int32
     _launch(call, dtype, index, index, dtype, dtype, shape, strides, TILE, STAGES, WARPS)
+
+
+def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
+    """Has the kernel compiled by another process: Triton's compiler keeps the interpreter's lock, and others race."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    order = f"compile_here({problem!r}, TILE={TILE}, STAGES={STAGES}, WARPS={WARPS})"
+    code = f"import sys; sys.path.insert(0, {folder!r}); from warplap._torch_bsr import compile_here; {order}"
+    env = {**os.environ, "WARPLAP_MODE": "off"}
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # then it is compiled here when its turn comes
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=120)

@@ -84,7 +84,9 @@ def tune_kernel(
     grid_div_z: Sequence[str] | None = None,
     block_size_names: Sequence[str] | None = None,
     device: int = 0,
+    metrics: Mapping[str, Any] | None = None,
     budget: float | None = None,
+    **others: Any,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Tunes a kernel in C or CUDA with Kernel Tuner's calling form.
 
@@ -93,8 +95,13 @@ def tune_kernel(
     and None for the others (without it, the first setting is the reference); ``atol`` is relative to the largest value
     here. Gives one dictionary a setting (its parameters, ``time`` in milliseconds or the reason it was rejected), best
     first, and what was found out about the run. ``grid_div_x`` and its like, ``block_size_names`` and ``device`` are
-    for CUDA, where ``answer`` is needed, for one output.
+    for CUDA, where ``answer`` is needed, for one output. ``metrics`` (names and callables over a row, or expressions)
+    are added to the rows. What Kernel Tuner takes beside and the race does not need (``verbose``, ``quiet``,
+    ``iterations``, ``strategy``, ``strategy_options``, ``cache``, …) is taken and not used.
     """
+    unknown = [name for name in others if name not in _NOT_NEEDED]
+    if unknown:
+        raise NotImplementedError(f"{unknown[0]}: is not offered, expected one of Kernel Tuner's that are")
     if lang is not None and lang.upper() not in ("C", "CUDA"):
         raise NotImplementedError(f"lang: is {lang!r}, expected C or CUDA")
     if "\n" not in kernel_source and os.path.exists(kernel_source):
@@ -109,7 +116,11 @@ def tune_kernel(
         kernel.launched(problem_size, [grid_div_x, grid_div_y, grid_div_z], block_size_names)
         tuned = kernel.tune(arguments, answer, atol, device, budget)
         best = tuned["edition"]["verdict"]["winner"]["config"]
-        return _results(tuned, configs), {"best": best, "key": tuned["key"], "from_store": tuned["from_store"]}
+        return _measured(_results(tuned, configs), metrics), {
+            "best": best,
+            "key": tuned["key"],
+            "from_store": tuned["from_store"],
+        }
     compiler = compiler or os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise RuntimeError("compiler: there is no C compiler here; install one or name it")
@@ -145,7 +156,24 @@ def tune_kernel(
     )  # fmt: skip
     if found is None:
         return [dict(configs[0], time=None)], {"mode": "nothing was measured", "best": configs[0]}
-    return _results(found, configs), {"best": configs[winner], "key": found["key"], "from_store": found["from_store"]}
+    rows = _measured(_results(found, configs), metrics)
+    return rows, {"best": configs[winner], "key": found["key"], "from_store": found["from_store"]}
+
+
+# Arguments of Kernel Tuner that say how it measures, searches, prints and keeps: the race has its own ways.
+_NOT_NEEDED = {
+    "verify", "verbose", "quiet", "log", "iterations", "platform", "strategy", "strategy_options", "cache", "objective",
+    "objective_higher_is_better", "use_noodles", "time_limit",
+}  # fmt: skip
+
+
+def _measured(rows: list[dict[str, Any]], metrics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The rows with a user's metrics where there is a time to work them out from."""
+    for row in rows:
+        if isinstance(row["time"], float):
+            for name, metric in (metrics or {}).items():
+                row[name] = metric(row) if callable(metric) else eval(metric, {"__builtins__": {}}, dict(row))
+    return rows
 
 
 def _results(found: dict[str, Any], configs: list[dict[str, Any]]) -> list[dict[str, Any]]:

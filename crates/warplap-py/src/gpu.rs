@@ -76,7 +76,7 @@ impl Gpus {
             return Ok(desks);
         }
         let device = device(ordinal)?;
-        let settings = || Settings { mode: MODES[mode], policy: Cuda::usual_policy(), ..state.settings.clone() };
+        let settings = || Settings { mode: MODES[mode], ..state.gpu_settings() };
         let store = || state.store.clone();
         Ok(slot.get_or_init(|| GpuDesks {
             gemm: Desk::new(state.tuner(device.clone(), gemm::cuda::catalog(), store(), settings())),
@@ -237,7 +237,7 @@ impl Gpu {
             again,
             yardsticks: true,
             stop: stop.clone(),
-            ..state.settings.clone()
+            ..state.gpu_settings()
         };
         settings.budget.seconds = budget.unwrap_or(settings.budget.seconds);
         let device = warplap::any::AnyDevice::Cuda(device(self.ordinal)?);

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use warplap::any::AnyDevice;
-use warplap::core::device::Device;
-use warplap::{Cuda, Mode, Settings, Stop};
+use warplap::{Mode, Settings, Stop};
 use warplap_spec::Spec;
 
 use crate::gpu;
@@ -27,13 +26,7 @@ pub(crate) fn tune_spec(
     let device = AnyDevice::Cuda(gpu::device(gpu)?);
     let state = state();
     let stop = Stop::default();
-    let mut settings = Settings {
-        mode: Mode::Tune,
-        policy: Cuda::usual_policy(),
-        again,
-        stop: stop.clone(),
-        ..state.settings.clone()
-    };
+    let mut settings = Settings { mode: Mode::Tune, again, stop: stop.clone(), ..state.gpu_settings() };
     settings.budget.seconds = budget.unwrap_or(settings.budget.seconds);
     let watch = Watch { stop, tell: None };
     let wrong = |e: warplap_spec::SpecError| PyValueError::new_err(e.to_string());
