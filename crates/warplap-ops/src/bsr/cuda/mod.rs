@@ -11,6 +11,7 @@ mod order;
 mod plan;
 mod queue;
 mod reference;
+mod right;
 mod simt_f32;
 mod turned;
 mod wgmma_pack;
@@ -31,6 +32,7 @@ use launch::Own;
 /// Who may race.
 pub fn catalog() -> Catalog<Bsr, Cuda> {
     Catalog::new(Arc::new(reference::Reference))
+        .with_oracle(Arc::new(right::Right))
         .with(Arc::new(Own(wgmma_union::Union)))
         .with(Arc::new(Own(wgmma_swapab::SwapAb)))
         .with(Arc::new(Own(wgmma_pack::Pack)))
