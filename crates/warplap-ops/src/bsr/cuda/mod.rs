@@ -39,9 +39,9 @@ pub fn catalog() -> Catalog<Bsr, Cuda> {
         .with(Arc::new(Own(mma_strips::Strips)))
         .with(Arc::new(Own(simt_f32::SimtF32)))
         .with(Arc::new(Own(mma_tf32::MmaTf32)))
+        .with(Arc::new(blocked_ell::BlockedEll))
         .with(Arc::new(densify::Densify))
         .with(Arc::new(cusparse_bsr::CusparseBsr))
-        .with(Arc::new(blocked_ell::BlockedEll))
 }
 
 impl BsrArgs<'_, Cuda> {
