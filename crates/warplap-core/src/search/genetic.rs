@@ -25,13 +25,13 @@ impl Rule for Genetic {
             let (mother, father) = (&parents[pick()].1, &parents[pick()].1);
             let mut child = mother.point.clone();
             let axes = child.len().max(1);
-            for axis in 0..child.len() {
+            for (axis, value) in child.iter_mut().enumerate() {
                 // Parents of different variants have nothing to exchange.
                 if mother.arm == father.arm && seen.rng.bool() {
-                    child[axis] = father.point[axis];
+                    *value = father.point[axis];
                 }
                 if seen.rng.usize(..axes) == 0 {
-                    child[axis] = seen.rng.u16(..seen.ground.axes(mother.arm)[axis].values().len() as u16);
+                    *value = seen.rng.u16(..seen.ground.axes(mother.arm)[axis].values().len() as u16);
                 }
             }
             if let Some(spot) = settle(seen, child, mother) {
