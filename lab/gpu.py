@@ -159,7 +159,9 @@ def main():
     print("|---|---|---|---|---|---|---|---|---|---|")
     out = open(args.json, "w") if args.json else None
     begun, rows = time.monotonic(), []
-    for problem in (f"gemm:{s},dtype={d}" for s in SHAPES for d in args.dtypes.split(",")):
+    # Small ones first: a run that is cut short has seen most of them.
+    shapes = sorted(SHAPES, key=lambda shape: gpu_gemm.Case(f"gemm:{shape},dtype=f16").flops())
+    for problem in (f"gemm:{s},dtype={d}" for s in shapes for d in args.dtypes.split(",")):
         for cold in (c == "cold" for c in args.caches.split(",")):
             if args.only not in problem or time.monotonic() - begun > args.limit:
                 continue
@@ -167,7 +169,7 @@ def main():
             rows.append(row)
             print(shown(row), flush=True)
             if out:
-                out.write(json.dumps({**row, **versions}) + "\n")
+                out.write(json.dumps({**row, "versions": versions}) + "\n")
                 out.flush()
     if rows:
         lowest = min(r["cublaslt"]["over_warplap"][0] for r in rows)

@@ -65,18 +65,15 @@ def best_own(edition):
     """Variant and config of the fastest right candidate that is no library's and not the reference."""
     found = []
     for trial in edition["trials"]:
-        us = median(trial["outcome"])
-        variant = trial["candidate"]["variant"]
+        us, variant = median(trial), trial["variant"]
         if us is not None and variant not in ("cublaslt", "reference"):
-            config = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in trial["candidate"]["config"].items())
+            values = trial["config"].items()
+            config = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in values)
             found.append((us, (variant, config)))
     return min(found)[1] if found else None
 
 
-def median(outcome):
+def median(trial):
     """The median of a trial that was timed, whether it stayed to the end or was outpaced."""
-    if isinstance(outcome, dict):
-        if "median_us" in outcome:
-            return outcome["median_us"]
-        return next((us for us in map(median, outcome.values()) if us is not None), None)
-    return None
+    timed = trial.get("measured") or trial.get("rejected", {}).get("measurement")
+    return timed and timed["median_us"]

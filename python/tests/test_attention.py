@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import near
 
 import warplap
-from conftest import near
 
 
 def qkv(shape_q, shape_kv, dtype=torch.float32, device="cpu", dv=None):
@@ -29,7 +29,13 @@ def test_it_is_torchs_attention(device, dtype, causal, sizes):
 def test_masks_scales_and_shared_heads():
     q, k, v = qkv((2, 4, 6, 8), (2, 2, 9, 8), dv=5)
     wide = lambda t: t.double()
-    for mask in (torch.rand(6, 9) > 0.3, torch.randn(6, 9), torch.randn(1, 9), torch.randn(2, 1, 6, 9), torch.randn(2, 4, 6, 9)):
+    for mask in (
+        torch.rand(6, 9) > 0.3,
+        torch.randn(6, 9),
+        torch.randn(1, 9),
+        torch.randn(2, 1, 6, 9),
+        torch.randn(2, 4, 6, 9),
+    ):
         right = F.scaled_dot_product_attention(
             wide(q), wide(k), wide(v), mask if mask.dtype == torch.bool else wide(mask), scale=0.3, enable_gqa=True
         )

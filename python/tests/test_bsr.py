@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from conftest import near
 
 import warplap
-from conftest import near
 
 
 def sparse(m, k, bs, share=0.4, dtype=torch.float32, device="cpu", index=torch.int64):
@@ -29,7 +29,10 @@ def test_the_product_is_that_of_the_dense_matrix(device, dtype, index, sizes):
     b = torch.randn(k, n, device=device).to(dtype)
     near(warplap.bsr_matmul(a, b), a.to_dense().double() @ b.double())
     near(warplap.bsr_matmul(a, b[:, 0]), a.to_dense().double() @ b[:, 0].double())
-    near(warplap.bsr_matmul(a, torch.randn(n, k, device=device).to(dtype).t() * 0 + b), a.to_dense().double() @ b.double())
+    near(
+        warplap.bsr_matmul(a, torch.randn(n, k, device=device).to(dtype).t() * 0 + b),
+        a.to_dense().double() @ b.double(),
+    )
     out = torch.full((m, n), float("nan"), device=device, dtype=dtype)
     assert warplap.bsr_matmul(a, b, out=out) is out
     near(out, a.to_dense().double() @ b.double())
@@ -135,11 +138,23 @@ def test_wrong_arguments_are_named():
         (ValueError, "b:", lambda: warplap.bsr_matmul(a, b[None])),
         (ValueError, "a:", lambda: warplap.bsr_matmul(torch.zeros(8, 8).to_sparse_bsr((4, 4)), torch.zeros(8, 2))),
         (ValueError, "a:", lambda: warplap.bsr_matmul(torch.ones(16, 8).to_sparse_bsr((16, 8)), torch.zeros(8, 2))),
-        (TypeError, "a:", lambda: warplap.bsr_matmul(torch.ones(16, 16).double().to_sparse_bsr((8, 8)), torch.zeros(16, 2).double())),
+        (
+            TypeError,
+            "a:",
+            lambda: warplap.bsr_matmul(torch.ones(16, 16).double().to_sparse_bsr((8, 8)), torch.zeros(16, 2).double()),
+        ),
         (ValueError, "out:", lambda: warplap.bsr_matmul(a, b, out=torch.zeros(3, 64))),
         (TypeError, "one library", lambda: warplap.bsr_matmul(a, b.numpy())),
-        (ValueError, "mask:", lambda: warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), torch.ones(2, 2).bool(), 16)),
-        (ValueError, "block:", lambda: warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), torch.ones(2, 2).bool(), 12)),
+        (
+            ValueError,
+            "mask:",
+            lambda: warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), torch.ones(2, 2).bool(), 16),
+        ),
+        (
+            ValueError,
+            "block:",
+            lambda: warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), torch.ones(2, 2).bool(), 12),
+        ),
     ]:
         with pytest.raises(error, match=name):
             call()

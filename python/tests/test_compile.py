@@ -1,19 +1,21 @@
-"""torch.compile, opcheck, autocast, vmap-like wrappers: the operators behave as torch's own, and tracing measures nothing."""
+"""torch.compile, opcheck, autocast, wrappers: the operators behave as torch's own; tracing measures nothing."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from conftest import near
 
 import warplap
-from conftest import near
 
 
 def samples():
     a = torch.randn(32, 48).to_sparse_bsr((16, 16))
     parts = a.crow_indices(), a.col_indices(), a.values().clone(), 32, 48
     q, k, v = (torch.randn(2, 4, 6, 8) for _ in range(3))
-    grad = lambda *ts: tuple(t.clone().requires_grad_() if isinstance(t, torch.Tensor) and t.is_floating_point() else t for t in ts)
+    grad = lambda *ts: tuple(
+        t.clone().requires_grad_() if isinstance(t, torch.Tensor) and t.is_floating_point() else t for t in ts
+    )
     ops = torch.ops.warplap
     yield ops.matmul.default, (torch.randn(5, 6), torch.randn(6, 7))
     yield ops.matmul.default, grad(torch.randn(5, 6), torch.randn(6, 7))
@@ -74,7 +76,9 @@ def test_tracing_measures_nothing(own_store):
         a = torch.empty(64, 64)
         assert warplap.matmul(a, a).shape == (64, 64)
         assert warplap.attention(*(torch.empty(1, 2, 8, 16) for _ in range(3))).shape == (1, 2, 8, 16)
-    torch.fx.experimental.proxy_tensor.make_fx(lambda x: warplap.matmul(x, x) * 2, tracing_mode="fake")(torch.randn(8, 8))
+    torch.fx.experimental.proxy_tensor.make_fx(lambda x: warplap.matmul(x, x) * 2, tracing_mode="fake")(
+        torch.randn(8, 8)
+    )
     meta = torch.empty(3, 3, device="meta")
     assert warplap.matmul(meta, meta).device.type == "meta"
     assert warplap.store.ls() == []

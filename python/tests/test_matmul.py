@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from conftest import near
 
 import warplap
-from conftest import near
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -22,7 +22,17 @@ def test_the_product_is_right_for_every_type_and_shape(device, dtype, shape):
 
 def test_layouts_are_followed_or_copied_and_never_misread():
     base = torch.randn(20, 30)
-    for a in (base, base.t(), base[:, ::2], base[::3], base[:, 3:17], base.t()[::2], base.flip(0), base[:1], base[:, :1]):
+    for a in (
+        base,
+        base.t(),
+        base[:, ::2],
+        base[::3],
+        base[:, 3:17],
+        base.t()[::2],
+        base.flip(0),
+        base[:1],
+        base[:, :1],
+    ):
         b = torch.randn(9, a.shape[1]).t()
         near(warplap.matmul(a, b), a.double() @ b.double())
     wide = torch.randn(4, 1).expand(4, 6)
@@ -72,8 +82,13 @@ def test_numpy_in_numpy_out():
 def test_linear_is_torchs_linear_with_an_activation(activation):
     x, w, bias = torch.randn(2, 5, 16), torch.randn(12, 16), torch.randn(12)
     act = {
-        None: lambda y: y, "relu": torch.relu, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu,
-        "gelu_tanh": lambda y: torch.nn.functional.gelu(y, approximate="tanh"), "tanh": torch.tanh, "sigmoid": torch.sigmoid,
+        None: lambda y: y,
+        "relu": torch.relu,
+        "gelu": torch.nn.functional.gelu,
+        "silu": torch.nn.functional.silu,
+        "gelu_tanh": lambda y: torch.nn.functional.gelu(y, approximate="tanh"),
+        "tanh": torch.tanh,
+        "sigmoid": torch.sigmoid,
     }[activation]
     right = act(torch.nn.functional.linear(x, w, bias))
     near(warplap.linear(x, w, bias, activation), right)
@@ -93,7 +108,9 @@ def test_gradients_are_torchs(device):
     x, w = torch.randn(2, 4, 8, requires_grad=True), torch.randn(3, 8, requires_grad=True)
     bias = torch.randn(3, requires_grad=True)
     mine = torch.autograd.grad(warplap.linear(x, w, bias, "gelu").square().sum(), (x, w, bias))
-    right = torch.autograd.grad(torch.nn.functional.gelu(torch.nn.functional.linear(x, w, bias)).square().sum(), (x, w, bias))
+    right = torch.autograd.grad(
+        torch.nn.functional.gelu(torch.nn.functional.linear(x, w, bias)).square().sum(), (x, w, bias)
+    )
     assert all(near(m, r, 1e-4) for m, r in zip(mine, right))
 
 
@@ -108,7 +125,11 @@ def test_second_derivatives_work():
 @pytest.mark.parametrize(
     ("error", "name", "call"),
     [
-        (TypeError, "a:", lambda: warplap.matmul(torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64))),
+        (
+            TypeError,
+            "a:",
+            lambda: warplap.matmul(torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64)),
+        ),
         (TypeError, "b:", lambda: warplap.matmul(torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.float16))),
         (TypeError, "a:", lambda: warplap.matmul(torch.zeros(2, 2, dtype=torch.int32), torch.zeros(2, 2))),
         (ValueError, "b:", lambda: warplap.matmul(torch.zeros(2, 3), torch.zeros(2, 3))),

@@ -49,7 +49,9 @@ def interpreted(tmp_path, body, head=HEAD + ADD, **environment):
 
 
 def test_it_tunes_once_per_key_and_keeps_what_it_found(tmp_path):
-    first = interpreted(tmp_path, """
+    first = interpreted(
+        tmp_path,
+        """
         from triton.runtime.autotuner import Autotuner
         assert isinstance(add, Autotuner)
         call(300)
@@ -58,13 +60,17 @@ def test_it_tunes_once_per_key_and_keeps_what_it_found(tmp_path):
         assert len(add.cache) == 2 and add.best_config in add.configs
         assert set(add.configs_timings) == set(add.configs)
         print([c.kwargs["BLOCK"] for c in add.cache.values()])
-    """)
-    second = interpreted(tmp_path, """
+    """,
+    )
+    second = interpreted(
+        tmp_path,
+        """
         call(300)
         assert add.last["from_store"]
         call(500)
         print([c.kwargs["BLOCK"] for c in add.cache.values()])
-    """)
+    """,
+    )
     assert first == second
 
 
@@ -85,7 +91,9 @@ def test_one_more_config_races_against_the_winner_alone(tmp_path):
 
 
 def test_a_wrong_config_never_wins(tmp_path):
-    interpreted(tmp_path, """
+    interpreted(
+        tmp_path,
+        """
         @warplap.autotune(configs=[C(64), C(32), C(512)], key=["n"])
         @triton.jit
         def double(x, out, n, BLOCK: tl.constexpr):
@@ -103,17 +111,23 @@ def test_a_wrong_config_never_wins(tmp_path):
         why = {t["config"]["BLOCK"]: t.get("rejected", {}).get("why") for t in double.last["edition"]["trials"]}
         assert why[32] == why[512] == "wrong_answer" and double.best_config.kwargs["BLOCK"] == 64, why
         assert torch.equal(out, x * 2)
-    """)
+    """,
+    )
 
 
 def test_hooks_resets_restores_pruning_and_heuristics(tmp_path):
-    interpreted(tmp_path, """
+    interpreted(
+        tmp_path,
+        """
         hooked = []
 
         @warplap.autotune(
-            configs=[C(16, pre_hook=lambda a: hooked.append(16)), C(32, pre_hook=lambda a: hooked.append(32)), C(64), C(128)],
+            configs=[C(16, pre_hook=lambda a: hooked.append(16)), C(32, pre_hook=lambda a: hooked.append(32)),
+                     C(64), C(128)],
             key=["n"], reset_to_zero=["total"], restore_value=["x"],
-            prune_configs_by={"early_config_prune": lambda configs, named, **k: [c for c in configs if c.kwargs["BLOCK"] < named["n"]]},
+            prune_configs_by={
+                "early_config_prune": lambda configs, named, **k: [c for c in configs if c.kwargs["BLOCK"] < named["n"]]
+            },
         )
         @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
         @triton.jit
@@ -141,11 +155,14 @@ def test_hooks_resets_restores_pruning_and_heuristics(tmp_path):
         out = torch.empty(96)
         copy[(triton.cdiv(96, 16),)](x, out, 96)
         assert torch.equal(out, x) and {"pre", "post"} <= set(own)
-    """)
+    """,
+    )
 
 
 def test_strided_views_are_raced_as_they_lie(tmp_path):
-    interpreted(tmp_path, """
+    interpreted(
+        tmp_path,
+        """
         @warplap.autotune(configs=[C(16), C(32)], key=["n"])
         @triton.jit
         def column(x, out, n, stride, BLOCK: tl.constexpr):
@@ -160,11 +177,14 @@ def test_strided_views_are_raced_as_they_lie(tmp_path):
         keep = same.clone()
         column[lambda meta: (triton.cdiv(40, meta["BLOCK"]),)](same, same, 40, 1)
         assert torch.equal(same, keep)
-    """)
+    """,
+    )
 
 
 def test_modes_are_obeyed_and_a_wrong_key_is_named(tmp_path):
-    interpreted(tmp_path, """
+    interpreted(
+        tmp_path,
+        """
         with warplap.replay():
             call(300)
             assert add.cache == {} and add.best_config.kwargs["BLOCK"] == 16
@@ -177,11 +197,14 @@ def test_modes_are_obeyed_and_a_wrong_key_is_named(tmp_path):
             assert "key:" in str(error) and "m" in str(error)
         else:
             raise AssertionError
-    """)
+    """,
+    )
 
 
 def test_configs_compile_for_sm_90_without_a_gpu(tmp_path):
-    interpreted(tmp_path, """
+    interpreted(
+        tmp_path,
+        """
         from triton.compiler import ASTSource
         from triton.backends.compiler import GPUTarget
         sizes = []
@@ -192,4 +215,34 @@ def test_configs_compile_for_sm_90_without_a_gpu(tmp_path):
             sizes.append(len(made.asm["cubin"]))
             assert ".target sm_90" in made.asm["ptx"]
         assert len(sizes) == 3 and min(sizes) > 1000
-    """, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path / "triton"))
+    """,
+        TRITON_INTERPRET="0",
+        TRITON_CACHE_DIR=str(tmp_path / "triton"),
+    )
+
+
+def test_launches_tell_arguments_apart_as_triton_does():
+    import torch
+
+    import warplap
+
+    launches = warplap._warplap.Launches([False, True, False], lambda: 0)
+    keep = lambda *args: launches.keep(args, None, None, False, False, None, [], None, None)
+    x = torch.zeros(64)
+    alike = [(x, 5, 3), (x[4:], 5, 7), (torch.ones(9), 5, 99)]  # same type, aligned, same key, neither 1 nor 16 k
+    apart = [
+        (x[1:], 5, 3),
+        (x.half(), 5, 3),
+        (x, 6, 3),
+        (x, 5, 1),
+        (x, 5, 32),
+        (x, 5, 2**40),
+        (x, 5, 3.0),
+        (x, 5, None),
+    ]
+    assert all(keep(*args) for args in alike) and len(launches) == 1
+    for count, args in enumerate(apart, start=2):
+        assert keep(*args) and len(launches) == count, args
+    assert not keep(x, "text", 3) and not keep(x, 2**70, 3), "what is not followed takes the usual way"
+    launches.clear()
+    assert launches.launch((1,), (x, 5, 3), ("x", "n", "m")) is None

@@ -32,7 +32,10 @@ def test_the_fastest_right_setting_runs_and_is_kept():
     torch.testing.assert_close(sums(x), x.sum(1))
     assert 7 not in calls and sums.config(x) == {"chunk": 64}
     trials = {t["config"]["chunk"]: t for t in sums.last["edition"]["trials"]}
-    assert trials[100]["rejected"]["why"] == "wrong_answer" and trials[1].get("rejected", {}).get("why", "") != "wrong_answer"
+    assert (
+        trials[100]["rejected"]["why"] == "wrong_answer"
+        and trials[1].get("rejected", {}).get("why", "") != "wrong_answer"
+    )
     twin, calls = make(reference=lambda x: x.sum(1))
     twin(x)
     assert calls == [64] and twin.last["from_store"]

@@ -69,7 +69,9 @@ def test_torch_is_among_the_candidates_and_everyone_is_in_the_table():
     assert "torch_mm" in repr(table) and "<table>" in table._repr_html_()
     assert warplap.store.ls() == []
     q = torch.randn(1, 2, 32, 16)
-    assert "torch_sdpa" in {row["variant"] for row in warplap.benchmark("attention", q, q, q, is_causal=True, budget=0.3)}
+    assert "torch_sdpa" in {
+        row["variant"] for row in warplap.benchmark("attention", q, q, q, is_causal=True, budget=0.3)
+    }
     s = torch.randn(64, 64).to_sparse_bsr((16, 16))
     names = {row["variant"] for row in warplap.benchmark(warplap.bsr_matmul, s, b, budget=0.3)}
     assert ("torch_bsr" in names) == torch.backends.mkl.is_available()
@@ -124,7 +126,9 @@ def test_tune_tells_its_progress_and_logs(caplog, capsys):
     assert again.from_store and again.variant == tuned.variant
     assert len(tuned.table()) > 2
     a, b = torch.randn(8, 8), torch.randn(8, 8)
-    assert warplap.tune([(warplap.matmul, a, b), ("linear", a, b)], budget=0.05, progress=False)[0].problem.startswith("gemm:m=8")
+    assert warplap.tune([(warplap.matmul, a, b), ("linear", a, b)], budget=0.05, progress=False)[0].problem.startswith(
+        "gemm:m=8"
+    )
 
 
 def test_explain_says_who_and_why():

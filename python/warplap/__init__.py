@@ -8,27 +8,35 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
-from . import _warplap, store
+from . import _warplap
+
+if os.environ.get("WARPLAP_SERVE"):  # started to prove GPU kernels for another process: nothing else is loaded
+    _warplap.serve_if_asked()
+
+from . import store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
 from ._ops import attention, bsr_matmul, linear, matmul
 from ._tunable import Tunable, tunable
+from ._tune_kernel import tune_kernel
 from ._tuning import Explanation, Tuned, benchmark, explain, tune
 from ._warplap import Gpu
 
 __version__: str = _warplap.__version__
 
 __all__ = [
-    "Explanation", "Gpu", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark", "bsr_matmul",
-    "configure", "explain", "linear", "matmul", "mode", "off", "record", "replay", "set_mode", "store", "tunable", "tune",
-    "tuning",
+    "Explanation", "Gpu", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark",
+    "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "off", "record", "replay", "set_mode", "store",
+    "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
 
 def _start() -> None:
-    import os
-
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    _warplap.set_worker(sys.executable, ["-c", f"import sys; sys.path.insert(0, {folder!r}); import warplap"])
     if os.environ.get("WARPLAP_MODE"):
         _warplap.set_mode(os.environ["WARPLAP_MODE"])
     try:

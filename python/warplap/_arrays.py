@@ -134,7 +134,8 @@ def attention(
     target = _into(out, (*q.shape[:-1], v.shape[-1]), q)
     whole = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
     four = [np.ascontiguousarray(a) for a in four]
-    _warplap.attention_into(*four, mask, is_causal, scale, whole[None] if whole.ndim == 3 else whole)
+    q4, k4, v4 = four
+    _warplap.attention_into(q4, k4, v4, mask, is_causal, scale, whole[None] if whole.ndim == 3 else whole)
     if whole is not target:
         target[...] = whole
     return target

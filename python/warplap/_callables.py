@@ -8,7 +8,7 @@ import inspect
 import json
 import re
 import textwrap
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from . import _warplap
 from ._rig import Rig, Stopwatch, leaves, word_for
@@ -75,7 +75,7 @@ def compete(
     op: str,
     key: str,
     candidates: list[tuple[str, dict[str, Any], str]],
-    runs: list[Callable[..., Any]],
+    runs: Sequence[Callable[..., Any]],
     reference: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -94,11 +94,20 @@ def compete(
     rig: Rig | None = None
     watches: dict[int, Stopwatch] = {}
 
+    failed: BaseException | None = None
+
     def ready() -> Rig:
-        nonlocal rig
+        nonlocal rig, failed
+        if failed is not None:
+            raise failed
         if rig is None:
-            rig = Rig(args, kwargs, tolerance)
-            rig.settle(reference)
+            made = Rig(args, kwargs, tolerance)
+            try:
+                made.settle(reference)
+            except Exception as error:
+                failed = error
+                raise
+            rig = made
         return rig
 
     def prove(i: int) -> tuple[str, str, float]:
@@ -122,10 +131,23 @@ def compete(
             watches[i] = Stopwatch(run, r.device)
         return watches[i].sample()
 
-    found = _warplap.contest(
-        op_name(op), key, f"{op_name(op)}:{key}", candidates, prove, sample,
-        device=device_of((args, kwargs)), budget=4.0 if budget is None else budget, measure=measure, again=again,
-    )
+    try:
+        found = _warplap.contest(
+            op_name(op),
+            key,
+            f"{op_name(op)}:{key}",
+            candidates,
+            prove,
+            sample,
+            device=device_of((args, kwargs)),
+            budget=4.0 if budget is None else budget,
+            measure=measure,
+            again=again,
+        )
+    except RuntimeError as error:
+        if failed is not None:
+            raise RuntimeError(f"{op}: the reference failed: {type(failed).__name__}: {failed}") from failed
+        raise error
     return (0, None) if found is None else (found[0], json.loads(found[1]))
 
 
@@ -139,7 +161,7 @@ def choose_way(op: str, key: str, ways: dict[str, Callable[..., Any]], args: tup
         return known
     names = list(ways)
     version = torch.__version__ if torch is not None else ""
-    candidates = [(name, {}, f"{name} {version}") for name in names]
+    candidates: list[tuple[str, dict[str, Any], str]] = [(name, {}, f"{name} {version}") for name in names]
     winner, found = compete(op, key, candidates, [ways[n] for n in names], ways[names[0]], args, {})
     if found is not None:
         _chosen[op, key] = names[winner]

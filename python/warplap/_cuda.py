@@ -24,16 +24,18 @@ def _describe(*tensors: Tensor | None) -> str:
     return _callables.describe([t for t in tensors if t is not None])
 
 
-def matmul(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+_told: set[str] = set()
+
+
+def matmul(a: Tensor, b: Tensor, out: Tensor) -> None:
     """``a @ b`` on the device, by the native kernels and cuBLASLt; torch's own where those cannot be had."""
-    if out is None:
-        out = a.new_empty((a.shape[0], b.shape[1]))
     try:
         _warplap.matmul_into(a, b, out)
     except NotImplementedError as why:
-        _log.warning("torch.mm answers: %s", why)
+        if str(why) not in _told:  # once is enough
+            _told.add(str(why))
+            _log.warning("torch.mm answers: %s", why)
         torch.mm(a, b, out=out)
-    return out
 
 
 def _sdpa_with(backend: Any) -> Callable[..., Tensor]:
@@ -69,7 +71,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: b
     _ways = _ways or _sdpa_ways()
     args = (q, k, v, mask, is_causal, scale)
     key = f"{_describe(q, k, v, mask)},causal={is_causal}"
-    return _race("attention_torch", key, _ways, args)(*args)
+    o = _race("attention_torch", key, _ways, args)(*args)
+    # A traced program was promised the order of q.
+    return o if o.stride() == q.stride() or o.shape != q.shape else torch.empty_like(q).copy_(o)
 
 
 def bsr_matmul(

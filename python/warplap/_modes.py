@@ -69,14 +69,10 @@ def configure(
     threads: int | None = None,
 ) -> None:
     """Changes what is given and keeps the rest: where records are kept, seconds per key, rounding of sizes, threads."""
-    import logging
-
-    warning = _warplap.configure(
+    _warplap.configure(
         store=None if store is None else os.fspath(store),
         in_memory=in_memory,
         budget=budget,
         bucket=bucket,
         threads=threads,
     )
-    if warning:
-        logging.getLogger("warplap").warning("%s", warning)

@@ -21,7 +21,7 @@ else:
     from . import _torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
@@ -44,8 +44,8 @@ def _is_torch(**tensors: Any) -> bool:
 def matmul(a: Any, b: Any, *, out: Any = None) -> Any:
     """The product of two matrices, by whichever variant is fastest here and proved right.
 
-    ``a`` has shape (..., m, k) or (k,), ``b`` (k, n) or (k,); float32, float16 or bfloat16 with sums in float32. Both may
-    be transposed or padded. torch in, torch out (differentiable); NumPy in, NumPy out. ``out`` of shape (m, n) is
+    ``a`` has shape (..., m, k) or (k,), ``b`` (k, n) or (k,); float32, float16 or bfloat16 with sums in float32. Both
+    may be transposed or padded. torch in, torch out (differentiable); NumPy in, NumPy out. ``out`` of shape (m, n) is
     written and returned.
     """
     if not _compiling():
@@ -99,8 +99,8 @@ def attention(
 def bsr_matmul(a: Any, b: Any, *, out: Any = None) -> Any:
     """The product of a block-sparse and a dense matrix.
 
-    ``a`` is a torch tensor of layout ``torch.sparse_bsr`` or a SciPy ``bsr_matrix``/``bsr_array`` (NumPy in, NumPy out),
-    with square blocks of 8 to 128; ``b`` has shape (k, n) or (k,). Differentiable in ``b`` and in ``a``'s values.
+    ``a`` is a torch tensor of layout ``torch.sparse_bsr`` or a SciPy ``bsr_matrix``/``bsr_array`` (NumPy in, NumPy
+    out), with square blocks of 8 to 128; ``b`` has shape (k, n) or (k,). Differentiable in ``b`` and in ``a``'s values.
     """
     if not _compiling():
         found = _bsr_direct(a, b, out)

@@ -26,11 +26,21 @@ def _linear(x: Any, w: Any, bias: Any = None, activation: str | None = None, out
     return _gemm(x, w.T)
 
 
-def _attention(q: Any, k: Any, v: Any, *, mask: Any = None, is_causal: bool = False, scale: float | None = None,
-               enable_gqa: bool = False, dropout_p: float = 0.0, out: Any = None) -> str:
+def _attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    dropout_p: float = 0.0,
+    out: Any = None,
+) -> str:
     q, k, v = (t if t.ndim == 4 else t[(None,) * (4 - t.ndim)] for t in (q, k, v))
     if mask is not None and _ops._is_torch(mask=mask):
-        mask = _ops._torch._mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2])).contiguous()
+        mask = _ops._torch.spread_mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2])).contiguous()
     return _warplap.attention_problem(q, k, v, mask, is_causal, scale)
 
 
@@ -39,5 +49,7 @@ def _bsr(a: Any, b: Any, out: Any = None) -> str:
     if hasattr(a, "crow_indices"):
         return _warplap.bsr_problem(a.crow_indices(), a.col_indices(), a.values(), a.shape[0], a.shape[1], b)
     if not hasattr(a, "indptr"):
-        raise TypeError(f"a: expected a torch tensor of layout sparse_bsr or a SciPy bsr_array, found {type(a).__name__}")
+        raise TypeError(
+            f"a: expected a torch tensor of layout sparse_bsr or a SciPy bsr_array, found {type(a).__name__}"
+        )
     return _warplap.bsr_problem(a.indptr, a.indices, a.data, a.shape[0], a.shape[1], b)

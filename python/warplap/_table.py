@@ -48,11 +48,18 @@ class Table:
         body = []
         for r in self.rows:
             rate = f"{r['gflops']:.4g} GFLOP/s" if r["gflops"] else (f"{r['gbps']:.4g} GB/s" if r["gbps"] else "")
-            body.append([
-                r["variant"], r["config"], time_text(r["time_us"]), spread_text(r), rate,
-                f"{100 * r['roofline']:.0f} %" if r["roofline"] else "",
-                f"{r['behind']:.2f}×" if r["behind"] else "", r["outcome"],
-            ])
+            body.append(
+                [
+                    r["variant"],
+                    r["config"],
+                    time_text(r["time_us"]),
+                    spread_text(r),
+                    rate,
+                    f"{100 * r['roofline']:.0f} %" if r["roofline"] else "",
+                    f"{r['behind']:.2f}×" if r["behind"] else "",
+                    r["outcome"],
+                ]
+            )
         return head, body
 
     def __repr__(self) -> str:
@@ -94,7 +101,9 @@ def _empty(variant: str, outcome: str) -> dict[str, Any]:
     return {"variant": variant, "config": "", **dict.fromkeys(blank), "outcome": outcome}
 
 
-def _row(trial: dict[str, Any], work: dict[str, float], floor: float | None, best: float, winner: dict[str, Any]) -> dict:
+def _row(
+    trial: dict[str, Any], work: dict[str, float], floor: float | None, best: float, winner: dict[str, Any]
+) -> dict:
     config = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in trial["config"].items())
     measured, rejected = trial.get("measured"), trial.get("rejected")
     outcome = "raced"

@@ -16,19 +16,22 @@ Rule = "str | Callable[..., bool]"
 
 
 def configs_of(space: Mapping[str, Iterable[Any]], rules: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every setting that breaks no rule. A rule is a Python expression over the names, or a callable that takes some."""
+    """Every setting that breaks no rule. A rule is an expression over the names, or a callable that takes some."""
     names = list(space)
-    compiled = [_rule(rule, names) for rule in rules]
+    compiled = [rule_of(rule, names) for rule in rules]
     every = (dict(zip(names, values)) for values in itertools.product(*(list(v) for v in space.values())))
     return [config for config in every if all(rule(config) for rule in compiled)]
 
 
-def _rule(rule: Any, names: list[str]) -> Callable[[dict[str, Any]], bool]:
+def rule_of(rule: Any, names: list[str]) -> Callable[[dict[str, Any]], bool]:
+    """A rule as a test of settings: an expression over the names, or a callable that takes some of them."""
     if isinstance(rule, str):
         code = compile(rule, "<rule>", "eval")
         unknown = [n for n in code.co_names if n not in names]
         if unknown:
-            raise ValueError(f"rules: '{rule}' names {', '.join(unknown)}, expected names of the space: {', '.join(names)}")
+            raise ValueError(
+                f"rules: '{rule}' names {', '.join(unknown)}, expected names of the space: {', '.join(names)}"
+            )
         return lambda config: bool(eval(code, {"__builtins__": {}}, config))
     wanted = [n for n in inspect.signature(rule).parameters]
     unknown = [n for n in wanted if n not in names]
@@ -85,8 +88,16 @@ class Tunable(Generic[P, R]):
         candidates = [(self.fn.__name__, config, self._source) for config in self.configs]
         runs = [functools.partial(self.fn, **config) for config in self.configs]
         winner, found = _callables.compete(
-            self.name, key, candidates, runs, self.reference or runs[0], args, kwargs,
-            tolerance=self.tolerance, budget=self.budget, again=again,
+            self.name,
+            key,
+            candidates,
+            runs,
+            self.reference or runs[0],
+            args,
+            kwargs,
+            tolerance=self.tolerance,
+            budget=self.budget,
+            again=again,
         )
         if found is not None:
             self._chosen[key] = self.configs[winner]

@@ -22,12 +22,10 @@ def _torch_sdpa(
     out.copy_(F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=gqa))
 
 
-def _torch_bsr(
-    crow: Tensor, col: Tensor | None, values: Tensor, m: int, k: int, b: Tensor, out: Tensor
-) -> None:
-    whole = col is None  # then crow is the sparse tensor itself
-    a = crow if whole else torch.sparse_bsr_tensor(crow, col, values, (m, k), check_invariants=False)
-    torch.mm(a, b, out=out)
+def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
+    if col is not None:  # else crow is the sparse tensor itself
+        crow = torch.sparse_bsr_tensor(crow, col, values, (m, k), check_invariants=False)
+    torch.mm(crow, b, out=out)
 
 
 def _torch_bsr_fit(problem: str) -> str | None:

@@ -69,9 +69,7 @@ class SparseLinear(nn.Module):
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x: has shape {list(x.shape)}, expected {self.in_features} columns")
         flat = x.reshape(-1, self.in_features)
-        y = _torch.bsr_parts(
-            self.crow, self.col, self.values, self.out_features, self.in_features, flat.t(), None
-        ).t()
+        y = _torch.bsr_parts(self.crow, self.col, self.values, self.out_features, self.in_features, flat.t(), None).t()
         y = y if self.bias is None else y + self.bias
         return y.reshape(*x.shape[:-1], self.out_features)
 

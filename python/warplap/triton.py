@@ -38,7 +38,9 @@ class Autotuner(TritonAutotuner):
         self.last: dict[str, Any] | None = None
         missing = [name for name in self.keys if name not in self.arg_names]
         if missing:
-            raise ValueError(f"key: names {', '.join(missing)}, expected arguments of the kernel: {', '.join(self.arg_names)}")
+            raise ValueError(
+                f"key: names {', '.join(missing)}, expected arguments of the kernel: {', '.join(self.arg_names)}"
+            )
 
     def _source(self) -> str:
         """What a change of makes earlier results stale: the kernel's source with all it calls, and the compiler."""
@@ -115,8 +117,16 @@ class Autotuner(TritonAutotuner):
         names = [n for n in self.keys if n in self.nargs or n in rest]
         text = ",".join([*(f"{n}={v}" for n, v in zip(names, key)), *map(str, key[len(names) :])])
         winner, found = _callables.compete(
-            f"triton_{name}", text, candidates, runs, reference, args, rest,
-            tolerance=self._tolerance, budget=self._budget, before=restore,
+            f"triton_{name}",
+            text,
+            candidates,
+            runs,
+            reference,
+            args,
+            rest,
+            tolerance=self._tolerance,
+            budget=self._budget,
+            before=restore,
         )
         if found is not None:
             self.cache[key] = configs[winner]
@@ -134,7 +144,7 @@ class Autotuner(TritonAutotuner):
         else:
             config = self.configs[0]
         self.best_config = config
-        self.nargs = None
+        self.nargs = {}
         if config.pre_hook is not None:
             config.pre_hook({**dict(zip(self.arg_names, args)), **kwargs, **config.all_kwargs()})
         kernel = self.fn.run(*args, **kwargs, **config.all_kwargs())
@@ -144,7 +154,8 @@ class Autotuner(TritonAutotuner):
 
     def _remember(self, args: tuple[Any, ...], config: Config, kernel: Any) -> None:
         """Keeps a compiled kernel, so that the next launch with arguments like these goes straight to it."""
-        launcher, rest = getattr(kernel, "run", None), self._names[len(args) :]
+        launcher: Any = getattr(kernel, "run", None)
+        rest = self._names[len(args) :]
         if (
             self._tuning_key(args, {}) not in self.cache
             or not isinstance(self.fn, triton.runtime.JITFunction)
@@ -164,8 +175,15 @@ class Autotuner(TritonAutotuner):
             self._launches = _warplap.Launches(keyed, torch._C._cuda_getDevice)
         tail = [config.kwargs[name] for name in rest]
         self._launches.keep(
-            args, launcher.launch, kernel.function, launcher.launch_cooperative_grid, launcher.launch_pdl,
-            kernel.packed_metadata, tail, kernel, config,
+            args,
+            launcher.launch,
+            kernel.function,
+            launcher.launch_cooperative_grid,
+            launcher.launch_pdl,
+            kernel.packed_metadata,
+            tail,
+            kernel,
+            config,
         )
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
@@ -229,15 +247,24 @@ def autotune(
 ) -> Callable[[Any], Autotuner]:
     """Takes the place of ``triton.autotune``: same arguments, same meaning.
 
-    ``warmup``, ``rep``, ``use_cuda_graph``, ``do_bench`` and ``cache_results`` are taken and not needed: the race decides
-    how often it must measure, and results are always kept. ``tolerance`` is how far, relative to the largest value, a
-    config's output may be from the first one's; ``budget`` the seconds a race may take.
+    ``warmup``, ``rep``, ``use_cuda_graph``, ``do_bench`` and ``cache_results`` are taken and not needed: the race
+    decides how often it must measure, and results are always kept. ``tolerance`` is how far, relative to the largest
+    value, a config's output may be from the first one's; ``budget`` the seconds a race may take.
     """
 
     def wrap(fn: Any) -> Autotuner:
         return Autotuner(
-            fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
-            prune_configs_by=prune_configs_by, tolerance=tolerance, budget=budget,
+            fn,
+            fn.arg_names,
+            configs,
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            tolerance=tolerance,
+            budget=budget,
         )
 
     return wrap

@@ -25,6 +25,8 @@ pub(crate) struct Answer {
     pub(crate) edition: Option<Edition>,
     /// Wall seconds this answer took.
     pub(crate) seconds: f64,
+    /// Libraries built for it just now, seconds of all builds, and seconds in which at least one was under way.
+    pub(crate) builds: Option<(usize, f64, f64)>,
     pub(crate) variants: Vec<Standing>,
 }
 
@@ -102,7 +104,7 @@ impl Answer {
         let skipped: Vec<Value> = (self.edition.iter().flat_map(|e| &e.skipped))
             .map(|s| json!({"variant": s.variant, "configs": s.configs, "reason": s.reason}))
             .collect();
-        json!({
+        let mut line = json!({
             "op": self.op,
             "problem": self.problem,
             "key": self.key,
@@ -123,7 +125,11 @@ impl Answer {
             "skipped": skipped,
             "launches": self.launches(),
             "seconds": self.seconds,
-        })
+        });
+        if let Some((count, seconds, under_way)) = self.builds {
+            line["builds"] = json!({"count": count, "seconds": seconds, "under_way_seconds": under_way});
+        }
+        line
     }
 
     /// One line while others still run.

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::commands::{bench, completions, explain, record, regret, replay, space, store, tune, variants};
+use crate::commands::{
+    bench, completions, explain, export, record, regret, replay, report, space, store, tune, variants,
+};
 use crate::failure::{EXIT_CODES, Exit};
 
 /// Races kernel variants on this machine, proves them right, and remembers the winner.
@@ -44,6 +46,10 @@ pub(crate) enum Command {
     Bench(Box<bench::Bench>),
     /// Say why a winner won: samples, losers, rejections, and how the lookup matched
     Explain(explain::Explain),
+    /// Write a winner down as a C header, or all trials as T4 results or a Kernel Tuner cachefile
+    Export(export::Export),
+    /// Show all trials of a problem on one page that needs no network
+    Report(report::Report),
     /// Measure what rounding sizes to a bucket costs a problem
     Regret(regret::Regret),
     /// Time every config of a variant and keep them as a space to replay
@@ -70,7 +76,10 @@ pub(crate) enum Command {
 
 fn after_help() -> String {
     let examples: Vec<&str> = warplap::any::OPERATIONS.iter().map(|op| op.example).collect();
-    format!("Problems read op:field=value,…\n  {}\n\n{EXIT_CODES}", examples.join("\n  "))
+    format!(
+        "Problems read op:field=value,…, or name a spec file of your own kernel (.toml, T1 .json)\n  {}\n\n{EXIT_CODES}",
+        examples.join("\n  ")
+    )
 }
 
 /// Reads the arguments; help, versions and bad ones are answered here.

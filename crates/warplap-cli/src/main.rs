@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod console;
 mod failure;
+mod kept;
 mod machine;
 mod notices;
 mod progress;

@@ -1,8 +1,13 @@
 //! Suites: texts of one problem a line come in; operations and problems in their one text form go out.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use warplap::any::{self, OPERATIONS, Operation};
+use warplap::Settings;
+use warplap::any::{self, AnyDevice, AnyTuner, OPERATIONS, Operation, Wanted};
+use warplap::core::op::Op;
+use warplap::core::store::Store;
+use warplap_spec::{KernelFile, Language, Spec};
 
 use crate::failure::Failure;
 
@@ -12,21 +17,89 @@ const CUDA: &str = include_str!("../suites/cuda.txt");
 /// The most a suite file may hold, in bytes.
 const MOST: u64 = 16 << 20;
 
-/// A problem and its operation.
+/// A problem, and whose it is.
 #[derive(Clone)]
 pub(crate) struct Asked {
-    pub(crate) op: &'static Operation,
+    of: Of,
     pub(crate) problem: String,
 }
 
-/// Reads one problem.
+/// Whose a problem is.
+#[derive(Clone)]
+enum Of {
+    Operation(&'static Operation),
+    /// A kernel of the user's own.
+    Spec(Arc<Spec>),
+}
+
+impl Asked {
+    /// The operation's name.
+    pub(crate) fn op(&self) -> &'static str {
+        match &self.of {
+            Of::Operation(op) => op.name,
+            Of::Spec(_) => KernelFile::NAME,
+        }
+    }
+
+    /// The spec, where it is a kernel of the user's own.
+    pub(crate) fn spec(&self) -> Option<&Arc<Spec>> {
+        match &self.of {
+            Of::Operation(_) => None,
+            Of::Spec(spec) => Some(spec),
+        }
+    }
+
+    /// The device it wants: a C kernel runs on the CPU however many GPUs there are.
+    pub(crate) fn wanted(&self, asked: Wanted) -> Result<Wanted, Failure> {
+        let Some(spec) = self.spec() else { return Ok(asked) };
+        match (spec.language, asked) {
+            (Language::C, Wanted::Best | Wanted::Cpu) => Ok(Wanted::Cpu),
+            (Language::Cuda, Wanted::Best) => Ok(Wanted::Cuda(0)),
+            (Language::Cuda, Wanted::Cuda(n)) => Ok(Wanted::Cuda(n)),
+            (language, asked) => {
+                let expected = if language == Language::C { "cpu" } else { "cuda" };
+                let (file, name) = (spec.file().display(), language.name());
+                Err(Failure::input(format!("--device {asked}: {file} is in {name}: expected --device {expected}")))
+            }
+        }
+    }
+
+    /// A tuner for it on a device.
+    pub(crate) fn open(
+        &self,
+        device: &AnyDevice,
+        store: Arc<dyn Store>,
+        settings: Settings,
+    ) -> Result<Box<dyn AnyTuner>, Failure> {
+        match &self.of {
+            Of::Operation(op) => Ok(op.open(device, store, settings)),
+            Of::Spec(spec) => spec.open(device, store, settings).map_err(Failure::input),
+        }
+    }
+}
+
+/// Whether a text is the path of a spec file.
+fn is_path(text: &str) -> bool {
+    text.ends_with(".toml") || text.ends_with(".json")
+}
+
+/// Reads one problem, or a spec file.
 pub(crate) fn asked(text: &str, usual: Option<&'static Operation>) -> Result<Asked, Failure> {
+    let own = text.strip_prefix(KernelFile::NAME).is_some_and(|rest| rest.starts_with(':'));
+    let spec = match (own, is_path(text)) {
+        (true, _) => Some(KernelFile::parse(text)?.spec().clone()),
+        (false, true) => Some(Spec::load(Path::new(text)).map_err(Failure::input)?),
+        (false, false) => None,
+    };
+    if let Some(spec) = spec {
+        return Ok(Asked { problem: spec.problem(), of: Of::Spec(spec) });
+    }
     let (op, problem) = any::problem(text, usual).map_err(|e| match text.split_once(':') {
         // The sentence stands alone where the problem is one of many.
         Some(_) => Failure::input(format!("{text}: {e}")),
         None => Failure::input(e),
     })?;
-    Ok(Asked { op, problem })
+    Ok(Asked { of: Of::Operation(op), problem })
 }
 
 /// Reads an operation's name.
@@ -76,7 +149,7 @@ mod tests {
         for (kind, text) in [("cpu", CPU), ("cuda", CUDA)] {
             let all = default(None, kind).unwrap();
             for op in OPERATIONS.iter().filter(|op| kind == "cpu" || op.name != "attention") {
-                assert!(all.iter().any(|a| a.op.name == op.name), "{kind}: {}", op.name);
+                assert!(all.iter().any(|a| a.op() == op.name), "{kind}: {}", op.name);
             }
             // What is written there is what is shown: the one text form.
             for asked in &all {

@@ -145,11 +145,55 @@ impl Array {
         }
     }
 
+    /// Whether both hold the same numbers; large ones are compared on all cores.
+    pub(crate) fn same(&self, other: &Array) -> bool {
+        fn equal<T: PartialEq + Sync>(a: &[T], b: &[T]) -> bool {
+            if a.len() != b.len() || a.len() <= PART {
+                return a == b;
+            }
+            let part = a.len().div_ceil(std::thread::available_parallelism().map_or(1, usize::from)).max(PART);
+            std::thread::scope(|scope| {
+                let pairs = a.chunks(part).zip(b.chunks(part));
+                let threads: Vec<_> = pairs.map(|(a, b)| scope.spawn(move || a == b)).collect();
+                threads.into_iter().all(|t| t.join().unwrap_or(false))
+            })
+        }
+        match (self, other) {
+            (Array::F64(a), Array::F64(b)) => equal(a, b),
+            (Array::F32(a), Array::F32(b)) => equal(a, b),
+            (Array::F16(a), Array::F16(b)) => equal(a, b),
+            (Array::Bf16(a), Array::Bf16(b)) => equal(a, b),
+            (Array::I32(a), Array::I32(b)) => equal(a, b),
+            _ => false,
+        }
+    }
+
     /// The indices, where it holds indices.
     pub fn indices(&self) -> Option<&[i32]> {
         match self {
             Array::I32(v) => Some(v),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_numbers_however_long_the_array_and_one_other_number_is_seen() {
+        for len in [0, 1, PART, PART + 1, 3 * PART + 7] {
+            let draw = || Array::random(DType::Bf16, len, &mut fastrand::Rng::with_seed(5));
+            let (one, mut other) = (draw(), draw());
+            assert!(one.len() == len && one.same(&other) && one == other, "{len}");
+            if let (Array::Bf16(values), true) = (&mut other, len > 0) {
+                values[len - 1] += bf16::ONE;
+                assert!(!one.same(&other), "{len}");
+            }
+            assert!(one.to_f64().iter().all(|v| (-1.0..=1.0).contains(v)));
+        }
+        let all = Array::random(DType::F32, 2 * PART, &mut fastrand::Rng::with_seed(5));
+        assert_ne!(all.to_f64()[..PART], all.to_f64()[PART..], "each part has numbers of its own");
     }
 }

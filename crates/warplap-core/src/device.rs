@@ -85,6 +85,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Overwrites memory with an array of the same type and length.
     fn write(&self, buffer: &mut Self::Buffer, array: &Array) -> Result<(), Error>;
 
+    /// Overwrites memory with other memory of the device of the same type and length.
+    fn copy(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<(), Error> {
+        self.write(to, &self.download(from)?)
+    }
+
     /// A copy in host memory, after everything queued so far has ended.
     fn download(&self, buffer: &Self::Buffer) -> Result<Array, Error>;
 
@@ -121,6 +126,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Why nothing may be measured now for somebody who launches on this queue (it is being captured), if so.
     fn busy(&self, _queue: &Self::Queue) -> Option<String> {
         None
+    }
+
+    /// Runs what finds or builds a kernel so that a capture that is going on takes no harm from it.
+    fn beside_capture<R>(&self, work: impl FnOnce() -> R) -> R {
+        work()
     }
 
     /// Whether other work was seen on the device lately.

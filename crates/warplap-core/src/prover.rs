@@ -11,7 +11,7 @@ use crate::op::Op;
 use crate::rejection::Rejection;
 use crate::sandbox::Stage;
 use crate::variant::Kernel;
-use crate::verify::{Case, Drawing};
+use crate::verify::{Case, Drawing, Placed};
 
 /// The seed of one of the drawings of a run.
 pub(crate) fn seed(run: u64, drawing: u64) -> u64 {
@@ -21,7 +21,7 @@ pub(crate) fn seed(run: u64, drawing: u64) -> u64 {
 /// Drawings of one problem with their right answers, and memory to prove kernels in.
 pub(crate) struct Prover<O: Op, D: Device> {
     case: Case<O, D>,
-    drawings: Vec<Arc<Drawing>>,
+    drawings: Vec<Placed<D>>,
 }
 
 impl<O: Op, D: Device> Prover<O, D> {
@@ -29,7 +29,8 @@ impl<O: Op, D: Device> Prover<O, D> {
     pub(crate) fn open(problem: &O::Problem, device: &D, run: u64, drawings: u64) -> Result<Self, Error> {
         let draw = |i| Ok(Arc::new(Drawing::new::<O>(problem, seed(run, i))?));
         let drawings = (1..=drawings.max(1)).map(draw).collect::<Result<Vec<Arc<Drawing>>, Error>>()?;
-        Ok(Prover { case: Case::of(problem, device, &drawings[0])?, drawings })
+        let case = Case::of(problem, device, &drawings[0])?.for_many(device);
+        Ok(Prover { case, drawings: drawings.into_iter().map(|d| Placed::new(device, d)).collect() })
     }
 
     /// Proves a kernel on every drawing: the largest error, and where a launch is a call the seconds of the fastest. One
@@ -41,19 +42,32 @@ impl<O: Op, D: Device> Prover<O, D> {
         stage: &mut dyn FnMut(Stage),
     ) -> Result<(f64, Option<f64>), Rejection> {
         let (mut error, mut fastest) = (0f64, None::<f64>);
-        for drawing in &self.drawings {
-            stage(Stage::Judge);
-            self.case.refill(device, drawing).map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
-            stage(Stage::Run);
-            let (got, seconds) = self.case.run(kernel, device)?;
-            stage(Stage::Judge);
-            error = error.max(self.case.judge(&got)?);
+        for drawing in 0..self.drawings.len() {
+            let (share, seconds) = self.prove_on(drawing, kernel, device, stage)?;
+            error = error.max(share);
             fastest = match (fastest, seconds) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
         }
         Ok((error, fastest))
+    }
+
+    /// Proves a kernel on one drawing.
+    pub(crate) fn prove_on(
+        &mut self,
+        drawing: usize,
+        kernel: &dyn Kernel<O, D>,
+        device: &D,
+        stage: &mut dyn FnMut(Stage),
+    ) -> Result<(f64, Option<f64>), Rejection> {
+        let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
+        stage(Stage::Judge);
+        self.case.refill_from(device, &self.drawings[drawing]).map_err(failed)?;
+        stage(Stage::Run);
+        let (got, seconds) = self.case.run(kernel, device)?;
+        stage(Stage::Judge);
+        Ok((self.case.judge(&got)?, seconds))
     }
 
     /// Whether the inputs are still what was drawn last.

@@ -88,11 +88,16 @@ impl<'s> Quarantine<'s> {
             count: self.find(candidate).map_or(0, |q| q.count).saturating_add(1),
             at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         };
-        let kept = serde_json::to_value(&quarantined).map_err(|e| StoreError::Invalid(e.to_string()));
-        if let Err(e) = kept.and_then(|note| self.store.put_note(&self.slug, &quarantined.name(), &note)) {
+        if let Err(e) = put(self.store, &self.slug, &quarantined) {
             tracing::warn!("{candidate} failed and could not be put into quarantine: {e}");
         }
     }
+}
+
+/// Puts one in, durably.
+pub fn put(store: &dyn Store, device_slug: &str, quarantined: &Quarantined) -> Result<(), StoreError> {
+    let note = serde_json::to_value(quarantined).map_err(|e| StoreError::Invalid(e.to_string()))?;
+    store.put_note(device_slug, &quarantined.name(), &note)
 }
 
 /// Everyone in quarantine, with the folder name of the device, sorted by device, operation and candidate.

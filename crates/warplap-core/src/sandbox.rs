@@ -142,7 +142,7 @@ impl<O: Op, D: Device> Prove for ProvingGround<O, D> {
         let (mut error, _) = open.prover.prove(&*kernel, &device, stage)?;
         let seconds = time(&mut open.prover, &kernel, &device, request.policy, stage)?;
         // Many launches in a row, then once more: what a launch leaves behind must not harm the next.
-        let (again, _) = open.prover.prove(&*kernel, &device, stage)?;
+        let (again, _) = open.prover.prove_on(0, &*kernel, &device, stage)?;
         open.prover.inputs_untouched(&device)?;
         error = error.max(again);
         if let Some((problem, prover)) = &mut open.ragged

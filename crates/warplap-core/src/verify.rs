@@ -58,7 +58,24 @@ pub struct Case<O: Op, D: Device> {
     dtype: DType,
     len: usize,
     poison: Array,
+    // Where memory is far away, poison and drawings are kept there: a proof then brings the answer home and nothing else.
+    blank: Option<D::Buffer>,
     drawing: Option<Arc<Drawing>>,
+}
+
+/// A drawing with a copy of its inputs on a device whose memory is far away.
+pub(crate) struct Placed<D: Device> {
+    drawing: Arc<Drawing>,
+    buffers: Option<Vec<D::Buffer>>,
+}
+
+impl<D: Device> Placed<D> {
+    /// Puts a drawing on a device; where there is no room for it, it stays in host memory.
+    pub(crate) fn new(device: &D, drawing: Arc<Drawing>) -> Self {
+        let upload = || drawing.arrays.iter().map(|a| device.upload(a)).collect::<Result<Vec<_>, Error>>().ok();
+        let buffers = if D::LAUNCH_IS_CALL { None } else { upload() };
+        Placed { drawing, buffers }
+    }
 }
 
 impl<O: Op, D: Device> Case<O, D> {
@@ -86,7 +103,27 @@ impl<O: Op, D: Device> Case<O, D> {
         let poison = Array::from_f64(dtype, poison);
         let output = device.upload(&poison)?;
         let inputs = arrays.iter().map(|a| Ok((device.upload(a)?, a.len()))).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, drawing: None })
+        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, blank: None, drawing: None })
+    }
+
+    /// Keeps a copy of the poisoned output on a device whose memory is far away, for many proofs.
+    pub(crate) fn for_many(mut self, device: &D) -> Self {
+        self.blank = if D::LAUNCH_IS_CALL { None } else { device.upload(&self.poison).ok() };
+        self
+    }
+
+    /// Puts a drawing into the same memory, from its copy on the device where there is one.
+    pub(crate) fn refill_from(&mut self, device: &D, placed: &Placed<D>) -> Result<(), Error> {
+        let lengths = self.inputs.iter().zip(&placed.drawing.arrays);
+        let Some(buffers) = placed.buffers.as_ref().filter(|_| lengths.clone().all(|((_, len), a)| *len == a.len()))
+        else {
+            return self.refill(device, &placed.drawing);
+        };
+        for ((to, _), from) in self.inputs.iter_mut().zip(buffers) {
+            device.copy(to, from)?;
+        }
+        self.drawing = Some(placed.drawing.clone());
+        Ok(())
     }
 
     /// Puts another drawing into the same memory. Inputs whose length depends on the drawing get new memory.
@@ -107,7 +144,7 @@ impl<O: Op, D: Device> Case<O, D> {
         let Some(drawing) = &self.drawing else { return Ok(()) };
         for (i, ((buffer, _), array)) in self.inputs.iter().zip(&drawing.arrays).enumerate() {
             let now = device.download(buffer).map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
-            if now != *array {
+            if !now.same(array) {
                 let reason = format!("wrote into its input {i}");
                 return Err(Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason });
             }
@@ -142,7 +179,11 @@ impl<O: Op, D: Device> Case<O, D> {
     /// Runs a kernel on a poisoned output: what came back, and the seconds of the launch where it is a call.
     pub(crate) fn run(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<(Array, Option<f64>), Rejection> {
         let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
-        device.write(&mut self.output, &self.poison).map_err(failed)?;
+        match &self.blank {
+            Some(blank) => device.copy(&mut self.output, blank),
+            None => device.write(&mut self.output, &self.poison),
+        }
+        .map_err(failed)?;
         let started = Instant::now();
         self.launch(kernel, device, device.queue())?;
         let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());

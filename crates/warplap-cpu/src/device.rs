@@ -35,6 +35,7 @@ pub struct Cpu {
     isa: Isa,
     // Held while they are measured: two measurements at once would spoil each other.
     ceilings: Mutex<Option<Arc<Ceilings>>>,
+    builders: usize,
 }
 
 impl Cpu {
@@ -58,7 +59,14 @@ impl Cpu {
             ],
             [("warplap", env!("CARGO_PKG_VERSION").to_string()), ("gemm", GEMM_VERSION.to_string())],
         );
-        Cpu { chip, fingerprint, pool, isa, ceilings: Mutex::default() }
+        Cpu { chip, fingerprint, pool, isa, ceilings: Mutex::default(), builders: 0 }
+    }
+
+    /// This device where candidates have to be compiled: so many threads do it ahead of their turn. They take cores from
+    /// kernels that are being timed, so some should be left.
+    pub fn with_builders(mut self, threads: usize) -> Self {
+        self.builders = threads;
+        self
     }
 
     /// This device where a library of the host program races too: its version becomes part of the soft fingerprint, so
@@ -276,6 +284,10 @@ impl Device for Cpu {
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
         Ok(Box::new(CpuLap::new(sets, launch)?))
+    }
+
+    fn builders(&self) -> usize {
+        self.builders
     }
 
     fn contended(&self) -> bool {

@@ -61,8 +61,19 @@ DI void tma_load(u32 dst, const TMap* m, u32 bar, int x, int y, int z = 0) {
 DI void tma_load_multicast(u32 dst, const TMap* m, u32 bar, int x, int y, u16 ctas, int z = 0) {
   asm volatile("cp.async.bulk.tensor." TMA_RANK ".shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, " TMA_AT(3, 4, 6) "], [%2], %5;" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "h"(ctas), "r"(z) : "memory");
 }
+// Three coordinates: a matrix seen as panels of 64 columns (x in the panel, y the line, z the panel), so that one copy brings several panels.
+DI void tma_load3(u32 dst, const TMap* m, u32 bar, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory");
+}
+DI void tma_load3_multicast(u32 dst, const TMap* m, u32 bar, int x, int y, int z, u16 ctas) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(z), "h"(ctas) : "memory");
+}
 DI void tma_store(const TMap* m, u32 src, int x, int y, int z = 0) {
   asm volatile("cp.async.bulk.tensor." TMA_RANK ".global.shared::cta.bulk_group [%0, " TMA_AT(2, 3, 4) "], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y), "r"(z) : "memory");
+}
+// What is written is not read again soon: it leaves L2 before what others still read.
+DI void tma_store_passing(const TMap* m, u32 src, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3}], [%1], %4;" ::"l"(m), "r"(src), "r"(x), "r"(y), "l"(0x12F0000000000000ull) : "memory");
 }
 DI void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 DI void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }

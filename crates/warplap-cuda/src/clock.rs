@@ -45,7 +45,7 @@ impl<'k> CudaLap<'k> {
         let event = || Event::new(cuda.context()).map_err(|e| e.rejection());
         let (start, end, sets) = (event()?, event()?, sets.max(1));
         let mut lap = CudaLap { cuda, launch, sets, next: 0, batch: 1, start, end, graph: None };
-        // The first launch of all may load the kernel: it says nothing of those to come.
+        // The first launch of all may load the kernel, or make what later ones find: it says nothing of those to come.
         lap.time()?;
         let first = lap.time()?;
         // One launch alone shows its latency too: a few in a row come closer to what one takes of a batch.

@@ -27,6 +27,53 @@ pub struct Source {
     pub defines: Vec<(&'static str, i64)>,
 }
 
+/// A kernel that came with a user's spec: its text and options are known only at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnSource {
+    /// The entry's name.
+    pub entry: String,
+    /// The text.
+    pub text: String,
+    /// The user's options and the axes as `-D`.
+    pub options: Vec<String>,
+}
+
+impl OwnSource {
+    fn order(&self, arch: &str) -> CompileOrder {
+        let mut options = ["-Xptxas", "-v"].map(String::from).to_vec();
+        options.push(format!("-arch={arch}"));
+        options.extend(self.options.iter().cloned());
+        CompileOrder { name: format!("{}.cu", self.entry), text: self.named(), headers: Vec::new(), options }
+    }
+
+    /// The text, with the entry under its plain name: C++ would add the parameters' types to it.
+    fn named(&self) -> String {
+        match self.text.contains("extern \"C\"") {
+            true => self.text.clone(),
+            false => format!("extern \"C\" {{\n#line 1\n{}\n}}\n", self.text),
+        }
+    }
+}
+
+impl CompileOrder {
+    /// The name of its artifact: everything that decides the bytes, hashed.
+    fn digest(&self, compiler: (i32, i32)) -> String {
+        let mut hasher = blake3::Hasher::new();
+        let version = format!("nvrtc {}.{}", compiler.0, compiler.1);
+        let headers = self.headers.iter().flat_map(|(name, text)| [name, text]);
+        for text in [&self.name, &self.text, &version].into_iter().chain(headers).chain(&self.options) {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    fn compile(&self, compiler: &Compiler) -> Result<(Vec<u8>, String), CudaError> {
+        let headers: Vec<(&str, &str)> = self.headers.iter().map(|(name, text)| (&name[..], &text[..])).collect();
+        compiler.compile(&self.name, &self.text, &headers, &self.options, Instant::now() + COMPILE)
+    }
+}
+
 /// Compiled bytes, and what the assembler said of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cubin {
@@ -110,26 +157,35 @@ impl Workshop {
     pub(crate) fn cubin(&self, source: &Source, arch: &str, crew: &Crew) -> Result<(String, Cubin), Rejection> {
         let compiler = self.compiler().map_err(|e| e.rejection())?;
         let digest = source.digest(arch, compiler.version());
-        let artifacts = self.artifacts();
-        let cubin = match artifacts.and_then(|a| a.get(&digest)) {
-            Some(cubin) => cubin,
-            None => {
-                let elsewhere = self.pool.compile(crew, &source.order(arch));
-                let compiled = match elsewhere {
-                    Some(answer) => answer.map(|(image, log)| Cubin { image, report: Report::parse(&log) }),
-                    None => source.compile(compiler, arch),
-                };
-                let cubin = compiled.map_err(|e| e.rejection())?;
-                if let Some(Err(error)) = artifacts.map(|a| a.put(&digest, &cubin)) {
-                    tracing::warn!("a compiled kernel was not kept: {error}");
-                }
-                cubin
-            }
-        };
+        let cubin = self.kept(&digest, &source.order(arch), compiler, crew)?;
         match cubin.report.refusal() {
             Some(refusal) => Err(refusal),
             None => Ok((digest, cubin)),
         }
+    }
+
+    /// The CUBIN of a user's kernel. One that spills is the user's business: it is raced like any other.
+    pub(crate) fn own_cubin(&self, source: &OwnSource, arch: &str, crew: &Crew) -> Result<(String, Cubin), Rejection> {
+        let compiler = self.compiler().map_err(|e| e.rejection())?;
+        let order = source.order(arch);
+        let digest = order.digest(compiler.version());
+        let cubin = self.kept(&digest, &order, compiler, crew)?;
+        Ok((digest, cubin))
+    }
+
+    /// Kept, or compiled and kept.
+    fn kept(&self, digest: &str, order: &CompileOrder, compiler: &Compiler, crew: &Crew) -> Result<Cubin, Rejection> {
+        let artifacts = self.artifacts();
+        if let Some(cubin) = artifacts.and_then(|a| a.get(digest)) {
+            return Ok(cubin);
+        }
+        let compiled = self.pool.compile(crew, order).unwrap_or_else(|| order.compile(compiler));
+        let (image, log) = compiled.map_err(|e| e.rejection())?;
+        let cubin = Cubin { image, report: Report::parse(&log) };
+        if let Some(Err(error)) = artifacts.map(|a| a.put(digest, &cubin)) {
+            tracing::warn!("a compiled kernel was not kept: {error}");
+        }
+        Ok(cubin)
     }
 }
 

@@ -23,8 +23,8 @@ use crate::artifact::Artifacts;
 use crate::ceilings;
 use crate::chip::Chip;
 use crate::clock::CudaLap;
-use crate::compile::{Source, Workshop};
-use crate::driver::{Context, Function, Module, Stream};
+use crate::compile::{Cubin, OwnSource, Source, Workshop};
+use crate::driver::{Context, Function, Module, Relaxed, Stream};
 use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
 use crate::nvml::{self, Readings};
@@ -89,21 +89,6 @@ impl Cuda {
         self
     }
 
-    /// How many devices there are; an error says in one sentence why none can be used.
-    pub fn count() -> Result<i32, CudaError> {
-        Context::count()
-    }
-
-    /// Clocks, what holds them down and who else computes here, where NVML tells.
-    pub fn readings(&self) -> Option<Readings> {
-        nvml::read(&self.chip)
-    }
-
-    /// The compiler of its kernels.
-    pub fn compiler(&self) -> Result<&Compiler, CudaError> {
-        self.workshop.compiler()
-    }
-
     /// Lets this program serve as the worker in which candidates prove themselves, instead of the one found by itself
     /// (`WARPLAP_WORKER`, this program where it calls `serve_if_asked`, or a `warplap` beside it).
     pub fn with_worker(
@@ -135,6 +120,21 @@ impl Cuda {
     /// The error that made the context unusable, if there was one.
     pub fn broken(&self) -> Option<CudaError> {
         self.context.broken().cloned()
+    }
+
+    /// How many devices there are; an error says in one sentence why none can be used.
+    pub fn count() -> Result<i32, CudaError> {
+        Context::count()
+    }
+
+    /// Clocks, what holds them down and who else computes here, where NVML tells.
+    pub fn readings(&self) -> Option<Readings> {
+        nvml::read(&self.chip)
+    }
+
+    /// The compiler of its kernels.
+    pub fn compiler(&self) -> Result<&Compiler, CudaError> {
+        self.workshop.compiler()
     }
 
     /// What the driver says of it.
@@ -174,6 +174,21 @@ impl Cuda {
     /// Compiles a source for this chip (or takes it from the artifacts) and loads it.
     pub fn build(&self, source: &Source) -> Result<Function, Rejection> {
         let (digest, cubin) = self.workshop.cubin(source, &self.chip.arch(), &self.crew)?;
+        self.load(digest, &cubin, source.entry)
+    }
+
+    /// As [`Cuda::compile`], for a kernel that came with a user's spec.
+    pub fn compile_own(&self, source: &OwnSource) -> Result<(), Rejection> {
+        self.workshop.own_cubin(source, &self.chip.arch(), &self.crew).map(drop)
+    }
+
+    /// As [`Cuda::build`], for a kernel that came with a user's spec.
+    pub fn build_own(&self, source: &OwnSource) -> Result<Function, Rejection> {
+        let (digest, cubin) = self.workshop.own_cubin(source, &self.chip.arch(), &self.crew)?;
+        self.load(digest, &cubin, &source.entry)
+    }
+
+    fn load(&self, digest: String, cubin: &Cubin, entry: &str) -> Result<Function, Rejection> {
         let loaded = locked(&self.modules).get(&digest).cloned();
         let module = match loaded {
             Some(module) => module,
@@ -182,7 +197,7 @@ impl Cuda {
                 locked(&self.modules).entry(digest).or_insert(module).clone()
             }
         };
-        module.function(source.entry).map_err(|e| e.rejection())
+        module.function(entry).map_err(|e| e.rejection())
     }
 
     fn setup(&self) -> Setup {
@@ -292,6 +307,14 @@ impl Device for Cuda {
         Ok(buffer.fill(array, &self.queue)?)
     }
 
+    fn copy(&self, to: &mut Buffer, from: &Buffer) -> Result<(), Error> {
+        if to.len != from.len || to.dtype != from.dtype {
+            return Err(Error::Device(format!("{} {} are no {} {}", from.len, from.dtype, to.len, to.dtype)));
+        }
+        // SAFETY: two buffers, as long as each other.
+        Ok(unsafe { self.queue.copy_across(to.address, from.address, from.len * from.dtype.bytes()) }?)
+    }
+
     fn download(&self, buffer: &Buffer) -> Result<Array, Error> {
         Ok(buffer.read(&self.queue)?)
     }
@@ -348,6 +371,11 @@ impl Device for Cuda {
             Ok(true) => Some("the stream is being captured into a graph".into()),
             Err(error) => Some(error.to_string()),
         }
+    }
+
+    fn beside_capture<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _relaxed = Relaxed::new(&self.context);
+        work()
     }
 
     fn contended(&self) -> bool {

@@ -41,7 +41,7 @@ pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.c
 pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogue.cuh"));
 
 pub use chip::Chip;
-pub use compile::{Cubin, Source};
+pub use compile::{Cubin, OwnSource, Source};
 pub use cublaslt::{Lt, Matmul, MatmulSpec, MatrixSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};

@@ -47,6 +47,35 @@ impl Drop for Buffer {
     }
 }
 
+impl Stream {
+    /// The elements of a view, once everything queued before has run. Waits; nothing for a stream that is captured.
+    pub fn read(&self, view: &View<'_>) -> Result<Array, CudaError> {
+        let mut array = Array::filled(view.dtype, view.len, 0.0);
+        // SAFETY: the array was made as long as the view, which borrows its memory.
+        unsafe { self.copy_out(bytes_of_mut(&mut array), view.address) }?;
+        Ok(array)
+    }
+
+    /// A new buffer whose elements nobody has written yet.
+    pub fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
+        Buffer::new(&self.context, dtype, len)
+    }
+
+    /// A new buffer with these elements. Waits.
+    pub fn upload(&self, array: &Array) -> Result<Buffer, CudaError> {
+        let mut buffer = Buffer::new(&self.context, array.dtype(), array.len())?;
+        buffer.fill(array, self)?;
+        Ok(buffer)
+    }
+}
+
+impl Buffer {
+    /// Its address in device memory.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+}
+
 macro_rules! plain_bytes {
     ($array:expr, $pointer:ident, $make:path) => {
         match $array {

@@ -68,7 +68,7 @@ fn main() -> Result<(), Failed> {
     function.allow_shared(shared)?;
     let spec = |lines| {
         let (inner, outer, pitch, layers, block) = (64, 64, 64, 1, [64, lines]);
-        TensorMapSpec { dtype: DType::F16, inner, outer, pitch, layers, block, swizzle: 128, promote: true }
+        TensorMapSpec { dtype: DType::F16, inner, outer, pitch, layers, beside: 0, block, swizzle: 128, promote: true }
     };
     let whole = 0..64 * 64;
     let at = [device.view(&a, whole.clone()).address(), device.view(&b, whole.clone()).address()];

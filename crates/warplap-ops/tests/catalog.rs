@@ -93,9 +93,10 @@ fn every_bsr_variant_is_listed() {
 
 #[test]
 fn every_cuda_source_has_its_twin() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/gemm/cuda");
+    let folder = |op: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(op).join("cuda");
     let mut sources = 0;
-    for entry in fs::read_dir(folder).expect("the folder of the variants") {
+    let entries = ["gemm", "bsr"].into_iter().flat_map(|op| fs::read_dir(folder(op)).expect("a folder of variants"));
+    for entry in entries {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|e| e == "cu") {
             sources += 1;
@@ -109,5 +110,5 @@ fn every_cuda_source_has_its_twin() {
             );
         }
     }
-    assert!(sources >= 5, "only {sources} sources found");
+    assert!(sources >= 11, "only {sources} sources found");
 }

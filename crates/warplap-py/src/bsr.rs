@@ -129,12 +129,13 @@ fn parts<'py>(a: &Bound<'py, PyAny>) -> PyResult<(Arc<Structure>, Bound<'py, PyA
     let structure = Structure::of(&rows, &columns, Frame { m, k, bs: bs as u64 })?;
     if let Some(version) = now {
         let (who, structure) = (PyWeakrefReference::new(a)?.unbind(), structure.clone());
-        let mut seen = seen();
-        let seen = seen.get_or_insert_default();
-        if seen.len() >= KEEP {
-            seen.clear();
-        }
-        seen.insert(a.as_ptr() as usize, Seen { who, version, values: view.address, structure });
+        let mut held = seen();
+        let all = held.get_or_insert_default();
+        let left = if all.len() >= KEEP { std::mem::take(all) } else { HashMap::default() };
+        let former = all.insert(a.as_ptr() as usize, Seen { who, version, values: view.address, structure });
+        // What leaves is let go after the lock: the end of an object may run a program's own code.
+        drop(held);
+        drop((left, former));
     }
     Ok((structure, values, view))
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -28,6 +28,9 @@ use crate::watch::{interrupt, interrupted};
 
 /// Candidates raced together, the leader so far included.
 const HEAT: usize = 24;
+
+/// Seconds a heat may take at the most when the budget is spent before it begins.
+const GRACE: f64 = 1.0;
 
 struct Contest {
     prove: Py<PyAny>,
@@ -114,7 +117,10 @@ impl Contest {
             let incumbent = candidates.iter().position(is_incumbent);
             let plan = RacePlan { incumbent, ..RacePlan::default() };
             let mut watch = Laps { contest: self, lanes };
-            let finished = race(candidates.len(), &mut watch, &plan, &mut || self.over());
+            // Compilers may have used up the budget: those that are proved are raced all the same, for a while.
+            let grace = Instant::now() + Duration::from_secs_f64(self.seconds.clamp(0.0, GRACE));
+            let over = || self.stop.said() || (self.over() && Instant::now() > grace);
+            let finished = race(candidates.len(), &mut watch, &plan, &mut || over());
             let contender = |(candidate, lane): (&Candidate, &(usize, f64))| Contender {
                 candidate: candidate.clone(),
                 error: lane.1,

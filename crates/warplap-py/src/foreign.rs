@@ -53,10 +53,16 @@ pub(crate) fn add_variant(op: &str, id: &str, source: &str, call: Py<PyAny>, fit
     let source = SourceHash::of(&[source]);
     let new = Arc::new(Foreigner { op: op.into(), id: id.into(), source, fit, call });
     let mut all = all();
-    match all.iter_mut().find(|f| f.op == op && f.id == id) {
-        Some(old) => *old = new,
-        None => all.push(new),
-    }
+    let former = match all.iter_mut().find(|f| f.op == op && f.id == id) {
+        Some(old) => Some(std::mem::replace(old, new)),
+        None => {
+            all.push(new);
+            None
+        }
+    };
+    // Let go after the lock: the end of a callable may run a program's own code.
+    drop(all);
+    drop(former);
     Ok(())
 }
 
@@ -165,9 +171,11 @@ impl<O: Described> Call<O> {
     fn arguments<'py>(&self, py: Python<'py>, buffers: &[Buffer]) -> PyResult<Bound<'py, PyTuple>> {
         // Lengths that depend on the drawing (a sparse matrix's blocks) tell buffers at one address apart.
         let name: Vec<usize> = buffers.iter().flat_map(|b| [b.address, b.shape[0] as usize]).collect();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, arguments)) = kept.iter().find(|(n, _)| *n == name) {
-            return Ok(arguments.bind(py).clone());
+        // Not held while Python runs: it may let another thread in, which would wait here for ever.
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept().iter().find(|(n, _)| *n == name).map(|(_, arguments)| arguments.clone_ref(py));
+        if let Some(arguments) = known {
+            return Ok(arguments.into_bound(py));
         }
         let torch = Torch::here(py).ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("torch is not there"))?;
         let tensors = buffers
@@ -175,10 +183,11 @@ impl<O: Described> Call<O> {
             .map(|b| torch.tensor(capsule::capsule(py, b.address, b.dtype, &b.shape, &b.strides)?))
             .collect::<PyResult<Vec<_>>>()?;
         let arguments = O::arguments(&self.problem, py, tensors)?;
-        if kept.len() == KEEP {
-            kept.remove(0);
-        }
-        kept.push((name, arguments.clone().unbind()));
+        let mut held = kept();
+        let left = if held.len() >= KEEP { Some(held.remove(0)) } else { None };
+        held.push((name, arguments.clone().unbind()));
+        drop(held);
+        drop(left);
         Ok(arguments)
     }
 }

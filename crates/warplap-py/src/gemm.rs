@@ -1,5 +1,6 @@
 //! `matmul`: two matrices of any library come in, their product goes out.
 
+use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warplap::core::op::Op;
@@ -124,8 +125,11 @@ pub(crate) fn matmul_direct<'py>(
     if product.write_to(&view).is_err() {
         return Ok(None);
     }
-    product.run(py, &view, Some([a, b, &out]))?;
-    Ok(Some(out))
+    match product.run(py, &view, Some([a, b, &out])) {
+        // A device that cannot be used: the general way has torch to fall back on.
+        Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => Ok(None),
+        outcome => outcome.map(|()| Some(out)),
+    }
 }
 
 /// Writes the product of two matrices of any library into a third.
@@ -137,6 +141,14 @@ pub(crate) fn matmul_into(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Boun
     product.write_to(&view)?;
     let torch = Torch::here(py).filter(|t| [a, b, out].iter().all(|o| t.is_tensor(o)));
     product.run(py, &view, torch.map(|_| [a, b, out]))
+}
+
+/// Whether a kernel was chosen already for a product of tensors on the host: everything a call does before it launches.
+#[pyfunction]
+pub(crate) fn matmul_known(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let mut product = Product::of(View::of(a, "a")?, View::of(b, "b")?)?;
+    product.write_to(&View::of(out, "out")?)?;
+    Ok(state().desks().gemm.knows(&product.problem))
 }
 
 /// The problem of a product, in its text form; with no output, one of its own is assumed.

@@ -1,6 +1,7 @@
 //! NVIDIA GPUs: tensors in device memory go to the native kernels, on torch's current stream. Sessions are opened when the
 //! first tensor of a device comes by.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyValueError};
@@ -20,6 +21,21 @@ use crate::watch::{Watch, ended};
 /// Devices with a higher ordinal are not looked for.
 const DEVICES: usize = 16;
 
+/// The program in which candidates prove themselves, and its arguments: this interpreter with this package.
+static WORKER: OnceLock<(PathBuf, Vec<String>)> = OnceLock::new();
+
+/// Says which program serves as the worker.
+#[pyfunction]
+pub(crate) fn set_worker(program: PathBuf, arguments: Vec<String>) {
+    let _ = WORKER.set((program, arguments));
+}
+
+/// Serves as a worker and never returns, if this process was started as one.
+#[pyfunction]
+pub(crate) fn serve_if_asked(py: Python<'_>) {
+    py.detach(warplap::worker::serve_if_asked);
+}
+
 /// A session for each device and mode, opened when first needed.
 #[derive(Default)]
 pub(crate) struct Gpus([[OnceLock<Session<Cuda>>; MODES.len()]; DEVICES]);
@@ -29,7 +45,10 @@ fn device(ordinal: usize) -> PyResult<Arc<Cuda>> {
     static OPENED: [OnceLock<Result<Arc<Cuda>, String>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
     let missing = || PyValueError::new_err(format!("device: is cuda:{ordinal}, expected one below {DEVICES}"));
     let opened = OPENED.get(ordinal).ok_or_else(missing)?.get_or_init(|| {
-        let device = Cuda::open(ordinal as i32).map_err(|e| e.to_string())?;
+        let mut device = Cuda::open(ordinal as i32).map_err(|e| e.to_string())?;
+        if let Some((program, arguments)) = WORKER.get().filter(|_| std::env::var_os("WARPLAP_WORKER").is_none()) {
+            device = device.with_worker(program, arguments);
+        }
         Ok(Arc::new(match default_root() {
             Some(root) => device.with_artifacts(&root),
             None => device,

@@ -40,14 +40,14 @@ pub(crate) struct Launches {
     plans: Mutex<HashMap<Name, Arc<Plan>, FixedState>>,
 }
 
-/// The two words of one argument; `None` for what is not followed here.
-fn words(torch: &Torch, value: &Bound<'_, PyAny>, keyed: bool) -> Option<[u64; 2]> {
+/// What tells one argument from others, in two words, and a tensor's address; `None` for what is not followed here.
+fn words(torch: &Torch, value: &Bound<'_, PyAny>, keyed: bool) -> Option<([u64; 2], Option<usize>)> {
     // SAFETY: type checks of a live object.
     let is_int = unsafe { ffi::PyLong_CheckExact(value.as_ptr()) } != 0;
     if is_int {
         let v: i64 = value.extract().ok()?;
         let kind = 1 + u64::from(v == 1) + 2 * u64::from(v % 16 == 0) + 4 * u64::from(i32::try_from(v).is_err());
-        return Some([kind, if keyed { v as u64 } else { 0 }]);
+        return Some(([kind, if keyed { v as u64 } else { 0 }], None));
     }
     if torch.is_plain(value) {
         let view = torch.view(value, "argument").ok()?;
@@ -56,35 +56,33 @@ fn words(torch: &Torch, value: &Bound<'_, PyAny>, keyed: bool) -> Option<[u64; 2
             Element::I64 => 8,
             Element::Other(t) => 16 + (u64::from(t.code) << 8) + (u64::from(t.bits) << 16),
         };
-        return Some([32, kind << 1 | u64::from(view.address.is_multiple_of(16))]);
+        // Where a tensor is belongs to it: the launcher is given a bare address and checks nothing.
+        let place = u64::from(view.device.kind as u32) << 32 | u64::from(view.device.index as u32 & 0xff) << 48;
+        let word = place | kind << 1 | u64::from(view.address.is_multiple_of(16));
+        return Some(([32, word], Some(view.address)));
     }
     if let Ok(v) = value.cast_exact::<PyBool>() {
-        return Some([33, u64::from(v.is_true())]);
+        return Some(([33, u64::from(v.is_true())], None));
     }
     if let Ok(v) = value.cast_exact::<PyFloat>() {
-        return Some([34, if keyed { v.value().to_bits() } else { 0 }]);
+        return Some(([34, if keyed { v.value().to_bits() } else { 0 }], None));
     }
-    value.is_none().then_some([35, 0])
+    value.is_none().then_some(([35, 0], None))
 }
 
 impl Launches {
-    fn name(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Name>> {
+    fn name(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<(Name, Vec<Option<usize>>)>> {
         let Some(torch) = Torch::here(py) else { return Ok(None) };
-        let mut name = Vec::with_capacity(2 * args.len() + 1);
+        let (mut name, mut addresses) = (Vec::with_capacity(2 * args.len() + 1), Vec::with_capacity(args.len()));
         for (i, value) in args.iter_borrowed().enumerate() {
-            match words(torch, &value, self.keyed.get(i).copied().unwrap_or(false)) {
-                Some(words) => name.extend(words),
-                None => return Ok(None),
-            }
+            let Some((words, address)) = words(torch, &value, self.keyed.get(i).copied().unwrap_or(false)) else {
+                return Ok(None);
+            };
+            name.extend(words);
+            addresses.push(address);
         }
         name.push(self.device.bind(py).call0()?.extract()?);
-        Ok(Some(name))
-    }
-
-    fn find(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<(Arc<Plan>, i32)>> {
-        let Some(name) = self.name(py, args)? else { return Ok(None) };
-        let plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(plans.get(&name).map(|plan| (plan.clone(), name.last().map_or(0, |d| *d as i32))))
+        Ok(Some((name, addresses)))
     }
 }
 
@@ -105,7 +103,9 @@ impl Launches {
         args: &Bound<'py, PyTuple>,
         names: &Bound<'py, PyTuple>,
     ) -> PyResult<Option<(Py<PyAny>, Py<PyAny>)>> {
-        let Some((plan, device)) = self.find(py, args)? else { return Ok(None) };
+        let Some((name, addresses)) = self.name(py, args)? else { return Ok(None) };
+        let plan = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        let (Some(plan), Some(device)) = (plan, name.last()) else { return Ok(None) };
         let sizes = match grid.cast::<PyTuple>() {
             Ok(sizes) => sizes.clone(),
             Err(_) => {
@@ -118,7 +118,7 @@ impl Launches {
             }
         };
         let stream = Torch::here(py)
-            .and_then(|torch| torch.stream(device))
+            .and_then(|torch| torch.stream(*device as i32))
             .ok_or_else(|| PyRuntimeError::new_err("the current stream is not known"))?;
         let one = 1i32.into_pyobject(py)?.into_any();
         let mut all: Vec<Bound<'py, PyAny>> = Vec::with_capacity(13 + args.len() + plan.tail.len());
@@ -130,7 +130,14 @@ impl Launches {
         all.extend([stream.into_pyobject(py)?.into_any(), own(&plan.function), own(&plan.cooperative)]);
         all.extend([own(&plan.dependent), none.clone(), none.clone(), own(&plan.packed)]);
         all.extend([none.clone(), none.clone(), none]);
-        all.extend(args.iter());
+        // Asking a tensor for its address, and the driver for the address's owner, is what a launcher spends most of its
+        // time on; both are known here.
+        for (value, address) in args.iter().zip(addresses) {
+            all.push(match address {
+                Some(address) => address.into_pyobject(py)?.into_any(),
+                None => value,
+            });
+        }
         all.extend(plan.tail.iter().map(own));
         plan.launch.bind(py).call1(PyTuple::new(py, all)?)?;
         Ok(Some((plan.kernel.clone_ref(py), plan.config.clone_ref(py))))
@@ -151,15 +158,22 @@ impl Launches {
         kernel: Py<PyAny>,
         config: Py<PyAny>,
     ) -> PyResult<bool> {
-        let Some(name) = self.name(py, args)? else { return Ok(false) };
+        let Some((name, _)) = self.name(py, args)? else { return Ok(false) };
         let plan = Plan { launch, function, cooperative, dependent, packed, tail, kernel, config };
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::new(plan));
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = plans.insert(name, Arc::new(plan));
+        // Let go after the lock: the end of an object may run a program's own code.
+        drop(plans);
+        drop(former);
         Ok(true)
     }
 
     /// Forgets all.
     fn clear(&self) {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = std::mem::take(&mut *plans);
+        drop(plans);
+        drop(left);
     }
 
     fn __len__(&self) -> usize {

@@ -36,9 +36,9 @@ mod _warplap {
     #[pymodule_export]
     use crate::foreign::add_variant;
     #[pymodule_export]
-    use crate::gemm::{matmul_direct, matmul_into, matmul_problem};
+    use crate::gemm::{matmul_direct, matmul_into, matmul_known, matmul_problem};
     #[pymodule_export]
-    use crate::gpu::{Gpu, GpuGemm};
+    use crate::gpu::{Gpu, GpuGemm, serve_if_asked, set_worker};
     #[pymodule_export]
     use crate::launches::Launches;
     #[pymodule_export]

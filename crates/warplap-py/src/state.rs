@@ -59,6 +59,11 @@ impl<O: Described> Desk<O> {
         }
     }
 
+    /// Whether a choice was made already.
+    pub(crate) fn knows(&self, problem: &O::Problem) -> bool {
+        self.ready.with(problem, |_| ()).is_ok()
+    }
+
     #[cold]
     fn choose(&self, py: Python<'_>, problem: &O::Problem) -> PyResult<Arc<Entry<O>>> {
         let settings = self.tuner.settings();

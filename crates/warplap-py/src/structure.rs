@@ -35,6 +35,10 @@ type Kept = HashMap<(usize, usize, usize, Frame), Arc<Structure>>;
 
 static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
 
+fn kept() -> std::sync::MutexGuard<'static, Option<Kept>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Matrices whose indices are kept; then all are forgotten and read again.
 const KEEP: usize = 256;
 
@@ -49,21 +53,21 @@ impl Structure {
         let (rows, columns) = (View::of(row_ptr, "crow_indices")?, View::of(col_idx, "col_indices")?);
         let versions = version(row_ptr).zip(version(col_idx)).map(|(a, b)| [a, b]);
         let name = (rows.address, columns.address, columns.shape[0] as usize, frame);
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = kept.get_or_insert_default();
-        if let Some(found) = kept.get(&name) {
-            let unchanged = |(_, _, then): &(_, _, [u64; 2])| Some(*then) == versions;
-            if found.seen.as_ref().is_some_and(unchanged) {
-                return Ok(found.clone());
-            }
+        let found = kept().get_or_insert_default().get(&name).cloned();
+        let unchanged = |(_, _, then): &(_, _, [u64; 2])| Some(*then) == versions;
+        if let Some(found) = found.filter(|f| f.seen.as_ref().is_some_and(unchanged)) {
+            return Ok(found);
         }
         let seen = versions.map(|v| (row_ptr.clone().unbind(), col_idx.clone().unbind(), v));
         let made = Arc::new(Structure::read(&rows, &columns, frame, seen)?);
         if made.seen.is_some() {
-            if kept.len() >= KEEP {
-                kept.clear();
-            }
-            kept.insert(name, made.clone());
+            let mut held = kept();
+            let all = held.get_or_insert_default();
+            let left = if all.len() >= KEEP { std::mem::take(all) } else { Kept::default() };
+            let former = all.insert(name, made.clone());
+            // What leaves is let go after the lock: the end of a tensor may run a program's own code.
+            drop(held);
+            drop((left, former));
         }
         Ok(made)
     }

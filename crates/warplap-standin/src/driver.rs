@@ -1,9 +1,15 @@
 //! The device and its context.
 
+use std::cell::Cell;
 use std::ffi::c_char;
 
 use crate::graph::plain;
 use crate::state::{INVALID, MEMORY, code, enter, wait};
+
+thread_local! {
+    /// The context of this thread.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
 
 plain! {
     cuInit(_flags: u32) { Ok(()) }
@@ -33,7 +39,8 @@ plain! {
     }
     cuDevicePrimaryCtxRetain(to: *mut usize, _device: i32) { to.write(1); Ok(()) }
     cuDevicePrimaryCtxRelease_v2(_device: i32) { Ok(()) }
-    cuCtxSetCurrent(_context: usize) { Ok(()) }
+    cuCtxSetCurrent(context: usize) { CURRENT.set(context); Ok(()) }
+    cuCtxGetCurrent(to: *mut usize) { to.write(CURRENT.get()); Ok(()) }
     cuCtxSynchronize() { wait() }
 }
 

@@ -24,6 +24,7 @@ plain! {
     cuStreamDestroy_v2(_stream: usize) { Ok(()) }
     cuStreamSynchronize(_stream: usize) { wait() }
     cuStreamIsCapturing(_stream: usize, to: *mut i32) { to.write(i32::from(state().captured.is_some())); Ok(()) }
+    cuThreadExchangeStreamCaptureMode(_mode: *mut i32) { Ok(()) }
     cuStreamBeginCapture_v2(_stream: usize, _mode: i32) { state().captured = Some(Vec::new()); Ok(()) }
     cuStreamEndCapture(_stream: usize, to: *mut usize) {
         let mut state = state();

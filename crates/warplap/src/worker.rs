@@ -4,10 +4,8 @@
 //! this program again, started anew, and so it must say at the top of its `main` that it serves:
 //!
 //! ```no_run
-//! fn main() {
-//!     warplap::worker::serve_if_asked();
-//!     // … the program itself.
-//! }
+//! warplap::worker::serve_if_asked();
+//! // … and then the program itself.
 //! ```
 //!
 //! A program that does not say so uses the program `warplap` beside it, or the one `WARPLAP_WORKER` names. Where there is

@@ -66,7 +66,7 @@ impl Bench {
         };
         let problems: Vec<Asked> = texts.iter().map(|text| suite::asked(text, None)).collect::<Result<_, _>>()?;
         let stop = machine::listen(console);
-        let machine = Machine::open_to_read(root, self.place.device)?;
+        let machine = Machine::open_to_read(root, first.wanted(self.place.device)?)?;
         let settings = Settings {
             mode: Mode::Off,
             bucket: Bucket::Exact,
@@ -75,7 +75,7 @@ impl Bench {
             stop: stop.clone(),
             ..Settings::default()
         };
-        let tuner = first.op.open(&machine.device, machine.store.clone(), settings);
+        let tuner = first.open(&machine.device, machine.store.clone(), settings)?;
         if self.csv {
             console.say(CSV_HEAD)?;
         }

@@ -42,14 +42,14 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let asked = suite::asked(&self.problem, None)?;
-        let machine = Machine::open_to_read(root, self.place.device)?;
+        let machine = Machine::open_to_read(root, asked.wanted(self.place.device)?)?;
         let settings = Settings {
             mode: Mode::Replay,
             bucket: self.bucket.clone(),
             policy: self.place.policy(&machine.device),
             ..Settings::default()
         };
-        let tuner = asked.op.open(&machine.device, machine.store.clone(), settings);
+        let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
         let found = tuner.find(&asked.problem)?;
         let (winner, chosen) = tuner.choose(&asked.problem)?;
         let answer = Answer {
@@ -62,6 +62,7 @@ impl Explain {
             winner,
             edition: found.edition.clone(),
             seconds: 0.0,
+            builds: None,
             variants: tuner.variants(None)?,
         };
         if console.json {

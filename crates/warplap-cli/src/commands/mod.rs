@@ -5,9 +5,11 @@ pub(crate) mod completions;
 mod devices;
 mod doctor;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod record;
 pub(crate) mod regret;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod space;
 pub(crate) mod store;
 pub(crate) mod tune;
@@ -26,6 +28,8 @@ pub(crate) fn run(cli: Cli, console: &Arc<Console>) -> Result<Exit, Failure> {
         Command::Tune(tune) => tune.run(root, console),
         Command::Bench(bench) => bench.run(root, console),
         Command::Explain(explain) => explain.run(root, console),
+        Command::Export(export) => export.run(root, console),
+        Command::Report(report) => report.run(root, console),
         Command::Regret(regret) => regret.run(root, console),
         Command::Record(record) => record.run(root, console),
         Command::Replay(replay) => replay.run(console),

@@ -49,7 +49,7 @@ impl Record {
         let (mode, bucket, seed) = (Mode::Off, Bucket::Exact, self.seed);
         let policy = self.place.policy(&machine.device);
         let settings = Settings { mode, bucket, seed, policy, stop: stop.clone(), ..Settings::default() };
-        let tuner = asked.op.open(&machine.device, machine.store.clone(), settings);
+        let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
         let fits = tuner.variants(Some(&asked.problem))?.into_iter().filter(|s| matches!(s.fit, Some(Fit::Fits(_))));
         let variant = match &self.variant {
             Some(variant) => variant.clone(),

@@ -32,9 +32,9 @@ impl Regret {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
         let asked = suite::asked(&self.problem, None)?;
         let stop = machine::listen(console);
-        let machine = Machine::open(root, self.race.place.device)?;
+        let machine = Machine::open(root, asked.wanted(self.race.place.device)?)?;
         let settings = self.race.settings(&machine.device, Mode::Tune, self.bucket.clone(), &stop);
-        let tuner = asked.op.open(&machine.device, machine.store, settings);
+        let tuner = asked.open(&machine.device, machine.store, settings)?;
         let progress = Progress::new(console, 1);
         let regret = tuner.regret(&asked.problem, &progress.begin(0, &asked.problem))?;
         drop(progress);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
-use warplap::any::{AnyTuner, Operation};
+use warplap::any::{AnyTuner, Operation, Wanted};
 use warplap::core::measure::{CacheState, Policy, Queueing};
 use warplap::core::variant::Fit;
 use warplap::{Bucket, How, Mode, Settings, Stop};
@@ -24,11 +24,14 @@ use crate::units;
 /// Seconds the default suite may take in all: it must be over within a minute, ceilings and proofs included.
 const SUITE_SECONDS: f64 = 42.0;
 
+/// Seconds for a spec file that states none: its kernels have to be compiled.
+const SPEC_SECONDS: f64 = 60.0;
+
 /// Arguments of `tune`.
 #[derive(Args)]
 pub(crate) struct Tune {
-    /// What to tune: op:field=value,… (default: a suite over all operations)
-    #[arg(value_name = "PROBLEM")]
+    /// What to tune: op:field=value,…, or a spec file of your own kernel (default: a suite over all operations)
+    #[arg(value_name = "PROBLEM|SPEC")]
     problems: Vec<String>,
     /// The operation of problems that name none; alone: the default suite's part
     #[arg(long, value_name = "OP")]
@@ -62,8 +65,8 @@ struct Job {
 }
 
 impl Job {
-    fn tuner(&self, machine: &Machine) -> Box<dyn AnyTuner> {
-        self.asked.op.open(&machine.device, machine.store.clone(), self.settings.clone())
+    fn tuner(&self, machine: &Machine) -> Result<Box<dyn AnyTuner>, Failure> {
+        self.asked.open(&machine.device, machine.store.clone(), self.settings.clone())
     }
 }
 
@@ -73,7 +76,7 @@ impl Tune {
         let op = suite::operation(self.op.as_deref())?;
         let asked = self.asked(op)?;
         let stop = machine::listen(console);
-        let wanted = self.race.place.device;
+        let wanted = self.wanted(asked.as_deref().unwrap_or_default())?;
         let machine = if self.dry_run { Machine::open_to_read(root, wanted) } else { Machine::open(root, wanted) }?;
         let asked = asked.map_or_else(|| suite::default(op, machine.device.kind()), Ok)?;
         let mut jobs = self.jobs(asked, &machine, &stop);
@@ -83,6 +86,7 @@ impl Tune {
         if self.dry_run {
             return dry_run(&jobs, &machine, console);
         }
+        make_ready(&jobs, &machine)?;
         let started = Instant::now();
         let progress = Progress::new(console, jobs.len());
         let (mut answers, mut failed) = (Vec::new(), 0);
@@ -104,7 +108,7 @@ impl Tune {
                 Err(e) => {
                     failed += 1;
                     if console.json {
-                        let (op, problem) = (job.asked.op.name, &job.asked.problem);
+                        let (op, problem) = (job.asked.op(), &job.asked.problem);
                         console.line(&json!({"op": op, "problem": problem, "error": e.to_string()}))?;
                     }
                     console.warn(format_args!("{}: {e}", job.asked.problem));
@@ -140,13 +144,34 @@ impl Tune {
         Ok(Some(asked))
     }
 
+    /// The device all that was asked for can run on.
+    fn wanted(&self, asked: &[Asked]) -> Result<Wanted, Failure> {
+        let given = self.race.place.device;
+        let mut wanted = asked.iter().filter(|a| a.spec().is_some()).map(|a| a.wanted(given));
+        let first = wanted.next().unwrap_or(Ok(given))?;
+        match wanted.find(|w| !matches!(w, Ok(w) if *w == first)) {
+            None => Ok(first),
+            Some(other) => {
+                let other = other?;
+                Err(Failure::input(format!("spec files for {first} and for {other}: expected those of one device")))
+            }
+        }
+    }
+
     fn is_default(&self) -> bool {
         self.problems.is_empty() && self.suite.is_none() && !self.misses
     }
 
     fn jobs(&self, asked: Vec<Asked>, machine: &Machine, stop: &Stop) -> Vec<Job> {
         let settings = self.race.settings(&machine.device, self.mode, self.bucket.clone(), stop);
-        let mut jobs: Vec<Job> = asked.into_iter().map(|asked| Job { asked, settings: settings.clone() }).collect();
+        let job = |asked: Asked| {
+            let mut settings = settings.clone();
+            if let Some(spec) = asked.spec().filter(|_| self.race.budget.is_none()) {
+                settings.budget.seconds = spec.budget.unwrap_or(SPEC_SECONDS);
+            }
+            Job { asked, settings }
+        };
+        let mut jobs: Vec<Job> = asked.into_iter().map(job).collect();
         if self.misses {
             let slug = machine.device.fingerprint().slug();
             for missed in machine.store.misses().into_iter().filter(|m| m.device_slug() == slug) {
@@ -180,6 +205,18 @@ impl Tune {
             units::count(launches),
             machine.store.place(),
         );
+        for answer in answers {
+            let Some((count, all, under_way)) = answer.builds.filter(|b| b.0 > 0) else { continue };
+            let many = units::some(count, "library", "libraries");
+            text.push_str(&format!(
+                "\n{many} built in {all:.1} s, under way for {under_way:.1} s of {:.1} s",
+                answer.seconds
+            ));
+            let flops = answer.edition.as_ref().map(|e| e.work.flops / e.verdict.median_us * 1e6);
+            if let Some(flops) = flops.filter(|f| *f > 0.0) {
+                text.push_str(&format!("; the winner reaches {}", units::rate(flops)));
+            }
+        }
         if answers.iter().any(Answer::is_tie) {
             text.push_str(&format!("\n≈ another candidate is as fast, within {:.0} %", 100.0 * self.race.eps));
         }
@@ -202,12 +239,8 @@ fn missed_policy(key: &str, usual: Policy) -> Policy {
 }
 
 /// Answers one job.
-fn answer(
-    job: &Job,
-    machine: &Machine,
-    watch: &dyn warplap::core::progress::Observer,
-) -> Result<Answer, warplap::Error> {
-    let tuner = job.tuner(machine);
+fn answer(job: &Job, machine: &Machine, watch: &dyn warplap::core::progress::Observer) -> Result<Answer, Failure> {
+    let tuner = job.tuner(machine)?;
     let problem = &job.asked.problem;
     let started = Instant::now();
     let (key, winner, how, edition) = match job.settings.mode {
@@ -232,15 +265,29 @@ fn answer(
         winner,
         edition,
         seconds: started.elapsed().as_secs_f64(),
+        builds: job.asked.spec().map(|s| s.build_seconds()),
         variants: tuner.variants(None)?,
     })
+}
+
+/// Builds what spec files that are not known need at least, before anything is raced: a kernel that never compiles and
+/// a reference that gives no answer are bad input.
+fn make_ready(jobs: &[Job], machine: &Machine) -> Result<(), Failure> {
+    for job in jobs.iter().filter(|job| job.settings.mode == Mode::Tune) {
+        let Some(spec) = job.asked.spec() else { continue };
+        let found = job.tuner(machine)?.find(&job.asked.problem)?;
+        if found.how != Some(How::Stored) || !found.newcomers.is_empty() || job.settings.again {
+            spec.ready().map_err(Failure::input)?;
+        }
+    }
+    Ok(())
 }
 
 /// Says what would race.
 fn dry_run(jobs: &[Job], machine: &Machine, console: &Console) -> Result<Exit, Failure> {
     let mut table = Table::new(&["problem", "store", ">candidates", "~variants"]);
     for job in jobs {
-        let tuner = job.tuner(machine);
+        let tuner = job.tuner(machine)?;
         let found = tuner.find(&job.asked.problem)?;
         let known = found.how == Some(How::Stored) && found.newcomers.is_empty() && !job.settings.again;
         let standing = tuner.variants(Some(&job.asked.problem))?;

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 use std::sync::Arc;
 use warplap::Settings;
-use warplap::any::{OPERATIONS, Operation, Standing};
+use warplap::any::{OPERATIONS, Standing};
 use warplap::core::store::MemoryStore;
 use warplap::core::variant::Fit;
 
@@ -32,23 +32,24 @@ impl Variants {
     pub(crate) fn run(&self, console: &Console) -> Result<Exit, Failure> {
         let op = suite::operation(self.op.as_deref())?;
         let asked = self.problem.as_deref().map(|text| suite::asked(text, op)).transpose()?;
-        let ops: Vec<&Operation> = match (&asked, op) {
-            (Some(asked), _) => vec![asked.op],
-            (None, Some(op)) => vec![op],
-            (None, None) => OPERATIONS.iter().collect(),
+        let wanted = asked.as_ref().map_or(Ok(self.place.device), |a| a.wanted(self.place.device))?;
+        let device = machine::device(wanted, None)?;
+        let (store, settings) = (Arc::new(MemoryStore::new()), Settings::default());
+        let tuners = match (&asked, op) {
+            (Some(asked), _) => vec![asked.open(&device, store, settings)?],
+            (None, Some(op)) => vec![op.open(&device, store, settings)],
+            (None, None) => OPERATIONS.iter().map(|op| op.open(&device, store.clone(), settings.clone())).collect(),
         };
-        let device = machine::device(self.place.device, None)?;
         let problem = asked.as_ref().map(|a| a.problem.as_str());
         let mut table = match problem {
             Some(_) => Table::new(&["  variant", "role", "priority", ">configs", "~axes, or why it stands aside"]),
             None => Table::new(&["  variant", "role", "", "", ""]),
         };
-        for op in ops {
-            let tuner = op.open(&device, Arc::new(MemoryStore::new()), Settings::default());
-            table.section(op.name);
+        for tuner in tuners {
+            table.section(tuner.op());
             for standing in tuner.variants(problem)? {
                 if console.json {
-                    console.line(&line(op.name, &standing))?;
+                    console.line(&line(tuner.op(), &standing))?;
                 } else {
                     row(&mut table, &standing);
                 }

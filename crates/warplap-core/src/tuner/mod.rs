@@ -166,6 +166,14 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// As [`Tuner::choose`], for somebody who will launch on this queue: while it is being captured nothing is raced.
     pub fn choose_on(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<O, D>, Error> {
+        match self.device.busy(queue) {
+            // Even asking who fits may open a library, which a capture would take for a part of itself.
+            Some(_) => self.device.beside_capture(|| self.chosen(problem, queue)),
+            None => self.chosen(problem, queue),
+        }
+    }
+
+    fn chosen(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<O, D>, Error> {
         let key = self.key(problem);
         let known = locked(&self.known).get(&key.text).cloned();
         let decided = match known {

@@ -17,6 +17,7 @@ use warplap_core::op::{Answer, Op};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::{Ceilings, Work};
+use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::store::Store;
 use warplap_core::tolerance::Tolerance;
@@ -123,6 +124,8 @@ pub struct Out<'a> {
     pub at: Range<usize>,
 }
 
+pub type Worker = fn(&SandboxRequest) -> Option<Result<Passed, Rejection>>;
+
 /// A device whose clock is a table.
 pub struct Fake {
     fingerprint: Fingerprint,
@@ -133,6 +136,10 @@ pub struct Fake {
     pub contended: AtomicBool,
     /// Uploads fail.
     pub full: AtomicBool,
+    /// What a worker says of a candidate.
+    pub worker: Mutex<Option<Worker>>,
+    /// Threads that compile ahead.
+    pub builders: AtomicU64,
     /// Relative noise of a sample.
     noise: f64,
     rng: Mutex<fastrand::Rng>,
@@ -162,6 +169,8 @@ impl Fake {
             busy: Mutex::default(),
             contended: false.into(),
             full: false.into(),
+            worker: Mutex::default(),
+            builders: 0.into(),
             noise: 0.002,
             rng: Mutex::new(fastrand::Rng::with_seed(7)),
             queue: Meter::default(),
@@ -271,6 +280,13 @@ impl Device for Fake {
     fn busy(&self, _queue: &Self::Queue) -> Option<String> {
         self.busy.lock().unwrap().clone()
     }
+    fn sandbox(&self, request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        let worker = *self.worker.lock().unwrap();
+        worker.and_then(|worker| worker(request))
+    }
+    fn builders(&self) -> usize {
+        self.builders.load(Ordering::SeqCst) as usize
+    }
     fn contended(&self) -> bool {
         self.contended.load(Ordering::SeqCst)
     }
@@ -283,6 +299,7 @@ impl Device for Fake {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Act {
     Right,
+    CompileFails,
     BuildFails,
     BuildPanics,
     LaunchFails,
@@ -430,6 +447,13 @@ impl Variant<Scale, Fake> for Row {
         None
     }
 
+    fn compile(&self, _: &ScaleProblem, _: &Config, _: &Fake) -> Result<(), Rejection> {
+        match self.act {
+            Act::CompileFails => Err(Rejection::DoesNotBuild { reason: "the compiler says no".into() }),
+            Act::BuildPanics => panic!("the compiler panics"),
+            _ => Ok(()),
+        }
+    }
     fn build(&self, _: &ScaleProblem, config: &Config, _: &Fake) -> Result<Box<dyn Kernel<Scale, Fake>>, Rejection> {
         self.count.builds.fetch_add(1, Ordering::SeqCst);
         match self.act {

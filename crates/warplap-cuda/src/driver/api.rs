@@ -101,6 +101,7 @@ table! {
     stream_destroy = "cuStreamDestroy_v2" (stream: Handle);
     stream_synchronize = "cuStreamSynchronize" (stream: Handle);
     stream_capturing = "cuStreamIsCapturing" (stream: Handle, status: *mut i32);
+    thread_capture_mode = "cuThreadExchangeStreamCaptureMode" (mode: *mut i32);
     stream_begin_capture = "cuStreamBeginCapture_v2" (stream: Handle, mode: i32);
     stream_end_capture = "cuStreamEndCapture" (stream: Handle, graph: *mut Handle);
     graph_instantiate = "cuGraphInstantiateWithFlags" (exec: *mut Handle, graph: Handle, flags: u64);

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
 use super::api::{Api, DevicePtr, Handle};
+use super::graph::Relaxed;
 use crate::chip::Chip;
 use crate::error::{Class, CudaError};
 
@@ -104,6 +105,8 @@ impl Context {
     }
 
     pub(crate) fn alloc(&self, bytes: usize) -> Result<DevicePtr, CudaError> {
+        // A library may need its workspace for a stream that is being captured.
+        let _relaxed = Relaxed::new(self);
         let (api, mut ptr) = (self.api()?, 0);
         // SAFETY: the pointer is to a local; the driver refuses a length of zero.
         self.note(unsafe { api.memory_alloc(&mut ptr, bytes.max(1)) })?;
@@ -113,6 +116,7 @@ impl Context {
     /// # Safety
     /// The address came from `alloc` and nobody uses it any more.
     pub(crate) unsafe fn free(&self, ptr: DevicePtr) {
+        let _relaxed = Relaxed::new(self);
         if let Ok(api) = self.api() {
             // SAFETY: the caller's word. cuMemFree waits for work that is still queued.
             let _ = self.note(unsafe { api.memory_free(ptr) });

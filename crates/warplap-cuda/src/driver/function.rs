@@ -112,6 +112,21 @@ impl Function {
         arguments: &[*const c_void],
         stream: &Stream,
     ) -> Result<(), CudaError> {
+        // SAFETY: the caller's word.
+        unsafe { self.launch_in(shape, [shape.threads, 1, 1], arguments, stream) }
+    }
+
+    /// As [`Function::launch`], with the threads of a block in x, y and z.
+    ///
+    /// # Safety
+    /// As for [`Function::launch`].
+    pub unsafe fn launch_in(
+        &self,
+        shape: &LaunchShape,
+        block: [u32; 3],
+        arguments: &[*const c_void],
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
         let context = &self.module.context;
         let api = context.api()?;
         let mut value = [0; 16];
@@ -120,7 +135,7 @@ impl Function {
         let overlap = LaunchAttribute { id: 6, pad: 0, value };
         let config = LaunchConfig {
             grid: shape.grid,
-            block: [shape.threads, 1, 1],
+            block,
             shared: shape.shared,
             stream: stream.handle,
             attributes: &overlap,

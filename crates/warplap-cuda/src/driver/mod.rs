@@ -10,7 +10,7 @@ mod tensor_map;
 pub(crate) use context::Context;
 pub(crate) use function::Module;
 pub use function::{Function, LaunchShape};
-pub(crate) use graph::Graph;
+pub(crate) use graph::{Graph, Relaxed};
 pub(crate) use stream::Event;
 pub use stream::Stream;
 pub use tensor_map::{TensorMap, TensorMapSpec};

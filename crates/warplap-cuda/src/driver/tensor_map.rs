@@ -25,6 +25,9 @@ pub struct TensorMapSpec {
     pub pitch: u64,
     /// Matrices; with more than one, copies take a third coordinate. The next begins `outer` lines on.
     pub layers: u64,
+    /// 0, or how many layers one copy brings: the layers are then panels of `inner` columns side by side in the same
+    /// lines, and copies take a third coordinate.
+    pub beside: u32,
     /// The box: elements along the contiguous side, and lines.
     pub block: [u32; 2],
     /// Bytes of the shared-memory swizzle: 0, 32, 64 or 128.
@@ -53,9 +56,10 @@ impl TensorMap {
         let mut map = TensorMap([0; 16]);
         let dims = [spec.inner, spec.outer, spec.layers];
         let line = spec.pitch * spec.dtype.bytes() as u64;
-        let strides = [line, line * spec.outer];
-        let rank = if spec.layers > 1 { 3 } else { 2 };
-        let block = [spec.block[0], spec.block[1], 1];
+        let apart = if spec.beside > 0 { spec.inner * spec.dtype.bytes() as u64 } else { line * spec.outer };
+        let strides = [line, apart];
+        let rank = if spec.layers > 1 || spec.beside > 0 { 3 } else { 2 };
+        let block = [spec.block[0], spec.block[1], spec.beside.max(1)];
         let promotion = if spec.promote { 3 } else { 0 };
         let to = (&raw mut map).cast::<c_void>();
         let ones = [1u32; 3];

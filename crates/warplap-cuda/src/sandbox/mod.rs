@@ -28,6 +28,9 @@ const JUDGE: Duration = Duration::from_secs(60);
 /// What building may take, with a compiler's own deadline inside of it.
 const BUILD: Duration = Duration::from_secs(90);
 
+/// How long after its deadline a candidate that faulted is waited for, to be told what it did.
+const FAULT: Duration = Duration::from_secs(2);
+
 /// The one worker that proves candidates on a device.
 #[derive(Default)]
 pub(crate) struct Sandbox {
@@ -130,9 +133,10 @@ fn converse(worker: &mut Process, request: &SandboxRequest) -> Ended {
             }
             Ok(_) => return Ended::Lost("it answers out of turn".into()),
             Err(Gone::Silent) => {
+                let fault = if stage == Stage::Run { late_fault(worker) } else { None };
                 worker.kill();
                 return match stage {
-                    Stage::Run => Ended::Guilty(Rejection::TimedOut { seconds: limit.as_secs_f64() }),
+                    Stage::Run => Ended::Guilty(fault.unwrap_or(Rejection::TimedOut { seconds: limit.as_secs_f64() })),
                     Stage::Build => {
                         let reason = format!("building it took longer than {} s", limit.as_secs());
                         Ended::Guilty(Rejection::DoesNotBuild { reason })
@@ -146,6 +150,20 @@ fn converse(worker: &mut Process, request: &SandboxRequest) -> Ended {
                     Stage::Draw | Stage::Judge => Ended::Lost(how),
                 };
             }
+        }
+    }
+}
+
+/// What a worker that is over its time still says of a fault: a GPU may take a second to tell of one.
+fn late_fault(worker: &mut Process) -> Option<Rejection> {
+    let until = Instant::now() + FAULT;
+    loop {
+        match worker.receive::<Report>(until) {
+            Ok((Report::Stage(_), _)) => {}
+            Ok((Report::Done { outcome: Err(Refusal::Rejected(rejection @ Rejection::Crashed { .. })), .. }, _)) => {
+                return Some(rejection);
+            }
+            _ => return None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use warplap_core::rejection::Rejection;
-use warplap_cuda::{Cuda, Function, LaunchShape, Stream, TensorMap};
+use warplap_cuda::{Cuda, Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 
 use super::plan::{Argument, Grid, Plan};
 
@@ -22,11 +22,25 @@ struct Maps<const N: usize> {
     maps: Vec<TensorMap>,
 }
 
+/// An argument as a launch needs it: small, because a launch reads them all after the driver has used the cache.
+#[derive(Clone, Copy)]
+enum Slot {
+    /// The next tensor map.
+    Map,
+    /// The address of a buffer.
+    Pointer(u32),
+    /// A number of 32 bits.
+    Int(i32),
+    /// A number of 64 bits.
+    Long(u64),
+}
+
 /// A plan, loaded: a kernel that takes the addresses of N buffers.
 pub(crate) struct Loaded<const N: usize> {
     function: Function,
     shape: LaunchShape,
-    arguments: Vec<Argument>,
+    slots: Vec<Slot>,
+    maps: Vec<(usize, TensorMapSpec)>,
     // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there.
     kept: Vec<ArcSwapOption<Maps<N>>>,
 }
@@ -52,9 +66,19 @@ impl<const N: usize> Loaded<N> {
             }
         };
         shape.grid[0] = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(|| over("grid"))?;
-        let mapped = plan.arguments.iter().any(|a| matches!(a, Argument::Map(..)));
-        let kept = (0..if mapped { KEPT } else { 0 }).map(|_| ArcSwapOption::empty()).collect();
-        Ok(Loaded { function, shape, arguments: plan.arguments, kept })
+        let slots = plan.arguments.iter().map(|argument| match argument {
+            Argument::Map(..) => Slot::Map,
+            Argument::Pointer(buffer) => Slot::Pointer(*buffer as u32),
+            Argument::Int(value) => Slot::Int(*value),
+            Argument::Long(value) => Slot::Long(*value),
+        });
+        let spec = |argument: &Argument| match argument {
+            Argument::Map(buffer, spec) => Some((*buffer, *spec)),
+            _ => None,
+        };
+        let (slots, maps): (Vec<_>, Vec<_>) = (slots.collect(), plan.arguments.iter().filter_map(spec).collect());
+        let kept = (0..if maps.is_empty() { 0 } else { KEPT }).map(|_| ArcSwapOption::empty()).collect();
+        Ok(Loaded { function, shape, slots, maps, kept })
     }
 
     /// Queues one launch on buffers at these addresses.
@@ -83,11 +107,8 @@ impl<const N: usize> Loaded<N> {
     }
 
     fn encode(&self, at: &[u64; N]) -> Result<Maps<N>, Rejection> {
-        let encode = |argument: &Argument| match argument {
-            Argument::Map(buffer, spec) => Some(TensorMap::encode(spec, at[*buffer])),
-            _ => None,
-        };
-        let maps = self.arguments.iter().filter_map(encode).collect::<Result<Vec<_>, _>>();
+        let encode = |(buffer, spec): &(usize, TensorMapSpec)| TensorMap::encode(spec, at[*buffer]);
+        let maps = self.maps.iter().map(encode).collect::<Result<Vec<_>, _>>();
         Ok(Maps { at: *at, maps: maps.map_err(|e| e.rejection())? })
     }
 
@@ -97,16 +118,16 @@ impl<const N: usize> Loaded<N> {
     unsafe fn go(&self, at: &[u64; N], maps: &[TensorMap], queue: &Stream) -> Result<(), Rejection> {
         let mut pointers = [std::ptr::null::<c_void>(); ARGUMENTS];
         let mut maps = maps.iter();
-        for (to, argument) in pointers.iter_mut().zip(&self.arguments) {
-            *to = match argument {
-                Argument::Map(..) => maps.next().map_or(std::ptr::null(), |map| (&raw const *map).cast()),
-                Argument::Pointer(buffer) => (&raw const at[*buffer]).cast(),
-                Argument::Int(value) => (&raw const *value).cast(),
-                Argument::Long(value) => (&raw const *value).cast(),
+        for (to, slot) in pointers.iter_mut().zip(&self.slots) {
+            *to = match slot {
+                Slot::Map => maps.next().map_or(std::ptr::null(), |map| (&raw const *map).cast()),
+                Slot::Pointer(buffer) => (&raw const at[*buffer as usize]).cast(),
+                Slot::Int(value) => (&raw const *value).cast(),
+                Slot::Long(value) => (&raw const *value).cast(),
             };
         }
         // SAFETY: the caller's word; every pointer is to a value that lives until the call returns.
-        let launched = unsafe { self.function.launch(&self.shape, &pointers[..self.arguments.len()], queue) };
+        let launched = unsafe { self.function.launch(&self.shape, &pointers[..self.slots.len()], queue) };
         launched.map_err(|e| e.rejection())
     }
 }

@@ -270,15 +270,17 @@ impl Problem for GemmProblem {
     }
 
     fn ragged(&self) -> Option<Self> {
-        // One short of a tile or one beyond it; what copies whole 16 bytes keeps being able to.
-        let cut = |size: u64, grain: u64, most: u64| match size {
-            size if size <= grain => size,
-            size if size <= most => size - grain,
-            _ => most,
+        // One short of a tile or one beyond it; what copies whole 16 bytes keeps being able to, and what cannot keeps not.
+        let cut = |size: u64, most: u64| match size {
+            0..=2 | 8 => size,
+            size if size.is_multiple_of(8) && size <= most => size - 8,
+            size if size.is_multiple_of(8) => most,
+            size => {
+                let less = size.min(most) - 1;
+                less - u64::from(less.is_multiple_of(8))
+            }
         };
-        let grain = |size: u64| if size.is_multiple_of(8) { 8 } else { 1 };
-        let (m, n, k) =
-            (cut(self.m, grain(self.m), 264), cut(self.n, grain(self.n), 264), cut(self.k, grain(self.k), 136));
+        let (m, n, k) = (cut(self.m, 264), cut(self.n, 264), cut(self.k, 136));
         let m = if self.a == Layout::Row && m > 1 { m - u64::from(m.is_multiple_of(8)) } else { m };
         let mut ragged = GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b);
         (ragged.align, ragged.batch, ragged.tf32) = (self.align, self.batch.min(2), self.tf32);

@@ -69,7 +69,7 @@ fn named(store: &dyn warplap::core::store::Store, name: &str) -> Result<Vec<Entr
     let entries = store.entries();
     if name.contains(':') {
         let problem = crate::suite::asked(name, None)?;
-        let of_op = entries.into_iter().filter(|e| e.op == problem.op.name);
+        let of_op = entries.into_iter().filter(|e| e.op == problem.op());
         let found: Vec<Entry> =
             of_op.filter(|e| record(store, e).is_some_and(|r| r.problem == problem.problem)).collect();
         return if found.is_empty() {

@@ -1,23 +1,176 @@
 //! Block-sparse products on CUDA. The order of the list is the order of ties; the first is the reference.
 
+mod densify;
+mod launch;
+mod mma_strips;
+mod order;
+mod plan;
 mod reference;
+mod simt_f32;
+mod wgmma_pack;
+mod wgmma_union;
 
 use std::sync::Arc;
 
 use warplap_core::catalog::Catalog;
 use warplap_core::error::Error;
-use warplap_cuda::Cuda;
+use warplap_cuda::{Cuda, Stream};
 
-use super::{Bsr, BsrArgs};
+use super::{Bsr, BsrArgs, validate};
+use launch::Own;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Bsr, Cuda> {
     Catalog::new(Arc::new(reference::Reference))
+        .with(Arc::new(Own(wgmma_union::Union)))
+        .with(Arc::new(Own(wgmma_pack::Pack)))
+        .with(Arc::new(Own(mma_strips::Strips)))
+        .with(Arc::new(Own(simt_f32::SimtF32)))
+        .with(Arc::new(densify::Densify))
 }
 
 impl BsrArgs<'_, Cuda> {
-    /// Checks that the buffers have the problem's types and lengths. The indices lie in device memory.
+    /// Checks that the buffers have the problem's types and lengths. The indices lie in device memory and are not
+    /// looked at; see [`check_indices`](Self::check_indices).
     pub fn check(&self) -> Result<(), Error> {
         self.check_spans()
+    }
+
+    /// Checks the buffers, reads the indices back and checks that they are a block-sparse matrix. Waits for the stream: to
+    /// be called once for a matrix, not before every product.
+    pub fn check_indices(&self, queue: &Stream) -> Result<(), Error> {
+        self.check_spans()?;
+        let device = |e: warplap_cuda::CudaError| Error::Device(e.to_string());
+        let (rows, columns) = (queue.read(&self.row_ptr).map_err(device)?, queue.read(&self.col_idx).map_err(device)?);
+        let (Some(row_ptr), Some(col_idx)) = (rows.indices(), columns.indices()) else { return Ok(()) };
+        validate(row_ptr, col_idx, self.values.len(), self.problem)
+            .map_err(|e| Error::Argument { argument: "col_idx", reason: e.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warplap_core::op::Op;
+    use warplap_core::variant::{Fit, Priority};
+    use warplap_cuda::{Chip, Compiler};
+
+    use super::plan::BsrTwin;
+    use crate::bsr::{Bsr, BsrProblem};
+
+    const TWINS: [&dyn BsrTwin; 4] =
+        [&super::wgmma_union::Union, &super::wgmma_pack::Pack, &super::mma_strips::Strips, &super::simt_f32::SimtF32];
+
+    const PROBLEMS: [&str; 10] = [
+        "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
+        "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
+        "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
+        "bsr:m=320,k=448,n=264,bs=64,density=0.3,dtype=bf16",
+        "bsr:m=4096,k=4096,n=4096,bs=16,density=0.125,dtype=f16",
+        "bsr:m=4096,k=4096,n=4096,bs=32,density=0.05,dtype=bf16",
+        "bsr:m=16384,k=16384,n=4096,bs=16,density=0.05,dtype=f16,b=col",
+        "bsr:m=96,k=64,n=8,bs=32,density=0,dtype=f16",
+        "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f32",
+        "bsr:m=4096,k=4096,n=4100,bs=16,density=0.125,dtype=f32",
+    ];
+
+    fn problem(text: &str) -> BsrProblem {
+        Bsr::parse(text).unwrap()
+    }
+
+    #[test]
+    fn every_kernel_file_has_its_twin_in_the_list() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bsr/cuda");
+        let listed = super::catalog();
+        let mut kernels = 0;
+        for file in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            let Some(stem) = file.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".cu")) else {
+                continue;
+            };
+            assert!(listed.variants().iter().any(|v| v.id() == stem), "{stem}.cu has no variant");
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert!(text.contains(&format!("{stem}(")), "{stem}.cu has no entry of its name");
+            kernels += 1;
+        }
+        assert_eq!(kernels, listed.variants().len());
+    }
+
+    #[test]
+    fn every_space_is_small_and_every_config_of_it_fits_an_h200() {
+        let chip = Chip::h200();
+        for text in PROBLEMS {
+            let p = problem(text);
+            let mut planned = 0;
+            for twin in TWINS.iter().filter(|t| matches!(t.fit(&p, &chip), Fit::Fits(_))) {
+                let configs = twin.space(&p, &chip).configs();
+                assert!((1..=24).contains(&configs.len()), "{text}: {} has {}", twin.id(), configs.len());
+                for config in &configs {
+                    let plan = twin.plan(&p, config, &chip);
+                    let plan = plan.unwrap_or_else(|why| panic!("{text}: {} {config}: {why}", twin.id()));
+                    assert!(plan.shared <= chip.shared_memory - 1024, "{text}: {} {config}", twin.id());
+                    assert!(twin.together(&p, config).unwrap() <= 32, "{text}: {} {config}", twin.id());
+                    planned += 1;
+                }
+            }
+            assert!(planned > 0, "{text}");
+        }
+    }
+
+    /// The pipelines with which the figures in `docs/results/bsr.md` were measured.
+    #[test]
+    fn the_deepest_pipeline_is_the_one_that_was_measured() {
+        let chip = Chip::h200();
+        let deep = |twin: &dyn BsrTwin, text: &str, config: &str| {
+            let config = warplap_core::space::Config::parse(config).unwrap();
+            let plan = twin.plan(&problem(text), &config, &chip).unwrap();
+            plan.source.defines.iter().find(|(name, _)| *name == "STAGES").unwrap().1
+        };
+        let union = |tile: &str| deep(TWINS[0], PROBLEMS[0], &format!("{tile},CN=1,ORDER=0,GROUPED=1"));
+        let tiles = ["CONS=2,BN=256,CTAS=1", "CONS=4,BN=128,CTAS=1", "CONS=1,BN=128,CTAS=2", "CONS=2,BN=128,CTAS=1"];
+        assert_eq!(tiles.map(union), [4, 4, 4, 6]);
+        assert_eq!(["CONS=1,BN=128,CTAS=1", "CONS=1,BN=64,CTAS=2"].map(union), [8, 6]);
+        assert_eq!(deep(TWINS[1], PROBLEMS[5], "BN=256,CM=1,ORDER=0,GROUPED=1"), 4);
+        assert_eq!(deep(TWINS[2], PROBLEMS[4], "CAP=16,GROUPED=1"), 11);
+    }
+
+    #[test]
+    fn kernels_stand_aside_where_the_copy_engine_cannot_go() {
+        let chip = Chip::h200();
+        for text in [
+            "bsr:m=64,k=64,n=63,bs=64,density=0.5,dtype=f16",
+            "bsr:m=64,k=64,n=62,bs=16,density=0.5,dtype=f32",
+            "bsr:m=64,k=64,n=64,bs=8,density=0.5,dtype=bf16",
+        ] {
+            assert!(TWINS.iter().all(|t| matches!(t.fit(&problem(text), &chip), Fit::Aside(_))), "{text}");
+        }
+        let older = Chip { capability: (8, 0), ..chip };
+        assert!(TWINS.iter().all(|t| matches!(t.fit(&problem(PROBLEMS[0]), &older), Fit::Aside(_))));
+    }
+
+    #[test]
+    fn default_configs_of_every_kernel_compile_for_hopper_without_spills() {
+        let chip = Chip::h200();
+        let compiler = match Compiler::find() {
+            Ok(compiler) => compiler,
+            Err(why) => {
+                use std::io::Write;
+                // Said aloud on purpose: a skipped test that looks passed hides a broken kernel.
+                let _ = writeln!(std::io::stderr(), "SKIPPED: kernels were not compiled: {why}");
+                return;
+            }
+        };
+        for text in PROBLEMS {
+            let p = problem(text);
+            let cubin = super::densify::text(&p).compile(&compiler, &chip.arch());
+            assert!(cubin.is_ok(), "{text}: {cubin:?}");
+            for twin in TWINS.iter().filter(|t| matches!(t.fit(&p, &chip), Fit::Fits(f) if f > Priority::Low)) {
+                let config = twin.space(&p, &chip).default_config().unwrap();
+                let plan = twin.plan(&p, &config, &chip).unwrap();
+                let cubin = plan.source.compile(&compiler, &chip.arch());
+                let cubin = cubin.unwrap_or_else(|why| panic!("{text}: {} {config}: {why}", twin.id()));
+                assert_eq!(cubin.report.refusal(), None, "{text}: {} {config}", twin.id());
+                let shared = plan.shared + u64::from(cubin.report.shared_bytes);
+                assert!(shared <= chip.shared_memory, "{text}: {} {config}: {shared}", twin.id());
+            }
+        }
     }
 }

@@ -82,7 +82,9 @@ pub(super) fn map(p: &GemmProblem, side: Side, block: [u32; 2]) -> Argument {
     let promote = (pitch * 2).is_multiple_of(128);
     let swizzle = block[0] * 2;
     let layers = p.batch;
-    Argument::Map(side as usize, TensorMapSpec { dtype: p.dtype, inner, outer, pitch, layers, block, swizzle, promote })
+    let dtype = p.dtype;
+    let spec = TensorMapSpec { dtype, inner, outer, pitch, layers, beside: 0, block, swizzle, promote };
+    Argument::Map(side as usize, spec)
 }
 
 /// Sizes as the kernels take them; `no_tma` has checked that they fit.

@@ -1,0 +1,188 @@
+//! `warplap export`: what the store knows of a problem comes in; a C header, T4 results or a Kernel Tuner cachefile goes
+//! out.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use warplap::core::candidate::{Outcome, Trial};
+use warplap::core::record::Edition;
+use warplap::core::rejection::Rejection;
+use warplap::core::space::Value as Setting;
+
+use crate::console::Console;
+use crate::failure::{Exit, Failure};
+use crate::kept::{Kept, write};
+use crate::race_args::Where;
+
+/// Arguments of `export`.
+#[derive(Args)]
+pub(crate) struct Export {
+    /// What to write down: op:field=value,… or a spec file
+    #[arg(value_name = "PROBLEM|SPEC")]
+    what: String,
+    #[command(flatten)]
+    form: Form,
+    /// The file (default: stdout)
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// The form of what is written.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Form {
+    /// A C header: the winner's axes as #defines, one section a device
+    #[arg(long)]
+    header: bool,
+    /// The T4 results format
+    #[arg(long)]
+    t4: bool,
+    /// A Kernel Tuner cachefile
+    #[arg(long)]
+    kernel_tuner: bool,
+}
+
+impl Export {
+    pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
+        let kept = Kept::find(&self.what, &self.place, root)?;
+        let text = match (self.form.header, self.form.t4) {
+            (true, _) => header(&kept),
+            (_, true) => format!("{:#}\n", t4(&kept)),
+            _ => format!("{:#}\n", cachefile(&kept)),
+        };
+        match &self.output {
+            Some(path) => {
+                write(path, text.as_bytes())?;
+                console.log(format_args!("wrote {}", path.display()));
+            }
+            None => console.say(text)?,
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+/// A name that the preprocessor takes.
+fn macro_name(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+/// The winners of every device the store knows, this one as the default.
+fn header(kept: &Kept) -> String {
+    let guard = format!("WARPLAP_{}_H", macro_name(kept.key.split(',').next().unwrap_or(kept.op)));
+    let mut text = format!(
+        "/* Written by warplap {} for {}. */\n#ifndef {guard}\n#define {guard}\n\n",
+        kept.edition.program,
+        kept.problem.replace("*/", "* /")
+    );
+    let mut others: Vec<(&str, &Edition)> = kept
+        .everywhere
+        .iter()
+        .filter(|(slug, _)| *slug != kept.device)
+        .filter_map(|(slug, record)| Some((slug.as_str(), record.editions.last()?)))
+        .collect();
+    others.sort_by_key(|(slug, _)| *slug);
+    let section = |edition: &Edition| {
+        let winner = &edition.verdict.winner;
+        let mut lines = format!("/* {} in {:.3} us */\n", winner, edition.verdict.median_us);
+        for (name, value) in &winner.config.0 {
+            let value = match value {
+                Setting::Bool(b) => u8::from(*b).to_string(),
+                other => other.to_string(),
+            };
+            lines.push_str(&format!("#define {name} {value}\n"));
+        }
+        lines
+    };
+    for (n, (slug, edition)) in others.iter().enumerate() {
+        let word = if n == 0 { "#if" } else { "#elif" };
+        text.push_str(&format!("{word} defined(WARPLAP_DEVICE_{})\n{}", macro_name(slug), section(edition)));
+    }
+    let here =
+        format!("/* WARPLAP_DEVICE_{}, and the default */\n{}", macro_name(&kept.device), section(&kept.edition));
+    match others.is_empty() {
+        true => text.push_str(&here),
+        false => text.push_str(&format!("#else\n{here}#endif\n")),
+    }
+    text.push_str("\n#endif\n");
+    text
+}
+
+/// The trials of the variant that has axes: other formats know one kernel.
+fn trials(kept: &Kept) -> (&str, Vec<&Trial>) {
+    let variant =
+        kept.variants.iter().filter(|v| !v.axes.is_empty()).find(|v| v.id == kept.edition.verdict.winner.variant);
+    let variant = variant.or_else(|| kept.variants.iter().max_by_key(|v| v.axes.len()));
+    let id = variant.map_or(kept.edition.verdict.winner.variant.as_str(), |v| v.id.as_str());
+    (id, kept.edition.trials.iter().filter(|t| t.candidate.variant == id).collect())
+}
+
+fn milliseconds(trial: &Trial) -> Option<Vec<f64>> {
+    match &trial.outcome {
+        Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) => {
+            Some(m.samples_us.iter().map(|us| us / 1e3).collect())
+        }
+        Outcome::Rejected(_) => None,
+    }
+}
+
+fn t4(kept: &Kept) -> Value {
+    let result = |trial: &&Trial| {
+        let invalidity = match &trial.outcome {
+            Outcome::Measured(_) | Outcome::Rejected(Rejection::Outpaced { .. }) => "correct",
+            Outcome::Rejected(Rejection::DoesNotBuild { .. }) => "compile",
+            Outcome::Rejected(Rejection::WrongAnswer { .. }) => "correctness",
+            Outcome::Rejected(Rejection::TimedOut { .. }) => "timeout",
+            Outcome::Rejected(Rejection::OverLimits { .. }) => "constraints",
+            Outcome::Rejected(_) => "runtime",
+        };
+        let time = trial.median_us().map(|us| us / 1e3);
+        let measured = time.map(|ms| json!({"name": "time", "value": ms, "unit": "ms"}));
+        json!({
+            "configuration": trial.candidate.config,
+            "objectives": ["time"],
+            "times": {"runtimes": milliseconds(trial).unwrap_or_default()},
+            "invalidity": invalidity,
+            "correctness": u8::from(trial.is_right()),
+            "measurements": measured.into_iter().collect::<Vec<_>>(),
+        })
+    };
+    json!({"schema_version": "1.0.0", "results": trials(kept).1.iter().map(result).collect::<Vec<_>>()})
+}
+
+fn cachefile(kept: &Kept) -> Value {
+    let (id, trials) = trials(kept);
+    let axes: Vec<&(String, Vec<String>)> = kept.variants.iter().filter(|v| v.id == id).flat_map(|v| &v.axes).collect();
+    let (mut values, mut cache): (Map<String, Value>, Map<String, Value>) = (Map::new(), Map::new());
+    for (name, _) in &axes {
+        let mut seen: Vec<&Setting> = trials.iter().filter_map(|t| t.candidate.config.get(name)).collect();
+        seen.sort();
+        seen.dedup();
+        values.insert(name.clone(), json!(seen));
+    }
+    for trial in trials {
+        let setting = |name: &str| trial.candidate.config.get(name).map(ToString::to_string).unwrap_or_default();
+        let key = axes.iter().map(|(name, _)| setting(name)).collect::<Vec<_>>().join(",");
+        let mut entry: Map<String, Value> =
+            trial.candidate.config.0.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        let time = match (&trial.outcome, trial.median_us()) {
+            (_, Some(us)) => json!(us / 1e3),
+            (Outcome::Rejected(Rejection::DoesNotBuild { .. }), _) => json!("CompilationFailedConfig"),
+            _ => json!("RuntimeFailedConfig"),
+        };
+        entry.insert("time".into(), time);
+        entry.extend(milliseconds(trial).map(|times| ("times".to_string(), json!(times))));
+        cache.insert(key, Value::Object(entry));
+    }
+    json!({
+        "device_name": kept.device,
+        "kernel_name": id,
+        "problem_size": kept.problem,
+        "tune_params_keys": axes.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "tune_params": values,
+        "objective": "time",
+        "cache": cache,
+    })
+}

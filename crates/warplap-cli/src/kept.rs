@@ -1,0 +1,85 @@
+//! What the store has kept of a problem: for commands that only show or write it down. Nothing is measured.
+
+use std::io::Write;
+use std::path::Path;
+
+use warplap::any::Standing;
+use warplap::core::record::{Edition, Record};
+use warplap::core::store::Checked;
+use warplap::{Bucket, DType, Mode, Settings};
+
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::race_args::Where;
+use crate::suite;
+
+/// The edition that answers for a problem, and what stands around it.
+pub(crate) struct Kept {
+    /// As the user asked for it.
+    pub(crate) asked: String,
+    pub(crate) op: &'static str,
+    pub(crate) problem: String,
+    pub(crate) key: String,
+    pub(crate) device: String,
+    pub(crate) edition: Edition,
+    pub(crate) variants: Vec<Standing>,
+    /// FLOP/s and bytes a second at best, where they were measured.
+    pub(crate) ceilings: Option<(f64, f64)>,
+    /// The records of the same key on every device.
+    pub(crate) everywhere: Vec<(String, Record)>,
+}
+
+impl Kept {
+    /// Finds it; a problem that was never tuned is bad input.
+    pub(crate) fn find(what: &str, place: &Where, root: Option<&Path>) -> Result<Kept, Failure> {
+        let asked = suite::asked(what, None)?;
+        let machine = Machine::open_to_read(root, asked.wanted(place.device)?)?;
+        let policy = place.policy(&machine.device);
+        let settings = Settings { mode: Mode::Replay, bucket: Bucket::Exact, policy, ..Settings::default() };
+        let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
+        let found = tuner.find(&asked.problem)?;
+        let unknown =
+            || Failure::input(format!("{what}: {}: expected a tuned problem (warplap tune {what})", found.matched));
+        let edition = found.edition.clone().ok_or_else(unknown)?;
+        let slug = tuner.device_slug();
+        let work = &edition.work;
+        let ceilings = machine.store.note(&slug, "ceilings").and_then(|note| {
+            let dtype = DType::ALL.iter().map(|d| d.name()).find(|d| asked.problem.contains(&format!("dtype={d}")));
+            let flops = note["flops"][dtype.unwrap_or("f32")].as_f64()?;
+            let levels = note["bandwidth"].as_array()?;
+            let fits = |l: &&serde_json::Value| l["capacity"].as_f64().is_some_and(|c| work.bytes <= c);
+            let rate = levels.iter().find(fits).or(levels.last())?["rate"].as_f64()?;
+            Some((flops, rate))
+        });
+        let same = |entry: &warplap::core::store::Entry| entry.op == found.key.op && entry.hash == found.key.hash();
+        let everywhere =
+            machine.store.entries().into_iter().filter(same).filter_map(|entry| match machine.store.check(&entry) {
+                Checked::Whole(record) => Some((entry.device_slug, *record)),
+                _ => None,
+            });
+        Ok(Kept {
+            asked: what.to_string(),
+            op: tuner.op(),
+            key: found.key.text.clone(),
+            device: slug,
+            variants: tuner.variants(Some(&asked.problem))?,
+            everywhere: everywhere.collect(),
+            problem: asked.problem,
+            edition,
+            ceilings,
+        })
+    }
+}
+
+/// Writes a file whole: who reads it meanwhile sees the old one.
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let refused = |e: std::io::Error| {
+        Failure::input(format!("--output {}: {e}: expected a file that can be written", path.display()))
+    };
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".part");
+    let part = path.with_file_name(name);
+    let mut file = std::fs::File::create(&part).map_err(refused)?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(refused)?;
+    std::fs::rename(&part, path).map_err(refused)
+}

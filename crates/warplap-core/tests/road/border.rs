@@ -1,0 +1,111 @@
+//! The border to worker processes: who passed there races here, who failed there never comes here, and both are
+//! remembered. And candidates that are compiled ahead of their turn.
+
+use std::sync::atomic::Ordering;
+
+use warplap_core::progress::Silent;
+use warplap_core::quarantine;
+use warplap_core::rejection::Rejection;
+use warplap_core::sandbox::{Passed, SandboxRequest};
+use warplap_core::settings::Settings;
+
+use crate::fake::{Act, Fake, Worker, problem, row};
+use crate::support::*;
+
+fn with_worker(worker: Worker) -> Fake {
+    let fake = Fake::new();
+    *fake.worker.lock().unwrap() = Some(worker);
+    fake
+}
+
+fn passes(_: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+    Some(Ok(Passed { error: 0.25, seconds: 1e-3 }))
+}
+
+/// `bad` takes its worker down; the others pass.
+fn bad_crashes(request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+    match request.candidate.variant.as_str() {
+        "bad" => Some(Err(Rejection::Crashed { reason: "signal 11".into() })),
+        _ => passes(request),
+    }
+}
+
+#[test]
+fn who_fails_in_a_worker_is_never_built_here_and_never_asked_again() {
+    let store = memory();
+    // It would panic if it were built here.
+    let rows = [row("reference", 9e-3), row("good", 2e-3), row("bad", 1e-3).act(Act::BuildPanics)];
+    let first = tune(&on(with_worker(bad_crashes), &rows, &store, settings()), &problem(50)).edition;
+    assert_eq!((first.verdict.winner.variant.as_str(), fate(&first, "bad")), ("good", "crashed"));
+    let said = serde_json::to_string(&trial(&first, "bad").outcome).unwrap();
+    assert!(said.contains("signal 11"), "{said}");
+    let held = quarantine::all(&*store);
+    assert_eq!(held.len(), 1);
+    assert_eq!((held[0].1.op.as_str(), held[0].1.candidate.variant.as_str()), ("scale", "bad"));
+
+    // The next race, even of another size, asks no worker about it.
+    fn nobody_bad(request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        assert_ne!(request.candidate.variant, "bad");
+        passes(request)
+    }
+    let second = tune(&on(with_worker(nobody_bad), &rows, &store, settings()), &problem(60)).edition;
+    assert_eq!(fate(&second, "bad"), "nothing");
+    let skipped = second.skipped.iter().find(|s| s.variant == "bad").unwrap();
+    assert!(skipped.reason.contains("in quarantine: crashed: signal 11"), "{}", skipped.reason);
+
+    // Under another driver it gets another chance.
+    let newer = Fake::named("Fake 1", "2.0");
+    *newer.worker.lock().unwrap() = Some(bad_crashes);
+    let third = tune(&on(newer, &rows, &store, settings()), &problem(60)).edition;
+    assert_eq!(fate(&third, "bad"), "crashed");
+}
+
+#[test]
+fn who_passed_for_a_key_needs_no_worker_when_the_key_is_raced_again() {
+    let store = memory();
+    let rows = [row("reference", 9e-3), row("good", 2e-3)];
+    tune(&on(with_worker(passes), &rows, &store, settings()), &problem(50));
+    fn nobody(request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        panic!("{} is asked again", request.candidate)
+    }
+    let again = Settings { again: true, ..settings() };
+    let edition = tune(&on(with_worker(nobody), &rows, &store, again), &problem(50)).edition;
+    assert_eq!(fate(&edition, "good"), "measured");
+}
+
+#[test]
+fn a_winner_that_fooled_its_worker_is_found_out_here_and_put_away() {
+    let store = memory();
+    let rows = [row("reference", 9e-3), row("good", 2e-3), row("bad", 1e-3).act(Act::OffBy(1.0))];
+    let tuner = on(with_worker(passes), &rows, &store, settings());
+    let edition = tune(&tuner, &problem(50)).edition;
+    assert_eq!((edition.verdict.winner.variant.as_str(), fate(&edition, "bad")), ("good", "wrong_answer"));
+    let held = quarantine::all(&*store);
+    assert_eq!(held.iter().map(|(_, q)| q.candidate.variant.as_str()).collect::<Vec<_>>(), ["bad"]);
+}
+
+#[test]
+fn the_reference_is_never_put_away() {
+    fn all_crash(_: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        Some(Err(Rejection::Crashed { reason: "the device is on fire".into() }))
+    }
+    let store = memory();
+    let rows = [row("reference", 9e-3), row("good", 2e-3)];
+    let tuner = on(with_worker(all_crash), &rows, &store, settings());
+    assert!(tuner.tune(&problem(50), &Silent).is_err());
+    assert!(quarantine::all(&*store).iter().all(|(_, q)| q.candidate.variant == "good"));
+    assert!(launch(&tuner, &problem(50)).unwrap(), "the reference answers all the same");
+}
+
+#[test]
+fn candidates_compile_ahead_on_threads_and_whoever_does_not_is_rejected() {
+    let fake = Fake::new();
+    fake.builders.store(3, Ordering::SeqCst);
+    let mut rows = vec![row("reference", 9e-3), row("good", 2e-3)];
+    rows.extend((0..40).map(|i| row(&format!("other{i}"), 3e-3)));
+    rows.extend([row("refused", 1e-3).act(Act::CompileFails), row("panics", 1e-3).act(Act::BuildPanics)]);
+    let edition = tune(&on(fake, &rows, &memory(), settings()), &problem(50)).edition;
+    assert_eq!(edition.verdict.winner.variant, "good");
+    assert_eq!((fate(&edition, "refused"), fate(&edition, "panics")), ("does_not_build", "crashed"));
+    assert_eq!(edition.trials.len(), rows.len());
+}

@@ -1,0 +1,197 @@
+//! Fill in the zeros and call the library: A is written out dense (`densify.cu`), then cuBLASLt multiplies.
+//!
+//! Idea: a dense product has no indices; above some density its better rate outweighs the work on zeros. Wins: small blocks
+//! from about a quarter full, and what no other kernel but the reference can do. Limits: m·k elements of scratch for each stream; where the
+//! library is found.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Space};
+use warplap_core::variant::{Fit, Kernel, Needs, Variant};
+use warplap_cuda::{
+    Buffer, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulSpec, MatrixSpec, Source, Stream,
+};
+
+use super::launch::addresses;
+use super::mma_strips::Strips;
+use super::plan::BsrTwin;
+use super::simt_f32::SimtF32;
+use super::wgmma_pack::Pack;
+use super::wgmma_union::Union;
+use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use crate::cuda::plan::axis;
+use crate::gemm::Layout;
+
+/// Fill in the zeros.
+pub(super) struct Densify;
+
+/// Below this share of blocks the zeros cost more than any rate can win back.
+const SPARSE: f64 = 0.15;
+/// MiB of workspace an algorithm may take.
+const WORKSPACE: u64 = 32;
+
+fn scratch(p: &BsrProblem) -> u64 {
+    p.m * p.k * p.dtype.bytes() as u64
+}
+
+/// Whether another kernel than the plain reference can do a problem: then zeros need not be multiplied.
+fn served(p: &BsrProblem, chip: &Chip) -> bool {
+    let sparse: [&dyn BsrTwin; 4] = [&Union, &Pack, &Strips, &SimtF32];
+    sparse.iter().any(|twin| matches!(twin.fit(p, chip), Fit::Fits(_)))
+}
+
+impl Variant<Bsr, Cuda> for Densify {
+    fn id(&self) -> &str {
+        "densify"
+    }
+
+    fn source(&self) -> SourceHash {
+        let version = Lt::get().map_or(0, Lt::version).to_string();
+        SourceHash::of(&[include_str!("densify.cu"), include_str!("densify.rs"), &version])
+    }
+
+    fn fit(&self, p: &BsrProblem, cuda: &Cuda) -> Fit {
+        let density = p.density();
+        match Lt::get() {
+            Err(why) => Fit::aside(why),
+            Ok(_) if scratch(p) > cuda.chip().memory / 4 => Fit::aside("its scratch is too much of this GPU's memory"),
+            Ok(_) if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
+            Ok(_) if density < SPARSE && served(p, cuda.chip()) => {
+                Fit::aside(format!("{density:.3} of the blocks are stored: mostly zeros"))
+            }
+            Ok(_) if p.bs < 64 || density > 0.75 => Fit::HIGH,
+            Ok(_) => Fit::MEDIUM,
+        }
+    }
+
+    fn space(&self, _: &BsrProblem, _: &Cuda) -> Space {
+        Space::single().axis(Axis::ints("choice", 0..3))
+    }
+
+    fn needs(&self, p: &BsrProblem, _: &Config) -> Needs {
+        Needs { workspace: (WORKSPACE << 20) + scratch(p), ..Needs::default() }
+    }
+
+    fn build(&self, p: &BsrProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
+        let refused = |reason: String| Rejection::DoesNotBuild { reason };
+        let choice = axis(config, "choice")?;
+        let made = Matmul::choose(&product(p), choice as usize, cuda).map_err(|e| refused(e.to_string()))?;
+        let matmul = made.ok_or_else(|| refused(format!("the heuristic has no proposal {choice}")))?;
+        let (source, blocks) = source(p);
+        let function = cuda.build(&source)?;
+        let over = || Rejection::OverLimits { reason: "the grid is too large for a launch".into() };
+        let blocks = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(over)?;
+        let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
+        Ok(Box::new(Filled { problem: *p, function, shape, full: Mutex::default(), matmul }))
+    }
+
+    fn is_library(&self) -> bool {
+        true
+    }
+}
+
+/// The kernel that fills in zeros, and its blocks.
+fn source(p: &BsrProblem) -> (Source, u64) {
+    let columns = p.k / p.bs;
+    let wide = 1024 / p.bs;
+    let defines = [("BS", p.bs), ("SIZE", p.dtype.bytes() as u64), ("WIDE", wide)];
+    let defines = defines.map(|(n, v)| (n, v as i64)).to_vec();
+    let source = Source { entry: "densify", text: include_str!("densify.cu"), headers: &[HOPPER], defines };
+    (source, p.m / p.bs * columns.div_ceil(wide))
+}
+
+/// The dense product as the library is asked for it: Cᵀ = Bᵀ·Aᵀ column-major is the same memory.
+fn product(p: &BsrProblem) -> MatmulSpec {
+    let matrix =
+        |rows: u64, columns: u64, turned| MatrixSpec { rows, columns, pitch: rows, stride: rows * columns, turned };
+    let col = p.b == Layout::Col;
+    MatmulSpec {
+        dtype: p.dtype,
+        tf32: false,
+        a: if col { matrix(p.k, p.n, true) } else { matrix(p.n, p.k, false) },
+        b: matrix(p.k, p.m, false),
+        d: matrix(p.n, p.m, false),
+        batch: 1,
+        align: 16,
+        workspace: WORKSPACE << 20,
+    }
+}
+
+struct Filled {
+    problem: BsrProblem,
+    function: Function,
+    shape: LaunchShape,
+    // By stream, made when one is first seen: launches on one stream follow each other.
+    full: Mutex<HashMap<usize, Buffer>>,
+    matmul: Matmul,
+}
+
+impl Kernel<Bsr, Cuda> for Filled {
+    fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
+        let [row_ptr, col_idx, values, b, c] = addresses(&self.problem, &args)?;
+        let p = &self.problem;
+        // Held until both launches are queued, so that no other thread's come between them.
+        let mut rooms = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = match rooms.get(&queue.handle()) {
+            Some(room) => room.address(),
+            None => {
+                let room = queue.alloc(p.dtype, (p.m * p.k) as usize).map_err(|e| e.rejection())?;
+                let address = room.address();
+                rooms.insert(queue.handle(), room);
+                address
+            }
+        };
+        let columns = i32::try_from(p.columns()).unwrap_or(i32::MAX);
+        let [v, f, r, i] = [&values, &full, &row_ptr, &col_idx].map(|a| (&raw const *a).cast::<c_void>());
+        let list = [v, f, r, i, (&raw const columns).cast()];
+        // SAFETY: four addresses and a number, as the entry declares them; the buffers were checked to hold what the
+        // problem spans, the scratch holds m·k elements, and the caller vouches for the indices.
+        unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())?;
+        // SAFETY: as above; the product runs after the scratch was filled, on the same stream.
+        unsafe { self.matmul.launch(b, full, c, queue) }.map_err(|e| e.rejection())
+    }
+
+    fn workspace(&self) -> u64 {
+        self.matmul.workspace() + scratch(&self.problem)
+    }
+}
+
+/// What is compiled, for tests.
+#[cfg(test)]
+pub(super) fn text(p: &BsrProblem) -> Source {
+    source(p).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warplap_core::op::Op;
+
+    #[test]
+    fn zeros_are_filled_in_where_no_sparse_kernel_can_go() {
+        let chip = Chip::h200();
+        for (text, wanted) in [
+            ("bsr:m=4096,k=4096,n=4096,bs=64,density=0.05,dtype=f16", true),
+            ("bsr:m=4096,k=4096,n=4096,bs=16,density=0.05,dtype=f32", true),
+            ("bsr:m=4800,k=4800,n=4096,bs=24,density=0.05,dtype=f16", false),
+            ("bsr:m=4096,k=4096,n=4097,bs=64,density=0.05,dtype=bf16", false),
+            ("bsr:m=4096,k=4096,n=4096,bs=64,density=0.05,dtype=f32,b=col", false),
+        ] {
+            assert_eq!(served(&Bsr::parse(text).unwrap(), &chip), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_library_is_asked_for_the_product_of_the_filled_matrix() {
+        let p = Bsr::parse("bsr:m=48,k=32,n=7,bs=16,density=0.5,dtype=f32").unwrap();
+        let s = product(&p);
+        assert_eq!((s.a.rows, s.a.columns, s.a.turned), (7, 32, false));
+        assert_eq!((s.b.rows, s.b.columns, s.d.rows, s.d.columns), (32, 48, 7, 48));
+        let s = product(&BsrProblem { b: Layout::Col, ..p });
+        assert_eq!((s.a.rows, s.a.columns, s.a.turned), (32, 7, true));
+    }
+}

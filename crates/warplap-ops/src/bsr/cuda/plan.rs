@@ -1,0 +1,109 @@
+//! What the plans of block-sparse kernels share: the buffers in order, the facts they are compiled with, tensor maps.
+
+use warplap_core::dtype::DType;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::Config;
+use warplap_cuda::{Chip, TensorMapSpec, dtype_code};
+
+use crate::bsr::BsrProblem;
+use crate::cuda::plan::{Argument, Grid, Twin};
+use crate::gemm::Layout;
+
+/// The buffers of a launch, by their place in the list of addresses.
+pub(super) const ROW_PTR: usize = 0;
+pub(super) const COL_IDX: usize = 1;
+pub(super) const VALUES: usize = 2;
+pub(super) const B: usize = 3;
+pub(super) const C: usize = 4;
+/// The block rows in the order in which they are put together, or nothing.
+pub(super) const ORDER: usize = 5;
+/// How many there are.
+pub(super) const BUFFERS: usize = 6;
+
+/// The host twin of a block-sparse kernel.
+pub(super) trait BsrTwin: Twin<BsrProblem> {
+    /// Block rows that a group puts together under a setting; 0 takes rows as they come.
+    fn together(&self, p: &BsrProblem, config: &Config) -> Result<usize, Rejection>;
+}
+
+/// Why a problem is nothing for the bulk copy engine, if so.
+pub(super) fn no_tma(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
+    let bytes = p.dtype.bytes() as u64;
+    if !chip.is_hopper() {
+        Some("needs a Hopper chip")
+    } else if !(p.n * bytes).is_multiple_of(16) {
+        Some("rows of B and C must be whole runs of 16 bytes")
+    } else if p.m.max(p.n).max(p.k).max(p.nnz * p.bs) > i32::MAX as u64 {
+        Some("sizes must fit 31 bits")
+    } else {
+        None
+    }
+}
+
+/// Whether elements are of two bytes.
+pub(super) fn is_half(p: &BsrProblem) -> bool {
+    matches!(p.dtype, DType::F16 | DType::Bf16)
+}
+
+/// Facts of the problem that every kernel of half types is compiled with.
+pub(super) fn facts(p: &BsrProblem) -> Vec<(&'static str, i64)> {
+    vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64)]
+}
+
+/// Whether B can be seen as whole panels of 64 columns, so that one copy brings several.
+pub(super) fn is_wide(p: &BsrProblem) -> bool {
+    p.b == Layout::Row && p.n.is_multiple_of(64)
+}
+
+/// The stored blocks as one tall matrix of their rows.
+pub(super) fn values_map(p: &BsrProblem, block: [u32; 2]) -> Argument {
+    spec(VALUES, p, (p.bs, p.nnz.max(1) * p.bs), block)
+}
+
+/// C in boxes of 64 columns.
+pub(super) fn c_map(p: &BsrProblem, lines: u64) -> Argument {
+    spec(C, p, (p.n, p.m), [64, lines as u32])
+}
+
+/// A row-major B in boxes of 64 columns by so many lines, or, where it is wide, of `columns` by so many lines.
+pub(super) fn b_map(p: &BsrProblem, lines: u64, columns: u64) -> Argument {
+    if !is_wide(p) {
+        return spec(B, p, (p.n, p.k), [64, lines as u32]);
+    }
+    let (pitch, layers, beside) = (p.n, p.n / 64, (columns / 64) as u32);
+    let (dtype, block) = (p.dtype, [64, lines as u32]);
+    Argument::Map(
+        B,
+        TensorMapSpec { dtype, inner: 64, outer: p.k, pitch, layers, beside, block, swizzle: 128, promote: true },
+    )
+}
+
+/// A column-major B in boxes of so many elements along K by so many columns.
+pub(super) fn b_col_map(p: &BsrProblem, deep: u64, columns: u64) -> Argument {
+    spec(B, p, (p.k, p.n), [deep as u32, columns as u32])
+}
+
+/// A matrix without gaps between its lines, in boxes whose swizzle is as wide as they are.
+pub(super) fn spec(buffer: usize, p: &BsrProblem, (inner, outer): (u64, u64), block: [u32; 2]) -> Argument {
+    let bytes = p.dtype.bytes() as u64;
+    let wide = u64::from(block[0]) * bytes;
+    let swizzle = if wide <= 128 { wide as u32 } else { 0 };
+    // Rows that do not end on a cache line make wide fetches bring what nobody asked for.
+    let promote = (inner * bytes).is_multiple_of(128);
+    let dtype = p.dtype;
+    Argument::Map(
+        buffer,
+        TensorMapSpec { dtype, inner, outer, pitch: inner, layers: 1, beside: 0, block, swizzle, promote },
+    )
+}
+
+/// A grid that stays: as many blocks or clusters as run at once, and no more than there are tiles.
+pub(super) fn persistent(tiles: u64, cluster: u64, resident: u64, chip: &Chip) -> Grid {
+    match cluster {
+        1 => Grid::Blocks(tiles.min(u64::from(chip.multiprocessors) * resident.max(1))),
+        _ => Grid::Persistent { tiles, cluster: cluster as u32 },
+    }
+}
+
+/// Bytes that aligning the stages, and what a kernel declares itself, may take.
+pub(super) const MARGIN: u64 = 2048;

@@ -1,0 +1,91 @@
+//! Plain lanes: float32 blocks, every product and sum an f32 fused multiply-add. Twin of `simt_f32.cu`.
+//!
+//! Wins: float32. Limits: blocks of 16, 32, 64 or 128, B row-major, rows of B and C of whole 16 bytes.
+
+use warplap_core::dtype::DType;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{Chip, HOPPER, Source};
+
+use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, no_tma, spec};
+use crate::bsr::BsrProblem;
+use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::gemm::Layout;
+
+/// Plain lanes.
+pub(super) struct SimtF32;
+
+/// Threads of a block, each with 8 by 8 sums.
+const THREADS: u64 = 128;
+
+impl Twin<BsrProblem> for SimtF32 {
+    fn id(&self) -> &'static str {
+        "simt_f32"
+    }
+
+    fn texts(&self) -> [&'static str; 2] {
+        [include_str!("simt_f32.cu"), include_str!("simt_f32.rs")]
+    }
+
+    fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
+        match no_tma(p, chip) {
+            Some(why) => Fit::aside(why),
+            None if p.dtype != DType::F32 => Fit::aside("f32 only"),
+            None if !matches!(p.bs, 16 | 32 | 64 | 128) => Fit::aside("blocks of 16, 32, 64 or 128"),
+            None if p.b == Layout::Col => Fit::aside("B must be row-major"),
+            None => Fit::HIGH,
+        }
+    }
+
+    fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
+        let (p, chip) = (*p, chip.clone());
+        Space::single()
+            .axis(Axis::ints("CTAS", [3, 2]))
+            .axis(Axis::ints("STAGES", if p.bs == 16 { [2, 3] } else { [3, 2] }))
+            .axis(Axis::ints("BK", if p.bs == 16 { vec![16] } else { vec![16, 32] }))
+            .axis(Axis::ints("GROUPED", [0, 1]))
+            .rule(Rule::on("the resident blocks' stages fit", &["CTAS", "STAGES", "BK"], move |c| {
+                let of = |name| c.int(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
+                let (_, stage) = tile(&p, of("BK"));
+                of("CTAS") * (of("STAGES") * stage + 2048) <= chip.shared_memory
+            }))
+    }
+
+    fn plan(&self, p: &BsrProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {
+        let [ctas, deep, bk] = [axis(c, "CTAS")?, axis(c, "STAGES")?, axis(c, "BK")?];
+        let (columns, stage) = tile(p, bk);
+        let defines = [("BS", p.bs), ("BK", bk), ("STAGES", deep), ("CTAS", ctas)].map(|(n, v)| (n, v as i64)).to_vec();
+        let arguments = vec![
+            Argument::Pointer(VALUES),
+            spec(B, p, (p.n, p.k), [columns.min(256) as u32, bk as u32]),
+            Argument::Pointer(C),
+            Argument::Pointer(ROW_PTR),
+            Argument::Pointer(COL_IDX),
+            Argument::Pointer(ORDER),
+            int(p.m),
+            int(p.n),
+        ];
+        Ok(Plan {
+            source: Source { entry: self.id(), text: include_str!("simt_f32.cu"), headers: &[HOPPER], defines },
+            threads: THREADS as u32,
+            shared: deep * stage,
+            grid: Grid::Blocks(p.m / p.bs.min(64) * p.n.div_ceil(columns)),
+            arguments,
+            overlap: true,
+        })
+    }
+}
+
+/// Columns of a tile, and bytes of a stage.
+fn tile(p: &BsrProblem, bk: u64) -> (u64, u64) {
+    let rows = p.bs.min(64);
+    let columns = THREADS / (rows / 8) * 8;
+    (columns, (rows * (bk + 4) + bk * columns).next_multiple_of(32) * 4)
+}
+
+impl BsrTwin for SimtF32 {
+    fn together(&self, _: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
+        Ok(axis(c, "GROUPED")? as usize)
+    }
+}

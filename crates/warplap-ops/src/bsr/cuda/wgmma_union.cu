@@ -1,0 +1,205 @@
+// C = A·B with block-sparse A on Hopper's tensor cores: CONS lines of 64 rows walk the union of their block columns together.
+//
+// Idea: every stored block pulls a 64 x BN slab of B out of L2, and that is the wall (not the tensor cores, not memory). So a CTA owns CONS lines of
+// 64 rows (one warpgroup each), walks the union of their columns in rising order, brings each slab once and lets those warpgroups use it whose line
+// stores a block there. CN CTAs side by side in a cluster walk the same lines over neighbouring columns of C and share the blocks of A by
+// multicast. The walk is merged on the fly by the lanes of the producing warp from the matrix's own indices: nothing is prepared, nothing can be
+// stale. `order` (optional) names the block rows in the order in which lines are put together, so that similar rows meet; any permutation is right.
+// A persistent grid; finished tiles leave through shared memory and TMA while the next tile's slabs arrive.
+// Wins: blocks of 64 and 128.
+// Limits: f16/bf16, BS 64 or 128, 16-byte aligned buffers and rows (N % 8 == 0; B column-major: K % 8 == 0 always holds).
+// Where the idea comes from: this project's own arithmetic; the pipeline is that of wgmma_coop.cu.
+//
+// Axes (-D): CONS (lines per CTA: 1, 2, 4), BN (64, 128, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS (64-column panels of C staged per warpgroup
+// and round), CTAS (per SM), ORDER (0: tiles of one column band after each other, 1: of one line group),
+// PASSING (1: C leaves L2 early, so that B stays).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+#include "hopper.cuh"
+
+constexpr int NT = 128 * (CONS + 1), SPAN = BS / 64;
+constexpr u32 NONE = 0xffffffffu, LAST = 0x80000000u, CPANEL = 64 * 128;
+using OpA = Operand<64, 64, 0, CN>;
+using OpB = Operand<BN, 64, !B_COL, 1>;
+using MM = Mma<BN, 0, !B_COL>;
+constexpr u32 STAGE = OpB::bytes + CONS * OpA::bytes;
+constexpr int PRODUCER = CONS == 4 ? 32 : 40;
+// What the producer gives up is all there is to take: the sum stays what the launch allotted (96 x 640, 168 x 384, 128 x 256).
+constexpr int CONSUMER = CONS == 1 ? 216 : CONS == 4 ? 112 : 232;
+constexpr bool TRADE = CONS > 1 || CTAS > 1;
+
+struct Walk {
+  int groups, wide, count, first, step, lines;
+  const int* order;
+  DI Walk(int M, int N, const int* order_) : order(order_) {
+    lines = M / 64, groups = (lines + CONS - 1) / CONS, wide = (N + BN * CN - 1) / (BN * CN);
+    count = groups * wide, first = blockIdx.x / CN, step = gridDim.x / CN;
+  }
+  // Rounds run forth and back over the clusters: with long groups first, sums come out nearly even.
+  DI bool at(int round, int& group, int& band) const {
+    const int t = round * step + (round & 1 ? step - 1 - first : first);
+    group = ORDER ? t / wide : t % groups, band = ORDER ? t % wide : t / groups;
+    return t < count;
+  }
+  DI int rounds() const { return (count + step - 1) / step; }
+  // The line that warpgroup r of a group owns, or -1.
+  DI int line(int group, int r) const {
+    const int i = group * CONS + r;
+    if (i >= lines) return -1;
+    return order ? __ldg(order + i / SPAN) * SPAN + i % SPAN : i;
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CN, 1, 1)
+wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
+            const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N) {
+  extern __shared__ __align__(1024) unsigned char smem[];
+  __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
+  __shared__ u32 records[STAGES]; // which warpgroups use a stage, and whether it is the tile's last
+  const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
+  const u32 fulls = smem_addr(full), empties = smem_addr(empty);
+  const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127, lane = threadIdx.x & 31;
+  const u32 rank = CN > 1 ? cluster_rank() : 0;
+  const Walk walk(M, N, order);
+  if (threadIdx.x == 0) {
+    tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * CN);
+    mb_init_fence();
+  }
+  if (CN > 1) cluster_meet();
+  else __syncthreads();
+  pdl_launch();
+  pdl_wait();
+  volatile u32* record = records;
+  int q = 0, group, band;
+
+  if (wg == 0) {
+    if (TRADE) regs_less<PRODUCER>();
+    if (threadIdx.x < 32) {
+      u32 phase = 1;
+      // The tile to come is looked up while this one's slabs are asked for: its first column is three dependent loads away.
+      int line = -1, at = 0, end = 0, next_round = 0, known = 0;
+      u32 here = NONE, next = NONE;
+      struct { int line, at, end, col; u32 here, next; } to_come = {};
+      auto look = [&] {
+        if (known == 0) {
+          int g = 0, n = 0;
+          const bool some = next_round < walk.rounds() && walk.at(next_round, g, n);
+          to_come.line = some && lane < CONS ? walk.line(g, lane) : -1, to_come.col = (n * CN + rank) * BN;
+        } else if (known == 1) {
+          to_come.at = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN) : 0, to_come.end = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN + 1) : 0;
+        } else if (known == 2) {
+          to_come.here = to_come.at < to_come.end ? (u32)__ldg(col_idx + to_come.at) : NONE;
+          to_come.next = to_come.at + 1 < to_come.end ? (u32)__ldg(col_idx + to_come.at + 1) : NONE;
+        }
+        known++;
+      };
+      for (int round = 0; round < walk.rounds(); round++) {
+        while (known < 3) look();
+        line = to_come.line, at = to_come.at, end = to_come.end, here = to_come.here, next = to_come.next;
+        const int col = to_come.col;
+        next_round = round + 1, known = 0;
+        if (!walk.at(round, group, band)) continue;
+        u32 column = __reduce_min_sync(~0u, here);
+        if (column == NONE) { // nothing but empty rows: they still have to be written
+          mb_wait(empties + q * 8, phase);
+          if (lane == 0) record[q] = LAST, mb_arrive(fulls + q * 8);
+          if (++q == STAGES) q = 0, phase ^= 1;
+        }
+        while (column != NONE) {
+          const bool mine = here == column;
+          const u32 users = __ballot_sync(~0u, mine);
+          int tops[CONS]; // where the lines' blocks begin in the list of all blocks' rows
+#pragma unroll
+          for (int r = 0; r < CONS; r++) tops[r] = __shfl_sync(~0u, at * BS + line % SPAN * 64, r);
+          if (mine) at++, here = next, next = at + 1 < end ? (u32)__ldg(col_idx + at + 1) : NONE;
+          const u32 after = __reduce_min_sync(~0u, here);
+#pragma unroll
+          for (int h = 0; h < SPAN; h++) {
+            const u32 bar = fulls + q * 8, to = base + q * STAGE;
+            mb_wait(empties + q * 8, phase);
+            if (lane == 0) {
+              record[q] = users | (after == NONE && h == SPAN - 1 ? LAST : 0);
+              mb_expect(bar, OpB::bytes + __popc(users) * OpA::bytes);
+              const int k = (column * SPAN + h) * 64;
+              if (WIDE) tma_load3(to, &tB, bar, 0, k, col / 64);
+              else OpB::load(to, &tB, bar, col, k, 0, 0);
+#pragma unroll
+              for (int r = 0; r < CONS; r++)
+                if (users >> r & 1) OpA::load(to + OpB::bytes + r * OpA::bytes, &tA, bar, tops[r], h * 64, rank, (u16)((1 << CN) - 1));
+            }
+            __syncwarp();
+            if (++q == STAGES) q = 0, phase ^= 1;
+          }
+          look();
+          column = after;
+        }
+      }
+    }
+  } else {
+    if (TRADE) regs_more<CONSUMER>();
+    const int w = wg - 1, warp = tid >> 5;
+    const u32 mine = staged + w * SLOTS * CPANEL;
+    u32 phase = 0;
+    auto release = [&](int slot) {
+      if (CN > 1 && tid < CN) mb_arrive_at(empties + slot * 8, tid);
+      if (CN == 1 && tid == 0) mb_arrive(empties + slot * 8);
+    };
+    for (int round = 0; round < walk.rounds(); round++) {
+      if (!walk.at(round, group, band)) continue;
+      float d[BN / 2];
+      bool begun = false;
+      u32 now;
+      do {
+        mb_wait(fulls + q * 8, phase);
+        now = record[q];
+        if (now >> w & 1) {
+          const u64 a = OpA::desc(base + q * STAGE + OpB::bytes + w * OpA::bytes, 0), b = OpB::desc(base + q * STAGE, 0);
+          mma_fence();
+#pragma unroll
+          for (int kk = 0; kk < 4; kk++) MM::step(d, a + OpA::step(kk), b + OpB::step(kk), begun || kk > 0);
+          mma_commit();
+          mma_wait<0>(); // a stage held on to while the line's next block is far off would stop the walk
+          release(q);
+          begun = true;
+        } else {
+          named_sync(1 + w, 128); // every warp has read the record
+          release(q);
+        }
+        if (++q == STAGES) q = 0, phase ^= 1;
+      } while (!(now & LAST));
+      if (!begun) {
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++) d[i] = 0.f;
+      }
+      const int line = walk.line(group, w), col = (band * CN + rank) * BN;
+      if (line < 0) continue;
+#pragma unroll
+      for (int p0 = 0; p0 < BN / 64; p0 += SLOTS) {
+        if (tid == 0) tma_store_wait_read();
+        named_sync(1 + w, 128);
+#pragma unroll
+        for (int p = p0; p < p0 + SLOTS && p < BN / 64; p++) {
+          const int r = warp * 16 + (lane & 15);
+          const u32 at = mine + (p - p0) * CPANEL + r * 128;
+#pragma unroll
+          for (int c = 0; c < 64; c += 16) {
+            const float* v = &d[(p * 64 + c) / 2];
+            stmatrix4(at + (((c / 8 + (lane >> 4)) ^ (r & 7)) << 4), pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
+          }
+        }
+        async_fence();
+        named_sync(1 + w, 128);
+        if (tid == 0) {
+#pragma unroll
+          for (int p = p0; p < p0 + SLOTS && p < BN / 64; p++) {
+              if (PASSING) tma_store_passing(&tC, mine + (p - p0) * CPANEL, col + p * 64, line * 64);
+              else tma_store(&tC, mine + (p - p0) * CPANEL, col + p * 64, line * 64);
+            }
+          tma_store_commit();
+        }
+      }
+    }
+    if (tid == 0) tma_store_wait_read();
+  }
+  if (CN > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
+}

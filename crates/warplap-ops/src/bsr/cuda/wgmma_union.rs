@@ -1,0 +1,104 @@
+//! Union: lines of 64 rows walk the union of their block columns and share slabs of B. Twin of `wgmma_union.cu`.
+//!
+//! Wins: blocks of 64 and 128. Limits: f16/bf16, rows of B and C of whole 16 bytes.
+
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{Chip, HOPPER, Source};
+
+use super::plan::{
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma, persistent,
+    values_map,
+};
+use crate::bsr::BsrProblem;
+use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
+use crate::gemm::Layout;
+
+/// Lines that share slabs of B.
+pub(super) struct Union;
+
+/// Lines of a block, columns, blocks on a multiprocessor: what won somewhere on an H200. The first is for many tiles.
+const LARGE: [[i64; 3]; 4] = [[2, 256, 1], [4, 128, 1], [1, 128, 2], [2, 128, 1]];
+const SMALL: [[i64; 3]; 4] = [[1, 128, 1], [1, 64, 2], [1, 128, 2], [2, 128, 1]];
+
+impl Twin<BsrProblem> for Union {
+    fn id(&self) -> &'static str {
+        "wgmma_union"
+    }
+
+    fn texts(&self) -> [&'static str; 2] {
+        [include_str!("wgmma_union.cu"), include_str!("wgmma_union.rs")]
+    }
+
+    fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
+        match no_tma(p, chip) {
+            Some(why) => Fit::aside(why),
+            None if !is_half(p) => Fit::aside("f16 and bf16 only"),
+            None if !matches!(p.bs, 64 | 128) => Fit::aside("blocks of 64 or 128"),
+            None => Fit::HIGH,
+        }
+    }
+
+    fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
+        let tiles = (p.m / 64).div_ceil(2) * p.n.div_ceil(256);
+        let shapes: &'static [[i64; 3]; 4] = if tiles >= u64::from(chip.multiprocessors) { &LARGE } else { &SMALL };
+        let column = |i: usize| shapes.iter().map(move |s| s[i]);
+        Space::single()
+            .axis(Axis::ints("CONS", column(0)))
+            .axis(Axis::ints("BN", column(1)))
+            .axis(Axis::ints("CTAS", column(2)))
+            .axis(Axis::ints("CN", [1, 2]))
+            .axis(Axis::ints("ORDER", [0, 1]))
+            .axis(Axis::ints("GROUPED", [1, 0]))
+            .rule(Rule::on("the tile is one that won somewhere", &["CONS", "BN", "CTAS"], move |c| {
+                shapes.contains(&["CONS", "BN", "CTAS"].map(|a| c.int(a).unwrap_or(0)))
+            }))
+            .rule(Rule::on("blocks of A are shared between wide tiles only", &["BN", "CN"], |c| {
+                c.int("CN") == Some(1) || c.int("BN") == Some(256)
+            }))
+            .rule(Rule::on("long rows come first only where rows are grouped", &["ORDER", "GROUPED"], |c| {
+                c.int("ORDER") == Some(0) || c.int("GROUPED") == Some(1)
+            }))
+    }
+
+    fn plan(&self, p: &BsrProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
+        let [lines, bn, resident] = [axis(c, "CONS")?.max(1), axis(c, "BN")?, axis(c, "CTAS")?.max(1)];
+        let [cn, order] = [axis(c, "CN")?.max(1), axis(c, "ORDER")?];
+        let slots = if lines * bn == 512 && lines > 2 || bn == 64 || resident > 1 { 1 } else { 2 };
+        let stage = bn * 128 + lines * 8192;
+        let fixed = lines * slots * 8192;
+        let deep = stages(chip, stage, fixed + MARGIN, resident, 8)?;
+        let col = p.b == Layout::Col;
+        let mut defines = facts(p);
+        defines.extend([("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p))), ("PASSING", 1)]);
+        let axes = [("CONS", lines), ("BN", bn), ("CTAS", resident), ("CN", cn), ("ORDER", order)];
+        defines.extend(axes.map(|(n, v)| (n, v as i64)));
+        defines.extend([("STAGES", deep as i64), ("SLOTS", slots as i64)]);
+        let arguments = vec![
+            values_map(p, [64, 64 / cn as u32]),
+            if col { b_col_map(p, 64, bn) } else { b_map(p, 64, bn) },
+            c_map(p, 64),
+            Argument::Pointer(ROW_PTR),
+            Argument::Pointer(COL_IDX),
+            Argument::Pointer(ORDER),
+            int(p.m),
+            int(p.n),
+        ];
+        let tiles = (p.m / 64).div_ceil(lines) * p.n.div_ceil(bn * cn);
+        Ok(Plan {
+            source: Source { entry: self.id(), text: include_str!("wgmma_union.cu"), headers: &[HOPPER], defines },
+            threads: 128 * (lines as u32 + 1),
+            shared: deep * stage + fixed + 1024,
+            grid: persistent(tiles, cn, resident, chip),
+            arguments,
+            overlap: true,
+        })
+    }
+}
+
+impl BsrTwin for Union {
+    fn together(&self, p: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
+        Ok(if axis(c, "GROUPED")? == 0 { 0 } else { (axis(c, "CONS")? * 64 / p.bs).max(1) as usize })
+    }
+}

@@ -1,0 +1,235 @@
+//! The workshop: a config comes in; a library that was built and tried out goes out, or why not. Everything lies in a
+//! private folder that goes with the spec.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use warplap::core::array::Array;
+use warplap::core::rejection::Rejection;
+use warplap::core::space::Config;
+
+use super::call::Loaded;
+use super::child::{self, words};
+use super::text;
+use crate::argument::Argument;
+use crate::spec::{Code, Reference, Spec};
+
+/// What every kernel is compiled with.
+const FLAGS: [&str; 4] = ["-O3", "-march=native", "-shared", "-fPIC"];
+
+/// What a compiler may take, and a kernel that is tried out: the reference is allowed to be slow.
+const COMPILE: Duration = Duration::from_secs(120);
+const TRIAL: Duration = Duration::from_secs(20);
+const REFERENCE: Duration = Duration::from_secs(300);
+
+type Slot = Arc<OnceLock<Result<PathBuf, Rejection>>>;
+
+/// Where a spec's C kernels are built.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    folder: tempfile::TempDir,
+    compiler: String,
+    version: String,
+    built: Mutex<HashMap<String, Slot>>,
+    reference: OnceLock<Result<Arc<Loaded>, Rejection>>,
+    trial: OnceLock<Result<PathBuf, Rejection>>,
+    spent: Mutex<Vec<(Instant, Instant)>>,
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> Rejection {
+    Rejection::DoesNotBuild { reason: format!("{what}: {error}") }
+}
+
+impl Workshop {
+    /// Finds the compiler (`CC`, else cc) and makes the folder.
+    pub(crate) fn open(spec: &Spec) -> Result<Self, Rejection> {
+        let folder =
+            tempfile::Builder::new().prefix("warplap-").tempdir().map_err(|e| failed("no folder to build in", e))?;
+        let compiler = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty()).unwrap_or_else(|| "cc".into());
+        let log = folder.path().join("version.log");
+        let asked = child::run(command(&compiler).arg("--version"), &log, COMPILE);
+        let missing = |why: &dyn std::fmt::Display| {
+            failed("no C compiler", format!("'{compiler}' {why}: set CC to one that runs"))
+        };
+        let ended = asked.map_err(|e| missing(&e))?;
+        if !ended.status.is_some_and(|s| s.success()) {
+            return Err(missing(&"does not say its version"));
+        }
+        let version = ended.said.lines().next().unwrap_or_default().trim().to_string();
+        let content: Vec<u8> = spec.draw(&mut fastrand::Rng::with_seed(7)).iter().flat_map(bytes).collect();
+        std::fs::write(folder.path().join("content"), content).map_err(|e| failed("no inputs to try kernels on", e))?;
+        let (built, spent) = (Mutex::default(), Mutex::default());
+        Ok(Workshop { folder, compiler, version, built, reference: OnceLock::new(), trial: OnceLock::new(), spent })
+    }
+
+    /// The compiler's first line about itself.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The kernel at a config: built once, whoever asks first.
+    pub(crate) fn own(&self, spec: &Spec, config: &Config) -> Result<PathBuf, Rejection> {
+        self.library(&format!("own {config}"), &spec.code, &spec.arguments, &spec.defines(config), TRIAL)
+    }
+
+    /// The reference, loaded: the kernel the spec names, or the kernel itself at its default config.
+    pub(crate) fn reference(&self, spec: &Spec) -> Result<Arc<Loaded>, Rejection> {
+        let load = || {
+            let path = match &spec.reference {
+                Reference::Kernel(code) => {
+                    let defines = spec.defines(&Config::new());
+                    self.library("reference", code, &spec.arguments, &defines, REFERENCE)?
+                }
+                _ => self.own(spec, &spec.space.default_config().unwrap_or_default())?,
+            };
+            Loaded::open(&path).map(Arc::new)
+        };
+        self.reference.get_or_init(load).clone()
+    }
+
+    /// What the reference gives for inputs: every output in its place, NaN between them.
+    pub(crate) fn answer(&self, spec: &Spec, inputs: &[Array]) -> Result<Vec<f64>, Rejection> {
+        self.reference(spec)?.answer(spec, inputs)
+    }
+
+    fn library(
+        &self,
+        name: &str,
+        code: &Code,
+        arguments: &[Argument],
+        defines: &[(String, String)],
+        patience: Duration,
+    ) -> Result<PathBuf, Rejection> {
+        let (slot, number) = {
+            let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = built.len();
+            (built.entry(name.to_string()).or_default().clone(), number)
+        };
+        // Two who want the same wait for one build; others go on.
+        slot.get_or_init(|| {
+            let started = Instant::now();
+            let stem = format!("k{number}-{}", code.entry);
+            let outcome = self.compile(&stem, code, arguments, defines).and_then(|library| {
+                self.try_out(&stem, &library, arguments, patience)?;
+                Ok(library)
+            });
+            let ended = Instant::now();
+            self.spent.lock().unwrap_or_else(PoisonError::into_inner).push((started, ended));
+            outcome
+        })
+        .clone()
+    }
+
+    fn compile(
+        &self,
+        stem: &str,
+        code: &Code,
+        arguments: &[Argument],
+        defines: &[(String, String)],
+    ) -> Result<PathBuf, Rejection> {
+        let at = |end: &str| self.folder.path().join(format!("{stem}.{end}"));
+        let (door, library, log) = (at("c"), at("so"), at("log"));
+        let source = std::path::absolute(&code.path).map_err(|e| failed("the source", e))?;
+        std::fs::write(&door, text::door(&source, &code.entry, arguments))
+            .map_err(|e| failed("no room to build", e))?;
+        let mut command = command(&self.compiler);
+        command.args(FLAGS).args(&code.flags).args(defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        command.arg("-o").arg(&library).arg(&door).arg("-lm");
+        let ended = child::run(&mut command, &log, COMPILE).map_err(|e| failed(&self.compiler, e))?;
+        let _ = std::fs::remove_file(&door);
+        match ended.status {
+            Some(status) if status.success() => Ok(library),
+            Some(status) => {
+                Err(Rejection::DoesNotBuild { reason: first_error(&ended.said, (&source, &door), &code.path, status) })
+            }
+            None => Err(failed("the compiler", format!("took longer than {} s", COMPILE.as_secs()))),
+        }
+    }
+
+    /// Runs a library in a process of its own, so that a crash is its own.
+    fn try_out(&self, stem: &str, library: &Path, arguments: &[Argument], patience: Duration) -> Result<(), Rejection> {
+        let program = self.trial.get_or_init(|| self.make_trial(arguments)).clone()?;
+        let log = self.folder.path().join(format!("{stem}.trial"));
+        let content = self.folder.path().join("content");
+        let ended = child::run(Command::new(program).arg(library).arg(content), &log, patience);
+        let ended = ended.map_err(|e| failed("it cannot be tried out", e))?;
+        match ended.status {
+            Some(status) if status.code() == Some(text::PASSED) => Ok(()),
+            Some(status) if status.code() == Some(text::HINDERED) => {
+                Err(Rejection::LaunchFailed { reason: ended.said.trim().into() })
+            }
+            Some(status) => Err(Rejection::Crashed { reason: format!("{} when it was tried out", words(status)) }),
+            None => Err(Rejection::TimedOut { seconds: patience.as_secs_f64() }),
+        }
+    }
+
+    fn make_trial(&self, arguments: &[Argument]) -> Result<PathBuf, Rejection> {
+        let at = |name: &str| self.folder.path().join(name);
+        let (source, program, log) = (at("trial.c"), at("trial"), at("trial.log"));
+        std::fs::write(&source, text::trial(arguments)).map_err(|e| failed("no room to build", e))?;
+        let mut command = command(&self.compiler);
+        command.args(["-O1", "-o"]).arg(&program).arg(&source);
+        if cfg!(target_os = "linux") {
+            command.arg("-ldl");
+        }
+        let ended = child::run(&mut command, &log, COMPILE).map_err(|e| failed(&self.compiler, e))?;
+        match ended.status {
+            Some(status) if status.success() => Ok(program),
+            _ => Err(failed(
+                "the program that tries kernels out",
+                ended.said.lines().next().unwrap_or("it does not build"),
+            )),
+        }
+    }
+
+    /// How many libraries were built, the seconds of all builds, and the seconds in which at least one was under way.
+    pub(crate) fn spent(&self) -> (usize, f64, f64) {
+        let mut spans = self.spent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        spans.sort();
+        let all: f64 = spans.iter().map(|(from, to)| (*to - *from).as_secs_f64()).sum();
+        let mut under_way = 0.0;
+        let mut end: Option<Instant> = None;
+        for (from, to) in &spans {
+            let from = end.map_or(*from, |e| e.max(*from));
+            if *to > from {
+                under_way += (*to - from).as_secs_f64();
+                end = Some(*to);
+            }
+        }
+        (spans.len(), all, under_way)
+    }
+}
+
+/// The compiler with words of its own, as `CC="ccache gcc"` has them.
+fn command(compiler: &str) -> Command {
+    let mut words = compiler.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("cc"));
+    command.args(words);
+    command
+}
+
+/// The first line that says what is wrong, with the user's own name of the file.
+fn first_error(said: &str, (full, door): (&Path, &Path), own: &Path, status: std::process::ExitStatus) -> String {
+    let is_error =
+        |line: &&str| line.contains("error:") || line.contains("undefined reference") || line.contains("cannot find");
+    let line = said.lines().find(is_error).or_else(|| said.lines().find(|l| !l.trim().is_empty()));
+    let fallback = || format!("the compiler {}", words(status));
+    line.map_or_else(fallback, |l| {
+        let line = l.trim().replace(&*full.to_string_lossy(), &own.to_string_lossy());
+        line.replace(&*door.to_string_lossy(), "the call of the kernel")
+    })
+}
+
+/// An array's bytes as they lie in memory.
+fn bytes(array: &Array) -> Vec<u8> {
+    match array {
+        Array::F64(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        Array::F32(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        Array::F16(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        Array::Bf16(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        Array::I32(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+    }
+}

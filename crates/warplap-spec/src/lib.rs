@@ -1,0 +1,32 @@
+//! A user's own kernel: a spec file and a C or CUDA source come in; an ordinary operation with ordinary variants goes out,
+//! so that verifying, racing, storing and explaining are those of every other operation.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use warplap::any::{AnyDevice, Wanted};
+//! use warplap::core::{progress::Silent, store::MemoryStore};
+//! use warplap_spec::Spec;
+//!
+//! let spec = Spec::load("conv2d.toml".as_ref())?;
+//! spec.ready()?;
+//! let device = AnyDevice::open(Wanted::Cpu, None)?;
+//! let tuner = spec.open(&device, Arc::new(MemoryStore::new()), warplap::Settings::default())?;
+//! let tuned = tuner.tune(&spec.problem(), &Silent)?;
+//! println!("{} takes {:.1} us", tuned.edition.verdict.winner, tuned.edition.verdict.median_us);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod argument;
+mod c;
+mod cuda;
+mod error;
+mod npy;
+mod op;
+mod open;
+mod read;
+mod spec;
+
+pub use argument::{Argument, Element, Fill, Role};
+pub use error::SpecError;
+pub use op::{KernelArgs, KernelFile, KernelProblem};
+pub use spec::{Language, Spec};

@@ -1,0 +1,123 @@
+//! Opening a spec: a device and a store come in; a tuner goes out. Before that, `ready` finds out whether anything of it
+//! can be built at all.
+
+use std::sync::Arc;
+
+use warplap::any::{AnyDevice, AnyTuner};
+use warplap::core::candidate::SourceHash;
+use warplap::core::catalog::Catalog;
+use warplap::core::device::Device;
+use warplap::core::rejection::Rejection;
+use warplap::core::space::Config;
+use warplap::core::store::Store;
+use warplap::{Cpu, Op, Settings, Tuner};
+
+use crate::c::{Own, Plain};
+use crate::cuda::OwnCuda;
+use crate::error::SpecError;
+use crate::op::{KernelFile, KernelProblem};
+use crate::spec::{Language, Reference, Spec};
+
+/// Configs tried before a kernel counts as one that never compiles.
+const TRIES: usize = 24;
+
+impl Spec {
+    /// The problem's text, for the tuner that [`Spec::open`] gives.
+    pub fn problem(self: &Arc<Self>) -> String {
+        KernelFile::text(&KernelProblem::new(self))
+    }
+
+    /// Builds what everything else needs: the reference, which must give an answer, and one config at least.
+    pub fn ready(self: &Arc<Self>) -> Result<(), SpecError> {
+        let refused = |file: &std::path::Path, why: String| SpecError::new(file, why);
+        if let Reference::Kernel(code) = &self.reference {
+            let built = self.workshop().and_then(|w| w.reference(self).map(drop));
+            built.map_err(|e| refused(&code.path, format!("the reference cannot be used: {e}: expected it to run")))?;
+        }
+        if self.language == Language::C {
+            self.one_builds()?;
+        }
+        let inputs = self.draw(&mut fastrand::Rng::with_seed(1));
+        let answer = self.answer(&inputs);
+        let answer =
+            answer.map_err(|e| refused(&self.file, format!("the reference gives no answer: {e}: expected one")))?;
+        for (argument, start) in self.arguments.iter().zip(self.outputs()) {
+            let Some(start) = start else { continue };
+            if let Some(at) = answer[start..start + argument.len()].iter().position(|v| v.is_nan()) {
+                let reason = format!(
+                    "the reference leaves element {at} of '{}' unwritten or NaN: expected a number everywhere",
+                    argument.name
+                );
+                return Err(refused(&self.file, reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any config builds: the default one, or some of the others.
+    fn one_builds(&self) -> Result<(), SpecError> {
+        let build = |config: &Config| self.workshop().and_then(|w| w.own(self, config).map(drop));
+        let default = self.space.default_config().unwrap_or_default();
+        let Err(first) = build(&default) else { return Ok(()) };
+        let mut rng = fastrand::Rng::with_seed(0);
+        let others = (1..TRIES).filter_map(|_| self.space.sample(&mut rng));
+        let mut tried = 1;
+        for config in others {
+            match build(&config) {
+                Err(Rejection::DoesNotBuild { .. }) => tried += 1,
+                _ => return Ok(()),
+            }
+        }
+        let Rejection::DoesNotBuild { reason } = first else { return Ok(()) };
+        let reason = format!("none of {tried} configs compiles: {reason}: expected at least one that does");
+        Err(SpecError::new(&self.code.path, reason))
+    }
+
+    /// A tuner of this kernel on a device. A C kernel runs on the CPU, a CUDA kernel on an NVIDIA GPU.
+    pub fn open(
+        self: &Arc<Self>,
+        device: &AnyDevice,
+        store: Arc<dyn Store>,
+        settings: Settings,
+    ) -> Result<Box<dyn AnyTuner>, SpecError> {
+        match (self.language, device) {
+            (Language::C, AnyDevice::Cpu(cpu)) => {
+                Ok(Box::new(Tuner::new(self.builder(cpu), self.on_cpu(), store, settings)))
+            }
+            (Language::Cuda, AnyDevice::Cuda(cuda)) => {
+                let catalog = Catalog::<KernelFile, _>::new(Arc::new(OwnCuda(self.clone())));
+                Ok(Box::new(Tuner::new(cuda.clone(), catalog, store, settings)))
+            }
+            (language, _) => {
+                let expected = if language == Language::C { "cpu" } else { "cuda" };
+                let reason = format!("the kernel is in {}: expected --device {expected}", language.name());
+                Err(SpecError::new(&self.file, reason))
+            }
+        }
+    }
+
+    /// Who may race on the CPU: the reference, where it is a kernel, and the kernel itself.
+    pub fn on_cpu(self: &Arc<Self>) -> Catalog<KernelFile, Cpu> {
+        let own = Arc::new(Own(self.clone()));
+        match &self.reference {
+            Reference::Kernel(_) => Catalog::new(Arc::new(Plain(self.clone()))).with(own),
+            _ => Catalog::new(own),
+        }
+    }
+
+    /// The CPU with threads that compile ahead: one core is left for whoever proves and measures.
+    fn builder(&self, cpu: &Arc<Cpu>) -> Arc<Cpu> {
+        let builders = cpu.threads().saturating_sub(1).min(16);
+        let with = Cpu::with_threads(cpu.threads()).with_builders(builders);
+        if let Some(ceilings) = cpu.ceilings() {
+            with.set_ceilings((*ceilings).clone());
+        }
+        Arc::new(with)
+    }
+
+    /// The identity of the kernel's code, with the compiler that builds it.
+    pub(crate) fn hash(&self, part: &str) -> SourceHash {
+        let compiler = self.workshop().map_or_else(|e| e.to_string(), |w| w.version().to_string());
+        SourceHash::of(&[part, self.identity(), &compiler])
+    }
+}

@@ -1,0 +1,218 @@
+//! From a draft to a Spec: names are resolved, expressions worked out, files read. Every refusal names the line.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use toml::{Spanned, Value as Written};
+use warplap::core::roofline::Work;
+use warplap::core::space::{Expr, Kind, Space, Value};
+
+use super::arguments::{arguments, loaded};
+use super::axes::space;
+use super::draft::{Draft, MetricDraft, ReferenceDraft, ToleranceDraft};
+use super::value::{Constants, constants, float, is_name, kinds, number, plain};
+use super::{Places, file};
+use crate::argument::{Argument, Fill};
+use crate::error::SpecError;
+use crate::spec::{Code, Language, Launch, Reference, Spec};
+
+/// Bytes of a source file at the most.
+const MOST_SOURCE: u64 = 16 << 20;
+
+/// Works a draft out.
+pub(super) fn checked(draft: Draft, places: &Places) -> Result<Spec, SpecError> {
+    let language = language(&draft, places)?;
+    let code = Code {
+        path: places.beside(draft.source.get_ref()),
+        text: source(&draft.source, places)?,
+        entry: entry(&draft.entry, places)?,
+        flags: draft.flags.clone(),
+    };
+    let headers = draft.headers.iter().map(|h| source(h, places)).collect::<Result<Vec<_>, _>>()?;
+    let constants = constants(&draft.constants, places)?;
+    let arguments = arguments(&draft.arguments, &constants, language, places)?;
+    let space = space(&draft, &constants, places)?;
+    let launch = launch(&draft, language, &space, &constants, places)?;
+    let reference = reference(draft.reference.as_ref(), &arguments, language, places)?;
+    let stem = places.file.file_stem().map_or_else(|| "kernel".into(), |s| s.to_string_lossy().into_owned());
+    let budget = draft.budget.as_ref().map(|b| match *b.get_ref() {
+        s if s > 0.0 && s <= 86_400.0 => Ok(s),
+        s => Err(places.at(&b.span(), format!("budget is {s}: expected seconds, more than 0 and at most 86400"))),
+    });
+    Ok(Spec {
+        file: places.file.clone(),
+        name: draft.name.map_or(stem, Spanned::into_inner),
+        language,
+        code,
+        headers,
+        tolerance: tolerance(draft.tolerance.as_ref(), places)?,
+        work: work(draft.metric.as_ref(), &constants, places)?,
+        constants,
+        arguments,
+        launch,
+        space,
+        reference,
+        budget: budget.transpose()?,
+        identity: OnceLock::new(),
+        workshop: OnceLock::new(),
+    })
+}
+
+fn language(draft: &Draft, places: &Places) -> Result<Language, SpecError> {
+    let by_name = match Path::new(draft.source.get_ref()).extension().and_then(|e| e.to_str()) {
+        Some("cu") => "cuda",
+        _ => "c",
+    };
+    match draft.language.as_ref().map_or(by_name, |l| l.get_ref().as_str()) {
+        "c" | "C" => Ok(Language::C),
+        "cuda" | "CUDA" => Ok(Language::Cuda),
+        other => {
+            let span = draft.language.as_ref().map_or(0..0, Spanned::span);
+            Err(places.at(&span, format!("language is '{other}': expected c or cuda")))
+        }
+    }
+}
+
+fn source(path: &Spanned<String>, places: &Places) -> Result<String, SpecError> {
+    let full = places.beside(path.get_ref());
+    let refused =
+        |why: String| places.at(&path.span(), format!("source '{}': {why}: expected a source file", full.display()));
+    let bytes = file(&full, MOST_SOURCE).map_err(refused)?;
+    String::from_utf8(bytes).map_err(|_| refused("it is no text".into()))
+}
+
+fn entry(entry: &Spanned<String>, places: &Places) -> Result<String, SpecError> {
+    let name = entry.get_ref();
+    match is_name(name) {
+        true => Ok(name.clone()),
+        false => Err(places.at(&entry.span(), format!("entry is '{name}': expected the name of a function"))),
+    }
+}
+
+fn launch(
+    draft: &Draft,
+    language: Language,
+    space: &Space,
+    constants: &Constants,
+    places: &Places,
+) -> Result<Option<Launch>, SpecError> {
+    let Some(spanned) = &draft.launch else {
+        return match language {
+            Language::C => Ok(None),
+            Language::Cuda => {
+                Err(SpecError::new(&places.file, "there is no [launch]: expected grid and block for a CUDA kernel"))
+            }
+        };
+    };
+    if language == Language::C {
+        return Err(places.at(&spanned.span(), "a C kernel has no [launch]: expected it for language = \"cuda\" alone"));
+    }
+    let known: Vec<(&str, Kind)> = space.kinds().into_iter().chain(kinds(constants)).collect();
+    let one = |written: &Written, at: &Range<usize>| -> Result<Expr, SpecError> {
+        let text = match plain(written) {
+            Some(Value::Text(text)) => text,
+            Some(other) => other.to_string(),
+            None => return Err(places.at(at, "this is no size: expected a number or an expression in quotes")),
+        };
+        let expr = Expr::parse(&text).map_err(|e| places.at(at, e))?;
+        expr.check(&known).map_err(|e| places.at(at, e))?;
+        Ok(expr)
+    };
+    let several = |written: &Spanned<Written>| -> Result<Vec<Expr>, SpecError> {
+        let at = written.span();
+        let parts = match written.get_ref() {
+            Written::Array(parts) => parts.clone(),
+            one => vec![one.clone()],
+        };
+        if parts.is_empty() || parts.len() > 3 {
+            return Err(places.at(&at, "expected one to three sizes: x, y, z"));
+        }
+        parts.iter().map(|p| one(p, &at)).collect()
+    };
+    let draft = spanned.get_ref();
+    let shared = draft.shared.as_ref().map(|s| one(s.get_ref(), &s.span())).transpose()?;
+    Ok(Some(Launch { grid: several(&draft.grid)?, block: several(&draft.block)?, shared }))
+}
+
+fn reference(
+    draft: Option<&Spanned<ReferenceDraft>>,
+    arguments: &[Argument],
+    language: Language,
+    places: &Places,
+) -> Result<Reference, SpecError> {
+    let Some(spanned) = draft else {
+        return match language {
+            Language::C => Ok(Reference::Default),
+            Language::Cuda => Err(SpecError::new(
+                &places.file,
+                "there is no [reference]: expected source and entry of a C kernel, or file = \"answer.npy\"",
+            )),
+        };
+    };
+    let (draft, whole) = (spanned.get_ref(), spanned.span());
+    if let Some(path) = &draft.file {
+        let (sizes, array) = loaded(path, places)?;
+        let outputs: Vec<&Argument> = arguments.iter().filter(|a| a.is_output()).collect();
+        let [output] = outputs[..] else {
+            return Err(places.at(&path.span(), "an answer file holds one output: expected one argument that is out"));
+        };
+        if sizes != output.shape {
+            let reason = format!(
+                "the answer has the shape {sizes:?}: expected {:?}, that of the argument '{}'",
+                output.shape, output.name
+            );
+            return Err(places.at(&path.span(), reason));
+        }
+        if let Some(random) = arguments.iter().find(|a| a.is_input() && matches!(a.fill, Fill::Random)) {
+            let reason = format!(
+                "an answer file fits one set of inputs, and '{}' is random: expected it from a file, zeros or range",
+                random.name
+            );
+            return Err(places.at(&path.span(), reason));
+        }
+        return Ok(Reference::File(Arc::new(array)));
+    }
+    let (Some(path), Some(name)) = (&draft.source, &draft.entry) else {
+        return Err(
+            places.at(&whole, "the reference is not whole: expected source and entry, or file = \"answer.npy\"")
+        );
+    };
+    if path.get_ref().ends_with(".cu") {
+        return Err(places.at(&path.span(), "the reference is CUDA: expected a C source, which runs on the CPU"));
+    }
+    let (full, text, entry) = (places.beside(path.get_ref()), source(path, places)?, entry(name, places)?);
+    Ok(Reference::Kernel(Code { path: full, text, entry, flags: draft.flags.clone() }))
+}
+
+fn tolerance(
+    draft: Option<&Spanned<ToleranceDraft>>,
+    places: &Places,
+) -> Result<(Option<f64>, Option<f64>), SpecError> {
+    let Some(spanned) = draft else { return Ok((None, None)) };
+    let ToleranceDraft { relative, absolute } = *spanned.get_ref();
+    for (name, value) in [("relative", relative), ("absolute", absolute)] {
+        if value.is_some_and(|v| !(v.is_finite() && v >= 0.0)) {
+            return Err(places.at(&spanned.span(), format!("tolerance.{name} is no bound: expected 0 or more")));
+        }
+    }
+    Ok((relative, absolute))
+}
+
+fn work(draft: Option<&Spanned<MetricDraft>>, constants: &Constants, places: &Places) -> Result<Work, SpecError> {
+    let Some(spanned) = draft else { return Ok(Work::default()) };
+    let draft = spanned.get_ref();
+    if let Some(objective) = &draft.objective
+        && !["time", "gflops"].contains(&objective.get_ref().as_str())
+    {
+        let reason = format!("the objective is '{}': expected time or gflops", objective.get_ref());
+        return Err(places.at(&objective.span(), reason));
+    }
+    let amount = |written: &Option<Spanned<Written>>| -> Result<f64, SpecError> {
+        let Some(written) = written else { return Ok(0.0) };
+        let value = number(written.get_ref(), &written.span(), constants, places)?;
+        let wrong = || places.at(&written.span(), format!("this gives {value}: expected a number, 0 or more"));
+        float(&value).filter(|v| v.is_finite() && *v >= 0.0).ok_or_else(wrong)
+    };
+    Ok(Work { flops: amount(&draft.flops)?, bytes: amount(&draft.bytes)? })
+}

@@ -1,0 +1,78 @@
+//! A draft: the spec file as it was written, every part with its place in the file. Nothing is worked out yet.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Draft {
+    pub(super) name: Option<Spanned<String>>,
+    pub(super) language: Option<Spanned<String>>,
+    pub(super) source: Spanned<String>,
+    pub(super) entry: Spanned<String>,
+    #[serde(default)]
+    pub(super) flags: Vec<String>,
+    #[serde(default)]
+    pub(super) headers: Vec<Spanned<String>>,
+    pub(super) budget: Option<Spanned<f64>>,
+    #[serde(default)]
+    pub(super) rules: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) constants: BTreeMap<String, Spanned<Value>>,
+    #[serde(default)]
+    pub(super) axes: BTreeMap<String, Spanned<Value>>,
+    #[serde(default)]
+    pub(super) derived: BTreeMap<String, Spanned<String>>,
+    pub(super) arguments: Vec<Spanned<ArgumentDraft>>,
+    pub(super) launch: Option<Spanned<LaunchDraft>>,
+    pub(super) reference: Option<Spanned<ReferenceDraft>>,
+    pub(super) tolerance: Option<Spanned<ToleranceDraft>>,
+    pub(super) metric: Option<Spanned<MetricDraft>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ArgumentDraft {
+    pub(super) name: String,
+    pub(super) dtype: Spanned<String>,
+    pub(super) role: Option<Spanned<String>>,
+    pub(super) shape: Option<Spanned<Value>>,
+    pub(super) fill: Option<Spanned<String>>,
+    pub(super) file: Option<Spanned<String>>,
+    pub(super) value: Option<Spanned<Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LaunchDraft {
+    pub(super) grid: Spanned<Value>,
+    pub(super) block: Spanned<Value>,
+    pub(super) shared: Option<Spanned<Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReferenceDraft {
+    pub(super) source: Option<Spanned<String>>,
+    pub(super) entry: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) flags: Vec<String>,
+    pub(super) file: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToleranceDraft {
+    pub(super) relative: Option<f64>,
+    pub(super) absolute: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MetricDraft {
+    pub(super) flops: Option<Spanned<Value>>,
+    pub(super) bytes: Option<Spanned<Value>>,
+    pub(super) objective: Option<Spanned<String>>,
+}

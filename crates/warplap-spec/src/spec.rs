@@ -1,0 +1,263 @@
+//! A Spec: everything a spec file says, checked and worked out.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use warplap::DType;
+use warplap::core::array::Array;
+use warplap::core::candidate::SourceHash;
+use warplap::core::rejection::Rejection;
+use warplap::core::roofline::Work;
+use warplap::core::space::{Config, Expr, Space, Value};
+use warplap::core::tolerance::Tolerance;
+
+use crate::argument::{Argument, Role};
+use crate::c::Workshop;
+use crate::error::SpecError;
+use crate::read;
+
+/// What a kernel is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// C for the CPU, built with the system compiler.
+    C,
+    /// CUDA C++ for an NVIDIA GPU, built with NVRTC.
+    Cuda,
+}
+
+impl Language {
+    /// Its name in spec files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::C => "c",
+            Language::Cuda => "cuda",
+        }
+    }
+}
+
+/// One kernel's code.
+#[derive(Clone, Debug)]
+pub(crate) struct Code {
+    /// As the spec file names it, from where the program runs.
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+    pub(crate) entry: String,
+    pub(crate) flags: Vec<String>,
+}
+
+/// How many blocks of how many threads, as expressions over axes and constants.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub(crate) grid: Vec<Expr>,
+    pub(crate) block: Vec<Expr>,
+    pub(crate) shared: Option<Expr>,
+}
+
+/// Where the right answer comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Reference {
+    /// The kernel itself at its default config: every other config must agree with it.
+    Default,
+    /// Another kernel in C.
+    Kernel(Code),
+    /// A file.
+    File(Arc<Array>),
+}
+
+/// A user's kernel, ready to be opened on a device.
+#[derive(Debug)]
+pub struct Spec {
+    pub(crate) file: PathBuf,
+    /// Its name in keys and tables.
+    pub name: String,
+    /// What it is written in.
+    pub language: Language,
+    pub(crate) code: Code,
+    pub(crate) headers: Vec<String>,
+    /// Constants by name, as they reach the compiler.
+    pub constants: Vec<(String, Value)>,
+    /// The arguments, in order.
+    pub arguments: Vec<Argument>,
+    pub(crate) launch: Option<Launch>,
+    /// The axes and the rules between them.
+    pub space: Space,
+    pub(crate) reference: Reference,
+    /// Relative and absolute, where the file says so.
+    pub(crate) tolerance: (Option<f64>, Option<f64>),
+    /// The useful work, as far as the file states it.
+    pub work: Work,
+    /// Seconds of tuning the file asks for.
+    pub budget: Option<f64>,
+    pub(crate) identity: OnceLock<String>,
+    pub(crate) workshop: OnceLock<Result<Workshop, Rejection>>,
+}
+
+/// Floats of one output stand this far apart at least, so that a write past one's end shows.
+const APART: usize = 64;
+
+impl Spec {
+    /// Reads a spec file and the files it names. Nothing is built.
+    pub fn load(path: &Path) -> Result<Arc<Spec>, SpecError> {
+        let spec = Arc::new(read::load(path)?);
+        let mut open = opened().lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, known| known.strong_count() > 0);
+        Ok(open.entry(spec.place()).or_default().upgrade().unwrap_or_else(|| {
+            open.insert(spec.place(), Arc::downgrade(&spec));
+            spec
+        }))
+    }
+
+    /// The spec that is open in this process under a file name and an identity.
+    pub(crate) fn known(file: &str, identity: &str) -> Option<Arc<Spec>> {
+        let open = opened().lock().unwrap_or_else(PoisonError::into_inner);
+        open.get(&(PathBuf::from(file), identity.to_string()))?.upgrade()
+    }
+
+    fn place(&self) -> (PathBuf, String) {
+        (self.file.clone(), self.identity().to_string())
+    }
+
+    /// The spec file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The kernel's source file.
+    pub fn source_file(&self) -> &Path {
+        &self.code.path
+    }
+
+    /// The kernel's entry: its name in records.
+    pub fn entry(&self) -> &str {
+        &self.code.entry
+    }
+
+    /// Everything that decides what is raced and what is right, hashed: records of another identity are stale.
+    pub fn identity(&self) -> &str {
+        self.identity.get_or_init(|| self.find_identity())
+    }
+
+    fn find_identity(&self) -> String {
+        let arguments: Vec<String> = self.arguments.iter().map(Argument::identity).collect();
+        let rules: Vec<String> = self.space.rules().iter().map(ToString::to_string).collect();
+        let derived: Vec<&str> = self.space.derived().iter().map(|(_, e)| e.text()).collect();
+        let reference = match &self.reference {
+            Reference::Default => "default".to_string(),
+            Reference::Kernel(code) => format!("{} {:?} {}", code.entry, code.flags, code.text),
+            Reference::File(array) => format!("{:?}", SourceHash::of(&[&format!("{array:?}")])),
+        };
+        let launch = self.launch.as_ref().map(|l| {
+            let text = |e: &Expr| e.text().to_string();
+            (l.grid.iter().map(text).collect::<Vec<_>>(), l.block.iter().map(text).collect::<Vec<_>>())
+        });
+        let rest = format!(
+            "{} {} {:?} {:?} {arguments:?} {:?} {rules:?} {derived:?} {launch:?} {:?} {}",
+            self.name,
+            self.code.entry,
+            self.code.flags,
+            self.constants,
+            self.space.axes(),
+            self.tolerance,
+            self.language.name(),
+        );
+        SourceHash::of(&[&self.code.text, &self.headers.concat(), &reference, &rest]).0
+    }
+
+    /// Compile-time constants of a config: axes, derived values and constants, as the preprocessor takes them.
+    pub(crate) fn defines(&self, config: &Config) -> Vec<(String, String)> {
+        let own = self.constants.iter().map(|(name, value)| (name, value));
+        own.chain(&config.0).map(|(name, value)| (name.clone(), define(value))).collect()
+    }
+
+    /// A value by its name: an axis of a config, or a constant.
+    pub(crate) fn value(&self, config: &Config, name: &str) -> Option<Value> {
+        let constant = || self.constants.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        config.get(name).cloned().or_else(constant)
+    }
+
+    /// The place of each output in the one buffer that holds them all: `None` for what is no output.
+    pub(crate) fn outputs(&self) -> Vec<Option<usize>> {
+        let mut next = 0;
+        let mut place = |argument: &Argument| {
+            argument.is_output().then(|| {
+                let start = next;
+                next = (start + argument.len()).next_multiple_of(APART) + APART;
+                start
+            })
+        };
+        self.arguments.iter().map(&mut place).collect()
+    }
+
+    /// Type and length of the buffer that holds all outputs.
+    pub(crate) fn output(&self) -> (DType, usize) {
+        let places = self.outputs();
+        let ends = self.arguments.iter().zip(&places).filter_map(|(a, start)| Some((*start)? + a.len()));
+        let dtype = self.arguments.iter().find(|a| a.is_output()).map_or(DType::F32, Argument::dtype);
+        (dtype, ends.max().unwrap_or(0))
+    }
+
+    /// Fresh inputs.
+    pub(crate) fn draw(&self, rng: &mut fastrand::Rng) -> Vec<Array> {
+        self.arguments.iter().filter(|a| a.is_input()).map(|a| a.draw(rng)).collect()
+    }
+
+    /// The right answer to inputs: every output in its place, NaN between them.
+    pub(crate) fn answer(&self, inputs: &[Array]) -> Result<Vec<f64>, Rejection> {
+        match &self.reference {
+            Reference::File(array) => {
+                let mut values = vec![f64::NAN; self.output().1];
+                let one = self.outputs().into_iter().flatten().next().unwrap_or(0);
+                values[one..one + array.len()].copy_from_slice(&array.to_f64());
+                Ok(values)
+            }
+            Reference::Kernel(_) | Reference::Default => self.workshop()?.answer(self, inputs),
+        }
+    }
+
+    /// How far from a right answer a kernel may be.
+    pub(crate) fn allowed(&self, answer: &[f64]) -> Tolerance {
+        let usual = match self.output().0 {
+            DType::F64 => 1e-12,
+            DType::F32 => 1e-5,
+            DType::F16 => 4e-3,
+            DType::Bf16 => 3e-2,
+            DType::I32 => 0.0,
+        };
+        let relative = self.tolerance.0.unwrap_or(usual);
+        // Where sums cancel, the error is as large as that of the terms: the largest answer stands for them.
+        let largest = answer.iter().filter(|v| v.is_finite()).fold(0.0, |m: f64, v| m.max(v.abs()));
+        Tolerance { relative, floor: self.tolerance.1.unwrap_or(relative * largest) }
+    }
+
+    /// Where C kernels are built.
+    pub(crate) fn workshop(&self) -> Result<&Workshop, Rejection> {
+        self.workshop.get_or_init(|| Workshop::open(self)).as_ref().map_err(Clone::clone)
+    }
+
+    /// How many libraries were built, the seconds of all builds, and those in which at least one was under way.
+    pub fn build_seconds(&self) -> (usize, f64, f64) {
+        self.workshop.get().and_then(|w| w.as_ref().ok()).map_or((0, 0.0, 0.0), Workshop::spent)
+    }
+
+    /// Bytes of every buffer argument, for messages.
+    pub fn footprint(&self) -> usize {
+        self.arguments.iter().filter(|a| a.role != Role::Scalar).map(|a| a.len() * a.dtype().bytes()).sum()
+    }
+}
+
+type Opened = Mutex<HashMap<(PathBuf, String), Weak<Spec>>>;
+
+/// Specs that are open in this process: problems are texts, and each would be read and built again.
+fn opened() -> &'static Opened {
+    static OPEN: OnceLock<Opened> = OnceLock::new();
+    OPEN.get_or_init(Opened::default)
+}
+
+/// A value as the preprocessor takes it.
+fn define(value: &Value) -> String {
+    match value {
+        Value::Bool(b) => u8::from(*b).to_string(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,258 @@
+//! Spec files as users write them, from reading to the record, with the machine's own compiler.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use warplap::any::{AnyDevice, AnyTuner, Wanted};
+use warplap::core::candidate::{Outcome, Trial};
+use warplap::core::progress::Silent;
+use warplap::core::rejection::Rejection;
+use warplap::core::store::MemoryStore;
+use warplap::{Budget, Settings};
+use warplap_spec::Spec;
+
+/// A folder with files in it.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = Folder(tempfile::tempdir().unwrap());
+        files.iter().for_each(|(name, text)| folder.put(name, text.as_bytes()));
+        folder
+    }
+    fn put(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+    fn refused(&self) -> String {
+        Spec::load(&self.path("k.toml")).map(|_| ()).unwrap_err().to_string()
+    }
+}
+
+/// y = a·x with planted faults, chosen by an axis.
+const SCALE: &str = r#"
+#include <stdlib.h>
+#if KIND == 1
+#error this setting is not for us
+#endif
+void scale(float *restrict y, const float *restrict x, int n, float a) {
+#if KIND == 2
+  n -= 1;
+#endif
+#if KIND == 3
+  *(volatile int *)0 = 1;
+#endif
+#if KIND == 4
+  if (n > 0) exit(0);
+#endif
+#if KIND == 5
+  y[n + 4096] = 1;
+#endif
+  for (int i = 0; i < n; i++) y[i] = a * x[i];
+}
+"#;
+
+const SPEC: &str = r#"
+source = "scale.c"
+entry = "scale"
+[constants]
+N = 1000
+[axes]
+KIND = [0, 1, 2, 3, 4, 5, 6]
+[[arguments]]
+name = "y"
+role = "out"
+dtype = "f32"
+shape = "N"
+[[arguments]]
+name = "x"
+dtype = "f32"
+shape = ["N"]
+[[arguments]]
+name = "n"
+dtype = "i32"
+value = "N"
+[[arguments]]
+name = "a"
+dtype = "f32"
+value = 0.3
+"#;
+
+fn tuner(spec: &Arc<Spec>, seconds: f64) -> Box<dyn AnyTuner> {
+    let device = AnyDevice::open(Wanted::Cpu, None).unwrap();
+    let budget = Budget { seconds, ..Budget::default() };
+    spec.open(&device, Arc::new(MemoryStore::new()), Settings { budget, yardsticks: true, ..Settings::default() })
+        .unwrap()
+}
+
+#[test]
+fn every_bad_config_is_a_rejection_with_its_reason_and_the_tuner_lives() {
+    let folder = Folder::new(&[("k.toml", SPEC), ("scale.c", SCALE)]);
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    spec.ready().unwrap();
+    let tuner = tuner(&spec, 120.0);
+    let tuned = tuner.tune(&spec.problem(), &Silent).unwrap();
+    let outcome = |kind: i64| {
+        let found = |t: &&Trial| t.candidate.config.int("KIND") == Some(kind);
+        tuned.edition.trials.iter().find(found).map(|t| t.outcome.clone()).unwrap()
+    };
+    let rejected = |kind: i64| match outcome(kind) {
+        Outcome::Rejected(rejection) => rejection,
+        Outcome::Measured(m) => panic!("{kind}: {m:?}"),
+    };
+    assert!(rejected(1).to_string().contains("scale.c:4"), "{}", rejected(1));
+    assert!(matches!(rejected(1), Rejection::DoesNotBuild { .. }));
+    assert!(matches!(rejected(2), Rejection::WrongAnswer { .. }), "{}", rejected(2));
+    assert!(matches!(rejected(3), Rejection::Crashed { .. }), "{}", rejected(3));
+    assert!(rejected(3).to_string().contains("segmentation fault"), "{}", rejected(3));
+    assert!(matches!(rejected(5), Rejection::Crashed { .. }), "{}", rejected(5));
+    assert!(rejected(4).to_string().contains("exit code 0"), "{}", rejected(4));
+    let winner = tuned.edition.verdict.winner.config.int("KIND");
+    assert!(winner == Some(0) || winner == Some(6), "{winner:?}");
+    assert!(tuner.tune(&spec.problem(), &Silent).unwrap().from_store);
+}
+
+#[test]
+fn an_edited_kernel_is_raced_again() {
+    let plain = SCALE.replace("KIND == 4", "0").replace("KIND == 3", "0").replace("KIND == 5", "0");
+    let folder = Folder::new(&[("k.toml", SPEC), ("scale.c", &plain)]);
+    let before = Spec::load(&folder.path("k.toml")).unwrap();
+    folder.put("scale.c", plain.replace("a * x[i]", "x[i] * a").as_bytes());
+    let after = Spec::load(&folder.path("k.toml")).unwrap();
+    assert_ne!(before.identity(), after.identity());
+    assert_eq!(after.identity(), Spec::load(&folder.path("k.toml")).unwrap().identity());
+}
+
+#[test]
+fn several_outputs_a_reference_and_arguments_that_are_both_are_proved() {
+    let spec = r#"
+source = "k.c"
+entry = "both"
+[constants]
+N = 77
+[axes]
+LEAK = [0, 1]
+[[arguments]]
+name = "sum"
+role = "inout"
+dtype = "f64"
+shape = "N"
+[[arguments]]
+name = "x"
+dtype = "f64"
+shape = "N"
+fill = "range"
+[[arguments]]
+name = "twice"
+role = "out"
+dtype = "f64"
+shape = "N"
+[reference]
+source = "r.c"
+entry = "right"
+"#;
+    let body = "for (int i = 0; i < N; i++) { sum[i] += x[i]; twice[i] = 2 * x[i]; }";
+    let head = |name: &str| format!("void {name}(double *sum, const double *x, double *twice) {{ {body} ");
+    let folder = Folder::new(&[
+        ("k.toml", spec),
+        ("k.c", &(head("both") + "\n#if LEAK\n sum[N + 2] = 1;\n#endif\n}")),
+        ("r.c", &(head("right") + "}")),
+    ]);
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    spec.ready().unwrap();
+    let tuned = tuner(&spec, 60.0).tune(&spec.problem(), &Silent).unwrap();
+    let leak = tuned.edition.trials.iter().find(|t| t.candidate.config.int("LEAK") == Some(1)).unwrap();
+    assert!(matches!(leak.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. })), "{leak:?}");
+    assert!(tuned.edition.trials.iter().any(|t| t.candidate.variant == "reference"), "the reference is raced too");
+}
+
+#[test]
+fn bad_specs_name_the_file_and_the_line() {
+    let folder = Folder::new(&[("scale.c", SCALE), ("empty.npy", "no")]);
+    for (from, to, line, words) in [
+        ("KIND = [0, 1, 2, 3, 4, 5, 6]", "KIND = []", 7, "has no values"),
+        ("KIND = [0, 1, 2, 3, 4, 5, 6]", "KIND = 3", 7, "expected a list of values"),
+        ("entry = \"scale\"", "entry = \"scale\"\nrules = [\"KIMD > 1\"]", 4, "no axis 'KIMD'"),
+        ("entry = \"scale\"", "entry = \"scale\"\nrules = [\"KIND >\"]", 4, "^"),
+        ("entry = \"scale\"", "entry = \"scale\"\nrules = [\"KIND > 99\"]", 4, "never true"),
+        ("entry = \"scale\"", "entry = \"scale\"\nrules = [\"KIND > 3\", \"KIND < N - 998\"]", 4, "no legal config"),
+        ("entry = \"scale\"", "entry = \"scale\"\nentri = 1", 4, "unknown field `entri`"),
+        ("entry = \"scale\"", "entry = \"sc ale\"", 3, "name of a function"),
+        ("source = \"scale.c\"", "source = \"scales.c\"", 2, "scales.c"),
+        ("role = \"out\"", "role = \"output\"", 10, "in, out, inout or scalar"),
+        ("dtype = \"f32\"\nshape = \"N\"", "dtype = \"f8\"\nshape = \"N\"", 11, "one of f64"),
+        ("shape = \"N\"", "shape = \"M\"", 12, "'M'"),
+        ("shape = \"N\"", "shape = \"N - 1000\"", 12, "from 1 to"),
+        ("value = 0.3", "value = 0.3\n[reference]\nfile = \"empty.npy\"", 26, "numpy.save"),
+        ("value = 0.3", "value = 0.3\n[reference]\nsource = \"scale.c\"", 25, "source and entry"),
+        ("value = 0.3", "value = 0.3\n[launch]\ngrid = 1\nblock = 1", 25, "C kernel"),
+        ("value = 0.3", "value = 0.3\n[metric]\nflops = \"2 * n\"", 26, "'n'"),
+    ] {
+        let text = SPEC.replacen(from, to, 1);
+        assert_ne!(text, SPEC, "{from}");
+        folder.put("k.toml", text.as_bytes());
+        let said = folder.refused();
+        assert!(said.contains(&format!("k.toml:{line}:")) && said.contains(words), "{to}: {said}");
+    }
+}
+
+#[test]
+fn an_answer_of_another_shape_is_refused_and_one_that_fits_is_used() {
+    let npy = |shape: &str, values: &[f32]| {
+        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let content: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &content].concat()
+    };
+    let spec = SPEC.replace("[0, 1, 2, 3, 4, 5, 6]", "[0, 6]").replace("N = 1000", "N = 3");
+    let spec = spec.replace("shape = [\"N\"]", "shape = [\"N\"]\nfill = \"range\"") + "[reference]\nfile = \"y.npy\"\n";
+    let folder = Folder::new(&[("scale.c", SCALE), ("k.toml", &spec)]);
+    folder.put("y.npy", &npy("(4,)", &[0.0, 0.3, 0.6, 0.9]));
+    assert!(folder.refused().contains("the shape [4]: expected [3]"), "{}", folder.refused());
+    folder.put("y.npy", &npy("(3,)", &[0.0, 0.3, 0.6]));
+    let good = Spec::load(&folder.path("k.toml")).unwrap();
+    good.ready().unwrap();
+    assert!(tuner(&good, 30.0).tune(&good.problem(), &Silent).is_ok());
+    folder.put("k.toml", spec.replace("fill = \"range\"", "").as_bytes());
+    assert!(folder.refused().contains("'x' is random"), "{}", folder.refused());
+}
+
+#[test]
+fn a_kernel_that_never_compiles_is_refused_before_anything_is_raced() {
+    let folder = Folder::new(&[("k.toml", SPEC), ("scale.c", "void scale(float *y) { return y }\n")]);
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    let said = spec.ready().unwrap_err().to_string();
+    assert!(said.contains("scale.c:1") && said.contains("configs compiles"), "{said}");
+}
+
+#[test]
+fn the_example_is_read_and_has_two_hundred_configs() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/conv2d/conv2d.toml");
+    let spec = Spec::load(&path).unwrap();
+    assert_eq!((spec.space.count(), spec.arguments.len(), spec.entry()), (200, 3, "conv2d"));
+    spec.ready().unwrap();
+}
+
+#[test]
+fn a_t1_file_of_another_tuner_is_read() {
+    let t1 = r#"{
+      "General": {"BenchmarkName": "scaling"},
+      "ConfigurationSpace": {
+        "TuningParameters": [{"Name": "KIND", "Type": "int", "Values": "[0, 6]", "Default": 0},
+                             {"Name": "B", "Type": "int", "Values": "list(range(1, 4))", "Default": 1}],
+        "Conditions": [{"Expression": "KIND == 0 or B > 1", "Parameters": ["KIND", "B"]}]},
+      "KernelSpecification": {"Language": "C", "KernelName": "scale", "KernelFile": "scale.c", "ProblemSize": [500],
+        "Arguments": [
+          {"Name": "y", "Type": "float", "MemoryType": "Vector", "AccessType": "WriteOnly", "Size": "ProblemSize[0] * 2"},
+          {"Name": "x", "Type": "float", "MemoryType": "Vector", "AccessType": "ReadOnly", "Size": 1000, "FillType": "Random"},
+          {"Name": "n", "Type": "int32", "MemoryType": "Scalar", "FillValue": 1000},
+          {"Name": "a", "Type": "float", "MemoryType": "Scalar", "FillValue": 0.5}]}}"#;
+    let folder = Folder::new(&[("k.json", t1), ("scale.c", SCALE)]);
+    let spec = Spec::load(&folder.path("k.json")).unwrap();
+    assert_eq!((spec.name.as_str(), spec.space.count(), spec.arguments[0].len()), ("scaling", 5, 1000));
+    spec.ready().unwrap();
+    folder.put("k.json", t1.replace("\"KernelName\"", "\"KernelNom\"").as_bytes());
+    let said = Spec::load(&folder.path("k.json")).unwrap_err().to_string();
+    assert!(said.contains("KernelName is missing"), "{said}");
+}

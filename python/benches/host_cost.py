@@ -1,0 +1,52 @@
+"""What a call costs before and around its kernel, beside torch's own calls, in one process.
+
+Each line is the least of many short windows: on a busy machine the others measure the neighbours.
+"""
+
+from __future__ import annotations
+
+import sys
+import timeit
+import warnings
+
+import torch
+
+import warplap
+
+warnings.simplefilter("ignore")
+
+
+def least(call, loops: int = 100, windows: int = 400) -> float:
+    """Microseconds of one call."""
+    call()
+    return min(timeit.repeat(call, number=loops, repeat=windows)) / loops * 1e6
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    warplap.configure(in_memory=True, budget=0.3, threads=1)
+    a, b, c = torch.randn(8, 8), torch.randn(8, 8), torch.empty(8, 8)
+    s, d, e = torch.randn(16, 16).to_sparse_bsr((8, 8)), torch.randn(16, 1), torch.empty(16, 1)
+    q = torch.randn(1, 1, 1, 8)
+    native = warplap._warplap
+    lines = {
+        "an empty call": native.mode,
+        "choosing: three tensors, key, lookup": lambda: native.matmul_known(a, b, c),
+        "matmul(a, b, out=c) of 8x8": lambda: warplap.matmul(a, b, out=c),
+        "torch.mm(a, b, out=c)": lambda: torch.mm(a, b, out=c),
+        "matmul(a, b)": lambda: warplap.matmul(a, b),
+        "a @ b": lambda: a @ b,
+        "bsr_matmul(s, d, out=e) of 16x16": lambda: warplap.bsr_matmul(s, d, out=e),
+        "torch: s @ d": lambda: s @ d,
+        "attention of one query and key": lambda: warplap.attention(q, q, q),
+        "torch: scaled_dot_product_attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q),
+        "torch.ops.warplap.matmul_out": lambda: torch.ops.warplap.matmul_out(a, b, c),
+        "torch.ops.warplap.matmul": lambda: torch.ops.warplap.matmul(a, b),
+    }
+    print(f"warplap {warplap.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
+    for name, call in lines.items():
+        print(f"{name:40s} {least(call):8.3f} µs", flush=True)
+
+
+if __name__ == "__main__":
+    main()

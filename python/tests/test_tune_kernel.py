@@ -1,0 +1,67 @@
+"""tune_kernel: Kernel Tuner's calling form for kernels in C."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import warplap
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+SOURCE = """
+void vector_add(float *c, const float *a, const float *b, int n) {
+#if block_size == 96
+#error "no blocks of 96"
+#endif
+    for (int i = 0; i < n; i += block_size)
+        for (int j = i; j < i + block_size && j < n; j++)
+            c[j] = a[j] + b[j] + (block_size == 33);
+}
+"""
+
+
+def problem(n=1000):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(n).astype(np.float32) for _ in range(2))
+    return [np.zeros(n, np.float32), a, b, np.int32(n)], [a + b, None, None, None]
+
+
+def test_the_calling_form_is_kernel_tuners(tmp_path):
+    args, answer = problem()
+    params = {"block_size": [16, 33, 64, 96, 128], "unroll": [1, 2]}
+    results, env = warplap.tune_kernel(
+        "vector_add", SOURCE, 1000, args, params, answer=answer, lang="C",
+        restrictions=["block_size * unroll <= 128", lambda p: p["block_size"] != 128 or p["unroll"] == 1],
+    )  # fmt: skip
+    assert len(results) == 8 and env["best"]["block_size"] in (16, 64, 128)
+    by = {(r["block_size"], r["unroll"]): r["time"] for r in results}
+    assert by[33, 1].startswith("wrong_answer") and "no blocks of 96" in by[96, 1]
+    assert all(isinstance(t, float) and t > 0 for (bs, _), t in by.items() if bs in (16, 64, 128))
+    assert [r["time"] for r in results[:5]] == sorted(r["time"] for r in results[:5])
+    assert (args[0] == 0).all(), "the caller's arrays are not touched"
+    _, again = warplap.tune_kernel(
+        "vector_add", SOURCE, 1000, args, {"block_size": [16, 64], "unroll": [1]}, answer=answer
+    )
+    assert again["from_store"] or again["best"]["block_size"] in (16, 64)
+    file = tmp_path / "kernel.c"
+    file.write_text(SOURCE)
+    results, _ = warplap.tune_kernel("vector_add", str(file), (1000,), args, {"block_size": [16, 64]})
+    assert {r["block_size"] for r in results} == {16, 64}
+
+
+def test_wrong_arguments_are_named():
+    args, _ = problem(10)
+    for error, match, call in [
+        (NotImplementedError, "lang:", lambda: warplap.tune_kernel("k", SOURCE, 1, args, {"b": [1]}, lang="CUDA")),
+        (NotImplementedError, "CUDA", lambda: warplap.tune_kernel("k", "__global__ void k(){}", 1, args, {"b": [1]})),
+        (TypeError, "arguments:", lambda: warplap.tune_kernel("k", SOURCE, 1, [1.0], {"b": [1]})),
+        (ValueError, "restrictions:", lambda: warplap.tune_kernel("k", "", 1, args, {"b": [1]}, restrictions="b > 9")),
+        (ValueError, "rules:", lambda: warplap.tune_kernel("k", SOURCE, 1, args, {"b": [1]}, restrictions="c > 1")),
+        (RuntimeError, "has no function nothing", lambda: warplap.tune_kernel(
+            "nothing", SOURCE, 1, args, {"block_size": [16, 32]})),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=match):
+            call()

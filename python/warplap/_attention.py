@@ -1,0 +1,159 @@
+"""attention over torch tensors: kernel, shape under tracing, gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import _cuda, _warplap
+from ._library import check_out, floats, lib, op, ordinary
+
+
+def _attention_out(q: Tensor, v: Tensor) -> Tensor:
+    if q.shape[3] == v.shape[3]:
+        return torch.empty_like(q)
+    return q.new_empty((*q.shape[:3], v.shape[3]))
+
+
+def _order(t: Tensor) -> str | None:
+    """The order a tensor lies in without gaps: heads outside of positions, or the other way round."""
+    if t.is_contiguous():
+        return "bhsd"
+    return "bshd" if t.transpose(1, 2).is_contiguous() else None
+
+
+def _attention_cpu(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
+    out = _attention_out(q, v)
+    raced = mask is None or mask.ndim == 2
+    if not (raced and ordinary(q, k, v) and q.shape[3] <= 1024 and v.shape[3] <= 1024):
+        gqa = q.shape[1] != k.shape[1]
+        return out.copy_(F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=gqa))
+    order = _order(out)
+    if order is None or any(_order(t) != order for t in (q, k, v)):
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        whole = torch.empty_like(out, memory_format=torch.contiguous_format)
+    else:
+        whole = out
+    _warplap.attention_into(q, k, v, None if mask is None else mask.contiguous(), is_causal, scale, whole)
+    return out if whole is out else out.copy_(whole)
+
+
+lib.impl("attention", _attention_cpu, "CPU")
+lib.impl("attention", _cuda.attention, "CUDA")
+
+
+@torch.library.register_fake("warplap::attention", lib=lib)
+def _attention_fake(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
+    return _attention_out(q, v)
+
+
+def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    q, k, v, mask, ctx.is_causal, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, mask, output)
+
+
+def _attention_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The scores are computed once more; sums are in float32."""
+    q, k, v, mask, out = ctx.saved_tensors
+    heads, shared = q.shape[1], k.shape[1]
+    wide = [t.float() for t in (q, k, v, grad, out)]
+    if heads != shared:
+        wide[1], wide[2] = (t.repeat_interleave(heads // shared, dim=1) for t in wide[1:3])
+    qf, kf, vf, gf, of = wide
+    scores = torch.matmul(qf, kf.transpose(-2, -1)) * ctx.scale
+    if mask is not None:
+        scores = scores + mask.float()
+    if ctx.is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        scores = scores.masked_fill(~seen, float("-inf"))
+    top = scores.amax(-1, keepdim=True)
+    weights = torch.exp(scores - torch.where(top == float("-inf"), torch.zeros_like(top), top))
+    total = weights.sum(-1, keepdim=True)
+    weights = weights / torch.where(total == 0, torch.ones_like(total), total)
+    inner = torch.matmul(gf, vf.transpose(-2, -1)) - (gf * of).sum(-1, keepdim=True)
+    down = weights * inner
+    grad_q = torch.matmul(down, kf) * ctx.scale
+    grad_k = torch.matmul(down.transpose(-2, -1), qf) * ctx.scale
+    grad_v = torch.matmul(weights.transpose(-2, -1), gf)
+    if heads != shared:
+        grad_k, grad_v = (t.unflatten(1, (shared, heads // shared)).sum(2) for t in (grad_k, grad_v))
+    grad_mask = None
+    if mask is not None and ctx.needs_input_grad[3]:
+        grad_mask = down.sum_to_size(mask.shape if mask.ndim == 4 else (1, 1, *mask.shape)).reshape(mask.shape)
+        grad_mask = grad_mask.to(mask.dtype)
+    return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype), grad_mask, None, None
+
+
+torch.library.register_autograd("warplap::attention", _attention_backward, setup_context=_save_attention, lib=lib)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    out: Tensor | None,
+) -> Tensor:
+    floats(q=q, k=k, v=v, out=out)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.ndim < 2:
+            raise ValueError(f"{name}: has {tensor.ndim} dimensions, expected at least 2")
+        if tensor.ndim != q.ndim:
+            raise ValueError(f"{name}: has {tensor.ndim} dimensions, expected {q.ndim} like q")
+    four = [_four(t) for t in (q, k, v)]
+    (b, h, sq, d), (_, hkv, sk, _), dv = four[0].shape, four[1].shape, four[2].shape[3]
+    if tuple(four[1].shape) != (b, hkv, sk, d):
+        raise ValueError(f"k: has shape {list(k.shape)}, expected the batch and the last size of q's {list(q.shape)}")
+    if tuple(four[2].shape) != (b, hkv, sk, dv):
+        raise ValueError(
+            f"v: has shape {list(v.shape)}, expected the batch, heads and positions of k's {list(k.shape)}"
+        )
+    if h != hkv and not (enable_gqa and hkv > 0 and h % hkv == 0):
+        remedy = f"a divisor of q's {h}" if enable_gqa else f"{h} as q has; or say enable_gqa=True"
+        raise ValueError(f"k: has {hkv} heads, expected {remedy}")
+    if mask is not None:
+        if is_causal:
+            raise ValueError("mask: is given with is_causal, expected one of them")
+        mask = spread_mask(mask, q, (b, h, sq, sk))
+    shape = (*q.shape[:-1], dv)
+    if d == 0:
+        raise ValueError(f"q: has shape {list(q.shape)}, expected a last size above 0")
+    scale = float(scale) if scale is not None else d**-0.5
+    if out is not None:
+        check_out(out, shape, q=q, k=k, v=v, mask=mask)
+    o = op.attention(*four, mask, bool(is_causal), scale)
+    o = o if o.shape == shape else o.reshape(shape)
+    return o if out is None else out.copy_(o)
+
+
+def _four(t: Tensor) -> Tensor:
+    if t.ndim == 4:
+        return t
+    return t[(None,) * (4 - t.ndim)] if t.ndim < 4 else t.flatten(0, t.ndim - 4)
+
+
+def spread_mask(mask: Tensor, q: Tensor, scores: tuple[int, ...]) -> Tensor:
+    """The mask as what is added to the scores, of two dimensions where it is the same for all heads."""
+    if mask.device != q.device:
+        raise ValueError(f"mask: is on {mask.device}, expected {q.device} like q")
+    if mask.ndim < 2 or mask.ndim > max(q.ndim, 4):
+        raise ValueError(f"mask: has {mask.ndim} dimensions, expected 2 to {max(q.ndim, 2)}")
+    if mask.ndim > 4:
+        mask = mask.expand(*q.shape[:-2], *mask.shape[-2:]).flatten(0, mask.ndim - 4)
+    if any(m not in (1, s) for m, s in zip(mask.shape[::-1], scores[::-1])):
+        raise ValueError(f"mask: has shape {list(mask.shape)}, expected one that spreads to {list(scores)}")
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, float("-inf"))
+    elif mask.dtype != q.dtype:
+        raise TypeError(f"mask: holds {mask.dtype}, expected bool or {q.dtype} like q")
+    while mask.ndim > 2 and mask.shape[0] == 1:
+        mask = mask[0]
+    if mask.ndim == 2:
+        return mask.expand(scores[2], scores[3])
+    return (mask if mask.ndim == 4 else mask[None]).expand(-1, -1, scores[2], scores[3])

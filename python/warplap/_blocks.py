@@ -1,0 +1,115 @@
+"""bsr_matmul over torch tensors: kernels, shapes under tracing, gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _cuda, _warplap
+from ._library import check_out, dims, floats, lib, op
+
+
+def _bsr_into(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
+    if b.shape[1] == 0:
+        return
+    _warplap.bsr_into(crow, col, values.contiguous(), m, k, b if b.t().is_contiguous() else b.contiguous(), out)
+
+
+def _bsr_cpu(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
+    out = b.new_empty((m, b.shape[1]))
+    _bsr_into(crow, col, values, m, k, b, out)
+    return out
+
+
+def _bsr_cuda_out(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
+    _cuda.bsr_matmul(crow, col, values, m, k, b, out)
+
+
+lib.impl("bsr_matmul", _bsr_cpu, "CPU")
+lib.impl("bsr_matmul_out", _bsr_into, "CPU")
+lib.impl("bsr_matmul", _cuda.bsr_matmul, "CUDA")
+lib.impl("bsr_matmul_out", _bsr_cuda_out, "CUDA")
+
+
+@torch.library.register_fake("warplap::bsr_matmul", lib=lib)
+def _bsr_fake(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
+    return b.new_empty((m, b.shape[1]))
+
+
+@torch.library.register_fake("warplap::bsr_matmul_out", lib=lib)
+def _bsr_out_fake(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
+    return None
+
+
+def _save_bsr(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    crow, col, values, ctx.m, ctx.k, b = inputs
+    ctx.save_for_backward(crow, col, values, b)
+
+
+def block_rows(crow: Tensor, blocks: int) -> Tensor:
+    """The block row of each stored block."""
+    return torch.searchsorted(crow, torch.arange(blocks, device=crow.device, dtype=crow.dtype), right=True) - 1
+
+
+def transposed(crow: Tensor, col: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The parts of the transposed matrix."""
+    rows = block_rows(crow, col.shape[0])
+    order = torch.argsort(col, stable=True)
+    ends = torch.arange(k // values.shape[1] + 1, device=col.device, dtype=col.dtype)
+    turned = torch.searchsorted(col[order], ends).to(crow.dtype)
+    return turned, rows[order].to(col.dtype), values[order].transpose(1, 2).contiguous()
+
+
+def block_products(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) -> Tensor:
+    """The blocks of ``grad @ b.T`` that are stored, each ``bs`` by ``bs``."""
+    left = grad.reshape(-1, bs, grad.shape[1])[block_rows(crow, col.shape[0])]
+    right = b.reshape(-1, bs, b.shape[1])[col.long()]
+    return torch.bmm(left, right.transpose(1, 2))
+
+
+def _bsr_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    crow, col, values, b = ctx.saved_tensors
+    grad_values = grad_b = None
+    if ctx.needs_input_grad[2]:
+        grad_values = block_products(crow, col, grad, b, values.shape[1])
+    if ctx.needs_input_grad[5]:
+        grad_b = op.bsr_matmul(*transposed(crow, col, values, ctx.k), ctx.k, ctx.m, grad)
+    return None, None, grad_values, None, None, grad_b
+
+
+torch.library.register_autograd("warplap::bsr_matmul", _bsr_backward, setup_context=_save_bsr, lib=lib)
+
+
+def bsr_matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
+    if a.layout != torch.sparse_bsr:
+        raise TypeError(f"a: has layout {a.layout}, expected torch.sparse_bsr (a.to_sparse_bsr((32, 32)))")
+    if a.ndim != 2:
+        raise ValueError(f"a: has {a.ndim} dimensions, expected 2")
+    parts = a.crow_indices(), a.col_indices(), a.values()
+    return bsr_parts(*parts, a.shape[0], a.shape[1], b, out, name="a")
+
+
+def bsr_parts(
+    crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor | None, name: str = "values"
+) -> Tensor:
+    floats(**{name: values, "b": b, "out": out})
+    dims("b", b, 1, 2)
+    bs = values.shape[1]
+    if values.ndim != 3 or bs != values.shape[2]:
+        raise ValueError(f"{name}: has blocks of {list(values.shape[1:])}, expected square ones")
+    if bs % 8 or not 8 <= bs <= 128:
+        raise ValueError(f"{name}: has blocks of {bs}, expected a multiple of 8 from 8 to 128")
+    if b.shape[0] != k:
+        raise ValueError(f"b: has shape {list(b.shape)}, expected {k} rows as a has columns")
+    right = b.unsqueeze(1) if b.ndim == 1 else b
+    shape = (m, *b.shape[1:])
+    if out is None:
+        c = op.bsr_matmul(crow, col, values, m, k, right)
+        return c if b.ndim == 2 else c.reshape(shape)
+    check_out(out, shape, **{name: values, "b": b})
+    if out.is_contiguous():
+        op.bsr_matmul_out(crow, col, values, m, k, right, out if out.ndim == 2 else out.unsqueeze(1))
+        return out
+    return out.copy_(op.bsr_matmul(crow, col, values, m, k, right).reshape(shape))
