@@ -118,6 +118,11 @@ pub trait Device: Sized + Send + Sync + 'static {
         None
     }
 
+    /// Joules it has drawn since some moment in the past, where it tells.
+    fn joules(&self) -> Option<f64> {
+        None
+    }
+
     /// Threads that compile candidates ahead of their turn; 0 where nothing is compiled.
     fn builders(&self) -> usize {
         0

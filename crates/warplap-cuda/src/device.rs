@@ -355,6 +355,10 @@ impl Device for Cuda {
         self.sandbox.prove(&self.crew, || self.setup(), request)
     }
 
+    fn joules(&self) -> Option<f64> {
+        nvml::joules(&self.chip)
+    }
+
     fn builders(&self) -> usize {
         if self.crew.is_off() {
             // A thread of its own still lets the GPU measure meanwhile; the compiler's stages exclude each other.
