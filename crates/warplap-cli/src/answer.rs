@@ -25,6 +25,8 @@ pub(crate) struct Answer {
     pub(crate) edition: Option<Edition>,
     /// Wall seconds this answer took.
     pub(crate) seconds: f64,
+    /// Joules of one launch of the winner, or why there are none, where the spec asks.
+    pub(crate) joules: Option<Result<f64, &'static str>>,
     /// Libraries built for it just now, seconds of all builds, and seconds in which at least one was under way.
     pub(crate) builds: Option<(usize, f64, f64)>,
     pub(crate) variants: Vec<Standing>,
@@ -126,6 +128,9 @@ impl Answer {
             "launches": self.launches(),
             "seconds": self.seconds,
         });
+        if let Some(joules) = self.joules {
+            line["joules"] = json!(joules.ok());
+        }
         if let Some((count, seconds, under_way)) = self.builds {
             line["builds"] = json!({"count": count, "seconds": seconds, "under_way_seconds": under_way});
         }
