@@ -23,7 +23,7 @@ from cuda.bindings import nvrtc
 from rivals import cuda_bsr as rivals
 
 CRATES = pathlib.Path(__file__).resolve().parent.parent / "crates"
-P, I = ctypes.c_void_p, ctypes.c_int
+P, I, F = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
 
 
 def checked(answer):
@@ -37,8 +37,10 @@ def function(stem, defines, shared, made={}):
     key = (stem, tuple(sorted(defines.items())))
     if key not in made:
         text = (CRATES / f"warplap-ops/src/bsr/cuda/{stem}.cu").read_bytes()
-        header = (CRATES / "warplap-cuda/cuh/hopper.cuh").read_bytes()
-        program = checked(nvrtc.nvrtcCreateProgram(text, f"{stem}.cu".encode(), 1, [header], [b"hopper.cuh"]))
+        names = ["hopper.cuh", "ampere.cuh", "element.cuh", "scaled.cuh"]
+        headers = [(CRATES / "warplap-cuda/cuh" / name).read_bytes() for name in names]
+        names = [name.encode() for name in names]
+        program = checked(nvrtc.nvrtcCreateProgram(text, f"{stem}.cu".encode(), len(names), headers, names))
         options = [b"-arch=sm_90a", b"-std=c++17"] + [f"-D{k}={v}".encode() for k, v in defines.items()]
         if int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) != 0:
             log = b" " * checked(nvrtc.nvrtcGetProgramLogSize(program))
@@ -115,7 +117,9 @@ class Matrix(rivals.Matrix):
             most = checked(cu.cuOccupancyMaxActiveClusters(entry, launch_config(cluster, threads, shared, [wanted])))
             grid = min(grid, most) * cluster
         out = self.poisoned()
-        list_ = arguments(out, order.data_ptr() if together else 0)
+        # Nothing is scaled: no addend, alpha 1, beta 0.
+        list_ = [*arguments(out, order.data_ptr() if together else 0), 0, 1.0, 0.0]
+        kinds = [*kinds, P, F, F]
         early = attribute(
             cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             programmaticStreamSerializationAllowed=1,
@@ -134,21 +138,28 @@ class Matrix(rivals.Matrix):
     def panels(self, lines, wide):
         return tensor_map(self.b, [64, self.k, self.n // 64], [self.n, 64], [64, lines, wide // 64], 128)
 
-    def union(self, lines, bn, cn=1, ctas=1, order=0, grouped=True):
+    def union(self, lines, bn, cn=1, ctas=1, order=0, grouped=True, split=0):
         slots = 1 if (lines > 2 and lines * bn == 512) or bn == 64 or ctas > 1 else 2
         stage, fixed = bn * 128 + lines * 8192, lines * slots * 8192
         deep = min(8, ((232448 + 1024) // ctas - 1024 - 512 - fixed - 2048) // stage)
         facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, PASSING=1, CONS=lines, BN=bn, CTAS=ctas, CN=cn, ORDER=order)
         rows = self.nnz * self.bs
-        tiles = -(-(self.m // 64) // lines) * -(-self.n // (bn * cn))
+        groups, bands = -(-(self.m // 64) // lines), -(-self.n // (bn * cn))
+        tiles, scratch = groups * bands, []
+        if split:  # where the sums of long rows meet, and how many have arrived
+            extras = self.nnz * max(1, self.bs // 64) // split
+            tiles += extras * bands
+            scratch = [torch.empty(extras * bands * lines * 64 * bn, device="cuda"), torch.zeros(groups * bands * lines, dtype=torch.int32, device="cuda")]
+        meeting = [t.data_ptr() for t in scratch] or [0, 0]
+        self.kept.append(scratch)
         return self.launcher(
-            "wgmma_union", dict(facts, STAGES=deep, SLOTS=slots), 128 * (lines + 1), deep * stage + fixed + 1024,
+            "wgmma_union", dict(facts, STAGES=deep, SLOTS=slots, SPLIT=split), 128 * (lines + 1), deep * stage + fixed + 1024,
             tiles if cn > 1 else min(tiles, 132 * ctas),
             lambda c, o: [
                 tensor_map(self.values, [self.bs, rows], [self.bs], [64, 64 // cn], 128), self.panels(64, bn),
-                tensor_map(c, [self.n, self.m], [self.n], [64, 64], 128), *self.indices(o), self.m, self.n,
+                tensor_map(c, [self.n, self.m], [self.n], [64, 64], 128), *self.indices(o), self.m, self.n, self.k // self.bs, *meeting,
             ],
-            [None, None, None, P, P, P, I, I], max(1, lines * 64 // self.bs) if grouped else 0, cn,
+            [None, None, None, P, P, P, I, I, I, P, P], max(1, lines * 64 // self.bs) if grouped else 0, cn,
         )  # fmt: skip
 
     def pack(self, bn=256, cm=1):
@@ -163,6 +174,22 @@ class Matrix(rivals.Matrix):
                 tensor_map(c, [self.n, self.m], [self.n], [64, self.bs], 128), *self.indices(o), self.m, self.n, tall,
             ],
             [None, None, None, P, P, P, I, I, I], rows, cm,
+        )  # fmt: skip
+
+    def swapab(self, bn, slabs, grouped=True):
+        rows, columns = 32768 // bn // self.bs, self.k // self.bs
+        stage = slabs * (self.bs * bn * 2 + rows * self.bs * self.bs * 2)
+        lists = -(-(columns * 6 + -(-columns // slabs) * 8 + 32) // 16) * 16
+        fixed = 4 * self.bs * bn * 2 + lists
+        deep = min(8, (232448 - 512 - fixed - 2048) // stage)
+        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BN=bn, SC=slabs, STAGES=deep)
+        return self.launcher(
+            "wgmma_swapab", facts, 384, deep * stage + fixed + 1024, min(132, -(-(self.m // self.bs) // rows) * -(-self.n // bn)),
+            lambda c, o: [
+                self.values.data_ptr(), self.panels(self.bs, bn),
+                tensor_map(c, [self.n, self.m], [self.n], [64, self.bs], 128), *self.indices(o), self.m, self.n, columns,
+            ],
+            [P, None, None, P, P, P, I, I, I], rows if grouped else 0,
         )  # fmt: skip
 
     def strips(self, cap):
@@ -184,24 +211,59 @@ class Matrix(rivals.Matrix):
         stage = -(-(rows * (bk + 4) + bk * columns) // 32) * 128
         b = tensor_map(self.b, [self.n, self.k], [self.n], [min(columns, 256), bk], 0)
         return self.launcher(
-            "simt_f32", dict(BS=self.bs, BK=bk, STAGES=stages, CTAS=ctas), 128, stages * stage,
+            "simt_f32", dict(DTYPE=2, BS=self.bs, BK=bk, STAGES=stages, CTAS=ctas), 128, stages * stage,
             self.m // rows * -(-self.n // columns),
             lambda c, o: [self.values.data_ptr(), b, c.data_ptr(), *self.indices(o), self.m, self.n],
             [P, None, P, P, P, P, I, I], 0,
         )  # fmt: skip
 
+    def tf32(self, bn, bk, stages):
+        rows = min(self.bs, 64)
+        return self.launcher(
+            "mma_tf32", dict(DTYPE=2, BS=self.bs, BN=bn, BK=bk, STAGES=stages), 256, stages * (rows * (bk + 4) + bk * (bn + 8)) * 4,
+            self.m // rows * -(-self.n // bn),
+            lambda c, o: [self.values.data_ptr(), self.b.data_ptr(), c.data_ptr(), *self.indices(o), self.m, self.n],
+            [P, P, P, P, P, P, I, I], 0,
+        )  # fmt: skip
+
+    def densify(self):
+        wide, columns = 1024 // self.bs, self.k // self.bs
+        entry = function("densify", dict(BS=self.bs, SIZE=2, WIDE=wide), 0)
+        full, out = torch.empty_like(self.filled), self.poisoned()
+        values = (self.values.data_ptr(), full.data_ptr(), self.row_ptr.data_ptr(), self.col_idx.data_ptr(), columns)
+
+        def run():
+            c = launch_config(self.m // self.bs * -(-columns // wide), 256, 0, [])
+            checked(cu.cuLaunchKernelEx(c, entry, (values, (P, P, P, P, I)), 0))
+            torch.mm(full, self.b, out=out)
+
+        run.out, run.keep = out, full
+        return run
+
     def ours(self):
         """The settings of the variants' spaces that won somewhere, by name."""
+        self.kept = []
+        if self.pattern == "tf32":
+            bks = (16,) if self.bs == 16 else (16, 32)
+            return {f"mma_tf32 BN={bn} BK={bk}": lambda bn=bn, bk=bk: self.tf32(bn, bk, 4 if bk == 16 else 3) for bn in (128, 256) for bk in bks}
         if self.dtype == torch.float32:
             return {f"simt_f32 {s}": lambda s=s: self.simt(*s) for s in ([3, 2, 16], [3, 3, 16]) if self.bs != 16 or s[1] == 2}
         if self.bs < 64:
             cap = 16 if self.bs == 16 else 4
             made = {f"wgmma_pack CM={cm}": lambda cm=cm: self.pack(cm=cm) for cm in (1, 2)}
+            slabs = (4, 2) if self.bs == 16 else (2, 1)
+            made |= {f"wgmma_swapab SC={sc}": lambda sc=sc: self.swapab(256, sc) for sc in slabs}
+            made["wgmma_swapab as they come"] = lambda: self.swapab(256, slabs[1], grouped=False)
+            if self.nnz * self.bs**2 > 0.15 * self.m * self.k:
+                made["densify"] = self.densify
             return made | {"mma_strips": lambda: self.strips(cap)}
         shapes = [(2, 256, 1, 1), (2, 256, 2, 1), (4, 128, 1, 1), (1, 128, 1, 2), (2, 128, 1, 1), (1, 128, 1, 1), (1, 64, 1, 2)]
         return {
             f"wgmma_union {s} order={o}": lambda s=s, o=o: self.union(*s, order=o) for s in shapes for o in (0, 1)
-        } | {"wgmma_union (2, 256, 1, 1) as they come": lambda: self.union(2, 256, grouped=False)}
+        } | {"wgmma_union (2, 256, 1, 1) as they come": lambda: self.union(2, 256, grouped=False)} | {
+            f"wgmma_union {s} split={c}": lambda s=s, c=c: self.union(*s, split=c)
+            for s in [(2, 256), (4, 128), (2, 128)] for c in (16, 8) if self.pattern == "skewed"
+        }  # fmt: skip
 
 
 def race(contestants, rounds):
@@ -240,7 +302,7 @@ GRID = [(4096, 4096, 4096, bs, d, "uniform", torch.float16) for bs in (64, 128, 
 GRID += [(4096, 4096, 256, 64, 0.125, "uniform", torch.float16)]
 GRID += [(4096, 4096, 4096, 64, 0.125, pattern, torch.float16) for pattern in ("banded", "powerlaw", "skewed")]
 GRID += [(8192, 8192, 8192, 64, 0.125, "uniform", torch.float16), (16384, 16384, 4096, 64, 0.125, "uniform", torch.float16)]
-GRID += [(4096, 4096, 4096, bs, 0.125, "uniform", torch.float32) for bs in (16, 32, 64, 128)]
+GRID += [(4096, 4096, 4096, bs, 0.125, pattern, torch.float32) for pattern in ("uniform", "tf32") for bs in (16, 32, 64, 128)]
 
 
 def main():
@@ -256,7 +318,7 @@ def main():
             continue
         started = time.time()
         s = Matrix(m, k, n, bs, density, pattern, dtype)
-        contestants, limit = {}, 1e-5 if dtype == torch.float32 else 1e-3
+        contestants, limit = {}, 1e-5 if dtype == torch.float32 and pattern != "tf32" else 1e-3
         for setting, make in s.ours().items():
             run = make()
             run()
@@ -266,7 +328,14 @@ def main():
                 raise SystemExit(f"{name}: {setting} is wrong: relative error {error}")
             contestants[setting] = run
         own = set(contestants)
-        times = race(contestants | s.rivals(), options.rounds)
+        others = s.rivals()
+        for who, run in others.items():
+            if hasattr(run, "out"):
+                run()
+                torch.cuda.synchronize()
+                if not s.error(run.out) < limit:
+                    print(f"   {who} is wrong: relative error {s.error(run.out)}")
+        times = race(contestants | others, options.rounds)
         best = min((t for name, t in times.items() if name in own), default=None)
         rival = min((t for name, t in times.items() if name not in own), default=None)
         for who, t in sorted(times.items(), key=lambda x: x[1]):

@@ -12,7 +12,7 @@ class Matrix:
     """A block-sparse m x k matrix with blocks drawn to a pattern, and a dense k x n partner."""
 
     def __init__(self, m, k, n, bs, density, pattern="uniform", dtype=torch.float16, seed=1):
-        self.m, self.k, self.n, self.bs, self.dtype = m, k, n, bs, dtype
+        self.m, self.k, self.n, self.bs, self.dtype, self.pattern = m, k, n, bs, dtype, pattern
         rng, rows, across = np.random.default_rng(seed), m // bs, k // bs
         self.nnz = nnz = round(rows * across * density)
         counts = np.array([nnz // rows + (i < nnz % rows) for i in rng.permutation(rows)])
@@ -51,6 +51,17 @@ class Matrix:
             return np.array(sorted(chosen), dtype=int)
         return np.sort(rng.choice(across, count, replace=False))
 
+    def padded(self, most):
+        """Columns (-1 is none) and blocks side by side, as many in every block row."""
+        rows, bs = len(self.columns), self.bs
+        columns = torch.full((rows, most), -1, dtype=torch.int32, device="cuda")
+        blocks = torch.zeros(rows, most, bs, bs, dtype=self.dtype, device="cuda")
+        ends = self.row_ptr.tolist()
+        for row, (begin, end) in enumerate(zip(ends, ends[1:])):
+            columns[row, : end - begin] = self.col_idx[begin:end]
+            blocks[row, : end - begin] = self.values[begin:end]
+        return columns, blocks.permute(0, 2, 1, 3).contiguous()
+
     def poisoned(self):
         return torch.full((self.m, self.n), float("nan"), device="cuda", dtype=self.dtype)
 
@@ -60,8 +71,14 @@ class Matrix:
     def rivals(self):
         """Launchers by name."""
         made = {"cuSPARSE BSR": cusparse(self)}
+        torch.backends.cuda.matmul.allow_tf32 = self.pattern == "tf32"
         if self.dtype == torch.float32:
+            if self.pattern == "tf32":
+                made["cuBLAS, filled"] = lambda out=self.poisoned(): torch.mm(self.filled, self.b, out=out)
             return made
+        most = max(len(columns) for columns in self.columns)
+        if most * len(self.columns) <= 2 * self.nnz:
+            made["Blocked-ELL (writing it out not counted)"] = cusparse(self, self.padded(most))
         made["cuBLAS, filled"] = lambda out=self.poisoned(): torch.mm(self.filled, self.b, out=out)
         stages = (1, 2, 3) if self.bs == 128 else (2, 3, 4)
         tiles = [t for t in ((64, 128, 256) if self.n <= 256 else (128, 256)) if self.n % t == 0]
@@ -79,7 +96,8 @@ def triton(s, tile, stages, warps):
     return lambda: bsr_dense_addmm(out, matrix, s.b, beta=0, alpha=1, out=out, meta=meta)
 
 
-def cusparse(s, loaded={}):
+def cusparse(s, ell=None, loaded={}):
+    """SpMM over a BSR descriptor, or over Blocked-ELL columns and blocks."""
     if not loaded:
         loaded["library"] = ctypes.CDLL("libcusparse.so.12")
         loaded["handle"] = P()
@@ -90,9 +108,15 @@ def cusparse(s, loaded={}):
     pointer = lambda t: P(t.data_ptr())  # noqa: E731
     rows, across, bs = I64(s.m // s.bs), I64(s.k // s.bs), I64(s.bs)
     # Indices of 32 bits (2), from zero (0), blocks and matrices row-major (2).
-    status = library.cusparseCreateBsr(
-        ctypes.byref(a), rows, across, I64(s.nnz), bs, bs, pointer(s.row_ptr), pointer(s.col_idx), pointer(s.values), 2, 2, 0, kind, 2
-    )
+    if ell:
+        wide = I64(ell[0].shape[1] * s.bs)
+        status = library.cusparseCreateBlockedEll(
+            ctypes.byref(a), I64(s.m), I64(s.k), bs, wide, pointer(ell[0]), pointer(ell[1]), 2, 0, kind
+        )
+    else:
+        status = library.cusparseCreateBsr(
+            ctypes.byref(a), rows, across, I64(s.nnz), bs, bs, pointer(s.row_ptr), pointer(s.col_idx), pointer(s.values), 2, 2, 0, kind, 2
+        )
     assert status == 0, status
     library.cusparseCreateDnMat(ctypes.byref(b), I64(s.k), I64(s.n), I64(s.n), pointer(s.b), kind, 2)
     library.cusparseCreateDnMat(ctypes.byref(c), I64(s.m), I64(s.n), I64(s.n), pointer(out), kind, 2)
@@ -105,5 +129,5 @@ def cusparse(s, loaded={}):
         library.cusparseSetStream(handle, P(torch.cuda.current_stream().cuda_stream))
         assert library.cusparseSpMM(*call, pointer(room)) == 0
 
-    run.keep = (one, zero, room, out)
+    run.keep, run.out = (one, zero, room, out, ell), out
     return run

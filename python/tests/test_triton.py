@@ -226,8 +226,9 @@ def test_launches_tell_arguments_apart_as_triton_does():
 
     import warplap
 
-    launches = warplap._warplap.Launches([False, True, False], lambda: 0)
-    keep = lambda *args: launches.keep(args, None, None, False, False, None, [], None, None)
+    launches = warplap._warplap.Launches(("x", "n", "m"), [False, True, False], [])
+    kinds = lambda value: {float: "fp32", type(None): "constexpr"}.get(type(value), "i64")
+    keep = lambda *args: launches.keep(args, 1, 128, 0, ["*fp32", "i32", kinds(args[2])], [], None, None)
     x = torch.zeros(64)
     alike = [(x, 5, 3), (x[4:], 5, 7), (torch.ones(9), 5, 99)]  # same type, aligned, same key, neither 1 nor 16 k
     apart = [
@@ -244,5 +245,16 @@ def test_launches_tell_arguments_apart_as_triton_does():
     for count, args in enumerate(apart, start=2):
         assert keep(*args) and len(launches) == count, args
     assert not keep(x, "text", 3) and not keep(x, 2**70, 3), "what is not followed takes the usual way"
+    for types in (["*fp32", "i32", "nvTmaDesc"], ["*fp32", "i32"], ["i32", "i32", "i32"], ["*fp32", "*fp32", "i32"]):
+        assert not launches.keep((x, 5, 3), 1, 128, 0, types, [], None, None), types
+
+    class Tuner:
+        best_config = None
+
+        def run(self, *args, **named):
+            return args, named
+
+    asked = launches.at(Tuner(), (1,))(x, 5, 3)  # on the CPU nothing is launched from here
+    assert asked[0][1:] == (5, 3) and asked[1] == {"grid": (1,), "warmup": False}
     launches.clear()
-    assert launches.launch((1,), (x, 5, 3), ("x", "n", "m")) is None
+    assert len(launches) == 0

@@ -90,16 +90,19 @@ def _attention_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 torch.library.register_autograd("warplap::attention", _attention_backward, setup_context=_save_attention, lib=lib)
 
 
-def attention(
+def as_called(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-    out: Tensor | None,
-) -> Tensor:
+    *,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    dropout_p: float = 0.0,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, float]:
+    """The arguments of the operator, checked: four dimensions, the mask as what is added, the scale as a number."""
     floats(q=q, k=k, v=v, out=out)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.ndim < 2:
@@ -121,13 +124,26 @@ def attention(
         if is_causal:
             raise ValueError("mask: is given with is_causal, expected one of them")
         mask = spread_mask(mask, q, (b, h, sq, sk))
-    shape = (*q.shape[:-1], dv)
     if d == 0:
         raise ValueError(f"q: has shape {list(q.shape)}, expected a last size above 0")
-    scale = float(scale) if scale is not None else d**-0.5
+    return four[0], four[1], four[2], mask, bool(is_causal), float(scale) if scale is not None else d**-0.5
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    out: Tensor | None,
+) -> Tensor:
+    call = as_called(q, k, v, mask=mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, out=out)
+    shape = (*q.shape[:-1], v.shape[-1])
     if out is not None:
-        check_out(out, shape, q=q, k=k, v=v, mask=mask)
-    o = op.attention(*four, mask, bool(is_causal), scale)
+        check_out(out, shape, q=q, k=k, v=v, mask=call[3])
+    o = op.attention(*call)
     o = o if o.shape == shape else o.reshape(shape)
     return o if out is None else out.copy_(o)
 

@@ -53,13 +53,36 @@ def block_rows(crow: Tensor, blocks: int) -> Tensor:
     return torch.searchsorted(crow, torch.arange(blocks, device=crow.device, dtype=crow.dtype), right=True) - 1
 
 
-def transposed(crow: Tensor, col: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The parts of the transposed matrix."""
+def _turned(crow: Tensor, col: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the blocks of the transposed matrix lie, and which they were."""
     rows = block_rows(crow, col.shape[0])
     order = torch.argsort(col, stable=True)
-    ends = torch.arange(k // values.shape[1] + 1, device=col.device, dtype=col.dtype)
+    ends = torch.arange(columns + 1, device=col.device, dtype=col.dtype)
     turned = torch.searchsorted(col[order], ends).to(crow.dtype)
-    return turned, rows[order].to(col.dtype), values[order].transpose(1, 2).contiguous()
+    return turned, rows[order].to(col.dtype), order
+
+
+# Where the blocks of transposed matrices lie, by the indices they were made from: a layer in training asks for the same
+# ones at every step. The tensors are kept, so that no others come to lie at their addresses.
+_kept: dict[tuple[int, ...], tuple[tuple[int, int], tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]] = {}
+
+
+def transposed(crow: Tensor, col: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The parts of the transposed matrix."""
+    columns = k // values.shape[1]
+    plain = type(crow) is type(col) is Tensor and torch._C._len_torch_dispatch_stack() == 0
+    if torch.compiler.is_compiling() or not plain or crow.device.type == "meta":
+        turned, rows, order = _turned(crow, col, columns)
+    else:
+        name = (crow.data_ptr(), col.data_ptr(), crow.shape[0], col.shape[0], columns)
+        versions = (crow._version, col._version)
+        found = _kept.get(name)
+        if found is None or found[0] != versions:
+            if len(_kept) >= 128:
+                _kept.clear()
+            found = _kept[name] = (versions, (crow, col), _turned(crow, col, columns))
+        turned, rows, order = found[2]
+    return turned, rows, values[order].transpose(1, 2).contiguous()
 
 
 def block_products(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) -> Tensor:

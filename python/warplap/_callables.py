@@ -84,13 +84,17 @@ def compete(
     budget: float | None = None,
     again: bool = False,
     before: Callable[[Rig, int], None] | None = None,
+    measure: bool | None = None,
+    keep: bool = True,
 ) -> tuple[int, dict[str, Any] | None]:
     """The number of the fastest right candidate, and what is known about the key; the first one where nothing may be
-    measured and nothing is known. ``before`` is called on the rig's arguments before each timed launch."""
+    measured and nothing is known. ``before`` is called on the rig's arguments before each timed launch; ``measure`` is
+    for those who ask by hand, whatever the mode; without ``keep`` everyone is raced and nothing is kept."""
     mode = _warplap.mode()
-    if mode == "off":
+    if mode == "off" and measure is None:
         return 0, None
-    measure = mode == "tune" and not capturing()
+    if measure is None:
+        measure = mode == "tune" and not capturing()
     rig: Rig | None = None
     watches: dict[int, Stopwatch] = {}
 
@@ -143,26 +147,10 @@ def compete(
             budget=4.0 if budget is None else budget,
             measure=measure,
             again=again,
+            keep=keep,
         )
     except RuntimeError as error:
         if failed is not None:
             raise RuntimeError(f"{op}: the reference failed: {type(failed).__name__}: {failed}") from failed
         raise error
     return (0, None) if found is None else (found[0], json.loads(found[1]))
-
-
-_chosen: dict[tuple[str, str], str] = {}
-
-
-def choose_way(op: str, key: str, ways: dict[str, Callable[..., Any]], args: tuple[Any, ...]) -> str:
-    """The name of the fastest right way for a key."""
-    known = _chosen.get((op, key))
-    if known is not None:
-        return known
-    names = list(ways)
-    version = torch.__version__ if torch is not None else ""
-    candidates: list[tuple[str, dict[str, Any], str]] = [(name, {}, f"{name} {version}") for name in names]
-    winner, found = compete(op, key, candidates, [ways[n] for n in names], ways[names[0]], args, {})
-    if found is not None:
-        _chosen[op, key] = names[winner]
-    return names[winner]

@@ -1,10 +1,43 @@
-"""From an operator and its arguments to the problem's text."""
+"""From an operator and its arguments to the problem's text, and where it is to be solved."""
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from . import _ops, _warplap
+
+
+class Asked(NamedTuple):
+    """A problem, the GPU it is on (None for the CPU), and the call itself where torch's backends alone answer it."""
+
+    text: str
+    gpu: int | None = None
+    call: tuple[Any, ...] | None = None
+
+
+def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Asked:
+    """What a user asks about: a problem's text, or an operator with its arguments."""
+    if isinstance(op, str) and ":" in op:
+        return Asked(_warplap.read_problem(op), _ordinal(device))
+    tensors = [t for t in (*args, *kwargs.values()) if getattr(t, "is_cuda", False)]
+    if not tensors:
+        return Asked(problem_of(op, *args, **kwargs), _ordinal(device))
+    name = op if isinstance(op, str) else getattr(op, "__name__", "")
+    if name in ("attention", "sdpa"):
+        from . import _attention
+
+        call = _attention.as_called(*args, **kwargs)
+        return Asked("", tensors[0].device.index or 0, call)
+    return Asked(problem_of(op, *args, **kwargs), tensors[0].device.index or 0)
+
+
+def _ordinal(device: str | None) -> int | None:
+    if device is None or device == "cpu":
+        return None
+    kind, _, number = str(device).partition(":")
+    if kind != "cuda" or not (number or "0").isdigit():
+        raise ValueError(f"device: is {device!r}, expected cpu, cuda or cuda:N")
+    return int(number or 0)
 
 
 def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:

@@ -8,7 +8,7 @@ import sys
 from typing import Any, Callable, Iterable
 
 from . import _warplap
-from ._problems import problem_of
+from ._problems import Asked, asked
 from ._table import Table, of_edition, time_text
 
 log = logging.getLogger("warplap")
@@ -81,26 +81,56 @@ class _Bar:
             self._bar.close()
 
 
+def _asked(problem: Any, device: str | None) -> Asked:
+    if isinstance(problem, str):
+        return asked(problem, device=device)
+    op, *args = problem
+    named = args.pop() if args and isinstance(args[-1], dict) else {}
+    return asked(op, *args, device=device, **named)
+
+
+def _attended(call: tuple[Any, ...], **how: Any) -> dict[str, Any]:
+    """What is known about a call of attention on a GPU."""
+    from . import _sdpa
+
+    winner, found = _sdpa.contest(call, **how)
+    if found is None:
+        raise ValueError(f"attention: {_sdpa.key_of(*call[:5])} was not raced yet")
+    verdict = found["edition"]["verdict"]
+    if verdict["winner"]["variant"] != winner:  # a winner that is not clearly ahead of torch's own choice
+        verdict["ties"] = [*verdict["ties"], verdict["winner"]]
+        trial = next(t for t in found["edition"]["trials"] if t["variant"] == winner)
+        timed = trial.get("measured") or trial["rejected"]["measurement"]
+        verdict |= {"winner": {k: trial[k] for k in ("variant", "config", "source")}, "ci_us": timed["ci_us"]}
+        verdict |= {"median_us": timed["median_us"], "margin": None, "runner_up": None}
+    return found
+
+
 def tune(
     problems: str | Iterable[Any],
     *,
     budget: float | None = None,
     again: bool = False,
     progress: bool | None = None,
+    device: str | None = None,
 ) -> list[Tuned]:
     """Tunes problems ahead of time; what the store knows is not measured again unless ``again``.
 
     A problem is a text (``"gemm:m=512,n=512,k=512,dtype=f32"``) or a tuple of an operator and its arguments
-    (``(warplap.matmul, a, b)``). ``budget`` is in seconds for each key. Ctrl-C keeps what is done.
+    (``(warplap.matmul, a, b)``; a dictionary at its end holds keyword arguments). ``budget`` is in seconds for each
+    key. Arguments on a GPU are tuned there; ``device`` ("cpu", "cuda", "cuda:1") says where texts are. Ctrl-C keeps
+    what is done.
     """
     every = [problems] if isinstance(problems, str) else list(problems)
-    texts = [p if isinstance(p, str) else problem_of(p[0], *p[1:]) for p in every]
-    for text in texts:
-        _warplap.read_problem(text)
-    bar, done = _Bar(len(texts), progress), []
+    wanted = [_asked(p, device) for p in every]
+    bar, done = _Bar(len(wanted), progress), []
     try:
-        for text in texts:
-            found = Tuned(json.loads(_warplap.tune(text, budget=budget, again=again, tell=bar.tell)))
+        for one in wanted:
+            if one.call is not None:
+                found = Tuned(_attended(one.call, measure=True, budget=budget, again=again))
+            else:
+                told = _warplap.tune(one.text, budget=budget, again=again, tell=bar.tell, gpu=one.gpu)
+                found = Tuned(json.loads(told))
             bar.end(found)
             done.append(found)
     finally:
@@ -114,18 +144,21 @@ def benchmark(
     budget: float | None = None,
     every_config: bool = False,
     progress: bool | None = False,
+    device: str | None = None,
     **kwargs: Any,
 ) -> Table:
     """Races every variant of an operator on these arguments and gives the table: time, interval, rate, who was
     rejected and why. Nothing is kept.
 
     >>> benchmark(warplap.matmul, a, b)
-    >>> benchmark("gemm:m=512,n=512,k=512,dtype=f32")
+    >>> benchmark("gemm:m=512,n=512,k=512,dtype=f32", device="cuda")
     """
-    text = op if isinstance(op, str) and ":" in op else problem_of(op, *args, **kwargs)
+    one = asked(op, *args, device=device, **kwargs)
+    if one.call is not None:
+        return of_edition(_attended(one.call, measure=True, budget=budget, keep=False), every_config)
     bar = _Bar(1, progress)
     try:
-        found = json.loads(_warplap.bench(text, budget=budget, tell=bar.tell))
+        found = json.loads(_warplap.bench(one.text, budget=budget, tell=bar.tell, gpu=one.gpu))
     finally:
         bar.close()
     return of_edition(found, every_config)
@@ -174,7 +207,20 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+def explain(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Explanation:
     """What is known about the problem of a call, and who would run it. Measures nothing."""
-    text = op if isinstance(op, str) and ":" in op else problem_of(op, *args, **kwargs)
-    return Explanation(json.loads(_warplap.explain(text)))
+    one = asked(op, *args, device=device, **kwargs)
+    if one.call is None:
+        return Explanation(json.loads(_warplap.explain(one.text, gpu=one.gpu)))
+    from . import _sdpa
+
+    names = list(_sdpa.ways(*one.call))
+    variants = [{"variant": n, "fits": True, "why": "", "configs": 1, "library": True} for n in names]
+    blank = {"problem": f"attention_torch:{_sdpa.key_of(*one.call[:5])}", "newcomers": [], "variants": variants}
+    try:
+        found = _attended(one.call, measure=False)
+    except ValueError:
+        miss = "miss: the store does not know the key"
+        return Explanation({**blank, "key": blank["problem"], "how": None, "matched": miss, "edition": None})
+    exact = "exact: measured on this device under its present versions"
+    return Explanation({**blank, **found, "how": "stored", "matched": exact})

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import _torch_bsr as _torch_bsr_cuda
 from . import _warplap
 from ._callables import source_of
 
@@ -32,16 +33,26 @@ def _torch_bsr_fit(problem: str) -> str | None:
     return None if "dtype=f32" in problem else "torch's block-sparse product on the CPU has no half types"
 
 
-def add(op: str, name: str, call: Callable[..., None], fit: Callable[[str], str | None] | None = None) -> None:
-    """Lets a callable race in an operation ("matmul", "attention", "bsr_matmul").
+def add(
+    op: str,
+    name: str,
+    call: Callable[..., None],
+    fit: Callable[[str], str | None] | None = None,
+    *,
+    device: str = "cpu",
+    space: Callable[[str], dict[str, list[int]]] | None = None,
+) -> None:
+    """Lets a callable race in an operation ("matmul", "attention", "bsr_matmul") on the CPU or on CUDA devices.
 
     It gets torch tensors over the race's own buffers and writes into the last one: ``call(a, b, out)``,
     ``call(q, k, v, mask, is_causal, scale, enable_gqa, out)``, ``call(crow, col, values, m, k, b, out)``. Where its own
-    choice is called with a user's sparse tensor, ``crow`` is that tensor and ``col`` None. ``fit`` is asked with the
-    problem's text and says why the callable stands aside, or None.
+    choice is called with a user's sparse tensor on the CPU, ``crow`` is that tensor and ``col`` None. ``fit`` is asked
+    with the problem's text and says why the callable stands aside, or None. ``space`` is asked likewise and gives
+    settings to be tuned, by name the whole numbers to try; they come as keyword arguments.
     """
-    source = f"{source_of(call)}\n{torch.__version__} {torch.get_num_threads()}"
-    _warplap.add_variant(_warplap.read_operation(op), name, source, call, fit)
+    version = f"{torch.__version__} {torch.get_num_threads() if device == 'cpu' else torch.version.cuda}"
+    source = f"{source_of(call)}\n{version}"
+    _warplap.add_variant(_warplap.read_operation(op), name, source, call, fit, device=device, space=space)
     _warplap.forget()
 
 
@@ -52,6 +63,7 @@ def join() -> None:
     add("attention", "torch_sdpa", _torch_sdpa)
     if torch.backends.mkl.is_available():
         add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit)
+    add("bsr", "torch_triton", _torch_bsr_cuda.run, _torch_bsr_cuda.fit, device="cuda", space=_torch_bsr_cuda.space)
 
 
 __all__: list[Any] = ["add", "join"]

@@ -20,7 +20,7 @@ from ._rig import Rig
 
 __all__ = ["Autotuner", "Config", "autotune"]
 
-# What a compiled kernel's launcher takes is Triton's own affair and changes: only versions that were looked at are
+# How a compiled kernel takes its arguments is Triton's own affair and may change: only versions that were looked at are
 # launched directly, others the usual way.
 _KNOWN_LAUNCHER = triton.__version__.split(".")[:2] == ["3", "6"] and not triton.knobs.runtime.interpret
 _ENTER, _EXIT = triton.knobs.runtime.launch_enter_hook, triton.knobs.runtime.launch_exit_hook
@@ -154,7 +154,6 @@ class Autotuner(TritonAutotuner):
 
     def _remember(self, args: tuple[Any, ...], config: Config, kernel: Any) -> None:
         """Keeps a compiled kernel, so that the next launch with arguments like these goes straight to it."""
-        launcher: Any = getattr(kernel, "run", None)
         rest = self._names[len(args) :]
         if (
             self._tuning_key(args, {}) not in self.cache
@@ -163,44 +162,28 @@ class Autotuner(TritonAutotuner):
             or self.fn.used_global_vals
             or config.pre_hook is not None
             or not set(rest) <= config.kwargs.keys()
-            or not inspect.isbuiltin(getattr(launcher, "launch", None))
-            or launcher.global_scratch_size > 0
-            or launcher.profile_scratch_size > 0
         ):
             return
+        try:
+            facts, types, function = kernel.metadata, kernel.src.signature, kernel.function
+            plain = facts.num_ctas == 1 and not (facts.launch_pdl or facts.launch_cooperative_grid)
+            scratch = facts.global_scratch_size or facts.profile_scratch_size
+            threads, shared, kinds = 32 * facts.num_warps, facts.shared, [types[name] for name in self._names]
+        except (AttributeError, KeyError):  # a Triton that keeps them elsewhere
+            return
+        if not plain or scratch or not isinstance(function, int) or not all(isinstance(k, str) for k in kinds):
+            return
         if self._launches is None:
-            import torch
-
             keyed = [name in self.keys for name in self._names]
-            self._launches = _warplap.Launches(keyed, torch._C._cuda_getDevice)
+            self._launches = _warplap.Launches(self._names, keyed, [_ENTER, _EXIT])
         tail = [config.kwargs[name] for name in rest]
-        self._launches.keep(
-            args,
-            launcher.launch,
-            kernel.function,
-            launcher.launch_cooperative_grid,
-            launcher.launch_pdl,
-            kernel.packed_metadata,
-            tail,
-            kernel,
-            config,
-        )
+        self._launches.keep(args, function, threads, shared, kinds, tail, kernel, config)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         launches = self._launches
         if launches is None:
             return super().__getitem__(grid)  # type: ignore[no-any-return]
-        sizes = grid if callable(grid) else tuple(grid)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if not kwargs and not _ENTER.calls and not _EXIT.calls:
-                found = launches.launch(sizes, args, self._names)
-                if found is not None:
-                    kernel, self.best_config = found
-                    return kernel
-            return self.run(*args, grid=grid, warmup=False, **kwargs)
-
-        return call
+        return launches.at(self, grid if callable(grid) else tuple(grid))
 
 
 def _call(tuner: Autotuner, config: Config, grid: Any, *args: Any, **kwargs: Any) -> None:

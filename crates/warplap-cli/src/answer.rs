@@ -1,11 +1,12 @@
 //! An answer of `tune`: what is known of a problem now. It becomes a JSON line or a row of the table.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use warplap::How;
 use warplap::any::Standing;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
 use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
+use warplap::core::timing::Stages;
 use warplap::core::verdict::Grade;
 
 use crate::console::{BAD, DIM, GOOD, NAME, WARN, paint};
@@ -27,6 +28,8 @@ pub(crate) struct Answer {
     pub(crate) seconds: f64,
     /// Joules of one launch of the winner, or why there are none, where the spec asks.
     pub(crate) joules: Option<Result<f64, &'static str>>,
+    /// Where they went.
+    pub(crate) stages: Stages,
     /// Libraries built for it just now, seconds of all builds, and seconds in which at least one was under way.
     pub(crate) builds: Option<(usize, f64, f64)>,
     pub(crate) variants: Vec<Standing>,
@@ -127,6 +130,7 @@ impl Answer {
             "skipped": skipped,
             "launches": self.launches(),
             "seconds": self.seconds,
+            "stages": self.stages.iter().map(|(stage, s)| ((*stage).to_string(), json!(s))).collect::<Map<_, _>>(),
         });
         if let Some(joules) = self.joules {
             line["joules"] = json!(joules.ok());

@@ -51,39 +51,16 @@ impl Array {
     /// Uniform numbers in [-1, 1): zeros would hide unwritten outputs and wrong indexing, and can run faster. What a seed
     /// gives is the same on any number of cores.
     pub fn random(dtype: DType, len: usize, rng: &mut fastrand::Rng) -> Self {
-        let part = |seed: u64, len: usize| {
-            let mut rng = fastrand::Rng::with_seed(seed);
-            Self::from_f64(dtype, (0..len).map(|_| rng.f64() * 2.0 - 1.0))
-        };
-        let parts: Vec<(u64, usize)> = (0..len).step_by(PART).map(|at| (rng.u64(..), PART.min(len - at))).collect();
-        let [one] = parts[..] else {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let each = parts.len().div_ceil(cores).max(1);
-            let drawn = std::thread::scope(|scope| {
-                let draw = |few: &[(u64, usize)]| few.iter().map(|p| part(p.0, p.1)).collect::<Vec<Array>>();
-                let threads: Vec<_> = parts.chunks(each).map(|few| scope.spawn(move || draw(few))).collect();
-                // A thread that cannot be joined panicked, as drawing on this one would have.
-                threads.into_iter().flat_map(|t| t.join().unwrap_or_default()).collect::<Vec<Array>>()
-            });
-            return Self::joined(dtype, drawn);
-        };
-        part(one.0, one.1)
-    }
-
-    /// Arrays of one type, one after the other.
-    fn joined(dtype: DType, parts: Vec<Array>) -> Self {
-        let mut whole = Self::filled(dtype, 0, 0.0);
-        for part in parts {
-            match (&mut whole, part) {
-                (Array::F64(w), Array::F64(p)) => w.extend(p),
-                (Array::F32(w), Array::F32(p)) => w.extend(p),
-                (Array::F16(w), Array::F16(p)) => w.extend(p),
-                (Array::Bf16(w), Array::Bf16(p)) => w.extend(p),
-                (Array::I32(w), Array::I32(p)) => w.extend(p),
-                _ => {}
-            }
+        let mut array = Self::filled(dtype, len, 0.0);
+        let seeds: Vec<u64> = (0..len.div_ceil(PART)).map(|_| rng.u64(..)).collect();
+        match &mut array {
+            Array::F64(v) => draw(v, &seeds, |x| x),
+            Array::F32(v) => draw(v, &seeds, |x| x as f32),
+            Array::F16(v) => draw(v, &seeds, f16::from_f64),
+            Array::Bf16(v) => draw(v, &seeds, bf16::from_f64),
+            Array::I32(v) => draw(v, &seeds, |x| x as i32),
         }
-        whole
+        array
     }
 
     /// `len` copies of one number.
@@ -94,6 +71,17 @@ impl Array {
             DType::F16 => Array::F16(vec![f16::from_f64(value); len]),
             DType::Bf16 => Array::Bf16(vec![bf16::from_f64(value); len]),
             DType::I32 => Array::I32(vec![value as i32; len]),
+        }
+    }
+
+    /// Puts one number into some of its elements.
+    pub(crate) fn fill(&mut self, elements: std::ops::Range<usize>, value: f64) {
+        match self {
+            Array::F64(v) => v[elements].fill(value),
+            Array::F32(v) => v[elements].fill(value as f32),
+            Array::F16(v) => v[elements].fill(f16::from_f64(value)),
+            Array::Bf16(v) => v[elements].fill(bf16::from_f64(value)),
+            Array::I32(v) => v[elements].fill(value as i32),
         }
     }
 
@@ -175,6 +163,24 @@ impl Array {
             _ => None,
         }
     }
+}
+
+/// Draws every part from its own seed, on all cores where there are several: memory is touched where it is drawn.
+fn draw<T: Send>(values: &mut [T], seeds: &[u64], rounded: impl Fn(f64) -> T + Copy + Send) {
+    let part = move |(values, seed): (&mut [T], &u64)| {
+        let mut rng = fastrand::Rng::with_seed(*seed);
+        values.iter_mut().for_each(|v| *v = rounded(rng.f64() * 2.0 - 1.0));
+    };
+    if seeds.len() < 2 {
+        return values.chunks_mut(PART).zip(seeds).for_each(part);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let each = seeds.len().div_ceil(cores);
+    std::thread::scope(|scope| {
+        for (values, seeds) in values.chunks_mut(each * PART).zip(seeds.chunks(each)) {
+            scope.spawn(move || values.chunks_mut(PART).zip(seeds).for_each(part));
+        }
+    });
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::contained::Contained;
 use crate::device::Device;
 use crate::op::Op;
+use crate::oracle::Oracle;
 use crate::record::Skipped;
 use crate::variant::{Fit, Priority, Variant};
 
@@ -12,11 +13,12 @@ use crate::variant::{Fit, Priority, Variant};
 /// the fallback. A variant that panics stands aside, does not build or crashes; whoever asks the catalog never panics.
 pub struct Catalog<O: Op, D: Device> {
     variants: Vec<Arc<dyn Variant<O, D>>>,
+    oracle: Option<Arc<dyn Oracle<O, D>>>,
 }
 
 impl<O: Op, D: Device> Clone for Catalog<O, D> {
     fn clone(&self) -> Self {
-        Catalog { variants: self.variants.clone() }
+        Catalog { variants: self.variants.clone(), oracle: self.oracle.clone() }
     }
 }
 
@@ -31,7 +33,7 @@ pub struct Listed<O: Op, D: Device> {
 impl<O: Op, D: Device> Catalog<O, D> {
     /// A catalog; the first variant is the reference.
     pub fn new(reference: Arc<dyn Variant<O, D>>) -> Self {
-        Catalog { variants: vec![Arc::new(Contained(reference))] }
+        Catalog { variants: vec![Arc::new(Contained(reference))], oracle: None }
     }
 
     /// This catalog with one more variant; one with an id that is there already takes its place.
@@ -42,6 +44,17 @@ impl<O: Op, D: Device> Catalog<O, D> {
             None => self.variants.push(variant),
         }
         self
+    }
+
+    /// This catalog with somebody who computes right answers on the device; without, the host does.
+    pub fn with_oracle(mut self, oracle: Arc<dyn Oracle<O, D>>) -> Self {
+        self.oracle = Some(oracle);
+        self
+    }
+
+    /// Who computes right answers on the device.
+    pub fn oracle(&self) -> Option<&dyn Oracle<O, D>> {
+        self.oracle.as_deref()
     }
 
     /// The reference: fits everything, judged by its own tests, the fallback.

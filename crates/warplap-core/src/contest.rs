@@ -134,7 +134,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             let _compiling = ahead.start(scope);
             gate.draw_ahead();
             let outcomes = self.run_to_end(search, entered);
-            gate.keep();
+            gate.timing.of("record", || gate.keep());
             outcomes
         })
     }
@@ -225,7 +225,8 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
                 pending.drain(..).for_each(|c| self.skip(&c.variant, &c.source, 1, SPENT));
                 break;
             }
-            let Some((candidate, compiled)) = self.ahead.ready(&mut pending, WAIT) else { continue };
+            let ready = self.gate.timing.of("compile", || self.ahead.ready(&mut pending, WAIT));
+            let Some((candidate, compiled)) = ready else { continue };
             let incumbent = self.incumbent.as_ref() == Some(&candidate);
             if let Some(reason) = self.gate.hopeless(&candidate).filter(|_| !incumbent) {
                 self.skip(&candidate.variant, &candidate.source, 1, &reason);
@@ -275,7 +276,8 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         let taken = Cell::new(0);
         let mut stop = || self.running.over() && (earlier.is_some() || taken.get() > 0);
         let mut watch = Lanes { entrants: &mut lanes, taken: &taken };
-        let outcome = race(contenders.len(), &mut watch, &plan, &mut stop);
+        let stage = if confirm { "confirm" } else { "race" };
+        let outcome = self.gate.timing.of(stage, || race(contenders.len(), &mut watch, &plan, &mut stop));
         self.rounds += outcome.rounds;
         self.launches += outcome.launches;
         let candidates: Vec<Candidate> = contenders.iter().map(|c| c.candidate.clone()).collect();
@@ -293,7 +295,8 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         // Those of the front have trials of earlier races: the newer ones take their place.
         self.trials.retain(|t| !candidates.contains(&t.candidate));
         let measured = |c: &Candidate| trials.iter().find(|t| t.candidate == *c).and_then(finished);
-        self.verdict = verdict::decide(&outcome, &contenders, &plan, self.device.contended());
+        let contended = self.gate.timing.of("readings", || self.device.contended());
+        self.verdict = verdict::decide(&outcome, &contenders, &plan, contended);
         if let Some(verdict) = &self.verdict {
             self.gate.seen(verdict.median_us * 1e-6);
             self.observer.event(&Event::Leader(&verdict.winner, verdict.median_us));
@@ -322,7 +325,8 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             };
             let Some(at) = self.front.iter().position(|e| e.contender.candidate == verdict.winner) else { break };
             let entrant = self.front.remove(at);
-            let Err(rejection) = self.gate.prove_again(&*entrant.kernel)? else {
+            let again = self.gate.timing.of("verify again", || self.gate.prove_again(&*entrant.kernel))?;
+            let Err(rejection) = again else {
                 (verdict.rounds, verdict.launches) = (self.rounds, self.launches);
                 self.name_runner_up(&mut verdict);
                 return Ok(Outcomes { verdict: Ok(verdict), trials: self.trials, skipped: self.skipped });

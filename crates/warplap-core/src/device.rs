@@ -12,6 +12,7 @@ use crate::rejection::Rejection;
 use crate::roofline::Ceilings;
 use crate::sandbox::{Passed, SandboxRequest};
 use crate::store::Store;
+use crate::tolerance::Tolerance;
 
 /// What no candidate may exceed.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +25,26 @@ pub struct Limits {
     pub shared_memory: u64,
     /// Registers of one thread; 0 where the compiler decides alone.
     pub registers: u64,
+}
+
+/// What an output on a device is held to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// Elements of the guard band on either side of the output.
+    pub guard: usize,
+    /// What each of them must hold.
+    pub guard_value: f64,
+    /// How far an element of the output may be off.
+    pub tolerance: Tolerance,
+}
+
+/// What a comparison on a device showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compared {
+    /// The largest share of the allowed error; infinite where an element is NaN, was never written, or a guard band was.
+    pub share: f64,
+    /// The seal of the right answer as it was read.
+    pub seal: u64,
 }
 
 /// Borrowed memory that says what it holds: what a caller's buffers are checked by.
@@ -93,6 +114,17 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// A copy in host memory, after everything queued so far has ended.
     fn download(&self, buffer: &Self::Buffer) -> Result<Array, Error>;
 
+    /// Compares an output between its guard bands with a right answer beside it (double precision, NaN: the element must
+    /// be NaN still), where the device can do that itself.
+    fn compare(&self, _output: &Self::Buffer, _right: &Self::Buffer, _bounds: Bounds) -> Result<Compared, Error> {
+        Err(Error::Device("outputs are compared on the host".into()))
+    }
+
+    /// A number that stands for what memory holds: other bytes, or the same in another order, give another one.
+    fn seal(&self, _buffer: &Self::Buffer) -> Result<u64, Error> {
+        Err(Error::Device("memory is compared on the host".into()))
+    }
+
     /// Borrows elements for reading.
     fn view<'a>(&self, buffer: &'a Self::Buffer, elements: Range<usize>) -> Self::View<'a>;
 
@@ -121,6 +153,15 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Joules it has drawn since some moment in the past, where it tells.
     fn joules(&self) -> Option<f64> {
         None
+    }
+
+    /// Called when candidates will soon be sent to a worker: the time to start one, beside other work.
+    fn call_worker(&self) {}
+
+    /// Whether candidates must have passed in a worker process before they may run here; the reference and official
+    /// libraries may always.
+    fn sandboxes(&self) -> bool {
+        false
     }
 
     /// Threads that compile candidates ahead of their turn; 0 where nothing is compiled.

@@ -46,6 +46,11 @@ impl<'s> Promoted<'s> {
         Promoted { store, slug, name, soft, entries, changed: Cell::new(false) }
     }
 
+    /// Whether nobody has passed yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.borrow().is_empty()
+    }
+
     pub(crate) fn find(&self, candidate: &Candidate) -> Option<Passed> {
         self.entries.borrow().iter().find(|e| e.candidate == *candidate).map(|e| e.passed)
     }

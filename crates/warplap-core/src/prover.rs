@@ -3,11 +3,10 @@
 //! All drawings of one problem go through one set of memory, one after the other: what a kernel remembers of an address
 //! is wrong the second time.
 
-use std::sync::Arc;
-
 use crate::device::Device;
 use crate::error::Error;
 use crate::op::Op;
+use crate::oracle::Oracle;
 use crate::rejection::Rejection;
 use crate::sandbox::Stage;
 use crate::variant::Kernel;
@@ -26,11 +25,17 @@ pub(crate) struct Prover<O: Op, D: Device> {
 
 impl<O: Op, D: Device> Prover<O, D> {
     /// Draws so many sets of inputs with their right answers.
-    pub(crate) fn open(problem: &O::Problem, device: &D, run: u64, drawings: u64) -> Result<Self, Error> {
-        let draw = |i| Ok(Arc::new(Drawing::new::<O>(problem, seed(run, i))?));
-        let drawings = (1..=drawings.max(1)).map(draw).collect::<Result<Vec<Arc<Drawing>>, Error>>()?;
-        let case = Case::of(problem, device, &drawings[0])?.for_many(device);
-        Ok(Prover { case, drawings: drawings.into_iter().map(|d| Placed::new(device, d)).collect() })
+    pub(crate) fn open(
+        problem: &O::Problem,
+        device: &D,
+        oracle: Option<&dyn Oracle<O, D>>,
+        run: u64,
+        drawings: u64,
+    ) -> Result<Self, Error> {
+        let draw = |i| Placed::new::<O>(problem, device, oracle, Drawing::inputs::<O>(problem, seed(run, i)));
+        let drawings = (1..=drawings.max(1)).map(draw).collect::<Result<Vec<Placed<D>>, Error>>()?;
+        let case = Case::among(problem, device, &drawings[0])?.for_many(device);
+        Ok(Prover { case, drawings })
     }
 
     /// Proves a kernel on every drawing: the largest error, and where a launch is a call the seconds of the fastest. One
@@ -65,9 +70,9 @@ impl<O: Op, D: Device> Prover<O, D> {
         stage(Stage::Judge);
         self.case.refill_from(device, &self.drawings[drawing]).map_err(failed)?;
         stage(Stage::Run);
-        let (got, seconds) = self.case.run(kernel, device)?;
+        let (left, seconds) = self.case.run(kernel, device)?;
         stage(Stage::Judge);
-        Ok((self.case.judge(&got)?, seconds))
+        Ok((self.case.judge(left, device)?, seconds))
     }
 
     /// Whether the inputs are still what was drawn last.

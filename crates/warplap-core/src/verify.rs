@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use crate::array::Array;
 pub use crate::contained::contained;
-use crate::device::Device;
+use crate::device::{Compared, Device};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::op::{Answer, Op};
+use crate::oracle::{Oracle, Sealed};
 use crate::rejection::Rejection;
 use crate::variant::Kernel;
 
@@ -31,22 +32,31 @@ pub struct Proof {
     pub seconds: Option<f64>,
 }
 
-/// One drawing of inputs in host memory, and the right answer to them.
+/// One drawing of inputs in host memory, and the right answer to them where the host was asked for it.
 #[derive(Clone, Debug)]
 pub struct Drawing {
     arrays: Vec<Array>,
-    answer: Answer,
+    answer: Option<Answer>,
 }
 
 impl Drawing {
     /// Draws inputs from a seed, with the right answer to them.
     pub fn new<O: Op>(problem: &O::Problem, seed: u64) -> Result<Self, Error> {
-        let arrays = O::draw(problem, &mut fastrand::Rng::with_seed(seed));
-        let answer = O::answer(problem, &arrays);
+        Self::inputs::<O>(problem, seed).answered::<O>(problem)
+    }
+
+    /// Draws inputs from a seed.
+    pub(crate) fn inputs<O: Op>(problem: &O::Problem, seed: u64) -> Self {
+        Drawing { arrays: O::draw(problem, &mut fastrand::Rng::with_seed(seed)), answer: None }
+    }
+
+    /// With the right answer, unless it has one.
+    pub(crate) fn answered<O: Op>(mut self, problem: &O::Problem) -> Result<Self, Error> {
+        let answer = self.answer.take().unwrap_or_else(|| O::answer(problem, &self.arrays));
         if answer.values.len() != O::output(problem).1 {
             return Err(Error::Device(format!("{}: the answer does not have the output's length", O::NAME)));
         }
-        Ok(Drawing { arrays, answer })
+        Ok(Drawing { answer: Some(answer), ..self })
     }
 }
 
@@ -61,20 +71,41 @@ pub struct Case<O: Op, D: Device> {
     // Where memory is far away, poison and drawings are kept there: a proof then brings the answer home and nothing else.
     blank: Option<D::Buffer>,
     drawing: Option<Arc<Drawing>>,
+    // The right answer where the inputs are, if an oracle gave it.
+    far: Option<Arc<Sealed<D>>>,
 }
 
-/// A drawing with a copy of its inputs on a device whose memory is far away.
+/// What a kernel left in the output.
+pub(crate) enum Left {
+    /// Brought home.
+    Near(Array),
+    /// Compared where it is.
+    Far(Compared),
+}
+
+/// A drawing with a copy of its inputs on a device whose memory is far away, and the right answer to them.
 pub(crate) struct Placed<D: Device> {
     drawing: Arc<Drawing>,
     buffers: Option<Vec<D::Buffer>>,
+    far: Option<Arc<Sealed<D>>>,
 }
 
 impl<D: Device> Placed<D> {
-    /// Puts a drawing on a device; where there is no room for it, it stays in host memory.
-    pub(crate) fn new(device: &D, drawing: Arc<Drawing>) -> Self {
+    /// Puts a drawing on a device, where there is room for it, and finds the right answer: there, or else on the host.
+    pub(crate) fn new<O: Op>(
+        problem: &O::Problem,
+        device: &D,
+        oracle: Option<&dyn Oracle<O, D>>,
+        drawing: Drawing,
+    ) -> Result<Self, Error> {
         let upload = || drawing.arrays.iter().map(|a| device.upload(a)).collect::<Result<Vec<_>, Error>>().ok();
         let buffers = if D::LAUNCH_IS_CALL { None } else { upload() };
-        Placed { drawing, buffers }
+        let far = oracle.zip(buffers.as_ref()).and_then(|(oracle, buffers)| {
+            let inputs: Vec<&D::Buffer> = buffers.iter().collect();
+            Sealed::new::<O>(oracle, problem, &inputs, device).map(Arc::new)
+        });
+        let drawing = if far.is_some() { drawing } else { drawing.answered::<O>(problem)? };
+        Ok(Placed { drawing: Arc::new(drawing), buffers, far })
     }
 }
 
@@ -97,13 +128,13 @@ impl<O: Op, D: Device> Case<O, D> {
 
     fn upload(problem: &O::Problem, device: &D, arrays: &[Array]) -> Result<Self, Error> {
         let (dtype, len) = O::output(problem);
-        let mut poison = vec![f64::NAN; len + 2 * GUARD];
-        poison[..GUARD].fill(GUARD_VALUE);
-        poison[GUARD + len..].fill(GUARD_VALUE);
-        let poison = Array::from_f64(dtype, poison);
+        let mut poison = Array::filled(dtype, len + 2 * GUARD, f64::NAN);
+        poison.fill(0..GUARD, GUARD_VALUE);
+        poison.fill(GUARD + len..len + 2 * GUARD, GUARD_VALUE);
         let output = device.upload(&poison)?;
         let inputs = arrays.iter().map(|a| Ok((device.upload(a)?, a.len()))).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, blank: None, drawing: None })
+        let (blank, drawing, far) = (None, None, None);
+        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, blank, drawing, far })
     }
 
     /// Keeps a copy of the poisoned output on a device whose memory is far away, for many proofs.
@@ -112,17 +143,44 @@ impl<O: Op, D: Device> Case<O, D> {
         self
     }
 
+    /// A case in memory of its own for drawings that were placed on the device.
+    pub(crate) fn among(problem: &O::Problem, device: &D, placed: &Placed<D>) -> Result<Self, Error> {
+        let mut case = Self::upload(problem, device, &placed.drawing.arrays)?;
+        (case.drawing, case.far) = (Some(placed.drawing.clone()), placed.far.clone());
+        Ok(case)
+    }
+
+    /// Puts a drawing into the same memory and finds the right answer to it: there, or else on the host.
+    pub(crate) fn refill_asking(
+        &mut self,
+        device: &D,
+        oracle: Option<&dyn Oracle<O, D>>,
+        drawing: &Arc<Drawing>,
+    ) -> Result<(), Error> {
+        self.refill(device, drawing)?;
+        let inputs: Vec<&D::Buffer> = self.inputs.iter().map(|(buffer, _)| buffer).collect();
+        let far = oracle.and_then(|oracle| Sealed::new::<O>(oracle, &self.problem, &inputs, device));
+        match far {
+            Some(far) => self.far = Some(Arc::new(far)),
+            None if drawing.answer.is_some() => {}
+            None => self.drawing = Some(Arc::new(Drawing::clone(drawing).answered::<O>(&self.problem)?)),
+        }
+        Ok(())
+    }
+
     /// Puts a drawing into the same memory, from its copy on the device where there is one.
     pub(crate) fn refill_from(&mut self, device: &D, placed: &Placed<D>) -> Result<(), Error> {
         let lengths = self.inputs.iter().zip(&placed.drawing.arrays);
         let Some(buffers) = placed.buffers.as_ref().filter(|_| lengths.clone().all(|((_, len), a)| *len == a.len()))
         else {
-            return self.refill(device, &placed.drawing);
+            self.refill(device, &placed.drawing)?;
+            self.far = placed.far.clone();
+            return Ok(());
         };
         for ((to, _), from) in self.inputs.iter_mut().zip(buffers) {
             device.copy(to, from)?;
         }
-        self.drawing = Some(placed.drawing.clone());
+        (self.drawing, self.far) = (Some(placed.drawing.clone()), placed.far.clone());
         Ok(())
     }
 
@@ -135,7 +193,7 @@ impl<O: Op, D: Device> Case<O, D> {
                 (*buffer, *len) = (device.upload(array)?, array.len());
             }
         }
-        self.drawing = Some(drawing.clone());
+        (self.drawing, self.far) = (Some(drawing.clone()), None);
         Ok(())
     }
 
@@ -143,8 +201,11 @@ impl<O: Op, D: Device> Case<O, D> {
     pub fn inputs_untouched(&self, device: &D) -> Result<(), Rejection> {
         let Some(drawing) = &self.drawing else { return Ok(()) };
         for (i, ((buffer, _), array)) in self.inputs.iter().zip(&drawing.arrays).enumerate() {
-            let now = device.download(buffer).map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
-            if !now.same(array) {
+            let same = match &self.far {
+                Some(far) => device.seal(buffer).map(|seal| far.inputs.get(i) == Some(&seal)),
+                None => device.download(buffer).map(|now| now.same(array)),
+            };
+            if !same.map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })? {
                 let reason = format!("wrote into its input {i}");
                 return Err(Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason });
             }
@@ -157,9 +218,9 @@ impl<O: Op, D: Device> Case<O, D> {
         &self.problem
     }
 
-    /// The right answer, where it was asked for.
+    /// The right answer, where the host was asked for it.
     pub fn answer(&self) -> Option<&Answer> {
-        self.drawing.as_ref().map(|d| &d.answer)
+        self.drawing.as_ref().and_then(|d| d.answer.as_ref())
     }
 
     /// Launches a kernel on this case's buffers. A panic becomes a Rejection.
@@ -172,13 +233,12 @@ impl<O: Op, D: Device> Case<O, D> {
 
     /// Runs a kernel on a poisoned output and compares every element.
     pub fn verify(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<Proof, Rejection> {
-        let (got, seconds) = self.run(kernel, device)?;
-        Ok(Proof { error: self.judge(&got)?, seconds })
+        let (left, seconds) = self.run(kernel, device)?;
+        Ok(Proof { error: self.judge(left, device)?, seconds })
     }
 
-    /// Runs a kernel on a poisoned output: what came back, and the seconds of the launch where it is a call.
-    pub(crate) fn run(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<(Array, Option<f64>), Rejection> {
-        let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
+    /// Runs a kernel on a poisoned output: what it left, and the seconds of the launch where it is a call.
+    pub(crate) fn run(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<(Left, Option<f64>), Rejection> {
         match &self.blank {
             Some(blank) => device.copy(&mut self.output, blank),
             None => device.write(&mut self.output, &self.poison),
@@ -187,11 +247,40 @@ impl<O: Op, D: Device> Case<O, D> {
         let started = Instant::now();
         self.launch(kernel, device, device.queue())?;
         let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());
-        Ok((device.download(&self.output).map_err(failed)?, seconds))
+        let left = match &self.far {
+            Some(far) => {
+                let bounds = far.bounds(GUARD, GUARD_VALUE);
+                Left::Far(device.compare(&self.output, &far.answer.values, bounds).map_err(failed)?)
+            }
+            None => Left::Near(device.download(&self.output).map_err(failed)?),
+        };
+        Ok((left, seconds))
+    }
+
+    /// The largest share of the allowed error in what a kernel left.
+    pub(crate) fn judge(&self, left: Left, device: &D) -> Result<f64, Rejection> {
+        let wrong = |reason: &str| Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason: reason.into() };
+        let compared = match (left, &self.far) {
+            (Left::Far(compared), Some(far)) if compared.seal != far.seal => {
+                return Err(wrong("wrote outside of its output, over the right answer"));
+            }
+            (Left::Far(compared), Some(_)) if compared.share <= 1.0 => return Ok(compared.share),
+            (Left::Far(compared), Some(far)) => Some((compared, far)),
+            (Left::Near(got), _) => {
+                return self.judge_by(&got, self.answer().ok_or_else(|| wrong("no answer drawn"))?);
+            }
+            (Left::Far(_), None) => None,
+        };
+        let (compared, far) = compared.ok_or_else(|| wrong("no answer drawn"))?;
+        // The host says in words what is wrong; it happens seldom.
+        let got = device.download(&self.output).map_err(failed)?;
+        let values = device.download(&far.answer.values).map_err(failed)?.to_f64();
+        self.judge_by(&got, &Answer { values, tolerance: far.answer.tolerance })?;
+        Err(wrong(&format!("{} times the allowed error, by the device's comparison", compared.share)))
     }
 
     /// Compares what came back with the right answer.
-    pub(crate) fn judge(&self, got: &Array) -> Result<f64, Rejection> {
+    fn judge_by(&self, got: &Array, answer: &Answer) -> Result<f64, Rejection> {
         let guard = Array::filled(self.dtype, 1, GUARD_VALUE).at(0);
         for i in (0..GUARD).chain(GUARD + self.len..self.len + 2 * GUARD) {
             if got.at(i) != guard {
@@ -203,13 +292,6 @@ impl<O: Op, D: Device> Case<O, D> {
                 });
             }
         }
-        let Some(answer) = self.answer() else {
-            return Err(Rejection::WrongAnswer {
-                error: f64::INFINITY,
-                allowed: 0.0,
-                reason: "no answer drawn".into(),
-            });
-        };
         let (share, at) = worst(got, answer);
         if share <= 1.0 {
             return Ok(share);
@@ -231,6 +313,10 @@ impl<O: Op, D: Device> Case<O, D> {
     pub fn footprint(&self) -> usize {
         self.poison.bytes() + self.inputs.iter().map(|(_, len)| len * self.dtype.bytes()).sum::<usize>()
     }
+}
+
+fn failed(error: Error) -> Rejection {
+    Rejection::LaunchFailed { reason: error.to_string() }
 }
 
 /// Elements one thread compares: below it a thread costs more than it saves.

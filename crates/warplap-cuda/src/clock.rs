@@ -52,7 +52,7 @@ impl<'k> CudaLap<'k> {
         let once = if first > SAMPLE {
             first
         } else {
-            lap.batch = 8;
+            lap.batch = (SAMPLE / first.max(1e-9)).ceil().clamp(1.0, 8.0) as u32;
             lap.time()?.min(first)
         };
         let wanted = (SAMPLE / once.max(1e-9)).ceil().clamp(1.0, f64::from(MAX_BATCH)) as u32;

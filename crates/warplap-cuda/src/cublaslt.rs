@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use libloading::Library;
@@ -148,17 +149,68 @@ pub struct MatmulSpec {
     pub workspace: u64,
 }
 
+/// The library's handle in one context, and what its heuristic said: candidates of one problem ask the same again.
+pub(crate) struct Desk {
+    lt: &'static Lt,
+    context: Arc<Context>,
+    handle: Opaque,
+    said: Mutex<Vec<(MatmulSpec, usize, Vec<Proposal>)>>,
+}
+
+/// Answers of the heuristic that are kept.
+const SAID: usize = 64;
+
+// SAFETY: the library documents its handle as usable from many threads.
+unsafe impl Send for Desk {}
+// SAFETY: as above.
+unsafe impl Sync for Desk {}
+
+impl Desk {
+    pub(crate) fn open(context: &Arc<Context>) -> Result<Self, CudaError> {
+        let lt = Lt::get()?;
+        // Makes the context current: the handle belongs to it.
+        context.api()?;
+        let mut handle: Opaque = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local; what is made is destroyed in `drop`.
+        unsafe { checked((lt.create)(&mut handle), "cublasLtCreate") }?;
+        Ok(Desk { lt, context: context.clone(), handle, said: Mutex::default() })
+    }
+
+    fn said(&self, spec: &MatmulSpec, most: usize) -> Option<Vec<Proposal>> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.iter().find(|(asked, count, _)| asked == spec && *count == most).map(|(.., answer)| answer.clone())
+    }
+
+    fn keep(&self, spec: &MatmulSpec, most: usize, answer: &[Proposal]) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() == SAID {
+            said.remove(0);
+        }
+        said.push((*spec, most, answer.to_vec()));
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = self.context.api();
+        // SAFETY: made in `open`; every product holds the desk, so none is left.
+        unsafe { (self.lt.destroy)(self.handle) };
+    }
+}
+
 /// A product with its descriptors and the algorithm that was picked.
 pub struct Matmul {
     lt: &'static Lt,
     context: Arc<Context>,
-    handle: Opaque,
+    desk: Arc<Desk>,
     desc: Opaque,
     layouts: [Opaque; 3],
     algo: Algo,
     workspace: usize,
     // One for each stream it was launched on: launches of different streams may run at once.
     spaces: Mutex<Vec<(usize, Buffer)>>,
+    // Whether a launch was captured: a graph that nobody here knows of may use the workspace for ever.
+    captured: AtomicBool,
 }
 
 // SAFETY: the descriptors are only read after `new`, and the library documents its calls as thread-safe.
@@ -177,20 +229,20 @@ impl Matmul {
     }
 
     fn new(spec: &MatmulSpec, cuda: &Cuda) -> Result<Self, CudaError> {
-        let lt = Lt::get()?;
-        let context = cuda.context().clone();
-        // Makes the context current: the library's handle belongs to it.
+        let desk = cuda.desk()?;
+        let (lt, context) = (desk.lt, cuda.context().clone());
         context.api()?;
         let null = std::ptr::null_mut();
         let mut made = Matmul {
             lt,
             context,
-            handle: null,
+            desk,
             desc: null,
             layouts: [null; 3],
             algo: Algo::default(),
             workspace: 0,
             spaces: Mutex::default(),
+            captured: AtomicBool::new(false),
         };
         // The numbers are those of cudaDataType, cublasComputeType_t and cublasLt.h's attributes.
         let dtype = match spec.dtype {
@@ -202,7 +254,6 @@ impl Matmul {
         let compute = if spec.tf32 { 77 } else { 68 };
         // SAFETY: all pointers are to fields or locals; what is made here is destroyed in `drop`.
         unsafe {
-            checked((lt.create)(&mut made.handle), "cublasLtCreate")?;
             checked((lt.desc_create)(&mut made.desc, compute, 0), "cublasLtMatmulDescCreate")?;
             for (attribute, matrix) in [(3, spec.a), (4, spec.b)] {
                 let turned = i32::from(matrix.turned);
@@ -224,6 +275,9 @@ impl Matmul {
     }
 
     fn ask(&self, spec: &MatmulSpec, most: usize) -> Result<Vec<Proposal>, CudaError> {
+        if let Some(answer) = self.desk.said(spec, most) {
+            return Ok(answer);
+        }
         let lt = self.lt;
         let mut preference: Opaque = std::ptr::null_mut();
         let mut found = vec![Proposal::default(); most];
@@ -245,7 +299,8 @@ impl Matmul {
             };
             let answer = settings().and_then(|()| {
                 let (to, wanted) = (found.as_mut_ptr(), most as i32);
-                let status = (lt.heuristic)(self.handle, self.desc, a, b, d, d, preference, wanted, to, &mut count);
+                let status =
+                    (lt.heuristic)(self.desk.handle, self.desc, a, b, d, d, preference, wanted, to, &mut count);
                 // 15, not supported, is its way to say that it knows no algorithm.
                 if status == 15 { Ok(()) } else { checked(status, "cublasLtMatmulAlgoGetHeuristic") }
             });
@@ -255,6 +310,7 @@ impl Matmul {
         answer?;
         found.truncate(count.max(0) as usize);
         found.retain(|p| p.state == 0);
+        self.desk.keep(spec, most, &found);
         Ok(found)
     }
 
@@ -275,16 +331,29 @@ impl Matmul {
     /// The addresses are of device memory that holds what the layouts span until the product has ended, aligned as the
     /// spec says.
     pub unsafe fn launch(&self, a: u64, b: u64, d: u64, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: the caller's word; nothing is read of what beta would multiply.
+        unsafe { self.launch_scaled([a, b, d, d], (1.0, 0.0), stream) }
+    }
+
+    /// Queues D = alpha·op(A)·op(B) + beta·C for the matrices A, B, C and D at these addresses; C, laid out as D, may be D.
+    ///
+    /// # Safety
+    /// As for `launch`; C is not read where beta is 0.
+    pub unsafe fn launch_scaled(
+        &self,
+        [a, b, c, d]: [u64; 4],
+        (alpha, beta): (f32, f32),
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
         self.context.api()?;
         let space = if self.workspace == 0 { 0 } else { self.space(stream)? };
-        let (alpha, beta) = (1f32, 0f32);
         let [layout_a, layout_b, layout_d] = self.layouts;
-        let (c, d) = (d as *const c_void, d as *mut c_void);
+        let (c, d) = (c as *const c_void, d as *mut c_void);
         // SAFETY: the caller's word for the matrices; descriptors live as long as this object, and the workspace is this
         // stream's own.
         let status = unsafe {
             (self.lt.matmul)(
-                self.handle,
+                self.desk.handle,
                 self.desc,
                 (&raw const alpha).cast(),
                 a as *const c_void,
@@ -307,6 +376,9 @@ impl Matmul {
 
     /// The workspace of a stream, made when it is first seen.
     fn space(&self, stream: &Stream) -> Result<u64, CudaError> {
+        if stream.is_capturing().unwrap_or(true) {
+            self.captured.store(true, Ordering::Relaxed);
+        }
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, space)) = spaces.iter().find(|(handle, _)| *handle == stream.handle()) {
             return Ok(space.address);
@@ -329,9 +401,10 @@ impl Drop for Matmul {
             if !self.desc.is_null() {
                 (self.lt.desc_destroy)(self.desc);
             }
-            if !self.handle.is_null() {
-                (self.lt.destroy)(self.handle);
-            }
+        }
+        if *self.captured.get_mut() {
+            let spaces = self.spaces.get_mut().unwrap_or_else(PoisonError::into_inner);
+            spaces.drain(..).for_each(std::mem::forget);
         }
     }
 }

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use warplap_core::array::Array;
-use warplap_core::device::{Device, Launch, Limits};
+use warplap_core::device::{Bounds, Compared, Device, Launch, Limits};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
@@ -24,6 +24,7 @@ use crate::ceilings;
 use crate::chip::Chip;
 use crate::clock::CudaLap;
 use crate::compile::{Cubin, OwnSource, Source, Workshop};
+use crate::cublaslt::Desk;
 use crate::driver::{Context, Function, Module, Relaxed, Stream};
 use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
@@ -38,6 +39,7 @@ const CEILINGS: &str = "ceilings";
 pub struct Cuda {
     // Fields drop in order: what lives in the context goes before it.
     modules: Mutex<HashMap<String, Arc<Module>>>,
+    desk: OnceLock<Result<Arc<Desk>, CudaError>>,
     queue: Stream,
     context: Arc<Context>,
     chip: Chip,
@@ -46,7 +48,7 @@ pub struct Cuda {
     ceilings: Mutex<Option<Arc<Ceilings>>>,
     ordinal: i32,
     crew: Crew,
-    sandbox: Sandbox,
+    sandbox: Arc<Sandbox>,
 }
 
 impl Cuda {
@@ -75,8 +77,8 @@ impl Cuda {
             ],
         );
         let (modules, ceilings) = (Mutex::default(), Mutex::default());
-        let (crew, sandbox) = (Crew::usual(), Sandbox::default());
-        Ok(Cuda { modules, queue, context, chip, fingerprint, workshop, ceilings, ordinal, crew, sandbox })
+        let (crew, sandbox, desk) = (Crew::usual(), Arc::default(), OnceLock::new());
+        Ok(Cuda { modules, desk, queue, context, chip, fingerprint, workshop, ceilings, ordinal, crew, sandbox })
     }
 
     /// Keeps compiled kernels in `artifacts-v1` in a directory (the store's). A folder that cannot be used is a
@@ -156,6 +158,11 @@ impl Cuda {
         unsafe { Stream::foreign(&self.context, handle) }
     }
 
+    /// Its ordinal among the devices the driver shows.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
     /// Waits for everything queued on the device.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         self.context.synchronize()
@@ -209,6 +216,11 @@ impl Cuda {
         &self.context
     }
 
+    /// cuBLASLt's handle in this context.
+    pub(crate) fn desk(&self) -> Result<Arc<Desk>, CudaError> {
+        self.desk.get_or_init(|| Desk::open(&self.context).map(Arc::new)).clone()
+    }
+
     fn keep_ceilings(&self, ceilings: &Ceilings, store: &dyn Store) {
         if let Ok(note) = serde_json::to_value(ceilings)
             && let Err(e) = store.put_note(&self.fingerprint.slug(), CEILINGS, &note)
@@ -255,6 +267,8 @@ impl Device for Cuda {
     }
 
     fn get_ready(&self, store: &dyn Store) {
+        // Its library takes a while to open, and is first asked after a race.
+        std::thread::spawn(nvml::open);
         let mut known = locked(&self.ceilings);
         if known.is_some() {
             return;
@@ -319,6 +333,14 @@ impl Device for Cuda {
         Ok(buffer.read(&self.queue)?)
     }
 
+    fn compare(&self, output: &Buffer, right: &Buffer, bounds: Bounds) -> Result<Compared, Error> {
+        self.compare_there(output, right, bounds)
+    }
+
+    fn seal(&self, buffer: &Buffer) -> Result<u64, Error> {
+        self.seal_of(buffer)
+    }
+
     fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> View<'a> {
         let (address, len) = within(buffer, elements);
         View { address, len, dtype: buffer.dtype, borrow: PhantomData }
@@ -357,6 +379,16 @@ impl Device for Cuda {
 
     fn joules(&self) -> Option<f64> {
         nvml::joules(&self.chip)
+    }
+
+    fn call_worker(&self) {
+        let (sandbox, crew, setup) = (self.sandbox.clone(), self.crew.clone(), self.setup());
+        // Who cannot be started now is said when somebody is to be proved.
+        std::thread::spawn(move || sandbox.call(&crew, setup));
+    }
+
+    fn sandboxes(&self) -> bool {
+        !self.crew.is_off()
     }
 
     fn builders(&self) -> usize {

@@ -7,8 +7,10 @@ mod canary;
 mod ceilings;
 mod chip;
 mod clock;
+mod compare;
 mod compile;
 mod cublaslt;
+mod cusparse;
 mod device;
 mod driver;
 mod error;
@@ -40,9 +42,13 @@ pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.c
 /// Bias and activation before a product is stored.
 pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogue.cuh"));
 
+/// Alpha and beta before a block-sparse product is stored.
+pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"));
+
 pub use chip::Chip;
 pub use compile::{Cubin, OwnSource, Source};
 pub use cublaslt::{Lt, Matmul, MatmulSpec, MatrixSpec};
+pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 pub use error::{Class, CudaError};

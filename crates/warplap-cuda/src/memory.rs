@@ -56,6 +56,11 @@ impl Stream {
         Ok(array)
     }
 
+    /// The elements of a buffer, once everything queued before has run. Waits; nothing for a stream that is captured.
+    pub fn read_buffer(&self, buffer: &Buffer) -> Result<Array, CudaError> {
+        buffer.read(self)
+    }
+
     /// A new buffer whose elements nobody has written yet.
     pub fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
         Buffer::new(&self.context, dtype, len)

@@ -110,6 +110,11 @@ impl Nvml {
     }
 }
 
+/// Opens the library ahead of the first reading.
+pub(crate) fn open() {
+    let _ = Nvml::get();
+}
+
 /// NVML and its handle of a device; `None` where there is no NVML or it does not know the device.
 fn find(chip: &Chip) -> Option<(&'static Nvml, Device)> {
     let nvml = Nvml::get()?;

@@ -9,10 +9,12 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use planted::{KINDS, Planted, Sum, SumProblem, catalog, grounds, kind};
+use planted::{KINDS, Planted, Sum, SumArgs, SumProblem, catalog, grounds, kind};
 use standin::{device, scenario, worker_with};
+use warplap_core::array::Array;
 use warplap_core::candidate::{Candidate, Outcome};
 use warplap_core::device::Device;
+use warplap_core::dtype::DType;
 use warplap_core::measure::Policy;
 use warplap_core::progress::Silent;
 use warplap_core::quarantine;
@@ -23,7 +25,7 @@ use warplap_core::space::Config;
 use warplap_core::store::{MemoryStore, Store, open_or_memory};
 use warplap_core::tuner::Tuner;
 use warplap_core::variant::Variant;
-use warplap_cuda::{Cuda, serve_if_asked};
+use warplap_cuda::{Cuda, ViewMut, serve_if_asked};
 
 /// Not a test: the worker of all the others.
 #[test]
@@ -67,6 +69,46 @@ fn every_planted_fault_is_contained_and_named() {
     }
     let passed = ask(&cuda, "good").unwrap();
     assert!(passed.error <= 1.0 && passed.seconds > 0.0);
+}
+
+type Call<A> = unsafe extern "C" fn(usize, A) -> i32;
+
+#[test]
+fn a_problem_first_met_during_a_capture_is_answered_by_the_reference_and_the_capture_lives() {
+    let (cuda, store): (_, Arc<dyn Store>) = (Arc::new(device()), Arc::new(MemoryStore::new()));
+    // Somebody else's stream, captured as others do it: every thread's calls count.
+    // SAFETY: the stand-in library, which is loaded already; the signatures are cuda.h's.
+    let library = unsafe { libloading::Library::new(standin::library()) }.unwrap();
+    // SAFETY: as above.
+    let begin: Call<i32> = unsafe { *library.get(b"cuStreamBeginCapture_v2\0").unwrap() };
+    // SAFETY: as above.
+    let end: Call<*mut usize> = unsafe { *library.get(b"cuStreamEndCapture\0").unwrap() };
+    // SAFETY: as above.
+    let replay: Call<usize> = unsafe { *library.get(b"cuGraphLaunch\0").unwrap() };
+    let (mine, settings) = (0x0051_7eaa, Settings::default());
+    // SAFETY: the stand-in takes any number for a stream.
+    let queue = unsafe { cuda.foreign_stream(mine) };
+    let tuner = Tuner::new(cuda.clone(), catalog(&[kind("reference"), kind("good")]), store.clone(), settings);
+    let p = SumProblem { n: 300 };
+    let ones = Array::filled(DType::F32, 300, 1.0);
+    let (a, b, c) = (cuda.upload(&ones).unwrap(), cuda.upload(&ones).unwrap(), cuda.upload(&ones).unwrap());
+    // SAFETY: begins a capture of a stream nobody else uses.
+    assert_eq!(unsafe { begin(mine, 0) }, 0);
+    // SAFETY: the buffer outlives the launches, and nobody else looks at it.
+    let to = unsafe { ViewMut::from_raw(c.address(), DType::F32, 300) };
+    let args = SumArgs { n: 300, a: cuda.view(&a, 0..300), b: cuda.view(&b, 0..300), c: to };
+    tuner.launch(&p, args, &queue).unwrap();
+    let (mut graph, chosen) = (0, tuner.choose_on(&p, &queue).unwrap());
+    // SAFETY: the pointer is to a local.
+    assert_eq!(unsafe { end(mine, &mut graph) }, 0, "the capture was spoiled");
+    assert_eq!(chosen.candidate.variant, "reference", "nobody else has passed");
+    assert_eq!(store.misses().len(), 1);
+    assert_eq!(cuda.download(&c).unwrap(), ones, "a captured launch does not run");
+    // SAFETY: a graph that was just made.
+    assert_eq!(unsafe { replay(graph, mine) }, 0);
+    assert_eq!(cuda.download(&c).unwrap(), Array::filled(DType::F32, 300, 2.0));
+    assert!(!tuner.tune(&p, &Silent).unwrap().from_store, "it is raced as soon as it may be");
+    assert!(store.misses().is_empty());
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Proves the CUDA kernels of the block-sparse product on edge shapes and random problems, then races a few. Needs an
 //! NVIDIA GPU and NVRTC.
 //!
-//! `cuda-bsr edges [PART OF] | random COUNT [SEED] | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race, or of the random
-//! problems) and `WARPLAP_ARTIFACTS` (a folder).
+//! `cuda-bsr edges [PART OF] | random COUNT [SEED] | checks | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race, or of
+//! the random problems) and `WARPLAP_ARTIFACTS` (a folder).
 #![allow(clippy::print_stdout)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use warplap_core::array::Array;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
+use warplap_core::dtype::DType;
 use warplap_core::measure::{CacheState, Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
@@ -20,7 +23,8 @@ use warplap_core::tuner::Tuner;
 use warplap_core::variant::Fit;
 use warplap_core::verify::{Case, Drawing};
 use warplap_cuda::Cuda;
-use warplap_ops::bsr::{Bsr, BsrProblem, cuda};
+use warplap_ops::bsr::{Bsr, BsrArgs, cuda};
+use warplap_ops::sampled::{self, Sampled};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -43,45 +47,55 @@ fn main() -> Outcome {
             let mut number = || words.next().and_then(|w| w.parse().ok());
             random(&device, number().unwrap_or(200), number().unwrap_or(11), seconds)
         }
+        "checks" => checks(&device),
         _ => tune(&device, words.collect(), seconds),
     }
 }
 
-/// Proves at most so many configs of every variant that fits.
-fn prove(
+/// Right answers and others, by variant.
+type Tally = BTreeMap<String, [usize; 2]>;
+
+/// Proves at most so many configs of every variant that fits. `pick` says which.
+fn prove<O: Op>(
     device: &Cuda,
-    catalog: &Catalog<Bsr, Cuda>,
-    p: &BsrProblem,
-    seed: u64,
-    most: usize,
-) -> Result<(usize, usize), Box<dyn std::error::Error>> {
-    let (mut right, mut wrong) = (0, 0);
-    let drawing = Arc::new(Drawing::new::<Bsr>(p, seed)?);
-    let mut case = Case::of(p, device, &drawing)?;
+    catalog: &Catalog<O, Cuda>,
+    p: &O::Problem,
+    (pick, most): (u64, usize),
+    tally: &mut Tally,
+) -> Outcome {
+    let drawing = Arc::new(Drawing::new::<O>(p, pick)?);
+    let mut case = Case::<O, Cuda>::of(p, device, &drawing)?;
     for variant in catalog.variants().iter().filter(|v| matches!(v.fit(p, device), Fit::Fits(_))) {
         let configs = variant.space(p, device).configs();
         let step = configs.len().div_ceil(most).max(1);
-        for config in configs.into_iter().skip(seed as usize % step).step_by(step) {
+        for config in configs.into_iter().skip(pick as usize % step).step_by(step) {
             let proof = variant
                 .build(p, &config, device)
                 .and_then(|kernel| case.verify(&*kernel, device).map(|p| p.error))
                 .and_then(|error| case.inputs_untouched(device).map(|()| error));
-            match proof {
-                Ok(_) => right += 1,
-                Err(why) => {
-                    wrong += 1;
-                    println!("{}: {}[{config}]: {why}", Bsr::text(p), variant.id());
-                }
+            let entry = tally.entry(format!("{} {}", O::NAME, variant.id())).or_default();
+            entry[usize::from(proof.is_err())] += 1;
+            if let Err(why) = proof {
+                println!("{}: {}[{config}]: {why}", O::text(p), variant.id());
             }
         }
     }
-    Ok((right, wrong))
+    Ok(())
+}
+
+fn summary(what: &str, problems: u64, tally: &Tally, started: Instant) {
+    for (variant, [right, not]) in tally {
+        println!("   {variant:24} {right:5} right {not:3} not");
+    }
+    let sum = |i: usize| tally.values().map(|t| t[i]).sum::<usize>();
+    let seconds = started.elapsed().as_secs_f64();
+    println!("{what}: {problems} problems, {} right, {} not, {seconds:.1} s", sum(0), sum(1));
 }
 
 /// Shapes with ragged columns, empty and full matrices, one block, uneven rows, in every block size, order and type.
 fn edges(device: &Cuda, part: u64, of: u64) -> Outcome {
-    let (mut right, mut wrong, mut at) = (0, 0, 0);
-    let catalog = cuda::catalog();
+    let (mut tally, mut at, mut problems, started) = (Tally::new(), 0, 0, Instant::now());
+    let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
     for (rows, columns, n, rest) in [
         (1, 1, 8, "density=1"),
         (3, 5, 264, "density=0"),
@@ -89,49 +103,135 @@ fn edges(device: &Cuda, part: u64, of: u64) -> Outcome {
         (7, 6, 328, "density=0.4"),
         (9, 4, 64, "density=1"),
         (6, 8, 520, "density=0.25,imbalance=3"),
+        (12, 40, 264, "density=0.1,imbalance=8"),
         (4, 4, 7, "density=0.5"),
     ] {
         for bs in [8, 16, 24, 32, 64, 128] {
             for dtype in ["bf16", "f16", "f32"] {
                 for layout in ["", ",b=col"] {
                     let (m, k) = (rows * bs, columns * bs);
-                    let text = format!("bsr:m={m},k={k},n={n},bs={bs},dtype={dtype},{rest}{layout}");
-                    let Ok(p) = Bsr::parse(&text) else { continue };
+                    let text = format!("m={m},k={k},n={n},bs={bs},dtype={dtype},{rest}{layout}");
                     at += 1;
                     if at % of.max(1) != part {
                         continue;
                     }
-                    let (r, w) = prove(device, &catalog, &p, 7, 2)?;
-                    (right, wrong) = (right + r, wrong + w);
+                    if let Ok(p) = Bsr::parse(&text) {
+                        prove(device, &catalog, &p, (7, 2), &mut tally)?;
+                        problems += 1;
+                    }
+                    let g = if layout.is_empty() { "" } else { ",g=col" };
+                    if let Ok(p) = Sampled::parse(&format!("{text}{g}")) {
+                        prove(device, &sampled, &p, (7, 1), &mut tally)?;
+                        problems += 1;
+                    }
                 }
             }
         }
     }
-    println!("edges: {right} right, {wrong} not");
+    summary("edges", problems, &tally, started);
     Ok(())
 }
 
-/// Random problems from a few compiled shapes: patterns, densities and imbalances change, the kernels do not.
+/// Random small problems over all that a problem can say; every variant that fits is proved on one setting, of three that it is
+/// proved on again and again.
 fn random(device: &Cuda, count: u64, seed: u64, seconds: f64) -> Outcome {
-    let (mut right, mut wrong, mut problems) = (0, 0, 0);
-    let (catalog, started) = (cuda::catalog(), Instant::now());
+    let (mut tally, mut problems, started) = (Tally::new(), 0, Instant::now());
+    let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
     let mut rng = fastrand::Rng::with_seed(seed);
     while problems < count && started.elapsed().as_secs_f64() < seconds {
-        let bs = [16, 32, 64, 128][rng.usize(..4)];
-        let (m, k) = (bs * rng.u64(1..=12), [512, 1024][rng.usize(..2)]);
-        let n = [64, 72, 256, 400][rng.usize(..4)];
-        let pattern = ["uniform", "banded", "blockdiag", "powerlaw", "causal"][rng.usize(..5)];
-        let (dtype, layout) = (["f16", "bf16", "f32"][rng.usize(..3)], ["row", "col"][rng.usize(..2)]);
-        let skew = if rng.bool() { format!(",imbalance={:.1}", 1.0 + 3.0 * rng.f64()) } else { String::new() };
+        let bs = [16, 32, 64, 128, 16, 32, 64, 128, 8, 24][rng.usize(..10)];
+        let (m, k) = (bs * rng.u64(1..=1024 / bs), bs * [1, 4, 512 / bs, 1024 / bs][rng.usize(..4)]);
+        let n = [64, 72, 256, 400, 8, 5][rng.usize(..6)];
+        let pattern = ["uniform", "banded", "blockdiag", "powerlaw", "causal", "window"][rng.usize(..6)];
+        let dtype = ["f16", "bf16", "f32", "f32,tf32=true"][rng.usize(..4)];
+        let layout = ["row", "col"][rng.usize(..2)];
+        let skew = if rng.bool() { format!(",imbalance={:.1}", 1.0 + 7.0 * rng.f64()) } else { String::new() };
+        let scale = ["", "", ",alpha=-0.75", ",beta=1", ",alpha=1.5,beta=-0.5"][rng.usize(..5)];
+        let turned = if rng.u8(..4) == 0 { ",turned=true" } else { "" };
         let density = rng.f64().powi(2);
-        let text = format!(
-            "bsr:m={m},k={k},n={n},bs={bs},density={density:.3},dtype={dtype},pattern={pattern},b={layout}{skew}"
-        );
-        let Ok(p) = Bsr::parse(&text) else { continue };
-        let (r, w) = prove(device, &catalog, &p, rng.u64(..1000), 2)?;
-        (right, wrong, problems) = (right + r, wrong + w, problems + 1);
+        let shape = format!("m={m},k={k},n={n},bs={bs},density={density:.3},pattern={pattern}{skew},b={layout}");
+        let pick = rng.u64(..3);
+        if rng.u8(..5) == 0 {
+            let (g, dtype) = (["row", "col"][rng.usize(..2)], dtype.split(',').next().unwrap_or(dtype));
+            let Ok(p) = Sampled::parse(&format!("{shape},dtype={dtype},g={g}")) else { continue };
+            prove(device, &sampled, &p, (pick, 1), &mut tally)?;
+        } else {
+            let Ok(p) = Bsr::parse(&format!("{shape},dtype={dtype}{scale}{turned}")) else { continue };
+            prove(device, &catalog, &p, (pick, 1), &mut tally)?;
+        }
+        problems += 1;
     }
-    println!("random: {problems} problems, {right} right, {wrong} not, {:.1} s", started.elapsed().as_secs_f64());
+    summary("random", problems, &tally, started);
+    Ok(())
+}
+
+/// Indices are looked at where they lie: a good matrix passes, each kind of damage has its own error. And C's own former
+/// elements are the addend where no other is given.
+fn checks(device: &Cuda) -> Outcome {
+    let check = cuda::IndexCheck::new(device)?;
+    let p = Bsr::parse("m=32,k=48,n=8,bs=16,density=0.667,dtype=f16,turned=true,beta=1")?;
+    let upload = |list: &[i32]| device.upload(&Array::I32(list.to_vec()));
+    let (values, b) = (device.alloc(p.dtype, p.values_len())?, device.alloc(p.dtype, (p.k * p.n) as usize)?);
+    let mut c = device.alloc(p.dtype, (p.m * p.n) as usize)?;
+    for (rows, columns, places, wanted) in [
+        ([0, 1, 4], [2, 0, 1, 2], [3, 1, 0, 2], ""),
+        ([1, 1, 4], [2, 0, 1, 2], [3, 1, 0, 2], "row_ptr"),
+        ([0, -1, 4], [2, 0, 1, 2], [3, 1, 0, 2], "row_ptr"),
+        ([0, 0, 4], [2, 0, 1, 2], [3, 1, 0, 2], "row_ptr"),
+        ([0, 1, 3], [2, 0, 1, 2], [3, 1, 0, 2], "row_ptr"),
+        ([0, 1, 4], [3, 0, 1, 2], [3, 1, 0, 2], "col_idx"),
+        ([0, 1, 4], [2, 0, -1, 2], [3, 1, 0, 2], "col_idx"),
+        ([0, 1, 4], [2, 1, 0, 2], [3, 1, 0, 2], "col_idx"),
+        ([0, 1, 4], [2, 0, 0, 2], [3, 1, 0, 2], "col_idx"),
+        ([0, 1, 4], [2, 0, 1, 2], [3, 1, 0, 4], "place"),
+        ([0, 1, 4], [2, 0, 1, 2], [3, 1, 0, 1], "place"),
+    ] {
+        let (row_ptr, col_idx, place) = (upload(&rows)?, upload(&columns)?, upload(&places)?);
+        let args = BsrArgs {
+            problem: &p,
+            row_ptr: device.view(&row_ptr, 0..3),
+            col_idx: device.view(&col_idx, 0..4),
+            values: device.view(&values, 0..p.values_len()),
+            b: device.view(&b, 0..(p.k * p.n) as usize),
+            c: device.view_mut(&mut c, 0..(p.m * p.n) as usize),
+            add: None,
+            place: Some(device.view(&place, 0..4)),
+        };
+        let said = check.check(&args, device.queue()).map_or_else(|e| e.to_string(), |()| String::new());
+        let right = if wanted.is_empty() { said.is_empty() } else { said.contains(wanted) };
+        println!("checks: {} {rows:?} {columns:?} {places:?}: {said}", if right { "right" } else { "WRONG" });
+    }
+    in_place(device)
+}
+
+/// beta · C with C's own elements: an empty matrix leaves beta times what was there.
+fn in_place(device: &Cuda) -> Outcome {
+    for text in ["m=128,k=128,n=64,bs=64,density=0,dtype=f16,beta=2", "m=64,k=64,n=64,bs=16,density=0,dtype=f32,beta=2"]
+    {
+        let p = Bsr::parse(text)?;
+        let len = (p.m * p.n) as usize;
+        let row_ptr = device.upload(&Array::I32(vec![0; p.rows() + 1]))?;
+        let (none, b) = (device.alloc(DType::I32, 1)?, device.alloc(p.dtype, (p.k * p.n) as usize)?);
+        let values = device.alloc(p.dtype, 8)?;
+        for variant in cuda::catalog().variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_))) {
+            let config = variant.space(&p, device).default_config().ok_or("no config")?;
+            let kernel = variant.build(&p, &config, device)?;
+            let mut c = device.upload(&Array::filled(p.dtype, len, 1.5))?;
+            let args = BsrArgs {
+                problem: &p,
+                row_ptr: device.view(&row_ptr, 0..p.rows() + 1),
+                col_idx: device.view(&none, 0..0),
+                values: device.view(&values, 0..0),
+                b: device.view(&b, 0..(p.k * p.n) as usize),
+                c: device.view_mut(&mut c, 0..len),
+                add: None,
+                place: None,
+            };
+            kernel.launch(args, device.queue())?;
+            let right = device.download(&c)?.to_f64().iter().all(|x| *x == 3.0);
+            println!("in place: {} {text} {}", if right { "right" } else { "WRONG" }, variant.id());
+        }
+    }
     Ok(())
 }
 

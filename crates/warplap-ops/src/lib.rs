@@ -5,4 +5,5 @@ pub mod bsr;
 mod cuda;
 pub mod gemm;
 mod right;
+pub mod sampled;
 mod typed;

@@ -9,10 +9,12 @@ use warplap::{Attention, AttentionProblem, Cpu};
 
 use crate::argument;
 use crate::failure::rejected;
-use crate::foreign::{Buffer, Described};
-use crate::state::state;
+use crate::foreign::Described;
+use crate::lent::{Buffer, Lent};
+use crate::state::{mode_number, state};
 use crate::tensor::View;
 use crate::torch::Torch;
+use crate::ways::Call;
 
 /// A request and its memory.
 struct Request {
@@ -102,11 +104,11 @@ impl Request {
     #[inline]
     fn run(&self, py: Python<'_>, out: &View, objects: Option<&Objects<'_, '_>>) -> PyResult<()> {
         let p = &self.problem;
-        state().desks().attention.with(py, p, |entry| {
+        state().desks().attention.with(py, p, &(), |entry| {
             if let (Some(foreign), Some(o)) = (&entry.foreign, objects) {
                 let rest = (p.causal, f64::from(p.scale()), p.h != p.hkv, o.out);
                 let args = (o.q, o.k, o.v, o.mask, rest.0, rest.1, rest.2, rest.3);
-                return foreign.call.bind(py).call1(args).map(drop);
+                return foreign.call(&args.into_pyobject(py)?);
             }
             // SAFETY: the caller holds references to the objects behind the views for the time of this call, their
             // order and shapes were checked, and `output` has seen to it that out shares nothing with them.
@@ -156,6 +158,12 @@ pub(crate) fn attention_direct<'py>(
         return Ok(None);
     }
     let (Ok(a), Ok(b), Ok(c)) = (torch.view(q, "q"), torch.view(k, "k"), torch.view(v, "v")) else { return Ok(None) };
+    if a.cuda().is_some() {
+        // On a GPU the choice is among torch's own; the general way makes it, and says so to `attention_way`.
+        let call = Call::of(mode_number(), [&a, &b, &c], causal, scale);
+        let way = call.and_then(|call| state().ways.find(py, &call));
+        return way.map(|way| way.bind(py).call1((q, k, v, py.None(), causal, scale))).transpose();
+    }
     let Ok(mut request) = Request::of(a, b, c, None, causal, scale) else { return Ok(None) };
     let p = &request.problem;
     if p.layout != Order::Bhsd || p.h != p.hkv {
@@ -168,6 +176,24 @@ pub(crate) fn attention_direct<'py>(
     }
     request.run(py, &view, Some(&Objects { q, k, v, mask: None, out: &out }))?;
     Ok(Some(out))
+}
+
+/// Remembers who answers calls with tensors like these on a GPU: `way(q, k, v, None, causal, scale)`.
+#[pyfunction]
+#[pyo3(signature = (q, k, v, causal, scale, way))]
+pub(crate) fn attention_way(
+    q: &Bound<'_, PyAny>,
+    k: &Bound<'_, PyAny>,
+    v: &Bound<'_, PyAny>,
+    causal: bool,
+    scale: Option<f64>,
+    way: Py<PyAny>,
+) -> PyResult<()> {
+    let views = (View::of(q, "q")?, View::of(k, "k")?, View::of(v, "v")?);
+    if let Some(call) = Call::of(mode_number(), [&views.0, &views.1, &views.2], causal, scale) {
+        state().ways.put(call, way);
+    }
+    Ok(())
 }
 
 /// Writes attention over tensors of any library into one more. All have four dimensions; the mask two.
@@ -218,16 +244,16 @@ pub(crate) fn attention_problem(
 }
 
 impl Described for Attention {
-    fn buffers(mut args: AttentionArgs<'_, Cpu>) -> Vec<Buffer> {
+    fn buffers<D: Lent>(mut args: AttentionArgs<'_, D>) -> Vec<Buffer> {
         let p = args.problem;
         let strides = |s: Strides| [s.batch as u64, s.head as u64, s.row as u64, 1];
         let mut buffers = vec![
-            Buffer::read(args.q, &[p.b, p.h, p.sq, p.d], &strides(p.q_strides())),
-            Buffer::read(args.k, &[p.b, p.hkv, p.sk, p.d], &strides(p.k_strides())),
-            Buffer::read(args.v, &[p.b, p.hkv, p.sk, p.dv], &strides(p.v_strides())),
+            Buffer::read::<D>(&args.q, &[p.b, p.h, p.sq, p.d], &strides(p.q_strides())),
+            Buffer::read::<D>(&args.k, &[p.b, p.hkv, p.sk, p.d], &strides(p.k_strides())),
+            Buffer::read::<D>(&args.v, &[p.b, p.hkv, p.sk, p.dv], &strides(p.v_strides())),
         ];
-        buffers.extend(args.mask.map(|m| Buffer::read(m, &[p.sq, p.sk], &[p.sk, 1])));
-        buffers.push(Buffer::write(&mut args.out, &[p.b, p.h, p.sq, p.dv], &strides(p.o_strides())));
+        buffers.extend(args.mask.map(|m| Buffer::read::<D>(&m, &[p.sq, p.sk], &[p.sk, 1])));
+        buffers.push(Buffer::write::<D>(&mut args.out, &[p.b, p.h, p.sq, p.dv], &strides(p.o_strides())));
         buffers
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
@@ -13,7 +13,9 @@ use warplap::{Bsr, BsrProblem, Cpu, Layout};
 
 use crate::argument;
 use crate::failure::rejected;
-use crate::foreign::{Buffer, Described};
+use crate::foreign::Described;
+use crate::gpu::{self, BsrAddresses};
+use crate::lent::{Buffer, Lent};
 use crate::state::state;
 use crate::structure::{Frame, Structure, version};
 use crate::tensor::View;
@@ -32,13 +34,22 @@ impl Product {
     fn of(structure: Arc<Structure>, values: View, b: View) -> PyResult<Product> {
         let mut p = structure.problem;
         p.dtype = argument::float(&values, "a")?;
-        argument::on_host(&values, "a")?;
+        match &structure.on_gpu {
+            None => argument::on_host(&values, "a")?,
+            Some(on) if values.cuda() == Some(on.ordinal) => {}
+            Some(on) => {
+                let (found, expected) = (values.place(), on.ordinal);
+                return Err(PyValueError::new_err(format!(
+                    "a.values(): is on {found}, its indices on cuda:{expected}"
+                )));
+            }
+        }
         argument::shape(&values, "a.values()", &[p.nnz as i64, p.bs as i64, p.bs as i64])?;
         if !values.is_compact() {
             return Err(argument::strided(&values, "a.values()", "contiguous row-major blocks"));
         }
         argument::same(&b, "b", p.dtype, "a")?;
-        argument::on_host(&b, "b")?;
+        argument::together(&b, "b", &values)?;
         argument::dims(&b, "b", 2)?;
         p.n = b.shape[1] as u64;
         argument::shape(&b, "b", &[p.k as i64, p.n as i64])?;
@@ -57,21 +68,41 @@ impl Product {
     fn check(&self, out: &View) -> PyResult<()> {
         let p = &self.problem;
         argument::same(out, "out", p.dtype, "a")?;
-        argument::on_host(out, "out")?;
+        argument::together(out, "out", &self.b)?;
         argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
         if !out.is_compact() {
             return Err(argument::strided(out, "out", "rows without gaps"));
+        }
+        if self.structure.on_gpu.is_some() && !(self.values.address | self.b.address | out.address).is_multiple_of(16) {
+            return Err(PyValueError::new_err("a, b or out: is not on a multiple of 16 bytes; call .clone()"));
         }
         let inputs = [("a", &self.values, p.values_len()), ("b", &self.b, (p.k * p.n) as usize)];
         argument::output(out, (p.m * p.n) as usize, &inputs)
     }
 
+    /// Runs it; `objects` are the caller's own tensors, where they are torch's.
     #[inline]
-    fn run(&self, py: Python<'_>, out: &View, objects: Option<Bound<'_, PyTuple>>) -> PyResult<()> {
-        let p = &self.problem;
-        state().desks().bsr.with(py, p, |entry| {
-            if let (Some(foreign), Some(objects)) = (&entry.foreign, objects) {
-                return foreign.call.bind(py).call1(objects).map(drop);
+    fn run(&self, py: Python<'_>, out: &View, objects: Option<&Objects<'_, '_>>) -> PyResult<()> {
+        let (p, state) = (&self.problem, state());
+        if let Some(on) = &self.structure.on_gpu {
+            let desks = state.gpu(on.ordinal)?;
+            let queue = desks.queue(py);
+            self.structure.launched(on, &queue);
+            let (row_ptr, col_idx) = (on.row_ptr.address(), on.col_idx.address());
+            let at =
+                BsrAddresses { row_ptr, col_idx, values: self.values.address, b: self.b.address, out: out.address };
+            // A callable gets the checked indices: they have the type it was raced with.
+            let arguments = objects.map(|o| {
+                move || -> PyResult<_> {
+                    let [rows, columns] = on.tensors(py)?;
+                    (rows, columns, o.values, p.m, p.k, o.b, o.out).into_pyobject(py)
+                }
+            });
+            return gpu::bsr(py, desks, &queue, p, &at, arguments);
+        }
+        state.desks().bsr.with(py, p, &(), |entry| {
+            if let (Some(foreign), Some(o)) = (&entry.foreign, objects) {
+                return foreign.call(&(o.crow, o.col, o.values, p.m, p.k, o.b, o.out).into_pyobject(py)?);
             }
             let (b_len, c_len) = ((p.k * p.n) as usize, (p.m * p.n) as usize);
             // SAFETY: the caller holds references to the objects behind the views for the time of this call, all were
@@ -79,12 +110,22 @@ impl Product {
             let slices = unsafe { (self.values.slice(p.values_len()), self.b.slice(b_len), out.slice_mut(c_len)) };
             let (Some(values), Some(b), Some(c)) = slices else { return Err(argument::unaligned("a, b or out")) };
             let (row_ptr, col_idx) = (&self.structure.row_ptr[..], &self.structure.col_idx[..]);
-            let args = BsrArgs::<Cpu> { problem: p, row_ptr: row_ptr.into(), col_idx: col_idx.into(), values, b, c };
+            let (row_ptr, col_idx) = (row_ptr.into(), col_idx.into());
+            let args = BsrArgs::<Cpu> { problem: p, row_ptr, col_idx, values, b, c, add: None, place: None };
             let kernel = &*entry.kernel;
             let done = if entry.brief { kernel.launch(args, &()) } else { py.detach(|| kernel.launch(args, &())) };
             done.map_err(|e| rejected(&e))
         })
     }
+}
+
+/// The caller's own tensors; where `col` is nothing, `crow` is the sparse tensor itself.
+struct Objects<'a, 'py> {
+    crow: &'a Bound<'py, PyAny>,
+    col: Option<&'a Bound<'py, PyAny>>,
+    values: &'a Bound<'py, PyAny>,
+    b: &'a Bound<'py, PyAny>,
+    out: &'a Bound<'py, PyAny>,
 }
 
 /// What is kept of a sparse tensor: who it was, how often it was changed, where its values were.
@@ -167,9 +208,12 @@ pub(crate) fn bsr_direct<'py>(
     if product.check(&view).is_err() {
         return Ok(None);
     }
-    let (m, k) = (product.problem.m, product.problem.k);
-    product.run(py, &view, Some((a, py.None(), values, m, k, b, &out).into_pyobject(py)?))?;
-    Ok(Some(out))
+    let objects = Objects { crow: a, col: None, values: &values, b, out: &out };
+    match product.run(py, &view, Some(&objects)) {
+        // A device that cannot be used: the general way has torch to fall back on.
+        Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => Ok(None),
+        outcome => outcome.map(|()| Some(out)),
+    }
 }
 
 fn product(
@@ -200,8 +244,8 @@ pub(crate) fn bsr_into(
     let view = View::of(out, "out")?;
     product.check(&view)?;
     let torch = Torch::here(py).filter(|t| [crow, col, values, b, out].iter().all(|o| t.is_tensor(o)));
-    let objects = torch.map(|_| (crow, col, values, m, k, b, out).into_pyobject(py)).transpose()?;
-    product.run(py, &view, objects)
+    let objects = Objects { crow, col: Some(col), values, b, out };
+    product.run(py, &view, torch.map(|_| &objects))
 }
 
 /// The problem of a product, in its text form.
@@ -218,15 +262,15 @@ pub(crate) fn bsr_problem(
 }
 
 impl Described for Bsr {
-    fn buffers(mut args: BsrArgs<'_, Cpu>) -> Vec<Buffer> {
+    fn buffers<D: Lent>(mut args: BsrArgs<'_, D>) -> Vec<Buffer> {
         let p = args.problem;
         let b = if p.b == Layout::Row { [p.n, 1] } else { [1, p.k] };
         vec![
-            Buffer::read(args.row_ptr, &[p.m / p.bs + 1], &[1]),
-            Buffer::read(args.col_idx, &[p.nnz], &[1]),
-            Buffer::read(args.values, &[p.nnz, p.bs, p.bs], &[p.bs * p.bs, p.bs, 1]),
-            Buffer::read(args.b, &[p.k, p.n], &b),
-            Buffer::write(&mut args.c, &[p.m, p.n], &[p.n, 1]),
+            Buffer::read::<D>(&args.row_ptr, &[p.m / p.bs + 1], &[1]),
+            Buffer::read::<D>(&args.col_idx, &[p.nnz], &[1]),
+            Buffer::read::<D>(&args.values, &[p.nnz, p.bs, p.bs], &[p.bs * p.bs, p.bs, 1]),
+            Buffer::read::<D>(&args.b, &[p.k, p.n], &b),
+            Buffer::write::<D>(&mut args.c, &[p.m, p.n], &[p.n, 1]),
         ]
     }
 

@@ -8,17 +8,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use warplap::DType;
 
-use crate::dlpack::{self, DlManaged, DlTensor, DlType};
+use crate::dlpack::{self, DlDevice, DlManaged, DlTensor, DlType};
+use crate::lent::Buffer;
 use crate::tensor::View;
 
 /// A DLPack capsule over memory that somebody else owns, for a consumer to take.
-pub(crate) fn capsule<'py>(
-    py: Python<'py>,
-    address: usize,
-    dtype: DType,
-    shape: &[i64],
-    strides: &[i64],
-) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn capsule<'py>(py: Python<'py>, buffer: &Buffer, device: DlDevice) -> PyResult<Bound<'py, PyAny>> {
+    let Buffer { address, dtype, shape, strides } = buffer;
     struct Owner {
         managed: DlManaged,
         sizes: Vec<i64>,
@@ -43,8 +39,8 @@ pub(crate) fn capsule<'py>(
         DType::I32 => (0, 32),
     };
     let tensor = DlTensor {
-        data: address as *mut _,
-        device: dlpack::DlDevice { kind: dlpack::CPU, index: 0 },
+        data: *address as *mut _,
+        device,
         ndim: shape.len() as i32,
         dtype: DlType { code, bits, lanes: 1 },
         shape: std::ptr::null_mut(),
@@ -52,7 +48,7 @@ pub(crate) fn capsule<'py>(
         byte_offset: 0,
     };
     let managed = DlManaged { tensor, context: std::ptr::null_mut(), deleter: Some(drop_owner) };
-    let owner = Box::into_raw(Box::new(Owner { managed, sizes: [shape, strides].concat() }));
+    let owner = Box::into_raw(Box::new(Owner { managed, sizes: [&shape[..], &strides[..]].concat() }));
     // SAFETY: `owner` was made above and belongs to the capsule from here on.
     unsafe {
         (*owner).managed.context = owner.cast();

@@ -195,9 +195,10 @@ fn settled(edition: &Edition, candidates: &[Candidate]) -> Option<usize> {
 }
 
 /// Who is the fastest right one of the candidates: from the store, or by a race. `prove(i)` gives a word, a reason and
-/// an error; `sample(i)` the seconds of one launch. With `measure` false nothing is raced and an unknown key is None.
+/// an error; `sample(i)` the seconds of one launch. With `measure` false nothing is raced and an unknown key is None; with
+/// `keep` false everyone is raced and nothing is kept.
 #[pyfunction]
-#[pyo3(signature = (op, key, problem, candidates, prove, sample, *, device=None, budget=4.0, measure=true, again=false))]
+#[pyo3(signature = (op, key, problem, candidates, prove, sample, *, device=None, budget=4.0, measure=true, again=false, keep=true))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
 pub(crate) fn contest(
     py: Python<'_>,
@@ -211,6 +212,7 @@ pub(crate) fn contest(
     budget: f64,
     measure: bool,
     again: bool,
+    keep: bool,
 ) -> PyResult<Option<(usize, String)>> {
     if candidates.is_empty() {
         return Err(PyValueError::new_err("candidates: there is none, expected one or more"));
@@ -235,7 +237,7 @@ pub(crate) fn contest(
         Some((winner, found.to_string()))
     };
     py.detach(|| {
-        let known = current(&store);
+        let known = current(&store).filter(|_| keep);
         if let Some((edition, winner)) =
             known.as_ref().filter(|_| !again).and_then(|e| Some((e, settled(e, &candidates)?)))
         {
@@ -247,7 +249,7 @@ pub(crate) fn contest(
             return Ok(stored.and_then(|(edition, winner)| answer(edition, winner, true)));
         }
         let _flight = store.lock(&key, &device);
-        let known = current(&store);
+        let known = current(&store).filter(|_| keep);
         if let Some((edition, winner)) =
             known.as_ref().filter(|_| !again).and_then(|e| Some((e, settled(e, &candidates)?)))
         {
@@ -287,7 +289,7 @@ pub(crate) fn contest(
             floor_us: None,
             seconds: started.elapsed().as_secs_f64(),
         };
-        if let Err(error) = store.put(&key, &device, edition.clone(), &problem) {
+        if keep && let Err(error) = store.put(&key, &device, edition.clone(), &problem) {
             tracing::warn!("the record of {key} was not kept: {error}");
         }
         Ok(answer(&edition, winner, false))

@@ -9,8 +9,9 @@ use warplap::{Cpu, Gemm, GemmProblem, Layout};
 
 use crate::argument;
 use crate::failure::rejected;
-use crate::foreign::{Buffer, Described};
+use crate::foreign::Described;
 use crate::gpu;
+use crate::lent::{Buffer, Lent};
 use crate::state::state;
 use crate::tensor::View;
 use crate::torch::Torch;
@@ -81,9 +82,9 @@ impl Product {
         if let Some(ordinal) = self.a.cuda() {
             return gpu::gemm(py, ordinal, p, [self.a.address, self.b.address, out.address]);
         }
-        state().desks().gemm.with(py, p, |entry| {
+        state().desks().gemm.with(py, p, &(), |entry| {
             if let (Some(foreign), Some(objects)) = (&entry.foreign, objects) {
-                return foreign.call.bind(py).call1((objects[0], objects[1], objects[2])).map(drop);
+                return foreign.call(&(objects[0], objects[1], objects[2]).into_pyobject(py)?);
             }
             // SAFETY: the caller holds references to the objects behind the views for the time of this call, their
             // spans were checked, and `output` has seen to it that out shares nothing with them.
@@ -143,12 +144,21 @@ pub(crate) fn matmul_into(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Boun
     product.run(py, &view, torch.map(|_| [a, b, out]))
 }
 
-/// Whether a kernel was chosen already for a product of tensors on the host: everything a call does before it launches.
+/// Whether a kernel was chosen already for a product: everything a call does before it launches.
 #[pyfunction]
 pub(crate) fn matmul_known(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<bool> {
     let mut product = Product::of(View::of(a, "a")?, View::of(b, "b")?)?;
     product.write_to(&View::of(out, "out")?)?;
-    Ok(state().desks().gemm.knows(&product.problem))
+    let state = state();
+    match product.a.cuda() {
+        Some(ordinal) => {
+            let desks = state.gpu(ordinal)?;
+            // Part of what a call asks for.
+            let _queue = desks.queue(a.py());
+            Ok(desks.gemm.knows(&product.problem))
+        }
+        None => Ok(state.desks().gemm.knows(&product.problem)),
+    }
 }
 
 /// The problem of a product, in its text form; with no output, one of its own is assumed.
@@ -169,13 +179,13 @@ pub(crate) fn matmul_problem(
 }
 
 impl Described for Gemm {
-    fn buffers(mut args: GemmArgs<'_, Cpu>) -> Vec<Buffer> {
+    fn buffers<D: Lent>(mut args: GemmArgs<'_, D>) -> Vec<Buffer> {
         let p = args.problem;
         let strides = |layout, ld| if layout == Layout::Row { [ld, 1] } else { [1, ld] };
         vec![
-            Buffer::read(args.a, &[p.m, p.k], &strides(p.a, p.lda)),
-            Buffer::read(args.b, &[p.k, p.n], &strides(p.b, p.ldb)),
-            Buffer::write(&mut args.c, &[p.m, p.n], &[p.ldc, 1]),
+            Buffer::read::<D>(&args.a, &[p.m, p.k], &strides(p.a, p.lda)),
+            Buffer::read::<D>(&args.b, &[p.k, p.n], &strides(p.b, p.ldb)),
+            Buffer::write::<D>(&mut args.c, &[p.m, p.n], &[p.ldc, 1]),
         ]
     }
 

@@ -1,20 +1,22 @@
-//! NVIDIA GPUs: tensors in device memory go to the native kernels, on torch's current stream. Sessions are opened when the
-//! first tensor of a device comes by.
+//! NVIDIA GPUs: tensors in device memory go to the native kernels, on torch's current stream. Desks are set up
+//! when the first tensor of a device comes by.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use warplap::core::device::Device;
 use warplap::core::space::Config;
-use warplap::core::store::{Store, default_root};
+use warplap::core::store::default_root;
 use warplap::core::variant::Kernel;
-use warplap::cuda::{View, ViewMut};
-use warplap::{Cuda, Gemm, GemmArgs, GemmProblem, Mode, Op, Session, Settings};
+use warplap::cuda::{Stream, View, ViewMut};
+use warplap::ops::{bsr, gemm};
+use warplap::{Bsr, BsrArgs, BsrProblem, Cuda, DType, Gemm, GemmArgs, GemmProblem, Mode, Op, Settings, Tuner};
 
 use crate::failure::{raise, rejected};
-use crate::state::{self, MODES};
+use crate::state::{self, Desk, MODES, State};
 use crate::torch::Torch;
 use crate::watch::{Watch, ended};
 
@@ -36,12 +38,19 @@ pub(crate) fn serve_if_asked(py: Python<'_>) {
     py.detach(warplap::worker::serve_if_asked);
 }
 
-/// A session for each device and mode, opened when first needed.
+/// The desks of one GPU.
+pub(crate) struct GpuDesks {
+    pub(crate) device: Arc<Cuda>,
+    pub(crate) gemm: Desk<Gemm, Cuda>,
+    pub(crate) bsr: Desk<Bsr, Cuda>,
+}
+
+/// Desks for each device and mode, set up when first needed.
 #[derive(Default)]
-pub(crate) struct Gpus([[OnceLock<Session<Cuda>>; MODES.len()]; DEVICES]);
+pub(crate) struct Gpus([[OnceLock<GpuDesks>; MODES.len()]; DEVICES]);
 
 /// The devices of the process: one context each, whatever the store or the mode.
-fn device(ordinal: usize) -> PyResult<Arc<Cuda>> {
+pub(crate) fn device(ordinal: usize) -> PyResult<Arc<Cuda>> {
     static OPENED: [OnceLock<Result<Arc<Cuda>, String>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
     let missing = || PyValueError::new_err(format!("device: is cuda:{ordinal}, expected one below {DEVICES}"));
     let opened = OPENED.get(ordinal).ok_or_else(missing)?.get_or_init(|| {
@@ -58,48 +67,91 @@ fn device(ordinal: usize) -> PyResult<Arc<Cuda>> {
 }
 
 impl Gpus {
-    pub(crate) fn session(
-        &self,
-        ordinal: usize,
-        mode: usize,
-        store: &Arc<dyn Store>,
-        settings: &Settings,
-    ) -> PyResult<&Session<Cuda>> {
+    #[inline]
+    pub(crate) fn desks(&self, ordinal: usize, mode: usize, state: &State) -> PyResult<&GpuDesks> {
         let missing = || PyValueError::new_err(format!("device: is cuda:{ordinal}, expected one below {DEVICES}"));
         let slot = &self.0.get(ordinal).ok_or_else(missing)?[mode];
-        if let Some(session) = slot.get() {
-            return Ok(session);
+        if let Some(desks) = slot.get() {
+            return Ok(desks);
         }
         let device = device(ordinal)?;
-        let settings = Settings { mode: MODES[mode], policy: Cuda::usual_policy(), ..settings.clone() };
-        Ok(slot.get_or_init(|| Session::over(device, store.clone(), settings)))
+        let settings = || Settings { mode: MODES[mode], policy: Cuda::usual_policy(), ..state.settings.clone() };
+        let store = || state.store.clone();
+        Ok(slot.get_or_init(|| GpuDesks {
+            gemm: Desk::new(state.tuner(device.clone(), gemm::cuda::catalog(), store(), settings())),
+            bsr: Desk::new(state.tuner(device.clone(), bsr::cuda::catalog(), store(), settings())),
+            device,
+        }))
+    }
+}
+
+impl GpuDesks {
+    /// The current stream of torch on this device, or the default one.
+    #[inline]
+    pub(crate) fn queue(&self, py: Python<'_>) -> Stream {
+        let ordinal = self.device.ordinal();
+        let stream = Torch::here(py).and_then(|t| t.stream(ordinal)).unwrap_or(0);
+        // SAFETY: the exchange API gave torch's current stream of this device; the default stream is always there.
+        unsafe { self.device.foreign_stream(stream) }
     }
 }
 
 /// Queues a product of matrices in device memory on the current stream of torch, or on the default one.
 pub(crate) fn gemm(py: Python<'_>, ordinal: usize, problem: &GemmProblem, [a, b, c]: [usize; 3]) -> PyResult<()> {
     let state = state::state();
-    let session = state.gpu(ordinal)?;
-    let stream = Torch::here(py).and_then(|t| t.stream(ordinal as i32)).unwrap_or(0);
-    // SAFETY: the exchange API gave torch's current stream of this device; the default stream is always there.
-    let queue = unsafe { session.device().foreign_stream(stream) };
-    // SAFETY: the caller holds references to the tensors behind the addresses, whose spans were checked; torch keeps
-    // memory that a stream still uses from others on that stream.
-    let args = || unsafe {
-        let a = View::from_raw(a as u64, problem.dtype, problem.a_len());
-        let b = View::from_raw(b as u64, problem.dtype, problem.b_len());
-        GemmArgs::<Cuda> { problem, a, b, c: ViewMut::from_raw(c as u64, problem.dtype, problem.c_len()) }
-    };
-    let launch = |kernel: &(dyn Kernel<Gemm, Cuda> + 'static)| kernel.launch(args(), &queue);
-    let tuner = session.gemm_tuner();
-    match tuner.with_known(problem, launch) {
-        Ok(done) => done.map_err(|e| rejected(&e)),
-        // Nobody knows it yet: others may go on while it is raced.
-        Err(launch) => {
-            let chosen = ended(py.detach(|| tuner.choose_on(problem, &queue)))?;
-            launch(&*chosen.kernel).map_err(|e| rejected(&e))
+    let desks = state.gpu(ordinal)?;
+    let queue = desks.queue(py);
+    desks.gemm.with(py, problem, &queue, |entry| {
+        // SAFETY: the caller holds references to the tensors behind the addresses, whose spans were checked; torch keeps
+        // memory that a stream still uses from others on that stream.
+        let args = unsafe {
+            let a = View::from_raw(a as u64, problem.dtype, problem.a_len());
+            let b = View::from_raw(b as u64, problem.dtype, problem.b_len());
+            GemmArgs::<Cuda> { problem, a, b, c: ViewMut::from_raw(c as u64, problem.dtype, problem.c_len()) }
+        };
+        entry.kernel.launch(args, &queue).map_err(|e| rejected(&e))
+    })
+}
+
+/// The addresses of a block-sparse product in device memory.
+pub(crate) struct BsrAddresses {
+    pub(crate) row_ptr: u64,
+    pub(crate) col_idx: u64,
+    pub(crate) values: usize,
+    pub(crate) b: usize,
+    pub(crate) out: usize,
+}
+
+/// Queues a block-sparse product in device memory; `arguments` are made where a callable is chosen.
+pub(crate) fn bsr<'py>(
+    py: Python<'py>,
+    desks: &GpuDesks,
+    queue: &Stream,
+    problem: &BsrProblem,
+    at: &BsrAddresses,
+    arguments: Option<impl FnOnce() -> PyResult<Bound<'py, PyTuple>>>,
+) -> PyResult<()> {
+    desks.bsr.with(py, problem, queue, |entry| {
+        if let (Some(foreign), Some(arguments)) = (&entry.foreign, arguments) {
+            return foreign.call(&arguments()?);
         }
-    }
+        let (p, index) = (problem, DType::I32);
+        // SAFETY: the indices are copies that the caller holds and that were validated; the caller holds references to
+        // the tensors behind the other addresses, whose shapes were checked.
+        let args = unsafe {
+            BsrArgs::<Cuda> {
+                problem,
+                row_ptr: View::from_raw(at.row_ptr, index, p.rows() + 1),
+                col_idx: View::from_raw(at.col_idx, index, p.nnz as usize),
+                values: View::from_raw(at.values as u64, p.dtype, p.values_len()),
+                b: View::from_raw(at.b as u64, p.dtype, (p.k * p.n) as usize),
+                c: ViewMut::from_raw(at.out as u64, p.dtype, (p.m * p.n) as usize),
+                add: None,
+                place: None,
+            }
+        };
+        entry.kernel.launch(args, queue).map_err(|e| rejected(&e))
+    })
 }
 
 /// One GPU by hand: problems as texts, memory as addresses. For benchmarks and for callers with no tensors.
@@ -138,18 +190,18 @@ impl Gpu {
     ) -> PyResult<GpuGemm> {
         let problem = Gemm::parse(problem).map_err(|e| PyValueError::new_err(e.to_string()))?;
         let state = state::state();
-        let session = state.gpu(self.ordinal)?;
-        let device = session.device().clone();
+        let desks = state.gpu(self.ordinal)?;
+        let (device, known) = (desks.device.clone(), &desks.gemm.tuner);
         let (kernel, name): (Arc<dyn Kernel<Gemm, Cuda>>, String) = match variant {
             None => {
-                let settings = Settings { policy: policy(cold), ..session.gemm_tuner().settings().clone() };
-                let session = Session::over(device.clone(), state.store.clone(), settings);
-                let chosen = py.detach(|| session.gemm_tuner().choose(&problem)).map_err(raise)?;
+                let settings = Settings { policy: policy(cold), ..known.settings().clone() };
+                let tuner = Tuner::new(device.clone(), known.catalog().clone(), state.store.clone(), settings);
+                let chosen = py.detach(|| tuner.choose(&problem)).map_err(raise)?;
                 (chosen.kernel, chosen.candidate.to_string())
             }
             Some(id) => {
                 let unknown = || PyValueError::new_err(format!("variant: '{id}' is not known"));
-                let variant = session.gemm_tuner().catalog().find(id).ok_or_else(unknown)?;
+                let variant = known.catalog().find(id).ok_or_else(unknown)?;
                 let config = match config {
                     Some(text) => Config::parse(text).map_err(|e| PyValueError::new_err(format!("config: {e}")))?,
                     None => variant.space(&problem, &device).default_config().unwrap_or_default(),

@@ -3,29 +3,30 @@
 //!
 //! Triton compiles a kernel anew for other types, for pointers and sizes that are not divisible by 16, and for sizes that
 //! are 1. Arguments that agree in all this, and in the values the configs are chosen by, have the same compiled kernel.
+//! A kernel takes its arguments in order, less those it was compiled with, and two addresses of scratch memory.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::FixedState;
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::ffi;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{ffi, intern};
+use warplap::cuda::LaunchShape;
 
-use crate::tensor::Element;
+use crate::parameter::{MOST, Name, Parameter, Read};
+use crate::state::state;
 use crate::torch::Torch;
 
-/// What tells the calls of a kernel apart: two words an argument, then the device.
-type Name = Vec<u64>;
-
-/// A compiled kernel and what its launcher takes besides the arguments.
+/// A compiled kernel.
 struct Plan {
-    launch: Py<PyAny>,
-    function: Py<PyAny>,
-    cooperative: Py<PyAny>,
-    dependent: Py<PyAny>,
-    packed: Py<PyAny>,
+    function: usize,
+    threads: u32,
+    shared: u32,
+    parameters: Vec<Parameter>,
+    /// The settings of the config, which follow the arguments of a call.
     tail: Vec<Py<PyAny>>,
     kernel: Py<PyAny>,
     config: Py<PyAny>,
@@ -34,134 +35,192 @@ struct Plan {
 /// The compiled kernels of one function, by the arguments they are for.
 #[pyclass(frozen, module = "warplap._warplap")]
 pub(crate) struct Launches {
+    /// Names of the arguments.
+    names: Py<PyTuple>,
     /// Whether the value of an argument decides the config.
     keyed: Vec<bool>,
-    device: Py<PyAny>,
-    plans: Mutex<HashMap<Name, Arc<Plan>, FixedState>>,
-}
-
-/// What tells one argument from others, in two words, and a tensor's address; `None` for what is not followed here.
-fn words(torch: &Torch, value: &Bound<'_, PyAny>, keyed: bool) -> Option<([u64; 2], Option<usize>)> {
-    // SAFETY: type checks of a live object.
-    let is_int = unsafe { ffi::PyLong_CheckExact(value.as_ptr()) } != 0;
-    if is_int {
-        let v: i64 = value.extract().ok()?;
-        let kind = 1 + u64::from(v == 1) + 2 * u64::from(v % 16 == 0) + 4 * u64::from(i32::try_from(v).is_err());
-        return Some(([kind, if keyed { v as u64 } else { 0 }], None));
-    }
-    if torch.is_plain(value) {
-        let view = torch.view(value, "argument").ok()?;
-        let kind = match view.element {
-            Element::Float(dtype) => dtype as u64,
-            Element::I64 => 8,
-            Element::Other(t) => 16 + (u64::from(t.code) << 8) + (u64::from(t.bits) << 16),
-        };
-        // Where a tensor is belongs to it: the launcher is given a bare address and checks nothing.
-        let place = u64::from(view.device.kind as u32) << 32 | u64::from(view.device.index as u32 & 0xff) << 48;
-        let word = place | kind << 1 | u64::from(view.address.is_multiple_of(16));
-        return Some(([32, word], Some(view.address)));
-    }
-    if let Ok(v) = value.cast_exact::<PyBool>() {
-        return Some(([33, u64::from(v.is_true())], None));
-    }
-    if let Ok(v) = value.cast_exact::<PyFloat>() {
-        return Some(([34, if keyed { v.value().to_bits() } else { 0 }], None));
-    }
-    value.is_none().then_some(([35, 0], None))
+    /// Triton's chains of hooks: while somebody listens, Triton launches.
+    hooks: Vec<Py<PyAny>>,
+    plans: Mutex<HashMap<Box<[u64]>, Arc<Plan>, FixedState>>,
 }
 
 impl Launches {
-    fn name(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<(Name, Vec<Option<usize>>)>> {
-        let Some(torch) = Torch::here(py) else { return Ok(None) };
-        let (mut name, mut addresses) = (Vec::with_capacity(2 * args.len() + 1), Vec::with_capacity(args.len()));
-        for (i, value) in args.iter_borrowed().enumerate() {
-            let Some((words, address)) = words(torch, &value, self.keyed.get(i).copied().unwrap_or(false)) else {
-                return Ok(None);
-            };
-            name.extend(words);
-            addresses.push(address);
+    fn read<'py>(&self, args: &Bound<'py, PyTuple>, name: &mut Name) -> Option<Vec<Read>> {
+        let torch = Torch::here(args.py())?;
+        if args.len() > MOST {
+            return None;
         }
-        name.push(self.device.bind(py).call0()?.extract()?);
-        Ok(Some((name, addresses)))
+        let mut read = Vec::with_capacity(args.len());
+        for (i, value) in args.iter_borrowed().enumerate() {
+            read.push(name.add(torch, &value, self.keyed.get(i).copied().unwrap_or(false))?);
+        }
+        Some(read)
+    }
+
+    fn heard(&self, py: Python<'_>) -> PyResult<bool> {
+        for hook in &self.hooks {
+            if hook.bind(py).getattr(intern!(py, "calls"))?.is_truthy()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Launches what is known for these arguments; nothing where nothing is.
+    fn launch(
+        &self,
+        py: Python<'_>,
+        grid: &Grid,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<Option<(Py<PyAny>, Py<PyAny>)>> {
+        let mut name = Name::default();
+        let Some(read) = self.read(args, &mut name) else { return Ok(None) };
+        let Some(device) = name.device() else { return Ok(None) };
+        let plan = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(name.words()).cloned();
+        let Some(plan) = plan.filter(|p| p.parameters.len() == read.len()) else { return Ok(None) };
+        let sizes = match grid {
+            Grid::Sizes(sizes) => *sizes,
+            Grid::Call(call) => {
+                let meta = PyDict::new(py);
+                let values = args.iter().chain(plan.tail.iter().map(|v| v.bind(py).clone()));
+                for (name, value) in self.names.bind(py).iter().zip(values) {
+                    meta.set_item(name, value)?;
+                }
+                sizes(&call.bind(py).call1((meta,))?)?
+            }
+        };
+        if !sizes.contains(&0) {
+            plan.queue(py, device, sizes, &read)?;
+        }
+        Ok(Some((plan.kernel.clone_ref(py), plan.config.clone_ref(py))))
+    }
+}
+
+impl Plan {
+    fn queue(&self, py: Python<'_>, device: usize, grid: [u32; 3], read: &[Read]) -> PyResult<()> {
+        // Two addresses of scratch memory come last; kernels that need any are not kept here.
+        let mut slots = [0u64; MOST + 2];
+        let mut arguments = [std::ptr::null::<c_void>(); MOST + 2];
+        let mut count = 0;
+        for (parameter, value) in self.parameters.iter().zip(read) {
+            if parameter.pack(*value, &mut slots[count]) {
+                arguments[count] = (&raw const slots[count]).cast();
+                count += 1;
+            }
+        }
+        for scratch in count..count + 2 {
+            arguments[scratch] = (&raw const slots[scratch]).cast();
+        }
+        let state = state();
+        let queue = state.gpu(device)?.queue(py);
+        let shape = LaunchShape { grid, threads: self.threads, shared: self.shared, overlap: false };
+        // SAFETY: the function is Triton's, loaded for as long as the plan holds its kernel; the arguments are of the types
+        // it was compiled for, and the caller holds the tensors behind the addresses.
+        unsafe { queue.launch_foreign(self.function, &shape, [self.threads, 1, 1], &arguments[..count + 2]) }
+            .map_err(|e| PyRuntimeError::new_err(e.to_string()))
+    }
+}
+
+/// How many blocks a launch has: numbers, or a callable that is given the arguments by name.
+enum Grid {
+    Sizes([u32; 3]),
+    Call(Py<PyAny>),
+}
+
+fn sizes(grid: &Bound<'_, PyAny>) -> PyResult<[u32; 3]> {
+    let mut sizes = [1; 3];
+    let found = grid.cast::<PyTuple>().map_err(|_| PyTypeError::new_err("grid: expected a tuple of numbers"))?;
+    if found.len() > 3 {
+        return Err(PyValueError::new_err(format!("grid: has {} sizes, expected at most 3", found.len())));
+    }
+    for (to, size) in sizes.iter_mut().zip(found.iter_borrowed()) {
+        *to = size.extract()?;
+    }
+    Ok(sizes)
+}
+
+/// A kernel with its grid: `kernel[grid]`.
+#[pyclass(frozen, module = "warplap._warplap")]
+pub(crate) struct Launch {
+    launches: Py<Launches>,
+    grid: Grid,
+    given: Py<PyAny>,
+    tuner: Py<PyAny>,
+}
+
+#[pymethods]
+impl Launch {
+    #[pyo3(signature = (*args, **named))]
+    fn __call__(
+        &self,
+        py: Python<'_>,
+        args: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let (launches, tuner) = (self.launches.get(), self.tuner.bind(py));
+        if named.is_none_or(|n| n.is_empty())
+            && !launches.heard(py)?
+            && let Some((kernel, config)) = launches.launch(py, &self.grid, args)?
+        {
+            tuner.setattr(intern!(py, "best_config"), config)?;
+            return Ok(kernel);
+        }
+        let all = match named {
+            Some(named) => named.copy()?,
+            None => PyDict::new(py),
+        };
+        all.set_item("grid", &self.given)?;
+        all.set_item("warmup", false)?;
+        Ok(tuner.call_method("run", args, Some(&all))?.unbind())
     }
 }
 
 #[pymethods]
 impl Launches {
-    /// `keyed` says of each argument whether its value decides the config; `device` gives the current device's number.
+    /// `names` are those of the arguments, `keyed` says of each whether its value decides the config, and while one of
+    /// `hooks` has calls nothing is launched from here.
     #[new]
-    fn new(keyed: Vec<bool>, device: Py<PyAny>) -> Self {
-        Launches { keyed, device, plans: Mutex::default() }
+    fn new(names: Py<PyTuple>, keyed: Vec<bool>, hooks: Vec<Py<PyAny>>) -> Self {
+        Launches { names, keyed, hooks, plans: Mutex::default() }
     }
 
-    /// Launches the kernel for these arguments on the current stream. `grid` is a tuple, or a callable that is given the
-    /// arguments by name. None where no kernel is known.
-    fn launch<'py>(
-        &self,
-        py: Python<'py>,
-        grid: &Bound<'py, PyAny>,
-        args: &Bound<'py, PyTuple>,
-        names: &Bound<'py, PyTuple>,
-    ) -> PyResult<Option<(Py<PyAny>, Py<PyAny>)>> {
-        let Some((name, addresses)) = self.name(py, args)? else { return Ok(None) };
-        let plan = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
-        let (Some(plan), Some(device)) = (plan, name.last()) else { return Ok(None) };
-        let sizes = match grid.cast::<PyTuple>() {
-            Ok(sizes) => sizes.clone(),
-            Err(_) => {
-                let meta = pyo3::types::PyDict::new(py);
-                let tail = plan.tail.iter().map(|v| v.bind(py).clone());
-                for (name, value) in names.iter().zip(args.iter().chain(tail)) {
-                    meta.set_item(name, value)?;
-                }
-                grid.call1((meta,))?.cast_into::<PyTuple>()?
-            }
-        };
-        let stream = Torch::here(py)
-            .and_then(|torch| torch.stream(*device as i32))
-            .ok_or_else(|| PyRuntimeError::new_err("the current stream is not known"))?;
-        let one = 1i32.into_pyobject(py)?.into_any();
-        let mut all: Vec<Bound<'py, PyAny>> = Vec::with_capacity(13 + args.len() + plan.tail.len());
-        for d in 0..3 {
-            all.push(sizes.get_item(d).unwrap_or_else(|_| one.clone()));
-        }
-        let none = py.None().into_bound(py);
-        let own = |value: &Py<PyAny>| value.bind(py).clone();
-        all.extend([stream.into_pyobject(py)?.into_any(), own(&plan.function), own(&plan.cooperative)]);
-        all.extend([own(&plan.dependent), none.clone(), none.clone(), own(&plan.packed)]);
-        all.extend([none.clone(), none.clone(), none]);
-        // Asking a tensor for its address, and the driver for the address's owner, is what a launcher spends most of its
-        // time on; both are known here.
-        for (value, address) in args.iter().zip(addresses) {
-            all.push(match address {
-                Some(address) => address.into_pyobject(py)?.into_any(),
-                None => value,
-            });
-        }
-        all.extend(plan.tail.iter().map(own));
-        plan.launch.bind(py).call1(PyTuple::new(py, all)?)?;
-        Ok(Some((plan.kernel.clone_ref(py), plan.config.clone_ref(py))))
+    /// The kernel with a grid: a tuple, or a callable that is given the arguments by name. What is not known here goes
+    /// to `tuner.run`.
+    fn at(slf: &Bound<'_, Self>, tuner: Py<PyAny>, grid: &Bound<'_, PyAny>) -> PyResult<Launch> {
+        // SAFETY: asks a live object whether it can be called.
+        let callable = unsafe { ffi::PyCallable_Check(grid.as_ptr()) } != 0;
+        let (given, launches) = (grid.clone().unbind(), slf.clone().unbind());
+        let grid = if callable { Grid::Call(given.clone_ref(slf.py())) } else { Grid::Sizes(sizes(grid)?) };
+        Ok(Launch { launches, grid, given, tuner })
     }
 
-    /// Keeps a compiled kernel for arguments like these; whether they can be followed.
+    /// Keeps a compiled kernel for arguments like these: the driver's handle of its function, threads of a block, bytes of
+    /// shared memory, Triton's types of the arguments and of the config's settings after them. Whether it can be done.
     #[expect(clippy::too_many_arguments, reason = "a Python method")]
     fn keep(
         &self,
-        py: Python<'_>,
         args: &Bound<'_, PyTuple>,
-        launch: Py<PyAny>,
-        function: Py<PyAny>,
-        cooperative: Py<PyAny>,
-        dependent: Py<PyAny>,
-        packed: Py<PyAny>,
+        function: usize,
+        threads: u32,
+        shared: u32,
+        types: Vec<String>,
         tail: Vec<Py<PyAny>>,
         kernel: Py<PyAny>,
         config: Py<PyAny>,
     ) -> PyResult<bool> {
-        let Some((name, _)) = self.name(py, args)? else { return Ok(false) };
-        let plan = Plan { launch, function, cooperative, dependent, packed, tail, kernel, config };
+        let mut name = Name::default();
+        let Some(read) = self.read(args, &mut name) else { return Ok(false) };
+        let parameters = types.iter().map(|t| Parameter::of(t)).collect::<Option<Vec<_>>>();
+        let Some(mut parameters) = parameters.filter(|p| p.len() == read.len() + tail.len()) else { return Ok(false) };
+        // What a config sets was compiled in.
+        if parameters.split_off(read.len()).iter().any(|p| *p != Parameter::Compiled)
+            || !parameters.iter().zip(&read).all(|(p, r)| p.takes(*r))
+        {
+            return Ok(false);
+        }
+        let plan = Plan { function, threads, shared, parameters, tail, kernel, config };
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let former = plans.insert(name, Arc::new(plan));
+        let former = plans.insert(name.words().into(), Arc::new(plan));
         // Let go after the lock: the end of an object may run a program's own code.
         drop(plans);
         drop(former);

@@ -11,7 +11,9 @@ mod foreign;
 mod gemm;
 mod gpu;
 mod launches;
+mod lent;
 mod logs;
+mod parameter;
 mod road;
 mod shelf;
 mod state;
@@ -19,6 +21,7 @@ mod structure;
 mod tensor;
 mod torch;
 mod watch;
+mod ways;
 
 use pyo3::prelude::*;
 
@@ -28,7 +31,7 @@ mod _warplap {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::attention::{attention_direct, attention_into, attention_problem};
+    use crate::attention::{attention_direct, attention_into, attention_problem, attention_way};
     #[pymodule_export]
     use crate::bsr::{bsr_direct, bsr_into, bsr_problem};
     #[pymodule_export]
@@ -40,7 +43,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::gpu::{Gpu, GpuGemm, serve_if_asked, set_worker};
     #[pymodule_export]
-    use crate::launches::Launches;
+    use crate::launches::{Launch, Launches};
     #[pymodule_export]
     use crate::road::{bench, device, explain, read_operation, read_problem, tune};
     #[pymodule_export]

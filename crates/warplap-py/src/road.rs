@@ -7,26 +7,48 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use warplap::any::{AnyTuner, operation, problem};
+use warplap::core::device::Device;
 use warplap::core::fingerprint::Fingerprint;
 use warplap::core::store::{MemoryStore, Store};
 use warplap::core::tuner::{How, Tuned};
 use warplap::core::variant::Fit;
 use warplap::ops::{attention, bsr, gemm};
-use warplap::{Attention, Bsr, Gemm, Op, Settings, Stop};
+use warplap::{Attention, Bsr, Cuda, Gemm, Op, Settings, Stop};
 
+use crate::gpu;
 use crate::state::{self, State, refresh};
 use crate::watch::{Watch, ended};
 
-/// A problem text in its one form, and a tuner of its operation.
-fn open(state: &State, text: &str, store: Arc<dyn Store>, settings: Settings) -> PyResult<(Box<dyn AnyTuner>, String)> {
+/// A problem text in its one form, and a tuner of its operation on the CPU or on a GPU.
+fn open(
+    state: &State,
+    text: &str,
+    gpu: Option<usize>,
+    store: Arc<dyn Store>,
+    settings: Settings,
+) -> PyResult<(Box<dyn AnyTuner>, String)> {
     let (op, text) = problem(text, None).map_err(|e| PyValueError::new_err(e.to_string()))?;
-    let tuner: Box<dyn AnyTuner> = match op.name {
-        Gemm::NAME => Box::new(state.tuner(gemm::cpu::catalog(), store, settings)),
-        Attention::NAME => Box::new(state.tuner(attention::cpu::catalog(), store, settings)),
-        Bsr::NAME => Box::new(state.tuner(bsr::cpu::catalog(), store, settings)),
-        other => return Err(PyValueError::new_err(format!("the operation {other} has no door here yet"))),
+    let cpu = || state.device.clone();
+    let tuner: Box<dyn AnyTuner> = match (op.name, gpu) {
+        (Gemm::NAME, None) => Box::new(state.tuner(cpu(), gemm::cpu::catalog(), store, settings)),
+        (Attention::NAME, None) => Box::new(state.tuner(cpu(), attention::cpu::catalog(), store, settings)),
+        (Bsr::NAME, None) => Box::new(state.tuner(cpu(), bsr::cpu::catalog(), store, settings)),
+        (name, Some(ordinal)) => {
+            let (device, settings) = (gpu::device(ordinal)?, Settings { policy: Cuda::usual_policy(), ..settings });
+            match name {
+                Gemm::NAME => Box::new(state.tuner(device, gemm::cuda::catalog(), store, settings)),
+                Attention::NAME => Box::new(state.tuner(device, attention::cuda::catalog(), store, settings)),
+                Bsr::NAME => Box::new(state.tuner(device, bsr::cuda::catalog(), store, settings)),
+                other => return Err(doorless(other)),
+            }
+        }
+        (other, None) => return Err(doorless(other)),
     };
     Ok((tuner, text))
+}
+
+fn doorless(op: &str) -> PyErr {
+    PyValueError::new_err(format!("the operation {op} has no door here yet"))
 }
 
 fn settings(state: &State, budget: Option<f64>, again: bool) -> PyResult<Settings> {
@@ -53,18 +75,19 @@ pub(crate) fn tuned(tuned: &Tuned) -> Value {
 
 /// Tunes a problem's key, or answers from the store. `tell` hears what happens.
 #[pyfunction]
-#[pyo3(signature = (problem, *, budget=None, again=false, tell=None))]
+#[pyo3(signature = (problem, *, budget=None, again=false, tell=None, gpu=None))]
 pub(crate) fn tune(
     py: Python<'_>,
     problem: &str,
     budget: Option<f64>,
     again: bool,
     tell: Option<Py<PyAny>>,
+    gpu: Option<usize>,
 ) -> PyResult<String> {
     let state = state::state();
     let settings = settings(&state, budget, again)?;
     let watch = Watch { stop: settings.stop.clone(), tell };
-    let (tuner, text) = open(&state, problem, state.store.clone(), settings)?;
+    let (tuner, text) = open(&state, problem, gpu, state.store.clone(), settings)?;
     let outcome = py.detach(|| tuner.tune(&text, &watch));
     refresh();
     Ok(tuned(&ended(outcome)?).to_string())
@@ -72,19 +95,28 @@ pub(crate) fn tune(
 
 /// Races every variant of a problem with a fresh mind and keeps nothing.
 #[pyfunction]
-#[pyo3(signature = (problem, *, budget=None, tell=None))]
-pub(crate) fn bench(py: Python<'_>, problem: &str, budget: Option<f64>, tell: Option<Py<PyAny>>) -> PyResult<String> {
+#[pyo3(signature = (problem, *, budget=None, tell=None, gpu=None))]
+pub(crate) fn bench(
+    py: Python<'_>,
+    problem: &str,
+    budget: Option<f64>,
+    tell: Option<Py<PyAny>>,
+    gpu: Option<usize>,
+) -> PyResult<String> {
     let state = state::state();
     let mut settings = settings(&state, budget, true)?;
     settings.yardsticks = true;
     let watch = Watch { stop: settings.stop.clone(), tell };
     let store = Arc::new(MemoryStore::new());
     // Ceilings that were measured before are not measured again.
-    let slug = warplap::core::device::Device::fingerprint(&*state.device).slug();
+    let slug = match gpu {
+        Some(ordinal) => gpu::device(ordinal)?.fingerprint().slug(),
+        None => state.device.fingerprint().slug(),
+    };
     if let Some(note) = state.store.note(&slug, "ceilings") {
         let _ = store.put_note(&slug, "ceilings", &note);
     }
-    let (tuner, text) = open(&state, problem, store, settings)?;
+    let (tuner, text) = open(&state, problem, gpu, store, settings)?;
     let outcome = py.detach(|| tuner.tune(&text, &watch));
     let mut found = tuned(&ended(outcome)?);
     found["variants"] = variants(&*tuner, &text)?;
@@ -93,9 +125,10 @@ pub(crate) fn bench(py: Python<'_>, problem: &str, budget: Option<f64>, tell: Op
 
 /// What is known about a problem: who would run it now and why, and the record behind it. Measures nothing.
 #[pyfunction]
-pub(crate) fn explain(py: Python<'_>, problem: &str) -> PyResult<String> {
+#[pyo3(signature = (problem, *, gpu=None))]
+pub(crate) fn explain(py: Python<'_>, problem: &str, gpu: Option<usize>) -> PyResult<String> {
     let state = state::state();
-    let (tuner, text) = open(&state, problem, state.store.clone(), state.settings.clone())?;
+    let (tuner, text) = open(&state, problem, gpu, state.store.clone(), state.settings.clone())?;
     let found = py.detach(|| tuner.find(&text)).map_err(crate::failure::raise)?;
     let how = found.how.as_ref().map(|how| match how {
         How::Raced => "raced".to_string(),
@@ -146,6 +179,6 @@ pub(crate) fn read_operation(name: &str) -> PyResult<&'static str> {
 #[pyfunction]
 pub(crate) fn device() -> String {
     let state = state::state();
-    let Fingerprint { hard, soft } = warplap::core::device::Device::fingerprint(&*state.device).clone();
+    let Fingerprint { hard, soft } = state.device.fingerprint().clone();
     json!({"hard": hard, "soft": soft}).to_string()
 }

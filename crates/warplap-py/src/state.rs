@@ -8,24 +8,27 @@ use arc_swap::{ArcSwap, Guard};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use warplap::core::catalog::Catalog;
+use warplap::core::device::Device;
 use warplap::core::dispatch::Dispatch;
 use warplap::core::problem::Problem;
 use warplap::core::store::{MemoryStore, Store, open_or_memory};
 use warplap::core::variant::Kernel;
 use warplap::ops::{attention, bsr, gemm};
-use warplap::{Attention, Bsr, Bucket, Cpu, Cuda, Gemm, Mode, Session, Settings, Stop, Tuner};
+use warplap::{Attention, Bsr, Bucket, Cpu, Gemm, Mode, Settings, Stop, Tuner};
 
-use crate::foreign::{self, Described, Foreign, Foreigner};
-use crate::gpu::Gpus;
+use crate::foreign::{self, Choice, Described, Foreign};
+use crate::gpu::{GpuDesks, Gpus};
+use crate::lent::Lent;
 use crate::watch::{Watch, ended};
+use crate::ways::Ways;
 
 pub(crate) const MODES: [Mode; 4] = [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune];
 
 /// A problem's kernel of choice.
-pub(crate) struct Entry<O: warplap::Op> {
-    pub(crate) kernel: Arc<dyn Kernel<O, Cpu>>,
+pub(crate) struct Entry<O: warplap::Op, D: Device = Cpu> {
+    pub(crate) kernel: Arc<dyn Kernel<O, D>>,
     /// The callable itself, where the choice is a foreign one: given the caller's own tensors it needs no views.
-    pub(crate) foreign: Option<Arc<Foreigner>>,
+    pub(crate) foreign: Option<Choice>,
     /// Whether one launch is so short that other threads need not be let in.
     pub(crate) brief: bool,
 }
@@ -34,15 +37,14 @@ pub(crate) struct Entry<O: warplap::Op> {
 const BRIEF_FLOPS: f64 = 4e5;
 
 /// The tuner of one operation and what it has chosen so far.
-pub(crate) struct Desk<O: Described> {
-    pub(crate) tuner: Tuner<O, Cpu>,
-    ready: Dispatch<O::Problem, Entry<O>>,
+pub(crate) struct Desk<O: Described, D: Lent = Cpu> {
+    pub(crate) tuner: Tuner<O, D>,
+    ready: Dispatch<O::Problem, Entry<O, D>>,
 }
 
-impl<O: Described> Desk<O> {
-    fn new(state: &State, mode: Mode, own: Catalog<O, Cpu>) -> Self {
-        let settings = Settings { mode, ..state.settings.clone() };
-        Desk { tuner: state.tuner(own, state.store.clone(), settings), ready: Dispatch::new() }
+impl<O: Described, D: Lent> Desk<O, D> {
+    pub(crate) fn new(tuner: Tuner<O, D>) -> Self {
+        Desk { tuner, ready: Dispatch::new() }
     }
 
     /// Hands the choice for a problem to `f`. What is not known is raced with the interpreter's lock given up.
@@ -51,11 +53,19 @@ impl<O: Described> Desk<O> {
         &self,
         py: Python<'_>,
         problem: &O::Problem,
-        f: impl FnOnce(&Entry<O>) -> PyResult<R>,
+        queue: &D::Queue,
+        f: impl FnOnce(&Entry<O, D>) -> PyResult<R>,
     ) -> PyResult<R> {
         match self.ready.with(problem, f) {
             Ok(done) => done,
-            Err(f) => f(&*self.choose(py, problem)?),
+            Err(f) => {
+                let (entry, device) = (self.choose(py, problem, queue)?, self.tuner.device());
+                match device.busy(queue) {
+                    // A library may load its kernel when it is first launched, which would break a capture.
+                    Some(_) => device.beside_capture(|| f(&entry)),
+                    None => f(&entry),
+                }
+            }
         }
     }
 
@@ -65,22 +75,26 @@ impl<O: Described> Desk<O> {
     }
 
     #[cold]
-    fn choose(&self, py: Python<'_>, problem: &O::Problem) -> PyResult<Arc<Entry<O>>> {
+    fn choose(&self, py: Python<'_>, problem: &O::Problem, queue: &D::Queue) -> PyResult<Arc<Entry<O, D>>> {
         let settings = self.tuner.settings();
         let chosen = py.detach(|| {
-            if settings.mode == Mode::Tune {
+            if settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none() {
                 // Tuned here first, so that Ctrl-C is heard.
                 let _ = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell: None });
             }
-            self.tuner.choose(problem)
+            self.tuner.choose_on(problem, queue)
         });
         if settings.stop.said() {
             refresh();
         }
         let chosen = ended(chosen)?;
-        let foreign = foreign::find(O::NAME, &chosen.candidate.variant);
-        let entry = Arc::new(Entry { kernel: chosen.kernel, foreign, brief: problem.work().flops < BRIEF_FLOPS });
-        self.ready.put(problem.clone(), entry.clone());
+        let foreign = foreign::find(py, O::NAME, D::KIND, &chosen.candidate.variant, &chosen.candidate.config)?;
+        let brief = !D::LAUNCH_IS_CALL || problem.work().flops < BRIEF_FLOPS;
+        let entry = Arc::new(Entry { kernel: chosen.kernel, foreign, brief });
+        // What was chosen because a stream is captured is chosen again afterwards.
+        if self.tuner.with_known(problem, |_| ()).is_ok() {
+            self.ready.put(problem.clone(), entry.clone());
+        }
         Ok(entry)
     }
 }
@@ -100,40 +114,54 @@ pub(crate) struct State {
     pub(crate) settings: Settings,
     desks: [OnceLock<Desks>; 4],
     gpus: Gpus,
+    pub(crate) ways: Ways,
 }
 
 impl State {
     fn new(device: Arc<Cpu>, store: Arc<dyn Store>, warning: Option<String>, settings: Settings) -> Self {
-        State { device, store, warning, settings, desks: Default::default(), gpus: Gpus::default() }
+        State {
+            device,
+            store,
+            warning,
+            settings,
+            desks: Default::default(),
+            gpus: Gpus::default(),
+            ways: Ways::default(),
+        }
     }
 
     /// A tuner over an operation's own variants and the foreign ones.
-    pub(crate) fn tuner<O: Described>(
+    pub(crate) fn tuner<O: Described, D: Lent>(
         &self,
-        own: Catalog<O, Cpu>,
+        device: Arc<D>,
+        own: Catalog<O, D>,
         store: Arc<dyn Store>,
         settings: Settings,
-    ) -> Tuner<O, Cpu> {
-        let join = |catalog: Catalog<O, Cpu>, face| catalog.with(Arc::new(Foreign::new(face)));
-        let catalog = foreign::of(O::NAME).into_iter().fold(own, join);
-        Tuner::new(self.device.clone(), catalog, store, settings)
+    ) -> Tuner<O, D> {
+        let join = |catalog: Catalog<O, D>, face| catalog.with(Arc::new(Foreign::new(face)));
+        let catalog = foreign::of(O::NAME, D::KIND).into_iter().fold(own, join);
+        Tuner::new(device, catalog, store, settings)
     }
 
-    /// The session of a GPU in the present mode.
+    /// The desks of a GPU in the present mode.
     #[inline]
-    pub(crate) fn gpu(&self, ordinal: usize) -> PyResult<&Session<Cuda>> {
+    pub(crate) fn gpu(&self, ordinal: usize) -> PyResult<&GpuDesks> {
         let mode = MODE.load(Ordering::Relaxed) as usize;
-        self.gpus.session(ordinal, mode, &self.store, &self.settings)
+        self.gpus.desks(ordinal, mode, self)
     }
 
     /// The desks of the present mode.
     #[inline]
     pub(crate) fn desks(&self) -> &Desks {
         let mode = MODE.load(Ordering::Relaxed) as usize;
-        self.desks[mode].get_or_init(|| Desks {
-            gemm: Desk::new(self, MODES[mode], gemm::cpu::catalog()),
-            attention: Desk::new(self, MODES[mode], attention::cpu::catalog()),
-            bsr: Desk::new(self, MODES[mode], bsr::cpu::catalog()),
+        self.desks[mode].get_or_init(|| {
+            let (device, store) = (|| self.device.clone(), || self.store.clone());
+            let settings = || Settings { mode: MODES[mode], ..self.settings.clone() };
+            Desks {
+                gemm: Desk::new(self.tuner(device(), gemm::cpu::catalog(), store(), settings())),
+                attention: Desk::new(self.tuner(device(), attention::cpu::catalog(), store(), settings())),
+                bsr: Desk::new(self.tuner(device(), bsr::cpu::catalog(), store(), settings())),
+            }
         })
     }
 }
@@ -166,6 +194,12 @@ pub(crate) fn refresh() {
 #[pyfunction]
 pub(crate) fn forget() {
     refresh();
+}
+
+/// The present mode, as a number.
+#[inline]
+pub(crate) fn mode_number() -> u8 {
+    MODE.load(Ordering::Relaxed)
 }
 
 /// The present mode's name.
@@ -215,7 +249,7 @@ pub(crate) fn configure(
     let device = match (threads, &libraries) {
         (None, None) => now.device.clone(),
         _ => {
-            let soft = &warplap::core::device::Device::fingerprint(&*now.device).soft;
+            let soft = &now.device.fingerprint().soft;
             let cpu = Cpu::with_threads(threads.unwrap_or_else(|| now.device.threads()));
             let kept = soft.iter().map(|(name, version)| (name.clone(), version.clone()));
             let named = kept.chain(libraries.unwrap_or_default());

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
 use crate::capsule;
@@ -110,6 +110,27 @@ impl Torch {
         let mut stream = std::ptr::null_mut();
         // SAFETY: the API's contract: 0 means that the stream was written.
         (unsafe { ((*self.api?).stream)(crate::dlpack::CUDA, device, &mut stream) } == 0).then_some(stream as usize)
+    }
+
+    /// Runs a callable with another stream of a CUDA device as torch's current one.
+    pub(crate) fn on_stream<R>(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        device: i32,
+        call: impl FnOnce() -> PyResult<R>,
+    ) -> PyResult<R> {
+        if self.stream(device) == Some(stream) {
+            return call();
+        }
+        let cuda = py.import(intern!(py, "torch.cuda"))?;
+        let named = [("device", device)].into_py_dict(py)?;
+        let external = cuda.getattr(intern!(py, "ExternalStream"))?.call((stream,), Some(&named))?;
+        let scope = cuda.getattr(intern!(py, "stream"))?.call1((external,))?;
+        scope.call_method0(intern!(py, "__enter__"))?;
+        let done = call();
+        scope.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
+        done
     }
 
     /// A tensor over memory that somebody else owns and keeps.

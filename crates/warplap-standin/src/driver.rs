@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_char;
 
 use crate::graph::plain;
-use crate::state::{INVALID, MEMORY, code, enter, wait};
+use crate::state::{INVALID, MEMORY, code, enter, outside_capture, wait};
 
 thread_local! {
     /// The context of this thread.
@@ -41,7 +41,7 @@ plain! {
     cuDevicePrimaryCtxRelease_v2(_device: i32) { Ok(()) }
     cuCtxSetCurrent(context: usize) { CURRENT.set(context); Ok(()) }
     cuCtxGetCurrent(to: *mut usize) { to.write(CURRENT.get()); Ok(()) }
-    cuCtxSynchronize() { wait() }
+    cuCtxSynchronize() { outside_capture()?; wait() }
 }
 
 #[unsafe(no_mangle)]

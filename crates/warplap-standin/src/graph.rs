@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::kernel::{Act, Run};
-use crate::state::{INVALID, code, enter, state, wait};
+use crate::state::{Capture, INVALID, MODE, code, enter, outside_capture, state, wait};
 
 macro_rules! plain {
     ($($name:ident($($arg:ident: $ty:ty),*) $body:block)*) => {
@@ -22,15 +22,32 @@ pub(crate) use plain;
 plain! {
     cuStreamCreate(to: *mut usize, _flags: u32) { to.write(state().handle()); Ok(()) }
     cuStreamDestroy_v2(_stream: usize) { Ok(()) }
-    cuStreamSynchronize(_stream: usize) { wait() }
-    cuStreamIsCapturing(_stream: usize, to: *mut i32) { to.write(i32::from(state().captured.is_some())); Ok(()) }
-    cuThreadExchangeStreamCaptureMode(_mode: *mut i32) { Ok(()) }
-    cuStreamBeginCapture_v2(_stream: usize, _mode: i32) { state().captured = Some(Vec::new()); Ok(()) }
-    cuStreamEndCapture(_stream: usize, to: *mut usize) {
+    cuStreamSynchronize(stream: usize) {
+        if let Some(capture) = state().captured.get_mut(&stream) {
+            capture.spoiled = true;
+            return Err(900);
+        }
+        wait()
+    }
+    cuStreamIsCapturing(stream: usize, to: *mut i32) {
+        to.write(i32::from(state().captured.contains_key(&stream)));
+        Ok(())
+    }
+    cuThreadExchangeStreamCaptureMode(mode: *mut i32) { mode.write(MODE.replace(mode.read())); Ok(()) }
+    cuStreamBeginCapture_v2(stream: usize, mode: i32) {
+        let capture = Capture { runs: Vec::new(), mode, thread: std::thread::current().id(), spoiled: false };
+        state().captured.insert(stream, capture);
+        Ok(())
+    }
+    cuStreamEndCapture(stream: usize, to: *mut usize) {
         let mut state = state();
-        let runs = state.captured.take().ok_or(INVALID)?;
+        let capture = state.captured.remove(&stream).ok_or(INVALID)?;
+        if capture.spoiled {
+            // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED.
+            return Err(901);
+        }
         let graph = state.handle();
-        state.graphs.insert(graph, runs);
+        state.graphs.insert(graph, capture.runs);
         to.write(graph);
         Ok(())
     }
@@ -59,6 +76,7 @@ plain! {
         Ok(())
     }
     cuModuleLoadData(to: *mut usize, image: *const std::ffi::c_char) {
+        outside_capture()?;
         let text = std::ffi::CStr::from_ptr(image).to_string_lossy().into_owned();
         if !text.starts_with(crate::nvrtc::HEAD) {
             // 200 is CUDA_ERROR_INVALID_IMAGE.
@@ -80,16 +98,19 @@ plain! {
         to.write(state.functions.len());
         Ok(())
     }
+    cuFuncGetAttribute(to: *mut i32, _attribute: i32, _function: usize) { to.write(32); Ok(()) }
     cuFuncSetAttribute(_function: usize, _attribute: i32, _value: i32) { Ok(()) }
     cuOccupancyMaxActiveClusters(to: *mut i32, _function: usize, _config: *const u8) { to.write(66); Ok(()) }
     cuTensorMapEncodeTiled() { Ok(()) }
-    cuLaunchKernelEx(_config: *const u8, function: usize, arguments: *const *const usize, _extra: usize) {
+    cuLaunchKernelEx(config: *const usize, function: usize, arguments: *const *const usize, _extra: usize) {
         let act = state().functions.get(function.wrapping_sub(1)).ok_or(INVALID)?.1;
         let run = Run::new(act, arguments);
+        // The stream of `CUlaunchConfig` lies behind seven numbers of four bytes and a gap.
+        let stream = config.add(4).read();
         let mut state = state();
-        match &mut state.captured {
-            Some(runs) => {
-                runs.push(run);
+        match state.captured.get_mut(&stream) {
+            Some(capture) => {
+                capture.runs.push(run);
                 Ok(())
             }
             None => {

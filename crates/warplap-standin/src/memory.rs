@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 
-use crate::state::{INVALID, MEMORY, NO_MEMORY, code, enter, state, wait};
+use crate::state::{INVALID, MEMORY, NO_MEMORY, code, enter, outside_capture, state, wait};
 
 fn layout(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes, 256).ok()
@@ -10,7 +10,7 @@ fn layout(bytes: usize) -> Option<Layout> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> i32 {
-    code(enter("cuMemAlloc_v2").and_then(|()| {
+    code(enter("cuMemAlloc_v2").and_then(|()| outside_capture()).and_then(|()| {
         let mut state = state();
         let used: usize = state.allocated.values().sum();
         let layout = layout(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> i32 {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFree_v2(at: u64) -> i32 {
-    code(enter("cuMemFree_v2").and_then(|()| {
+    code(enter("cuMemFree_v2").and_then(|()| outside_capture()).and_then(|()| {
         let bytes = state().allocated.remove(&(at as usize)).ok_or(INVALID)?;
         if let Some(layout) = layout(bytes) {
             unsafe { dealloc(at as *mut u8, layout) };

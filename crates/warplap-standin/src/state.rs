@@ -1,7 +1,9 @@
 //! The state of the stand-in: faults to come, the error that sticks, what was allocated and loaded.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use crate::kernel::{Act, Run};
@@ -11,6 +13,16 @@ pub(crate) const MEMORY: usize = 256 << 20;
 
 pub(crate) const INVALID: i32 = 1;
 pub(crate) const NO_MEMORY: i32 = 2;
+
+/// A capture that is going on.
+pub(crate) struct Capture {
+    pub(crate) runs: Vec<Run>,
+    /// Whose calls it minds: 0 everybody's, 1 those of the thread that began it.
+    pub(crate) mode: i32,
+    pub(crate) thread: ThreadId,
+    /// Somebody did what it does not allow.
+    pub(crate) spoiled: bool,
+}
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -24,7 +36,8 @@ pub(crate) struct State {
     pub(crate) functions: Vec<(String, Act)>,
     pub(crate) events: HashMap<usize, Instant>,
     pub(crate) next: usize,
-    pub(crate) captured: Option<Vec<Run>>,
+    /// Captures by stream.
+    pub(crate) captured: HashMap<usize, Capture>,
     pub(crate) graphs: HashMap<usize, Vec<Run>>,
 }
 
@@ -80,6 +93,22 @@ pub(crate) fn hang() -> ! {
     loop {
         std::thread::sleep(Duration::from_secs(3600));
     }
+}
+
+thread_local! {
+    /// How this thread's calls get along with captures: 0 global, 1 of its own, 2 relaxed.
+    pub(crate) static MODE: Cell<i32> = const { Cell::new(0) };
+}
+
+/// What allocates, loads or waits is refused while a stream is captured, and spoils the capture; threads that said that
+/// they know what they do are let through.
+pub(crate) fn outside_capture() -> Result<(), i32> {
+    let this = std::thread::current().id();
+    let mut state = state();
+    let minds = |c: &&mut Capture| MODE.get() != 2 && (c.mode == 0 || c.mode == 1 && c.thread == this);
+    let spoiled = state.captured.values_mut().filter(minds).map(|c| c.spoiled = true).count();
+    // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
+    if spoiled == 0 { Ok(()) } else { Err(900) }
 }
 
 /// Waits for the kernels launched so far.

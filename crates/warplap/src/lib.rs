@@ -38,6 +38,7 @@ pub use warplap_cuda::Cuda;
 pub use warplap_ops::attention::{Attention, AttentionArgs, AttentionProblem};
 pub use warplap_ops::bsr::{Bsr, BsrArgs, BsrProblem};
 pub use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem, Layout};
+pub use warplap_ops::sampled::{Sampled, SampledArgs, SampledProblem};
 
 /// The README's program compiles.
 #[cfg(doctest)]

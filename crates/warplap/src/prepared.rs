@@ -12,6 +12,7 @@ use warplap_cpu::Cpu;
 use warplap_ops::attention::{Attention, AttentionProblem};
 use warplap_ops::bsr::{Bsr, BsrProblem};
 use warplap_ops::gemm::{Gemm, GemmProblem};
+use warplap_ops::sampled::{Sampled, SampledProblem};
 
 use crate::Session;
 use crate::races::Equipped;
@@ -74,6 +75,13 @@ impl Asked for AttentionProblem {
     type Op = Attention;
     fn tuner<D: Equipped>(session: &Session<D>) -> &Tuner<Attention, D> {
         session.attention_tuner()
+    }
+}
+
+impl Asked for SampledProblem {
+    type Op = Sampled;
+    fn tuner<D: Equipped>(session: &Session<D>) -> &Tuner<Sampled, D> {
+        session.sampled_tuner()
     }
 }
 

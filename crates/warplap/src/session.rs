@@ -16,6 +16,7 @@ use warplap_cuda::Cuda;
 use warplap_ops::attention::{Attention, AttentionArgs, AttentionProblem};
 use warplap_ops::bsr::{Bsr, BsrArgs, BsrProblem};
 use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem};
+use warplap_ops::sampled::{Sampled, SampledArgs};
 
 use crate::prepared::{Asked, Prepared};
 use crate::races::{Equipped, Races};
@@ -30,6 +31,8 @@ pub struct Session<D: Equipped = Cpu> {
     gemm: Tuner<Gemm, D>,
     attention: Tuner<Attention, D>,
     bsr: Tuner<Bsr, D>,
+    sampled: Tuner<Sampled, D>,
+    checks: <D as Races<Bsr>>::Checks,
 }
 
 /// How a session is made.
@@ -171,8 +174,9 @@ impl<D: Equipped> Session<D> {
     fn on(device: Arc<D>, store: Arc<dyn Store>, warning: Option<String>, settings: Settings) -> Self {
         let gemm = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
         let attention = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
-        let bsr = Tuner::new(device.clone(), D::catalog(), store.clone(), settings);
-        Session { device, store, warning, gemm, attention, bsr }
+        let bsr = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
+        let sampled = Tuner::new(device.clone(), D::catalog(), store.clone(), settings);
+        Session { device, store, warning, gemm, attention, bsr, sampled, checks: Default::default() }
     }
 
     /// The device.
@@ -205,6 +209,11 @@ impl<D: Equipped> Session<D> {
         &self.bsr
     }
 
+    /// The tuner of sampled products.
+    pub fn sampled_tuner(&self) -> &Tuner<Sampled, D> {
+        &self.sampled
+    }
+
     /// C = A·B, on the device's own queue. To launch on another, or on memory of another library, use the tuner.
     pub fn gemm<'a>(
         &self,
@@ -214,7 +223,7 @@ impl<D: Equipped> Session<D> {
         c: impl Into<D::ViewMut<'a>>,
     ) -> Result<(), Error> {
         let args = GemmArgs { problem, a: a.into(), b: b.into(), c: c.into() };
-        <D as Races<Gemm>>::check(&args)?;
+        <D as Races<Gemm>>::check(&args, &self.device, &Default::default())?;
         self.gemm.launch(problem, args, self.device.queue())
     }
 
@@ -229,7 +238,7 @@ impl<D: Equipped> Session<D> {
         out: impl Into<D::ViewMut<'a>>,
     ) -> Result<(), Error> {
         let args = AttentionArgs { problem, q: q.into(), k: k.into(), v: v.into(), mask, out: out.into() };
-        <D as Races<Attention>>::check(&args)?;
+        <D as Races<Attention>>::check(&args, &self.device, &Default::default())?;
         self.attention.launch(problem, args, self.device.queue())
     }
 
@@ -243,9 +252,29 @@ impl<D: Equipped> Session<D> {
         c: impl Into<D::ViewMut<'a>>,
     ) -> Result<(), Error> {
         let (row_ptr, col_idx) = (row_ptr.into(), col_idx.into());
-        let args = BsrArgs { problem, row_ptr, col_idx, values: values.into(), b: b.into(), c: c.into() };
-        <D as Races<Bsr>>::check(&args)?;
+        let (values, b, c) = (values.into(), b.into(), c.into());
+        self.bsr_product(BsrArgs { problem, row_ptr, col_idx, values, b, c, add: None, place: None })
+    }
+
+    /// C = alpha·A·B + beta·C with all that a block-sparse product may have: an addend of its own, a turned A.
+    pub fn bsr_product(&self, args: BsrArgs<'_, D>) -> Result<(), Error> {
+        let problem = args.problem;
+        <D as Races<Bsr>>::check(&args, &self.device, &self.checks)?;
         self.bsr.launch(problem, args, self.device.queue())
+    }
+
+    /// The same without a look at the indices, which the caller promises to be a block-sparse matrix. On a GPU the look
+    /// costs one pass over them and a wait; a matrix that was checked once need not be checked before every product.
+    pub fn bsr_promised(&self, args: BsrArgs<'_, D>) -> Result<(), Error> {
+        let problem = args.problem;
+        self.bsr.launch(problem, args, self.device.queue())
+    }
+
+    /// The blocks of G·Bᵀ that a pattern names: the gradient of a block-sparse A where G is that of C = A·B.
+    pub fn sampled_product(&self, args: SampledArgs<'_, D>) -> Result<(), Error> {
+        let problem = args.problem;
+        <D as Races<Sampled>>::check(&args, &self.device, &Default::default())?;
+        self.sampled.launch(problem, args, self.device.queue())
     }
 
     /// The kernel of choice for a problem, to be kept: launching it does no lookup at all.

@@ -63,6 +63,7 @@ impl Explain {
             winner,
             edition: found.edition.clone(),
             seconds: 0.0,
+            stages: Vec::new(),
             builds: None,
             variants: tuner.variants(None)?,
         };

@@ -249,16 +249,17 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn warplap::core::progress::Obs
     let tuner = job.tuner(machine)?;
     let problem = &job.asked.problem;
     let started = Instant::now();
-    let (key, winner, how, edition) = match job.settings.mode {
+    let (key, winner, how, edition, stages) = match job.settings.mode {
         Mode::Tune => {
             let tuned = tuner.tune(problem, watch)?;
             let how = if tuned.from_store { How::Stored } else { How::Raced };
-            (tuned.key, tuned.edition.verdict.winner.clone(), how, Some(tuned.edition))
+            (tuned.key, tuned.edition.verdict.winner.clone(), how, Some(tuned.edition), tuned.stages)
         }
         _ => {
             let found = tuner.find(problem)?;
             let (winner, how) = tuner.choose(problem)?;
-            (found.key, winner, how.clone(), found.edition.filter(|_| !matches!(how, How::Default(_))))
+            let edition = found.edition.filter(|_| !matches!(how, How::Default(_)));
+            (found.key, winner, how, edition, Vec::new())
         }
     };
     let wants_energy = job.settings.mode == Mode::Tune && job.asked.spec().is_some_and(|s| s.energy);
@@ -274,6 +275,7 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn warplap::core::progress::Obs
         winner,
         edition,
         seconds: started.elapsed().as_secs_f64(),
+        stages,
         builds: job.asked.spec().map(|s| s.build_seconds()),
         variants: tuner.variants(None)?,
     })

@@ -17,6 +17,7 @@ use crate::record::{Edition, Record};
 use crate::rejection::Rejection;
 use crate::settings::{Mode, Settings};
 use crate::store::{Match, Store};
+use crate::timing::Stages;
 use crate::variant::{Fit, Kernel};
 use crate::verify::Case;
 
@@ -58,6 +59,8 @@ pub struct Tuned {
     pub from_store: bool,
     /// What could not be kept, if anything: the answer holds, the record is lost.
     pub warning: Option<String>,
+    /// Where the seconds went.
+    pub stages: Stages,
 }
 
 /// Races the variants of one operation on one device and remembers the winners.
@@ -125,7 +128,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn launch(&self, problem: &O::Problem, args: O::Args<'_, D>, queue: &D::Queue) -> Result<(), Error> {
         let outcome = match self.ready.with(problem, |kernel| kernel.launch(args, queue)) {
             Ok(outcome) => outcome,
-            Err(call) => call(&*self.choose_on(problem, queue)?.kernel),
+            Err(call) => self.with_chosen(problem, queue, call)?,
         };
         outcome.map_err(|rejection| self.failed(problem, rejection))
     }
@@ -139,6 +142,22 @@ impl<O: Op, D: Device> Tuner<O, D> {
         f: F,
     ) -> Result<R, F> {
         self.ready.with(problem, f)
+    }
+
+    /// Chooses a kernel for somebody who launches on this queue and hands it to `f`. While the queue is being captured
+    /// nothing is raced, and neither building the kernel nor its first launch harms the capture.
+    pub fn with_chosen<R>(
+        &self,
+        problem: &O::Problem,
+        queue: &D::Queue,
+        f: impl FnOnce(&(dyn Kernel<O, D> + 'static)) -> R,
+    ) -> Result<R, Error> {
+        let go = || Ok(f(&*self.chosen(problem, queue)?.kernel));
+        match self.device.busy(queue) {
+            // A library may load its kernel when it is first launched.
+            Some(_) => self.device.beside_capture(go),
+            None => go(),
+        }
     }
 
     /// Hands the kernel of choice to `f`; a known problem costs one hash. For callers that launch it themselves.
@@ -271,9 +290,11 @@ impl<O: Op, D: Device> Tuner<O, D> {
         })
     }
 
-    /// The first choice by priority, at its default config.
+    /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
+    /// first it is the library's, or the reference.
     fn first_choice(&self, problem: &O::Problem, why: &str) -> (Candidate, How) {
-        let (listed, _) = self.catalog.list(problem, &self.device);
+        let (mut listed, _) = self.catalog.list(problem, &self.device);
+        listed.retain(|l| !self.device.sandboxes() || self.catalog.is_yardstick(l.variant.id()));
         let at_default = |l: Listed<O, D>| {
             let config = l.variant.space(problem, &self.device).default_config()?;
             Some(Candidate { variant: l.variant.id().into(), config, source: l.variant.source() })

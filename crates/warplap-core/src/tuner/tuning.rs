@@ -1,5 +1,6 @@
 //! Tuning one key: the second half of the corridor, from listing to record. A Problem comes in; an Edition goes out.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{How, Tuned, Tuner, locked};
@@ -23,6 +24,8 @@ use crate::roofline::FLOOR_FELL;
 use crate::search::{self, Brief};
 use crate::settings::Running;
 use crate::store::Match;
+use crate::timing::Timing;
+use crate::variant::{Fit, Variant};
 use crate::yardstick;
 
 impl<O: Op, D: Device> Tuner<O, D> {
@@ -31,10 +34,10 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
         let key = self.key(problem);
         let problem = problem.representative(&self.settings.bucket);
-        if !self.settings.again
-            && let Some(edition) = self.settled(&key, &problem)
-        {
-            return Ok(self.answer(key, &problem, edition, true, None));
+        let timing = Timing::default();
+        let settled = || timing.of("lookup", || self.settled(&key, &problem)).filter(|_| !self.settings.again);
+        if let Some(edition) = settled() {
+            return Ok(Tuned { stages: timing.take(), ..self.answer(key, &problem, edition, true, None) });
         }
         if let Some(why) = self.device.busy(self.device.queue()) {
             self.store.miss(&key, self.device.fingerprint(), &O::text(&problem));
@@ -42,14 +45,13 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let _flight = self.store.lock(&key, self.device.fingerprint());
         // Whoever held the lock may have tuned the key meanwhile.
-        if !self.settings.again
-            && let Some(edition) = self.settled(&key, &problem)
-        {
-            return Ok(self.answer(key, &problem, edition, true, None));
+        if let Some(edition) = settled() {
+            return Ok(Tuned { stages: timing.take(), ..self.answer(key, &problem, edition, true, None) });
         }
-        self.device.get_ready(&*self.store);
-        let edition = self.race(&key, &problem, observer)?;
-        let kept = self.store.put(&key, self.device.fingerprint(), edition.clone(), &O::text(&problem));
+        timing.of("ceilings", || self.device.get_ready(&*self.store));
+        let edition = self.race(&key, &problem, observer, &timing)?;
+        let put = || self.store.put(&key, self.device.fingerprint(), edition.clone(), &O::text(&problem));
+        let kept = timing.of("record", put);
         let warning = kept.err().map(|e| format!("the record of {key} was not kept: {e}"));
         let mut unkept = locked(&self.unkept);
         match &warning {
@@ -60,7 +62,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
             None => drop(unkept.remove(&key.text)),
         }
         drop(unkept);
-        Ok(self.answer(key, &problem, edition, false, warning))
+        let stages = timing.take();
+        tracing::debug!("{}: {stages:?}", O::text(&problem));
+        Ok(Tuned { stages, ..self.answer(key, &problem, edition, false, warning) })
     }
 
     fn answer(
@@ -78,7 +82,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
             // Kernels of the former winner are ready for some problems of this key.
             self.ready.clear();
         }
-        Tuned { key, problem: O::text(problem), edition, from_store, warning }
+        Tuned { key, problem: O::text(problem), edition, from_store, warning, stages: Vec::new() }
     }
 
     /// The edition measured under this soft fingerprint, if there is one.
@@ -103,16 +107,23 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// Variants that an edition does not know in their present form.
     fn newcomers(&self, edition: &Edition, problem: &O::Problem) -> Vec<String> {
-        let (listed, _) = self.catalog.list(problem, &self.device);
         let met = |id: &str, source| {
             edition.trials.iter().any(|t| t.candidate.variant == id && t.candidate.source == source)
                 || edition.skipped.iter().any(|s| s.variant == id && s.source == source)
         };
-        listed.iter().map(|l| &l.variant).filter(|v| !met(v.id(), v.source())).map(|v| v.id().to_string()).collect()
+        let fits = |v: &&Arc<dyn Variant<O, D>>| matches!(v.fit(problem, &self.device), Fit::Fits(_));
+        let new = self.catalog.variants().iter().filter(|v| !met(v.id(), v.source())).filter(fits);
+        new.map(|v| v.id().to_string()).collect()
     }
 
     /// Races what is new against the stored winner, or everyone where there is none.
-    fn race(&self, key: &Key, problem: &O::Problem, observer: &dyn Observer) -> Result<Edition, Error> {
+    fn race(
+        &self,
+        key: &Key,
+        problem: &O::Problem,
+        observer: &dyn Observer,
+        timing: &Timing,
+    ) -> Result<Edition, Error> {
         let running = Running::start(&self.settings);
         let earlier = self.current(key).filter(|e| self.is_current(&e.verdict.winner));
         // Another device's winner has no place to defend here.
@@ -123,11 +134,11 @@ impl<O: Op, D: Device> Tuner<O, D> {
             .or_else(|| known().and_then(|(c, _)| self.renewed(c)))
             .filter(|c| self.usable(c, problem));
         let earlier = earlier.filter(|_| !self.settings.again && incumbent.is_some());
-        let mut contested = self.contest(problem, observer, incumbent.as_ref(), earlier.as_ref())?;
+        let mut contested = self.contest(problem, observer, incumbent.as_ref(), earlier.as_ref(), timing)?;
         if let Some(incumbent) = incumbent.filter(|i| earlier.is_some() && contested.outcomes.lost(i)) {
             // The stored winner is not right any more: those it once beat have a claim.
             tracing::warn!("{key}: the stored winner {incumbent} failed; everyone races again");
-            contested = self.contest(problem, observer, None, None)?;
+            contested = self.contest(problem, observer, None, None, timing)?;
         }
         let Contested { outcomes, skipped, floor } = contested;
         let nothing = |rejection| Error::NothingRight { problem: O::text(problem), rejection };
@@ -152,16 +163,17 @@ impl<O: Op, D: Device> Tuner<O, D> {
         observer: &dyn Observer,
         incumbent: Option<&Candidate>,
         earlier: Option<&Edition>,
+        timing: &Timing,
     ) -> Result<Contested, Error> {
         let floor = self.floor(problem);
-        let first = self.contest_above(floor, problem, observer, incumbent, earlier)?;
+        let first = self.contest_above(floor, problem, observer, (incumbent, earlier), timing)?;
         let (Some(before), true) = (floor, first.outcomes.beat_physics() && !self.settings.stop.said()) else {
             return Ok(first);
         };
         self.device.measure_again(&*self.store);
         match self.floor(problem) {
             Some(now) if now < before * FLOOR_FELL => {
-                let second = self.contest_above(Some(now), problem, observer, incumbent, earlier)?;
+                let second = self.contest_above(Some(now), problem, observer, (incumbent, earlier), timing)?;
                 Ok(if second.outcomes.verdict.is_ok() { second } else { first })
             }
             _ => Ok(first),
@@ -180,12 +192,16 @@ impl<O: Op, D: Device> Tuner<O, D> {
         floor: Option<f64>,
         problem: &O::Problem,
         observer: &dyn Observer,
-        incumbent: Option<&Candidate>,
-        earlier: Option<&Edition>,
+        (incumbent, earlier): (Option<&Candidate>, Option<&Edition>),
+        timing: &Timing,
     ) -> Result<Contested, Error> {
         let running = Running::start(&self.settings);
-        let (listed, aside) = self.catalog.list(problem, &self.device);
-        let mut pruned = prune(&listed, problem, &self.device);
+        let promoted = Promoted::of(&*self.store, self.device.fingerprint(), &self.key(problem));
+        if promoted.is_empty() {
+            self.device.call_worker();
+        }
+        let (listed, aside) = timing.of("list", || self.catalog.list(problem, &self.device));
+        let mut pruned = timing.of("prune", || prune(&listed, problem, &self.device));
         if let Some(edition) = earlier {
             let new = self.newcomers(edition, problem);
             pruned.arms.retain(|arm| new.contains(&arm.variant));
@@ -209,14 +225,15 @@ impl<O: Op, D: Device> Tuner<O, D> {
         })?;
         let store = &*self.store;
         let quarantine = Quarantine::of(store, self.device.fingerprint(), O::NAME);
-        let promoted = Promoted::of(store, self.device.fingerprint(), &self.key(problem));
-        let gate = Gate::open(problem, &*self.device, &self.catalog, &self.settings)?.remembering(quarantine, promoted);
+        let open = || Gate::open(problem, &*self.device, &self.catalog, &self.settings);
+        let gate = timing.of("draw", open)?.remembering(quarantine, promoted);
         let ahead = Ahead::new(problem, &*self.device, &self.catalog);
         let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, &running, observer)
             .with_floor(floor)
             .with_incumbent(incumbent.cloned())
             .with_reference(Some(self.reference(problem)))
             .run(&mut *search, &entered)?;
+        gate.timing.take().into_iter().for_each(|(stage, seconds)| timing.add(stage, seconds));
         let mut skipped: Vec<Skipped> = aside.into_iter().chain(pruned.skipped).collect();
         skipped.append(&mut outcomes.skipped);
         if let Some(edition) = earlier {

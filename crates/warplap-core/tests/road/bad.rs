@@ -1,21 +1,23 @@
 //! Bad candidates: whatever they do, they do not win, they do not harm, and the record says why they left.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warplap_core::error::Error;
 use warplap_core::progress::Silent;
 use warplap_core::rejection::Rejection;
-use warplap_core::settings::Mode;
+use warplap_core::settings::{Mode, Settings};
+use warplap_core::store::Store;
 use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 
 use crate::fake::{Act, Fake, Panics, Row, problem, row};
 use crate::support::*;
 
-/// Races one bad row among good ones and gives its fate.
-fn among_good_ones(bad: Row) -> &'static str {
+/// Races one bad row among good ones, judged by the host or by the device, and gives its fate.
+fn among_good_ones(bad: Row, judge: fn(Fake, &[Row], &Arc<dyn Store>, Settings) -> T) -> &'static str {
     let rows = [row("reference", 9e-3), row("good", 2e-3), bad.clone(), row("slow", 4e-3)];
-    let tuner = tuner(&rows, &memory(), settings());
+    let tuner = judge(Fake::new(), &rows, &memory(), settings());
     let e = tune(&tuner, &problem(50)).edition;
     assert_eq!(e.verdict.winner.variant, "good", "{:?}", bad.act);
     assert!(e.verdict.ties.is_empty() && e.verdict.runner_up.as_ref().is_none_or(|r| r.variant != "bad"));
@@ -56,8 +58,30 @@ fn every_bad_act_is_rejected_with_its_reason() {
         (Act::LazyAfter(3), "wrong_answer"),
     ];
     for (act, expected) in cases {
-        assert_eq!(among_good_ones(row("bad", 1e-3).act(act)), expected, "{act:?}");
+        assert_eq!(among_good_ones(row("bad", 1e-3).act(act), on), expected, "{act:?}");
+        assert_eq!(among_good_ones(row("bad", 1e-3).act(act), far), expected, "{act:?}, judged on the device");
     }
+}
+
+#[test]
+fn what_is_judged_on_the_device_comes_home_only_to_be_named() {
+    let rows = [row("reference", 9e-3), row("good", 2e-3), row("slow", 4e-3)];
+    let tuner = far(Fake::new(), &rows, &memory(), settings());
+    let e = tune(&tuner, &problem(50)).edition;
+    assert_eq!((e.verdict.winner.variant.as_str(), tuner.device().downloads.load(Ordering::SeqCst)), ("good", 0));
+    let wrong = [rows[0].clone(), rows[1].clone(), row("bad", 1e-3).act(Act::LastIs(0.25))];
+    let e = tune(&far(Fake::new(), &wrong, &memory(), settings()), &problem(50)).edition;
+    let reason = format!("{:?}", trial(&e, "bad").outcome);
+    assert!(reason.contains("element 49 of 50 is 2.5e-1, right is"), "{reason}");
+}
+
+#[test]
+fn who_writes_over_the_right_answer_is_not_judged_by_it() {
+    let fake = Fake::new();
+    fake.spoiled_from.store(1, Ordering::SeqCst);
+    let rows = [row("reference", 9e-3), row("good", 2e-3)];
+    let error = far(fake, &rows, &memory(), settings()).tune(&problem(50), &Silent).unwrap_err().to_string();
+    assert!(error.contains("over the right answer"), "{error}");
 }
 
 #[test]
@@ -79,7 +103,7 @@ fn one_that_fails_at_any_later_launch_never_takes_the_others_with_it() {
 #[test]
 fn no_time_that_a_clock_cannot_say_ever_wins() {
     for seconds in [f64::NAN, 0.0, -0.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, 1e300, 1e-300, f64::MIN_POSITIVE] {
-        assert_eq!(among_good_ones(row("bad", seconds)), "impossible", "{seconds}");
+        assert_eq!(among_good_ones(row("bad", seconds), on), "impossible", "{seconds}");
     }
 }
 

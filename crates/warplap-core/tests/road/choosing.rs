@@ -117,6 +117,20 @@ fn a_prepared_kernel_does_no_lookup() {
 }
 
 #[test]
+fn what_nobody_has_tried_is_not_chosen_where_candidates_must_pass_in_a_worker() {
+    let first = |sandboxes: bool| {
+        let fake = Fake::new();
+        if sandboxes {
+            *fake.worker.lock().unwrap() = Some(|request| panic!("{} is tried", request.candidate));
+        }
+        let tuner = on(fake, &rows(), &memory(), mode(Mode::Off));
+        tuner.choose(&problem(64)).unwrap().candidate.variant
+    };
+    assert_ne!(first(false), "reference");
+    assert_eq!(first(true), "reference");
+}
+
+#[test]
 fn a_busy_device_is_not_measured_on_and_raced_as_soon_as_it_is_free() {
     let store = memory();
     let tuner = tuner(&rows(), &store, settings());

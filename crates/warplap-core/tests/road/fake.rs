@@ -8,12 +8,13 @@ use std::time::Duration;
 use warplap_core::array::Array;
 use warplap_core::bucket::Bucket;
 use warplap_core::candidate::SourceHash;
-use warplap_core::device::{Device, Launch, Limits};
+use warplap_core::device::{Bounds, Compared, Device, Launch, Limits};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{Lap, Policy};
 use warplap_core::op::{Answer, Op};
+use warplap_core::oracle::{FarAnswer, Oracle};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::{Ceilings, Work};
@@ -147,6 +148,10 @@ pub struct Fake {
     pub launches: AtomicU64,
     pub laps: AtomicU64,
     pub uploads: AtomicU64,
+    pub downloads: AtomicU64,
+    /// From its n-th comparison on somebody has written over the right answer.
+    pub spoiled_from: AtomicU64,
+    compared: AtomicU64,
     pub remeasured: AtomicU64,
     /// Simulated seconds measured so far.
     pub now: Mutex<f64>,
@@ -177,6 +182,9 @@ impl Fake {
             launches: 0.into(),
             laps: 0.into(),
             uploads: 0.into(),
+            downloads: 0.into(),
+            spoiled_from: u64::MAX.into(),
+            compared: 0.into(),
             remeasured: 0.into(),
             now: Mutex::default(),
         }
@@ -262,8 +270,29 @@ impl Device for Fake {
         buffer.values.copy_from_slice(&array.to_f64());
         Ok(())
     }
+    fn copy(&self, to: &mut Buffer, from: &Buffer) -> Result<(), Error> {
+        to.values.copy_from_slice(&from.values);
+        Ok(())
+    }
     fn download(&self, buffer: &Buffer) -> Result<Array, Error> {
+        self.downloads.fetch_add(1, Ordering::SeqCst);
         Ok(Array::from_f64(buffer.dtype, buffer.values.iter().copied()))
+    }
+    fn compare(&self, output: &Buffer, right: &Buffer, bounds: Bounds) -> Result<Compared, Error> {
+        let (guard, len) = (bounds.guard, right.values.len());
+        let got = Array::from_f64(output.dtype, output.values.iter().copied()).to_f64();
+        let band = got[..guard].iter().chain(&got[guard + len..]).all(|v| *v == bounds.guard_value);
+        let share = |(got, right): (&f64, &f64)| {
+            let share = (got - right).abs() / bounds.tolerance.allowed(*right);
+            if share.is_nan() { f64::INFINITY } else { share }
+        };
+        let worst = got[guard..guard + len].iter().zip(&right.values).map(share).fold(0.0, f64::max);
+        let spoiled = self.compared.fetch_add(1, Ordering::SeqCst) + 1 >= self.spoiled_from.load(Ordering::SeqCst);
+        let seal = self.seal(right)? ^ u64::from(spoiled);
+        Ok(Compared { share: if band { worst } else { f64::INFINITY }, seal })
+    }
+    fn seal(&self, buffer: &Buffer) -> Result<u64, Error> {
+        Ok(buffer.values.iter().fold(7, |seal, v| (seal ^ v.to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
     fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> &'a [f64] {
         &buffer.values[elements]
@@ -284,6 +313,9 @@ impl Device for Fake {
         let worker = *self.worker.lock().unwrap();
         worker.and_then(|worker| worker(request))
     }
+    fn sandboxes(&self) -> bool {
+        self.worker.lock().unwrap().is_some()
+    }
     fn builders(&self) -> usize {
         self.builders.load(Ordering::SeqCst) as usize
     }
@@ -292,6 +324,16 @@ impl Device for Fake {
     }
     fn supports(&self, _: DType) -> bool {
         true
+    }
+}
+
+/// Gives right answers where the inputs are.
+pub struct Seer;
+
+impl Oracle<Scale, Fake> for Seer {
+    fn answer(&self, p: &ScaleProblem, inputs: &[&Buffer], _: &Fake) -> Result<FarAnswer<Fake>, Error> {
+        let Answer { values, tolerance } = Scale::answer(p, &[Array::F64(inputs[0].values.clone())]);
+        Ok(FarAnswer { values: Buffer { dtype: DType::F64, values }, tolerance })
     }
 }
 

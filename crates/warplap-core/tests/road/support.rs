@@ -13,7 +13,7 @@ use warplap_core::store::files::{Hook, Step};
 use warplap_core::store::{MemoryStore, Store};
 use warplap_core::tuner::{Tuned, Tuner};
 
-use crate::fake::{Fake, Meter, Out, Row, Scale, ScaleArgs, ScaleProblem};
+use crate::fake::{Fake, Meter, Out, Row, Scale, ScaleArgs, ScaleProblem, Seer};
 
 pub type T = Tuner<Scale, Fake>;
 
@@ -42,6 +42,11 @@ pub fn tuner(rows: &[Row], store: &Arc<dyn Store>, settings: Settings) -> T {
 
 pub fn on(device: Fake, rows: &[Row], store: &Arc<dyn Store>, settings: Settings) -> T {
     Tuner::new(Arc::new(device), catalog(rows), store.clone(), settings)
+}
+
+/// A tuner whose right answers lie on the device.
+pub fn far(device: Fake, rows: &[Row], store: &Arc<dyn Store>, settings: Settings) -> T {
+    Tuner::new(Arc::new(device), catalog(rows).with_oracle(Arc::new(Seer)), store.clone(), settings)
 }
 
 pub fn tune(tuner: &T, p: &ScaleProblem) -> Tuned {

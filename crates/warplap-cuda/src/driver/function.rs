@@ -31,6 +31,11 @@ impl Module {
         let mut handle = 0;
         // SAFETY: the module is alive, the name ends in zero.
         self.context.note(unsafe { api.module_function(&mut handle, self.handle, name.as_ptr()) })?;
+        // Drivers load a function when it is first needed; asked for its registers (4) they do it now, and its first launch
+        // may be captured.
+        let mut registers = 0;
+        // SAFETY: the function is alive, the pointer is to a local.
+        self.context.note(unsafe { api.function_get(&mut registers, 4, handle) })?;
         Ok(Function { module: self.clone(), handle })
     }
 }
@@ -127,8 +132,24 @@ impl Function {
         arguments: &[*const c_void],
         stream: &Stream,
     ) -> Result<(), CudaError> {
-        let context = &self.module.context;
-        let api = context.api()?;
+        // SAFETY: the caller's word, and the function is alive.
+        unsafe { stream.launch_foreign(self.handle, shape, block, arguments) }
+    }
+}
+
+impl Stream {
+    /// Queues one launch of a function that somebody else has loaded in this device's primary context.
+    ///
+    /// # Safety
+    /// The handle is of such a function and it stays loaded; the rest is as for [`Function::launch`].
+    pub unsafe fn launch_foreign(
+        &self,
+        function: usize,
+        shape: &LaunchShape,
+        block: [u32; 3],
+        arguments: &[*const c_void],
+    ) -> Result<(), CudaError> {
+        let api = self.context.api()?;
         let mut value = [0; 16];
         value[0] = 1;
         // 6 is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
@@ -137,15 +158,15 @@ impl Function {
             grid: shape.grid,
             block,
             shared: shape.shared,
-            stream: stream.handle,
+            stream: self.handle,
             attributes: &overlap,
             count: u32::from(shape.overlap),
         };
         // SAFETY: the caller's word for the arguments, which the driver copies before it returns and does not write.
         let launched = unsafe {
-            api.launch(&config, self.handle, arguments.as_ptr().cast_mut().cast::<*mut c_void>(), std::ptr::null_mut())
+            api.launch(&config, function, arguments.as_ptr().cast_mut().cast::<*mut c_void>(), std::ptr::null_mut())
         };
-        context.note(launched)
+        self.context.note(launched)
     }
 }
 

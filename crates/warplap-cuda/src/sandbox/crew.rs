@@ -21,7 +21,7 @@ pub(crate) fn this_program_serves() {
 }
 
 /// Who works for a device.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Crew {
     chosen: Option<Program>,
     off: bool,

@@ -1,14 +1,19 @@
-//! Block-sparse times dense: C = A·B, A in compressed rows of square blocks (BSR), each block row-major; C row-major.
+//! Block-sparse times dense: C = alpha·A·B + beta·C, A in compressed rows of square blocks (BSR), each block row-major; C
+//! row-major.
 
 pub mod cpu;
 pub mod cuda;
+mod factor;
 mod pattern;
 mod problem;
+mod turn;
 mod validate;
 
+pub use factor::Factor;
 pub use pattern::Pattern;
 pub use problem::BsrProblem;
-pub use validate::{BsrError, validate};
+pub use turn::{TurnedIndex, turned_index};
+pub use validate::{BsrError, validate, validate_places};
 
 use warplap_core::array::Array;
 use warplap_core::device::{Device, Span};
@@ -20,7 +25,7 @@ use warplap_core::tolerance::Tolerance;
 use crate::gemm::Layout;
 use crate::{right, typed};
 
-/// The operation C = A·B with a block-sparse A.
+/// The operation C = alpha·A·B + beta·C with a block-sparse A.
 #[derive(Clone, Copy, Debug)]
 pub struct Bsr;
 
@@ -38,6 +43,10 @@ pub struct BsrArgs<'a, D: Device> {
     pub b: D::View<'a>,
     /// C, `m * n` elements, row-major.
     pub c: D::ViewMut<'a>,
+    /// What beta multiplies where it is not 0, `m * n` elements, row-major; C's own former elements where there is none.
+    pub add: Option<D::View<'a>>,
+    /// Where each block is stored, `nnz` indices, for a turned A.
+    pub place: Option<D::View<'a>>,
 }
 
 impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> BsrArgs<'a, D> {
@@ -48,7 +57,18 @@ impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> BsrArgs<'a, D> {
         typed::argument("col_idx", &self.col_idx, (DType::I32, p.nnz as usize))?;
         typed::argument("values", &self.values, (p.dtype, p.values_len()))?;
         typed::argument("b", &self.b, (p.dtype, (p.k * p.n) as usize))?;
-        typed::argument("c", &self.c, (p.dtype, (p.m * p.n) as usize))
+        typed::argument("c", &self.c, (p.dtype, (p.m * p.n) as usize))?;
+        if let Some(add) = self.add.as_ref().filter(|_| p.adds()) {
+            typed::argument("add", add, (p.dtype, (p.m * p.n) as usize))?;
+        }
+        match &self.place {
+            Some(place) if p.turned => typed::argument("place", place, (DType::I32, p.nnz as usize)),
+            None if p.turned => {
+                let reason = "is missing: expected where each block of a turned A is stored".into();
+                Err(Error::Argument { argument: "place", reason })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -60,8 +80,12 @@ impl BsrArgs<'_, warplap_cpu::Cpu> {
         let (warplap_cpu::Slice::I32(row_ptr), warplap_cpu::Slice::I32(col_idx)) = (self.row_ptr, self.col_idx) else {
             return Ok(());
         };
-        validate(row_ptr, col_idx, self.values.len(), p)
-            .map_err(|e| Error::Argument { argument: "col_idx", reason: e.to_string() })
+        let wrong = |e: BsrError| Error::Argument { argument: e.argument(), reason: e.to_string() };
+        validate(row_ptr, col_idx, self.values.len(), p).map_err(wrong)?;
+        match self.place {
+            Some(warplap_cpu::Slice::I32(place)) if p.turned => validate_places(place, p).map_err(wrong),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -76,7 +100,17 @@ impl Op for Bsr {
             pattern::Counts { rows: p.rows(), columns: p.columns(), nnz: p.nnz as usize, row_max: p.row_max as usize };
         let (row_ptr, col_idx) = pattern::draw(p.pattern, counts, rng);
         let values = Array::random(p.dtype, p.values_len(), rng);
-        vec![Array::I32(row_ptr), Array::I32(col_idx), values, Array::random(p.dtype, (p.k * p.n) as usize, rng)]
+        let b = Array::random(p.dtype, (p.k * p.n) as usize, rng);
+        let mut inputs = vec![Array::I32(row_ptr), Array::I32(col_idx), values, b];
+        if p.adds() {
+            inputs.push(Array::random(p.dtype, (p.m * p.n) as usize, rng));
+        }
+        if p.turned {
+            let mut place: Vec<i32> = (0..p.nnz as i32).collect();
+            rng.shuffle(&mut place);
+            inputs.push(Array::I32(place));
+        }
+        inputs
     }
 
     fn output(p: &BsrProblem) -> (DType, usize) {
@@ -86,7 +120,10 @@ impl Op for Bsr {
     fn answer(p: &BsrProblem, inputs: &[Array]) -> Answer {
         let (k, n, bs) = (p.k as usize, p.n as usize, p.bs as usize);
         let (row_ptr, col_idx) = (inputs[0].indices().unwrap_or(&[]), inputs[1].indices().unwrap_or(&[]));
-        let values = inputs[2].to_f64();
+        let mut values = inputs[2].to_f64();
+        if let Some(place) = inputs.last().and_then(|last| last.indices()).filter(|_| p.turned) {
+            values = turn::turned(&values, place, bs);
+        }
         let mut b = inputs[3].to_f64();
         if p.b == Layout::Col {
             b = (0..k * n).map(|i| b[i % n * k + i / n]).collect();
@@ -108,13 +145,23 @@ impl Op for Bsr {
             let norms = right::largest_row_norm(bs, width, &left) * right::largest_column_norm(width, n, &below);
             magnitude = magnitude.max(norms);
         }
-        let tolerance = Tolerance::dot(p.dtype, DType::F32, p.row_max as usize * bs, magnitude);
+        let (alpha, beta) = (f64::from(p.alpha.get()), f64::from(p.beta.get()));
+        answer.iter_mut().for_each(|x| *x *= alpha);
+        if p.adds() {
+            answer.iter_mut().enumerate().for_each(|(i, x)| *x += beta * inputs[4].at(i));
+        }
+        let (length, magnitude) = (p.row_max as usize * bs, magnitude * alpha.abs() + beta.abs());
+        let tolerance = match p.tf32 {
+            true => Tolerance::rounded_dot(length, magnitude),
+            false => Tolerance::dot(p.dtype, DType::F32, length, magnitude),
+        };
         Answer { values: answer, tolerance }
     }
 
     fn bind<'a, D: Device>(p: &'a BsrProblem, inputs: Vec<D::View<'a>>, output: D::ViewMut<'a>) -> BsrArgs<'a, D> {
         let (row_ptr, col_idx, values, b) = (inputs[0], inputs[1], inputs[2], inputs[3]);
-        BsrArgs { problem: p, row_ptr, col_idx, values, b, c: output }
+        let (add, place) = (p.adds().then(|| inputs[4]), p.turned.then(|| inputs[inputs.len() - 1]));
+        BsrArgs { problem: p, row_ptr, col_idx, values, b, c: output, add, place }
     }
 }
 
@@ -128,6 +175,8 @@ mod tests {
             "m=32,k=48,n=7,bs=8,density=0.4",
             "m=48,k=32,n=5,bs=16,density=0.5,imbalance=1.5,b=col,dtype=bf16",
             "m=16,k=16,n=3,bs=8,density=0,dtype=f16",
+            "m=32,k=48,n=7,bs=8,density=0.4,alpha=-0.5,beta=2,turned=true",
+            "m=48,k=48,n=4,bs=16,density=0.4,alpha=3",
         ] {
             let p = Bsr::parse(text).unwrap();
             let inputs = Bsr::draw(&p, &mut fastrand::Rng::with_seed(4));
@@ -141,8 +190,16 @@ mod tests {
                     for q in 0..bs {
                         let row = *column as usize * bs + q;
                         let place = if p.b == Layout::Row { row * n + j } else { j * k + row };
-                        sum += inputs[2].at((at * bs + i % bs) * bs + q) * inputs[3].at(place);
+                        let a = match p.turned {
+                            true => (inputs.last().unwrap().indices().unwrap()[at] as usize * bs + q) * bs + i % bs,
+                            false => (at * bs + i % bs) * bs + q,
+                        };
+                        sum += inputs[2].at(a) * inputs[3].at(place);
                     }
+                }
+                sum *= f64::from(p.alpha.get());
+                if p.adds() {
+                    sum += f64::from(p.beta.get()) * inputs[4].at(i * n + j);
                 }
                 assert!((answer[i * n + j] - sum).abs() < 1e-12, "{text} at {i}, {j}");
             }

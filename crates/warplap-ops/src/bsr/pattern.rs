@@ -19,14 +19,16 @@ pub enum Pattern {
     Powerlaw,
     /// On and below the diagonal only, as in causal attention.
     Causal,
+    /// The columns up to the diagonal, as many as a row has blocks: causal attention over a sliding window.
+    Window,
 }
 
 impl Pattern {
     /// All of them.
-    pub const ALL: [Pattern; 5] =
-        [Pattern::Uniform, Pattern::Banded, Pattern::Blockdiag, Pattern::Powerlaw, Pattern::Causal];
+    pub const ALL: [Pattern; 6] =
+        [Pattern::Uniform, Pattern::Banded, Pattern::Blockdiag, Pattern::Powerlaw, Pattern::Causal, Pattern::Window];
     /// For error messages.
-    pub(super) const EXPECTED: &'static str = "one of uniform, banded, blockdiag, powerlaw, causal";
+    pub(super) const EXPECTED: &'static str = "one of uniform, banded, blockdiag, powerlaw, causal, window";
 
     const fn name(self) -> &'static str {
         match self {
@@ -35,12 +37,18 @@ impl Pattern {
             Pattern::Blockdiag => "blockdiag",
             Pattern::Powerlaw => "powerlaw",
             Pattern::Causal => "causal",
+            Pattern::Window => "window",
         }
+    }
+
+    /// Whether rows end at the diagonal.
+    fn is_causal(self) -> bool {
+        matches!(self, Pattern::Causal | Pattern::Window)
     }
 
     /// Columns that a row may use: the first so many.
     fn reach(self, row: usize, rows: usize, columns: usize) -> usize {
-        if self == Pattern::Causal { ((row + 1) * columns).div_ceil(rows) } else { columns }
+        if self.is_causal() { ((row + 1) * columns).div_ceil(rows) } else { columns }
     }
 
     /// The most blocks there can be when no row has more than `row_max`.
@@ -94,7 +102,7 @@ pub(super) fn draw(pattern: Pattern, counts: Counts, rng: &mut fastrand::Rng) ->
 fn row_counts(pattern: Pattern, c: Counts, rng: &mut fastrand::Rng) -> Vec<usize> {
     let room = |row| pattern.reach(row, c.rows, c.columns).min(c.row_max);
     let mut order: Vec<usize> = (0..c.rows).rev().collect();
-    if pattern != Pattern::Causal {
+    if !pattern.is_causal() {
         rng.shuffle(&mut order);
     }
     let even = c.row_max <= pattern.even_max(c.rows, c.columns, c.nnz);
@@ -159,6 +167,7 @@ fn row_columns(pattern: Pattern, c: Counts, row: usize, count: usize, rng: &mut 
             window(row * groups / c.rows * width)
         }
         Pattern::Powerlaw => popular(c.columns, count, rng),
+        Pattern::Window => (pattern.reach(row, c.rows, c.columns) - count..).take(count).collect(),
         Pattern::Causal => {
             let diagonal = pattern.reach(row, c.rows, c.columns) - 1;
             let mut columns = sample(diagonal, count.saturating_sub(1), rng);
@@ -255,6 +264,8 @@ mod tests {
         assert!(distance("banded").iter().all(|d| d.abs() <= 4));
         assert!(distance("blockdiag").iter().all(|d| d.abs() < 4));
         assert!(distance("causal").iter().all(|d| *d >= 0));
+        // As wide for a late row as its share of the columns before it asks for, and without gaps.
+        assert!(distance("window").iter().all(|d| (0..9).contains(d)));
         let low = drawn(&p("powerlaw"), 5).1.iter().filter(|c| **c < 8).count();
         assert!(low > drawn(&p("uniform"), 5).1.iter().filter(|c| **c < 8).count() * 3 / 2, "{low}");
     }

@@ -3,13 +3,14 @@
 use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError};
-use warplap_core::roofline::Work;
+use warplap_core::roofline::{Ceilings, Work};
 
+use super::factor::Factor;
 use super::pattern::Pattern;
 use super::validate::{BsrError, check_rows};
 use crate::gemm::Layout;
 
-/// The facts of C (m×n) = A (m×k, square blocks) · B (k×n). Statistics are kept as counts, so that two problems are
+/// The facts of C (m×n) = alpha · A (m×k, square blocks) · B (k×n) + beta · C. Statistics are kept as counts, so that two problems are
 /// the same exactly when their text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BsrProblem {
@@ -29,6 +30,16 @@ pub struct BsrProblem {
     pub dtype: DType,
     /// Order of B.
     pub b: Layout,
+    /// What the product is multiplied with. A kernel that was built for one value serves every other than 1.
+    pub alpha: Factor,
+    /// What the addend is multiplied with; the addend is not read where this is 0. A kernel that was built for one value
+    /// serves every other than 0.
+    pub beta: Factor,
+    /// Whether blocks are stored turned and elsewhere: the indices are those of A, and block `i` of A is the transpose of
+    /// stored block `place[i]`. So Aᵀ·B is this product over the index of the transposed pattern.
+    pub turned: bool,
+    /// Whether the factors of an f32 product may be rounded to tf32 (eleven bits); sums are kept in f32 all the same.
+    pub tf32: bool,
     /// How raced inputs are drawn. No part of the key: a user's own matrix has no such name.
     pub pattern: Pattern,
 }
@@ -42,8 +53,7 @@ impl BsrProblem {
     /// A product whose blocks lie evenly and at random; `density` is the share of blocks that are stored.
     pub fn new(m: u64, k: u64, n: u64, bs: u64, density: f64, dtype: DType) -> Result<Self, ProblemError> {
         shape(m, k, n, bs)?;
-        let p = BsrProblem { m, k, n, bs, nnz: 0, row_max: 0, dtype, b: Layout::Row, pattern: Pattern::Uniform };
-        p.filled(density, None)
+        Self::plain((m, k, n), bs, dtype).filled(density, None)
     }
 
     /// The problem of a real matrix, from its row pointers (`m / bs + 1` of them).
@@ -51,9 +61,43 @@ impl BsrProblem {
         shape(m, k, n, bs)?;
         let (nnz, row_max) = check_rows(row_ptr, (m / bs) as usize, (k / bs) as usize)?;
         let (nnz, row_max) = (nnz as u64, row_max as u64);
-        let p = BsrProblem { m, k, n, bs, nnz, row_max, dtype, b, pattern: Pattern::Uniform };
+        let p = BsrProblem { nnz, row_max, b, ..Self::plain((m, k, n), bs, dtype) };
         p.bounded()?;
         Ok(p)
+    }
+
+    fn plain((m, k, n): (u64, u64, u64), bs: u64, dtype: DType) -> Self {
+        BsrProblem {
+            m,
+            k,
+            n,
+            bs,
+            nnz: 0,
+            row_max: 0,
+            dtype,
+            b: Layout::Row,
+            alpha: Factor::ONE,
+            beta: Factor::ZERO,
+            turned: false,
+            tf32: false,
+            pattern: Pattern::Uniform,
+        }
+    }
+
+    /// Whether there is an addend.
+    pub fn adds(&self) -> bool {
+        self.beta != Factor::ZERO
+    }
+
+    /// Whether anything happens to the sums before they are stored.
+    pub fn is_scaled(&self) -> bool {
+        self.adds() || self.alpha != Factor::ONE
+    }
+
+    /// Whether a kernel that was built for another problem does this one: all but the factors' values is the same.
+    pub(super) fn is_served_by(&self, built: &BsrProblem) -> bool {
+        let same = BsrProblem { alpha: built.alpha, beta: built.beta, ..*self };
+        same == *built && self.adds() == built.adds() && self.is_scaled() == built.is_scaled()
     }
 
     /// Whether the sizes are what every kernel relies on; the fields are open, so kernels ask again.
@@ -184,7 +228,8 @@ fn imbalance_class(imbalance: f64) -> &'static str {
 }
 
 impl Problem for BsrProblem {
-    const FIELDS: &'static [&'static str] = &["m", "k", "n", "bs", "density", "dtype", "imbalance", "pattern", "b"];
+    const FIELDS: &'static [&'static str] =
+        &["m", "k", "n", "bs", "density", "dtype", "imbalance", "pattern", "b", "alpha", "beta", "turned", "tf32"];
 
     fn fields(&self) -> Fields {
         let density = shortest(self.density(), |d| (0.0..=1.0).contains(&d) && self.blocks_at(d) == self.nnz);
@@ -201,7 +246,13 @@ impl Problem for BsrProblem {
             let same = |i: f64| i >= 1.0 && self.row_max_at(i) == self.row_max;
             fields.with("imbalance", shortest(self.imbalance(), same))
         };
-        fields.with_unless("pattern", self.pattern, Pattern::Uniform).with_unless("b", self.b, Layout::Row)
+        fields
+            .with_unless("pattern", self.pattern, Pattern::Uniform)
+            .with_unless("b", self.b, Layout::Row)
+            .with_unless("alpha", self.alpha, Factor::ONE)
+            .with_unless("beta", self.beta, Factor::ZERO)
+            .with_unless("turned", self.turned, false)
+            .with_unless("tf32", self.tf32, false)
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -222,12 +273,21 @@ impl Problem for BsrProblem {
         let imbalance = fields.number_or("imbalance", 1.0, MAX_SIZE as f64, 1.0)?;
         let pattern = fields.word_or("pattern", Pattern::EXPECTED, Pattern::Uniform)?;
         let b = fields.word_or("b", "row or col", Layout::Row)?;
-        let p = BsrProblem { m, k, n, bs, nnz: 0, row_max: 0, dtype, b, pattern };
+        let alpha = fields.word_or("alpha", "a finite number", Factor::ONE)?;
+        let beta = fields.word_or("beta", "a finite number", Factor::ZERO)?;
+        let turned = fields.word_or("turned", "true or false", false)?;
+        let tf32 = fields.word_or("tf32", "true or false", false)?;
+        if tf32 && dtype != DType::F32 {
+            return Err(ProblemError::value("tf32", tf32, "false, or dtype=f32: only f32 is rounded to tf32"));
+        }
+        let p = BsrProblem { b, pattern, alpha, beta, turned, tf32, ..Self::plain((m, k, n), bs, dtype) };
         p.filled(density, skewed.then_some(imbalance))
     }
 
     fn key_fields(&self, bucket: &Bucket) -> Fields {
         let r = self.representative(bucket);
+        // The values of the factors change nothing; whether there are any does.
+        let scale = if self.is_scaled() { "alpha" } else { "1" };
         Fields::new()
             .with("m", r.m)
             .with("k", r.k)
@@ -237,6 +297,9 @@ impl Problem for BsrProblem {
             .with("b", self.b)
             .with("density", density_class(self.density()))
             .with("imbalance", imbalance_class(self.imbalance()))
+            .with_unless("scale", if self.adds() { "beta" } else { scale }, "1")
+            .with_unless("turned", self.turned, false)
+            .with_unless("tf32", self.tf32, false)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -260,8 +323,16 @@ impl Problem for BsrProblem {
         // At least the columns of the fullest row are needed of B; which others are is not known from counts.
         let needed = self.row_max as f64 * bs * n;
         let indices = 4.0 * (self.nnz as f64 + self.rows() as f64 + 1.0);
-        let bytes = (values + needed + self.m as f64 * n) * self.dtype.bytes() as f64 + indices;
+        let c = self.m as f64 * n * if self.adds() { 2.0 } else { 1.0 };
+        let bytes = (values + needed + c) * self.dtype.bytes() as f64 + indices;
         Work { flops: 2.0 * values * n, bytes }
+    }
+
+    fn floor(&self, ceilings: &Ceilings, cold: bool) -> Option<f64> {
+        match ceilings.tf32 {
+            Some(rate) if self.tf32 => Some(ceilings.floor_at(self.work(), rate, cold)),
+            _ => ceilings.floor(self.work(), self.dtype, cold),
+        }
     }
 
     fn dtype(&self) -> DType {
@@ -286,6 +357,7 @@ mod tests {
             "bsr:m=1024,k=1024,n=64,bs=16,density=0.3,dtype=f16,pattern=causal",
             "bsr:m=64,k=64,n=1,bs=8,density=0,dtype=f32",
             "bsr:m=64,k=64,n=1,bs=8,density=1,dtype=f32,pattern=banded",
+            "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,alpha=-0.75,beta=2,turned=true,tf32=true",
         ] {
             assert_eq!(Bsr::text(&Bsr::parse(text).unwrap()), text);
         }
@@ -331,6 +403,8 @@ mod tests {
             ("bsr:m=64,k=64,n=1,bs=16,density=1,pattern=tartan", ["'pattern'", "banded"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f64", ["'dtype'", "bf16"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,b=up", ["'b'", "row or col"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,alpha=inf", ["'alpha'", "finite"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f16,tf32=true", ["'tf32'", "dtype=f32"]),
             ("bsr:m=1048576,k=1048576,n=1,bs=128,density=1", ["'density'", "elements in blocks"]),
         ] {
             let error = Bsr::parse(text).unwrap_err().to_string();
@@ -352,10 +426,15 @@ mod tests {
             "m=2048,k=2048,n=64,bs=32,density=0.125,imbalance=2",
             "m=2048,k=2048,n=64,bs=32,density=0.125,dtype=f16",
             "m=2048,k=2048,n=64,bs=32,density=0.125,b=col",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,alpha=2",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,beta=1",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,turned=true",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,tf32=true",
         ] {
             assert_ne!(key(plain), key(other), "{other}");
         }
         assert_eq!(key(plain), key("m=2048,k=2048,n=64,bs=32,density=0.13"));
+        assert_eq!(key(&format!("{plain},alpha=2,beta=3")), key(&format!("{plain},alpha=1,beta=0.5")));
         assert_eq!(
             key("m=2048,k=2048,n=64,bs=32,density=0.1,imbalance=3"),
             key("m=2048,k=2048,n=64,bs=32,density=0.1,imbalance=3.5")

@@ -55,6 +55,42 @@ pub enum BsrError {
         /// The value before it.
         before: i32,
     },
+    /// A block of a turned matrix is said to lie where there is none, or where another one lies.
+    #[error("place[{at}] is {found}: expected 0 to {last}, each once")]
+    Place {
+        /// Which index.
+        at: usize,
+        /// Its value.
+        found: i32,
+        /// The last stored block.
+        last: i64,
+    },
+}
+
+impl BsrError {
+    /// The argument that is wrong.
+    pub fn argument(&self) -> &'static str {
+        match self {
+            BsrError::Shape(_) | BsrError::RowPointer { .. } => "row_ptr",
+            BsrError::Count { array, .. } => array,
+            BsrError::Column { .. } | BsrError::Order { .. } => "col_idx",
+            BsrError::Place { .. } => "place",
+        }
+    }
+}
+
+/// Checks that the blocks of a turned matrix lie in places of their own.
+pub fn validate_places(place: &[i32], p: &BsrProblem) -> Result<(), BsrError> {
+    let nnz = p.nnz as usize;
+    if place.len() < nnz {
+        return Err(BsrError::Count { array: "place", found: place.len(), expected: nnz });
+    }
+    let mut taken = vec![false; nnz];
+    for (at, &found) in place[..nnz].iter().enumerate() {
+        let free = usize::try_from(found).ok().and_then(|i| taken.get_mut(i)).filter(|t| !**t);
+        *free.ok_or(BsrError::Place { at, found, last: nnz as i64 - 1 })? = true;
+    }
+    Ok(())
 }
 
 /// Checks row pointers alone; gives the number of blocks and those of the fullest row.
@@ -132,5 +168,10 @@ mod tests {
         assert!(matches!(check(&[0, 1, 4], &[2, 0, -1, 2], 1024), Err(BsrError::Column { at: 2, row: 1, .. })));
         assert!(matches!(check(&[0, 1, 4], &[2, 1, 0, 2], 1024), Err(BsrError::Order { at: 2, row: 1, .. })));
         assert!(matches!(check(&[0, 1, 4], &[2, 0, 0, 2], 1024), Err(BsrError::Order { at: 2, .. })));
+        assert_eq!(validate_places(&[3, 1, 0, 2], &p), Ok(()));
+        assert!(matches!(validate_places(&[3, 1, 0], &p), Err(BsrError::Count { array: "place", .. })));
+        for wrong in [[3, 1, 0, 4], [3, 1, 0, -1], [3, 1, 0, 1]] {
+            assert!(matches!(validate_places(&wrong, &p), Err(BsrError::Place { at: 3, .. })));
+        }
     }
 }

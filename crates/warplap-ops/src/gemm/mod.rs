@@ -89,11 +89,7 @@ impl Op for Gemm {
                 values[at..at + n].copy_from_slice(&product[i * n..(i + 1) * n]);
             }
         }
-        let tolerance = match p.tf32 {
-            true => Tolerance::rounded_dot(k, magnitude),
-            false => Tolerance::dot(p.dtype, DType::F32, k, magnitude),
-        };
-        Answer { values, tolerance }
+        Answer { values, tolerance: tolerance(p, magnitude) }
     }
 
     fn bind<'a, D: Device>(
@@ -102,6 +98,14 @@ impl Op for Gemm {
         output: D::ViewMut<'a>,
     ) -> GemmArgs<'a, D> {
         GemmArgs { problem, a: inputs[0], b: inputs[1], c: output }
+    }
+}
+
+/// How far a product may be off, given the largest product of the norm of a row of A and that of a column of B.
+fn tolerance(p: &GemmProblem, magnitude: f64) -> Tolerance {
+    match p.tf32 {
+        true => Tolerance::rounded_dot(p.k as usize, magnitude),
+        false => Tolerance::dot(p.dtype, DType::F32, p.k as usize, magnitude),
     }
 }
 

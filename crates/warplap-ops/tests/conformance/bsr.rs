@@ -23,8 +23,11 @@ fn every_bsr_variant_is_right_on_edge_problems() {
             "m=256,k=256,n=31,bs=32,density=0.3,pattern=banded",
             "m=16,k=1024,n=40,bs=16,density=0.6",
         ] {
-            for layout in ["", ",b=col"] {
+            for (i, layout) in ["", ",b=col"].into_iter().enumerate() {
                 problems.push(format!("bsr:{shape},dtype={dtype}{layout}"));
+                let scale =
+                    ["beta=1,turned=true", "alpha=-0.75,beta=2.5", "alpha=1.5,turned=true"][(i + shape.len()) % 3];
+                problems.push(format!("bsr:{shape},dtype={dtype}{layout},{scale}"));
             }
         }
     }

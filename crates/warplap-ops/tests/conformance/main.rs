@@ -10,6 +10,7 @@ use warplap_cpu::Cpu;
 mod attention;
 mod bsr;
 mod gemm;
+mod sampled;
 
 /// Configs tried per variant and problem; all of them where there are no more.
 const SAMPLED: usize = 6;

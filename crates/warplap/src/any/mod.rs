@@ -31,6 +31,7 @@ use warplap_cuda::{Cuda, Ground};
 use warplap_ops::attention::Attention;
 use warplap_ops::bsr::Bsr;
 use warplap_ops::gemm::Gemm;
+use warplap_ops::sampled::Sampled;
 
 use crate::races::Races;
 
@@ -74,6 +75,14 @@ pub const OPERATIONS: &[Operation] = &[
         read: read::<Bsr>,
         open: open::<Bsr>,
         ground: ground::<Bsr>,
+    },
+    Operation {
+        name: Sampled::NAME,
+        aliases: &["sddmm"],
+        example: "sampled:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32",
+        read: read::<Sampled>,
+        open: open::<Sampled>,
+        ground: ground::<Sampled>,
     },
 ];
 

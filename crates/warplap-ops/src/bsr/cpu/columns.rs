@@ -36,7 +36,7 @@ impl Variant<Bsr, Cpu> for Columns {
     fn source(&self) -> SourceHash {
         let (own, pack, tile) = (include_str!("columns.rs"), include_str!("pack.rs"), include_str!("tile.rs"));
         let (matrix, setting) = (include_str!("matrix.rs"), include_str!("setting.rs"));
-        SourceHash::of(&[own, pack, tile, matrix, setting, include_str!("scratch.rs")])
+        SourceHash::of(&[own, pack, tile, matrix, setting, include_str!("scratch.rs"), include_str!("finish.rs")])
     }
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
@@ -139,6 +139,7 @@ fn pass<T: Element + Typed>(kernel: &Strips, a: &Matrix<'_, T>, values: &[f32], 
                     c: c.at(row * bs * n + columns.start),
                     ldc: n,
                     columns: columns.len(),
+                    finish: a.finish.from(row * bs * n + columns.start),
                 });
             }
         });

@@ -15,6 +15,7 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa, Lanes, Task};
 use warplap_cpu::{Cpu, Typed};
 
+use super::finish::Finish;
 use super::matrix::{Matrix, Shared};
 use super::scratch;
 use super::setting::{self, widened};
@@ -38,7 +39,8 @@ impl Variant<Bsr, Cpu> for Dense {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("dense.rs"), include_str!("matrix.rs"), include_str!("setting.rs")])
+        let (matrix, setting) = (include_str!("matrix.rs"), include_str!("setting.rs"));
+        SourceHash::of(&[include_str!("dense.rs"), matrix, setting, include_str!("finish.rs")])
     }
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
@@ -94,7 +96,7 @@ fn product<T: Element + Typed>(kernel: &Filled, args: BsrArgs<'_, Cpu>) -> Resul
     scratch::with(m * k, |full| {
         fill(kernel, &a, full);
         widened(kernel.isa, &a.b[..k * n], |b| {
-            if T::DTYPE == DType::F32 {
+            if T::DTYPE == DType::F32 && !a.problem.is_scaled() {
                 // SAFETY: T is f32: `Typed::DTYPE` names exactly one type.
                 let c = unsafe { std::slice::from_raw_parts_mut(c.as_mut_ptr().cast::<f32>(), c.len()) };
                 multiply(kernel, a.problem, full, b, c);
@@ -104,7 +106,8 @@ fn product<T: Element + Typed>(kernel: &Filled, args: BsrArgs<'_, Cpu>) -> Resul
                     let c = Shared::new(c);
                     let wide = &wide[..];
                     kernel.pool.each(kernel.threads, m, |row| {
-                        kernel.isa.run(Narrow { from: &wide[row * n..(row + 1) * n], to: c.at(row * n) });
+                        let finish = a.finish.from(row * n);
+                        kernel.isa.run(Narrow { from: &wide[row * n..(row + 1) * n], to: c.at(row * n), finish });
                     });
                 });
             }
@@ -166,10 +169,11 @@ fn multiply(kernel: &Filled, p: &BsrProblem, a: &[f32], b: &[f32], c: &mut [f32]
     if kernel.threads > 1 { kernel.pool.install(run) } else { run() }
 }
 
-/// Rounds numbers to their stored type.
+/// Finishes sums and rounds them to their stored type.
 struct Narrow<'a, T> {
     from: &'a [f32],
     to: *mut T,
+    finish: Finish<T>,
 }
 
 impl<T: Element> Task for Narrow<'_, T> {
@@ -181,10 +185,11 @@ impl<T: Element> Task for Narrow<'_, T> {
         // SAFETY: `to` is valid for as many elements as `from` holds, and nobody else writes them.
         unsafe {
             for i in (0..whole).step_by(L::N) {
-                T::store::<L>(self.to.add(i), L::load(self.from.as_ptr().add(i)));
+                let sum = L::load(self.from.as_ptr().add(i));
+                T::store::<L>(self.to.add(i), self.finish.vector::<L>(sum, i, L::N));
             }
             for (i, x) in self.from.iter().enumerate().skip(whole) {
-                *self.to.add(i) = T::narrow(*x);
+                *self.to.add(i) = T::narrow(self.finish.one(*x, i));
             }
         }
     }

@@ -6,6 +6,8 @@ use std::ops::Range;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Cpu, Typed};
 
+use super::finish::Finish;
+use crate::bsr::turn::turned;
 use crate::bsr::validate::check_rows;
 use crate::bsr::{BsrArgs, BsrProblem};
 use crate::typed;
@@ -16,12 +18,16 @@ pub(super) struct Matrix<'a, T> {
     row_ptr: &'a [i32],
     col_idx: &'a [i32],
     values: &'a [T],
+    // The blocks in order where they are stored otherwise.
+    turned: Option<Vec<T>>,
     pub(super) b: &'a [T],
+    /// What happens to sums before they are stored.
+    pub(super) finish: Finish<T>,
 }
 
-impl<'a, T: Typed> Matrix<'a, T> {
+impl<'a, T: Typed + Copy> Matrix<'a, T> {
     /// The typed buffers. Every column index is below `k / bs`, every row's blocks lie inside `values`, B and C hold
-    /// k·n and m·n elements: kernels rely on it.
+    /// k·n and m·n elements: kernels rely on it. Blocks that are stored turned are written out first.
     pub(super) fn checked(args: BsrArgs<'a, Cpu>) -> Result<(Self, &'a mut [T]), Rejection> {
         let p = args.problem;
         let failed = |reason: String| Rejection::LaunchFailed { reason };
@@ -42,7 +48,22 @@ impl<'a, T: Typed> Matrix<'a, T> {
             let last = p.columns() - 1;
             return Err(failed(format!("a column index is {}: expected 0 to {last}", largest as i32)));
         }
-        Ok((Matrix { problem: p, row_ptr, col_idx, values, b }, &mut c[..(p.m * p.n) as usize]))
+        let mut in_order = None;
+        if p.turned {
+            let place = args.place.ok_or_else(|| failed("a turned A needs 'place'".into()))?;
+            let place = typed::read::<i32>(place)?;
+            typed::spans("place", place.len(), nnz)?;
+            let place = &place[..nnz];
+            if place.iter().any(|at| *at as u32 as usize >= nnz) {
+                return Err(failed(format!("a place is not one of the {nnz} stored blocks")));
+            }
+            in_order = Some(turned(values, place, p.bs as usize));
+        }
+        let c = &mut c[..(p.m * p.n) as usize];
+        let add = args.add.filter(|_| p.adds()).map(typed::read::<T>).transpose()?;
+        typed::spans("add", add.map_or(c.len(), <[T]>::len), c.len())?;
+        let finish = Finish::of(p, add, c);
+        Ok((Matrix { problem: p, row_ptr, col_idx, values, turned: in_order, b, finish }, c))
     }
 
     /// Where the blocks of a row lie in `columns` and `values`.
@@ -66,9 +87,10 @@ impl<'a, T: Typed> Matrix<'a, T> {
     }
 
     /// The elements of a run of blocks.
-    pub(super) fn values(&self, blocks: Range<usize>) -> &'a [T] {
+    pub(super) fn values(&self, blocks: Range<usize>) -> &[T] {
         let block = (self.problem.bs * self.problem.bs) as usize;
-        &self.values[blocks.start * block..blocks.end * block]
+        let values = self.turned.as_deref().unwrap_or(self.values);
+        &values[blocks.start * block..blocks.end * block]
     }
 }
 
@@ -110,6 +132,8 @@ mod tests {
                 values: Slice::F32(values),
                 b: Slice::F32(&b),
                 c: SliceMut::F32(&mut c),
+                add: None,
+                place: None,
             };
             Matrix::<f32>::checked(args).map(|_| ()).map_err(|e| e.to_string())
         };

@@ -2,6 +2,7 @@
 
 mod columns;
 mod dense;
+mod finish;
 mod matrix;
 mod pack;
 mod panels;

@@ -9,7 +9,7 @@ use super::matrix::{Matrix, Shared};
 use crate::gemm::Layout;
 
 /// Which block columns any block stands in: rows of B that none meets need no packing.
-pub(super) fn met<T: Typed>(a: &Matrix<'_, T>) -> Vec<bool> {
+pub(super) fn met<T: Typed + Copy>(a: &Matrix<'_, T>) -> Vec<bool> {
     let mut met = vec![false; a.problem.columns()];
     for column in a.columns(0..a.nnz()) {
         met[*column as usize] = true;

@@ -33,7 +33,7 @@ impl Variant<Bsr, Cpu> for Panels {
     fn source(&self) -> SourceHash {
         let (own, tile, matrix) = (include_str!("panels.rs"), include_str!("tile.rs"), include_str!("matrix.rs"));
         let (pack, setting) = (include_str!("pack.rs"), include_str!("setting.rs"));
-        SourceHash::of(&[own, tile, matrix, pack, setting, include_str!("scratch.rs")])
+        SourceHash::of(&[own, tile, matrix, pack, setting, include_str!("scratch.rs"), include_str!("finish.rs")])
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
@@ -115,6 +115,7 @@ fn product<T: Element + Typed>(kernel: &Packed, args: BsrArgs<'_, Cpu>) -> Resul
                     c: c.at(row * bs * n),
                     ldc: n,
                     columns: n,
+                    finish: a.finish.from(row * bs * n),
                 });
             });
         });

@@ -24,7 +24,7 @@ impl Variant<Bsr, Cpu> for Reference {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("reference.rs"), include_str!("matrix.rs")])
+        SourceHash::of(&[include_str!("reference.rs"), include_str!("matrix.rs"), include_str!("finish.rs")])
     }
 
     fn fit(&self, _: &BsrProblem, _: &Cpu) -> Fit {
@@ -53,6 +53,7 @@ fn product<T: Element + Typed>(args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> 
     let (p, bs) = (a.problem, a.problem.bs as usize);
     let (n, k) = (p.n as usize, p.k as usize);
     let mut line = vec![0f32; n];
+    let finish = a.finish;
     for (i, to) in c.chunks_exact_mut(n).enumerate() {
         line.fill(0.0);
         let blocks = a.row(i / bs);
@@ -70,8 +71,9 @@ fn product<T: Element + Typed>(args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> 
                 }
             }
         }
-        for (to, sum) in to.iter_mut().zip(&line) {
-            *to = T::narrow(*sum);
+        for (j, (to, sum)) in to.iter_mut().zip(&line).enumerate() {
+            // SAFETY: element i·n + j of C, which is written next.
+            *to = T::narrow(unsafe { finish.one(*sum, i * n + j) });
         }
     }
     Ok(())

@@ -29,7 +29,7 @@ impl Variant<Bsr, Cpu> for Rows {
 
     fn source(&self) -> SourceHash {
         let (own, tile, matrix) = (include_str!("rows.rs"), include_str!("tile.rs"), include_str!("matrix.rs"));
-        SourceHash::of(&[own, tile, matrix, include_str!("setting.rs")])
+        SourceHash::of(&[own, tile, matrix, include_str!("setting.rs"), include_str!("finish.rs")])
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
@@ -87,6 +87,7 @@ fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<()
                 c: c.at(row * bs * n + first),
                 ldc: n,
                 columns: strip.min(n - first),
+                finish: a.finish.from(row * bs * n + first),
             });
         });
     });

@@ -13,6 +13,7 @@ use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
+use super::finish::Finish;
 use super::matrix::{Matrix, Shared};
 use super::scratch;
 use super::setting::{self, Setting, widened};
@@ -34,7 +35,14 @@ impl Variant<Bsr, Cpu> for Split {
 
     fn source(&self) -> SourceHash {
         let (own, tile, matrix) = (include_str!("split.rs"), include_str!("tile.rs"), include_str!("matrix.rs"));
-        SourceHash::of(&[own, tile, matrix, include_str!("setting.rs"), include_str!("scratch.rs")])
+        SourceHash::of(&[
+            own,
+            tile,
+            matrix,
+            include_str!("setting.rs"),
+            include_str!("scratch.rs"),
+            include_str!("finish.rs"),
+        ])
     }
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
@@ -113,14 +121,15 @@ fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<()
                         c: std::ptr::null_mut::<f32>(),
                         ldc: n,
                         columns: n,
+                        finish: Finish::PLAIN,
                     };
                     widened(s.isa, a.values(run.clone()), |values| {
                         if run == whole {
-                            s.isa.run(strip(values).to(c.at(row * part)));
+                            s.isa.run(strip(values).to(c.at(row * part), a.finish.from(row * part)));
                         } else {
                             // A unit cuts at most two rows: the one it begins in and the one it ends in.
                             let slot = 2 * unit + usize::from(at != border(unit));
-                            s.isa.run(strip(values).to(shared.at(slot * part)));
+                            s.isa.run(strip(values).to(shared.at(slot * part), Finish::PLAIN));
                         }
                     });
                     at = run.end;
@@ -137,13 +146,17 @@ fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<()
                 }
                 // SAFETY: C holds m·n elements, and this task alone touches those of its block row.
                 let c = unsafe { std::slice::from_raw_parts_mut(c.at(row * part), part) };
+                let finish = a.finish.from(row * part);
                 if blocks.is_empty() {
-                    return c.fill(T::narrow(0.0));
+                    // SAFETY: element i of this task's own part of C.
+                    return c.iter_mut().enumerate().for_each(|(i, to)| *to = T::narrow(unsafe { finish.one(0.0, i) }));
                 }
                 let (first, last) = (unit(blocks.start), unit(blocks.end - 1));
                 for (i, to) in c.iter_mut().enumerate() {
                     let slot = |u: usize| 2 * u + usize::from(blocks.start > border(u));
-                    *to = T::narrow((first..=last).map(|u| parts[slot(u) * part + i]).sum());
+                    let sum = (first..=last).map(|u| parts[slot(u) * part + i]).sum();
+                    // SAFETY: as above.
+                    *to = T::narrow(unsafe { finish.one(sum, i) });
                 }
             });
         });

@@ -34,7 +34,8 @@ impl Variant<Bsr, Cpu> for Thin {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("thin.rs"), include_str!("matrix.rs"), include_str!("setting.rs")])
+        let (matrix, setting) = (include_str!("matrix.rs"), include_str!("setting.rs"));
+        SourceHash::of(&[include_str!("thin.rs"), matrix, setting, include_str!("finish.rs")])
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
@@ -191,7 +192,8 @@ impl<T: Element + Typed> Lines<'_, '_, T> {
                     }
                     for (i, sums) in sums.iter().enumerate() {
                         for (j, sum) in sums.iter().enumerate() {
-                            *self.c.at((row * bs + r + i) * N + j) = T::narrow(L::sum(*sum));
+                            let at = (row * bs + r + i) * N + j;
+                            *self.c.at(at) = T::narrow(self.a.finish.one(L::sum(*sum), at));
                         }
                     }
                 }

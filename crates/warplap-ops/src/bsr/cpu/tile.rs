@@ -6,6 +6,8 @@
 
 use warplap_cpu::simd::{Element, Isa, Lanes, Task};
 
+use super::finish::Finish;
+
 /// The shape of a register tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
@@ -67,13 +69,15 @@ pub(super) struct Strip<'a, E, T> {
     pub(super) c: *mut T,
     pub(super) ldc: usize,
     pub(super) columns: usize,
+    /// What happens to sums before they are stored; its addend begins where `c` does.
+    pub(super) finish: Finish<T>,
 }
 
 impl<'a, E, T> Strip<'a, E, T> {
     /// The same work with its result elsewhere.
-    pub(super) fn to<U>(self, c: *mut U) -> Strip<'a, E, U> {
+    pub(super) fn to<U>(self, c: *mut U, finish: Finish<U>) -> Strip<'a, E, U> {
         let Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, ldc, columns, .. } = self;
-        Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, c, ldc, columns }
+        Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, c, ldc, columns, finish }
     }
 }
 
@@ -172,13 +176,14 @@ impl<E: Element, T: Element> Strip<'_, E, T> {
                 a = a.add(bs * bs);
             }
             for (r, sums) in sums.iter().enumerate() {
-                let c = self.c.add((row + r) * self.ldc + column);
+                let first = (row + r) * self.ldc + column;
                 for (v, sum) in sums.iter().enumerate() {
-                    let at = c.add(v * L::N);
+                    let element = first + v * L::N;
+                    let at = self.c.add(element);
                     if PART && v == V - 1 {
-                        T::store_first::<L>(at, *sum, lanes);
+                        T::store_first::<L>(at, self.finish.vector::<L>(*sum, element, lanes), lanes);
                     } else {
-                        T::store::<L>(at, *sum);
+                        T::store::<L>(at, self.finish.vector::<L>(*sum, element, L::N));
                     }
                 }
             }

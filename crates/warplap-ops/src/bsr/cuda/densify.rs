@@ -18,8 +18,10 @@ use warplap_cuda::{
 
 use super::launch::addresses;
 use super::mma_strips::Strips;
+use super::mma_tf32::MmaTf32;
 use super::plan::BsrTwin;
 use super::simt_f32::SimtF32;
+use super::turned::{self, Turned};
 use super::wgmma_pack::Pack;
 use super::wgmma_union::Union;
 use crate::bsr::{Bsr, BsrArgs, BsrProblem};
@@ -40,7 +42,7 @@ fn scratch(p: &BsrProblem) -> u64 {
 
 /// Whether another kernel than the plain reference can do a problem: then zeros need not be multiplied.
 fn served(p: &BsrProblem, chip: &Chip) -> bool {
-    let sparse: [&dyn BsrTwin; 4] = [&Union, &Pack, &Strips, &SimtF32];
+    let sparse: [&dyn BsrTwin; 5] = [&Union, &Pack, &Strips, &SimtF32, &MmaTf32];
     sparse.iter().any(|twin| matches!(twin.fit(p, chip), Fit::Fits(_)))
 }
 
@@ -51,7 +53,7 @@ impl Variant<Bsr, Cuda> for Densify {
 
     fn source(&self) -> SourceHash {
         let version = Lt::get().map_or(0, Lt::version).to_string();
-        SourceHash::of(&[include_str!("densify.cu"), include_str!("densify.rs"), &version])
+        SourceHash::of(&[include_str!("densify.cu"), include_str!("densify.rs"), turned::TEXT, &version])
     }
 
     fn fit(&self, p: &BsrProblem, cuda: &Cuda) -> Fit {
@@ -73,7 +75,7 @@ impl Variant<Bsr, Cuda> for Densify {
     }
 
     fn needs(&self, p: &BsrProblem, _: &Config) -> Needs {
-        Needs { workspace: (WORKSPACE << 20) + scratch(p), ..Needs::default() }
+        Needs { workspace: (WORKSPACE << 20) + scratch(p) + Turned::workspace(p), ..Needs::default() }
     }
 
     fn build(&self, p: &BsrProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
@@ -86,7 +88,8 @@ impl Variant<Bsr, Cuda> for Densify {
         let over = || Rejection::OverLimits { reason: "the grid is too large for a launch".into() };
         let blocks = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(over)?;
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
-        Ok(Box::new(Filled { problem: *p, function, shape, full: Mutex::default(), matmul }))
+        let turned = Turned::new(p, cuda)?;
+        Ok(Box::new(Filled { problem: *p, function, shape, full: Mutex::default(), matmul, turned }))
     }
 
     fn is_library(&self) -> bool {
@@ -111,7 +114,7 @@ fn product(p: &BsrProblem) -> MatmulSpec {
     let col = p.b == Layout::Col;
     MatmulSpec {
         dtype: p.dtype,
-        tf32: false,
+        tf32: p.tf32,
         a: if col { matrix(p.k, p.n, true) } else { matrix(p.n, p.k, false) },
         b: matrix(p.k, p.m, false),
         d: matrix(p.n, p.m, false),
@@ -128,11 +131,12 @@ struct Filled {
     // By stream, made when one is first seen: launches on one stream follow each other.
     full: Mutex<HashMap<usize, Buffer>>,
     matmul: Matmul,
+    turned: Turned,
 }
 
 impl Kernel<Bsr, Cuda> for Filled {
     fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let [row_ptr, col_idx, values, b, c] = addresses(&self.problem, &args)?;
+        let [row_ptr, col_idx, _, b, c] = addresses(&self.problem, &args)?;
         let p = &self.problem;
         // Held until both launches are queued, so that no other thread's come between them.
         let mut rooms = self.full.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,17 +150,21 @@ impl Kernel<Bsr, Cuda> for Filled {
             }
         };
         let columns = i32::try_from(p.columns()).unwrap_or(i32::MAX);
-        let [v, f, r, i] = [&values, &full, &row_ptr, &col_idx].map(|a| (&raw const *a).cast::<c_void>());
-        let list = [v, f, r, i, (&raw const columns).cast()];
-        // SAFETY: four addresses and a number, as the entry declares them; the buffers were checked to hold what the
-        // problem spans, the scratch holds m·k elements, and the caller vouches for the indices.
-        unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())?;
+        self.turned.with(&args, queue, |values| {
+            let [v, f, r, i] = [&values, &full, &row_ptr, &col_idx].map(|a| (&raw const *a).cast::<c_void>());
+            let list = [v, f, r, i, (&raw const columns).cast()];
+            // SAFETY: four addresses and a number, as the entry declares them; the buffers were checked to hold what the
+            // problem spans, the scratch holds m·k elements, and the caller vouches for the indices.
+            unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())
+        })?;
+        let add = args.add.as_ref().map_or(c, |add| add.address());
+        let factors = (args.problem.alpha.get(), args.problem.beta.get());
         // SAFETY: as above; the product runs after the scratch was filled, on the same stream.
-        unsafe { self.matmul.launch(b, full, c, queue) }.map_err(|e| e.rejection())
+        unsafe { self.matmul.launch_scaled([b, full, add, c], factors, queue) }.map_err(|e| e.rejection())
     }
 
     fn workspace(&self) -> u64 {
-        self.matmul.workspace() + scratch(&self.problem)
+        self.matmul.workspace() + scratch(&self.problem) + Turned::workspace(&self.problem)
     }
 }
 

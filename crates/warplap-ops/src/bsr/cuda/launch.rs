@@ -14,8 +14,10 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Buffer, Chip, Cuda, Stream};
 
+use super::meeting::Meeting;
 use super::order::order;
-use super::plan::{BUFFERS, BsrTwin};
+use super::plan::{BUFFERS, BsrTwin, scale_of};
+use super::turned::{self, Turned};
 use crate::bsr::{Bsr, BsrArgs, BsrProblem};
 use crate::cuda::launch::Loaded;
 
@@ -33,7 +35,8 @@ impl<T: BsrTwin> Variant<Bsr, Cuda> for Own<T> {
     fn source(&self) -> SourceHash {
         let [kernel, twin] = self.0.texts();
         let shared = [include_str!("plan.rs"), include_str!("launch.rs"), include_str!("order.rs")].concat();
-        SourceHash::of(&[kernel, twin, &shared, warplap_cuda::HOPPER.1])
+        let headers = [warplap_cuda::HOPPER.1, warplap_cuda::SCALED.1, turned::TEXT].concat();
+        SourceHash::of(&[kernel, twin, &shared, &headers])
     }
 
     fn fit(&self, p: &BsrProblem, cuda: &Cuda) -> Fit {
@@ -46,13 +49,16 @@ impl<T: BsrTwin> Variant<Bsr, Cuda> for Own<T> {
 
     fn needs(&self, p: &BsrProblem, config: &Config) -> Needs {
         let plan = self.0.plan(p, config, &Chip::h200());
-        plan.map_or(Needs::default(), |plan| Needs { threads: u64::from(plan.threads), ..Needs::default() })
+        let [floats, counters] = self.0.meeting(p, config).unwrap_or_default();
+        let workspace = Turned::workspace(p) + 4 * (floats + counters);
+        plan.map_or(Needs::default(), |plan| Needs { threads: u64::from(plan.threads), workspace, ..Needs::default() })
     }
 
     fn build(&self, p: &BsrProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
         let together = self.0.together(p, config)?;
         let loaded = Loaded::new(self.0.plan(p, config, cuda.chip())?, cuda)?;
-        Ok(Box::new(Built { problem: *p, loaded, together, orders: Orders::default() }))
+        let (turned, meeting) = (Turned::new(p, cuda)?, Meeting::new(self.0.meeting(p, config)?));
+        Ok(Box::new(Built { problem: *p, loaded, together, orders: Orders::default(), turned, meeting }))
     }
 }
 
@@ -61,19 +67,22 @@ struct Built {
     loaded: Loaded<BUFFERS>,
     together: usize,
     orders: Orders,
+    turned: Turned,
+    meeting: Meeting,
 }
 
 /// The addresses of a launch without the order, after checking that the buffers hold what the problem spans and lie
 /// where 16 bytes can be read at once.
 pub(super) fn addresses(built: &BsrProblem, args: &BsrArgs<'_, Cuda>) -> Result<[u64; 5], Rejection> {
     let refused = |reason: String| Rejection::LaunchFailed { reason };
-    if args.problem != built {
+    if !args.problem.is_served_by(built) {
         return Err(refused("a kernel was launched for another problem than it was built for".into()));
     }
     args.check_spans().map_err(|e| refused(e.to_string()))?;
     let at =
         [args.row_ptr.address(), args.col_idx.address(), args.values.address(), args.b.address(), args.c.address()];
-    for (name, address) in [("values", at[2]), ("b", at[3]), ("c", at[4])] {
+    let add = args.add.as_ref().filter(|_| built.adds()).map_or(at[4], |add| add.address());
+    for (name, address) in [("values", at[2]), ("b", at[3]), ("c", at[4]), ("add", add)] {
         if !address.is_multiple_of(16) {
             return Err(refused(format!("{name} must lie on a multiple of 16 bytes: copy it to a buffer of its own")));
         }
@@ -83,11 +92,19 @@ pub(super) fn addresses(built: &BsrProblem, args: &BsrArgs<'_, Cuda>) -> Result<
 
 impl Kernel<Bsr, Cuda> for Built {
     fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let [row_ptr, col_idx, values, b, c] = addresses(&self.problem, &args)?;
+        let [row_ptr, col_idx, _, b, c] = addresses(&self.problem, &args)?;
         let order = if self.together == 0 { 0 } else { self.orders.address(self.together, &args, queue) };
-        // SAFETY: the plan is the twin's, which lists the entry's parameters; the buffers were checked to hold what the
-        // problem spans, the views borrow them, and the caller vouches for the indices.
-        unsafe { self.loaded.launch(&[row_ptr, col_idx, values, b, c, order], queue) }
+        let ([add, alpha, beta], [parts, arrived]) = (scale_of(&args), self.meeting.addresses(queue)?);
+        self.turned.with(&args, queue, |values| {
+            let at = [row_ptr, col_idx, values, b, c, order, add, alpha, beta, parts, arrived];
+            // SAFETY: the plan is the twin's, which lists the entry's parameters; the buffers were checked to hold what the
+            // problem spans, the views borrow them, and the caller vouches for the indices.
+            unsafe { self.loaded.launch(&at, queue) }
+        })
+    }
+
+    fn workspace(&self) -> u64 {
+        Turned::workspace(&self.problem) + self.meeting.bytes()
     }
 }
 

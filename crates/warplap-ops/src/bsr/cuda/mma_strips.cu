@@ -10,8 +10,9 @@
 // Where the idea comes from: this project's own arithmetic (bytes through L2 per multiplication).
 //
 // Axes (-D): WARPS (8), STAGES, CAP (blocks of A in one window: 4..32, at least 64/BS).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BS.
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, B_COL (1: column-major), BS.
 #include "hopper.cuh"
+#include "scaled.cuh"
 
 constexpr int NT = 32 * WARPS + 128, RPW = 64 / BS, ROWS = WARPS * RPW, SPS = 64 / BS, MT = BS / 16;
 constexpr u32 STAGE = 64 * 128, SLAB = BS * 128, BLOCK = BS * BS * 2;
@@ -35,8 +36,8 @@ template <int N> DI void copy_wait() { asm volatile("cp.async.wait_group %0;" ::
 DI u32 in_block(int r, int c) { return r * BS * 2 + ((BS == 16 ? c ^ (r >> 2 & 1) : c ^ (r >> 1 & 3)) << 4); }
 
 extern "C" __global__ void __launch_bounds__(NT, 1)
-mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16* __restrict__ C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
-           const int* __restrict__ order, int M, int N, int columns) {
+mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16* C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
+           const int* __restrict__ order, int M, int N, int columns SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ int rows[32], found;
@@ -237,6 +238,18 @@ mma_strips(const u16* __restrict__ values, const __grid_constant__ TMap tB, u16*
         }
         copy_wait<0>();
         __syncwarp();
+        if (SCALED) {
+          auto place = [&](int r) { // the row of C that row r of the strip is
+            const int row = rows[warp * RPW + r / BS];
+            return row < 0 ? -1ll : (long long)row * BS + r % BS;
+          };
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            const int r = i * 16 + (lane >> 2);
+#pragma unroll
+            for (int y = 0; y < 8; y++) scale_fragments(acc[i][y], add, place(r), place(r + 8), t % wide * 64 + y * 8, N, alpha, beta);
+          }
+        }
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll

@@ -6,9 +6,11 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
-use super::plan::{BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, b_col_map, facts, is_half, no_tma, persistent, spec};
+use super::plan::{
+    BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, b_col_map, facts, is_half, no_tma, persistent, scale_arguments, spec,
+};
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
 use crate::gemm::Layout;
@@ -58,7 +60,7 @@ impl Twin<BsrProblem> for Strips {
         defines.extend([("B_COL", i64::from(col)), ("WARPS", WARPS as i64)]);
         defines.extend([("CAP", cap as i64), ("STAGES", deep as i64)]);
         let b = if col { b_col_map(p, p.bs, 64) } else { spec(super::plan::B, p, (p.n, p.k), [64, p.bs as u32]) };
-        let arguments = vec![
+        let mut arguments = vec![
             Argument::Pointer(VALUES),
             b,
             Argument::Pointer(C),
@@ -69,9 +71,15 @@ impl Twin<BsrProblem> for Strips {
             int(p.n),
             int(columns),
         ];
+        arguments.extend(scale_arguments());
         let tiles = (p.m / p.bs).div_ceil(WARPS * 64 / p.bs) * p.n.div_ceil(64);
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("mma_strips.cu"), headers: &[HOPPER], defines },
+            source: Source {
+                entry: self.id(),
+                text: include_str!("mma_strips.cu"),
+                headers: &[HOPPER, ELEMENT, SCALED],
+                defines,
+            },
             threads: 32 * WARPS as u32 + 128,
             shared: deep * 8192 + fixed,
             grid: persistent(tiles, 1, 1, chip),

@@ -1,50 +1,52 @@
 //! Block-sparse products on CUDA. The order of the list is the order of ties; the first is the reference.
 
+mod blocked_ell;
+mod checked;
+mod cusparse_bsr;
 mod densify;
 mod launch;
+mod meeting;
 mod mma_strips;
+mod mma_tf32;
 mod order;
 mod plan;
 mod reference;
 mod simt_f32;
+mod turned;
 mod wgmma_pack;
+mod wgmma_swapab;
 mod wgmma_union;
 
 use std::sync::Arc;
 
 use warplap_core::catalog::Catalog;
 use warplap_core::error::Error;
-use warplap_cuda::{Cuda, Stream};
+use warplap_cuda::Cuda;
 
-use super::{Bsr, BsrArgs, validate};
+pub use checked::IndexCheck;
+
+use super::{Bsr, BsrArgs};
 use launch::Own;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Bsr, Cuda> {
     Catalog::new(Arc::new(reference::Reference))
         .with(Arc::new(Own(wgmma_union::Union)))
+        .with(Arc::new(Own(wgmma_swapab::SwapAb)))
         .with(Arc::new(Own(wgmma_pack::Pack)))
         .with(Arc::new(Own(mma_strips::Strips)))
         .with(Arc::new(Own(simt_f32::SimtF32)))
+        .with(Arc::new(Own(mma_tf32::MmaTf32)))
         .with(Arc::new(densify::Densify))
+        .with(Arc::new(cusparse_bsr::CusparseBsr))
+        .with(Arc::new(blocked_ell::BlockedEll))
 }
 
 impl BsrArgs<'_, Cuda> {
     /// Checks that the buffers have the problem's types and lengths. The indices lie in device memory and are not
-    /// looked at; see [`check_indices`](Self::check_indices).
+    /// looked at; see [`IndexCheck`].
     pub fn check(&self) -> Result<(), Error> {
         self.check_spans()
-    }
-
-    /// Checks the buffers, reads the indices back and checks that they are a block-sparse matrix. Waits for the stream: to
-    /// be called once for a matrix, not before every product.
-    pub fn check_indices(&self, queue: &Stream) -> Result<(), Error> {
-        self.check_spans()?;
-        let device = |e: warplap_cuda::CudaError| Error::Device(e.to_string());
-        let (rows, columns) = (queue.read(&self.row_ptr).map_err(device)?, queue.read(&self.col_idx).map_err(device)?);
-        let (Some(row_ptr), Some(col_idx)) = (rows.indices(), columns.indices()) else { return Ok(()) };
-        validate(row_ptr, col_idx, self.values.len(), self.problem)
-            .map_err(|e| Error::Argument { argument: "col_idx", reason: e.to_string() })
     }
 }
 
@@ -57,10 +59,16 @@ mod tests {
     use super::plan::BsrTwin;
     use crate::bsr::{Bsr, BsrProblem};
 
-    const TWINS: [&dyn BsrTwin; 4] =
-        [&super::wgmma_union::Union, &super::wgmma_pack::Pack, &super::mma_strips::Strips, &super::simt_f32::SimtF32];
+    const TWINS: [&dyn BsrTwin; 6] = [
+        &super::wgmma_union::Union,
+        &super::wgmma_pack::Pack,
+        &super::mma_strips::Strips,
+        &super::simt_f32::SimtF32,
+        &super::mma_tf32::MmaTf32,
+        &super::wgmma_swapab::SwapAb,
+    ];
 
-    const PROBLEMS: [&str; 10] = [
+    const PROBLEMS: [&str; 15] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
         "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
@@ -71,6 +79,11 @@ mod tests {
         "bsr:m=96,k=64,n=8,bs=32,density=0,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f32",
         "bsr:m=4096,k=4096,n=4100,bs=16,density=0.125,dtype=f32",
+        "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=bf16,alpha=2,beta=1,turned=true",
+        "bsr:m=4096,k=4096,n=4096,bs=16,density=0.125,dtype=f16,beta=0.5",
+        "bsr:m=4096,k=4096,n=4096,bs=32,density=0.125,dtype=f32,alpha=3",
+        "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16,imbalance=8",
+        "bsr:m=4096,k=4096,n=4096,bs=16,density=0.125,dtype=f32,tf32=true",
     ];
 
     fn problem(text: &str) -> BsrProblem {
@@ -91,7 +104,8 @@ mod tests {
             assert!(text.contains(&format!("{stem}(")), "{stem}.cu has no entry of its name");
             kernels += 1;
         }
-        assert_eq!(kernels, listed.variants().len());
+        // All but the library that is called as it is.
+        assert_eq!(kernels + 1, listed.variants().len());
     }
 
     #[test]
@@ -124,12 +138,14 @@ mod tests {
             let plan = twin.plan(&problem(text), &config, &chip).unwrap();
             plan.source.defines.iter().find(|(name, _)| *name == "STAGES").unwrap().1
         };
-        let union = |tile: &str| deep(TWINS[0], PROBLEMS[0], &format!("{tile},CN=1,ORDER=0,GROUPED=1"));
+        let union = |tile: &str| deep(TWINS[0], PROBLEMS[0], &format!("{tile},CN=1,ORDER=0,GROUPED=1,SPLIT=0"));
         let tiles = ["CONS=2,BN=256,CTAS=1", "CONS=4,BN=128,CTAS=1", "CONS=1,BN=128,CTAS=2", "CONS=2,BN=128,CTAS=1"];
         assert_eq!(tiles.map(union), [4, 4, 4, 6]);
         assert_eq!(["CONS=1,BN=128,CTAS=1", "CONS=1,BN=64,CTAS=2"].map(union), [8, 6]);
         assert_eq!(deep(TWINS[1], PROBLEMS[5], "BN=256,CM=1,ORDER=0,GROUPED=1"), 4);
         assert_eq!(deep(TWINS[2], PROBLEMS[4], "CAP=16,GROUPED=1"), 11);
+        assert_eq!(deep(TWINS[4], PROBLEMS[4], "BN=256,SC=4,GROUPED=1"), 3);
+        assert_eq!(deep(TWINS[4], PROBLEMS[5], "BN=256,SC=2,GROUPED=1"), 3);
     }
 
     #[test]
@@ -160,8 +176,15 @@ mod tests {
         };
         for text in PROBLEMS {
             let p = problem(text);
-            let cubin = super::densify::text(&p).compile(&compiler, &chip.arch());
-            assert!(cubin.is_ok(), "{text}: {cubin:?}");
+            for source in [
+                super::densify::text(&p),
+                super::turned::source(&p),
+                super::blocked_ell::source(&p),
+                super::checked::source(),
+            ] {
+                let cubin = source.compile(&compiler, &chip.arch());
+                assert!(cubin.is_ok(), "{text}: {cubin:?}");
+            }
             for twin in TWINS.iter().filter(|t| matches!(t.fit(&p, &chip), Fit::Fits(f) if f > Priority::Low)) {
                 let config = twin.space(&p, &chip).default_config().unwrap();
                 let plan = twin.plan(&p, &config, &chip).unwrap();

@@ -3,9 +3,9 @@
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::Config;
-use warplap_cuda::{Chip, TensorMapSpec, dtype_code};
+use warplap_cuda::{Chip, Cuda, TensorMapSpec, dtype_code};
 
-use crate::bsr::BsrProblem;
+use crate::bsr::{BsrArgs, BsrProblem, Factor};
 use crate::cuda::plan::{Argument, Grid, Twin};
 use crate::gemm::Layout;
 
@@ -17,13 +17,26 @@ pub(super) const B: usize = 3;
 pub(super) const C: usize = 4;
 /// The block rows in the order in which they are put together, or nothing.
 pub(super) const ORDER: usize = 5;
+/// The addend, which is C itself where no other is given.
+pub(super) const ADD: usize = 6;
+/// Not addresses: the bits of an f32 each, in the half where a little-endian machine looks for them.
+pub(super) const ALPHA: usize = 7;
+pub(super) const BETA: usize = 8;
+/// Where the sums of a row that several blocks of threads share meet, and how many have arrived.
+pub(super) const PARTS: usize = 9;
+pub(super) const ARRIVED: usize = 10;
 /// How many there are.
-pub(super) const BUFFERS: usize = 6;
+pub(super) const BUFFERS: usize = 11;
 
 /// The host twin of a block-sparse kernel.
 pub(super) trait BsrTwin: Twin<BsrProblem> {
     /// Block rows that a group puts together under a setting; 0 takes rows as they come.
     fn together(&self, p: &BsrProblem, config: &Config) -> Result<usize, Rejection>;
+
+    /// Floats and counters of the scratch in which sums meet; none where rows are not shared out.
+    fn meeting(&self, _: &BsrProblem, _: &Config) -> Result<[u64; 2], Rejection> {
+        Ok([0, 0])
+    }
 }
 
 /// Why a problem is nothing for the bulk copy engine, if so.
@@ -47,7 +60,26 @@ pub(super) fn is_half(p: &BsrProblem) -> bool {
 
 /// Facts of the problem that every kernel of half types is compiled with.
 pub(super) fn facts(p: &BsrProblem) -> Vec<(&'static str, i64)> {
-    vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64)]
+    let mut facts = vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64)];
+    facts.extend(scale_facts(p));
+    facts
+}
+
+/// What happens to sums before they are stored, as `scaled.cuh` is told it.
+pub(super) fn scale_facts(p: &BsrProblem) -> [(&'static str, i64); 2] {
+    [("SCALED", i64::from(p.is_scaled())), ("ADDS", i64::from(p.adds()))]
+}
+
+/// The last arguments of every kernel: `SCALE_PARAMETERS` of `scaled.cuh`.
+pub(super) fn scale_arguments() -> [Argument; 3] {
+    [ADD, ALPHA, BETA].map(Argument::Pointer)
+}
+
+/// The addend's address and the bits of alpha and beta, as a launch is given them.
+pub(super) fn scale_of(args: &BsrArgs<'_, Cuda>) -> [u64; 3] {
+    let bits = |factor: Factor| u64::from(factor.get().to_bits());
+    let add = args.add.as_ref().map_or_else(|| args.c.address(), |add| add.address());
+    [add, bits(args.problem.alpha), bits(args.problem.beta)]
 }
 
 /// Whether B can be seen as whole panels of 64 columns, so that one copy brings several.

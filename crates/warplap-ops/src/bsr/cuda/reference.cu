@@ -1,22 +1,22 @@
-// C = A*B with a block-sparse A, one thread an element of C, float32 sums.
+// C = alpha*A*B + beta*C with a block-sparse A, one thread an element of C, float32 sums.
 //
 // Idea: the plainest kernel there is: neighbouring threads take neighbouring columns and walk the blocks of their row.
 // Wins: never by design; it fits every block size, type and order of B and is the fallback.
-// Facts of the problem (-D): DTYPE, BS, B_COL (1: column-major).
-#include "element.cuh"
+// Facts of the problem (-D): DTYPE, BS, B_COL (1: column-major), TURNED (1: block i is the transpose of stored block place[i]), SCALED, ADDS.
+#include "scaled.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
 reference(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const elem* __restrict__ A, const elem* __restrict__ B,
-          elem* __restrict__ C, u64 m, u64 k, u64 n) {
+          elem* C, u64 m, u64 k, u64 n, const int* __restrict__ place SCALE_PARAMETERS) {
   const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
   if (at >= m * n) return;
   const u64 i = at / n, j = at % n;
   const int end = row_ptr[i / BS + 1];
   float sum = 0.f;
   for (int block = row_ptr[i / BS]; block < end; block++) {
-    const elem* a = A + ((u64)block * BS + i % BS) * BS;
+    const elem* a = TURNED ? A + (u64)place[block] * BS * BS + i % BS : A + ((u64)block * BS + i % BS) * BS;
     const u64 row = (u64)col_idx[block] * BS;
-    for (int q = 0; q < BS; q++) sum = fmaf(widen(a[q]), widen(B[B_COL ? j * k + row + q : (row + q) * n + j]), sum);
+    for (int q = 0; q < BS; q++) sum = fmaf(widen(a[TURNED ? q * BS : q]), widen(B[B_COL ? j * k + row + q : (row + q) * n + j]), sum);
   }
-  C[at] = narrow(sum);
+  C[at] = narrow(scaled_one(sum, add, at, alpha, beta));
 }

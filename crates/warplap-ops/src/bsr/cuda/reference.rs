@@ -8,8 +8,9 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Variant};
-use warplap_cuda::{Cuda, ELEMENT, Function, LaunchShape, Source, Stream, dtype_code};
+use warplap_cuda::{Cuda, ELEMENT, Function, LaunchShape, SCALED, Source, Stream, dtype_code};
 
+use super::plan::{scale_facts, scale_of};
 use crate::bsr::{Bsr, BsrArgs, BsrProblem};
 use crate::gemm::Layout;
 
@@ -22,7 +23,7 @@ impl Variant<Bsr, Cuda> for Reference {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("reference.cu"), include_str!("reference.rs"), ELEMENT.1])
+        SourceHash::of(&[include_str!("reference.cu"), include_str!("reference.rs"), ELEMENT.1, SCALED.1])
     }
 
     fn fit(&self, _: &BsrProblem, _: &Cuda) -> Fit {
@@ -36,10 +37,12 @@ impl Variant<Bsr, Cuda> for Reference {
     fn build(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
         let blocks = u32::try_from((p.m * p.n).div_ceil(256)).ok().filter(|b| *b < 1 << 31);
         let blocks = blocks.ok_or_else(|| Rejection::OverLimits { reason: "the grid is too large".into() })?;
-        let facts =
+        let mut facts =
             [("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64), ("B_COL", i64::from(p.b == Layout::Col))].to_vec();
+        facts.extend([("TURNED", i64::from(p.turned))]);
+        facts.extend(scale_facts(p));
         let text = include_str!("reference.cu");
-        let function = cuda.build(&Source { entry: "reference", text, headers: &[ELEMENT], defines: facts })?;
+        let function = cuda.build(&Source { entry: "reference", text, headers: &[ELEMENT, SCALED], defines: facts })?;
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
         Ok(Box::new(Elements { problem: *p, function, shape }))
     }
@@ -55,7 +58,7 @@ impl Kernel<Bsr, Cuda> for Elements {
     fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
         let p = &self.problem;
         let refused = |reason: String| Rejection::LaunchFailed { reason };
-        if args.problem != p {
+        if !args.problem.is_served_by(p) {
             return Err(refused("a kernel was launched for another problem than it was built for".into()));
         }
         args.check_spans().map_err(|e| refused(e.to_string()))?;
@@ -63,9 +66,11 @@ impl Kernel<Bsr, Cuda> for Elements {
             return Ok(());
         }
         let (row_ptr, col_idx, values) = (args.row_ptr.address(), args.col_idx.address(), args.values.address());
-        let buffers = [row_ptr, col_idx, values, args.b.address(), args.c.address(), p.m, p.k, p.n];
+        let (c, place) = (args.c.address(), args.place.map_or(0, |place| place.address()));
+        let [add, alpha, beta] = scale_of(&args);
+        let buffers = [row_ptr, col_idx, values, args.b.address(), c, p.m, p.k, p.n, place, add, alpha, beta];
         let list = buffers.each_ref().map(|b| (&raw const *b).cast::<c_void>());
-        // SAFETY: five addresses and three sizes of eight bytes, as the entry declares them; the buffers were checked to
+        // SAFETY: addresses and sizes of eight bytes and two floats, as the entry declares them; the buffers were checked to
         // hold what the problem spans, the views borrow them, and the caller vouches for the indices.
         unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())
     }

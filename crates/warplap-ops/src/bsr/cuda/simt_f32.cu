@@ -6,8 +6,9 @@
 // Wins: float32 where tf32's rounding is not wanted. Limits: f32, BS 16, 32, 64 or 128, B row-major, N % 4 == 0, 16-byte aligned buffers.
 // Where the idea comes from: the usual register-tiled matrix product.
 //
-// Axes (-D): BK (16, 32; divides BS), STAGES (2..4), CTAS (per SM). Facts of the problem (-D): BS.
+// Axes (-D): BK (16, 32; divides BS), STAGES (2..4), CTAS (per SM). Facts of the problem (-D): DTYPE (2), SCALED, ADDS, BS.
 #include "hopper.cuh"
+#include "scaled.cuh"
 
 constexpr int ROWS = BS < 64 ? BS : 64, TY = ROWS / 8, NT = 128, TX = NT / TY, BN = TX * 8, PITCH = BK + 4;
 constexpr int A_FLOATS = ROWS * PITCH, B_FLOATS = BK * BN, BOX = BN < 256 ? BN : 256;
@@ -16,8 +17,8 @@ constexpr int STAGE = (A_FLOATS + B_FLOATS + 31) / 32 * 32; // TMA writes to who
 DI void copy16(u32 to, const void* from) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory"); }
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS)
-simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, float* __restrict__ C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
-         const int* __restrict__ order, int M, int N) {
+simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, float* C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
+         const int* __restrict__ order, int M, int N SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) float stages[];
   __shared__ __align__(8) u64 full[STAGES];
   const u32 fulls = smem_addr(full), base = smem_addr(stages);
@@ -95,7 +96,11 @@ simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, floa
   }
 #pragma unroll
   for (int i = 0; i < 8; i++) {
-    float* to = C + ((u64)row * BS + part * ROWS + ty + i * TY) * N + col;
+    const u64 at = ((u64)row * BS + part * ROWS + ty + i * TY) * N + col;
+    float* to = C + at;
+#pragma unroll
+    for (int j = 0; j < 8; j += 2)
+      if (SCALED && col + (j < 4 ? c_lo : c_hi) < N) scale_two(acc[i][j], acc[i][j + 1], add, at + (j < 4 ? c_lo : c_hi) + j % 4, alpha, beta);
     if (col + c_lo < N) *reinterpret_cast<float4*>(to + c_lo) = make_float4(acc[i][0], acc[i][1], acc[i][2], acc[i][3]);
     if (col + c_hi < N) *reinterpret_cast<float4*>(to + c_hi) = make_float4(acc[i][4], acc[i][5], acc[i][6], acc[i][7]);
   }

@@ -6,9 +6,9 @@ use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, no_tma, spec};
+use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, no_tma, scale_arguments, spec};
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
 use crate::gemm::Layout;
@@ -55,8 +55,9 @@ impl Twin<BsrProblem> for SimtF32 {
     fn plan(&self, p: &BsrProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {
         let [ctas, deep, bk] = [axis(c, "CTAS")?, axis(c, "STAGES")?, axis(c, "BK")?];
         let (columns, stage) = tile(p, bk);
-        let defines = [("BS", p.bs), ("BK", bk), ("STAGES", deep), ("CTAS", ctas)].map(|(n, v)| (n, v as i64)).to_vec();
-        let arguments = vec![
+        let mut defines = facts(p);
+        defines.extend([("BK", bk), ("STAGES", deep), ("CTAS", ctas)].map(|(n, v)| (n, v as i64)));
+        let mut arguments = vec![
             Argument::Pointer(VALUES),
             spec(B, p, (p.n, p.k), [columns.min(256) as u32, bk as u32]),
             Argument::Pointer(C),
@@ -66,8 +67,14 @@ impl Twin<BsrProblem> for SimtF32 {
             int(p.m),
             int(p.n),
         ];
+        arguments.extend(scale_arguments());
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("simt_f32.cu"), headers: &[HOPPER], defines },
+            source: Source {
+                entry: self.id(),
+                text: include_str!("simt_f32.cu"),
+                headers: &[HOPPER, ELEMENT, SCALED],
+                defines,
+            },
             threads: THREADS as u32,
             shared: deep * stage,
             grid: Grid::Blocks(p.m / p.bs.min(64) * p.n.div_ceil(columns)),

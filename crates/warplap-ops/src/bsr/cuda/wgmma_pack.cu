@@ -10,8 +10,9 @@
 //
 // Axes (-D): CONS (lines per CTA: 2, 4), BN (128, 256; CONS*BN <= 512), CM (1, 2; CM*CONS*64/BS <= 32), STAGES, SLOTS (64-column panels of C staged per warpgroup and
 // round), ORDER (0: tiles of one column band after each other, 1: of one line group), PASSING (1: C leaves L2 early, so that B stays).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), BS, WIDE (1: N % 64 == 0: one copy brings a whole slab).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, WIDE (1: N % 64 == 0: one copy brings a whole slab).
 #include "hopper.cuh"
+#include "scaled.cuh"
 
 constexpr int NT = 128 * (CONS + 1), RPL = 64 / BS, SPS = 64 / BS, ROWS = CONS * RPL, ALL = CM * ROWS, MT = BS / 16, PANELS = BN / 64;
 constexpr u32 NONE = 0xffffffffu, LAST = 0x80000000u, CPANEL = 64 * 128;
@@ -49,7 +50,7 @@ struct Walk {
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CM, 1, 1)
 wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
-           const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int blocks_end) {
+           const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int blocks_end SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ u32 records[STAGES]; // which line uses which column of a stage, and whether it is the tile's last
@@ -192,6 +193,14 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
         for (int i = 0; i < BN / 2; i++) d[i] = 0.f;
       }
       const int col = band * BN;
+      if (SCALED) {
+        auto place = [&](int r) { // the row of C that row r of the line is
+          const int row = walk.row(group, rank * ROWS + w * RPL + r / BS);
+          return row < 0 ? -1ll : (long long)row * BS + r % BS;
+        };
+        const int r = warp * 16 + (lane >> 2);
+        scale_fragments(d, add, place(r), place(r + 8), col, N, alpha, beta);
+      }
 #pragma unroll
       for (int p0 = 0; p0 < PANELS; p0 += SLOTS) {
         if (tid == 0) tma_store_wait_read();

@@ -5,10 +5,11 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, HOPPER, Source};
+use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_half, is_wide, no_tma, persistent, values_map,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_half, is_wide, no_tma, persistent,
+    scale_arguments, values_map,
 };
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
@@ -61,7 +62,7 @@ impl Twin<BsrProblem> for Pack {
         let axes = [("BN", bn), ("CM", cm), ("ORDER", order), ("STAGES", deep), ("SLOTS", slots)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         let rows = cm * LINES * 64 / p.bs;
-        let arguments = vec![
+        let mut arguments = vec![
             values_map(p, [p.bs as u32; 2]),
             b_map(p, p.bs, bn),
             c_map(p, p.bs),
@@ -72,9 +73,15 @@ impl Twin<BsrProblem> for Pack {
             int(p.n),
             int(p.nnz.max(1) * p.bs),
         ];
+        arguments.extend(scale_arguments());
         let tiles = (p.m / p.bs).div_ceil(rows) * p.n.div_ceil(bn);
         Ok(Plan {
-            source: Source { entry: self.id(), text: include_str!("wgmma_pack.cu"), headers: &[HOPPER], defines },
+            source: Source {
+                entry: self.id(),
+                text: include_str!("wgmma_pack.cu"),
+                headers: &[HOPPER, ELEMENT, SCALED],
+                defines,
+            },
             threads: 128 * (LINES as u32 + 1),
             shared: deep * stage + fixed + 1024,
             grid: persistent(tiles, cm, 1, chip),

@@ -12,9 +12,12 @@
 //
 // Axes (-D): CONS (lines per CTA: 1, 2, 4), BN (64, 128, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS (64-column panels of C staged per warpgroup
 // and round), CTAS (per SM), ORDER (0: tiles of one column band after each other, 1: of one line group),
-// PASSING (1: C leaves L2 early, so that B stays).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+// PASSING (1: C leaves L2 early, so that B stays), SPLIT (0, or the blocks of a row that one CTA walks at the most, CN 1: the columns of a longer group are cut
+// into equal ranges, whose sums meet in float32 in `parts`, added in one order, so that the same bits come out every time. Extra ranges come before all
+// whole groups in the walk: whoever waits for one waits for a CTA that runs or has run).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, B_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
+#include "scaled.cuh"
 
 constexpr int NT = 128 * (CONS + 1), SPAN = BS / 64;
 constexpr u32 NONE = 0xffffffffu, LAST = 0x80000000u, CPANEL = 64 * 128;
@@ -26,6 +29,8 @@ constexpr int PRODUCER = CONS == 4 ? 32 : 40;
 // What the producer gives up is all there is to take: the sum stays what the launch allotted (96 x 640, 168 x 384, 128 x 256).
 constexpr int CONSUMER = CONS == 1 ? 216 : CONS == 4 ? 112 : 232;
 constexpr bool TRADE = CONS > 1 || CTAS > 1;
+constexpr int GROUPS = SPLIT ? 512 : 1; // 1 KB: more would cost a stage
+static_assert(!SPLIT || (CN == 1 && CTAS == 1), "ranges are walked by CTAs that all run at once");
 
 struct Walk {
   int groups, wide, count, first, step, lines;
@@ -40,6 +45,51 @@ struct Walk {
     group = ORDER ? t / wide : t % groups, band = ORDER ? t % wide : t / groups;
     return t < count;
   }
+  // Counts the extra ranges of all groups; `before` is shared and holds one more than there are groups. By all threads.
+  DI void cut(const int* row_ptr, u16* before) {
+    for (int g = threadIdx.x; g < groups; g += NT) {
+      int most = 0;
+      for (int r = 0; r < CONS; r++) {
+        const int l = line(g, r);
+        if (l >= 0) most = max(most, __ldg(row_ptr + l / SPAN + 1) - __ldg(row_ptr + l / SPAN));
+      }
+      before[g + 1] = (u16)(max(most - 1, 0) / max(SPLIT, 1));
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      int sum = 0;
+      for (int g = 0; g < groups; g += 32) {
+        int upto = g + (int)threadIdx.x < groups ? before[g + threadIdx.x + 1] : 0;
+#pragma unroll
+        for (int o = 1; o < 32; o <<= 1) {
+          const int x = __shfl_up_sync(~0u, upto, o);
+          if (threadIdx.x >= o) upto += x;
+        }
+        if (g + (int)threadIdx.x < groups) before[g + threadIdx.x + 1] = (u16)(sum + upto);
+        sum += __shfl_sync(~0u, upto, 31);
+      }
+      if (threadIdx.x == 0) before[0] = 0;
+    }
+    __syncthreads();
+    extras = before, n_extras = before[groups], count = (groups + n_extras) * wide;
+  }
+  const u16* extras;
+  int n_extras;
+  // The tile of a round where groups are cut: extra ranges first (part > 0, `slot` their number), then every group's first range.
+  DI bool at(int round, int& group, int& band, int& part, int& slot) const {
+    const int t = round * step + (round & 1 ? step - 1 - first : first);
+    slot = t / wide, band = t % wide, part = 0, group = slot - n_extras;
+    if (slot >= n_extras) return t < count;
+    int low = 0, high = groups; // the last group with no more than `slot` extras before it
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (extras[middle] <= slot) low = middle;
+      else high = middle;
+    }
+    group = low, part = slot - extras[low] + 1;
+    return true;
+  }
+  DI int ranges(int group) const { return extras[group + 1] - extras[group] + 1; }
   DI int rounds() const { return (count + step - 1) / step; }
   // The line that warpgroup r of a group owns, or -1.
   DI int line(int group, int r) const {
@@ -49,9 +99,20 @@ struct Walk {
   }
 };
 
+// The first of a rising list's places from `begin` to `end` that holds `least` or more, by 32 guesses at a time.
+DI int lower(const int* list, int begin, int end, int least) {
+  while (begin < end) {
+    const int left = end - begin, step = (left + 31) / 32, guess = (threadIdx.x & 31) * step + step - 1;
+    const bool less = guess < left && __ldg(list + begin + guess) < least;
+    const int passed = __popc(__ballot_sync(~0u, less)) * step, rest = left - passed;
+    begin += passed, end = begin + (rest >= step ? step - 1 : max(rest, 0));
+  }
+  return begin;
+}
+
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CN, 1, 1)
 wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
-            const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N) {
+            const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int columns, float* parts, u32* arrived SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ u32 records[STAGES]; // which warpgroups use a stage, and whether it is the tile's last
@@ -59,7 +120,8 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127, lane = threadIdx.x & 31;
   const u32 rank = CN > 1 ? cluster_rank() : 0;
-  const Walk walk(M, N, order);
+  __shared__ u16 before[GROUPS + 1];
+  Walk walk(M, N, order);
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
     for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * CN);
@@ -69,8 +131,10 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
   else __syncthreads();
   pdl_launch();
   pdl_wait();
+  if (SPLIT) walk.cut(row_ptr, before);
   volatile u32* record = records;
-  int q = 0, group, band;
+  int q = 0, group, band, part = 0, slot = 0;
+  auto tile = [&](int round, int& g, int& b, int& p, int& s) { return SPLIT ? walk.at(round, g, b, p, s) : walk.at(round, g, b); };
 
   if (wg == 0) {
     if (TRADE) regs_less<PRODUCER>();
@@ -79,26 +143,37 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
       // The tile to come is looked up while this one's slabs are asked for: its first column is three dependent loads away.
       int line = -1, at = 0, end = 0, next_round = 0, known = 0;
       u32 here = NONE, next = NONE;
-      struct { int line, at, end, col; u32 here, next; } to_come = {};
+      struct { int line, at, end, col, from, upto; u32 here, next; } to_come = {};
+      auto column_at = [&](int i, int end, int upto) { // one behind the range is none
+        const u32 c = i < end ? (u32)__ldg(col_idx + i) : NONE;
+        return SPLIT && (int)c >= upto ? NONE : c;
+      };
       auto look = [&] {
         if (known == 0) {
-          int g = 0, n = 0;
-          const bool some = next_round < walk.rounds() && walk.at(next_round, g, n);
+          int g = 0, n = 0, p = 0, s = 0;
+          const bool some = next_round < walk.rounds() && tile(next_round, g, n, p, s);
+          if (SPLIT && some) to_come.from = columns * p / walk.ranges(g), to_come.upto = columns * (p + 1) / walk.ranges(g);
           to_come.line = some && lane < CONS ? walk.line(g, lane) : -1, to_come.col = (n * CN + rank) * BN;
         } else if (known == 1) {
           to_come.at = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN) : 0, to_come.end = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN + 1) : 0;
+          if (SPLIT && to_come.from > 0) {
+#pragma unroll
+            for (int r = 0; r < CONS; r++) {
+              const int found = lower(col_idx, __shfl_sync(~0u, to_come.at, r), __shfl_sync(~0u, to_come.end, r), to_come.from);
+              if (lane == r) to_come.at = found;
+            }
+          }
         } else if (known == 2) {
-          to_come.here = to_come.at < to_come.end ? (u32)__ldg(col_idx + to_come.at) : NONE;
-          to_come.next = to_come.at + 1 < to_come.end ? (u32)__ldg(col_idx + to_come.at + 1) : NONE;
+          to_come.here = column_at(to_come.at, to_come.end, to_come.upto), to_come.next = column_at(to_come.at + 1, to_come.end, to_come.upto);
         }
         known++;
       };
       for (int round = 0; round < walk.rounds(); round++) {
         while (known < 3) look();
         line = to_come.line, at = to_come.at, end = to_come.end, here = to_come.here, next = to_come.next;
-        const int col = to_come.col;
+        const int col = to_come.col, upto = to_come.upto;
         next_round = round + 1, known = 0;
-        if (!walk.at(round, group, band)) continue;
+        if (!tile(round, group, band, part, slot)) continue;
         u32 column = __reduce_min_sync(~0u, here);
         if (column == NONE) { // nothing but empty rows: they still have to be written
           mb_wait(empties + q * 8, phase);
@@ -111,7 +186,7 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
           int tops[CONS]; // where the lines' blocks begin in the list of all blocks' rows
 #pragma unroll
           for (int r = 0; r < CONS; r++) tops[r] = __shfl_sync(~0u, at * BS + line % SPAN * 64, r);
-          if (mine) at++, here = next, next = at + 1 < end ? (u32)__ldg(col_idx + at + 1) : NONE;
+          if (mine) at++, here = next, next = column_at(at + 1, end, upto);
           const u32 after = __reduce_min_sync(~0u, here);
 #pragma unroll
           for (int h = 0; h < SPAN; h++) {
@@ -145,7 +220,7 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
       if (CN == 1 && tid == 0) mb_arrive(empties + slot * 8);
     };
     for (int round = 0; round < walk.rounds(); round++) {
-      if (!walk.at(round, group, band)) continue;
+      if (!tile(round, group, band, part, slot)) continue;
       float d[BN / 2];
       bool begun = false;
       u32 now;
@@ -173,6 +248,42 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
       }
       const int line = walk.line(group, w), col = (band * CN + rank) * BN;
       if (line < 0) continue;
+      if (SPLIT) {
+        mma_done(d);
+        float* const mine_of = parts + tid;
+        constexpr u64 SUMS = 64 * BN;
+        u32* const here = arrived + ((u64)group * walk.wide + band) * CONS + w;
+        if (part > 0) {
+          float* const to = mine_of + (((u64)slot * walk.wide + band) * CONS + w) * SUMS;
+#pragma unroll
+          for (int i = 0; i < BN / 2; i++) __stcg(to + i * 128, d[i]);
+          __threadfence();
+          named_sync(1 + w, 128);
+          if (tid == 0) atomicAdd(here, 1u);
+          continue;
+        }
+        const int more = walk.ranges(group) - 1;
+        if (more > 0) {
+          if (tid == 0) {
+#ifdef SPIN_LIMIT
+            for (u32 i = 0; *reinterpret_cast<volatile u32*>(here) < (u32)more; i++)
+              if (i > SPIN_LIMIT) asm volatile("trap;");
+#else
+            while (*reinterpret_cast<volatile u32*>(here) < (u32)more) {}
+#endif
+            *reinterpret_cast<volatile u32*>(here) = 0; // as the next launch must find it
+            __threadfence();
+          }
+          named_sync(1 + w, 128);
+          for (int e = 0; e < more; e++) {
+            const float* from = mine_of + (((u64)(walk.extras[group] + e) * walk.wide + band) * CONS + w) * SUMS;
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++) d[i] += __ldcg(from + i * 128);
+          }
+        }
+      }
+      const long long top = line * 64 + warp * 16 + (lane >> 2);
+      scale_fragments(d, add, top, top + 8, col, N, alpha, beta);
 #pragma unroll
       for (int p0 = 0; p0 < BN / 64; p0 += SLOTS) {
         if (tid == 0) tma_store_wait_read();

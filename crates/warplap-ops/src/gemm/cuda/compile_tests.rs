@@ -87,6 +87,19 @@ fn ampere_products_compile() {
 }
 
 #[test]
+fn the_product_in_double_precision_compiles_everywhere() {
+    let Some(compiler) = compiler() else { return };
+    for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
+        for text in ["m=64,n=64,k=64,dtype=bf16", "m=64,n=64,k=64,dtype=f16,a=col,b=col", "m=8,n=8,k=8,dtype=f32,b=col"]
+        {
+            let cubin = super::right::source(&problem(text)).compile(&compiler, &chip(capability).arch());
+            let report = cubin.unwrap_or_else(|why| panic!("{text} on {capability:?}: {why}")).report;
+            assert!(report.refusal().is_none() && report.spill_bytes == 0, "{text} on {capability:?}: {report:?}");
+        }
+    }
+}
+
+#[test]
 fn ada_and_blackwell_products_compile() {
     for capability in [(8, 9), (10, 0), (12, 0)] {
         compile(capability, "m=4096,n=4096,k=4096,dtype=bf16", PLAIN, true);

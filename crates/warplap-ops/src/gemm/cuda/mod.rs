@@ -7,6 +7,7 @@ mod launch;
 mod mma_sync;
 mod plan;
 mod reference;
+mod right;
 mod simt;
 mod wgmma_coop;
 mod wgmma_pingpong;
@@ -41,7 +42,7 @@ pub fn catalog() -> Catalog<Gemm, Cuda> {
     let own = |twin| Arc::new(Own::<Gemm, &dyn Twin<GemmProblem>, 3>::new(twin));
     let [reference, others @ ..] = TWINS;
     let first = Catalog::new(own(reference)).with(Arc::new(cublaslt::Cublaslt));
-    others.into_iter().fold(first, |catalog, twin| catalog.with(own(twin)))
+    others.into_iter().fold(first.with_oracle(Arc::new(right::Right)), |catalog, twin| catalog.with(own(twin)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,62 @@
+// What proofs ask of memory that lies on the device. Comes in: an output between its guard bands and the right answer in double precision
+// (PART 0), or any buffer (PART 1). Goes out, for every block: the largest share of the allowed error, and its part of the seal of what it read.
+// The seal is a sum over the elements, each mixed with its place: a changed, moved or missing element changes it, the order of adding does not.
+#include "element.cuh"
+#define THREADS 256
+
+DI u64 mixed(u64 bits, u64 place) {
+  u64 x = bits ^ (place + 1) * 0x9e3779b97f4a7c15ull;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  return x ^ x >> 31;
+}
+
+DI double exact(elem x) { return widen(x); }
+
+// One number of the block: the largest share and the sum of the parts.
+DI void reduce(double share, u64 part, double* __restrict__ out) {
+  __shared__ double shares[THREADS];
+  __shared__ u64 parts[THREADS];
+  shares[threadIdx.x] = share, parts[threadIdx.x] = part;
+  for (int half = THREADS / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) {
+      shares[threadIdx.x] = fmax(shares[threadIdx.x], shares[threadIdx.x + half]);
+      parts[threadIdx.x] += parts[threadIdx.x + half];
+    }
+  }
+  if (threadIdx.x == 0) out[2 * blockIdx.x] = shares[0], out[2 * blockIdx.x + 1] = __longlong_as_double(parts[0]);
+}
+
+#if PART == 0
+extern "C" __global__ void __launch_bounds__(THREADS)
+compare(const elem* __restrict__ got, const double* __restrict__ right, u64 len, u64 guard, double band, double relative, double floor, double* __restrict__ out) {
+  const double wrong = __longlong_as_double(0x7ff0000000000000ull);
+  const u64 first = blockIdx.x * (u64)THREADS + threadIdx.x, step = gridDim.x * (u64)THREADS;
+  double worst = 0.;
+  u64 seal = 0;
+  for (u64 i = first; i < len; i += step) {
+    const double r = right[i], v = exact(got[guard + i]), error = fabs(v - r), share = error / (floor + relative * fabs(r));
+    // Padding must still be poison; and NaN, which compares false, must not slip through as "not larger".
+    const double taken = r != r ? (v != v ? 0. : wrong) : (share == share ? share : wrong);
+    worst = fmax(worst, taken);
+    seal += mixed(__double_as_longlong(r), i);
+  }
+  for (u64 i = first; i < 2 * guard; i += step)
+    if (!(exact(got[i < guard ? i : len + i]) == band)) worst = wrong;
+  reduce(worst, seal, out);
+}
+#else
+#if WIDE
+typedef u64 word;
+#elif DTYPE == 2
+typedef u32 word;
+#else
+typedef u16 word;
+#endif
+extern "C" __global__ void __launch_bounds__(THREADS) compare(const word* __restrict__ got, u64 len, double* __restrict__ out) {
+  u64 seal = 0;
+  for (u64 i = blockIdx.x * (u64)THREADS + threadIdx.x; i < len; i += gridDim.x * (u64)THREADS) seal += mixed(got[i], i);
+  reduce(0., seal, out);
+}
+#endif

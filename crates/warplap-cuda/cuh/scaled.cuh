@@ -1,0 +1,49 @@
+// What happens to the sums of a block-sparse product before they are stored: alpha times the sum, plus beta times an addend of C's shape, in float32.
+// Comes in: -DSCALED=1 (alpha counts), -DADDS=1 (beta and the addend count too; then SCALED is 1). Goes out: SCALE_PARAMETERS, the last parameters of a kernel's
+// entry, and functions that leave no instruction behind where nothing is scaled. The addend may be C itself: whoever writes an element has read it before.
+#include "element.cuh"
+#ifndef SCALED
+#define SCALED 0
+#endif
+#ifndef ADDS
+#define ADDS 0
+#endif
+#define SCALE_PARAMETERS , const elem* add, float alpha, float beta
+
+// One sum; `at` is its place in C.
+DI float scaled_one(float x, const elem* add, u64 at, float alpha, float beta) {
+  if (SCALED) x *= alpha;
+  if (ADDS) x = fmaf(beta, widen(add[at]), x);
+  return x;
+}
+
+// Two sums that are neighbours in a row; `at` is the first one's place in C, an even number.
+DI void scale_two(float& x, float& y, const elem* add, u64 at, float alpha, float beta) {
+  if (SCALED) x *= alpha, y *= alpha;
+  if (ADDS) {
+#if DTYPE == 2
+    const float2 v = *reinterpret_cast<const float2*>(add + at);
+    x = fmaf(beta, v.x, x), y = fmaf(beta, v.y, y);
+#else
+    const u32 v = *reinterpret_cast<const u32*>(add + at);
+    x = fmaf(beta, widen((u16)(v & 0xffff)), x), y = fmaf(beta, widen((u16)(v >> 16)), y);
+#endif
+  }
+}
+
+// Accumulator fragments of 8 columns each, as wgmma and mma.sync hold them: four values of a lane, two columns (lane % 4 * 2) in two rows (lane / 4 and 8 on).
+// `upper` and `lower` are those rows of C, or -1 where there is none; `col` is the first column of the first fragment.
+template <int r_> DI void scale_fragments(float (&d)[r_], const elem* add, long long upper, long long lower, int col, int N, float alpha, float beta) {
+  if (!SCALED) return;
+  const int first = col + (threadIdx.x & 3) * 2;
+#pragma unroll
+  for (int q = 0; q < r_ / 4; q++) {
+    const int c = first + q * 8;
+    if (!ADDS) {
+      scale_two(d[q * 4], d[q * 4 + 1], add, 0, alpha, beta), scale_two(d[q * 4 + 2], d[q * 4 + 3], add, 0, alpha, beta);
+      continue;
+    }
+    if (c < N && upper >= 0) scale_two(d[q * 4], d[q * 4 + 1], add, (u64)upper * N + c, alpha, beta);
+    if (c < N && lower >= 0) scale_two(d[q * 4 + 2], d[q * 4 + 3], add, (u64)lower * N + c, alpha, beta);
+  }
+}

@@ -1,0 +1,109 @@
+//! Holds the GPU's right answers to the host's, and the GPU's comparison to planted mistakes.
+//!
+//! Needs an NVIDIA GPU and NVRTC. Prints one line a problem and fails on the first that is not as it should be.
+#![allow(clippy::print_stdout)]
+
+use std::time::Instant;
+
+use warplap_core::array::Array;
+use warplap_core::device::{Bounds, Device};
+use warplap_core::dtype::DType;
+use warplap_core::op::{Answer, Op};
+use warplap_cuda::{Buffer, Cuda};
+use warplap_ops::gemm::{Gemm, cuda};
+
+type Failed = Box<dyn std::error::Error>;
+
+const PROBLEMS: [&str; 12] = [
+    "gemm:m=64,n=64,k=64,dtype=bf16",
+    "gemm:m=1,n=1,k=1,dtype=f16",
+    "gemm:m=777,n=333,k=555,dtype=bf16",
+    "gemm:m=129,n=65,k=17,dtype=f16,a=col",
+    "gemm:m=65,n=130,k=33,dtype=bf16,b=col",
+    "gemm:m=100,n=70,k=51,dtype=f32,a=col,b=col",
+    "gemm:m=50,n=60,k=70,dtype=f16,lda=72,ldb=64,ldc=67",
+    "gemm:m=50,n=60,k=70,dtype=f32,a=col,b=col,lda=56,ldb=71,ldc=61,batch=3",
+    "gemm:m=33,n=31,k=29,dtype=bf16,batch=5",
+    "gemm:m=1,n=500,k=300,dtype=f16,ldc=512",
+    "gemm:m=512,n=256,k=1024,dtype=f32,tf32=true",
+    "gemm:m=2048,n=2048,k=2048,dtype=bf16",
+];
+
+/// Elements of a guard band, and what they hold.
+const GUARD: usize = 256;
+const BAND: f64 = -1024.0;
+
+fn main() -> Result<(), Failed> {
+    let device = Cuda::open(0)?;
+    let catalog = cuda::catalog();
+    let oracle = catalog.oracle().ok_or("dense products have no oracle")?;
+    for text in PROBLEMS {
+        let p = Gemm::parse(text)?;
+        let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(11));
+        let host = Gemm::answer(&p, &inputs);
+        let buffers = inputs.iter().map(|a| device.upload(a)).collect::<Result<Vec<Buffer>, _>>()?;
+        let buffers: Vec<&Buffer> = buffers.iter().collect();
+        oracle.answer(&p, &buffers, &device)?;
+        let started = Instant::now();
+        let far = oracle.answer(&p, &buffers, &device)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let values = device.download(&far.values)?.to_f64();
+        let off = |(x, y): (&f64, &f64)| {
+            if x.is_nan() || y.is_nan() { f64::from(x.is_nan() != y.is_nan()) } else { (x - y).abs() }
+        };
+        let worst = values.iter().zip(&host.values).map(off).fold(0.0, f64::max);
+        if values.len() != host.values.len() || worst > 1e-9 {
+            return Err(format!("{text}: the answers differ by {worst}").into());
+        }
+        let same = |x: f64, y: f64| (x - y).abs() <= 1e-9 * y.abs();
+        if !same(far.tolerance.floor, host.tolerance.floor) || far.tolerance.relative != host.tolerance.relative {
+            return Err(format!("{text}: {:?} is not {:?}", far.tolerance, host.tolerance).into());
+        }
+        let planted = mistakes(&device, p.dtype, &host, &far.values, p.n as usize, p.ldc as usize)?;
+        println!("RIGHT {text}: off by {worst:.1e}, {:.2} ms; {planted} mistakes seen", seconds * 1e3);
+    }
+    Ok(())
+}
+
+/// Plants mistakes into a right output and asks the device for each; gives how many there were.
+fn mistakes(device: &Cuda, dtype: DType, host: &Answer, right: &Buffer, n: usize, ldc: usize) -> Result<usize, Failed> {
+    let len = host.values.len();
+    let bounds = Bounds { guard: GUARD, guard_value: BAND, tolerance: host.tolerance };
+    let band = || std::iter::repeat_n(BAND, GUARD);
+    let whole: Vec<f64> = band().chain(host.values.iter().copied()).chain(band()).collect();
+    let seal = device.seal(right)?;
+    let share = |values: &[f64]| -> Result<f64, Failed> {
+        let output = device.upload(&Array::from_f64(dtype, values.iter().copied()))?;
+        let compared = device.compare(&output, right, bounds)?;
+        if compared.seal != seal {
+            return Err("the seal of the answer changes by reading it".into());
+        }
+        Ok(compared.share)
+    };
+    let fine = share(&whole)?;
+    if fine > 1.0 {
+        return Err(format!("a right output takes {fine} of what is allowed").into());
+    }
+    let mut places = vec![(0, 0.0), (GUARD - 1, 0.0), (GUARD, f64::NAN), (GUARD + len - 1, f64::NAN)];
+    places.extend([(GUARD + len, f64::NAN), (len + 2 * GUARD - 1, 0.0)]);
+    let middle = len / 2 / ldc * ldc;
+    places.push((GUARD + middle, host.values[middle] + 3.0 * host.tolerance.allowed(host.values[middle]) + 1e-30));
+    if ldc > n && len > n {
+        places.push((GUARD + n, 0.0));
+    }
+    for (at, value) in &places {
+        let mut changed = whole.clone();
+        changed[*at] = *value;
+        let seen = share(&changed)?;
+        if seen <= 1.0 {
+            return Err(format!("{value} at {at} of {len} was not seen: {seen}").into());
+        }
+    }
+    let mut other = device.download(right)?.to_f64();
+    other.swap(0, len - 1);
+    other[len / 2] += 1.0;
+    if device.seal(&device.upload(&Array::F64(other))?)? == seal {
+        return Err("another answer has the same seal".into());
+    }
+    Ok(places.len() + 1)
+}

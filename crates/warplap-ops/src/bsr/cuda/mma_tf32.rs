@@ -1,0 +1,82 @@
+//! tf32 on tensor cores: float32 blocks whose factors may be cut to eleven bits. Twin of `mma_tf32.cu`, which says how.
+//!
+//! Wins: float32 where the problem allows tf32. Limits: blocks of 16, 32, 64 or 128, B row-major, rows of B and C of whole 16
+//! bytes.
+
+use warplap_core::dtype::DType;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{AMPERE, Chip, ELEMENT, SCALED, Source};
+
+use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, scale_arguments};
+use crate::bsr::BsrProblem;
+use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::gemm::Layout;
+
+/// tf32 on tensor cores.
+pub(super) struct MmaTf32;
+
+impl Twin<BsrProblem> for MmaTf32 {
+    fn id(&self) -> &'static str {
+        "mma_tf32"
+    }
+
+    fn texts(&self) -> [&'static str; 2] {
+        [include_str!("mma_tf32.cu"), include_str!("mma_tf32.rs")]
+    }
+
+    fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
+        match () {
+            () if p.dtype != DType::F32 => Fit::aside("f32 only"),
+            () if !p.tf32 => Fit::aside("the problem does not allow tf32"),
+            () if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
+            () if !matches!(p.bs, 16 | 32 | 64 | 128) => Fit::aside("blocks of 16, 32, 64 or 128"),
+            () if p.b == Layout::Col => Fit::aside("B must be row-major"),
+            () if !p.n.is_multiple_of(4) => Fit::aside("rows of B and C must be whole runs of 16 bytes"),
+            () if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
+            () => Fit::HIGH,
+        }
+    }
+
+    fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
+        let (p, chip) = (*p, chip.clone());
+        Space::single()
+            .axis(Axis::ints("BN", if p.n > 128 { vec![256, 128] } else { vec![128] }))
+            .axis(Axis::ints("BK", if p.bs == 16 { vec![16] } else { vec![16, 32] }))
+            .axis(Axis::ints("STAGES", [4, 3]))
+            .axis(Axis::ints("GROUPED", [0, 1]))
+            .rule(Rule::on("the stages fit shared memory", &["BN", "BK", "STAGES"], move |c| {
+                let of = |name| c.int(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
+                of("STAGES") * stage(&p, of("BN"), of("BK")) <= chip.shared_memory
+            }))
+    }
+
+    fn plan(&self, p: &BsrProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {
+        let [bn, bk, deep] = [axis(c, "BN")?.max(1), axis(c, "BK")?, axis(c, "STAGES")?];
+        let mut defines = facts(p);
+        defines.extend([("BN", bn), ("BK", bk), ("STAGES", deep)].map(|(n, v)| (n, v as i64)));
+        let buffers = [VALUES, B, C, ROW_PTR, COL_IDX, ORDER].map(Argument::Pointer);
+        let arguments = buffers.into_iter().chain([int(p.m), int(p.n)]).chain(scale_arguments()).collect();
+        let (text, headers) = (include_str!("mma_tf32.cu"), &[AMPERE, ELEMENT, SCALED]);
+        Ok(Plan {
+            source: Source { entry: self.id(), text, headers, defines },
+            threads: 256,
+            shared: deep * stage(p, bn, bk),
+            grid: Grid::Blocks(p.m / p.bs.min(64) * p.n.div_ceil(bn)),
+            arguments,
+            overlap: true,
+        })
+    }
+}
+
+/// Bytes of a stage: lines of A padded by four numbers, those of B by eight.
+fn stage(p: &BsrProblem, bn: u64, bk: u64) -> u64 {
+    (p.bs.min(64) * (bk + 4) + bk * (bn + 8)) * 4
+}
+
+impl BsrTwin for MmaTf32 {
+    fn together(&self, _: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
+        Ok(axis(c, "GROUPED")? as usize)
+    }
+}

@@ -1,0 +1,81 @@
+//! Blocks written out turned before a kernel that takes them in order: what lets every kernel do Aᵀ·B.
+//!
+//! The scratch is of the stored blocks' size, one for each stream; nothing is remembered between launches, so nothing can be
+//! stale. It costs one reading and one writing of the blocks (a tenth of the product at an eighth full).
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use warplap_core::rejection::Rejection;
+use warplap_cuda::{Buffer, Cuda, Function, LaunchShape, Source, Stream};
+
+use crate::bsr::{BsrArgs, BsrProblem};
+
+/// The kernel's text.
+pub(super) const TEXT: &str = include_str!("turn.cu");
+
+/// What is compiled.
+pub(super) fn source(p: &BsrProblem) -> Source {
+    let defines = vec![("BS", p.bs as i64), ("SIZE", p.dtype.bytes() as i64)];
+    Source { entry: "turn", text: TEXT, headers: &[], defines }
+}
+
+/// Turns blocks where a problem asks for it.
+pub(super) struct Turned(Option<Turning>);
+
+struct Turning {
+    function: Function,
+    shape: LaunchShape,
+    values: usize,
+    // By stream, made when one is first seen: launches on one stream follow each other.
+    rooms: Mutex<HashMap<usize, Buffer>>,
+}
+
+impl Turned {
+    /// What a problem needs: nothing where its blocks lie in order.
+    pub(super) fn new(p: &BsrProblem, cuda: &Cuda) -> Result<Self, Rejection> {
+        if !p.turned || p.nnz == 0 {
+            return Ok(Turned(None));
+        }
+        let over = |_| Rejection::OverLimits { reason: "the grid is too large for a launch".into() };
+        let blocks = u32::try_from(p.nnz).map_err(over)?;
+        let function = cuda.build(&source(p))?;
+        let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
+        Ok(Turned(Some(Turning { function, shape, values: p.values_len(), rooms: Mutex::default() })))
+    }
+
+    /// Bytes of scratch of one launch.
+    pub(super) fn workspace(p: &BsrProblem) -> u64 {
+        if p.turned { (p.values_len() * p.dtype.bytes()) as u64 } else { 0 }
+    }
+
+    /// Runs a body with the address of the blocks in order. What the body queues comes after the turning, and no other
+    /// launch of this kernel comes between them.
+    pub(super) fn with<R>(
+        &self,
+        args: &BsrArgs<'_, Cuda>,
+        queue: &Stream,
+        body: impl FnOnce(u64) -> Result<R, Rejection>,
+    ) -> Result<R, Rejection> {
+        let Some(turning) = &self.0 else { return body(args.values.address()) };
+        let place = args.place.as_ref().map(|place| place.address());
+        let place = place.ok_or_else(|| Rejection::LaunchFailed { reason: "a turned A needs 'place'".into() })?;
+        let mut rooms = turning.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = match rooms.get(&queue.handle()) {
+            Some(room) => room.address(),
+            None => {
+                let room = queue.alloc(args.problem.dtype, turning.values).map_err(|e| e.rejection())?;
+                let address = room.address();
+                rooms.insert(queue.handle(), room);
+                address
+            }
+        };
+        let from = args.values.address();
+        let list = [&from, &room, &place].map(|a| (&raw const *a).cast::<c_void>());
+        // SAFETY: three addresses, as the entry declares them; the caller has checked that the buffers hold what the problem
+        // spans, the scratch is as long as the values, and the user vouches for the places.
+        unsafe { turning.function.launch(&turning.shape, &list, queue) }.map_err(|e| e.rejection())?;
+        body(room)
+    }
+}

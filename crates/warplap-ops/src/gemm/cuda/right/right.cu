@@ -1,0 +1,63 @@
+// C = A·B in double precision: the right answer that every other kernel is held to, with the squares of the norms of A's rows and B's columns.
+//
+// Idea: tiles of 64x64 through shared memory, sixteen deep, 4x4 sums a thread, all in double precision; elements are widened when a tile is
+// brought in, once for 64 uses. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major).
+// C lies as the output does: padding between its rows is NaN. The grid holds the tiles of all products of a batch.
+#include "element.cuh"
+#define T 64
+#define D 16
+#define THREADS 256
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict__ C, double* __restrict__ rows, double* __restrict__ columns, int M,
+      int N, int K, u64 lda, u64 ldb, u64 ldc, u64 len) {
+  __shared__ double a[D][T + 1], b[D][T + 1];
+  const int x = threadIdx.x % 16, y = threadIdx.x / 16, tn = (N + T - 1) / T;
+  const int per = (M + T - 1) / T * tn, z = blockIdx.x / per, tile = blockIdx.x - z * per, row0 = tile / tn * T, col0 = tile % tn * T;
+  A += (u64)(A_COL ? K : M) * lda * z, B += (u64)(B_COL ? N : K) * ldb * z;
+  double sum[4][4] = {}, row[4] = {}, column[4] = {};
+  for (int k0 = 0; k0 < K; k0 += D) {
+#pragma unroll
+    for (int i = 0; i < T * D / THREADS; i++) {
+      const int e = threadIdx.x + THREADS * i;
+      // Neighbouring threads read neighbouring addresses in either order.
+      const int ar = A_COL ? e % T : e / D, ad = A_COL ? e / T : e % D, bc = B_COL ? e / D : e % T, bd = B_COL ? e % D : e / T;
+      const bool ia = row0 + ar < M && k0 + ad < K, ib = col0 + bc < N && k0 + bd < K;
+      a[ad][ar] = ia ? widen(A[A_COL ? (k0 + ad) * lda + row0 + ar : (row0 + ar) * lda + k0 + ad]) : 0.;
+      b[bd][bc] = ib ? widen(B[B_COL ? (col0 + bc) * ldb + k0 + bd : (k0 + bd) * ldb + col0 + bc]) : 0.;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int d = 0; d < D; d++) {
+      double u[4], v[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) u[i] = a[d][y + 16 * i], v[i] = b[d][x + 16 * i];
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) sum[i][j] = fma(u[i], v[j], sum[i][j]);
+      // The first column of tiles sees all rows, the first row of tiles all columns.
+      if (col0 == 0)
+#pragma unroll
+        for (int i = 0; i < 4; i++) row[i] = fma(u[i], u[i], row[i]);
+      if (row0 == 0)
+#pragma unroll
+        for (int i = 0; i < 4; i++) column[i] = fma(v[i], v[i], column[i]);
+    }
+    __syncthreads();
+  }
+  const u64 first = (u64)M * ldc * z;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int r = row0 + y + 16 * i, c = col0 + x + 16 * i;
+    if (x == 0 && col0 == 0 && r < M) rows[(u64)M * z + r] = row[i];
+    if (y == 0 && row0 == 0 && c < N) columns[(u64)N * z + c] = column[i];
+    if (r >= M) continue;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (col0 + x + 16 * j < N) C[first + r * ldc + col0 + x + 16 * j] = sum[i][j];
+    if (col0 + T >= N)
+      for (u64 at = N + x; at < ldc; at += 16)
+        if (first + r * ldc + at < len) C[first + r * ldc + at] = __longlong_as_double(0x7ff8000000000000ull);
+  }
+}

@@ -1,0 +1,72 @@
+//! Blocks on tensor cores: one block of threads a stored block. Twin of `mma_blocks.cu`, which says how.
+//!
+//! Wins: half types. Limits: blocks of 16, 32, 64 or 128; rows of row-major factors of whole 16 bytes.
+
+use warplap_core::dtype::DType;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{AMPERE, Chip, ELEMENT, Source};
+
+use super::plan::{arguments, blocks, facts};
+use crate::cuda::plan::{Grid, Plan, Twin, axis};
+use crate::gemm::Layout;
+use crate::sampled::SampledProblem;
+
+/// A block of threads a stored block.
+pub(super) struct MmaBlocks;
+
+/// Numbers of n that one stage holds.
+const DEEP: u64 = 64;
+
+impl Twin<SampledProblem> for MmaBlocks {
+    fn id(&self) -> &'static str {
+        "mma_blocks"
+    }
+
+    fn texts(&self) -> [&'static str; 2] {
+        [include_str!("mma_blocks.cu"), include_str!("mma_blocks.rs")]
+    }
+
+    fn fit(&self, p: &SampledProblem, chip: &Chip) -> Fit {
+        let of = &p.pattern;
+        let row = p.g == Layout::Row || of.b == Layout::Row;
+        match () {
+            () if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
+            () if of.dtype == DType::F32 => Fit::aside("f16 and bf16 only"),
+            () if !matches!(of.bs, 16 | 32 | 64 | 128) => Fit::aside("blocks of 16, 32, 64 or 128"),
+            () if row && !of.n.is_multiple_of(8) => Fit::aside("rows of G and B must be whole runs of 16 bytes"),
+            () if of.m.max(of.n).max(of.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
+            () => Fit::HIGH,
+        }
+    }
+
+    fn space(&self, _: &SampledProblem, _: &Chip) -> Space {
+        Space::single().axis(Axis::ints("STAGES", [4, 3, 6]))
+    }
+
+    fn plan(&self, p: &SampledProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
+        let (bs, stages) = (p.pattern.bs, axis(c, "STAGES")?);
+        let tile = bs.min(64);
+        // Lines are padded by 16 bytes, so that neighbours meet different banks.
+        let side = |layout| match layout {
+            Layout::Row => tile * (DEEP * 2 + 16),
+            Layout::Col => DEEP * (tile * 2 + 16),
+        };
+        let shared = stages * (side(p.g) + side(p.pattern.b));
+        if shared > chip.shared_memory {
+            return Err(Rejection::OverLimits { reason: format!("{stages} stages do not fit shared memory") });
+        }
+        let mut defines = facts(p);
+        defines.push(("STAGES", stages as i64));
+        let (text, parts) = (include_str!("mma_blocks.cu"), bs / tile);
+        Ok(Plan {
+            source: Source { entry: self.id(), text, headers: &[AMPERE, ELEMENT], defines },
+            threads: 128,
+            shared,
+            grid: Grid::Blocks(blocks(p) * parts * parts),
+            arguments: arguments(p),
+            overlap: true,
+        })
+    }
+}

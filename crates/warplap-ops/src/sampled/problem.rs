@@ -1,0 +1,87 @@
+//! The facts of one sampled product: those of the block-sparse product it is a gradient of, and the order of G.
+
+use warplap_core::bucket::Bucket;
+use warplap_core::dtype::DType;
+use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
+use warplap_core::roofline::Work;
+
+use crate::bsr::BsrProblem;
+use crate::gemm::Layout;
+
+/// The facts of values (nnz blocks) = pattern ∘ (G (m×n) · B (k×n)ᵀ).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SampledProblem {
+    /// The product C = A·B whose A has this pattern: its shapes, type, counts, and the order of B.
+    pub pattern: BsrProblem,
+    /// Order of G.
+    pub g: Layout,
+}
+
+impl SampledProblem {
+    /// The gradient of a product's stored blocks, where the gradient of C has this order.
+    pub fn of(product: &BsrProblem, g: Layout) -> Self {
+        let plain = BsrProblem { alpha: crate::bsr::Factor::ONE, beta: crate::bsr::Factor::ZERO, ..*product };
+        SampledProblem { pattern: BsrProblem { turned: false, tf32: false, ..plain }, g }
+    }
+}
+
+impl Problem for SampledProblem {
+    const FIELDS: &'static [&'static str] =
+        &["m", "k", "n", "bs", "density", "dtype", "imbalance", "pattern", "b", "g"];
+
+    fn fields(&self) -> Fields {
+        self.pattern.fields().with_unless("g", self.g, Layout::Row)
+    }
+
+    fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
+        let pattern = BsrProblem::read(fields)?;
+        Ok(SampledProblem { pattern, g: fields.word_or("g", "row or col", Layout::Row)? })
+    }
+
+    fn key_fields(&self, bucket: &Bucket) -> Fields {
+        self.pattern.key_fields(bucket).with("g", self.g)
+    }
+
+    fn representative(&self, bucket: &Bucket) -> Self {
+        SampledProblem { pattern: self.pattern.representative(bucket), ..*self }
+    }
+
+    fn work(&self) -> Work {
+        let p = &self.pattern;
+        let (values, strip) = (p.values_len() as f64, p.bs as f64 * p.n as f64);
+        // At least one strip of G for each row that has blocks, and the strips of B that the fullest row meets.
+        let fewest_rows = p.nnz.div_ceil(p.row_max.max(1)) as f64;
+        let bytes = (values + (fewest_rows + p.row_max as f64) * strip) * p.dtype.bytes() as f64;
+        Work { flops: 2.0 * values * p.n as f64, bytes: bytes + 4.0 * p.nnz as f64 }
+    }
+
+    fn dtype(&self) -> DType {
+        self.pattern.dtype
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampled::Sampled;
+    use warplap_core::op::Op;
+
+    #[test]
+    fn a_problem_reads_back_what_it_prints_and_knows_no_factors() {
+        for text in [
+            "sampled:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f16",
+            "sampled:m=4096,k=2048,n=7,bs=32,density=0.1,dtype=bf16,imbalance=4,b=col,g=col",
+        ] {
+            assert_eq!(Sampled::text(&Sampled::parse(text).unwrap()), text);
+        }
+        let error = Sampled::parse("m=64,k=64,n=1,bs=16,density=1,alpha=2").unwrap_err().to_string();
+        assert!(error.contains("'alpha'") && error.contains("expected"), "{error}");
+    }
+
+    #[test]
+    fn the_gradient_of_a_scaled_product_is_that_of_the_plain_one() {
+        let scaled = crate::bsr::Bsr::parse("m=64,k=64,n=8,bs=16,density=1,alpha=2,beta=1,b=col").unwrap();
+        let text = "sampled:m=64,k=64,n=8,bs=16,density=1,dtype=f32,b=col,g=col";
+        assert_eq!(Sampled::text(&SampledProblem::of(&scaled, Layout::Col)), text);
+    }
+}

@@ -1,0 +1,105 @@
+"""Attention on CUDA devices: torch's backends, raced. The choice is kept, and a call like it goes straight there.
+
+torch's own choice is the one to beat: its backend is not raced a second time under its own name, and who does not beat
+it clearly does not replace it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from . import _callables, _warplap
+
+Way = Callable[[Tensor, Tensor, Tensor, "Tensor | None", bool, "float | None"], Tensor]
+
+DEFAULT = "torch_default"
+_BACKENDS = {
+    "torch_flash": SDPBackend.FLASH_ATTENTION,
+    "torch_cudnn": SDPBackend.CUDNN_ATTENTION,
+    "torch_efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+# By how much another backend must be faster than torch's own choice.
+_CLEARLY = 1.02
+
+
+def _default(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    gqa = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=gqa)
+
+
+def _by(backend: SDPBackend) -> Way:
+    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+        with sdpa_kernel(backend):
+            return _default(q, k, v, mask, causal, scale)
+
+    return run
+
+
+_WAYS: dict[str, Way] = {DEFAULT: _default, **{name: _by(backend) for name, backend in _BACKENDS.items()}}
+
+
+def ways(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> dict[str, Way]:
+    """torch's choice, and the backends it would not choose."""
+    try:
+        gqa = q.shape[1] != k.shape[1]
+        own = torch._fused_sdp_choice(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=gqa)
+    except Exception:  # a torch that no longer says
+        own = None
+    same = next((name for name, backend in _BACKENDS.items() if own is not None and backend.value == own), None)
+    return {name: way for name, way in _WAYS.items() if name != same}
+
+
+def key_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> str:
+    """What a choice is kept by."""
+    return f"{_callables.describe([t for t in (q, k, v, mask) if t is not None])},causal={causal}"
+
+
+def contest(args: tuple[Any, ...], **more: Any) -> tuple[str, dict[str, Any] | None]:
+    """Who answers a call, and what is known about its key."""
+    q, k, v, mask, causal, _ = args
+    entered = ways(*args)
+    names = list(entered)
+    candidates: list[tuple[str, dict[str, Any], str]] = [(name, {}, f"{name} {torch.__version__}") for name in names]
+    winner, found = _callables.compete(
+        "attention_torch", key_of(q, k, v, mask, causal), candidates, [entered[n] for n in names], _default, args, {},
+        **more,
+    )  # fmt: skip
+    return (names[winner] if found is None or _beats(found, names[winner]) else DEFAULT), found
+
+
+def _beats(found: dict[str, Any], name: str) -> bool:
+    """Whether a winner is clearly faster than torch's own choice."""
+    if name == DEFAULT:
+        return True
+    verdict = found["edition"]["verdict"]
+    if any(tie["variant"] == DEFAULT for tie in verdict["ties"]):
+        return False
+    timed = {t["variant"]: t.get("measured") or (t.get("rejected") or {}).get("measurement") for t in found["edition"]["trials"]}
+    own, other = timed.get(DEFAULT), timed.get(name)
+    return own is None or other is None or own["median_us"] > _CLEARLY * other["median_us"]
+
+
+_chosen: dict[tuple[str, str], str] = {}
+
+
+def choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Way:
+    """The way of choice for a call; while a stream is captured, torch's own unless the store knows better."""
+    name = (_warplap.mode() + _warplap.store_place()[0], key_of(q, k, v, mask, causal))
+    known = _chosen.get(name)
+    if known is None:
+        known, found = contest((q, k, v, mask, causal, scale))
+        if found is None:
+            return _WAYS[known]
+        _chosen[name] = known
+    way = _WAYS[known]
+    if mask is None and q.shape[1] == k.shape[1]:
+        usual = q.shape[3] ** -0.5
+        _warplap.attention_way(q, k, v, causal, scale, way)
+        if scale == usual:
+            _warplap.attention_way(q, k, v, causal, None, way)
+    return way
