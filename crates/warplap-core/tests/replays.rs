@@ -42,6 +42,14 @@ fn the_best_of_another_card_are_a_good_start() {
 }
 
 #[test]
+fn donors_that_mislead_are_found_out() {
+    // Their valley is 40 % above the optimum; a mind that never left it would score about 0.5.
+    let (space, donor) = (recorded("convolution_milo__A100"), recorded("convolution_milo__MI250X"));
+    let (score, _) = measured(&space, "auto", Some(&donor));
+    assert!(score > 0.55, "{score}");
+}
+
+#[test]
 fn a_space_is_its_own_best_donor() {
     let space = recorded("pnpoly__RTX_3090");
     let (score, early) = measured(&space, "auto", Some(&space));

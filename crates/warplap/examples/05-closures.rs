@@ -1,6 +1,8 @@
 //! A kernel of your own from closures: what it is given, what is right, and how a setting becomes something to launch. It
 //! is verified, raced and remembered like any other.
 
+#![allow(clippy::print_stdout)]
+
 use std::sync::Arc;
 
 use warplap::core::array::Array;

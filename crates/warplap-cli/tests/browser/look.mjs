@@ -15,8 +15,10 @@ function unpacked() {
   const program = path.join(room, "chromium");
   const packed = name => zlib.brotliDecompressSync(fs.readFileSync(path.join(room, "node_modules/@sparticuz/chromium/bin", name)));
   if (!fs.existsSync(program)) {
-    fs.writeFileSync(path.join(room, "libraries.tar"), packed("al2023.tar.br"));
-    execFileSync("tar", ["-xf", "libraries.tar"], { cwd: room });
+    for (const name of ["al2023.tar", "swiftshader.tar"]) {
+      fs.writeFileSync(path.join(room, name), packed(name + ".br"));
+      execFileSync("tar", ["-xf", name], { cwd: room });
+    }
     fs.writeFileSync(program + ".part", packed("chromium.br"), { mode: 0o755 });
     fs.renameSync(program + ".part", program);
   }
@@ -25,7 +27,7 @@ function unpacked() {
 }
 
 const executablePath = process.env.WARPLAP_BROWSER || unpacked();
-const args = ["--no-sandbox", "--no-zygote", "--single-process", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"];
+const args = ["--no-sandbox", "--no-zygote", "--single-process", "--in-process-gpu", "--use-gl=angle", "--use-angle=swiftshader", "--disable-dev-shm-usage"];
 const browser = await puppeteer.launch({ executablePath, args, headless: "shell" });
 const page = await browser.newPage();
 const errors = [], requests = [];

@@ -108,7 +108,7 @@ fn a_bad_spec_names_the_file_and_the_line_and_changes_nothing() {
     refused(&with("budget = 100", "rules = [\"UNROL > 1\"]"), "twice.toml:3: rule");
     refused(&with("PAD = [0, 1]", "PAD = []"), "twice.toml:8: axis 'PAD'");
     refused(&with("budget = 100", "rules = [\"UNROLL > 3\", \"UNROLL < 3\"]"), "twice.toml:3: ");
-    refused(&with("budget = 100", "rules = [\"UNROLL > 9\"]"), "twice.toml:3: rule 'UNROLL > 9' is never true");
+    refused(&with("budget = 100", "rules = [\"UNROLL > 9\"]"), "twice.toml:3: the rule 'UNROLL > 9' is never true");
     refused(&with("budget = 100", "bugdet = 100"), "did you mean `budget`?");
     // A kernel that compiles in no config.
     refused(&with("entry = \"twice\"", "entry = \"thrice\""), "twice.c");

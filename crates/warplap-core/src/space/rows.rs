@@ -125,7 +125,6 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::{Axis, Space};
-    use super::*;
 
     #[test]
     fn every_row_is_the_point_of_its_index_however_many_words_it_takes() {
