@@ -26,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) edition: Option<Edition>,
     /// Wall seconds this answer took.
     pub(crate) seconds: f64,
+    /// Joules of one launch of the winner, or why there are none, where the spec asks.
+    pub(crate) joules: Option<Result<f64, &'static str>>,
     /// Where they went.
     pub(crate) stages: Stages,
     /// Libraries built for it just now, seconds of all builds, and seconds in which at least one was under way.
@@ -130,6 +132,9 @@ impl Answer {
             "seconds": self.seconds,
             "stages": self.stages.iter().map(|(stage, s)| ((*stage).to_string(), json!(s))).collect::<Map<_, _>>(),
         });
+        if let Some(joules) = self.joules {
+            line["joules"] = json!(joules.ok());
+        }
         if let Some((count, seconds, under_way)) = self.builds {
             line["builds"] = json!({"count": count, "seconds": seconds, "under_way_seconds": under_way});
         }

@@ -20,7 +20,7 @@ mod units;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    warplap::worker::serve_if_asked();
+    warplap::worker::Worker::new().with_ground(warplap_spec::ground()).serve_if_asked();
     let cli = match args::read() {
         Ok(cli) => cli,
         Err(code) => return code,

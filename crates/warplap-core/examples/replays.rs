@@ -1,5 +1,5 @@
 //! Replays searches on recorded spaces: a line per space and search with the mean score, and one over all spaces.
-//! Arguments: repeats, searches joined by commas, files. `DONOR` in the environment: the donor's file for all of them.
+//! Arguments: repeats, searches joined by commas, files. `FILE@DONOR` starts from the ten best of the donor's file.
 
 use warplap_core::recorded::{Recorded, Yardstick, replay};
 use warplap_core::search::Brief;
@@ -8,10 +8,11 @@ use warplap_core::search::Brief;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let repeats: u64 = arguments[0].parse()?;
-    let donor = std::env::var("DONOR").ok().map(|path| Recorded::read(path.as_ref())).transpose()?;
     for name in arguments[1].split(',') {
-        let (mut scores, mut within) = (Vec::new(), [0.0; 2]);
-        for path in &arguments[2..] {
+        let (mut scores, mut early, mut within) = (Vec::new(), 0.0, [0.0; 2]);
+        for argument in &arguments[2..] {
+            let (path, donor) = argument.split_once('@').map_or((argument.as_str(), None), |(p, d)| (p, Some(d)));
+            let donor = donor.map(|path| Recorded::read(path.as_ref())).transpose()?;
             let recorded = Recorded::read(path.as_ref())?;
             let yardstick = Yardstick::new(&recorded, 400).ok_or("nothing was right")?;
             let donors: Vec<_> = donor.iter().flat_map(|d| d.best(10)).map(Recorded::donor).collect();
@@ -30,10 +31,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 recorded.name, ratio[0], ratio[1], ratio[2]
             );
             scores.push(score);
+            early += ratio[0];
         }
         let runs = (repeats as usize * scores.len()) as f64;
         let mean = scores.iter().sum::<f64>() / scores.len() as f64;
-        println!("{:28} {name:10} {mean:+.3}  P100 {:.2} P400 {:.2}", "MEAN", within[0] / runs, within[1] / runs);
+        let early = early / scores.len() as f64;
+        println!(
+            "{:28} {name:10} {mean:+.3}  {early:.3}  P100 {:.2} P400 {:.2}",
+            "MEAN",
+            within[0] / runs,
+            within[1] / runs
+        );
     }
     Ok(())
 }

@@ -58,9 +58,16 @@ impl<'a, O: Op, D: Device> Ahead<'a, O, D> {
         Closing(self)
     }
 
-    /// These will be asked for by [`Ahead::ready`].
+    /// These will be asked for by [`Ahead::ready`], however often they are named.
     pub(crate) fn want(&self, candidates: &[Candidate]) {
-        self.post(|board| board.wanted.extend(candidates.iter().cloned()));
+        self.post(|board| {
+            for candidate in candidates {
+                let known = board.underway.contains(candidate) || board.done.contains_key(candidate);
+                if !known && !board.wanted.contains(candidate) {
+                    board.wanted.push_back(candidate.clone());
+                }
+            }
+        });
     }
 
     /// These may be wanted later.

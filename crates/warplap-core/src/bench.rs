@@ -2,6 +2,7 @@
 //! it and nothing is kept.
 
 use std::cell::Cell;
+use std::time::Instant;
 
 use crate::candidate::Candidate;
 use crate::device::Device;
@@ -29,7 +30,12 @@ pub struct Benched {
     pub work: Work,
     /// The roofline floor in microseconds, where ceilings are known.
     pub floor_us: Option<f64>,
+    /// Joules of one launch, pauses between samples included, where the device tells and sampling took long enough.
+    pub joules: Option<f64>,
 }
+
+/// Seconds of sampling from which a device's energy counter, which moves every few dozen milliseconds, says something.
+const ENERGY_SECONDS: f64 = 0.25;
 
 impl<O: Op, D: Device> Tuner<O, D> {
     /// Verifies one variant at one config on exactly this problem, then takes `samples` samples on the device's clock.
@@ -67,6 +73,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let taken = Cell::new(0);
         let mut lanes = Lanes { entrants: &mut lane, taken: &taken };
         let mut seconds = Vec::new();
+        let (started, before) = (Instant::now(), device.joules());
         for _ in 0..samples.max(1) {
             if settings.stop.said() && !seconds.is_empty() {
                 break;
@@ -76,12 +83,17 @@ impl<O: Op, D: Device> Tuner<O, D> {
                 Err(rejection) => return Ok(Err(rejection)),
             }
         }
+        let (lasted, after) = (started.elapsed().as_secs_f64(), device.joules());
+        let launches = seconds.len() as f64 * f64::from(lanes.batch(0).max(1));
+        let drawn = before.zip(after).filter(|_| lasted >= ENERGY_SECONDS);
+        let joules = drawn.map(|(before, after)| (after - before) / launches).filter(|j| *j > 0.0);
         let measurement = Measurement::alone(&seconds, lanes.batch(0));
         if let Some(floor) = floor.filter(|f| measurement.median_us * 1e-6 < f * IMPOSSIBLE_BELOW) {
             let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, floor * 1e6);
             return Ok(Err(Rejection::Impossible { reason }));
         }
-        Ok(Ok(Benched { candidate, error, measurement, work: problem.work(), floor_us: floor.map(|f| f * 1e6) }))
+        let (work, floor_us) = (problem.work(), floor.map(|f| f * 1e6));
+        Ok(Ok(Benched { candidate, error, measurement, work, floor_us, joules }))
     }
 }
 

@@ -142,8 +142,13 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     fn run_to_end(mut self, search: &mut dyn Search, entered: &[Entered]) -> Result<Outcomes, Error> {
         // The incumbent is not asked for by the search: it defends its place in the first race.
         let mut first: Vec<Candidate> = self.incumbent.iter().cloned().collect();
+        // Asked for while others are raced, so that they are compiled by the time it is their turn.
+        let mut early: Vec<Candidate> = Vec::new();
         while !self.spent() && !self.good_enough() {
-            let asked = search.ask(BATCH.min(self.room()));
+            let asked = match early.is_empty() {
+                true => search.ask(BATCH.min(self.room())),
+                false => std::mem::take(&mut early),
+            };
             if asked.is_empty() && first.is_empty() {
                 break;
             }
@@ -151,6 +156,10 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             let batch: Vec<Candidate> = first.drain(..).chain(asked).collect();
             self.ahead.expect(search.likely(BATCH.min(self.room())));
             let entrants = self.prove(batch, search);
+            if self.device.builders() > 0 && !self.spent() {
+                early = search.ask_early(BATCH.min(self.room()));
+                self.ahead.want(&early);
+            }
             if !entrants.is_empty() {
                 self.race(entrants, search, false);
             }

@@ -150,6 +150,11 @@ pub trait Device: Sized + Send + Sync + 'static {
         None
     }
 
+    /// Joules it has drawn since some moment in the past, where it tells.
+    fn joules(&self) -> Option<f64> {
+        None
+    }
+
     /// Called when candidates will soon be sent to a worker: the time to start one, beside other work.
     fn call_worker(&self) {}
 

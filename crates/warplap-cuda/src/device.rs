@@ -395,6 +395,10 @@ impl Device for Cuda {
         self.sandbox.prove(&self.crew, || self.setup(), request)
     }
 
+    fn joules(&self) -> Option<f64> {
+        nvml::joules(&self.chip)
+    }
+
     fn call_worker(&self) {
         let (sandbox, crew, setup) = (self.sandbox.clone(), self.crew.clone(), self.setup());
         // Who cannot be started now is said when somebody is to be proved.

@@ -73,6 +73,7 @@ struct Nvml {
     most_clock: unsafe extern "C" fn(Device, i32, *mut u32) -> i32,
     temperature: unsafe extern "C" fn(Device, i32, *mut u32) -> i32,
     power: unsafe extern "C" fn(Device, *mut u32) -> i32,
+    energy: unsafe extern "C" fn(Device, *mut u64) -> i32,
     reasons: unsafe extern "C" fn(Device, *mut u64) -> i32,
     processes: unsafe extern "C" fn(Device, *mut u32, *mut Process) -> i32,
     usage: unsafe extern "C" fn(Device, *mut Sample, *mut u32, u64) -> i32,
@@ -99,6 +100,7 @@ impl Nvml {
                 most_clock: *library.get(b"nvmlDeviceGetMaxClockInfo\0").ok()?,
                 temperature: *library.get(b"nvmlDeviceGetTemperature\0").ok()?,
                 power: *library.get(b"nvmlDeviceGetPowerUsage\0").ok()?,
+                energy: *library.get(b"nvmlDeviceGetTotalEnergyConsumption\0").ok()?,
                 reasons: *library.get(b"nvmlDeviceGetCurrentClocksThrottleReasons\0").ok()?,
                 processes: *library.get(b"nvmlDeviceGetComputeRunningProcesses_v3\0").ok()?,
                 usage: *library.get(b"nvmlDeviceGetProcessUtilization\0").ok()?,
@@ -113,15 +115,26 @@ pub(crate) fn open() {
     let _ = Nvml::get();
 }
 
-/// Reads a device; `None` where there is no NVML or it does not know the device.
-pub(crate) fn read(chip: &Chip) -> Option<Readings> {
+/// NVML and its handle of a device; `None` where there is no NVML or it does not know the device.
+fn find(chip: &Chip) -> Option<(&'static Nvml, Device)> {
     let nvml = Nvml::get()?;
     let bus = CString::new(chip.bus.as_str()).ok()?;
     let mut device: Device = std::ptr::null_mut();
     // SAFETY: the text ends in zero, the pointer is to a local.
-    if unsafe { (nvml.by_bus)(bus.as_ptr(), &mut device) } != 0 {
-        return None;
-    }
+    (unsafe { (nvml.by_bus)(bus.as_ptr(), &mut device) } == 0).then_some((nvml, device))
+}
+
+/// Joules a device has drawn since the driver was loaded, where NVML tells.
+pub(crate) fn joules(chip: &Chip) -> Option<f64> {
+    let (nvml, device) = find(chip)?;
+    let mut milli = 0u64;
+    // SAFETY: the handle is the library's own, the pointer is to a local.
+    (unsafe { (nvml.energy)(device, &mut milli) } == 0).then_some(milli as f64 / 1e3)
+}
+
+/// Reads a device; `None` where there is no NVML or it does not know the device.
+pub(crate) fn read(chip: &Chip) -> Option<Readings> {
+    let (nvml, device) = find(chip)?;
     let number = |read: &dyn Fn(*mut u32) -> i32| {
         let mut value = 0;
         (read(&mut value) == 0).then_some(value)
@@ -176,7 +189,8 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_is_not_read() {
-        assert_eq!(read(&Chip { bus: "ffff:ff:1f.0".into(), ..Chip::h200() }), None);
+        let nowhere = Chip { bus: "ffff:ff:1f.0".into(), ..Chip::h200() };
+        assert!(read(&nowhere).is_none() && joules(&nowhere).is_none());
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! use warplap_spec::Spec;
 //!
 //! let spec = Spec::load("conv2d.toml".as_ref())?;
-//! spec.ready()?;
 //! let device = AnyDevice::open(Wanted::Cpu, None)?;
+//! spec.ready_on(&device)?;
 //! let tuner = spec.open(&device, Arc::new(MemoryStore::new()), warplap::Settings::default())?;
 //! let tuned = tuner.tune(&spec.problem(), &Silent)?;
 //! println!("{} takes {:.1} us", tuned.edition.verdict.winner, tuned.edition.verdict.median_us);
@@ -23,10 +23,13 @@ mod error;
 mod npy;
 mod op;
 mod open;
+mod prove;
+mod python;
 mod read;
 mod spec;
 
 pub use argument::{Argument, Element, Fill, Role};
 pub use error::SpecError;
 pub use op::{KernelArgs, KernelFile, KernelProblem};
+pub use prove::ground;
 pub use spec::{Language, Spec};

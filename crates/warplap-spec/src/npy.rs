@@ -43,6 +43,19 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(Vec<u64>, Array), String> {
     Ok((shape, from_bytes(dtype, content)))
 }
 
+/// Writes a file as numpy.save does; sixteen-bit types, which NumPy has not all of, as f4.
+pub(crate) fn to_bytes(shape: &[u64], array: &Array) -> Vec<u8> {
+    let (descr, content): (&str, Vec<u8>) = match array {
+        Array::F64(v) => ("<f8", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        Array::F32(v) => ("<f4", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        Array::I32(v) => ("<i4", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        sixteen => ("<f4", sixteen.to_f64().iter().flat_map(|x| (*x as f32).to_le_bytes()).collect()),
+    };
+    let sizes: String = shape.iter().map(|s| format!("{s}, ")).collect();
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}\n");
+    [MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes(), &content].concat()
+}
+
 /// What follows a name in the header's dictionary.
 fn field<'h>(header: &'h str, name: &str) -> Option<&'h str> {
     let at = header.find(&format!("'{name}':"))?;
@@ -82,6 +95,15 @@ pub(crate) mod tests {
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
         let length = (header.len() as u16).to_le_bytes();
         [MAGIC, &[1, 0], &length, header.as_bytes(), content].concat()
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for array in [Array::F64(vec![0.1, -2.0]), Array::F32(vec![0.5, 1.0]), Array::I32(vec![3, -4])] {
+            assert_eq!(parse(&to_bytes(&[1, 2], &array)), Ok((vec![1, 2], array)));
+        }
+        let halves = Array::from_f64(DType::Bf16, [1.5, -2.0]);
+        assert_eq!(parse(&to_bytes(&[2], &halves)), Ok((vec![2], Array::F32(vec![1.5, -2.0]))));
     }
 
     #[test]

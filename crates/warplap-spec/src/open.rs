@@ -10,6 +10,7 @@ use warplap::core::device::Device;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::Config;
 use warplap::core::store::Store;
+use warplap::core::variant::Variant;
 use warplap::{Cpu, Op, Settings, Tuner};
 
 use crate::c::{Own, Plain};
@@ -29,18 +30,19 @@ impl Spec {
 
     /// Builds what everything else needs: the reference, which must give an answer, and one config at least.
     pub fn ready(self: &Arc<Self>) -> Result<(), SpecError> {
-        let refused = |file: &std::path::Path, why: String| SpecError::new(file, why);
+        // Whatever is wrong with the reference, the line that names it is where to look.
+        let refused = |why: String| SpecError { line: self.reference_line, ..SpecError::new(&self.file, why) };
         if let Reference::Kernel(code) = &self.reference {
             let built = self.workshop().and_then(|w| w.reference(self).map(drop));
-            built.map_err(|e| refused(&code.path, format!("the reference cannot be used: {e}: expected it to run")))?;
+            let path = code.path.display();
+            built.map_err(|e| refused(format!("the reference {path} cannot be used: {e}: expected it to run")))?;
         }
         if self.language == Language::C {
-            self.one_builds()?;
+            self.one_builds(|config| self.workshop().and_then(|w| w.own(self, config).map(drop)))?;
         }
         let inputs = self.draw(&mut fastrand::Rng::with_seed(1));
         let answer = self.answer(&inputs);
-        let answer =
-            answer.map_err(|e| refused(&self.file, format!("the reference gives no answer: {e}: expected one")))?;
+        let answer = answer.map_err(|e| refused(format!("the reference gives no answer: {e}: expected one")))?;
         for (argument, start) in self.arguments.iter().zip(self.outputs()) {
             let Some(start) = start else { continue };
             if let Some(at) = answer[start..start + argument.len()].iter().position(|v| v.is_nan()) {
@@ -48,15 +50,26 @@ impl Spec {
                     "the reference leaves element {at} of '{}' unwritten or NaN: expected a number everywhere",
                     argument.name
                 );
-                return Err(refused(&self.file, reason));
+                return Err(refused(reason));
             }
         }
         Ok(())
     }
 
+    /// As [`Spec::ready`], with what only the device can tell: whether a CUDA kernel compiles at all.
+    pub fn ready_on(self: &Arc<Self>, device: &AnyDevice) -> Result<(), SpecError> {
+        self.ready()?;
+        match (self.language, device) {
+            (Language::Cuda, AnyDevice::Cuda(cuda)) => {
+                let (own, problem) = (OwnCuda(self.clone()), KernelProblem::new(self));
+                self.one_builds(|config| own.compile(&problem, config, cuda))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether any config builds: the default one, or some of the others.
-    fn one_builds(&self) -> Result<(), SpecError> {
-        let build = |config: &Config| self.workshop().and_then(|w| w.own(self, config).map(drop));
+    fn one_builds(&self, build: impl Fn(&Config) -> Result<(), Rejection>) -> Result<(), SpecError> {
         let default = self.space.default_config().unwrap_or_default();
         let Err(first) = build(&default) else { return Ok(()) };
         let mut rng = fastrand::Rng::with_seed(0);

@@ -15,6 +15,7 @@ use warplap::core::tolerance::Tolerance;
 use crate::argument::{Argument, Role};
 use crate::c::Workshop;
 use crate::error::SpecError;
+use crate::python;
 use crate::read;
 
 /// What a kernel is written in.
@@ -61,6 +62,8 @@ pub(crate) enum Reference {
     Default,
     /// Another kernel in C.
     Kernel(Code),
+    /// A function in Python, on NumPy's arrays.
+    Python(Code),
     /// A file.
     File(Arc<Array>),
 }
@@ -83,10 +86,14 @@ pub struct Spec {
     /// The axes and the rules between them.
     pub space: Space,
     pub(crate) reference: Reference,
+    /// Where the spec file names it.
+    pub(crate) reference_line: Option<usize>,
     /// Relative and absolute, where the file says so.
     pub(crate) tolerance: (Option<f64>, Option<f64>),
     /// The useful work, as far as the file states it.
     pub work: Work,
+    /// Whether the winner's energy shall be measured too, where the device tells.
+    pub energy: bool,
     /// Seconds of tuning the file asks for.
     pub budget: Option<f64>,
     pub(crate) identity: OnceLock<String>,
@@ -144,7 +151,9 @@ impl Spec {
         let derived: Vec<&str> = self.space.derived().iter().map(|(_, e)| e.text()).collect();
         let reference = match &self.reference {
             Reference::Default => "default".to_string(),
-            Reference::Kernel(code) => format!("{} {:?} {}", code.entry, code.flags, code.text),
+            Reference::Kernel(code) | Reference::Python(code) => {
+                format!("{} {:?} {}", code.entry, code.flags, code.text)
+            }
             Reference::File(array) => format!("{:?}", SourceHash::of(&[&format!("{array:?}")])),
         };
         let launch = self.launch.as_ref().map(|l| {
@@ -211,6 +220,7 @@ impl Spec {
                 values[one..one + array.len()].copy_from_slice(&array.to_f64());
                 Ok(values)
             }
+            Reference::Python(code) => python::answer(self, code, inputs),
             Reference::Kernel(_) | Reference::Default => self.workshop()?.answer(self, inputs),
         }
     }

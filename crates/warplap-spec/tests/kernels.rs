@@ -1,6 +1,7 @@
 //! Spec files as users write them, from reading to the record, with the machine's own compiler.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use warplap::any::{AnyDevice, AnyTuner, Wanted};
@@ -186,7 +187,12 @@ fn bad_specs_name_the_file_and_the_line() {
         ("shape = \"N\"", "shape = \"M\"", 12, "'M'"),
         ("shape = \"N\"", "shape = \"N - 1000\"", 12, "from 1 to"),
         ("value = 0.3", "value = 0.3\n[reference]\nfile = \"empty.npy\"", 26, "numpy.save"),
-        ("value = 0.3", "value = 0.3\n[reference]\nsource = \"scale.c\"", 25, "source and entry"),
+        (
+            "value = 0.3",
+            "value = 0.3\n[reference]\nsource = \"scale.c\"",
+            25,
+            "expected source (C) or python, and entry",
+        ),
         ("value = 0.3", "value = 0.3\n[launch]\ngrid = 1\nblock = 1", 25, "C kernel"),
         ("value = 0.3", "value = 0.3\n[metric]\nflops = \"2 * n\"", 26, "'n'"),
     ] {
@@ -216,6 +222,50 @@ fn an_answer_of_another_shape_is_refused_and_one_that_fits_is_used() {
     assert!(tuner(&good, 30.0).tune(&good.problem(), &Silent).is_ok());
     folder.put("k.toml", spec.replace("fill = \"range\"", "").as_bytes());
     assert!(folder.refused().contains("'x' is random"), "{}", folder.refused());
+}
+
+/// A Python with NumPy: the machine's own where it has it, else one that is made once under `target/`.
+fn python_with_numpy() -> PathBuf {
+    let has = |python: &Path| {
+        let asked = Command::new(python).args(["-c", "import numpy"]).stderr(Stdio::null()).status();
+        asked.is_ok_and(|s| s.success())
+    };
+    let room = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/numpy");
+    let found = [PathBuf::from("python3"), room.join("bin/python")].into_iter().find(|p| has(p));
+    found.unwrap_or_else(|| {
+        let run = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");
+        run(Command::new("python3").args(["-m", "venv"]).arg(&room));
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "numpy"];
+        run(Command::new(room.join("bin/python")).args(install));
+        room.join("bin/python")
+    })
+}
+
+#[test]
+fn a_reference_in_python_gives_the_right_answer_or_says_what_is_wrong() {
+    // SAFETY: no other test reads it; what reads the environment goes through std.
+    unsafe { std::env::set_var("WARPLAP_PYTHON", python_with_numpy()) };
+    let spec =
+        SPEC.replace("[0, 1, 2, 3, 4, 5, 6]", "[0, 2, 6]") + "[reference]\npython = \"r.py\"\nentry = \"right\"\n";
+    let folder = Folder::new(&[("k.toml", &spec), ("scale.c", SCALE)]);
+    let mut said = Vec::new();
+    for body in ["x[:-1]", "(x, x)", "x * missing"] {
+        folder.put("r.py", format!("def right(x, n, a):\n    return {body}\n").as_bytes());
+        said.push(Spec::load(&folder.path("k.toml")).unwrap().ready().unwrap_err().to_string());
+    }
+    assert!(said[0].contains("'y': it has the shape [999]: expected [1000]"), "{}", said[0]);
+    assert!(said[1].contains("returned 2 outputs: expected 1"), "{}", said[1]);
+    assert!(said[2].contains("r.py: NameError: name 'missing'"), "{}", said[2]);
+
+    folder.put(
+        "r.py",
+        b"import numpy\ndef right(x, n, a):\n    assert x.shape == (n,)\n    return numpy.float32(a) * x\n",
+    );
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    spec.ready().unwrap();
+    let tuned = tuner(&spec, 30.0).tune(&spec.problem(), &Silent).unwrap();
+    let wrong = tuned.edition.trials.iter().find(|t| t.candidate.config.int("KIND") == Some(2)).unwrap();
+    assert!(matches!(wrong.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. })), "{wrong:?}");
 }
 
 #[test]
@@ -252,6 +302,17 @@ fn a_t1_file_of_another_tuner_is_read() {
     let spec = Spec::load(&folder.path("k.json")).unwrap();
     assert_eq!((spec.name.as_str(), spec.space.count(), spec.arguments[0].len()), ("scaling", 5, 1000));
     spec.ready().unwrap();
+    let refused = |from: &str, to: &str| {
+        folder.put("k.json", t1.replacen(from, to, 1).as_bytes());
+        Spec::load(&folder.path("k.json")).map(|_| ()).unwrap_err().to_string()
+    };
+    let said = refused("KIND == 0 or B > 1", "KIND == 0 or C > 1");
+    assert!(said.contains("k.json:6:") && said.contains("no axis 'C'"), "{said}");
+    let said = refused("\"[0, 6]\"", "\"[]\"");
+    assert!(said.contains("k.json:4:") && said.contains("has no values"), "{said}");
+    let answer = "\"Reference\": {\"file\": \"no.npy\"},\n\"General\"";
+    let said = refused("\"General\"", answer);
+    assert!(said.contains("k.json:2:") && said.contains("no.npy"), "{said}");
     folder.put("k.json", t1.replace("\"KernelName\"", "\"KernelNom\"").as_bytes());
     let said = Spec::load(&folder.path("k.json")).unwrap_err().to_string();
     assert!(said.contains("KernelName is missing"), "{said}");

@@ -78,7 +78,7 @@ plain! {
     cuModuleLoadData(to: *mut usize, image: *const std::ffi::c_char) {
         outside_capture()?;
         let text = std::ffi::CStr::from_ptr(image).to_string_lossy().into_owned();
-        if !text.starts_with("stand-in image\n") {
+        if !text.starts_with(crate::nvrtc::HEAD) {
             // 200 is CUDA_ERROR_INVALID_IMAGE.
             return Err(200);
         }

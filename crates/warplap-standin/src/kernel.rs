@@ -2,7 +2,7 @@
 //!
 //! `add`: c = a + b over n floats, the arguments being a, b, c and n. `subtract`: the wrong answer to it. `nothing`: leaves
 //! the output as it was. `fault CODE`: fails when it is waited for. `hang`: never ends. `refuse CODE`: the launch fails.
-//! `die`: takes the process with it.
+//! `die`: takes the process with it. A line `//? NAME=VALUE act` counts, and before all others, where `-DNAME=VALUE` is given.
 
 use crate::state::{State, fail, state};
 

@@ -10,6 +10,9 @@ pub struct Program {
     log: String,
 }
 
+/// What images begin with.
+pub(crate) const HEAD: &str = "stand-in image\n";
+
 const LOG: &str = "ptxas info    : Used 32 registers, 0 bytes smem\n    0 bytes spill stores\n";
 
 #[unsafe(no_mangle)]
@@ -31,7 +34,7 @@ pub unsafe extern "C" fn nvrtcCreateProgram(
     _names: usize,
 ) -> i32 {
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    let program = Program { text: format!("stand-in image\n{text}\0"), log: String::new() };
+    let program = Program { text: format!("{HEAD}{text}\0"), log: String::new() };
     unsafe { to.write(Box::into_raw(Box::new(program))) };
     0
 }
@@ -43,8 +46,11 @@ pub unsafe extern "C" fn nvrtcDestroyProgram(program: *mut *mut Program) -> i32 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcCompileProgram(program: *mut Program, _count: i32, _options: usize) -> i32 {
+pub unsafe extern "C" fn nvrtcCompileProgram(program: *mut Program, count: i32, options: *const *const c_char) -> i32 {
     let program = unsafe { &mut *program };
+    let option = |i: i32| unsafe { CStr::from_ptr(*options.add(i as usize)) }.to_string_lossy().into_owned();
+    let given: Vec<String> = (0..count).map(option).collect();
+    program.text = decided(&program.text, &given);
     if program.text.contains("//! compiler dies") {
         std::process::abort();
     }
@@ -55,6 +61,18 @@ pub unsafe extern "C" fn nvrtcCompileProgram(program: *mut Program, _count: i32,
     program.log = if fails { "error: it says so itself".to_string() } else { LOG.to_string() };
     // 6 is NVRTC_ERROR_COMPILATION.
     if fails { 6 } else { 0 }
+}
+
+/// A text with the acts of its constants in front: `//? KIND=3 hang` says `//@ hang` where `-DKIND=3` was given.
+fn decided(text: &str, given: &[String]) -> String {
+    let holds = |line: &str| {
+        let (constant, act) = line.trim().strip_prefix("//?")?.trim().split_once(' ')?;
+        given.contains(&format!("-D{constant}")).then(|| format!("//@ {act}\n"))
+    };
+    let acts: String = text.lines().filter_map(holds).collect();
+    // What shall not compile is said to the compiler, not to the device.
+    let acts = acts.replace("//@ does not compile", "//! does not compile");
+    text.replacen(HEAD, &format!("{HEAD}{acts}"), 1)
 }
 
 unsafe fn copy(text: &str, to: *mut c_char, closed: bool) -> i32 {

@@ -12,6 +12,7 @@
 //! ```
 
 pub mod any;
+pub mod own;
 mod prepared;
 mod races;
 mod session;

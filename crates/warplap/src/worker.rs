@@ -42,6 +42,12 @@ impl Worker {
         self
     }
 
+    /// And on a proving ground of the program's own making.
+    pub fn with_ground(mut self, ground: Ground) -> Self {
+        self.grounds.insert(0, ground);
+        self
+    }
+
     /// Serves as a worker and never returns, if this process was started as one; else returns at once.
     pub fn serve_if_asked(&self) {
         warplap_cuda::serve_if_asked(&self.grounds);

@@ -12,8 +12,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("warplap-cuda", &["warplap-core", "warplap-standin"]),
     ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
     ("warplap", &["warplap-core", "warplap-cpu", "warplap-cuda", "warplap-ops"]),
-    ("warplap-spec", &["warplap"]),
-    ("warplap-cli", &["warplap", "warplap-spec"]),
+    ("warplap-spec", &["warplap", "warplap-standin"]),
+    ("warplap-cli", &["warplap", "warplap-spec", "warplap-standin"]),
     ("warplap-py", &["warplap", "warplap-spec"]),
     ("warplap-burn", &["warplap"]),
 ];

@@ -35,4 +35,5 @@ examples! {
     prepared = "../examples/02-prepared.rs",
     own_operation = "../examples/03-own-operation.rs",
     side_by_side = "../examples/04-side-by-side.rs",
+    closures = "../examples/05-closures.rs",
 }

@@ -139,6 +139,7 @@ fn line(problem: &str, variant: &str, benched: &Result<Benched, Rejection>) -> V
             "error": b.error,
             "samples_us": b.measurement.samples_us,
             "batch": b.measurement.batch,
+            "joules": b.joules,
         }),
         Err(rejection) => json!({
             "problem": problem, "variant": variant, "rejection": rejection.word(), "reason": rejection.to_string(),

@@ -53,6 +53,7 @@ impl Explain {
         let found = tuner.find(&asked.problem)?;
         let (winner, chosen) = tuner.choose(&asked.problem)?;
         let answer = Answer {
+            joules: None,
             op: tuner.op(),
             problem: asked.problem.clone(),
             key: found.key.text.clone(),

@@ -61,7 +61,7 @@ impl Export {
         let text = match (self.form.header, self.form.t4) {
             (true, _) => header(&kept),
             (_, true) => format!("{:#}\n", t4(&kept)),
-            _ => format!("{:#}\n", cachefile(&kept)),
+            _ => cachefile(&kept),
         };
         match &self.output {
             Some(path) => {
@@ -186,37 +186,64 @@ fn t4(kept: &Kept) -> Value {
     json!({"schema_version": "1.0.0", "results": trials(kept).1.iter().map(result).collect::<Vec<_>>()})
 }
 
-fn cachefile(kept: &Kept) -> Value {
+/// As Kernel Tuner itself writes it, which reads a file only when its configs come last, one a line, and when the parameters
+/// stand in their order.
+fn cachefile(kept: &Kept) -> String {
     let (id, trials) = trials(kept);
     let axes: Vec<&(String, Vec<String>)> = kept.variants.iter().filter(|v| v.id == id).flat_map(|v| &v.axes).collect();
-    let (mut values, mut cache): (Map<String, Value>, Map<String, Value>) = (Map::new(), Map::new());
-    for (name, _) in &axes {
+    let names: Vec<&String> = axes.iter().map(|(name, _)| name).collect();
+    let values = names.iter().map(|name| {
         let mut seen: Vec<&Setting> = trials.iter().filter_map(|t| t.candidate.config.get(name)).collect();
         seen.sort();
         seen.dedup();
-        values.insert(name.clone(), json!(seen));
+        format!("{}: {}", json!(name), json!(seen))
+    });
+    let values = values.collect::<Vec<_>>().join(", ");
+    let rows: Vec<String> = trials.iter().map(|trial| cached(trial, &names)).collect();
+    format!(
+        "{{\n\"device_name\": {},\n\"kernel_name\": {},\n\"tune_params_keys\": {},\n\"tune_params\": {{{values}}},\n\
+         \"objective\": \"time\",\n\"cache\": {{\n{}\n}}\n}}",
+        json!(kept.device),
+        json!(id),
+        json!(names),
+        rows.join(",\n"),
+    )
+}
+
+/// One trial as a line of a cachefile.
+fn cached(trial: &Trial, names: &[&String]) -> String {
+    let setting = |name: &&String| trial.candidate.config.get(name).map(ToString::to_string).unwrap_or_default();
+    let key = names.iter().map(setting).collect::<Vec<_>>().join(",");
+    let mut entry: Map<String, Value> =
+        trial.candidate.config.0.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let time = match (&trial.outcome, trial.median_us()) {
+        (_, Some(us)) => json!(us / 1e3),
+        (Outcome::Rejected(Rejection::DoesNotBuild { .. }), _) => json!("CompilationFailedConfig"),
+        _ => json!("RuntimeFailedConfig"),
+    };
+    entry.insert("time".into(), time);
+    // What a trial cost is not kept; a simulation adds these up and must find them.
+    for cost in ["compile_time", "verification_time", "benchmark_time"] {
+        entry.insert(cost.into(), json!(0));
     }
-    for trial in trials {
-        let setting = |name: &str| trial.candidate.config.get(name).map(ToString::to_string).unwrap_or_default();
-        let key = axes.iter().map(|(name, _)| setting(name)).collect::<Vec<_>>().join(",");
-        let mut entry: Map<String, Value> =
-            trial.candidate.config.0.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let time = match (&trial.outcome, trial.median_us()) {
-            (_, Some(us)) => json!(us / 1e3),
-            (Outcome::Rejected(Rejection::DoesNotBuild { .. }), _) => json!("CompilationFailedConfig"),
-            _ => json!("RuntimeFailedConfig"),
-        };
-        entry.insert("time".into(), time);
-        entry.extend(milliseconds(trial).map(|times| ("times".to_string(), json!(times))));
-        cache.insert(key, Value::Object(entry));
+    entry.extend(milliseconds(trial).map(|times| ("times".to_string(), json!(times))));
+    format!("{}: {}", json!(key), Value::Object(entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warplap::core::candidate::{Candidate, SourceHash};
+    use warplap::core::measure::Measurement;
+    use warplap::core::space::Config;
+
+    #[test]
+    fn a_line_of_a_cachefile_has_its_key_in_the_order_of_the_parameters() {
+        let config = Config::new().with("a", 1).with("b", 2);
+        let candidate = Candidate { variant: "k".into(), config, source: SourceHash("s".into()) };
+        let outcome = Outcome::Measured(Measurement { median_us: 2000.0, ..Measurement::default() });
+        let (a, b) = ("a".to_string(), "b".to_string());
+        let line = cached(&Trial { candidate, outcome }, &[&b, &a]);
+        assert!(line.starts_with("\"2,1\": {") && line.contains("\"time\":2.0"), "{line}");
     }
-    json!({
-        "device_name": kept.device,
-        "kernel_name": id,
-        "problem_size": kept.problem,
-        "tune_params_keys": axes.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-        "tune_params": values,
-        "objective": "time",
-        "cache": cache,
-    })
 }

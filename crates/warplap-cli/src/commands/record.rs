@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use clap::Args;
 use serde_json::json;
@@ -62,15 +63,28 @@ impl Record {
         }
         let progress = Progress::new(console, 1);
         let _watch = progress.begin(0, &asked.problem);
-        let mut rows = Vec::new();
-        for config in space.configs() {
-            if stop.said() {
-                break;
+        let configs = space.configs();
+        let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+        // Compilers run ahead of the one that proves and times, in the same order.
+        let ahead = || {
+            while let Some(config) = configs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if stop.said() || ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                let _ = tuner.compile(&asked.problem, &variant, config);
             }
-            let benched = tuner.bench(&asked.problem, &variant, Some(&config), self.samples)?;
-            let time_ms = benched.map(|b| b.measurement.median_us * 1e-3).map_err(|r| r.word().to_string());
-            rows.extend(space.point(&config).map(|point| Row { point, time_ms }));
-        }
+        };
+        let rows = std::thread::scope(|scope| -> Result<Vec<Row>, Failure> {
+            (0..tuner.builders()).for_each(|_| drop(scope.spawn(ahead)));
+            let mut rows = Vec::new();
+            for config in configs.iter().take_while(|_| !stop.said()) {
+                let benched = tuner.bench(&asked.problem, &variant, Some(config), self.samples);
+                ended.store(benched.is_err(), Ordering::Relaxed);
+                let time_ms = benched?.map(|b| b.measurement.median_us * 1e-3).map_err(|r| r.word().to_string());
+                rows.extend(space.point(config).map(|point| Row { point, time_ms }));
+            }
+            Ok(rows)
+        })?;
         drop(progress);
         let mut recorded = Recorded::new(space.axes().to_vec(), rows).map_err(Failure::input)?;
         recorded.name = format!("{variant}__{}", asked.problem.replace([':', ',', '='], "_"));

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::json;
 use warplap::any::{AnyTuner, Operation, Wanted};
 use warplap::core::measure::{CacheState, Policy, Queueing};
+use warplap::core::record::Edition;
 use warplap::core::variant::Fit;
 use warplap::{Bucket, How, Mode, Settings, Stop};
 
@@ -206,6 +207,11 @@ impl Tune {
             machine.store.place(),
         );
         for answer in answers {
+            match answer.joules {
+                Some(Ok(joules)) => text.push_str(&format!("\na launch of the winner takes {:.3} mJ", joules * 1e3)),
+                Some(Err(why)) => text.push_str(&format!("\nenergy: {why}")),
+                None => {}
+            }
             let Some((count, all, under_way)) = answer.builds.filter(|b| b.0 > 0) else { continue };
             let many = units::some(count, "library", "libraries");
             text.push_str(&format!(
@@ -256,7 +262,10 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn warplap::core::progress::Obs
             (found.key, winner, how, edition, Vec::new())
         }
     };
+    let wants_energy = job.settings.mode == Mode::Tune && job.asked.spec().is_some_and(|s| s.energy);
+    let joules = edition.as_ref().filter(|_| wants_energy).map(|e| energy(&*tuner, problem, e)).transpose()?;
     Ok(Answer {
+        joules: joules.map(|j| j.ok_or("the device does not tell")),
         op: tuner.op(),
         problem: problem.clone(),
         key: key.text,
@@ -272,6 +281,16 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn warplap::core::progress::Obs
     })
 }
 
+/// Joules of one launch of a winner: it is launched for a second, as an energy counter moves slowly.
+fn energy(tuner: &dyn AnyTuner, problem: &str, edition: &Edition) -> Result<Option<f64>, Failure> {
+    let winner = &edition.verdict.winner;
+    let probe = |samples| tuner.bench(problem, &winner.variant, Some(&winner.config), samples);
+    let Ok(first) = probe(3)? else { return Ok(None) };
+    let sample = first.measurement.median_us * 1e-6 * f64::from(first.measurement.batch.max(1));
+    let samples = (1.0 / sample.max(1e-6)).ceil().min(1e5) as u32;
+    Ok(probe(samples)?.ok().and_then(|b| b.joules))
+}
+
 /// Builds what spec files that are not known need at least, before anything is raced: a kernel that never compiles and
 /// a reference that gives no answer are bad input.
 fn make_ready(jobs: &[Job], machine: &Machine) -> Result<(), Failure> {
@@ -279,7 +298,7 @@ fn make_ready(jobs: &[Job], machine: &Machine) -> Result<(), Failure> {
         let Some(spec) = job.asked.spec() else { continue };
         let found = job.tuner(machine)?.find(&job.asked.problem)?;
         if found.how != Some(How::Stored) || !found.newcomers.is_empty() || job.settings.again {
-            spec.ready().map_err(Failure::input)?;
+            spec.ready_on(&machine.device).map_err(Failure::input)?;
         }
     }
     Ok(())

@@ -1,8 +1,10 @@
 //! The real program, run as a user runs it: arguments in, exit code, stdout and stderr out.
 
 mod bad_input;
+mod cuda_kernels;
 mod kernels;
 mod manners;
+mod page;
 mod spaces;
 mod verbs;
 

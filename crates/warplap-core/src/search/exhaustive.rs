@@ -49,6 +49,10 @@ impl Search for Exhaustive {
         asked
     }
 
+    fn ask_early(&mut self, at_most: usize) -> Vec<Candidate> {
+        self.ask(at_most)
+    }
+
     fn tell(&mut self, _: &Trial) {}
 
     fn likely(&self, at_most: usize) -> Vec<Candidate> {

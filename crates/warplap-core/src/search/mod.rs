@@ -9,6 +9,7 @@ mod gaussian;
 mod genetic;
 mod ground;
 mod halving;
+mod mind;
 mod population;
 mod random;
 mod surrogate;
@@ -39,6 +40,12 @@ pub trait Search: Send {
 
     /// What became of a candidate.
     fn tell(&mut self, trial: &Trial);
+
+    /// Like [`Search::ask`], while something asked before is still to be told: what comes next must not hang on it. Where it
+    /// does, none.
+    fn ask_early(&mut self, _at_most: usize) -> Vec<Candidate> {
+        Vec::new()
+    }
 
     /// Up to `at_most` candidates that will be asked for next whatever is told meanwhile, so that they can be compiled
     /// ahead. A search that learns from every trial names none.
@@ -122,11 +129,9 @@ pub fn named(name: &str, arms: Vec<Arm>, brief: &Brief) -> Option<Box<dyn Search
 /// A walk by a rule, behind the defaults and the donors.
 fn walk(rule: impl Rule + 'static, arms: Vec<Arm>, brief: &Brief) -> Box<dyn Search> {
     let default = |arm: &Arm| Some(arm.candidate(arm.space.at(arm.nth(0)?)?));
-    let mut first: Vec<Candidate> = brief.donors.iter().take(DONORS).cloned().collect();
-    if brief.defaults {
-        first.extend(arms.iter().filter_map(default));
-    }
-    Box::new(Walk::new(rule, arms, brief.seed).after(first))
+    let donors: Vec<Candidate> = brief.donors.iter().take(DONORS).cloned().collect();
+    let defaults = if brief.defaults { arms.iter().filter_map(default).collect() } else { Vec::new() };
+    Box::new(Walk::new(rule, arms, brief.seed).after(donors, defaults))
 }
 
 #[cfg(test)]

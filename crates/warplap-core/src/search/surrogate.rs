@@ -1,153 +1,96 @@
-//! Surrogate search: a Gaussian process of the times seen so far says where the next gain is to be expected.
+//! Surrogate search: minds that forecast times, and whose turn it is.
 //!
-//! It looks at the neighbours of the best spots and at a random sample, never at the whole space, so a step costs the
-//! same in a space of a thousand configs and of a hundred million. Failures are a class of their own: the expected gain
-//! counts only as far as a spot is unlike those that failed.
+//! One mind alone settles in a valley, and one that starts from another device's best settles in theirs. So a second,
+//! fresh mind begins beside the first when that has gained nothing for a while: it draws a sample of its own, knows only
+//! what it asked for itself, and takes every second turn. The first knows everything.
 
-use super::gaussian::{Coded, Gaussian, Likeness, expected_gain};
+use std::collections::HashMap;
+
 use super::ground::Spot;
+use super::mind::Mind;
 use super::walk::{Rule, Seen};
 
-/// Random candidates before the first forecast.
-const SAMPLE: usize = 10;
-/// The best spots whose neighbours are looked at, and how many random spots besides.
-const TOPS: usize = 3;
-const ELSEWHERE: usize = 100;
-/// Times a forecast is made from, two thirds of them the best: it keeps a step below a millisecond.
-const POINTS: usize = 96;
-/// Times the weights are learnt from, and until how many trials they are learnt anew.
-const LEARNT_FROM: usize = 80;
-const LEARNT_UNTIL: usize = 200;
-/// Candidates whose deviation is computed in full at most.
-const LOOKED_AT: usize = 40;
-/// After so many trials without a gain every second one is a neighbour of the best: models have blind spots.
-const STALLED: usize = 30;
-/// Times slower than the median are told apart less: nobody needs to know how bad the bad ones are.
-const DULLED: f64 = 0.2;
+/// Trials without a gain after which a fresh mind begins.
+const PATIENCE: usize = 40;
+/// The same where the first mind started from donors, which it may try out for as many trials at least: those who mislead
+/// are found out soon.
+const PATIENCE_WITH_DONORS: usize = 6;
+const TRUST: usize = 10;
+/// Trials without a gain after which a fresh mind makes place for another.
+const RENEWED: usize = 60;
+/// A gain worth a word: this share of the way, in logarithms, from the median to the best.
+const WORTH: f64 = 0.05;
+/// A fresh mind that overtakes one that started from donors has refuted them: the other then has one turn of so many.
+const REFUTED: usize = 8;
 
 /// Surrogate search with expected improvement.
-#[derive(Default)]
 pub(super) struct Surrogate {
-    likeness: Option<Likeness>,
-    learnt_at: usize,
-    /// Trials told since the last gain.
-    stalled: usize,
+    /// The one that knows everything, and the fresh one beside it.
+    elder: Mind,
+    fresh: Option<Mind>,
+    /// Who asked for a spot.
+    asked_by: HashMap<Spot, usize, foldhash::fast::FixedState>,
+    minds: usize,
+    turn: usize,
     best: f64,
-    near_turn: bool,
+    refuted: bool,
 }
 
 impl Surrogate {
     pub(super) fn new() -> Self {
-        Surrogate { best: f64::INFINITY, ..Surrogate::default() }
+        let (elder, best) = (Mind::new(0), f64::INFINITY);
+        Surrogate { elder, fresh: None, asked_by: HashMap::default(), minds: 1, turn: 0, best, refuted: false }
     }
 
-    /// New neighbours of the best spots, and new spots from elsewhere, each once.
-    fn candidates(seen: &mut Seen) -> Vec<Spot> {
-        let mut found = Vec::new();
-        let tops: Vec<Spot> = seen.right.iter().take(TOPS).map(|r| r.1).collect();
-        for top in tops {
-            if let Some(place) = seen.ground.place(top) {
-                seen.ground.neighbours(&place, |_, spot| found.push(spot));
-            }
+    /// Begins a fresh mind where one is due.
+    fn renew(&mut self, donors: bool) {
+        let due = match &self.fresh {
+            Some(fresh) => fresh.idle >= RENEWED,
+            None if donors => self.elder.turns >= TRUST && self.elder.idle >= PATIENCE_WITH_DONORS,
+            None => self.elder.idle >= PATIENCE,
+        };
+        if due {
+            self.fresh = Some(Mind::new(self.minds));
+            self.minds += 1;
         }
-        found.retain(|spot| seen.is_new(*spot));
-        for _ in 0..ELSEWHERE {
-            found.extend(seen.random());
-        }
-        found.sort_unstable();
-        found.dedup();
-        found
-    }
-
-    /// A new neighbour of the best spot that has one.
-    fn near(seen: &mut Seen) -> Option<Spot> {
-        let tops: Vec<Spot> = seen.right.iter().take(TOPS + 1).map(|r| r.1).collect();
-        tops.into_iter().find_map(|top| seen.new_neighbours(top).pop())
-    }
-
-    /// The times to forecast from: the best, and a sample of the others.
-    fn known(seen: &mut Seen) -> Vec<(f64, Spot)> {
-        let mut known = seen.right.clone();
-        if known.len() > POINTS {
-            let best = POINTS * 2 / 3;
-            let mut others = known.split_off(best);
-            seen.rng.shuffle(&mut others);
-            known.extend(others.into_iter().take(POINTS - best));
-        }
-        known
     }
 }
 
 impl Rule for Surrogate {
     fn next(&mut self, seen: &mut Seen) -> Option<Spot> {
-        if seen.asked() < SAMPLE || seen.right.len() < 3 {
-            return seen.random();
-        }
-        if self.stalled >= STALLED {
-            self.near_turn = !self.near_turn;
-            if self.near_turn {
-                return Self::near(seen);
+        self.renew(seen.donors >= 3);
+        self.turn += 1;
+        let elders = if self.refuted { REFUTED } else { 2 };
+        let (mind, spot) = match &mut self.fresh {
+            Some(fresh) if !self.turn.is_multiple_of(elders) => {
+                let own = |r: &&(f64, Spot)| self.asked_by.get(&r.1) == Some(&fresh.number);
+                let right: Vec<(f64, Spot)> = seen.right.iter().filter(own).copied().collect();
+                let asked = fresh.turns;
+                let spot = fresh.next(seen, &right, asked);
+                (fresh, spot)
             }
-        }
-        let known = Self::known(seen);
-        let ground = &seen.ground;
-        let mut likeness = self.likeness.take().unwrap_or_else(|| Likeness::new(ground));
-        let coded = |l: &Likeness, spot: Spot| ground.place(spot).map(|p| l.coded(&p));
-        let points: Vec<Coded> = known.iter().filter_map(|k| coded(&likeness, k.1)).collect();
-
-        let middle = seen.right[(seen.right.len() - 1) / 2].0.ln();
-        let dulled = |time: f64| if time.ln() < middle { time.ln() } else { middle + DULLED * (time.ln() - middle) };
-        let mut times: Vec<f64> = known.iter().map(|k| dulled(k.0)).collect();
-        let count = times.len() as f64;
-        let mean = times.iter().sum::<f64>() / count;
-        let deviation = (times.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / count).sqrt().max(1e-9);
-        times.iter_mut().for_each(|t| *t = (*t - mean) / deviation);
-
-        if seen.asked() >= self.learnt_at * 5 / 4 + 2 && seen.asked() < LEARNT_UNTIL {
-            self.learnt_at = seen.asked();
-            // Some of the best and some of the others: both ends say which axes matter.
-            let step = |i: usize| i * points.len() / LEARNT_FROM.min(points.len());
-            let some: Vec<usize> = (0..LEARNT_FROM.min(points.len())).map(step).collect();
-            let (x, y): (Vec<Coded>, Vec<f64>) = some.iter().map(|i| (points[*i].clone(), times[*i])).unzip();
-            likeness.learn(&x, &y);
-        }
-        let failed: Vec<Coded> = seen.failed.iter().rev().take(POINTS).filter_map(|s| coded(&likeness, *s)).collect();
-        let candidates = Self::candidates(seen);
-        let ground = &seen.ground;
-        let chosen = Gaussian::new(&likeness, &points, &times).and_then(|known| {
-            let best = (dulled(seen.best()) - mean) / deviation;
-            // An upper bound of the gain is cheap: the exact one is computed only where it may be the largest.
-            let mut hopes = Vec::with_capacity(candidates.len());
-            for spot in candidates {
-                let Some(place) = ground.place(spot) else { continue };
-                let point = likeness.coded(&place);
-                let forecast = known.forecast(&likeness, &point);
-                let alike: f64 = failed.iter().map(|f| likeness.of(f, &point).powi(2)).sum();
-                let sound = 1.0 - alike / (alike + forecast.weight + 0.02);
-                let hope = sound * expected_gain(best, forecast.mean, forecast.at_most);
-                hopes.push((hope, sound, forecast.mean, spot, point));
+            _ => {
+                let (right, asked) = (seen.right.clone(), seen.asked());
+                let spot = self.elder.next(seen, &right, asked);
+                (&mut self.elder, spot)
             }
-            hopes.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.3.cmp(&b.3)));
-            let mut chosen: Option<(f64, Spot)> = None;
-            for (hope, sound, mean, spot, point) in hopes.iter().take(LOOKED_AT) {
-                if chosen.is_some_and(|(gain, _)| *hope <= gain) {
-                    break;
-                }
-                let gain = sound * expected_gain(best, *mean, known.deviation(&likeness, point));
-                if chosen.is_none_or(|(most, _)| gain > most) {
-                    chosen = Some((gain, *spot));
-                }
-            }
-            chosen.map(|c| c.1)
-        });
-        self.likeness = Some(likeness);
-        chosen
+        };
+        mind.turns += 1;
+        self.asked_by.insert(spot?, mind.number);
+        spot
     }
 
-    fn learn(&mut self, _: Spot, time: Option<f64>, _: &mut Seen) {
-        self.stalled += 1;
+    fn learn(&mut self, spot: Spot, time: Option<f64>, seen: &mut Seen) {
+        let who = self.asked_by.get(&spot).copied().unwrap_or(0);
+        let middle = seen.right.get(seen.right.len().saturating_sub(1) / 2);
+        let least = middle.map_or(0.0, |m| WORTH * (m.0 / seen.right[0].0).ln());
+        self.elder.note(time, who == 0, least);
+        if let Some(fresh) = self.fresh.as_mut().filter(|f| f.number == who) {
+            fresh.note(time, true, least);
+        }
         if let Some(time) = time.filter(|t| *t < self.best) {
-            (self.best, self.stalled) = (time, 0);
+            self.best = time;
+            self.refuted |= who != 0 && seen.donors >= 3;
         }
     }
 }

@@ -67,6 +67,11 @@ impl Search for Tiers {
         }
     }
 
+    /// Whether the next tier races is known only when this one is told.
+    fn ask_early(&mut self, at_most: usize) -> Vec<Candidate> {
+        self.current.as_mut().map_or_else(Vec::new, |search| search.ask_early(at_most))
+    }
+
     fn tell(&mut self, trial: &Trial) {
         if let Some(search) = &mut self.current {
             search.tell(trial);
@@ -124,6 +129,7 @@ mod tests {
     fn a_slow_or_failed_tier_opens_the_next() {
         let mut search = tiers(Some(10.0));
         let high = search.ask(9).remove(0);
+        assert!(search.ask_early(9).is_empty(), "the next tier hangs on this one");
         search.tell(&failed(high));
         let mid = search.ask(9).remove(0);
         assert_eq!(mid.variant, "mid");

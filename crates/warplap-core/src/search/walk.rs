@@ -26,6 +26,8 @@ pub(super) struct Seen {
     pub(super) right: Vec<(f64, Spot)>,
     /// Those that failed, in the order they did.
     pub(super) failed: Vec<Spot>,
+    /// How many were asked because they were good elsewhere.
+    pub(super) donors: usize,
     pub(super) rng: fastrand::Rng,
 }
 
@@ -42,11 +44,6 @@ impl Seen {
     /// Trials asked for so far.
     pub(super) fn asked(&self) -> usize {
         self.told.len()
-    }
-
-    /// The shortest time so far.
-    pub(super) fn best(&self) -> f64 {
-        self.right.first().map_or(f64::INFINITY, |r| r.0)
     }
 
     /// A candidate that was not asked yet, each as likely as the other; `None` when all were.
@@ -93,8 +90,9 @@ pub(super) trait Rule: Send {
 pub(super) struct Walk<R> {
     rule: R,
     seen: Seen,
-    /// Candidates to ask before the rule has its say: each arm's default, then what is known from elsewhere.
-    first: Vec<Candidate>,
+    /// Candidates to ask before the rule has its say, the last first: what is known from elsewhere (`true`), then each arm's
+    /// default.
+    first: Vec<(Candidate, bool)>,
     /// How many may be asked at once: more are not worth it, as each outcome teaches.
     together: usize,
 }
@@ -107,23 +105,26 @@ impl<R: Rule> Walk<R> {
             told: HashMap::default(),
             right: Vec::new(),
             failed: Vec::new(),
+            donors: 0,
             rng: fastrand::Rng::with_seed(seed),
         };
         Walk { rule, seen, first: Vec::new(), together: 8 }
     }
 
-    /// This walk, with candidates to ask before all others, the first first.
-    pub(super) fn after(mut self, mut first: Vec<Candidate>) -> Self {
-        first.reverse();
-        self.first = first;
+    /// This walk, with candidates to ask before all others.
+    pub(super) fn after(mut self, donors: Vec<Candidate>, defaults: Vec<Candidate>) -> Self {
+        let donors = donors.into_iter().map(|c| (c, true));
+        self.first = donors.chain(defaults.into_iter().map(|c| (c, false))).collect();
+        self.first.reverse();
         self
     }
 
     fn next(&mut self) -> Option<Spot> {
-        while let Some(candidate) = self.first.pop() {
+        while let Some((candidate, donor)) = self.first.pop() {
             // What is known from elsewhere may not be legal here.
             let spot = self.seen.ground.find(&candidate);
             if let Some(spot) = spot.filter(|s| self.seen.is_new(*s)) {
+                self.seen.donors += usize::from(donor);
                 return Some(spot);
             }
         }
@@ -141,6 +142,10 @@ impl<R: Rule> Search for Walk<R> {
             batch.extend(self.seen.ground.candidate(spot));
         }
         batch
+    }
+
+    fn ask_early(&mut self, at_most: usize) -> Vec<Candidate> {
+        self.ask(at_most)
     }
 
     fn tell(&mut self, trial: &Trial) {

@@ -32,6 +32,11 @@ impl Ground {
         let open = move |device| -> Box<dyn Prove> { Box::new(ProvingGround::new(device, catalog())) };
         Ground { op: O::NAME, open: Box::new(open) }
     }
+
+    /// The proving ground of an operation whose catalog is known only when a candidate comes: what `open` gives finds it.
+    pub fn by<O: Op>(open: impl Fn(Arc<Cuda>) -> Box<dyn Prove> + 'static) -> Self {
+        Ground { op: O::NAME, open: Box::new(open) }
+    }
 }
 
 /// Serves as a worker and never returns, if this process was started as one; else returns at once and lets this program

@@ -2,7 +2,7 @@
 
 mod build;
 mod call;
-mod child;
+pub(crate) mod child;
 mod text;
 mod variant;
 

@@ -35,6 +35,7 @@ pub(super) fn checked(draft: Draft, places: &Places) -> Result<Spec, SpecError> 
     let space = space(&draft, &constants, places)?;
     let launch = launch(&draft, language, &space, &constants, places)?;
     let reference = reference(draft.reference.as_ref(), &arguments, language, places)?;
+    let reference_line = draft.reference.as_ref().and_then(|r| places.line_of(&r.span()));
     let stem = places.file.file_stem().map_or_else(|| "kernel".into(), |s| s.to_string_lossy().into_owned());
     let budget = draft.budget.as_ref().map(|b| match *b.get_ref() {
         s if s > 0.0 && s <= 86_400.0 => Ok(s),
@@ -47,12 +48,14 @@ pub(super) fn checked(draft: Draft, places: &Places) -> Result<Spec, SpecError> 
         code,
         headers,
         tolerance: tolerance(draft.tolerance.as_ref(), places)?,
+        energy: draft.metric.as_ref().is_some_and(|m| m.get_ref().energy),
         work: work(draft.metric.as_ref(), &constants, places)?,
         constants,
         arguments,
         launch,
         space,
         reference,
+        reference_line,
         budget: budget.transpose()?,
         identity: OnceLock::new(),
         workshop: OnceLock::new(),
@@ -146,7 +149,8 @@ fn reference(
             Language::C => Ok(Reference::Default),
             Language::Cuda => Err(SpecError::new(
                 &places.file,
-                "there is no [reference]: expected source and entry of a C kernel, or file = \"answer.npy\"",
+                "there is no [reference]: expected source and entry of a C kernel, python and entry of a function, or \
+                 file = \"answer.npy\"",
             )),
         };
     };
@@ -173,16 +177,16 @@ fn reference(
         }
         return Ok(Reference::File(Arc::new(array)));
     }
-    let (Some(path), Some(name)) = (&draft.source, &draft.entry) else {
-        return Err(
-            places.at(&whole, "the reference is not whole: expected source and entry, or file = \"answer.npy\"")
-        );
+    let (Some(path), Some(name)) = (draft.python.as_ref().or(draft.source.as_ref()), &draft.entry) else {
+        let reason = "the reference is not whole: expected source (C) or python, and entry, or file = \"answer.npy\"";
+        return Err(places.at(&whole, reason));
     };
     if path.get_ref().ends_with(".cu") {
         return Err(places.at(&path.span(), "the reference is CUDA: expected a C source, which runs on the CPU"));
     }
     let (full, text, entry) = (places.beside(path.get_ref()), source(path, places)?, entry(name, places)?);
-    Ok(Reference::Kernel(Code { path: full, text, entry, flags: draft.flags.clone() }))
+    let code = Code { path: full, text, entry, flags: draft.flags.clone() };
+    Ok(if draft.python.is_some() { Reference::Python(code) } else { Reference::Kernel(code) })
 }
 
 fn tolerance(
@@ -205,7 +209,10 @@ fn work(draft: Option<&Spanned<MetricDraft>>, constants: &Constants, places: &Pl
     if let Some(objective) = &draft.objective
         && !["time", "gflops"].contains(&objective.get_ref().as_str())
     {
-        let reason = format!("the objective is '{}': expected time or gflops", objective.get_ref());
+        let reason = format!(
+            "the objective is '{}': expected time or gflops, which are the same race; energy = true shows the winner's energy",
+            objective.get_ref()
+        );
         return Err(places.at(&objective.span(), reason));
     }
     let amount = |written: &Option<Spanned<Written>>| -> Result<f64, SpecError> {

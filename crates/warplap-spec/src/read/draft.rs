@@ -60,6 +60,7 @@ pub(super) struct ReferenceDraft {
     #[serde(default)]
     pub(super) flags: Vec<String>,
     pub(super) file: Option<Spanned<String>>,
+    pub(super) python: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,4 +76,6 @@ pub(super) struct MetricDraft {
     pub(super) flops: Option<Spanned<Value>>,
     pub(super) bytes: Option<Spanned<Value>>,
     pub(super) objective: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) energy: bool,
 }

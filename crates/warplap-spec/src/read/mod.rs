@@ -25,7 +25,7 @@ pub(crate) fn load(path: &Path) -> Result<Spec, SpecError> {
     let bytes = file(path, MOST).map_err(|why| SpecError::new(path, format!("{why}: {expected}")))?;
     let text = String::from_utf8(bytes).map_err(|_| SpecError::new(path, format!("it is no text: {expected}")))?;
     let json = path.extension().is_some_and(|e| e == "json");
-    let places = Places { file: path.to_path_buf(), text, lines: !json };
+    let places = Places { file: path.to_path_buf(), text };
     let draft = match json {
         true => t1::draft(&places)?,
         false => toml::from_str::<Draft>(&places.text).map_err(|e| places.toml(&e))?,
@@ -46,15 +46,17 @@ pub(crate) fn file(path: &Path, most: u64) -> Result<Vec<u8>, String> {
 pub(crate) struct Places {
     pub(crate) file: PathBuf,
     pub(crate) text: String,
-    /// Whether parts know their place in the text.
-    lines: bool,
 }
 
 impl Places {
     /// An error at some bytes; the empty range at the start stands for no place.
     pub(crate) fn at(&self, bytes: &Range<usize>, reason: impl std::fmt::Display) -> SpecError {
-        let line = (self.lines && *bytes != (0..0)).then(|| self.line(bytes.start));
-        SpecError { line, ..SpecError::new(&self.file, reason) }
+        SpecError { line: self.line_of(bytes), ..SpecError::new(&self.file, reason) }
+    }
+
+    /// The line of some bytes, where they stand for a place.
+    pub(crate) fn line_of(&self, bytes: &Range<usize>) -> Option<usize> {
+        (*bytes != (0..0)).then(|| self.line(bytes.start))
     }
 
     fn line(&self, at: usize) -> usize {

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use toml::{Spanned, Value};
 
 use super::Places;
-use super::draft::{ArgumentDraft, Draft, LaunchDraft};
+use super::draft::{ArgumentDraft, Draft, LaunchDraft, ReferenceDraft};
 use crate::error::SpecError;
 
 /// A part without a place of its own.
@@ -14,7 +14,13 @@ fn own<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
 
-/// Reads a T1 file.
+/// Where a text stands in quotes, from a byte on.
+fn quoted(all: &str, text: &str, from: usize) -> Option<usize> {
+    let quoted = Json::String(text.into()).to_string();
+    all.get(from..)?.find(&quoted).map(|at| from + at)
+}
+
+/// Reads a T1 file. It knows no right answers: a part `Reference` of our own names one, with the fields a TOML spec has.
 pub(super) fn draft(places: &Places) -> Result<Draft, SpecError> {
     let wrong = |why: String| SpecError::new(&places.file, why);
     let json: Json = serde_json::from_str(&places.text).map_err(|e| {
@@ -28,15 +34,22 @@ pub(super) fn draft(places: &Places) -> Result<Draft, SpecError> {
         text(kernel, name).ok_or_else(|| wrong(format!("KernelSpecification.{name} is missing: expected a text")))
     };
     let mut axes = BTreeMap::new();
+    let mut place = places.text.find("\"TuningParameters\"").unwrap_or(0);
     for (i, parameter) in space["TuningParameters"].as_array().into_iter().flatten().enumerate() {
         let name =
             text(parameter, "Name").ok_or_else(|| wrong(format!("TuningParameters[{i}] has no Name: expected one")))?;
         let values = values(&parameter["Values"])
             .ok_or_else(|| wrong(format!("TuningParameters '{name}': expected Values like \"[1, 2, 4]\"")))?;
-        // The place is the number: a BTreeMap forgets the order, and places bring it back.
-        axes.insert(name, Spanned::new(i..i, Value::Array(values)));
+        // Places grow: a BTreeMap forgets the order, and they bring it back.
+        place = quoted(&places.text, &name, place).unwrap_or(place + 1).max(place + 1);
+        axes.insert(name, Spanned::new(place..place, Value::Array(values)));
     }
-    let rules = space["Conditions"].as_array().into_iter().flatten().filter_map(|c| text(c, "Expression")).map(own);
+    let rules = space["Conditions"].as_array().into_iter().flatten().filter_map(|c| text(c, "Expression"));
+    let conditions = places.text.find("\"Conditions\"").unwrap_or(0);
+    let rules = rules.map(|rule| match quoted(&places.text, &rule, conditions) {
+        Some(at) => Spanned::new(at..at, rule),
+        None => own(rule),
+    });
     let sizes: Vec<String> = match &kernel["ProblemSize"] {
         Json::Array(all) => all.iter().map(plain).collect(),
         Json::Null => Vec::new(),
@@ -61,10 +74,27 @@ pub(super) fn draft(places: &Places) -> Result<Draft, SpecError> {
         derived: BTreeMap::new(),
         arguments,
         launch,
-        reference: None,
+        reference: reference(&json["Reference"], &places.text),
         tolerance: None,
         metric: None,
     })
+}
+
+fn reference(json: &Json, text: &str) -> Option<Spanned<ReferenceDraft>> {
+    let at = text.find("\"Reference\"").unwrap_or(0);
+    let word = |name: &str| {
+        let word = json[name].as_str()?;
+        let at = quoted(text, word, at).unwrap_or(at);
+        Some(Spanned::new(at..at, word.to_string()))
+    };
+    let draft = ReferenceDraft {
+        source: word("source"),
+        entry: word("entry"),
+        flags: Vec::new(),
+        file: word("file"),
+        python: word("python"),
+    };
+    json.is_object().then(|| Spanned::new(at..at, draft))
 }
 
 /// A number or a text, as an expression.

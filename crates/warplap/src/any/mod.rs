@@ -25,7 +25,7 @@ use warplap_core::settings::Settings;
 use warplap_core::space::{Config, Space};
 use warplap_core::store::{Match, Store};
 use warplap_core::tuner::{How, Tuned, Tuner};
-use warplap_core::variant::Fit;
+use warplap_core::variant::{Fit, Variant};
 use warplap_cpu::Cpu;
 use warplap_cuda::{Cuda, Ground};
 use warplap_ops::attention::Attention;
@@ -203,6 +203,10 @@ pub trait AnyTuner: Send + Sync {
         config: Option<&Config>,
         samples: u32,
     ) -> Result<Result<Benched, Rejection>, Error>;
+    /// Threads that may compile at once; 0 where nothing is compiled.
+    fn builders(&self) -> usize;
+    /// Compiles one config, so that [`AnyTuner::bench`] finds it done.
+    fn compile(&self, problem: &str, variant: &str, config: &Config) -> Result<Result<(), Rejection>, Error>;
     /// A variant's space for a problem.
     fn space(&self, problem: &str, variant: &str) -> Result<Space, Error>;
     /// What the tuner's bucket costs a problem.
@@ -282,11 +286,16 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
         Tuner::bench(self, &O::parse(problem)?, variant, config, samples)
     }
 
+    fn builders(&self) -> usize {
+        self.device().builders()
+    }
+
+    fn compile(&self, problem: &str, variant: &str, config: &Config) -> Result<Result<(), Rejection>, Error> {
+        Ok(named(self, variant)?.compile(&O::parse(problem)?, config, self.device()))
+    }
+
     fn space(&self, problem: &str, variant: &str) -> Result<Space, Error> {
-        let known = || self.catalog().variants().iter().map(|v| v.id()).collect::<Vec<_>>().join(", ");
-        let found = self.catalog().find(variant);
-        let unknown = || Error::Unknown(format!("unknown variant '{variant}': expected one of {}", known()));
-        Ok(found.ok_or_else(unknown)?.space(&O::parse(problem)?, self.device()))
+        Ok(named(self, variant)?.space(&O::parse(problem)?, self.device()))
     }
 
     fn regret(&self, problem: &str, observer: &dyn Observer) -> Result<Regret, Error> {
@@ -297,7 +306,7 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
         let problem = problem.map(O::parse).transpose()?;
         let catalog = self.catalog();
         let pruned = problem.as_ref().map(|p| prune(&catalog.list(p, self.device()).0, p, &**self.device()));
-        let stand = |v: &Arc<dyn warplap_core::variant::Variant<O, D>>| {
+        let stand = |v: &Arc<dyn Variant<O, D>>| {
             let arm = pruned.as_ref().and_then(|p| p.arms.iter().find(|a| a.variant == v.id()));
             let values = |a: &warplap_core::space::Axis| a.values().iter().map(ToString::to_string).collect();
             let axes = |s: &Space| s.axes().iter().map(|a| (a.name().to_string(), values(a))).collect();
@@ -313,6 +322,14 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
         };
         Ok(catalog.variants().iter().map(stand).collect())
     }
+}
+
+/// The variant of this id.
+fn named<'t, O: Op, D: Device>(tuner: &'t Tuner<O, D>, id: &str) -> Result<&'t Arc<dyn Variant<O, D>>, Error> {
+    tuner.catalog().find(id).ok_or_else(|| {
+        let known = tuner.catalog().variants().iter().map(|v| v.id()).collect::<Vec<_>>().join(", ");
+        Error::Unknown(format!("unknown variant '{id}': expected one of {known}"))
+    })
 }
 
 #[cfg(test)]

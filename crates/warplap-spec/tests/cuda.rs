@@ -1,0 +1,116 @@
+//! A user's CUDA kernel on the stand-in library: every bad config ends in its worker, and the caller's context lives.
+
+use std::env;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use warplap::any::AnyDevice;
+use warplap::core::candidate::{Outcome, Trial};
+use warplap::core::progress::Silent;
+use warplap::core::store::MemoryStore;
+use warplap::{Budget, Cuda, Settings};
+use warplap_spec::Spec;
+
+/// Not a test: the worker of the others, which is this program again.
+#[test]
+fn worker() {
+    warplap::worker::Worker::new().with_ground(warplap_spec::ground()).serve_if_asked();
+}
+
+fn library() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    let library = folder.join(format!("{}warplap_standin{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX));
+    assert!(library.is_file(), "{} is not built", library.display());
+    library
+}
+
+fn device() -> Cuda {
+    for name in ["WARPLAP_CUDA_DRIVER", "WARPLAP_NVRTC"] {
+        // SAFETY: before this program's one real test opens a library; what reads the environment goes through std.
+        unsafe { env::set_var(name, library()) };
+    }
+    let only = ["--exact", "worker", "--nocapture", "--include-ignored"].map(String::from);
+    Cuda::open(0).expect("the stand-in device").with_worker(env::current_exe().unwrap(), only)
+}
+
+/// c = a + b for a real device; the lines for the stand-in say the same, and what goes wrong by config.
+const SUM: &str = r#"
+//? KIND=1 fault 700
+//? KIND=2 subtract
+//? KIND=3 hang
+//? KIND=4 die
+//? KIND=5 does not compile
+//@ add
+extern "C" __global__ void sum(const float* a, const float* b, float* c, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) c[i] = a[i] + b[i];
+}
+"#;
+
+const SPEC: &str = r#"
+source = "sum.cu"
+entry = "sum"
+rules = ["block_size_x <= 128 or KIND == 0"]
+[constants]
+N = 5000
+[axes]
+KIND = [0, 1, 2, 3, 4, 5]
+block_size_x = [64, 128, 256]
+[launch]
+grid = "ceil(N / block_size_x)"
+block = "block_size_x"
+[[arguments]]
+name = "a"
+dtype = "f32"
+shape = "N"
+[[arguments]]
+name = "b"
+dtype = "f32"
+shape = "N"
+[[arguments]]
+name = "c"
+role = "out"
+dtype = "f32"
+shape = "N"
+[[arguments]]
+name = "n"
+dtype = "i32"
+value = "N"
+[reference]
+source = "sum.c"
+entry = "right"
+"#;
+
+#[test]
+fn whatever_a_cuda_kernel_does_it_does_to_its_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    put("k.toml", SPEC);
+    put("sum.cu", SUM);
+    put(
+        "sum.c",
+        "void right(const float *a, const float *b, float *c, int n) { for (int i = 0; i < n; i++) c[i] = a[i] + b[i]; }",
+    );
+    let spec = Spec::load(&folder.path().join("k.toml")).unwrap();
+    spec.ready().unwrap();
+    let cuda = Arc::new(device());
+    let settings = Settings { budget: Budget { seconds: 120.0, ..Budget::default() }, ..Settings::default() };
+    let any = AnyDevice::Cuda(cuda.clone());
+    let tuned =
+        spec.open(&any, Arc::new(MemoryStore::new()), settings).unwrap().tune(&spec.problem(), &Silent).unwrap();
+
+    let words = |kind: i64| -> Vec<&str> {
+        let of_kind = tuned.edition.trials.iter().filter(|t| t.candidate.config.int("KIND") == Some(kind));
+        let word = |t: &'_ Trial| match &t.outcome {
+            Outcome::Measured(_) => "right",
+            Outcome::Rejected(rejection) => rejection.word(),
+        };
+        of_kind.map(word).collect()
+    };
+    assert!(words(0).iter().all(|w| ["right", "outpaced"].contains(w)), "{:?}", words(0));
+    for (kind, word) in [(1, "crashed"), (2, "wrong_answer"), (3, "timed_out"), (4, "crashed"), (5, "does_not_build")] {
+        assert!(!words(kind).is_empty() && words(kind).iter().all(|w| *w == word), "{kind}: {:?}", words(kind));
+    }
+    assert_eq!(tuned.edition.verdict.winner.config.int("KIND"), Some(0));
+    assert!(cuda.canary().is_ok(), "the caller's context lives");
+}
