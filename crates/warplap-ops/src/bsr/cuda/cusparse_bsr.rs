@@ -49,7 +49,8 @@ impl Variant<Bsr, Cuda> for CusparseBsr {
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cuda) -> Fit {
-        no_cusparse(p).map_or(Fit::HIGH, Fit::aside)
+        // Libraries are in every race; this one is not the first choice of those that are.
+        no_cusparse(p).map_or(Fit::MEDIUM, Fit::aside)
     }
 
     fn space(&self, _: &BsrProblem, _: &Cuda) -> Space {

@@ -31,8 +31,10 @@ use crate::gemm::Layout;
 /// Fill in the zeros.
 pub(super) struct Densify;
 
-/// Below this share of blocks the zeros cost more than any rate can win back.
+/// Below this share of blocks the zeros cost more than any rate of tensor cores can win back,
 const SPARSE: f64 = 0.15;
+/// and below this one more than plain lanes need for the blocks.
+const EMPTY: f64 = 0.02;
 /// MiB of workspace an algorithm may take.
 const WORKSPACE: u64 = 32;
 
@@ -62,8 +64,13 @@ impl Variant<Bsr, Cuda> for Densify {
             Err(why) => Fit::aside(why),
             Ok(_) if scratch(p) > cuda.chip().memory / 4 => Fit::aside("its scratch is too much of this GPU's memory"),
             Ok(_) if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
+            // Still an anchor of the race, and better than plain lanes unless nearly empty.
             Ok(_) if density < SPARSE && served(p, cuda.chip()) => {
-                Fit::aside(format!("{density:.3} of the blocks are stored: mostly zeros"))
+                if density < EMPTY {
+                    Fit::LOW
+                } else {
+                    Fit::MEDIUM
+                }
             }
             Ok(_) if p.bs < 64 || density > 0.75 => Fit::HIGH,
             Ok(_) => Fit::MEDIUM,
