@@ -29,18 +29,28 @@ _ENTER, _EXIT = triton.knobs.runtime.launch_enter_hook, triton.knobs.runtime.lau
 class Autotuner(TritonAutotuner):
     """A kernel with its configs. Made by :func:`autotune`."""
 
-    def __init__(self, *args: Any, tolerance: float | None = None, budget: float | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        fn: Any,
+        arg_names: list[str],
+        configs: list[Config],
+        key: list[str],
+        *args: Any,
+        tolerance: float | None = None,
+        budget: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        missing = [name for name in key if name not in arg_names]
+        if missing:
+            raise ValueError(
+                f"key: names {', '.join(missing)}, expected arguments of the kernel: {', '.join(arg_names)}"
+            )
+        super().__init__(fn, arg_names, configs, key, *args, **kwargs)
         self._tolerance, self._budget = tolerance, budget
         self._made: str | None = None
         self._names = tuple(self.arg_names)
         self._launches: _warplap.Launches | None = None
         self.last: dict[str, Any] | None = None
-        missing = [name for name in self.keys if name not in self.arg_names]
-        if missing:
-            raise ValueError(
-                f"key: names {', '.join(missing)}, expected arguments of the kernel: {', '.join(self.arg_names)}"
-            )
 
     def _source(self) -> str:
         """What a change of makes earlier results stale: the kernel's source with all it calls, and the compiler."""
