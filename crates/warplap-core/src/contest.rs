@@ -4,7 +4,7 @@
 //! measured: the incumbent or the first choice, and where they fail the reference.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
@@ -29,6 +29,9 @@ const NEAR: f64 = 1.03;
 
 /// How long a compiler is waited for before it is asked again whether there is time left.
 const WAIT: Duration = Duration::from_millis(50);
+
+/// Who is not compiled this long after the last one was keeps the others no longer from racing, and comes after them.
+const LATE: Duration = Duration::from_millis(400);
 
 /// How often those are called back who left for the sake of a leader that failed; then it is the reference's turn.
 const RECALLS: u32 = 8;
@@ -70,6 +73,8 @@ pub(crate) struct Contest<'g, O: Op, D: Device> {
     /// Who is tried when everyone else failed.
     reference: Option<Candidate>,
     front: Vec<Entrant<'g, O, D>>,
+    /// Asked for and still compiled while others raced.
+    late: Vec<Candidate>,
     verdict: Option<Verdict>,
     trials: Vec<Trial>,
     skipped: Vec<Skipped>,
@@ -99,6 +104,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             incumbent: None,
             reference: None,
             front: Vec::new(),
+            late: Vec::new(),
             verdict: None,
             trials: Vec::new(),
             skipped: Vec::new(),
@@ -145,10 +151,13 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         // Asked for while others are raced, so that they are compiled by the time it is their turn.
         let mut early: Vec<Candidate> = Vec::new();
         while !self.spent() && !self.good_enough() {
+            let room = BATCH.min(self.room()).saturating_sub(self.late.len());
             let asked = match early.is_empty() {
-                true => search.ask(BATCH.min(self.room())),
+                true if room == 0 => Vec::new(),
+                true => search.ask(room),
                 false => std::mem::take(&mut early),
             };
+            first.append(&mut self.late);
             if asked.is_empty() && first.is_empty() {
                 break;
             }
@@ -221,13 +230,20 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             }
         }
         self.ahead.want(&pending);
+        let mut last = Instant::now();
         while !pending.is_empty() {
             if self.spent() {
                 pending.drain(..).for_each(|c| self.skip(&c.variant, &c.source, 1, SPENT));
                 break;
             }
             let ready = self.gate.timing.of("compile", || self.ahead.ready(&mut pending, WAIT));
-            let Some((candidate, compiled)) = ready else { continue };
+            let Some((candidate, compiled)) = ready else {
+                if !entrants.is_empty() && last.elapsed() > LATE {
+                    self.late = pending;
+                    break;
+                }
+                continue;
+            };
             let incumbent = self.incumbent.as_ref() == Some(&candidate);
             if let Some(reason) = self.gate.hopeless(&candidate).filter(|_| !incumbent) {
                 self.skip(&candidate.variant, &candidate.source, 1, &reason);
@@ -240,6 +256,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
                     self.tell(Trial { candidate, outcome: Outcome::Rejected(rejection) }, search);
                 }
             }
+            last = Instant::now();
         }
         entrants
     }
@@ -273,9 +290,10 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             seed: self.settings.seed.wrapping_add(self.tried),
             ..RacePlan::default()
         };
-        // Before time may run out somebody must have been measured.
+        // Before time may run out somebody must have been measured, and in the first race everyone: or it is chance who wins.
         let taken = Cell::new(0);
-        let mut stop = || self.running.over() && (earlier.is_some() || taken.get() > 0);
+        let needed = if earlier.is_some() { 0 } else { contenders.len() as u64 };
+        let mut stop = || self.running.over() && taken.get() >= needed;
         let mut watch = Lanes { entrants: &mut lanes, taken: &taken };
         let stage = if confirm { "confirm" } else { "race" };
         let outcome = self.gate.timing.of(stage, || race(contenders.len(), &mut watch, &plan, &mut stop));

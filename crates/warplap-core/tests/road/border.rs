@@ -7,7 +7,7 @@ use warplap_core::progress::Silent;
 use warplap_core::quarantine;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::{Passed, SandboxRequest};
-use warplap_core::settings::Settings;
+use warplap_core::settings::{Budget, Settings};
 
 use crate::fake::{Act, Fake, Worker, problem, row};
 use crate::support::*;
@@ -128,4 +128,24 @@ fn candidates_compile_ahead_on_threads_and_whoever_does_not_is_rejected() {
     assert_eq!(edition.verdict.winner.variant, "good");
     assert_eq!((fate(&edition, "refused"), fate(&edition, "panics")), ("does_not_build", "crashed"));
     assert_eq!(edition.trials.len(), rows.len());
+}
+
+#[test]
+fn who_compiles_slowly_keeps_nobody_from_racing_and_comes_in_late() {
+    let tuned = |compiling: u64, seconds: f64| {
+        let fake = Fake::new();
+        fake.builders.store(2, Ordering::SeqCst);
+        let slow = row("slow", 1e-3).act(Act::CompilesSlowly(compiling));
+        let rows = [row("reference", 9e-3), row("fine", 3e-3), row("good", 2e-3), slow];
+        let budget = Budget { seconds, ..settings().budget };
+        tune(&on(fake, &rows, &memory(), Settings { budget, ..settings() }), &problem(50)).edition
+    };
+    let edition = tuned(3000, 1.2);
+    assert_eq!(edition.verdict.winner.variant, "good");
+    for variant in ["good", "fine"] {
+        let trial = edition.trials.iter().find(|t| t.candidate.variant == variant).unwrap();
+        assert!(trial.median_us().is_some(), "{variant}: {:?}", trial.outcome);
+    }
+    assert!(edition.verdict.rounds >= 3, "raced, not cut: {:?}", edition.verdict);
+    assert_eq!(tuned(700, 60.0).verdict.winner.variant, "slow");
 }

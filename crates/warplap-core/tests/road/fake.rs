@@ -342,6 +342,8 @@ impl Oracle<Scale, Fake> for Seer {
 pub enum Act {
     Right,
     CompileFails,
+    /// Takes so many milliseconds to compile.
+    CompilesSlowly(u64),
     BuildFails,
     BuildPanics,
     LaunchFails,
@@ -493,6 +495,10 @@ impl Variant<Scale, Fake> for Row {
         match self.act {
             Act::CompileFails => Err(Rejection::DoesNotBuild { reason: "the compiler says no".into() }),
             Act::BuildPanics => panic!("the compiler panics"),
+            Act::CompilesSlowly(ms) => {
+                std::thread::sleep(std::time::Duration::from_millis(ms));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
