@@ -138,28 +138,23 @@ class Matrix(rivals.Matrix):
     def panels(self, lines, wide):
         return tensor_map(self.b, [64, self.k, self.n // 64], [self.n, 64], [64, lines, wide // 64], 128)
 
-    def union(self, lines, bn, cn=1, ctas=1, order=0, grouped=True, split=0):
+    def union(self, lines, bn, cn=1, ctas=1, order=0, grouped=True, queue=0):
         slots = 1 if (lines > 2 and lines * bn == 512) or bn == 64 or ctas > 1 else 2
         stage, fixed = bn * 128 + lines * 8192, lines * slots * 8192
         deep = min(8, ((232448 + 1024) // ctas - 1024 - 512 - fixed - 2048) // stage)
         facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, PASSING=1, CONS=lines, BN=bn, CTAS=ctas, CN=cn, ORDER=order)
         rows = self.nnz * self.bs
-        groups, bands = -(-(self.m // 64) // lines), -(-self.n // (bn * cn))
-        tiles, scratch = groups * bands, []
-        if split:  # where the sums of long rows meet, and how many have arrived
-            extras = self.nnz * max(1, self.bs // 64) // split
-            tiles += extras * bands
-            scratch = [torch.empty(extras * bands * lines * 64 * bn, device="cuda"), torch.zeros(groups * bands * lines, dtype=torch.int32, device="cuda")]
-        meeting = [t.data_ptr() for t in scratch] or [0, 0]
-        self.kept.append(scratch)
+        tiles = -(-(self.m // 64) // lines) * -(-self.n // (bn * cn))
+        counters = torch.zeros(2, dtype=torch.int32, device="cuda")
+        self.kept.append(counters)
         return self.launcher(
-            "wgmma_union", dict(facts, STAGES=deep, SLOTS=slots, SPLIT=split), 128 * (lines + 1), deep * stage + fixed + 1024,
+            "wgmma_union", dict(facts, STAGES=deep, SLOTS=slots, DYNAMIC=queue), 128 * (lines + 1), deep * stage + fixed + 1024,
             tiles if cn > 1 else min(tiles, 132 * ctas),
             lambda c, o: [
                 tensor_map(self.values, [self.bs, rows], [self.bs], [64, 64 // cn], 128), self.panels(64, bn),
-                tensor_map(c, [self.n, self.m], [self.n], [64, 64], 128), *self.indices(o), self.m, self.n, self.k // self.bs, *meeting,
+                tensor_map(c, [self.n, self.m], [self.n], [64, 64], 128), *self.indices(o), self.m, self.n, counters.data_ptr(),
             ],
-            [None, None, None, P, P, P, I, I, I, P, P], max(1, lines * 64 // self.bs) if grouped else 0, cn,
+            [None, None, None, P, P, P, I, I, P], max(1, lines * 64 // self.bs) if grouped else 0, cn,
         )  # fmt: skip
 
     def pack(self, bn=256, cm=1):
@@ -261,8 +256,7 @@ class Matrix(rivals.Matrix):
         return {
             f"wgmma_union {s} order={o}": lambda s=s, o=o: self.union(*s, order=o) for s in shapes for o in (0, 1)
         } | {"wgmma_union (2, 256, 1, 1) as they come": lambda: self.union(2, 256, grouped=False)} | {
-            f"wgmma_union {s} split={c}": lambda s=s, c=c: self.union(*s, split=c)
-            for s in [(2, 256), (4, 128), (2, 128)] for c in (16, 8) if self.pattern == "skewed"
+            f"wgmma_union {s} queue": lambda s=s: self.union(*s, order=1, queue=1) for s in [(2, 256), (4, 128), (2, 128), (1, 128, 1, 2)]
         }  # fmt: skip
 
 

@@ -9,36 +9,41 @@ from conftest import near
 import warplap
 
 
-def samples():
-    a = torch.randn(32, 48).to_sparse_bsr((16, 16))
+def samples(device):
+    def rand(*shape):
+        return torch.randn(*shape, device=device)
+
+    a = torch.randn(32, 48).to_sparse_bsr((16, 16)).to(device)
     parts = a.crow_indices(), a.col_indices(), a.values().clone(), 32, 48
-    q, k, v = (torch.randn(2, 4, 6, 8) for _ in range(3))
+    q, k, v = (rand(2, 4, 6, 8) for _ in range(3))
     grad = lambda *ts: tuple(
         t.clone().requires_grad_() if isinstance(t, torch.Tensor) and t.is_floating_point() else t for t in ts
     )
     ops = torch.ops.warplap
-    yield ops.matmul.default, (torch.randn(5, 6), torch.randn(6, 7))
-    yield ops.matmul.default, grad(torch.randn(5, 6), torch.randn(6, 7))
-    yield ops.matmul.default, (torch.randn(6, 5).t(), torch.randn(7, 6).t())
-    yield ops.matmul_out.default, (torch.randn(5, 6), torch.randn(6, 7), torch.empty(5, 7))
-    yield ops.linear.default, (torch.randn(5, 6), torch.randn(7, 6), None)
-    yield ops.linear.default, grad(torch.randn(5, 6), torch.randn(7, 6), torch.randn(7))
+    yield ops.matmul.default, (rand(5, 6), rand(6, 7))
+    yield ops.matmul.default, grad(rand(5, 6), rand(6, 7))
+    yield ops.matmul.default, (rand(6, 5).t(), rand(7, 6).t())
+    yield ops.matmul_out.default, (rand(5, 6), rand(6, 7), rand(5, 7))
+    yield ops.linear.default, (rand(5, 6), rand(7, 6), None)
+    yield ops.linear.default, grad(rand(5, 6), rand(7, 6), rand(7))
     yield ops.attention.default, (q, k, v, None, True, 0.3)
-    yield ops.attention.default, grad(q, k, v, torch.randn(6, 6), False, 0.3)
+    yield ops.attention.default, grad(q, k, v, rand(6, 6), False, 0.3)
     yield ops.attention.default, (q.transpose(1, 2).contiguous().transpose(1, 2), k, v, None, False, 0.3)
-    yield ops.bsr_matmul.default, (*parts, torch.randn(48, 5))
-    yield ops.bsr_matmul.default, (*grad(*parts), *grad(torch.randn(48, 5)))
-    yield ops.bsr_matmul_out.default, (*parts, torch.randn(48, 5), torch.empty(32, 5))
+    yield ops.bsr_matmul.default, (*parts, rand(48, 5))
+    yield ops.bsr_matmul.default, (*grad(*parts), *grad(rand(48, 5)))
+    yield ops.bsr_matmul_out.default, (*parts, rand(48, 5), rand(32, 5))
+    yield ops.bsr_sampled.default, (*parts[:2], *grad(rand(32, 5), rand(48, 5)), 16)
+    yield ops.bsr_sampled.default, (*parts[:2], rand(5, 32).t(), rand(48, 5), 16)
 
 
-@pytest.mark.parametrize("at", range(12))
-def test_every_operator_passes_opcheck(at):
-    op, args = list(samples())[at]
+@pytest.mark.parametrize("at", range(14))
+def test_every_operator_passes_opcheck(at, device):
+    op, args = list(samples(device))[at]
     torch.library.opcheck(op, args)
 
 
-def test_every_operator_compiles_whole_with_dynamic_shapes_and_trains():
-    layer = warplap.SparseLinear.from_dense(torch.nn.Linear(32, 48), torch.rand(3, 2) < 0.9, block=16)
+def test_every_operator_compiles_whole_with_dynamic_shapes_and_trains(device):
+    layer = warplap.SparseLinear.from_dense(torch.nn.Linear(32, 48), torch.rand(3, 2) < 0.9, block=16).to(device)
 
     def model(x, w, q):
         y = warplap.linear(x, w, None, "relu")
@@ -49,9 +54,9 @@ def test_every_operator_compiles_whole_with_dynamic_shapes_and_trains():
         torch._dynamo.reset()
         compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
         for rows in (4, 7, 12):
-            x = torch.randn(rows, 32, requires_grad=True)
-            w = torch.randn(24, 32, requires_grad=True)
-            q = torch.randn(1, 2, rows, 8, requires_grad=True)
+            x = torch.randn(rows, 32, device=device, requires_grad=True)
+            w = torch.randn(24, 32, device=device, requires_grad=True)
+            q = torch.randn(1, 2, rows, 8, device=device, requires_grad=True)
             mine, right = compiled(x, w, q), model(x, w, q)
             near(mine, right, 1e-4)
             inputs = [x, w, q, *layer.parameters()]
@@ -89,13 +94,13 @@ def test_real_tracing_sees_the_operator():
     assert "warplap.matmul" in graph.code
 
 
-def test_autocast_casts_as_for_torchs_own_products():
-    a, b = torch.randn(4, 6), torch.randn(6, 5)
-    with torch.autocast("cpu", torch.bfloat16):
+def test_autocast_casts_as_for_torchs_own_products(device):
+    a, b = torch.randn(4, 6, device=device), torch.randn(6, 5, device=device)
+    with torch.autocast(device, torch.bfloat16):
         c = warplap.matmul(a, b)
         assert c.dtype == torch.bfloat16
         assert warplap.linear(a, b.t()).dtype == torch.bfloat16
-        q = torch.randn(1, 2, 4, 8)
+        q = torch.randn(1, 2, 4, 8, device=device)
         assert warplap.attention(q, q, q).dtype == torch.bfloat16
     near(c, a @ b, 3e-2)
 

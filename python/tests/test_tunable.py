@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 
 import numpy as np
@@ -85,6 +87,82 @@ def test_arguments_are_not_touched_by_the_race_and_silence_is_not_an_answer():
 
     add_to(accumulated)
     assert torch.equal(accumulated, torch.ones(4)), "one call is one call"
+
+
+def test_a_setting_that_takes_its_process_down_does_not_take_the_callers():
+    @warplap.tunable(space={"way": ["right", "abort", "segfault", "exit"]}, name="dangerous")
+    def dangerous(x, way):
+        if way == "abort":
+            os.abort()
+        if way == "segfault":
+            ctypes.string_at(8)
+        if way == "exit":
+            os._exit(3)
+        return x * 2
+
+    x = torch.randn(8)
+    assert torch.equal(dangerous(x), x * 2)
+    rejected = {t["config"]["way"]: t.get("rejected", {}) for t in dangerous.last["edition"]["trials"]}
+    assert {w: r.get("why") for w, r in rejected.items() if w != "right"} == dict.fromkeys(
+        ["abort", "segfault", "exit"], "crashed"
+    )
+    assert "SIGSEGV" in rejected["segfault"]["reason"] and "exit code 3" in rejected["exit"]["reason"]
+
+
+def test_a_setting_that_never_ends_is_rejected_where_that_is_asked_for(monkeypatch):
+    real = warplap._trial.first_run
+    monkeypatch.setattr(warplap._trial, "first_run", lambda rig, run: real(rig, run, patience=0.5))
+
+    @warplap.tunable(space={"way": ["right", "endless"]}, name="patient", sandbox=True)
+    def patient(x, way):
+        while way == "endless":
+            pass
+        return x + 1
+
+    patient(torch.zeros(2))
+    why = {t["config"]["way"]: t.get("rejected", {}).get("why") for t in patient.last["edition"]["trials"]}
+    assert why["endless"] == "timed_out"
+
+
+def test_rules_are_expressions_or_callables_over_any_values():
+    wide = torch.float64
+    tuned = warplap.tunable(
+        space={"a": [1, 2, 3], "b": [2, 4], "name": ["x", "y"], "kind": [torch.float32, wide]},
+        rules=[
+            "a * b <= 8 and (name == 'x' or a > 1)",
+            "max(a, b) < 4 or b in (4,)",
+            lambda kind, a: kind != wide or a == 1,
+        ],
+        name="ruled",
+    )(lambda x, a, b, name, kind: x)
+    expected = [
+        (a, b, name, kind)
+        for a in (1, 2, 3)
+        for b in (2, 4)
+        for name in "xy"
+        for kind in (torch.float32, wide)
+        if a * b <= 8 and (name == "x" or a > 1) and (max(a, b) < 4 or b in (4,)) and (kind != wide or a == 1)
+    ]
+    assert [tuple(c.values()) for c in tuned.configs] == expected
+    with pytest.raises(ZeroDivisionError):
+        warplap.tunable(space={"n": [1, 0]}, rules=[lambda n: 1 / n > 0], name="undefined")(lambda x, n: x)
+
+
+def test_a_long_list_is_searched_around_whoever_leads():
+    seen = []
+
+    @warplap.tunable(space={"a": list(range(16)), "b": list(range(16))}, name="many", budget=6.0, sandbox=False)
+    def many(x, a, b):
+        seen.append((a, b))
+        time.sleep(2e-5 * (abs(a - 11) + abs(b - 6)))
+        return x + 1
+
+    x = torch.zeros(4)
+    many(x)
+    best = many.config(x)
+    assert abs(best["a"] - 11) + abs(best["b"] - 6) <= 3, best
+    order = list(dict.fromkeys(seen))
+    assert order[:20] != sorted(order)[:20], "in a drawn order"
 
 
 def test_numpy_keys_and_modes():

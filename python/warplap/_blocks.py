@@ -92,11 +92,54 @@ def block_products(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) 
     return torch.bmm(left, right.transpose(1, 2))
 
 
+def _plain(t: Tensor) -> Tensor:
+    return t if t.is_contiguous() or t.t().is_contiguous() else t.contiguous()
+
+
+def _sampled(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) -> Tensor:
+    values = grad.new_empty((col.shape[0], bs, bs))
+    if grad.shape[1] == 0:
+        return values.zero_()
+    grad, b = _plain(grad), _plain(b)
+    if grad.is_cuda:
+        grad, b = _cuda.aligned(grad), _cuda.aligned(b)
+    try:
+        _warplap.sampled_into(crow, col, grad, b, values)
+    except NotImplementedError as why:
+        _cuda.tell("torch.bmm", why)
+        values.copy_(block_products(crow, col, grad, b, bs))
+    return values
+
+
+lib.impl("bsr_sampled", _sampled, "CPU")
+lib.impl("bsr_sampled", _sampled, "CUDA")
+
+
+@torch.library.register_fake("warplap::bsr_sampled", lib=lib)
+def _sampled_fake(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) -> Tensor:
+    return grad.new_empty((col.shape[0], bs, bs))
+
+
+def _save_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:4])
+
+
+def _sampled_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    crow, col, g, b = ctx.saved_tensors
+    m, k = g.shape[0], b.shape[0]
+    grad_g = op.bsr_matmul(crow, col, grad, m, k, b) if ctx.needs_input_grad[2] else None
+    grad_b = op.bsr_matmul(*transposed(crow, col, grad, k), k, m, g) if ctx.needs_input_grad[3] else None
+    return None, None, grad_g, grad_b, None
+
+
+torch.library.register_autograd("warplap::bsr_sampled", _sampled_backward, setup_context=_save_sampled, lib=lib)
+
+
 def _bsr_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, values, b = ctx.saved_tensors
     grad_values = grad_b = None
     if ctx.needs_input_grad[2]:
-        grad_values = block_products(crow, col, grad, b, values.shape[1])
+        grad_values = op.bsr_sampled(crow, col, grad, b, values.shape[1])
     if ctx.needs_input_grad[5]:
         grad_b = op.bsr_matmul(*transposed(crow, col, values, ctx.k), ctx.k, ctx.m, grad)
     return None, None, grad_values, None, None, grad_b

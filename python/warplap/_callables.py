@@ -86,10 +86,12 @@ def compete(
     before: Callable[[Rig, int], None] | None = None,
     measure: bool | None = None,
     keep: bool = True,
+    trial: Callable[[Rig, int], tuple[str, str, float] | None] | None = None,
 ) -> tuple[int, dict[str, Any] | None]:
     """The number of the fastest right candidate, and what is known about the key; the first one where nothing may be
     measured and nothing is known. ``before`` is called on the rig's arguments before each timed launch; ``measure`` is
-    for those who ask by hand, whatever the mode; without ``keep`` everyone is raced and nothing is kept."""
+    for those who ask by hand, whatever the mode; without ``keep`` everyone is raced and nothing is kept. ``trial`` runs
+    a candidate elsewhere before it runs here for the first time, and says why it must not."""
     mode = _warplap.mode()
     if mode == "off" and measure is None:
         return 0, None
@@ -114,9 +116,18 @@ def compete(
             rig = made
         return rig
 
+    tried: set[int] = set()
+
     def prove(i: int) -> tuple[str, str, float]:
         try:
-            return ready().prove(runs[i])
+            rig = ready()
+            if trial is not None and i not in tried:
+                tried.add(i)
+                rig.reset()
+                refused = trial(rig, i)
+                if refused is not None:
+                    return refused
+            return rig.prove(runs[i])
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a candidate that fails is a result

@@ -14,7 +14,8 @@ _log = logging.getLogger("warplap")
 _told: set[str] = set()
 
 
-def _tell(who: str, why: Exception) -> None:
+def tell(who: str, why: Exception) -> None:
+    """Says once why torch answers."""
     if str(why) not in _told:  # once is enough
         _told.add(str(why))
         _log.warning("%s answers: %s", who, why)
@@ -25,7 +26,7 @@ def matmul(a: Tensor, b: Tensor, out: Tensor) -> None:
     try:
         _warplap.matmul_into(a, b, out)
     except NotImplementedError as why:
-        _tell("torch.mm", why)
+        tell("torch.mm", why)
         torch.mm(a, b, out=out)
 
 
@@ -36,7 +37,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: b
     return o if o.stride() == q.stride() or o.shape != q.shape else torch.empty_like(q).copy_(o)
 
 
-def _aligned(t: Tensor) -> Tensor:
+def aligned(t: Tensor) -> Tensor:
     """The tensor itself where the copy engine can fetch from it, a copy where it cannot."""
     return t if t.data_ptr() % 16 == 0 else t.clone()
 
@@ -47,12 +48,12 @@ def bsr_matmul(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Ten
     if target.numel() == 0:
         return target
     whole = target if target.data_ptr() % 16 == 0 else torch.empty_like(target)
-    values = _aligned(values.contiguous())
-    right = _aligned(b if b.t().is_contiguous() else b.contiguous())
+    values = aligned(values.contiguous())
+    right = aligned(b if b.t().is_contiguous() else b.contiguous())
     try:
         _warplap.bsr_into(crow, col, values, m, k, right, whole)
     except NotImplementedError as why:
-        _tell("torch.sparse", why)
+        tell("torch.sparse", why)
         a = torch.sparse_bsr_tensor(crow, col, values, (m, k), check_invariants=False)
         return target.copy_(torch.mm(a, b))
     return target if whole is target else target.copy_(whole)

@@ -6,6 +6,11 @@ takes several times as long as the kernel itself.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
+import subprocess
+import sys
 from typing import Any
 
 from torch import Tensor
@@ -23,6 +28,8 @@ def fit(problem: str) -> str | None:
     """Why the kernel stands aside from a problem, if it does."""
     fields = _fields(problem)
     bs, n = int(fields["bs"]), int(fields["n"])
+    if fields.keys() & {"alpha", "beta", "turned", "tf32"}:
+        return "plain products only"
     if fields.get("dtype") not in ("f16", "bf16"):
         return "Triton's kernel sums float32 in float64: half types only"
     if bs < 16 or bs & (bs - 1):
@@ -57,24 +64,58 @@ def _kernel() -> Any:
     return _found
 
 
-def run(
-    crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor,
-    *, TILE: int, STAGES: int, WARPS: int,
+def _launch(
+    call: Any, values: Any, crow: Any, col: Any, b: Any, out: Any,
+    shape: tuple[int, int, int, int, int], strides: tuple[int, ...], TILE: int, STAGES: int, WARPS: int,
 ) -> None:  # fmt: skip
-    """``out = a @ b`` with the indices, blocks and shape of ``a``."""
-    kernel, acc = _kernel()
-    n, bs = b.shape[1], values.shape[1]
-    down, right = b.stride()
+    """Launches the kernel, or compiles it where tensors are types."""
+    m, k, n, bs, blocks = shape
+    down, right = strides
     tiled = (m * n, bs * n, TILE, n, 1)
-    kernel[(m // bs, n // TILE, 1)](
-        values, values.shape[0] * bs * bs, bs * bs, bs, 1,
-        crow, m // bs + 1, 1, col, values.shape[0], 1,
+    call(
+        values, blocks * bs * bs, bs * bs, bs, 1,
+        crow, m // bs + 1, 1, col, blocks, 1,
         out, *tiled,  # what beta would be multiplied with: not read
         b, k * n, bs * down, TILE * right, down, right,
         out, 0, 0, 0, 0, 0, out, 0, 0, 0, 0, 0,  # factors of rows and columns: not read
         out, *tiled,
         0, 1,
         beta_is_one=False, beta_is_nonzero=False, alpha_is_one=True, left_alpha_is_one=True, right_alpha_is_one=True,
-        BLOCKSIZE_ROW=bs, BLOCKSIZE_INNER=bs, BLOCKSIZE_COL=TILE, allow_tf32=True, acc_dtype=acc,
+        BLOCKSIZE_ROW=bs, BLOCKSIZE_INNER=bs, BLOCKSIZE_COL=TILE, allow_tf32=True, acc_dtype=_kernel()[1],
         GROUP_SIZE_ROW=4, SPLIT_N=n // TILE, num_stages=STAGES, num_warps=WARPS,
     )  # fmt: skip
+
+
+def run(
+    crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor,
+    *, TILE: int, STAGES: int, WARPS: int,
+) -> None:  # fmt: skip
+    """``out = a @ b`` with the indices, blocks and shape of ``a``."""
+    n, bs = b.shape[1], values.shape[1]
+    call = _kernel()[0][(m // bs, n // TILE, 1)]
+    shape = (m, k, n, bs, values.shape[0])
+    _launch(call, values, crow, col, b, out, shape, b.stride(), TILE, STAGES, WARPS)
+
+
+def compile_here(problem: str, TILE: int, STAGES: int, WARPS: int) -> None:
+    """Compiles the kernel for a problem and a setting; Triton keeps it on disk."""
+    import torch
+
+    fields = _fields(problem)
+    m, k, n, bs = (int(fields[name]) for name in ("m", "k", "n", "bs"))
+    dtype = torch.float16 if fields["dtype"] == "f16" else torch.bfloat16
+    blocks = round(float(fields["density"]) * (m // bs) * (k // bs))
+    call = functools.partial(_kernel()[0].warmup, grid=(m // bs, n // TILE, 1))
+    strides = (1, k) if fields.get("b") == "col" else (n, 1)
+    shape, index = (m, k, n, bs, blocks), torch.int32
+    _launch(call, dtype, index, index, dtype, dtype, shape, strides, TILE, STAGES, WARPS)
+
+
+def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
+    """Has the kernel compiled by another process: Triton's compiler keeps the interpreter's lock, and others race."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    order = f"compile_here({problem!r}, TILE={TILE}, STAGES={STAGES}, WARPS={WARPS})"
+    code = f"import sys; sys.path.insert(0, {folder!r}); from warplap._torch_bsr import compile_here; {order}"
+    env = {**os.environ, "WARPLAP_MODE": "off"}
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # then it is compiled here when its turn comes
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=120)

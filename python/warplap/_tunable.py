@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 from typing import Any, Callable, Generic, Iterable, Mapping, ParamSpec, Sequence, TypeVar
 
-from . import _callables
+from . import _callables, _trial, _warplap
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -16,28 +15,53 @@ Rule = "str | Callable[..., bool]"
 
 
 def configs_of(space: Mapping[str, Iterable[Any]], rules: Sequence[Any]) -> list[dict[str, Any]]:
-    """Every setting that breaks no rule. A rule is an expression over the names, or a callable that takes some."""
-    names = list(space)
-    compiled = [rule_of(rule, names) for rule in rules]
-    every = (dict(zip(names, values)) for values in itertools.product(*(list(v) for v in space.values())))
-    return [config for config in every if all(rule(config) for rule in compiled)]
+    """Every setting that breaks no rule. A rule is an expression over the names, a callable that takes some of them, or
+    a callable that takes one dictionary (:func:`of_dictionary`)."""
+    values = {name: list(v) for name, v in space.items()}
+    names = list(values)
+    axes = list(values.items())
+    told = [_told(rule, names) for rule in rules]
+    try:
+        points = _warplap.legal(
+            axes, [(text, reads, None if text_only else call) for text, reads, call, text_only in told]
+        )
+    except ValueError as error:
+        if not str(error).startswith("rules:"):
+            raise
+        # What the engine cannot read, Python can.
+        points = _warplap.legal(axes, [(text, reads, call) for text, reads, call, _ in told])
+    return [{name: values[name][at] for name, at in zip(names, point)} for point in points]
 
 
-def rule_of(rule: Any, names: list[str]) -> Callable[[dict[str, Any]], bool]:
-    """A rule as a test of settings: an expression over the names, or a callable that takes some of them."""
+class of_dictionary:
+    """A rule that takes all settings as one dictionary."""
+
+    def __init__(self, rule: Callable[[dict[str, Any]], bool]) -> None:
+        self.rule = rule
+
+
+def _told(rule: Any, names: list[str]) -> tuple[str, list[str], Callable[[list[Any]], bool], bool]:
+    """A rule's text, the names it reads, a callable that takes their values, and whether the text says it all."""
+    if isinstance(rule, of_dictionary):
+        return "a callable", names, lambda values: bool(rule.rule(dict(zip(names, values)))), False
     if isinstance(rule, str):
-        code = compile(rule, "<rule>", "eval")
-        unknown = [n for n in code.co_names if n not in names]
+        code = compile(rule.strip(), "<rule>", "eval")
+        reads = [n for n in code.co_names if n in names]
+        unknown = [n for n in code.co_names if n not in names and n not in _BUILTINS]
         if unknown:
             raise ValueError(
                 f"rules: '{rule}' names {', '.join(unknown)}, expected names of the space: {', '.join(names)}"
             )
-        return lambda config: bool(eval(code, {"__builtins__": {}}, config))
+        known = {"__builtins__": _BUILTINS}
+        return rule, reads, lambda values: bool(eval(code, known, dict(zip(reads, values)))), True
     wanted = [n for n in inspect.signature(rule).parameters]
     unknown = [n for n in wanted if n not in names]
     if unknown:
         raise ValueError(f"rules: a rule takes {', '.join(unknown)}, expected names of the space: {', '.join(names)}")
-    return lambda config: bool(rule(**{n: config[n] for n in wanted}))
+    return "a callable", wanted, lambda values: bool(rule(**dict(zip(wanted, values)))), False
+
+
+_BUILTINS = {"min": min, "max": max, "abs": abs, "int": int, "float": float, "round": round, "len": len, "sum": sum}
 
 
 class Tunable(Generic[P, R]):
@@ -54,10 +78,11 @@ class Tunable(Generic[P, R]):
         budget: float | None,
         name: str | None,
         version: str,
+        sandbox: bool | None,
     ) -> None:
         functools.update_wrapper(self, fn)
         self.fn, self.key, self.reference = fn, key, reference
-        self.tolerance, self.budget = tolerance, budget
+        self.tolerance, self.budget, self.sandbox = tolerance, budget, sandbox
         self.name = name or fn.__qualname__
         self.configs = configs_of(space, rules)
         if not self.configs:
@@ -98,11 +123,22 @@ class Tunable(Generic[P, R]):
             tolerance=self.tolerance,
             budget=self.budget,
             again=again,
+            trial=None if self.sandbox is False else lambda rig, i: self._trial(rig, runs[i]),
         )
         if found is not None:
             self._chosen[key] = self.configs[winner]
             self.last = found
         return self.configs[winner]
+
+    def _trial(self, rig: Any, run: Callable[..., Any]) -> tuple[str, str, float] | None:
+        """A first run of a candidate elsewhere, where that can be."""
+        if not _trial.can_fork(rig):
+            return None
+        refused = _trial.first_run(rig, run)
+        if refused is not None and refused[0] == "timed_out" and self.sandbox is None:
+            # Threads of its own may not have survived the fork: that is not the candidate's fault.
+            return None
+        return refused
 
     def tune(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
         """Races the settings for these arguments, known or not; the settings of choice."""
@@ -122,6 +158,7 @@ def tunable(
     budget: float | None = None,
     name: str | None = None,
     version: str = "",
+    sandbox: bool | None = None,
 ) -> Callable[[Callable[..., R]], Tunable[..., R]]:
     """Lets a Python callable (torch, Triton, CuPy, Numba, plain) be tuned.
 
@@ -129,10 +166,13 @@ def tunable(
     expressions over these names (``"block * stages <= 64"``) or callables. ``key`` gives what a choice is kept by, from
     the arguments; by default types, sizes and strides of tensors and the values of plain arguments. ``reference`` is
     called with the same arguments and gives the right answer; by default the first setting does. A change of the
-    callable's source, or of ``version``, makes what was kept stale.
+    callable's source, or of ``version``, makes what was kept stale. On the CPU a setting runs first in a fork of the
+    process: one that takes it down is rejected. One that does not end there within ten seconds is rejected too with
+    ``sandbox=True``; by default it is believed to wait for threads that forks do not have. ``sandbox=False`` runs
+    everyone here.
     """
 
     def wrap(fn: Callable[..., R]) -> Tunable[..., R]:
-        return Tunable(fn, space, rules, key, reference, tolerance, budget, name, version)
+        return Tunable(fn, space, rules, key, reference, tolerance, budget, name, version, sandbox)
 
     return wrap

@@ -1,5 +1,5 @@
-"""``tune_kernel``: Kernel Tuner's calling form for kernels in C. Every setting becomes a set of macros; the source is
-compiled with the system's compiler, proved, raced and kept like every candidate."""
+"""``tune_kernel``: Kernel Tuner's calling form for kernels in C and CUDA. Every setting becomes a set of macros; the
+source is compiled, tried out in a process of its own (C), proved, raced and kept like every candidate."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 from typing import Any, Callable, Mapping, Sequence
 
-from . import _callables
-from ._tunable import configs_of, rule_of
+from . import _callables, _cuda_kernel, _trial
+from ._tunable import configs_of, of_dictionary
 
 _SCALARS = {
     "float32": ctypes.c_float, "float64": ctypes.c_double, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
@@ -60,10 +60,10 @@ def _argument(value: Any) -> Any:
     return kind(value.item())
 
 
-def _tests(restrictions: Any, names: list[str]) -> list[Callable[[dict[str, Any]], bool]]:
+def _rules(restrictions: Any) -> list[Any]:
     """Expressions over the names, or callables that take one dictionary, as Kernel Tuner has them."""
     every = [restrictions] if callable(restrictions) or isinstance(restrictions, str) else list(restrictions or ())
-    return [rule_of(rule, names) if isinstance(rule, str) else rule for rule in every]
+    return [rule if isinstance(rule, str) else of_dictionary(rule) for rule in every]
 
 
 def tune_kernel(
@@ -79,28 +79,52 @@ def tune_kernel(
     lang: str | None = None,
     compiler: str | None = None,
     compiler_options: Sequence[str] | None = None,
+    grid_div_x: Sequence[str] | None = None,
+    grid_div_y: Sequence[str] | None = None,
+    grid_div_z: Sequence[str] | None = None,
+    block_size_names: Sequence[str] | None = None,
+    device: int = 0,
+    metrics: Mapping[str, Any] | None = None,
     budget: float | None = None,
+    **others: Any,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Tunes a kernel in C with Kernel Tuner's calling form.
+    """Tunes a kernel in C or CUDA with Kernel Tuner's calling form.
 
-    ``kernel_source`` is C, or the name of a file with it; ``tune_params`` become macros; ``arguments`` are NumPy arrays
-    and scalars, which stay as they are; ``answer`` holds the right output for each argument that is one, and None for
-    the others (without it, the first setting is the reference); ``atol`` is relative to the largest value here. Gives
-    one dictionary a setting (its parameters, ``time`` in milliseconds or the reason it was rejected), best first, and
-    what was found out about the run.
+    ``kernel_source`` is C or CUDA, or the name of a file with it; ``tune_params`` become macros; ``arguments`` are
+    NumPy arrays and scalars, which stay as they are; ``answer`` holds the right output for each argument that is one,
+    and None for the others (without it, the first setting is the reference); ``atol`` is relative to the largest value
+    here. Gives one dictionary a setting (its parameters, ``time`` in milliseconds or the reason it was rejected), best
+    first, and what was found out about the run. ``grid_div_x`` and its like, ``block_size_names`` and ``device`` are
+    for CUDA, where ``answer`` is needed, for one output. ``metrics`` (names and callables over a row, or expressions)
+    are added to the rows. What Kernel Tuner takes beside and the race does not need (``verbose``, ``quiet``,
+    ``iterations``, ``strategy``, ``strategy_options``, ``cache``, …) is taken and not used.
     """
-    if lang not in (None, "C", "c"):
-        raise NotImplementedError(f"lang: is {lang!r}, expected C (for CUDA, write a spec and use the program)")
-    if os.path.exists(kernel_source):
+    unknown = [name for name in others if name not in _NOT_NEEDED]
+    if unknown:
+        raise NotImplementedError(f"{unknown[0]}: is not offered, expected one of Kernel Tuner's that are")
+    if lang is not None and lang.upper() not in ("C", "CUDA"):
+        raise NotImplementedError(f"lang: is {lang!r}, expected C or CUDA")
+    if "\n" not in kernel_source and os.path.exists(kernel_source):
         with open(kernel_source) as file:
             kernel_source = file.read()
-    if "__global__" in kernel_source:
-        raise NotImplementedError("kernel_source: is CUDA, expected C (for CUDA, write a spec and use the program)")
+    if (lang or "").upper() == "CUDA" or "__global__" in kernel_source:
+        rules = _rules(restrictions)
+        configs = configs_of(tune_params, rules)
+        if not configs:
+            raise ValueError("restrictions: leave no setting of tune_params")
+        kernel = _cuda_kernel.Kernel(kernel_name, kernel_source, list(compiler_options or ()), dict(tune_params), rules)
+        kernel.launched(problem_size, [grid_div_x, grid_div_y, grid_div_z], block_size_names)
+        tuned = kernel.tune(arguments, answer, atol, device, budget)
+        best = tuned["edition"]["verdict"]["winner"]["config"]
+        return _measured(_results(tuned, configs), metrics), {
+            "best": best,
+            "key": tuned["key"],
+            "from_store": tuned["from_store"],
+        }
     compiler = compiler or os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise RuntimeError("compiler: there is no C compiler here; install one or name it")
-    tests = _tests(restrictions, list(tune_params))
-    configs = [c for c in configs_of(tune_params, ()) if all(test(c) for test in tests)]
+    configs = configs_of(tune_params, _rules(restrictions))
     if not configs:
         raise ValueError("restrictions: leave no setting of tune_params")
     for value in arguments:
@@ -118,17 +142,38 @@ def tune_kernel(
             if value is not None:
                 to[...] = value
 
+    def trial(rig: Any, i: int) -> tuple[str, str, float] | None:
+        workshop.build(configs[i])  # what does not compile is found out here
+        return _trial.first_run(rig, runs[i]) if _trial.can_fork(rig) else None
+
     runs = [run(config) for config in configs]
     source = f"{kernel_source}\n{compiler} {' '.join(compiler_options or ())}"
     candidates = [(kernel_name, config, source) for config in configs]
     key = f"size={problem_size} {_callables.describe(list(arguments))}"
     winner, found = _callables.compete(
         f"kernel_{kernel_name}", key, candidates, runs, right if answer is not None else runs[0], tuple(arguments), {},
-        tolerance=atol, budget=budget,
+        tolerance=atol, budget=budget, trial=trial,
     )  # fmt: skip
     if found is None:
         return [dict(configs[0], time=None)], {"mode": "nothing was measured", "best": configs[0]}
-    return _results(found, configs), {"best": configs[winner], "key": found["key"], "from_store": found["from_store"]}
+    rows = _measured(_results(found, configs), metrics)
+    return rows, {"best": configs[winner], "key": found["key"], "from_store": found["from_store"]}
+
+
+# Arguments of Kernel Tuner that say how it measures, searches, prints and keeps: the race has its own ways.
+_NOT_NEEDED = {
+    "verify", "verbose", "quiet", "log", "iterations", "platform", "strategy", "strategy_options", "cache", "objective",
+    "objective_higher_is_better", "use_noodles", "time_limit",
+}  # fmt: skip
+
+
+def _measured(rows: list[dict[str, Any]], metrics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The rows with a user's metrics where there is a time to work them out from."""
+    for row in rows:
+        if isinstance(row["time"], float):
+            for name, metric in (metrics or {}).items():
+                row[name] = metric(row) if callable(metric) else eval(metric, {"__builtins__": {}}, dict(row))
+    return rows
 
 
 def _results(found: dict[str, Any], configs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,21 +1,21 @@
 """``autotune``: takes the place of ``triton.autotune``, argument for argument.
 
 What is different: candidates run on copies of the arguments and must leave what the first config leaves; they are raced
-interleaved with sound statistics instead of timed one after the other; every trial is kept in the store, so that a new
-process measures nothing and one more config races against the winner alone.
+interleaved with sound statistics instead of timed one after the other; on a GPU they run first in a worker process;
+every trial is kept in the store, so that a new process measures nothing and one more config races against the winner
+alone.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any, Callable
 
 import triton
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.autotuner import Config
 
-from . import _callables, _warplap
+from . import _callables, _sandbox, _warplap
 from ._rig import Rig
 
 __all__ = ["Autotuner", "Config", "autotune"]
@@ -97,12 +97,22 @@ class Autotuner(TritonAutotuner):
         name, source = self.base_fn.__name__, self._source()
         candidates = [(name, _settings(c), source + _hook_source(c)) for c in configs]
         runs = [functools.partial(_call, self, config, grid) for config in configs]
+        tried: dict[int, tuple[str, str, float] | None] = {}
+
+        def refused(i: int, a: tuple[Any, ...], k: dict[str, Any]) -> tuple[str, str, float] | None:
+            """Why a config must not be launched here: it has harmed the worker."""
+            if i not in tried:
+                tried[i] = self._try_out(configs[i], grid, a, k)
+            return tried[i]
 
         def reference(*a: Any, **k: Any) -> Any:
             """The first config that can be launched."""
             errors = []
-            for run in runs:
+            for i, run in enumerate(runs):
                 try:
+                    harm = refused(i, a, k)
+                    if harm is not None:
+                        raise RuntimeError(harm[1])
                     return run(*a, **k)
                 except (KeyboardInterrupt, SystemExit):
                     raise
@@ -127,12 +137,25 @@ class Autotuner(TritonAutotuner):
             tolerance=self._tolerance,
             budget=self._budget,
             before=restore,
+            trial=lambda rig, i: refused(i, rig.args, rig.kwargs),
         )
         if found is not None:
             self.cache[key] = configs[winner]
             self.last = found
             self.configs_timings = _timings(found, configs)
         return configs[winner]
+
+    def _try_out(
+        self, config: Config, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, str, float] | None:
+        """Compiles a config and runs it in the worker first. Configs with hooks, which may do anything, are not."""
+        on_gpu = any(getattr(value, "is_cuda", False) for value in (*args, *kwargs.values()))
+        if not on_gpu or not _sandbox.is_on() or config.pre_hook is not None or self.user_defined_pre_hook:
+            return None
+        kernel = self.fn.run(*args, grid=grid, warmup=True, **kwargs, **config.all_kwargs())
+        named = {**dict(zip(self._names, args)), **kwargs, **config.all_kwargs()}
+        sizes = grid(named) if callable(grid) else grid
+        return _sandbox.try_kernel(kernel, list(self._names), [named.get(name) for name in self._names], tuple(sizes))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launches with the config of choice for the key's values; races the configs where it is not known."""

@@ -129,12 +129,12 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
 
     /// Runs the contest to its end. `entered` is what the search was made of.
     pub(crate) fn run(self, search: &mut dyn Search, entered: &[Entered]) -> Result<Outcomes, Error> {
-        let (ahead, gate) = (self.ahead, self.gate);
+        let (ahead, gate, running) = (self.ahead, self.gate, self.running);
         std::thread::scope(|scope| {
             let _compiling = ahead.start(scope);
             gate.draw_ahead();
             let outcomes = self.run_to_end(search, entered);
-            gate.timing.of("record", || gate.keep());
+            gate.timing.of("record", || gate.keep(!running.over()));
             outcomes
         })
     }
@@ -214,7 +214,8 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         for candidate in batch {
             let incumbent = self.incumbent.as_ref() == Some(&candidate);
             let hopeless = || self.gate.hopeless(&candidate).filter(|_| !incumbent);
-            match self.gate.quarantined(&candidate).or_else(hopeless) {
+            let passed_over = || self.gate.passed_over(&candidate).filter(|_| !incumbent);
+            match self.gate.quarantined(&candidate).or_else(passed_over).or_else(hopeless) {
                 Some(reason) => self.skip(&candidate.variant, &candidate.source, 1, &reason),
                 None => pending.push(candidate),
             }

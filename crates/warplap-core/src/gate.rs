@@ -200,9 +200,17 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         Some(format!("in quarantine: {}", found.rejection))
     }
 
+    /// Why a candidate is not tried, if its key was raced to its end before without it.
+    pub(crate) fn passed_over(&self, candidate: &Candidate) -> Option<String> {
+        let over = || self.promoted.as_ref().is_some_and(|p| p.passed_over(candidate));
+        let asked = self.settings.again || self.catalog.is_yardstick(&candidate.variant);
+        (!asked && over()).then(|| "the key was raced to its end without it before".to_string())
+    }
+
     /// Keeps who passed for the next race of the key.
-    pub(crate) fn keep(&self) {
+    pub(crate) fn keep(&self, whole: bool) {
         if let Some(promoted) = &self.promoted {
+            promoted.ended(whole);
             promoted.keep();
         }
     }

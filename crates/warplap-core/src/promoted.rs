@@ -1,5 +1,6 @@
 //! Promoted: candidates that passed in a worker for a key are kept in a note of the store; the next race of the key, under
-//! the same code, driver and compiler, needs no worker for them.
+//! the same code, driver and compiler, needs no worker for them. Where the key was raced to its end and its record is gone
+//! since, those who passed are enough.
 
 use std::cell::{Cell, RefCell};
 
@@ -18,6 +19,9 @@ const MOST: usize = 512;
 struct Note {
     soft: String,
     passed: Vec<Entry>,
+    /// Whether the search came to its end.
+    #[serde(default)]
+    whole: bool,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -35,6 +39,7 @@ pub(crate) struct Promoted<'s> {
     name: String,
     soft: String,
     entries: RefCell<Vec<Entry>>,
+    whole: Cell<bool>,
     changed: Cell<bool>,
 }
 
@@ -42,13 +47,29 @@ impl<'s> Promoted<'s> {
     pub(crate) fn of(store: &'s dyn Store, device: &Fingerprint, key: &Key) -> Self {
         let (slug, soft, name) = (device.slug(), device.soft_id(), format!("passed-{}", key.hash()));
         let note = store.note(&slug, &name).and_then(|note| serde_json::from_value::<Note>(note).ok());
-        let entries = RefCell::new(note.filter(|n| n.soft == soft).map_or_else(Vec::new, |n| n.passed));
-        Promoted { store, slug, name, soft, entries, changed: Cell::new(false) }
+        let (passed, whole) = note.filter(|n| n.soft == soft).map_or((Vec::new(), false), |n| (n.passed, n.whole));
+        let (entries, whole, changed) = (RefCell::new(passed), Cell::new(whole), Cell::new(false));
+        Promoted { store, slug, name, soft, entries, whole, changed }
     }
 
     /// Whether nobody has passed yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.borrow().is_empty()
+    }
+
+    /// Whether the key was raced to its end with this variant, and this setting of it was not worth a try then.
+    pub(crate) fn passed_over(&self, candidate: &Candidate) -> bool {
+        let same = |c: &Candidate| c.variant == candidate.variant && c.source == candidate.source;
+        let entries = self.entries.borrow();
+        self.whole.get()
+            && entries.iter().any(|e| same(&e.candidate))
+            && !entries.iter().any(|e| e.candidate == *candidate)
+    }
+
+    /// The race of the key came to its end, or was cut short.
+    pub(crate) fn ended(&self, whole: bool) {
+        let was = self.whole.replace(whole || self.whole.get());
+        self.changed.set(self.changed.get() || was != self.whole.get());
     }
 
     pub(crate) fn find(&self, candidate: &Candidate) -> Option<Passed> {
@@ -73,7 +94,11 @@ impl<'s> Promoted<'s> {
             return;
         }
         let entries = self.entries.borrow();
-        let note = Note { soft: self.soft.clone(), passed: entries[entries.len().saturating_sub(MOST)..].to_vec() };
+        let note = Note {
+            soft: self.soft.clone(),
+            passed: entries[entries.len().saturating_sub(MOST)..].to_vec(),
+            whole: self.whole.get(),
+        };
         let Ok(note) = serde_json::to_value(&note) else { return };
         if let Err(e) = self.store.put_note(&self.slug, &self.name, &note) {
             tracing::warn!("who passed was not kept: {e}");

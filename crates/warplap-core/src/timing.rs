@@ -28,6 +28,11 @@ impl Timing {
         }
     }
 
+    /// Adds what was timed elsewhere.
+    pub(crate) fn merge(&self, stages: Stages) {
+        stages.into_iter().for_each(|(stage, seconds)| self.add(stage, seconds));
+    }
+
     /// What was added so far; nothing is left.
     pub(crate) fn take(&self) -> Stages {
         self.0.take()

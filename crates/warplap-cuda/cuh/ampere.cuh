@@ -59,44 +59,53 @@ DI void banded_tile(int block, int tm, int tn, int group, int& row, int& col, in
   row = top + in % high, col = in / high;
 }
 
-// One thread's share of bringing a tile of lines_ lines of line_ elements into shared memory (pitch_ bytes a line), vec_ bytes a copy.
-template <int lines_, int line_, int pitch_, int vec_, int threads_> struct Bring {
+// One thread's share of bringing tiles of lines_ lines of line_ elements into stages of shared memory (pitch_ bytes a line), vec_ bytes a copy; the
+// next tile lies step_ elements along the lines (along_) or step_ lines down. `fetch` and `advance` bring one tile; `prime` and `turn` run a ring.
+template <int lines_, int line_, int pitch_, int vec_, int threads_, bool along_, int step_> struct Bring {
   static constexpr int size = sizeof(elem), n = vec_ / size, per = line_ / n, jump = threads_ / per, times = lines_ * per / threads_;
   static_assert(threads_ % per == 0 && lines_ % jump == 0, "threads take whole lines");
   const elem* from;
-  int line, at, to;
-  DI Bring(const elem* src, u64 ld, int line0, int at0) {
-    const int l = threadIdx.x / per, c = threadIdx.x % per;
-    line = line0 + l, at = at0 + c * n, to = l * pitch_ + c * vec_;
+  u64 ld;
+  int line, at, to, lines, width; // `lines` and `width` are those of the whole matrix
+  DI Bring(const elem* src, u64 ld_, int lines__, int width_, int line0, int at0, int tid) : ld(ld_), lines(lines__), width(width_) {
+    line = line0 + tid / per, at = at0 + tid % per * n, to = tid / per * pitch_ + tid % per * vec_;
     from = src + (u64)line * ld + at;
   }
-  // The tile at the present place; `lines` and `width` are those of the whole matrix.
-  DI void fetch(u32 dst, u64 ld, int lines, int width) {
+  DI void fetch(u32 dst) {
     const int wide = max(min(width - at, n), 0);
 #pragma unroll
     for (int j = 0; j < times; j++)
       copy_async<vec_>(dst + to + j * jump * pitch_, from + (u64)(j * jump) * ld, line + j * jump < lines ? wide * size : 0);
   }
-  DI void put(u32) {}
-  DI void along(int elements) { at += elements, from += elements; }
-  DI void down(int count, u64 ld) { line += count, from += (u64)count * ld; }
+  DI void advance() {
+    if (along_) at += step_, from += step_;
+    else line += step_, from += step_ * ld;
+  }
+  // Asks for tile q of `count` before there is anything to multiply; the stages lie `stage` bytes from each other.
+  DI void prime(u32 dst, u32 stage, int q, int count) {
+    if (q < count) fetch(dst + q * stage), advance();
+  }
+  // Called while tile k, in stage q, is being multiplied: asks for the one that is stages_ - 1 further.
+  template <int stages_> DI void turn(u32 dst, u32 stage, int k, int q, int count) {
+    if (k + stages_ - 1 < count) fetch(dst + (q == 0 ? stages_ - 1 : q - 1) * stage), advance();
+  }
 };
 
-// The same for lines that begin at any 2-byte address, which no asynchronous copy takes: through registers, `fetch` before the products of a stage
-// and `put` behind them. Eight elements are read as words where they lie on words; where they lie across, as a half, three words and a half.
-template <int lines_, int line_, int pitch_, int threads_> struct Bring<lines_, line_, pitch_, 2, threads_> {
+// The same for lines that begin at any 2-byte address, which no asynchronous copy takes: through registers, one tile ahead of the ring. Eight
+// elements are read as words where they lie on words; where they lie across, as a half, three words and a half.
+template <int lines_, int line_, int pitch_, int threads_, bool along_, int step_> struct Bring<lines_, line_, pitch_, 2, threads_, along_, step_> {
   static constexpr int per = line_ / 8, jump = threads_ / per, times = lines_ * per / threads_;
   static_assert(threads_ % per == 0 && lines_ % jump == 0, "threads take whole lines");
   const u16* from;
-  int line, at, to;
+  u64 ld;
+  int line, at, to, lines, width;
   u32 held[times][5], across;
-  DI Bring(const elem* src, u64 ld, int line0, int at0) {
-    const int l = threadIdx.x / per, c = threadIdx.x % per;
-    line = line0 + l, at = at0 + c * 8, to = l * pitch_ + c * 16;
+  DI Bring(const elem* src, u64 ld_, int lines__, int width_, int line0, int at0, int tid) : ld(ld_), lines(lines__), width(width_) {
+    line = line0 + tid / per, at = at0 + tid % per * 8, to = tid / per * pitch_ + tid % per * 16;
     from = reinterpret_cast<const u16*>(src) + (u64)line * ld + at;
   }
   static DI u32 word(const u16* p) { return __ldg(reinterpret_cast<const u32*>(p)); }
-  DI void fetch(u32, u64 ld, int lines, int width) {
+  DI void hold() {
     const int wide = width - at;
     across = 0;
 #pragma unroll
@@ -114,6 +123,8 @@ template <int lines_, int line_, int pitch_, int threads_> struct Bring<lines_, 
         h[0] = __ldg(p), h[1] = word(p + 1), h[2] = word(p + 3), h[3] = word(p + 5), h[4] = __ldg(p + 7);
       } else h[0] = word(p), h[1] = word(p + 2), h[2] = word(p + 4), h[3] = word(p + 6);
     }
+    if (along_) at += step_, from += step_;
+    else line += step_, from += step_ * ld;
   }
   DI void put(u32 dst) {
 #pragma unroll
@@ -127,6 +138,12 @@ template <int lines_, int line_, int pitch_, int threads_> struct Bring<lines_, 
       asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst + to + j * jump * pitch_), "r"(h[0]), "r"(h[1]), "r"(h[2]), "r"(h[3]) : "memory");
     }
   }
-  DI void along(int elements) { at += elements, from += elements; }
-  DI void down(int count, u64 ld) { line += count, from += (u64)count * ld; }
+  DI void prime(u32 dst, u32 stage, int q, int count) {
+    if (q == 0 && count > 0) hold(), put(dst);
+    if (q == 0 && count > 1) hold();
+  }
+  template <int stages_> DI void turn(u32 dst, u32 stage, int k, int q, int count) {
+    if (k + 1 < count) put(dst + (q + 1 == stages_ ? 0 : q + 1) * stage);
+    if (k + 2 < count) hold();
+  }
 };

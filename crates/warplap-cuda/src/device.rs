@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warplap_core::array::Array;
 use warplap_core::device::{Bounds, Compared, Device, Launch, Limits};
@@ -35,6 +35,9 @@ use crate::sandbox::{Crew, Sandbox, Setup, version};
 /// The note in the store that holds the ceilings.
 const CEILINGS: &str = "ceilings";
 
+/// How long a reading of the neighbours counts.
+const READING: Duration = Duration::from_millis(300);
+
 /// One NVIDIA GPU: its primary context, a queue, a compiler, a clock.
 pub struct Cuda {
     // Fields drop in order: what lives in the context goes before it.
@@ -47,6 +50,8 @@ pub struct Cuda {
     workshop: Workshop,
     ceilings: Mutex<Option<Arc<Ceilings>>>,
     ordinal: i32,
+    // When neighbours were last looked for, and whether one was busy.
+    neighbours: Mutex<Option<(Instant, bool)>>,
     crew: Crew,
     sandbox: Arc<Sandbox>,
 }
@@ -76,9 +81,22 @@ impl Cuda {
                 ("nvrtc", compiler),
             ],
         );
-        let (modules, ceilings) = (Mutex::default(), Mutex::default());
+        let (modules, ceilings, neighbours) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (crew, sandbox, desk) = (Crew::usual(), Arc::default(), OnceLock::new());
-        Ok(Cuda { modules, desk, queue, context, chip, fingerprint, workshop, ceilings, ordinal, crew, sandbox })
+        Ok(Cuda {
+            modules,
+            desk,
+            queue,
+            context,
+            chip,
+            fingerprint,
+            workshop,
+            ceilings,
+            ordinal,
+            neighbours,
+            crew,
+            sandbox,
+        })
     }
 
     /// Keeps compiled kernels in `artifacts-v1` in a directory (the store's). A folder that cannot be used is a
@@ -415,7 +433,16 @@ impl Device for Cuda {
     }
 
     fn contended(&self) -> bool {
-        self.readings().is_some_and(|r| r.contended())
+        // A reading takes 15 ms and looks back over a second.
+        let mut last = locked(&self.neighbours);
+        match *last {
+            Some((at, busy)) if at.elapsed() < READING => busy,
+            _ => {
+                let busy = self.readings().is_some_and(|r| r.contended());
+                *last = Some((Instant::now(), busy));
+                busy
+            }
+        }
     }
 
     fn supports(&self, dtype: DType) -> bool {

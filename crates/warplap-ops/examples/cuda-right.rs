@@ -1,4 +1,4 @@
-//! Holds the GPU's right answers to the host's, and the GPU's comparison to planted mistakes.
+//! Holds the GPU's right answers of products, dense and block-sparse, to the host's, and the GPU's comparison to planted mistakes.
 //!
 //! Needs an NVIDIA GPU and NVRTC. Prints one line a problem and fails on the first that is not as it should be.
 #![allow(clippy::print_stdout)]
@@ -9,12 +9,14 @@ use warplap_core::array::Array;
 use warplap_core::device::{Bounds, Device};
 use warplap_core::dtype::DType;
 use warplap_core::op::{Answer, Op};
+use warplap_core::oracle::Oracle;
 use warplap_cuda::{Buffer, Cuda};
-use warplap_ops::gemm::{Gemm, cuda};
+use warplap_ops::bsr::{self, Bsr};
+use warplap_ops::gemm::{self, Gemm};
 
 type Failed = Box<dyn std::error::Error>;
 
-const PROBLEMS: [&str; 12] = [
+const DENSE: [&str; 12] = [
     "gemm:m=64,n=64,k=64,dtype=bf16",
     "gemm:m=1,n=1,k=1,dtype=f16",
     "gemm:m=777,n=333,k=555,dtype=bf16",
@@ -29,39 +31,61 @@ const PROBLEMS: [&str; 12] = [
     "gemm:m=2048,n=2048,k=2048,dtype=bf16",
 ];
 
+const SPARSE: [&str; 8] = [
+    "bsr:m=64,k=64,n=64,bs=16,density=0.5,dtype=f16",
+    "bsr:m=48,k=32,n=5,bs=16,density=0.5,imbalance=1.5,b=col,dtype=bf16",
+    "bsr:m=16,k=16,n=3,bs=8,density=0,dtype=f16",
+    "bsr:m=320,k=448,n=264,bs=64,density=0.3,dtype=bf16",
+    "bsr:m=256,k=384,n=71,bs=32,density=0.4,dtype=f32,alpha=-0.5,beta=2,turned=true",
+    "bsr:m=384,k=384,n=40,bs=128,density=0.4,dtype=f16,alpha=3",
+    "bsr:m=512,k=512,n=512,bs=16,density=0.1,dtype=f32,tf32=true,beta=1",
+    "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f16",
+];
+
 /// Elements of a guard band, and what they hold.
 const GUARD: usize = 256;
 const BAND: f64 = -1024.0;
 
 fn main() -> Result<(), Failed> {
     let device = Cuda::open(0)?;
-    let catalog = cuda::catalog();
-    let oracle = catalog.oracle().ok_or("dense products have no oracle")?;
-    for text in PROBLEMS {
+    let (dense, sparse) = (gemm::cuda::catalog(), bsr::cuda::catalog());
+    let (dense, sparse) = (dense.oracle().ok_or("no oracle")?, sparse.oracle().ok_or("no oracle")?);
+    for text in DENSE {
         let p = Gemm::parse(text)?;
-        let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(11));
-        let host = Gemm::answer(&p, &inputs);
-        let buffers = inputs.iter().map(|a| device.upload(a)).collect::<Result<Vec<Buffer>, _>>()?;
-        let buffers: Vec<&Buffer> = buffers.iter().collect();
-        oracle.answer(&p, &buffers, &device)?;
-        let started = Instant::now();
-        let far = oracle.answer(&p, &buffers, &device)?;
-        let seconds = started.elapsed().as_secs_f64();
-        let values = device.download(&far.values)?.to_f64();
-        let off = |(x, y): (&f64, &f64)| {
-            if x.is_nan() || y.is_nan() { f64::from(x.is_nan() != y.is_nan()) } else { (x - y).abs() }
-        };
-        let worst = values.iter().zip(&host.values).map(off).fold(0.0, f64::max);
-        if values.len() != host.values.len() || worst > 1e-9 {
-            return Err(format!("{text}: the answers differ by {worst}").into());
-        }
-        let same = |x: f64, y: f64| (x - y).abs() <= 1e-9 * y.abs();
-        if !same(far.tolerance.floor, host.tolerance.floor) || far.tolerance.relative != host.tolerance.relative {
-            return Err(format!("{text}: {:?} is not {:?}", far.tolerance, host.tolerance).into());
-        }
-        let planted = mistakes(&device, p.dtype, &host, &far.values, p.n as usize, p.ldc as usize)?;
-        println!("RIGHT {text}: off by {worst:.1e}, {:.2} ms; {planted} mistakes seen", seconds * 1e3);
+        held::<Gemm>(&device, dense, &p, [p.n, p.ldc])?;
     }
+    for text in SPARSE {
+        let p = Bsr::parse(text)?;
+        held::<Bsr>(&device, sparse, &p, [p.n, p.n])?;
+    }
+    Ok(())
+}
+
+/// Holds the device's answer to a problem to the host's; `n` elements a row of the output, `ldc` from row to row.
+fn held<O: Op>(device: &Cuda, oracle: &dyn Oracle<O, Cuda>, p: &O::Problem, [n, ldc]: [u64; 2]) -> Result<(), Failed> {
+    let text = O::text(p);
+    let inputs = O::draw(p, &mut fastrand::Rng::with_seed(11));
+    let host = O::answer(p, &inputs);
+    let buffers = inputs.iter().map(|a| device.upload(a)).collect::<Result<Vec<Buffer>, _>>()?;
+    let buffers: Vec<&Buffer> = buffers.iter().collect();
+    oracle.answer(p, &buffers, device)?;
+    let started = Instant::now();
+    let far = oracle.answer(p, &buffers, device)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let values = device.download(&far.values)?.to_f64();
+    let off = |(x, y): (&f64, &f64)| {
+        if x.is_nan() || y.is_nan() { f64::from(x.is_nan() != y.is_nan()) } else { (x - y).abs() }
+    };
+    let worst = values.iter().zip(&host.values).map(off).fold(0.0, f64::max);
+    if values.len() != host.values.len() || worst > 1e-9 {
+        return Err(format!("{text}: the answers differ by {worst}").into());
+    }
+    let same = |x: f64, y: f64| (x - y).abs() <= 1e-9 * y.abs();
+    if !same(far.tolerance.floor, host.tolerance.floor) || far.tolerance.relative != host.tolerance.relative {
+        return Err(format!("{text}: {:?} is not {:?}", far.tolerance, host.tolerance).into());
+    }
+    let planted = mistakes(device, O::output(p).0, &host, &far.values, n as usize, ldc as usize)?;
+    println!("RIGHT {text}: off by {worst:.1e}, {:.2} ms; {planted} mistakes seen", seconds * 1e3);
     Ok(())
 }
 

@@ -216,6 +216,24 @@ pub(crate) fn bsr_direct<'py>(
     }
 }
 
+/// Whether a kernel was chosen already for a product: everything a call does before it launches.
+#[pyfunction]
+pub(crate) fn bsr_known(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = a.py();
+    let Some(torch) = Torch::here(py) else { return Ok(false) };
+    if !torch.is_direct(py, &[a, b, out])? || !torch.is_bsr(a)? {
+        return Ok(false);
+    }
+    let (structure, _values, view) = parts(a)?;
+    let product = Product::of(structure, view, torch.view(b, "b")?)?;
+    product.check(&torch.view(out, "out")?)?;
+    let state = state();
+    let Some(on) = &product.structure.on_gpu else { return Ok(state.desks().bsr.knows(&product.problem)) };
+    let desks = state.gpu(on.ordinal)?;
+    product.structure.launched(on, &desks.queue(py));
+    Ok(desks.bsr.knows(&product.problem))
+}
+
 fn product(
     (crow, col, values): (&Bound<'_, PyAny>, &Bound<'_, PyAny>, &Bound<'_, PyAny>),
     (m, k): (u64, u64),

@@ -29,6 +29,9 @@ use crate::watch::{interrupt, interrupted};
 /// Candidates raced together, the leader so far included.
 const HEAT: usize = 24;
 
+/// Lists longer than this are searched: tried in a drawn order, and next to whoever leads.
+const LISTED: usize = 2 * HEAT;
+
 /// Seconds a heat may take at the most when the budget is spent before it begins.
 const GRACE: f64 = 1.0;
 
@@ -68,6 +71,7 @@ impl Contest {
             "does_not_build" => Err(Rejection::DoesNotBuild { reason }),
             "over_limits" => Err(Rejection::OverLimits { reason }),
             "crashed" => Err(Rejection::Crashed { reason }),
+            "timed_out" => Err(Rejection::TimedOut { seconds: error }),
             _ => Err(Rejection::LaunchFailed { reason }),
         }
     }
@@ -79,6 +83,11 @@ impl Contest {
     /// Races the candidates with these numbers; every trial, and who won.
     fn run(&self, mut waiting: Vec<usize>) -> (Vec<Trial>, Option<Verdict>) {
         let (mut all, mut verdict) = (Vec::<Trial>::new(), None::<Verdict>);
+        let searched = waiting.len() > LISTED;
+        if searched {
+            // The first one is the default and stays first.
+            spread(&mut waiting[1..]);
+        }
         waiting.reverse();
         let mut leader: Option<(usize, f64)> = None;
         while !waiting.is_empty() && (verdict.is_none() || !self.over()) {
@@ -96,9 +105,24 @@ impl Contest {
                 all.push(trial);
             }
             leader = found.as_ref().and_then(|v| lanes.iter().find(|l| self.candidates[l.0] == v.winner).copied());
+            if let Some((leader, _)) = leader.filter(|_| searched) {
+                // Half of the next heat are those most like the leader, the other half as drawn.
+                let mut near: Vec<usize> = (0..waiting.len()).collect();
+                near.sort_by_key(|at| self.distance(waiting[*at], leader));
+                near.truncate(HEAT / 2);
+                near.sort_unstable();
+                let next: Vec<usize> = near.iter().rev().map(|at| waiting.remove(*at)).collect();
+                waiting.extend(next);
+            }
             verdict = found.or(verdict);
         }
         (all, verdict)
+    }
+
+    /// In how many settings two candidates differ.
+    fn distance(&self, a: usize, b: usize) -> usize {
+        let (a, b) = (&self.candidates[a].config.0, &self.candidates[b].config.0);
+        a.iter().filter(|(name, value)| b.get(*name) != Some(value)).count()
     }
 
     fn trial(&self, candidate: usize, rejection: Rejection) -> Trial {
@@ -150,6 +174,15 @@ impl Contest {
                 }
             }
         }
+    }
+}
+
+/// Shuffles, the same way every time.
+fn spread(numbers: &mut [usize]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    for i in (1..numbers.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        numbers.swap(i, (state >> 33) as usize % (i + 1));
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct Foreigner {
     source: SourceHash,
     fit: Option<Py<PyAny>>,
     space: Option<Py<PyAny>>,
+    prepare: Option<Py<PyAny>>,
     call: Py<PyAny>,
 }
 
@@ -81,9 +82,10 @@ fn settings(py: Python<'_>, config: &Config) -> PyResult<Option<Py<PyDict>>> {
 
 /// Adds a callable to an operation's catalog on the CPU or on CUDA devices; one of the same name is replaced. `fit` says
 /// why it stands aside from a problem (given as text), or None; `space` gives its tunables for one, a dictionary of names
-/// and values, which come as keyword arguments.
+/// and values, which come as keyword arguments; `prepare` compiles what a setting needs for one, ahead of its turn.
 #[pyfunction]
-#[pyo3(signature = (op, id, source, call, fit=None, *, device="cpu", space=None))]
+#[pyo3(signature = (op, id, source, call, fit=None, *, device="cpu", space=None, prepare=None))]
+#[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
 pub(crate) fn add_variant(
     op: &str,
     id: &str,
@@ -92,12 +94,14 @@ pub(crate) fn add_variant(
     fit: Option<Py<PyAny>>,
     device: &str,
     space: Option<Py<PyAny>>,
+    prepare: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     if !matches!(device, "cpu" | "cuda") {
         return Err(PyValueError::new_err(format!("device: is '{device}', expected cpu or cuda")));
     }
     let source = SourceHash::of(&[source]);
-    let new = Arc::new(Foreigner { op: op.into(), device: device.into(), id: id.into(), source, fit, space, call });
+    let new =
+        Arc::new(Foreigner { op: op.into(), device: device.into(), id: id.into(), source, fit, space, prepare, call });
     let mut all = all();
     let former = match all.iter_mut().find(|f| f.op == op && f.device == device && f.id == id) {
         Some(old) => Some(std::mem::replace(old, new)),
@@ -172,6 +176,15 @@ impl<O: Described, D: Lent> Variant<O, D> for Foreign<O> {
             vec![("failed".into(), Vec::new())]
         });
         axes.into_iter().fold(Space::single(), |space, (name, values)| space.axis(Axis::ints(&name, values)))
+    }
+
+    fn compile(&self, problem: &O::Problem, config: &Config, _: &D) -> Result<(), Rejection> {
+        let Some(prepare) = &self.face.prepare else { return Ok(()) };
+        let asked = |py: Python<'_>| -> PyResult<()> {
+            let settings = settings(py, config)?;
+            prepare.bind(py).call((O::text(problem),), settings.as_ref().map(|s| s.bind(py))).map(drop)
+        };
+        Python::attach(asked).map_err(|e| Rejection::DoesNotBuild { reason: e.to_string() })
     }
 
     fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<O, D>>, Rejection> {

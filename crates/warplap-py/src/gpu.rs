@@ -12,8 +12,8 @@ use warplap::core::space::Config;
 use warplap::core::store::default_root;
 use warplap::core::variant::Kernel;
 use warplap::cuda::{Stream, View, ViewMut};
-use warplap::ops::{bsr, gemm};
-use warplap::{Bsr, BsrArgs, BsrProblem, Cuda, DType, Gemm, GemmArgs, GemmProblem, Mode, Op, Settings, Tuner};
+use warplap::ops::{bsr, gemm, sampled};
+use warplap::{Bsr, BsrArgs, BsrProblem, Cuda, DType, Gemm, GemmArgs, GemmProblem, Mode, Op, Sampled, Settings, Tuner};
 
 use crate::failure::{raise, rejected};
 use crate::state::{self, Desk, MODES, State};
@@ -35,7 +35,7 @@ pub(crate) fn set_worker(program: PathBuf, arguments: Vec<String>) {
 /// Serves as a worker and never returns, if this process was started as one.
 #[pyfunction]
 pub(crate) fn serve_if_asked(py: Python<'_>) {
-    py.detach(warplap::worker::serve_if_asked);
+    py.detach(|| warplap::worker::Worker::new().with_ground(warplap_spec::ground()).serve_if_asked());
 }
 
 /// The desks of one GPU.
@@ -43,6 +43,7 @@ pub(crate) struct GpuDesks {
     pub(crate) device: Arc<Cuda>,
     pub(crate) gemm: Desk<Gemm, Cuda>,
     pub(crate) bsr: Desk<Bsr, Cuda>,
+    pub(crate) sampled: Desk<Sampled, Cuda>,
 }
 
 /// Desks for each device and mode, set up when first needed.
@@ -75,11 +76,12 @@ impl Gpus {
             return Ok(desks);
         }
         let device = device(ordinal)?;
-        let settings = || Settings { mode: MODES[mode], policy: Cuda::usual_policy(), ..state.settings.clone() };
+        let settings = || Settings { mode: MODES[mode], ..state.gpu_settings() };
         let store = || state.store.clone();
         Ok(slot.get_or_init(|| GpuDesks {
             gemm: Desk::new(state.tuner(device.clone(), gemm::cuda::catalog(), store(), settings())),
             bsr: Desk::new(state.tuner(device.clone(), bsr::cuda::catalog(), store(), settings())),
+            sampled: Desk::new(state.tuner(device.clone(), sampled::cuda::catalog(), store(), settings())),
             device,
         }))
     }
@@ -235,7 +237,7 @@ impl Gpu {
             again,
             yardsticks: true,
             stop: stop.clone(),
-            ..state.settings.clone()
+            ..state.gpu_settings()
         };
         settings.budget.seconds = budget.unwrap_or(settings.budget.seconds);
         let device = warplap::any::AnyDevice::Cuda(device(self.ordinal)?);

@@ -11,11 +11,14 @@ mod foreign;
 mod gemm;
 mod gpu;
 mod launches;
+mod legal;
 mod lent;
 mod logs;
 mod parameter;
 mod road;
+mod sampled;
 mod shelf;
+mod spec;
 mod state;
 mod structure;
 mod tensor;
@@ -33,7 +36,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::attention::{attention_direct, attention_into, attention_problem, attention_way};
     #[pymodule_export]
-    use crate::bsr::{bsr_direct, bsr_into, bsr_problem};
+    use crate::bsr::{bsr_direct, bsr_into, bsr_known, bsr_problem};
     #[pymodule_export]
     use crate::contest::contest;
     #[pymodule_export]
@@ -45,9 +48,15 @@ mod _warplap {
     #[pymodule_export]
     use crate::launches::{Launch, Launches};
     #[pymodule_export]
+    use crate::legal::legal;
+    #[pymodule_export]
     use crate::road::{bench, device, explain, read_operation, read_problem, tune};
     #[pymodule_export]
+    use crate::sampled::sampled_into;
+    #[pymodule_export]
     use crate::shelf::{store_export, store_import, store_list, store_misses, store_place, store_prune, store_show};
+    #[pymodule_export]
+    use crate::spec::tune_spec;
     #[pymodule_export]
     use crate::state::{configure, forget, mode, set_mode};
     #[pymodule_export]

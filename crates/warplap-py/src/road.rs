@@ -12,8 +12,8 @@ use warplap::core::fingerprint::Fingerprint;
 use warplap::core::store::{MemoryStore, Store};
 use warplap::core::tuner::{How, Tuned};
 use warplap::core::variant::Fit;
-use warplap::ops::{attention, bsr, gemm};
-use warplap::{Attention, Bsr, Cuda, Gemm, Op, Settings, Stop};
+use warplap::ops::{attention, bsr, gemm, sampled};
+use warplap::{Attention, Bsr, Gemm, Op, Sampled, Settings, Stop};
 
 use crate::gpu;
 use crate::state::{self, State, refresh};
@@ -33,12 +33,14 @@ fn open(
         (Gemm::NAME, None) => Box::new(state.tuner(cpu(), gemm::cpu::catalog(), store, settings)),
         (Attention::NAME, None) => Box::new(state.tuner(cpu(), attention::cpu::catalog(), store, settings)),
         (Bsr::NAME, None) => Box::new(state.tuner(cpu(), bsr::cpu::catalog(), store, settings)),
+        (Sampled::NAME, None) => Box::new(state.tuner(cpu(), sampled::cpu::catalog(), store, settings)),
         (name, Some(ordinal)) => {
-            let (device, settings) = (gpu::device(ordinal)?, Settings { policy: Cuda::usual_policy(), ..settings });
+            let device = gpu::device(ordinal)?;
             match name {
                 Gemm::NAME => Box::new(state.tuner(device, gemm::cuda::catalog(), store, settings)),
                 Attention::NAME => Box::new(state.tuner(device, attention::cuda::catalog(), store, settings)),
                 Bsr::NAME => Box::new(state.tuner(device, bsr::cuda::catalog(), store, settings)),
+                Sampled::NAME => Box::new(state.tuner(device, sampled::cuda::catalog(), store, settings)),
                 other => return Err(doorless(other)),
             }
         }
@@ -51,8 +53,9 @@ fn doorless(op: &str) -> PyErr {
     PyValueError::new_err(format!("the operation {op} has no door here yet"))
 }
 
-fn settings(state: &State, budget: Option<f64>, again: bool) -> PyResult<Settings> {
-    let mut settings = Settings { again, stop: Stop::default(), ..state.settings.clone() };
+fn settings(state: &State, gpu: Option<usize>, budget: Option<f64>, again: bool) -> PyResult<Settings> {
+    let usual = if gpu.is_some() { state.gpu_settings() } else { state.settings.clone() };
+    let mut settings = Settings { again, stop: Stop::default(), ..usual };
     if let Some(seconds) = budget {
         if !seconds.is_finite() || seconds <= 0.0 {
             return Err(PyValueError::new_err(format!("budget: is {seconds}, expected seconds above 0")));
@@ -85,7 +88,7 @@ pub(crate) fn tune(
     gpu: Option<usize>,
 ) -> PyResult<String> {
     let state = state::state();
-    let settings = settings(&state, budget, again)?;
+    let settings = settings(&state, gpu, budget, again)?;
     let watch = Watch { stop: settings.stop.clone(), tell };
     let (tuner, text) = open(&state, problem, gpu, state.store.clone(), settings)?;
     let outcome = py.detach(|| tuner.tune(&text, &watch));
@@ -104,7 +107,7 @@ pub(crate) fn bench(
     gpu: Option<usize>,
 ) -> PyResult<String> {
     let state = state::state();
-    let mut settings = settings(&state, budget, true)?;
+    let mut settings = settings(&state, gpu, budget, true)?;
     settings.yardsticks = true;
     let watch = Watch { stop: settings.stop.clone(), tell };
     let store = Arc::new(MemoryStore::new());
@@ -128,7 +131,7 @@ pub(crate) fn bench(
 #[pyo3(signature = (problem, *, gpu=None))]
 pub(crate) fn explain(py: Python<'_>, problem: &str, gpu: Option<usize>) -> PyResult<String> {
     let state = state::state();
-    let (tuner, text) = open(&state, problem, gpu, state.store.clone(), state.settings.clone())?;
+    let (tuner, text) = open(&state, problem, gpu, state.store.clone(), settings(&state, gpu, None, false)?)?;
     let found = py.detach(|| tuner.find(&text)).map_err(crate::failure::raise)?;
     let how = found.how.as_ref().map(|how| match how {
         How::Raced => "raced".to_string(),

@@ -13,8 +13,8 @@ use warplap::core::dispatch::Dispatch;
 use warplap::core::problem::Problem;
 use warplap::core::store::{MemoryStore, Store, open_or_memory};
 use warplap::core::variant::Kernel;
-use warplap::ops::{attention, bsr, gemm};
-use warplap::{Attention, Bsr, Bucket, Cpu, Gemm, Mode, Settings, Stop, Tuner};
+use warplap::ops::{attention, bsr, gemm, sampled};
+use warplap::{Attention, Bsr, Bucket, Cpu, Cuda, Gemm, Mode, Sampled, Settings, Stop, Tuner};
 
 use crate::foreign::{self, Choice, Described, Foreign};
 use crate::gpu::{GpuDesks, Gpus};
@@ -35,6 +35,9 @@ pub(crate) struct Entry<O: warplap::Op, D: Device = Cpu> {
 
 /// Work below which the interpreter's lock is kept during a launch: some microseconds.
 const BRIEF_FLOPS: f64 = 4e5;
+
+/// Seconds a key may take on a GPU unless somebody says otherwise.
+const GPU_SECONDS: f64 = 20.0;
 
 /// The tuner of one operation and what it has chosen so far.
 pub(crate) struct Desk<O: Described, D: Lent = Cpu> {
@@ -104,6 +107,7 @@ pub(crate) struct Desks {
     pub(crate) gemm: Desk<Gemm>,
     pub(crate) attention: Desk<Attention>,
     pub(crate) bsr: Desk<Bsr>,
+    pub(crate) sampled: Desk<Sampled>,
 }
 
 /// One device, one store, desks by mode.
@@ -112,18 +116,27 @@ pub(crate) struct State {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) warning: Option<String>,
     pub(crate) settings: Settings,
+    /// Whether somebody has said how long a key may take.
+    budgeted: bool,
     desks: [OnceLock<Desks>; 4],
     gpus: Gpus,
     pub(crate) ways: Ways,
 }
 
 impl State {
-    fn new(device: Arc<Cpu>, store: Arc<dyn Store>, warning: Option<String>, settings: Settings) -> Self {
+    fn new(
+        device: Arc<Cpu>,
+        store: Arc<dyn Store>,
+        warning: Option<String>,
+        settings: Settings,
+        budgeted: bool,
+    ) -> Self {
         State {
             device,
             store,
             warning,
             settings,
+            budgeted,
             desks: Default::default(),
             gpus: Gpus::default(),
             ways: Ways::default(),
@@ -141,6 +154,15 @@ impl State {
         let join = |catalog: Catalog<O, D>, face| catalog.with(Arc::new(Foreign::new(face)));
         let catalog = foreign::of(O::NAME, D::KIND).into_iter().fold(own, join);
         Tuner::new(device, catalog, store, settings)
+    }
+
+    /// The settings on a GPU: kernels are compiled and proved in other processes there, so a key takes longer.
+    pub(crate) fn gpu_settings(&self) -> Settings {
+        let mut settings = Settings { policy: Cuda::usual_policy(), ..self.settings.clone() };
+        if !self.budgeted {
+            settings.budget.seconds = GPU_SECONDS;
+        }
+        settings
     }
 
     /// The desks of a GPU in the present mode.
@@ -161,6 +183,7 @@ impl State {
                 gemm: Desk::new(self.tuner(device(), gemm::cpu::catalog(), store(), settings())),
                 attention: Desk::new(self.tuner(device(), attention::cpu::catalog(), store(), settings())),
                 bsr: Desk::new(self.tuner(device(), bsr::cpu::catalog(), store(), settings())),
+                sampled: Desk::new(self.tuner(device(), sampled::cpu::catalog(), store(), settings())),
             }
         })
     }
@@ -172,7 +195,8 @@ static STATE: OnceLock<ArcSwap<State>> = OnceLock::new();
 fn usual() -> &'static ArcSwap<State> {
     STATE.get_or_init(|| {
         let opened = open_or_memory(None);
-        ArcSwap::from_pointee(State::new(Arc::new(Cpu::new()), opened.store, opened.warning, Settings::default()))
+        let (cpu, settings) = (Arc::new(Cpu::new()), Settings::default());
+        ArcSwap::from_pointee(State::new(cpu, opened.store, opened.warning, settings, false))
     })
 }
 
@@ -186,7 +210,7 @@ pub(crate) fn state() -> Guard<Arc<State>> {
 pub(crate) fn refresh() {
     let now = state();
     let settings = Settings { stop: Stop::default(), ..now.settings.clone() };
-    let next = State::new(now.device.clone(), now.store.clone(), now.warning.clone(), settings);
+    let next = State::new(now.device.clone(), now.store.clone(), now.warning.clone(), settings, now.budgeted);
     usual().store(Arc::new(next));
 }
 
@@ -267,7 +291,7 @@ pub(crate) fn configure(
     let mut settings = Settings { stop: Stop::default(), ..now.settings.clone() };
     settings.budget.seconds = budget.unwrap_or(settings.budget.seconds);
     settings.bucket = bucket.unwrap_or(settings.bucket);
-    let next = State::new(device, store, warning, settings);
+    let next = State::new(device, store, warning, settings, now.budgeted || budget.is_some());
     let warning = next.warning.clone();
     usual().store(Arc::new(next));
     Ok(warning)

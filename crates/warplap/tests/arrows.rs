@@ -1,4 +1,4 @@
-//! The direction of the arrows: cli → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → core, and nothing points back.
+//! The direction of the arrows: cli, py → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → core, and nothing points back.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("warplap", &["warplap-core", "warplap-cpu", "warplap-cuda", "warplap-ops"]),
     ("warplap-spec", &["warplap", "warplap-standin"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-standin"]),
-    ("warplap-py", &["warplap"]),
+    ("warplap-py", &["warplap", "warplap-spec"]),
     ("warplap-burn", &["warplap"]),
 ];
 

@@ -1,5 +1,5 @@
-//! `warplap export`: what the store knows of a problem comes in; a C header, T4 results or a Kernel Tuner cachefile goes
-//! out.
+//! `warplap export`: what the store knows of a problem comes in; a C header, T4 results, a Kernel Tuner cachefile or a
+//! table for vLLM goes out.
 
 use std::path::{Path, PathBuf};
 
@@ -10,20 +10,23 @@ use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::Value as Setting;
 
+use crate::commands::vllm_moe;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 use crate::kept::{Kept, write};
+use crate::machine;
 use crate::race_args::Where;
 
 /// Arguments of `export`.
 #[derive(Args)]
 pub(crate) struct Export {
-    /// What to write down: op:field=value,… or a spec file
+    /// What to write down: op:field=value,… or a spec file; for --vllm-moe the name of a tuned Triton kernel's records, or
+    /// a table to be checked
     #[arg(value_name = "PROBLEM|SPEC")]
     what: String,
     #[command(flatten)]
     form: Form,
-    /// The file (default: stdout)
+    /// The file, or for --vllm-moe the folder (default: stdout)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -43,10 +46,17 @@ struct Form {
     /// A Kernel Tuner cachefile
     #[arg(long)]
     kernel_tuner: bool,
+    /// A table of vLLM's fused mixture-of-experts kernel: E=8,N=14336[,dtype=fp8_w8a8][,block_shape=128x128]
+    /// [,device=NAME][,m=FIELD]; alone, the table that is named is checked
+    #[arg(long, value_name = "FIELDS", num_args = 0..=1, default_missing_value = "")]
+    vllm_moe: Option<String>,
 }
 
 impl Export {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
+        if let Some(fields) = &self.form.vllm_moe {
+            return self.vllm_moe(fields, root, console);
+        }
         let kept = Kept::find(&self.what, &self.place, root)?;
         let text = match (self.form.header, self.form.t4) {
             (true, _) => header(&kept),
@@ -60,6 +70,30 @@ impl Export {
             }
             None => console.say(text)?,
         }
+        Ok(Exit::Ok)
+    }
+}
+
+impl Export {
+    /// Checks a table, or writes one under the name vLLM looks for.
+    fn vllm_moe(&self, fields: &str, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
+        let file = Path::new(&self.what);
+        if fields.is_empty() || file.extension().is_some_and(|e| e == "json") {
+            console.say(format!("{}\n", vllm_moe::check_file(file)?))?;
+            return Ok(Exit::Ok);
+        }
+        let table = vllm_moe::Table::read(fields)?;
+        let (name, text) = table.collect(&self.what, &*machine::directory(root, false)?)?;
+        let Some(folder) = &self.output else {
+            console.say(text)?;
+            return Ok(Exit::Ok);
+        };
+        let refused = |e: std::io::Error| {
+            Failure::input(format!("--output {}: {e}: expected a folder that can be written", folder.display()))
+        };
+        std::fs::create_dir_all(folder).map_err(refused)?;
+        write(&folder.join(&name), text.as_bytes())?;
+        console.log(format_args!("wrote {}", folder.join(&name).display()));
         Ok(Exit::Ok)
     }
 }

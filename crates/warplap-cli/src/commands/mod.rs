@@ -14,6 +14,7 @@ pub(crate) mod space;
 pub(crate) mod store;
 pub(crate) mod tune;
 pub(crate) mod variants;
+mod vllm_moe;
 
 use std::sync::Arc;
 

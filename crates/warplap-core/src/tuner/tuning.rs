@@ -200,7 +200,18 @@ impl<O: Op, D: Device> Tuner<O, D> {
         if promoted.is_empty() {
             self.device.call_worker();
         }
-        let (listed, aside) = timing.of("list", || self.catalog.list(problem, &self.device));
+        // Asking who fits may open a library: inputs are drawn meanwhile.
+        let (listing, gate) = std::thread::scope(|scope| {
+            let listing = scope.spawn(|| {
+                let timing = Timing::default();
+                (timing.of("list", || self.catalog.list(problem, &self.device)), timing.take())
+            });
+            let gate = timing.of("draw", || Gate::open(problem, &*self.device, &self.catalog, &self.settings));
+            (listing.join(), gate)
+        });
+        let unlisted = || Error::Device(format!("{}: who fits could not be asked", O::text(problem)));
+        let ((listed, aside), listing) = listing.map_err(|_| unlisted())?;
+        timing.merge(listing);
         let mut pruned = timing.of("prune", || prune(&listed, problem, &self.device));
         if let Some(edition) = earlier {
             let new = self.newcomers(edition, problem);
@@ -225,15 +236,14 @@ impl<O: Op, D: Device> Tuner<O, D> {
         })?;
         let store = &*self.store;
         let quarantine = Quarantine::of(store, self.device.fingerprint(), O::NAME);
-        let open = || Gate::open(problem, &*self.device, &self.catalog, &self.settings);
-        let gate = timing.of("draw", open)?.remembering(quarantine, promoted);
+        let gate = gate?.remembering(quarantine, promoted);
         let ahead = Ahead::new(problem, &*self.device, &self.catalog);
         let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, &running, observer)
             .with_floor(floor)
             .with_incumbent(incumbent.cloned())
             .with_reference(Some(self.reference(problem)))
             .run(&mut *search, &entered)?;
-        gate.timing.take().into_iter().for_each(|(stage, seconds)| timing.add(stage, seconds));
+        timing.merge(gate.timing.take());
         let mut skipped: Vec<Skipped> = aside.into_iter().chain(pruned.skipped).collect();
         skipped.append(&mut outcomes.skipped);
         if let Some(edition) = earlier {

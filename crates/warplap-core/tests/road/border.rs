@@ -74,6 +74,26 @@ fn who_passed_for_a_key_needs_no_worker_when_the_key_is_raced_again() {
 }
 
 #[test]
+fn a_key_raced_to_its_end_whose_record_is_gone_is_raced_among_those_who_passed() {
+    let store = memory();
+    let rows = [row("reference", 9e-3), row("good", 2e-3), row("other", 3e-3)];
+    tune(&on(with_worker(passes), &rows, &store, settings()), &problem(50));
+    let entries = store.entries();
+    assert!(entries.len() == 1 && store.remove(&entries[0]).unwrap());
+    // One more setting of a variant that raced, and one variant nobody knows.
+    fn only_new(request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        assert_eq!(request.candidate.variant, "new");
+        passes(request)
+    }
+    let mut more = rows.to_vec();
+    more.push(row("new", 2.5e-3));
+    more[1] = more[1].clone().configs(&[2e-3, 1e-3]);
+    let edition = tune(&on(with_worker(only_new), &more, &store, settings()), &problem(50)).edition;
+    assert_eq!((fate(&edition, "new"), fate(&edition, "other")), ("outpaced", "outpaced"));
+    assert!(edition.skipped.iter().any(|s| s.variant == "good" && s.reason.contains("raced to its end")));
+}
+
+#[test]
 fn a_winner_that_fooled_its_worker_is_found_out_here_and_put_away() {
     let store = memory();
     let rows = [row("reference", 9e-3), row("good", 2e-3), row("bad", 1e-3).act(Act::OffBy(1.0))];

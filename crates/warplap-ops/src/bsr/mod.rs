@@ -89,6 +89,16 @@ impl BsrArgs<'_, warplap_cpu::Cpu> {
     }
 }
 
+/// How far a kernel may be off, from the largest product of the norms of a row of A and the column of B that it meets.
+pub(crate) fn tolerance(p: &BsrProblem, magnitude: f64) -> Tolerance {
+    let magnitude = magnitude * f64::from(p.alpha.get()).abs() + f64::from(p.beta.get()).abs();
+    let length = (p.row_max * p.bs) as usize;
+    match p.tf32 {
+        true => Tolerance::rounded_dot(length, magnitude),
+        false => Tolerance::dot(p.dtype, DType::F32, length, magnitude),
+    }
+}
+
 impl Op for Bsr {
     const NAME: &'static str = "bsr";
 
@@ -150,12 +160,7 @@ impl Op for Bsr {
         if p.adds() {
             answer.iter_mut().enumerate().for_each(|(i, x)| *x += beta * inputs[4].at(i));
         }
-        let (length, magnitude) = (p.row_max as usize * bs, magnitude * alpha.abs() + beta.abs());
-        let tolerance = match p.tf32 {
-            true => Tolerance::rounded_dot(length, magnitude),
-            false => Tolerance::dot(p.dtype, DType::F32, length, magnitude),
-        };
-        Answer { values: answer, tolerance }
+        Answer { values: answer, tolerance: tolerance(p, magnitude) }
     }
 
     fn bind<'a, D: Device>(p: &'a BsrProblem, inputs: Vec<D::View<'a>>, output: D::ViewMut<'a>) -> BsrArgs<'a, D> {

@@ -1,10 +1,10 @@
-//! From plan to launches: compiled and loaded once, then one driver call a launch. No lock and no allocation on the way;
-//! tensor maps are kept by the addresses they were made for.
+//! From plan to launches: compiled and loaded once, then one driver call a launch. No lock, no allocation and nothing
+//! written on the way; tensor maps are kept by the addresses they were made for.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwapOption;
 use warplap_core::rejection::Rejection;
 use warplap_cuda::{Cuda, Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 
@@ -12,6 +12,9 @@ use super::plan::{Argument, Grid, Plan};
 
 /// Sets of tensor maps kept for launches to come: a timed rotation has a few dozen, a program one.
 const KEPT: usize = 64;
+
+/// Sets of tensor maps made at the most; whoever comes later with addresses that are not known encodes its own each time.
+const MADE: usize = 8192;
 
 /// Arguments of a kernel at the most.
 const ARGUMENTS: usize = 24;
@@ -41,8 +44,10 @@ pub(crate) struct Loaded<const N: usize> {
     shape: LaunchShape,
     slots: Vec<Slot>,
     maps: Vec<(usize, TensorMapSpec)>,
-    // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there.
-    kept: Vec<ArcSwapOption<Maps<N>>>,
+    // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there. A launch on
+    // another thread may still read what was replaced, so everything lives in `made` as long as this object.
+    kept: Vec<AtomicPtr<Maps<N>>>,
+    made: Mutex<Vec<Arc<Maps<N>>>>,
 }
 
 impl<const N: usize> Loaded<N> {
@@ -77,8 +82,8 @@ impl<const N: usize> Loaded<N> {
             _ => None,
         };
         let (slots, maps): (Vec<_>, Vec<_>) = (slots.collect(), plan.arguments.iter().filter_map(spec).collect());
-        let kept = (0..if maps.is_empty() { 0 } else { KEPT }).map(|_| ArcSwapOption::empty()).collect();
-        Ok(Loaded { function, shape, slots, maps, kept })
+        let kept = (0..if maps.is_empty() { 0 } else { KEPT }).map(|_| AtomicPtr::default()).collect();
+        Ok(Loaded { function, shape, slots, maps, kept, made: Mutex::default() })
     }
 
     /// Queues one launch on buffers at these addresses.
@@ -93,17 +98,30 @@ impl<const N: usize> Loaded<N> {
             return unsafe { self.go(at, &[], queue) };
         }
         let place = &self.kept[place(at)];
-        let kept = place.load();
-        match &*kept {
+        // SAFETY: null, or maps of `made`, which nothing leaves before this object ends.
+        match unsafe { place.load(Ordering::Acquire).as_ref() } {
             // SAFETY: the caller's word; these maps were encoded for these addresses.
             Some(known) if known.at == *at => unsafe { self.go(at, &known.maps, queue) },
-            _ => {
-                let fresh = Arc::new(self.encode(at)?);
-                place.store(Some(fresh.clone()));
-                // SAFETY: as above.
-                unsafe { self.go(at, &fresh.maps, queue) }
-            }
+            // SAFETY: the caller's word.
+            _ => unsafe { self.launch_anew(at, place, queue) },
         }
+    }
+
+    /// As `launch`, for addresses whose maps are not kept.
+    ///
+    /// # Safety
+    /// As for `launch`.
+    #[cold]
+    unsafe fn launch_anew(&self, at: &[u64; N], place: &AtomicPtr<Maps<N>>, queue: &Stream) -> Result<(), Rejection> {
+        let fresh = Arc::new(self.encode(at)?);
+        // SAFETY: the caller's word; these maps were encoded for these addresses.
+        let launched = unsafe { self.go(at, &fresh.maps, queue) };
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.len() < MADE {
+            place.store(Arc::as_ptr(&fresh).cast_mut(), Ordering::Release);
+            made.push(fresh);
+        }
+        launched
     }
 
     fn encode(&self, at: &[u64; N]) -> Result<Maps<N>, Rejection> {

@@ -6,6 +6,7 @@
 //! at most twice the mean; where the library is found, and as `cusparse_bsr`.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
@@ -109,12 +110,14 @@ impl Kernel<Bsr, Cuda> for Padded {
         let p = &self.problem;
         // Held until both launches are queued, so that no other thread's come between them.
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if !rooms.contains_key(&queue.handle()) {
-            let alloc = |dtype, len: u64| queue.alloc(dtype, len as usize).map_err(|e| e.rejection());
-            let room = [alloc(p.dtype, places(p) * p.bs * p.bs)?, alloc(DType::I32, places(p))?];
-            rooms.insert(queue.handle(), room);
-        }
-        let [full, columns] = rooms.get(&queue.handle()).map_or([0; 2], |room| room.each_ref().map(Buffer::address));
+        let room = match rooms.entry(queue.handle()) {
+            Entry::Occupied(room) => room.into_mut(),
+            Entry::Vacant(none) => {
+                let alloc = |dtype, len: u64| queue.alloc(dtype, len as usize).map_err(|e| e.rejection());
+                none.insert([alloc(p.dtype, places(p) * p.bs * p.bs)?, alloc(DType::I32, places(p))?])
+            }
+        };
+        let [full, columns] = room.each_ref().map(Buffer::address);
         self.turned.with(&args, queue, |values| {
             let list = [&values, &row_ptr, &col_idx, &full, &columns].map(|a| (&raw const *a).cast::<c_void>());
             // SAFETY: five addresses, as the entry declares them; the buffers were checked to hold what the problem spans, the

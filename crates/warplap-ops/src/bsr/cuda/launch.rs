@@ -14,9 +14,9 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Buffer, Chip, Cuda, Stream};
 
-use super::meeting::Meeting;
 use super::order::order;
 use super::plan::{BUFFERS, BsrTwin, scale_of};
+use super::queue::Queue;
 use super::turned::{self, Turned};
 use crate::bsr::{Bsr, BsrArgs, BsrProblem};
 use crate::cuda::launch::Loaded;
@@ -49,16 +49,15 @@ impl<T: BsrTwin> Variant<Bsr, Cuda> for Own<T> {
 
     fn needs(&self, p: &BsrProblem, config: &Config) -> Needs {
         let plan = self.0.plan(p, config, &Chip::h200());
-        let [floats, counters] = self.0.meeting(p, config).unwrap_or_default();
-        let workspace = Turned::workspace(p) + 4 * (floats + counters);
+        let workspace = Turned::workspace(p);
         plan.map_or(Needs::default(), |plan| Needs { threads: u64::from(plan.threads), workspace, ..Needs::default() })
     }
 
     fn build(&self, p: &BsrProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
         let together = self.0.together(p, config)?;
         let loaded = Loaded::new(self.0.plan(p, config, cuda.chip())?, cuda)?;
-        let (turned, meeting) = (Turned::new(p, cuda)?, Meeting::new(self.0.meeting(p, config)?));
-        Ok(Box::new(Built { problem: *p, loaded, together, orders: Orders::default(), turned, meeting }))
+        let (turned, tiles) = (Turned::new(p, cuda)?, Queue::new(self.0.has_queue(config)?));
+        Ok(Box::new(Built { problem: *p, loaded, together, orders: Orders::default(), turned, tiles }))
     }
 }
 
@@ -68,7 +67,7 @@ struct Built {
     together: usize,
     orders: Orders,
     turned: Turned,
-    meeting: Meeting,
+    tiles: Queue,
 }
 
 /// The addresses of a launch without the order, after checking that the buffers hold what the problem spans and lie
@@ -94,9 +93,9 @@ impl Kernel<Bsr, Cuda> for Built {
     fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
         let [row_ptr, col_idx, _, b, c] = addresses(&self.problem, &args)?;
         let order = if self.together == 0 { 0 } else { self.orders.address(self.together, &args, queue) };
-        let ([add, alpha, beta], [parts, arrived]) = (scale_of(&args), self.meeting.addresses(queue)?);
+        let ([add, alpha, beta], tiles) = (scale_of(&args), self.tiles.address(queue)?);
         self.turned.with(&args, queue, |values| {
-            let at = [row_ptr, col_idx, values, b, c, order, add, alpha, beta, parts, arrived];
+            let at = [row_ptr, col_idx, values, b, c, order, add, alpha, beta, tiles];
             // SAFETY: the plan is the twin's, which lists the entry's parameters; the buffers were checked to hold what the
             // problem spans, the views borrow them, and the caller vouches for the indices.
             unsafe { self.loaded.launch(&at, queue) }
@@ -104,7 +103,7 @@ impl Kernel<Bsr, Cuda> for Built {
     }
 
     fn workspace(&self) -> u64 {
-        Turned::workspace(&self.problem) + self.meeting.bytes()
+        Turned::workspace(&self.problem)
     }
 }
 

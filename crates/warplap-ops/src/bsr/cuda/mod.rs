@@ -5,12 +5,13 @@ mod checked;
 mod cusparse_bsr;
 mod densify;
 mod launch;
-mod meeting;
 mod mma_strips;
 mod mma_tf32;
 mod order;
 mod plan;
+mod queue;
 mod reference;
+mod right;
 mod simt_f32;
 mod turned;
 mod wgmma_pack;
@@ -31,6 +32,7 @@ use launch::Own;
 /// Who may race.
 pub fn catalog() -> Catalog<Bsr, Cuda> {
     Catalog::new(Arc::new(reference::Reference))
+        .with_oracle(Arc::new(right::Right))
         .with(Arc::new(Own(wgmma_union::Union)))
         .with(Arc::new(Own(wgmma_swapab::SwapAb)))
         .with(Arc::new(Own(wgmma_pack::Pack)))
@@ -64,8 +66,8 @@ mod tests {
         &super::wgmma_pack::Pack,
         &super::mma_strips::Strips,
         &super::simt_f32::SimtF32,
-        &super::mma_tf32::MmaTf32,
         &super::wgmma_swapab::SwapAb,
+        &super::mma_tf32::MmaTf32,
     ];
 
     const PROBLEMS: [&str; 15] = [
@@ -138,7 +140,7 @@ mod tests {
             let plan = twin.plan(&problem(text), &config, &chip).unwrap();
             plan.source.defines.iter().find(|(name, _)| *name == "STAGES").unwrap().1
         };
-        let union = |tile: &str| deep(TWINS[0], PROBLEMS[0], &format!("{tile},CN=1,ORDER=0,GROUPED=1,SPLIT=0"));
+        let union = |tile: &str| deep(TWINS[0], PROBLEMS[0], &format!("{tile},CN=1,ORDER=0,GROUPED=1,DYNAMIC=0"));
         let tiles = ["CONS=2,BN=256,CTAS=1", "CONS=4,BN=128,CTAS=1", "CONS=1,BN=128,CTAS=2", "CONS=2,BN=128,CTAS=1"];
         assert_eq!(tiles.map(union), [4, 4, 4, 6]);
         assert_eq!(["CONS=1,BN=128,CTAS=1", "CONS=1,BN=64,CTAS=2"].map(union), [8, 6]);

@@ -22,20 +22,19 @@ pub(super) const ADD: usize = 6;
 /// Not addresses: the bits of an f32 each, in the half where a little-endian machine looks for them.
 pub(super) const ALPHA: usize = 7;
 pub(super) const BETA: usize = 8;
-/// Where the sums of a row that several blocks of threads share meet, and how many have arrived.
-pub(super) const PARTS: usize = 9;
-pub(super) const ARRIVED: usize = 10;
+/// The queue that tiles are taken from.
+pub(super) const QUEUE: usize = 9;
 /// How many there are.
-pub(super) const BUFFERS: usize = 11;
+pub(super) const BUFFERS: usize = 10;
 
 /// The host twin of a block-sparse kernel.
 pub(super) trait BsrTwin: Twin<BsrProblem> {
     /// Block rows that a group puts together under a setting; 0 takes rows as they come.
     fn together(&self, p: &BsrProblem, config: &Config) -> Result<usize, Rejection>;
 
-    /// Floats and counters of the scratch in which sums meet; none where rows are not shared out.
-    fn meeting(&self, _: &BsrProblem, _: &Config) -> Result<[u64; 2], Rejection> {
-        Ok([0, 0])
+    /// Whether tiles are taken from a queue under a setting.
+    fn has_queue(&self, _: &Config) -> Result<bool, Rejection> {
+        Ok(false)
     }
 }
 

@@ -12,15 +12,14 @@
 //
 // Axes (-D): CONS (lines per CTA: 1, 2, 4), BN (64, 128, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS (64-column panels of C staged per warpgroup
 // and round), CTAS (per SM), ORDER (0: tiles of one column band after each other, 1: of one line group),
-// PASSING (1: C leaves L2 early, so that B stays), SPLIT (0, or the blocks of a row that one CTA walks at the most, CN 1: the columns of a longer group are cut
-// into equal ranges, whose sums meet in float32 in `parts`, added in one order, so that the same bits come out every time. Extra ranges come before all
-// whole groups in the walk: whoever waits for one waits for a CTA that runs or has run).
+// PASSING (1: C leaves L2 early, so that B stays), DYNAMIC (1: a CTA takes its next tile from a queue when it is nearly ready for it, so that long tiles at the front
+// even out, where a fixed share leaves some CTAs with half as much again; CN 1).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, B_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
 
 constexpr int NT = 128 * (CONS + 1), SPAN = BS / 64;
-constexpr u32 NONE = 0xffffffffu, LAST = 0x80000000u, CPANEL = 64 * 128;
+constexpr u32 NONE = 0xffffffffu, LAST = 0x80000000u, END = 0x40000000u, CPANEL = 64 * 128;
 using OpA = Operand<64, 64, 0, CN>;
 using OpB = Operand<BN, 64, !B_COL, 1>;
 using MM = Mma<BN, 0, !B_COL>;
@@ -29,8 +28,7 @@ constexpr int PRODUCER = CONS == 4 ? 32 : 40;
 // What the producer gives up is all there is to take: the sum stays what the launch allotted (96 x 640, 168 x 384, 128 x 256).
 constexpr int CONSUMER = CONS == 1 ? 216 : CONS == 4 ? 112 : 232;
 constexpr bool TRADE = CONS > 1 || CTAS > 1;
-constexpr int GROUPS = SPLIT ? 512 : 1; // 1 KB: more would cost a stage
-static_assert(!SPLIT || (CN == 1 && CTAS == 1), "ranges are walked by CTAs that all run at once");
+static_assert(!DYNAMIC || CN == 1, "a cluster walks the same tiles");
 
 struct Walk {
   int groups, wide, count, first, step, lines;
@@ -39,58 +37,9 @@ struct Walk {
     lines = M / 64, groups = (lines + CONS - 1) / CONS, wide = (N + BN * CN - 1) / (BN * CN);
     count = groups * wide, first = blockIdx.x / CN, step = gridDim.x / CN;
   }
-  // Rounds run forth and back over the clusters: with long groups first, sums come out nearly even.
-  DI bool at(int round, int& group, int& band) const {
-    const int t = round * step + (round & 1 ? step - 1 - first : first);
-    group = ORDER ? t / wide : t % groups, band = ORDER ? t % wide : t / groups;
-    return t < count;
-  }
-  // Counts the extra ranges of all groups; `before` is shared and holds one more than there are groups. By all threads.
-  DI void cut(const int* row_ptr, u16* before) {
-    for (int g = threadIdx.x; g < groups; g += NT) {
-      int most = 0;
-      for (int r = 0; r < CONS; r++) {
-        const int l = line(g, r);
-        if (l >= 0) most = max(most, __ldg(row_ptr + l / SPAN + 1) - __ldg(row_ptr + l / SPAN));
-      }
-      before[g + 1] = (u16)(max(most - 1, 0) / max(SPLIT, 1));
-    }
-    __syncthreads();
-    if (threadIdx.x < 32) {
-      int sum = 0;
-      for (int g = 0; g < groups; g += 32) {
-        int upto = g + (int)threadIdx.x < groups ? before[g + threadIdx.x + 1] : 0;
-#pragma unroll
-        for (int o = 1; o < 32; o <<= 1) {
-          const int x = __shfl_up_sync(~0u, upto, o);
-          if (threadIdx.x >= o) upto += x;
-        }
-        if (g + (int)threadIdx.x < groups) before[g + threadIdx.x + 1] = (u16)(sum + upto);
-        sum += __shfl_sync(~0u, upto, 31);
-      }
-      if (threadIdx.x == 0) before[0] = 0;
-    }
-    __syncthreads();
-    extras = before, n_extras = before[groups], count = (groups + n_extras) * wide;
-  }
-  const u16* extras;
-  int n_extras;
-  // The tile of a round where groups are cut: extra ranges first (part > 0, `slot` their number), then every group's first range.
-  DI bool at(int round, int& group, int& band, int& part, int& slot) const {
-    const int t = round * step + (round & 1 ? step - 1 - first : first);
-    slot = t / wide, band = t % wide, part = 0, group = slot - n_extras;
-    if (slot >= n_extras) return t < count;
-    int low = 0, high = groups; // the last group with no more than `slot` extras before it
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      if (extras[middle] <= slot) low = middle;
-      else high = middle;
-    }
-    group = low, part = slot - extras[low] + 1;
-    return true;
-  }
-  DI int ranges(int group) const { return extras[group + 1] - extras[group] + 1; }
-  DI int rounds() const { return (count + step - 1) / step; }
+  // The tile of a round. Rounds run forth and back over the clusters: with long groups first, sums come out nearly even.
+  DI int tile(int round) const { return round * step + (round & 1 ? step - 1 - first : first); }
+  DI void place(int t, int& group, int& band) const { group = ORDER ? t / wide : t % groups, band = ORDER ? t % wide : t / groups; }
   // The line that warpgroup r of a group owns, or -1.
   DI int line(int group, int r) const {
     const int i = group * CONS + r;
@@ -99,29 +48,18 @@ struct Walk {
   }
 };
 
-// The first of a rising list's places from `begin` to `end` that holds `least` or more, by 32 guesses at a time.
-DI int lower(const int* list, int begin, int end, int least) {
-  while (begin < end) {
-    const int left = end - begin, step = (left + 31) / 32, guess = (threadIdx.x & 31) * step + step - 1;
-    const bool less = guess < left && __ldg(list + begin + guess) < least;
-    const int passed = __popc(__ballot_sync(~0u, less)) * step, rest = left - passed;
-    begin += passed, end = begin + (rest >= step ? step - 1 : max(rest, 0));
-  }
-  return begin;
-}
-
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CN, 1, 1)
 wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
-            const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int columns, float* parts, u32* arrived SCALE_PARAMETERS) {
+            const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, u32* queue SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ u32 records[STAGES]; // which warpgroups use a stage, and whether it is the tile's last
+  __shared__ int tiles[STAGES];   // and which tile that is
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127, lane = threadIdx.x & 31;
   const u32 rank = CN > 1 ? cluster_rank() : 0;
-  __shared__ u16 before[GROUPS + 1];
-  Walk walk(M, N, order);
+  const Walk walk(M, N, order);
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
     for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * CN);
@@ -131,53 +69,46 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
   else __syncthreads();
   pdl_launch();
   pdl_wait();
-  if (SPLIT) walk.cut(row_ptr, before);
   volatile u32* record = records;
-  int q = 0, group, band, part = 0, slot = 0;
-  auto tile = [&](int round, int& g, int& b, int& p, int& s) { return SPLIT ? walk.at(round, g, b, p, s) : walk.at(round, g, b); };
+  volatile int* whose = tiles;
+  int q = 0, group, band;
 
   if (wg == 0) {
     if (TRADE) regs_less<PRODUCER>();
     if (threadIdx.x < 32) {
       u32 phase = 1;
       // The tile to come is looked up while this one's slabs are asked for: its first column is three dependent loads away.
-      int line = -1, at = 0, end = 0, next_round = 0, known = 0;
+      int line = -1, at = 0, end = 0, round = 0, known = 0;
       u32 here = NONE, next = NONE;
-      struct { int line, at, end, col, from, upto; u32 here, next; } to_come = {};
-      auto column_at = [&](int i, int end, int upto) { // one behind the range is none
-        const u32 c = i < end ? (u32)__ldg(col_idx + i) : NONE;
-        return SPLIT && (int)c >= upto ? NONE : c;
-      };
+      struct { int tile, line, at, end, col; u32 here, next; } to_come = {};
+      auto column_at = [&](int i, int end) { return i < end ? (u32)__ldg(col_idx + i) : NONE; };
       auto look = [&] {
         if (known == 0) {
-          int g = 0, n = 0, p = 0, s = 0;
-          const bool some = next_round < walk.rounds() && tile(next_round, g, n, p, s);
-          if (SPLIT && some) to_come.from = columns * p / walk.ranges(g), to_come.upto = columns * (p + 1) / walk.ranges(g);
+          int g = 0, n = 0;
+          // The first tile is one's own; after it whoever is ready takes the next.
+          if (DYNAMIC && round > 0) to_come.tile = __shfl_sync(~0u, lane == 0 ? (int)(gridDim.x + atomicAdd(queue, 1u)) : 0, 0);
+          else to_come.tile = walk.tile(round);
+          const bool some = to_come.tile < walk.count;
+          if (some) walk.place(to_come.tile, g, n);
           to_come.line = some && lane < CONS ? walk.line(g, lane) : -1, to_come.col = (n * CN + rank) * BN;
         } else if (known == 1) {
           to_come.at = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN) : 0, to_come.end = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN + 1) : 0;
-          if (SPLIT && to_come.from > 0) {
-#pragma unroll
-            for (int r = 0; r < CONS; r++) {
-              const int found = lower(col_idx, __shfl_sync(~0u, to_come.at, r), __shfl_sync(~0u, to_come.end, r), to_come.from);
-              if (lane == r) to_come.at = found;
-            }
-          }
         } else if (known == 2) {
-          to_come.here = column_at(to_come.at, to_come.end, to_come.upto), to_come.next = column_at(to_come.at + 1, to_come.end, to_come.upto);
+          to_come.here = column_at(to_come.at, to_come.end), to_come.next = column_at(to_come.at + 1, to_come.end);
         }
         known++;
       };
-      for (int round = 0; round < walk.rounds(); round++) {
+      while (true) {
         while (known < 3) look();
+        const int tile = to_come.tile;
+        if (tile >= walk.count) break; // only the last round is not full
         line = to_come.line, at = to_come.at, end = to_come.end, here = to_come.here, next = to_come.next;
-        const int col = to_come.col, upto = to_come.upto;
-        next_round = round + 1, known = 0;
-        if (!tile(round, group, band, part, slot)) continue;
+        const int col = to_come.col;
+        round++, known = 0;
         u32 column = __reduce_min_sync(~0u, here);
         if (column == NONE) { // nothing but empty rows: they still have to be written
           mb_wait(empties + q * 8, phase);
-          if (lane == 0) record[q] = LAST, mb_arrive(fulls + q * 8);
+          if (lane == 0) record[q] = LAST, whose[q] = tile, mb_arrive(fulls + q * 8);
           if (++q == STAGES) q = 0, phase ^= 1;
         }
         while (column != NONE) {
@@ -186,14 +117,14 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
           int tops[CONS]; // where the lines' blocks begin in the list of all blocks' rows
 #pragma unroll
           for (int r = 0; r < CONS; r++) tops[r] = __shfl_sync(~0u, at * BS + line % SPAN * 64, r);
-          if (mine) at++, here = next, next = column_at(at + 1, end, upto);
+          if (mine) at++, here = next, next = column_at(at + 1, end);
           const u32 after = __reduce_min_sync(~0u, here);
 #pragma unroll
           for (int h = 0; h < SPAN; h++) {
             const u32 bar = fulls + q * 8, to = base + q * STAGE;
             mb_wait(empties + q * 8, phase);
             if (lane == 0) {
-              record[q] = users | (after == NONE && h == SPAN - 1 ? LAST : 0);
+              record[q] = users | (after == NONE && h == SPAN - 1 ? LAST : 0), whose[q] = tile;
               mb_expect(bar, OpB::bytes + __popc(users) * OpA::bytes);
               const int k = (column * SPAN + h) * 64;
               if (WIDE) tma_load3(to, &tB, bar, 0, k, col / 64);
@@ -205,9 +136,15 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
             __syncwarp();
             if (++q == STAGES) q = 0, phase ^= 1;
           }
-          look();
+          if (known < 3 && !(DYNAMIC && __any_sync(~0u, at + 6 < end))) look(); // a tile taken early is one that others cannot take
           column = after;
         }
+      }
+      // Says that nothing comes any more; the last CTA leaves the queue as the next launch must find it.
+      mb_wait(empties + q * 8, phase);
+      if (lane == 0) {
+        record[q] = LAST | END, mb_arrive(fulls + q * 8);
+        if (DYNAMIC && atomicAdd(queue + 1, 1u) == gridDim.x - 1) queue[0] = queue[1] = 0;
       }
     }
   } else {
@@ -219,14 +156,14 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
       if (CN > 1 && tid < CN) mb_arrive_at(empties + slot * 8, tid);
       if (CN == 1 && tid == 0) mb_arrive(empties + slot * 8);
     };
-    for (int round = 0; round < walk.rounds(); round++) {
-      if (!tile(round, group, band, part, slot)) continue;
+    while (true) {
       float d[BN / 2];
       bool begun = false;
       u32 now;
+      int tile;
       do {
         mb_wait(fulls + q * 8, phase);
-        now = record[q];
+        now = record[q], tile = whose[q];
         if (now >> w & 1) {
           const u64 a = OpA::desc(base + q * STAGE + OpB::bytes + w * OpA::bytes, 0), b = OpB::desc(base + q * STAGE, 0);
           mma_fence();
@@ -242,46 +179,14 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
         }
         if (++q == STAGES) q = 0, phase ^= 1;
       } while (!(now & LAST));
+      if (now & END) break;
+      walk.place(tile, group, band);
       if (!begun) {
 #pragma unroll
         for (int i = 0; i < BN / 2; i++) d[i] = 0.f;
       }
       const int line = walk.line(group, w), col = (band * CN + rank) * BN;
       if (line < 0) continue;
-      if (SPLIT) {
-        mma_done(d);
-        float* const mine_of = parts + tid;
-        constexpr u64 SUMS = 64 * BN;
-        u32* const here = arrived + ((u64)group * walk.wide + band) * CONS + w;
-        if (part > 0) {
-          float* const to = mine_of + (((u64)slot * walk.wide + band) * CONS + w) * SUMS;
-#pragma unroll
-          for (int i = 0; i < BN / 2; i++) __stcg(to + i * 128, d[i]);
-          __threadfence();
-          named_sync(1 + w, 128);
-          if (tid == 0) atomicAdd(here, 1u);
-          continue;
-        }
-        const int more = walk.ranges(group) - 1;
-        if (more > 0) {
-          if (tid == 0) {
-#ifdef SPIN_LIMIT
-            for (u32 i = 0; *reinterpret_cast<volatile u32*>(here) < (u32)more; i++)
-              if (i > SPIN_LIMIT) asm volatile("trap;");
-#else
-            while (*reinterpret_cast<volatile u32*>(here) < (u32)more) {}
-#endif
-            *reinterpret_cast<volatile u32*>(here) = 0; // as the next launch must find it
-            __threadfence();
-          }
-          named_sync(1 + w, 128);
-          for (int e = 0; e < more; e++) {
-            const float* from = mine_of + (((u64)(walk.extras[group] + e) * walk.wide + band) * CONS + w) * SUMS;
-#pragma unroll
-            for (int i = 0; i < BN / 2; i++) d[i] += __ldcg(from + i * 128);
-          }
-        }
-      }
       const long long top = line * 64 + warp * 16 + (lane >> 2);
       scale_fragments(d, add, top, top + 8, col, N, alpha, beta);
 #pragma unroll

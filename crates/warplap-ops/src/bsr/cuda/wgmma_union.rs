@@ -8,7 +8,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    ARRIVED, BsrTwin, COL_IDX, MARGIN, ORDER, PARTS, ROW_PTR, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
+    BsrTwin, COL_IDX, MARGIN, ORDER, QUEUE, ROW_PTR, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
     persistent, scale_arguments, values_map,
 };
 use crate::bsr::BsrProblem;
@@ -22,29 +22,8 @@ pub(super) struct Union;
 const LARGE: [[i64; 3]; 4] = [[2, 256, 1], [4, 128, 1], [1, 128, 2], [2, 128, 1]];
 const SMALL: [[i64; 3]; 4] = [[1, 128, 1], [1, 64, 2], [1, 128, 2], [2, 128, 1]];
 
-/// How much fuller than the mean the fullest row is where sharing long rows out is tried.
+/// How much fuller than the mean the fullest row is where a queue of tiles is tried first.
 const SKEWED: f64 = 2.0;
-/// Groups of lines whose ranges a block of threads keeps count of.
-const GROUPS: u64 = 512;
-/// Bytes of scratch in which the sums of shared rows may meet.
-const SCRATCH: u64 = 256 << 20;
-
-/// Groups of lines and bands of columns.
-fn grid(p: &BsrProblem, lines: u64, bn: u64, cn: u64) -> (u64, u64) {
-    ((p.m / 64).div_ceil(lines), p.n.div_ceil(bn * cn))
-}
-
-/// Floats and counters where groups are cut so that no row has more than `split` blocks in one range. A group has fewer
-/// extra ranges than its longest row has runs of that many blocks, so all have no more than the matrix has.
-fn meeting(p: &BsrProblem, lines: u64, bn: u64, split: u64) -> [u64; 2] {
-    if split == 0 {
-        return [0, 0];
-    }
-    let (groups, bands) = grid(p, lines, bn, 1);
-    // Of blocks of 128 two lines have the same row.
-    let rows = (p.bs / 64).max(1);
-    [(p.nnz * rows / split) * bands * lines * 64 * bn, groups * bands * lines]
-}
 
 impl Twin<BsrProblem> for Union {
     fn id(&self) -> &'static str {
@@ -67,7 +46,7 @@ impl Twin<BsrProblem> for Union {
     fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
         let tiles = (p.m / 64).div_ceil(2) * p.n.div_ceil(256);
         let shapes: &'static [[i64; 3]; 4] = if tiles >= u64::from(chip.multiprocessors) { &LARGE } else { &SMALL };
-        let (p, skewed) = (*p, p.imbalance() > SKEWED);
+        let skewed = p.imbalance() > SKEWED;
         let column = |i: usize| shapes.iter().map(move |s| s[i]);
         Space::single()
             .axis(Axis::ints("CONS", column(0)))
@@ -76,7 +55,7 @@ impl Twin<BsrProblem> for Union {
             .axis(Axis::ints("CN", [1, 2]))
             .axis(Axis::ints("ORDER", [0, 1]))
             .axis(Axis::ints("GROUPED", [1, 0]))
-            .axis(Axis::ints("SPLIT", if skewed { vec![16, 8, 0] } else { vec![0] }))
+            .axis(Axis::ints("DYNAMIC", if skewed { [1, 0] } else { [0, 1] }))
             .rule(Rule::on("the tile is one that won somewhere", &["CONS", "BN", "CTAS"], move |c| {
                 shapes.contains(&["CONS", "BN", "CTAS"].map(|a| c.int(a).unwrap_or(0)))
             }))
@@ -87,24 +66,15 @@ impl Twin<BsrProblem> for Union {
                 c.int("ORDER") == Some(0) || c.int("GROUPED") == Some(1)
             }))
             .rule(Rule::on(
-                "shared rows meet in scratch that fits",
-                &["CONS", "BN", "CTAS", "CN", "ORDER", "GROUPED", "SPLIT"],
-                move |c| {
-                    let of = |axis| c.int(axis).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
-                    let alone = of("CTAS") == 1 && of("CN") == 1 && of("ORDER") == 0 && of("GROUPED") == 1;
-                    let fits = || {
-                        let [floats, counters] = meeting(&p, of("CONS").max(1), of("BN").max(1), of("SPLIT"));
-                        grid(&p, of("CONS").max(1), of("BN").max(1), 1).0 <= GROUPS
-                            && 4 * (floats + counters) <= SCRATCH
-                    };
-                    of("SPLIT") == 0 || alone && fits()
-                },
+                "a queue is for single blocks of threads, long rows first",
+                &["CN", "ORDER", "DYNAMIC"],
+                |c| c.int("DYNAMIC") == Some(0) || c.int("CN") == Some(1) && c.int("ORDER") == Some(1),
             ))
     }
 
     fn plan(&self, p: &BsrProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
         let [lines, bn, resident] = [axis(c, "CONS")?.max(1), axis(c, "BN")?, axis(c, "CTAS")?.max(1)];
-        let [cn, order, split] = [axis(c, "CN")?.max(1), axis(c, "ORDER")?, axis(c, "SPLIT")?];
+        let [cn, order, dynamic] = [axis(c, "CN")?.max(1), axis(c, "ORDER")?, axis(c, "DYNAMIC")?];
         let slots = if lines * bn == 512 && lines > 2 || bn == 64 || resident > 1 { 1 } else { 2 };
         let stage = bn * 128 + lines * 8192;
         let fixed = lines * slots * 8192;
@@ -114,7 +84,8 @@ impl Twin<BsrProblem> for Union {
         defines.extend([("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p))), ("PASSING", 1)]);
         let axes = [("CONS", lines), ("BN", bn), ("CTAS", resident), ("CN", cn), ("ORDER", order)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
-        defines.extend([("STAGES", deep as i64), ("SLOTS", slots as i64), ("SPLIT", split as i64)]);
+        defines.extend([("STAGES", deep as i64), ("SLOTS", slots as i64)]);
+        defines.push(("DYNAMIC", dynamic as i64));
         let mut arguments = vec![
             values_map(p, [64, 64 / cn as u32]),
             if col { b_col_map(p, 64, bn) } else { b_map(p, 64, bn) },
@@ -124,14 +95,10 @@ impl Twin<BsrProblem> for Union {
             Argument::Pointer(ORDER),
             int(p.m),
             int(p.n),
-            int(p.columns() as u64),
-            Argument::Pointer(PARTS),
-            Argument::Pointer(ARRIVED),
+            Argument::Pointer(QUEUE),
         ];
         arguments.extend(scale_arguments());
-        let (groups, bands) = grid(p, lines, bn, cn);
-        // Ranges beside the groups' first ones are counted by the kernel.
-        let tiles = groups * bands + if split > 0 { p.nnz / split * bands } else { 0 };
+        let tiles = (p.m / 64).div_ceil(lines) * p.n.div_ceil(bn * cn);
         Ok(Plan {
             source: Source {
                 entry: self.id(),
@@ -149,8 +116,8 @@ impl Twin<BsrProblem> for Union {
 }
 
 impl BsrTwin for Union {
-    fn meeting(&self, p: &BsrProblem, c: &Config) -> Result<[u64; 2], Rejection> {
-        Ok(meeting(p, axis(c, "CONS")?, axis(c, "BN")?, axis(c, "SPLIT")?))
+    fn has_queue(&self, c: &Config) -> Result<bool, Rejection> {
+        Ok(axis(c, "DYNAMIC")? == 1)
     }
 
     fn together(&self, p: &BsrProblem, c: &Config) -> Result<usize, Rejection> {

@@ -2,12 +2,13 @@
 //
 // Idea: one block a tile. Stages of A and B are brought by asynchronous copies as wide as the alignment allows (16, 8 or 4 bytes, zeros past the
 // edges; two bytes go through registers), in the order they lie in memory, with padded lines so that ldmatrix meets no bank twice; the
-// transposing form of ldmatrix turns what is turned. Blocks take tiles in bands for the sake of L2.
+// transposing form of ldmatrix turns what is turned. Blocks take tiles in bands for the sake of L2. Where there are few tiles, SLICES groups of warps
+// run through K side by side, each with a ring of its own; their sums are added in a fixed order.
 // Wins: where Hopper's copy engine cannot go (odd leading dimensions, unaligned buffers), other chips, tf32, small products.
 // Limits: f16, bf16, and f32 multiplied as tf32; sums in f32. Sizes below 2^31.
 // Where the idea comes from: CUTLASS's Ampere kernels and their multistage pipeline.
 //
-// Axes (-D): BM, BN (64, 128, 256), BK (32, 64; tf32 16, 32), WARPS (4, 8), STAGES (2..5), GROUP (tile rows of a band).
+// Axes (-D): BM, BN (64, 128, 256), BK (32, 64; tf32 16, 32), WARPS (4, 8: of one slice), STAGES (2..5), SLICES (1, 2, 4), GROUP (tile rows of a band).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 tf32), A_COL, B_COL (1: column-major), VEC_A, VEC_B (bytes of one copy),
 // VEC_C (1: two columns of C may be stored at once), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "ampere.cuh"
@@ -19,7 +20,8 @@ constexpr int WM = WARPS == 8 && BM > BN ? 4 : 2, WN = WARPS / WM, TM = BM / WM,
 constexpr int A_LINE = A_COL ? BM : BK, A_LINES = A_COL ? BK : BM, A_PITCH = A_LINE * SIZE + (DTYPE == 2 && A_COL ? 32 : 16);
 constexpr int B_LINE = B_COL ? BK : BN, B_LINES = B_COL ? BN : BK, B_PITCH = B_LINE * SIZE + (DTYPE == 2 && !B_COL ? 32 : 16);
 constexpr u32 A_BYTES = A_LINES * A_PITCH, STAGE = A_BYTES + B_LINES * B_PITCH;
-static_assert(STAGES * STAGE == SHARED, "the host counts shared memory as the kernel does");
+constexpr int SUMS = MI * NI * 4; // of a thread
+static_assert(SLICES * STAGES * STAGE == SHARED && (SLICES - 1) * SUMS * NT * 4 <= SHARED, "the host counts shared memory as the kernel does");
 static_assert(TM % 16 == 0 && TN % 16 == 0 && BK % KS == 0, "tile");
 
 // The fragment of 16 rows of A from `m` on, k step kk.
@@ -55,40 +57,31 @@ DI void store2(elem* p, float x, float y, bool both) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(NT, 1) // without the 1 ptxas spills to fit one more block
+extern "C" __global__ void __launch_bounds__(NT * SLICES, 1) // without the 1 ptxas spills to fit one more block
 mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc BIAS_PARAMETER) {
   extern __shared__ __align__(16) unsigned char smem[];
-  const u32 base = shared_addr(smem);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, blocks = (K + BK - 1) / BK;
+  const int slice = SLICES > 1 ? threadIdx.x / NT : 0, tid = threadIdx.x - slice * NT, lane = tid & 31, warp = tid >> 5;
+  const u32 base = shared_addr(smem) + slice * STAGES * STAGE;
+  const int blocks = ((K + BK - 1) / BK + SLICES - 1 - slice) / SLICES; // of this slice: each takes every SLICES-th
   int row, col, z;
   banded_tile(blockIdx.x, (M + BM - 1) / BM, (N + BN - 1) / BN, GROUP, row, col, z);
   row *= BM, col *= BN;
   A += (A_COL ? K : M) * lda * z, B += (B_COL ? N : K) * ldb * z, C += M * ldc * z;
-  Bring<A_LINES, A_LINE, A_PITCH, VEC_A, NT> a(A, lda, A_COL ? 0 : row, A_COL ? row : 0);
-  Bring<B_LINES, B_LINE, B_PITCH, VEC_B, NT> b(B, ldb, B_COL ? col : 0, B_COL ? 0 : col);
-  auto fetch = [&](int q) {
-    a.fetch(base + q * STAGE, lda, A_COL ? K : M, A_COL ? M : K);
-    b.fetch(base + q * STAGE + A_BYTES, ldb, B_COL ? N : K, B_COL ? K : N);
-    if (A_COL) a.down(BK, lda);
-    else a.along(BK);
-    if (B_COL) b.along(BK);
-    else b.down(BK, ldb);
-  };
-  auto put = [&](int q) { a.put(base + q * STAGE), b.put(base + q * STAGE + A_BYTES); };
+  const int k0 = slice * BK;
+  Bring<A_LINES, A_LINE, A_PITCH, VEC_A, NT, !A_COL, BK * SLICES> a(A, lda, A_COL ? K : M, A_COL ? M : K, A_COL ? k0 : row, A_COL ? row : k0, tid);
+  Bring<B_LINES, B_LINE, B_PITCH, VEC_B, NT, B_COL, BK * SLICES> b(B, ldb, B_COL ? N : K, B_COL ? K : N, B_COL ? col : k0, B_COL ? k0 : col, tid);
   overlap_begin();
 #pragma unroll
-  for (int q = 0; q < STAGES - 1; q++) {
-    if (q < blocks) fetch(q), put(q);
-    copy_commit();
-  }
+  for (int s = 0; s < STAGES - 1; s++) a.prime(base, STAGE, s, blocks), b.prime(base + A_BYTES, STAGE, s, blocks), copy_commit();
   const int m0 = warp / WN * TM, n0 = warp % WN * TN;
   float d[MI][NI * 4] = {};
-  int q = 0, into = STAGES - 1;
+  int q = 0;
   for (int k = 0; k < blocks; k++) {
     copy_wait<STAGES - 2>();
-    __syncthreads(); // the stage is there, and everybody is done with the one that is filled next
-    const bool more = k + STAGES - 1 < blocks;
-    if (more) fetch(into);
+    if (SLICES > 1) asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(NT) : "memory");
+    else __syncthreads(); // the stage is there, and everybody is done with the one that is filled next
+    a.template turn<STAGES>(base, STAGE, k, q, blocks);
+    b.template turn<STAGES>(base + A_BYTES, STAGE, k, q, blocks);
     copy_commit();
     const u32 ta = base + q * STAGE, tb = ta + A_BYTES;
 #pragma unroll
@@ -103,9 +96,21 @@ mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restric
 #pragma unroll
         for (int j = 0; j < NI; j++) mma_step(&d[i][j * 4], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
     }
-    if (more) put(into);
     if (++q == STAGES) q = 0;
-    if (++into == STAGES) into = 0;
+  }
+  if (SLICES > 1) {
+    float* parts = reinterpret_cast<float*>(smem); // one slice behind the other, a thread's sums NT apart
+    copy_wait<0>();
+    __syncthreads();
+    if (slice > 0) {
+#pragma unroll
+      for (int s = 0; s < SUMS; s++) parts[((slice - 1) * SUMS + s) * NT + tid] = d[s / (NI * 4)][s % (NI * 4)];
+    }
+    __syncthreads();
+    if (slice > 0) return;
+    for (int p = 0; p < SLICES - 1; p++)
+#pragma unroll
+      for (int s = 0; s < SUMS; s++) d[s / (NI * 4)][s % (NI * 4)] += parts[(p * SUMS + s) * NT + tid];
   }
 #pragma unroll
   for (int i = 0; i < MI; i++) {

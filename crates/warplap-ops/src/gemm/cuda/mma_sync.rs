@@ -47,18 +47,24 @@ impl Twin<GemmProblem> for MmaSync {
     fn space(&self, p: &GemmProblem, chip: &Chip) -> Space {
         let good: &'static [[i64; 3]] = if tiles(p) >= 2 * u64::from(chip.multiprocessors) { &LARGE } else { &SMALL };
         let column = |i: usize| good.iter().map(move |t| t[i]);
+        let few = tiles(p) <= u64::from(chip.multiprocessors);
         let (p, chip) = (*p, chip.clone());
         Space::single()
             .axis(Axis::ints("BM", column(0)))
             .axis(Axis::ints("BN", column(1)))
             .axis(Axis::ints("WARPS", column(2)))
             .axis(Axis::ints("BK", if p.dtype == DType::F32 { [16, 32] } else { [32, 64] }))
-            .axis(Axis::ints("STAGES", [3, 4]))
+            .axis(Axis::ints("STAGES", if few { [3, 2] } else { [3, 4] }))
+            .axis(Axis::ints("SLICES", if few { vec![2, 1, 4] } else { vec![1] }))
             .axis(Axis::ints("GROUP", [8]))
+            .rule(Rule::on("slices cut the smallest tiles", &["BM", "BN", "STAGES", "SLICES"], |c| {
+                let of = |a| c.int(a).unwrap_or(0);
+                of("SLICES") == 1 || (of("BM") * of("BN") <= 8192 && of("STAGES") < 4)
+            }))
             .rule(Rule::on("the tile is one worth trying", &["BM", "BN", "WARPS"], move |c| {
                 good.contains(&["BM", "BN", "WARPS"].map(|a| c.int(a).unwrap_or(0)))
             }))
-            .rule(Rule::on("the stages fit", &["BM", "BN", "WARPS", "BK", "STAGES", "GROUP"], move |c| {
+            .rule(Rule::on("the stages fit", &["BM", "BN", "WARPS", "BK", "STAGES", "SLICES", "GROUP"], move |c| {
                 MmaSync.plan(&p, c, &chip).is_ok()
             }))
     }
@@ -66,28 +72,41 @@ impl Twin<GemmProblem> for MmaSync {
     fn plan(&self, p: &GemmProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
         let [bm, bn, bk] = [axis(c, "BM")?, axis(c, "BN")?, axis(c, "BK")?];
         let [warps, stages, group] = [axis(c, "WARPS")?, axis(c, "STAGES")?, axis(c, "GROUP")?];
+        let slices = axis(c, "SLICES")?.max(1);
         let size = p.dtype.bytes() as u64;
         // Lines as the kernel pads them.
         let tile = |rows: u64, turned: bool| {
             let pad = if size == 4 && turned { 32 } else { 16 };
             if turned { bk * (rows * size + pad) } else { rows * (bk * size + pad) }
         };
-        let shared = stages * (tile(bm, p.a == Layout::Col) + tile(bn, p.b == Layout::Row));
+        let shared = slices * stages * (tile(bm, p.a == Layout::Col) + tile(bn, p.b == Layout::Row));
         if shared > chip.shared_memory {
             let reason = format!("{stages} stages take {shared} bytes of shared memory");
+            return Err(Rejection::OverLimits { reason });
+        }
+        if (slices - 1) * bm * bn * 4 > shared || slices * warps > 32 {
+            let reason = format!("the sums of {slices} slices do not fit where their stages were");
             return Err(Rejection::OverLimits { reason });
         }
         let pairs = p.align.is_multiple_of(2 * size) && p.ldc.is_multiple_of(2);
         let mut defines = facts(p);
         defines.retain(|(name, _)| *name != "BATCH");
-        let axes = [("BM", bm), ("BN", bn), ("BK", bk), ("WARPS", warps), ("STAGES", stages), ("GROUP", group)];
+        let axes = [
+            ("BM", bm),
+            ("BN", bn),
+            ("BK", bk),
+            ("WARPS", warps),
+            ("STAGES", stages),
+            ("GROUP", group),
+            ("SLICES", slices),
+        ];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         let vectors = [("VEC_A", vector(p, p.lda)), ("VEC_B", vector(p, p.ldb)), ("VEC_C", u64::from(pairs))];
         defines.extend(vectors.map(|(n, v)| (n, v as i64)));
         defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("mma_sync.cu"), headers: &HEADERS, defines },
-            threads: 32 * warps as u32,
+            threads: 32 * (warps * slices) as u32,
             shared,
             grid: Grid::Blocks(p.m.div_ceil(bm) * p.n.div_ceil(bn) * p.batch),
             arguments: plain(p),

@@ -24,12 +24,13 @@ template <int rows_, int pitch_> struct Turn {
   static constexpr int jump = NT / BK, times = rows_ / jump;
   static_assert(rows_ % jump == 0, "threads take whole lines");
   const float* from;
-  int row, at, to;
-  DI Turn(const float* src, u64 ld, int row0) {
+  u64 ld;
+  int row, at, to, rows, deep;
+  DI Turn(const float* src, u64 ld_, int rows__, int deep_, int row0) : ld(ld_), rows(rows__), deep(deep_) {
     row = row0 + threadIdx.x / BK, at = threadIdx.x % BK, to = at * pitch_ + threadIdx.x / BK * 4;
     from = src + (u64)row * ld + at;
   }
-  DI void fetch(u32 dst, u64 ld, int rows, int deep) {
+  DI void fetch(u32 dst) {
 #pragma unroll
     for (int j = 0; j < times; j++)
       copy_async<4>(dst + to + j * jump * 4, from + (u64)(j * jump) * ld, row + j * jump < rows && at < deep ? 4 : 0);
@@ -38,9 +39,9 @@ template <int rows_, int pitch_> struct Turn {
 };
 // Brings BK lines of line_ contiguous elements as they are.
 template <int line_, int pitch_, int vec_> struct Plain {
-  Bring<BK, line_, pitch_, vec_, NT> bring;
-  DI Plain(const float* src, u64 ld, int at0) : bring(src, ld, 0, at0) {}
-  DI void fetch(u32 dst, u64 ld, int width, int deep) { bring.fetch(dst, ld, deep, width), bring.down(BK, ld); }
+  Bring<BK, line_, pitch_, vec_, NT, false, BK> bring;
+  DI Plain(const float* src, u64 ld, int width, int deep, int at0) : bring(src, ld, deep, width, 0, at0, threadIdx.x) {}
+  DI void fetch(u32 dst) { bring.fetch(dst), bring.advance(); }
 };
 template <bool c_, class X, class Y> struct Pick { using T = X; };
 template <class X, class Y> struct Pick<false, X, Y> { using T = Y; };
@@ -54,9 +55,9 @@ simt(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
   banded_tile(blockIdx.x, (M + BM - 1) / BM, (N + BN - 1) / BN, GROUP, row, col, z);
   row *= BM, col *= BN;
   A += (A_COL ? K : M) * lda * z, B += (B_COL ? N : K) * ldb * z, C += M * ldc * z;
-  typename Pick<A_COL, Plain<BM, A_PITCH, VEC_A>, Turn<BM, A_PITCH>>::T a(A, lda, row);
-  typename Pick<!B_COL, Plain<BN, B_PITCH, VEC_B>, Turn<BN, B_PITCH>>::T b(B, ldb, col);
-  auto fetch = [&](int q) { a.fetch(base + q * STAGE, lda, M, K), b.fetch(base + q * STAGE + A_BYTES, ldb, N, K); };
+  typename Pick<A_COL, Plain<BM, A_PITCH, VEC_A>, Turn<BM, A_PITCH>>::T a(A, lda, M, K, row);
+  typename Pick<!B_COL, Plain<BN, B_PITCH, VEC_B>, Turn<BN, B_PITCH>>::T b(B, ldb, N, K, col);
+  auto fetch = [&](int q) { a.fetch(base + q * STAGE), b.fetch(base + q * STAGE + A_BYTES); };
   overlap_begin();
 #pragma unroll
   for (int q = 0; q < STAGES - 1; q++) {

@@ -14,8 +14,11 @@ use crate::gemm::{GemmProblem, Layout};
 /// Weights on the wide side, rows of A on the narrow one.
 pub(super) struct Swapab;
 
-/// Columns of B a block takes.
-const BW: u64 = 64;
+/// The share of resident blocks that have work in the last wave.
+fn fill(p: &GemmProblem, [bw, split, ctas]: [u64; 3], multiprocessors: u64) -> f64 {
+    let (blocks, slots) = (p.n.div_ceil(bw) * p.batch * split, multiprocessors * ctas);
+    blocks as f64 / (blocks.div_ceil(slots) * slots).max(1) as f64
+}
 
 impl Twin<GemmProblem> for Swapab {
     fn id(&self) -> &'static str {
@@ -38,27 +41,37 @@ impl Twin<GemmProblem> for Swapab {
 
     fn space(&self, p: &GemmProblem, chip: &Chip) -> Space {
         let (p, chip) = (*p, chip.clone());
+        let of = |c: &Config, axis| c.int(axis).and_then(|v| u64::try_from(v).ok()).unwrap_or(1).max(1);
+        // Where B does not stay in L2, wider lines are read from memory in better order, and idle multiprocessors cost.
+        let streams = p.batch * p.k * p.n * 2 > chip.l2;
+        let (multiprocessors, widths) =
+            (u64::from(chip.multiprocessors), if streams { vec![64, 128] } else { vec![64] });
         Space::single()
+            .axis(Axis::ints("BW", widths))
             .axis(Axis::ints("BK", [128, 64]))
             .axis(Axis::ints("SPLIT", [2, 1, 4]))
             .axis(Axis::ints("CTAS", [2, 1, 3, 4]))
-            .rule(Rule::on("two stages of each resident block fit", &["BK", "SPLIT", "CTAS"], move |c| {
+            .rule(Rule::on("blocks that stream fill the chip", &["BW", "SPLIT", "CTAS"], move |c| {
+                !streams || fill(&p, [of(c, "BW"), of(c, "SPLIT"), of(c, "CTAS")], multiprocessors) >= 0.8
+            }))
+            .rule(Rule::on("two stages of each resident block fit", &["BW", "BK", "SPLIT", "CTAS"], move |c| {
                 Swapab.plan(&p, c, &chip).is_ok()
             }))
     }
 
     fn plan(&self, p: &GemmProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
         let [bk, split, ctas] = [axis(c, "BK")?, axis(c, "SPLIT")?.max(1), axis(c, "CTAS")?.max(1)];
+        let bw = axis(c, "BW")?.max(64);
         let bt = p.m.next_power_of_two().clamp(8, 128);
         let rows = Operand::new(bt, bk, false, 1)?;
-        let weights = Operand::new(BW, bk, p.b == Layout::Row, 1)?;
+        let weights = Operand::new(bw, bk, p.b == Layout::Row, 1)?;
         let stage = rows.bytes + weights.bytes;
-        let inbox = (split - 1) * BW * bt * 4 + 1024;
+        let inbox = (split - 1) * bw * bt * 4 + 1024;
         let deep = stages(chip, stage, inbox, ctas, 12)?;
-        let turned = (bt * (BW * 2 + 16)).next_multiple_of(1024);
+        let turned = (bt * (bw * 2 + 16)).next_multiple_of(1024);
         let mut defines = facts(p);
         defines.retain(|(name, _)| *name != "A_COL");
-        let axes = [("BW", BW), ("BT", bt), ("BK", bk), ("STAGES", deep), ("CONS", 1), ("SPLIT", split)];
+        let axes = [("BW", bw), ("BT", bt), ("BK", bk), ("STAGES", deep), ("CONS", bw / 64), ("SPLIT", split)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         defines.extend([("SHARE", 1), ("CTAS", ctas as i64)]);
         let mut arguments =
@@ -69,9 +82,9 @@ impl Twin<GemmProblem> for Swapab {
         defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &HEADERS, defines },
-            threads: 160,
+            threads: 128 * (bw / 64) as u32 + 32,
             shared,
-            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(BW) * split * p.batch),
+            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(bw) * split * p.batch),
             arguments,
             overlap: overlap(p, chip),
         })

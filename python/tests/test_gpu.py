@@ -1,0 +1,168 @@
+"""What only a GPU can show: native kernels behind the operators, graphs, harmful Triton kernels, the stopwatch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import near
+
+import warplap
+
+triton = pytest.importorskip("triton")
+tl = triton.language
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def sparse(m, k, bs, share=0.4, dtype=torch.float16):
+    mask = torch.rand(m // bs, k // bs) < share
+    mask[0, 0] = True
+    dense = torch.randn(m, k) * mask.repeat_interleave(bs, 0).repeat_interleave(bs, 1)
+    return dense.to(dtype).cuda().to_sparse_bsr((bs, bs))
+
+
+def captured(call):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph
+
+
+def test_operators_are_captured_with_what_was_chosen_and_replayed_on_new_contents():
+    a, b, c = (torch.randn(64, 64, device="cuda", dtype=torch.float16) for _ in range(3))
+    s, d, e = (
+        sparse(128, 128, 64),
+        torch.randn(128, 64, device="cuda").half(),
+        torch.empty(128, 64, device="cuda").half(),
+    )
+    q, o = torch.randn(2, 4, 64, 64, device="cuda").half(), []
+
+    def call():
+        warplap.matmul(a, b, out=c)
+        warplap.bsr_matmul(s, d, out=e)
+        o[:] = [warplap.attention(q, q, q, is_causal=True)]
+
+    call()
+    graph = captured(call)
+    for tensor in (b, d, q):
+        tensor.copy_(torch.randn_like(tensor))
+    c.fill_(float("nan")), e.fill_(float("nan"))
+    graph.replay()
+    near(c, a.double() @ b.double())
+    near(e, s.to_dense().double() @ d.double())
+    near(o[0], F.scaled_dot_product_attention(q.double(), q.double(), q.double(), is_causal=True))
+
+
+def test_nothing_is_measured_while_a_stream_is_captured():
+    a, b = torch.randn(48, 64, device="cuda").half(), torch.randn(64, 80, device="cuda").half()
+    c = torch.empty(48, 80, device="cuda").half()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        warplap.matmul(a, b, out=c)
+    c.fill_(float("nan"))
+    graph.replay()
+    near(c, a.double() @ b.double())
+    assert warplap.store.ls() == []
+
+
+@pytest.mark.parametrize("bs", [16, 32, 64, 128])
+def test_block_sparse_products_are_right_for_every_block_and_kept(bs):
+    a, b = sparse(512, 512, bs), torch.randn(512, 256, device="cuda").half()
+    near(warplap.bsr_matmul(a, b), a.to_dense().double() @ b.double())
+    found = warplap.explain(warplap.bsr_matmul, a, b)
+    assert found.how == "stored" and found.variant
+    odd = torch.randn(512 * 256 + 1, device="cuda").half()[1:].view(512, 256)  # no multiple of 16 bytes
+    near(warplap.bsr_matmul(a, odd), a.to_dense().double() @ odd.double())
+
+
+def test_torchs_triton_kernel_is_among_the_candidates_of_block_sparse_products():
+    a, b = sparse(512, 512, 32), torch.randn(512, 256, device="cuda").half()
+    table = {row["variant"]: row for row in warplap.benchmark(warplap.bsr_matmul, a, b, budget=20.0)}
+    assert table["torch_triton"]["time_us"] and "STAGES" in table["torch_triton"]["config"]
+    assert warplap.store.ls() == []
+
+
+def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
+    q, k, v = (torch.randn(2, 4, 256, 64, device="cuda").half() for _ in range(3))
+    assert "miss" in str(warplap.explain(warplap.attention, q, k, v, is_causal=True))
+    right = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    near(warplap.attention(q, k, v, is_causal=True), right)
+    found = warplap.explain(warplap.attention, q, k, v, is_causal=True)
+    assert (
+        found.variant in ("torch_default", "torch_flash", "torch_cudnn", "torch_efficient") and len(found.table()) >= 2
+    )
+    near(warplap.attention(q, k, v, is_causal=True), right)
+    flags = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
+    table = warplap.benchmark(warplap.attention, q, k, v, is_causal=True, budget=0.5)
+    assert "torch_default" in {row["variant"] for row in table}
+    assert flags == (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled())
+    (tuned,) = warplap.tune([(warplap.attention, q, k, v, {"is_causal": True})], progress=False)
+    assert tuned.from_store and tuned.variant == found.variant
+
+
+def test_the_stopwatch_times_the_device_and_not_the_host():
+    from warplap._rig import Stopwatch
+
+    x, y = (torch.randn(1 << 26, device="cuda") for _ in range(2))
+    watch = Stopwatch(lambda: y.copy_(x), x.device)
+    mine, theirs = (
+        sorted(watch.sample() for _ in range(9))[4],
+        triton.testing.do_bench(lambda: y.copy_(x), return_mode="median") / 1e3,
+    )
+    assert 0.85 < mine / theirs < 1.15, (mine, theirs)
+    small = torch.randn(1024, device="cuda")
+    watch = Stopwatch(
+        lambda: [small.add_(1) for _ in range(20)], x.device
+    )  # some 5 µs of the host each, 2 of the device
+    assert min(watch.sample() for _ in range(9)) < 75e-6
+
+
+def test_harmful_triton_kernels_harm_nobody():
+    @warplap.autotune(
+        configs=[triton.Config({"BLOCK": 128, "HARM": harm}) for harm in (1, 0, 2)], key=["n"], budget=3.0
+    )
+    @triton.jit
+    def kernel(x, out, n, zero, BLOCK: tl.constexpr, HARM: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(x + at, mask=at < n)
+        if HARM == 1:
+            tl.store(out + at.to(tl.int64) * (1 << 40) + (1 << 44), value)
+        if HARM == 2:
+            while tl.load(zero, volatile=True) == 0:
+                value += 1
+        tl.store(out + at, value * 2, mask=at < n)
+
+    x, zero = torch.randn(1000, device="cuda"), torch.zeros(1, device="cuda", dtype=torch.int32)
+    out = torch.empty_like(x)
+    for _ in range(3):
+        out.fill_(float("nan"))
+        kernel[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](x, out, 1000, zero)
+        assert torch.equal(out, x * 2)
+    why = {t["config"]["HARM"]: t.get("rejected", {}).get("why") for t in kernel.last["edition"]["trials"]}
+    assert why[1] == "crashed" and why[2] == "timed_out" and kernel.best_config.kwargs["HARM"] == 0, why
+    assert len(kernel._launches) == 1, "later launches go straight to the kernel"
+
+
+def test_a_triton_launch_from_here_is_tritons():
+    @warplap.autotune(configs=[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((128, 4), (256, 8))], key=["n"])
+    @triton.jit
+    def kernel(x, out, n, factor, add, one, flag, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(x + at, mask=at < n) * factor + add * one
+        tl.store(out + at, tl.where(flag, value, -value), mask=at < n)
+
+    for n, add, flag in [(1000, 3, True), (1000, 5, False), (1000, 2**40, True), (4096, 16, True), (1000, 3, True)]:
+        x = torch.randn(n, device="cuda")
+        for _ in range(2):
+            out = torch.full_like(x, float("nan"))
+            kernel[(triton.cdiv(n, 128),)](x, out, n, 0.5, add, 1, flag)
+            right = x * 0.5 + add
+            near(out, right if flag else -right)
+    assert len(kernel._launches) >= 4

@@ -1,0 +1,52 @@
+"""The entry point for vLLM: silent without vLLM, and where there is nothing to offer."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+
+import warplap.vllm
+
+NAME = "E=8,N=64,device_name=NVIDIA_H200.json"
+
+
+def run(tmp_path, with_vllm, tables, **environment):
+    """What a process with or without a package named vllm finds after the plugin has run twice."""
+    if with_vllm:
+        (tmp_path / "vllm.py").write_text("")
+    folder = tmp_path / "tables"
+    folder.mkdir(exist_ok=True)
+    if tables:
+        (folder / NAME).write_text("{}")
+    code = "import os, warplap.vllm as v; v.register(); v.register(); print(os.environ.get('VLLM_TUNED_CONFIG_FOLDER'))"
+    env = {k: v for k, v in os.environ.items() if k != "VLLM_TUNED_CONFIG_FOLDER"}
+    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), env.get("PYTHONPATH", "")])
+    env |= {"WARPLAP_VLLM_TABLES": str(folder), **environment}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert done.stderr == "", done.stderr
+    return done.stdout.strip()
+
+
+def test_tables_are_offered_where_vllm_is_there_and_nobody_has_said_otherwise(tmp_path):
+    assert run(tmp_path, False, True) == "None"
+    assert run(tmp_path, True, True) == str(tmp_path / "tables")
+    assert run(tmp_path, True, True, VLLM_TUNED_CONFIG_FOLDER="/elsewhere") == "/elsewhere"
+
+
+def test_without_tables_nothing_is_said(tmp_path):
+    assert run(tmp_path, True, False) == "None"
+    assert run(tmp_path, True, False, WARPLAP_VLLM_TABLES=str(tmp_path / "nowhere")) == "None"
+
+
+def test_the_package_names_the_entry_point():
+    try:
+        found = importlib.metadata.distribution("warplap").entry_points
+    except importlib.metadata.PackageNotFoundError:
+        import pytest
+
+        pytest.skip("the package is not installed")
+    points = [p for p in found if p.group == "vllm.general_plugins"]
+    assert [p.value for p in points] == ["warplap.vllm:register"]
+    assert points[0].load() is warplap.vllm.register

@@ -1,0 +1,162 @@
+"""Compiled Triton kernels run first in a worker process with a context of its own: one that reads where it may not, or
+never ends, takes the worker with it and not the caller.
+
+The caller's side: a compiled kernel and its arguments come in; why it must not run here goes out, if so. The worker
+gets the compiled bytes and tensors of the same types, sizes and strides: floats are drawn, whole numbers (they may be
+indices) are copied.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+_log = logging.getLogger("warplap")
+
+# Seconds a launch may take, and a worker to get ready.
+PATIENCE, START = 10.0, 180.0
+
+
+class _Gone(Exception):
+    """The worker has ended, or says nothing."""
+
+
+class Worker:
+    """One worker process. It is started when first needed and replaced when it was lost."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._rest = b""
+        self.useless: str | None = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        code = f"import sys; sys.path.insert(0, {folder!r}); import warplap._proving as p; p.serve()"
+        env = {**os.environ, "WARPLAP_SANDBOX": "off"}
+        command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+        self._process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._rest = b""
+        atexit.register(self.end, self._process)
+        if self._line(START) != {"ready": True}:
+            raise _Gone("it did not get ready")
+        return self._process
+
+    def _line(self, seconds: float) -> Any:
+        assert self._process is not None and self._process.stdout is not None
+        pipe, until = self._process.stdout.fileno(), time.monotonic() + seconds
+        while b"\n" not in self._rest:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([pipe], [], [], left)[0]:
+                raise TimeoutError
+            more = os.read(pipe, 1 << 16)
+            if not more:
+                raise _Gone(f"it ended with code {self._process.wait()}")
+            self._rest += more
+        line, self._rest = self._rest.split(b"\n", 1)
+        return json.loads(line)
+
+    def end(self, process: subprocess.Popen[bytes] | None = None) -> None:
+        """Ends the worker, or a former one."""
+        process = process or self._process
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+        if process is self._process:
+            self._process = None
+
+    def ask(self, order: dict[str, Any]) -> tuple[str, str, float] | None:
+        """Why a kernel must not run here, if so."""
+        if self.useless is not None:
+            return None
+        try:
+            process = self._process or self._start()
+        except (OSError, _Gone, TimeoutError, ValueError) as why:
+            self.end()
+            self.useless = str(why)
+            _log.warning("no worker process can be had (%s): Triton kernels are tried out in this process", why)
+            return None
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+            answer = self._line(PATIENCE + order["bytes"] / 1e8)
+        except TimeoutError:
+            self.end()
+            return "timed_out", f"did not end within {PATIENCE:g} s in the worker", PATIENCE
+        except (OSError, _Gone) as why:
+            self.end()
+            return "crashed", f"the worker was lost: {why}", 0.0
+        if answer.get("fatal"):
+            self.end()
+            return "crashed", str(answer["fatal"])[:300], 0.0
+        return None
+
+
+worker = Worker()
+
+
+def is_on() -> bool:
+    """Whether kernels are to be tried out elsewhere first."""
+    return os.environ.get("WARPLAP_SANDBOX") != "off"
+
+
+def try_kernel(
+    kernel: Any, names: list[str], values: list[Any], grid: tuple[int, ...]
+) -> tuple[str, str, float] | None:
+    """Runs a compiled kernel once in the worker; None also where it cannot be described to it."""
+    import torch
+
+    try:
+        facts, signature = kernel.metadata, kernel.src.signature
+        types = [signature.get(name, "constexpr") for name in names]
+        if (
+            facts.num_ctas != 1
+            or facts.launch_cooperative_grid
+            or facts.global_scratch_size
+            or facts.profile_scratch_size
+        ):
+            return None
+        order: dict[str, Any] = {"name": kernel.name, "threads": 32 * facts.num_warps, "shared": facts.shared}
+    except AttributeError:  # a Triton that keeps them elsewhere
+        return None
+    size = 0
+    seen: dict[int, int] = {}
+    told: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="warplap-") as folder:
+        for i, (value, kind) in enumerate(zip(values, types)):
+            if not isinstance(kind, str):
+                return None
+            if kind == "constexpr" or value is None:
+                told.append({"none": True})
+            elif isinstance(value, torch.Tensor):
+                if id(value) in seen:
+                    told.append({"same": seen[id(value)]})
+                    continue
+                seen[id(value)] = i
+                span = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride())) if value.numel() else 0
+                dtype = str(value.dtype).removeprefix("torch.")
+                about: dict[str, Any] = {"dtype": dtype, "span": span, "device": value.device.index}
+                about |= {"offset": value.data_ptr() % 16, "shape": list(value.shape), "strides": list(value.stride())}
+                size += span * value.element_size()
+                if not value.dtype.is_floating_point:
+                    about["file"] = os.path.join(folder, f"{i}.bin")
+                    flat = value.as_strided((span,), (1,)).contiguous().view(torch.uint8)
+                    flat.cpu().numpy().tofile(about["file"])
+                told.append(about)
+            elif isinstance(value, (bool, int, float)):
+                told.append({"value": value})
+            else:
+                return None
+        cubin = os.path.join(folder, "kernel.cubin")
+        with open(cubin, "wb") as file:
+            file.write(kernel.asm["cubin"])
+        order |= {"cubin": cubin, "grid": [int(n) for n in grid], "types": types, "arguments": told, "bytes": size}
+        return worker.ask(order)
