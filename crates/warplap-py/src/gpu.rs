@@ -35,7 +35,7 @@ pub(crate) fn set_worker(program: PathBuf, arguments: Vec<String>) {
 /// Serves as a worker and never returns, if this process was started as one.
 #[pyfunction]
 pub(crate) fn serve_if_asked(py: Python<'_>) {
-    py.detach(warplap::worker::serve_if_asked);
+    py.detach(|| warplap::worker::Worker::new().with_ground(warplap_spec::ground()).serve_if_asked());
 }
 
 /// The desks of one GPU.

@@ -32,7 +32,7 @@ pub(crate) fn tune_spec(
     let wrong = |e: warplap_spec::SpecError| PyValueError::new_err(e.to_string());
     py.detach(|| {
         let spec = Spec::load(&path).map_err(wrong)?;
-        spec.ready().map_err(wrong)?;
+        spec.ready_on(&device).map_err(wrong)?;
         let tuner = spec.open(&device, state.store.clone(), settings).map_err(wrong)?;
         let found = ended(tuner.tune(&spec.problem(), &watch))?;
         Ok(crate::road::tuned(&found).to_string())
