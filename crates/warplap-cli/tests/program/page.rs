@@ -116,7 +116,10 @@ fn a_browser_draws_every_part_of_a_report() {
     // Rejections by reason, each with a command that shows it again.
     let rejections = drawn["rejections"].as_array().unwrap();
     assert_eq!(rejections.len(), failed);
-    for row in rejections {
+    // A time under the floor on a busy machine need not come again; what is wrong with a kernel does.
+    let wrong = |row: &&Value| ["does_not_build", "wrong_answer"].contains(&row[0].as_str().unwrap());
+    assert_eq!(rejections.iter().filter(wrong).count(), 4);
+    for row in rejections.iter().filter(wrong) {
         let (why, reason, command) = (row[0].as_str().unwrap(), row[2].as_str().unwrap(), row[3].as_str().unwrap());
         let words: Vec<String> = command.split(' ').skip(1).map(|w| w.trim_matches('\'').to_string()).collect();
         let again = place.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
