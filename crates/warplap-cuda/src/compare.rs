@@ -28,6 +28,12 @@ fn source(part: i64, dtype: DType) -> Source {
     }
 }
 
+/// Every form of the kernel, for the test that compiles them.
+pub(crate) fn sources() -> Vec<Source> {
+    let halves = [DType::F16, DType::Bf16, DType::F32];
+    halves.map(|dtype| source(0, dtype)).into_iter().chain(DType::ALL.map(|dtype| source(1, dtype))).collect()
+}
+
 impl Cuda {
     pub(crate) fn compare_there(&self, output: &Buffer, right: &Buffer, bounds: Bounds) -> Result<Compared, Error> {
         let len = right.len;

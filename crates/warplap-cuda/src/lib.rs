@@ -45,6 +45,12 @@ pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogu
 /// Alpha and beta before a block-sparse product is stored.
 pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"));
 
+/// The kernels that the device runs for itself (comparisons), for a test that compiles them.
+#[doc(hidden)]
+pub fn own_kernels() -> Vec<Source> {
+    compare::sources()
+}
+
 pub use chip::Chip;
 pub use compile::{Cubin, OwnSource, Source};
 pub use cublaslt::{Lt, Matmul, MatmulSpec, MatrixSpec};

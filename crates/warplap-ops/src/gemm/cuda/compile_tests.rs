@@ -100,6 +100,17 @@ fn the_product_in_double_precision_compiles_everywhere() {
 }
 
 #[test]
+fn comparisons_compile_everywhere() {
+    let Some(compiler) = compiler() else { return };
+    for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
+        for source in warplap_cuda::own_kernels() {
+            let cubin = source.compile(&compiler, &chip(capability).arch());
+            assert!(cubin.is_ok(), "{:?} on {capability:?}: {cubin:?}", source.defines);
+        }
+    }
+}
+
+#[test]
 fn ada_and_blackwell_products_compile() {
     for capability in [(8, 9), (10, 0), (12, 0)] {
         compile(capability, "m=4096,n=4096,k=4096,dtype=bf16", PLAIN, true);
