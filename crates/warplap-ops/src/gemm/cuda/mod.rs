@@ -102,7 +102,7 @@ mod tests {
             for twin in TWINS.iter().filter(|t| matches!(t.fit(&p, &chip), Fit::Fits(_))) {
                 let space = twin.space(&p, &chip);
                 let configs = space.configs();
-                assert!((1..=32).contains(&configs.len()), "{text}: {} has {}", twin.id(), configs.len());
+                assert!((1..=40).contains(&configs.len()), "{text}: {} has {}", twin.id(), configs.len());
                 for config in &configs {
                     let plan = twin.plan(&p, config, &chip);
                     let plan = plan.unwrap_or_else(|why| panic!("{text}: {} {config}: {why}", twin.id()));

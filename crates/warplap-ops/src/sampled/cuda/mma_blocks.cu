@@ -13,7 +13,7 @@ constexpr bool QUARTERS = TILE == 64;
 constexpr int MI = QUARTERS ? 2 : TILE / 16, NI = QUARTERS ? 4 : TILE / 8, STEPS = QUARTERS ? 4 : 1;
 template <int col_> struct Side {
   static constexpr int lines = col_ ? DEEP : TILE, line = col_ ? TILE : DEEP, pitch = line * 2 + 16, bytes = lines * pitch;
-  using Copy = Bring<lines, line, pitch, 16, NT>;
+  using Copy = Bring<lines, line, pitch, 16, NT, !col_, DEEP>;
 };
 using SG = Side<G_COL>;
 using SB = Side<B_COL>;
@@ -36,16 +36,12 @@ mma_blocks(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, con
     row += passed, left = rest >= step ? step - 1 : max(rest, 0);
   }
   const int top = row * BS + y, side = __ldg(col_idx + block) * BS + x;
-  typename SG::Copy from_g(G, G_COL ? m : n, G_COL ? 0 : top, G_COL ? top : 0);
-  typename SB::Copy from_b(B, B_COL ? k : n, B_COL ? 0 : side, B_COL ? side : 0);
+  typename SG::Copy from_g(G, G_COL ? m : n, G_COL ? n : m, G_COL ? m : n, G_COL ? 0 : top, G_COL ? top : 0, threadIdx.x);
+  typename SB::Copy from_b(B, B_COL ? k : n, B_COL ? n : k, B_COL ? k : n, B_COL ? 0 : side, B_COL ? side : 0, threadIdx.x);
   const u32 base = shared_addr(smem);
   auto fetch = [&](int q) {
-    from_g.fetch(base + q * STAGE, G_COL ? m : n, G_COL ? n : m, G_COL ? m : n);
-    from_b.fetch(base + q * STAGE + SG::bytes, B_COL ? k : n, B_COL ? n : k, B_COL ? k : n);
-    if (G_COL) from_g.down(DEEP, m);
-    else from_g.along(DEEP);
-    if (B_COL) from_b.down(DEEP, k);
-    else from_b.along(DEEP);
+    from_g.fetch(base + q * STAGE), from_g.advance();
+    from_b.fetch(base + q * STAGE + SG::bytes), from_b.advance();
   };
   float acc[MI][NI][4];
 #pragma unroll
