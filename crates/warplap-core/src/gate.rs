@@ -160,6 +160,9 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
             trusted,
         };
         let outcome = self.device.sandbox(&request).transpose();
+        if let Some(promoted) = self.promoted.as_ref().filter(|_| !matches!(outcome, Ok(None))) {
+            promoted.tried(candidate);
+        }
         match (&outcome, &self.promoted) {
             (Ok(Some(passed)), Some(promoted)) => promoted.add(candidate, *passed),
             (Err(rejection), _) => self.put_away(candidate, rejection),

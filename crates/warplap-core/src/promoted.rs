@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, SourceHash};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::sandbox::Passed;
@@ -22,6 +22,21 @@ struct Note {
     /// Whether the search came to its end.
     #[serde(default)]
     whole: bool,
+    /// Variants that were tried in a worker, whatever became of them there.
+    #[serde(default)]
+    tried: Vec<Tried>,
+}
+
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+struct Tried {
+    variant: String,
+    source: SourceHash,
+}
+
+impl Tried {
+    fn of(candidate: &Candidate) -> Self {
+        Tried { variant: candidate.variant.clone(), source: candidate.source.clone() }
+    }
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -39,6 +54,7 @@ pub(crate) struct Promoted<'s> {
     name: String,
     soft: String,
     entries: RefCell<Vec<Entry>>,
+    tried: RefCell<Vec<Tried>>,
     whole: Cell<bool>,
     changed: Cell<bool>,
 }
@@ -47,9 +63,11 @@ impl<'s> Promoted<'s> {
     pub(crate) fn of(store: &'s dyn Store, device: &Fingerprint, key: &Key) -> Self {
         let (slug, soft, name) = (device.slug(), device.soft_id(), format!("passed-{}", key.hash()));
         let note = store.note(&slug, &name).and_then(|note| serde_json::from_value::<Note>(note).ok());
-        let (passed, whole) = note.filter(|n| n.soft == soft).map_or((Vec::new(), false), |n| (n.passed, n.whole));
-        let (entries, whole, changed) = (RefCell::new(passed), Cell::new(whole), Cell::new(false));
-        Promoted { store, slug, name, soft, entries, whole, changed }
+        let note = note.filter(|n| n.soft == soft);
+        let (passed, tried, whole) = note.map_or_else(Default::default, |n| (n.passed, n.tried, n.whole));
+        let (entries, tried) = (RefCell::new(passed), RefCell::new(tried));
+        let (whole, changed) = (Cell::new(whole), Cell::new(false));
+        Promoted { store, slug, name, soft, entries, tried, whole, changed }
     }
 
     /// Whether nobody has passed yet.
@@ -59,11 +77,16 @@ impl<'s> Promoted<'s> {
 
     /// Whether the key was raced to its end with this variant, and this setting of it was not worth a try then.
     pub(crate) fn passed_over(&self, candidate: &Candidate) -> bool {
-        let same = |c: &Candidate| c.variant == candidate.variant && c.source == candidate.source;
-        let entries = self.entries.borrow();
-        self.whole.get()
-            && entries.iter().any(|e| same(&e.candidate))
-            && !entries.iter().any(|e| e.candidate == *candidate)
+        self.whole.get() && self.tried.borrow().contains(&Tried::of(candidate)) && self.find(candidate).is_none()
+    }
+
+    /// A candidate was tried in a worker.
+    pub(crate) fn tried(&self, candidate: &Candidate) {
+        let (tried, mut all) = (Tried::of(candidate), self.tried.borrow_mut());
+        if !all.contains(&tried) {
+            all.push(tried);
+            self.changed.set(true);
+        }
     }
 
     /// The race of the key came to its end, or was cut short.
@@ -98,6 +121,7 @@ impl<'s> Promoted<'s> {
             soft: self.soft.clone(),
             passed: entries[entries.len().saturating_sub(MOST)..].to_vec(),
             whole: self.whole.get(),
+            tried: self.tried.borrow().clone(),
         };
         let Ok(note) = serde_json::to_value(&note) else { return };
         if let Err(e) = self.store.put_note(&self.slug, &self.name, &note) {

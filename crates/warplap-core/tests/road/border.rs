@@ -76,8 +76,15 @@ fn who_passed_for_a_key_needs_no_worker_when_the_key_is_raced_again() {
 #[test]
 fn a_key_raced_to_its_end_whose_record_is_gone_is_raced_among_those_who_passed() {
     let store = memory();
-    let rows = [row("reference", 9e-3), row("good", 2e-3), row("other", 3e-3)];
-    tune(&on(with_worker(passes), &rows, &store, settings()), &problem(50));
+    // Nobody of `fussy` passes, and it is not asked again for that.
+    fn but_fussy(request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        match request.candidate.variant.as_str() {
+            "fussy" => Some(Err(Rejection::DoesNotBuild { reason: "not here".into() })),
+            _ => passes(request),
+        }
+    }
+    let rows = [row("reference", 9e-3), row("good", 2e-3), row("other", 3e-3), row("fussy", 1e-3)];
+    tune(&on(with_worker(but_fussy), &rows, &store, settings()), &problem(50));
     let entries = store.entries();
     assert!(entries.len() == 1 && store.remove(&entries[0]).unwrap());
     // One more setting of a variant that raced, and one variant nobody knows.
@@ -90,7 +97,12 @@ fn a_key_raced_to_its_end_whose_record_is_gone_is_raced_among_those_who_passed()
     more[1] = more[1].clone().configs(&[2e-3, 1e-3]);
     let edition = tune(&on(with_worker(only_new), &more, &store, settings()), &problem(50)).edition;
     assert_eq!((fate(&edition, "new"), fate(&edition, "other")), ("outpaced", "outpaced"));
-    assert!(edition.skipped.iter().any(|s| s.variant == "good" && s.reason.contains("raced to its end")));
+    for variant in ["good", "fussy"] {
+        assert!(
+            edition.skipped.iter().any(|s| s.variant == variant && s.reason.contains("raced to its end")),
+            "{variant}"
+        );
+    }
 }
 
 #[test]
