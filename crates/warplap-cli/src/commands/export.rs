@@ -46,8 +46,8 @@ struct Form {
     /// A Kernel Tuner cachefile
     #[arg(long)]
     kernel_tuner: bool,
-    /// A table of vLLM's fused mixture-of-experts kernel: E=8,N=14336[,dtype=fp8_w8a8][,block_shape=128x128]
-    /// [,device=NAME][,m=FIELD]; alone, the table that is named is checked
+    /// A table of vLLM's fused mixture-of-experts kernel: `E=8,N=14336` and, where they
+    /// count, `dtype=fp8_w8a8`, `block_shape=128x128`, `device=NAME`, `m=FIELD`; alone, the table that is named is checked
     #[arg(long, value_name = "FIELDS", num_args = 0..=1, default_missing_value = "")]
     vllm_moe: Option<String>,
 }
