@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod blocks;
 mod call;
 mod decode;
 mod flash;

@@ -6,7 +6,6 @@
 //! and one packed head are workspace, `rows·sk + sk·(d+dv)` numbers a thread.
 //! From: the two-pass softmax of ordinary libraries, on the packed panels of GotoBLAS.
 
-use std::f32::consts::LOG2_E;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,15 +16,15 @@ use warplap_core::roofline::Ceilings;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::pool::Pool;
-use warplap_cpu::simd::{Element, Isa};
+use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
+use super::blocks::Blocks;
 use super::call::Call;
 use super::products::{Products, Start};
-use super::rows::{Narrow, Turn, Widen, padded};
-use super::scratch::{self, Pieces, lines};
+use super::rows::{Turn, Widen, padded};
+use super::scratch::{Pieces, lines};
 use super::setup;
-use super::softmax::{Row, inverse};
 use crate::attention::{Attention, AttentionArgs, AttentionProblem, Mask};
 use crate::typed::for_dtype;
 
@@ -46,6 +45,7 @@ impl Variant<Attention, Cpu> for Strip {
     fn source(&self) -> SourceHash {
         SourceHash::of(&[
             include_str!("strip.rs"),
+            include_str!("blocks.rs"),
             include_str!("call.rs"),
             include_str!("products.rs"),
             include_str!("rows.rs"),
@@ -71,11 +71,7 @@ impl Variant<Attention, Cpu> for Strip {
 
     fn needs(&self, p: &AttentionProblem, config: &Config) -> Needs {
         let plan = Plan::new(p, config);
-        Needs {
-            threads: plan.threads as u64,
-            workspace: (plan.threads * plan.numbers() * 4) as u64,
-            ..Needs::default()
-        }
+        Needs { threads: plan.blocks.threads as u64, workspace: plan.workspace(), ..Needs::default() }
     }
 
     fn floor(&self, p: &AttentionProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
@@ -94,13 +90,8 @@ impl Variant<Attention, Cpu> for Strip {
 
 #[derive(Clone, Copy)]
 struct Plan {
-    rows: usize,
-    isa: Isa,
-    threads: usize,
     /// Keys in whole panels.
-    keys: usize,
-    d: usize,
-    dv: usize,
+    blocks: Blocks,
     /// Whether values are copied: half types, and rows that are no whole number of vectors.
     copied: bool,
 }
@@ -109,26 +100,25 @@ impl Plan {
     fn new(p: &AttentionProblem, config: &Config) -> Self {
         let (threads, isa) = setup::chosen(config);
         let dv = padded(isa, p.dv as usize);
-        Plan {
+        let blocks = Blocks {
             rows: config.size("rows").unwrap_or(24).clamp(1, (p.group() * p.sq) as usize),
             isa,
             threads,
             keys: (p.sk as usize).next_multiple_of(PANEL),
             d: padded(isa, p.d as usize),
             dv,
-            copied: p.dtype != DType::F32 || dv != p.dv as usize,
-        }
+        };
+        Plan { blocks, copied: p.dtype != DType::F32 || dv != p.dv as usize }
     }
 
     fn numbers(&self) -> usize {
-        let values = if self.copied { lines(self.keys * self.dv) } else { 0 };
-        lines(self.keys * self.d)
-            + values
-            + lines(PANEL * self.d)
-            + lines(self.rows * self.d)
-            + lines(self.rows * self.keys)
-            + lines(self.rows * self.dv)
-            + lines(self.rows)
+        let b = &self.blocks;
+        let values = if self.copied { lines(b.keys * b.dv) } else { 0 };
+        lines(b.keys * b.d) + values + lines(PANEL * b.d) + b.numbers()
+    }
+
+    fn workspace(&self) -> u64 {
+        (self.blocks.threads * self.numbers() * 4) as u64
     }
 }
 
@@ -143,104 +133,77 @@ impl Kernel<Attention, Cpu> for Strips {
     }
 
     fn workspace(&self) -> u64 {
-        (self.plan.threads * self.plan.numbers() * 4) as u64
+        self.plan.workspace()
     }
 }
 
 fn attend<T: Element + Typed>(strips: &Strips, args: AttentionArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let call = Call::<T>::new(args)?;
-    let plan = strips.plan;
-    let blocks = call.rows().div_ceil(plan.rows);
-    // A head is one task where there are heads enough for all threads; else each part packs its head again.
-    let parts = if call.heads.is_multiple_of(plan.threads) { 1 } else { plan.threads.min(blocks) };
-    strips.pool.each(plan.threads, call.heads * parts, |task| {
-        let (head, part) = (task / parts, task % parts);
-        let rows = |part: usize| (blocks * part / parts * plan.rows).min(call.rows());
-        scratch::with(plan.numbers(), |room| one_part(&call, plan, head, rows(part)..rows(part + 1), room));
-    });
+    let (call, plan) = (Call::<T>::new(args)?, strips.plan);
+    plan.blocks
+        .each_part(&call, &strips.pool, plan.numbers(), |head, rows, room| one_part(&call, plan, head, rows, room));
     Ok(())
 }
 
 fn one_part<T: Element + Typed>(call: &Call<T>, plan: Plan, head: usize, rows: Range<usize>, room: &mut [f32]) {
-    let isa = plan.isa;
-    let mut room = Pieces(room);
-    let packed = room.cut(plan.keys * plan.d);
-    let wide = if plan.copied { room.cut(plan.keys * plan.dv) } else { &mut [] };
-    let panel = room.cut(PANEL * plan.d);
-    let queries = room.cut(plan.rows * plan.d);
-    let scores = room.cut(plan.rows * plan.keys);
-    let out = room.cut(plan.rows * plan.dv);
-    let sums = room.cut(plan.rows);
+    let blocks = plan.blocks;
+    let isa = blocks.isa;
+    let mut pieces = Pieces(room);
+    let packed = pieces.cut(blocks.keys * blocks.d);
+    let wide = if plan.copied { pieces.cut(blocks.keys * blocks.dv) } else { &mut [] };
+    let panel = pieces.cut(PANEL * blocks.d);
+    let room = blocks.room(&mut pieces);
 
     let end = call.most_seen(rows.clone());
-    pack(call, plan, head, end, panel, packed);
+    pack(call, blocks, head, end, panel, packed);
     let (v, v_row) = if plan.copied {
         let from = call.v(head, 0);
         let to = wide.as_mut_ptr();
-        isa.run(Widen { from, from_row: call.v_step(), rows: end, width: call.dv, factor: 1.0, to, padded: plan.dv });
-        (to.cast_const(), plan.dv)
+        isa.run(Widen { from, from_row: call.v_step(), rows: end, width: call.dv, factor: 1.0, to, padded: blocks.dv });
+        (to.cast_const(), blocks.dv)
     } else {
         (call.v(head, 0).cast::<f32>(), call.v_step())
     };
-
-    for first in rows.clone().step_by(plan.rows) {
-        let block = first..(first + plan.rows).min(rows.end);
-        let end = call.most_seen(block.clone());
-        // A mask may reach f32's range, where log2 e times it would leave it: then the factor comes after the maximum.
-        let (before, after) = if call.mask(first).is_some() { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
-        for (i, row) in block.clone().enumerate() {
-            let (from, to) = (call.q(head, row), queries[i * plan.d..].as_mut_ptr());
-            let factor = call.scale * before;
-            isa.run(Widen { from, from_row: 0, rows: 1, width: call.d, factor, to, padded: plan.d });
-        }
+    let score = |count, end, queries: &[f32], scores: &mut [f32]| {
         for key in (0..end).step_by(PANEL) {
             isa.run(Products {
-                rows: block.len(),
+                rows: count,
                 columns: PANEL,
                 steps: call.d,
                 a: queries.as_ptr(),
-                a_row: plan.d,
+                a_row: blocks.d,
                 a_step: 1,
-                b: packed[key * plan.d..].as_ptr(),
+                b: packed[key * blocks.d..].as_ptr(),
                 b_row: PANEL,
                 out: scores[key..].as_mut_ptr(),
-                out_row: plan.keys,
+                out_row: blocks.keys,
                 start: Start::Zero,
             });
         }
-        for (i, row) in block.clone().enumerate() {
-            let line = &mut scores[i * plan.keys..(i + 1) * plan.keys];
-            let keys = call.seen(row);
-            let (_, sum) = isa.run(Row { scores: line.as_mut_ptr(), keys, mask: call.mask(row), factor: after });
-            line[keys..end].fill(0.0);
-            sums[i] = sum;
-        }
+    };
+    let weigh = |count, end, scores: &[f32], out: &mut [f32]| {
         for key in (0..end).step_by(VALUES) {
             isa.run(Products {
-                rows: block.len(),
-                columns: plan.dv,
+                rows: count,
+                columns: blocks.dv,
                 steps: VALUES.min(end - key),
                 a: scores[key..].as_ptr(),
-                a_row: plan.keys,
+                a_row: blocks.keys,
                 a_step: 1,
                 b: v.wrapping_add(key * v_row),
                 b_row: v_row,
                 out: out.as_mut_ptr(),
-                out_row: plan.dv,
+                out_row: blocks.dv,
                 start: if key == 0 { Start::Zero } else { Start::Kept },
             });
         }
-        for (i, row) in block.enumerate() {
-            let from = out[i * plan.dv..].as_ptr();
-            isa.run(Narrow { from, width: call.dv, factor: inverse(sums[i]), to: call.out(head, row) });
-        }
-    }
+    };
+    blocks.attend(call, head, rows, room, score, weigh);
 }
 
 /// Packs the first `end` keys in panels of [`PANEL`] columns, zeros after the last.
 fn pack<T: Element + Typed>(
     call: &Call<T>,
-    plan: Plan,
+    blocks: Blocks,
     head: usize,
     end: usize,
     panel: &mut [f32],
@@ -248,16 +211,16 @@ fn pack<T: Element + Typed>(
 ) {
     for key in (0..end).step_by(PANEL) {
         let count = PANEL.min(end - key);
-        panel[count * plan.d..PANEL * plan.d].fill(0.0);
+        panel[count * blocks.d..PANEL * blocks.d].fill(0.0);
         let (from, to) = (call.k(head, key), panel.as_mut_ptr());
         let from_row = call.k_step();
-        plan.isa.run(Widen { from, from_row, rows: count, width: call.d, factor: 1.0, to, padded: plan.d });
-        plan.isa.run(Turn {
+        blocks.isa.run(Widen { from, from_row, rows: count, width: call.d, factor: 1.0, to, padded: blocks.d });
+        blocks.isa.run(Turn {
             from: panel.as_ptr(),
-            from_row: plan.d,
+            from_row: blocks.d,
             rows: PANEL,
-            columns: plan.d,
-            to: packed[key * plan.d..].as_mut_ptr(),
+            columns: blocks.d,
+            to: packed[key * blocks.d..].as_mut_ptr(),
             to_row: PANEL,
         });
     }
