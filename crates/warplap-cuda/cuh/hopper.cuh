@@ -108,9 +108,14 @@ DI uint4 shared_load8(u32 a) {
   return v;
 }
 
-// Programmatic dependent launch: does nothing unless the host asked for it. Nothing of global memory may be touched before pdl_wait.
+// Programmatic dependent launch, where the chip has it: does nothing unless the host asked for it. Nothing of global memory may be touched before pdl_wait.
+#if __CUDA_ARCH__ >= 900
 DI void pdl_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DI void pdl_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+DI void pdl_launch() {}
+DI void pdl_wait() {}
+#endif
 
 DI void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DI void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }

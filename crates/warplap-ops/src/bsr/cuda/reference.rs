@@ -17,6 +17,14 @@ use crate::gemm::Layout;
 /// One thread an element of C.
 pub(super) struct Reference;
 
+/// The kernel for a problem.
+pub(super) fn source(p: &BsrProblem) -> Source {
+    let facts = [("B_COL", p.b == Layout::Col), ("TURNED", p.turned)].map(|(name, fact)| (name, i64::from(fact)));
+    let mut defines = vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64)];
+    defines.extend(facts.into_iter().chain(scale_facts(p)));
+    Source { entry: "reference", text: include_str!("reference.cu"), headers: &[ELEMENT, SCALED], defines }
+}
+
 impl Variant<Bsr, Cuda> for Reference {
     fn id(&self) -> &str {
         "reference"
@@ -37,12 +45,7 @@ impl Variant<Bsr, Cuda> for Reference {
     fn build(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
         let blocks = u32::try_from((p.m * p.n).div_ceil(256)).ok().filter(|b| *b < 1 << 31);
         let blocks = blocks.ok_or_else(|| Rejection::OverLimits { reason: "the grid is too large".into() })?;
-        let mut facts =
-            [("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64), ("B_COL", i64::from(p.b == Layout::Col))].to_vec();
-        facts.extend([("TURNED", i64::from(p.turned))]);
-        facts.extend(scale_facts(p));
-        let text = include_str!("reference.cu");
-        let function = cuda.build(&Source { entry: "reference", text, headers: &[ELEMENT, SCALED], defines: facts })?;
+        let function = cuda.build(&source(p))?;
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
         Ok(Box::new(Elements { problem: *p, function, shape }))
     }
