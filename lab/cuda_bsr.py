@@ -34,7 +34,7 @@ def checked(answer):
 
 def function(stem, defines, shared, made={}):
     """A kernel of the crate, compiled with its constants and loaded."""
-    key = (stem, tuple(sorted(defines.items())))
+    key = (stem, shared, tuple(sorted(defines.items())))
     if key not in made:
         text = (CRATES / f"warplap-ops/src/bsr/cuda/{stem}.cu").read_bytes()
         names = ["hopper.cuh", "ampere.cuh", "element.cuh", "scaled.cuh"]

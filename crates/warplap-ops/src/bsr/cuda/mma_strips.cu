@@ -6,7 +6,7 @@
 // exactly the stored blocks: no multiplication by zeros (wgmma's 64 rows would meet four rows of blocks of 16).
 // The lists are made by the kernel from the matrix's own indices, once per run of tiles: nothing is prepared, nothing can be stale.
 // `order` (optional) names the block rows in the order in which strips are put together; any permutation is right.
-// Wins: blocks of 16 and 32, up to about a quarter full. Limits: f16/bf16, BS 16 or 32, 16-byte aligned buffers and rows (N % 8 == 0), K/BS <= 2048.
+// Wins: nowhere with a row-major B since wgmma_swapab.cu; not measured with a column-major one. Limits: f16/bf16, BS 16 or 32, 16-byte aligned buffers and rows (N % 8 == 0), K/BS <= 2048.
 // Where the idea comes from: this project's own arithmetic (bytes through L2 per multiplication).
 //
 // Axes (-D): WARPS (8), STAGES, CAP (blocks of A in one window: 4..32, at least 64/BS).

@@ -1,6 +1,6 @@
 //! Strips: B streams past many block rows, each warp multiplies what its own rows store. Twin of `mma_strips.cu`.
 //!
-//! Wins: blocks of 16 up to about an eighth full, and small blocks with a column-major B. Limits: f16/bf16, rows of B and
+//! Wins: nowhere in the table of docs/results/bsr.md since operands are swapped; with a column-major B that was not measured. Limits: f16/bf16, rows of B and
 //! C of whole 16 bytes, at most 2048 block columns.
 
 use warplap_core::rejection::Rejection;
@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, b_col_map, facts, is_half, no_tma, persistent, scale_arguments, spec,
+    BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, b_col_map, facts, no_small_blocks, persistent, scale_arguments, spec,
 };
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
@@ -33,10 +33,8 @@ impl Twin<BsrProblem> for Strips {
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
-        match no_tma(p, chip) {
+        match no_small_blocks(p, chip) {
             Some(why) => Fit::aside(why),
-            None if !is_half(p) => Fit::aside("f16 and bf16 only"),
-            None if !matches!(p.bs, 16 | 32) => Fit::aside("blocks of 16 or 32"),
             None if p.k / p.bs > COLUMNS => Fit::aside("too many block columns for its lists"),
             None if p.bs == 16 || p.b == Layout::Col => Fit::HIGH,
             None => Fit::MEDIUM,

@@ -52,6 +52,15 @@ pub(super) fn no_tma(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
     }
 }
 
+/// Why a problem is nothing for a Hopper kernel of half types with blocks of 16 or 32, if so.
+pub(super) fn no_small_blocks(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
+    no_tma(p, chip).or(match p.bs {
+        _ if !is_half(p) => Some("f16 and bf16 only"),
+        16 | 32 => None,
+        _ => Some("blocks of 16 or 32"),
+    })
+}
+
 /// Whether elements are of two bytes.
 pub(super) fn is_half(p: &BsrProblem) -> bool {
     matches!(p.dtype, DType::F16 | DType::Bf16)

@@ -1,6 +1,6 @@
 //! Pack: small blocks are stacked into tiles of 64 rows as they arrive. Twin of `wgmma_pack.cu`, which says how.
 //!
-//! Wins: blocks of 32, and very sparse ones of 16. Limits: f16/bf16, B row-major, rows of B and C of whole 16 bytes.
+//! Wins: blocks of 32 of which one in a hundred is stored. Limits: f16/bf16, B row-major, rows of B and C of whole 16 bytes.
 
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
@@ -8,7 +8,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_half, is_wide, no_tma, persistent,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_wide, no_small_blocks, persistent,
     scale_arguments, values_map,
 };
 use crate::bsr::BsrProblem;
@@ -31,10 +31,8 @@ impl Twin<BsrProblem> for Pack {
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
-        match no_tma(p, chip) {
+        match no_small_blocks(p, chip) {
             Some(why) => Fit::aside(why),
-            None if !is_half(p) => Fit::aside("f16 and bf16 only"),
-            None if !matches!(p.bs, 16 | 32) => Fit::aside("blocks of 16 or 32"),
             None if p.b == Layout::Col => Fit::aside("B must be row-major"),
             None => Fit::HIGH,
         }

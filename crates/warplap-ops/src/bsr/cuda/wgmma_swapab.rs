@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, facts, is_wide, no_small_blocks,
     persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
@@ -41,10 +41,8 @@ impl Twin<BsrProblem> for SwapAb {
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
-        match no_tma(p, chip) {
+        match no_small_blocks(p, chip) {
             Some(why) => Fit::aside(why),
-            None if !is_half(p) => Fit::aside("f16 and bf16 only"),
-            None if !matches!(p.bs, 16 | 32) => Fit::aside("blocks of 16 or 32"),
             None if p.k / p.bs > COLUMNS => Fit::aside("too many block columns for its lists"),
             None => Fit::HIGH,
         }
