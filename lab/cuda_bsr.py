@@ -171,13 +171,13 @@ class Matrix(rivals.Matrix):
             [None, None, None, P, P, P, I, I, I], rows, cm,
         )  # fmt: skip
 
-    def swapab(self, bn, slabs, grouped=True):
+    def swapab(self, bn, slabs, grouped=True, deal=0):
         rows, columns = 32768 // bn // self.bs, self.k // self.bs
         stage = slabs * (self.bs * bn * 2 + rows * self.bs * self.bs * 2)
         lists = -(-(columns * 6 + -(-columns // slabs) * 8 + 32) // 16) * 16
         fixed = 4 * self.bs * bn * 2 + lists
         deep = min(8, (232448 - 512 - fixed - 2048) // stage)
-        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BN=bn, SC=slabs, STAGES=deep)
+        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BN=bn, SC=slabs, STAGES=deep, DEAL=deal)
         return self.launcher(
             "wgmma_swapab", facts, 384, deep * stage + fixed + 1024, min(132, -(-(self.m // self.bs) // rows) * -(-self.n // bn)),
             lambda c, o: [
@@ -187,13 +187,13 @@ class Matrix(rivals.Matrix):
             [P, None, None, P, P, P, I, I, I], rows if grouped else 0,
         )  # fmt: skip
 
-    def fill(self, bm, bn, slabs, together=8):
+    def fill(self, bm, bn, slabs, together=8, deal=0):
         rows, columns, lines = bm // self.bs, -(-(self.k // self.bs) // slabs) * slabs, min(bm // 64, 2)
         resident = 3 - lines
         stage = slabs * self.bs * (bn * 2 + rows * self.bs * 2)
         fixed = lines * 8192 + -(-(columns * 6 + columns // slabs * lines * 4) // 16) * 16
         deep = min(8, ((232448 + 1024) // resident - 1024 - 512 - fixed - 2048) // stage)
-        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BM=bm, BN=bn, SC=slabs, STAGES=deep)
+        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BM=bm, BN=bn, SC=slabs, STAGES=deep, DEAL=deal)
         return self.launcher(
             "wgmma_fill", facts, 128 * (lines + 1), deep * stage + fixed + 1024,
             min(132 * resident, -(-(self.m // self.bs) // rows) * -(-self.n // bn)),
@@ -210,7 +210,7 @@ class Matrix(rivals.Matrix):
         stage = -(-(rows * (bk + 4) + bk * columns) // 32) * 128
         b = tensor_map(self.b, [self.n, self.k], [self.n], [min(columns, 256), bk], 0)
         return self.launcher(
-            "simt_f32", dict(DTYPE=2, BS=self.bs, BK=bk, STAGES=stages, CTAS=ctas), 128, stages * stage,
+            "simt_f32", dict(DTYPE=2, BS=self.bs, BC=self.bs, BK=bk, STAGES=stages, CTAS=ctas), 128, stages * stage,
             self.m // rows * -(-self.n // columns),
             lambda c, o: [self.values.data_ptr(), b, c.data_ptr(), *self.indices(o), self.m, self.n],
             [P, None, P, P, P, P, I, I], 0,
@@ -219,7 +219,7 @@ class Matrix(rivals.Matrix):
     def tf32(self, bn, bk, stages):
         rows = min(self.bs, 64)
         return self.launcher(
-            "mma_tf32", dict(DTYPE=2, BS=self.bs, BN=bn, BK=bk, STAGES=stages), 256, stages * (rows * (bk + 4) + bk * (bn + 8)) * 4,
+            "mma_tf32", dict(DTYPE=2, BS=self.bs, BC=self.bs, BN=bn, BK=bk, STAGES=stages), 256, stages * (rows * (bk + 4) + bk * (bn + 8)) * 4,
             self.m // rows * -(-self.n // bn),
             lambda c, o: [self.values.data_ptr(), self.b.data_ptr(), c.data_ptr(), *self.indices(o), self.m, self.n],
             [P, P, P, P, P, P, I, I], 0,
@@ -227,7 +227,7 @@ class Matrix(rivals.Matrix):
 
     def densify(self):
         wide, columns = 1024 // self.bs, self.k // self.bs
-        entry = function("densify", dict(BS=self.bs, SIZE=2, WIDE=wide), 0)
+        entry = function("densify", dict(BS=self.bs, BC=self.bs, SIZE=2, WIDE=wide), 0)
         full, out = torch.empty_like(self.filled), self.poisoned()
         values = (self.values.data_ptr(), full.data_ptr(), self.row_ptr.data_ptr(), self.col_idx.data_ptr(), columns)
 
@@ -250,13 +250,14 @@ class Matrix(rivals.Matrix):
         if self.bs < 64:
             made = {f"wgmma_pack CM={cm}": lambda cm=cm: self.pack(cm=cm) for cm in (1, 2)}
             slabs = (4, 2) if self.bs == 16 else (2, 1)
-            made |= {f"wgmma_swapab SC={sc}": lambda sc=sc: self.swapab(256, sc) for sc in slabs}
+            made |= {f"wgmma_swapab SC={sc} deal={d}": lambda sc=sc, d=d: self.swapab(256, sc, deal=d) for sc in slabs for d in (0, 1)}
             made["wgmma_swapab as they come"] = lambda: self.swapab(256, slabs[1], grouped=False)
             if self.nnz * self.bs**2 > 0.15 * self.m * self.k:
                 made["densify"] = self.densify
             parts, tiles = 64 // self.bs, ((128, 256), (64, 128))
+            dealt = [(2 * parts, 0), (2 * parts, 1), (parts, 0), (0, 0)]
             return made | {
-                f"wgmma_fill {t} together={r}": lambda t=t, r=r: self.fill(*t, slabs[0], r) for t in tiles for r in {2 * parts, parts, 0}
+                f"wgmma_fill {t} together={r} deal={d}": lambda t=t, r=r, d=d: self.fill(*t, slabs[0], r, d) for t in tiles for r, d in dealt
             }
         shapes = [(2, 256, 1, 1), (2, 256, 2, 1), (4, 128, 1, 1), (1, 128, 1, 2), (2, 128, 1, 1), (1, 128, 1, 1), (1, 64, 1, 2)]
         return {
@@ -301,6 +302,7 @@ def race(contestants, rounds):
 GRID = [(4096, 4096, 4096, bs, d, "uniform", torch.float16) for bs in (64, 128, 32, 16) for d in (0.125, 0.5, 0.25, 0.05, 0.01)]
 GRID += [(4096, 4096, 256, 64, 0.125, "uniform", torch.float16)]
 GRID += [(4096, 4096, 4096, 64, 0.125, pattern, torch.float16) for pattern in ("banded", "powerlaw", "skewed")]
+GRID += [(4096, 4096, 4096, bs, 0.125, "skewed", torch.float16) for bs in (16, 32)]
 GRID += [(8192, 8192, 8192, 64, 0.125, "uniform", torch.float16), (16384, 16384, 4096, 64, 0.125, "uniform", torch.float16)]
 GRID += [(4096, 4096, 4096, bs, 0.125, pattern, torch.float32) for pattern in ("uniform", "tf32") for bs in (16, 32, 64, 128)]
 

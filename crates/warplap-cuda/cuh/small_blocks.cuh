@@ -1,5 +1,8 @@
 // What kernels of small blocks (16 or 32) share: how blocks lie in shared memory, copies of 16 bytes, and lists of the block columns that a group of rows uses.
-// Comes in: hopper.cuh, -DBS (rows of a block), -DBC (its columns; as many where it is not said). Goes out: the names below.
+// Comes in: hopper.cuh, -DDEAL (how tiles are dealt out), -DBS (rows of a block), -DBC (its columns; as many where it is not said). Goes out: the names below.
+#ifndef DEAL
+#define DEAL 0
+#endif
 #ifndef BC
 #define BC BS
 #endif
@@ -19,6 +22,23 @@ DI void copies_arrive(u32 bar) { asm volatile("cp.async.mbarrier.arrive.noinc.sh
 DI void ldmatrix4(u32 a, u32& r0, u32& r1, u32& r2, u32& r3) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(a) : "memory");
 }
+
+// The tiles of a CTA, in runs of tiles of the same group of rows; `wide` tiles of a group lie beside each other. DEAL 0: as many tiles for every CTA, in as few runs as can be. DEAL 1: one tile a
+// round, forth and back over the CTAs: with long groups first, sums come out nearly even, at the price of new lists for every tile.
+struct Runs {
+  int wide, count, tile = 0, until = 0;
+  DI Runs(int groups, int wide_) : wide(wide_), count(groups * wide_) {}
+  DI bool next(int round) {
+    if (DEAL) {
+      tile = round * (int)gridDim.x + (int)(round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x), until = tile + 1;
+      return tile < count;
+    }
+    const int last = (int)((long long)count * (blockIdx.x + 1) / gridDim.x);
+    tile = round == 0 ? (int)((long long)count * blockIdx.x / gridDim.x) : until;
+    until = min(last, (tile / wide + 1) * wide);
+    return tile < last;
+  }
+};
 
 // The rows of a group (lane i's is the i-th): which block row it is or -1, and where its blocks begin and end.
 struct Rows { int row[32], start[32], end[32], found; };

@@ -2,7 +2,7 @@
 //! NVIDIA GPU and NVRTC.
 //!
 //! `cuda-bsr edges [PART OF] | random COUNT [SEED] | checks | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race, or of
-//! the random problems) and `WARPLAP_ARTIFACTS` (a folder).
+//! the random problems) and `WARPLAP_ARTIFACTS` (a folder). `tune` needs `WARPLAP_WORKER`, the path of the program `warplap`.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;

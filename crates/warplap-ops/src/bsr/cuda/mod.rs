@@ -151,10 +151,10 @@ mod tests {
         assert_eq!(tiles.map(union), [4, 4, 4, 6]);
         assert_eq!(["CONS=1,BN=128,CTAS=1", "CONS=1,BN=64,CTAS=2"].map(union), [8, 6]);
         assert_eq!(deep(TWINS[1], PROBLEMS[5], "BN=256,CM=1,ORDER=0,GROUPED=1"), 4);
-        assert_eq!(deep(TWINS[2], PROBLEMS[4], "BM=128,BN=256,SC=4,GROUPED=1"), 4);
-        assert_eq!(deep(TWINS[2], PROBLEMS[4], "BM=64,BN=128,SC=4,GROUPED=1"), 4);
-        assert_eq!(deep(TWINS[4], PROBLEMS[4], "BN=256,SC=4,GROUPED=1"), 3);
-        assert_eq!(deep(TWINS[4], PROBLEMS[5], "BN=256,SC=2,GROUPED=1"), 3);
+        assert_eq!(deep(TWINS[2], PROBLEMS[4], "BM=128,BN=256,SC=4,GROUPED=1,DEAL=0"), 4);
+        assert_eq!(deep(TWINS[2], PROBLEMS[4], "BM=64,BN=128,SC=4,GROUPED=1,DEAL=0"), 4);
+        assert_eq!(deep(TWINS[4], PROBLEMS[4], "BN=256,SC=4,GROUPED=1,DEAL=0"), 3);
+        assert_eq!(deep(TWINS[4], PROBLEMS[5], "BN=256,SC=2,GROUPED=1,DEAL=0"), 3);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
-use warplap_core::space::Config;
+use warplap_core::space::{Axis, Config};
 use warplap_cuda::{Chip, Cuda, TensorMapSpec, dtype_code};
 
 use crate::bsr::{BsrArgs, BsrProblem, Factor};
@@ -78,6 +78,14 @@ pub(super) fn no_rows(p: &BsrProblem) -> Option<&'static str> {
 /// Whether elements are of two bytes.
 pub(super) fn is_half(p: &BsrProblem) -> bool {
     matches!(p.dtype, DType::F16 | DType::Bf16)
+}
+
+/// How much fuller than the mean the fullest row is where tiles are dealt out by their length first.
+pub(super) const SKEWED: f64 = 2.0;
+
+/// How kernels of small blocks deal out tiles: in long runs, or one a round, which evens out rows of uneven length.
+pub(super) fn deal(p: &BsrProblem) -> Axis {
+    Axis::ints("DEAL", if p.imbalance() > SKEWED { [1, 0] } else { [0, 1] })
 }
 
 /// Facts of the problem that every kernel is compiled with.

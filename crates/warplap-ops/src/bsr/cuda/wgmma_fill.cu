@@ -9,7 +9,7 @@
 // Wins: see docs/results/bsr.md. Limits: f16/bf16, blocks of BS (16, 32, 64) rows by BC (16, 32, 64) columns, 16-byte aligned buffers and rows (N % 8 == 0), K/BC < 65536.
 // Where the idea comes from: this project's own arithmetic; the pipeline is that of wgmma_coop.cu.
 //
-// Axes (-D): BM (64: one warpgroup a CTA and two CTAs on a multiprocessor; 128, 256), BN (256, 128; BM*BN <= 32768), SC (block columns per stage), STAGES (3 or more).
+// Axes (-D): BM (64: one warpgroup a CTA and two CTAs on a multiprocessor; 128, 256), BN (256, 128; BM*BN <= 32768), SC (block columns per stage), STAGES (3 or more), DEAL (small_blocks.cuh).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, BC, B_COL, C_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
@@ -47,9 +47,9 @@ wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, cons
   }
   pdl_launch();
   pdl_wait();
-  const int block_rows = M / BS, groups = (block_rows + ALL - 1) / ALL, wide = (N + BN - 1) / BN, count = groups * wide;
-  int tile = (int)((long long)count * blockIdx.x / gridDim.x), q = 0;
-  const int last = (int)((long long)count * (blockIdx.x + 1) / gridDim.x);
+  const int block_rows = M / BS, groups = (block_rows + ALL - 1) / ALL, wide = (N + BN - 1) / BN;
+  Runs runs(groups, wide);
+  int q = 0;
   // The lists of one group of rows; gives the number of stages.
   auto list = [&](int group) {
     const int n = list_columns<ALL, NT, SC>(rows, marks, where, group, block_rows, columns, row_ptr, col_idx, order), stages = (n + SC - 1) / SC;
@@ -70,9 +70,9 @@ wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, cons
   if (wg == 0) {
     regs_less<40>();
     u32 phase = 1;
-    while (tile < last) {
-      const int group = tile / wide, until = min(last, (group + 1) * wide), stages = list(group);
-      for (int t = tile; t < until; t++) {
+    for (int round = 0; runs.next(round); round++) {
+      const int until = runs.until, stages = list(runs.tile / wide);
+      for (int t = runs.tile; t < until; t++) {
         const int col = t % wide * BN;
         int at = rows.start[lane]; // the next block of this lane's row
         for (int s = 0; s < stages; s++) {
@@ -112,7 +112,6 @@ wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, cons
           if (++q == STAGES) q = 0, phase ^= 1;
         }
       }
-      tile = until;
     }
   } else {
     regs_more<CONS == 2 ? 232 : 216>();
@@ -138,9 +137,9 @@ wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, cons
         block[i] += there ? BLOCK : 0;
       }
     };
-    while (tile < last) {
-      const int group = tile / wide, until = min(last, (group + 1) * wide), stages = list(group);
-      for (; tile < until; tile++) {
+    for (int round = 0; runs.next(round); round++) {
+      const int until = runs.until, stages = list(runs.tile / wide);
+      for (int tile = runs.tile; tile < until; tile++) {
         float d[MI][BN / 2];
 #pragma unroll
         for (int i = 0; i < MI * BN / 2; i++) d[i / (BN / 2)][i % (BN / 2)] = 0.f;

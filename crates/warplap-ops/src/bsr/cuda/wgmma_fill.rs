@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, deal, facts, is_half, is_wide, no_tma,
     persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
@@ -55,6 +55,10 @@ impl Twin<BsrProblem> for Fill {
             .axis(Axis::ints("SC", if p.bc == 64 { vec![1] } else { vec![64 / p.bc as i64, 32 / p.bc as i64] }))
             // Rows that use the same columns meet in a tile, in a part of it, or not at all.
             .axis(Axis::ints("GROUPED", [1, 2, 0]))
+            .axis(deal(p))
+            .rule(Rule::on("one tile a round is for long rows first", &["GROUPED", "DEAL"], |c| {
+                c.int("DEAL") == Some(0) || c.int("GROUPED") == Some(1)
+            }))
             .rule(Rule::on("the tile is one that won somewhere", &["BM", "BN"], |c| {
                 TILES.contains(&["BM", "BN"].map(|a| c.int(a).unwrap_or(0)))
             }))
@@ -71,7 +75,7 @@ impl Twin<BsrProblem> for Fill {
         let deep = stages(chip, stage, fixed + MARGIN, resident, 8)?;
         let mut defines = facts(p);
         defines.extend([("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p)))]);
-        let axes = [("BM", bm), ("BN", bn), ("SC", slabs), ("STAGES", deep)];
+        let axes = [("BM", bm), ("BN", bn), ("SC", slabs), ("STAGES", deep), ("DEAL", axis(c, "DEAL")?)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         let mut arguments = vec![
             Argument::Pointer(VALUES),

@@ -8,7 +8,7 @@
 // Wins: blocks of 16 and 32 unless nearly empty or, with 16, half full. Limits: f16/bf16, BS 16 or 32, 16-byte aligned buffers and rows (N % 8 == 0), K/BS < 65536.
 // Where the idea comes from: the "swap AB" option of dense kernels, and this project's own arithmetic.
 //
-// Axes (-D): BN (128, 256), SC (slabs per stage), STAGES (2 or more).
+// Axes (-D): BN (128, 256), SC (slabs per stage), STAGES (2 or more), DEAL (small_blocks.cuh).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, B_COL, C_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
@@ -41,9 +41,9 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
   }
   pdl_launch();
   pdl_wait();
-  const int block_rows = M / BS, groups = (block_rows + ALL - 1) / ALL, wide = (N + BN - 1) / BN, count = groups * wide;
-  int tile = (int)((long long)count * blockIdx.x / gridDim.x), q = 0;
-  const int last = (int)((long long)count * (blockIdx.x + 1) / gridDim.x);
+  const int block_rows = M / BS, groups = (block_rows + ALL - 1) / ALL, wide = (N + BN - 1) / BN;
+  Runs runs(groups, wide);
+  int q = 0;
   // The lists of one group of rows, made by all threads together; gives the number of stages.
   auto list = [&](int group) {
     const int n = list_columns<ALL, NT, SC>(rows, marks, where, group, block_rows, columns, row_ptr, col_idx, order), stages = (n + SC - 1) / SC;
@@ -65,11 +65,11 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
   if (wg == 0) {
     regs_less<72>();
     u32 phase = 1;
-    while (tile < last) {
-      const int group = tile / wide, until = min(last, (group + 1) * wide), stages = list(group);
+    for (int round = 0; runs.next(round); round++) {
+      const int until = runs.until, stages = list(runs.tile / wide);
       if (warp == 0) { // one thread brings the slabs of B
         if (lane == 0)
-          for (int t = tile; t < until; t++) {
+          for (int t = runs.tile; t < until; t++) {
             const int col = t % wide * BN;
             for (int s = 0; s < stages; s++) {
               int k[SC];
@@ -96,7 +96,7 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
           if (lane == 0) mb_arrive(fulls + (q >= back ? q - back : q + STAGES - back) * 8);
         };
         int issued = 0;
-        for (int t = tile; t < until; t++) {
+        for (int t = runs.tile; t < until; t++) {
           int at[SHARE]; // the next block of each of this warp's rows
 #pragma unroll
           for (int y = 0; y < SHARE; y++) at[y] = rows.start[y * 3 + warp - 1];
@@ -130,16 +130,15 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
         copies_wait<0>();
         for (int i = min(issued, LAG); i > 0; i--) hand_on(i);
       }
-      tile = until;
     }
   } else {
     regs_more<216>();
     const int w = __shfl_sync(~0u, wg, 0) - 1;
     const u32 mine = staged + w * 2 * SLAB;
     u32 phase = 0;
-    while (tile < last) {
-      const int group = tile / wide, until = min(last, (group + 1) * wide), stages = list(group);
-      for (; tile < until; tile++) {
+    for (int round = 0; runs.next(round); round++) {
+      const int until = runs.until, stages = list(runs.tile / wide);
+      for (int tile = runs.tile; tile < until; tile++) {
         float d[RW][PANELS][BS / 2];
 #pragma unroll
         for (int r = 0; r < RW; r++)

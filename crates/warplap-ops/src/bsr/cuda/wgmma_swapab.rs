@@ -4,12 +4,12 @@
 //! Wins: blocks of 16 and 32, unless nearly empty. Limits: f16/bf16, rows of B and C of whole 16 bytes, at most 4096 block columns.
 
 use warplap_core::rejection::Rejection;
-use warplap_core::space::{Axis, Config, Space};
+use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, facts, is_wide, no_small_blocks,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, deal, facts, is_wide, no_small_blocks,
     persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
@@ -53,6 +53,10 @@ impl Twin<BsrProblem> for SwapAb {
             .axis(Axis::ints("BN", if p.n > 128 { vec![256, 128] } else { vec![128] }))
             .axis(Axis::ints("SC", if p.bs == 16 { [4, 2] } else { [2, 1] }))
             .axis(Axis::ints("GROUPED", [1, 0]))
+            .axis(deal(p))
+            .rule(Rule::on("one tile a round is for long rows first", &["GROUPED", "DEAL"], |c| {
+                c.int("DEAL") == Some(0) || c.int("GROUPED") == Some(1)
+            }))
     }
 
     fn plan(&self, p: &BsrProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
@@ -65,7 +69,9 @@ impl Twin<BsrProblem> for SwapAb {
         let deep = stages(chip, stage, fixed + MARGIN, 1, 8)?;
         let mut defines = facts(p);
         defines.extend([("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p)))]);
-        defines.extend([("BN", bn), ("SC", slabs), ("STAGES", deep)].map(|(n, v)| (n, v as i64)));
+        defines.extend(
+            [("BN", bn), ("SC", slabs), ("STAGES", deep), ("DEAL", axis(c, "DEAL")?)].map(|(n, v)| (n, v as i64)),
+        );
         let mut arguments = vec![
             Argument::Pointer(VALUES),
             if col { b_col_map(p, p.bs, 64) } else { b_map(p, p.bs, bn) },

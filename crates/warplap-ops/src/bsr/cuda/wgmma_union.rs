@@ -8,7 +8,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, QUEUE, ROW_PTR, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
+    BsrTwin, COL_IDX, MARGIN, ORDER, QUEUE, ROW_PTR, SKEWED, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
     persistent, scale_arguments, values_map,
 };
 use crate::bsr::BsrProblem;
@@ -21,9 +21,6 @@ pub(super) struct Union;
 /// Lines of a block, columns, blocks on a multiprocessor: what won somewhere on an H200. The first is for many tiles.
 const LARGE: [[i64; 3]; 4] = [[2, 256, 1], [4, 128, 1], [1, 128, 2], [2, 128, 1]];
 const SMALL: [[i64; 3]; 4] = [[1, 128, 1], [1, 64, 2], [1, 128, 2], [2, 128, 1]];
-
-/// How much fuller than the mean the fullest row is where a queue of tiles is tried first.
-const SKEWED: f64 = 2.0;
 
 impl Twin<BsrProblem> for Union {
     fn id(&self) -> &'static str {
