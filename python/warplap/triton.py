@@ -265,7 +265,8 @@ def autotune(
 
     ``warmup``, ``rep``, ``use_cuda_graph``, ``do_bench`` and ``cache_results`` are taken and not needed: the race
     decides how often it must measure, and results are always kept. ``tolerance`` is how far, relative to the largest
-    value, a config's output may be from the first one's; ``budget`` the seconds a race may take.
+    value, a config's output may be from the first one's; ``budget`` the seconds of measuring a race may take. Up to 48
+    configs everyone is compiled, proved and measured; of more, as many as the budget lets.
     """
 
     def wrap(fn: Any) -> Autotuner:
