@@ -14,15 +14,28 @@ use crate::error::CudaError;
 #[derive(Debug)]
 pub struct Buffer {
     context: Arc<Context>,
+    // The queue in whose order it came from the pool and goes back.
+    home: Option<Arc<Stream>>,
     pub(crate) address: u64,
     pub(crate) len: usize,
     pub(crate) dtype: DType,
 }
 
 impl Buffer {
+    /// Memory for whoever wants it, on any stream.
     pub(crate) fn new(context: &Arc<Context>, dtype: DType, len: usize) -> Result<Self, CudaError> {
         let address = context.alloc(len * dtype.bytes())?;
-        Ok(Buffer { context: context.clone(), address, len, dtype })
+        Ok(Buffer { context: context.clone(), home: None, address, len, dtype })
+    }
+
+    /// Memory of the pool, where there is one, for what is launched on one stream and on no other.
+    pub(crate) fn queued(stream: &Arc<Stream>, dtype: DType, len: usize) -> Result<Self, CudaError> {
+        let context = stream.context.clone();
+        let pooled = context.pool().map_or(Ok(None), |pool| pool.alloc(len * dtype.bytes(), stream))?;
+        match pooled {
+            Some(address) => Ok(Buffer { context, home: Some(stream.clone()), address, len, dtype }),
+            None => Buffer::new(&context, dtype, len),
+        }
     }
 
     /// The caller has checked type and length.
@@ -42,8 +55,13 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`; views borrow the buffer, so none is left.
-        unsafe { self.context.free(self.address) };
+        match self.home.as_ref().zip(self.context.pool()) {
+            // SAFETY: allocated in `queued`, whose caller launches on this stream alone; views borrow the buffer, so none
+            // is left.
+            Some((home, pool)) => unsafe { pool.free(self.address, home) },
+            // SAFETY: allocated in `new`; views borrow the buffer, so none is left.
+            None => unsafe { self.context.free(self.address) },
+        }
     }
 }
 
