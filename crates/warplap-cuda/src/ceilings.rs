@@ -118,7 +118,7 @@ fn tensor(cuda: &Cuda, dtype: DType, room: &Buffer) -> Option<f64> {
         // Eight warps of eight m16n8k16.
         (1, 2 * sms, 0, 8.0 * 8.0 * 2.0 * 16.0 * 8.0 * 16.0)
     };
-    let shape = LaunchShape { grid: [grid, 1, 1], threads: 256, shared, overlap: false };
+    let shape = LaunchShape { grid: [grid, 1, 1], threads: 256, shared, ..LaunchShape::default() };
     let seconds = timed(cuda, &source(part, dtype), shape, room, 0, rounds)?;
     Some(each * f64::from(grid) * f64::from(rounds) / seconds)
 }

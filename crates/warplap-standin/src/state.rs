@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) functions: Vec<(String, Act)>,
     pub(crate) events: HashMap<usize, Instant>,
     pub(crate) next: usize,
+    /// Blocks of a cluster of the last launch, and whether it might begin early.
+    pub(crate) attributes: ([u32; 3], bool),
     /// Captures by stream.
     pub(crate) captured: HashMap<usize, Capture>,
     pub(crate) graphs: HashMap<usize, Vec<Run>>,

@@ -14,6 +14,7 @@ pub(crate) type DevicePtr = u64;
 
 /// One launch attribute: an id, then 64 bytes of value.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct LaunchAttribute {
     pub(crate) id: u32,
     pub(crate) pad: u32,

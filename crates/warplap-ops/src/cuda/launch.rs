@@ -61,7 +61,8 @@ impl<const N: usize> Loaded<N> {
         let function = cuda.build(&plan.source)?;
         let shared = u32::try_from(plan.shared).map_err(|_| over("shared memory"))?;
         function.allow_shared(shared).map_err(|e| e.rejection())?;
-        let mut shape = LaunchShape { grid: [1, 1, 1], threads: plan.threads, shared, overlap: plan.overlap };
+        let (threads, overlap) = (plan.threads, plan.overlap);
+        let mut shape = LaunchShape { grid: [1, 1, 1], threads, shared, overlap, ..LaunchShape::default() };
         let blocks = match plan.grid {
             Grid::Blocks(blocks) => blocks,
             Grid::Persistent { tiles, cluster: 1 } => tiles.min(u64::from(cuda.chip().multiprocessors)),
