@@ -7,7 +7,7 @@ use warplap_core::array::Array;
 use warplap_core::device::Span;
 use warplap_core::dtype::DType;
 
-use crate::driver::{Context, Stream};
+use crate::driver::{Context, Relaxed, Stream};
 use crate::error::CudaError;
 
 /// Owned device memory with its element type.
@@ -84,11 +84,27 @@ impl Stream {
         Buffer::new(&self.context, dtype, len)
     }
 
-    /// A new buffer with these elements. Waits.
+    /// A new buffer with these elements. Waits; where this stream is captured, for another one.
     pub fn upload(&self, array: &Array) -> Result<Buffer, CudaError> {
         let mut buffer = Buffer::new(&self.context, array.dtype(), array.len())?;
-        buffer.fill(array, self)?;
+        self.fill(&mut buffer, array)?;
         Ok(buffer)
+    }
+
+    /// A new buffer of so many numbers of 4 bytes that begins with these. Waits as `upload` does.
+    pub fn alloc_begun(&self, len: usize, first: &Array) -> Result<Buffer, CudaError> {
+        let mut buffer = Buffer::new(&self.context, first.dtype(), len.max(first.len()))?;
+        self.fill(&mut buffer, first)?;
+        Ok(buffer)
+    }
+
+    fn fill(&self, buffer: &mut Buffer, array: &Array) -> Result<(), CudaError> {
+        if !self.is_capturing()? {
+            return buffer.fill(array, self);
+        }
+        // A copy on this stream would become part of its graph.
+        let _relaxed = Relaxed::new(&self.context);
+        buffer.fill(array, &Stream::new(&self.context)?)
     }
 }
 
