@@ -209,6 +209,31 @@ WG_MMA(224, 112, 112, 113, 114, 115, 116)
 WG_MMA(240, 120, 120, 121, 122, 123, 124)
 WG_MMA(256, 128, 128, 129, 130, 131, 132)
 
+#if DTYPE == 2
+// One m64 x N x k8 step in tf32: the first operand from registers (rows lane/4 and eight on; k lane%4 and four on), the second K-major from shared memory.
+template <int N> struct Mma32;
+#define WG_MMA32(N, R, A, B, C, D, S, P)                                                                                 \
+  template <> struct Mma32<N> {                                                                                          \
+    static DI void step(float (&d)[R], const u32 (&a)[4], u64 b, int keep) {                                             \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #P ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32"   \
+                   " {" WG_R##R "}, {%" #A ", %" #B ", %" #C ", %" #D "}, %" #S ", p, 1, 1;}"                            \
+                   : WG_O##R(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));                        \
+    }                                                                                                                    \
+  };
+WG_MMA32(64, 32, 32, 33, 34, 35, 36, 37)
+WG_MMA32(128, 64, 64, 65, 66, 67, 68, 69)
+WG_MMA32(192, 96, 96, 97, 98, 99, 100, 101)
+WG_MMA32(256, 128, 128, 129, 130, 131, 132, 133)
+// A number of shared memory, rounded to tf32.
+DI u32 round_tf32(u32 a) {
+  float x;
+  u32 r;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(a) : "memory");
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return r;
+}
+#endif
+
 // Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says MN-major (deep_ rows of rows_
 // elements in memory); share_ CTAs of the cluster each bring one part and multicast it.
 template <int rows_, int deep_, int mn_, int share_> struct Operand {

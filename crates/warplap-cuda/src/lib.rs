@@ -45,10 +45,10 @@ pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogu
 /// Alpha and beta before a block-sparse product is stored.
 pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"));
 
-/// The kernels that the device runs for itself (comparisons), for a test that compiles them.
+/// The kernels that the device runs for itself (comparisons, ceilings), for a test that compiles them.
 #[doc(hidden)]
-pub fn own_kernels() -> Vec<Source> {
-    compare::sources()
+pub fn own_kernels(chip: &Chip) -> Vec<Source> {
+    compare::sources().into_iter().chain(ceilings::sources(chip)).collect()
 }
 
 pub use chip::Chip;

@@ -109,7 +109,7 @@ impl Plan {
         }
         let state = state();
         let queue = state.gpu(device)?.queue(py);
-        let shape = LaunchShape { grid, threads: self.threads, shared: self.shared, overlap: false };
+        let shape = LaunchShape { grid, threads: self.threads, shared: self.shared, ..LaunchShape::default() };
         // SAFETY: the function is Triton's, loaded for as long as the plan holds its kernel; the arguments are of the types
         // it was compiled for, and the caller holds the tensors behind the addresses.
         unsafe { queue.launch_foreign(self.function, &shape, [self.threads, 1, 1], &arguments[..count + 2]) }

@@ -53,6 +53,7 @@ pub(crate) struct Launch {
     pub(crate) grid: Vec<Expr>,
     pub(crate) block: Vec<Expr>,
     pub(crate) shared: Option<Expr>,
+    pub(crate) cluster: Vec<Expr>,
 }
 
 /// Where the right answer comes from.

@@ -9,6 +9,7 @@ use warplap_core::rejection::Rejection;
 use warplap_cuda::{Cuda, Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 
 use super::plan::{Argument, Grid, Plan};
+use super::scratch::Scratch;
 
 /// Sets of tensor maps kept for launches to come: a timed rotation has a few dozen, a program one.
 const KEPT: usize = 64;
@@ -32,6 +33,8 @@ enum Slot {
     Map,
     /// The address of a buffer.
     Pointer(u32),
+    /// The address of the stream's scratch.
+    Scratch,
     /// A number of 32 bits.
     Int(i32),
     /// A number of 64 bits.
@@ -43,6 +46,8 @@ pub(crate) struct Loaded<const N: usize> {
     function: Function,
     shape: LaunchShape,
     slots: Vec<Slot>,
+    scratch: Option<Scratch>,
+    workspace: u64,
     maps: Vec<(usize, TensorMapSpec)>,
     // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there. A launch on
     // another thread may still read what was replaced, so everything lives in `made` as long as this object.
@@ -58,10 +63,13 @@ impl<const N: usize> Loaded<N> {
         if plan.arguments.len() > ARGUMENTS || !plan.arguments.iter().all(named) {
             return Err(over("list of arguments"));
         }
+        let need = plan.scratch();
+        let (scratch, workspace) = ((need.words > 0).then(|| Scratch::new(need)), 4 * need.words);
         let function = cuda.build(&plan.source)?;
         let shared = u32::try_from(plan.shared).map_err(|_| over("shared memory"))?;
         function.allow_shared(shared).map_err(|e| e.rejection())?;
-        let mut shape = LaunchShape { grid: [1, 1, 1], threads: plan.threads, shared, overlap: plan.overlap };
+        let (threads, overlap) = (plan.threads, plan.overlap);
+        let mut shape = LaunchShape { grid: [1, 1, 1], threads, shared, overlap, ..LaunchShape::default() };
         let blocks = match plan.grid {
             Grid::Blocks(blocks) => blocks,
             Grid::Persistent { tiles, cluster: 1 } => tiles.min(u64::from(cuda.chip().multiprocessors)),
@@ -74,6 +82,7 @@ impl<const N: usize> Loaded<N> {
         let slots = plan.arguments.iter().map(|argument| match argument {
             Argument::Map(..) => Slot::Map,
             Argument::Pointer(buffer) => Slot::Pointer(*buffer as u32),
+            Argument::Scratch(_) => Slot::Scratch,
             Argument::Int(value) => Slot::Int(*value),
             Argument::Long(value) => Slot::Long(*value),
         });
@@ -83,7 +92,12 @@ impl<const N: usize> Loaded<N> {
         };
         let (slots, maps): (Vec<_>, Vec<_>) = (slots.collect(), plan.arguments.iter().filter_map(spec).collect());
         let kept = (0..if maps.is_empty() { 0 } else { KEPT }).map(|_| AtomicPtr::default()).collect();
-        Ok(Loaded { function, shape, slots, maps, kept, made: Mutex::default() })
+        Ok(Loaded { function, shape, slots, scratch, workspace, maps, kept, made: Mutex::default() })
+    }
+
+    /// Bytes of scratch for each stream.
+    pub(crate) fn workspace(&self) -> u64 {
+        self.workspace
     }
 
     /// Queues one launch on buffers at these addresses.
@@ -134,12 +148,14 @@ impl<const N: usize> Loaded<N> {
     /// As for `launch`, and `maps` holds one map for each argument that is one.
     #[inline]
     unsafe fn go(&self, at: &[u64; N], maps: &[TensorMap], queue: &Stream) -> Result<(), Rejection> {
+        let room = self.scratch.as_ref().map_or(Ok(0), |scratch| scratch.address(queue))?;
         let mut pointers = [std::ptr::null::<c_void>(); ARGUMENTS];
         let mut maps = maps.iter();
         for (to, slot) in pointers.iter_mut().zip(&self.slots) {
             *to = match slot {
                 Slot::Map => maps.next().map_or(std::ptr::null(), |map| (&raw const *map).cast()),
                 Slot::Pointer(buffer) => (&raw const at[*buffer as usize]).cast(),
+                Slot::Scratch => (&raw const room).cast(),
                 Slot::Int(value) => (&raw const *value).cast(),
                 Slot::Long(value) => (&raw const *value).cast(),
             };

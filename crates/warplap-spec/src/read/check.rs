@@ -135,7 +135,8 @@ fn launch(
     };
     let draft = spanned.get_ref();
     let shared = draft.shared.as_ref().map(|s| one(s.get_ref(), &s.span())).transpose()?;
-    Ok(Some(Launch { grid: several(&draft.grid)?, block: several(&draft.block)?, shared }))
+    let cluster = draft.cluster.as_ref().map_or(Ok(Vec::new()), several)?;
+    Ok(Some(Launch { grid: several(&draft.grid)?, block: several(&draft.block)?, shared, cluster }))
 }
 
 fn reference(

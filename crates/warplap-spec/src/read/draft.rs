@@ -50,6 +50,7 @@ pub(super) struct LaunchDraft {
     pub(super) grid: Spanned<Value>,
     pub(super) block: Spanned<Value>,
     pub(super) shared: Option<Spanned<Value>>,
+    pub(super) cluster: Option<Spanned<Value>>,
 }
 
 #[derive(Debug, Deserialize)]
