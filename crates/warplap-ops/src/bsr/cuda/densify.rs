@@ -17,12 +17,12 @@ use warplap_cuda::{
 };
 
 use super::launch::addresses;
-use super::mma_strips::Strips;
 use super::mma_tf32::MmaTf32;
 use super::plan::BsrTwin;
 use super::simt_f32::SimtF32;
 use super::turned::{self, Turned};
-use super::wgmma_pack::Pack;
+use super::wgmma_fill::Fill;
+use super::wgmma_swapab::SwapAb;
 use super::wgmma_union::Union;
 use crate::bsr::{Bsr, BsrArgs, BsrProblem};
 use crate::cuda::plan::axis;
@@ -44,7 +44,7 @@ fn scratch(p: &BsrProblem) -> u64 {
 
 /// Whether another kernel than the plain reference can do a problem: then zeros need not be multiplied.
 fn served(p: &BsrProblem, chip: &Chip) -> bool {
-    let sparse: [&dyn BsrTwin; 5] = [&Union, &Pack, &Strips, &SimtF32, &MmaTf32];
+    let sparse: [&dyn BsrTwin; 5] = [&Union, &SwapAb, &Fill, &SimtF32, &MmaTf32];
     sparse.iter().any(|twin| matches!(twin.fit(p, chip), Fit::Fits(_)))
 }
 

@@ -5,7 +5,7 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
+use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
     BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_wide, no_small_blocks, persistent,
@@ -77,7 +77,7 @@ impl Twin<BsrProblem> for Pack {
             source: Source {
                 entry: self.id(),
                 text: include_str!("wgmma_pack.cu"),
-                headers: &[HOPPER, ELEMENT, SCALED],
+                headers: &[HOPPER, ELEMENT, SCALED, SMALL_BLOCKS],
                 defines,
             },
             threads: 128 * (LINES as u32 + 1),
