@@ -7,7 +7,8 @@ use std::time::Instant;
 use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::error::Error;
-use crate::gate::{Gate, Lanes};
+use crate::gate::Gate;
+use crate::lanes::Lanes;
 use crate::measure::{CacheState, Measurement, Stopwatch};
 use crate::op::Op;
 use crate::problem::Problem;
@@ -71,7 +72,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let error = entrant.contender.error;
         let mut lane = [entrant];
         let taken = Cell::new(0);
-        let mut lanes = Lanes { entrants: &mut lane, taken: &taken };
+        let mut lanes = Lanes::new(&mut lane, &taken, device);
         let mut seconds = Vec::new();
         let (started, before) = (Instant::now(), device.joules());
         for _ in 0..samples.max(1) {
