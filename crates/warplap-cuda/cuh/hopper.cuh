@@ -1,5 +1,5 @@
 // Hopper's own instructions as one-line functions: mbarrier, TMA, wgmma, setmaxnreg, stmatrix, clusters. No CUDA header is needed.
-// Comes in: -DDTYPE=0 (f16) or 1 (bf16), -DBATCH=1 where tensor maps have a third dimension. Goes out: names used by the kernels that include this text.
+// Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (tf32), -DBATCH=1 where tensor maps have a third dimension. Goes out: names used by the kernels that include this text.
 // NVRTC: pass this file as a named header, or paste it in place of the #include line.
 typedef unsigned int u32;
 typedef unsigned long long u64;
