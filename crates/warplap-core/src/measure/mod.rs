@@ -33,7 +33,7 @@ pub struct Measurement {
     pub samples_us: Vec<f64>,
     /// What it was raced for, where that was not its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<Costs>,
+    pub cost: Option<Box<Costs>>,
 }
 
 /// What a candidate cost by an objective other than time.

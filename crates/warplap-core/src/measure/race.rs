@@ -258,7 +258,7 @@ mod tests {
         let mut watch = Costly(table(&[1e-3, 1.3e-3, 1e-4]), vec![0.5, 0.4, 9.0], 0);
         let race = race(3, &mut watch, &RacePlan { floor: Some(1e-4), ..RacePlan::default() }, &mut || false);
         assert_eq!((race.leader, race.runner_up), (Some(1), Some(0)));
-        assert!((race.margin.unwrap() - 0.25).abs() < 0.01 && race.launches % 100 == 0);
+        assert!((race.margin.unwrap() - 0.25).abs() < 0.01 && race.launches.is_multiple_of(100));
         let Lane::Measured(m) = &race.lanes[1] else { panic!("{:?}", race.lanes) };
         assert!((m.median_us / 1300.0 - 1.0).abs() < 0.01 && (m.raced_for() - 0.4).abs() < 0.01);
         assert!((m.cost.as_ref().unwrap().joules.unwrap() - 0.4).abs() < 0.01);

@@ -187,7 +187,8 @@ impl<'a> Sheet<'a> {
             let mut joules: Vec<f64> = self.costs[lane].iter().filter_map(|c| c.1.joules).collect();
             joules.sort_by(f64::total_cmp);
             let joules = joules.get(joules.len() / 2).copied();
-            Costs { median: median(raced).exp(), ci: median_interval(raced, sigma).map(f64::exp), joules }
+            let (median, ci) = (median(raced).exp(), median_interval(raced, sigma).map(f64::exp));
+            Box::new(Costs { median, ci, joules })
         });
         let logs = if times.is_empty() { raced } else { &times };
         let us = |x: f64| x.exp() * 1e6;

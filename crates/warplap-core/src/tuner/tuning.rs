@@ -253,20 +253,6 @@ impl<O: Op, D: Device> Tuner<O, D> {
         Ok(Contested { outcomes, skipped, floor })
     }
 
-    /// What was fastest for this key elsewhere, best first: on another device, or here under other versions.
-    fn donors(&self, problem: &O::Problem) -> Vec<Candidate> {
-        let edition = match self.store.lookup(&self.key(problem), self.device.fingerprint()) {
-            Match::Foreign(record, _) => record.editions.last().cloned(),
-            Match::Near(record) => record.stale(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
-            Match::Exact(_) | Match::Miss => None,
-        };
-        let right = |t: Trial| Some((t.cost()?, t.candidate));
-        let mut right: Vec<(f64, Candidate)> =
-            edition.map_or_else(Vec::new, |e| e.trials).into_iter().filter_map(right).collect();
-        right.sort_by(|a, b| a.0.total_cmp(&b.0));
-        right.into_iter().take(search::DONORS).map(|(_, candidate)| candidate).collect()
-    }
-
     /// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not
     /// there any more is forgotten; a variant that is not in the catalog may come back.
     fn carry_over(&self, edition: &Edition, trials: &mut Vec<Trial>, skipped: &mut Vec<Skipped>) {
