@@ -29,7 +29,7 @@ def fit(problem: str) -> str | None:
     """Why the kernel stands aside from a problem, if it does."""
     fields = _fields(problem)
     bs, n = int(fields["bs"]), int(fields["n"])
-    if fields.keys() & {"alpha", "beta", "turned", "tf32"}:
+    if fields.keys() & {"alpha", "bc", "beta", "c", "turned", "tf32"}:
         return "plain products only"
     if fields.get("dtype") not in ("f16", "bf16"):
         return "Triton's kernel sums float32 in float64: half types only"

@@ -283,12 +283,13 @@ impl Described for Bsr {
     fn buffers<D: Lent>(mut args: BsrArgs<'_, D>) -> Vec<Buffer> {
         let p = args.problem;
         let b = if p.b == Layout::Row { [p.n, 1] } else { [1, p.k] };
+        let c = if p.c == Layout::Row { [p.n, 1] } else { [1, p.m] };
         vec![
             Buffer::read::<D>(&args.row_ptr, &[p.m / p.bs + 1], &[1]),
             Buffer::read::<D>(&args.col_idx, &[p.nnz], &[1]),
-            Buffer::read::<D>(&args.values, &[p.nnz, p.bs, p.bs], &[p.bs * p.bs, p.bs, 1]),
+            Buffer::read::<D>(&args.values, &[p.nnz, p.bs, p.bc], &[p.bs * p.bc, p.bc, 1]),
             Buffer::read::<D>(&args.b, &[p.k, p.n], &b),
-            Buffer::write::<D>(&mut args.c, &[p.m, p.n], &[p.n, 1]),
+            Buffer::write::<D>(&mut args.c, &[p.m, p.n], &c),
         ]
     }
 

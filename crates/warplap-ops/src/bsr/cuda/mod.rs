@@ -71,7 +71,7 @@ mod tests {
         &super::mma_tf32::MmaTf32,
     ];
 
-    const PROBLEMS: [&str; 15] = [
+    const PROBLEMS: [&str; 20] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
         "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
@@ -87,6 +87,11 @@ mod tests {
         "bsr:m=4096,k=4096,n=4096,bs=32,density=0.125,dtype=f32,alpha=3",
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16,imbalance=8",
         "bsr:m=4096,k=4096,n=4096,bs=16,density=0.125,dtype=f32,tf32=true",
+        "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16,c=col,beta=1",
+        "bsr:m=4096,k=4096,n=4096,bs=16,density=0.5,dtype=bf16,b=col,c=col,beta=2",
+        "bsr:m=4096,k=4096,n=4096,bs=32,bc=64,density=0.125,dtype=f16",
+        "bsr:m=4096,k=4096,n=4096,bs=64,bc=16,density=0.125,dtype=f16,c=col,turned=true",
+        "bsr:m=4096,k=4096,n=4096,bs=16,bc=32,density=0.125,dtype=f32",
     ];
 
     fn problem(text: &str) -> BsrProblem {

@@ -1,7 +1,7 @@
 //! Fill: a dense kernel whose warps take A from the stored blocks, zeros where there is none. Twin of `wgmma_fill.cu`, which says how.
 //!
-//! Wins: blocks of 16 and 32 where they are many or few (`docs/results/bsr.md`). Limits: f16/bf16, rows of B and C of whole 16 bytes, at most 4096
-//! block columns.
+//! Wins: blocks of 32, blocks of 16 that are few, rectangular ones. Limits: f16/bf16, blocks of 16, 32 or 64 rows and columns, rows of B and C of whole 16 bytes,
+//! at most 4096 block columns.
 
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, facts, is_wide, no_small_blocks,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
     persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
@@ -21,6 +21,8 @@ pub(super) struct Fill;
 
 /// Rows and columns of a tile that won somewhere on an H200.
 const TILES: [[i64; 2]; 2] = [[128, 256], [64, 128]];
+/// Rows and columns that a block may have.
+const SIZES: [u64; 3] = [16, 32, 64];
 /// Block columns whose lists fit beside the stages.
 const COLUMNS: u64 = 4096;
 
@@ -34,9 +36,12 @@ impl Twin<BsrProblem> for Fill {
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
-        match no_small_blocks(p, chip) {
+        match no_tma(p, chip) {
             Some(why) => Fit::aside(why),
-            None if p.k / p.bs > COLUMNS => Fit::aside("too many block columns for its lists"),
+            None if !is_half(p) => Fit::aside("f16 and bf16 only"),
+            None if ![p.bs, p.bc].iter().all(|size| SIZES.contains(size)) => Fit::aside("blocks of 16, 32 or 64"),
+            None if p.is_square() && p.bs == 64 => Fit::aside("wgmma_union takes square blocks of 64"),
+            None if p.k / p.bc > COLUMNS => Fit::aside("too many block columns for its lists"),
             None => Fit::HIGH,
         }
     }
@@ -47,7 +52,7 @@ impl Twin<BsrProblem> for Fill {
         Space::single()
             .axis(Axis::ints("BM", column(0)))
             .axis(Axis::ints("BN", column(1)))
-            .axis(Axis::ints("SC", if p.bs == 16 { [4, 2] } else { [2, 1] }))
+            .axis(Axis::ints("SC", if p.bc == 64 { vec![1] } else { vec![64 / p.bc as i64, 32 / p.bc as i64] }))
             // Rows that use the same columns meet in a tile, in a part of it, or not at all.
             .axis(Axis::ints("GROUPED", [1, 2, 0]))
             .rule(Rule::on("the tile is one that won somewhere", &["BM", "BN"], |c| {
@@ -59,25 +64,25 @@ impl Twin<BsrProblem> for Fill {
         let [bm, bn, slabs] = [axis(c, "BM")?.max(64), axis(c, "BN")?, axis(c, "SC")?.max(1)];
         let (rows, lines, col) = (bm / p.bs, (bm / 64).min(2), p.b == Layout::Col);
         let resident = 3 - lines;
-        let columns = (p.k / p.bs).next_multiple_of(slabs);
-        let stage = slabs * p.bs * (bn * 2 + rows * p.bs * 2);
+        let columns = (p.k / p.bc).next_multiple_of(slabs);
+        let stage = slabs * p.bc * (bn * 2 + rows * p.bs * 2);
         // One panel of C a warpgroup on its way out, and the lists: a mark and a place a column, a word a stage and warpgroup.
         let fixed = lines * 8192 + (columns * 6 + columns / slabs * lines * 4).next_multiple_of(16);
         let deep = stages(chip, stage, fixed + MARGIN, resident, 8)?;
         let mut defines = facts(p);
-        defines.extend([("BC", p.bs as i64), ("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p)))]);
+        defines.extend([("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p)))]);
         let axes = [("BM", bm), ("BN", bn), ("SC", slabs), ("STAGES", deep)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         let mut arguments = vec![
             Argument::Pointer(VALUES),
-            if col { b_col_map(p, p.bs, bn) } else { b_map(p, p.bs, bn) },
+            if col { b_col_map(p, p.bc, bn) } else { b_map(p, p.bc, bn) },
             c_map(p, p.bs),
             Argument::Pointer(ROW_PTR),
             Argument::Pointer(COL_IDX),
             Argument::Pointer(ORDER),
             int(p.m),
             int(p.n),
-            int(p.k / p.bs),
+            int(p.k / p.bc),
         ];
         arguments.extend(scale_arguments());
         let tiles = (p.m / p.bs).div_ceil(rows) * p.n.div_ceil(bn);

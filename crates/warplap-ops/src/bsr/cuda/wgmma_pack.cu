@@ -206,13 +206,7 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
         named_sync(1 + w, 128);
 #pragma unroll
         for (int p = p0; p < p0 + SLOTS && p < PANELS; p++) {
-          const int r = warp * 16 + (lane & 15);
-          const u32 at = mine + (p - p0) * CPANEL + r * 128;
-#pragma unroll
-          for (int c = 0; c < 64; c += 16) {
-            const float* v = &d[(p * 64 + c) / 2];
-            stmatrix4(at + (((c / 8 + (lane >> 4)) ^ (r & 7)) << 4), pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
-          }
+          stage_panel<64>(mine + (p - p0) * CPANEL, &d[p * 32], warp, lane);
         }
         async_fence();
         named_sync(1 + w, 128);
