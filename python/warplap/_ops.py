@@ -104,7 +104,8 @@ def bsr_matmul(a: Any, b: Any, *, out: Any = None) -> Any:
     """The product of a block-sparse and a dense matrix.
 
     ``a`` is a torch tensor of layout ``torch.sparse_bsr`` or a SciPy ``bsr_matrix``/``bsr_array`` (NumPy in, NumPy
-    out), with square blocks of 8 to 128; ``b`` has shape (k, n) or (k,). Differentiable in ``b`` and in ``a``'s values.
+    out), with blocks of 8 to 128 rows and columns; ``b`` has shape (k, n) or (k,). Both ``b`` and ``out`` may be
+    column-major. Differentiable in ``b`` and in ``a``'s values.
     """
     if not _compiling():
         found = _bsr_direct(a, b, out)
