@@ -178,7 +178,7 @@ def test_wrong_arguments_are_named():
         (ValueError, "b:", lambda: warplap.bsr_matmul(a, b[:-1])),
         (ValueError, "b:", lambda: warplap.bsr_matmul(a, b[None])),
         (ValueError, "a:", lambda: warplap.bsr_matmul(torch.zeros(8, 8).to_sparse_bsr((4, 4)), torch.zeros(8, 2))),
-        (ValueError, "a:", lambda: warplap.bsr_matmul(torch.ones(16, 8).to_sparse_bsr((16, 8)), torch.zeros(8, 2))),
+        (ValueError, "a:", lambda: warplap.bsr_matmul(torch.ones(16, 8).to_sparse_bsr((16, 4)), torch.zeros(8, 2))),
         (
             TypeError,
             "a:",
