@@ -52,13 +52,13 @@ pub struct Operation {
 
 /// The operations there are, in the order they are shown.
 pub const OPERATIONS: &[Operation] = &[
-    named::<Gemm>(&["matmul"], "gemm:m=1024,n=1024,k=1024,dtype=f32"),
-    named::<Attention>(&["sdpa"], "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false"),
-    named::<Bsr>(&["bsr_matmul"], "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32"),
-    named::<Sampled>(&["sddmm"], "sampled:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32"),
+    known::<Gemm>(&["matmul"], "gemm:m=1024,n=1024,k=1024,dtype=f32"),
+    known::<Attention>(&["sdpa"], "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false"),
+    known::<Bsr>(&["bsr_matmul"], "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32"),
+    known::<Sampled>(&["sddmm"], "sampled:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32"),
 ];
 
-const fn named<O: Op>(aliases: &'static [&'static str], example: &'static str) -> Operation
+const fn known<O: Op>(aliases: &'static [&'static str], example: &'static str) -> Operation
 where
     Cpu: Races<O>,
     Cuda: Races<O>,
