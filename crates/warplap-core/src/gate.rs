@@ -165,7 +165,14 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         }
         match (&outcome, &self.promoted) {
             (Ok(Some(passed)), Some(promoted)) => promoted.add(candidate, *passed),
-            (Err(rejection), _) => self.put_away(candidate, rejection),
+            (Err(rejection), promoted) => {
+                // A library's proposal that cannot be built there never can be; own kernels are passed over by variant.
+                let lasts = trusted && matches!(rejection, Rejection::DoesNotBuild { .. });
+                if let Some(promoted) = promoted.as_ref().filter(|_| lasts) {
+                    promoted.refuse(candidate);
+                }
+                self.put_away(candidate, rejection);
+            }
             _ => {}
         }
         outcome
@@ -205,9 +212,12 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
 
     /// Why a candidate is not tried, if its key was raced to its end before without it.
     pub(crate) fn passed_over(&self, candidate: &Candidate) -> Option<String> {
-        let over = || self.promoted.as_ref().is_some_and(|p| p.passed_over(candidate));
-        let asked = self.settings.again || self.catalog.is_yardstick(&candidate.variant);
-        (!asked && over()).then(|| "the key was raced to its end without it before".to_string())
+        let promoted = self.promoted.as_ref().filter(|_| !self.settings.again)?;
+        if promoted.refused(candidate) && self.catalog.reference().id() != candidate.variant {
+            return Some("it could not be built in a worker before".to_string());
+        }
+        let over = !self.catalog.is_yardstick(&candidate.variant) && promoted.passed_over(candidate);
+        over.then(|| "the key was raced to its end without it before".to_string())
     }
 
     /// Keeps who passed for the next race of the key.

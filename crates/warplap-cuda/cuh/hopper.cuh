@@ -329,6 +329,19 @@ template <int bm_, int bn_, int cm_, int cn_, int group_> struct Tiles {
     const int band = t / (group_ * tn), top = band * group_, high = min(tm - top, group_), in = t - top * tn;
     row = ((top + in % high) * cm_ + rm) * bm_, col = ((in / high) * cn_ + rn) * bn_;
   }
+  // Who takes this CTA's part of A (the tiles beside its own) and of B (those above and below), as the copy engine is told.
+  DI u16 row_ctas() const { return (u16)(((1 << cn_) - 1) << (rm * cn_)); }
+  DI u16 col_ctas() const {
+    u16 ctas = 0;
+    for (int i = 0; i < cm_; i++) ctas |= (u16)(1 << (i * cn_ + rn));
+    return ctas;
+  }
+  // Whether a CTA of the cluster writes into this one's stages; and the word to one that does that a stage was read.
+  DI bool shares_with(int cta) const { return cm_ * cn_ > 1 ? cta < cm_ * cn_ && (cta / cn_ == rm || cta % cn_ == rn) : cta == 0; }
+  DI void tell(u32 barrier, int cta) const {
+    if (cm_ * cn_ > 1) mb_arrive_at(barrier, cta);
+    else mb_arrive(barrier);
+  }
 };
 
 // The side that multiplies: one warpgroup's 64-row parts from `part` on over the blocks of K from `from` to `to`. `release(q)` says that a stage was read, one
@@ -380,5 +393,27 @@ template <int tall_, int wide_> DI void stage_turned(u32 panel, const float* v, 
     const float* w = v + c / 2;
     const int n = c + (lane >> 4) * 8 + (lane & 7), swizzle = tall_ == 64 ? n & 7 : tall_ == 32 ? (n >> 1) & 3 : (n >> 2) & 1;
     stmatrix4_trans(box + n * tall_ * 2 + ((chunk ^ swizzle) << 4), pack(w[0], w[1]), pack(w[2], w[3]), pack(w[4], w[5]), pack(w[6], w[7]));
+  }
+}
+
+// A warpgroup's finished sums on their way to C from `row` and `col` on: panels of wide_ columns staged in shared memory, slots_ at a time, and stored by TMA
+// while others are staged. What was stored before has been read when the first is staged; the last stores are not waited for.
+template <int wide_, int slots_, int mi_, int r_> DI void store_tile(const float (&d)[mi_][r_], const TMap* c, u32 staged, int row, int col, int z, int barrier) {
+  constexpr int across = r_ * 2 / wide_, panels = mi_ * across;
+  constexpr u32 bytes = 64 * wide_ * 2;
+  const int tid = threadIdx.x & 127;
+#pragma unroll
+  for (int p0 = 0; p0 < panels; p0 += slots_) {
+    if (tid == 0) tma_store_wait_read();
+    named_sync(barrier, 128);
+#pragma unroll
+    for (int p = p0; p < p0 + slots_ && p < panels; p++) stage_panel<wide_>(staged + (p - p0) * bytes, &d[p / across][p % across * (wide_ / 2)], tid >> 5, tid & 31);
+    async_fence();
+    named_sync(barrier, 128);
+    if (tid == 0) {
+#pragma unroll
+      for (int p = p0; p < p0 + slots_ && p < panels; p++) tma_store(c, staged + (p - p0) * bytes, col + p % across * wide_, row + p / across * 64, z);
+      tma_store_commit();
+    }
   }
 }

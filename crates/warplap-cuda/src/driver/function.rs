@@ -110,6 +110,7 @@ impl Function {
     /// # Safety
     /// `arguments` point to values of the entry's parameter types, in order, and the addresses among them are of device
     /// memory that holds what the kernel reads and writes until it has ended.
+    #[inline]
     pub unsafe fn launch(
         &self,
         shape: &LaunchShape,
@@ -124,6 +125,7 @@ impl Function {
     ///
     /// # Safety
     /// As for [`Function::launch`].
+    #[inline]
     pub unsafe fn launch_in(
         &self,
         shape: &LaunchShape,

@@ -9,7 +9,7 @@ use crate::error::CudaError;
 
 /// An encoded map, passed to a kernel by value.
 #[repr(C, align(64))]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct TensorMap([u64; 16]);
 
 /// A matrix of 2-byte or 4-byte elements, or layers of such matrices right behind each other, and the box that one copy brings.

@@ -50,6 +50,7 @@ impl Twin<GemmProblem> for WgmmaTf32 {
         Space::single()
             .axis(Axis::ints("BR", column(0)))
             .axis(Axis::ints("BS", column(1)))
+            .axis(Axis::ints("CR", [2, 1]))
             .axis(Axis::ints("GROUP", [8, 16]))
             .rule(Rule::on("the tile is one worth trying", &["BR", "BS"], |c| {
                 TILES.contains(&["BR", "BS"].map(|a| c.int(a).unwrap_or(0)))
@@ -57,7 +58,7 @@ impl Twin<GemmProblem> for WgmmaTf32 {
     }
 
     fn plan(&self, p: &GemmProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
-        let [br, bs, group] = [axis(c, "BR")?, axis(c, "BS")?, axis(c, "GROUP")?];
+        let [br, bs, cr, group] = [axis(c, "BR")?, axis(c, "BS")?, axis(c, "CR")?.max(1), axis(c, "GROUP")?];
         let cons = br / 64;
         // The second operand's rows must have K contiguous.
         let swap = p.a == Layout::Row;
@@ -69,12 +70,13 @@ impl Twin<GemmProblem> for WgmmaTf32 {
         let pairs = p.align.is_multiple_of(8) && p.ldc.is_multiple_of(2);
         let mut defines = facts(p);
         defines.retain(|(name, _)| !matches!(*name, "A_COL" | "B_COL"));
-        let axes = [("BR", br), ("BS", bs), ("STAGES", deep), ("CONS", cons), ("GROUP", group), ("SHARED", shared)];
+        let axes = [("BR", br), ("BS", bs), ("CR", cr), ("STAGES", deep), ("CONS", cons), ("GROUP", group)];
+        defines.push(("SHARED", shared as i64));
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         defines.extend([("SWAP", swap), ("FLAT", flat), ("VEC_C", pairs)].map(|(n, v)| (n, i64::from(v))));
         let lines = if flat { 32 } else { br as u32 };
         let mut arguments =
-            vec![map(p, first, [32, lines]), rounded(map(p, second, [32, bs as u32])), pointer(Side::C)];
+            vec![map(p, first, [32, lines]), rounded(map(p, second, [32, (bs / cr) as u32])), pointer(Side::C)];
         arguments.extend(sizes(p));
         arguments.push(Argument::Long(p.ldc));
         let [rows, columns] = if swap { [p.n, p.m] } else { [p.m, p.n] };
@@ -82,7 +84,10 @@ impl Twin<GemmProblem> for WgmmaTf32 {
             source: Source { entry: self.id(), text: include_str!("wgmma_tf32.cu"), headers: &HEADERS, defines },
             threads: 128 * (cons as u32 + 1),
             shared,
-            grid: Grid::Persistent { tiles: rows.div_ceil(br) * columns.div_ceil(bs) * p.batch, cluster: 1 },
+            grid: Grid::Persistent {
+                tiles: rows.div_ceil(br * cr) * columns.div_ceil(bs) * p.batch,
+                cluster: cr as u32,
+            },
             arguments,
             overlap: true,
         })
