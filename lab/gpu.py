@@ -140,7 +140,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--budget", type=float, default=3.0, help="seconds of tuning a problem")
-    parser.add_argument("--dtypes", default="f16,bf16")
+    parser.add_argument("--dtypes", default="f16,bf16", help="of f16, bf16, tf32, f32")
     parser.add_argument("--caches", default="hot,cold")
     parser.add_argument("--only", default="", help="problems that contain this text")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which no further problem is begun")
@@ -161,7 +161,8 @@ def main():
     begun, rows = time.monotonic(), []
     # Small ones first: a run that is cut short has seen most of them.
     shapes = sorted(SHAPES, key=lambda shape: gpu_gemm.Case(f"gemm:{shape},dtype=f16").flops())
-    for problem in (f"gemm:{s},dtype={d}" for s in shapes for d in args.dtypes.split(",")):
+    dtypes = [{"tf32": "f32,tf32=true"}.get(d, d) for d in args.dtypes.split(",")]
+    for problem in (f"gemm:{s},dtype={d}" for s in shapes for d in dtypes):
         for cold in (c == "cold" for c in args.caches.split(",")):
             if args.only not in problem or time.monotonic() - begun > args.limit:
                 continue

@@ -12,6 +12,7 @@ class Case:
     def __init__(self, problem):
         f = dict(re.findall(r"(\w+)=([^,]+)", problem))
         self.problem, self.dtype = problem, DTYPES[f["dtype"]]
+        self.tf32 = f.get("tf32") == "true"
         self.m, self.n, self.k, self.batch = (int(f.get(x, 1)) for x in ("m", "n", "k", "batch"))
 
     def bytes(self):
@@ -25,6 +26,7 @@ class Case:
         def drawn(*shape):
             return torch.rand(self.batch, *shape, device="cuda").mul_(2).sub_(1).to(self.dtype)
 
+        torch.backends.cuda.matmul.allow_tf32 = self.tf32
         m, n, k = self.m, self.n, self.k
         self.sets = [(drawn(m, k), drawn(k, n), torch.empty(self.batch, m, n, device="cuda", dtype=self.dtype)) for _ in range(sets)]
 
@@ -54,8 +56,9 @@ class Case:
         for i, (a, b, c) in enumerate(self.sets[:2]):
             c.fill_(float("nan"))
             call(i)
-            right = torch.bmm(a.float(), b.float())
-            worst = (c.float() - right).abs().max().item()
+            wide = torch.float64 if self.dtype == torch.float32 else torch.float32
+            right = torch.bmm(a.to(wide), b.to(wide))
+            worst = (c.to(wide) - right).abs().max().item()
             allowed = 0.02 * self.k**0.5 if self.dtype == torch.bfloat16 else 0.004 * self.k**0.5
             if not worst <= allowed:
                 raise SystemExit(f"{self.problem}: {name} is off by {worst}, allowed {allowed}")

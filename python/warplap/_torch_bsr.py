@@ -6,14 +6,15 @@ takes several times as long as the kernel itself.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import subprocess
-import sys
+import logging
 from typing import Any
 
 from torch import Tensor
+
+from ._compiling import compiler
+
+_log = logging.getLogger("warplap")
 
 
 def _fields(problem: str) -> dict[str, str]:
@@ -112,10 +113,10 @@ def compile_here(problem: str, TILE: int, STAGES: int, WARPS: int) -> None:
 
 
 def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
-    """Has the kernel compiled by another process: Triton's compiler keeps the interpreter's lock, and others race."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    order = f"compile_here({problem!r}, TILE={TILE}, STAGES={STAGES}, WARPS={WARPS})"
-    code = f"import sys; sys.path.insert(0, {folder!r}); from warplap._torch_bsr import compile_here; {order}"
-    env = {**os.environ, "WARPLAP_MODE": "off"}
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # then it is compiled here when its turn comes
-        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=120)
+    """Has the kernel compiled by another process; where that cannot be, it is compiled here when its turn comes."""
+    try:
+        told = compiler.ask("_torch_bsr", "compile_here", problem, TILE=TILE, STAGES=STAGES, WARPS=WARPS)
+    except OSError as why:
+        told = str(why)
+    if told != "done":
+        _log.info("%s was not compiled ahead: %s", problem, told)

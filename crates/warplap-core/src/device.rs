@@ -103,6 +103,12 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Memory holding a copy of an array.
     fn upload(&self, array: &Array) -> Result<Self::Buffer, Error>;
 
+    /// The same for memory that launches on `queue` use and no others: it may come from a pool, and go back to it while
+    /// launches that were queued before still run.
+    fn upload_queued(&self, array: &Array) -> Result<Self::Buffer, Error> {
+        self.upload(array)
+    }
+
     /// Overwrites memory with an array of the same type and length.
     fn write(&self, buffer: &mut Self::Buffer, array: &Array) -> Result<(), Error>;
 

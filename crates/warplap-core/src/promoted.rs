@@ -25,6 +25,9 @@ struct Note {
     /// Variants that were tried in a worker, whatever became of them there.
     #[serde(default)]
     tried: Vec<Tried>,
+    /// A library's candidates that could not be built there: asking again would start a worker for nothing.
+    #[serde(default)]
+    refused: Vec<Candidate>,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
@@ -55,6 +58,7 @@ pub(crate) struct Promoted<'s> {
     soft: String,
     entries: RefCell<Vec<Entry>>,
     tried: RefCell<Vec<Tried>>,
+    refused: RefCell<Vec<Candidate>>,
     whole: Cell<bool>,
     changed: Cell<bool>,
 }
@@ -64,10 +68,11 @@ impl<'s> Promoted<'s> {
         let (slug, soft, name) = (device.slug(), device.soft_id(), format!("passed-{}", key.hash()));
         let note = store.note(&slug, &name).and_then(|note| serde_json::from_value::<Note>(note).ok());
         let note = note.filter(|n| n.soft == soft);
-        let (passed, tried, whole) = note.map_or_else(Default::default, |n| (n.passed, n.tried, n.whole));
-        let (entries, tried) = (RefCell::new(passed), RefCell::new(tried));
+        let (passed, tried, refused, whole) =
+            note.map_or_else(Default::default, |n| (n.passed, n.tried, n.refused, n.whole));
+        let (entries, tried, refused) = (RefCell::new(passed), RefCell::new(tried), RefCell::new(refused));
         let (whole, changed) = (Cell::new(whole), Cell::new(false));
-        Promoted { store, slug, name, soft, entries, tried, whole, changed }
+        Promoted { store, slug, name, soft, entries, tried, refused, whole, changed }
     }
 
     /// Whether nobody has passed yet.
@@ -87,6 +92,20 @@ impl<'s> Promoted<'s> {
             all.push(tried);
             self.changed.set(true);
         }
+    }
+
+    /// A candidate could not be built in a worker.
+    pub(crate) fn refuse(&self, candidate: &Candidate) {
+        let mut refused = self.refused.borrow_mut();
+        if refused.len() < MOST && !refused.contains(candidate) {
+            refused.push(candidate.clone());
+            self.changed.set(true);
+        }
+    }
+
+    /// Whether it was refused so before.
+    pub(crate) fn refused(&self, candidate: &Candidate) -> bool {
+        self.refused.borrow().contains(candidate)
     }
 
     /// The race of the key came to its end, or was cut short.
@@ -122,6 +141,7 @@ impl<'s> Promoted<'s> {
             passed: entries[entries.len().saturating_sub(MOST)..].to_vec(),
             whole: self.whole.get(),
             tried: self.tried.borrow().clone(),
+            refused: self.refused.borrow().clone(),
         };
         let Ok(note) = serde_json::to_value(&note) else { return };
         if let Err(e) = self.store.put_note(&self.slug, &self.name, &note) {

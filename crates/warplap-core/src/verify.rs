@@ -98,7 +98,7 @@ impl<D: Device> Placed<D> {
         oracle: Option<&dyn Oracle<O, D>>,
         drawing: Drawing,
     ) -> Result<Self, Error> {
-        let upload = || drawing.arrays.iter().map(|a| device.upload(a)).collect::<Result<Vec<_>, Error>>().ok();
+        let upload = || drawing.arrays.iter().map(|a| device.upload_queued(a)).collect::<Result<Vec<_>, Error>>().ok();
         let buffers = if D::LAUNCH_IS_CALL { None } else { upload() };
         let far = oracle.zip(buffers.as_ref()).and_then(|(oracle, buffers)| {
             let inputs: Vec<&D::Buffer> = buffers.iter().collect();
@@ -131,15 +131,16 @@ impl<O: Op, D: Device> Case<O, D> {
         let mut poison = Array::filled(dtype, len + 2 * GUARD, f64::NAN);
         poison.fill(0..GUARD, GUARD_VALUE);
         poison.fill(GUARD + len..len + 2 * GUARD, GUARD_VALUE);
-        let output = device.upload(&poison)?;
-        let inputs = arrays.iter().map(|a| Ok((device.upload(a)?, a.len()))).collect::<Result<Vec<_>, Error>>()?;
+        let output = device.upload_queued(&poison)?;
+        let inputs =
+            arrays.iter().map(|a| Ok((device.upload_queued(a)?, a.len()))).collect::<Result<Vec<_>, Error>>()?;
         let (blank, drawing, far) = (None, None, None);
         Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, blank, drawing, far })
     }
 
     /// Keeps a copy of the poisoned output on a device whose memory is far away, for many proofs.
     pub(crate) fn for_many(mut self, device: &D) -> Self {
-        self.blank = if D::LAUNCH_IS_CALL { None } else { device.upload(&self.poison).ok() };
+        self.blank = if D::LAUNCH_IS_CALL { None } else { device.upload_queued(&self.poison).ok() };
         self
     }
 
@@ -190,7 +191,7 @@ impl<O: Op, D: Device> Case<O, D> {
             if *len == array.len() {
                 device.write(buffer, array)?;
             } else {
-                (*buffer, *len) = (device.upload(array)?, array.len());
+                (*buffer, *len) = (device.upload_queued(array)?, array.len());
             }
         }
         (self.drawing, self.far) = (Some(drawing.clone()), None);

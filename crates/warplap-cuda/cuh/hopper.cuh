@@ -1,5 +1,5 @@
 // Hopper's own instructions as one-line functions: mbarrier, TMA, wgmma, setmaxnreg, stmatrix, clusters. No CUDA header is needed.
-// Comes in: -DDTYPE=0 (f16) or 1 (bf16), -DBATCH=1 where tensor maps have a third dimension. Goes out: names used by the kernels that include this text.
+// Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (tf32), -DBATCH=1 where tensor maps have a third dimension. Goes out: names used by the kernels that include this text.
 // NVRTC: pass this file as a named header, or paste it in place of the #include line.
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -213,6 +213,30 @@ WG_MMA(224, 112, 112, 113, 114, 115, 116)
 WG_MMA(240, 120, 120, 121, 122, 123, 124)
 WG_MMA(256, 128, 128, 129, 130, 131, 132)
 
+#if DTYPE == 2
+// One m64 x N x k8 step in tf32: the first operand from registers (rows lane/4 and eight on; k lane%4 and four on), the second K-major from shared memory.
+template <int N> struct Mma32;
+#define WG_MMA32(N, R, A, B, C, D, S, P)                                                                                 \
+  template <> struct Mma32<N> {                                                                                          \
+    static DI void step(float (&d)[R], const u32 (&a)[4], u64 b, int keep) {                                             \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #P ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32"   \
+                   " {" WG_R##R "}, {%" #A ", %" #B ", %" #C ", %" #D "}, %" #S ", p, 1, 1;}"                            \
+                   : WG_O##R(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep));                        \
+    }                                                                                                                    \
+  };
+WG_MMA32(64, 32, 32, 33, 34, 35, 36, 37)
+WG_MMA32(128, 64, 64, 65, 66, 67, 68, 69)
+WG_MMA32(192, 96, 96, 97, 98, 99, 100, 101)
+WG_MMA32(256, 128, 128, 129, 130, 131, 132, 133)
+// A number of shared memory, rounded to tf32.
+DI u32 round_tf32(u32 a) {
+  float x;
+  u32 r;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(a) : "memory");
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return r;
+}
+#else
 // The same with the first operand in registers, as mma.sync holds it: two numbers of rows lane/4 and 8 on (a[0], a[1]), and of the same rows 8 columns on (a[2], a[3]); a warp has 16 rows.
 template <int N, int TB> struct MmaHeld;
 #define WG_HELD(N, R, A0, A1, A2, A3, B, P, Y)                                                                           \
@@ -226,6 +250,7 @@ template <int N, int TB> struct MmaHeld;
 WG_HELD(64, 32, 32, 33, 34, 35, 36, 37, 38)
 WG_HELD(128, 64, 64, 65, 66, 67, 68, 69, 70)
 WG_HELD(256, 128, 128, 129, 130, 131, 132, 133, 134)
+#endif
 
 // Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says MN-major (deep_ rows of rows_
 // elements in memory); share_ CTAs of the cluster each bring one part and multicast it.
@@ -304,6 +329,19 @@ template <int bm_, int bn_, int cm_, int cn_, int group_> struct Tiles {
     const int band = t / (group_ * tn), top = band * group_, high = min(tm - top, group_), in = t - top * tn;
     row = ((top + in % high) * cm_ + rm) * bm_, col = ((in / high) * cn_ + rn) * bn_;
   }
+  // Who takes this CTA's part of A (the tiles beside its own) and of B (those above and below), as the copy engine is told.
+  DI u16 row_ctas() const { return (u16)(((1 << cn_) - 1) << (rm * cn_)); }
+  DI u16 col_ctas() const {
+    u16 ctas = 0;
+    for (int i = 0; i < cm_; i++) ctas |= (u16)(1 << (i * cn_ + rn));
+    return ctas;
+  }
+  // Whether a CTA of the cluster writes into this one's stages; and the word to one that does that a stage was read.
+  DI bool shares_with(int cta) const { return cm_ * cn_ > 1 ? cta < cm_ * cn_ && (cta / cn_ == rm || cta % cn_ == rn) : cta == 0; }
+  DI void tell(u32 barrier, int cta) const {
+    if (cm_ * cn_ > 1) mb_arrive_at(barrier, cta);
+    else mb_arrive(barrier);
+  }
 };
 
 // The side that multiplies: one warpgroup's 64-row parts from `part` on over the blocks of K from `from` to `to`. `release(q)` says that a stage was read, one
@@ -355,5 +393,27 @@ template <int tall_, int wide_> DI void stage_turned(u32 panel, const float* v, 
     const float* w = v + c / 2;
     const int n = c + (lane >> 4) * 8 + (lane & 7), swizzle = tall_ == 64 ? n & 7 : tall_ == 32 ? (n >> 1) & 3 : (n >> 2) & 1;
     stmatrix4_trans(box + n * tall_ * 2 + ((chunk ^ swizzle) << 4), pack(w[0], w[1]), pack(w[2], w[3]), pack(w[4], w[5]), pack(w[6], w[7]));
+  }
+}
+
+// A warpgroup's finished sums on their way to C from `row` and `col` on: panels of wide_ columns staged in shared memory, slots_ at a time, and stored by TMA
+// while others are staged. What was stored before has been read when the first is staged; the last stores are not waited for.
+template <int wide_, int slots_, int mi_, int r_> DI void store_tile(const float (&d)[mi_][r_], const TMap* c, u32 staged, int row, int col, int z, int barrier) {
+  constexpr int across = r_ * 2 / wide_, panels = mi_ * across;
+  constexpr u32 bytes = 64 * wide_ * 2;
+  const int tid = threadIdx.x & 127;
+#pragma unroll
+  for (int p0 = 0; p0 < panels; p0 += slots_) {
+    if (tid == 0) tma_store_wait_read();
+    named_sync(barrier, 128);
+#pragma unroll
+    for (int p = p0; p < p0 + slots_ && p < panels; p++) stage_panel<wide_>(staged + (p - p0) * bytes, &d[p / across][p % across * (wide_ / 2)], tid >> 5, tid & 31);
+    async_fence();
+    named_sync(barrier, 128);
+    if (tid == 0) {
+#pragma unroll
+      for (int p = p0; p < p0 + slots_ && p < panels; p++) tma_store(c, staged + (p - p0) * bytes, col + p % across * wide_, row + p / across * 64, z);
+      tma_store_commit();
+    }
   }
 }

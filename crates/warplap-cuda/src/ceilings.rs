@@ -26,6 +26,9 @@ const CLOCK_HEADROOM: f64 = 1.05;
 /// Reads are measured alone; a kernel writes beside them.
 const TRAFFIC_HEADROOM: f64 = 1.25;
 
+/// What tensor cores multiply; f32 stands for tf32.
+const DTYPES: [DType; 3] = [DType::F16, DType::Bf16, DType::F32];
+
 /// Repetitions of each; the best counts.
 const REPEATS: usize = 5;
 
@@ -43,6 +46,9 @@ pub(crate) fn measure(cuda: &Cuda) -> Result<Ceilings, CudaError> {
         if let Some(slot) = ceilings.flops.get_mut(&dtype) {
             lower(slot, tensor(cuda, dtype, &room), CLOCK_HEADROOM);
         }
+    }
+    if let Some(slot) = &mut ceilings.tf32 {
+        lower(slot, tensor(cuda, DType::F32, &room), CLOCK_HEADROOM);
     }
     if let Some(slot) = ceilings.flops.get_mut(&DType::F32) {
         lower(slot, lanes(cuda, &room), CLOCK_HEADROOM);
@@ -92,6 +98,12 @@ fn source(part: i64, dtype: DType) -> Source {
     }
 }
 
+/// Every kernel of a chip, for the test that compiles them.
+pub(crate) fn sources(chip: &Chip) -> Vec<Source> {
+    let tensor = DTYPES.map(|dtype| source(i64::from(!chip.is_hopper()), dtype));
+    tensor.into_iter().chain([2, 3].map(|part| source(part, DType::F16))).collect()
+}
+
 /// Seconds of one launch over so many bytes of the room. `None` where the kernel cannot be built or launched.
 fn timed(cuda: &Cuda, source: &Source, shape: LaunchShape, room: &Buffer, bytes: u64, rounds: i32) -> Option<f64> {
     let function = cuda.build(source).ok()?;
@@ -108,8 +120,10 @@ fn timed(cuda: &Cuda, source: &Source, shape: LaunchShape, room: &Buffer, bytes:
     best(cuda, || unsafe { function.launch(&shape, &arguments, cuda.stream()) }).ok().filter(|s| *s > 0.0)
 }
 
+/// Tensor cores; f32 stands for tf32, of which a step is half as deep.
 fn tensor(cuda: &Cuda, dtype: DType, room: &Buffer) -> Option<f64> {
     let (chip, rounds) = (cuda.chip(), 1000);
+    let depth = if dtype == DType::F32 { 0.5 } else { 1.0 };
     let sms = chip.multiprocessors;
     let (part, grid, shared, each) = if chip.is_hopper() {
         // Two warpgroups of m64n256, sixty-four deep.
@@ -118,9 +132,9 @@ fn tensor(cuda: &Cuda, dtype: DType, room: &Buffer) -> Option<f64> {
         // Eight warps of eight m16n8k16.
         (1, 2 * sms, 0, 8.0 * 8.0 * 2.0 * 16.0 * 8.0 * 16.0)
     };
-    let shape = LaunchShape { grid: [grid, 1, 1], threads: 256, shared, overlap: false };
+    let shape = LaunchShape { grid: [grid, 1, 1], threads: 256, shared, ..LaunchShape::default() };
     let seconds = timed(cuda, &source(part, dtype), shape, room, 0, rounds)?;
-    Some(each * f64::from(grid) * f64::from(rounds) / seconds)
+    Some(depth * each * f64::from(grid) * f64::from(rounds) / seconds)
 }
 
 fn lanes(cuda: &Cuda, room: &Buffer) -> Option<f64> {

@@ -73,7 +73,7 @@ impl Cuda {
     unsafe fn reduced(&self, source: &Source, arguments: &[*const c_void]) -> Result<Compared, Error> {
         let function = self.build(source).map_err(|e| Error::Device(format!("the comparison was not built: {e}")))?;
         let blocks = BLOCKS * self.chip().multiprocessors.max(1);
-        let out = Buffer::new(self.context(), DType::F64, 2 * blocks as usize)?;
+        let out = self.alloc_queued(DType::F64, 2 * blocks as usize)?;
         let mut all = arguments.to_vec();
         all.push((&raw const out.address).cast());
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: THREADS, ..LaunchShape::default() };

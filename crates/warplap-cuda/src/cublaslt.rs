@@ -376,7 +376,7 @@ impl Matmul {
 
     /// The workspace of a stream, made when it is first seen.
     fn space(&self, stream: &Stream) -> Result<u64, CudaError> {
-        if stream.is_capturing().unwrap_or(true) {
+        if stream.is_captured_by_others() {
             self.captured.store(true, Ordering::Relaxed);
         }
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);

@@ -43,7 +43,7 @@ pub struct Cuda {
     // Fields drop in order: what lives in the context goes before it.
     modules: Mutex<HashMap<String, Arc<Module>>>,
     desk: OnceLock<Result<Arc<Desk>, CudaError>>,
-    queue: Stream,
+    queue: Arc<Stream>,
     context: Arc<Context>,
     chip: Chip,
     fingerprint: Fingerprint,
@@ -60,7 +60,7 @@ impl Cuda {
     /// Opens a device by its ordinal. Where there is no driver, the error says so in one sentence.
     pub fn open(ordinal: i32) -> Result<Self, CudaError> {
         let (context, chip) = Context::open(ordinal)?;
-        let queue = Stream::new(&context)?;
+        let queue = Arc::new(Stream::new(&context)?);
         let workshop = Workshop::default();
         let compiler = workshop.compiler().map_or("none".to_string(), |c| {
             let (major, minor) = c.version();
@@ -189,6 +189,12 @@ impl Cuda {
     /// Memory with nothing in particular in it: a kernel's workspace.
     pub fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
         Buffer::new(&self.context, dtype, len)
+    }
+
+    /// As [`Cuda::alloc`], for memory that launches on [`Cuda::stream`] use and no others: it comes from the device's pool
+    /// and goes back to it without waiting.
+    pub fn alloc_queued(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
+        Buffer::queued(&self.queue, dtype, len)
     }
 
     /// Compiles a source for this chip into the artifacts, unless it is there; loads nothing.
@@ -322,6 +328,12 @@ impl Device for Cuda {
 
     fn upload(&self, array: &Array) -> Result<Buffer, Error> {
         let mut buffer = Buffer::new(&self.context, array.dtype(), array.len())?;
+        buffer.fill(array, &self.queue)?;
+        Ok(buffer)
+    }
+
+    fn upload_queued(&self, array: &Array) -> Result<Buffer, Error> {
+        let mut buffer = Buffer::queued(&self.queue, array.dtype(), array.len())?;
         buffer.fill(array, &self.queue)?;
         Ok(buffer)
     }

@@ -48,10 +48,10 @@ pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"
 /// How small blocks lie in shared memory, and lists of the block columns that a group of rows uses.
 pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../cuh/small_blocks.cuh"));
 
-/// The kernels that the device runs for itself (comparisons), for a test that compiles them.
+/// The kernels that the device runs for itself (comparisons, ceilings), for a test that compiles them.
 #[doc(hidden)]
-pub fn own_kernels() -> Vec<Source> {
-    compare::sources()
+pub fn own_kernels(chip: &Chip) -> Vec<Source> {
+    compare::sources().into_iter().chain(ceilings::sources(chip)).collect()
 }
 
 pub use chip::Chip;

@@ -7,22 +7,35 @@ use warplap_core::array::Array;
 use warplap_core::device::Span;
 use warplap_core::dtype::DType;
 
-use crate::driver::{Context, Stream};
+use crate::driver::{Context, Relaxed, Stream};
 use crate::error::CudaError;
 
 /// Owned device memory with its element type.
 #[derive(Debug)]
 pub struct Buffer {
     context: Arc<Context>,
+    // The queue in whose order it came from the pool and goes back.
+    home: Option<Arc<Stream>>,
     pub(crate) address: u64,
     pub(crate) len: usize,
     pub(crate) dtype: DType,
 }
 
 impl Buffer {
+    /// Memory for whoever wants it, on any stream.
     pub(crate) fn new(context: &Arc<Context>, dtype: DType, len: usize) -> Result<Self, CudaError> {
         let address = context.alloc(len * dtype.bytes())?;
-        Ok(Buffer { context: context.clone(), address, len, dtype })
+        Ok(Buffer { context: context.clone(), home: None, address, len, dtype })
+    }
+
+    /// Memory of the pool, where there is one, for what is launched on one stream and on no other.
+    pub(crate) fn queued(stream: &Arc<Stream>, dtype: DType, len: usize) -> Result<Self, CudaError> {
+        let context = stream.context.clone();
+        let pooled = context.pool().map_or(Ok(None), |pool| pool.alloc(len * dtype.bytes(), stream))?;
+        match pooled {
+            Some(address) => Ok(Buffer { context, home: Some(stream.clone()), address, len, dtype }),
+            None => Buffer::new(&context, dtype, len),
+        }
     }
 
     /// The caller has checked type and length.
@@ -42,8 +55,13 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`; views borrow the buffer, so none is left.
-        unsafe { self.context.free(self.address) };
+        match self.home.as_ref().zip(self.context.pool()) {
+            // SAFETY: allocated in `queued`, whose caller launches on this stream alone; views borrow the buffer, so none
+            // is left.
+            Some((home, pool)) => unsafe { pool.free(self.address, home) },
+            // SAFETY: allocated in `new`; views borrow the buffer, so none is left.
+            None => unsafe { self.context.free(self.address) },
+        }
     }
 }
 
@@ -66,11 +84,27 @@ impl Stream {
         Buffer::new(&self.context, dtype, len)
     }
 
-    /// A new buffer with these elements. Waits.
+    /// A new buffer with these elements. Waits; where this stream is captured, for another one.
     pub fn upload(&self, array: &Array) -> Result<Buffer, CudaError> {
         let mut buffer = Buffer::new(&self.context, array.dtype(), array.len())?;
-        buffer.fill(array, self)?;
+        self.fill(&mut buffer, array)?;
         Ok(buffer)
+    }
+
+    /// A new buffer of so many numbers of 4 bytes that begins with these. Waits as `upload` does.
+    pub fn alloc_begun(&self, len: usize, first: &Array) -> Result<Buffer, CudaError> {
+        let mut buffer = Buffer::new(&self.context, first.dtype(), len.max(first.len()))?;
+        self.fill(&mut buffer, first)?;
+        Ok(buffer)
+    }
+
+    fn fill(&self, buffer: &mut Buffer, array: &Array) -> Result<(), CudaError> {
+        if !self.is_capturing()? {
+            return buffer.fill(array, self);
+        }
+        // A copy on this stream would become part of its graph.
+        let _relaxed = Relaxed::new(&self.context);
+        buffer.fill(array, &Stream::new(&self.context)?)
     }
 }
 

@@ -145,7 +145,7 @@ fn a_canary_that_does_not_sing_ends_the_worker_after_a_clean_error() {
 
 #[test]
 fn a_worker_that_dies_before_it_runs_anything_is_no_candidates_fault() {
-    let cuda = worker_with("cuMemAlloc_v2:1:die");
+    let cuda = worker_with("cuMemAllocFromPoolAsync:1:die");
     assert!(matches!(ask(&cuda, "good"), Err(Rejection::LaunchFailed { reason }) if reason.contains("lost twice")));
 }
 

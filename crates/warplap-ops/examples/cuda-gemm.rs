@@ -8,7 +8,8 @@
 //! - `screen`: the same without proofs, for products whose right answer takes the host long
 //!
 //! `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder), `WARPLAP_POLICY` (any of the words stream,
-//! cold; else graph and hot) and `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`, `build`).
+//! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`, `build`) and
+//! `WARPLAP_ONLY` (variants that `edges` proves, in place of all).
 #![allow(clippy::print_stdout)]
 
 use std::cell::RefCell;
@@ -26,7 +27,7 @@ use warplap_core::settings::{Budget, Settings};
 use warplap_core::space::Config;
 use warplap_core::store::MemoryStore;
 use warplap_core::tuner::Tuner;
-use warplap_core::variant::{Fit, Kernel, Priority};
+use warplap_core::variant::{Fit, Kernel, Priority, Variant};
 use warplap_core::verify::{Case, Drawing};
 use warplap_cuda::Cuda;
 use warplap_ops::gemm::cuda::{Activation, Epilogue, Fused};
@@ -79,12 +80,15 @@ fn sampled(configs: Vec<Config>, most: usize) -> impl Iterator<Item = Config> {
 fn edges(device: &Cuda) -> Result<(), Failed> {
     let (mut right, mut wrong, mut turn) = (0, 0, 0);
     let catalog = cuda::catalog();
+    let only = std::env::var("WARPLAP_ONLY").unwrap_or_default();
+    let asked = |id: &str| only.is_empty() || only.split(',').any(|one| one == id);
     for shape in [
         "m=8,n=8,k=8",
         "m=129,n=136,k=8",
         "m=257,n=1032,k=72,ldc=1040",
         "m=300,n=200,k=200,ldb=312,lda=312",
         "m=64,n=2056,k=4104",
+        "m=520,n=776,k=1096",
         "m=1,n=1000,k=1000",
         "m=3,n=203,k=336,ldb=336,ldc=208",
         "m=17,n=1000,k=1000",
@@ -108,7 +112,8 @@ fn edges(device: &Cuda) -> Result<(), Failed> {
                 }
                 let drawing = Arc::new(Drawing::new::<Gemm>(&p, 7)?);
                 let mut case = Case::of(&p, device, &drawing)?;
-                for variant in catalog.variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_))) {
+                let fits = |v: &dyn Variant<Gemm, Cuda>| asked(v.id()) && matches!(v.fit(&p, device), Fit::Fits(_));
+                for variant in catalog.variants().iter().filter(|v| fits(&***v)) {
                     let most = if variant.is_library() { 16 } else { 3 };
                     for config in sampled(variant.space(&p, device).configs(), most) {
                         let proof = variant

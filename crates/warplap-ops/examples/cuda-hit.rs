@@ -68,7 +68,8 @@ fn main() -> Result<(), Failed> {
     function.allow_shared(shared)?;
     let spec = |lines| {
         let (inner, outer, pitch, layers, block) = (64, 64, 64, 1, [64, lines]);
-        TensorMapSpec { dtype: DType::F16, inner, outer, pitch, layers, beside: 0, block, swizzle: 128, promote: true }
+        let (dtype, beside, swizzle, promote, tf32) = (DType::F16, 0, 128, true, false);
+        TensorMapSpec { dtype, inner, outer, pitch, layers, beside, block, swizzle, promote, tf32 }
     };
     let whole = 0..64 * 64;
     let at = [device.view(&a, whole.clone()).address(), device.view(&b, whole.clone()).address()];

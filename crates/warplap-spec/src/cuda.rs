@@ -20,13 +20,15 @@ pub(crate) struct Plan {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
+    /// Blocks of a cluster; zeros where the spec names none.
+    pub(crate) cluster: [u32; 3],
 }
 
 impl Plan {
     /// Works the launch expressions of a spec out for a config.
     pub(crate) fn of(spec: &Spec, config: &Config) -> Result<Plan, Rejection> {
         let refused = |reason: String| Rejection::DoesNotBuild { reason };
-        let Some(Launch { grid, block, shared }) = &spec.launch else {
+        let Some(Launch { grid, block, shared, cluster }) = &spec.launch else {
             return Err(refused("the spec states no launch".into()));
         };
         let size = |expr: &Expr, least: u32| -> Result<u32, Rejection> {
@@ -48,7 +50,12 @@ impl Plan {
             Ok(all)
         };
         let shared = shared.as_ref().map_or(Ok(0), |s| size(s, 0))?;
-        Ok(Plan { grid: three(grid)?, block: three(block)?, shared })
+        let grid = three(grid)?;
+        let cluster = if cluster.is_empty() { [0; 3] } else { three(cluster)? };
+        if let Some((blocks, size)) = grid.iter().zip(cluster).find(|(blocks, size)| **blocks % (*size).max(1) != 0) {
+            return Err(refused(format!("a grid of {blocks} blocks cannot be cut into clusters of {size}")));
+        }
+        Ok(Plan { grid, block: three(block)?, shared, cluster })
     }
 
     /// Threads of one block.
@@ -108,11 +115,11 @@ impl Variant<KernelFile, Cuda> for OwnCuda {
         config: &Config,
         cuda: &Cuda,
     ) -> Result<Box<dyn Kernel<KernelFile, Cuda>>, Rejection> {
-        let Plan { grid, block, shared } = Plan::of(&self.0, config)?;
+        let Plan { grid, block, shared, cluster } = Plan::of(&self.0, config)?;
         let function = cuda.build_own(&self.source_of(config))?;
         function.allow_shared(shared).map_err(|e| e.rejection())?;
         let threads = block.iter().product();
-        let shape = LaunchShape { grid, threads, shared, overlap: false };
+        let shape = LaunchShape { grid, threads, shared, cluster, ..LaunchShape::default() };
         Ok(Box::new(Built { spec: self.0.clone(), function, shape, block }))
     }
 }
@@ -194,7 +201,7 @@ mod tests {
         );
         let config = Config::new().with("block_size_x", 128).with("TILE", 3);
         let plan = Plan::of(&spec.unwrap(), &config).unwrap();
-        assert_eq!(plan, Plan { grid: [3, 2, 1], block: [128, 1, 1], shared: 512 });
+        assert_eq!(plan, Plan { grid: [3, 2, 1], block: [128, 1, 1], shared: 512, cluster: [0; 3] });
         assert_eq!(plan.threads(), 128);
     }
 
@@ -208,6 +215,15 @@ mod tests {
         assert!(said.contains("k.toml:17") && said.contains("'M'"), "{said}");
         let said = spec("").1.unwrap_err().to_string();
         assert!(said.contains("expected grid and block"), "{said}");
+    }
+
+    #[test]
+    fn a_grid_is_cut_into_whole_clusters_or_the_config_is_rejected() {
+        let (_folder, spec) = spec("[launch]\ngrid = [\"2 * TILE\", 4]\nblock = 1\ncluster = [2, \"TILE\"]");
+        let (spec, config) = (spec.unwrap(), Config::new().with("block_size_x", 128));
+        let plan = |tile| Plan::of(&spec, &config.clone().with("TILE", tile));
+        assert_eq!(plan(1).unwrap().cluster, [2, 1, 1]);
+        assert!(plan(3).unwrap_err().to_string().contains("4 blocks cannot be cut into clusters of 3"));
     }
 
     #[test]

@@ -19,6 +19,32 @@ macro_rules! plain {
 }
 pub(crate) use plain;
 
+/// The cluster and whether the launch may begin early, as the 72 bytes of each attribute say.
+unsafe fn attributes(config: *const usize) -> Result<([u32; 3], bool), i32> {
+    let (mut cluster, mut early) = ([0; 3], false);
+    unsafe {
+        let (grid, list) = (config.cast::<[u32; 3]>().read(), config.add(5).read() as *const [u32; 18]);
+        for i in 0..config.add(6).cast::<u32>().read() {
+            let [id, _, value @ ..] = list.add(i as usize).read();
+            match id {
+                4 => cluster = [value[0], value[1], value[2]],
+                6 => early = value[0] != 0,
+                _ => return Err(INVALID),
+            }
+        }
+        // A grid is whole clusters.
+        let whole = cluster == [0; 3] || grid.iter().zip(cluster).all(|(g, c)| c > 0 && g % c == 0);
+        if whole { Ok((cluster, early)) } else { Err(INVALID) }
+    }
+}
+
+/// The attributes of the last launch, for tests: three sizes of a cluster and whether it might begin early.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn standin_attributes(to: *mut u32) {
+    let ([x, y, z], early) = state().attributes;
+    unsafe { to.cast::<[u32; 4]>().write([x, y, z, u32::from(early)]) };
+}
+
 plain! {
     cuStreamCreate(to: *mut usize, _flags: u32) { to.write(state().handle()); Ok(()) }
     cuStreamDestroy_v2(_stream: usize) { Ok(()) }
@@ -105,9 +131,11 @@ plain! {
     cuLaunchKernelEx(config: *const usize, function: usize, arguments: *const *const usize, _extra: usize) {
         let act = state().functions.get(function.wrapping_sub(1)).ok_or(INVALID)?.1;
         let run = Run::new(act, arguments);
-        // The stream of `CUlaunchConfig` lies behind seven numbers of four bytes and a gap.
+        // The stream of `CUlaunchConfig` lies behind seven numbers of four bytes and a gap, then come its attributes.
         let stream = config.add(4).read();
+        let attributes = attributes(config)?;
         let mut state = state();
+        state.attributes = attributes;
         match state.captured.get_mut(&stream) {
             Some(capture) => {
                 capture.runs.push(run);

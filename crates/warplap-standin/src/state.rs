@@ -32,13 +32,19 @@ pub(crate) struct State {
     /// What the kernels launched so far will say when they are waited for.
     pub(crate) pending: Option<Act>,
     pub(crate) allocated: HashMap<usize, usize>,
+    /// Bytes that the pool keeps of what was given back to it.
+    pub(crate) kept: usize,
     pub(crate) modules: Vec<String>,
     pub(crate) functions: Vec<(String, Act)>,
     pub(crate) events: HashMap<usize, Instant>,
     pub(crate) next: usize,
+    /// Blocks of a cluster of the last launch, and whether it might begin early.
+    pub(crate) attributes: ([u32; 3], bool),
     /// Captures by stream.
     pub(crate) captured: HashMap<usize, Capture>,
     pub(crate) graphs: HashMap<usize, Vec<Run>>,
+    /// What all launches drew.
+    pub(crate) millijoules: u64,
 }
 
 impl State {
@@ -83,7 +89,7 @@ pub(crate) fn enter(call: &'static str) -> Result<(), i32> {
 
 /// Gives a code, and gives it for ever where cuda.h says that the process must be relaunched.
 pub(crate) fn fail(code: i32) -> Result<(), i32> {
-    if code >= 700 && !matches!(code, 701 | 720) {
+    if code >= 700 && !matches!(code, 701 | 720 | 801) {
         state().stuck = code;
     }
     Err(code)

@@ -125,7 +125,9 @@ fn shared(device: &AnyDevice, store: &dyn Store, facts: &mut Vec<(&'static str, 
 
 /// Ceilings in one line.
 pub(crate) fn shown(c: &Ceilings) -> String {
-    let flops: Vec<String> = c.flops.iter().map(|(dtype, rate)| format!("{dtype} {}", units::rate(*rate))).collect();
+    let mut flops: Vec<String> =
+        c.flops.iter().map(|(dtype, rate)| format!("{dtype} {}", units::rate(*rate))).collect();
+    flops.extend(c.tf32.map(|rate| format!("tf32 {}", units::rate(rate))));
     let bandwidth: Vec<String> = c.bandwidth.iter().map(|b| format!("{:.0}", b.rate / 1e9)).collect();
     format!("{}; {} GB/s from nearest cache to memory", flops.join(", "), bandwidth.join(" / "))
 }

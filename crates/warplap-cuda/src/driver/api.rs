@@ -14,6 +14,7 @@ pub(crate) type DevicePtr = u64;
 
 /// One launch attribute: an id, then 64 bytes of value.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct LaunchAttribute {
     pub(crate) id: u32,
     pub(crate) pad: u32,
@@ -29,6 +30,22 @@ pub(crate) struct LaunchConfig {
     pub(crate) stream: Handle,
     pub(crate) attributes: *const LaunchAttribute,
     pub(crate) count: u32,
+}
+
+/// What `cuMemPoolCreate` takes.
+#[repr(C)]
+pub(crate) struct PoolProps {
+    /// 1: memory that stays where it is.
+    pub(crate) kind: u32,
+    /// 0: not to be shared with other processes.
+    pub(crate) shared: u32,
+    /// 1: on a device.
+    pub(crate) place: u32,
+    pub(crate) device: i32,
+    pub(crate) security: usize,
+    /// 0: as much as there is.
+    pub(crate) most: usize,
+    pub(crate) reserved: [u8; 56],
 }
 
 /// The driver library: the file `WARPLAP_CUDA_DRIVER` names and no other, or the system's.
@@ -115,6 +132,12 @@ table! {
     event_elapsed = "cuEventElapsedTime" (ms: *mut f32, start: Handle, end: Handle);
     memory_alloc = "cuMemAlloc_v2" (ptr: *mut DevicePtr, bytes: usize);
     memory_free = "cuMemFree_v2" (ptr: DevicePtr);
+    pool_create = "cuMemPoolCreate" (pool: *mut Handle, props: *const PoolProps);
+    pool_destroy = "cuMemPoolDestroy" (pool: Handle);
+    pool_set = "cuMemPoolSetAttribute" (pool: Handle, attribute: i32, value: *mut c_void);
+    pool_trim = "cuMemPoolTrimTo" (pool: Handle, keep: usize);
+    pool_alloc = "cuMemAllocFromPoolAsync" (ptr: *mut DevicePtr, bytes: usize, pool: Handle, stream: Handle);
+    pool_free = "cuMemFreeAsync" (ptr: DevicePtr, stream: Handle);
     copy_in = "cuMemcpyHtoDAsync_v2" (to: DevicePtr, from: *const c_void, bytes: usize, stream: Handle);
     copy_out = "cuMemcpyDtoHAsync_v2" (to: *mut c_void, from: DevicePtr, bytes: usize, stream: Handle);
     copy_across = "cuMemcpyDtoDAsync_v2" (to: DevicePtr, from: DevicePtr, bytes: usize, stream: Handle);

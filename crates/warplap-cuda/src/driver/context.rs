@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::api::{Api, DevicePtr, Handle};
 use super::graph::Relaxed;
+use super::pool::Pool;
 use crate::chip::Chip;
 use crate::error::{Class, CudaError};
 
@@ -15,6 +16,8 @@ pub(crate) struct Context {
     handle: Handle,
     // The first fatal error: from then on no call can succeed, and all say why.
     broken: OnceLock<CudaError>,
+    // Made when it is first asked for; `None` where the device has none.
+    pool: OnceLock<Option<Pool>>,
 }
 
 impl Context {
@@ -30,7 +33,7 @@ impl Context {
             api.device_get(&mut device, ordinal)?;
             api.context_retain(&mut handle, device)?;
         }
-        let context = Arc::new(Context { api, device, handle, broken: OnceLock::new() });
+        let context = Arc::new(Context { api, device, handle, broken: OnceLock::new(), pool: OnceLock::new() });
         let chip = context.chip()?;
         Ok((context, chip))
     }
@@ -109,8 +112,25 @@ impl Context {
         let _relaxed = Relaxed::new(self);
         let (api, mut ptr) = (self.api()?, 0);
         // SAFETY: the pointer is to a local; the driver refuses a length of zero.
-        self.note(unsafe { api.memory_alloc(&mut ptr, bytes.max(1)) })?;
+        let mut alloc = || self.note(unsafe { api.memory_alloc(&mut ptr, bytes.max(1)) });
+        match alloc() {
+            // What the pool keeps for later may be what is missing now.
+            Err(CudaError::Driver { code: 2, .. }) if self.pool.get().is_some_and(Option::is_some) => {
+                self.pool().map_or(Ok(()), |pool| pool.trim(self))?;
+                alloc()?;
+            }
+            answer => answer?,
+        }
         Ok(ptr)
+    }
+
+    /// The memory pool, where the device has one.
+    pub(crate) fn pool(&self) -> Option<&Pool> {
+        self.pool.get_or_init(|| Pool::create(self).ok()).as_ref()
+    }
+
+    pub(crate) fn device(&self) -> i32 {
+        self.device
     }
 
     /// # Safety
@@ -132,6 +152,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if let Some(Some(pool)) = self.pool.get() {
+            pool.destroy(self);
+        }
         // SAFETY: retained once in `open`, released once here.
         let _ = unsafe { self.api.context_release(self.device) };
     }

@@ -60,6 +60,8 @@ pub struct LaunchShape {
     pub shared: u32,
     /// Whether it may start while the kernel before it ends; the kernel itself waits before it touches memory.
     pub overlap: bool,
+    /// Blocks of a cluster in x, y and z; zeros where the kernel says itself, or has none.
+    pub cluster: [u32; 3],
 }
 
 /// An entry of a loaded module.
@@ -89,10 +91,7 @@ impl Function {
     pub fn most_clusters(&self, shape: &LaunchShape, size: u32) -> Result<u32, CudaError> {
         let context = &self.module.context;
         let (api, mut count) = (context.api()?, 0);
-        let mut value = [0; 16];
-        value[..3].copy_from_slice(&[size, 1, 1]);
-        // 4 is CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.
-        let cluster = LaunchAttribute { id: 4, pad: 0, value };
+        let cluster = clustered([size, 1, 1]);
         let config = LaunchConfig {
             grid: [size, 1, 1],
             block: [shape.threads, 1, 1],
@@ -111,6 +110,7 @@ impl Function {
     /// # Safety
     /// `arguments` point to values of the entry's parameter types, in order, and the addresses among them are of device
     /// memory that holds what the kernel reads and writes until it has ended.
+    #[inline]
     pub unsafe fn launch(
         &self,
         shape: &LaunchShape,
@@ -125,6 +125,7 @@ impl Function {
     ///
     /// # Safety
     /// As for [`Function::launch`].
+    #[inline]
     pub unsafe fn launch_in(
         &self,
         shape: &LaunchShape,
@@ -135,6 +136,14 @@ impl Function {
         // SAFETY: the caller's word, and the function is alive.
         unsafe { stream.launch_foreign(self.handle, shape, block, arguments) }
     }
+}
+
+/// The attribute that makes clusters of so many blocks.
+fn clustered(blocks: [u32; 3]) -> LaunchAttribute {
+    let mut value = [0; 16];
+    value[..3].copy_from_slice(&blocks);
+    // 4 is CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.
+    LaunchAttribute { id: 4, pad: 0, value }
 }
 
 impl Stream {
@@ -154,14 +163,15 @@ impl Stream {
         value[0] = 1;
         // 6 is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
         let overlap = LaunchAttribute { id: 6, pad: 0, value };
-        let config = LaunchConfig {
-            grid: shape.grid,
-            block,
-            shared: shape.shared,
-            stream: self.handle,
-            attributes: &overlap,
-            count: u32::from(shape.overlap),
-        };
+        let (both, mut attributes, mut count);
+        (attributes, count) = (&raw const overlap, u32::from(shape.overlap));
+        if shape.cluster != [0; 3] {
+            // The one that may be left out comes last.
+            both = [clustered(shape.cluster), overlap];
+            (attributes, count) = (both.as_ptr(), count + 1);
+        }
+        let config =
+            LaunchConfig { grid: shape.grid, block, shared: shape.shared, stream: self.handle, attributes, count };
         // SAFETY: the caller's word for the arguments, which the driver copies before it returns and does not write.
         let launched = unsafe {
             api.launch(&config, function, arguments.as_ptr().cast_mut().cast::<*mut c_void>(), std::ptr::null_mut())

@@ -1,6 +1,7 @@
 //! Graphs: launches captured once and replayed with one call.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::api::Handle;
 use super::context::Context;
@@ -23,7 +24,9 @@ impl Graph {
         let api = context.api()?;
         // SAFETY: the stream is alive; 1 is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads go on undisturbed.
         unsafe { api.stream_begin_capture(stream.handle, 1) }?;
+        stream.rehearses.store(true, Ordering::Relaxed);
         let queued = launches();
+        stream.rehearses.store(false, Ordering::Relaxed);
         let (mut graph, mut exec) = (0, 0);
         // SAFETY: ends the capture begun above; the pointer is to a local.
         let ended = unsafe { api.stream_end_capture(stream.handle, &mut graph) };

@@ -4,6 +4,7 @@ mod api;
 mod context;
 mod function;
 mod graph;
+mod pool;
 mod stream;
 mod tensor_map;
 

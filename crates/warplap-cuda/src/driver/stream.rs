@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::api::{DevicePtr, Handle};
 use super::context::Context;
@@ -13,6 +14,8 @@ pub struct Stream {
     pub(crate) context: Arc<Context>,
     pub(crate) handle: Handle,
     owned: bool,
+    // Whether this crate captures it itself, into a graph that ends before the kernels in it do.
+    pub(crate) rehearses: AtomicBool,
 }
 
 impl Stream {
@@ -21,13 +24,13 @@ impl Stream {
         let (api, mut handle) = (context.api()?, 0);
         // SAFETY: the pointer is to a local; 1 is CU_STREAM_NON_BLOCKING.
         unsafe { api.stream_create(&mut handle, 1) }?;
-        Ok(Stream { context: context.clone(), handle, owned: true })
+        Ok(Stream { context: context.clone(), handle, owned: true, rehearses: AtomicBool::new(false) })
     }
 
     /// # Safety
     /// The handle is a stream of the same device's primary context and outlives this object.
     pub(crate) unsafe fn foreign(context: &Arc<Context>, handle: Handle) -> Self {
-        Stream { context: context.clone(), handle, owned: false }
+        Stream { context: context.clone(), handle, owned: false, rehearses: AtomicBool::new(false) }
     }
 
     /// The driver's handle, for libraries that take one.
@@ -48,6 +51,11 @@ impl Stream {
         // SAFETY: the stream is alive, the pointer is to a local.
         self.context.note(unsafe { api.stream_capturing(self.handle, &mut status) })?;
         Ok(status != 0)
+    }
+
+    /// Whether somebody captures launches into a graph that may be replayed when this crate's objects are long gone.
+    pub fn is_captured_by_others(&self) -> bool {
+        self.is_capturing().unwrap_or(true) && !self.rehearses.load(Ordering::Relaxed)
     }
 
     /// # Safety

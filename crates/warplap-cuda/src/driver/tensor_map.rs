@@ -9,7 +9,7 @@ use crate::error::CudaError;
 
 /// An encoded map, passed to a kernel by value.
 #[repr(C, align(64))]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct TensorMap([u64; 16]);
 
 /// A matrix of 2-byte or 4-byte elements, or layers of such matrices right behind each other, and the box that one copy brings.
@@ -34,6 +34,8 @@ pub struct TensorMapSpec {
     pub swizzle: u32,
     /// Whether 256 bytes are brought into L2 for what is asked of a line; wasteful on rows that end off a line.
     pub promote: bool,
+    /// Whether f32 is rounded to tf32 on its way to shared memory.
+    pub tf32: bool,
 }
 
 impl TensorMap {
@@ -42,7 +44,8 @@ impl TensorMap {
         // The numbers are those of CUtensorMapDataType and its siblings in cuda.h.
         let dtype = match spec.dtype {
             DType::F16 => 6,
-            DType::F32 => 7,
+            // FLOAT32 as it is, or TFLOAT32.
+            DType::F32 => 7 + 4 * i32::from(spec.tf32),
             DType::F64 => 8,
             DType::Bf16 => 9,
             DType::I32 => 4,

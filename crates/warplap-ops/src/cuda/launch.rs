@@ -2,6 +2,7 @@
 //! written on the way; tensor maps are kept by the addresses they were made for.
 
 use std::ffi::c_void;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +10,7 @@ use warplap_core::rejection::Rejection;
 use warplap_cuda::{Cuda, Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 
 use super::plan::{Argument, Grid, Plan};
+use super::scratch::Scratch;
 
 /// Sets of tensor maps kept for launches to come: a timed rotation has a few dozen, a program one.
 const KEPT: usize = 64;
@@ -16,37 +18,69 @@ const KEPT: usize = 64;
 /// Sets of tensor maps made at the most; whoever comes later with addresses that are not known encodes its own each time.
 const MADE: usize = 8192;
 
-/// Arguments of a kernel at the most.
-const ARGUMENTS: usize = 24;
+/// Arguments of a kernel at the most, and tensor maps among them.
+const ARGUMENTS: usize = 32;
+const MAPS: usize = 4;
 
 /// The tensor maps of one list of addresses.
 struct Maps<const N: usize> {
     at: [u64; N],
-    maps: Vec<TensorMap>,
+    maps: [TensorMap; MAPS],
 }
 
-/// An argument as a launch needs it: small, because a launch reads them all after the driver has used the cache.
-#[derive(Clone, Copy)]
-enum Slot {
-    /// The next tensor map.
-    Map,
-    /// The address of a buffer.
-    Pointer(u32),
-    /// A number of 32 bits.
-    Int(i32),
-    /// A number of 64 bits.
-    Long(u64),
+/// The list of arguments as the driver takes it, prepared: numbers point to `numbers` for good, maps and buffers are filled in
+/// by each launch.
+struct List {
+    count: usize,
+    // Addresses in `numbers`, or zero.
+    prepared: [usize; ARGUMENTS],
+    mapped: usize,
+    maps: [u8; MAPS],
+    buffers: Vec<(u8, u8)>,
+    scratch: Option<u8>,
+    // A number of 32 bits lies in the first half of its word: the hosts of these devices are little-endian.
+    _numbers: Box<[u64]>,
 }
 
-/// A plan, loaded: a kernel that takes the addresses of N buffers.
+impl List {
+    fn new(arguments: &[Argument]) -> Self {
+        let number = |argument: &Argument| match argument {
+            Argument::Int(value) => u64::from(*value as u32),
+            Argument::Long(value) => *value,
+            _ => 0,
+        };
+        let numbers: Box<[u64]> = arguments.iter().map(number).collect();
+        let (mut prepared, mut maps, mut seen) = ([0; ARGUMENTS], [0; MAPS], 0);
+        let (mut buffers, mut scratch) = (Vec::new(), None);
+        for (place, argument) in arguments.iter().enumerate() {
+            match argument {
+                Argument::Map(..) => {
+                    maps[seen] = place as u8;
+                    seen += 1;
+                }
+                Argument::Pointer(buffer) => buffers.push((place as u8, *buffer as u8)),
+                Argument::Scratch(_) => scratch = Some(place as u8),
+                Argument::Int(_) | Argument::Long(_) => {
+                    prepared[place] = (&raw const numbers[place]).expose_provenance()
+                }
+            }
+        }
+        List { count: arguments.len(), prepared, mapped: seen, maps, buffers, scratch, _numbers: numbers }
+    }
+}
+
+/// A plan, loaded: a kernel that takes the addresses of N buffers. What a launch reads lies side by side in it: after the
+/// driver's own call little of it is in the cache.
 pub(crate) struct Loaded<const N: usize> {
     function: Function,
     shape: LaunchShape,
-    slots: Vec<Slot>,
+    list: List,
+    scratch: Option<Scratch>,
+    workspace: u64,
     maps: Vec<(usize, TensorMapSpec)>,
     // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there. A launch on
     // another thread may still read what was replaced, so everything lives in `made` as long as this object.
-    kept: Vec<AtomicPtr<Maps<N>>>,
+    kept: [AtomicPtr<Maps<N>>; KEPT],
     made: Mutex<Vec<Arc<Maps<N>>>>,
 }
 
@@ -55,13 +89,17 @@ impl<const N: usize> Loaded<N> {
     pub(crate) fn new(plan: Plan, cuda: &Cuda) -> Result<Self, Rejection> {
         let over = |what: &str| Rejection::OverLimits { reason: format!("the {what} is too large for a launch") };
         let named = |a: &Argument| !matches!(a, Argument::Map(i, _) | Argument::Pointer(i) if *i >= N);
-        if plan.arguments.len() > ARGUMENTS || !plan.arguments.iter().all(named) {
+        let maps = |list: &[Argument]| list.iter().filter(|a| matches!(a, Argument::Map(..))).count();
+        if plan.arguments.len() > ARGUMENTS || maps(&plan.arguments) > MAPS || !plan.arguments.iter().all(named) {
             return Err(over("list of arguments"));
         }
+        let need = plan.scratch();
+        let (scratch, workspace) = ((need.words > 0).then(|| Scratch::new(need)), 4 * need.words);
         let function = cuda.build(&plan.source)?;
         let shared = u32::try_from(plan.shared).map_err(|_| over("shared memory"))?;
         function.allow_shared(shared).map_err(|e| e.rejection())?;
-        let mut shape = LaunchShape { grid: [1, 1, 1], threads: plan.threads, shared, overlap: plan.overlap };
+        let (threads, overlap) = (plan.threads, plan.overlap);
+        let mut shape = LaunchShape { grid: [1, 1, 1], threads, shared, overlap, ..LaunchShape::default() };
         let blocks = match plan.grid {
             Grid::Blocks(blocks) => blocks,
             Grid::Persistent { tiles, cluster: 1 } => tiles.min(u64::from(cuda.chip().multiprocessors)),
@@ -71,19 +109,27 @@ impl<const N: usize> Loaded<N> {
             }
         };
         shape.grid[0] = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(|| over("grid"))?;
-        let slots = plan.arguments.iter().map(|argument| match argument {
-            Argument::Map(..) => Slot::Map,
-            Argument::Pointer(buffer) => Slot::Pointer(*buffer as u32),
-            Argument::Int(value) => Slot::Int(*value),
-            Argument::Long(value) => Slot::Long(*value),
-        });
         let spec = |argument: &Argument| match argument {
             Argument::Map(buffer, spec) => Some((*buffer, *spec)),
             _ => None,
         };
-        let (slots, maps): (Vec<_>, Vec<_>) = (slots.collect(), plan.arguments.iter().filter_map(spec).collect());
-        let kept = (0..if maps.is_empty() { 0 } else { KEPT }).map(|_| AtomicPtr::default()).collect();
-        Ok(Loaded { function, shape, slots, maps, kept, made: Mutex::default() })
+        let (maps, kept) =
+            (plan.arguments.iter().filter_map(spec).collect(), [const { AtomicPtr::new(null_mut()) }; KEPT]);
+        Ok(Loaded {
+            function,
+            shape,
+            list: List::new(&plan.arguments),
+            scratch,
+            workspace,
+            maps,
+            kept,
+            made: Mutex::default(),
+        })
+    }
+
+    /// Bytes of scratch for each stream.
+    pub(crate) fn workspace(&self) -> u64 {
+        self.workspace
     }
 
     /// Queues one launch on buffers at these addresses.
@@ -93,7 +139,7 @@ impl<const N: usize> Loaded<N> {
     /// reads and writes until it has ended.
     #[inline]
     pub(crate) unsafe fn launch(&self, at: &[u64; N], queue: &Stream) -> Result<(), Rejection> {
-        if self.kept.is_empty() {
+        if self.maps.is_empty() {
             // SAFETY: the caller's word; there is no map among the arguments.
             return unsafe { self.go(at, &[], queue) };
         }
@@ -125,27 +171,30 @@ impl<const N: usize> Loaded<N> {
     }
 
     fn encode(&self, at: &[u64; N]) -> Result<Maps<N>, Rejection> {
-        let encode = |(buffer, spec): &(usize, TensorMapSpec)| TensorMap::encode(spec, at[*buffer]);
-        let maps = self.maps.iter().map(encode).collect::<Result<Vec<_>, _>>();
-        Ok(Maps { at: *at, maps: maps.map_err(|e| e.rejection())? })
+        let mut maps = [TensorMap::default(); MAPS];
+        for (to, (buffer, spec)) in maps.iter_mut().zip(&self.maps) {
+            *to = TensorMap::encode(spec, at[*buffer]).map_err(|e| e.rejection())?;
+        }
+        Ok(Maps { at: *at, maps })
     }
 
     /// # Safety
     /// As for `launch`, and `maps` holds one map for each argument that is one.
     #[inline]
     unsafe fn go(&self, at: &[u64; N], maps: &[TensorMap], queue: &Stream) -> Result<(), Rejection> {
-        let mut pointers = [std::ptr::null::<c_void>(); ARGUMENTS];
-        let mut maps = maps.iter();
-        for (to, slot) in pointers.iter_mut().zip(&self.slots) {
-            *to = match slot {
-                Slot::Map => maps.next().map_or(std::ptr::null(), |map| (&raw const *map).cast()),
-                Slot::Pointer(buffer) => (&raw const at[*buffer as usize]).cast(),
-                Slot::Int(value) => (&raw const *value).cast(),
-                Slot::Long(value) => (&raw const *value).cast(),
-            };
+        let (list, room) = (&self.list, self.scratch.as_ref().map_or(Ok(0), |scratch| scratch.address(queue))?);
+        let mut pointers = list.prepared.map(std::ptr::with_exposed_provenance::<c_void>);
+        for (map, place) in maps.iter().zip(&list.maps[..list.mapped.min(MAPS)]) {
+            pointers[*place as usize % ARGUMENTS] = (&raw const *map).cast();
+        }
+        for (place, buffer) in &list.buffers {
+            pointers[*place as usize % ARGUMENTS] = (&raw const at[*buffer as usize]).cast();
+        }
+        if let Some(place) = list.scratch {
+            pointers[place as usize % ARGUMENTS] = (&raw const room).cast();
         }
         // SAFETY: the caller's word; every pointer is to a value that lives until the call returns.
-        let launched = unsafe { self.function.launch(&self.shape, &pointers[..self.slots.len()], queue) };
+        let launched = unsafe { self.function.launch(&self.shape, &pointers[..list.count.min(ARGUMENTS)], queue) };
         launched.map_err(|e| e.rejection())
     }
 }
@@ -161,6 +210,16 @@ fn place<const N: usize>(at: &[u64; N]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_prepared_and_the_places_of_the_rest_are_known() {
+        let list = List::new(&[Argument::Pointer(2), Argument::Int(-7), Argument::Pointer(0), Argument::Long(1 << 40)]);
+        let read = |place: usize| std::ptr::with_exposed_provenance::<c_void>(list.prepared[place]);
+        // SAFETY: both point to words that `list` holds.
+        let (int, long) = unsafe { (*read(1).cast::<i32>(), *read(3).cast::<u64>()) };
+        assert_eq!((int, long, list.count, list.mapped), (-7, 1 << 40, 4, 0));
+        assert_eq!((list.buffers.as_slice(), list.scratch), ([(0, 2), (2, 0)].as_slice(), None));
+    }
 
     #[test]
     fn the_addresses_of_a_rotation_are_spread_over_many_places() {

@@ -5,3 +5,4 @@ pub(crate) mod compiling;
 pub(crate) mod launch;
 pub(crate) mod own;
 pub(crate) mod plan;
+pub(crate) mod scratch;

@@ -55,7 +55,11 @@ impl<O: OnCuda<N>, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own
     fn needs(&self, p: &O::Problem, config: &Config) -> Needs {
         // The chip decides the depth of the pipeline, and a plan that does not fit is refused when it is made.
         let plan = self.twin.plan(p, config, &Chip::h200());
-        plan.map_or(Needs::default(), |plan| Needs { threads: u64::from(plan.threads), ..Needs::default() })
+        plan.map_or(Needs::default(), |plan| Needs {
+            threads: u64::from(plan.threads),
+            workspace: 4 * plan.scratch().words,
+            ..Needs::default()
+        })
     }
 
     fn compile(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
@@ -79,5 +83,9 @@ impl<O: OnCuda<N>, const N: usize> Kernel<O, Cuda> for Built<O, N> {
         // SAFETY: the plan is the twin's, which lists the entry's parameters; the buffers were checked to hold what the
         // problem spans, and the views borrow them.
         unsafe { self.loaded.launch(&at, queue) }
+    }
+
+    fn workspace(&self) -> u64 {
+        self.loaded.workspace()
     }
 }

@@ -5,6 +5,8 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source, TensorMapSpec};
 
+use super::scratch::Need;
+
 /// Static shared memory the kernels keep for their barriers, at the most.
 const BARRIERS: u64 = 512;
 
@@ -15,6 +17,8 @@ pub(crate) enum Argument {
     Map(usize, TensorMapSpec),
     /// The address of a buffer.
     Pointer(usize),
+    /// The address of scratch of the launch's stream; one of a kernel at the most.
+    Scratch(Need),
     /// A number of 32 bits.
     Int(i32),
     /// A number of 64 bits.
@@ -45,6 +49,17 @@ pub(crate) struct Plan {
     pub(crate) arguments: Vec<Argument>,
     /// Whether it may start while the kernel before it ends.
     pub(crate) overlap: bool,
+}
+
+impl Plan {
+    /// What it needs beside the buffers it is given.
+    pub(crate) fn scratch(&self) -> Need {
+        let need = |argument: &Argument| match argument {
+            Argument::Scratch(need) => Some(*need),
+            _ => None,
+        };
+        self.arguments.iter().find_map(need).unwrap_or_default()
+    }
 }
 
 /// The host twin of one own kernel, for problems of one operation.

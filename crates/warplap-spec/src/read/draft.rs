@@ -50,6 +50,7 @@ pub(super) struct LaunchDraft {
     pub(super) grid: Spanned<Value>,
     pub(super) block: Spanned<Value>,
     pub(super) shared: Option<Spanned<Value>>,
+    pub(super) cluster: Option<Spanned<Value>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,6 +77,7 @@ pub(super) struct MetricDraft {
     pub(super) flops: Option<Spanned<Value>>,
     pub(super) bytes: Option<Spanned<Value>>,
     pub(super) objective: Option<Spanned<String>>,
+    pub(super) goal: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) energy: bool,
 }

@@ -185,5 +185,5 @@ fn launch(kernel: &Json, sizes: &[String], axes: &BTreeMap<String, Spanned<Value
         divisors.iter().fold(size, |size, d| format!("ceil(({size}) / ({d}))"))
     };
     let all = |f: &dyn Fn(usize) -> String| own(Value::Array((0..3).map(|i| Value::String(f(i))).collect()));
-    LaunchDraft { grid: all(&grid), block: all(&block), shared: None }
+    LaunchDraft { grid: all(&grid), block: all(&block), shared: None, cluster: None }
 }

@@ -65,7 +65,7 @@ fn shape(p: &AttentionProblem, most: u64) -> Result<LaunchShape, Rejection> {
     let rows = u32::try_from(p.b * p.h * p.sq).ok().filter(|r| *r < 1 << 31);
     let rows =
         rows.filter(|_| p.sk.max(p.d).max(p.dv) < 1 << 31).ok_or_else(|| over("the sizes do not fit 31 bits"))?;
-    Ok(LaunchShape { grid: [rows, 1, 1], threads: KEYS as u32, shared: shared as u32, overlap: false })
+    Ok(LaunchShape { grid: [rows, 1, 1], threads: KEYS as u32, shared: shared as u32, ..LaunchShape::default() })
 }
 
 struct Rows {

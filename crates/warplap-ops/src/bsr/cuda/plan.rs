@@ -140,7 +140,18 @@ pub(super) fn b_map(p: &BsrProblem, lines: u64, columns: u64) -> Argument {
     let (dtype, block) = (p.dtype, [64, lines as u32]);
     Argument::Map(
         B,
-        TensorMapSpec { dtype, inner: 64, outer: p.k, pitch, layers, beside, block, swizzle: 128, promote: true },
+        TensorMapSpec {
+            dtype,
+            inner: 64,
+            outer: p.k,
+            pitch,
+            layers,
+            beside,
+            block,
+            swizzle: 128,
+            promote: true,
+            tf32: false,
+        },
     )
 }
 
@@ -159,7 +170,7 @@ pub(super) fn spec(buffer: usize, p: &BsrProblem, (inner, outer): (u64, u64), bl
     let dtype = p.dtype;
     Argument::Map(
         buffer,
-        TensorMapSpec { dtype, inner, outer, pitch: inner, layers: 1, beside: 0, block, swizzle, promote },
+        TensorMapSpec { dtype, inner, outer, pitch: inner, layers: 1, beside: 0, block, swizzle, promote, tf32: false },
     )
 }
 

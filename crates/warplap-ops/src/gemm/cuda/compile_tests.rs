@@ -64,6 +64,34 @@ fn hopper_skinny_unaligned_and_f32_products_compile() {
     assert!(compiled.is_empty() || kernels.iter().all(|k| compiled.contains(k)), "{compiled:?}");
 }
 
+/// Compiles the first and the last config of one kernel for a problem.
+fn compile_one(id: &str, text: &str, epilogue: Epilogue) {
+    let Some(compiler) = compiler() else { return };
+    let (chip, p) = (chip((9, 0)), problem(text));
+    let twin = TWINS.iter().find(|t| t.id() == id).unwrap_or_else(|| panic!("no {id}"));
+    assert!(matches!(twin.fit(&p, &chip), Fit::Fits(_)), "{id} stands aside for {text}");
+    let configs = twin.space(&p, &chip).configs();
+    for config in [&configs[0], &configs[configs.len() - 1]] {
+        let plan = twin.plan(&p, config, &chip).unwrap_or_else(|why| panic!("{text}: {config}: {why}"));
+        check(&epilogue.onto(plan), &chip, &compiler, &format!("{text} {epilogue:?}: {id} {config}"));
+    }
+}
+
+#[test]
+fn shares_of_k_compile() {
+    compile_one("wgmma_streamk", "m=2560,n=2560,k=2560,dtype=f16", PLAIN);
+    let gelu = Epilogue { bias: true, activation: Activation::GeluTanh };
+    compile_one("wgmma_streamk", "m=320,n=512,k=2560,dtype=bf16,a=col,b=col,batch=3", gelu);
+}
+
+#[test]
+fn tf32_from_registers_compiles_in_every_layout_it_takes() {
+    let silu = Epilogue { bias: true, activation: Activation::Silu };
+    for (layout, epilogue) in [("", PLAIN), (",b=col", silu), (",a=col,b=col,batch=2", PLAIN)] {
+        compile_one("wgmma_tf32", &format!("m=4096,n=4096,k=4096,dtype=f32,tf32=true{layout}"), epilogue);
+    }
+}
+
 #[test]
 fn hopper_batches_and_epilogues_compile() {
     compile((9, 0), "m=512,n=512,k=512,dtype=bf16,batch=32", PLAIN, true);
@@ -100,12 +128,13 @@ fn the_product_in_double_precision_compiles_everywhere() {
 }
 
 #[test]
-fn comparisons_compile_everywhere() {
+fn comparisons_and_ceilings_compile_everywhere() {
     let Some(compiler) = compiler() else { return };
     for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
-        for source in warplap_cuda::own_kernels() {
+        for source in warplap_cuda::own_kernels(&chip(capability)) {
             let cubin = source.compile(&compiler, &chip(capability).arch());
-            assert!(cubin.is_ok(), "{:?} on {capability:?}: {cubin:?}", source.defines);
+            let fine = cubin.as_ref().is_ok_and(|c| c.report.refusal().is_none() && c.report.spill_bytes == 0);
+            assert!(fine, "{:?} on {capability:?}: {:?}", source.defines, cubin.map(|c| c.report));
         }
     }
 }

@@ -12,7 +12,9 @@ mod simt;
 mod wgmma_coop;
 mod wgmma_pingpong;
 mod wgmma_splitk;
+mod wgmma_streamk;
 mod wgmma_swapab;
+mod wgmma_tf32;
 
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ use crate::cuda::plan::Twin;
 pub use epilogue::{Activation, Epilogue, Fused};
 
 /// The own kernels, in the order of ties.
-const TWINS: [&dyn Twin<GemmProblem>; 8] = [
+const TWINS: [&dyn Twin<GemmProblem>; 10] = [
     &reference::Reference,
     &wgmma_coop::Coop,
     &wgmma_pingpong::Pingpong,
@@ -35,6 +37,8 @@ const TWINS: [&dyn Twin<GemmProblem>; 8] = [
     &gemv::Gemv,
     &mma_sync::MmaSync,
     &simt::Simt,
+    &wgmma_streamk::Streamk,
+    &wgmma_tf32::WgmmaTf32,
 ];
 
 /// Who may race: the reference, the library, then the other kernels.
@@ -95,6 +99,8 @@ mod tests {
             "gemm:m=64,n=11008,k=4096,dtype=f16",
             "gemm:m=8,n=14336,k=4096,dtype=f16",
             "gemm:m=4096,n=4096,k=4096,dtype=f32,tf32=true,a=col",
+            "gemm:m=4096,n=4096,k=4096,dtype=f32,tf32=true",
+            "gemm:m=2560,n=2560,k=2560,dtype=f16",
             "gemm:m=128,n=128,k=64,dtype=bf16,batch=64",
         ] {
             let p = problem(text);

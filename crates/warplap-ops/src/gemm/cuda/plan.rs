@@ -69,7 +69,7 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
     vec![("DTYPE", dtype), ("A_COL", a_col), ("B_COL", b_col), ("BATCH", i64::from(p.batch > 1))]
 }
 
-/// The map of A or B with boxes of 64 contiguous elements by so many lines, or of C with its own box.
+/// The map of A or B with boxes of 128 contiguous bytes by so many lines, or of C with its own box.
 pub(super) fn map(p: &GemmProblem, side: Side, block: [u32; 2]) -> Argument {
     let (inner, outer, pitch) = match (side, p.a, p.b) {
         (Side::A, Layout::Row, _) => (p.k, p.m, p.lda),
@@ -79,12 +79,21 @@ pub(super) fn map(p: &GemmProblem, side: Side, block: [u32; 2]) -> Argument {
         (Side::C, ..) => (p.n, p.m, p.ldc),
     };
     // Rows that do not end on a cache line make wide fetches bring what nobody asked for.
-    let promote = (pitch * 2).is_multiple_of(128);
-    let swizzle = block[0] * 2;
+    let size = p.dtype.bytes() as u64;
+    let promote = (pitch * size).is_multiple_of(128);
+    let swizzle = block[0] * size as u32;
     let layers = p.batch;
     let dtype = p.dtype;
-    let spec = TensorMapSpec { dtype, inner, outer, pitch, layers, beside: 0, block, swizzle, promote };
+    let spec = TensorMapSpec { dtype, inner, outer, pitch, layers, beside: 0, block, swizzle, promote, tf32: false };
     Argument::Map(side as usize, spec)
+}
+
+/// A map of f32 whose copies are rounded to tf32.
+pub(super) fn rounded(map: Argument) -> Argument {
+    match map {
+        Argument::Map(side, spec) => Argument::Map(side, TensorMapSpec { tf32: true, ..spec }),
+        other => other,
+    }
 }
 
 /// Sizes as the kernels take them; `no_tma` has checked that they fit.

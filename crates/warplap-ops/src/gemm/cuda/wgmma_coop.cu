@@ -20,7 +20,6 @@
 
 constexpr int NT = 128 * (CONS + 1), MI = BM / (64 * CONS), CL = CM * CN;
 constexpr int PW = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16; // columns of one C panel
-constexpr int PANELS = MI * (BN / PW);                         // C panels per warpgroup
 constexpr u32 CPANEL = 64 * PW * 2;
 using OpA = Operand<BM, BK, A_COL, CN>;
 using OpB = Operand<BN, BK, !B_COL, CM>;
@@ -39,9 +38,7 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
   const u32 rank = CL > 1 ? cluster_rank() : 0;
   const Tiles<BM, BN, CM, CN, GROUP> tiles(M, N, L, rank);
   const int blocks = (K + BK - 1) / BK;
-  u16 row_mask = (u16)(((1 << CN) - 1) << (tiles.rm * CN)), col_mask = 0;
-  for (int i = 0; i < CM; i++) col_mask |= (u16)(1 << (i * CN + tiles.rn));
-  const Feed<OpA, OpB> feed = {&tA, &tB, base, fulls, tiles.rn, tiles.rm, row_mask, col_mask};
+  const Feed<OpA, OpB> feed = {&tA, &tB, base, fulls, tiles.rn, tiles.rm, tiles.row_ctas(), tiles.col_ctas()};
   int row, col, z, ahead = 0; // stages of the first tile already asked for
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
@@ -63,14 +60,12 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
     if (threadIdx.x == 0) feed.walk<BK, STAGES>(tiles, blocks, ahead, empties);
   } else {
     if (CONS > 1) regs_more<CONS == 2 ? 232 : 160>();
-    const int w = wg - 1, lane = tid & 31, warp = tid >> 5;
+    const int w = wg - 1;
     const u32 mine = staged + w * SLOTS * CPANEL;
     // This warpgroup's signal that a stage is free goes to every CTA that writes into it.
-    const bool signals = CL > 1 ? tid < CL && (tid / CN == tiles.rm || tid % CN == tiles.rn) : tid == 0;
+    const bool signals = tiles.shares_with(tid);
     auto release = [&](int stage) {
-      if (!signals) return;
-      if (CL > 1) mb_arrive_at(empties + stage * 8, tid);
-      else mb_arrive(empties + stage * 8);
+      if (signals) tiles.tell(empties + stage * 8, tid);
     };
     int q = 0;
     u32 phase = 0;
@@ -80,21 +75,7 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
       tiles.at(t, row, col, z);
 #pragma unroll
       for (int i = 0; i < MI; i++) finish_fragments(d[i], bias, col, N);
-#pragma unroll
-      for (int p0 = 0; p0 < PANELS; p0 += SLOTS) {
-        if (tid == 0) tma_store_wait_read();
-        named_sync(1 + w, 128);
-#pragma unroll
-        for (int p = p0; p < p0 + SLOTS && p < PANELS; p++) stage_panel<PW>(mine + (p - p0) * CPANEL, &d[p / (BN / PW)][p % (BN / PW) * (PW / 2)], warp, lane);
-        async_fence();
-        named_sync(1 + w, 128);
-        if (tid == 0) {
-#pragma unroll
-          for (int p = p0; p < p0 + SLOTS && p < PANELS; p++)
-            tma_store(&tC, mine + (p - p0) * CPANEL, col + (p % (BN / PW)) * PW, row + (w * MI + p / (BN / PW)) * 64, z);
-          tma_store_commit();
-        }
-      }
+      store_tile<PW, SLOTS>(d, &tC, mine, row + w * MI * 64, col, z, 1 + w);
     }
     if (tid == 0) tma_store_wait_read();
   }

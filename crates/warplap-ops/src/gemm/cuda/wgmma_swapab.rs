@@ -52,7 +52,7 @@ impl Twin<GemmProblem> for Swapab {
             .axis(Axis::ints("SPLIT", [2, 1, 4]))
             .axis(Axis::ints("CTAS", [2, 1, 3, 4]))
             .rule(Rule::on("blocks that stream fill the chip", &["BW", "SPLIT", "CTAS"], move |c| {
-                !streams || fill(&p, [of(c, "BW"), of(c, "SPLIT"), of(c, "CTAS")], multiprocessors) >= 0.8
+                !streams || fill(&p, [of(c, "BW"), of(c, "SPLIT"), of(c, "CTAS")], multiprocessors) >= 0.6
             }))
             .rule(Rule::on("two stages of each resident block fit", &["BW", "BK", "SPLIT", "CTAS"], move |c| {
                 Swapab.plan(&p, c, &chip).is_ok()

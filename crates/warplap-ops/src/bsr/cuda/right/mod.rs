@@ -41,8 +41,8 @@ impl Oracle<Bsr, Cuda> for Right {
             return Err(refused(&"it takes the inputs that were drawn for the problem"));
         }
         let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
-        let values = cuda.alloc(DType::F64, (p.m * p.n) as usize)?;
-        let largest = cuda.upload(&Array::F64(vec![0.0]))?;
+        let values = cuda.alloc_queued(DType::F64, (p.m * p.n) as usize)?;
+        let largest = cuda.upload_queued(&Array::F64(vec![0.0]))?;
         let at = |input: Option<&&Buffer>| input.map_or(0, |buffer| buffer.address());
         let add = at(inputs.get(4).filter(|_| p.adds()));
         let place = at(inputs.last().filter(|_| p.turned));

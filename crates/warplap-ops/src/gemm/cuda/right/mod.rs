@@ -36,9 +36,9 @@ impl Oracle<Gemm, Cuda> for Right {
         let grid = blocks(p).ok_or_else(|| refused(&"the problem is too large"))?;
         let [a, b] = inputs else { return Err(refused(&"it takes two matrices")) };
         let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
-        let values = cuda.alloc(DType::F64, p.c_len())?;
-        let rows = cuda.alloc(DType::F64, (p.m * p.batch) as usize)?;
-        let columns = cuda.alloc(DType::F64, (p.n * p.batch) as usize)?;
+        let values = cuda.alloc_queued(DType::F64, p.c_len())?;
+        let rows = cuda.alloc_queued(DType::F64, (p.m * p.batch) as usize)?;
+        let columns = cuda.alloc_queued(DType::F64, (p.n * p.batch) as usize)?;
         let addresses = [a, b, &&values, &&rows, &&columns].map(|buffer| buffer.address());
         let (sizes, long) = ([p.m as i32, p.n as i32, p.k as i32], [p.lda, p.ldb, p.ldc, p.c_len() as u64]);
         let mut arguments: Vec<*const c_void> = addresses.iter().map(|at| (&raw const *at).cast()).collect();
