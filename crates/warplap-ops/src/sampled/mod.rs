@@ -42,6 +42,10 @@ impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> SampledArgs<'a, D> {
     /// Checks that the buffers have the problem's types and lengths; what the indices say is not looked at.
     pub fn check_spans(&self) -> Result<(), Error> {
         let p = &self.problem.pattern;
+        if !p.is_square() {
+            let reason = format!("blocks are {}x{}: the sampled product takes square ones", p.bs, p.bc);
+            return Err(Error::Argument { argument: "values", reason });
+        }
         typed::argument("row_ptr", &self.row_ptr, (DType::I32, p.rows() + 1))?;
         typed::argument("col_idx", &self.col_idx, (DType::I32, p.nnz as usize))?;
         typed::argument("g", &self.g, (p.dtype, (p.m * p.n) as usize))?;
@@ -126,6 +130,22 @@ impl Op for Sampled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_that_are_not_square_never_reach_a_kernel() {
+        let product = Bsr::parse("m=32,k=48,n=2,bs=16,bc=8,density=0.5").unwrap();
+        let problem = SampledProblem::of(&product, Layout::Row);
+        let (zeros, mut out) = (vec![0f32; 96], vec![0f32; product.values_len()]);
+        let args = SampledArgs::<warplap_cpu::Cpu> {
+            problem: &problem,
+            row_ptr: warplap_cpu::Slice::I32(&[0, 3, 6]),
+            col_idx: warplap_cpu::Slice::I32(&[0, 1, 2, 0, 1, 2]),
+            g: warplap_cpu::Slice::F32(&zeros[..64]),
+            b: warplap_cpu::Slice::F32(&zeros),
+            values: warplap_cpu::SliceMut::F32(&mut out),
+        };
+        assert!(args.check().unwrap_err().to_string().contains("square"));
+    }
 
     #[test]
     fn the_right_answer_is_that_of_plain_loops() {
