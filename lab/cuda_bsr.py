@@ -37,7 +37,7 @@ def function(stem, defines, shared, made={}):
     key = (stem, shared, tuple(sorted(defines.items())))
     if key not in made:
         text = (CRATES / f"warplap-ops/src/bsr/cuda/{stem}.cu").read_bytes()
-        names = ["hopper.cuh", "ampere.cuh", "element.cuh", "scaled.cuh"]
+        names = ["hopper.cuh", "ampere.cuh", "element.cuh", "scaled.cuh", "small_blocks.cuh"]
         headers = [(CRATES / "warplap-cuda/cuh" / name).read_bytes() for name in names]
         names = [name.encode() for name in names]
         program = checked(nvrtc.nvrtcCreateProgram(text, f"{stem}.cu".encode(), len(names), headers, names))
@@ -187,17 +187,21 @@ class Matrix(rivals.Matrix):
             [P, None, None, P, P, P, I, I, I], rows if grouped else 0,
         )  # fmt: skip
 
-    def strips(self, cap):
-        ring, columns = max(4 * cap * self.bs * self.bs, 8192), self.k // self.bs
-        fixed = 8 * ring + -(-columns * 10 // 16) * 16 + 1024
-        deep = min(16, (232448 - 512 - 3072 - fixed) // 8192)
-        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WARPS=8, CAP=cap, STAGES=deep)
-        rows = 512 // self.bs
-        b = tensor_map(self.b, [self.n, self.k], [self.n], [64, self.bs], 128)
+    def fill(self, bm, bn, slabs, together=8):
+        rows, columns, lines = bm // self.bs, -(-(self.k // self.bs) // slabs) * slabs, min(bm // 64, 2)
+        resident = 3 - lines
+        stage = slabs * self.bs * (bn * 2 + rows * self.bs * 2)
+        fixed = lines * 8192 + -(-(columns * 6 + columns // slabs * lines * 4) // 16) * 16
+        deep = min(8, ((232448 + 1024) // resident - 1024 - 512 - fixed - 2048) // stage)
+        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BM=bm, BN=bn, SC=slabs, STAGES=deep)
         return self.launcher(
-            "mma_strips", facts, 384, deep * 8192 + fixed, min(132, -(-(self.m // self.bs) // rows) * -(-self.n // 64)),
-            lambda c, o: [self.values.data_ptr(), b, c.data_ptr(), *self.indices(o), self.m, self.n, columns],
-            [P, None, P, P, P, P, I, I, I], rows,
+            "wgmma_fill", facts, 128 * (lines + 1), deep * stage + fixed + 1024,
+            min(132 * resident, -(-(self.m // self.bs) // rows) * -(-self.n // bn)),
+            lambda c, o: [
+                self.values.data_ptr(), self.panels(self.bs, bn),
+                tensor_map(c, [self.n, self.m], [self.n], [64, self.bs], 128), *self.indices(o), self.m, self.n, self.k // self.bs,
+            ],
+            [P, None, None, P, P, P, I, I, I], min(rows, together),
         )  # fmt: skip
 
     def simt(self, ctas, stages, bk):
@@ -244,14 +248,16 @@ class Matrix(rivals.Matrix):
         if self.dtype == torch.float32:
             return {f"simt_f32 {s}": lambda s=s: self.simt(*s) for s in ([3, 2, 16], [3, 3, 16]) if self.bs != 16 or s[1] == 2}
         if self.bs < 64:
-            cap = 16 if self.bs == 16 else 4
             made = {f"wgmma_pack CM={cm}": lambda cm=cm: self.pack(cm=cm) for cm in (1, 2)}
             slabs = (4, 2) if self.bs == 16 else (2, 1)
             made |= {f"wgmma_swapab SC={sc}": lambda sc=sc: self.swapab(256, sc) for sc in slabs}
             made["wgmma_swapab as they come"] = lambda: self.swapab(256, slabs[1], grouped=False)
             if self.nnz * self.bs**2 > 0.15 * self.m * self.k:
                 made["densify"] = self.densify
-            return made | {"mma_strips": lambda: self.strips(cap)}
+            parts, tiles = 64 // self.bs, ((128, 256), (64, 128))
+            return made | {
+                f"wgmma_fill {t} together={r}": lambda t=t, r=r: self.fill(*t, slabs[0], r) for t in tiles for r in {2 * parts, parts, 0}
+            }
         shapes = [(2, 256, 1, 1), (2, 256, 2, 1), (4, 128, 1, 1), (1, 128, 1, 2), (2, 128, 1, 1), (1, 128, 1, 1), (1, 64, 1, 2)]
         return {
             f"wgmma_union {s} order={o}": lambda s=s, o=o: self.union(*s, order=o) for s in shapes for o in (0, 1)

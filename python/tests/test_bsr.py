@@ -37,6 +37,30 @@ def test_the_product_is_that_of_the_dense_matrix(device, dtype, index, sizes):
     near(out, a.to_dense().double() @ b.double())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("blocks", [(16, 32), (32, 16), (8, 24), (64, 32)])
+def test_blocks_need_not_be_square_and_out_may_be_column_major(device, dtype, blocks):
+    rows, columns = blocks
+    m, k, n = 4 * rows, 6 * columns, 40
+    mask = torch.rand(4, 6) < 0.5
+    mask[0, 0] = True
+    dense = torch.randn(m, k) * mask.repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+    a, b = dense.to(dtype).to_sparse_bsr(blocks).to(device), torch.randn(k, n, device=device).to(dtype)
+    right = a.to_dense().double() @ b.double()
+    near(warplap.bsr_matmul(a, b), right)
+    out = torch.full((n, m), float("nan"), device=device, dtype=dtype).t()
+    assert warplap.bsr_matmul(a, b, out=out) is out
+    near(out, right)
+    wide = b.detach().requires_grad_()
+    values = a.values().detach().requires_grad_()
+    c = torch.ops.warplap.bsr_matmul(a.crow_indices(), a.col_indices(), values, m, k, wide)
+    c.backward(torch.ones_like(c))
+    near(wide.grad, a.to_dense().double().t() @ torch.ones_like(c).double())
+    near(
+        values.grad, (torch.ones_like(c).double() @ b.double().t() * (a.to_dense() != 0)).to_sparse_bsr(blocks).values()
+    )
+
+
 def test_an_empty_matrix_gives_zeros():
     a = torch.zeros(32, 32).to_sparse_bsr((16, 16))
     assert a.values().shape[0] == 0
@@ -154,7 +178,7 @@ def test_wrong_arguments_are_named():
         (ValueError, "b:", lambda: warplap.bsr_matmul(a, b[:-1])),
         (ValueError, "b:", lambda: warplap.bsr_matmul(a, b[None])),
         (ValueError, "a:", lambda: warplap.bsr_matmul(torch.zeros(8, 8).to_sparse_bsr((4, 4)), torch.zeros(8, 2))),
-        (ValueError, "a:", lambda: warplap.bsr_matmul(torch.ones(16, 8).to_sparse_bsr((16, 8)), torch.zeros(8, 2))),
+        (ValueError, "a:", lambda: warplap.bsr_matmul(torch.ones(16, 8).to_sparse_bsr((16, 4)), torch.zeros(8, 2))),
         (
             TypeError,
             "a:",

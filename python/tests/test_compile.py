@@ -32,8 +32,8 @@ def samples(device):
     yield ops.bsr_matmul.default, (*parts, rand(48, 5))
     yield ops.bsr_matmul.default, (*grad(*parts), *grad(rand(48, 5)))
     yield ops.bsr_matmul_out.default, (*parts, rand(48, 5), rand(32, 5))
-    yield ops.bsr_sampled.default, (*parts[:2], *grad(rand(32, 5), rand(48, 5)), 16)
-    yield ops.bsr_sampled.default, (*parts[:2], rand(5, 32).t(), rand(48, 5), 16)
+    yield ops.bsr_sampled.default, (*parts[:2], *grad(rand(32, 5), rand(48, 5)), 16, 16)
+    yield ops.bsr_sampled.default, (*parts[:2], rand(5, 32).t(), rand(48, 5), 16, 16)
 
 
 @pytest.mark.parametrize("at", range(14))

@@ -107,6 +107,16 @@ def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
     assert tuned.from_store and tuned.variant == found.variant
 
 
+def test_a_linear_layer_with_a_bias_goes_to_torch_or_to_the_product_of_choice():
+    x, w, bias = (torch.randn(*s, device="cuda").half() for s in ((3, 40, 64), (96, 64), (96,)))
+    assert "miss" in str(warplap.explain(warplap.linear, x, w, bias))
+    near(warplap.linear(x, w, bias), F.linear(x.double(), w.double(), bias.double()))
+    found = warplap.explain(warplap.linear, x, w, bias=bias)
+    assert found.variant in ("torch_linear", "product_then_bias") and len(found.table()) == 2
+    near(warplap.linear(x, w, bias, "relu"), F.linear(x.double(), w.double(), bias.double()).relu())
+    assert "gemm" in str(warplap.explain(warplap.linear, x, w))
+
+
 def test_the_stopwatch_times_the_device_and_not_the_host():
     from warplap._rig import Stopwatch
 
@@ -125,9 +135,7 @@ def test_the_stopwatch_times_the_device_and_not_the_host():
 
 
 def test_harmful_triton_kernels_harm_nobody():
-    @warplap.autotune(
-        configs=[triton.Config({"BLOCK": 128, "HARM": harm}) for harm in (1, 0, 2)], key=["n"], budget=3.0
-    )
+    @warplap.autotune(configs=[triton.Config({"BLOCK": 128, "HARM": harm}) for harm in (1, 0, 2)], key=["n"])
     @triton.jit
     def kernel(x, out, n, zero, BLOCK: tl.constexpr, HARM: tl.constexpr):
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -166,3 +174,51 @@ def test_a_triton_launch_from_here_is_tritons():
             right = x * 0.5 + add
             near(out, right if flag else -right)
     assert len(kernel._launches) >= 4
+
+
+class Lent:
+    """An array of another library: it shows torch's memory through the CUDA array interface alone."""
+
+    def __init__(self, tensor, stream=None):
+        self.tensor, self.stream = tensor, stream
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.tensor.__cuda_array_interface__, "stream": self.stream}
+
+
+def test_arrays_of_other_libraries_are_borrowed_on_their_streams():
+    a, b = torch.randn(48, 64, device="cuda").half(), torch.randn(64, 80, device="cuda").half()
+    right = a.double() @ b.double()
+    near(warplap.matmul(Lent(a), Lent(b, stream=1)), right)
+    out, theirs = torch.zeros(48, 80, device="cuda").half(), torch.cuda.Stream()
+    kept = Lent(out, stream=theirs.cuda_stream)
+    with torch.cuda.stream(theirs):
+        torch.cuda._sleep(50_000_000)
+        b2 = b * 2
+    assert warplap.matmul(Lent(a), Lent(b2, stream=theirs.cuda_stream), out=kept) is kept
+    with torch.cuda.stream(theirs):
+        seen = out.clone()
+    theirs.synchronize()
+    near(seen, right * 2)
+    near(warplap.linear(Lent(a), Lent(b.t().contiguous()), activation="relu"), right.relu())
+    q = torch.randn(2, 4, 64, 64, device="cuda").half()
+    near(warplap.attention(Lent(q), Lent(q), Lent(q)), F.scaled_dot_product_attention(q, q, q))
+    with pytest.raises(ValueError, match="^b: is not on a CUDA device"):
+        warplap.matmul(Lent(a), b.cpu().numpy())
+
+
+def test_a_tuned_triton_kernel_is_used_inside_torch_compile():
+    @warplap.autotune(configs=[triton.Config({"BLOCK": b}) for b in (128, 256)], key=["n"])
+    @triton.jit
+    def double(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+    def f(x):
+        out = torch.empty_like(x)
+        double[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+        return out + 1
+
+    x = torch.randn(1000, device="cuda")
+    near(torch.compile(f, fullgraph=True)(x), x * 2 + 1)

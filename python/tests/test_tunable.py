@@ -194,3 +194,59 @@ def test_wrong_declarations_are_named():
 
     with pytest.raises(RuntimeError, match="never"):
         fails(torch.zeros(2))
+
+
+def test_everyone_on_a_short_list_is_measured_however_long_proofs_take():
+    @warplap.tunable(space={"n": list(range(6))}, name="slow_to_prove", budget=0.05, sandbox=False)
+    def wait(x, n):
+        if n not in seen:  # as a compiler would take its time
+            seen.add(n)
+            time.sleep(0.05)
+        return x + 1
+
+    seen = set()
+    wait(torch.zeros(8))
+    trials = wait.last["edition"]["trials"]
+    assert {t["config"]["n"] for t in trials} == set(range(6))
+    assert all(t.get("measured") or t["rejected"]["measurement"] for t in trials), trials
+
+
+def copies(x, out, way):
+    """At the top of a module, so that a worker finds it."""
+    if way == "endless":
+        while True:
+            time.sleep(0.01)
+    if way == "crash":
+        ctypes.string_at(0)
+    if way == "raise":
+        raise RuntimeError("no")
+    out.copy_(x)
+
+
+def test_a_worker_runs_what_it_finds_by_name_and_is_replaced_when_lost(monkeypatch):
+    from warplap import _sandbox
+
+    monkeypatch.setattr(_sandbox, "CALL", 3.0)
+    x, out = torch.randn(5), torch.zeros(5)
+    ask = lambda way: _sandbox.try_call(copies, (x, out), {"way": way})
+    assert ask("plain") is None and torch.equal(out, torch.zeros(5)), "the caller's tensors are not touched"
+    assert ask("raise") is None, "what it raises is found out here again"
+    assert ask("crash")[0] == "crashed"
+    assert ask("endless")[0] == "timed_out"
+    assert ask("plain") is None
+    with pytest.raises(ValueError, match="sandbox: .*top of a module"):
+        _sandbox.try_call(lambda: None, (), {})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_settings_for_cuda_tensors_run_first_in_the_worker(monkeypatch):
+    monkeypatch.setattr("warplap._sandbox.CALL", 10.0)
+    tuned = warplap.tunable(space={"way": ["plain", "crash", "endless"]}, name="copies", sandbox=True)(copies)
+    x = torch.randn(1000, device="cuda")
+    out = torch.zeros_like(x)
+    tuned(x, out)
+    assert torch.equal(out, x) and tuned.config(x, out) == {"way": "plain"}
+    why = {t["config"]["way"]: t.get("rejected", {}).get("why") for t in tuned.last["edition"]["trials"]}
+    assert why == {"plain": None, "crash": "crashed", "endless": "timed_out"}
+    with pytest.raises(ValueError, match="sandbox: .*top of a module"):
+        warplap.tunable(space={"n": [1, 2]}, sandbox=True)(lambda x, n: x)(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 
@@ -181,3 +182,24 @@ def test_a_store_that_cannot_be_used_is_a_warning(tmp_path, caplog):
         warplap.configure(store=file)
     assert "memory only" in caplog.text and warplap.store.place() == "memory"
     warplap.matmul(torch.randn(4, 4), torch.randn(4, 4))
+
+
+def test_orders_are_compiled_beside_each_other_by_a_process_that_is_kept(tmp_path):
+    import threading
+
+    from warplap._compiling import Compiler
+
+    compiler, told = Compiler(), []
+    order = lambda *args: told.append(compiler.ask("_callables", "op_name", *args))
+    threads = [threading.Thread(target=order, args=(str(i),)) for i in range(4)]
+    [t.start() for t in threads], [t.join() for t in threads]
+    assert told == ["done"] * 4
+    first = compiler._process.pid
+    order(), order("a")
+    assert "TypeError" in told[-2] and told[-1] == "done" and compiler._process.pid == first
+    compiler._process.kill(), compiler._process.wait()
+    order("a")
+    assert told[-1] == "done" and compiler._process.pid != first
+    folder = compiler._folder
+    compiler.end()
+    assert not os.path.exists(folder)

@@ -22,7 +22,7 @@ def _array(value: Any, name: str) -> Any:
     if not any(hasattr(value, s) for s in shows):
         raise TypeError(f"{name}: expected a tensor or an array, found {type(value).__name__}")
     if hasattr(value, "__cuda_array_interface__"):
-        raise NotImplementedError(f"{name}: is on a CUDA device; expected a torch tensor there")
+        raise ValueError(f"{name}: is on a CUDA device, expected all arrays on the host as the first one")
     if isinstance(value, np.ndarray):
         return value
     return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)

@@ -69,7 +69,7 @@ _kept: dict[tuple[int, ...], tuple[tuple[int, int], tuple[Tensor, Tensor], tuple
 
 def transposed(crow: Tensor, col: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """The parts of the transposed matrix."""
-    columns = k // values.shape[1]
+    columns = k // values.shape[2]
     plain = type(crow) is type(col) is Tensor and torch._C._len_torch_dispatch_stack() == 0
     if torch.compiler.is_compiling() or not plain or crow.device.type == "meta":
         turned, rows, order = _turned(crow, col, columns)
@@ -85,10 +85,10 @@ def transposed(crow: Tensor, col: Tensor, values: Tensor, k: int) -> tuple[Tenso
     return turned, rows, values[order].transpose(1, 2).contiguous()
 
 
-def block_products(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) -> Tensor:
-    """The blocks of ``grad @ b.T`` that are stored, each ``bs`` by ``bs``."""
+def block_products(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int, bc: int) -> Tensor:
+    """The blocks of ``grad @ b.T`` that are stored, each ``bs`` by ``bc``."""
     left = grad.reshape(-1, bs, grad.shape[1])[block_rows(crow, col.shape[0])]
-    right = b.reshape(-1, bs, b.shape[1])[col.long()]
+    right = b.reshape(-1, bc, b.shape[1])[col.long()]
     return torch.bmm(left, right.transpose(1, 2))
 
 
@@ -96,10 +96,12 @@ def _plain(t: Tensor) -> Tensor:
     return t if t.is_contiguous() or t.t().is_contiguous() else t.contiguous()
 
 
-def _sampled(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) -> Tensor:
-    values = grad.new_empty((col.shape[0], bs, bs))
+def _sampled(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int, bc: int) -> Tensor:
+    values = grad.new_empty((col.shape[0], bs, bc))
     if grad.shape[1] == 0:
         return values.zero_()
+    if bs != bc:  # the variants take square blocks
+        return values.copy_(block_products(crow, col, grad, b, bs, bc))
     grad, b = _plain(grad), _plain(b)
     if grad.is_cuda:
         grad, b = _cuda.aligned(grad), _cuda.aligned(b)
@@ -107,7 +109,7 @@ def _sampled(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) -> Ten
         _warplap.sampled_into(crow, col, grad, b, values)
     except NotImplementedError as why:
         _cuda.tell("torch.bmm", why)
-        values.copy_(block_products(crow, col, grad, b, bs))
+        values.copy_(block_products(crow, col, grad, b, bs, bc))
     return values
 
 
@@ -116,8 +118,8 @@ lib.impl("bsr_sampled", _sampled, "CUDA")
 
 
 @torch.library.register_fake("warplap::bsr_sampled", lib=lib)
-def _sampled_fake(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int) -> Tensor:
-    return grad.new_empty((col.shape[0], bs, bs))
+def _sampled_fake(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int, bc: int) -> Tensor:
+    return grad.new_empty((col.shape[0], bs, bc))
 
 
 def _save_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -129,7 +131,7 @@ def _sampled_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     m, k = g.shape[0], b.shape[0]
     grad_g = op.bsr_matmul(crow, col, grad, m, k, b) if ctx.needs_input_grad[2] else None
     grad_b = op.bsr_matmul(*transposed(crow, col, grad, k), k, m, g) if ctx.needs_input_grad[3] else None
-    return None, None, grad_g, grad_b, None
+    return None, None, grad_g, grad_b, None, None
 
 
 torch.library.register_autograd("warplap::bsr_sampled", _sampled_backward, setup_context=_save_sampled, lib=lib)
@@ -139,7 +141,7 @@ def _bsr_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, values, b = ctx.saved_tensors
     grad_values = grad_b = None
     if ctx.needs_input_grad[2]:
-        grad_values = op.bsr_sampled(crow, col, grad, b, values.shape[1])
+        grad_values = op.bsr_sampled(crow, col, grad, b, *values.shape[1:])
     if ctx.needs_input_grad[5]:
         grad_b = op.bsr_matmul(*transposed(crow, col, values, ctx.k), ctx.k, ctx.m, grad)
     return None, None, grad_values, None, None, grad_b
@@ -162,11 +164,9 @@ def bsr_parts(
 ) -> Tensor:
     floats(**{name: values, "b": b, "out": out})
     dims("b", b, 1, 2)
-    bs = values.shape[1]
-    if values.ndim != 3 or bs != values.shape[2]:
-        raise ValueError(f"{name}: has blocks of {list(values.shape[1:])}, expected square ones")
-    if bs % 8 or not 8 <= bs <= 128:
-        raise ValueError(f"{name}: has blocks of {bs}, expected a multiple of 8 from 8 to 128")
+    blocks = list(values.shape[1:])
+    if len(blocks) != 2 or any(side % 8 or not 8 <= side <= 128 for side in blocks):
+        raise ValueError(f"{name}: has blocks of {blocks}, expected multiples of 8 from 8 to 128")
     if b.shape[0] != k:
         raise ValueError(f"b: has shape {list(b.shape)}, expected {k} rows as a has columns")
     right = b.unsqueeze(1) if b.ndim == 1 else b
@@ -175,7 +175,7 @@ def bsr_parts(
         c = op.bsr_matmul(crow, col, values, m, k, right)
         return c if b.ndim == 2 else c.reshape(shape)
     check_out(out, shape, **{name: values, "b": b})
-    if out.is_contiguous():
+    if out.is_contiguous() or (out.ndim == 2 and out.t().is_contiguous()):
         op.bsr_matmul_out(crow, col, values, m, k, right, out if out.ndim == 2 else out.unsqueeze(1))
         return out
     return out.copy_(op.bsr_matmul(crow, col, values, m, k, right).reshape(shape))

@@ -3,9 +3,9 @@ tracing, subclasses, other libraries' arrays, shapes that need folding) takes th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from . import _arrays, _warplap
+from . import _arrays, _borrowed, _warplap
 
 try:
     import torch
@@ -19,9 +19,6 @@ else:
     from torch.compiler import is_compiling as _compiling
 
     from . import _torch
-
-if TYPE_CHECKING:
-    pass
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
@@ -45,8 +42,8 @@ def matmul(a: Any, b: Any, *, out: Any = None) -> Any:
     """The product of two matrices, by whichever variant is fastest here and proved right.
 
     ``a`` has shape (..., m, k) or (k,), ``b`` (k, n) or (k,); float32, float16 or bfloat16 with sums in float32. Both
-    may be transposed or padded. torch in, torch out (differentiable); NumPy in, NumPy out. ``out`` of shape (m, n) is
-    written and returned.
+    may be transposed or padded. torch in, torch out (differentiable); NumPy in, NumPy out; CUDA arrays of other
+    libraries (CuPy, Numba, JAX) are borrowed where torch is there. ``out`` of shape (m, n) is written and returned.
     """
     if not _compiling():
         found = _matmul_direct(a, b, out)
@@ -54,6 +51,8 @@ def matmul(a: Any, b: Any, *, out: Any = None) -> Any:
             return found
     if _is_torch(a=a, b=b, out=out):
         return _torch.matmul(a, b, out)
+    if _borrowed.is_on_cuda(a):
+        return _borrowed.call("matmul", {"a": a, "b": b, "out": out})
     return _arrays.matmul(a, b, out)
 
 
@@ -64,6 +63,8 @@ def linear(x: Any, w: Any, bias: Any = None, activation: Activation | None = Non
     """
     if _is_torch(x=x, w=w, bias=bias, out=out):
         return _torch.linear(x, w, bias, activation, out)
+    if _borrowed.is_on_cuda(x):
+        return _borrowed.call("linear", {"x": x, "w": w, "bias": bias, "out": out}, activation)
     return _arrays.linear(x, w, bias, activation, out)
 
 
@@ -93,6 +94,9 @@ def attention(
         raise NotImplementedError(f"dropout_p: is {dropout_p}, expected 0.0 (no variant has dropout)")
     if _is_torch(q=q, k=k, v=v, mask=mask, out=out):
         return _torch.attention(q, k, v, mask, is_causal, scale, enable_gqa, out)
+    if _borrowed.is_on_cuda(q):
+        arrays = {"q": q, "k": k, "v": v, "mask": mask, "out": out}
+        return _borrowed.call("attention", arrays, is_causal, scale, enable_gqa)
     return _arrays.attention(q, k, v, mask, is_causal, scale, enable_gqa, out)
 
 
@@ -100,7 +104,8 @@ def bsr_matmul(a: Any, b: Any, *, out: Any = None) -> Any:
     """The product of a block-sparse and a dense matrix.
 
     ``a`` is a torch tensor of layout ``torch.sparse_bsr`` or a SciPy ``bsr_matrix``/``bsr_array`` (NumPy in, NumPy
-    out), with square blocks of 8 to 128; ``b`` has shape (k, n) or (k,). Differentiable in ``b`` and in ``a``'s values.
+    out), with blocks of 8 to 128 rows and columns; ``b`` has shape (k, n) or (k,). Both ``b`` and ``out`` may be
+    column-major. Differentiable in ``b`` and in ``a``'s values.
     """
     if not _compiling():
         found = _bsr_direct(a, b, out)

@@ -8,11 +8,12 @@ from . import _ops, _warplap
 
 
 class Asked(NamedTuple):
-    """A problem, the GPU it is on (None for the CPU), and the call itself where torch's backends alone answer it."""
+    """A problem, the GPU it is on (None for the CPU), and where torch's ways are chosen between, the choice and the
+    call."""
 
     text: str
     gpu: int | None = None
-    call: tuple[Any, ...] | None = None
+    call: tuple[Any, tuple[Any, ...]] | None = None
 
 
 def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Asked:
@@ -24,10 +25,16 @@ def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, *
         return Asked(problem_of(op, *args, **kwargs), _ordinal(device))
     name = op if isinstance(op, str) else getattr(op, "__name__", "")
     if name in ("attention", "sdpa"):
-        from . import _attention
+        from . import _attention, _sdpa
 
-        call = _attention.as_called(*args, **kwargs)
-        return Asked("", tensors[0].device.index or 0, call)
+        call: tuple[Any, ...] = _attention.as_called(*args, **kwargs)
+        return Asked("", tensors[0].device.index or 0, (_sdpa.CHOICE, call))
+    named = {**dict(zip(("x", "w", "bias"), args)), **kwargs}
+    if name == "linear" and named.get("bias") is not None:
+        from . import _biased
+
+        call = (named["x"].reshape(-1, named["x"].shape[-1]), named["w"], named["bias"])
+        return Asked("", tensors[0].device.index or 0, (_biased.CHOICE, call))
     return Asked(problem_of(op, *args, **kwargs), tensors[0].device.index or 0)
 
 

@@ -98,8 +98,12 @@ def _linear_cpu(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _linear_cuda(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-    out = _matmul_cuda(x, w.t())
-    return out if bias is None else out.add_(bias)
+    if bias is None or x.numel() == 0 or w.numel() == 0:
+        out = _matmul_cuda(x, w.t())
+        return out if bias is None else out.add_(bias)
+    from . import _biased
+
+    return _biased.linear(x, w, bias)
 
 
 lib.impl("linear", _linear_cpu, "CPU")

@@ -1,10 +1,13 @@
-"""The worker's side of the sandbox for Triton kernels: compiled bytes and a description of arguments come in; it
-launches them and says how it went. Whatever a kernel does to this process does not matter to anyone."""
+"""The worker's side of the sandbox: a compiled Triton kernel with a description of its arguments, or a callable by name
+with its arguments in a file, comes in; it is run, and how that went goes out. Whatever it does to this process does not
+matter to anyone."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import runpy
 import sys
 from typing import Any
 
@@ -60,24 +63,55 @@ def _launch(order: dict[str, Any]) -> None:
         torch.cuda.synchronize(device)
 
 
+_programs: dict[str, dict[str, Any]] = {}
+
+
+def _callable(module: str, file: str | None, name: str) -> Any:
+    """The callable with this name. The caller's own program is read as one that is not run as the main one."""
+    if module == "__main__" and file is not None:
+        if file not in _programs:
+            sys.path.insert(0, os.path.dirname(file))
+            _programs[file] = runpy.run_path(file, run_name="__warplap_worker__")
+        scope: Any = _programs[file]
+    else:
+        scope = vars(importlib.import_module(module))
+    first, *rest = name.split(".")
+    found = scope[first]
+    for part in rest:
+        found = getattr(found, part)
+    return getattr(found, "fn", found)  # without the decorator
+
+
+def _call(order: dict[str, Any]) -> None:
+    import torch
+
+    sys.path.extend(folder for folder in order["path"] if folder not in sys.path)
+    run = _callable(order["module"], order["file"], order["callable"])
+    args, kwargs = torch.load(order["arguments"], weights_only=False)
+    run(*args, **kwargs)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def serve() -> None:
-    """Launches what it is told to until the caller has gone."""
+    """Runs what it is told to until the caller has gone."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what kernels print is not for the caller
     import torch
 
-    torch.cuda.init()
-    torch.cuda.synchronize()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     print(json.dumps({"ready": True}), file=out)
     for line in sys.stdin:
         order = json.loads(line)
         answer: dict[str, Any] = {}
         try:
-            _launch(order)
+            _call(order) if "callable" in order else _launch(order)
         except Exception as error:
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             try:  # the context lives: this was a refusal, which the caller will find out itself
-                torch.cuda.synchronize()
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
                 answer["refused"] = text
             except Exception:
                 answer["fatal"] = text

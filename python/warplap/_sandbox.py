@@ -1,9 +1,9 @@
-"""Compiled Triton kernels run first in a worker process with a context of its own: one that reads where it may not, or
+"""What runs on a GPU runs first in a worker process with a context of its own: a kernel that reads where it may not, or
 never ends, takes the worker with it and not the caller.
 
-The caller's side: a compiled kernel and its arguments come in; why it must not run here goes out, if so. The worker
-gets the compiled bytes and tensors of the same types, sizes and strides: floats are drawn, whole numbers (they may be
-indices) are copied.
+The caller's side: a compiled Triton kernel, or a callable, and its arguments come in; why it must not run here goes
+out, if so. A compiled kernel goes over as its bytes with tensors of the same types, sizes and strides: floats are
+drawn, whole numbers (they may be indices) are copied. A callable goes over by its name, with copies of its arguments.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 _log = logging.getLogger("warplap")
 
-# Seconds a launch may take, and a worker to get ready.
-PATIENCE, START = 10.0, 180.0
+# Seconds a launch may take, a callable (which may have to compile first), and a worker to get ready.
+PATIENCE, CALL, START = 10.0, 60.0, 180.0
 
 
 class _Gone(Exception):
@@ -72,8 +72,8 @@ class Worker:
         if process is self._process:
             self._process = None
 
-    def ask(self, order: dict[str, Any]) -> tuple[str, str, float] | None:
-        """Why a kernel must not run here, if so."""
+    def ask(self, order: dict[str, Any], patience: float = PATIENCE) -> tuple[str, str, float] | None:
+        """Why a candidate must not run here, if so."""
         if self.useless is not None:
             return None
         try:
@@ -81,16 +81,16 @@ class Worker:
         except (OSError, _Gone, TimeoutError, ValueError) as why:
             self.end()
             self.useless = str(why)
-            _log.warning("no worker process can be had (%s): Triton kernels are tried out in this process", why)
+            _log.warning("no worker process can be had (%s): candidates are tried out in this process", why)
             return None
         try:
             assert process.stdin is not None
             process.stdin.write(json.dumps(order).encode() + b"\n")
             process.stdin.flush()
-            answer = self._line(PATIENCE + order["bytes"] / 1e8)
+            answer = self._line(patience + order["bytes"] / 1e8)
         except TimeoutError:
             self.end()
-            return "timed_out", f"did not end within {PATIENCE:g} s in the worker", PATIENCE
+            return "timed_out", f"did not end within {patience:g} s in the worker", patience
         except (OSError, _Gone) as why:
             self.end()
             return "crashed", f"the worker was lost: {why}", 0.0
@@ -160,3 +160,23 @@ def try_kernel(
             file.write(kernel.asm["cubin"])
         order |= {"cubin": cubin, "grid": [int(n) for n in grid], "types": types, "arguments": told, "bytes": size}
         return worker.ask(order)
+
+
+def where(fn: Any) -> dict[str, Any]:
+    """What another process finds a callable by."""
+    main = fn.__module__ == "__main__"
+    file = getattr(sys.modules["__main__"], "__file__", None) if main else None
+    if "<" in fn.__qualname__ or (main and file is None):
+        raise ValueError(f"sandbox: a worker cannot find {fn.__qualname__}, expected a function at the top of a module")
+    name = {"callable": fn.__qualname__, "module": fn.__module__, "file": file and os.path.abspath(file)}
+    return {**name, "path": [os.path.abspath(p) for p in sys.path]}
+
+
+def try_call(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str, float] | None:
+    """Runs a callable once in the worker."""
+    import torch
+
+    with tempfile.TemporaryDirectory(prefix="warplap-") as folder:
+        path = os.path.join(folder, "arguments.pt")
+        torch.save((args, kwargs), path)
+        return worker.ask({**where(fn), "arguments": path, "bytes": os.path.getsize(path)}, CALL)

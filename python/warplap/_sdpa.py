@@ -1,7 +1,6 @@
 """Attention on CUDA devices: torch's backends, raced. The choice is kept, and a call like it goes straight there.
 
-torch's own choice is the one to beat: its backend is not raced a second time under its own name, and who does not beat
-it clearly does not replace it.
+torch's own choice is the one to beat; its backend is not raced a second time under its own name.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from . import _callables, _warplap
+from ._choice import Choice
 
 Way = Callable[[Tensor, Tensor, Tensor, "Tensor | None", bool, "float | None"], Tensor]
 
@@ -23,8 +23,6 @@ _BACKENDS = {
     "torch_cudnn": SDPBackend.CUDNN_ATTENTION,
     "torch_efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
-# By how much another backend must be faster than torch's own choice.
-_CLEARLY = 1.02
 
 
 def _default(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
@@ -82,53 +80,18 @@ def ways(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, sca
     return {name: way for name, way in _WAYS.items() if name != same}
 
 
-def key_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool) -> str:
+def _key_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> str:
     """What a choice is kept by."""
     return f"{_callables.describe([t for t in (q, k, v, mask) if t is not None])},causal={causal}"
 
 
-def contest(args: tuple[Any, ...], **more: Any) -> tuple[str, dict[str, Any] | None]:
-    """Who answers a call, and what is known about its key."""
-    q, k, v, mask, causal, _ = args
-    entered = ways(*args)
-    names = list(entered)
-    candidates: list[tuple[str, dict[str, Any], str]] = [(name, {}, f"{name} {torch.__version__}") for name in names]
-    winner, found = _callables.compete(
-        "attention_torch", key_of(q, k, v, mask, causal), candidates, [entered[n] for n in names], _default, args, {},
-        **more,
-    )  # fmt: skip
-    return (names[winner] if found is None or _beats(found, names[winner]) else DEFAULT), found
-
-
-def _beats(found: dict[str, Any], name: str) -> bool:
-    """Whether a winner is clearly faster than torch's own choice."""
-    if name == DEFAULT:
-        return True
-    verdict = found["edition"]["verdict"]
-    if any(tie["variant"] == DEFAULT for tie in verdict["ties"]):
-        return False
-    timed = {
-        t["variant"]: t.get("measured") or (t.get("rejected") or {}).get("measurement")
-        for t in found["edition"]["trials"]
-    }
-    own, other = timed.get(DEFAULT), timed.get(name)
-    return own is None or other is None or own["median_us"] > _CLEARLY * other["median_us"]
-
-
-_chosen: dict[tuple[str, str], str] = {}
+CHOICE = Choice("attention_torch", ways, _key_of)
 
 
 def choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Way:
-    """The way of choice for a call; while a stream is captured, torch's own unless the store knows better."""
-    name = (_warplap.mode() + _warplap.store_place()[0], key_of(q, k, v, mask, causal))
-    known = _chosen.get(name)
-    if known is None:
-        known, found = contest((q, k, v, mask, causal, scale))
-        if found is None:
-            return _WAYS[known]
-        _chosen[name] = known
-    way = _WAYS[known]
-    if mask is None and q.shape[1] == k.shape[1]:
+    """The way of choice for a call."""
+    way, settled = CHOICE.choose(q, k, v, mask, causal, scale)
+    if settled and mask is None and q.shape[1] == k.shape[1]:
         usual = q.shape[3] ** -0.5
         _warplap.attention_way(q, k, v, causal, scale, way)
         if scale == usual:

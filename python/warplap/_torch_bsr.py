@@ -6,14 +6,15 @@ takes several times as long as the kernel itself.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import subprocess
-import sys
+import logging
 from typing import Any
 
 from torch import Tensor
+
+from ._compiling import compiler
+
+_log = logging.getLogger("warplap")
 
 
 def _fields(problem: str) -> dict[str, str]:
@@ -28,7 +29,7 @@ def fit(problem: str) -> str | None:
     """Why the kernel stands aside from a problem, if it does."""
     fields = _fields(problem)
     bs, n = int(fields["bs"]), int(fields["n"])
-    if fields.keys() & {"alpha", "beta", "turned", "tf32"}:
+    if fields.keys() & {"alpha", "bc", "beta", "c", "turned", "tf32"}:
         return "plain products only"
     if fields.get("dtype") not in ("f16", "bf16"):
         return "Triton's kernel sums float32 in float64: half types only"
@@ -112,10 +113,10 @@ def compile_here(problem: str, TILE: int, STAGES: int, WARPS: int) -> None:
 
 
 def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
-    """Has the kernel compiled by another process: Triton's compiler keeps the interpreter's lock, and others race."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    order = f"compile_here({problem!r}, TILE={TILE}, STAGES={STAGES}, WARPS={WARPS})"
-    code = f"import sys; sys.path.insert(0, {folder!r}); from warplap._torch_bsr import compile_here; {order}"
-    env = {**os.environ, "WARPLAP_MODE": "off"}
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # then it is compiled here when its turn comes
-        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=120)
+    """Has the kernel compiled by another process; where that cannot be, it is compiled here when its turn comes."""
+    try:
+        told = compiler.ask("_torch_bsr", "compile_here", problem, TILE=TILE, STAGES=STAGES, WARPS=WARPS)
+    except OSError as why:
+        told = str(why)
+    if told != "done":
+        _log.info("%s was not compiled ahead: %s", problem, told)

@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import Any, Callable, Generic, Iterable, Mapping, ParamSpec, Sequence, TypeVar
 
-from . import _callables, _trial, _warplap
+from . import _callables, _sandbox, _trial, _warplap
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,6 +110,8 @@ class Tunable(Generic[P, R]):
         return self._race(key, args, kwargs, again=False)
 
     def _race(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any], again: bool) -> dict[str, Any]:
+        if self.sandbox and _callables.device_of((args, kwargs)) is not None:
+            _sandbox.where(self.fn)
         candidates = [(self.fn.__name__, config, self._source) for config in self.configs]
         runs = [functools.partial(self.fn, **config) for config in self.configs]
         winner, found = _callables.compete(
@@ -123,18 +125,20 @@ class Tunable(Generic[P, R]):
             tolerance=self.tolerance,
             budget=self.budget,
             again=again,
-            trial=None if self.sandbox is False else lambda rig, i: self._trial(rig, runs[i]),
+            trial=None if self.sandbox is False else lambda rig, i: self._trial(rig, self.configs[i]),
         )
         if found is not None:
             self._chosen[key] = self.configs[winner]
             self.last = found
         return self.configs[winner]
 
-    def _trial(self, rig: Any, run: Callable[..., Any]) -> tuple[str, str, float] | None:
+    def _trial(self, rig: Any, config: dict[str, Any]) -> tuple[str, str, float] | None:
         """A first run of a candidate elsewhere, where that can be."""
+        if rig.device is not None and self.sandbox and _sandbox.is_on():
+            return _sandbox.try_call(self.fn, rig.args, {**rig.kwargs, **config})
         if not _trial.can_fork(rig):
             return None
-        refused = _trial.first_run(rig, run)
+        refused = _trial.first_run(rig, functools.partial(self.fn, **config))
         if refused is not None and refused[0] == "timed_out" and self.sandbox is None:
             # Threads of its own may not have survived the fork: that is not the candidate's fault.
             return None
@@ -168,8 +172,9 @@ def tunable(
     called with the same arguments and gives the right answer; by default the first setting does. A change of the
     callable's source, or of ``version``, makes what was kept stale. On the CPU a setting runs first in a fork of the
     process: one that takes it down is rejected. One that does not end there within ten seconds is rejected too with
-    ``sandbox=True``; by default it is believed to wait for threads that forks do not have. ``sandbox=False`` runs
-    everyone here.
+    ``sandbox=True``; by default it is believed to wait for threads that forks do not have. With CUDA tensors
+    ``sandbox=True`` runs it first in a worker process, which imports the module the callable is defined in (a program's
+    own file too: guard what it does with ``if __name__ == "__main__"``). ``sandbox=False`` runs everyone here.
     """
 
     def wrap(fn: Callable[..., R]) -> Tunable[..., R]:

@@ -89,23 +89,6 @@ def _asked(problem: Any, device: str | None) -> Asked:
     return asked(op, *args, device=device, **named)
 
 
-def _attended(call: tuple[Any, ...], **how: Any) -> dict[str, Any]:
-    """What is known about a call of attention on a GPU."""
-    from . import _sdpa
-
-    winner, found = _sdpa.contest(call, **how)
-    if found is None:
-        raise ValueError(f"attention: {_sdpa.key_of(*call[:5])} was not raced yet")
-    verdict = found["edition"]["verdict"]
-    if verdict["winner"]["variant"] != winner:  # a winner that is not clearly ahead of torch's own choice
-        verdict["ties"] = [*verdict["ties"], verdict["winner"]]
-        trial = next(t for t in found["edition"]["trials"] if t["variant"] == winner)
-        timed = trial.get("measured") or trial["rejected"]["measurement"]
-        verdict |= {"winner": {k: trial[k] for k in ("variant", "config", "source")}, "ci_us": timed["ci_us"]}
-        verdict |= {"median_us": timed["median_us"], "margin": None, "runner_up": None}
-    return found
-
-
 def tune(
     problems: str | Iterable[Any],
     *,
@@ -127,7 +110,8 @@ def tune(
     try:
         for one in wanted:
             if one.call is not None:
-                found = Tuned(_attended(one.call, measure=True, budget=budget, again=again))
+                choice, call = one.call
+                found = Tuned(choice.known(call, measure=True, budget=budget, again=again))
             else:
                 told = _warplap.tune(one.text, budget=budget, again=again, tell=bar.tell, gpu=one.gpu)
                 found = Tuned(json.loads(told))
@@ -155,7 +139,8 @@ def benchmark(
     """
     one = asked(op, *args, device=device, **kwargs)
     if one.call is not None:
-        return of_edition(_attended(one.call, measure=True, budget=budget, keep=False), every_config)
+        choice, call = one.call
+        return of_edition(choice.known(call, measure=True, budget=budget, keep=False), every_config)
     bar = _Bar(1, progress)
     try:
         found = json.loads(_warplap.bench(one.text, budget=budget, tell=bar.tell, gpu=one.gpu))
@@ -212,15 +197,5 @@ def explain(op: str | Callable[..., Any], *args: Any, device: str | None = None,
     one = asked(op, *args, device=device, **kwargs)
     if one.call is None:
         return Explanation(json.loads(_warplap.explain(one.text, gpu=one.gpu)))
-    from . import _sdpa
-
-    names = list(_sdpa.ways(*one.call))
-    variants = [{"variant": n, "fits": True, "why": "", "configs": 1, "library": True} for n in names]
-    blank = {"problem": f"attention_torch:{_sdpa.key_of(*one.call[:5])}", "newcomers": [], "variants": variants}
-    try:
-        found = _attended(one.call, measure=False)
-    except ValueError:
-        miss = "miss: the store does not know the key"
-        return Explanation({**blank, "key": blank["problem"], "how": None, "matched": miss, "edition": None})
-    exact = "exact: measured on this device under its present versions"
-    return Explanation({**blank, **found, "how": "stored", "matched": exact})
+    choice, call = one.call
+    return Explanation(choice.explained(call))

@@ -37,7 +37,7 @@ def _torch_bmm(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, values: Tenso
 
 
 def _torch_bsr_fit(problem: str) -> str | None:
-    if any(f",{field}=" in problem for field in ("alpha", "beta", "turned")):
+    if any(f",{field}=" in problem for field in ("alpha", "bc", "beta", "c", "turned")):
         return "plain products only"
     return None if "dtype=f32" in problem else "torch's block-sparse product on the CPU has no half types"
 

@@ -23,7 +23,13 @@ __all__ = ["Autotuner", "Config", "autotune"]
 # How a compiled kernel takes its arguments is Triton's own affair and may change: only versions that were looked at are
 # launched directly, others the usual way.
 _KNOWN_LAUNCHER = triton.__version__.split(".")[:2] == ["3", "6"] and not triton.knobs.runtime.interpret
-_ENTER, _EXIT = triton.knobs.runtime.launch_enter_hook, triton.knobs.runtime.launch_exit_hook
+_HOOKS = (
+    [triton.knobs.runtime.launch_enter_hook.calls, triton.knobs.runtime.launch_exit_hook.calls]
+    if _KNOWN_LAUNCHER
+    else []
+)
+# Grids whose launches are kept, for each kernel.
+_GRIDS = 64
 
 
 class Autotuner(TritonAutotuner):
@@ -50,6 +56,7 @@ class Autotuner(TritonAutotuner):
         self._made: str | None = None
         self._names = tuple(self.arg_names)
         self._launches: _warplap.Launches | None = None
+        self._at: dict[tuple[int, ...], Callable[..., Any]] = {}
         self.last: dict[str, Any] | None = None
 
     def _source(self) -> str:
@@ -208,15 +215,24 @@ class Autotuner(TritonAutotuner):
             return
         if self._launches is None:
             keyed = [name in self.keys for name in self._names]
-            self._launches = _warplap.Launches(self._names, keyed, [_ENTER, _EXIT])
+            self._launches = _warplap.Launches(self._names, keyed, _HOOKS)
         tail = [config.kwargs[name] for name in rest]
         self._launches.keep(args, function, threads, shared, kinds, tail, kernel, config)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        found = self._at.get(grid) if type(grid) is tuple else None
+        if found is not None:
+            return found
         launches = self._launches
         if launches is None:
             return super().__getitem__(grid)  # type: ignore[no-any-return]
-        return launches.at(self, grid if callable(grid) else tuple(grid))
+        if callable(grid):
+            return launches.at(self, grid)
+        grid = tuple(grid)
+        if len(self._at) >= _GRIDS:
+            self._at.clear()
+        found = self._at[grid] = launches.at(self, grid)
+        return found
 
 
 def _call(tuner: Autotuner, config: Config, grid: Any, *args: Any, **kwargs: Any) -> None:
@@ -265,7 +281,8 @@ def autotune(
 
     ``warmup``, ``rep``, ``use_cuda_graph``, ``do_bench`` and ``cache_results`` are taken and not needed: the race
     decides how often it must measure, and results are always kept. ``tolerance`` is how far, relative to the largest
-    value, a config's output may be from the first one's; ``budget`` the seconds a race may take.
+    value, a config's output may be from the first one's; ``budget`` the seconds of measuring a race may take. Up to 48
+    configs everyone is compiled, proved and measured; of more, as many as the budget lets.
     """
 
     def wrap(fn: Any) -> Autotuner:

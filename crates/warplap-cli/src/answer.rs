@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 use warplap::How;
 use warplap::any::Standing;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
+use warplap::core::measure::Measurement;
+use warplap::core::objective::Objective;
 use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::timing::Stages;
@@ -26,6 +28,8 @@ pub(crate) struct Answer {
     pub(crate) edition: Option<Edition>,
     /// Wall seconds this answer took.
     pub(crate) seconds: f64,
+    /// What was raced for.
+    pub(crate) objective: Objective,
     /// Joules of one launch of the winner, or why there are none, where the spec asks.
     pub(crate) joules: Option<Result<f64, &'static str>>,
     /// Where they went.
@@ -104,8 +108,8 @@ impl Answer {
         let verdict = self.edition.as_ref().map(|e| &e.verdict);
         let tflops = self.edition.as_ref().map(|e| e.work.flops / e.verdict.median_us * 1e-6);
         let mut trials: Vec<&Trial> = self.edition.iter().flat_map(|e| &e.trials).collect();
-        let time = |t: &&Trial| t.median_us().unwrap_or(f64::INFINITY);
-        trials.sort_by(|a, b| time(a).total_cmp(&time(b)));
+        let cost = |t: &&Trial| t.cost().unwrap_or(f64::INFINITY);
+        trials.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         let skipped: Vec<Value> = (self.edition.iter().flat_map(|e| &e.skipped))
             .map(|s| json!({"variant": s.variant, "configs": s.configs, "reason": s.reason}))
             .collect();
@@ -126,12 +130,16 @@ impl Answer {
             "tie": verdict.is_some_and(|v| v.is_tie()),
             "speedup_reference": self.over_reference(),
             "speedup_library": self.over_library(),
-            "trials": trials.into_iter().map(trial).collect::<Vec<_>>(),
+            "trials": trials.into_iter().map(|t| trial(t, &self.objective)).collect::<Vec<_>>(),
             "skipped": skipped,
             "launches": self.launches(),
             "seconds": self.seconds,
             "stages": self.stages.iter().map(|(stage, s)| ((*stage).to_string(), json!(s))).collect::<Map<_, _>>(),
         });
+        if let Some((value, ci)) = self.reached() {
+            let goal = if self.objective.is_highest() { "highest" } else { "lowest" };
+            line["objective"] = json!({"name": self.objective.name(), "goal": goal, "value": value, "ci": ci});
+        }
         if let Some(joules) = self.joules {
             line["joules"] = json!(joules.ok());
         }
@@ -139,6 +147,22 @@ impl Answer {
             line["builds"] = json!({"count": count, "seconds": seconds, "under_way_seconds": under_way});
         }
         line
+    }
+
+    /// What the winner was raced for and its interval, where that was not its time.
+    pub(crate) fn reached(&self) -> Option<(f64, [f64; 2])> {
+        let edition = self.edition.as_ref()?;
+        let own = edition.trials.iter().find(|t| t.candidate == edition.verdict.winner)?;
+        let cost = measurement(own)?.cost.as_ref()?;
+        let mut ci = cost.ci.map(|c| self.objective.value(c));
+        ci.sort_by(f64::total_cmp);
+        Some((self.objective.value(cost.median), ci))
+    }
+
+    /// What it was raced for, in words.
+    pub(crate) fn raced_for(&self) -> Option<String> {
+        let (value, [low, high]) = self.reached()?;
+        Some(format!("{:?} of a launch: {value:.4e} [{low:.4e} … {high:.4e}]", self.objective))
     }
 
     /// One line while others still run.
@@ -259,10 +283,22 @@ pub(crate) fn how(how: &How) -> &'static str {
     }
 }
 
-fn trial(trial: &Trial) -> Value {
+/// What was measured of a trial, if anything was.
+pub(crate) fn measurement(trial: &Trial) -> Option<&Measurement> {
+    match &trial.outcome {
+        Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) => Some(m),
+        Outcome::Rejected(_) => None,
+    }
+}
+
+fn trial(trial: &Trial, objective: &Objective) -> Value {
     let mut line = json!({"variant": trial.candidate.variant, "config": trial.candidate.config});
     if let Some(us) = trial.median_us() {
         line["median_us"] = us.into();
+    }
+    if let Some(cost) = measurement(trial).and_then(|m| m.cost.as_ref()) {
+        line["objective"] = objective.value(cost.median).into();
+        line["joules"] = json!(cost.joules);
     }
     if let Outcome::Rejected(rejection) = &trial.outcome {
         line["rejection"] = rejection.word().into();

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use warplap::any::Standing;
+use warplap::core::objective::Objective;
 use warplap::core::record::{Edition, Record};
 use warplap::core::store::Checked;
 use warplap::{Bucket, DType, Mode, Settings};
@@ -22,6 +23,8 @@ pub(crate) struct Kept {
     pub(crate) key: String,
     pub(crate) device: String,
     pub(crate) edition: Edition,
+    /// What was raced for.
+    pub(crate) objective: Objective,
     pub(crate) variants: Vec<Standing>,
     /// FLOP/s and bytes a second at best, where they were measured.
     pub(crate) ceilings: Option<(f64, f64)>,
@@ -59,6 +62,7 @@ impl Kept {
             });
         Ok(Kept {
             asked: what.to_string(),
+            objective: asked.spec().map_or_else(Default::default, |s| s.objective.clone()),
             op: tuner.op(),
             key: found.key.text.clone(),
             device: slug,

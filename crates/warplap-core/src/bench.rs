@@ -7,13 +7,14 @@ use std::time::Instant;
 use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::error::Error;
-use crate::gate::{Gate, Lanes};
+use crate::gate::Gate;
+use crate::lanes::Lanes;
 use crate::measure::{CacheState, Measurement, Stopwatch};
 use crate::op::Op;
 use crate::problem::Problem;
 use crate::rejection::Rejection;
 use crate::roofline::{IMPOSSIBLE_BELOW, Work};
-use crate::space::{Config, Space};
+use crate::space::{Axis, Config, Space};
 use crate::tuner::Tuner;
 use crate::variant::Fit;
 
@@ -71,7 +72,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let error = entrant.contender.error;
         let mut lane = [entrant];
         let taken = Cell::new(0);
-        let mut lanes = Lanes { entrants: &mut lane, taken: &taken };
+        let mut lanes = Lanes::new(&mut lane, &taken, device);
         let mut seconds = Vec::new();
         let (started, before) = (Instant::now(), device.joules());
         for _ in 0..samples.max(1) {
@@ -101,7 +102,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
 pub fn legal(space: &Space, asked: Option<&Config>) -> Result<Config, String> {
     let mut config = space.default_config().ok_or("the variant's rules leave no legal config for this problem")?;
     let Some(asked) = asked else { return Ok(config) };
-    for (name, value) in &asked.0 {
+    // Derived values follow from the axes, whatever is said of them.
+    let derived = |name: &str| space.derived().iter().any(|(d, _)| d == name);
+    for (name, value) in asked.0.iter().filter(|(name, _)| !derived(name)) {
         let Some(axis) = space.axes().iter().find(|a| a.name() == name) else {
             let known: Vec<&str> = space.axes().iter().map(|a| a.name()).collect();
             let known = if known.is_empty() { "no axis at all".into() } else { format!("one of {}", known.join(", ")) };
@@ -113,6 +116,10 @@ pub fn legal(space: &Space, asked: Option<&Config>) -> Result<Config, String> {
         }
         config.0.insert(name.clone(), value.clone());
     }
+    let number = |axis: &Axis| axis.number(config.get(axis.name())?);
+    if let Some(point) = space.axes().iter().map(number).collect::<Option<Vec<u16>>>() {
+        config = space.config(&point);
+    }
     match space.rules().iter().find(|rule| !rule.holds(&config)) {
         Some(rule) => Err(format!("the config {config} breaks the rule '{rule}'")),
         None => Ok(config),
@@ -122,7 +129,17 @@ pub fn legal(space: &Space, asked: Option<&Config>) -> Result<Config, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::{Axis, Rule};
+    use crate::space::Rule;
+
+    #[test]
+    fn derived_values_follow_from_the_axes_whatever_is_said_of_them() {
+        let space = Space::single().axis(Axis::ints("x", [1, 2])).axis(Axis::ints("y", [3, 5]));
+        let space = space.derive("area", "x * y").unwrap().constrain("area < 10").unwrap();
+        let ask = |text: &str| legal(&space, Some(&Config::parse(text).unwrap()));
+        assert_eq!(ask("x=2").unwrap().int("area"), Some(6));
+        assert_eq!(ask("area=6,x=2,y=3").unwrap(), ask("x=2").unwrap());
+        assert!(ask("x=2,y=5").unwrap_err().contains("area < 10"));
+    }
 
     #[test]
     fn a_config_that_is_not_legal_names_the_axis() {

@@ -84,6 +84,15 @@ impl Trial {
         }
     }
 
+    /// What it was raced for, the lower the better: its median time in microseconds, or its cost by another objective.
+    pub fn cost(&self) -> Option<f64> {
+        match &self.outcome {
+            Outcome::Measured(m) => Some(m.raced_for()),
+            Outcome::Rejected(Rejection::Outpaced { measurement }) => Some(measurement.raced_for()),
+            Outcome::Rejected(_) => None,
+        }
+    }
+
     /// Whether the candidate gave the right answer (it was timed for the record).
     pub fn is_right(&self) -> bool {
         self.median_us().is_some()

@@ -10,7 +10,8 @@ use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
 use crate::device::Device;
 use crate::error::Error;
-use crate::gate::{Entrant, Gate, Lanes};
+use crate::gate::{Entrant, Gate};
+use crate::lanes::Lanes;
 use crate::measure::{RacePlan, race};
 use crate::op::Op;
 use crate::progress::{Event, Observer};
@@ -294,7 +295,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         let taken = Cell::new(0);
         let needed = if earlier.is_some() { 0 } else { contenders.len() as u64 };
         let mut stop = || self.running.over() && taken.get() >= needed;
-        let mut watch = Lanes { entrants: &mut lanes, taken: &taken };
+        let mut watch = Lanes::new(&mut lanes, &taken, self.device).racing_for(&self.settings.objective);
         let stage = if confirm { "confirm" } else { "race" };
         let outcome = self.gate.timing.of(stage, || race(contenders.len(), &mut watch, &plan, &mut stop));
         self.rounds += outcome.rounds;
@@ -319,8 +320,8 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
         if let Some(verdict) = &self.verdict {
             self.gate.seen(verdict.median_us * 1e-6);
             self.observer.event(&Event::Leader(&verdict.winner, verdict.median_us));
-            let limit = verdict.median_us * NEAR;
-            lanes.retain(|e| measured(&e.contender.candidate).is_some_and(|us| us <= limit));
+            let limit = measured(&verdict.winner).unwrap_or(f64::INFINITY) * NEAR;
+            lanes.retain(|e| measured(&e.contender.candidate).is_some_and(|cost| cost <= limit));
             let is_winner = |e: &Entrant<'g, O, D>| e.contender.candidate == verdict.winner;
             lanes.sort_by(|a, b| {
                 let rank = |e| (!is_winner(e), measured(&e.contender.candidate).unwrap_or(f64::INFINITY));
@@ -375,12 +376,15 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     /// The second best of all races: the last one has seen the front alone.
     fn name_runner_up(&self, verdict: &mut Verdict) {
         let others = self.trials.iter().filter(|t| t.candidate != verdict.winner);
-        let second = others.filter_map(|t| Some((t.median_us()?, t))).min_by(|a, b| a.0.total_cmp(&b.0));
-        if let Some((median, trial)) = second
+        let second = others.filter_map(|t| Some((t.cost()?, t))).min_by(|a, b| a.0.total_cmp(&b.0));
+        let own = self.trials.iter().find(|t| t.candidate == verdict.winner).and_then(Trial::cost);
+        // Times of different races are of different moods of the machine: who seems faster by those alone was beaten.
+        if let (Some((cost, trial)), Some(own)) = (second, own)
+            && cost >= own
             && verdict.runner_up.as_ref() != Some(&trial.candidate)
         {
             verdict.runner_up = Some(trial.candidate.clone());
-            verdict.margin = Some(median / verdict.median_us - 1.0);
+            verdict.margin = Some(cost / own - 1.0);
         }
     }
 
@@ -388,7 +392,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     /// none the reference is tried; `false` when that was done too. Each time somebody is found wrong, so it ends.
     fn recall(&mut self, search: &mut dyn Search) -> bool {
         let mut right: Vec<(f64, Candidate)> =
-            self.trials.iter().filter_map(|t| Some((t.median_us()?, t.candidate.clone()))).collect();
+            self.trials.iter().filter_map(|t| Some((t.cost()?, t.candidate.clone()))).collect();
         right.sort_by(|a, b| a.0.total_cmp(&b.0));
         right.truncate(if self.recalls < RECALLS { FRONT } else { 0 });
         let mut again: Vec<Candidate> = right.into_iter().map(|(_, candidate)| candidate).collect();
@@ -413,7 +417,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
 
     fn good_enough(&self) -> bool {
         let (Some(verdict), Some(floor)) = (&self.verdict, self.floor) else { return false };
-        floor / (verdict.median_us * 1e-6) >= self.settings.budget.good_enough
+        self.settings.objective.is_time() && floor / (verdict.median_us * 1e-6) >= self.settings.budget.good_enough
     }
 
     fn tell(&mut self, trial: Trial, search: &mut dyn Search) {
@@ -436,10 +440,10 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
 
 const SPENT: &str = "the budget was spent";
 
-/// The median of a trial that stayed to the end.
+/// The cost of a trial that stayed to the end.
 fn finished(trial: &Trial) -> Option<f64> {
     match &trial.outcome {
-        Outcome::Measured(m) => Some(m.median_us),
+        Outcome::Measured(m) => Some(m.raced_for()),
         Outcome::Rejected(_) => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The gate: a Candidate comes in; a built kernel that was proved right, ready to be timed, goes out, or a Rejection.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -8,7 +8,7 @@ use crate::candidate::Candidate;
 use crate::catalog::Catalog;
 use crate::device::Device;
 use crate::error::Error;
-use crate::measure::{CacheState, Lap, Measurement, Stopwatch};
+use crate::measure::{CacheState, Lap, Measurement};
 use crate::op::Op;
 use crate::problem::Problem;
 use crate::promoted::Promoted;
@@ -36,7 +36,7 @@ const LONGEST: f64 = 10.0;
 pub(crate) struct Entrant<'g, O: Op, D: Device> {
     pub(crate) contender: Contender,
     pub(crate) kernel: Arc<dyn Kernel<O, D>>,
-    lap: Box<dyn Lap + 'g>,
+    pub(crate) lap: Box<dyn Lap + 'g>,
 }
 
 /// Inputs, answers and buffers that all candidates of one key are proved and timed on.
@@ -230,7 +230,8 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
 
     /// What takes three times as long as the best is not worth a second look.
     fn keeps_up(&self, seconds: f64) -> Result<(), Rejection> {
-        let slow = seconds > HOPELESS * *self.best.borrow() && seconds > SLOW_SECONDS;
+        let slow =
+            self.settings.objective.is_time() && seconds > HOPELESS * *self.best.borrow() && seconds > SLOW_SECONDS;
         if slow { Err(Rejection::Outpaced { measurement: single(seconds) }) } else { Ok(()) }
     }
 
@@ -266,6 +267,9 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
 
     /// Why a candidate is not worth building: what it can do at best is slower than what was seen.
     pub(crate) fn hopeless(&self, candidate: &Candidate) -> Option<String> {
+        if !self.settings.objective.is_time() {
+            return None;
+        }
         let variant = self.catalog.find(&candidate.variant)?;
         let floor = variant.floor(self.problem, &candidate.config, &*self.device.ceilings()?)? * IMPOSSIBLE_BELOW;
         (floor > *self.best.borrow()).then(|| "its own roofline is above the best time seen".to_string())
@@ -291,27 +295,5 @@ fn drawn<O: Op>(problem: &O::Problem, seed: u64, far: bool) -> Result<Drawing, E
 /// A measurement of one launch alone.
 fn single(seconds: f64) -> Measurement {
     let us = seconds * 1e6;
-    Measurement { median_us: us, ci_us: [us, us], sigma: 0.0, rounds: 1, batch: 1, samples_us: vec![us] }
-}
-
-/// The lanes of a race as its stopwatch, and how many samples went well so far.
-pub(crate) struct Lanes<'w, 'g, O: Op, D: Device> {
-    pub(crate) entrants: &'w mut [Entrant<'g, O, D>],
-    pub(crate) taken: &'w Cell<u64>,
-}
-
-impl<O: Op, D: Device> Stopwatch for Lanes<'_, '_, O, D> {
-    fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
-        let seconds = contained(|| self.entrants[lane].lap.run())?;
-        self.taken.set(self.taken.get() + 1);
-        Ok(seconds)
-    }
-
-    fn batch(&self, lane: usize) -> u32 {
-        self.entrants[lane].lap.batch()
-    }
-
-    fn pause(&mut self, seconds: f64) {
-        std::thread::sleep(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1.0)));
-    }
+    Measurement { median_us: us, ci_us: [us, us], sigma: 0.0, rounds: 1, batch: 1, samples_us: vec![us], cost: None }
 }

@@ -7,7 +7,8 @@ use crate::bucket::Bucket;
 use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::error::Error;
-use crate::gate::{Gate, Lanes};
+use crate::gate::Gate;
+use crate::lanes::Lanes;
 use crate::measure::{RacePlan, race};
 use crate::op::Op;
 use crate::progress::{Event, Observer};
@@ -77,7 +78,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         };
         let running = Running::start(exact.settings());
         let taken = Cell::new(0);
-        let mut lanes = Lanes { entrants: &mut entrants, taken: &taken };
+        let mut lanes = Lanes::new(&mut entrants, &taken, &**self.device());
         let outcome = race(2, &mut lanes, &plan, &mut || running.over());
         let lanes = verdict::trials(&outcome, &[regret.bucket_winner.clone(), regret.exact_winner.clone()]);
         let median = |n: usize| lanes.get(n).and_then(|t| t.median_us());

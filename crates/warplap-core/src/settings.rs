@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use crate::bucket::Bucket;
 use crate::measure::Policy;
+use crate::objective::Objective;
 
 /// What a tuner may do when it does not know a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +94,8 @@ pub struct Settings {
     pub bucket: Bucket,
     /// How candidates are measured.
     pub policy: Policy,
+    /// What candidates are raced for.
+    pub objective: Objective,
     /// When to stop.
     pub budget: Budget,
     /// Differences below this share do not matter.
@@ -117,6 +120,7 @@ impl Default for Settings {
             mode: Mode::default(),
             bucket: Bucket::default(),
             policy: Policy::default(),
+            objective: Objective::default(),
             budget: Budget::default(),
             eps: 0.01,
             delta: 0.01,

@@ -1,5 +1,5 @@
 // Hopper's own instructions as one-line functions: mbarrier, TMA, wgmma, setmaxnreg, stmatrix, clusters. No CUDA header is needed.
-// Comes in: -DDTYPE=0 (f16) or 1 (bf16), -DBATCH=1 where tensor maps have a third dimension. Goes out: names used by the kernels that include this text.
+// Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (tf32), -DBATCH=1 where tensor maps have a third dimension. Goes out: names used by the kernels that include this text.
 // NVRTC: pass this file as a named header, or paste it in place of the #include line.
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -76,7 +76,8 @@ DI void tma_store_passing(const TMap* m, u32 src, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3}], [%1], %4;" ::"l"(m), "r"(src), "r"(x), "r"(y), "l"(0x12F0000000000000ull) : "memory");
 }
 DI void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-DI void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Until all but the last n_ groups of stores have been read from shared memory.
+template <int n_ = 0> DI void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(n_) : "memory"); }
 DI void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Clusters. The unaligned forms let a warp arrive with its lanes apart.
@@ -128,6 +129,9 @@ DI u32 pack(float lo, float hi) {
 }
 DI void stmatrix4(u32 a, u32 r0, u32 r1, u32 r2, u32 r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(a), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+}
+DI void stmatrix4_trans(u32 a, u32 r0, u32 r1, u32 r2, u32 r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(a), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
 }
 DI void stmatrix2_trans(u32 a, u32 r0, u32 r1) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(a), "r"(r0), "r"(r1) : "memory");
@@ -232,6 +236,20 @@ DI u32 round_tf32(u32 a) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
   return r;
 }
+#else
+// The same with the first operand in registers, as mma.sync holds it: two numbers of rows lane/4 and 8 on (a[0], a[1]), and of the same rows 8 columns on (a[2], a[3]); a warp has 16 rows.
+template <int N, int TB> struct MmaHeld;
+#define WG_HELD(N, R, A0, A1, A2, A3, B, P, Y)                                                                           \
+  template <int TB> struct MmaHeld<N, TB> {                                                                              \
+    static DI void step(float (&d)[R], const u32 (&a)[4], u64 b, int keep) {                                             \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #P ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." ELEM "." ELEM \
+                   " {" WG_R##R "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, %" #Y ";}"               \
+                   : WG_O##R(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(TB));               \
+    }                                                                                                                    \
+  };
+WG_HELD(64, 32, 32, 33, 34, 35, 36, 37, 38)
+WG_HELD(128, 64, 64, 65, 66, 67, 68, 69, 70)
+WG_HELD(256, 128, 128, 129, 130, 131, 132, 133, 134)
 #endif
 
 // Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says MN-major (deep_ rows of rows_
@@ -363,6 +381,18 @@ template <int wide_> DI void stage_panel(u32 panel, const float* v, int warp, in
   for (int c = 0; c < wide_; c += 16) {
     const float* w = v + c / 2;
     stmatrix4(panel + r * wide_ * 2 + (((c / 8 + (lane >> 4)) ^ swizzle) << 4), pack(w[0], w[1]), pack(w[2], w[3]), pack(w[4], w[5]), pack(w[6], w[7]));
+  }
+}
+
+// The same 64 rows by wide_ columns turned, for a column-major C: boxes of tall_ rows (16, 32, 64) by wide_ columns after each other, each swizzled as its tensor map says.
+template <int tall_, int wide_> DI void stage_turned(u32 panel, const float* v, int warp, int lane) {
+  const u32 box = panel + warp * 16 / tall_ * (tall_ * wide_ * 2);
+  const int chunk = warp * 16 % tall_ / 8 + (lane >> 3 & 1);
+#pragma unroll
+  for (int c = 0; c < wide_; c += 16) {
+    const float* w = v + c / 2;
+    const int n = c + (lane >> 4) * 8 + (lane & 7), swizzle = tall_ == 64 ? n & 7 : tall_ == 32 ? (n >> 1) & 3 : (n >> 2) & 1;
+    stmatrix4_trans(box + n * tall_ * 2 + ((chunk ^ swizzle) << 4), pack(w[0], w[1]), pack(w[2], w[3]), pack(w[4], w[5]), pack(w[6], w[7]));
   }
 }
 

@@ -8,6 +8,9 @@
 #ifndef ADDS
 #define ADDS 0
 #endif
+#ifndef C_COL
+#define C_COL 0
+#endif
 #define SCALE_PARAMETERS , const elem* add, float alpha, float beta
 
 // One sum; `at` is its place in C.
@@ -32,8 +35,8 @@ DI void scale_two(float& x, float& y, const elem* add, u64 at, float alpha, floa
 }
 
 // Accumulator fragments of 8 columns each, as wgmma and mma.sync hold them: four values of a lane, two columns (lane % 4 * 2) in two rows (lane / 4 and 8 on).
-// `upper` and `lower` are those rows of C, or -1 where there is none; `col` is the first column of the first fragment.
-template <int r_> DI void scale_fragments(float (&d)[r_], const elem* add, long long upper, long long lower, int col, int N, float alpha, float beta) {
+// `upper` and `lower` are those rows of C, or -1 where there is none; `col` is the first column of the first fragment. Of a column-major C (-DC_COL=1) M is the height.
+template <int r_> DI void scale_fragments(float (&d)[r_], const elem* add, long long upper, long long lower, int col, int N, float alpha, float beta, int M = 0) {
   if (!SCALED) return;
   const int first = col + (threadIdx.x & 3) * 2;
 #pragma unroll
@@ -41,6 +44,14 @@ template <int r_> DI void scale_fragments(float (&d)[r_], const elem* add, long 
     const int c = first + q * 8;
     if (!ADDS) {
       scale_two(d[q * 4], d[q * 4 + 1], add, 0, alpha, beta), scale_two(d[q * 4 + 2], d[q * 4 + 3], add, 0, alpha, beta);
+      continue;
+    }
+    if (C_COL) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const long long row = i < 2 ? upper : lower;
+        if (c + i % 2 < N && row >= 0) d[q * 4 + i] = scaled_one(d[q * 4 + i], add, (u64)(c + i % 2) * M + row, alpha, beta);
+      }
       continue;
     }
     if (c < N && upper >= 0) scale_two(d[q * 4], d[q * 4 + 1], add, (u64)upper * N + c, alpha, beta);

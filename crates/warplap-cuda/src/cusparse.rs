@@ -109,7 +109,7 @@ pub enum Blocks {
     Ell(u64),
 }
 
-/// A product C (m×n) = alpha · A (m×k, square blocks) · B (k×n) + beta · C, C row-major, f32 sums.
+/// A product C (m×n) = alpha · A (m×k, square blocks) · B (k×n) + beta · C, f32 sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpmmSpec {
     /// Type of the elements: f32, f16 or bf16.
@@ -126,6 +126,8 @@ pub struct SpmmSpec {
     pub blocks: Blocks,
     /// Whether B is column-major.
     pub b_col: bool,
+    /// Whether C is column-major.
+    pub c_col: bool,
 }
 
 /// Where the matrices of one product lie. Row pointers are not looked at for [`Blocks::Ell`].
@@ -215,7 +217,8 @@ impl Spmm {
             let [b, c] = &mut made.dense;
             let (pitch, order) = if s.b_col { (k, 1) } else { (n, 2) };
             checked((sparse.dense)(b, k, n, pitch, at.b, dtype, order), "cusparseCreateDnMat")?;
-            checked((sparse.dense)(c, m, n, n, at.c, dtype, 2), "cusparseCreateDnMat")?;
+            let (pitch, order) = if s.c_col { (m, 1) } else { (n, 2) };
+            checked((sparse.dense)(c, m, n, pitch, at.c, dtype, order), "cusparseCreateDnMat")?;
             let ([b, c], a, alg) = (made.dense, made.a, if matches!(s.blocks, Blocks::Ell(_)) { 13 } else { 14 });
             let mut bytes = 0;
             let status = (sparse.room)(handle.at, 0, 0, &alpha, a, b, &beta, c, 0, alg, &mut bytes);

@@ -45,6 +45,9 @@ pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogu
 /// Alpha and beta before a block-sparse product is stored.
 pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"));
 
+/// How small blocks lie in shared memory, and lists of the block columns that a group of rows uses.
+pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../cuh/small_blocks.cuh"));
+
 /// The kernels that the device runs for itself (comparisons, ceilings), for a test that compiles them.
 #[doc(hidden)]
 pub fn own_kernels(chip: &Chip) -> Vec<Source> {

@@ -88,8 +88,12 @@ impl Nvml {
     fn load() -> Option<Nvml> {
         // SAFETY: NVIDIA's library has no initialiser that asks anything of its loader; the signatures are nvml.h's.
         unsafe {
-            let library =
-                ["libnvidia-ml.so.1", "libnvidia-ml.so", "nvml.dll"].iter().find_map(|n| Library::new(*n).ok())?;
+            let library = match std::env::var_os("WARPLAP_NVML") {
+                Some(named) => Library::new(named).ok()?,
+                None => {
+                    ["libnvidia-ml.so.1", "libnvidia-ml.so", "nvml.dll"].iter().find_map(|n| Library::new(*n).ok())?
+                }
+            };
             let init: unsafe extern "C" fn() -> i32 = *library.get(b"nvmlInit_v2\0").ok()?;
             if init() != 0 {
                 return None;

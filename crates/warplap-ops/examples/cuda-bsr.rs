@@ -92,7 +92,8 @@ fn summary(what: &str, problems: u64, tally: &Tally, started: Instant) {
     println!("{what}: {problems} problems, {} right, {} not, {seconds:.1} s", sum(0), sum(1));
 }
 
-/// Shapes with ragged columns, empty and full matrices, one block, uneven rows, in every block size, order and type.
+/// Shapes with ragged columns, empty and full matrices, one block, uneven rows, in every block size, order and type, square blocks and
+/// others.
 fn edges(device: &Cuda, part: u64, of: u64) -> Outcome {
     let (mut tally, mut at, mut problems, started) = (Tally::new(), 0, 0, Instant::now());
     let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
@@ -108,9 +109,11 @@ fn edges(device: &Cuda, part: u64, of: u64) -> Outcome {
     ] {
         for bs in [8, 16, 24, 32, 64, 128] {
             for dtype in ["bf16", "f16", "f32"] {
-                for layout in ["", ",b=col"] {
-                    let (m, k) = (rows * bs, columns * bs);
-                    let text = format!("m={m},k={k},n={n},bs={bs},dtype={dtype},{rest}{layout}");
+                for layout in ["", ",b=col", ",c=col", ",b=col,c=col"] {
+                    // A column-major C is asked for with blocks that are not square in every other size.
+                    let bc = if layout.contains("c=") && bs % 32 == 0 { bs / 2 } else { bs };
+                    let (m, k) = (rows * bs, columns * bc);
+                    let text = format!("m={m},k={k},n={n},bs={bs},bc={bc},dtype={dtype},{rest}{layout}");
                     at += 1;
                     if at % of.max(1) != part {
                         continue;
@@ -120,6 +123,7 @@ fn edges(device: &Cuda, part: u64, of: u64) -> Outcome {
                         problems += 1;
                     }
                     let g = if layout.is_empty() { "" } else { ",g=col" };
+                    let text = format!("m={m},k={k},n={n},bs={bs},dtype={dtype},{rest}{layout}");
                     if let Ok(p) = Sampled::parse(&format!("{text}{g}")) {
                         prove(device, &sampled, &p, (7, 1), &mut tally)?;
                         problems += 1;
@@ -140,11 +144,13 @@ fn random(device: &Cuda, count: u64, seed: u64, seconds: f64) -> Outcome {
     let mut rng = fastrand::Rng::with_seed(seed);
     while problems < count && started.elapsed().as_secs_f64() < seconds {
         let bs = [16, 32, 64, 128, 16, 32, 64, 128, 8, 24][rng.usize(..10)];
-        let (m, k) = (bs * rng.u64(1..=1024 / bs), bs * [1, 4, 512 / bs, 1024 / bs][rng.usize(..4)]);
+        let bc = if rng.u8(..4) == 0 { [16, 32, 64, 128, 8][rng.usize(..5)] } else { bs };
+        let (m, k) = (bs * rng.u64(1..=1024 / bs), bc * [1, 4, 512 / bc, 1024 / bc][rng.usize(..4)]);
         let n = [64, 72, 256, 400, 8, 5][rng.usize(..6)];
         let pattern = ["uniform", "banded", "blockdiag", "powerlaw", "causal", "window"][rng.usize(..6)];
         let dtype = ["f16", "bf16", "f32", "f32,tf32=true"][rng.usize(..4)];
         let layout = ["row", "col"][rng.usize(..2)];
+        let written = if rng.u8(..3) == 0 { ",c=col" } else { "" };
         let skew = if rng.bool() { format!(",imbalance={:.1}", 1.0 + 7.0 * rng.f64()) } else { String::new() };
         let scale = ["", "", ",alpha=-0.75", ",beta=1", ",alpha=1.5,beta=-0.5"][rng.usize(..5)];
         let turned = if rng.u8(..4) == 0 { ",turned=true" } else { "" };
@@ -153,10 +159,13 @@ fn random(device: &Cuda, count: u64, seed: u64, seconds: f64) -> Outcome {
         let pick = rng.u64(..3);
         if rng.u8(..5) == 0 {
             let (g, dtype) = (["row", "col"][rng.usize(..2)], dtype.split(',').next().unwrap_or(dtype));
+            if bc != bs {
+                continue;
+            }
             let Ok(p) = Sampled::parse(&format!("{shape},dtype={dtype},g={g}")) else { continue };
             prove(device, &sampled, &p, (pick, 1), &mut tally)?;
         } else {
-            let Ok(p) = Bsr::parse(&format!("{shape},dtype={dtype}{scale}{turned}")) else { continue };
+            let Ok(p) = Bsr::parse(&format!("{shape},bc={bc},dtype={dtype}{scale}{turned}{written}")) else { continue };
             prove(device, &catalog, &p, (pick, 1), &mut tally)?;
         }
         problems += 1;

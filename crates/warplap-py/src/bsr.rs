@@ -44,7 +44,7 @@ impl Product {
                 )));
             }
         }
-        argument::shape(&values, "a.values()", &[p.nnz as i64, p.bs as i64, p.bs as i64])?;
+        argument::shape(&values, "a.values()", &[p.nnz as i64, p.bs as i64, p.bc as i64])?;
         if !values.is_compact() {
             return Err(argument::strided(&values, "a.values()", "contiguous row-major blocks"));
         }
@@ -64,15 +64,21 @@ impl Product {
         Ok(Product { problem: p, structure, values, b })
     }
 
+    /// Checks what is to be written, and takes its order into the problem.
     #[inline]
-    fn check(&self, out: &View) -> PyResult<()> {
-        let p = &self.problem;
+    fn check(&mut self, out: &View) -> PyResult<()> {
+        let p = &mut self.problem;
         argument::same(out, "out", p.dtype, "a")?;
         argument::together(out, "out", &self.b)?;
         argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
-        if !out.is_compact() {
-            return Err(argument::strided(out, "out", "rows without gaps"));
-        }
+        p.c = if out.is_compact() {
+            Layout::Row
+        } else if out.strides[0] == 1 && out.strides[1] == p.m as i64 {
+            Layout::Col
+        } else {
+            return Err(argument::strided(out, "out", "rows or columns without gaps"));
+        };
+        let p = &self.problem;
         if self.structure.on_gpu.is_some() && !(self.values.address | self.b.address | out.address).is_multiple_of(16) {
             return Err(PyValueError::new_err("a, b or out: is not on a multiple of 16 bytes; call .clone()"));
         }
@@ -159,15 +165,12 @@ fn parts<'py>(a: &Bound<'py, PyAny>) -> PyResult<(Arc<Structure>, Bound<'py, PyA
     }
     let shape: Vec<u64> = a.getattr("shape")?.extract()?;
     let blocks = &view.shape[..view.ndim];
-    let (&[m, k], &[_, bs, wide]) = (&shape[..], blocks) else {
-        let what = format!("a: has shape {shape:?} and blocks {blocks:?}, expected one matrix of square blocks");
+    let (&[m, k], &[_, bs, bc]) = (&shape[..], blocks) else {
+        let what = format!("a: has shape {shape:?} and blocks {blocks:?}, expected one matrix of blocks");
         return Err(PyValueError::new_err(what));
     };
-    if bs != wide {
-        return Err(PyValueError::new_err(format!("a: has blocks of {bs}x{wide}, expected square ones")));
-    }
     let (rows, columns) = (a.call_method0("crow_indices")?, a.call_method0("col_indices")?);
-    let structure = Structure::of(&rows, &columns, Frame { m, k, bs: bs as u64 })?;
+    let structure = Structure::of(&rows, &columns, Frame { m, k, bs: bs as u64, bc: bc as u64 })?;
     if let Some(version) = now {
         let (who, structure) = (PyWeakrefReference::new(a)?.unbind(), structure.clone());
         let mut held = seen();
@@ -199,7 +202,7 @@ pub(crate) fn bsr_direct<'py>(
         return Ok(None);
     }
     let (Ok((structure, values, view)), Ok(dense)) = (parts(a), torch.view(b, "b")) else { return Ok(None) };
-    let Ok(product) = Product::of(structure, view, dense) else { return Ok(None) };
+    let Ok(mut product) = Product::of(structure, view, dense) else { return Ok(None) };
     let out = match out {
         Some(out) => out,
         None => torch.empty(b, &[product.problem.m as i64, product.problem.n as i64])?,
@@ -225,7 +228,7 @@ pub(crate) fn bsr_known(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Bound<
         return Ok(false);
     }
     let (structure, _values, view) = parts(a)?;
-    let product = Product::of(structure, view, torch.view(b, "b")?)?;
+    let mut product = Product::of(structure, view, torch.view(b, "b")?)?;
     product.check(&torch.view(out, "out")?)?;
     let state = state();
     let Some(on) = &product.structure.on_gpu else { return Ok(state.desks().bsr.knows(&product.problem)) };
@@ -241,7 +244,8 @@ fn product(
 ) -> PyResult<Product> {
     let view = View::of(values, "a.values()")?;
     argument::dims(&view, "a.values()", 3)?;
-    let structure = Structure::of(crow, col, Frame { m, k, bs: view.shape[1].max(0) as u64 })?;
+    let (bs, bc) = (view.shape[1].max(0) as u64, view.shape[2].max(0) as u64);
+    let structure = Structure::of(crow, col, Frame { m, k, bs, bc })?;
     Product::of(structure, view, View::of(b, "b")?)
 }
 
@@ -258,7 +262,7 @@ pub(crate) fn bsr_into(
     out: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let py = crow.py();
-    let product = product((crow, col, values), (m, k), b)?;
+    let mut product = product((crow, col, values), (m, k), b)?;
     let view = View::of(out, "out")?;
     product.check(&view)?;
     let torch = Torch::here(py).filter(|t| [crow, col, values, b, out].iter().all(|o| t.is_tensor(o)));
@@ -283,12 +287,13 @@ impl Described for Bsr {
     fn buffers<D: Lent>(mut args: BsrArgs<'_, D>) -> Vec<Buffer> {
         let p = args.problem;
         let b = if p.b == Layout::Row { [p.n, 1] } else { [1, p.k] };
+        let c = if p.c == Layout::Row { [p.n, 1] } else { [1, p.m] };
         vec![
             Buffer::read::<D>(&args.row_ptr, &[p.m / p.bs + 1], &[1]),
             Buffer::read::<D>(&args.col_idx, &[p.nnz], &[1]),
-            Buffer::read::<D>(&args.values, &[p.nnz, p.bs, p.bs], &[p.bs * p.bs, p.bs, 1]),
+            Buffer::read::<D>(&args.values, &[p.nnz, p.bs, p.bc], &[p.bs * p.bc, p.bc, 1]),
             Buffer::read::<D>(&args.b, &[p.k, p.n], &b),
-            Buffer::write::<D>(&mut args.c, &[p.m, p.n], &[p.n, 1]),
+            Buffer::write::<D>(&mut args.c, &[p.m, p.n], &c),
         ]
     }
 

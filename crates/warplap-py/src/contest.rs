@@ -2,9 +2,10 @@
 //! store, goes out. The rules are those of every race: proved before timed, interleaved, the stored winner defends its
 //! place, and a new candidate races against it alone.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -42,7 +43,11 @@ struct Contest {
     incumbent: Option<Candidate>,
     stop: Stop,
     started: Instant,
+    /// Seconds spent in heats.
+    measured: Cell<f64>,
+    /// The budget.
     seconds: f64,
+    searched: bool,
 }
 
 /// Asks Python, and ends the contest on Ctrl-C.
@@ -76,23 +81,26 @@ impl Contest {
         }
     }
 
+    /// Whether the budget is spent. Everyone on a short list has a turn, so there only measuring counts: compilers, and
+    /// a worker that starts, may take longer than any budget. A search has to end, so there everything counts.
     fn over(&self) -> bool {
-        self.stop.said() || self.started.elapsed().as_secs_f64() > self.seconds
+        let spent = if self.searched { self.started.elapsed().as_secs_f64() } else { self.measured.get() };
+        self.stop.said() || spent > self.seconds
     }
 
     /// Races the candidates with these numbers; every trial, and who won.
     fn run(&self, mut waiting: Vec<usize>) -> (Vec<Trial>, Option<Verdict>) {
         let (mut all, mut verdict) = (Vec::<Trial>::new(), None::<Verdict>);
-        let searched = waiting.len() > LISTED;
-        if searched {
+        if self.searched {
             // The first one is the default and stays first.
             spread(&mut waiting[1..]);
         }
         waiting.reverse();
         let mut leader: Option<(usize, f64)> = None;
-        while !waiting.is_empty() && (verdict.is_none() || !self.over()) {
+        let enough = || self.stop.said() || self.searched && self.over();
+        while !waiting.is_empty() && (verdict.is_none() || !enough()) {
             let mut lanes: Vec<(usize, f64)> = leader.into_iter().collect();
-            while lanes.len() < HEAT && (lanes.is_empty() || !self.over()) {
+            while lanes.len() < HEAT && (lanes.is_empty() || !enough()) {
                 let Some(next) = waiting.pop() else { break };
                 match self.prove(next) {
                     Ok(error) => lanes.push((next, error)),
@@ -105,7 +113,7 @@ impl Contest {
                 all.push(trial);
             }
             leader = found.as_ref().and_then(|v| lanes.iter().find(|l| self.candidates[l.0] == v.winner).copied());
-            if let Some((leader, _)) = leader.filter(|_| searched) {
+            if let Some((leader, _)) = leader.filter(|_| self.searched) {
                 // Half of the next heat are those most like the leader, the other half as drawn.
                 let mut near: Vec<usize> = (0..waiting.len()).collect();
                 near.sort_by_key(|at| self.distance(waiting[*at], leader));
@@ -141,10 +149,15 @@ impl Contest {
             let incumbent = candidates.iter().position(is_incumbent);
             let plan = RacePlan { incumbent, ..RacePlan::default() };
             let mut watch = Laps { contest: self, lanes };
-            // Compilers may have used up the budget: those that are proved are raced all the same, for a while.
-            let grace = Instant::now() + Duration::from_secs_f64(self.seconds.clamp(0.0, GRACE));
-            let over = || self.stop.said() || (self.over() && Instant::now() > grace);
-            let finished = race(candidates.len(), &mut watch, &plan, &mut || over());
+            // The budget may be spent: those that are proved are raced all the same, for a while.
+            let (begun, before) = (Instant::now(), self.measured.get());
+            let grace = self.seconds.clamp(0.0, GRACE);
+            let mut over = || {
+                let here = begun.elapsed().as_secs_f64();
+                self.measured.set(before + here);
+                self.stop.said() || (self.over() && here > grace)
+            };
+            let finished = race(candidates.len(), &mut watch, &plan, &mut over);
             let contender = |(candidate, lane): (&Candidate, &(usize, f64))| Contender {
                 candidate: candidate.clone(),
                 error: lane.1,
@@ -293,8 +306,17 @@ pub(crate) fn contest(
         let races = |c: &Candidate| again || incumbent.is_none() || incumbent.as_ref() == Some(c) || !met(c);
         let waiting: Vec<usize> = (0..candidates.len()).filter(|i| races(&candidates[*i])).collect();
         let (stop, started) = (Stop::default(), Instant::now());
-        let contest =
-            Contest { prove, sample, candidates, incumbent: incumbent.clone(), stop, started, seconds: budget };
+        let contest = Contest {
+            prove,
+            sample,
+            candidates,
+            incumbent: incumbent.clone(),
+            stop,
+            started,
+            measured: Cell::new(0.0),
+            seconds: budget,
+            searched: waiting.len() > LISTED,
+        };
         let (mut trials, verdict) = contest.run(waiting);
         if let Some(error) = interrupted() {
             return Err(error);

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foldhash::fast::FixedState;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use pyo3::{ffi, intern};
+use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use warplap::cuda::LaunchShape;
 
 use crate::parameter::{MOST, Name, Parameter, Read};
@@ -39,8 +39,8 @@ pub(crate) struct Launches {
     names: Py<PyTuple>,
     /// Whether the value of an argument decides the config.
     keyed: Vec<bool>,
-    /// Triton's chains of hooks: while somebody listens, Triton launches.
-    hooks: Vec<Py<PyAny>>,
+    /// Triton's lists of hooks: while somebody listens, Triton launches.
+    hooks: Vec<Py<PyList>>,
     plans: Mutex<HashMap<Box<[u64]>, Arc<Plan>, FixedState>>,
 }
 
@@ -57,13 +57,9 @@ impl Launches {
         Some(read)
     }
 
-    fn heard(&self, py: Python<'_>) -> PyResult<bool> {
-        for hook in &self.hooks {
-            if hook.bind(py).getattr(intern!(py, "calls"))?.is_truthy()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    #[inline]
+    fn heard(&self, py: Python<'_>) -> bool {
+        self.hooks.iter().any(|calls| !calls.bind(py).is_empty())
     }
 
     /// Launches what is known for these arguments; nothing where nothing is.
@@ -159,7 +155,7 @@ impl Launch {
     ) -> PyResult<Py<PyAny>> {
         let (launches, tuner) = (self.launches.get(), self.tuner.bind(py));
         if named.is_none_or(|n| n.is_empty())
-            && !launches.heard(py)?
+            && !launches.heard(py)
             && let Some((kernel, config)) = launches.launch(py, &self.grid, args)?
         {
             tuner.setattr(intern!(py, "best_config"), config)?;
@@ -173,14 +169,21 @@ impl Launch {
         all.set_item("warmup", false)?;
         Ok(tuner.call_method("run", args, Some(&all))?.unbind())
     }
+
+    /// A tuner keeps its launches, which know it: the garbage collector has to see both ways.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.launches)?;
+        visit.call(&self.given)?;
+        visit.call(&self.tuner)
+    }
 }
 
 #[pymethods]
 impl Launches {
     /// `names` are those of the arguments, `keyed` says of each whether its value decides the config, and while one of
-    /// `hooks` has calls nothing is launched from here.
+    /// the lists of `hooks` holds any nothing is launched from here.
     #[new]
-    fn new(names: Py<PyTuple>, keyed: Vec<bool>, hooks: Vec<Py<PyAny>>) -> Self {
+    fn new(names: Py<PyTuple>, keyed: Vec<bool>, hooks: Vec<Py<PyList>>) -> Self {
         Launches { names, keyed, hooks, plans: Mutex::default() }
     }
 

@@ -49,7 +49,8 @@ pub(crate) fn sampled_into(
     argument::shape(&right, "b", &[k, n])?;
     argument::sizes(&left, "grad")?;
     argument::sizes(&right, "b")?;
-    let frame = Frame { m: m as u64, k: k as u64, bs: bs.max(0) as u64 };
+    let side = bs.max(0) as u64;
+    let frame = Frame { m: m as u64, k: k as u64, bs: side, bc: side };
     let structure = Structure::of(crow, col, frame)?;
     argument::shape(&out, "values", &[structure.problem.nnz as i64, bs, bs])?;
     if !out.is_compact() {

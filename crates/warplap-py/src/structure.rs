@@ -85,6 +85,7 @@ pub(crate) struct Frame {
     pub(crate) m: u64,
     pub(crate) k: u64,
     pub(crate) bs: u64,
+    pub(crate) bc: u64,
 }
 
 type Kept = HashMap<(usize, usize, usize, Frame), Arc<Structure>>;
@@ -168,9 +169,10 @@ impl Structure {
 
     fn read(rows: &View, columns: &View, frame: Frame, seen: Option<Seen>) -> PyResult<Structure> {
         let (row_ptr, col_idx) = (indices(rows, "crow_indices")?, indices(columns, "col_indices")?);
-        let Frame { m, k, bs } = frame;
+        let Frame { m, k, bs, bc } = frame;
         let bad = |e: &dyn std::fmt::Display| PyValueError::new_err(format!("a: {e}"));
-        let problem = BsrProblem::of((m, k, 1), bs, DType::F32, Layout::Row, &row_ptr).map_err(|e| bad(&e))?;
+        let problem =
+            BsrProblem::of_blocks((m, k, 1), (bs, bc), DType::F32, Layout::Row, &row_ptr).map_err(|e| bad(&e))?;
         validate(&row_ptr, &col_idx, problem.values_len(), &problem).map_err(|e| bad(&e))?;
         Ok(Structure { row_ptr, col_idx, problem, on_gpu: None, seen })
     }

@@ -82,6 +82,8 @@ impl Problem for KernelProblem {
             .with("entry", &spec.code.entry)
             .with("arguments", arguments.join("/"))
             .with_unless("constants", constants.join("/"), String::new())
+            // Who wins by energy and who wins by time are two answers to two questions.
+            .with_unless("objective", spec.objective_word(), String::new())
     }
 
     /// Kernels are built for the sizes of their spec: there is nothing to round.

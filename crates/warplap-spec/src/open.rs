@@ -56,8 +56,22 @@ impl Spec {
         Ok(())
     }
 
-    /// As [`Spec::ready`], with what only the device can tell: whether a CUDA kernel compiles at all.
+    /// As [`Spec::ready`], with what only the device can tell: whether it counts energy where the objective needs it, and
+    /// whether a CUDA kernel compiles at all.
     pub fn ready_on(self: &Arc<Self>, device: &AnyDevice) -> Result<(), SpecError> {
+        let told = match device {
+            AnyDevice::Cpu(cpu) => cpu.joules(),
+            AnyDevice::Cuda(cuda) => cuda.joules(),
+        };
+        if self.objective.needs_energy() && told.is_none() {
+            let reason = format!(
+                "metric.objective '{}' needs energy, and {} does not tell any: expected a GPU whose NVML has a counter, or \
+                 objective = \"time\"",
+                self.objective.name(),
+                device.fingerprint().slug(),
+            );
+            return Err(SpecError { line: self.objective_line, ..SpecError::new(&self.file, reason) });
+        }
         self.ready()?;
         match (self.language, device) {
             (Language::Cuda, AnyDevice::Cuda(cuda)) => {
@@ -93,6 +107,7 @@ impl Spec {
         store: Arc<dyn Store>,
         settings: Settings,
     ) -> Result<Box<dyn AnyTuner>, SpecError> {
+        let settings = Settings { objective: self.objective.clone(), ..settings };
         match (self.language, device) {
             (Language::C, AnyDevice::Cpu(cpu)) => {
                 Ok(Box::new(Tuner::new(self.builder(cpu), self.on_cpu(), store, settings)))

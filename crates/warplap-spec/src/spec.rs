@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use warplap::DType;
 use warplap::core::array::Array;
 use warplap::core::candidate::SourceHash;
+use warplap::core::objective::Objective;
 use warplap::core::rejection::Rejection;
 use warplap::core::roofline::Work;
 use warplap::core::space::{Config, Expr, Space, Value};
@@ -93,6 +94,10 @@ pub struct Spec {
     pub(crate) tolerance: (Option<f64>, Option<f64>),
     /// The useful work, as far as the file states it.
     pub work: Work,
+    /// What candidates are raced for.
+    pub objective: Objective,
+    /// Where the spec file names it.
+    pub(crate) objective_line: Option<usize>,
     /// Whether the winner's energy shall be measured too, where the device tells.
     pub energy: bool,
     /// Seconds of tuning the file asks for.
@@ -161,8 +166,11 @@ impl Spec {
             let text = |e: &Expr| e.text().to_string();
             (l.grid.iter().map(text).collect::<Vec<_>>(), l.block.iter().map(text).collect::<Vec<_>>())
         });
+        // Records made for another objective are stale; those made for time stay what they are.
+        let objective =
+            if self.objective.is_time() { String::new() } else { format!(" {:?} {:?}", self.objective, self.work) };
         let rest = format!(
-            "{} {} {:?} {:?} {arguments:?} {:?} {rules:?} {derived:?} {launch:?} {:?} {}",
+            "{} {} {:?} {:?} {arguments:?} {:?} {rules:?} {derived:?} {launch:?} {:?} {}{objective}",
             self.name,
             self.code.entry,
             self.code.flags,
@@ -172,6 +180,16 @@ impl Spec {
             self.language.name(),
         );
         SourceHash::of(&[&self.code.text, &self.headers.concat(), &reference, &rest]).0
+    }
+
+    /// The objective in a key: nothing for time, its name, or where it is an expression that in short.
+    pub(crate) fn objective_word(&self) -> String {
+        let name = self.objective.name();
+        match (self.objective.is_time(), name.chars().all(|c| c.is_ascii_lowercase() || c == '_')) {
+            (true, _) => String::new(),
+            (false, true) => name.to_string(),
+            (false, false) => SourceHash::of(&[&format!("{:?}", self.objective)]).0,
+        }
     }
 
     /// Compile-time constants of a config: axes, derived values and constants, as the preprocessor takes them.

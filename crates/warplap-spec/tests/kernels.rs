@@ -195,6 +195,11 @@ fn bad_specs_name_the_file_and_the_line() {
         ),
         ("value = 0.3", "value = 0.3\n[launch]\ngrid = 1\nblock = 1", 25, "C kernel"),
         ("value = 0.3", "value = 0.3\n[metric]\nflops = \"2 * n\"", 26, "'n'"),
+        ("value = 0.3", "value = 0.3\n[metric]\nobjective = \"enery\"", 26, "expected time, gflops, energy"),
+        ("value = 0.3", "value = 0.3\n[metric]\nobjective = \"2 * KIND\"", 26, "reads nothing of a launch"),
+        ("value = 0.3", "value = 0.3\n[metric]\nobjective = \"gflops_per_watt\"", 26, "expected metric.flops above 0"),
+        ("value = 0.3", "value = 0.3\n[metric]\nobjective = \"time\"\ngoal = \"highest\"", 27, "the lowest time wins"),
+        ("value = 0.3", "value = 0.3\n[metric]\ngoal = \"best\"", 26, "expected lowest or highest"),
     ] {
         let text = SPEC.replacen(from, to, 1);
         assert_ne!(text, SPEC, "{from}");
@@ -202,6 +207,29 @@ fn bad_specs_name_the_file_and_the_line() {
         let said = folder.refused();
         assert!(said.contains(&format!("k.toml:{line}:")) && said.contains(words), "{to}: {said}");
     }
+}
+
+#[test]
+fn an_expression_may_be_raced_for_and_energy_is_refused_where_nothing_tells_it() {
+    let folder = Folder::new(&[("scale.c", SCALE)]);
+    let spec = |objective: &str| {
+        let own = format!("KIND = [0]\nPRICE = [1000, 1]\n[metric]\n{objective}");
+        folder.put("k.toml", SPEC.replacen("KIND = [0, 1, 2, 3, 4, 5, 6]", &own, 1).as_bytes());
+        Spec::load(&folder.path("k.toml")).unwrap()
+    };
+    for (objective, price) in
+        [("objective = \"time * PRICE\"", 1), ("objective = \"time * PRICE\"\ngoal = \"highest\"", 1000)]
+    {
+        let spec = spec(objective);
+        let tuned = tuner(&spec, 60.0).tune(&spec.problem(), &Silent).unwrap();
+        assert_eq!(tuned.edition.verdict.winner.config.int("PRICE"), Some(price), "{objective}");
+        assert!(tuned.key.text.contains("objective="), "{}", tuned.key.text);
+        // Times are times whatever was raced for.
+        assert!(tuned.edition.verdict.median_us < 1e4);
+    }
+    let cpu = AnyDevice::open(Wanted::Cpu, None).unwrap();
+    let said = spec("objective = \"energy_delay\"").ready_on(&cpu).unwrap_err().to_string();
+    assert!(said.contains("k.toml:10: metric.objective 'energy_delay' needs energy"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Kernels by name: the line that begins with `//@` says what a text does when it is launched.
 //!
-//! `add`: c = a + b over n floats, the arguments being a, b, c and n. `subtract`: the wrong answer to it. `nothing`: leaves
+//! `add`: c = a + b over n floats, the arguments being a, b, c and n (`add 3`: drawing three millijoules). `subtract`: the wrong answer to it. `nothing`: leaves
 //! the output as it was. `fault CODE`: fails when it is waited for. `hang`: never ends. `refuse CODE`: the launch fails.
 //! `die`: takes the process with it. A line `//? NAME=VALUE act` counts, and before all others, where `-DNAME=VALUE` is given.
 
@@ -8,7 +8,8 @@ use crate::state::{State, fail, state};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
-    Add,
+    /// It draws so many millijoules.
+    Add(u64),
     Subtract,
     Nothing,
     Canary,
@@ -34,9 +35,11 @@ impl Act {
         let said = text.lines().find_map(|line| line.trim().strip_prefix("//@"))?;
         let mut words = said.split_whitespace();
         let act = words.next()?;
-        let code = words.next().and_then(|w| w.parse().ok()).unwrap_or(999);
+        let number = words.next();
+        let code = number.and_then(|w| w.parse().ok()).unwrap_or(999);
+        let drawn = number.and_then(|w| w.parse().ok()).unwrap_or(1);
         Some(match act {
-            "add" => Act::Add,
+            "add" => Act::Add(drawn),
             "subtract" => Act::Subtract,
             "nothing" => Act::Nothing,
             "fault" => Act::Fault(code),
@@ -55,7 +58,7 @@ impl Run {
         let mut run = Run { act, pointers: [0; 3], len: 0 };
         unsafe {
             match act {
-                Act::Add | Act::Subtract => {
+                Act::Add(_) | Act::Subtract => {
                     for (i, pointer) in run.pointers.iter_mut().enumerate() {
                         *pointer = **arguments.add(i);
                     }
@@ -72,8 +75,9 @@ impl Run {
     pub(crate) fn run(self) -> Result<(), i32> {
         let [a, b, c] = self.pointers;
         match self.act {
-            Act::Add | Act::Subtract => {
-                let sign = if self.act == Act::Add { 1.0 } else { -1.0 };
+            Act::Add(_) | Act::Subtract => {
+                let (sign, drawn) = if let Act::Add(drawn) = self.act { (1.0, drawn) } else { (-1.0, 1) };
+                state().millijoules += drawn;
                 for i in 0..self.len {
                     let at = |p: usize| (p + 4 * i) as *mut f32;
                     // SAFETY: the caller's buffers hold so many floats.

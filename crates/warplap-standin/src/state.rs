@@ -43,6 +43,8 @@ pub(crate) struct State {
     /// Captures by stream.
     pub(crate) captured: HashMap<usize, Capture>,
     pub(crate) graphs: HashMap<usize, Vec<Run>>,
+    /// What all launches drew.
+    pub(crate) millijoules: u64,
 }
 
 impl State {

@@ -10,10 +10,9 @@ use warplap::any::{AnyTuner, Found};
 use warplap::core::candidate::{Outcome, Trial};
 use warplap::core::measure::Measurement;
 use warplap::core::record::Edition;
-use warplap::core::rejection::Rejection;
 use warplap::{Bucket, Mode, Settings};
 
-use crate::answer::{Answer, Tally, how};
+use crate::answer::{Answer, Tally, how, measurement};
 use crate::console::{BAD, Console, DIM, GOOD, HEAD, NAME, WARN, paint};
 use crate::failure::{Exit, Failure};
 use crate::machine::Machine;
@@ -54,6 +53,7 @@ impl Explain {
         let (winner, chosen) = tuner.choose(&asked.problem)?;
         let answer = Answer {
             joules: None,
+            objective: asked.spec().map_or_else(Default::default, |s| s.objective.clone()),
             op: tuner.op(),
             problem: asked.problem.clone(),
             key: found.key.text.clone(),
@@ -110,6 +110,9 @@ impl Explain {
             "winner",
             format!("{}  {}  [{low} … {high}]", paint(NAME, &verdict.winner), units::time(verdict.median_us)),
         );
+        if let Some(text) = answer.raced_for() {
+            fact("raced for", text);
+        }
         let flops = edition.work.flops / verdict.median_us * 1e6;
         let share = units::percent(answer.roofline());
         fact("reaches", format!("{}, {share} of the roofline", units::rate(flops)));
@@ -142,13 +145,6 @@ fn winner_measurement(edition: &Edition) -> Option<&Measurement> {
     measurement(trial)
 }
 
-fn measurement(trial: &Trial) -> Option<&Measurement> {
-    match &trial.outcome {
-        Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) => Some(m),
-        Outcome::Rejected(_) => None,
-    }
-}
-
 /// How the verdict came about, in one sentence.
 fn decided(edition: &Edition) -> String {
     let verdict = &edition.verdict;
@@ -174,15 +170,17 @@ fn decided(edition: &Edition) -> String {
 }
 
 fn losers(edition: &Edition, console: &Console) -> String {
-    let best = edition.verdict.median_us;
+    let best = winner_measurement(edition).map_or(edition.verdict.median_us, Measurement::raced_for);
     let mut timed: Vec<(&Trial, &Measurement)> =
         edition.trials.iter().filter_map(|t| Some((t, measurement(t)?))).collect();
-    timed.sort_by(|a, b| a.1.median_us.total_cmp(&b.1.median_us));
-    let mut table = Table::new(&["~ran", ">time", ">slower by", ">rounds", "samples", ""]);
+    timed.sort_by(|a, b| a.1.raced_for().total_cmp(&b.1.raced_for()));
+    let other = timed.iter().any(|(_, m)| m.cost.is_some());
+    let mut table =
+        Table::new(&["~ran", ">time", if other { ">behind by" } else { ">slower by" }, ">rounds", "samples", ""]);
     let shown = if console.verbose > 0 { timed.len() } else { SHOWN };
     for (trial, m) in timed.iter().take(shown) {
         let is_winner = trial.candidate == edition.verdict.winner;
-        let behind = format!("{:.1} %", 100.0 * (m.median_us / best - 1.0));
+        let behind = format!("{:.1} %", 100.0 * (m.raced_for() / best - 1.0));
         let mark = match (&trial.outcome, edition.verdict.ties.contains(&trial.candidate)) {
             _ if is_winner => Cell::styled("won", GOOD),
             (_, true) => Cell::styled("tie", WARN),

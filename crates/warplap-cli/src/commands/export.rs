@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use warplap::core::candidate::{Outcome, Trial};
+use warplap::core::objective::Objective;
 use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::Value as Setting;
 
+use crate::answer::measurement;
 use crate::commands::vllm_moe;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
@@ -154,12 +156,7 @@ fn trials(kept: &Kept) -> (&str, Vec<&Trial>) {
 }
 
 fn milliseconds(trial: &Trial) -> Option<Vec<f64>> {
-    match &trial.outcome {
-        Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) => {
-            Some(m.samples_us.iter().map(|us| us / 1e3).collect())
-        }
-        Outcome::Rejected(_) => None,
-    }
+    Some(measurement(trial)?.samples_us.iter().map(|us| us / 1e3).collect())
 }
 
 fn t4(kept: &Kept) -> Value {
@@ -174,13 +171,18 @@ fn t4(kept: &Kept) -> Value {
         };
         let time = trial.median_us().map(|us| us / 1e3);
         let measured = time.map(|ms| json!({"name": "time", "value": ms, "unit": "ms"}));
+        let cost = measurement(trial).and_then(|m| m.cost.as_ref());
+        let joules = cost.and_then(|c| c.joules).map(|j| json!({"name": "energy", "value": j, "unit": "J"}));
+        let raced =
+            cost.map(|c| json!({"name": kept.objective.name(), "value": kept.objective.value(c.median), "unit": ""}));
+        let raced = raced.filter(|_| kept.objective.name() != "energy");
         json!({
             "configuration": trial.candidate.config,
-            "objectives": ["time"],
+            "objectives": [kept.objective.name()],
             "times": {"runtimes": milliseconds(trial).unwrap_or_default()},
             "invalidity": invalidity,
             "correctness": u8::from(trial.is_right()),
-            "measurements": measured.into_iter().collect::<Vec<_>>(),
+            "measurements": measured.into_iter().chain(joules).chain(raced).collect::<Vec<_>>(),
         })
     };
     json!({"schema_version": "1.0.0", "results": trials(kept).1.iter().map(result).collect::<Vec<_>>()})
@@ -199,19 +201,20 @@ fn cachefile(kept: &Kept) -> String {
         format!("{}: {}", json!(name), json!(seen))
     });
     let values = values.collect::<Vec<_>>().join(", ");
-    let rows: Vec<String> = trials.iter().map(|trial| cached(trial, &names)).collect();
+    let rows: Vec<String> = trials.iter().map(|trial| cached(trial, &names, &kept.objective)).collect();
     format!(
         "{{\n\"device_name\": {},\n\"kernel_name\": {},\n\"tune_params_keys\": {},\n\"tune_params\": {{{values}}},\n\
-         \"objective\": \"time\",\n\"cache\": {{\n{}\n}}\n}}",
+         \"objective\": {},\n\"cache\": {{\n{}\n}}\n}}",
         json!(kept.device),
         json!(id),
         json!(names),
+        json!(kept.objective.name()),
         rows.join(",\n"),
     )
 }
 
 /// One trial as a line of a cachefile.
-fn cached(trial: &Trial, names: &[&String]) -> String {
+fn cached(trial: &Trial, names: &[&String], objective: &Objective) -> String {
     let setting = |name: &&String| trial.candidate.config.get(name).map(ToString::to_string).unwrap_or_default();
     let key = names.iter().map(setting).collect::<Vec<_>>().join(",");
     let mut entry: Map<String, Value> =
@@ -221,6 +224,13 @@ fn cached(trial: &Trial, names: &[&String]) -> String {
         (Outcome::Rejected(Rejection::DoesNotBuild { .. }), _) => json!("CompilationFailedConfig"),
         _ => json!("RuntimeFailedConfig"),
     };
+    if let Some(cost) = measurement(trial).and_then(|m| m.cost.as_ref()) {
+        entry.insert(objective.name().into(), json!(objective.value(cost.median)));
+        entry.extend(cost.joules.map(|j| ("energy".to_string(), json!(j))));
+    } else if !objective.is_time() {
+        // A failure stands where the objective is read.
+        entry.insert(objective.name().into(), time.clone());
+    }
     entry.insert("time".into(), time);
     // What a trial cost is not kept; a simulation adds these up and must find them.
     for cost in ["compile_time", "verification_time", "benchmark_time"] {
@@ -243,7 +253,7 @@ mod tests {
         let candidate = Candidate { variant: "k".into(), config, source: SourceHash("s".into()) };
         let outcome = Outcome::Measured(Measurement { median_us: 2000.0, ..Measurement::default() });
         let (a, b) = ("a".to_string(), "b".to_string());
-        let line = cached(&Trial { candidate, outcome }, &[&b, &a]);
+        let line = cached(&Trial { candidate, outcome }, &[&b, &a], &Objective::default());
         assert!(line.starts_with("\"2,1\": {") && line.contains("\"time\":2.0"), "{line}");
     }
 }

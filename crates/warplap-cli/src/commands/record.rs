@@ -20,8 +20,8 @@ use crate::suite;
 /// Arguments of `record`.
 #[derive(Args)]
 pub(crate) struct Record {
-    /// What to record: op:field=value,…
-    #[arg(value_name = "PROBLEM")]
+    /// What to record: op:field=value,… or a spec file
+    #[arg(value_name = "PROBLEM|SPEC")]
     problem: String,
     /// Where to keep it
     #[arg(long, short, value_name = "FILE")]
@@ -46,7 +46,10 @@ impl Record {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
         let asked = suite::asked(&self.problem, None)?;
         let stop = machine::listen(console);
-        let machine = Machine::open_to_read(root, self.place.device)?;
+        let machine = Machine::open_to_read(root, asked.wanted(self.place.device)?)?;
+        if let Some(spec) = asked.spec() {
+            spec.ready_on(&machine.device).map_err(Failure::input)?;
+        }
         let (mode, bucket, seed) = (Mode::Off, Bucket::Exact, self.seed);
         let policy = self.place.policy(&machine.device);
         let settings = Settings { mode, bucket, seed, policy, stop: stop.clone(), ..Settings::default() };

@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 use warplap::core::recorded::Recorded;
+use warplap_spec::Spec;
 
 use crate::console::{Console, DIM, HEAD, paint};
 use crate::failure::{Exit, Failure};
@@ -14,8 +15,8 @@ use crate::units;
 /// Arguments of `space`.
 #[derive(Args)]
 pub(crate) struct Space {
-    /// A file with `params` (name, values) and `restrictions` (expressions as Python writes them)
-    #[arg(value_name = "FILE")]
+    /// A spec file, or a file with `params` (name, values) and `restrictions` (expressions as Python writes them)
+    #[arg(value_name = "FILE|SPEC")]
     file: PathBuf,
     /// Draw so many legal configs, each as likely as the other
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
@@ -30,7 +31,11 @@ impl Space {
         let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", self.file.display()));
         let text = std::fs::read_to_string(&self.file).map_err(|e| named(&e))?;
         let started = Instant::now();
-        let space = Recorded::definition(&text).map_err(|e| named(&e))?;
+        // Both kinds may be JSON: Kernel Tuner's T1 has its axes in a part of that name.
+        let space = match self.file.extension().is_some_and(|e| e == "toml") || text.contains("\"ConfigurationSpace\"") {
+            true => Spec::load(&self.file).map_err(Failure::input)?.space.clone(),
+            false => Recorded::definition(&text).map_err(|e| named(&e))?,
+        };
         space.check().map_err(|e| named(&e))?;
         let count = space.count();
         let seconds = started.elapsed().as_secs_f64();

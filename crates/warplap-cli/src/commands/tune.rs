@@ -207,6 +207,9 @@ impl Tune {
             machine.store.place(),
         );
         for answer in answers {
+            if let Some(raced_for) = answer.raced_for() {
+                text.push_str(&format!("\nraced for the {raced_for}"));
+            }
             match answer.joules {
                 Some(Ok(joules)) => text.push_str(&format!("\na launch of the winner takes {:.3} mJ", joules * 1e3)),
                 Some(Err(why)) => text.push_str(&format!("\nenergy: {why}")),
@@ -266,6 +269,7 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn warplap::core::progress::Obs
     let joules = edition.as_ref().filter(|_| wants_energy).map(|e| energy(&*tuner, problem, e)).transpose()?;
     Ok(Answer {
         joules: joules.map(|j| j.ok_or("the device does not tell")),
+        objective: job.asked.spec().map_or_else(Default::default, |s| s.objective.clone()),
         op: tuner.op(),
         problem: problem.clone(),
         key: key.text,

@@ -28,18 +28,98 @@ fn library() -> PathBuf {
 fn on_stand_in(place: &Place, args: &[&str]) -> Ended {
     let mut program = program(&place.store());
     program.env("WARPLAP_CUDA_DRIVER", library()).env("WARPLAP_NVRTC", library());
+    program.env("WARPLAP_NVML", "/nonexistent/libnvidia-ml.so");
     Ended::of(program.args(args).output().unwrap())
+}
+
+/// As [`on_stand_in`], with its energy counter.
+fn with_energy(place: &Place, args: &[&str]) -> Ended {
+    let mut program = program(&place.store());
+    program.env("WARPLAP_CUDA_DRIVER", library()).env("WARPLAP_NVRTC", library()).env("WARPLAP_NVML", library());
+    Ended::of(program.args(args).output().unwrap())
+}
+
+/// A place with the kernel, its reference and a spec; the spec's path.
+fn put_all(place: &Place, spec: &str, kernel: &str) -> String {
+    let put = |name: &str, text: &str| std::fs::write(place.dir.path().join(name), text).unwrap();
+    put("k.toml", spec);
+    put("sum.cu", kernel);
+    put("sum.c", RIGHT);
+    place.dir.path().join("k.toml").to_str().unwrap().to_string()
+}
+
+#[test]
+fn a_race_for_energy_is_won_by_who_draws_least_and_is_kept_beside_the_race_for_time() {
+    let place = Place::new();
+    // The third config draws least; all of them take as long.
+    let kernel = SUM.replace("fault 700", "add 9").replace("subtract", "add 2").replace("//@ add", "//@ add 5");
+    let spec = SPEC.replace("THREADS = [64, 128]", "THREADS = [64]");
+    let path = put_all(&place, &spec.replace("energy = true", "objective = \"energy\""), &kernel);
+    let tuned = with_energy(&place, &["tune", &path, "--json"]);
+    assert_eq!(tuned.code, 0, "{}", tuned.stderr);
+    let line = tuned.lines().remove(0);
+    assert_eq!(line["winner"]["config"]["KIND"], 2, "{line}");
+    let near = |value: &serde_json::Value, right: f64| (value.as_f64().unwrap() / right - 1.0).abs() < 0.1;
+    assert_eq!(
+        (line["objective"]["name"].as_str(), line["objective"]["goal"].as_str()),
+        (Some("energy"), Some("lowest"))
+    );
+    assert!(near(&line["objective"]["value"], 2e-3), "{line}");
+    for trial in line["trials"].as_array().unwrap() {
+        let right = [5e-3, 9e-3, 2e-3][trial["config"]["KIND"].as_u64().unwrap() as usize];
+        assert!(near(&trial["joules"], right) && trial["median_us"].as_f64().unwrap() < 1e5, "{trial}");
+    }
+    let said = with_energy(&place, &["explain", &path]).stdout;
+    assert!(
+        said.contains("lowest energy of a launch: 2.0") || said.contains("lowest energy of a launch: 1.9"),
+        "{said}"
+    );
+    let t4 = with_energy(&place, &["export", &path, "--t4"]).stdout;
+    let t4: serde_json::Value = serde_json::from_str(&t4).unwrap();
+    assert_eq!(t4["results"][0]["objectives"][0], "energy");
+    assert_eq!(t4["results"][0]["measurements"][1]["unit"], "J");
+
+    // Asked for time, it is another question with an answer of its own.
+    put_all(&place, &spec, &kernel);
+    let timed = with_energy(&place, &["tune", &path, "--json"]).lines().remove(0);
+    assert_eq!((timed["how"].as_str(), timed["objective"].is_null()), (Some("raced"), true), "{timed}");
+    assert!(timed["joules"].as_f64().is_some(), "{timed}");
+    put_all(&place, &spec.replace("energy = true", "objective = \"energy\""), &kernel);
+    let again = with_energy(&place, &["tune", &path, "--json"]).lines().remove(0);
+    assert_eq!(again["how"], "stored", "{again}");
+}
+
+#[test]
+fn the_highest_of_an_expression_wins_and_without_a_counter_energy_is_bad_input() {
+    let place = Place::new();
+    let kernel = SUM.replace("fault 700", "add 9").replace("subtract", "add 2").replace("//@ add", "//@ add 5");
+    let own = "objective = \"energy / (KIND + 1)\"\ngoal = \"highest\"";
+    let spec = SPEC.replace("energy = true", own).replace("THREADS = [64, 128]", "THREADS = [64]");
+    let path = put_all(&place, &spec, &kernel);
+    let refused = on_stand_in(&place, &["tune", &path]);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    let line = spec.lines().position(|l| l.starts_with("objective")).unwrap() + 1;
+    let said = format!("k.toml:{line}: metric.objective 'energy / (KIND + 1)' needs energy");
+    assert!(
+        refused.stderr.contains(&said) && refused.stderr.contains("expected a GPU whose NVML"),
+        "{}",
+        refused.stderr
+    );
+
+    let tuned = with_energy(&place, &["tune", &path, "--json"]);
+    // 5, 9 / 2 and 2 / 3 millijoules.
+    let line = tuned.lines().remove(0);
+    assert_eq!(
+        (line["winner"]["config"]["KIND"].as_u64(), line["objective"]["goal"].as_str()),
+        (Some(0), Some("highest"))
+    );
 }
 
 #[test]
 fn a_cuda_spec_is_tuned_in_a_worker_and_one_that_never_compiles_is_bad_input() {
     let place = Place::new();
-    let put = |name: &str, text: &str| std::fs::write(place.dir.path().join(name), text).unwrap();
-    put("k.toml", SPEC);
-    put("sum.cu", SUM);
-    put("sum.c", RIGHT);
-    let path = place.dir.path().join("k.toml");
-    let path = path.to_str().unwrap();
+    let path = put_all(&place, SPEC, SUM);
+    let path = path.as_str();
     let tuned = on_stand_in(&place, &["tune", path, "--json"]);
     assert_eq!(tuned.code, 0, "{}", tuned.stderr);
     let line = tuned.lines().remove(0);
@@ -51,7 +131,7 @@ fn a_cuda_spec_is_tuned_in_a_worker_and_one_that_never_compiles_is_bad_input() {
     }
     assert_eq!(line["trials"].as_array().unwrap().len(), 6);
 
-    put("sum.cu", "//! does not compile\n");
+    put_all(&place, SPEC, "//! does not compile\n");
     let refused = on_stand_in(&place, &["tune", path]);
     assert_eq!(refused.code, 2, "{}", refused.stderr);
     assert!(

@@ -107,7 +107,7 @@ fn drop_far_behind(sheet: &mut Sheet<'_>) {
     let bar = sheet.rounds[by][0] + FAR_BEHIND.ln();
     for lane in live {
         let x = sheet.rounds[lane][0];
-        if x > bar && x.exp() * f64::from(sheet.batch(lane)) > SLOW_LAUNCH {
+        if x > bar && sheet.is_slow(lane, SLOW_LAUNCH) {
             sheet.places[lane] = Place::Outpaced { by };
         }
     }

@@ -1,6 +1,7 @@
 //! Measuring: laps come in, a race runs, Measurements go out.
 
 mod confirm;
+mod energy;
 mod heat;
 mod plan;
 mod race;
@@ -9,7 +10,8 @@ mod standing;
 mod stats;
 mod student;
 
-pub use plan::{HYSTERESIS, RacePlan, Stopwatch};
+pub(crate) use energy::{Drawn, Meter, between_ticks};
+pub use plan::{Cost, HYSTERESIS, RacePlan, Stopwatch};
 pub use race::{Ended, Lane, Race, race};
 
 use serde::{Deserialize, Serialize};
@@ -29,9 +31,29 @@ pub struct Measurement {
     pub batch: u32,
     /// The samples, one launch each in microseconds, in the order of the rounds.
     pub samples_us: Vec<f64>,
+    /// What it was raced for, where that was not its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Box<Costs>>,
+}
+
+/// What a candidate cost by an objective other than time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// The median, the lower the better.
+    pub median: f64,
+    /// Its confidence interval.
+    pub ci: [f64; 2],
+    /// Median joules of a launch, where they were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joules: Option<f64>,
 }
 
 impl Measurement {
+    /// What it was raced for, the lower the better: the median time in microseconds, or the cost by another objective.
+    pub fn raced_for(&self) -> f64 {
+        self.cost.as_ref().map_or(self.median_us, |c| c.median)
+    }
+
     /// What samples of one kernel alone show: seconds of one launch each. Those that are no time at all do not count.
     pub fn alone(seconds: &[f64], batch: u32) -> Self {
         let times = seconds.iter().copied().filter(|s| s.is_finite() && *s > 0.0);
@@ -48,6 +70,7 @@ impl Measurement {
             rounds: u32::try_from(logs.len()).unwrap_or(u32::MAX),
             batch,
             samples_us: logs.into_iter().map(us).collect(),
+            cost: None,
         }
     }
 }

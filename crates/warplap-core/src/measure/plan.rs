@@ -2,10 +2,26 @@
 
 use crate::rejection::Rejection;
 
+/// What a sample costs by an objective other than time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// The lower the better.
+    pub value: f64,
+    /// Joules of one launch, where they were measured.
+    pub joules: Option<f64>,
+    /// Launches the sample took.
+    pub launches: u64,
+}
+
 /// Who yields samples: seconds of one launch of a lane.
 pub trait Stopwatch {
     /// Launches the lane and gives the seconds one launch took; an `Err` takes the lane out of the race for good.
     fn sample(&mut self, lane: usize) -> Result<f64, Rejection>;
+
+    /// What the last sample costs, where the race is not run for time.
+    fn cost(&mut self) -> Option<Cost> {
+        None
+    }
 
     /// Launches per sample.
     fn batch(&self, lane: usize) -> u32 {

@@ -238,6 +238,34 @@ mod tests {
         assert!(run(&mut table(&[1.015e-3, 1e-3]), RacePlan::default()).ties.is_empty());
     }
 
+    /// The table's seconds, with joules beside them.
+    struct Costly(Table, Vec<f64>, usize);
+
+    impl Stopwatch for Costly {
+        fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
+            self.2 = lane;
+            self.0.sample(lane)
+        }
+
+        fn cost(&mut self) -> Option<crate::measure::Cost> {
+            let joules = self.1[self.2] * (1.0 + 0.005 * (self.0.rng.f64() - 0.5));
+            Some(crate::measure::Cost { value: joules, joules: Some(joules), launches: 100 })
+        }
+    }
+
+    #[test]
+    fn a_race_for_something_else_than_time_is_led_by_the_cheapest_and_keeps_the_times() {
+        let mut watch = Costly(table(&[1e-3, 1.3e-3, 1e-4]), vec![0.5, 0.4, 9.0], 0);
+        let race = race(3, &mut watch, &RacePlan { floor: Some(1e-4), ..RacePlan::default() }, &mut || false);
+        assert_eq!((race.leader, race.runner_up), (Some(1), Some(0)));
+        assert!((race.margin.unwrap() - 0.25).abs() < 0.01 && race.launches.is_multiple_of(100));
+        let Lane::Measured(m) = &race.lanes[1] else { panic!("{:?}", race.lanes) };
+        assert!((m.median_us / 1300.0 - 1.0).abs() < 0.01 && (m.raced_for() - 0.4).abs() < 0.01);
+        assert!((m.cost.as_ref().unwrap().joules.unwrap() - 0.4).abs() < 0.01);
+        // Far behind by cost, and every sample takes long: one is enough.
+        assert_eq!(watch.0.taken[2], 1);
+    }
+
     #[test]
     fn when_nobody_can_run_nobody_leads() {
         let mut watch = table(&[1e-3, 2e-3]);

@@ -2,7 +2,7 @@
 
 use super::plan::{RacePlan, Stopwatch};
 use super::stats::{clip_mean, median, median_interval};
-use super::{Lane, Measurement};
+use super::{Cost, Costs, Lane, Measurement};
 use crate::rejection::Rejection;
 use crate::roofline::IMPOSSIBLE_BELOW;
 
@@ -35,10 +35,12 @@ pub(super) struct Sheet<'a> {
     stop: &'a mut dyn FnMut() -> bool,
     floor: Option<f64>,
     pub(super) places: Vec<Place>,
-    /// ln seconds by lane and round of the race proper.
+    /// ln seconds, or ln of the cost by another objective, by lane and round of the race proper.
     pub(super) rounds: Vec<Vec<f64>>,
-    /// All samples of a lane in ln seconds: the race's, the confirm stage's and the top-up.
+    /// All samples of a lane, as in `rounds`: the race's, the confirm stage's and the top-up.
     all: Vec<Vec<f64>>,
+    /// ln seconds and cost of the same samples, where the race is not run for time.
+    costs: Vec<Vec<(f64, Cost)>>,
     /// The last pooled robust sigma between rounds of two lanes or more.
     pub(super) sigma: Option<f64>,
     /// The last robust sigma of each lane between rounds.
@@ -63,6 +65,7 @@ impl<'a> Sheet<'a> {
             places: vec![Place::Live; lanes],
             rounds: vec![Vec::new(); lanes],
             all: vec![Vec::new(); lanes],
+            costs: vec![Vec::new(); lanes],
             sigma: None,
             spread: vec![None; lanes],
             launches: 0,
@@ -91,19 +94,22 @@ impl<'a> Sheet<'a> {
         self.watch.batch(lane).max(1)
     }
 
-    /// One sample of a lane in ln seconds; `None` when the lane failed or the race was stopped.
+    /// One sample of a lane, as in `rounds`; `None` when the lane failed or the race was stopped.
     pub(super) fn take(&mut self, lane: usize) -> Option<f64> {
         if self.stopped || (self.stop)() {
             self.stopped = true;
             return None;
         }
         let batch = self.batch(lane);
-        self.launches += u64::from(batch);
         let judged = self.watch.sample(lane).and_then(|seconds| self.judge(seconds));
+        let cost = self.watch.cost();
+        let launches = cost.map_or(u64::from(batch), |c| c.launches);
+        self.launches += launches;
         match judged {
             Ok(seconds) => {
-                self.spent += seconds * f64::from(batch);
-                let x = seconds.ln();
+                self.spent += seconds * launches as f64;
+                let x = cost.map_or(seconds, |c| c.value).ln();
+                self.costs[lane].extend(cost.map(|c| (seconds.ln(), c)));
                 self.all[lane].push(x);
                 Some(x)
             }
@@ -125,6 +131,13 @@ impl<'a> Sheet<'a> {
             }),
             _ => Ok(seconds),
         }
+    }
+
+    /// Whether another sample of the lane takes longer than a doubt is worth.
+    pub(super) fn is_slow(&self, lane: usize, seconds: f64) -> bool {
+        let launches = f64::from(self.batch(lane));
+        let last = self.costs[lane].last().map(|(x, cost)| x.exp() * cost.launches as f64);
+        last.or_else(|| Some(self.all[lane].last()?.exp() * launches)).is_some_and(|s| s > seconds)
     }
 
     /// Lets time pass, in slices short enough to be stopped in.
@@ -168,7 +181,16 @@ impl<'a> Sheet<'a> {
 
     /// What was measured of one lane alone; `sigma` is the race's, for lanes with too few samples of their own.
     fn measurement(&self, lane: usize, sigma: f64) -> Measurement {
-        let logs = &self.all[lane];
+        let raced = &self.all[lane];
+        let times: Vec<f64> = self.costs[lane].iter().map(|c| c.0).collect();
+        let cost = (!times.is_empty()).then(|| {
+            let mut joules: Vec<f64> = self.costs[lane].iter().filter_map(|c| c.1.joules).collect();
+            joules.sort_by(f64::total_cmp);
+            let joules = joules.get(joules.len() / 2).copied();
+            let (median, ci) = (median(raced).exp(), median_interval(raced, sigma).map(f64::exp));
+            Box::new(Costs { median, ci, joules })
+        });
+        let logs = if times.is_empty() { raced } else { &times };
         let us = |x: f64| x.exp() * 1e6;
         Measurement {
             median_us: us(median(logs)),
@@ -177,6 +199,7 @@ impl<'a> Sheet<'a> {
             rounds: u32::try_from(logs.len()).unwrap_or(u32::MAX),
             batch: self.batch(lane),
             samples_us: logs.iter().take(KEPT).map(|&x| us(x)).collect(),
+            cost,
         }
     }
 

@@ -76,8 +76,8 @@ impl Search for Tiers {
         if let Some(search) = &mut self.current {
             search.tell(trial);
         }
-        if let Some(median) = trial.median_us() {
-            self.best_us = self.best_us.min(median);
+        if let Some(cost) = trial.cost() {
+            self.best_us = self.best_us.min(cost);
         }
     }
 

@@ -150,7 +150,7 @@ impl<R: Rule> Search for Walk<R> {
 
     fn tell(&mut self, trial: &Trial) {
         let Some(spot) = self.seen.ground.find(&trial.candidate) else { return };
-        let time = trial.median_us().filter(|t| t.is_finite() && *t > 0.0);
+        let time = trial.cost().filter(|t| t.is_finite() && *t > 0.0);
         let before = self.seen.told.insert(spot, time.map_or(Told::Failed, Told::Time));
         let seen = &mut self.seen;
         match before {

@@ -1,5 +1,6 @@
 //! The tuner: the corridor from request to dispatch. It calls the rooms in order and has no arithmetic of its own.
 
+mod donors;
 mod tuning;
 
 use std::collections::HashMap;
@@ -331,7 +332,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// Those of an edition that were right and are what they were, fastest first.
     fn right_ones(&self, edition: Edition) -> Vec<Candidate> {
-        let right = |t: Trial| Some((t.median_us()?, t.candidate));
+        let right = |t: Trial| Some((t.cost()?, t.candidate));
         let mut right: Vec<(f64, Candidate)> = edition.trials.into_iter().filter_map(right).collect();
         right.retain(|(_, candidate)| self.is_current(candidate));
         right.sort_by(|a, b| a.0.total_cmp(&b.0));

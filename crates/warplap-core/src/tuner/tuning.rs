@@ -228,7 +228,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         if self.settings.yardsticks {
             yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
         }
-        let floor_us = floor.map(|f| f * 1e6);
+        // A floor says how far a time is from the best there can be, and nothing of other objectives.
+        let floor_us = floor.map(|f| f * 1e6).filter(|_| self.settings.objective.is_time());
         let donors = self.donors(problem);
         let brief = Brief { seed: self.settings.seed, floor_us, defaults: true, donors };
         let mut search = search::named(name, pruned.arms, &brief).ok_or_else(|| {
@@ -250,20 +251,6 @@ impl<O: Op, D: Device> Tuner<O, D> {
             self.carry_over(edition, &mut outcomes.trials, &mut skipped);
         }
         Ok(Contested { outcomes, skipped, floor })
-    }
-
-    /// What was fastest for this key elsewhere, best first: on another device, or here under other versions.
-    fn donors(&self, problem: &O::Problem) -> Vec<Candidate> {
-        let edition = match self.store.lookup(&self.key(problem), self.device.fingerprint()) {
-            Match::Foreign(record, _) => record.editions.last().cloned(),
-            Match::Near(record) => record.stale(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
-            Match::Exact(_) | Match::Miss => None,
-        };
-        let right = |t: Trial| Some((t.median_us()?, t.candidate));
-        let mut right: Vec<(f64, Candidate)> =
-            edition.map_or_else(Vec::new, |e| e.trials).into_iter().filter_map(right).collect();
-        right.sort_by(|a, b| a.0.total_cmp(&b.0));
-        right.into_iter().take(search::DONORS).map(|(_, candidate)| candidate).collect()
     }
 
     /// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not

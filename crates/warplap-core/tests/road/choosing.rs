@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warplap_core::bucket::Bucket;
-use warplap_core::settings::{Mode, Settings};
+use warplap_core::dtype::DType;
+use warplap_core::settings::{Budget, Mode, Settings};
 use warplap_core::store::DirectoryStore;
 use warplap_core::store::files::Files;
-use warplap_core::tuner::How;
+use warplap_core::tuner::{How, Tuned};
 use warplap_core::variant::Fit;
 
-use crate::fake::{Fake, Meter, Out, Row, ScaleArgs, problem, row};
+use crate::fake::{Fake, Meter, Out, Row, ScaleArgs, ScaleProblem, problem, row};
 use crate::support::*;
 
 fn rows() -> Vec<Row> {
@@ -194,4 +195,25 @@ fn the_users_choice_of_another_winner_reaches_problems_that_are_ready() {
     let launches = both[2].count.launches();
     assert!(launch(&tuner, &p).unwrap());
     assert_eq!(both[2].count.launches(), launches + 1);
+}
+
+#[test]
+fn a_new_size_is_begun_with_what_was_best_for_the_nearest_one() {
+    let store = memory();
+    // One config of four hundred is fast, and no neighbour of it says so.
+    let fast = |at: usize| (0..400).map(|i| if i == at { 1e-4 } else { 1e-3 }).collect::<Vec<f64>>();
+    let few = || Settings { budget: Budget { trials: 12, ..Budget::default() }, search: "random".into(), ..settings() };
+    let rows = |at: usize| [row("reference", 9e-3), row("a", 1e-3).configs(&fast(at))];
+    let best = |tuned: &Tuned| tuned.edition.verdict.winner.config.int("i");
+    assert_ne!(best(&tune(&tuner(&rows(317), &store, few()), &problem(64))), Some(317), "twelve trials do not find it");
+    let whole = Settings { search: "exhaustive".into(), ..settings() };
+    assert_eq!(best(&tune(&tuner(&rows(317), &store, whole), &problem(4096))), Some(317));
+    // Nearer to 4096 than to 64: what was found there is tried first.
+    assert_eq!(best(&tune(&tuner(&rows(317), &store, few()), &problem(4000))), Some(317));
+    let other = ScaleProblem { dtype: DType::F64, ..problem(4001) };
+    assert_ne!(
+        best(&tune(&tuner(&rows(317), &store, few()), &other)),
+        Some(317),
+        "another type is another kind of key"
+    );
 }

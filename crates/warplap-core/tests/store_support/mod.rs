@@ -58,6 +58,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         rounds: 3,
         batch: 1,
         samples_us: vec![12.1, 12.345678901234567, 0.1 + 0.2],
+        cost: None,
     };
     let wrong = Rejection::WrongAnswer { error: f64::INFINITY, allowed: 1e-3, reason: "NaN at 3".into() };
     Edition {

@@ -1,5 +1,4 @@
-//! Block-sparse times dense: C = alpha·A·B + beta·C, A in compressed rows of square blocks (BSR), each block row-major; C
-//! row-major.
+//! Block-sparse times dense: C = alpha·A·B + beta·C, A in compressed rows of blocks (BSR), each block row-major.
 
 pub mod cpu;
 pub mod cuda;
@@ -37,13 +36,13 @@ pub struct BsrArgs<'a, D: Device> {
     pub row_ptr: D::View<'a>,
     /// The block column of each stored block: `nnz` indices.
     pub col_idx: D::View<'a>,
-    /// The stored blocks, each row-major: `nnz * bs * bs` elements.
+    /// The stored blocks, each row-major: `nnz * bs * bc` elements.
     pub values: D::View<'a>,
     /// B, `k * n` elements.
     pub b: D::View<'a>,
-    /// C, `m * n` elements, row-major.
+    /// C, `m * n` elements.
     pub c: D::ViewMut<'a>,
-    /// What beta multiplies where it is not 0, `m * n` elements, row-major; C's own former elements where there is none.
+    /// What beta multiplies where it is not 0, `m * n` elements in C's order; C's own former elements where there is none.
     pub add: Option<D::View<'a>>,
     /// Where each block is stored, `nnz` indices, for a turned A.
     pub place: Option<D::View<'a>>,
@@ -92,7 +91,7 @@ impl BsrArgs<'_, warplap_cpu::Cpu> {
 /// How far a kernel may be off, from the largest product of the norms of a row of A and the column of B that it meets.
 pub(crate) fn tolerance(p: &BsrProblem, magnitude: f64) -> Tolerance {
     let magnitude = magnitude * f64::from(p.alpha.get()).abs() + f64::from(p.beta.get()).abs();
-    let length = (p.row_max * p.bs) as usize;
+    let length = (p.row_max * p.bc) as usize;
     match p.tf32 {
         true => Tolerance::rounded_dot(length, magnitude),
         false => Tolerance::dot(p.dtype, DType::F32, length, magnitude),
@@ -128,11 +127,12 @@ impl Op for Bsr {
     }
 
     fn answer(p: &BsrProblem, inputs: &[Array]) -> Answer {
-        let (k, n, bs) = (p.k as usize, p.n as usize, p.bs as usize);
+        let (m, k, n) = (p.m as usize, p.k as usize, p.n as usize);
+        let (bs, bc) = (p.bs as usize, p.bc as usize);
         let (row_ptr, col_idx) = (inputs[0].indices().unwrap_or(&[]), inputs[1].indices().unwrap_or(&[]));
         let mut values = inputs[2].to_f64();
         if let Some(place) = inputs.last().and_then(|last| last.indices()).filter(|_| p.turned) {
-            values = turn::turned(&values, place, bs);
+            values = turn::turned(&values, place, (bs, bc));
         }
         let mut b = inputs[3].to_f64();
         if p.b == Layout::Col {
@@ -143,17 +143,20 @@ impl Op for Bsr {
         // A block row is a dense product of its blocks side by side and the rows of B that they meet.
         for ends in row_ptr.windows(2) {
             let blocks = ends[0] as usize..ends[1] as usize;
-            let width = blocks.len() * bs;
+            let width = blocks.len() * bc;
             let (mut left, mut below) = (vec![0f64; bs * width], Vec::with_capacity(width * n));
             for (i, at) in blocks.enumerate() {
                 for r in 0..bs {
-                    left[r * width + i * bs..][..bs].copy_from_slice(&values[(at * bs + r) * bs..][..bs]);
+                    left[r * width + i * bc..][..bc].copy_from_slice(&values[(at * bs + r) * bc..][..bc]);
                 }
-                below.extend_from_slice(&b[col_idx[at] as usize * bs * n..][..bs * n]);
+                below.extend_from_slice(&b[col_idx[at] as usize * bc * n..][..bc * n]);
             }
             answer.extend(right::product(bs, n, width, &left, &below));
             let norms = right::largest_row_norm(bs, width, &left) * right::largest_column_norm(width, n, &below);
             magnitude = magnitude.max(norms);
+        }
+        if p.c == Layout::Col {
+            answer = (0..m * n).map(|i| answer[i % m * n + i / m]).collect();
         }
         let (alpha, beta) = (f64::from(p.alpha.get()), f64::from(p.beta.get()));
         answer.iter_mut().for_each(|x| *x *= alpha);
@@ -182,31 +185,35 @@ mod tests {
             "m=16,k=16,n=3,bs=8,density=0,dtype=f16",
             "m=32,k=48,n=7,bs=8,density=0.4,alpha=-0.5,beta=2,turned=true",
             "m=48,k=48,n=4,bs=16,density=0.4,alpha=3",
+            "m=48,k=64,n=4,bs=24,bc=16,density=0.4,c=col,beta=2,turned=true",
+            "m=48,k=64,n=4,bs=16,bc=32,density=0.4,b=col,c=col",
         ] {
             let p = Bsr::parse(text).unwrap();
             let inputs = Bsr::draw(&p, &mut fastrand::Rng::with_seed(4));
             let answer = Bsr::answer(&p, &inputs).values;
-            let (m, n, k, bs) = (p.m as usize, p.n as usize, p.k as usize, p.bs as usize);
+            let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
+            let (bs, bc) = (p.bs as usize, p.bc as usize);
             let (row_ptr, col_idx) = (inputs[0].indices().unwrap(), inputs[1].indices().unwrap());
             for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                 let mut sum = 0.0;
                 let blocks = row_ptr[i / bs] as usize..row_ptr[i / bs + 1] as usize;
                 for (at, column) in blocks.clone().zip(&col_idx[blocks]) {
-                    for q in 0..bs {
-                        let row = *column as usize * bs + q;
+                    for q in 0..bc {
+                        let row = *column as usize * bc + q;
                         let place = if p.b == Layout::Row { row * n + j } else { j * k + row };
                         let a = match p.turned {
-                            true => (inputs.last().unwrap().indices().unwrap()[at] as usize * bs + q) * bs + i % bs,
-                            false => (at * bs + i % bs) * bs + q,
+                            true => (inputs.last().unwrap().indices().unwrap()[at] as usize * bc + q) * bs + i % bs,
+                            false => (at * bs + i % bs) * bc + q,
                         };
                         sum += inputs[2].at(a) * inputs[3].at(place);
                     }
                 }
                 sum *= f64::from(p.alpha.get());
+                let place = if p.c == Layout::Row { i * n + j } else { j * m + i };
                 if p.adds() {
-                    sum += f64::from(p.beta.get()) * inputs[4].at(i * n + j);
+                    sum += f64::from(p.beta.get()) * inputs[4].at(place);
                 }
-                assert!((answer[i * n + j] - sum).abs() < 1e-12, "{text} at {i}, {j}");
+                assert!((answer[place] - sum).abs() < 1e-12, "{text} at {i}, {j}");
             }
         }
     }

@@ -10,7 +10,7 @@ use super::pattern::Pattern;
 use super::validate::{BsrError, check_rows};
 use crate::gemm::Layout;
 
-/// The facts of C (m×n) = alpha · A (m×k, square blocks) · B (k×n) + beta · C. Statistics are kept as counts, so that two problems are
+/// The facts of C (m×n) = alpha · A (m×k, in blocks) · B (k×n) + beta · C. Statistics are kept as counts, so that two problems are
 /// the same exactly when their text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BsrProblem {
@@ -20,8 +20,10 @@ pub struct BsrProblem {
     pub k: u64,
     /// Columns of B and C.
     pub n: u64,
-    /// Rows and columns of one block.
+    /// Rows of one block.
     pub bs: u64,
+    /// Columns of one block; as many as rows unless said.
+    pub bc: u64,
     /// Blocks that are stored.
     pub nnz: u64,
     /// Blocks of the fullest block row.
@@ -30,6 +32,8 @@ pub struct BsrProblem {
     pub dtype: DType,
     /// Order of B.
     pub b: Layout,
+    /// Order of C and of the addend.
+    pub c: Layout,
     /// What the product is multiplied with. A kernel that was built for one value serves every other than 1.
     pub alpha: Factor,
     /// What the addend is multiplied with; the addend is not read where this is 0. A kernel that was built for one value
@@ -52,30 +56,43 @@ const BS: &str = "a multiple of 8 from 8 to 128";
 impl BsrProblem {
     /// A product whose blocks lie evenly and at random; `density` is the share of blocks that are stored.
     pub fn new(m: u64, k: u64, n: u64, bs: u64, density: f64, dtype: DType) -> Result<Self, ProblemError> {
-        shape(m, k, n, bs)?;
-        Self::plain((m, k, n), bs, dtype).filled(density, None)
+        shape((m, k, n), (bs, bs))?;
+        Self::plain((m, k, n), (bs, bs), dtype).filled(density, None)
     }
 
     /// The problem of a real matrix, from its row pointers (`m / bs + 1` of them).
-    pub fn of((m, k, n): (u64, u64, u64), bs: u64, dtype: DType, b: Layout, row_ptr: &[i32]) -> Result<Self, BsrError> {
-        shape(m, k, n, bs)?;
-        let (nnz, row_max) = check_rows(row_ptr, (m / bs) as usize, (k / bs) as usize)?;
+    pub fn of(shape: (u64, u64, u64), bs: u64, dtype: DType, b: Layout, row_ptr: &[i32]) -> Result<Self, BsrError> {
+        Self::of_blocks(shape, (bs, bs), dtype, b, row_ptr)
+    }
+
+    /// The same for blocks of so many rows by so many columns.
+    pub fn of_blocks(
+        (m, k, n): (u64, u64, u64),
+        (bs, bc): (u64, u64),
+        dtype: DType,
+        b: Layout,
+        row_ptr: &[i32],
+    ) -> Result<Self, BsrError> {
+        shape((m, k, n), (bs, bc))?;
+        let (nnz, row_max) = check_rows(row_ptr, (m / bs) as usize, (k / bc) as usize)?;
         let (nnz, row_max) = (nnz as u64, row_max as u64);
-        let p = BsrProblem { nnz, row_max, b, ..Self::plain((m, k, n), bs, dtype) };
+        let p = BsrProblem { nnz, row_max, b, ..Self::plain((m, k, n), (bs, bc), dtype) };
         p.bounded()?;
         Ok(p)
     }
 
-    fn plain((m, k, n): (u64, u64, u64), bs: u64, dtype: DType) -> Self {
+    fn plain((m, k, n): (u64, u64, u64), (bs, bc): (u64, u64), dtype: DType) -> Self {
         BsrProblem {
             m,
             k,
             n,
             bs,
+            bc,
             nnz: 0,
             row_max: 0,
             dtype,
             b: Layout::Row,
+            c: Layout::Row,
             alpha: Factor::ONE,
             beta: Factor::ZERO,
             turned: false,
@@ -102,7 +119,7 @@ impl BsrProblem {
 
     /// Whether the sizes are what every kernel relies on; the fields are open, so kernels ask again.
     pub(super) fn check(&self) -> Result<(), ProblemError> {
-        shape(self.m, self.k, self.n, self.bs)
+        shape((self.m, self.k, self.n), (self.bs, self.bc))
     }
 
     /// Block rows.
@@ -112,7 +129,12 @@ impl BsrProblem {
 
     /// Block columns.
     pub fn columns(&self) -> usize {
-        (self.k / self.bs) as usize
+        (self.k / self.bc) as usize
+    }
+
+    /// Whether blocks are as wide as they are tall.
+    pub fn is_square(&self) -> bool {
+        self.bs == self.bc
     }
 
     /// The share of blocks that are stored.
@@ -127,7 +149,7 @@ impl BsrProblem {
 
     /// Elements of the stored blocks.
     pub fn values_len(&self) -> usize {
-        (self.nnz * self.bs * self.bs) as usize
+        (self.nnz * self.bs * self.bc) as usize
     }
 
     fn all(&self) -> f64 {
@@ -188,17 +210,20 @@ impl BsrProblem {
     }
 }
 
-fn shape(m: u64, k: u64, n: u64, bs: u64) -> Result<(), ProblemError> {
-    if !(8..=128).contains(&bs) || !bs.is_multiple_of(8) {
-        return Err(ProblemError::value("bs", bs, BS));
+fn shape((m, k, n): (u64, u64, u64), (bs, bc): (u64, u64)) -> Result<(), ProblemError> {
+    for (field, size) in [("bs", bs), ("bc", bc)] {
+        if !(8..=128).contains(&size) || !size.is_multiple_of(8) {
+            return Err(ProblemError::value(field, size, BS));
+        }
     }
-    for (field, size) in [("m", m), ("k", k), ("n", n)] {
+    let across = if bc == bs { "bs" } else { "bc" };
+    for (field, size, name, block) in [("m", m, "bs", bs), ("k", k, across, bc), ("n", n, "", 1)] {
         if !(1..=MAX_SIZE).contains(&size) {
             return Err(ProblemError::value(field, size, format!("a whole number from 1 to {MAX_SIZE}")));
         }
-        if field != "n" && !size.is_multiple_of(bs) {
-            let near = size.next_multiple_of(bs);
-            let expected = format!("a multiple of bs={bs}: pad to {near}, or choose a bs that divides it");
+        if !size.is_multiple_of(block) {
+            let near = size.next_multiple_of(block);
+            let expected = format!("a multiple of {name}={block}: pad to {near}, or choose a {name} that divides it");
             return Err(ProblemError::value(field, size, expected));
         }
     }
@@ -228,8 +253,23 @@ fn imbalance_class(imbalance: f64) -> &'static str {
 }
 
 impl Problem for BsrProblem {
-    const FIELDS: &'static [&'static str] =
-        &["m", "k", "n", "bs", "density", "dtype", "imbalance", "pattern", "b", "alpha", "beta", "turned", "tf32"];
+    const FIELDS: &'static [&'static str] = &[
+        "m",
+        "k",
+        "n",
+        "bs",
+        "bc",
+        "density",
+        "dtype",
+        "imbalance",
+        "pattern",
+        "b",
+        "c",
+        "alpha",
+        "beta",
+        "turned",
+        "tf32",
+    ];
 
     fn fields(&self) -> Fields {
         let density = shortest(self.density(), |d| (0.0..=1.0).contains(&d) && self.blocks_at(d) == self.nnz);
@@ -238,6 +278,7 @@ impl Problem for BsrProblem {
             .with("k", self.k)
             .with("n", self.n)
             .with("bs", self.bs)
+            .with_unless("bc", self.bc, self.bs)
             .with("density", density)
             .with("dtype", self.dtype);
         let fields = if self.row_max == self.even_max() {
@@ -249,6 +290,7 @@ impl Problem for BsrProblem {
         fields
             .with_unless("pattern", self.pattern, Pattern::Uniform)
             .with_unless("b", self.b, Layout::Row)
+            .with_unless("c", self.c, Layout::Row)
             .with_unless("alpha", self.alpha, Factor::ONE)
             .with_unless("beta", self.beta, Factor::ZERO)
             .with_unless("turned", self.turned, false)
@@ -258,7 +300,8 @@ impl Problem for BsrProblem {
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
         let (m, k, n) = (fields.size("m")?, fields.size("k")?, fields.size("n")?);
         let bs = fields.size("bs")?;
-        shape(m, k, n, bs)?;
+        let bc = if fields.has("bc") { fields.size("bc")? } else { bs };
+        shape((m, k, n), (bs, bc))?;
         let dense = fields.has("density");
         let density = fields.number_or("density", 0.0, 1.0, 0.0)?;
         if !dense {
@@ -273,6 +316,7 @@ impl Problem for BsrProblem {
         let imbalance = fields.number_or("imbalance", 1.0, MAX_SIZE as f64, 1.0)?;
         let pattern = fields.word_or("pattern", Pattern::EXPECTED, Pattern::Uniform)?;
         let b = fields.word_or("b", "row or col", Layout::Row)?;
+        let c = fields.word_or("c", "row or col", Layout::Row)?;
         let alpha = fields.word_or("alpha", "a finite number", Factor::ONE)?;
         let beta = fields.word_or("beta", "a finite number", Factor::ZERO)?;
         let turned = fields.word_or("turned", "true or false", false)?;
@@ -280,7 +324,7 @@ impl Problem for BsrProblem {
         if tf32 && dtype != DType::F32 {
             return Err(ProblemError::value("tf32", tf32, "false, or dtype=f32: only f32 is rounded to tf32"));
         }
-        let p = BsrProblem { b, pattern, alpha, beta, turned, tf32, ..Self::plain((m, k, n), bs, dtype) };
+        let p = BsrProblem { b, c, pattern, alpha, beta, turned, tf32, ..Self::plain((m, k, n), (bs, bc), dtype) };
         p.filled(density, skewed.then_some(imbalance))
     }
 
@@ -293,8 +337,10 @@ impl Problem for BsrProblem {
             .with("k", r.k)
             .with("n", r.n)
             .with("bs", self.bs)
+            .with_unless("bc", self.bc, self.bs)
             .with("dtype", self.dtype)
             .with("b", self.b)
+            .with_unless("c", self.c, Layout::Row)
             .with("density", density_class(self.density()))
             .with("imbalance", imbalance_class(self.imbalance()))
             .with_unless("scale", if self.adds() { "beta" } else { scale }, "1")
@@ -306,10 +352,11 @@ impl Problem for BsrProblem {
         if bucket.is_exact() {
             return *self;
         }
-        let blocks =
-            |name, size: u64| bucket.round(name, size).next_multiple_of(self.bs).min(MAX_SIZE / self.bs * self.bs);
+        let blocks = |name, size: u64, block: u64| {
+            bucket.round(name, size).next_multiple_of(block).min(MAX_SIZE / block * block)
+        };
         let mut r = *self;
-        (r.m, r.k) = (blocks("m", self.m), blocks("k", self.k));
+        (r.m, r.k) = (blocks("m", self.m, self.bs), blocks("k", self.k, self.bc));
         // A vector stays a vector: it decides who may race.
         r.n = if self.n == 1 { 1 } else { bucket.round("n", self.n) };
         // Rounding must not leave the legal range; where it does, the problem itself is raced.
@@ -318,10 +365,10 @@ impl Problem for BsrProblem {
     }
 
     fn work(&self) -> Work {
-        let (bs, n) = (self.bs as f64, self.n as f64);
+        let (bc, n) = (self.bc as f64, self.n as f64);
         let values = self.values_len() as f64;
         // At least the columns of the fullest row are needed of B; which others are is not known from counts.
-        let needed = self.row_max as f64 * bs * n;
+        let needed = self.row_max as f64 * bc * n;
         let indices = 4.0 * (self.nnz as f64 + self.rows() as f64 + 1.0);
         let c = self.m as f64 * n * if self.adds() { 2.0 } else { 1.0 };
         let bytes = (values + needed + c) * self.dtype.bytes() as f64 + indices;
@@ -358,6 +405,7 @@ mod tests {
             "bsr:m=64,k=64,n=1,bs=8,density=0,dtype=f32",
             "bsr:m=64,k=64,n=1,bs=8,density=1,dtype=f32,pattern=banded",
             "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,alpha=-0.75,beta=2,turned=true,tf32=true",
+            "bsr:m=64,k=96,n=8,bs=16,bc=32,density=0.5,dtype=f32,b=col,c=col",
         ] {
             assert_eq!(Bsr::text(&Bsr::parse(text).unwrap()), text);
         }
@@ -367,13 +415,15 @@ mod tests {
         #[test]
         fn any_legal_problem_reads_back_the_same(
             (rows, columns, n) in (1u64..40, 1u64..40, 1u64..600),
-            bs in 1u64..=16,
+            (bs, wide) in (1u64..=16, 1u64..=16),
             density in 0.0f64..=1.0,
             skew in 1.0f64..6.0,
             pattern in prop::sample::select(Pattern::ALL.to_vec()),
         ) {
             let bs = bs * 8;
-            let text = format!("m={},k={},n={n},bs={bs},density={density},pattern={pattern}", rows * bs, columns * bs);
+            let (bs, bc) = (bs, 8 * wide);
+            let shape = format!("m={},k={},n={n},bs={bs},bc={bc}", rows * bs, columns * bc);
+            let text = format!("{shape},density={density},pattern={pattern}");
             for text in [text.clone(), format!("{text},imbalance={skew}")] {
                 if let Ok(p) = Bsr::parse(&text) {
                     prop_assert_eq!(Bsr::parse(&Bsr::text(&p)).unwrap(), p, "{}", Bsr::text(&p));
@@ -392,6 +442,9 @@ mod tests {
             ("bsr:m=64,k=64,n=0,bs=16,density=0.5", ["'n'", "from 1"]),
             ("bsr:m=64,k=64,n=1,bs=12,density=0.5", ["'bs'", "multiple of 8"]),
             ("bsr:m=256,k=256,n=1,bs=256,density=0.5", ["'bs'", "to 128"]),
+            ("bsr:m=64,k=64,n=1,bs=16,bc=12,density=0.5", ["'bc'", "multiple of 8"]),
+            ("bsr:m=64,k=48,n=1,bs=16,bc=32,density=0.5", ["'k'", "multiple of bc=32"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=0.5,c=up", ["'c'", "row or col"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=nan", ["'density'", "from 0 to 1"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1.5", ["'density'", "from 0 to 1"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=-0.1", ["'density'", "from 0 to 1"]),
@@ -421,6 +474,8 @@ mod tests {
             "m=2048,k=1024,n=64,bs=32,density=0.125",
             "m=2048,k=2048,n=65,bs=32,density=0.125",
             "m=2048,k=2048,n=64,bs=64,density=0.125",
+            "m=2048,k=2048,n=64,bs=32,bc=64,density=0.125",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,c=col",
             "m=2048,k=2048,n=64,bs=32,density=0.2",
             "m=2048,k=2048,n=64,bs=32,density=0",
             "m=2048,k=2048,n=64,bs=32,density=0.125,imbalance=2",

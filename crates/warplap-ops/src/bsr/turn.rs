@@ -37,12 +37,14 @@ pub fn turned_index(row_ptr: &[i32], col_idx: &[i32], columns: usize) -> TurnedI
     TurnedIndex { row_ptr: ends, col_idx: rows, place }
 }
 
-/// Block `i` of the result is the transpose of block `place[i]`; the caller has checked the places.
-pub(super) fn turned<T: Copy>(values: &[T], place: &[i32], bs: usize) -> Vec<T> {
-    let mut to = Vec::with_capacity(place.len() * bs * bs);
-    for from in place.iter().map(|at| &values[*at as usize * bs * bs..][..bs * bs]) {
-        for c in 0..bs {
-            to.extend(from[c..].iter().step_by(bs));
+/// Block `i` of the result, so many rows by so many columns, is the transpose of block `place[i]`; the caller has checked the
+/// places.
+pub(super) fn turned<T: Copy>(values: &[T], place: &[i32], (rows, columns): (usize, usize)) -> Vec<T> {
+    let block = rows * columns;
+    let mut to = Vec::with_capacity(place.len() * block);
+    for from in place.iter().map(|at| &values[*at as usize * block..][..block]) {
+        for c in 0..rows {
+            to.extend(from[c..].iter().step_by(rows));
         }
     }
     to
@@ -64,6 +66,7 @@ mod tests {
 
     #[test]
     fn a_turned_block_has_its_columns_for_rows() {
-        assert_eq!(turned(&[1, 2, 3, 4, 5, 6, 7, 8], &[1, 0], 2), [5, 7, 6, 8, 1, 3, 2, 4]);
+        assert_eq!(turned(&[1, 2, 3, 4, 5, 6, 7, 8], &[1, 0], (2, 2)), [5, 7, 6, 8, 1, 3, 2, 4]);
+        assert_eq!(turned(&[1, 2, 3, 4, 5, 6], &[0], (2, 3)), [1, 3, 5, 2, 4, 6]);
     }
 }

@@ -21,7 +21,7 @@ impl SampledProblem {
     /// The gradient of a product's stored blocks, where the gradient of C has this order.
     pub fn of(product: &BsrProblem, g: Layout) -> Self {
         let plain = BsrProblem { alpha: crate::bsr::Factor::ONE, beta: crate::bsr::Factor::ZERO, ..*product };
-        SampledProblem { pattern: BsrProblem { turned: false, tf32: false, ..plain }, g }
+        SampledProblem { pattern: BsrProblem { turned: false, tf32: false, c: Layout::Row, ..plain }, g }
     }
 }
 

@@ -22,12 +22,16 @@ fn every_bsr_variant_is_right_on_edge_problems() {
             "m=256,k=256,n=100,bs=16,density=0.3,pattern=causal",
             "m=256,k=256,n=31,bs=32,density=0.3,pattern=banded",
             "m=16,k=1024,n=40,bs=16,density=0.6",
+            "m=96,k=64,n=21,bs=24,bc=16,density=0.5",
+            "m=64,k=256,n=48,bs=16,bc=64,density=0.3,imbalance=2",
         ] {
             for (i, layout) in ["", ",b=col"].into_iter().enumerate() {
                 problems.push(format!("bsr:{shape},dtype={dtype}{layout}"));
+                problems.push(format!("bsr:{shape},dtype={dtype}{layout},c=col"));
                 let scale =
                     ["beta=1,turned=true", "alpha=-0.75,beta=2.5", "alpha=1.5,turned=true"][(i + shape.len()) % 3];
                 problems.push(format!("bsr:{shape},dtype={dtype}{layout},{scale}"));
+                problems.push(format!("bsr:{shape},dtype={dtype}{layout},c=col,{scale}"));
             }
         }
     }

@@ -11,6 +11,7 @@ use warplap::core::space::{Expr, Kind, Space, Value};
 use super::arguments::{arguments, loaded};
 use super::axes::space;
 use super::draft::{Draft, MetricDraft, ReferenceDraft, ToleranceDraft};
+use super::objective::objective;
 use super::value::{Constants, constants, float, is_name, kinds, number, plain};
 use super::{Places, file};
 use crate::argument::{Argument, Fill};
@@ -36,6 +37,9 @@ pub(super) fn checked(draft: Draft, places: &Places) -> Result<Spec, SpecError> 
     let launch = launch(&draft, language, &space, &constants, places)?;
     let reference = reference(draft.reference.as_ref(), &arguments, language, places)?;
     let reference_line = draft.reference.as_ref().and_then(|r| places.line_of(&r.span()));
+    let work = work(draft.metric.as_ref(), &constants, places)?;
+    let named = draft.metric.as_ref().and_then(|m| m.get_ref().objective.as_ref());
+    let objective_line = named.and_then(|o| places.line_of(&o.span()));
     let stem = places.file.file_stem().map_or_else(|| "kernel".into(), |s| s.to_string_lossy().into_owned());
     let budget = draft.budget.as_ref().map(|b| match *b.get_ref() {
         s if s > 0.0 && s <= 86_400.0 => Ok(s),
@@ -49,7 +53,9 @@ pub(super) fn checked(draft: Draft, places: &Places) -> Result<Spec, SpecError> 
         headers,
         tolerance: tolerance(draft.tolerance.as_ref(), places)?,
         energy: draft.metric.as_ref().is_some_and(|m| m.get_ref().energy),
-        work: work(draft.metric.as_ref(), &constants, places)?,
+        objective: objective(draft.metric.as_ref(), &space, &constants, work, places)?,
+        objective_line,
+        work,
         constants,
         arguments,
         launch,
@@ -207,15 +213,6 @@ fn tolerance(
 fn work(draft: Option<&Spanned<MetricDraft>>, constants: &Constants, places: &Places) -> Result<Work, SpecError> {
     let Some(spanned) = draft else { return Ok(Work::default()) };
     let draft = spanned.get_ref();
-    if let Some(objective) = &draft.objective
-        && !["time", "gflops"].contains(&objective.get_ref().as_str())
-    {
-        let reason = format!(
-            "the objective is '{}': expected time or gflops, which are the same race; energy = true shows the winner's energy",
-            objective.get_ref()
-        );
-        return Err(places.at(&objective.span(), reason));
-    }
     let amount = |written: &Option<Spanned<Written>>| -> Result<f64, SpecError> {
         let Some(written) = written else { return Ok(0.0) };
         let value = number(written.get_ref(), &written.span(), constants, places)?;

@@ -77,6 +77,7 @@ pub(super) struct MetricDraft {
     pub(super) flops: Option<Spanned<Value>>,
     pub(super) bytes: Option<Spanned<Value>>,
     pub(super) objective: Option<Spanned<String>>,
+    pub(super) goal: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) energy: bool,
 }

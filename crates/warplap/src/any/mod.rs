@@ -52,39 +52,19 @@ pub struct Operation {
 
 /// The operations there are, in the order they are shown.
 pub const OPERATIONS: &[Operation] = &[
-    Operation {
-        name: Gemm::NAME,
-        aliases: &["matmul"],
-        example: "gemm:m=1024,n=1024,k=1024,dtype=f32",
-        read: read::<Gemm>,
-        open: open::<Gemm>,
-        ground: ground::<Gemm>,
-    },
-    Operation {
-        name: Attention::NAME,
-        aliases: &["sdpa"],
-        example: "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false",
-        read: read::<Attention>,
-        open: open::<Attention>,
-        ground: ground::<Attention>,
-    },
-    Operation {
-        name: Bsr::NAME,
-        aliases: &["bsr_matmul"],
-        example: "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32",
-        read: read::<Bsr>,
-        open: open::<Bsr>,
-        ground: ground::<Bsr>,
-    },
-    Operation {
-        name: Sampled::NAME,
-        aliases: &["sddmm"],
-        example: "sampled:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32",
-        read: read::<Sampled>,
-        open: open::<Sampled>,
-        ground: ground::<Sampled>,
-    },
+    known::<Gemm>(&["matmul"], "gemm:m=1024,n=1024,k=1024,dtype=f32"),
+    known::<Attention>(&["sdpa"], "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false"),
+    known::<Bsr>(&["bsr_matmul"], "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32"),
+    known::<Sampled>(&["sddmm"], "sampled:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32"),
 ];
+
+const fn known<O: Op>(aliases: &'static [&'static str], example: &'static str) -> Operation
+where
+    Cpu: Races<O>,
+    Cuda: Races<O>,
+{
+    Operation { name: O::NAME, aliases, example, read: read::<O>, open: open::<O>, ground: ground::<O> }
+}
 
 fn read<O: Op>(fields: &str) -> Result<String, ProblemError> {
     O::parse(fields).map(|problem| O::text(&problem))

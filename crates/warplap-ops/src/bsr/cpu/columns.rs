@@ -40,6 +40,9 @@ impl Variant<Bsr, Cpu> for Columns {
     }
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
+        if let Some(why) = setting::no_plain(p) {
+            return Fit::aside(why);
+        }
         if p.n < NARROW * cpu.threads() as u64 {
             return Fit::aside(format!("n={} is too narrow for a strip a thread", p.n));
         }
@@ -90,6 +93,7 @@ impl Kernel<Bsr, Cpu> for Strips {
 fn product<T: Element + Typed>(kernel: &Strips, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
     let (a, c) = Matrix::<T>::checked(args)?;
     let (s, c) = (&kernel.setting, Shared::new(c));
+    s.plain(a.problem)?;
     if T::DTYPE == DType::F32 {
         widened(s.isa, a.values(0..a.nnz()), |values| pass(kernel, &a, values, c));
         return Ok(());
@@ -129,6 +133,7 @@ fn pass<T: Element + Typed>(kernel: &Strips, a: &Matrix<'_, T>, values: &[f32], 
                 s.isa.run(Strip {
                     tile: s.tile,
                     bs,
+                    bc: bs,
                     blocks: a.columns(a.row(row)),
                     values: values[a.row(row).start * bs * bs..].as_ptr(),
                     b: packed.as_ptr(),

@@ -1,7 +1,7 @@
 //! Fill in the zeros and call the library: A is written out dense, then the `gemm` crate multiplies.
 //!
 //! Idea: a dense product has no indices and blocks as it likes; above some density its better rate outweighs the work
-//! on zeros. Wins: matrices that are nearly full. Limits: m·k numbers of scratch; halves are widened to f32 first (the
+//! on zeros. Wins: matrices that are nearly full, and a column-major C. Limits: m·k numbers of scratch; halves are widened to f32 first (the
 //! crate would sum some of them in half precision).
 
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Variant<Bsr, Cpu> for Dense {
         if workspace(p) > cpu.chip().memory / 4 {
             return Fit::aside(format!("{} bytes of scratch are too much of this machine's memory", workspace(p)));
         }
-        if density < SPARSE {
+        if density < SPARSE && p.c == Layout::Row {
             return Fit::aside(format!("{density:.3} of the blocks are stored: zeros would be most of the work"));
         }
         if density > 0.75 { Fit::HIGH } else { Fit::MEDIUM }
@@ -118,17 +118,17 @@ fn product<T: Element + Typed>(kernel: &Filled, args: BsrArgs<'_, Cpu>) -> Resul
 
 /// Writes A out dense, one block row a task.
 fn fill<T: Element + Typed>(kernel: &Filled, a: &Matrix<'_, T>, full: &mut [f32]) {
-    let (k, bs) = (a.problem.k as usize, a.problem.bs as usize);
+    let (k, bs, bc) = (a.problem.k as usize, a.problem.bs as usize, a.problem.bc as usize);
     let full = Shared::new(full);
     kernel.pool.each(kernel.threads, a.problem.rows(), |row| {
         // SAFETY: `full` holds m·k numbers, and this task alone touches those of its block row.
         let full = unsafe { std::slice::from_raw_parts_mut(full.at(row * bs * k), bs * k) };
         full.fill(0.0);
         let blocks = a.row(row);
-        for (column, block) in a.columns(blocks.clone()).iter().zip(a.values(blocks).chunks_exact(bs * bs)) {
-            for (r, from) in block.chunks_exact(bs).enumerate() {
+        for (column, block) in a.columns(blocks.clone()).iter().zip(a.values(blocks).chunks_exact(bs * bc)) {
+            for (r, from) in block.chunks_exact(bc).enumerate() {
                 // Columns may repeat in a matrix that nobody validated: they add up, as in every other variant.
-                let to = &mut full[r * k + *column as usize * bs..][..bs];
+                let to = &mut full[r * k + *column as usize * bc..][..bc];
                 to.iter_mut().zip(from).for_each(|(to, from)| *to += from.widen());
             }
         }
@@ -138,6 +138,7 @@ fn fill<T: Element + Typed>(kernel: &Filled, a: &Matrix<'_, T>, full: &mut [f32]
 fn multiply(kernel: &Filled, p: &BsrProblem, a: &[f32], b: &[f32], c: &mut [f32]) {
     let (m, k, n) = (p.m as usize, p.k as usize, p.n as usize);
     let (b_col, b_row) = if p.b == Layout::Row { (1, n as isize) } else { (k as isize, 1) };
+    let (c_col, c_row) = if p.c == Layout::Row { (1, n as isize) } else { (m as isize, 1) };
     let c = Shared::new(c);
     let threads = if kernel.threads > 1 { gemm::Parallelism::Rayon(kernel.threads) } else { gemm::Parallelism::None };
     let run = || {
@@ -148,8 +149,8 @@ fn multiply(kernel: &Filled, p: &BsrProblem, a: &[f32], b: &[f32], c: &mut [f32]
                 n,
                 k,
                 c.at(0),
-                1,
-                n as isize,
+                c_col,
+                c_row,
                 false,
                 a.as_ptr(),
                 1,

@@ -26,7 +26,7 @@ pub(super) struct Matrix<'a, T> {
 }
 
 impl<'a, T: Typed + Copy> Matrix<'a, T> {
-    /// The typed buffers. Every column index is below `k / bs`, every row's blocks lie inside `values`, B and C hold
+    /// The typed buffers. Every column index is below `k / bc`, every row's blocks lie inside `values`, B and C hold
     /// k·n and m·n elements: kernels rely on it. Blocks that are stored turned are written out first.
     pub(super) fn checked(args: BsrArgs<'a, Cpu>) -> Result<(Self, &'a mut [T]), Rejection> {
         let p = args.problem;
@@ -38,7 +38,7 @@ impl<'a, T: Typed + Copy> Matrix<'a, T> {
         let row_ptr = &row_ptr[..p.rows() + 1];
         let (nnz, _) = check_rows(row_ptr, p.rows(), p.columns()).map_err(|e| failed(e.to_string()))?;
         typed::spans("col_idx", col_idx.len(), nnz)?;
-        typed::spans("values", values.len(), nnz * (p.bs * p.bs) as usize)?;
+        typed::spans("values", values.len(), nnz * (p.bs * p.bc) as usize)?;
         typed::spans("b", b.len(), (p.k * p.n) as usize)?;
         typed::spans("c", c.len(), (p.m * p.n) as usize)?;
         let col_idx = &col_idx[..nnz];
@@ -57,7 +57,7 @@ impl<'a, T: Typed + Copy> Matrix<'a, T> {
             if place.iter().any(|at| *at as u32 as usize >= nnz) {
                 return Err(failed(format!("a place is not one of the {nnz} stored blocks")));
             }
-            in_order = Some(turned(values, place, p.bs as usize));
+            in_order = Some(turned(values, place, (p.bs as usize, p.bc as usize)));
         }
         let c = &mut c[..(p.m * p.n) as usize];
         let add = args.add.filter(|_| p.adds()).map(typed::read::<T>).transpose()?;
@@ -88,7 +88,7 @@ impl<'a, T: Typed + Copy> Matrix<'a, T> {
 
     /// The elements of a run of blocks.
     pub(super) fn values(&self, blocks: Range<usize>) -> &[T] {
-        let block = (self.problem.bs * self.problem.bs) as usize;
+        let block = (self.problem.bs * self.problem.bc) as usize;
         let values = self.turned.as_deref().unwrap_or(self.values);
         &values[blocks.start * block..blocks.end * block]
     }

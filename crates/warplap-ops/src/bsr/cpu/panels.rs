@@ -38,6 +38,9 @@ impl Variant<Bsr, Cpu> for Panels {
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
         let uses = p.density() * p.rows() as f64;
+        if let Some(why) = setting::no_plain(p) {
+            return Fit::aside(why);
+        }
         match p.b {
             Layout::Row if uses < 0.5 => Fit::aside("most of B would be packed for no block to meet it"),
             _ => Fit::HIGH,
@@ -77,6 +80,7 @@ impl Kernel<Bsr, Cpu> for Packed {
 fn product<T: Element + Typed>(kernel: &Packed, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
     let (a, c) = Matrix::<T>::checked(args)?;
     let (s, p) = (&kernel.setting, a.problem);
+    s.plain(p)?;
     let (n, k, bs) = (p.n as usize, p.k as usize, p.bs as usize);
     let width = s.tile.columns(s.isa);
     let panels = n.div_ceil(width);
@@ -105,6 +109,7 @@ fn product<T: Element + Typed>(kernel: &Packed, args: BsrArgs<'_, Cpu>) -> Resul
                 s.isa.run(Strip {
                     tile: s.tile,
                     bs,
+                    bc: bs,
                     blocks: a.columns(a.row(row)),
                     values: values.as_ptr(),
                     b: b.as_ptr(),

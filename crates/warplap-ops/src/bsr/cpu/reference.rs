@@ -50,16 +50,17 @@ impl Kernel<Bsr, Cpu> for Loops {
 
 fn product<T: Element + Typed>(args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
     let (a, c) = Matrix::<T>::checked(args)?;
-    let (p, bs) = (a.problem, a.problem.bs as usize);
-    let (n, k) = (p.n as usize, p.k as usize);
+    let p = a.problem;
+    let (bs, bc) = (p.bs as usize, p.bc as usize);
+    let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
     let mut line = vec![0f32; n];
     let finish = a.finish;
-    for (i, to) in c.chunks_exact_mut(n).enumerate() {
+    for i in 0..m {
         line.fill(0.0);
         let blocks = a.row(i / bs);
-        for (column, block) in a.columns(blocks.clone()).iter().zip(a.values(blocks).chunks_exact(bs * bs)) {
-            for (q, x) in block[i % bs * bs..][..bs].iter().enumerate() {
-                let (x, row) = (x.widen(), *column as usize * bs + q);
+        for (column, block) in a.columns(blocks.clone()).iter().zip(a.values(blocks).chunks_exact(bs * bc)) {
+            for (q, x) in block[i % bs * bc..][..bc].iter().enumerate() {
+                let (x, row) = (x.widen(), *column as usize * bc + q);
                 if p.b == Layout::Row {
                     for (sum, y) in line.iter_mut().zip(&a.b[row * n..][..n]) {
                         *sum += x * y.widen();
@@ -71,9 +72,10 @@ fn product<T: Element + Typed>(args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> 
                 }
             }
         }
-        for (j, (to, sum)) in to.iter_mut().zip(&line).enumerate() {
-            // SAFETY: element i·n + j of C, which is written next.
-            *to = T::narrow(unsafe { finish.one(*sum, i * n + j) });
+        for (j, sum) in line.iter().enumerate() {
+            let at = if p.c == Layout::Row { i * n + j } else { j * m + i };
+            // SAFETY: an element of C, which is written next.
+            c[at] = T::narrow(unsafe { finish.one(*sum, at) });
         }
     }
     Ok(())

@@ -33,9 +33,10 @@ impl Variant<Bsr, Cpu> for Rows {
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
-        match p.b {
-            Layout::Col => Fit::aside("vectors of B are read along its rows: b=row only"),
-            Layout::Row => Fit::HIGH,
+        match (setting::no_rows(p), p.b) {
+            (Some(why), _) => Fit::aside(why),
+            (None, Layout::Col) => Fit::aside("vectors of B are read along its rows: b=row only"),
+            (None, Layout::Row) => Fit::HIGH,
         }
     }
 
@@ -63,8 +64,9 @@ impl Kernel<Bsr, Cpu> for Swept {
 fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
     let (a, c) = Matrix::<T>::checked(args)?;
     let p = a.problem;
+    setting::refuse(setting::no_rows(p))?;
     s.row_major(p)?;
-    let (n, bs) = (p.n as usize, p.bs as usize);
+    let (n, bs, bc) = (p.n as usize, p.bs as usize, p.bc as usize);
     // Whole tiles a task, and a few tasks a thread where there are not rows enough for that.
     let width = s.tile.columns(s.isa);
     let strips = (4 * s.threads).div_ceil(p.rows()).min(n.div_ceil(width));
@@ -77,10 +79,11 @@ fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<()
             s.isa.run(Strip {
                 tile: s.tile,
                 bs,
+                bc,
                 blocks: a.columns(a.row(row)),
                 values: values.as_ptr(),
                 b: a.b[first..].as_ptr(),
-                b_block: bs * n,
+                b_block: bc * n,
                 b_row: n,
                 b_tile: width,
                 padded: false,

@@ -78,6 +78,11 @@ impl Setting {
         Ok(Setting { tile, isa, threads: config.size("threads").unwrap_or(1), pool: cpu.pool().clone() })
     }
 
+    /// Refuses what kernels that take square blocks and write rows of C would read or write wrongly.
+    pub(super) fn plain(&self, p: &BsrProblem) -> Result<(), Rejection> {
+        refuse(no_plain(p))
+    }
+
     /// Refuses a column-major B, which kernels with B in place would read wrongly.
     pub(super) fn row_major(&self, p: &BsrProblem) -> Result<(), Rejection> {
         match p.b {
@@ -85,6 +90,21 @@ impl Setting {
             Layout::Col => Err(Rejection::LaunchFailed { reason: "built for b=row, launched with b=col".into() }),
         }
     }
+}
+
+/// Why a problem is nothing for a kernel that writes rows of C, if so.
+pub(super) fn no_rows(p: &BsrProblem) -> Option<&'static str> {
+    (p.c == Layout::Col).then_some("rows of C are written: c=row only")
+}
+
+/// The same for one that takes square blocks besides.
+pub(super) fn no_plain(p: &BsrProblem) -> Option<&'static str> {
+    no_rows(p).or((!p.is_square()).then_some("square blocks only"))
+}
+
+/// A reason as the refusal of a launch.
+pub(super) fn refuse(why: Option<&'static str>) -> Result<(), Rejection> {
+    why.map_or(Ok(()), |why| Err(Rejection::LaunchFailed { reason: why.into() }))
 }
 
 /// Runs a body with values as f32: those that are already where they lie, others widened into scratch.

@@ -47,6 +47,9 @@ impl Variant<Bsr, Cpu> for Split {
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
         let share = (p.nnz as f64 / (4 * cpu.threads()) as f64).max(1.0);
+        if let Some(why) = setting::no_plain(p) {
+            return Fit::aside(why);
+        }
         match p.b {
             Layout::Col => Fit::aside("vectors of B are read along its rows: b=row only"),
             _ if cpu.threads() == 1 => Fit::aside("one thread has nothing to share"),
@@ -93,6 +96,7 @@ impl Kernel<Bsr, Cpu> for Shares {
 fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
     let (a, c) = Matrix::<T>::checked(args)?;
     let p = a.problem;
+    s.plain(p)?;
     s.row_major(p)?;
     let (n, k, bs) = (p.n as usize, p.k as usize, p.bs as usize);
     let (nnz, part) = (a.nnz(), bs * n);
@@ -111,6 +115,7 @@ fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<()
                     let strip = |values: &[f32]| Strip {
                         tile: s.tile,
                         bs,
+                        bc: bs,
                         blocks: a.columns(run.clone()),
                         values: values.as_ptr(),
                         b: b.as_ptr(),

@@ -39,7 +39,11 @@ impl Variant<Bsr, Cpu> for Thin {
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
-        if p.n > MOST { Fit::aside(format!("n={} is more than {MOST} columns", p.n)) } else { Fit::HIGH }
+        match setting::no_plain(p) {
+            Some(why) => Fit::aside(why),
+            None if p.n > MOST => Fit::aside(format!("n={} is more than {MOST} columns", p.n)),
+            None => Fit::HIGH,
+        }
     }
 
     fn space(&self, p: &BsrProblem, cpu: &Cpu) -> Space {
@@ -74,6 +78,7 @@ impl Kernel<Bsr, Cpu> for Dots {
 
 fn product<T: Element + Typed>(kernel: &Dots, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
     let (a, c) = Matrix::<T>::checked(args)?;
+    setting::refuse(setting::no_plain(a.problem))?;
     let (n, k) = (a.problem.n as usize, a.problem.k as usize);
     if n > MOST as usize {
         return Err(Rejection::LaunchFailed { reason: format!("built for at most {MOST} columns, launched with {n}") });

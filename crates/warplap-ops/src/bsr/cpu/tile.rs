@@ -1,7 +1,7 @@
 //! The register tile that the blocked variants share: some rows of one block row times some vectors of columns.
 //!
 //! A tile of `rows × vectors` sums stays in registers over all blocks of a run; each step loads `vectors` of B and
-//! broadcasts one number of each row of A from where it lies (a block's rows are `bs` apart, so no packing of A).
+//! broadcasts one number of each row of A from where it lies (a block's rows are `bc` apart, so no packing of A).
 //! 8×3 vectors leave 24 independent chains for two fused units of latency four, and need 11 loads per 24 of them.
 
 use warplap_cpu::simd::{Element, Isa, Lanes, Task};
@@ -50,12 +50,13 @@ impl Tile {
 /// One block row (or a run of its blocks) times a strip of columns.
 ///
 /// # Safety of the pointers
-/// `values` holds `blocks.len()` blocks of `bs * bs`; the rows `blocks[i] * bs ..+ bs` of B lie at
+/// `values` holds `blocks.len()` blocks of `bs * bc`; the rows `blocks[i] * bc ..+ bc` of B lie at
 /// `b + blocks[i] * b_block + row * b_row`, valid for `columns` elements (rounded up to whole tiles when `padded`); `c`
 /// is valid for `bs` rows of `columns` elements, `ldc` apart, and nobody else touches them.
 pub(super) struct Strip<'a, E, T> {
     pub(super) tile: Tile,
     pub(super) bs: usize,
+    pub(super) bc: usize,
     pub(super) blocks: &'a [i32],
     pub(super) values: *const f32,
     pub(super) b: *const E,
@@ -76,8 +77,8 @@ pub(super) struct Strip<'a, E, T> {
 impl<'a, E, T> Strip<'a, E, T> {
     /// The same work with its result elsewhere.
     pub(super) fn to<U>(self, c: *mut U, finish: Finish<U>) -> Strip<'a, E, U> {
-        let Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, ldc, columns, .. } = self;
-        Strip { tile, bs, blocks, values, b, b_block, b_row, b_tile, padded, c, ldc, columns, finish }
+        let Strip { tile, bs, bc, blocks, values, b, b_block, b_row, b_tile, padded, ldc, columns, .. } = self;
+        Strip { tile, bs, bc, blocks, values, b, b_block, b_row, b_tile, padded, c, ldc, columns, finish }
     }
 }
 
@@ -151,29 +152,29 @@ impl<E: Element, T: Element> Strip<'_, E, T> {
         (row, column, b_column): (usize, usize, usize),
         lanes: usize,
     ) {
-        let (bs, b_row) = (self.bs, self.b_row);
+        let (bs, bc, b_row) = (self.bs, self.bc, self.b_row);
         // SAFETY: the strip's contract: rows row..row+R of every block, and the columns of B and C named, are there.
         unsafe {
             let mut sums = [[L::zero(); V]; R];
-            let mut a = self.values.add(row * bs);
+            let mut a = self.values.add(row * bc);
             let masked = PART && !self.padded;
             for block in self.blocks {
                 let mut b = self.b.add(*block as usize * self.b_block + b_column);
-                for p in 0..bs {
+                for p in 0..bc {
                     let mut line = [L::zero(); V];
                     for (v, part) in line.iter_mut().enumerate() {
                         let at = b.add(v * L::N);
                         *part = if masked && v == V - 1 { E::load_first::<L>(at, lanes) } else { E::load::<L>(at) };
                     }
                     for (r, sums) in sums.iter_mut().enumerate() {
-                        let x = L::splat(*a.add(r * bs + p));
+                        let x = L::splat(*a.add(r * bc + p));
                         for (sum, part) in sums.iter_mut().zip(line) {
                             *sum = L::fma(x, part, *sum);
                         }
                     }
                     b = b.add(b_row);
                 }
-                a = a.add(bs * bs);
+                a = a.add(bs * bc);
             }
             for (r, sums) in sums.iter().enumerate() {
                 let first = (row + r) * self.ldc + column;

@@ -23,6 +23,7 @@ pub(super) fn no_cusparse(p: &BsrProblem) -> Option<String> {
     match Sparse::get() {
         Err(why) => Some(why.to_string()),
         Ok(_) if p.adds() => Some("the library adds to C itself alone".into()),
+        Ok(_) if !p.is_square() => Some("square blocks only".into()),
         Ok(_) if p.nnz == 0 => Some("the library takes no empty matrix".into()),
         Ok(_) if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Some("sizes must fit 31 bits".into()),
         Ok(_) => None,
@@ -36,7 +37,16 @@ pub(super) fn version() -> String {
 
 /// What the library is asked for.
 pub(super) fn spec(p: &BsrProblem, blocks: Blocks) -> SpmmSpec {
-    SpmmSpec { dtype: p.dtype, m: p.m, k: p.k, n: p.n, bs: p.bs, blocks, b_col: p.b == Layout::Col }
+    SpmmSpec {
+        dtype: p.dtype,
+        m: p.m,
+        k: p.k,
+        n: p.n,
+        bs: p.bs,
+        blocks,
+        b_col: p.b == Layout::Col,
+        c_col: p.c == Layout::Col,
+    }
 }
 
 impl Variant<Bsr, Cuda> for CusparseBsr {

@@ -2,11 +2,11 @@
 //
 // Idea: a CTA owns WIDE block columns of one block row; a thread a column searches the row's sorted indices once, then all threads write whole rows of
 // the patch, 16 bytes at a time, from the block found there or zeros. Reads each block once, writes each element once.
-// Limits: BS rows of whole 16 bytes (BS * SIZE % 16 == 0); columns of a row in rising order.
-// Facts of the problem (-D): BS, SIZE (bytes of an element), WIDE (block columns of a CTA).
+// Limits: rows of a block of whole 16 bytes (BC * SIZE % 16 == 0); columns of a row in rising order.
+// Facts of the problem (-D): BS, BC, SIZE (bytes of an element), WIDE (block columns of a CTA).
 #include "hopper.cuh"
 
-constexpr int CHUNKS = BS * SIZE / 16, NT = 256; // 16-byte chunks in a row of a block
+constexpr int CHUNKS = BC * SIZE / 16, NT = 256; // 16-byte chunks in a row of a block
 
 extern "C" __global__ void __launch_bounds__(NT)
 densify(const uint4* __restrict__ values, uint4* __restrict__ A, const int* __restrict__ row_ptr, const int* __restrict__ col_idx, int columns) {

@@ -17,12 +17,12 @@ use warplap_cuda::{
 };
 
 use super::launch::addresses;
-use super::mma_strips::Strips;
 use super::mma_tf32::MmaTf32;
 use super::plan::BsrTwin;
 use super::simt_f32::SimtF32;
 use super::turned::{self, Turned};
-use super::wgmma_pack::Pack;
+use super::wgmma_fill::Fill;
+use super::wgmma_swapab::SwapAb;
 use super::wgmma_union::Union;
 use crate::bsr::{Bsr, BsrArgs, BsrProblem};
 use crate::cuda::plan::axis;
@@ -44,7 +44,7 @@ fn scratch(p: &BsrProblem) -> u64 {
 
 /// Whether another kernel than the plain reference can do a problem: then zeros need not be multiplied.
 fn served(p: &BsrProblem, chip: &Chip) -> bool {
-    let sparse: [&dyn BsrTwin; 5] = [&Union, &Pack, &Strips, &SimtF32, &MmaTf32];
+    let sparse: [&dyn BsrTwin; 5] = [&Union, &SwapAb, &Fill, &SimtF32, &MmaTf32];
     sparse.iter().any(|twin| matches!(twin.fit(p, chip), Fit::Fits(_)))
 }
 
@@ -106,29 +106,31 @@ impl Variant<Bsr, Cuda> for Densify {
 
 /// The kernel that fills in zeros, and its blocks.
 fn source(p: &BsrProblem) -> (Source, u64) {
-    let columns = p.k / p.bs;
-    let wide = 1024 / p.bs;
-    let defines = [("BS", p.bs), ("SIZE", p.dtype.bytes() as u64), ("WIDE", wide)];
+    let columns = p.k / p.bc;
+    let wide = 1024 / p.bc;
+    let defines = [("BS", p.bs), ("BC", p.bc), ("SIZE", p.dtype.bytes() as u64), ("WIDE", wide)];
     let defines = defines.map(|(n, v)| (n, v as i64)).to_vec();
     let source = Source { entry: "densify", text: include_str!("densify.cu"), headers: &[HOPPER], defines };
     (source, p.m / p.bs * columns.div_ceil(wide))
 }
 
-/// The dense product as the library is asked for it: Cᵀ = Bᵀ·Aᵀ column-major is the same memory.
+/// The dense product as the library is asked for it. It knows column-major matrices: a row-major C is Cᵀ = Bᵀ·Aᵀ in the same
+/// memory, a column-major one A·B with both turned as they need it.
 fn product(p: &BsrProblem) -> MatmulSpec {
     let matrix =
         |rows: u64, columns: u64, turned| MatrixSpec { rows, columns, pitch: rows, stride: rows * columns, turned };
     let col = p.b == Layout::Col;
-    MatmulSpec {
-        dtype: p.dtype,
-        tf32: p.tf32,
-        a: if col { matrix(p.k, p.n, true) } else { matrix(p.n, p.k, false) },
-        b: matrix(p.k, p.m, false),
-        d: matrix(p.n, p.m, false),
-        batch: 1,
-        align: 16,
-        workspace: WORKSPACE << 20,
-    }
+    let (a, b, d) = match p.c {
+        Layout::Row => {
+            let left = if col { matrix(p.k, p.n, true) } else { matrix(p.n, p.k, false) };
+            (left, matrix(p.k, p.m, false), matrix(p.n, p.m, false))
+        }
+        Layout::Col => {
+            let right = if col { matrix(p.k, p.n, false) } else { matrix(p.n, p.k, true) };
+            (matrix(p.k, p.m, true), right, matrix(p.m, p.n, false))
+        }
+    };
+    MatmulSpec { dtype: p.dtype, tf32: p.tf32, a, b, d, batch: 1, align: 16, workspace: WORKSPACE << 20 }
 }
 
 struct Filled {
@@ -165,9 +167,10 @@ impl Kernel<Bsr, Cuda> for Filled {
             unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())
         })?;
         let add = args.add.as_ref().map_or(c, |add| add.address());
+        let (first, second) = if p.c == Layout::Row { (b, full) } else { (full, b) };
         let factors = (args.problem.alpha.get(), args.problem.beta.get());
         // SAFETY: as above; the product runs after the scratch was filled, on the same stream.
-        unsafe { self.matmul.launch_scaled([b, full, add, c], factors, queue) }.map_err(|e| e.rejection())
+        unsafe { self.matmul.launch_scaled([first, second, add, c], factors, queue) }.map_err(|e| e.rejection())
     }
 
     fn workspace(&self) -> u64 {
@@ -208,5 +211,8 @@ mod tests {
         assert_eq!((s.b.rows, s.b.columns, s.d.rows, s.d.columns), (32, 48, 7, 48));
         let s = product(&BsrProblem { b: Layout::Col, ..p });
         assert_eq!((s.a.rows, s.a.columns, s.a.turned), (32, 7, true));
+        let s = product(&BsrProblem { c: Layout::Col, ..p });
+        assert_eq!((s.a.rows, s.a.columns, s.a.turned), (32, 48, true));
+        assert_eq!((s.b.rows, s.b.columns, s.b.turned, s.d.rows, s.d.columns), (7, 32, true, 48, 7));
     }
 }

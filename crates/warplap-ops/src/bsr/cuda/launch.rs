@@ -35,7 +35,8 @@ impl<T: BsrTwin> Variant<Bsr, Cuda> for Own<T> {
     fn source(&self) -> SourceHash {
         let [kernel, twin] = self.0.texts();
         let shared = [include_str!("plan.rs"), include_str!("launch.rs"), include_str!("order.rs")].concat();
-        let headers = [warplap_cuda::HOPPER.1, warplap_cuda::SCALED.1, turned::TEXT].concat();
+        let headers =
+            [warplap_cuda::HOPPER.1, warplap_cuda::SCALED.1, warplap_cuda::SMALL_BLOCKS.1, turned::TEXT].concat();
         SourceHash::of(&[kernel, twin, &shared, &headers])
     }
 

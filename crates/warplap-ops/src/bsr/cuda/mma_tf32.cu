@@ -3,10 +3,10 @@
 // Idea: a CTA owns one line of ROWS rows (a block row, or 64 rows of a taller one) by BN columns; blocks are cut into chunks of BK columns, STAGES on their way at a time by
 // cp.async. wgmma wants tf32 factors with K contiguous, which a row-major B is not; mma.sync takes single numbers from shared memory, whose lines are padded so that
 // the lanes of a fragment meet different banks. Factors go in as they are: the tensor cores cut what does not fit eleven bits.
-// Wins: float32 where tf32 will do. Limits: f32, BS 16, 32, 64 or 128, B row-major, N % 4 == 0, 16-byte aligned buffers.
+// Wins: float32 where tf32 will do. Limits: f32, BS and BC 16, 32, 64 or 128, B row-major, N % 4 == 0, 16-byte aligned buffers.
 // Where the idea comes from: the usual mma.sync product.
 //
-// Axes (-D): BN (128, 256), BK (16, 32; divides BS), STAGES (2..4). Facts of the problem (-D): DTYPE (2), SCALED, ADDS, BS.
+// Axes (-D): BN (128, 256), BK (16, 32; divides BC), STAGES (2..4). Facts of the problem (-D): DTYPE (2), SCALED, ADDS, BS, BC.
 #include "ampere.cuh"
 #include "scaled.cuh"
 
@@ -20,15 +20,15 @@ mma_tf32(const float* __restrict__ values, const float* __restrict__ B, float* C
   overlap_begin();
   const int wide = (N + BN - 1) / BN, at = blockIdx.x / wide, col = blockIdx.x % wide * BN;
   const int row = order ? __ldg(order + at / PARTS) : at / PARTS, part = at % PARTS;
-  const int first = __ldg(row_ptr + row), chunks = (__ldg(row_ptr + row + 1) - first) * (BS / BK);
+  const int first = __ldg(row_ptr + row), chunks = (__ldg(row_ptr + row + 1) - first) * (BC / BK);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp % WM * (MI * 16), wn = warp / WM * (NI * 8);
   const u32 base = shared_addr(stages);
   auto load = [&](int chunk, int q) {
-    const int e = first + chunk / (BS / BK), k = chunk % (BS / BK) * BK;
-    const float* a = values + (u64)e * (BS * BS) + part * ROWS * BS + k;
-    const float* b = B + ((u64)__ldg(col_idx + e) * BS + k) * N + col;
+    const int e = first + chunk / (BC / BK), k = chunk % (BC / BK) * BK;
+    const float* a = values + (u64)e * (BS * BC) + part * ROWS * BC + k;
+    const float* b = B + ((u64)__ldg(col_idx + e) * BC + k) * N + col;
     const u32 to = base + q * STAGE * 4;
-    for (int i = threadIdx.x; i < ROWS * (BK / 4); i += NT) copy_async<16>(to + (i / (BK / 4) * A_PITCH + i % (BK / 4) * 4) * 4, a + i / (BK / 4) * BS + i % (BK / 4) * 4, 16);
+    for (int i = threadIdx.x; i < ROWS * (BK / 4); i += NT) copy_async<16>(to + (i / (BK / 4) * A_PITCH + i % (BK / 4) * 4) * 4, a + i / (BK / 4) * BC + i % (BK / 4) * 4, 16);
     for (int i = threadIdx.x; i < BK * (BN / 4); i += NT) {
       const int r = i / (BN / 4), c = i % (BN / 4) * 4;
       const bool there = col + c < N;

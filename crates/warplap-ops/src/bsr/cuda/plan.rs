@@ -43,7 +43,7 @@ pub(super) fn no_tma(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
     let bytes = p.dtype.bytes() as u64;
     if !chip.is_hopper() {
         Some("needs a Hopper chip")
-    } else if !(p.n * bytes).is_multiple_of(16) {
+    } else if (p.b == Layout::Row || p.c == Layout::Row) && !(p.n * bytes).is_multiple_of(16) {
         Some("rows of B and C must be whole runs of 16 bytes")
     } else if p.m.max(p.n).max(p.k).max(p.nnz * p.bs) > i32::MAX as u64 {
         Some("sizes must fit 31 bits")
@@ -54,11 +54,25 @@ pub(super) fn no_tma(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
 
 /// Why a problem is nothing for a Hopper kernel of half types with blocks of 16 or 32, if so.
 pub(super) fn no_small_blocks(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
-    no_tma(p, chip).or(match p.bs {
+    no_tma(p, chip).or(no_square(p)).or(match p.bs {
         _ if !is_half(p) => Some("f16 and bf16 only"),
         16 | 32 => None,
         _ => Some("blocks of 16 or 32"),
     })
+}
+
+/// Why a problem is nothing for a kernel of square blocks, if so.
+pub(super) fn no_square(p: &BsrProblem) -> Option<&'static str> {
+    (!p.is_square()).then_some("square blocks only")
+}
+
+/// Why a problem is nothing for a kernel that reads rows of B and writes rows of C, if so.
+pub(super) fn no_rows(p: &BsrProblem) -> Option<&'static str> {
+    match (p.b, p.c) {
+        (Layout::Row, Layout::Row) => None,
+        (Layout::Col, _) => Some("B must be row-major"),
+        _ => Some("C must be row-major"),
+    }
 }
 
 /// Whether elements are of two bytes.
@@ -66,9 +80,10 @@ pub(super) fn is_half(p: &BsrProblem) -> bool {
     matches!(p.dtype, DType::F16 | DType::Bf16)
 }
 
-/// Facts of the problem that every kernel of half types is compiled with.
+/// Facts of the problem that every kernel is compiled with.
 pub(super) fn facts(p: &BsrProblem) -> Vec<(&'static str, i64)> {
-    let mut facts = vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64)];
+    let mut facts = vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64), ("BC", p.bc as i64)];
+    facts.push(("C_COL", i64::from(p.c == Layout::Col)));
     facts.extend(scale_facts(p));
     facts
 }
@@ -97,12 +112,15 @@ pub(super) fn is_wide(p: &BsrProblem) -> bool {
 
 /// The stored blocks as one tall matrix of their rows.
 pub(super) fn values_map(p: &BsrProblem, block: [u32; 2]) -> Argument {
-    spec(VALUES, p, (p.bs, p.nnz.max(1) * p.bs), block)
+    spec(VALUES, p, (p.bc, p.nnz.max(1) * p.bs), block)
 }
 
-/// C in boxes of 64 columns.
+/// C in boxes of 64 columns by so many lines.
 pub(super) fn c_map(p: &BsrProblem, lines: u64) -> Argument {
-    spec(C, p, (p.n, p.m), [64, lines as u32])
+    match p.c {
+        Layout::Row => spec(C, p, (p.n, p.m), [64, lines as u32]),
+        Layout::Col => spec(C, p, (p.m, p.n), [lines as u32, 64]),
+    }
 }
 
 /// A row-major B in boxes of 64 columns by so many lines, or, where it is wide, of `columns` by so many lines.

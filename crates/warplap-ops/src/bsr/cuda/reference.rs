@@ -8,9 +8,9 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Variant};
-use warplap_cuda::{Cuda, ELEMENT, Function, LaunchShape, SCALED, Source, Stream, dtype_code};
+use warplap_cuda::{Cuda, ELEMENT, Function, LaunchShape, SCALED, Source, Stream};
 
-use super::plan::{scale_facts, scale_of};
+use super::plan::{facts, scale_of};
 use crate::bsr::{Bsr, BsrArgs, BsrProblem};
 use crate::gemm::Layout;
 
@@ -19,9 +19,8 @@ pub(super) struct Reference;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &BsrProblem) -> Source {
-    let facts = [("B_COL", p.b == Layout::Col), ("TURNED", p.turned)].map(|(name, fact)| (name, i64::from(fact)));
-    let mut defines = vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64)];
-    defines.extend(facts.into_iter().chain(scale_facts(p)));
+    let mut defines = facts(p);
+    defines.extend([("B_COL", p.b == Layout::Col), ("TURNED", p.turned)].map(|(name, fact)| (name, i64::from(fact))));
     Source { entry: "reference", text: include_str!("reference.cu"), headers: &[ELEMENT, SCALED], defines }
 }
 

@@ -3,10 +3,10 @@
 // Idea: a CTA owns one line of ROWS rows (a block row, or 64 rows of a taller one) by BN columns; each thread keeps 8 x 8 sums. Blocks are cut
 // into chunks of BK columns, STAGES on their way at a time: B by TMA (its addresses would cost the lanes a tenth of their time), A by cp.async.
 // A stays row-major: a thread reads four columns of its rows at once, and rows are padded so that neighbouring rows meet different banks.
-// Wins: float32 where tf32's rounding is not wanted. Limits: f32, BS 16, 32, 64 or 128, B row-major, N % 4 == 0, 16-byte aligned buffers.
+// Wins: float32 where tf32's rounding is not wanted. Limits: f32, BS and BC 16, 32, 64 or 128, B row-major, N % 4 == 0, 16-byte aligned buffers.
 // Where the idea comes from: the usual register-tiled matrix product.
 //
-// Axes (-D): BK (16, 32; divides BS), STAGES (2..4), CTAS (per SM). Facts of the problem (-D): DTYPE (2), SCALED, ADDS, BS.
+// Axes (-D): BK (16, 32; divides BC), STAGES (2..4), CTAS (per SM). Facts of the problem (-D): DTYPE (2), SCALED, ADDS, BS, BC.
 #include "hopper.cuh"
 #include "scaled.cuh"
 
@@ -33,22 +33,22 @@ simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, floa
   const int wide = (N + BN - 1) / BN, parts = BS / ROWS;
   const int at = blockIdx.x / wide, col = blockIdx.x % wide * BN;
   const int row = order ? __ldg(order + at / parts) : at / parts, part = at % parts;
-  const int first = __ldg(row_ptr + row), chunks = (__ldg(row_ptr + row + 1) - first) * (BS / BK);
+  const int first = __ldg(row_ptr + row), chunks = (__ldg(row_ptr + row + 1) - first) * (BC / BK);
   // Neighbouring lanes of a warp lie along the columns; four rows apart at the most.
   constexpr int WY = TY < 4 ? TY : 4, WX = 32 / WY;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int ty = lane / WX + warp % (TY / WY) * WY, tx = lane % WX + warp / (TY / WY) * WX;
   auto load = [&](int chunk, int q) {
-    const int e = first + chunk / (BS / BK), k = chunk % (BS / BK) * BK;
-    const float* a = values + (u64)e * (BS * BS) + part * ROWS * BS + k;
+    const int e = first + chunk / (BC / BK), k = chunk % (BC / BK) * BK;
+    const float* a = values + (u64)e * (BS * BC) + part * ROWS * BC + k;
     const u32 to = base + q * STAGE * 4, bar = fulls + q * 8;
     if (threadIdx.x == 0) {
-      const int line = __ldg(col_idx + e) * BS + k;
+      const int line = __ldg(col_idx + e) * BC + k;
       mb_expect(bar, B_FLOATS * 4);
 #pragma unroll
       for (int c = 0; c < BN; c += BOX) tma_load(to + c * BK * 4, &tB, bar, col + c, line); // one box after the other
     }
-    for (int i = threadIdx.x; i < ROWS * (BK / 4); i += NT) copy16(to + (B_FLOATS + i / (BK / 4) * PITCH + i % (BK / 4) * 4) * 4, a + i / (BK / 4) * BS + i % (BK / 4) * 4);
+    for (int i = threadIdx.x; i < ROWS * (BK / 4); i += NT) copy16(to + (B_FLOATS + i / (BK / 4) * PITCH + i % (BK / 4) * 4) * 4, a + i / (BK / 4) * BC + i % (BK / 4) * 4);
   };
   float acc[8][8];
 #pragma unroll

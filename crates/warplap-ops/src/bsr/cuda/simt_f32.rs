@@ -8,10 +8,9 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, no_tma, scale_arguments, spec};
+use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, no_rows, no_tma, scale_arguments, spec};
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
-use crate::gemm::Layout;
 
 /// Plain lanes.
 pub(super) struct SimtF32;
@@ -32,8 +31,10 @@ impl Twin<BsrProblem> for SimtF32 {
         match no_tma(p, chip) {
             Some(why) => Fit::aside(why),
             None if p.dtype != DType::F32 => Fit::aside("f32 only"),
-            None if !matches!(p.bs, 16 | 32 | 64 | 128) => Fit::aside("blocks of 16, 32, 64 or 128"),
-            None if p.b == Layout::Col => Fit::aside("B must be row-major"),
+            None if ![p.bs, p.bc].iter().all(|s| matches!(s, 16 | 32 | 64 | 128)) => {
+                Fit::aside("blocks of 16, 32, 64 or 128")
+            }
+            None if no_rows(p).is_some() => Fit::aside(no_rows(p).unwrap_or_default()),
             None => Fit::HIGH,
         }
     }
@@ -43,7 +44,7 @@ impl Twin<BsrProblem> for SimtF32 {
         Space::single()
             .axis(Axis::ints("CTAS", [3, 2]))
             .axis(Axis::ints("STAGES", if p.bs == 16 { [2, 3] } else { [3, 2] }))
-            .axis(Axis::ints("BK", if p.bs == 16 { vec![16] } else { vec![16, 32] }))
+            .axis(Axis::ints("BK", if p.bc == 16 { vec![16] } else { vec![16, 32] }))
             .axis(Axis::ints("GROUPED", [0, 1]))
             .rule(Rule::on("the resident blocks' stages fit", &["CTAS", "STAGES", "BK"], move |c| {
                 let of = |name| c.int(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);

@@ -13,6 +13,7 @@
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, WIDE (1: N % 64 == 0: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
+#include "small_blocks.cuh"
 
 constexpr int NT = 128 * (CONS + 1), RPL = 64 / BS, SPS = 64 / BS, ROWS = CONS * RPL, ALL = CM * ROWS, MT = BS / 16, PANELS = BN / 64;
 constexpr u32 NONE = 0xffffffffu, LAST = 0x80000000u, CPANEL = 64 * 128;
@@ -22,8 +23,6 @@ constexpr u32 BLOCK = BS * BS * 2, TILE = 64 * BS * 2; // of A: one block, a lin
 constexpr u32 B_BYTES = SPS * SLAB, STAGE = B_BYTES + CONS * SPS * TILE;
 // What the producers give up is all there is to take: the sums are what the launch allotted (96 x 640, 168 x 384).
 constexpr int PRODUCER = CONS == 4 ? 64 : 72, CONSUMER = CONS == 4 ? 104 : 216;
-// A tile of A: rows of BS elements, eight of them an atom of the swizzle that is as wide as a row.
-DI u64 tile_desc(u32 a) { return (u64)((a & 0x3FFFF) >> 4) | (1ull << 16) | ((u64)(BS * 16 >> 4) << 32) | ((BS == 16 ? 3ull : 2ull) << 62); }
 static_assert(ALL <= 32 && ROWS % 4 == 0, "walk");
 
 struct Walk {
@@ -173,7 +172,7 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
         now = record[q];
         const u32 used = now >> (w * SPS) & ((1u << SPS) - 1);
         if (used) {
-          const u64 a = tile_desc(base + q * STAGE + B_BYTES + w * SPS * TILE), b = mma_desc(base + q * STAGE, BS * 128);
+          const u64 a = narrow_desc<BS>(base + q * STAGE + B_BYTES + w * SPS * TILE), b = mma_desc(base + q * STAGE, BS * 128);
           // A loop over the columns in use, each with its own fence: under a condition the compiler would wait after every multiplication.
           for (u32 left = used; left; left &= left - 1) {
             const int j = __ffs(left) - 1;
@@ -207,13 +206,7 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
         named_sync(1 + w, 128);
 #pragma unroll
         for (int p = p0; p < p0 + SLOTS && p < PANELS; p++) {
-          const int r = warp * 16 + (lane & 15);
-          const u32 at = mine + (p - p0) * CPANEL + r * 128;
-#pragma unroll
-          for (int c = 0; c < 64; c += 16) {
-            const float* v = &d[(p * 64 + c) / 2];
-            stmatrix4(at + (((c / 8 + (lane >> 4)) ^ (r & 7)) << 4), pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
-          }
+          stage_panel<64>(mine + (p - p0) * CPANEL, &d[p * 32], warp, lane);
         }
         async_fence();
         named_sync(1 + w, 128);

@@ -5,15 +5,14 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
+use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_wide, no_small_blocks, persistent,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_wide, no_rows, no_small_blocks, persistent,
     scale_arguments, values_map,
 };
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
-use crate::gemm::Layout;
 
 /// Small blocks in tall tiles.
 pub(super) struct Pack;
@@ -33,8 +32,7 @@ impl Twin<BsrProblem> for Pack {
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
         match no_small_blocks(p, chip) {
             Some(why) => Fit::aside(why),
-            None if p.b == Layout::Col => Fit::aside("B must be row-major"),
-            None => Fit::HIGH,
+            None => no_rows(p).map_or(Fit::HIGH, Fit::aside),
         }
     }
 
@@ -77,7 +75,7 @@ impl Twin<BsrProblem> for Pack {
             source: Source {
                 entry: self.id(),
                 text: include_str!("wgmma_pack.cu"),
-                headers: &[HOPPER, ELEMENT, SCALED],
+                headers: &[HOPPER, ELEMENT, SCALED, SMALL_BLOCKS],
                 defines,
             },
             threads: 128 * (LINES as u32 + 1),

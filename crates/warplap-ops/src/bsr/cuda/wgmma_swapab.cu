@@ -9,9 +9,10 @@
 // Where the idea comes from: the "swap AB" option of dense kernels, and this project's own arithmetic.
 //
 // Axes (-D): BN (128, 256), SC (slabs per stage), STAGES (2 or more).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, B_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, B_COL, C_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
+#include "small_blocks.cuh"
 
 constexpr int CONS = 2, NT = 128 * (CONS + 1), PANELS = BN / 64, RW = 128 * 128 / BN / BS, ALL = CONS * RW, MT = BS / 16;
 constexpr u32 PANEL = BS * 128, SLAB = PANELS * PANEL, BLOCK = BS * BS * 2; // bytes
@@ -21,23 +22,15 @@ constexpr int LAG = STAGES > 4 ? 3 : STAGES - 2, SHARE = (ALL + 2) / 3;
 using MM = Mma<BS, !B_COL, 0>;
 static_assert(ALL <= 32 && RW * SC <= 32 && STAGE % 1024 == 0 && LAG >= 0, "a warpgroup's uses of a stage are one word");
 
-// Rows of BS elements, eight of them an atom of the swizzle that is as wide as a row: a stored block, and a panel of a column-major B.
-DI u64 narrow_desc(u32 a) { return (u64)((a & 0x3FFFF) >> 4) | (1ull << 16) | ((u64)(BS * 16 >> 4) << 32) | ((BS == 16 ? 3ull : 2ull) << 62); }
-DI u32 in_block(int r, int c) { return r * BS * 2 + ((BS == 16 ? c ^ (r >> 2 & 1) : c ^ (r >> 1 & 3)) << 4); }
-DI void copy16(u32 to, const void* from) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory"); }
-DI void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> DI void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-DI void store_wait_one() { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); }
-
 extern "C" __global__ void __launch_bounds__(NT, 1)
 wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
              const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int columns SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-  __shared__ int rows[32], starts[32], ends[32], found;
+  __shared__ Rows rows;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
   u32* const marks = reinterpret_cast<u32*>(smem + (staged - smem_addr(smem)) + CONS * 2 * SLAB); // by used column: which rows store a block there
-  u32* const uses = marks + columns;                                                               // by stage and warpgroup: SC bits a row
+  u32* const uses = marks + (columns + SC - 1) / SC * SC;                                                            // by stage and warpgroup: SC bits a row
   u16* const where = reinterpret_cast<u16*>(uses + (columns + SC - 1) / SC * CONS);                // by used column: which
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127, lane = threadIdx.x & 31, warp = tid >> 5;
@@ -53,42 +46,12 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
   const int last = (int)((long long)count * (blockIdx.x + 1) / gridDim.x);
   // The lists of one group of rows, made by all threads together; gives the number of stages.
   auto list = [&](int group) {
-    __syncthreads(); // nobody reads the lists of the run before any more
-#pragma unroll 1
-    for (int i = threadIdx.x; i < columns; i += NT) marks[i] = 0;
-    if (threadIdx.x < 32) {
-      const int i = group * ALL + lane;
-      const int row = lane < ALL && i < block_rows ? (order ? __ldg(order + i) : i) : -1;
-      rows[lane] = row, starts[lane] = row >= 0 ? __ldg(row_ptr + row) : 0, ends[lane] = row >= 0 ? __ldg(row_ptr + row + 1) : 0;
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int r = threadIdx.x >> 5; r < ALL; r += NT / 32)
-#pragma unroll 1
-      for (int e = starts[r] + lane; e < ends[r]; e += 32) {
-        const u32 c = __ldg(col_idx + e);
-        if (c < (u32)columns) atomicOr(&marks[c], 1u << r); // a wrong index must not write into another list
-      }
-    __syncthreads();
-    if (threadIdx.x < 32) {
-      int n = 0;
-#pragma unroll 1
-      for (int c = lane; c < (columns + 31) / 32 * 32; c += 32) { // used columns move to the front
-        const u32 m = c < columns ? marks[c] : 0, some = __ballot_sync(~0u, m != 0);
-        const int at = n + __popc(some & ((1u << lane) - 1));
-        if (m) marks[at] = m, where[at] = (u16)c;
-        n += __popc(some);
-      }
-      if (n + lane < (n + SC - 1) / SC * SC) where[n + lane] = 0; // a last stage in part brings a slab that nobody uses
-      if (lane == 0) found = n;
-    }
-    __syncthreads();
-    const int n = found, stages = (n + SC - 1) / SC;
+    const int n = list_columns<ALL, NT, SC>(rows, marks, where, group, block_rows, columns, row_ptr, col_idx, order), stages = (n + SC - 1) / SC;
 #pragma unroll 1
     for (int i = threadIdx.x; i < stages * CONS; i += NT) {
       u32 word = 0;
 #pragma unroll 1
-      for (int j = 0; j < SC && i / CONS * SC + j < n; j++) {
+      for (int j = 0; j < SC; j++) {
         const u32 m = marks[i / CONS * SC + j] >> (i % CONS * RW);
 #pragma unroll
         for (int r = 0; r < RW; r++) word |= (m >> r & 1) << (r * SC + j);
@@ -136,7 +99,7 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
         for (int t = tile; t < until; t++) {
           int at[SHARE]; // the next block of each of this warp's rows
 #pragma unroll
-          for (int y = 0; y < SHARE; y++) at[y] = starts[y * 3 + warp - 1];
+          for (int y = 0; y < SHARE; y++) at[y] = rows.start[y * 3 + warp - 1];
           for (int s = 0; s < stages; s++, issued++) {
             u32 used[CONS];
 #pragma unroll
@@ -191,7 +154,7 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
         if (stages) meet(0);
         for (int s = 0; s < stages; s++) {
           const u32 at = base + q * STAGE;
-          const u64 b = B_COL ? narrow_desc(at) : mma_desc(at, PANEL), a = narrow_desc(at + B_BYTES + w * RW * BLOCK);
+          const u64 b = B_COL ? narrow_desc<BS>(at) : mma_desc(at, PANEL), a = narrow_desc<BS>(at + B_BYTES + w * RW * BLOCK);
 #pragma unroll
           for (int r = 0; r < RW; r++) {
             for (u32 left = used >> (r * SC) & ((1u << SC) - 1); left; left &= left - 1) {
@@ -221,32 +184,34 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
         for (int r = 0; r < RW; r++) {
           const u32 to = mine + (r & 1) * SLAB;
           if (SCALED) { // a lane's rows of the swapped sums are columns of C
-            const int row = rows[w * RW + r], left = tile % wide * BN + warp * 16 + (lane >> 2);
+            const int row = rows.row[w * RW + r], left = tile % wide * BN + warp * 16 + (lane >> 2);
 #pragma unroll
             for (int p = 0; p < PANELS; p++)
 #pragma unroll
               for (int i = 0; i < BS / 2; i++) {
                 const int line = i / 4 * 8 + (lane & 3) * 2 + i % 2, c = left + p * 64 + i % 4 / 2 * 8;
-                if (!ADDS || (row >= 0 && c < N)) d[r][p][i] = scaled_one(d[r][p][i], add, ((u64)row * BS + line) * N + c, alpha, beta);
+                if (!ADDS || (row >= 0 && c < N)) d[r][p][i] = scaled_one(d[r][p][i], add, C_COL ? (u64)c * M + (u64)row * BS + line : ((u64)row * BS + line) * N + c, alpha, beta);
               }
           }
-          if (tid == 0) store_wait_one();
+          if (tid == 0) tma_store_wait_read<1>();
           named_sync(1 + w, 128);
 #pragma unroll
-          for (int p = 0; p < PANELS; p++)
+          for (int p = 0; p < PANELS; p++) {
+            if (C_COL) stage_panel<BS>(to + p * PANEL, d[r][p], warp, lane);
 #pragma unroll
-            for (int j = 0; j < BS / 8; j++) {
+            for (int j = 0; !C_COL && j < BS / 8; j++) {
               const float* v = &d[r][p][j * 4];
               const int line = j * 8 + (lane & 7), chunk = warp * 2 + (lane >> 3 & 1);
               stmatrix2_trans(to + p * PANEL + line * 128 + ((chunk ^ (line & 7)) << 4), pack(v[0], v[1]), pack(v[2], v[3]));
             }
+          }
           async_fence();
           named_sync(1 + w, 128);
           if (tid == 0) {
-            const int row = rows[w * RW + r], col = tile % wide * BN;
+            const int row = rows.row[w * RW + r], col = tile % wide * BN;
             if (row >= 0)
 #pragma unroll
-              for (int p = 0; p < PANELS; p++) tma_store_passing(&tC, to + p * PANEL, col + p * 64, row * BS);
+              for (int p = 0; p < PANELS; p++) tma_store_passing(&tC, to + p * PANEL, C_COL ? row * BS : col + p * 64, C_COL ? col + p * 64 : row * BS);
             tma_store_commit();
           }
         }

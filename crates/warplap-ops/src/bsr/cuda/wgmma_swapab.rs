@@ -6,7 +6,7 @@
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
+use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
     BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, facts, is_wide, no_small_blocks,
@@ -83,7 +83,7 @@ impl Twin<BsrProblem> for SwapAb {
             source: Source {
                 entry: self.id(),
                 text: include_str!("wgmma_swapab.cu"),
-                headers: &[HOPPER, ELEMENT, SCALED],
+                headers: &[HOPPER, ELEMENT, SCALED, SMALL_BLOCKS],
                 defines,
             },
             threads: 128 * (LINES as u32 + 1),

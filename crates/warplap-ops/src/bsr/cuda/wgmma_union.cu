@@ -14,7 +14,7 @@
 // and round), CTAS (per SM), ORDER (0: tiles of one column band after each other, 1: of one line group),
 // PASSING (1: C leaves L2 early, so that B stays), DYNAMIC (1: a CTA takes its next tile from a queue when it is nearly ready for it, so that long tiles at the front
 // even out, where a fixed share leaves some CTAs with half as much again; CN 1).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, B_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, B_COL, C_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
 
@@ -188,28 +188,24 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
       const int line = walk.line(group, w), col = (band * CN + rank) * BN;
       if (line < 0) continue;
       const long long top = line * 64 + warp * 16 + (lane >> 2);
-      scale_fragments(d, add, top, top + 8, col, N, alpha, beta);
+      scale_fragments(d, add, top, top + 8, col, N, alpha, beta, M);
 #pragma unroll
       for (int p0 = 0; p0 < BN / 64; p0 += SLOTS) {
         if (tid == 0) tma_store_wait_read();
         named_sync(1 + w, 128);
 #pragma unroll
         for (int p = p0; p < p0 + SLOTS && p < BN / 64; p++) {
-          const int r = warp * 16 + (lane & 15);
-          const u32 at = mine + (p - p0) * CPANEL + r * 128;
-#pragma unroll
-          for (int c = 0; c < 64; c += 16) {
-            const float* v = &d[(p * 64 + c) / 2];
-            stmatrix4(at + (((c / 8 + (lane >> 4)) ^ (r & 7)) << 4), pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
-          }
+          if (C_COL) stage_turned<64, 64>(mine + (p - p0) * CPANEL, &d[p * 32], warp, lane);
+          else stage_panel<64>(mine + (p - p0) * CPANEL, &d[p * 32], warp, lane);
         }
         async_fence();
         named_sync(1 + w, 128);
         if (tid == 0) {
 #pragma unroll
           for (int p = p0; p < p0 + SLOTS && p < BN / 64; p++) {
-              if (PASSING) tma_store_passing(&tC, mine + (p - p0) * CPANEL, col + p * 64, line * 64);
-              else tma_store(&tC, mine + (p - p0) * CPANEL, col + p * 64, line * 64);
+              const int x = C_COL ? line * 64 : col + p * 64, y = C_COL ? col + p * 64 : line * 64;
+              if (PASSING) tma_store_passing(&tC, mine + (p - p0) * CPANEL, x, y);
+              else tma_store(&tC, mine + (p - p0) * CPANEL, x, y);
             }
           tma_store_commit();
         }

@@ -37,6 +37,7 @@ impl Twin<BsrProblem> for Union {
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
         match no_tma(p, chip) {
             Some(why) => Fit::aside(why),
+            None if !p.is_square() => Fit::aside("square blocks only"),
             None if !is_half(p) => Fit::aside("f16 and bf16 only"),
             None if !matches!(p.bs, 64 | 128) => Fit::aside("blocks of 64 or 128"),
             None => Fit::HIGH,

@@ -17,7 +17,7 @@ pub(super) const TEXT: &str = include_str!("turn.cu");
 
 /// What is compiled.
 pub(super) fn source(p: &BsrProblem) -> Source {
-    let defines = vec![("BS", p.bs as i64), ("SIZE", p.dtype.bytes() as i64)];
+    let defines = vec![("BS", p.bs as i64), ("BC", p.bc as i64), ("SIZE", p.dtype.bytes() as i64)];
     Source { entry: "turn", text: TEXT, headers: &[], defines }
 }
 
