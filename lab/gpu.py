@@ -106,7 +106,7 @@ def measure(gpu, problem, cold, args):
         "problem": problem,
         "cache": "cold" if cold else "hot",
         "winner": winner,
-        "own": own,
+        "best_own": own,
         "tune_s": round(seconds, 2),
         "rounds": args.rounds,
         "sets": sets,

@@ -92,6 +92,8 @@ pub enum Host {
     TakesAll,
     /// Takes longer than a launch may.
     Dawdles,
+    /// A library that proposes it for large problems alone.
+    Proposes,
 }
 
 /// A variant, and what is expected to become of it: `right`, or a rejection's word.
@@ -128,6 +130,7 @@ const fn planted(id: &'static str, text: &'static str, host: Host, becomes: &'st
 pub const KINDS: &[Planted] = &[
     planted("reference", RIGHT, Host::Builds, "right"),
     planted("good", RIGHT, Host::Builds, "right"),
+    planted("proposal", RIGHT, Host::Proposes, "right"),
     planted("good_too", kernel!("add", "if (i < n) { float x = b[i]; c[i] = x + a[i]; }"), Host::Builds, "right"),
     planted("slow_build", RIGHT, Host::Dawdles, "right"),
     planted(
@@ -203,6 +206,9 @@ impl Variant<Sum, Cuda> for Planted {
     fn space(&self, _: &SumProblem, _: &Cuda) -> Space {
         Space::single().axis(Axis::ints("I", 0..self.repeat))
     }
+    fn is_library(&self) -> bool {
+        self.host == Host::Proposes
+    }
     fn compile(&self, _: &SumProblem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
         cuda.compile(&self.source_text(config))
     }
@@ -214,6 +220,10 @@ impl Variant<Sum, Cuda> for Planted {
             Host::Segfaults => unsafe { std::ptr::without_provenance_mut::<u8>(64).write_volatile(1) },
             Host::Exits => std::process::exit(0),
             Host::Panics => panic!("planted"),
+            Host::Proposes if p.n < 100 => {
+                return Err(Rejection::DoesNotBuild { reason: "there is no such proposal".into() });
+            }
+            Host::Proposes => {}
             Host::Dawdles => std::thread::sleep(std::time::Duration::from_millis(700)),
             Host::TakesAll => {
                 let len = usize::try_from(cuda.chip().memory).unwrap_or(usize::MAX >> 2);

@@ -2,7 +2,7 @@
 //! written on the way; tensor maps are kept by the addresses they were made for.
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,8 +32,8 @@ struct Maps<const N: usize> {
 /// by each launch.
 struct List {
     count: usize,
-    // Addresses in `numbers`, or zero.
-    prepared: [usize; ARGUMENTS],
+    // Addresses of `numbers`, or null.
+    prepared: [*const c_void; ARGUMENTS],
     mapped: usize,
     maps: [u8; MAPS],
     buffers: Vec<(u8, u8)>,
@@ -41,6 +41,11 @@ struct List {
     // A number of 32 bits lies in the first half of its word: the hosts of these devices are little-endian.
     _numbers: Box<[u64]>,
 }
+
+// SAFETY: the pointers are to numbers that the list owns on the heap and nobody writes.
+unsafe impl Send for List {}
+// SAFETY: as above.
+unsafe impl Sync for List {}
 
 impl List {
     fn new(arguments: &[Argument]) -> Self {
@@ -50,7 +55,7 @@ impl List {
             _ => 0,
         };
         let numbers: Box<[u64]> = arguments.iter().map(number).collect();
-        let (mut prepared, mut maps, mut seen) = ([0; ARGUMENTS], [0; MAPS], 0);
+        let (mut prepared, mut maps, mut seen) = ([null(); ARGUMENTS], [0; MAPS], 0);
         let (mut buffers, mut scratch) = (Vec::new(), None);
         for (place, argument) in arguments.iter().enumerate() {
             match argument {
@@ -60,9 +65,7 @@ impl List {
                 }
                 Argument::Pointer(buffer) => buffers.push((place as u8, *buffer as u8)),
                 Argument::Scratch(_) => scratch = Some(place as u8),
-                Argument::Int(_) | Argument::Long(_) => {
-                    prepared[place] = (&raw const numbers[place]).expose_provenance()
-                }
+                Argument::Int(_) | Argument::Long(_) => prepared[place] = (&raw const numbers[place]).cast(),
             }
         }
         List { count: arguments.len(), prepared, mapped: seen, maps, buffers, scratch, _numbers: numbers }
@@ -183,7 +186,7 @@ impl<const N: usize> Loaded<N> {
     #[inline]
     unsafe fn go(&self, at: &[u64; N], maps: &[TensorMap], queue: &Stream) -> Result<(), Rejection> {
         let (list, room) = (&self.list, self.scratch.as_ref().map_or(Ok(0), |scratch| scratch.address(queue))?);
-        let mut pointers = list.prepared.map(std::ptr::with_exposed_provenance::<c_void>);
+        let mut pointers = list.prepared;
         for (map, place) in maps.iter().zip(&list.maps[..list.mapped.min(MAPS)]) {
             pointers[*place as usize % ARGUMENTS] = (&raw const *map).cast();
         }
@@ -214,9 +217,8 @@ mod tests {
     #[test]
     fn numbers_are_prepared_and_the_places_of_the_rest_are_known() {
         let list = List::new(&[Argument::Pointer(2), Argument::Int(-7), Argument::Pointer(0), Argument::Long(1 << 40)]);
-        let read = |place: usize| std::ptr::with_exposed_provenance::<c_void>(list.prepared[place]);
         // SAFETY: both point to words that `list` holds.
-        let (int, long) = unsafe { (*read(1).cast::<i32>(), *read(3).cast::<u64>()) };
+        let (int, long) = unsafe { (*list.prepared[1].cast::<i32>(), *list.prepared[3].cast::<u64>()) };
         assert_eq!((int, long, list.count, list.mapped), (-7, 1 << 40, 4, 0));
         assert_eq!((list.buffers.as_slice(), list.scratch), ([(0, 2), (2, 0)].as_slice(), None));
     }
