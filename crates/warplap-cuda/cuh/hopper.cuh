@@ -122,6 +122,11 @@ DI void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(
 DI void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 template <int R> DI void regs_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(R)); }
 template <int R> DI void regs_less() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(R)); }
+// Registers of a thread of the producer and of cons_ consuming warpgroups. There are no more than the block was given at its start: who asks for more waits for ever.
+template <int cons_> struct Roles {
+  static constexpr int start = 65536 / (128 * (cons_ + 1)) / 8 * 8, producer = cons_ == 3 ? 32 : 40, consumer = cons_ == 3 ? 160 : 232;
+  static_assert(producer + cons_ * consumer <= (cons_ + 1) * start, "registers");
+};
 DI u32 pack(float lo, float hi) {
   u32 r;
   asm("cvt.rn." ELEM "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));

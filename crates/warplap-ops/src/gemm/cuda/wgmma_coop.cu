@@ -56,10 +56,10 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
   pdl_wait();
 
   if (wg == 0) {
-    if (CONS > 1) regs_less<CONS == 2 ? 40 : 32>();
+    if (CONS > 1) regs_less<Roles<CONS>::producer>();
     if (threadIdx.x == 0) feed.walk<BK, STAGES>(tiles, blocks, ahead, empties);
   } else {
-    if (CONS > 1) regs_more<CONS == 2 ? 232 : 160>();
+    if (CONS > 1) regs_more<Roles<CONS>::consumer>();
     const int w = wg - 1;
     const u32 mine = staged + w * SLOTS * CPANEL;
     // This warpgroup's signal that a stage is free goes to every CTA that writes into it.

@@ -51,10 +51,10 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
   pdl_wait();
 
   if (wg == 0) {
-    regs_less<40>();
+    regs_less<Roles<2>::producer>();
     if (threadIdx.x == 0) feed.walk<BK, STAGES>(tiles, blocks, ahead, empties);
   } else {
-    regs_more<232>();
+    regs_more<Roles<2>::consumer>();
     const int w = wg - 1;
     const u32 mine = staged + w * SLOTS * CPANEL;
     // This warpgroup's signal that a stage is free goes to every CTA that writes into it.

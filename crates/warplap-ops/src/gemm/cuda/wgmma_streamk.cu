@@ -5,7 +5,7 @@
 // owns it; whoever has another part of it writes that part's float32 sums to a workspace and raises a flag; the owner adds them in the order of K. The order is
 // fixed: the same bits every run. A cluster's run is worked off such that parts for others come first, so that owners do not wait, and owners wait only for CTAs
 // with lower numbers, which started before them. Flags are left at zero. The other tiles follow whole.
-// Wins: some tiles more than a whole number of waves, or fewer than one, with K in the thousands.
+// Made for: some tiles more than a whole number of waves, or fewer than one, with K in the thousands. It has won nowhere yet (docs/results/cuda.md).
 // Limits: as wgmma_coop; a workspace of BM*BN floats for each CTA.
 // Where the idea comes from: Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU".
 //
@@ -102,7 +102,7 @@ wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, 
   pdl_wait();
 
   if (wg == 0) {
-    if (CONS > 1) regs_less<CONS == 2 ? 40 : 32>();
+    if (CONS > 1) regs_less<Roles<CONS>::producer>();
     if (threadIdx.x == 0) {
       int q = ahead % STAGES;
       u32 phase = ahead == STAGES ? 0 : 1;
@@ -116,7 +116,7 @@ wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, 
       }
     }
   } else {
-    if (CONS > 1) regs_more<CONS == 2 ? 232 : 160>();
+    if (CONS > 1) regs_more<Roles<CONS>::consumer>();
     const int w = wg - 1;
     const u32 mine = staged + w * SLOTS * CPANEL;
     // This warpgroup's signal that a stage is free goes to every CTA that writes into it.

@@ -64,7 +64,7 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
   pdl_wait();
 
   if (wg == 0) {
-    if (CONS > 1) regs_less<40>();
+    if (CONS > 1) regs_less<Roles<CONS>::producer>();
     if (threadIdx.x == 0) {
       int q = ahead % STAGES;
       u32 phase = ahead == STAGES ? 0 : 1;
@@ -78,7 +78,7 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
       }
     }
   } else {
-    if (CONS > 1) regs_more<232>();
+    if (CONS > 1) regs_more<Roles<CONS>::consumer>();
     const int w = wg - 1, lane = tid & 31, warp = tid >> 5, r = lane >> 2, c = lane & 3;
     // Where a lane's first element of a stage's block lies, and the row of the tile it belongs to. Its second row is eight on, or four where rows are contiguous.
     const int mine = FLAT ? w * 64 + (warp >> 1) * 32 + (warp & 1) * 8 + (r >> 2) * 16 + (r & 3) : w * 64 + warp * 16 + r;
