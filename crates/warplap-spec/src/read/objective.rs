@@ -42,7 +42,7 @@ pub(super) fn objective(
         }
     };
     let named = NAMED.iter().find(|(name, ..)| *name == text);
-    let usual = named.map_or(false, |(.., highest)| *highest);
+    let usual = named.is_some_and(|(.., highest)| *highest);
     if let (true, Some(given), Some((_, at))) = (named.is_some() || text == "time", highest, &goal)
         && given != usual
     {
