@@ -1,5 +1,6 @@
 //! Replays searches on recorded spaces: a line per space and search with the mean score, and one over all spaces.
-//! Arguments: repeats, searches joined by commas, files. `FILE@DONOR` starts from the ten best of the donor's file.
+//! Arguments: repeats, searches joined by commas, files. `FILE@DONOR` starts from the ten best of the donor's file,
+//! `FILE@@DONOR` has all of it at hand.
 
 use warplap_core::recorded::{Recorded, Yardstick, replay};
 use warplap_core::search::Brief;
@@ -12,13 +13,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (mut scores, mut early, mut within) = (Vec::new(), 0.0, [0.0; 2]);
         for argument in &arguments[2..] {
             let (path, donor) = argument.split_once('@').map_or((argument.as_str(), None), |(p, d)| (p, Some(d)));
+            let whole = donor.is_some_and(|d| d.starts_with('@'));
+            let donor = donor.map(|d| d.trim_start_matches('@'));
             let donor = donor.map(|path| Recorded::read(path.as_ref())).transpose()?;
             let recorded = Recorded::read(path.as_ref())?;
             let yardstick = Yardstick::new(&recorded, 400).ok_or("nothing was right")?;
             let donors: Vec<_> = donor.iter().flat_map(|d| d.best(10)).map(Recorded::donor).collect();
+            let all = donor.iter().filter(|_| whole).flat_map(Recorded::right);
+            let elsewhere: Vec<_> = all.map(|(config, time)| (Recorded::donor(config), time)).collect();
             let (mut score, mut ratio, mut own) = (0.0, [0.0; 3], 0.0);
             for seed in 0..repeats {
-                let brief = Brief { seed, donors: donors.clone(), ..Brief::default() };
+                let brief = Brief { seed, donors: donors.clone(), elsewhere: elsewhere.clone(), ..Brief::default() };
                 let run = replay(&recorded, name, 400, &brief).ok_or("no such search")?;
                 score += yardstick.score(&run.curve) / repeats as f64;
                 own += run.own_seconds / run.trials as f64 * 1e6 / repeats as f64;

@@ -30,9 +30,12 @@ pub(crate) struct Replay {
     /// The first repeat's seed
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Start from the ten best of this recorded space of another device
+    /// Start with this recorded space of another device at hand: its ten best first, the rest as a hint
     #[arg(long, value_name = "FILE")]
     donor: Option<PathBuf>,
+    /// Of the donor only its ten best are known
+    #[arg(long, requires = "donor")]
+    ten: bool,
 }
 
 /// Trials whose standing the table shows.
@@ -46,9 +49,13 @@ impl Replay {
         let yardstick = Yardstick::new(&recorded, budget).ok_or_else(nothing)?;
         let donor = self.donor.as_ref().map(|path| read("--donor", path, console)).transpose()?;
         let donors: Vec<_> = donor.iter().flat_map(|d| d.best(DONORS)).map(Recorded::donor).collect();
+        let all = donor.iter().filter(|_| !self.ten).flat_map(Recorded::right);
+        let elsewhere: Vec<_> = all.map(|(config, time)| (Recorded::donor(config), time)).collect();
         let mut runs = Vec::new();
         for repeat in 0..u64::from(self.repeats) {
-            let brief = Brief { seed: self.seed.wrapping_add(repeat), donors: donors.clone(), ..Brief::default() };
+            let seed = self.seed.wrapping_add(repeat);
+            let (donors, elsewhere) = (donors.clone(), elsewhere.clone());
+            let brief = Brief { seed, donors, elsewhere, ..Brief::default() };
             let unknown = || Failure::input(format!("--search {}: there is none of that name", self.search));
             let run = replay(&recorded, &self.search, budget, &brief).ok_or_else(unknown)?;
             if console.json {

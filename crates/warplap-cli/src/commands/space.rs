@@ -32,7 +32,8 @@ impl Space {
         let text = std::fs::read_to_string(&self.file).map_err(|e| named(&e))?;
         let started = Instant::now();
         // Both kinds may be JSON: Kernel Tuner's T1 has its axes in a part of that name.
-        let space = match self.file.extension().is_some_and(|e| e == "toml") || text.contains("\"ConfigurationSpace\"") {
+        let space = match self.file.extension().is_some_and(|e| e == "toml") || text.contains("\"ConfigurationSpace\"")
+        {
             true => Spec::load(&self.file).map_err(Failure::input)?.space.clone(),
             false => Recorded::definition(&text).map_err(|e| named(&e))?,
         };

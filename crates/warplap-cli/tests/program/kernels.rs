@@ -70,6 +70,26 @@ fn a_spec_is_tuned_explained_shown_and_written_down() {
     exports_read_back(&place, path, (trials.len(), timed));
 }
 
+#[test]
+fn a_spec_with_derived_values_is_counted_recorded_and_replayed() {
+    let place = Place::new();
+    let path = spec(&place);
+    let text =
+        SPEC.replace("[[arguments]]\nname = \"y\"", "[derived]\nAREA = \"UNROLL * 8\"\n[[arguments]]\nname = \"y\"");
+    std::fs::write(&path, text.replace("UNROLL = [1, 2, 3, 4, 5]", "UNROLL = [1, 2]")).unwrap();
+    let path = path.to_str().unwrap();
+    let counted = place.run(&["space", path, "--sample", "1", "--json"]);
+    assert_eq!((counted.code, counted.lines()[0]["legal"].as_u64()), (0, Some(4)), "{}", counted.stderr);
+    assert!(counted.lines()[1]["config"]["AREA"].is_u64());
+    let file = place.dir.path().join("twice.json");
+    let file = file.to_str().unwrap();
+    let recorded = place.run(&["record", path, "-o", file, "--samples", "3", "--json"]);
+    assert_eq!(recorded.code, 0, "{}", recorded.stderr);
+    assert_eq!(recorded.lines()[0]["right"], 4, "{}", recorded.stdout);
+    let replayed = place.run(&["replay", "--space", file, "--budget", "4", "--repeats", "1", "--json"]);
+    assert_eq!(replayed.lines()[0]["best_over_optimum"], 1.0, "{}", replayed.stderr);
+}
+
 fn exports_read_back(place: &Place, path: &str, (trials, timed): (usize, usize)) {
     let header = place.run(&["export", path, "--header"]);
     assert_eq!(header.code, 0, "{}", header.stderr);

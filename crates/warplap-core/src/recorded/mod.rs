@@ -167,6 +167,12 @@ impl Recorded {
         self.times.iter().filter_map(|t| t.as_ref().ok().copied())
     }
 
+    /// Every config that was right with its milliseconds.
+    pub fn right(&self) -> Vec<(Config, f64)> {
+        let timed = |i: usize| Some((self.space.config(&self.point(i)), *self.times[i].as_ref().ok()?));
+        (0..self.len()).filter_map(timed).collect()
+    }
+
     /// The fastest configs, best first.
     pub fn best(&self, most: usize) -> Vec<Config> {
         let mut order: Vec<usize> = (0..self.len()).filter(|i| self.times[*i].is_ok()).collect();

@@ -95,7 +95,8 @@ pub(super) struct Gaussian<'p> {
     /// The lower triangle, row by row.
     factor: Vec<Vec<f64>>,
     alpha: Vec<f64>,
-    evidence: f64,
+    /// How probable the times are, as a logarithm.
+    pub(super) evidence: f64,
     noise: f64,
 }
 

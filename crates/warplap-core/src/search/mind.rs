@@ -3,9 +3,13 @@
 //! It looks at the neighbours of the best spots and at a random sample, never at the whole space, so a step costs the
 //! same in a space of a thousand configs and of a hundred million. Failures are a class of their own: the expected gain
 //! counts only as far as a spot is unlike those that failed.
+//!
+//! Where a whole record from elsewhere hints at times, the process models what is left of the times beside a share of the
+//! hints; the share is the one under which the trials so far are most probable, and 0 is among those asked.
 
 use super::gaussian::{Coded, Gaussian, Likeness, expected_gain};
 use super::ground::Spot;
+use super::hints::{dulled, standardised};
 use super::walk::Seen;
 
 /// Random candidates before the first forecast.
@@ -22,8 +26,11 @@ const LEARNT_UNTIL: usize = 200;
 const LOOKED_AT: usize = 40;
 /// After so many trials without a gain every second one is a neighbour of the best: models have blind spots.
 const STALLED: usize = 30;
-/// Times slower than the median are told apart less: nobody needs to know how bad the bad ones are.
-const DULLED: f64 = 0.2;
+/// How far hints from elsewhere may be believed, and how far they are until trials tell.
+const TRUSTS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+const FIRST_TRUST: f64 = 0.5;
+/// Spots that are looked at because hints say that they are good.
+const HINTED: usize = 40;
 
 /// One model of a landscape, with the trials it is made from.
 pub(super) struct Mind {
@@ -40,12 +47,17 @@ pub(super) struct Mind {
     likeness: Option<Likeness>,
     learnt_at: usize,
     near_turn: bool,
+    /// How far it believes the hints.
+    trust: f64,
 }
 
 impl Mind {
     pub(super) fn new(number: usize) -> Self {
         let (best, mark) = (f64::INFINITY, f64::INFINITY);
-        Mind { number, turns: 0, stalled: 0, idle: 0, best, mark, likeness: None, learnt_at: 0, near_turn: false }
+        // Who begins afresh begins without anybody's word.
+        let trust = if number == 0 { FIRST_TRUST } else { 0.0 };
+        let likeness = None;
+        Mind { number, turns: 0, stalled: 0, idle: 0, best, mark, likeness, learnt_at: 0, near_turn: false, trust }
     }
 
     /// Takes note of a time: of a trial of its own, or of one it is told of. Gains below `least`, as a logarithm, are not
@@ -67,8 +79,8 @@ impl Mind {
         }
     }
 
-    /// New neighbours of the best spots, and new spots from elsewhere, each once.
-    fn candidates(seen: &mut Seen, right: &[(f64, Spot)]) -> Vec<Spot> {
+    /// New neighbours of the best spots, new spots from anywhere, and those that believed hints say are good, each once.
+    fn candidates(seen: &mut Seen, right: &[(f64, Spot)], trust: f64) -> Vec<Spot> {
         let mut found = Vec::new();
         let tops: Vec<Spot> = right.iter().take(TOPS).map(|r| r.1).collect();
         for top in tops {
@@ -79,6 +91,9 @@ impl Mind {
         found.retain(|spot| seen.is_new(*spot));
         for _ in 0..ELSEWHERE {
             found.extend(seen.random());
+        }
+        if trust > 0.0 {
+            found.extend(seen.hints.order().iter().copied().filter(|s| seen.is_new(*s)).take(HINTED));
         }
         found.sort_unstable();
         found.dedup();
@@ -116,19 +131,29 @@ impl Mind {
         }
         let known = Self::known(seen, right);
         let ground = &seen.ground;
-        let mut likeness = self.likeness.take().unwrap_or_else(|| Likeness::new(ground));
+        let mut likeness = self.likeness.take().unwrap_or_else(|| seen.hints.likeness(ground));
         let coded = |l: &Likeness, spot: Spot| ground.place(spot).map(|p| l.coded(&p));
         let points: Vec<Coded> = known.iter().filter_map(|k| coded(&likeness, k.1)).collect();
 
-        let middle = right[(right.len() - 1) / 2].0.ln();
-        let dulled = |time: f64| if time.ln() < middle { time.ln() } else { middle + DULLED * (time.ln() - middle) };
-        let mut times: Vec<f64> = known.iter().map(|k| dulled(k.0)).collect();
-        let count = times.len() as f64;
-        let mean = times.iter().sum::<f64>() / count;
-        let deviation = (times.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / count).sqrt().max(1e-9);
-        times.iter_mut().for_each(|t| *t = (*t - mean) / deviation);
+        let middle = right[(right.len() - 1) / 2].0;
+        // What is left of the times when what was to be expected is taken out.
+        let beside =
+            |trust: f64| standardised(known.iter().map(|k| dulled(k.0, middle) - trust * seen.hints.at(k.1)).collect());
+        let learns = asked >= self.learnt_at * 5 / 4 + 2 && asked < LEARNT_UNTIL;
+        if learns && self.number == 0 && !seen.hints.is_empty() {
+            let probable = |trust: f64| {
+                let (times, _, deviation) = beside(trust);
+                let evidence = Gaussian::new(&likeness, &points, &times)?.evidence;
+                let before = (trust - FIRST_TRUST).powi(2) / 0.5;
+                Some((evidence - times.len() as f64 * deviation.ln() - before, trust))
+            };
+            let best = TRUSTS.into_iter().filter_map(probable).max_by(|a, b| a.0.total_cmp(&b.0));
+            self.trust = best.map_or(self.trust, |b| b.1);
+        }
+        let trust = self.trust;
+        let (times, mean, deviation) = beside(trust);
 
-        if asked >= self.learnt_at * 5 / 4 + 2 && asked < LEARNT_UNTIL {
+        if learns {
             self.learnt_at = asked;
             // Some of the best and some of the others: both ends say which axes matter.
             let step = |i: usize| i * points.len() / LEARNT_FROM.min(points.len());
@@ -137,16 +162,17 @@ impl Mind {
             likeness.learn(&x, &y);
         }
         let failed: Vec<Coded> = seen.failed.iter().rev().take(POINTS).filter_map(|s| coded(&likeness, *s)).collect();
-        let candidates = Self::candidates(seen, right);
-        let ground = &seen.ground;
+        let candidates = Self::candidates(seen, right, trust);
+        let (ground, hints) = (&seen.ground, &seen.hints);
         let chosen = Gaussian::new(&likeness, &points, &times).and_then(|known| {
-            let best = (dulled(right[0].0) - mean) / deviation;
+            let best = (dulled(right[0].0, middle) - mean) / deviation;
             // An upper bound of the gain is cheap: the exact one is computed only where it may be the largest.
             let mut hopes = Vec::with_capacity(candidates.len());
             for spot in candidates {
                 let Some(place) = ground.place(spot) else { continue };
                 let point = likeness.coded(&place);
-                let forecast = known.forecast(&likeness, &point);
+                let mut forecast = known.forecast(&likeness, &point);
+                forecast.mean += trust * hints.at(spot) / deviation;
                 let alike: f64 = failed.iter().map(|f| likeness.of(f, &point).powi(2)).sum();
                 let sound = 1.0 - alike / (alike + forecast.weight + 0.02);
                 let hope = sound * expected_gain(best, forecast.mean, forecast.at_most);

@@ -9,6 +9,7 @@ mod gaussian;
 mod genetic;
 mod ground;
 mod halving;
+mod hints;
 mod mind;
 mod population;
 mod random;
@@ -70,6 +71,9 @@ pub struct Brief {
     pub defaults: bool,
     /// What won elsewhere, best first: on other devices, for neighbouring keys. They are tried first and never trusted.
     pub donors: Vec<Candidate>,
+    /// All that was measured where the donors come from, with what it cost there: a forecast that is believed as far as it
+    /// proves right. May be empty.
+    pub elsewhere: Vec<(Candidate, f64)>,
 }
 
 /// The searches there are, by the name users give. The first is the default.
@@ -131,7 +135,7 @@ fn walk(rule: impl Rule + 'static, arms: Vec<Arm>, brief: &Brief) -> Box<dyn Sea
     let default = |arm: &Arm| Some(arm.candidate(arm.space.at(arm.nth(0)?)?));
     let donors: Vec<Candidate> = brief.donors.iter().take(DONORS).cloned().collect();
     let defaults = if brief.defaults { arms.iter().filter_map(default).collect() } else { Vec::new() };
-    Box::new(Walk::new(rule, arms, brief.seed).after(donors, defaults))
+    Box::new(Walk::new(rule, arms, brief.seed).after(donors, defaults).knowing(&brief.elsewhere))
 }
 
 #[cfg(test)]
@@ -247,6 +251,40 @@ pub(crate) mod tests {
             assert!(own * 3 < chance * 2, "{name}: {own} trials, random {chance}");
         }
         assert!(trials_until_best("surrogate") * 4 < chance);
+    }
+
+    #[test]
+    fn a_whole_record_from_elsewhere_saves_trials_and_one_that_misleads_costs_few() {
+        let arms = bowl();
+        let trials_until_best = |elsewhere: &dyn Fn(&Config) -> Option<f64>| -> usize {
+            let known = arms[0].space.configs().into_iter();
+            let known = known.filter_map(|c| Some((arms[0].candidate(c.clone()), elsewhere(&c)?)));
+            let known: Vec<(Candidate, f64)> = known.collect();
+            let one = |seed| -> usize {
+                let brief = Brief { seed, elsewhere: known.clone(), ..Brief::default() };
+                let mut search = named("surrogate", bowl(), &brief).unwrap();
+                (1..)
+                    .find(|_| {
+                        let candidate = search.ask(1).remove(0);
+                        let time = depth(&candidate.config);
+                        search
+                            .tell(&time.map_or_else(|| failed(candidate.clone()), |t| measured(candidate.clone(), t)));
+                        time == Some(5.0)
+                    })
+                    .unwrap()
+            };
+            (0..8).map(one).sum()
+        };
+        let alone = trials_until_best(&|_| None);
+        // Elsewhere the bowl's bottom is a step aside, there are no walls, and everything takes three times as long.
+        let aside = |c: &Config| {
+            let (x, y) = (c.int("x")? as f64, c.int("y")? as f64);
+            let step = if c.get("mode")?.to_string() == "b" { 0.0 } else { 3.0 };
+            Some(15.0 + 3.0 * (x - 6.0).powi(2) + 6.0 * (y - 3.0).powi(2) + 3.0 * step)
+        };
+        assert!(trials_until_best(&aside) < alone, "{} {alone}", trials_until_best(&aside));
+        let upside_down = |c: &Config| Some(1e3 / depth(c)?);
+        assert!(trials_until_best(&upside_down) <= alone + 8 * 10, "{} {alone}", trials_until_best(&upside_down));
     }
 
     #[test]

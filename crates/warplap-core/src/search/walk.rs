@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::ground::{Ground, Spot};
+use super::hints::Hints;
 use super::{Arm, Search};
 use crate::candidate::{Candidate, Trial};
 
@@ -28,6 +29,8 @@ pub(super) struct Seen {
     pub(super) failed: Vec<Spot>,
     /// How many were asked because they were good elsewhere.
     pub(super) donors: usize,
+    /// What a whole record from elsewhere says.
+    pub(super) hints: Hints,
     pub(super) rng: fastrand::Rng,
 }
 
@@ -106,6 +109,7 @@ impl<R: Rule> Walk<R> {
             right: Vec::new(),
             failed: Vec::new(),
             donors: 0,
+            hints: Hints::default(),
             rng: fastrand::Rng::with_seed(seed),
         };
         Walk { rule, seen, first: Vec::new(), together: 8 }
@@ -116,6 +120,12 @@ impl<R: Rule> Walk<R> {
         let donors = donors.into_iter().map(|c| (c, true));
         self.first = donors.chain(defaults.into_iter().map(|c| (c, false))).collect();
         self.first.reverse();
+        self
+    }
+
+    /// This walk, with what was measured elsewhere at hand.
+    pub(super) fn knowing(mut self, elsewhere: &[(Candidate, f64)]) -> Self {
+        self.seen.hints = Hints::new(&self.seen.ground, elsewhere);
         self
     }
 

@@ -6,7 +6,6 @@ use crate::device::Device;
 use crate::key::Key;
 use crate::op::Op;
 use crate::record::Edition;
-use crate::search;
 use crate::store::{Checked, Match};
 use crate::tuner::Tuner;
 
@@ -14,8 +13,8 @@ use crate::tuner::Tuner;
 const OPENED: usize = 16;
 
 impl<O: Op, D: Device> Tuner<O, D> {
-    /// What was fastest elsewhere, best first.
-    pub(super) fn donors(&self, problem: &O::Problem) -> Vec<Candidate> {
+    /// What was measured elsewhere and what it cost there, best first.
+    pub(super) fn elsewhere(&self, problem: &O::Problem) -> Vec<(Candidate, f64)> {
         let key = self.key(problem);
         let edition = match self.store.lookup(&key, self.device.fingerprint()) {
             Match::Foreign(record, _) => record.editions.last().cloned(),
@@ -23,11 +22,11 @@ impl<O: Op, D: Device> Tuner<O, D> {
             Match::Exact(_) => None,
             Match::Miss => self.nearest(&key),
         };
-        let right = |t: Trial| Some((t.cost()?, t.candidate));
-        let mut right: Vec<(f64, Candidate)> =
+        let right = |t: Trial| t.cost().map(|cost| (t.candidate, cost));
+        let mut right: Vec<(Candidate, f64)> =
             edition.map_or_else(Vec::new, |e| e.trials).into_iter().filter_map(right).collect();
-        right.sort_by(|a, b| a.0.total_cmp(&b.0));
-        right.into_iter().take(search::DONORS).map(|(_, candidate)| candidate).collect()
+        right.sort_by(|a, b| a.1.total_cmp(&b.1));
+        right
     }
 
     /// The last tuning of the nearest other key on this device.

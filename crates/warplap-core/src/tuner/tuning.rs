@@ -230,8 +230,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         // A floor says how far a time is from the best there can be, and nothing of other objectives.
         let floor_us = floor.map(|f| f * 1e6).filter(|_| self.settings.objective.is_time());
-        let donors = self.donors(problem);
-        let brief = Brief { seed: self.settings.seed, floor_us, defaults: true, donors };
+        let elsewhere = self.elsewhere(problem);
+        let donors = elsewhere.iter().take(search::DONORS).map(|(candidate, _)| candidate.clone()).collect();
+        let brief = Brief { seed: self.settings.seed, floor_us, defaults: true, donors, elsewhere };
         let mut search = search::named(name, pruned.arms, &brief).ok_or_else(|| {
             Error::Unknown(format!("there is no search '{name}': expected one of {}", search::NAMES.join(", ")))
         })?;
