@@ -1,5 +1,5 @@
 // Opens a report in a headless browser and prints what is drawn on it as JSON: node look.mjs ROOM REPORT.html
-// ROOM is the folder the packages were installed into; the browser itself is unpacked there once.
+// ROOM is the folder the packages were installed into; the browser itself is unpacked there once, by node look.mjs ROOM: one at a time.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import { createRequire } from "node:module";
@@ -24,6 +24,11 @@ function unpacked() {
   }
   process.env.LD_LIBRARY_PATH = path.join(room, "lib");
   return program;
+}
+
+if (!report) {
+  unpacked();
+  process.exit(0);
 }
 
 const executablePath = process.env.WARPLAP_BROWSER || unpacked();

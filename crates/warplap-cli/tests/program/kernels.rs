@@ -76,7 +76,9 @@ fn a_spec_with_derived_values_is_counted_recorded_and_replayed() {
     let path = spec(&place);
     let text =
         SPEC.replace("[[arguments]]\nname = \"y\"", "[derived]\nAREA = \"UNROLL * 8\"\n[[arguments]]\nname = \"y\"");
-    std::fs::write(&path, text.replace("UNROLL = [1, 2, 3, 4, 5]", "UNROLL = [1, 2]")).unwrap();
+    // Without a floor: what lies in the nearest caches may be faster than what a test build takes for possible.
+    let text = text.replace("UNROLL = [1, 2, 3, 4, 5]", "UNROLL = [1, 2]").replace("bytes = \"8 * N\"\n", "");
+    std::fs::write(&path, text).unwrap();
     let path = path.to_str().unwrap();
     let counted = place.run(&["space", path, "--sample", "1", "--json"]);
     assert_eq!((counted.code, counted.lines()[0]["legal"].as_u64()), (0, Some(4)), "{}", counted.stderr);

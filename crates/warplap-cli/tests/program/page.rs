@@ -42,6 +42,9 @@ fn room() -> (PathBuf, Option<PathBuf>) {
         let install = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"];
         done(tool("npm", tools.as_deref()).args(install).arg(&room));
     }
+    if !room.join("chromium").is_file() && std::env::var_os("WARPLAP_BROWSER").is_none() {
+        done(tool("node", tools.as_deref()).arg(folder().join("look.mjs")).arg(&room));
+    }
     (room, tools)
 }
 
