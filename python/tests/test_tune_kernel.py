@@ -94,9 +94,10 @@ def test_cuda_kernels_are_tuned_on_the_gpu():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_cuda_kernels_without_a_gpu_are_told_so():
+@pytest.mark.parametrize("lang", [None, "CUDA", "cupy"])
+def test_cuda_kernels_without_a_gpu_are_told_so(lang):
     with pytest.raises(NotImplementedError, match="(?i)cuda|nvidia|driver"):
-        cuda()
+        cuda(lang=lang)
 
 
 def test_wrong_arguments_are_named():

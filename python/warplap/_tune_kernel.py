@@ -102,12 +102,13 @@ def tune_kernel(
     unknown = [name for name in others if name not in _NOT_NEEDED]
     if unknown:
         raise NotImplementedError(f"{unknown[0]}: is not offered, expected one of Kernel Tuner's that are")
-    if lang is not None and lang.upper() not in ("C", "CUDA"):
+    language = (lang or "").upper()
+    if language not in ("", "C", *_CUDA):
         raise NotImplementedError(f"lang: is {lang!r}, expected C or CUDA")
     if "\n" not in kernel_source and os.path.exists(kernel_source):
         with open(kernel_source) as file:
             kernel_source = file.read()
-    if (lang or "").upper() == "CUDA" or "__global__" in kernel_source:
+    if language in _CUDA or (not language and "__global__" in kernel_source):
         rules = _rules(restrictions)
         configs = configs_of(tune_params, rules)
         if not configs:
@@ -159,6 +160,9 @@ def tune_kernel(
     rows = _measured(_results(found, configs), metrics)
     return rows, {"best": configs[winner], "key": found["key"], "from_store": found["from_store"]}
 
+
+# Kernel Tuner's names of the ways to launch CUDA, which are all one here.
+_CUDA = ("CUDA", "CUPY", "NVCUDA")
 
 # Arguments of Kernel Tuner that say how it measures, searches, prints and keeps: the race has its own ways.
 _NOT_NEEDED = {
