@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 from . import _warplap
@@ -17,7 +16,7 @@ from . import _warplap
 if os.environ.get("WARPLAP_SERVE"):  # started to prove GPU kernels for another process: nothing else is loaded
     _warplap.serve_if_asked()
 
-from . import store
+from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
 from ._ops import attention, bsr_matmul, linear, matmul
 from ._tunable import Tunable, tunable
@@ -35,8 +34,8 @@ __all__ = [
 
 
 def _start() -> None:
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    _warplap.set_worker(sys.executable, ["-c", f"import sys; sys.path.insert(0, {folder!r}); import warplap"])
+    program, *arguments = _child.command("import warplap")
+    _warplap.set_worker(program, arguments)
     if os.environ.get("WARPLAP_MODE"):
         _warplap.set_mode(os.environ["WARPLAP_MODE"])
     try:

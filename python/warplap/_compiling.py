@@ -14,11 +14,12 @@ import shutil
 import socket
 import socketserver
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from typing import Any
+
+from . import _child
 
 # Seconds the server has to get ready, and an order may take.
 START, PATIENCE = 60.0, 120.0
@@ -73,15 +74,10 @@ class Compiler:
                 self.end()
                 self._folder = tempfile.mkdtemp(prefix="warplap-")
                 place = os.path.join(self._folder, "orders")
-                package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-                code = (
-                    f"import sys; sys.path.insert(0, {package!r}); import warplap._compiling as c; c.serve({place!r})"
-                )
+                command = _child.command(f"import warplap._compiling as c; c.serve({place!r})")
                 env = {**os.environ, "WARPLAP_MODE": "off"}
                 nothing = subprocess.DEVNULL
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", code], env=env, stdin=nothing, stdout=nothing, stderr=nothing
-                )
+                self._process = subprocess.Popen(command, env=env, stdin=nothing, stdout=nothing, stderr=nothing)
                 atexit.register(self.end)
             assert self._folder is not None
             return os.path.join(self._folder, "orders")

@@ -82,6 +82,14 @@ def _callable(module: str, file: str | None, name: str) -> Any:
     return getattr(found, "fn", found)  # without the decorator
 
 
+def _wait() -> None:
+    """Until the device has finished, where there is one."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def _call(order: dict[str, Any]) -> None:
     import torch
 
@@ -89,18 +97,14 @@ def _call(order: dict[str, Any]) -> None:
     run = _callable(order["module"], order["file"], order["callable"])
     args, kwargs = torch.load(order["arguments"], weights_only=False)
     run(*args, **kwargs)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    _wait()
 
 
 def serve() -> None:
     """Runs what it is told to until the caller has gone."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what kernels print is not for the caller
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    _wait()
     print(json.dumps({"ready": True}), file=out)
     for line in sys.stdin:
         order = json.loads(line)
@@ -110,8 +114,7 @@ def serve() -> None:
         except Exception as error:
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             try:  # the context lives: this was a refusal, which the caller will find out itself
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
+                _wait()
                 answer["refused"] = text
             except Exception:
                 answer["fatal"] = text

@@ -19,6 +19,8 @@ import tempfile
 import time
 from typing import Any
 
+from . import _child
+
 _log = logging.getLogger("warplap")
 
 # Seconds a launch may take, a callable (which may have to compile first), and a worker to get ready.
@@ -38,10 +40,8 @@ class Worker:
         self.useless: str | None = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        code = f"import sys; sys.path.insert(0, {folder!r}); import warplap._proving as p; p.serve()"
-        env = {**os.environ, "WARPLAP_SANDBOX": "off"}
-        command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+        env, pipe = {**os.environ, "WARPLAP_SANDBOX": "off"}, subprocess.PIPE
+        command = _child.command("import warplap._proving as p; p.serve()")
         self._process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
         self._rest = b""
         atexit.register(self.end, self._process)

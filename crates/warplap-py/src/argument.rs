@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use warplap::DType;
+use warplap::{DType, Layout};
 
 use crate::tensor::{Element, View};
 
@@ -85,6 +85,17 @@ pub(crate) fn output(out: &View, len: usize, inputs: &[(&str, &View, usize)]) ->
     match inputs.iter().find(|(_, view, input_len)| out.overlaps(len, view, *input_len)) {
         Some((name, ..)) => Err(PyValueError::new_err(format!("out: shares memory with {name}"))),
         None => Ok(()),
+    }
+}
+
+/// The order of a matrix that has no gaps.
+pub(crate) fn order(view: &View, name: &str) -> PyResult<Layout> {
+    if view.is_compact() {
+        Ok(Layout::Row)
+    } else if view.strides[0] == 1 && view.strides[1] == view.shape[0] {
+        Ok(Layout::Col)
+    } else {
+        Err(strided(view, name, "rows or columns without gaps"))
     }
 }
 

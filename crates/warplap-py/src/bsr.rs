@@ -54,13 +54,7 @@ impl Product {
         p.n = b.shape[1] as u64;
         argument::shape(&b, "b", &[p.k as i64, p.n as i64])?;
         argument::sizes(&b, "b")?;
-        p.b = if b.is_compact() {
-            Layout::Row
-        } else if b.strides[0] == 1 && b.strides[1] == p.k as i64 {
-            Layout::Col
-        } else {
-            return Err(argument::strided(&b, "b", "rows or columns without gaps"));
-        };
+        p.b = argument::order(&b, "b")?;
         Ok(Product { problem: p, structure, values, b })
     }
 
@@ -71,13 +65,7 @@ impl Product {
         argument::same(out, "out", p.dtype, "a")?;
         argument::together(out, "out", &self.b)?;
         argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
-        p.c = if out.is_compact() {
-            Layout::Row
-        } else if out.strides[0] == 1 && out.strides[1] == p.m as i64 {
-            Layout::Col
-        } else {
-            return Err(argument::strided(out, "out", "rows or columns without gaps"));
-        };
+        p.c = argument::order(out, "out")?;
         let p = &self.problem;
         if self.structure.on_gpu.is_some() && !(self.values.address | self.b.address | out.address).is_multiple_of(16) {
             return Err(PyValueError::new_err("a, b or out: is not on a multiple of 16 bytes; call .clone()"));

@@ -17,17 +17,6 @@ use crate::structure::{Frame, Structure};
 use crate::tensor::View;
 use crate::torch::Torch;
 
-/// The order of a matrix that has no gaps.
-fn order(view: &View, name: &str) -> PyResult<Layout> {
-    if view.is_compact() {
-        Ok(Layout::Row)
-    } else if view.strides[0] == 1 && view.strides[1] == view.shape[0] {
-        Ok(Layout::Col)
-    } else {
-        Err(argument::strided(view, name, "rows or columns without gaps"))
-    }
-}
-
 /// Writes the blocks of `g @ b.T` that the indices name into `values`.
 #[pyfunction]
 pub(crate) fn sampled_into(
@@ -56,8 +45,8 @@ pub(crate) fn sampled_into(
     if !out.is_compact() {
         return Err(argument::strided(&out, "values", "contiguous row-major blocks"));
     }
-    let pattern = BsrProblem { n: n as u64, dtype, b: order(&right, "b")?, ..structure.problem };
-    let problem = SampledProblem::of(&pattern, order(&left, "grad")?);
+    let pattern = BsrProblem { n: n as u64, dtype, b: argument::order(&right, "b")?, ..structure.problem };
+    let problem = SampledProblem::of(&pattern, argument::order(&left, "grad")?);
     let (p, lengths) = (&problem.pattern, [(m * n) as usize, (k * n) as usize]);
     argument::output(&out, p.values_len(), &[("grad", &left, lengths[0]), ("b", &right, lengths[1])])?;
     if nnz == 0 {
