@@ -2,7 +2,7 @@
 
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
-use warplap_core::space::{Axis, Config};
+use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_cuda::{Chip, Cuda, TensorMapSpec, dtype_code};
 
 use crate::bsr::{BsrArgs, BsrProblem, Factor};
@@ -84,8 +84,12 @@ pub(super) fn is_half(p: &BsrProblem) -> bool {
 pub(super) const SKEWED: f64 = 2.0;
 
 /// How kernels of small blocks deal out tiles: in long runs, or one a round, which evens out rows of uneven length.
-pub(super) fn deal(p: &BsrProblem) -> Axis {
-    Axis::ints("DEAL", if p.imbalance() > SKEWED { [1, 0] } else { [0, 1] })
+pub(super) fn dealt(space: Space, p: &BsrProblem) -> Space {
+    space.axis(Axis::ints("DEAL", if p.imbalance() > SKEWED { [1, 0] } else { [0, 1] })).rule(Rule::on(
+        "one tile a round is for long rows first",
+        &["GROUPED", "DEAL"],
+        |c| c.int("DEAL") == Some(0) || c.int("GROUPED") == Some(1),
+    ))
 }
 
 /// Facts of the problem that every kernel is compiled with.

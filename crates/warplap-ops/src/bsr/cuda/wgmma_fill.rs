@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, deal, facts, is_half, is_wide, no_tma,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, dealt, facts, is_half, is_wide, no_tma,
     persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
@@ -49,19 +49,16 @@ impl Twin<BsrProblem> for Fill {
     fn space(&self, p: &BsrProblem, _: &Chip) -> Space {
         let tiles = if p.density() > 0.08 { TILES } else { [TILES[1], TILES[0]] };
         let column = move |i: usize| tiles.into_iter().map(move |t| t[i]);
-        Space::single()
+        let space = Space::single()
             .axis(Axis::ints("BM", column(0)))
             .axis(Axis::ints("BN", column(1)))
             .axis(Axis::ints("SC", if p.bc == 64 { vec![1] } else { vec![64 / p.bc as i64, 32 / p.bc as i64] }))
             // Rows that use the same columns meet in a tile, in a part of it, or not at all.
             .axis(Axis::ints("GROUPED", [1, 2, 0]))
-            .axis(deal(p))
-            .rule(Rule::on("one tile a round is for long rows first", &["GROUPED", "DEAL"], |c| {
-                c.int("DEAL") == Some(0) || c.int("GROUPED") == Some(1)
-            }))
             .rule(Rule::on("the tile is one that won somewhere", &["BM", "BN"], |c| {
                 TILES.contains(&["BM", "BN"].map(|a| c.int(a).unwrap_or(0)))
-            }))
+            }));
+        dealt(space, p)
     }
 
     fn plan(&self, p: &BsrProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {

@@ -4,12 +4,12 @@
 //! Wins: blocks of 16 and 32, unless nearly empty. Limits: f16/bf16, rows of B and C of whole 16 bytes, at most 4096 block columns.
 
 use warplap_core::rejection::Rejection;
-use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, deal, facts, is_wide, no_small_blocks,
+    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, dealt, facts, is_wide, no_small_blocks,
     persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
@@ -49,14 +49,11 @@ impl Twin<BsrProblem> for SwapAb {
     }
 
     fn space(&self, p: &BsrProblem, _: &Chip) -> Space {
-        Space::single()
+        let space = Space::single()
             .axis(Axis::ints("BN", if p.n > 128 { vec![256, 128] } else { vec![128] }))
             .axis(Axis::ints("SC", if p.bs == 16 { [4, 2] } else { [2, 1] }))
-            .axis(Axis::ints("GROUPED", [1, 0]))
-            .axis(deal(p))
-            .rule(Rule::on("one tile a round is for long rows first", &["GROUPED", "DEAL"], |c| {
-                c.int("DEAL") == Some(0) || c.int("GROUPED") == Some(1)
-            }))
+            .axis(Axis::ints("GROUPED", [1, 0]));
+        dealt(space, p)
     }
 
     fn plan(&self, p: &BsrProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
