@@ -5,6 +5,7 @@ mod checked;
 mod cusparse_bsr;
 mod densify;
 mod launch;
+mod mma_rows;
 mod mma_tf32;
 mod order;
 mod plan;
@@ -37,6 +38,7 @@ pub fn catalog() -> Catalog<Bsr, Cuda> {
         .with(Arc::new(Own(wgmma_swapab::SwapAb)))
         .with(Arc::new(Own(wgmma_fill::Fill)))
         .with(Arc::new(Own(wgmma_pack::Pack)))
+        .with(Arc::new(Own(mma_rows::MmaRows)))
         .with(Arc::new(Own(simt_f32::SimtF32)))
         .with(Arc::new(Own(mma_tf32::MmaTf32)))
         .with(Arc::new(blocked_ell::BlockedEll))
@@ -62,13 +64,14 @@ mod tests {
     use crate::bsr::{Bsr, BsrProblem};
     use crate::cuda::compiling;
 
-    const TWINS: [&dyn BsrTwin; 6] = [
+    const TWINS: [&dyn BsrTwin; 7] = [
         &super::wgmma_union::Union,
         &super::wgmma_pack::Pack,
         &super::wgmma_fill::Fill,
         &super::simt_f32::SimtF32,
         &super::wgmma_swapab::SwapAb,
         &super::mma_tf32::MmaTf32,
+        &super::mma_rows::MmaRows,
     ];
 
     const PROBLEMS: [&str; 20] = [
@@ -168,7 +171,8 @@ mod tests {
             assert!(TWINS.iter().all(|t| matches!(t.fit(&problem(text), &chip), Fit::Aside(_))), "{text}");
         }
         let older = Chip { capability: (8, 0), ..chip };
-        assert!(TWINS.iter().all(|t| matches!(t.fit(&problem(PROBLEMS[0]), &older), Fit::Aside(_))));
+        let fits = |t: &&&dyn BsrTwin| matches!(t.fit(&problem(PROBLEMS[0]), &older), Fit::Fits(_));
+        assert_eq!(TWINS.iter().filter(fits).map(|t| t.id()).collect::<Vec<_>>(), ["mma_rows"]);
     }
 
     #[test]

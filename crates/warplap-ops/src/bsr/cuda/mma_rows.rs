@@ -1,0 +1,85 @@
+//! Half types through mma.sync, for chips from sm_80 on. Twin of `mma_rows.cu`, which says how.
+//!
+//! Wins: chips without wgmma. Limits: blocks of 16, 32, 64 or 128 rows and columns, C row-major, rows of B and C of whole 16 bytes.
+
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{AMPERE, Chip, ELEMENT, SCALED, Source};
+
+use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, is_half, scale_arguments};
+use crate::bsr::BsrProblem;
+use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::gemm::Layout;
+
+/// One line of rows a CTA.
+pub(super) struct MmaRows;
+
+impl Twin<BsrProblem> for MmaRows {
+    fn id(&self) -> &'static str {
+        "mma_rows"
+    }
+
+    fn texts(&self) -> [&'static str; 2] {
+        [include_str!("mma_rows.cu"), include_str!("mma_rows.rs")]
+    }
+
+    fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
+        match () {
+            () if !is_half(p) => Fit::aside("f16 and bf16 only"),
+            () if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
+            () if ![p.bs, p.bc].iter().all(|s| matches!(s, 16 | 32 | 64 | 128)) => {
+                Fit::aside("blocks of 16, 32, 64 or 128")
+            }
+            () if p.c == Layout::Col => Fit::aside("C must be row-major"),
+            () if !p.n.is_multiple_of(8) => Fit::aside("rows of B and C must be whole runs of 16 bytes"),
+            () if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
+            // Where there is wgmma, its kernels share more of B.
+            () if chip.is_hopper() => Fit::LOW,
+            () => Fit::HIGH,
+        }
+    }
+
+    fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
+        let (p, chip) = (*p, chip.clone());
+        Space::single()
+            .axis(Axis::ints("BN", if p.n > 128 { vec![128, 256] } else { vec![128] }))
+            .axis(Axis::ints("BK", [32, 64, 16].into_iter().filter(|bk| p.bc.is_multiple_of(*bk)).map(|bk| bk as i64)))
+            .axis(Axis::ints("STAGES", [4, 3]))
+            .axis(Axis::ints("GROUPED", [0, 1]))
+            .rule(Rule::on("the stages fit shared memory", &["BN", "BK", "STAGES"], move |c| {
+                let of = |name| c.int(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
+                of("STAGES") * stage(&p, of("BN"), of("BK")) <= chip.shared_memory
+            }))
+    }
+
+    fn plan(&self, p: &BsrProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {
+        let [bn, bk, deep] = [axis(c, "BN")?.max(1), axis(c, "BK")?, axis(c, "STAGES")?];
+        let mut defines = facts(p);
+        defines.extend([("BN", bn), ("BK", bk), ("STAGES", deep)].map(|(n, v)| (n, v as i64)));
+        defines.push(("B_COL", i64::from(p.b == Layout::Col)));
+        let buffers = [VALUES, B, C, ROW_PTR, COL_IDX, ORDER].map(Argument::Pointer);
+        let sizes = [int(p.m), int(p.n), int(p.k)];
+        let (text, headers) = (include_str!("mma_rows.cu"), &[AMPERE, ELEMENT, SCALED]);
+        Ok(Plan {
+            source: Source { entry: self.id(), text, headers, defines },
+            threads: 256,
+            shared: deep * stage(p, bn, bk),
+            grid: Grid::Blocks(p.m / p.bs.min(64) * p.n.div_ceil(bn)),
+            arguments: buffers.into_iter().chain(sizes).chain(scale_arguments()).collect(),
+            overlap: true,
+        })
+    }
+}
+
+/// Bytes of a stage: every line is padded by 16.
+fn stage(p: &BsrProblem, bn: u64, bk: u64) -> u64 {
+    let b = if p.b == Layout::Col { bn * (bk * 2 + 16) } else { bk * (bn * 2 + 16) };
+    p.bs.min(64) * (bk * 2 + 16) + b
+}
+
+impl BsrTwin for MmaRows {
+    fn together(&self, _: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
+        Ok(axis(c, "GROUPED")? as usize)
+    }
+}
