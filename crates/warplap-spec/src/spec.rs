@@ -66,8 +66,8 @@ pub(crate) enum Reference {
     Kernel(Code),
     /// A function in Python, on NumPy's arrays.
     Python(Code),
-    /// A file.
-    File(Arc<Array>),
+    /// Files: one for each output.
+    Files(Arc<Vec<Array>>),
 }
 
 /// A user's kernel, ready to be opened on a device.
@@ -160,7 +160,7 @@ impl Spec {
             Reference::Kernel(code) | Reference::Python(code) => {
                 format!("{} {:?} {}", code.entry, code.flags, code.text)
             }
-            Reference::File(array) => format!("{:?}", SourceHash::of(&[&format!("{array:?}")])),
+            Reference::Files(arrays) => format!("{:?}", SourceHash::of(&[&format!("{arrays:?}")])),
         };
         let launch = self.launch.as_ref().map(|l| {
             let text = |e: &Expr| e.text().to_string();
@@ -233,10 +233,11 @@ impl Spec {
     /// The right answer to inputs: every output in its place, NaN between them.
     pub(crate) fn answer(&self, inputs: &[Array]) -> Result<Vec<f64>, Rejection> {
         match &self.reference {
-            Reference::File(array) => {
+            Reference::Files(arrays) => {
                 let mut values = vec![f64::NAN; self.output().1];
-                let one = self.outputs().into_iter().flatten().next().unwrap_or(0);
-                values[one..one + array.len()].copy_from_slice(&array.to_f64());
+                for (array, start) in arrays.iter().zip(self.outputs().into_iter().flatten()) {
+                    values[start..start + array.len()].copy_from_slice(&array.to_f64());
+                }
                 Ok(values)
             }
             Reference::Python(code) => python::answer(self, code, inputs),

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use toml::{Spanned, Value as Written};
+use warplap::core::array::Array;
 use warplap::core::roofline::Work;
 use warplap::core::space::{Expr, Kind, Space, Value};
 
 use super::arguments::{arguments, loaded};
 use super::axes::space;
-use super::draft::{Draft, MetricDraft, ReferenceDraft, ToleranceDraft};
+use super::draft::{Draft, Files, MetricDraft, ReferenceDraft, ToleranceDraft};
 use super::objective::objective;
 use super::value::{Constants, constants, float, is_name, kinds, number, plain};
 use super::{Places, file};
@@ -162,27 +163,8 @@ fn reference(
         };
     };
     let (draft, whole) = (spanned.get_ref(), spanned.span());
-    if let Some(path) = &draft.file {
-        let (sizes, array) = loaded(path, places)?;
-        let outputs: Vec<&Argument> = arguments.iter().filter(|a| a.is_output()).collect();
-        let [output] = outputs[..] else {
-            return Err(places.at(&path.span(), "an answer file holds one output: expected one argument that is out"));
-        };
-        if sizes != output.shape {
-            let reason = format!(
-                "the answer has the shape {sizes:?}: expected {:?}, that of the argument '{}'",
-                output.shape, output.name
-            );
-            return Err(places.at(&path.span(), reason));
-        }
-        if let Some(random) = arguments.iter().find(|a| a.is_input() && matches!(a.fill, Fill::Random)) {
-            let reason = format!(
-                "an answer file fits one set of inputs, and '{}' is random: expected it from a file, zeros or range",
-                random.name
-            );
-            return Err(places.at(&path.span(), reason));
-        }
-        return Ok(Reference::File(Arc::new(array)));
+    if let Some(files) = &draft.file {
+        return answers(files, arguments, places);
     }
     let (Some(path), Some(name)) = (draft.python.as_ref().or(draft.source.as_ref()), &draft.entry) else {
         let reason = "the reference is not whole: expected source (C) or python, and entry, or file = \"answer.npy\"";
@@ -194,6 +176,40 @@ fn reference(
     let (full, text, entry) = (places.beside(path.get_ref()), source(path, places)?, entry(name, places)?);
     let code = Code { path: full, text, entry, flags: draft.flags.clone() };
     Ok(if draft.python.is_some() { Reference::Python(code) } else { Reference::Kernel(code) })
+}
+
+/// Right answers from files: one for each output, in their order.
+fn answers(files: &Spanned<Files>, arguments: &[Argument], places: &Places) -> Result<Reference, SpecError> {
+    let at = files.span();
+    let outputs: Vec<&Argument> = arguments.iter().filter(|a| a.is_output()).collect();
+    let names = files.get_ref().names();
+    if names.len() != outputs.len() {
+        let (found, expected) = (names.len(), outputs.len());
+        let reason = format!(
+            "there are {found} answer files and {expected} outputs: expected one file for each argument that is out or inout"
+        );
+        return Err(places.at(&at, reason));
+    }
+    let answer = |(name, output): (&String, &&Argument)| {
+        let (sizes, array) = loaded(&Spanned::new(at.clone(), name.clone()), places)?;
+        if sizes != output.shape {
+            let reason = format!(
+                "the answer has the shape {sizes:?}: expected {:?}, that of the argument '{}'",
+                output.shape, output.name
+            );
+            return Err(places.at(&at, reason));
+        }
+        Ok(array)
+    };
+    let answers = names.iter().zip(&outputs).map(answer).collect::<Result<Vec<Array>, SpecError>>()?;
+    if let Some(random) = arguments.iter().find(|a| a.is_input() && matches!(a.fill, Fill::Random)) {
+        let reason = format!(
+            "an answer file fits one set of inputs, and '{}' is random: expected it from a file, zeros or range",
+            random.name
+        );
+        return Err(places.at(&at, reason));
+    }
+    Ok(Reference::Files(Arc::new(answers)))
 }
 
 fn tolerance(

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use toml::{Spanned, Value};
 
 use super::Places;
-use super::draft::{ArgumentDraft, Draft, LaunchDraft, ReferenceDraft};
+use super::draft::{ArgumentDraft, Draft, Files, LaunchDraft, ReferenceDraft};
 use crate::error::SpecError;
 
 /// A part without a place of its own.
@@ -69,6 +69,7 @@ pub(super) fn draft(places: &Places) -> Result<Draft, SpecError> {
         headers: Vec::new(),
         budget: None,
         rules: rules.collect(),
+        configs: None,
         constants: BTreeMap::new(),
         axes,
         derived: BTreeMap::new(),
@@ -91,7 +92,7 @@ fn reference(json: &Json, text: &str) -> Option<Spanned<ReferenceDraft>> {
         source: word("source"),
         entry: word("entry"),
         flags: Vec::new(),
-        file: word("file"),
+        file: word("file").map(|file| Spanned::new(file.span(), Files::One(file.into_inner()))),
         python: word("python"),
     };
     json.is_object().then(|| Spanned::new(at..at, draft))
