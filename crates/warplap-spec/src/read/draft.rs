@@ -62,6 +62,7 @@ pub(super) struct ReferenceDraft {
     pub(super) flags: Vec<String>,
     pub(super) file: Option<Spanned<String>>,
     pub(super) python: Option<Spanned<String>>,
+    pub(super) launch: Option<Spanned<LaunchDraft>>,
 }
 
 #[derive(Debug, Deserialize)]

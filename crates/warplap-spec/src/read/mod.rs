@@ -4,6 +4,7 @@ mod arguments;
 mod axes;
 mod check;
 mod draft;
+mod launch;
 mod objective;
 mod t1;
 mod value;
