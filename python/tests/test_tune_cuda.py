@@ -95,7 +95,7 @@ def test_outputs_that_are_read_are_given_back_before_every_launch(script):
 
 def test_constant_memory_is_filled_by_name(script):
     script("""
-        WEIGH = "//# weights 8\\n//? kind=2 add\\n//@ weigh\\n__global__ void weigh(float *a, float *b, float *c, int n) {}"
+        WEIGH = "//# weights 8\\n//? kind=2 add\\n//@ weigh\\n__global__ void weigh(float *a, float *b, float *c) {}"
         more = dict(cmem_args={"weights": np.array([3.0, 5.0], np.float32)})
         c = warplap.run_kernel("weigh", WEIGH, 1000, args, {"kind": 0}, **more)[2]
         assert np.allclose(c, 3 * a + 5 * b)

@@ -20,12 +20,13 @@ LISTED = 100_000
 _GRID, _SHARED, _TEXT = ("grid_size_x", "grid_size_y", "grid_size_z"), "warplap_shared", "warplap_source"
 
 
-def _toml(value: Any) -> str:
-    return json.dumps(value.item() if hasattr(value, "item") else value)
-
-
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
+
+
+def _toml(value: Any) -> str:
+    plain = _plain(value)
+    return repr(plain) if isinstance(plain, float) else json.dumps(plain)
 
 
 class Kernel:
@@ -43,6 +44,9 @@ class Kernel:
     ) -> None:
         self._name, self._source, self._launch, self._gpu = name, source, launch, gpu
         self._params = {axis: [_plain(v) for v in values] for axis, values in params.items()}
+        taken = [name for name in _GRID if name in params and launch.calls()]
+        if taken:
+            raise ValueError(f"tune_params: holds {taken[0]}, expected another name: it is the size of the grid")
         self._options = [*options, *launch.defines()]
         self._constants = dict(zip(constants or {}, _given.host(list((constants or {}).values()), "cmem_args")))
 
@@ -92,7 +96,8 @@ class Kernel:
         if rules is None:
             columns, text = self._said_by_callables(configs)
             axes |= {name: list(dict.fromkeys(values)) for name, values in columns.items()}
-            start |= {name: values[configs.index(dict(first))] for name, values in columns.items()}
+            at = configs.index(dict(first))
+            start |= {name: values[at] for name, values in columns.items()}
             rows = zip(*([_plain(c[name]) for c in configs] for name in self._params), *columns.values())
             with open(os.path.join(folder, "configs.csv"), "w") as file:
                 file.write("\n".join([",".join(axes), *(",".join(map(_cell, row)) for row in rows)]) + "\n")
@@ -164,7 +169,9 @@ def _argument(folder: str, name: str, value: Any, role: str) -> list[str]:
     dtype = _DTYPES.get(str(value.dtype), "")
     if not dtype:
         expected = "NumPy arrays of float64, float32, float16, int32 or uint32 and NumPy scalars"
-        raise TypeError(f"arguments: holds {value.dtype}, expected {expected}")
+        raise TypeError(
+            f"{'cmem_args' if role == 'constant' else 'arguments'}: holds {value.dtype}, expected {expected}"
+        )
     lines += [f'dtype = "{dtype}"', f"shape = {_toml(list(value.shape) or [1])}", f'role = "{role}"']
     if role == "out":
         return lines

@@ -123,7 +123,8 @@ def serve() -> NoReturn:
     try:
         after = _warplap.run_once(
             plan["source"], plan["entry"], plan["options"], plan["grid"], plan["block"], plan["shared"],
-            [(buffer, read(name)) for buffer, name in plan["arguments"]], built, gpu=plan["gpu"],
+            [(buffer, read(name)) for buffer, name in plan["arguments"]],
+            [(name, read(file)) for name, _, file in plan["constants"]], built, gpu=plan["gpu"],
         )  # fmt: skip
         for i, held in enumerate(after):
             if held is not None:

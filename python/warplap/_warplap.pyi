@@ -59,6 +59,7 @@ def run_once(
     block: Sequence[int],
     shared: int,
     arguments: Sequence[tuple[bool, bytes]],
+    constants: Sequence[tuple[str, bytes]],
     built: Callable[[], None],
     *,
     gpu: int = 0,

@@ -28,10 +28,10 @@ fn failed(error: CudaError) -> PyErr {
     refused(&error.rejection())
 }
 
-/// Builds a kernel, says so to `built`, launches it once and gives the bytes of its buffers afterwards: one for each
+/// Builds a kernel with the contents of constant memory, says so to `built`, launches it once and gives the bytes of its buffers afterwards: one for each
 /// argument, nothing for a number.
 #[pyfunction]
-#[pyo3(signature = (text, entry, options, grid, block, shared, arguments, built, *, gpu=0))]
+#[pyo3(signature = (text, entry, options, grid, block, shared, arguments, constants, built, *, gpu=0))]
 #[expect(clippy::too_many_arguments, reason = "a Python function")]
 pub(crate) fn run_once<'py>(
     py: Python<'py>,
@@ -42,6 +42,7 @@ pub(crate) fn run_once<'py>(
     block: [u32; 3],
     shared: u32,
     arguments: Vec<Given>,
+    constants: Vec<(String, PyBackedBytes)>,
     built: &Bound<'py, PyAny>,
     gpu: usize,
 ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
@@ -50,7 +51,8 @@ pub(crate) fn run_once<'py>(
         return Err(PyValueError::new_err(format!("arguments: a number of {found} bytes, expected at most {WIDEST}")));
     }
     let device = gpu::device(gpu)?;
-    let function = device.build_own(&OwnSource { entry, text, options }).map_err(|e| refused(&e))?;
+    let globals: Vec<(&str, &[u8])> = constants.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
+    let function = device.build_own_with(&OwnSource { entry, text, options }, &globals).map_err(|e| refused(&e))?;
     function.allow_shared(shared).map_err(failed)?;
     let stream = device.stream();
     let buffers = arguments.iter().map(|(buffer, bytes)| buffer.then(|| upload(stream, bytes)).transpose());

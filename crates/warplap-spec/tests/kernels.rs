@@ -127,6 +127,23 @@ fn an_edited_kernel_is_raced_again() {
 }
 
 #[test]
+fn whole_numbers_are_right_when_they_are_equal_and_holes_among_them_show() {
+    let spec = "source = \"k.c\"\nentry = \"count\"\n[constants]\nN = 300\n[axes]\nKIND = [0, 1, 2, 3]\n\
+                [[arguments]]\nname = \"y\"\nrole = \"out\"\ndtype = \"i32\"\nshape = \"N\"\n";
+    // The last element is 0: who leaves it out is as wrong as who gets one wrong.
+    let body = "void count(int *y) {\n for (int i = 0; i < N - (KIND == 2); i++) y[i] = i < N - 1 ? i + (KIND == 1 && i == 7) : 0;\n}";
+    let folder = Folder::new(&[("k.toml", spec), ("k.c", body)]);
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    spec.ready().unwrap();
+    let tuned = tuner(&spec, 60.0).tune(&spec.problem(), &Silent).unwrap();
+    for trial in &tuned.edition.trials {
+        let kind = trial.candidate.config.int("KIND").unwrap();
+        let wrong = matches!(trial.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. }));
+        assert_eq!(wrong, kind == 1 || kind == 2, "{kind}: {:?}", trial.outcome);
+    }
+}
+
+#[test]
 fn several_outputs_a_reference_and_arguments_that_are_both_are_proved() {
     let spec = r#"
 source = "k.c"
@@ -182,7 +199,7 @@ fn bad_specs_name_the_file_and_the_line() {
         ("entry = \"scale\"", "entry = \"scale\"\nentri = 1", 4, "unknown field `entri`"),
         ("entry = \"scale\"", "entry = \"sc ale\"", 3, "name of a function"),
         ("source = \"scale.c\"", "source = \"scales.c\"", 2, "scales.c"),
-        ("role = \"out\"", "role = \"output\"", 10, "in, out, inout or scalar"),
+        ("role = \"out\"", "role = \"output\"", 10, "in, out, inout, scalar or constant"),
         ("dtype = \"f32\"\nshape = \"N\"", "dtype = \"f8\"\nshape = \"N\"", 11, "one of f64"),
         ("shape = \"N\"", "shape = \"M\"", 12, "'M'"),
         ("shape = \"N\"", "shape = \"N - 1000\"", 12, "from 1 to"),
@@ -191,7 +208,7 @@ fn bad_specs_name_the_file_and_the_line() {
             "value = 0.3",
             "value = 0.3\n[reference]\nsource = \"scale.c\"",
             25,
-            "expected source (C) or python, and entry",
+            "expected source (C or CUDA) or python, and entry",
         ),
         ("value = 0.3", "value = 0.3\n[launch]\ngrid = 1\nblock = 1", 25, "C kernel"),
         ("value = 0.3", "value = 0.3\n[metric]\nflops = \"2 * n\"", 26, "'n'"),

@@ -63,6 +63,7 @@ pub(super) struct ReferenceDraft {
     pub(super) flags: Vec<String>,
     pub(super) file: Option<Spanned<Files>>,
     pub(super) python: Option<Spanned<String>>,
+    pub(super) launch: Option<Spanned<LaunchDraft>>,
 }
 
 /// One file, or one for each output.
