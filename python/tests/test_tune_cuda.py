@@ -73,7 +73,7 @@ def test_without_an_answer_settings_must_agree_with_the_first_that_runs(script):
 
 def test_callables_are_asked_about_every_setting(script):
     script("""
-        made = lambda p: ADD.replace("//@ add", "//@ " + ("subtract" if p["per"] == 3 else "add"))
+        made = lambda p: ADD.replace("//@ add", f"// for {p['per']}\\n//? per=3 subtract\\n//@ add")
         results, env = warplap.tune_kernel(
             "add", made, lambda p: 1000 * p["per"], args, {"block_size_x": [128, 64], "per": [2, 1, 3]}, lang="CUDA",
             grid_div_x=lambda p: p["block_size_x"] * p["per"], smem_args={"size": lambda p: 4 * p["per"]}, budget=3.0,
@@ -193,6 +193,22 @@ def test_constant_and_shared_memory_and_callables_are_tuned_cuda():
     )  # fmt: skip
     assert len(results) == 7 and env["best"]["per"] in (1, 2)
     assert times(results)[3].startswith("wrong_answer") and isinstance(times(results)[1], float)
+
+
+@needs_gpu
+def test_a_callable_makes_the_source_cuda():
+    a, b = drawn()
+    made = lambda p: (
+        f"""
+    __global__ void add(float *c, const float *a, const float *b, int n) {{
+        int i = blockIdx.x * {p["block_size_x"]} + threadIdx.x;
+        if (i < n) c[i] = a[i] + b[i] + {int(p["kind"] == "wrong")};
+    }}"""
+    )
+    args, params = [np.zeros_like(a), a, b, np.int32(a.size)], {**BLOCKS, "kind": ["right", "wrong"]}
+    results, env = warplap.tune_kernel("add", made, a.size, args, params, lang="CUDA", budget=2.0)
+    by = times(results, "kind")
+    assert by["wrong"].startswith("wrong_answer") and isinstance(by["right"], float) and env["best"]["kind"] == "right"
 
 
 @needs_gpu

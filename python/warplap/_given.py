@@ -98,7 +98,8 @@ _NOT_NEEDED = {
 def refuse(others: Mapping[str, Any]) -> None:
     """Says which of Kernel Tuner's arguments is not offered, if one was given that says something."""
     for name, value in others.items():
-        if name not in _NOT_NEEDED and value is not None and value is not False:
+        says_nothing = value is None or value is False or (isinstance(value, (list, tuple, dict)) and not value)
+        if name not in _NOT_NEEDED and not says_nothing:
             raise NotImplementedError(f"{name}: is not offered, expected one of Kernel Tuner's that are")
 
 

@@ -11,8 +11,8 @@ from ._once import Failed
 
 _log = logging.getLogger("warplap")
 
-# Settings tried before a kernel counts as one that never runs, and seconds for a launch among strange contents.
-TRIES, PATIENCE = 16, 10.0
+# Settings tried before a kernel counts as one that never runs, and seconds for a launch of one.
+TRIES, PATIENCE = 16, 20.0
 
 
 def found(
@@ -22,7 +22,7 @@ def found(
     first: Failed | None = None
     for config in configs[:TRIES]:
         try:
-            after = kernel.run(config, arguments, loud=False)
+            after = kernel.run(config, arguments, PATIENCE, loud=False)
         except Failed as why:
             first = first or Failed(why.why, f"with {config}: {why}")
             continue

@@ -69,7 +69,8 @@ pub(crate) fn run_once<'py>(
     };
     let values: Vec<u128> = buffers.iter().zip(&arguments).map(value).collect();
     let pointers: Vec<*const c_void> = values.iter().map(|v| (&raw const *v).cast()).collect();
-    let shape = LaunchShape { grid, threads: block.iter().product(), shared, ..LaunchShape::default() };
+    let threads = block.iter().fold(1u32, |all, size| all.saturating_mul(*size));
+    let shape = LaunchShape { grid, threads, shared, ..LaunchShape::default() };
     // SAFETY: addresses of buffers that live until the stream was waited for, and numbers, each at the start of bytes that
     // are aligned for any. Whether they are what the kernel takes is the caller's word: a user's kernel cannot be asked, and
     // this process is there for it alone.
