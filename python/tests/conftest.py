@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,26 @@ def own_store(tmp_path):
 @pytest.fixture(params=DEVICES)
 def device(request):
     return request.param
+
+
+def standin_library():
+    """The stand-in for a GPU's driver and compiler; ``cargo test`` builds it, or ``cargo build -p warplap-standin``."""
+    root = Path(__file__).parents[2]
+    target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target")) / "debug"
+    found = [target / folder / "libwarplap_standin.so" for folder in ("", "deps")]
+    return next((library for library in found if library.is_file()), None)
+
+
+@pytest.fixture
+def standin(monkeypatch):
+    """Processes that are started meanwhile find the stand-in for a GPU's driver and compiler."""
+    library = standin_library()
+    if library is None:
+        pytest.skip("the stand-in for the CUDA driver is not built")
+    for name in ("WARPLAP_CUDA_DRIVER", "WARPLAP_NVRTC"):
+        monkeypatch.setenv(name, str(library))
+    monkeypatch.setenv("WARPLAP_NVML", "/nonexistent")
+    return library
 
 
 def near(got, right, share=2e-5):

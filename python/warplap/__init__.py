@@ -15,10 +15,15 @@ from . import _warplap
 
 if os.environ.get("WARPLAP_SERVE"):  # started to prove GPU kernels for another process: nothing else is loaded
     _warplap.serve_if_asked()
+if os.environ.get("WARPLAP_ONCE"):  # started to run one GPU kernel once
+    from . import _once
+
+    _once.serve()
 
 from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
 from ._ops import attention, bsr_matmul, linear, matmul
+from ._run_kernel import run_kernel
 from ._tunable import Tunable, tunable
 from ._tune_kernel import tune_kernel
 from ._tuning import Explanation, Tuned, benchmark, explain, tune
@@ -28,8 +33,8 @@ __version__: str = _warplap.__version__
 
 __all__ = [
     "Explanation", "Gpu", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark",
-    "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "off", "record", "replay", "set_mode", "store",
-    "tunable", "tune", "tune_kernel", "tuning",
+    "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "off", "record", "replay", "run_kernel",
+    "set_mode", "store", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
 

@@ -17,20 +17,29 @@ Rule = "str | Callable[..., bool]"
 def configs_of(space: Mapping[str, Iterable[Any]], rules: Sequence[Any]) -> list[dict[str, Any]]:
     """Every setting that breaks no rule. A rule is an expression over the names, a callable that takes some of them, or
     a callable that takes one dictionary (:func:`of_dictionary`)."""
+    return listing(space, rules, None)[0]
+
+
+def listing(
+    space: Mapping[str, Iterable[Any]], rules: Sequence[Any], most: int | None
+) -> tuple[list[dict[str, Any]], bool]:
+    """The settings that break no rule, so many at the most, and whether the rules are all expressions that the engine
+    reads."""
     values = {name: list(v) for name, v in space.items()}
     names = list(values)
     axes = list(values.items())
     told = [_told(rule, names) for rule in rules]
+    is_read = all(text_only for *_, text_only in told)
     try:
         points = _warplap.legal(
-            axes, [(text, reads, None if text_only else call) for text, reads, call, text_only in told]
+            axes, [(text, reads, None if text_only else call) for text, reads, call, text_only in told], most
         )
     except ValueError as error:
         if not str(error).startswith("rules:"):
             raise
         # What the engine cannot read, Python can.
-        points = _warplap.legal(axes, [(text, reads, call) for text, reads, call, _ in told])
-    return [{name: values[name][at] for name, at in zip(names, point)} for point in points]
+        points, is_read = _warplap.legal(axes, [(text, reads, call) for text, reads, call, _ in told], most), False
+    return [{name: values[name][at] for name, at in zip(names, point)} for point in points], is_read
 
 
 class of_dictionary:
@@ -47,12 +56,12 @@ def _told(rule: Any, names: list[str]) -> tuple[str, list[str], Callable[[list[A
     if isinstance(rule, str):
         code = compile(rule.strip(), "<rule>", "eval")
         reads = [n for n in code.co_names if n in names]
-        unknown = [n for n in code.co_names if n not in names and n not in _BUILTINS]
+        unknown = [n for n in code.co_names if n not in names and n not in BUILTINS]
         if unknown:
             raise ValueError(
                 f"rules: '{rule}' names {', '.join(unknown)}, expected names of the space: {', '.join(names)}"
             )
-        known = {"__builtins__": _BUILTINS}
+        known = {"__builtins__": BUILTINS}
         return rule, reads, lambda values: bool(eval(code, known, dict(zip(reads, values)))), True
     wanted = [n for n in inspect.signature(rule).parameters]
     unknown = [n for n in wanted if n not in names]
@@ -61,7 +70,7 @@ def _told(rule: Any, names: list[str]) -> tuple[str, list[str], Callable[[list[A
     return "a callable", wanted, lambda values: bool(rule(**dict(zip(wanted, values)))), False
 
 
-_BUILTINS = {"min": min, "max": max, "abs": abs, "int": int, "float": float, "round": round, "len": len, "sum": sum}
+BUILTINS = {"min": min, "max": max, "abs": abs, "int": int, "float": float, "round": round, "len": len, "sum": sum}
 
 
 class Tunable(Generic[P, R]):

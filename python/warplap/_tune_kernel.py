@@ -1,77 +1,26 @@
 """``tune_kernel``: Kernel Tuner's calling form for kernels in C and CUDA. Every setting becomes a set of macros; the
-source is compiled, tried out in a process of its own (C), proved, raced and kept like every candidate."""
+source is compiled, tried out in a process of its own, proved, raced and kept like every candidate."""
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from typing import Any, Callable, Mapping, Sequence
 
-from . import _callables, _cuda_kernel, _trial
-from ._tunable import configs_of, of_dictionary
-
-_SCALARS = {
-    "float32": ctypes.c_float, "float64": ctypes.c_double, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
-    "uint32": ctypes.c_uint32, "uint64": ctypes.c_uint64, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8,
-}  # fmt: skip
-
-
-class _Workshop:
-    """Compiles settings of one source; the libraries live as long as the workshop."""
-
-    def __init__(self, name: str, source: str, compiler: str, options: Sequence[str]) -> None:
-        self._name, self._source, self._compiler, self._options = name, source, compiler, list(options)
-        self._folder = tempfile.TemporaryDirectory(prefix="warplap-")
-        self._built: dict[str, Callable[..., Any]] = {}
-
-    def build(self, macros: dict[str, Any]) -> Callable[..., Any]:
-        """The function compiled with these macros."""
-        defines = [f"-D{k}={int(v) if isinstance(v, bool) else v}" for k, v in sorted(macros.items())]
-        mark = hashlib.blake2s(" ".join(defines).encode()).hexdigest()[:16]
-        if mark not in self._built:
-            code, library = (os.path.join(self._folder.name, f"{mark}.{end}") for end in ("c", "so"))
-            with open(code, "w") as file:
-                file.write(self._source)
-            order = [self._compiler, "-shared", "-fPIC", "-O3", *self._options, *defines, code, "-o", library, "-lm"]
-            done = subprocess.run(order, capture_output=True, text=True)
-            if done.returncode != 0:
-                said = done.stderr.strip().splitlines()
-                first = next((line for line in said if "error" in line), said[0] if said else "no reason was given")
-                raise SyntaxError(first)
-            try:
-                function = getattr(ctypes.CDLL(library), self._name)
-            except AttributeError:
-                raise SyntaxError(f"the source has no function {self._name}") from None
-            function.restype = None
-            self._built[mark] = function
-        return self._built[mark]
-
-
-def _argument(value: Any) -> Any:
-    if hasattr(value, "ctypes"):
-        return value.ctypes.data_as(ctypes.c_void_p)
-    kind = _SCALARS.get(str(getattr(value, "dtype", "")))
-    if kind is None:
-        raise TypeError(f"arguments: holds a {type(value).__name__}, expected NumPy arrays and NumPy scalars")
-    return kind(value.item())
-
-
-def _rules(restrictions: Any) -> list[Any]:
-    """Expressions over the names, or callables that take one dictionary, as Kernel Tuner has them."""
-    every = [restrictions] if callable(restrictions) or isinstance(restrictions, str) else list(restrictions or ())
-    return [rule if isinstance(rule, str) else of_dictionary(rule) for rule in every]
+from . import _callables, _given, _once, _roles, _trial
+from ._cuda_kernel import LISTED, Kernel
+from ._launch import Launch
+from ._tunable import configs_of, listing
+from ._workshop import Workshop, argument, compiler_here
 
 
 def tune_kernel(
     kernel_name: str,
-    kernel_source: str,
-    problem_size: int | Sequence[int],
+    kernel_source: Any,
+    problem_size: Any,
     arguments: Sequence[Any],
     tune_params: Mapping[str, Sequence[Any]],
+    grid_div_x: Any = None,
+    grid_div_y: Any = None,
+    grid_div_z: Any = None,
     *,
     restrictions: Any = None,
     answer: Sequence[Any] | None = None,
@@ -79,10 +28,9 @@ def tune_kernel(
     lang: str | None = None,
     compiler: str | None = None,
     compiler_options: Sequence[str] | None = None,
-    grid_div_x: Sequence[str] | None = None,
-    grid_div_y: Sequence[str] | None = None,
-    grid_div_z: Sequence[str] | None = None,
     block_size_names: Sequence[str] | None = None,
+    smem_args: Mapping[str, Any] | None = None,
+    cmem_args: Mapping[str, Any] | None = None,
     device: int = 0,
     metrics: Mapping[str, Any] | None = None,
     budget: float | None = None,
@@ -90,51 +38,43 @@ def tune_kernel(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Tunes a kernel in C or CUDA with Kernel Tuner's calling form.
 
-    ``kernel_source`` is C or CUDA, or the name of a file with it; ``tune_params`` become macros; ``arguments`` are
-    NumPy arrays and scalars, which stay as they are; ``answer`` holds the right output for each argument that is one,
-    and None for the others (without it, the first setting is the reference); ``atol`` is relative to the largest value
-    here. Gives one dictionary a setting (its parameters, ``time`` in milliseconds or the reason it was rejected), best
-    first, and what was found out about the run. ``grid_div_x`` and its like, ``block_size_names`` and ``device`` are
-    for CUDA, where ``answer`` is needed, for one output. ``metrics`` (names and callables over a row, or expressions)
-    are added to the rows. What Kernel Tuner takes beside and the race does not need (``verbose``, ``quiet``,
-    ``iterations``, ``strategy``, ``strategy_options``, ``cache``, …) is taken and not used.
+    ``kernel_source`` is C or CUDA, the name of a file with it, or a callable that makes it from a setting;
+    ``tune_params`` become macros; ``restrictions`` are expressions over them, callables that take a setting as one
+    dictionary, or callables that take some of the parameters by name. ``arguments`` are arrays and scalars of NumPy
+    (arrays of CuPy and torch are copied over), which stay as they are. ``answer`` holds the right output for each
+    argument that is one, and None for the others; without it, the first setting that runs is the reference. ``atol`` is
+    relative to the largest value here. Gives one dictionary a setting (its parameters, ``time`` in milliseconds or the
+    reason it was rejected), best first, and what was found out about the run.
+
+    For CUDA alone are ``grid_div_x`` and its like, ``block_size_names``, ``cmem_args`` (arrays for constant memory, by
+    name), ``smem_args`` (``{"size": …}``, bytes of shared memory) and ``device``; sizes may be numbers, expressions or
+    callables over a setting. Which arguments a CUDA kernel writes is found out by running it. ``metrics`` (names and
+    callables over a row, or expressions) are added to the rows. What Kernel Tuner takes beside and the race does not
+    need (``verbose``, ``quiet``, ``iterations``, ``strategy``, ``strategy_options``, ``cache``, …) is taken and not
+    used; what would change the outcome (``verify``, ``observers``, ``texmem_args``, …) is refused by name.
     """
-    unknown = [name for name in others if name not in _NOT_NEEDED]
-    if unknown:
-        raise NotImplementedError(f"{unknown[0]}: is not offered, expected one of Kernel Tuner's that are")
-    language = (lang or "").upper()
-    if language not in ("", "C", *_CUDA):
-        raise NotImplementedError(f"lang: is {lang!r}, expected C or CUDA")
-    if "\n" not in kernel_source and os.path.exists(kernel_source):
-        with open(kernel_source) as file:
-            kernel_source = file.read()
-    if language in _CUDA or (not language and "__global__" in kernel_source):
-        rules = _rules(restrictions)
-        configs = configs_of(tune_params, rules)
-        if not configs:
-            raise ValueError("restrictions: leave no setting of tune_params")
-        kernel = _cuda_kernel.Kernel(kernel_name, kernel_source, list(compiler_options or ()), dict(tune_params), rules)
-        kernel.launched(problem_size, [grid_div_x, grid_div_y, grid_div_z], block_size_names)
-        tuned = kernel.tune(arguments, answer, atol, device, budget)
-        best = tuned["edition"]["verdict"]["winner"]["config"]
-        return _measured(_results(tuned, configs), metrics), {
-            "best": best,
-            "key": tuned["key"],
-            "from_store": tuned["from_store"],
-        }
-    compiler = compiler or os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise RuntimeError("compiler: there is no C compiler here; install one or name it")
-    configs = configs_of(tune_params, _rules(restrictions))
+    _given.refuse(others)
+    source = _given.source(kernel_source)
+    given = _given.host(arguments)
+    if answer is not None and len(answer) != len(given):
+        raise ValueError(f"answer: has {len(answer)} entries, expected one for each of the {len(given)} arguments")
+    if _given.language(lang, source) == "CUDA":
+        launch = Launch(problem_size, [grid_div_x, grid_div_y, grid_div_z], block_size_names, smem_args, tune_params)
+        kernel = Kernel(kernel_name, source, compiler_options or (), tune_params, launch, cmem_args, device)
+        rows, env = _on_gpu(kernel, kernel_name, given, tune_params, restrictions, answer, atol, budget)
+        return _measured(rows, metrics), env
+    _given.only_cuda(cmem_args=cmem_args, smem_args=smem_args)
+    compiler = compiler or compiler_here()
+    configs = configs_of(tune_params, _given.restrictions(restrictions, tune_params))
     if not configs:
         raise ValueError("restrictions: leave no setting of tune_params")
-    for value in arguments:
-        _argument(value)
-    workshop = _Workshop(kernel_name, kernel_source, compiler, compiler_options or ())
+    for value in given:
+        argument(value)
+    workshop = Workshop(kernel_name, source, compiler, compiler_options or ())
 
     def run(config: dict[str, Any]) -> Callable[..., None]:
         def call(*args: Any) -> None:
-            workshop.build(config)(*map(_argument, args))
+            workshop.build(config)(*map(argument, args))
 
         return call
 
@@ -148,11 +88,12 @@ def tune_kernel(
         return _trial.first_run(rig, runs[i]) if _trial.can_fork(rig) else None
 
     runs = [run(config) for config in configs]
-    source = f"{kernel_source}\n{compiler} {' '.join(compiler_options or ())}"
-    candidates = [(kernel_name, config, source) for config in configs]
-    key = f"size={problem_size} {_callables.describe(list(arguments))}"
+    how = f"{compiler} {' '.join(compiler_options or ())}"
+    text = lambda config: source(dict(config)) if callable(source) else source
+    candidates = [(kernel_name, config, f"{text(config)}\n{how}") for config in configs]
+    key = f"size={problem_size} {_callables.describe(given)}"
     winner, found = _callables.compete(
-        f"kernel_{kernel_name}", key, candidates, runs, right if answer is not None else runs[0], tuple(arguments), {},
+        f"kernel_{kernel_name}", key, candidates, runs, right if answer is not None else runs[0], tuple(given), {},
         tolerance=atol, budget=budget, trial=trial,
     )  # fmt: skip
     if found is None:
@@ -161,14 +102,43 @@ def tune_kernel(
     return rows, {"best": configs[winner], "key": found["key"], "from_store": found["from_store"]}
 
 
-# Kernel Tuner's names of the ways to launch CUDA, which are all one here.
-_CUDA = ("CUDA", "CUPY", "NVCUDA")
-
-# Arguments of Kernel Tuner that say how it measures, searches, prints and keeps: the race has its own ways.
-_NOT_NEEDED = {
-    "verify", "verbose", "quiet", "log", "iterations", "platform", "strategy", "strategy_options", "cache", "objective",
-    "objective_higher_is_better", "use_noodles", "time_limit",
-}  # fmt: skip
+def _on_gpu(
+    kernel: Kernel,
+    name: str,
+    arguments: list[Any],
+    params: Mapping[str, Sequence[Any]],
+    restrictions: Any,
+    answer: Sequence[Any] | None,
+    atol: float | None,
+    budget: float | None,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Finds out what a CUDA kernel writes, and tunes it by the road of spec files."""
+    rules = _given.restrictions(restrictions, params)
+    configs, is_read = listing(params, rules, LISTED + 1)
+    if not configs:
+        raise ValueError("restrictions: leave no setting of tune_params")
+    listed = kernel.is_called() or not is_read
+    if listed and len(configs) > LISTED:
+        raise ValueError(f"restrictions: leave more than {LISTED} settings, expected fewer where callables are asked")
+    outputs = None if answer is None else [i for i, right in enumerate(answer) if right is not None]
+    if outputs == []:
+        raise ValueError("answer: holds no output, expected the right one for each argument that is one, or no answer")
+    try:
+        first, roles = _roles.found(kernel, configs, arguments)
+    except _once.Failed as why:
+        if outputs is None:
+            raise RuntimeError(f"{name}: {why}") from why
+        # There is an answer: the race says of each setting why it does not run.
+        first, roles = configs[0], ["in"] * len(arguments)
+    if outputs is not None:
+        # Outputs without an answer are the kernel's own business; those that are as they were are written all the same.
+        roles = ["in" if i not in outputs else "inout" if role == "inout" else "out" for i, role in enumerate(roles)]
+    elif "out" not in roles and "inout" not in roles:
+        raise ValueError(f"arguments: {name} changes none of them, expected one that does not hold the answer yet")
+    tuned = kernel.tune(arguments, roles, answer, first, None if listed else rules, configs, atol, budget)
+    rows = _results(tuned, configs, whole=len(configs) <= LISTED)
+    best = {axis: tuned["edition"]["verdict"]["winner"]["config"][axis] for axis in params}
+    return rows, {"best": best, "key": tuned["key"], "from_store": tuned["from_store"], "roles": roles}
 
 
 def _measured(rows: list[dict[str, Any]], metrics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -180,14 +150,18 @@ def _measured(rows: list[dict[str, Any]], metrics: Mapping[str, Any] | None) -> 
     return rows
 
 
-def _results(found: dict[str, Any], configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a setting, the fastest first, those that were rejected last."""
+def _results(found: dict[str, Any], configs: list[dict[str, Any]], whole: bool = True) -> list[dict[str, Any]]:
+    """One row a setting, the fastest first, those that were rejected last. Where the configs are not the ``whole`` of
+    the settings, those that were tried are told."""
+    names = list(configs[0])
+    tried = {_mark(trial["config"], names): trial for trial in found["edition"]["trials"]}
+    if not whole:
+        configs = [{name: trial["config"][name] for name in names} for trial in tried.values()]
     rows: list[tuple[float, dict[str, Any]]] = []
     for config in configs:
-        same = (t for t in found["edition"]["trials"] if {k: str(v) for k, v in t["config"].items()} == _texts(config))
-        trial = next(same, None)
-        rejected = (trial or {}).get("rejected")
-        measured = (trial or {}).get("measured") or (rejected or {}).get("measurement")
+        trial = tried.get(_mark(config, names), {})
+        rejected = trial.get("rejected")
+        measured = trial.get("measured") or (rejected or {}).get("measurement")
         if measured is not None:
             ms = measured["median_us"] / 1e3
             rows.append((ms, dict(config, time=ms, times=[us / 1e3 for us in measured["samples_us"]])))
@@ -197,5 +171,5 @@ def _results(found: dict[str, Any], configs: list[dict[str, Any]]) -> list[dict[
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 
-def _texts(config: dict[str, Any]) -> dict[str, str]:
-    return {k: str(v) for k, v in config.items()}
+def _mark(config: Mapping[str, Any], names: list[str]) -> tuple[str, ...]:
+    return tuple(str(config.get(name)) for name in names)

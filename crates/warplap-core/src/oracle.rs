@@ -20,8 +20,14 @@ pub struct FarAnswer<D: Device> {
 
 /// Who computes right answers on a device.
 pub trait Oracle<O: Op, D: Device>: Send + Sync {
-    /// The right answer to inputs on a device, in double precision. An error means that the host must do it.
+    /// The right answer to inputs on a device, in double precision. An error means that the host must do it, unless nobody
+    /// but this oracle can.
     fn answer(&self, problem: &O::Problem, inputs: &[&D::Buffer], device: &D) -> Result<FarAnswer<D>, Error>;
+
+    /// Whether the host has no answer: then the oracle's error is that of whoever asked.
+    fn is_alone(&self) -> bool {
+        false
+    }
 }
 
 /// A right answer in a device's memory, with the seals of it and of the inputs it belongs to.
@@ -32,20 +38,28 @@ pub(crate) struct Sealed<D: Device> {
 }
 
 impl<D: Device> Sealed<D> {
-    /// Asks the oracle; `None` where the host must answer.
+    /// Asks the oracle; `None` where the host must answer, an error where it cannot.
     pub(crate) fn new<O: Op>(
         oracle: &dyn Oracle<O, D>,
         problem: &O::Problem,
         inputs: &[&D::Buffer],
         device: &D,
-    ) -> Option<Self> {
+    ) -> Result<Option<Self>, Error> {
         let sealed = || {
+            // The inputs first: an oracle that writes into them is found out like any kernel that does.
+            let seals = inputs.iter().map(|input| device.seal(input)).collect::<Result<Vec<u64>, Error>>()?;
             let answer = oracle.answer(problem, inputs, device)?;
             let seal = device.seal(&answer.values)?;
-            let inputs = inputs.iter().map(|input| device.seal(input)).collect::<Result<Vec<u64>, Error>>()?;
-            Ok(Sealed { answer, seal, inputs })
+            Ok(Sealed { answer, seal, inputs: seals })
         };
-        sealed().map_err(|e: Error| tracing::debug!("{}: the host answers: {e}", O::text(problem))).ok()
+        match sealed() {
+            Ok(sealed) => Ok(Some(sealed)),
+            Err(why) if oracle.is_alone() => Err(why),
+            Err(why) => {
+                tracing::debug!("{}: the host answers: {why}", O::text(problem));
+                Ok(None)
+            }
+        }
     }
 
     /// What a comparison with it is held to.

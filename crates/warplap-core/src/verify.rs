@@ -23,6 +23,14 @@ const GUARD: usize = 256;
 /// What guard bands hold: a number no operation on inputs in [-1, 1) gives.
 const GUARD_VALUE: f64 = -1024.0;
 
+/// What an output of a type is filled with before a launch: a value that no kernel has any reason to write.
+pub fn poison_of(dtype: DType) -> f64 {
+    match dtype {
+        DType::I32 => f64::from(i32::MIN + 0x0bad),
+        _ => f64::NAN,
+    }
+}
+
 /// What a kernel that gave the right answer showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proof {
@@ -98,12 +106,18 @@ impl<D: Device> Placed<D> {
         oracle: Option<&dyn Oracle<O, D>>,
         drawing: Drawing,
     ) -> Result<Self, Error> {
-        let upload = || drawing.arrays.iter().map(|a| device.upload_queued(a)).collect::<Result<Vec<_>, Error>>().ok();
-        let buffers = if D::LAUNCH_IS_CALL { None } else { upload() };
-        let far = oracle.zip(buffers.as_ref()).and_then(|(oracle, buffers)| {
-            let inputs: Vec<&D::Buffer> = buffers.iter().collect();
-            Sealed::new::<O>(oracle, problem, &inputs, device).map(Arc::new)
-        });
+        let upload = || drawing.arrays.iter().map(|a| device.upload_queued(a)).collect::<Result<Vec<_>, Error>>();
+        let buffers = match if D::LAUNCH_IS_CALL { None } else { Some(upload()) } {
+            Some(Err(why)) if oracle.is_some_and(|o| o.is_alone()) => return Err(why),
+            uploaded => uploaded.and_then(Result::ok),
+        };
+        let far = match oracle.zip(buffers.as_ref()) {
+            Some((oracle, buffers)) => {
+                let inputs: Vec<&D::Buffer> = buffers.iter().collect();
+                Sealed::new::<O>(oracle, problem, &inputs, device)?.map(Arc::new)
+            }
+            None => None,
+        };
         let drawing = if far.is_some() { drawing } else { drawing.answered::<O>(problem)? };
         Ok(Placed { drawing: Arc::new(drawing), buffers, far })
     }
@@ -128,7 +142,7 @@ impl<O: Op, D: Device> Case<O, D> {
 
     fn upload(problem: &O::Problem, device: &D, arrays: &[Array]) -> Result<Self, Error> {
         let (dtype, len) = O::output(problem);
-        let mut poison = Array::filled(dtype, len + 2 * GUARD, f64::NAN);
+        let mut poison = Array::filled(dtype, len + 2 * GUARD, poison_of(dtype));
         poison.fill(0..GUARD, GUARD_VALUE);
         poison.fill(GUARD + len..len + 2 * GUARD, GUARD_VALUE);
         let output = device.upload_queued(&poison)?;
@@ -160,8 +174,8 @@ impl<O: Op, D: Device> Case<O, D> {
     ) -> Result<(), Error> {
         self.refill(device, drawing)?;
         let inputs: Vec<&D::Buffer> = self.inputs.iter().map(|(buffer, _)| buffer).collect();
-        let far = oracle.and_then(|oracle| Sealed::new::<O>(oracle, &self.problem, &inputs, device));
-        match far {
+        let far = oracle.map(|oracle| Sealed::new::<O>(oracle, &self.problem, &inputs, device)).transpose()?;
+        match far.flatten() {
             Some(far) => self.far = Some(Arc::new(far)),
             None if drawing.answer.is_some() => {}
             None => self.drawing = Some(Arc::new(Drawing::clone(drawing).answered::<O>(&self.problem)?)),
@@ -351,8 +365,12 @@ fn worst_of(got: &Array, answer: &Answer, start: usize, part: &[f64]) -> (f64, u
             if value.is_nan() { 0.0 } else { f64::INFINITY }
         } else {
             let error = (value - right).abs();
-            // NaN compares false: it must not slip through as "not larger".
-            if error.is_nan() { f64::INFINITY } else { error / answer.tolerance.allowed(*right) }
+            // No error is right, also where none is allowed. NaN compares false: it must not slip through as "not larger".
+            match error {
+                0.0 => 0.0,
+                error if error.is_nan() => f64::INFINITY,
+                error => error / answer.tolerance.allowed(*right),
+            }
         };
         if worst.is_none_or(|(w, _)| share > w) {
             worst = Some((share, start + i));

@@ -1,6 +1,7 @@
 // What proofs ask of memory that lies on the device. Comes in: an output between its guard bands and the right answer in double precision
 // (PART 0), or any buffer (PART 1). Goes out, for every block: the largest share of the allowed error, and its part of the seal of what it read.
 // The seal is a sum over the elements, each mixed with its place: a changed, moved or missing element changes it, the order of adding does not.
+// DTYPE is 0 (f16), 1 (bf16), 2 (f32), 3 (f64) or 4 (i32).
 #include "element.cuh"
 #define THREADS 256
 
@@ -11,7 +12,16 @@ DI u64 mixed(u64 bits, u64 place) {
   return x ^ x >> 31;
 }
 
-DI double exact(elem x) { return widen(x); }
+#if DTYPE == 3
+typedef double value;
+DI double exact(value x) { return x; }
+#elif DTYPE == 4
+typedef int value;
+DI double exact(value x) { return x; }
+#else
+typedef elem value;
+DI double exact(value x) { return widen(x); }
+#endif
 
 // One number of the block: the largest share and the sum of the parts.
 DI void reduce(double share, u64 part, double* __restrict__ out) {
@@ -30,15 +40,16 @@ DI void reduce(double share, u64 part, double* __restrict__ out) {
 
 #if PART == 0
 extern "C" __global__ void __launch_bounds__(THREADS)
-compare(const elem* __restrict__ got, const double* __restrict__ right, u64 len, u64 guard, double band, double relative, double floor, double* __restrict__ out) {
+compare(const value* __restrict__ got, const double* __restrict__ right, u64 len, u64 guard, double band, double relative, double floor, double* __restrict__ out) {
   const double wrong = __longlong_as_double(0x7ff0000000000000ull);
   const u64 first = blockIdx.x * (u64)THREADS + threadIdx.x, step = gridDim.x * (u64)THREADS;
   double worst = 0.;
   u64 seal = 0;
   for (u64 i = first; i < len; i += step) {
     const double r = right[i], v = exact(got[guard + i]), error = fabs(v - r), share = error / (floor + relative * fabs(r));
-    // Padding must still be poison; and NaN, which compares false, must not slip through as "not larger".
-    const double taken = r != r ? (v != v ? 0. : wrong) : (share == share ? share : wrong);
+    // Padding must still be poison; and NaN, which compares false, must not slip through as "not larger". No error is right, also
+    // where none is allowed.
+    const double taken = r != r ? (v != v ? 0. : wrong) : error == 0. ? 0. : (share == share ? share : wrong);
     worst = fmax(worst, taken);
     seal += mixed(__double_as_longlong(r), i);
   }
@@ -47,9 +58,9 @@ compare(const elem* __restrict__ got, const double* __restrict__ right, u64 len,
   reduce(worst, seal, out);
 }
 #else
-#if WIDE
+#if DTYPE == 3
 typedef u64 word;
-#elif DTYPE == 2
+#elif DTYPE == 2 || DTYPE == 4
 typedef u32 word;
 #else
 typedef u16 word;

@@ -42,8 +42,11 @@ impl OwnSource {
     fn order(&self, arch: &str) -> CompileOrder {
         let mut options = ["-Xptxas", "-v"].map(String::from).to_vec();
         options.push(format!("-arch={arch}"));
-        options.extend(self.options.iter().cloned());
-        CompileOrder { name: format!("{}.cu", self.entry), text: self.named(), headers: Vec::new(), options }
+        let defines = |option: &&String| define(option).is_some();
+        options.extend(self.options.iter().filter(|o| !defines(o)).cloned());
+        let defines: String = self.options.iter().filter_map(|o| define(o)).collect();
+        let text = format!("{defines}#line 1\n{}", self.named());
+        CompileOrder { name: format!("{}.cu", self.entry), text, headers: Vec::new(), options }
     }
 
     /// The text, with the entry under its plain name: C++ would add the parameters' types to it.
@@ -53,6 +56,14 @@ impl OwnSource {
             false => format!("extern \"C\" {{\n#line 1\n{}\n}}\n", self.text),
         }
     }
+}
+
+/// The line that says what an option `-DNAME=VALUE` says. Given as an option it would reach the declarations that the
+/// compiler has of its own, and a constant may well be called `kind` or `size` as members of structures there are.
+fn define(option: &str) -> Option<String> {
+    let (name, value) = option.strip_prefix("-D").map(|said| said.split_once('=').unwrap_or((said, "1")))?;
+    let plain = !name.is_empty() && !value.contains('\n');
+    plain.then(|| format!("#define {name} {value}\n"))
 }
 
 impl CompileOrder {
@@ -214,5 +225,26 @@ impl Passing {
 impl Drop for Passing {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_constants_are_defined_in_the_text_and_its_lines_keep_their_numbers() {
+        let options = ["-DKIND=a + b", "-DFAST", "--use_fast_math", "-D"].map(String::from).to_vec();
+        let source = OwnSource { entry: "k".into(), text: "extern \"C\" __global__ void k() {}".into(), options };
+        let order = source.order("sm_90");
+        let head = "#define KIND a + b\n#define FAST 1\n#line 1\n";
+        assert_eq!(order.text, format!("{head}{}", source.text));
+        assert_eq!(order.options, ["-Xptxas", "-v", "-arch=sm_90", "--use_fast_math", "-D"]);
+        let bare = OwnSource { text: "__global__ void k() {}".into(), ..source };
+        assert!(
+            bare.order("sm_90").text.contains("extern \"C\" {\n#line 1\n__global__"),
+            "{}",
+            bare.order("sm_90").text
+        );
     }
 }

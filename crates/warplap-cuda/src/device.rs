@@ -219,6 +219,30 @@ impl Cuda {
         self.load(digest, &cubin, &source.entry)
     }
 
+    /// As [`Cuda::build_own`], with contents for globals of the module (constant memory), by name. Nobody else shares the
+    /// module: its globals are this kernel's alone.
+    pub fn build_own_with(&self, source: &OwnSource, globals: &[(&str, &[u8])]) -> Result<Function, Rejection> {
+        if globals.is_empty() {
+            return self.build_own(source);
+        }
+        let (_, cubin) = self.workshop.own_cubin(source, &self.chip.arch(), &self.crew)?;
+        let module = Module::load(&self.context, &cubin.image).map_err(|e| e.rejection())?;
+        for (name, bytes) in globals {
+            let refused = |reason: String| Rejection::DoesNotBuild { reason };
+            let found = module.global(name).map_err(|e| e.rejection())?;
+            let (address, room) = found.ok_or_else(|| {
+                refused(format!("the module has no global '{name}': expected __constant__ memory of that name, in use"))
+            })?;
+            if bytes.len() > room {
+                let given = bytes.len();
+                return Err(refused(format!("the global '{name}' holds {room} bytes: expected room for {given}")));
+            }
+            // SAFETY: the global holds at least as many bytes (checked), and the module is alive.
+            unsafe { self.queue.copy_in(address, bytes) }.map_err(|e| e.rejection())?;
+        }
+        module.function(&source.entry).map_err(|e| e.rejection())
+    }
+
     fn load(&self, digest: String, cubin: &Cubin, entry: &str) -> Result<Function, Rejection> {
         let loaded = locked(&self.modules).get(&digest).cloned();
         let module = match loaded {

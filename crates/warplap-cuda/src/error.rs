@@ -58,6 +58,9 @@ pub enum CudaError {
     /// The compiler refused a source; holds the end of its log.
     #[error("does not compile: {0}")]
     Compile(String),
+    /// Two pieces of memory that do not fit each other.
+    #[error("{0}")]
+    Fit(String),
     /// A file of the artifact folder could not be written or read.
     #[error("artifacts: {0}")]
     Artifact(String),

@@ -79,6 +79,23 @@ impl Stream {
         buffer.read(self)
     }
 
+    /// Queues a copy of a view into another one, from one of its elements on. Becomes part of the graph where this stream is
+    /// captured.
+    pub fn copy_into(&self, to: &mut ViewMut<'_>, start: usize, from: &View<'_>) -> Result<(), CudaError> {
+        let fits = start.checked_add(from.len).is_some_and(|end| end <= to.len) && to.dtype == from.dtype;
+        if !fits {
+            let (dtype, len) = (from.dtype, from.len);
+            return Err(CudaError::Fit(format!("{len} {dtype} from {start} on do not fit {} {}", to.len, to.dtype)));
+        }
+        if from.len == 0 {
+            return Ok(());
+        }
+        let width = from.dtype.bytes();
+        // SAFETY: both views borrow their memory, which holds so many bytes (checked); one is borrowed to be written, so
+        // they do not overlap.
+        unsafe { self.copy_across(to.address + (start * width) as u64, from.address, from.len * width) }
+    }
+
     /// A new buffer whose elements nobody has written yet.
     pub fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
         Buffer::new(&self.context, dtype, len)

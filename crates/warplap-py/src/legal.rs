@@ -41,9 +41,16 @@ fn values(objects: &[Py<PyAny>], py: Python<'_>) -> (Vec<Value>, bool) {
     }
 }
 
-/// Every setting that breaks no rule, as one value number an axis, in the order of the axes' values.
+/// Every setting that breaks no rule, as one value number an axis, in the order of the axes' values as they are given; where
+/// there are more than `most`, so many of them.
 #[pyfunction]
-pub(crate) fn legal(py: Python<'_>, axes: Vec<(String, Vec<Py<PyAny>>)>, rules: Vec<Told>) -> PyResult<Vec<Vec<u16>>> {
+#[pyo3(signature = (axes, rules, most=None))]
+pub(crate) fn legal(
+    py: Python<'_>,
+    axes: Vec<(String, Vec<Py<PyAny>>)>,
+    rules: Vec<Told>,
+    most: Option<u64>,
+) -> PyResult<Vec<Vec<u16>>> {
     let mut space = Space::single();
     let mut known: HashMap<String, (Vec<Py<PyAny>>, Vec<Value>)> = HashMap::new();
     let mut plain = HashMap::new();
@@ -63,16 +70,29 @@ pub(crate) fn legal(py: Python<'_>, axes: Vec<(String, Vec<Py<PyAny>>)>, rules: 
         };
     }
     let diagram = space.diagram().map_err(|e| PyValueError::new_err(format!("space: {e}")))?;
-    if diagram.count() > MOST {
+    if most.is_none() && diagram.count() > MOST {
         let what = format!("space: has {} legal settings, expected at most {MOST}; add rules", diagram.count());
         return Err(PyValueError::new_err(what));
     }
     if let Some(error) = crate::watch::interrupted() {
         return Err(error);
     }
-    let mut points: Vec<Vec<u16>> = (0..diagram.count()).filter_map(|i| diagram.point(i)).collect();
+    let count = diagram.count().min(most.map_or(MOST, u128::from));
+    let mut points: Vec<Vec<u16>> = (0..count).filter_map(|i| diagram.point(i)).collect();
+    // The engine brings numbers into their order; the caller knows them by the order they were given in.
+    let given: Vec<Vec<u16>> = space.axes().iter().map(|axis| places(axis, &known)).collect();
+    for point in &mut points {
+        point.iter_mut().zip(&given).for_each(|(number, given)| *number = given[usize::from(*number)]);
+    }
     points.sort();
     Ok(points)
+}
+
+/// Where the values of an axis stand among those that were given.
+fn places(axis: &Axis, known: &Known) -> Vec<u16> {
+    let given = known.get(axis.name()).map_or(&[][..], |(_, values)| values);
+    let place = |value: &Value| given.iter().position(|g| g == value).unwrap_or_default() as u16;
+    axis.values().iter().map(place).collect()
 }
 
 type Known = Arc<HashMap<String, (Vec<Py<PyAny>>, Vec<Value>)>>;

@@ -14,6 +14,7 @@ mod launches;
 mod legal;
 mod lent;
 mod logs;
+mod once;
 mod parameter;
 mod road;
 mod sampled;
@@ -49,6 +50,8 @@ mod _warplap {
     use crate::launches::{Launch, Launches};
     #[pymodule_export]
     use crate::legal::legal;
+    #[pymodule_export]
+    use crate::once::run_once;
     #[pymodule_export]
     use crate::road::{bench, device, explain, read_operation, read_problem, tune};
     #[pymodule_export]

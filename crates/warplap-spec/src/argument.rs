@@ -17,6 +17,8 @@ pub enum Role {
     InOut,
     /// A number, given by value.
     Scalar,
+    /// It reads it as a global of its own, in CUDA's constant memory: no parameter.
+    Constant,
 }
 
 /// What a buffer is filled with.
@@ -129,6 +131,11 @@ impl Argument {
         }
     }
 
+    /// The content of constant memory, which is the same for every proof.
+    pub(crate) fn content(&self) -> Array {
+        self.draw(&mut fastrand::Rng::with_seed(0))
+    }
+
     /// Everything that decides what a kernel is given, as one text.
     pub(crate) fn identity(&self) -> String {
         let fill = match &self.fill {
@@ -153,6 +160,17 @@ impl Argument {
                 format!("{element}[{}]", sizes.join("x"))
             }
         }
+    }
+}
+
+/// An array's bytes as they lie in memory.
+pub(crate) fn bytes(array: &Array) -> Vec<u8> {
+    match array {
+        Array::F64(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        Array::F32(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        Array::F16(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        Array::Bf16(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        Array::I32(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
     }
 }
 

@@ -11,10 +11,10 @@ use warplap::core::rejection::Rejection;
 use warplap::core::space::Config;
 use warplap::core::store::Store;
 use warplap::core::variant::Variant;
-use warplap::{Cpu, Op, Settings, Tuner};
+use warplap::{Cpu, Cuda, Op, Settings, Tuner};
 
 use crate::c::{Own, Plain};
-use crate::cuda::OwnCuda;
+use crate::cuda::{OwnCuda, PlainCuda, Right};
 use crate::error::SpecError;
 use crate::op::{KernelFile, KernelProblem};
 use crate::spec::{Language, Reference, Spec};
@@ -28,10 +28,13 @@ impl Spec {
         KernelFile::text(&KernelProblem::new(self))
     }
 
-    /// Builds what everything else needs: the reference, which must give an answer, and one config at least.
+    /// Builds what everything else needs: the reference, which must give an answer, and one config at least. A reference in
+    /// CUDA needs a device: see [`Spec::ready_on`].
     pub fn ready(self: &Arc<Self>) -> Result<(), SpecError> {
-        // Whatever is wrong with the reference, the line that names it is where to look.
-        let refused = |why: String| SpecError { line: self.reference_line, ..SpecError::new(&self.file, why) };
+        if self.is_judged_afar() {
+            return Ok(());
+        }
+        let refused = |why: String| self.blames_the_reference(why);
         if let Reference::Kernel(code) = &self.reference {
             let built = self.workshop().and_then(|w| w.reference(self).map(drop));
             let path = code.path.display();
@@ -56,8 +59,13 @@ impl Spec {
         Ok(())
     }
 
-    /// As [`Spec::ready`], with what only the device can tell: whether it counts energy where the objective needs it, and
-    /// whether a CUDA kernel compiles at all.
+    /// Whatever is wrong with the reference, the line that names it is where to look.
+    fn blames_the_reference(&self, why: String) -> SpecError {
+        SpecError { line: self.reference_line, ..SpecError::new(&self.file, why) }
+    }
+
+    /// As [`Spec::ready`], with what only the device can tell: whether it counts energy where the objective needs it,
+    /// whether a CUDA kernel compiles at all, and whether a reference in CUDA gives an answer, in a worker first.
     pub fn ready_on(self: &Arc<Self>, device: &AnyDevice) -> Result<(), SpecError> {
         let told = match device {
             AnyDevice::Cpu(cpu) => cpu.joules(),
@@ -76,16 +84,35 @@ impl Spec {
         match (self.language, device) {
             (Language::Cuda, AnyDevice::Cuda(cuda)) => {
                 let (own, problem) = (OwnCuda(self.clone()), KernelProblem::new(self));
-                self.one_builds(|config| own.compile(&problem, config, cuda))
+                self.one_builds(|config| own.compile(&problem, config, cuda))?;
+                if self.is_judged_afar() { self.answers_on(cuda) } else { Ok(()) }
             }
             _ => Ok(()),
         }
     }
 
+    /// Whether the kernel that gives the right answers can be relied on.
+    fn answers_on(self: &Arc<Self>, cuda: &Cuda) -> Result<(), SpecError> {
+        let Err(why) = Right(self.clone()).proved(cuda) else { return Ok(()) };
+        Err(self.blames_the_reference(match &self.reference {
+            Reference::Cuda(code, _) => {
+                let path = code.path.display();
+                format!("the reference {path} cannot be used: {why}: expected it to run and to write every element")
+            }
+            _ => {
+                let config = self.default_config().to_string();
+                let config = if config.is_empty() { config } else { format!(" ({config})") };
+                format!(
+                    "there is no [reference], and the kernel at its default config{config} cannot be one: {why}: expected it \
+                     to run and to write every element, or a [reference] that states what is right"
+                )
+            }
+        }))
+    }
+
     /// Whether any config builds: the default one, or some of the others.
     fn one_builds(&self, build: impl Fn(&Config) -> Result<(), Rejection>) -> Result<(), SpecError> {
-        let default = self.space.default_config().unwrap_or_default();
-        let Err(first) = build(&default) else { return Ok(()) };
+        let Err(first) = build(&self.default_config()) else { return Ok(()) };
         let mut rng = fastrand::Rng::with_seed(0);
         let others = (1..TRIES).filter_map(|_| self.space.sample(&mut rng));
         let mut tried = 1;
@@ -113,8 +140,7 @@ impl Spec {
                 Ok(Box::new(Tuner::new(self.builder(cpu), self.on_cpu(), store, settings)))
             }
             (Language::Cuda, AnyDevice::Cuda(cuda)) => {
-                let catalog = Catalog::<KernelFile, _>::new(Arc::new(OwnCuda(self.clone())));
-                Ok(Box::new(Tuner::new(cuda.clone(), catalog, store, settings)))
+                Ok(Box::new(Tuner::new(cuda.clone(), self.on_cuda(), store, settings)))
             }
             (language, _) => {
                 let expected = if language == Language::C { "cpu" } else { "cuda" };
@@ -130,6 +156,20 @@ impl Spec {
         match &self.reference {
             Reference::Kernel(_) => Catalog::new(Arc::new(Plain(self.clone()))).with(own),
             _ => Catalog::new(own),
+        }
+    }
+
+    /// Who may race on a GPU: the reference, where it is a kernel in CUDA, and the kernel itself. Callers and their workers
+    /// ask here, so that both have the same right answers.
+    pub fn on_cuda(self: &Arc<Self>) -> Catalog<KernelFile, Cuda> {
+        let own = Arc::new(OwnCuda(self.clone()));
+        let catalog = match &self.reference {
+            Reference::Cuda(..) => Catalog::new(Arc::new(PlainCuda(self.clone()))).with(own),
+            _ => Catalog::new(own),
+        };
+        match self.is_judged_afar() {
+            true => catalog.with_oracle(Arc::new(Right(self.clone()))),
+            false => catalog,
         }
     }
 

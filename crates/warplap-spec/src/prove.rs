@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use warplap::core::catalog::Catalog;
 use warplap::core::sandbox::{Passed, Prove, ProvingGround, Refusal, SandboxRequest, Stage};
 use warplap::cuda::Ground;
 use warplap::{Cuda, Op};
 
-use crate::cuda::OwnCuda;
+use crate::cuda::Right;
 use crate::op::KernelFile;
 
 /// What a worker proves users' CUDA kernels on: a program that races them says so at the top of its `main`, by
@@ -30,8 +29,11 @@ impl Prove for KernelGround {
             None => {
                 stage(Stage::Draw);
                 let problem = KernelFile::parse(&request.problem).map_err(|e| Refusal::Unknown(e.to_string()))?;
-                let catalog = Catalog::new(Arc::new(OwnCuda(problem.spec().clone())));
-                ProvingGround::new(self.device.clone(), catalog)
+                let (spec, right) = (problem.spec(), Right(problem.spec().clone()));
+                if spec.is_judged_afar() && right.is_asked_for(request) {
+                    right.tried_out(&self.device, request.seed, stage)?;
+                }
+                ProvingGround::new(self.device.clone(), spec.on_cuda())
             }
         };
         self.open.insert((request.problem.clone(), ground)).1.prove(request, stage)

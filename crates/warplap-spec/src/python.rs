@@ -4,6 +4,7 @@
 //! The function is called with every argument that is read, by name: arrays and numbers. It returns the output, or a tuple
 //! of all outputs in their order.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -77,9 +78,15 @@ fn hand_over(spec: &Spec, inputs: &[Array], folder: &Path) -> std::io::Result<()
         };
         if argument.role == Role::Scalar {
             plan.push(json!({"name": argument.name, "value": value}));
-        } else if let Some(array) = argument.is_input().then(|| arrays.next()).flatten() {
+            continue;
+        }
+        let array = match argument.role {
+            Role::Constant => Some(Cow::Owned(argument.content())),
+            _ => argument.is_input().then(|| arrays.next()).flatten().map(Cow::Borrowed),
+        };
+        if let Some(array) = array {
             let file = format!("in{number}.npy");
-            std::fs::write(folder.join(&file), npy::to_bytes(&argument.shape, array))?;
+            std::fs::write(folder.join(&file), npy::to_bytes(&argument.shape, &array))?;
             plan.push(json!({"name": argument.name, "file": file}));
         }
     }

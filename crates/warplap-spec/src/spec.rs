@@ -13,7 +13,7 @@ use warplap::core::roofline::Work;
 use warplap::core::space::{Config, Expr, Space, Value};
 use warplap::core::tolerance::Tolerance;
 
-use crate::argument::{Argument, Role};
+use crate::argument::{Argument, Role, bytes};
 use crate::c::Workshop;
 use crate::error::SpecError;
 use crate::python;
@@ -57,6 +57,15 @@ pub(crate) struct Launch {
     pub(crate) cluster: Vec<Expr>,
 }
 
+impl Launch {
+    /// All its expressions, as one text.
+    fn identity(&self) -> String {
+        let texts = |sizes: &[Expr]| sizes.iter().map(|e| e.text().to_string()).collect::<Vec<String>>();
+        let shared = self.shared.as_ref().map(Expr::text);
+        format!("{:?} {:?} {shared:?} {:?}", texts(&self.grid), texts(&self.block), texts(&self.cluster))
+    }
+}
+
 /// Where the right answer comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Reference {
@@ -64,10 +73,12 @@ pub(crate) enum Reference {
     Default,
     /// Another kernel in C.
     Kernel(Code),
+    /// Another kernel in CUDA, with its launch where it states one: over constants alone.
+    Cuda(Code, Option<Launch>),
     /// A function in Python, on NumPy's arrays.
     Python(Code),
-    /// A file.
-    File(Arc<Array>),
+    /// Files: one for each output.
+    Files(Arc<Vec<Array>>),
 }
 
 /// A user's kernel, ready to be opened on a device.
@@ -110,6 +121,9 @@ pub struct Spec {
 const APART: usize = 64;
 
 impl Spec {
+    /// The reference's name in records, where it is a kernel of its own.
+    pub(crate) const REFERENCE: &'static str = "reference";
+
     /// Reads a spec file and the files it names. Nothing is built.
     pub fn load(path: &Path) -> Result<Arc<Spec>, SpecError> {
         let spec = Arc::new(read::load(path)?);
@@ -157,15 +171,15 @@ impl Spec {
         let derived: Vec<&str> = self.space.derived().iter().map(|(_, e)| e.text()).collect();
         let reference = match &self.reference {
             Reference::Default => "default".to_string(),
-            Reference::Kernel(code) | Reference::Python(code) => {
-                format!("{} {:?} {}", code.entry, code.flags, code.text)
+            Reference::Kernel(code) => format!("{} {:?} {}", code.entry, code.flags, code.text),
+            Reference::Cuda(code, launch) => {
+                let launch = launch.as_ref().map(Launch::identity);
+                format!("cuda {} {:?} {launch:?} {}", code.entry, code.flags, code.text)
             }
-            Reference::File(array) => format!("{:?}", SourceHash::of(&[&format!("{array:?}")])),
+            Reference::Python(code) => format!("python {} {:?} {}", code.entry, code.flags, code.text),
+            Reference::Files(arrays) => format!("{:?}", SourceHash::of(&[&format!("{arrays:?}")])),
         };
-        let launch = self.launch.as_ref().map(|l| {
-            let text = |e: &Expr| e.text().to_string();
-            (l.grid.iter().map(text).collect::<Vec<_>>(), l.block.iter().map(text).collect::<Vec<_>>())
-        });
+        let launch = self.launch.as_ref().map(Launch::identity);
         // Records made for another objective are stale; those made for time stay what they are.
         let objective =
             if self.objective.is_time() { String::new() } else { format!(" {:?} {:?}", self.objective, self.work) };
@@ -233,14 +247,18 @@ impl Spec {
     /// The right answer to inputs: every output in its place, NaN between them.
     pub(crate) fn answer(&self, inputs: &[Array]) -> Result<Vec<f64>, Rejection> {
         match &self.reference {
-            Reference::File(array) => {
+            Reference::Files(arrays) => {
                 let mut values = vec![f64::NAN; self.output().1];
-                let one = self.outputs().into_iter().flatten().next().unwrap_or(0);
-                values[one..one + array.len()].copy_from_slice(&array.to_f64());
+                for (array, start) in arrays.iter().zip(self.outputs().into_iter().flatten()) {
+                    values[start..start + array.len()].copy_from_slice(&array.to_f64());
+                }
                 Ok(values)
             }
             Reference::Python(code) => python::answer(self, code, inputs),
-            Reference::Kernel(_) | Reference::Default => self.workshop()?.answer(self, inputs),
+            Reference::Cuda(..) | Reference::Default if self.is_judged_afar() => {
+                Err(Rejection::LaunchFailed { reason: "it is a CUDA kernel, which runs on a GPU alone".into() })
+            }
+            _ => self.workshop()?.answer(self, inputs),
         }
     }
 
@@ -257,6 +275,26 @@ impl Spec {
         // Where sums cancel, the error is as large as that of the terms: the largest answer stands for them.
         let largest = answer.iter().filter(|v| v.is_finite()).fold(0.0, |m: f64, v| m.max(v.abs()));
         Tolerance { relative, floor: self.tolerance.1.unwrap_or(relative * largest) }
+    }
+
+    /// The first config: the kernel at it is the reference where the file names none.
+    pub(crate) fn default_config(&self) -> Config {
+        self.space.default_config().unwrap_or_default()
+    }
+
+    /// Whether the right answer comes from a kernel on the GPU.
+    pub(crate) fn is_judged_afar(&self) -> bool {
+        match self.reference {
+            Reference::Cuda(..) => true,
+            Reference::Default => self.language == Language::Cuda,
+            _ => false,
+        }
+    }
+
+    /// Constant memory by the name of its global, as bytes.
+    pub(crate) fn constant_memory(&self) -> Vec<(&str, Vec<u8>)> {
+        let constants = self.arguments.iter().filter(|a| a.role == Role::Constant);
+        constants.map(|a| (a.name.as_str(), bytes(&a.content()))).collect()
     }
 
     /// Where C kernels are built.

@@ -1,36 +1,20 @@
 //! A user's CUDA kernel on the stand-in library: every bad config ends in its worker, and the caller's context lives.
 
-use std::env;
-use std::path::PathBuf;
+mod standin;
+
 use std::sync::Arc;
 
 use warplap::any::AnyDevice;
 use warplap::core::candidate::{Outcome, Trial};
 use warplap::core::progress::Silent;
 use warplap::core::store::MemoryStore;
-use warplap::{Budget, Cuda, Settings};
+use warplap::{Budget, Settings};
 use warplap_spec::Spec;
 
 /// Not a test: the worker of the others, which is this program again.
 #[test]
 fn worker() {
     warplap::worker::Worker::new().with_ground(warplap_spec::ground()).serve_if_asked();
-}
-
-fn library() -> PathBuf {
-    let folder = env::current_exe().unwrap().parent().unwrap().to_path_buf();
-    let library = folder.join(format!("{}warplap_standin{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX));
-    assert!(library.is_file(), "{} is not built", library.display());
-    library
-}
-
-fn device() -> Cuda {
-    for name in ["WARPLAP_CUDA_DRIVER", "WARPLAP_NVRTC"] {
-        // SAFETY: before this program's one real test opens a library; what reads the environment goes through std.
-        unsafe { env::set_var(name, library()) };
-    }
-    let only = ["--exact", "worker", "--nocapture", "--include-ignored"].map(String::from);
-    Cuda::open(0).expect("the stand-in device").with_worker(env::current_exe().unwrap(), only)
 }
 
 /// c = a + b for a real device; the lines for the stand-in say the same, and what goes wrong by config.
@@ -93,7 +77,7 @@ fn whatever_a_cuda_kernel_does_it_does_to_its_worker() {
     );
     let spec = Spec::load(&folder.path().join("k.toml")).unwrap();
     spec.ready().unwrap();
-    let cuda = Arc::new(device());
+    let cuda = Arc::new(standin::device());
     let settings = Settings { budget: Budget { seconds: 120.0, ..Budget::default() }, ..Settings::default() };
     let any = AnyDevice::Cuda(cuda.clone());
     let tuned =

@@ -127,6 +127,23 @@ fn an_edited_kernel_is_raced_again() {
 }
 
 #[test]
+fn whole_numbers_are_right_when_they_are_equal_and_holes_among_them_show() {
+    let spec = "source = \"k.c\"\nentry = \"count\"\n[constants]\nN = 300\n[axes]\nKIND = [0, 1, 2, 3]\n\
+                [[arguments]]\nname = \"y\"\nrole = \"out\"\ndtype = \"i32\"\nshape = \"N\"\n";
+    // The last element is 0: who leaves it out is as wrong as who gets one wrong.
+    let body = "void count(int *y) {\n for (int i = 0; i < N - (KIND == 2); i++) y[i] = i < N - 1 ? i + (KIND == 1 && i == 7) : 0;\n}";
+    let folder = Folder::new(&[("k.toml", spec), ("k.c", body)]);
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    spec.ready().unwrap();
+    let tuned = tuner(&spec, 60.0).tune(&spec.problem(), &Silent).unwrap();
+    for trial in &tuned.edition.trials {
+        let kind = trial.candidate.config.int("KIND").unwrap();
+        let wrong = matches!(trial.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. }));
+        assert_eq!(wrong, kind == 1 || kind == 2, "{kind}: {:?}", trial.outcome);
+    }
+}
+
+#[test]
 fn several_outputs_a_reference_and_arguments_that_are_both_are_proved() {
     let spec = r#"
 source = "k.c"
@@ -182,7 +199,7 @@ fn bad_specs_name_the_file_and_the_line() {
         ("entry = \"scale\"", "entry = \"scale\"\nentri = 1", 4, "unknown field `entri`"),
         ("entry = \"scale\"", "entry = \"sc ale\"", 3, "name of a function"),
         ("source = \"scale.c\"", "source = \"scales.c\"", 2, "scales.c"),
-        ("role = \"out\"", "role = \"output\"", 10, "in, out, inout or scalar"),
+        ("role = \"out\"", "role = \"output\"", 10, "in, out, inout, scalar or constant"),
         ("dtype = \"f32\"\nshape = \"N\"", "dtype = \"f8\"\nshape = \"N\"", 11, "one of f64"),
         ("shape = \"N\"", "shape = \"M\"", 12, "'M'"),
         ("shape = \"N\"", "shape = \"N - 1000\"", 12, "from 1 to"),
@@ -191,7 +208,7 @@ fn bad_specs_name_the_file_and_the_line() {
             "value = 0.3",
             "value = 0.3\n[reference]\nsource = \"scale.c\"",
             25,
-            "expected source (C) or python, and entry",
+            "expected source (C or CUDA) or python, and entry",
         ),
         ("value = 0.3", "value = 0.3\n[launch]\ngrid = 1\nblock = 1", 25, "C kernel"),
         ("value = 0.3", "value = 0.3\n[metric]\nflops = \"2 * n\"", 26, "'n'"),
@@ -232,13 +249,40 @@ fn an_expression_may_be_raced_for_and_energy_is_refused_where_nothing_tells_it()
     assert!(said.contains("k.toml:10: metric.objective 'energy_delay' needs energy"), "{said}");
 }
 
+/// A file as numpy.save writes it.
+fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let content: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &content].concat()
+}
+
+#[test]
+fn every_output_has_its_answer_file() {
+    let spec = "source = \"k.c\"\nentry = \"both\"\n[axes]\nWRONG = [0, 1]\n\
+        [[arguments]]\nname = \"twice\"\nrole = \"out\"\ndtype = \"f32\"\nshape = 3\n\
+        [[arguments]]\nname = \"sum\"\nrole = \"inout\"\ndtype = \"f32\"\nshape = 3\nfill = \"range\"\n\
+        [reference]\nfile = [\"twice.npy\", \"sum.npy\"]\n";
+    let kernel = "void both(float *twice, float *sum) {\n\
+        for (int i = 0; i < 3; i++) { twice[i] = 2 * sum[i]; sum[i] += 1 + WRONG; }\n}";
+    let folder = Folder::new(&[("k.toml", spec), ("k.c", kernel)]);
+    folder.put("twice.npy", &npy("(3,)", &[0.0, 2.0, 4.0]));
+    folder.put("sum.npy", &npy("(3,)", &[1.0, 2.0, 3.0]));
+    let loaded = Spec::load(&folder.path("k.toml")).unwrap();
+    loaded.ready().unwrap();
+    let tuned = tuner(&loaded, 30.0).tune(&loaded.problem(), &Silent).unwrap();
+    assert_eq!(tuned.edition.verdict.winner.config.int("WRONG"), Some(0));
+    let wrong = tuned.edition.trials.iter().find(|t| t.candidate.config.int("WRONG") == Some(1)).unwrap();
+    assert!(matches!(wrong.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. })), "{wrong:?}");
+    folder.put("sum.npy", &npy("(3,)", &[1.0, 2.0, 7.0]));
+    assert_ne!(Spec::load(&folder.path("k.toml")).unwrap().identity(), loaded.identity());
+    for (files, said) in [("\"sum.npy\"", "1 answer files and 2 outputs"), ("7", "expected the name of a file")] {
+        folder.put("k.toml", spec.replace("[\"twice.npy\", \"sum.npy\"]", files).as_bytes());
+        assert!(folder.refused().contains(said), "{}", folder.refused());
+    }
+}
+
 #[test]
 fn an_answer_of_another_shape_is_refused_and_one_that_fits_is_used() {
-    let npy = |shape: &str, values: &[f32]| {
-        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
-        let content: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &content].concat()
-    };
     let spec = SPEC.replace("[0, 1, 2, 3, 4, 5, 6]", "[0, 6]").replace("N = 1000", "N = 3");
     let spec = spec.replace("shape = [\"N\"]", "shape = [\"N\"]\nfill = \"range\"") + "[reference]\nfile = \"y.npy\"\n";
     let folder = Folder::new(&[("scale.c", SCALE), ("k.toml", &spec)]);
@@ -344,4 +388,25 @@ fn a_t1_file_of_another_tuner_is_read() {
     folder.put("k.json", t1.replace("\"KernelName\"", "\"KernelNom\"").as_bytes());
     let said = Spec::load(&folder.path("k.json")).unwrap_err().to_string();
     assert!(said.contains("KernelName is missing"), "{said}");
+}
+
+#[test]
+fn configs_may_be_listed_one_by_one_and_another_list_is_another_spec() {
+    let spec =
+        SPEC.replace("[constants]", "configs = \"configs.csv\"\n[constants]").replace("[axes]", "[axes]\nU = [1, 2]");
+    let folder = Folder::new(&[("k.toml", &spec), ("scale.c", SCALE), ("configs.csv", "U,KIND\n2,0\n1,6\n2,6\n")]);
+    let loaded = Spec::load(&folder.path("k.toml")).unwrap();
+    let configs: Vec<String> = loaded.space.configs().iter().map(ToString::to_string).collect();
+    assert_eq!(configs.len(), 3, "{configs:?}");
+    assert!(loaded.space.default_config().is_some_and(|c| loaded.space.contains(&c)));
+    loaded.ready().unwrap();
+    folder.put("configs.csv", b"U,KIND\n2,0\n1,6\n");
+    assert_ne!(Spec::load(&folder.path("k.toml")).unwrap().identity(), loaded.identity());
+    for (table, said) in [("U\n1\n", "expected U,KIND"), ("U,KIND\n3,0\n", "line 2 has '3' for 'U'")] {
+        folder.put("configs.csv", table.as_bytes());
+        let found = folder.refused();
+        assert!(found.contains("k.toml:4") && found.contains(said), "{found}");
+    }
+    folder.put("k.toml", spec.replace("configs =", "rules = [\"U == 1\"]\nconfigs =").as_bytes());
+    assert!(folder.refused().contains("expected one of them"), "{}", folder.refused());
 }

@@ -109,8 +109,22 @@ plain! {
             return Err(200);
         }
         let mut state = state();
+        let module = state.modules.len() + 1;
+        for (name, bytes) in text.lines().filter_map(declared) {
+            // Never given back: a test's modules are few.
+            let room = vec![0u64; bytes.div_ceil(8)].leak().as_ptr() as usize;
+            state.globals.insert((module, name.to_string()), (room, bytes));
+        }
         state.modules.push(text);
-        to.write(state.modules.len());
+        to.write(module);
+        Ok(())
+    }
+    cuModuleGetGlobal_v2(to: *mut u64, bytes: *mut usize, module: usize, name: *const std::ffi::c_char) {
+        let name = std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned();
+        // 500 is CUDA_ERROR_NOT_FOUND.
+        let (at, room) = *state().globals.get(&(module, name)).ok_or(500)?;
+        to.write(at as u64);
+        bytes.write(room);
         Ok(())
     }
     cuModuleUnload(_module: usize) { Ok(()) }
@@ -120,7 +134,7 @@ plain! {
         let text = state.modules.get(module.wrapping_sub(1)).ok_or(INVALID)?;
         // 500 is CUDA_ERROR_NOT_FOUND.
         let act = Act::of(text, &entry).filter(|_| text.contains(&entry)).ok_or(500)?;
-        state.functions.push((entry, act));
+        state.functions.push((module, act));
         to.write(state.functions.len());
         Ok(())
     }
@@ -129,22 +143,37 @@ plain! {
     cuOccupancyMaxActiveClusters(to: *mut i32, _function: usize, _config: *const u8) { to.write(66); Ok(()) }
     cuTensorMapEncodeTiled() { Ok(()) }
     cuLaunchKernelEx(config: *const usize, function: usize, arguments: *const *const usize, _extra: usize) {
-        let act = state().functions.get(function.wrapping_sub(1)).ok_or(INVALID)?.1;
-        let run = Run::new(act, arguments);
+        let (module, act) = *state().functions.get(function.wrapping_sub(1)).ok_or(INVALID)?;
+        let blocks = config.cast::<u32>().read() as usize;
+        let run = Run::new(act, arguments, module, blocks)?;
         // The stream of `CUlaunchConfig` lies behind seven numbers of four bytes and a gap, then come its attributes.
         let stream = config.add(4).read();
         let attributes = attributes(config)?;
-        let mut state = state();
-        state.attributes = attributes;
-        match state.captured.get_mut(&stream) {
-            Some(capture) => {
-                capture.runs.push(run);
-                Ok(())
-            }
-            None => {
-                drop(state);
-                run.run()
-            }
+        state().attributes = attributes;
+        queue(stream, run)
+    }
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) {
+        queue(stream, Run::copy(to as usize, from as usize, bytes))
+    }
+}
+
+/// Runs it, or keeps it for the graph where its stream is captured.
+fn queue(stream: usize, run: Run) -> Result<(), i32> {
+    let mut state = state();
+    match state.captured.get_mut(&stream) {
+        Some(capture) => {
+            capture.runs.push(run);
+            Ok(())
+        }
+        None => {
+            drop(state);
+            run.run()
         }
     }
+}
+
+/// A global as a line `//# NAME BYTES` declares it.
+fn declared(line: &str) -> Option<(&str, usize)> {
+    let (name, bytes) = line.trim().strip_prefix("//#")?.trim().split_once(' ')?;
+    Some((name, bytes.trim().parse().ok()?))
 }

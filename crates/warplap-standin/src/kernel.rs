@@ -1,30 +1,48 @@
 //! Kernels by name: the line that begins with `//@` says what a text does when it is launched.
 //!
-//! `add`: c = a + b over n floats, the arguments being a, b, c and n (`add 3`: drawing three millijoules). `subtract`: the wrong answer to it. `nothing`: leaves
-//! the output as it was. `fault CODE`: fails when it is waited for. `hang`: never ends. `refuse CODE`: the launch fails.
-//! `die`: takes the process with it. A line `//? NAME=VALUE act` counts, and before all others, where `-DNAME=VALUE` is given.
+//! `add`: c = a + b over n floats, the arguments being a, b, c and n (`add 3`: drawing three millijoules). `subtract`: the
+//! wrong answer to it. `weigh`: the same sum with the factors of the global `weights` before a and b. `gather`: c = c + a,
+//! the arguments being a, c and n. `nothing`: leaves the output as it was. `fault CODE`: fails when it is waited for. `hang`:
+//! never ends. `refuse CODE`: the launch fails. `die`: takes the process with it. A line `//? NAME=VALUE act` counts, and
+//! before all others, where `-DNAME=VALUE` is given; a line `//# NAME BYTES` declares a global.
 
-use crate::state::{State, fail, state};
+use crate::compare::{Compare, Kind};
+use crate::nvrtc::OPTIONS;
+use crate::state::{INVALID, State, fail, state};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
     /// It draws so many millijoules.
     Add(u64),
     Subtract,
+    Weigh,
+    Gather,
     Nothing,
     Canary,
+    /// Compares, or seals where that is said.
+    Compare(Kind, bool),
     Fault(i32),
     Refuse(i32),
     Hang,
     Die,
 }
 
-/// One launch with its arguments.
+/// One launch with its arguments, or a copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
-    pub(crate) act: Act,
-    pub(crate) pointers: [usize; 3],
-    pub(crate) len: usize,
+pub(crate) enum Run {
+    Act {
+        act: Act,
+        pointers: [usize; 3],
+        len: usize,
+        /// What a and b are multiplied with before they are added.
+        factors: [f32; 2],
+    },
+    Compare(Compare),
+    Copy {
+        to: usize,
+        from: usize,
+        bytes: usize,
+    },
 }
 
 impl Act {
@@ -32,7 +50,12 @@ impl Act {
         if entry == "canary" {
             return Some(Act::Canary);
         }
-        let said = text.lines().find_map(|line| line.trim().strip_prefix("//@"))?;
+        let after = |mark: &str| text.lines().find_map(|line| line.trim().strip_prefix(mark));
+        if entry == "compare" {
+            let options = after(OPTIONS.trim_end())?;
+            return Some(Act::Compare(Kind::of(options)?, options.contains("-DPART=1")));
+        }
+        let said = after("//@")?;
         let mut words = said.split_whitespace();
         let act = words.next()?;
         let number = words.next();
@@ -41,6 +64,8 @@ impl Act {
         Some(match act {
             "add" => Act::Add(drawn),
             "subtract" => Act::Subtract,
+            "weigh" => Act::Weigh,
+            "gather" => Act::Gather,
             "nothing" => Act::Nothing,
             "fault" => Act::Fault(code),
             "refuse" => Act::Refuse(code),
@@ -54,34 +79,67 @@ impl Act {
 impl Run {
     /// # Safety
     /// The arguments are those the act takes.
-    pub(crate) unsafe fn new(act: Act, arguments: *const *const usize) -> Run {
-        let mut run = Run { act, pointers: [0; 3], len: 0 };
-        unsafe {
-            match act {
-                Act::Add(_) | Act::Subtract => {
-                    for (i, pointer) in run.pointers.iter_mut().enumerate() {
-                        *pointer = **arguments.add(i);
-                    }
-                    run.len = (*arguments.add(3)).cast::<i32>().read().max(0) as usize;
-                }
-                Act::Canary => run.pointers[0] = **arguments,
-                _ => {}
+    pub(crate) unsafe fn new(
+        act: Act,
+        arguments: *const *const usize,
+        module: usize,
+        blocks: usize,
+    ) -> Result<Run, i32> {
+        let word = |i: usize| unsafe { **arguments.add(i) };
+        let count = |i: usize| unsafe { (*arguments.add(i)).cast::<i32>().read() }.max(0) as usize;
+        let float = |i: usize| unsafe { (*arguments.add(i)).cast::<f64>().read() };
+        let (pointers, len) = match act {
+            Act::Compare(dtype, true) => {
+                let (got, len, out) = (word(0), word(1), word(2));
+                let (right, guard, bounds) = (0, 0, [0.0; 3]);
+                return Ok(Run::Compare(Compare { dtype, got, right, len, guard, bounds, out, blocks }));
             }
-        }
-        run
+            Act::Compare(dtype, false) => {
+                let (got, right, len, guard) = (word(0), word(1), word(2), word(3));
+                let (bounds, out) = ([float(4), float(5), float(6)], word(7));
+                return Ok(Run::Compare(Compare { dtype, got, right, len, guard, bounds, out, blocks }));
+            }
+            Act::Add(_) | Act::Subtract | Act::Weigh => ([word(0), word(1), word(2)], count(3)),
+            Act::Gather => ([word(0), word(1), word(1)], count(2)),
+            Act::Canary => ([word(0), 0, 0], 0),
+            _ => ([0; 3], 0),
+        };
+        let factors = match act {
+            Act::Subtract => [1.0, -1.0],
+            Act::Weigh => {
+                let (at, _) = *state().globals.get(&(module, "weights".to_string())).ok_or(INVALID)?;
+                unsafe { (at as *const [f32; 2]).read() }
+            }
+            _ => [1.0; 2],
+        };
+        Ok(Run::Act { act, pointers, len, factors })
+    }
+
+    pub(crate) fn copy(to: usize, from: usize, bytes: usize) -> Run {
+        Run::Copy { to, from, bytes }
     }
 
     /// Runs it; what it will say when it is waited for is remembered.
     pub(crate) fn run(self) -> Result<(), i32> {
-        let [a, b, c] = self.pointers;
-        match self.act {
-            Act::Add(_) | Act::Subtract => {
-                let (sign, drawn) = if let Act::Add(drawn) = self.act { (1.0, drawn) } else { (-1.0, 1) };
-                state().millijoules += drawn;
-                for i in 0..self.len {
+        let (act, [a, b, c], len, factors) = match self {
+            Run::Act { act, pointers, len, factors } => (act, pointers, len, factors),
+            Run::Compare(compare) => {
+                compare.run();
+                return Ok(());
+            }
+            Run::Copy { to, from, bytes } => {
+                // SAFETY: the caller's buffers hold so many bytes.
+                unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
+                return Ok(());
+            }
+        };
+        match act {
+            Act::Add(_) | Act::Subtract | Act::Weigh | Act::Gather => {
+                state().millijoules += if let Act::Add(drawn) = act { drawn } else { 1 };
+                for i in 0..len {
                     let at = |p: usize| (p + 4 * i) as *mut f32;
-                    // SAFETY: the caller's buffers hold so many floats.
-                    unsafe { at(c).write(at(a).read() + sign * at(b).read()) }
+                    // SAFETY: as above.
+                    unsafe { at(c).write(factors[0] * at(a).read() + factors[1] * at(b).read()) }
                 }
             }
             Act::Canary => {
@@ -90,10 +148,10 @@ impl Run {
                     unsafe { ((a + 4 * i) as *mut i32).write(0x0600_d000 + i as i32) }
                 }
             }
-            Act::Nothing => {}
+            Act::Nothing | Act::Compare(..) => {}
             Act::Refuse(code) => return fail(code),
             Act::Die => std::process::abort(),
-            Act::Fault(_) | Act::Hang => later(&mut state(), self.act),
+            Act::Fault(_) | Act::Hang => later(&mut state(), act),
         }
         Ok(())
     }

@@ -16,6 +16,7 @@
     reason = "every pointer is the caller's word, as in the libraries it stands for"
 )]
 
+mod compare;
 mod driver;
 mod graph;
 mod kernel;

@@ -108,8 +108,3 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: u
 pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, _: usize) -> i32 {
     unsafe { copy("cuMemcpyDtoHAsync_v2", to as usize, from as usize, bytes) }
 }
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, _: usize) -> i32 {
-    unsafe { copy("cuMemcpyDtoDAsync_v2", to as usize, from as usize, bytes) }
-}

@@ -13,6 +13,9 @@ pub struct Program {
 /// What images begin with.
 pub(crate) const HEAD: &str = "stand-in image\n";
 
+/// What the line of the options begins with.
+pub(crate) const OPTIONS: &str = "//= ";
+
 const LOG: &str = "ptxas info    : Used 32 registers, 0 bytes smem\n    0 bytes spill stores\n";
 
 #[unsafe(no_mangle)]
@@ -63,16 +66,19 @@ pub unsafe extern "C" fn nvrtcCompileProgram(program: *mut Program, count: i32, 
     if fails { 6 } else { 0 }
 }
 
-/// A text with the acts of its constants in front: `//? KIND=3 hang` says `//@ hang` where `-DKIND=3` was given.
+/// A text with the options it was compiled with and the acts of its constants in front: `//? KIND=3 hang` says `//@ hang`
+/// where `-DKIND=3` was given, or the text defines it so.
 fn decided(text: &str, given: &[String]) -> String {
     let holds = |line: &str| {
         let (constant, act) = line.trim().strip_prefix("//?")?.trim().split_once(' ')?;
-        given.contains(&format!("-D{constant}")).then(|| format!("//@ {act}\n"))
+        let defined = format!("#define {}", constant.replacen('=', " ", 1));
+        let holds = given.contains(&format!("-D{constant}")) || text.lines().any(|l| l == defined);
+        holds.then(|| format!("//@ {act}\n"))
     };
     let acts: String = text.lines().filter_map(holds).collect();
     // What shall not compile is said to the compiler, not to the device.
     let acts = acts.replace("//@ does not compile", "//! does not compile");
-    text.replacen(HEAD, &format!("{HEAD}{acts}"), 1)
+    text.replacen(HEAD, &format!("{HEAD}{OPTIONS}{}\n{acts}", given.join(" ")), 1)
 }
 
 unsafe fn copy(text: &str, to: *mut c_char, closed: bool) -> i32 {

@@ -35,7 +35,10 @@ pub(crate) struct State {
     /// Bytes that the pool keeps of what was given back to it.
     pub(crate) kept: usize,
     pub(crate) modules: Vec<String>,
-    pub(crate) functions: Vec<(String, Act)>,
+    /// Address and bytes of globals, by module and name.
+    pub(crate) globals: HashMap<(usize, String), (usize, usize)>,
+    /// Each with the module it is of.
+    pub(crate) functions: Vec<(usize, Act)>,
     pub(crate) events: HashMap<usize, Instant>,
     pub(crate) next: usize,
     /// Blocks of a cluster of the last launch, and whether it might begin early.

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warplap_core::error::Error;
+use warplap_core::oracle::{FarAnswer, Oracle};
 use warplap_core::progress::Silent;
 use warplap_core::rejection::Rejection;
 use warplap_core::settings::{Mode, Settings};
 use warplap_core::store::Store;
-use warplap_core::tuner::How;
+use warplap_core::tuner::{How, Tuner};
 use warplap_core::variant::Fit;
 
-use crate::fake::{Act, Fake, Panics, Row, problem, row};
+use crate::fake::{Act, Buffer, Fake, Panics, Row, Scale, ScaleProblem, problem, row};
 use crate::support::*;
 
 /// Races one bad row among good ones, judged by the host or by the device, and gives its fate.
@@ -73,6 +74,27 @@ fn what_is_judged_on_the_device_comes_home_only_to_be_named() {
     let e = tune(&far(Fake::new(), &wrong, &memory(), settings()), &problem(50)).edition;
     let reason = format!("{:?}", trial(&e, "bad").outcome);
     assert!(reason.contains("element 49 of 50 is 2.5e-1, right is"), "{reason}");
+}
+
+/// An oracle with no answer, and no host behind it.
+struct Mute;
+
+impl Oracle<Scale, Fake> for Mute {
+    fn answer(&self, _: &ScaleProblem, _: &[&Buffer], _: &Fake) -> Result<FarAnswer<Fake>, Error> {
+        Err(Error::Device("its voice is gone".into()))
+    }
+    fn is_alone(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn an_oracle_that_is_alone_says_why_there_is_no_answer() {
+    let rows = [row("reference", 9e-3), row("good", 2e-3)];
+    let alone = catalog(&rows).with_oracle(Arc::new(Mute));
+    let tuner = Tuner::new(Arc::new(Fake::new()), alone, memory(), settings());
+    let error = tuner.tune(&problem(50), &Silent).unwrap_err().to_string();
+    assert!(error.contains("its voice is gone"), "{error}");
 }
 
 #[test]

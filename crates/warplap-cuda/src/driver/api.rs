@@ -144,6 +144,7 @@ table! {
     module_load = "cuModuleLoadData" (module: *mut Handle, image: *const c_void);
     module_unload = "cuModuleUnload" (module: Handle);
     module_function = "cuModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);
+    module_global = "cuModuleGetGlobal_v2" (ptr: *mut DevicePtr, bytes: *mut usize, module: Handle, name: *const c_char);
     function_get = "cuFuncGetAttribute" (value: *mut i32, attribute: i32, function: Handle);
     function_set = "cuFuncSetAttribute" (function: Handle, attribute: i32, value: i32);
     launch = "cuLaunchKernelEx" (config: *const LaunchConfig, function: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void);

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-use super::api::{Handle, LaunchAttribute, LaunchConfig};
+use super::api::{DevicePtr, Handle, LaunchAttribute, LaunchConfig};
 use super::context::Context;
 use super::stream::Stream;
 use crate::error::CudaError;
@@ -37,6 +37,21 @@ impl Module {
         // SAFETY: the function is alive, the pointer is to a local.
         self.context.note(unsafe { api.function_get(&mut registers, 4, handle) })?;
         Ok(Function { module: self.clone(), handle })
+    }
+
+    /// Where a global of the module lies, and its bytes; `None` where there is none of that name.
+    pub(crate) fn global(&self, name: &str) -> Result<Option<(DevicePtr, usize)>, CudaError> {
+        let api = self.context.api()?;
+        let name = CString::new(name).map_err(|_| CudaError::Compile("a global's name holds a zero byte".into()))?;
+        let (mut address, mut bytes) = (0, 0);
+        // SAFETY: the module is alive, the name ends in zero, the pointers are to locals.
+        let found = unsafe { api.module_global(&mut address, &mut bytes, self.handle, name.as_ptr()) };
+        match self.context.note(found) {
+            Ok(()) => Ok(Some((address, bytes))),
+            // CUDA_ERROR_NOT_FOUND.
+            Err(CudaError::Driver { code: 500, .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
     }
 }
 

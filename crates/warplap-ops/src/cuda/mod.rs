@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 pub(crate) mod compiling;
+#[cfg(test)]
+mod installed;
 pub(crate) mod launch;
 pub(crate) mod own;
 pub(crate) mod plan;

@@ -14,7 +14,7 @@ use warplap::core::space::Config;
 use super::call::Loaded;
 use super::child::{self, words};
 use super::text;
-use crate::argument::Argument;
+use crate::argument::{Argument, bytes};
 use crate::spec::{Code, Reference, Spec};
 
 /// What every kernel is compiled with.
@@ -83,7 +83,7 @@ impl Workshop {
                     let defines = spec.defines(&Config::new());
                     self.library("reference", code, &spec.arguments, &defines, REFERENCE)?
                 }
-                _ => self.own(spec, &spec.space.default_config().unwrap_or_default())?,
+                _ => self.own(spec, &spec.default_config())?,
             };
             Loaded::open(&path).map(Arc::new)
         };
@@ -221,15 +221,4 @@ fn first_error(said: &str, (full, door): (&Path, &Path), own: &Path, status: std
         let line = l.trim().replace(&*full.to_string_lossy(), &own.to_string_lossy());
         line.replace(&*door.to_string_lossy(), "the call of the kernel")
     })
-}
-
-/// An array's bytes as they lie in memory.
-fn bytes(array: &Array) -> Vec<u8> {
-    match array {
-        Array::F64(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-        Array::F32(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-        Array::F16(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-        Array::Bf16(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-        Array::I32(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-    }
 }

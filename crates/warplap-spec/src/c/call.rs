@@ -54,7 +54,7 @@ impl Places {
         for (argument, start) in spec.arguments.iter().zip(spec.outputs()) {
             let (number, start) = (inputs.len(), start.unwrap_or(0));
             places.push(match argument.role {
-                Role::Scalar => continue,
+                Role::Scalar | Role::Constant => continue,
                 Role::In => Place::Input(number),
                 Role::Out => Place::Output(start),
                 Role::InOut => Place::Both(start, number, argument.len()),

@@ -59,7 +59,7 @@ impl Variant<KernelFile, Cpu> for Own {
 
 impl Variant<KernelFile, Cpu> for Plain {
     fn id(&self) -> &str {
-        "reference"
+        Spec::REFERENCE
     }
 
     fn source(&self) -> SourceHash {

@@ -8,7 +8,7 @@ use warplap::DType;
 use warplap::core::array::Array;
 
 use super::draft::ArgumentDraft;
-use super::value::{Constants, float, number};
+use super::value::{Constants, float, is_name, number};
 use super::{Places, file};
 use crate::argument::{Argument, Element, Fill, Role};
 use crate::error::SpecError;
@@ -66,9 +66,20 @@ pub(super) fn arguments(
         }
         arguments.push(argument(draft, &whole, constants, places)?);
         let last = &arguments[arguments.len() - 1];
-        if last.role == Role::InOut && language == Language::Cuda {
-            let role = draft.role.as_ref().map_or(whole, Spanned::span);
-            return Err(places.at(&role, format!("argument '{name}' is inout: expected in and out apart in CUDA")));
+        let role = draft.role.as_ref().map_or(whole, Spanned::span);
+        if last.role == Role::Constant && language == Language::C {
+            let reason = format!("argument '{name}' is constant memory, which C has not: expected role = \"in\"");
+            return Err(places.at(&role, reason));
+        }
+        if last.role == Role::Constant && matches!(last.fill, Fill::Random) {
+            let reason = format!(
+                "argument '{name}' is constant and random: expected contents that stay: fill = \"zeros\" or \"range\", or \
+                 file = \"{name}.npy\""
+            );
+            return Err(places.at(&role, reason));
+        }
+        if last.role == Role::Constant && !is_name(name) {
+            return Err(places.at(&role, format!("constant '{name}' is no name: expected that of the global it fills")));
         }
     }
     if arguments.len() > MOST_ARGUMENTS {
@@ -117,7 +128,8 @@ fn argument(
         Some(("out", _)) => Role::Out,
         Some(("inout", _)) => Role::InOut,
         Some(("scalar", _)) => Role::Scalar,
-        Some((other, at)) => return Err(wrong(&at, "role", other, "in, out, inout or scalar")),
+        Some(("constant", _)) => Role::Constant,
+        Some((other, at)) => return Err(wrong(&at, "role", other, "in, out, inout, scalar or constant")),
     };
     if role == Role::Scalar {
         let Some(written) = &draft.value else {

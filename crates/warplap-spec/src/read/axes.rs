@@ -5,6 +5,7 @@ use warplap::core::space::{Axis, Config, Expr, Kind, Rule, Space, SpaceError, Va
 
 use super::Places;
 use super::draft::Draft;
+use super::listed::listed;
 use super::value::{Constants, in_order, is_name, kinds, plain};
 use crate::error::SpecError;
 
@@ -56,6 +57,13 @@ pub(super) fn space(draft: &Draft, constants: &Constants, places: &Places) -> Re
             return Err(refused(SpaceError::NoValues(name.clone()).to_string()));
         }
         space = space.axis(axis);
+    }
+    if let Some(path) = &draft.configs {
+        if let Some(rule) = draft.rules.first() {
+            let reason = "there are rules and a list of configs: expected one of them, the list as it shall be";
+            return Err(places.at(&rule.span(), reason));
+        }
+        space = listed(path, space.axes().to_vec(), places)?;
     }
     for (name, text) in in_order(&draft.derived) {
         space = space.derive(name, text.get_ref()).map_err(|e| places.at(&text.span(), e))?;

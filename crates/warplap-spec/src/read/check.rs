@@ -1,22 +1,22 @@
 //! From a draft to a Spec: names are resolved, expressions worked out, files read. Every refusal names the line.
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use toml::{Spanned, Value as Written};
+use warplap::core::array::Array;
 use warplap::core::roofline::Work;
-use warplap::core::space::{Expr, Kind, Space, Value};
 
 use super::arguments::{arguments, loaded};
 use super::axes::space;
-use super::draft::{Draft, MetricDraft, ReferenceDraft, ToleranceDraft};
+use super::draft::{Draft, Files, MetricDraft, ReferenceDraft, ToleranceDraft};
+use super::launch::{launch, reference_launch};
 use super::objective::objective;
-use super::value::{Constants, constants, float, is_name, kinds, number, plain};
+use super::value::{Constants, constants, float, is_name, number};
 use super::{Places, file};
-use crate::argument::{Argument, Fill};
+use crate::argument::{Argument, Fill, Role};
 use crate::error::SpecError;
-use crate::spec::{Code, Language, Launch, Reference, Spec};
+use crate::spec::{Code, Language, Reference, Spec};
 
 /// Bytes of a source file at the most.
 const MOST_SOURCE: u64 = 16 << 20;
@@ -35,7 +35,7 @@ pub(super) fn checked(draft: Draft, places: &Places) -> Result<Spec, SpecError> 
     let arguments = arguments(&draft.arguments, &constants, language, places)?;
     let space = space(&draft, &constants, places)?;
     let launch = launch(&draft, language, &space, &constants, places)?;
-    let reference = reference(draft.reference.as_ref(), &arguments, language, places)?;
+    let reference = reference(draft.reference.as_ref(), &arguments, language, &constants, places)?;
     let reference_line = draft.reference.as_ref().and_then(|r| places.line_of(&r.span()));
     let work = work(draft.metric.as_ref(), &constants, places)?;
     let named = draft.metric.as_ref().and_then(|m| m.get_ref().objective.as_ref());
@@ -99,101 +99,82 @@ fn entry(entry: &Spanned<String>, places: &Places) -> Result<String, SpecError> 
     }
 }
 
-fn launch(
-    draft: &Draft,
-    language: Language,
-    space: &Space,
-    constants: &Constants,
-    places: &Places,
-) -> Result<Option<Launch>, SpecError> {
-    let Some(spanned) = &draft.launch else {
-        return match language {
-            Language::C => Ok(None),
-            Language::Cuda => {
-                Err(SpecError::new(&places.file, "there is no [launch]: expected grid and block for a CUDA kernel"))
-            }
-        };
-    };
-    if language == Language::C {
-        return Err(places.at(&spanned.span(), "a C kernel has no [launch]: expected it for language = \"cuda\" alone"));
-    }
-    let known: Vec<(&str, Kind)> = space.kinds().into_iter().chain(kinds(constants)).collect();
-    let one = |written: &Written, at: &Range<usize>| -> Result<Expr, SpecError> {
-        let text = match plain(written) {
-            Some(Value::Text(text)) => text,
-            Some(other) => other.to_string(),
-            None => return Err(places.at(at, "this is no size: expected a number or an expression in quotes")),
-        };
-        let expr = Expr::parse(&text).map_err(|e| places.at(at, e))?;
-        expr.check(&known).map_err(|e| places.at(at, e))?;
-        Ok(expr)
-    };
-    let several = |written: &Spanned<Written>| -> Result<Vec<Expr>, SpecError> {
-        let at = written.span();
-        let parts = match written.get_ref() {
-            Written::Array(parts) => parts.clone(),
-            one => vec![one.clone()],
-        };
-        if parts.is_empty() || parts.len() > 3 {
-            return Err(places.at(&at, "expected one to three sizes: x, y, z"));
-        }
-        parts.iter().map(|p| one(p, &at)).collect()
-    };
-    let draft = spanned.get_ref();
-    let shared = draft.shared.as_ref().map(|s| one(s.get_ref(), &s.span())).transpose()?;
-    let cluster = draft.cluster.as_ref().map_or(Ok(Vec::new()), several)?;
-    Ok(Some(Launch { grid: several(&draft.grid)?, block: several(&draft.block)?, shared, cluster }))
-}
-
 fn reference(
     draft: Option<&Spanned<ReferenceDraft>>,
     arguments: &[Argument],
     language: Language,
+    constants: &Constants,
     places: &Places,
 ) -> Result<Reference, SpecError> {
-    let Some(spanned) = draft else {
-        return match language {
-            Language::C => Ok(Reference::Default),
-            Language::Cuda => Err(SpecError::new(
-                &places.file,
-                "there is no [reference]: expected source and entry of a C kernel, python and entry of a function, or \
-                 file = \"answer.npy\"",
-            )),
-        };
-    };
+    let Some(spanned) = draft else { return Ok(Reference::Default) };
     let (draft, whole) = (spanned.get_ref(), spanned.span());
-    if let Some(path) = &draft.file {
-        let (sizes, array) = loaded(path, places)?;
-        let outputs: Vec<&Argument> = arguments.iter().filter(|a| a.is_output()).collect();
-        let [output] = outputs[..] else {
-            return Err(places.at(&path.span(), "an answer file holds one output: expected one argument that is out"));
-        };
+    let is_cuda = |path: &Spanned<String>| path.get_ref().ends_with(".cu");
+    let in_cuda = draft.python.is_none() && draft.file.is_none() && draft.source.as_ref().is_some_and(is_cuda);
+    if let Some(launch) = draft.launch.as_ref().filter(|_| !in_cuda) {
+        return Err(
+            places.at(&launch.span(), "only a reference in CUDA is launched: expected source = \"….cu\" with it")
+        );
+    }
+    if let Some(files) = &draft.file {
+        return answers(files, arguments, places);
+    }
+    let (Some(path), Some(name)) = (draft.python.as_ref().or(draft.source.as_ref()), &draft.entry) else {
+        let reason =
+            "the reference is not whole: expected source (C or CUDA) or python, and entry, or file = \"answer.npy\"";
+        return Err(places.at(&whole, reason));
+    };
+    if in_cuda && language == Language::C {
+        return Err(places.at(&path.span(), "the reference is CUDA and the kernel C: expected a C source"));
+    }
+    let in_c = draft.python.is_none() && !in_cuda;
+    if let Some(constant) = arguments.iter().find(|a| in_c && a.role == Role::Constant) {
+        let reason = format!(
+            "the reference is C, which has no constant memory, and '{}' lies there: expected a reference in CUDA or Python",
+            constant.name
+        );
+        return Err(places.at(&path.span(), reason));
+    }
+    let (full, text, entry) = (places.beside(path.get_ref()), source(path, places)?, entry(name, places)?);
+    let code = Code { path: full, text, entry, flags: draft.flags.clone() };
+    Ok(match (in_cuda, in_c) {
+        (true, _) => Reference::Cuda(code, reference_launch(draft, constants, places)?),
+        (_, true) => Reference::Kernel(code),
+        _ => Reference::Python(code),
+    })
+}
+
+/// Right answers from files: one for each output, in their order.
+fn answers(files: &Spanned<Files>, arguments: &[Argument], places: &Places) -> Result<Reference, SpecError> {
+    let at = files.span();
+    let outputs: Vec<&Argument> = arguments.iter().filter(|a| a.is_output()).collect();
+    let names = files.get_ref().names();
+    if names.len() != outputs.len() {
+        let (found, expected) = (names.len(), outputs.len());
+        let reason = format!(
+            "there are {found} answer files and {expected} outputs: expected one file for each argument that is out or inout"
+        );
+        return Err(places.at(&at, reason));
+    }
+    let answer = |(name, output): (&String, &&Argument)| {
+        let (sizes, array) = loaded(&Spanned::new(at.clone(), name.clone()), places)?;
         if sizes != output.shape {
             let reason = format!(
                 "the answer has the shape {sizes:?}: expected {:?}, that of the argument '{}'",
                 output.shape, output.name
             );
-            return Err(places.at(&path.span(), reason));
+            return Err(places.at(&at, reason));
         }
-        if let Some(random) = arguments.iter().find(|a| a.is_input() && matches!(a.fill, Fill::Random)) {
-            let reason = format!(
-                "an answer file fits one set of inputs, and '{}' is random: expected it from a file, zeros or range",
-                random.name
-            );
-            return Err(places.at(&path.span(), reason));
-        }
-        return Ok(Reference::File(Arc::new(array)));
-    }
-    let (Some(path), Some(name)) = (draft.python.as_ref().or(draft.source.as_ref()), &draft.entry) else {
-        let reason = "the reference is not whole: expected source (C) or python, and entry, or file = \"answer.npy\"";
-        return Err(places.at(&whole, reason));
+        Ok(array)
     };
-    if path.get_ref().ends_with(".cu") {
-        return Err(places.at(&path.span(), "the reference is CUDA: expected a C source, which runs on the CPU"));
+    let answers = names.iter().zip(&outputs).map(answer).collect::<Result<Vec<Array>, SpecError>>()?;
+    if let Some(random) = arguments.iter().find(|a| a.is_input() && matches!(a.fill, Fill::Random)) {
+        let reason = format!(
+            "an answer file fits one set of inputs, and '{}' is random: expected it from a file, zeros or range",
+            random.name
+        );
+        return Err(places.at(&at, reason));
     }
-    let (full, text, entry) = (places.beside(path.get_ref()), source(path, places)?, entry(name, places)?);
-    let code = Code { path: full, text, entry, flags: draft.flags.clone() };
-    Ok(if draft.python.is_some() { Reference::Python(code) } else { Reference::Kernel(code) })
+    Ok(Reference::Files(Arc::new(answers)))
 }
 
 fn tolerance(

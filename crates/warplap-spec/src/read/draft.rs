@@ -19,6 +19,7 @@ pub(super) struct Draft {
     pub(super) budget: Option<Spanned<f64>>,
     #[serde(default)]
     pub(super) rules: Vec<Spanned<String>>,
+    pub(super) configs: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) constants: BTreeMap<String, Spanned<Value>>,
     #[serde(default)]
@@ -60,8 +61,26 @@ pub(super) struct ReferenceDraft {
     pub(super) entry: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) flags: Vec<String>,
-    pub(super) file: Option<Spanned<String>>,
+    pub(super) file: Option<Spanned<Files>>,
     pub(super) python: Option<Spanned<String>>,
+    pub(super) launch: Option<Spanned<LaunchDraft>>,
+}
+
+/// One file, or one for each output.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected the name of a file, or a list of them")]
+pub(super) enum Files {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Files {
+    pub(super) fn names(&self) -> &[String] {
+        match self {
+            Files::One(name) => std::slice::from_ref(name),
+            Files::Several(names) => names,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]

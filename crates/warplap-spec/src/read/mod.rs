@@ -4,6 +4,8 @@ mod arguments;
 mod axes;
 mod check;
 mod draft;
+mod launch;
+mod listed;
 mod objective;
 mod t1;
 mod value;

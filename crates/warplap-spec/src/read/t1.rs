@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use toml::{Spanned, Value};
 
 use super::Places;
-use super::draft::{ArgumentDraft, Draft, LaunchDraft, ReferenceDraft};
+use super::draft::{ArgumentDraft, Draft, Files, LaunchDraft, MetricDraft, ReferenceDraft};
 use crate::error::SpecError;
 
 /// A part without a place of its own.
@@ -20,7 +20,8 @@ fn quoted(all: &str, text: &str, from: usize) -> Option<usize> {
     all.get(from..)?.find(&quoted).map(|at| from + at)
 }
 
-/// Reads a T1 file. It knows no right answers: a part `Reference` of our own names one, with the fields a TOML spec has.
+/// Reads a T1 file. It knows no right answers and no objectives: parts `Reference` and `Metric` of our own name them, with
+/// the fields a TOML spec has.
 pub(super) fn draft(places: &Places) -> Result<Draft, SpecError> {
     let wrong = |why: String| SpecError::new(&places.file, why);
     let json: Json = serde_json::from_str(&places.text).map_err(|e| {
@@ -69,6 +70,7 @@ pub(super) fn draft(places: &Places) -> Result<Draft, SpecError> {
         headers: Vec::new(),
         budget: None,
         rules: rules.collect(),
+        configs: None,
         constants: BTreeMap::new(),
         axes,
         derived: BTreeMap::new(),
@@ -76,23 +78,56 @@ pub(super) fn draft(places: &Places) -> Result<Draft, SpecError> {
         launch,
         reference: reference(&json["Reference"], &places.text),
         tolerance: None,
-        metric: None,
+        metric: metric(&json["Metric"], &places.text),
     })
+}
+
+/// Where the text of a field of one of our own parts stands, and the text.
+fn field(part: &Json, name: &str, text: &str, from: usize) -> Option<Spanned<String>> {
+    let word = part[name].as_str()?;
+    let at = quoted(text, word, from).unwrap_or(from);
+    Some(Spanned::new(at..at, word.to_string()))
 }
 
 fn reference(json: &Json, text: &str) -> Option<Spanned<ReferenceDraft>> {
     let at = text.find("\"Reference\"").unwrap_or(0);
-    let word = |name: &str| {
-        let word = json[name].as_str()?;
-        let at = quoted(text, word, at).unwrap_or(at);
-        Some(Spanned::new(at..at, word.to_string()))
+    let word = |name: &str| field(json, name, text, at);
+    let sizes = |name: &str| {
+        let sizes = match &json["launch"][name] {
+            Json::Array(all) => Value::Array(all.iter().map(value).collect::<Option<_>>()?),
+            one => value(one)?,
+        };
+        Some(Spanned::new(at..at, sizes))
     };
+    // Sizes that are not there are told as an empty list is.
+    let needed = |name: &str| sizes(name).unwrap_or_else(|| Spanned::new(at..at, Value::Array(Vec::new())));
+    let launch = || LaunchDraft {
+        grid: needed("grid"),
+        block: needed("block"),
+        shared: sizes("shared"),
+        cluster: sizes("cluster"),
+    };
+    let flags = json["flags"].as_array().into_iter().flatten();
     let draft = ReferenceDraft {
         source: word("source"),
         entry: word("entry"),
-        flags: Vec::new(),
-        file: word("file"),
+        flags: flags.filter_map(Json::as_str).map(str::to_string).collect(),
+        file: word("file").map(|file| Spanned::new(file.span(), Files::One(file.into_inner()))),
         python: word("python"),
+        launch: json["launch"].is_object().then(|| Spanned::new(at..at, launch())),
+    };
+    json.is_object().then(|| Spanned::new(at..at, draft))
+}
+
+fn metric(json: &Json, text: &str) -> Option<Spanned<MetricDraft>> {
+    let at = text.find("\"Metric\"").unwrap_or(0);
+    let amount = |name: &str| value(&json[name]).map(|v| Spanned::new(at..at, v));
+    let draft = MetricDraft {
+        flops: amount("flops"),
+        bytes: amount("bytes"),
+        objective: field(json, "objective", text, at),
+        goal: field(json, "goal", text, at),
+        energy: json["energy"].as_bool().unwrap_or(false),
     };
     json.is_object().then(|| Spanned::new(at..at, draft))
 }

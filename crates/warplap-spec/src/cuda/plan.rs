@@ -1,18 +1,10 @@
-//! CUDA kernels on a GPU: a config becomes a plan (host arithmetic alone), the plan a compiled function, and that a variant.
+//! The plan of a launch, by host arithmetic alone: a spec's expressions come in; blocks, threads and parameters go out.
 
-use std::ffi::c_void;
-use std::sync::Arc;
-
-use warplap::Cuda;
-use warplap::core::candidate::SourceHash;
 use warplap::core::rejection::Rejection;
-use warplap::core::space::{Config, Expr, Space, Value};
-use warplap::core::variant::{Fit, Kernel, Needs, Variant};
-use warplap::cuda::{Function, LaunchShape, OwnSource, Stream};
+use warplap::core::space::{Config, Expr, Value};
 
-use crate::argument::{Argument, Element, Role};
-use crate::op::{KernelArgs, KernelFile, KernelProblem};
-use crate::spec::{Launch, Spec};
+use crate::argument::{Argument, Element};
+use crate::spec::{Launch, Reference, Spec};
 
 /// The sizes of one launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +17,24 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Works the launch expressions of a spec out for a config.
+    /// Works the launch of a spec out for a config.
     pub(crate) fn of(spec: &Spec, config: &Config) -> Result<Plan, Rejection> {
-        let refused = |reason: String| Rejection::DoesNotBuild { reason };
-        let Some(Launch { grid, block, shared, cluster }) = &spec.launch else {
-            return Err(refused("the spec states no launch".into()));
-        };
+        let launch = spec.launch.as_ref().ok_or_else(|| refused("the spec states no launch".into()))?;
+        Plan::worked_out(launch, |name| spec.value(config, name))
+    }
+
+    /// The launch of the reference: its own, or that of the kernel at its default config.
+    pub(crate) fn of_reference(spec: &Spec) -> Result<Plan, Rejection> {
+        match &spec.reference {
+            Reference::Cuda(_, Some(launch)) => Plan::worked_out(launch, |name| spec.value(&Config::new(), name)),
+            _ => Plan::of(spec, &spec.default_config()),
+        }
+    }
+
+    fn worked_out(launch: &Launch, known: impl Fn(&str) -> Option<Value>) -> Result<Plan, Rejection> {
+        let Launch { grid, block, shared, cluster } = launch;
         let size = |expr: &Expr, least: u32| -> Result<u32, Rejection> {
-            let value = expr.eval(|name| spec.value(config, name)).map_err(|e| refused(e.to_string()))?;
+            let value = expr.eval(&known).map_err(|e| refused(e.to_string()))?;
             let whole = match value {
                 Value::Int(i) => u32::try_from(i).ok(),
                 Value::Float(x) if x.0.fract() == 0.0 && x.0 >= 0.0 && x.0 < f64::from(u32::MAX) => Some(x.0 as u32),
@@ -64,71 +66,8 @@ impl Plan {
     }
 }
 
-/// The user's kernel on a GPU.
-pub(crate) struct OwnCuda(pub(crate) Arc<Spec>);
-
-impl OwnCuda {
-    fn source_of(&self, config: &Config) -> OwnSource {
-        let spec = &self.0;
-        let mut options = spec.code.flags.clone();
-        options.extend(spec.defines(config).into_iter().map(|(name, value)| format!("-D{name}={value}")));
-        OwnSource { entry: spec.code.entry.clone(), text: spec.code.text.clone(), options }
-    }
-}
-
-impl Variant<KernelFile, Cuda> for OwnCuda {
-    fn id(&self) -> &str {
-        self.0.entry()
-    }
-
-    fn source(&self) -> SourceHash {
-        SourceHash::of(&["cuda", self.0.identity()])
-    }
-
-    fn fit(&self, problem: &KernelProblem, _: &Cuda) -> Fit {
-        match *problem == KernelProblem::new(&self.0) {
-            true => Fit::HIGH,
-            false => Fit::aside("it belongs to another spec file"),
-        }
-    }
-
-    fn space(&self, _: &KernelProblem, _: &Cuda) -> Space {
-        self.0.space.clone()
-    }
-
-    fn needs(&self, _: &KernelProblem, config: &Config) -> Needs {
-        let plan = Plan::of(&self.0, config);
-        plan.map_or(Needs::default(), |plan| Needs {
-            threads: plan.threads(),
-            shared_memory: u64::from(plan.shared),
-            ..Needs::default()
-        })
-    }
-
-    fn compile(&self, _: &KernelProblem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
-        cuda.compile_own(&self.source_of(config))
-    }
-
-    fn build(
-        &self,
-        _: &KernelProblem,
-        config: &Config,
-        cuda: &Cuda,
-    ) -> Result<Box<dyn Kernel<KernelFile, Cuda>>, Rejection> {
-        let Plan { grid, block, shared, cluster } = Plan::of(&self.0, config)?;
-        let function = cuda.build_own(&self.source_of(config))?;
-        function.allow_shared(shared).map_err(|e| e.rejection())?;
-        let threads = block.iter().product();
-        let shape = LaunchShape { grid, threads, shared, cluster, ..LaunchShape::default() };
-        Ok(Box::new(Built { spec: self.0.clone(), function, shape, block }))
-    }
-}
-
-struct Built {
-    spec: Arc<Spec>,
-    function: Function,
-    shape: LaunchShape,
-    block: [u32; 3],
+fn refused(reason: String) -> Rejection {
+    Rejection::DoesNotBuild { reason }
 }
 
 /// A number as a kernel's parameter: its bytes, eight at the most.
@@ -148,36 +87,12 @@ pub(crate) fn parameter(argument: &Argument) -> u64 {
     }
 }
 
-impl Kernel<KernelFile, Cuda> for Built {
-    fn launch(&self, args: KernelArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let spec = &self.spec;
-        let refused = || Rejection::LaunchFailed { reason: "the buffers are not those of the spec".into() };
-        if (args.output.dtype(), args.output.len()) != spec.output() {
-            return Err(refused());
-        }
-        let mut inputs = args.inputs.iter();
-        let mut values: Vec<u64> = Vec::with_capacity(spec.arguments.len());
-        for (argument, start) in spec.arguments.iter().zip(spec.outputs()) {
-            values.push(match argument.role {
-                Role::Scalar => parameter(argument),
-                Role::Out => args.output.address() + (start.unwrap_or(0) * argument.dtype().bytes()) as u64,
-                Role::In | Role::InOut => {
-                    let view = inputs.next().filter(|v| v.len() == argument.len() && v.dtype() == argument.dtype());
-                    view.ok_or_else(refused)?.address()
-                }
-            });
-        }
-        let pointers: Vec<*const c_void> = values.iter().map(|v| (&raw const *v).cast()).collect();
-        // SAFETY: one value for each of the entry's parameters as the spec states them, in order, each at the start of
-        // eight bytes in little-endian order; the buffers were checked to have the spec's lengths, and the views borrow them.
-        unsafe { self.function.launch_in(&self.shape, self.block, &pointers, queue) }.map_err(|e| e.rejection())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::argument::Fill;
+    use crate::argument::{Fill, Role};
     use warplap::DType;
 
     fn spec(launch: &str) -> (tempfile::TempDir, Result<Arc<Spec>, crate::SpecError>) {

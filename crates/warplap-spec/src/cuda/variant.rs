@@ -1,0 +1,195 @@
+//! A CUDA kernel as variants: the user's own over its space, and the reference beside it.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use warplap::Cuda;
+use warplap::core::candidate::SourceHash;
+use warplap::core::rejection::Rejection;
+use warplap::core::space::{Config, Space};
+use warplap::core::variant::{Fit, Kernel, Needs, Variant};
+use warplap::cuda::{Function, LaunchShape, OwnSource, Stream};
+
+use super::plan::{Plan, parameter};
+use crate::argument::Role;
+use crate::op::{KernelArgs, KernelFile, KernelProblem};
+use crate::spec::{Code, Reference, Spec};
+
+/// The user's kernel on a GPU.
+pub(crate) struct OwnCuda(pub(crate) Arc<Spec>);
+
+/// The reference on a GPU.
+pub(crate) struct PlainCuda(pub(crate) Arc<Spec>);
+
+impl OwnCuda {
+    fn source_of(&self, config: &Config) -> OwnSource {
+        source_of(&self.0, &self.0.code, config)
+    }
+
+    fn built(&self, config: &Config, cuda: &Cuda) -> Result<Built, Rejection> {
+        Built::new(&self.0, &self.source_of(config), Plan::of(&self.0, config)?, cuda)
+    }
+}
+
+impl PlainCuda {
+    /// The kernel the spec names, which knows the constants alone, or the kernel itself at its default config.
+    fn source_of(&self) -> OwnSource {
+        match &self.0.reference {
+            Reference::Cuda(code, _) => source_of(&self.0, code, &Config::new()),
+            _ => source_of(&self.0, &self.0.code, &self.0.default_config()),
+        }
+    }
+
+    pub(super) fn built(&self, cuda: &Cuda) -> Result<Built, Rejection> {
+        Built::new(&self.0, &self.source_of(), Plan::of_reference(&self.0)?, cuda)
+    }
+}
+
+fn source_of(spec: &Spec, code: &Code, config: &Config) -> OwnSource {
+    let mut options = code.flags.clone();
+    options.extend(spec.defines(config).into_iter().map(|(name, value)| format!("-D{name}={value}")));
+    OwnSource { entry: code.entry.clone(), text: code.text.clone(), options }
+}
+
+fn fit(own: &Arc<Spec>, problem: &KernelProblem, fits: Fit) -> Fit {
+    match *problem == KernelProblem::new(own) {
+        true => fits,
+        false => Fit::aside("it belongs to another spec file"),
+    }
+}
+
+fn needs(plan: Result<Plan, Rejection>) -> Needs {
+    plan.map_or(Needs::default(), |plan| Needs {
+        threads: plan.threads(),
+        shared_memory: u64::from(plan.shared),
+        ..Needs::default()
+    })
+}
+
+impl Variant<KernelFile, Cuda> for OwnCuda {
+    fn id(&self) -> &str {
+        self.0.entry()
+    }
+
+    fn source(&self) -> SourceHash {
+        SourceHash::of(&["cuda", self.0.identity()])
+    }
+
+    fn fit(&self, problem: &KernelProblem, _: &Cuda) -> Fit {
+        fit(&self.0, problem, Fit::HIGH)
+    }
+
+    fn space(&self, _: &KernelProblem, _: &Cuda) -> Space {
+        self.0.space.clone()
+    }
+
+    fn needs(&self, _: &KernelProblem, config: &Config) -> Needs {
+        needs(Plan::of(&self.0, config))
+    }
+
+    fn compile(&self, _: &KernelProblem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
+        cuda.compile_own(&self.source_of(config))
+    }
+
+    fn build(
+        &self,
+        _: &KernelProblem,
+        config: &Config,
+        cuda: &Cuda,
+    ) -> Result<Box<dyn Kernel<KernelFile, Cuda>>, Rejection> {
+        Ok(Box::new(self.built(config, cuda)?))
+    }
+}
+
+impl Variant<KernelFile, Cuda> for PlainCuda {
+    fn id(&self) -> &str {
+        Spec::REFERENCE
+    }
+
+    fn source(&self) -> SourceHash {
+        SourceHash::of(&["cuda reference", self.0.identity()])
+    }
+
+    fn fit(&self, problem: &KernelProblem, _: &Cuda) -> Fit {
+        fit(&self.0, problem, Fit::LOW)
+    }
+
+    fn space(&self, _: &KernelProblem, _: &Cuda) -> Space {
+        Space::single()
+    }
+
+    fn needs(&self, _: &KernelProblem, _: &Config) -> Needs {
+        needs(Plan::of_reference(&self.0))
+    }
+
+    fn compile(&self, _: &KernelProblem, _: &Config, cuda: &Cuda) -> Result<(), Rejection> {
+        cuda.compile_own(&self.source_of())
+    }
+
+    fn build(
+        &self,
+        _: &KernelProblem,
+        _: &Config,
+        cuda: &Cuda,
+    ) -> Result<Box<dyn Kernel<KernelFile, Cuda>>, Rejection> {
+        Ok(Box::new(self.built(cuda)?))
+    }
+}
+
+/// A compiled kernel with its launch.
+pub(super) struct Built {
+    spec: Arc<Spec>,
+    function: Function,
+    shape: LaunchShape,
+    block: [u32; 3],
+}
+
+impl Built {
+    fn new(spec: &Arc<Spec>, source: &OwnSource, plan: Plan, cuda: &Cuda) -> Result<Built, Rejection> {
+        let Plan { grid, block, shared, cluster } = plan;
+        let constants = spec.constant_memory();
+        let globals: Vec<(&str, &[u8])> = constants.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+        let function = cuda.build_own_with(source, &globals)?;
+        function.allow_shared(shared).map_err(|e| e.rejection())?;
+        let threads = block.iter().product();
+        let shape = LaunchShape { grid, threads, shared, cluster, ..LaunchShape::default() };
+        Ok(Built { spec: spec.clone(), function, shape, block })
+    }
+}
+
+impl Kernel<KernelFile, Cuda> for Built {
+    fn launch(&self, mut args: KernelArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
+        let spec = &self.spec;
+        let refused = || Rejection::LaunchFailed { reason: "the buffers are not those of the spec".into() };
+        if (args.output.dtype(), args.output.len()) != spec.output() {
+            return Err(refused());
+        }
+        let mut inputs = args.inputs.iter();
+        let mut values: Vec<u64> = Vec::with_capacity(spec.arguments.len());
+        for (argument, start) in spec.arguments.iter().zip(spec.outputs()) {
+            let start = start.unwrap_or(0);
+            let place = args.output.address() + (start * argument.dtype().bytes()) as u64;
+            let mut input = || {
+                let view = inputs.next().filter(|v| v.len() == argument.len() && v.dtype() == argument.dtype());
+                view.ok_or_else(refused)
+            };
+            values.push(match argument.role {
+                // It was put into the module when that was built.
+                Role::Constant => continue,
+                Role::Scalar => parameter(argument),
+                Role::Out => place,
+                Role::In => input()?.address(),
+                Role::InOut => {
+                    // Queued like the launch itself: captured with it, and timed with it.
+                    let filled = queue.copy_into(&mut args.output, start, input()?);
+                    filled.map_err(|e| e.rejection())?;
+                    place
+                }
+            });
+        }
+        let pointers: Vec<*const c_void> = values.iter().map(|v| (&raw const *v).cast()).collect();
+        // SAFETY: one value for each of the entry's parameters as the spec states them, in order, each at the start of
+        // eight bytes in little-endian order; the buffers were checked to have the spec's lengths, and the views borrow them.
+        unsafe { self.function.launch_in(&self.shape, self.block, &pointers, queue) }.map_err(|e| e.rejection())
+    }
+}
