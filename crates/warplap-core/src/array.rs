@@ -1,10 +1,11 @@
 //! Host arrays: what inputs are drawn into and answers are read back as.
 
+use half::vec::HalfBitsVecExt;
 use half::{bf16, f16};
 
 use crate::dtype::DType;
 
-/// Elements one thread draws at a time.
+/// Elements one thread writes at a time.
 const PART: usize = 1 << 20;
 
 /// A typed array in host memory.
@@ -51,7 +52,7 @@ impl Array {
     /// Uniform numbers in [-1, 1): zeros would hide unwritten outputs and wrong indexing, and can run faster. What a seed
     /// gives is the same on any number of cores.
     pub fn random(dtype: DType, len: usize, rng: &mut fastrand::Rng) -> Self {
-        let mut array = Self::filled(dtype, len, 0.0);
+        let mut array = Self::zeros(dtype, len);
         let seeds: Vec<u64> = (0..len.div_ceil(PART)).map(|_| rng.u64(..)).collect();
         match &mut array {
             Array::F64(v) => draw(v, &seeds, |x| x),
@@ -65,12 +66,26 @@ impl Array {
 
     /// `len` copies of one number.
     pub fn filled(dtype: DType, len: usize, value: f64) -> Self {
+        let mut array = Self::zeros(dtype, len);
+        match &mut array {
+            _ if value.to_bits() == 0 => {}
+            Array::F64(v) => spread(v, |_, part| part.fill(value)),
+            Array::F32(v) => spread(v, |_, part| part.fill(value as f32)),
+            Array::F16(v) => spread(v, |_, part| part.fill(f16::from_f64(value))),
+            Array::Bf16(v) => spread(v, |_, part| part.fill(bf16::from_f64(value))),
+            Array::I32(v) => spread(v, |_, part| part.fill(value as i32)),
+        }
+        array
+    }
+
+    /// Zeros in memory that the system hands out when it is first written: by whichever core does so, not here.
+    fn zeros(dtype: DType, len: usize) -> Self {
         match dtype {
-            DType::F64 => Array::F64(vec![value; len]),
-            DType::F32 => Array::F32(vec![value as f32; len]),
-            DType::F16 => Array::F16(vec![f16::from_f64(value); len]),
-            DType::Bf16 => Array::Bf16(vec![bf16::from_f64(value); len]),
-            DType::I32 => Array::I32(vec![value as i32; len]),
+            DType::F64 => Array::F64(vec![0.0; len]),
+            DType::F32 => Array::F32(vec![0.0; len]),
+            DType::F16 => Array::F16(vec![0u16; len].reinterpret_into()),
+            DType::Bf16 => Array::Bf16(vec![0u16; len].reinterpret_into()),
+            DType::I32 => Array::I32(vec![0; len]),
         }
     }
 
@@ -165,20 +180,28 @@ impl Array {
     }
 }
 
-/// Draws every part from its own seed, on all cores where there are several: memory is touched where it is drawn.
-fn draw<T: Send>(values: &mut [T], seeds: &[u64], rounded: impl Fn(f64) -> T + Copy + Send) {
-    let part = move |(values, seed): (&mut [T], &u64)| {
-        let mut rng = fastrand::Rng::with_seed(*seed);
-        values.iter_mut().for_each(|v| *v = rounded(rng.f64() * 2.0 - 1.0));
+/// Draws every part from its own seed.
+fn draw<T: Send>(values: &mut [T], seeds: &[u64], rounded: impl Fn(f64) -> T + Sync) {
+    spread(values, |number, part| {
+        let mut rng = fastrand::Rng::with_seed(seeds[number]);
+        part.iter_mut().for_each(|v| *v = rounded(rng.f64() * 2.0 - 1.0));
+    });
+}
+
+/// Hands every part with its number to a body, on all cores where there are several parts.
+fn spread<T: Send>(values: &mut [T], body: impl Fn(usize, &mut [T]) + Sync) {
+    let run = |first: usize, values: &mut [T]| {
+        values.chunks_mut(PART).enumerate().for_each(|(i, part)| body(first + i, part));
     };
-    if seeds.len() < 2 {
-        return values.chunks_mut(PART).zip(seeds).for_each(part);
+    let parts = values.len().div_ceil(PART);
+    if parts < 2 {
+        return run(0, values);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let each = seeds.len().div_ceil(cores);
+    let (each, run) = (parts.div_ceil(cores), &run);
     std::thread::scope(|scope| {
-        for (values, seeds) in values.chunks_mut(each * PART).zip(seeds.chunks(each)) {
-            scope.spawn(move || values.chunks_mut(PART).zip(seeds).for_each(part));
+        for (i, values) in values.chunks_mut(each * PART).enumerate() {
+            scope.spawn(move || run(i * each, values));
         }
     });
 }
@@ -186,6 +209,16 @@ fn draw<T: Send>(values: &mut [T], seeds: &[u64], rounded: impl Fn(f64) -> T + C
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_of_several_parts_is_filled_to_its_end() {
+        for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::I32] {
+            for value in [0.0, -0.0, 3.0] {
+                let (filled, len) = (Array::filled(dtype, 2 * PART + 3, value), 2 * PART + 3);
+                assert!(filled.same(&Array::from_f64(dtype, std::iter::repeat_n(value, len))), "{dtype} {value}");
+            }
+        }
+    }
 
     #[test]
     fn a_seed_gives_the_same_numbers_however_long_the_array_and_one_other_number_is_seen() {

@@ -2,7 +2,8 @@
 //! NVIDIA GPU and NVRTC.
 //!
 //! `cuda-bsr edges [PART OF] | random COUNT [SEED] | checks | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race, or of
-//! the random problems) and `WARPLAP_ARTIFACTS` (a folder). `tune` needs `WARPLAP_WORKER`, the path of the program `warplap`.
+//! the random problems), `WARPLAP_ARTIFACTS` (a folder) and `WARPLAP_ONLY` (variants that are proved, in place of all). `tune` needs
+//! `WARPLAP_WORKER`, the path of the program `warplap`.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use warplap_core::progress::Silent;
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::store::MemoryStore;
 use warplap_core::tuner::Tuner;
-use warplap_core::variant::Fit;
+use warplap_core::variant::{Fit, Variant};
 use warplap_core::verify::{Case, Drawing};
 use warplap_cuda::Cuda;
 use warplap_ops::bsr::{Bsr, BsrArgs, cuda};
@@ -65,7 +66,10 @@ fn prove<O: Op>(
 ) -> Outcome {
     let drawing = Arc::new(Drawing::new::<O>(p, pick)?);
     let mut case = Case::<O, Cuda>::of(p, device, &drawing)?;
-    for variant in catalog.variants().iter().filter(|v| matches!(v.fit(p, device), Fit::Fits(_))) {
+    let only = std::env::var("WARPLAP_ONLY").unwrap_or_default();
+    let asked = |id: &str| only.is_empty() || only.split(',').any(|one| one == id);
+    let fits = |v: &&Arc<dyn Variant<O, Cuda>>| asked(v.id()) && matches!(v.fit(p, device), Fit::Fits(_));
+    for variant in catalog.variants().iter().filter(fits) {
         let configs = variant.space(p, device).configs();
         let step = configs.len().div_ceil(most).max(1);
         for config in configs.into_iter().skip(pick as usize % step).step_by(step) {
