@@ -17,8 +17,8 @@ TRIES, PATIENCE = 16, 20.0
 
 def found(
     kernel: Kernel, configs: Sequence[dict[str, Any]], arguments: Sequence[Any]
-) -> tuple[dict[str, Any], list[str]]:
-    """The first setting that runs, and the role of each argument with it: ``in``, ``out``, ``inout``."""
+) -> tuple[dict[str, Any], list[str], list[Any]]:
+    """The first setting that runs, each argument's role with it (``in``, ``out``, ``inout``), and what it leaves."""
     first: Failed | None = None
     for config in configs[:TRIES]:
         try:
@@ -26,7 +26,7 @@ def found(
         except Failed as why:
             first = first or Failed(why.why, f"with {config}: {why}")
             continue
-        return config, _roles(kernel, config, arguments, after)
+        return config, _roles(kernel, config, arguments, after), after
     assert first is not None
     tried = min(len(configs), TRIES)
     raise Failed(first.why, f"none of {tried} settings runs, {first}")

@@ -124,15 +124,16 @@ def _on_gpu(
     if outputs == []:
         raise ValueError("answer: holds no output, expected the right one for each argument that is one, or no answer")
     try:
-        first, roles = _roles.found(kernel, configs, arguments)
+        first, roles, left = _roles.found(kernel, configs, arguments)
     except _once.Failed as why:
         if outputs is None:
             raise RuntimeError(f"{name}: {why}") from why
         # There is an answer: the race says of each setting why it does not run.
-        first, roles = configs[0], ["in"] * len(arguments)
-    if outputs is not None:
-        # Outputs without an answer are the kernel's own business; those that are as they were are written all the same.
-        roles = ["in" if i not in outputs else "inout" if role == "inout" else "out" for i, role in enumerate(roles)]
+        first, roles, left = configs[0], ["in"] * len(arguments), []
+    if answer is not None and outputs is not None:
+        # What holds the answer already is written all the same; what has none and is written is as this setting does it.
+        roles = ["out" if role == "in" and i in outputs else role for i, role in enumerate(roles)]
+        answer = [left[i] if a is None and role != "in" else a for i, (a, role) in enumerate(zip(answer, roles))]
     elif "out" not in roles and "inout" not in roles:
         raise ValueError(f"arguments: {name} changes none of them, expected one that does not hold the answer yet")
     tuned = kernel.tune(arguments, roles, answer, first, None if listed else rules, configs, atol, budget)
