@@ -4,6 +4,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// A library to be found at run time.
 pub(crate) struct Wanted {
@@ -47,17 +48,45 @@ impl Wanted {
             }
             folders.push(named);
         }
-        for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os) {
-            for python in entries(&PathBuf::from(root).join("lib"), "python3") {
-                let nvidia = python.join("site-packages").join("nvidia");
-                folders.extend(["cu13", self.folder, "cu12"].map(|f| nvidia.join(f).join("lib")));
-            }
+        for nvidia in packages() {
+            folders.extend(["cu13", self.folder, "cu12"].map(|f| nvidia.join(f).join("lib")));
         }
-        let mut toolkits = entries(Path::new("/usr/local"), "cuda");
-        toolkits.sort();
-        folders.extend(toolkits.into_iter().rev().map(|t| t.join("lib64")));
+        folders.extend(toolkits().into_iter().map(|t| t.join("lib64")));
         folders.iter().filter_map(|f| newest(f, self.stem)).collect()
     }
+}
+
+/// The NVIDIA packages of the active Python environments.
+fn packages() -> Vec<PathBuf> {
+    let roots = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os);
+    let pythons = roots.flat_map(|root| entries(&PathBuf::from(root).join("lib"), "python3"));
+    pythons.map(|python| python.join("site-packages").join("nvidia")).collect()
+}
+
+/// Toolkits in the usual place, newest first.
+fn toolkits() -> Vec<PathBuf> {
+    let mut toolkits = entries(Path::new("/usr/local"), "cuda");
+    toolkits.sort();
+    toolkits.reverse();
+    toolkits
+}
+
+/// Folders of the toolkit's own headers (`cuda_fp16.h`, `cub/cub.cuh`), for kernels of users that include them; none
+/// where there is no toolkit.
+pub(crate) fn toolkit_headers() -> &'static [PathBuf] {
+    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let named = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
+        let shared = packages().into_iter().flat_map(|p| ["cu13", "cuda_runtime", "cu12"].map(|f| p.join(f)));
+        headers_of(named.chain(shared).chain(toolkits()))
+    })
+}
+
+/// The header folders of the first of these toolkits that has any.
+fn headers_of(mut roots: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let Some(root) = roots.find(|root| root.join("include/cuda_fp16.h").is_file()) else { return Vec::new() };
+    // CUB and Thrust have moved to a folder of their own.
+    ["include", "include/cccl"].map(|f| root.join(f)).into_iter().filter(|f| f.is_dir()).collect()
 }
 
 fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
@@ -87,6 +116,22 @@ mod tests {
         assert!(said.contains("WARPLAP_NOWHERE") && said.contains("nvidia-nowhere"), "{said}");
         let opened = wanted.first(|path| if path.ends_with("libwarplap-nowhere.so.13") { Ok(7) } else { Err("no") });
         assert_eq!(opened, Ok(7));
+    }
+
+    #[test]
+    fn headers_come_from_the_first_toolkit_that_has_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = |name: &str| folder.path().join(name);
+        for made in ["bare/include", "old/include", "new/include/cccl"] {
+            fs::create_dir_all(root(made)).unwrap();
+        }
+        for name in ["old", "new"] {
+            fs::write(root(name).join("include/cuda_fp16.h"), "").unwrap();
+        }
+        let found = |names: &[&str]| headers_of(names.iter().map(|n| root(n)));
+        assert_eq!(found(&["none", "bare", "new", "old"]), [root("new/include"), root("new/include/cccl")]);
+        assert_eq!(found(&["old"]), [root("old/include")]);
+        assert!(found(&["none", "bare"]).is_empty());
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn clusters_and_early_starts_reach_the_driver_as_asked_for_and_neither_comes_by_
     // SAFETY: the stand-in library, which is loaded already.
     let library = unsafe { Library::new(standin::library()) }.unwrap();
     let text = "//@ nothing\nextern \"C\" __global__ void idle() {}".to_string();
-    let source = OwnSource { entry: "idle".into(), text, options: Vec::new() };
+    let source = OwnSource { entry: "idle".into(), text, headers: Vec::new(), options: Vec::new() };
     let function = cuda.build_own(&source).unwrap();
     let plain = LaunchShape { grid: [8, 4, 1], threads: 32, ..LaunchShape::default() };
     for (shape, seen) in [

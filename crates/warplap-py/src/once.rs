@@ -52,7 +52,8 @@ pub(crate) fn run_once<'py>(
     }
     let device = gpu::device(gpu)?;
     let globals: Vec<(&str, &[u8])> = constants.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
-    let function = device.build_own_with(&OwnSource { entry, text, options }, &globals).map_err(|e| refused(&e))?;
+    let source = OwnSource { entry, text, headers: Vec::new(), options };
+    let function = device.build_own_with(&source, &globals).map_err(|e| refused(&e))?;
     function.allow_shared(shared).map_err(failed)?;
     let stream = device.stream();
     let buffers = arguments.iter().map(|(buffer, bytes)| buffer.then(|| upload(stream, bytes)).transpose());

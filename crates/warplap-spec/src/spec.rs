@@ -90,7 +90,8 @@ pub struct Spec {
     /// What it is written in.
     pub language: Language,
     pub(crate) code: Code,
-    pub(crate) headers: Vec<String>,
+    /// What counts as part of the source: names as the spec file has them, and texts.
+    pub(crate) headers: Vec<(String, String)>,
     /// Constants by name, as they reach the compiler.
     pub constants: Vec<(String, Value)>,
     /// The arguments, in order.
@@ -193,7 +194,8 @@ impl Spec {
             self.tolerance,
             self.language.name(),
         );
-        SourceHash::of(&[&self.code.text, &self.headers.concat(), &reference, &rest]).0
+        let headers: String = self.headers.iter().map(|(_, text)| text.as_str()).collect();
+        SourceHash::of(&[&self.code.text, &headers, &reference, &rest]).0
     }
 
     /// The objective in a key: nothing for time, its name, or where it is an expression that in short.

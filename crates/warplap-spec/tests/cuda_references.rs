@@ -139,7 +139,8 @@ fn a_kernel_is_judged_by_another_one_in_cuda_which_races_too() {
         all_are(&edition, kind, word);
     }
     let reference = edition.trials.iter().find(|t| t.candidate.variant == "reference").expect("the reference races");
-    assert!(matches!(reference.outcome, Outcome::Measured(_)), "{:?}", reference.outcome);
+    let raced = matches!(reference.outcome, Outcome::Measured(_) | Outcome::Rejected(Rejection::Outpaced { .. }));
+    assert!(raced, "{:?}", reference.outcome);
     assert!(cuda.canary().is_ok(), "the caller's context lives");
 
     // What is right is what the reference says: now the kernel that subtracts.

@@ -48,7 +48,7 @@ impl PlainCuda {
 fn source_of(spec: &Spec, code: &Code, config: &Config) -> OwnSource {
     let mut options = code.flags.clone();
     options.extend(spec.defines(config).into_iter().map(|(name, value)| format!("-D{name}={value}")));
-    OwnSource { entry: code.entry.clone(), text: code.text.clone(), options }
+    OwnSource { entry: code.entry.clone(), text: code.text.clone(), headers: spec.headers.clone(), options }
 }
 
 fn fit(own: &Arc<Spec>, problem: &KernelProblem, fits: Fit) -> Fit {

@@ -30,7 +30,8 @@ pub(super) fn checked(draft: Draft, places: &Places) -> Result<Spec, SpecError> 
         entry: entry(&draft.entry, places)?,
         flags: draft.flags.clone(),
     };
-    let headers = draft.headers.iter().map(|h| source(h, places)).collect::<Result<Vec<_>, _>>()?;
+    let header = |name: &Spanned<String>| Ok((name.get_ref().clone(), source(name, places)?));
+    let headers = draft.headers.iter().map(header).collect::<Result<Vec<_>, SpecError>>()?;
     let constants = constants(&draft.constants, places)?;
     let arguments = arguments(&draft.arguments, &constants, language, places)?;
     let space = space(&draft, &constants, places)?;
