@@ -3,9 +3,9 @@ under its module's name.
 
     python3 lab/kernel_tuner_examples.py FOLDER/examples/cuda [NAME …] --budget 5
 
-FOLDER is a clone of Kernel Tuner, which need not be installed. Prints a line for each example: how many calls there were,
-how many settings of the last one were measured, the best of them, or what was said instead. Ends with 1 where an example
-ended with an error that is not a clear refusal (NotImplementedError).
+FOLDER is a clone of Kernel Tuner, which need not be installed. Prints a line for each example: how many calls there
+were, how many settings of the last one were measured, the best of them, or what was said instead. Ends with 1 where an
+example ended with an error that is not a clear refusal (NotImplementedError).
 """
 import argparse
 import json
@@ -16,8 +16,9 @@ import time
 
 # Those that need neither other packages (pycuda, CuPy, jinja2) nor a host program around the kernel.
 USUAL = (
-    "vector_add", "vector_add_metric", "vector_add_codegen", "vector_add_nvcuda", "test_vector_add_parameterized",
-    "matmul", "stencil", "zeromeanfilter", "spmv", "convolution_correct", "convolution", "sepconv", "reduction", "texture",
+    "vector_add", "vector_add_metric", "vector_add_codegen", "vector_add_nvcuda",
+    "test_vector_add_parameterized", "matmul", "stencil", "zeromeanfilter", "spmv", "convolution_correct",
+    "convolution", "sepconv", "reduction", "texture",
 )  # fmt: skip
 
 RUN = r"""
