@@ -22,7 +22,7 @@ USUAL = (
 )  # fmt: skip
 
 RUN = r"""
-import functools, importlib.util, json, runpy, sys, types
+import json, runpy, sys, types
 import warplap
 
 path, budget = sys.argv[1], float(sys.argv[2])
@@ -50,7 +50,6 @@ failed = None
 try:
     scope = runpy.run_path(path, run_name="__main__")
     if "test_vector_add" in scope:
-        import pytest
         fixture = scope["vector_add"]
         made = getattr(fixture, "__wrapped__", None) or getattr(fixture, "_get_wrapped_function", lambda: fixture)()
         for size in (32, 256, 1024):
