@@ -135,6 +135,11 @@ class Matrix(rivals.Matrix):
     def indices(self, order):
         return [self.row_ptr.data_ptr(), self.col_idx.data_ptr(), order]
 
+    def c_map(self, c, lines):
+        if self.c_col:
+            return tensor_map(c, [self.m, self.n], [self.m], [lines, 64], lines * 2)
+        return tensor_map(c, [self.n, self.m], [self.n], [64, lines], 128)
+
     def panels(self, lines, wide):
         return tensor_map(self.b, [64, self.k, self.n // 64], [self.n, 64], [64, lines, wide // 64], 128)
 
@@ -142,7 +147,7 @@ class Matrix(rivals.Matrix):
         slots = 1 if (lines > 2 and lines * bn == 512) or bn == 64 or ctas > 1 else 2
         stage, fixed = bn * 128 + lines * 8192, lines * slots * 8192
         deep = min(8, ((232448 + 1024) // ctas - 1024 - 512 - fixed - 2048) // stage)
-        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, PASSING=1, CONS=lines, BN=bn, CTAS=ctas, CN=cn, ORDER=order)
+        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, C_COL=int(self.c_col), WIDE=1, PASSING=1, CONS=lines, BN=bn, CTAS=ctas, CN=cn, ORDER=order)
         rows = self.nnz * self.bs
         tiles = -(-(self.m // 64) // lines) * -(-self.n // (bn * cn))
         counters = torch.zeros(2, dtype=torch.int32, device="cuda")
@@ -152,7 +157,7 @@ class Matrix(rivals.Matrix):
             tiles if cn > 1 else min(tiles, 132 * ctas),
             lambda c, o: [
                 tensor_map(self.values, [self.bs, rows], [self.bs], [64, 64 // cn], 128), self.panels(64, bn),
-                tensor_map(c, [self.n, self.m], [self.n], [64, 64], 128), *self.indices(o), self.m, self.n, counters.data_ptr(),
+                self.c_map(c, 64), *self.indices(o), self.m, self.n, counters.data_ptr(),
             ],
             [None, None, None, P, P, P, I, I, P], max(1, lines * 64 // self.bs) if grouped else 0, cn,
         )  # fmt: skip
@@ -166,7 +171,7 @@ class Matrix(rivals.Matrix):
             "wgmma_pack", facts, 384, deep * stage + fixed + 1024, tiles if cm > 1 else min(tiles, 132),
             lambda c, o: [
                 tensor_map(self.values, [self.bs, tall], [self.bs], box, self.bs * 2), self.panels(self.bs, bn),
-                tensor_map(c, [self.n, self.m], [self.n], [64, self.bs], 128), *self.indices(o), self.m, self.n, tall,
+                self.c_map(c, self.bs), *self.indices(o), self.m, self.n, tall,
             ],
             [None, None, None, P, P, P, I, I, I], rows, cm,
         )  # fmt: skip
@@ -177,40 +182,50 @@ class Matrix(rivals.Matrix):
         lists = -(-(columns * 6 + -(-columns // slabs) * 8 + 32) // 16) * 16
         fixed = 4 * self.bs * bn * 2 + lists
         deep = min(8, (232448 - 512 - fixed - 2048) // stage)
-        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BN=bn, SC=slabs, STAGES=deep, DEAL=deal)
+        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, C_COL=int(self.c_col), WIDE=1, BN=bn, SC=slabs, STAGES=deep, DEAL=deal)
         return self.launcher(
             "wgmma_swapab", facts, 384, deep * stage + fixed + 1024, min(132, -(-(self.m // self.bs) // rows) * -(-self.n // bn)),
             lambda c, o: [
                 self.values.data_ptr(), self.panels(self.bs, bn),
-                tensor_map(c, [self.n, self.m], [self.n], [64, self.bs], 128), *self.indices(o), self.m, self.n, columns,
+                self.c_map(c, self.bs), *self.indices(o), self.m, self.n, columns,
             ],
             [P, None, None, P, P, P, I, I, I], rows if grouped else 0,
         )  # fmt: skip
 
     def fill(self, bm, bn, slabs, together=8, deal=0):
-        rows, columns, lines = bm // self.bs, -(-(self.k // self.bs) // slabs) * slabs, min(bm // 64, 2)
+        rows, columns, lines = bm // self.bs, -(-(self.k // self.bc) // slabs) * slabs, min(bm // 64, 2)
         resident = 3 - lines
-        stage = slabs * self.bs * (bn * 2 + rows * self.bs * 2)
+        stage = slabs * self.bc * (bn * 2 + rows * self.bs * 2)
         fixed = lines * 8192 + -(-(columns * 6 + columns // slabs * lines * 4) // 16) * 16
         deep = min(8, ((232448 + 1024) // resident - 1024 - 512 - fixed - 2048) // stage)
-        facts = dict(DTYPE=0, BS=self.bs, B_COL=0, WIDE=1, BM=bm, BN=bn, SC=slabs, STAGES=deep, DEAL=deal)
+        facts = dict(DTYPE=0, BS=self.bs, BC=self.bc, B_COL=0, C_COL=int(self.c_col), WIDE=1, BM=bm, BN=bn, SC=slabs, STAGES=deep, DEAL=deal)
         return self.launcher(
             "wgmma_fill", facts, 128 * (lines + 1), deep * stage + fixed + 1024,
             min(132 * resident, -(-(self.m // self.bs) // rows) * -(-self.n // bn)),
             lambda c, o: [
-                self.values.data_ptr(), self.panels(self.bs, bn),
-                tensor_map(c, [self.n, self.m], [self.n], [64, self.bs], 128), *self.indices(o), self.m, self.n, self.k // self.bs,
+                self.values.data_ptr(), self.panels(self.bc, bn),
+                self.c_map(c, self.bs), *self.indices(o), self.m, self.n, self.k // self.bc,
             ],
             [P, None, None, P, P, P, I, I, I], min(rows, together),
         )  # fmt: skip
 
-    def simt(self, ctas, stages, bk):
+    def rows(self, bn, bk, stages):
+        """mma.sync, the kernel of chips before Hopper."""
+        high = min(self.bs, 64)
+        facts = dict(DTYPE=0, BS=self.bs, BC=self.bc, B_COL=0, BN=bn, BK=bk, STAGES=stages)
+        return self.launcher(
+            "mma_rows", facts, 256, stages * (high * (bk * 2 + 16) + bk * (bn * 2 + 16)), self.m // high * -(-self.n // bn),
+            lambda c, o: [self.values.data_ptr(), self.b.data_ptr(), c.data_ptr(), *self.indices(o), self.m, self.n, self.k],
+            [P, P, P, P, P, P, I, I, I], 0,
+        )  # fmt: skip
+
+    def simt(self, stages, bk):
         rows = min(self.bs, 64)
         columns = 128 // (rows // 8) * 8
-        stage = -(-(rows * (bk + 4) + bk * columns) // 32) * 128
+        stage = (-(-(bk * (rows + 4)) // 32) * 32 + bk * columns) * 4
         b = tensor_map(self.b, [self.n, self.k], [self.n], [min(columns, 256), bk], 0)
         return self.launcher(
-            "simt_f32", dict(DTYPE=2, BS=self.bs, BC=self.bs, BK=bk, STAGES=stages, CTAS=ctas), 128, stages * stage,
+            "simt_f32", dict(DTYPE=2, BS=self.bs, BC=self.bs, BK=bk, STAGES=stages), 128, stages * stage,
             self.m // rows * -(-self.n // columns),
             lambda c, o: [self.values.data_ptr(), b, c.data_ptr(), *self.indices(o), self.m, self.n],
             [P, None, P, P, P, P, I, I], 0,
@@ -226,8 +241,8 @@ class Matrix(rivals.Matrix):
         )  # fmt: skip
 
     def densify(self):
-        wide, columns = 1024 // self.bs, self.k // self.bs
-        entry = function("densify", dict(BS=self.bs, BC=self.bs, SIZE=2, WIDE=wide), 0)
+        wide, columns = 1024 // self.bc, self.k // self.bc
+        entry = function("densify", dict(BS=self.bs, BC=self.bc, SIZE=2, WIDE=wide), 0)
         full, out = torch.empty_like(self.filled), self.poisoned()
         values = (self.values.data_ptr(), full.data_ptr(), self.row_ptr.data_ptr(), self.col_idx.data_ptr(), columns)
 
@@ -246,21 +261,28 @@ class Matrix(rivals.Matrix):
             bks = (16,) if self.bs == 16 else (16, 32)
             return {f"mma_tf32 BN={bn} BK={bk}": lambda bn=bn, bk=bk: self.tf32(bn, bk, 4 if bk == 16 else 3) for bn in (128, 256) for bk in bks}
         if self.dtype == torch.float32:
-            return {f"simt_f32 {s}": lambda s=s: self.simt(*s) for s in ([3, 2, 16], [3, 3, 16]) if self.bs != 16 or s[1] == 2}
-        if self.bs < 64:
-            made = {f"wgmma_pack CM={cm}": lambda cm=cm: self.pack(cm=cm) for cm in (1, 2)}
-            slabs = (4, 2) if self.bs == 16 else (2, 1)
-            made |= {f"wgmma_swapab SC={sc} deal={d}": lambda sc=sc, d=d: self.swapab(256, sc, deal=d) for sc in slabs for d in (0, 1)}
-            made["wgmma_swapab as they come"] = lambda: self.swapab(256, slabs[1], grouped=False)
-            if self.nnz * self.bs**2 > 0.15 * self.m * self.k:
+            settings = [(2, 16)] if self.bs == 16 else [(3, 16), (2, 16), (2, 32)]
+            return {f"simt_f32 STAGES={s} BK={bk}": lambda s=s, bk=bk: self.simt(s, bk) for s, bk in settings}
+        made = {}
+        if self.pattern == "uniform" and self.nnz * self.bs * self.bc * 8 == self.m * self.k and not self.c_col:
+            depths = [(bk, stages) for bk, stages in ((16, 4), (32, 4), (64, 3)) if self.bc % bk == 0]
+            made = {f"mma_rows BN={bn} BK={bk}": lambda bn=bn, bk=bk, s=s: self.rows(bn, bk, s) for bn in (128, 256) for bk, s in depths}
+        if min(self.bs, self.bc) < 64:
+            slabs = 64 // self.bc
+            if self.bs == self.bc:
+                made |= {f"wgmma_pack CM={cm}": lambda cm=cm: self.pack(cm=cm) for cm in (1, 2)} if not self.c_col else {}
+                counts = (slabs, slabs // 2)
+                made |= {f"wgmma_swapab SC={sc} deal={d}": lambda sc=sc, d=d: self.swapab(256, sc, deal=d) for sc in counts for d in (0, 1)}
+                made["wgmma_swapab as they come"] = lambda: self.swapab(256, slabs // 2, grouped=False)
+            if self.nnz * self.bs * self.bc > 0.15 * self.m * self.k:
                 made["densify"] = self.densify
             parts, tiles = 64 // self.bs, ((128, 256), (64, 128))
-            dealt = [(2 * parts, 0), (2 * parts, 1), (parts, 0), (0, 0)]
+            dealt = [(2 * parts, 0), (2 * parts, 1), (parts, 0), (parts, 1), (0, 0)]
             return made | {
-                f"wgmma_fill {t} together={r} deal={d}": lambda t=t, r=r, d=d: self.fill(*t, slabs[0], r, d) for t in tiles for r, d in dealt
+                f"wgmma_fill {t} together={r} deal={d}": lambda t=t, r=r, d=d: self.fill(*t, slabs, r, d) for t in tiles for r, d in dealt
             }
         shapes = [(2, 256, 1, 1), (2, 256, 2, 1), (4, 128, 1, 1), (1, 128, 1, 2), (2, 128, 1, 1), (1, 128, 1, 1), (1, 64, 1, 2)]
-        return {
+        return made | {
             f"wgmma_union {s} order={o}": lambda s=s, o=o: self.union(*s, order=o) for s in shapes for o in (0, 1)
         } | {"wgmma_union (2, 256, 1, 1) as they come": lambda: self.union(2, 256, grouped=False)} | {
             f"wgmma_union {s} queue": lambda s=s: self.union(*s, order=1, queue=1) for s in [(2, 256), (4, 128), (2, 128), (1, 128, 1, 2)]
@@ -305,6 +327,9 @@ GRID += [(4096, 4096, 4096, 64, 0.125, pattern, torch.float16) for pattern in ("
 GRID += [(4096, 4096, 4096, bs, 0.125, "skewed", torch.float16) for bs in (16, 32)]
 GRID += [(8192, 8192, 8192, 64, 0.125, "uniform", torch.float16), (16384, 16384, 4096, 64, 0.125, "uniform", torch.float16)]
 GRID += [(4096, 4096, 4096, bs, 0.125, pattern, torch.float32) for pattern in ("uniform", "tf32") for bs in (16, 32, 64, 128)]
+# What is not square, and a column-major C.
+GRID += [(4096, 4096, 4096, bs, 0.125, "uniform", torch.float16, dict(c_col=True)) for bs in (64, 16)]
+GRID += [(4096, 4096, 4096, bs, 0.125, "uniform", torch.float16, dict(bc=bc)) for bs, bc in ((32, 64), (64, 32), (16, 64))]
 
 
 def main():
@@ -314,12 +339,14 @@ def main():
     parser.add_argument("--json", type=argparse.FileType("w"))
     options = parser.parse_args()
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "CUDA", torch.version.cuda, file=sys.stderr)
-    for m, k, n, bs, density, pattern, dtype in GRID:
-        name = f"{m}x{k}x{n} bs={bs} {density:g} {pattern} {str(dtype).split('.')[1]}"
+    for m, k, n, bs, density, pattern, dtype, *more in GRID:
+        more = more[0] if more else {}
+        blocks = f"{bs}x{more['bc']}" if "bc" in more else bs
+        name = f"{m}x{k}x{n} bs={blocks} {density:g} {pattern} {str(dtype).split('.')[1]}{' c=col' if 'c_col' in more else ''}"
         if options.only not in name:
             continue
         started = time.time()
-        s = Matrix(m, k, n, bs, density, pattern, dtype)
+        s = Matrix(m, k, n, bs, density, pattern, dtype, **more)
         contestants, limit = {}, 1e-5 if dtype == torch.float32 and pattern != "tf32" else 1e-3
         for setting, make in s.ours().items():
             run = make()
@@ -342,7 +369,7 @@ def main():
         rival = min((t for name, t in times.items() if name not in own), default=None)
         for who, t in sorted(times.items(), key=lambda x: x[1]):
             print(f"   {who:45} {t[0]:9.1f} ({t[1]:.1f}-{t[2]:.1f}) us")
-        rate = 2 * s.nnz * bs * bs * n / best[0] * 1e-6
+        rate = 2 * s.nnz * bs * s.bc * n / best[0] * 1e-6
         print(f"{name}: {best[0]:.1f} us, {rate:.0f} TFLOP/s, rival {rival[0]:.1f} us: {rival[0] / best[0]:.2f}x [{time.time() - started:.0f} s]")
         if options.json:
             options.json.write(json.dumps({"point": name, "nnz": s.nnz, "times": times}) + "\n")

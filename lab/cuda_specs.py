@@ -124,7 +124,7 @@ def main():
                 said = str(found) if ended.returncode == 0 else ended.stderr.strip()
             failed += not good
             print(f"{'ok  ' if good else 'FAIL'} {seconds:5.1f} s  {name}\n       {said[:400]}", flush=True)
-        ended, seconds = tune(HERE / "examples/blur-cuda/blur.toml", "--budget", "15")
+        ended, seconds = tune(HERE / "examples/blur-cuda/blur.toml", "--budget", "10")
         line = json.loads(ended.stdout.splitlines()[0]) if ended.returncode == 0 else {}
         found = outcomes(line) if line else {}
         good = bool(line) and all(words == {"right"} for words in found.values())

@@ -9,11 +9,13 @@ P, I64 = ctypes.c_void_p, ctypes.c_int64
 
 
 class Matrix:
-    """A block-sparse m x k matrix with blocks drawn to a pattern, and a dense k x n partner."""
+    """A block-sparse m x k matrix with blocks of bs x bc drawn to a pattern, and a dense k x n partner."""
 
-    def __init__(self, m, k, n, bs, density, pattern="uniform", dtype=torch.float16, seed=1):
+    def __init__(self, m, k, n, bs, density, pattern="uniform", dtype=torch.float16, seed=1, bc=None, c_col=False):
         self.m, self.k, self.n, self.bs, self.dtype, self.pattern = m, k, n, bs, dtype, pattern
-        rng, rows, across = np.random.default_rng(seed), m // bs, k // bs
+        self.bc, self.c_col = bc or bs, c_col
+        bc = self.bc
+        rng, rows, across = np.random.default_rng(seed), m // bs, k // bc
         self.nnz = nnz = round(rows * across * density)
         counts = np.array([nnz // rows + (i < nnz % rows) for i in rng.permutation(rows)])
         if pattern == "skewed":  # one row eight times as full as the mean, the others fall off by rank
@@ -30,9 +32,9 @@ class Matrix:
         ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         self.row_ptr = torch.tensor(ends, device="cuda")
         self.col_idx = torch.tensor(np.concatenate(self.columns).astype(np.int32), device="cuda")
-        self.values = torch.randn(nnz, bs, bs, device="cuda").to(dtype)
+        self.values = torch.randn(nnz, bs, bc, device="cuda").to(dtype)
         self.b = torch.randn(k, n, device="cuda").to(dtype)
-        filled = torch.zeros(rows, across, bs, bs, device="cuda", dtype=dtype)
+        filled = torch.zeros(rows, across, bs, bc, device="cuda", dtype=dtype)
         at = torch.repeat_interleave(torch.arange(rows, device="cuda"), torch.tensor(np.diff(ends), device="cuda"))
         filled[at, self.col_idx.long()] = self.values
         self.filled = filled.permute(0, 2, 1, 3).reshape(m, k).contiguous()
@@ -63,6 +65,9 @@ class Matrix:
         return columns, blocks.permute(0, 2, 1, 3).contiguous()
 
     def poisoned(self):
+        """An output full of NaN; a column-major one is seen turned, and lies as its columns do."""
+        if self.c_col:
+            return torch.full((self.n, self.m), float("nan"), device="cuda", dtype=self.dtype).t()
         return torch.full((self.m, self.n), float("nan"), device="cuda", dtype=self.dtype)
 
     def error(self, out):
@@ -70,16 +75,18 @@ class Matrix:
 
     def rivals(self):
         """Launchers by name."""
-        made = {"cuSPARSE BSR": cusparse(self)}
+        made = {"cuSPARSE BSR": cusparse(self)} if self.bs == self.bc else {}
         torch.backends.cuda.matmul.allow_tf32 = self.pattern == "tf32"
         if self.dtype == torch.float32:
             if self.pattern == "tf32":
                 made["cuBLAS, filled"] = lambda out=self.poisoned(): torch.mm(self.filled, self.b, out=out)
             return made
         most = max(len(columns) for columns in self.columns)
-        if most * len(self.columns) <= 2 * self.nnz:
+        if self.bs == self.bc and most * len(self.columns) <= 2 * self.nnz:
             made["Blocked-ELL (writing it out not counted)"] = cusparse(self, self.padded(most))
         made["cuBLAS, filled"] = lambda out=self.poisoned(): torch.mm(self.filled, self.b, out=out)
+        if self.c_col:  # torch's kernel writes rows
+            return made
         stages = (1, 2, 3) if self.bs == 128 else (2, 3, 4)
         tiles = [t for t in ((64, 128, 256) if self.n <= 256 else (128, 256)) if self.n % t == 0]
         for tile, deep, warps in [(t, s, w) for t in tiles for s in stages for w in (4, 8)]:
@@ -107,7 +114,7 @@ def cusparse(s, ell=None, loaded={}):
     a, b, c, out = P(), P(), P(), s.poisoned()
     pointer = lambda t: P(t.data_ptr())  # noqa: E731
     rows, across, bs = I64(s.m // s.bs), I64(s.k // s.bs), I64(s.bs)
-    # Indices of 32 bits (2), from zero (0), blocks and matrices row-major (2).
+    # Indices of 32 bits (2), from zero (0), blocks and matrices row-major (2), C column-major (1) where asked.
     if ell:
         wide = I64(ell[0].shape[1] * s.bs)
         status = library.cusparseCreateBlockedEll(
@@ -119,7 +126,7 @@ def cusparse(s, ell=None, loaded={}):
         )
     assert status == 0, status
     library.cusparseCreateDnMat(ctypes.byref(b), I64(s.k), I64(s.n), I64(s.n), pointer(s.b), kind, 2)
-    library.cusparseCreateDnMat(ctypes.byref(c), I64(s.m), I64(s.n), I64(s.n), pointer(out), kind, 2)
+    library.cusparseCreateDnMat(ctypes.byref(c), I64(s.m), I64(s.n), I64(s.m if s.c_col else s.n), pointer(out), kind, 1 if s.c_col else 2)
     one, zero, size = ctypes.c_float(1), ctypes.c_float(0), ctypes.c_size_t()
     call = [handle, 0, 0, ctypes.byref(one), a, b, ctypes.byref(zero), c, 0, 0]
     assert library.cusparseSpMM_bufferSize(*call, ctypes.byref(size)) == 0

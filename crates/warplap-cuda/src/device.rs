@@ -231,7 +231,7 @@ impl Cuda {
             let refused = |reason: String| Rejection::DoesNotBuild { reason };
             let found = module.global(name).map_err(|e| e.rejection())?;
             let (address, room) = found.ok_or_else(|| {
-                refused(format!("the module has no global '{name}': expected __constant__ memory of that name, in use"))
+                refused(format!("the module has no global '{name}': expected __constant__ memory of that name"))
             })?;
             if bytes.len() > room {
                 let given = bytes.len();

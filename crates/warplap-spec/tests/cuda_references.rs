@@ -193,6 +193,7 @@ fn a_reference_in_cuda_that_cannot_be_used_is_refused_at_its_line() {
         ("//@ fault 700", "crashed: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS"),
         ("//@ die", "crashed: the worker died of signal 6"),
         ("//@ refuse 1", "launch failed"),
+        ("", "does not build: does not compile: there is no entry 'plain'"),
         ("//@ nothing", "element 0 of 'c' is NaN or was never written"),
     ] {
         let folder = Folder::new(&text, &[("sum.cu", SUM), ("plain.cu", &plain(act))]);

@@ -338,6 +338,18 @@ fn a_reference_in_python_gives_the_right_answer_or_says_what_is_wrong() {
     let tuned = tuner(&spec, 30.0).tune(&spec.problem(), &Silent).unwrap();
     let wrong = tuned.edition.trials.iter().find(|t| t.candidate.config.int("KIND") == Some(2)).unwrap();
     assert!(matches!(wrong.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. })), "{wrong:?}");
+
+    // Constant memory is no parameter of the kernel, and known to the function by name.
+    let constant =
+        "[[arguments]]\nname = \"w\"\nrole = \"constant\"\ndtype = \"f32\"\nshape = [2, 2]\nfill = \"range\"\n";
+    let launch = "[launch]\ngrid = 1\nblock = 1\n[reference]\npython = \"r.py\"\nentry = \"right\"\n";
+    folder.put("k.toml", (SPEC.replace("scale.c", "scale.cu") + constant + launch).as_bytes());
+    folder.put(
+        "scale.cu",
+        b"__constant__ float w[4];\n__global__ void scale(float *y, const float *x, int n, float a) {}",
+    );
+    folder.put("r.py", b"def right(x, n, a, w):\n    assert w.tolist() == [[0, 1], [2, 3]]\n    return x\n");
+    Spec::load(&folder.path("k.toml")).unwrap().ready().unwrap();
 }
 
 #[test]
@@ -385,6 +397,22 @@ fn a_t1_file_of_another_tuner_is_read() {
     let answer = "\"Reference\": {\"file\": \"no.npy\"},\n\"General\"";
     let said = refused("\"General\"", answer);
     assert!(said.contains("k.json:2:") && said.contains("no.npy"), "{said}");
+    // Parts of our own: what is raced for, and what is right.
+    let energy = "\"Metric\": {\"flops\": 1000, \"objective\": \"gflops_per_watt\"},\n\"General\"";
+    folder.put("k.json", t1.replacen("\"General\"", energy, 1).as_bytes());
+    let spec = Spec::load(&folder.path("k.json")).unwrap();
+    assert!(spec.objective.needs_energy() && spec.work.flops == 1000.0);
+    let said = refused("\"General\"", &energy.replace("gflops_per_watt", "gflop"));
+    assert!(said.contains("k.json:2:") && said.contains("'gflop'"), "{said}");
+    let launched = "\"Reference\": {\"source\": \"p.cu\", \"entry\": \"p\", \"launch\": {\"grid\": [4]}},\n\"General\"";
+    folder.put("p.cu", b"");
+    let in_cuda = t1.replace("\"C\"", "\"CUDA\"");
+    folder.put("k.json", in_cuda.replacen("\"General\"", launched, 1).as_bytes());
+    let said = Spec::load(&folder.path("k.json")).unwrap_err().to_string();
+    assert!(said.contains("expected one to three sizes"), "{said}");
+    folder.put("k.json", in_cuda.replacen("\"General\"", &launched.replace("[4]", "4, \"block\": 64"), 1).as_bytes());
+    let spec = Spec::load(&folder.path("k.json")).unwrap();
+    spec.ready().unwrap();
     folder.put("k.json", t1.replace("\"KernelName\"", "\"KernelNom\"").as_bytes());
     let said = Spec::load(&folder.path("k.json")).unwrap_err().to_string();
     assert!(said.contains("KernelName is missing"), "{said}");

@@ -67,6 +67,9 @@ impl Bench {
         let problems: Vec<Asked> = texts.iter().map(|text| suite::asked(text, None)).collect::<Result<_, _>>()?;
         let stop = machine::listen(console);
         let machine = Machine::open_to_read(root, first.wanted(self.place.device)?)?;
+        if let Some(spec) = first.spec() {
+            spec.ready_on(&machine.device).map_err(Failure::input)?;
+        }
         let settings = Settings {
             mode: Mode::Off,
             bucket: Bucket::Exact,

@@ -140,3 +140,27 @@ fn a_cuda_spec_is_tuned_in_a_worker_and_one_that_never_compiles_is_bad_input() {
         refused.stderr
     );
 }
+
+#[test]
+fn without_a_reference_the_default_config_is_right_or_the_spec_is_refused_with_the_reason() {
+    let place = Place::new();
+    let start = SPEC.find("[reference]").unwrap();
+    let spec = format!("{}[metric]\nenergy = true\n", &SPEC[..start]);
+    let path = put_all(&place, &spec, SUM);
+    let tuned = on_stand_in(&place, &["tune", &path, "--json"]);
+    assert_eq!(tuned.code, 0, "{}", tuned.stderr);
+    for trial in tuned.lines().remove(0)["trials"].as_array().unwrap() {
+        let expected = ["", "crashed", "wrong_answer"][trial["config"]["KIND"].as_u64().unwrap() as usize];
+        let word = trial["rejection"].as_str().unwrap_or_default();
+        assert!(word == expected || (expected.is_empty() && word == "outpaced"), "{trial}");
+    }
+    put_all(&place, &spec.replace("[0, 1, 2]", "[1, 0]"), SUM);
+    for command in ["tune", "bench"] {
+        let refused = on_stand_in(&place, &[command, &path, "--device", "cuda"]);
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        let said = &refused.stderr;
+        let parts =
+            ["k.toml: there is no [reference]", "(KIND=1,THREADS=64)", "crashed", "or a [reference] that states"];
+        assert!(parts.iter().all(|part| said.contains(part)), "{command}: {said}");
+    }
+}

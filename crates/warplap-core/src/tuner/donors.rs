@@ -1,6 +1,8 @@
 //! Donors: what was fastest elsewhere, to be tried first and never trusted. A problem comes in; candidates go out, best
 //! first: of the same key on another device or under other versions, else of the nearest key on this device.
 
+use std::borrow::Cow;
+
 use crate::candidate::{Candidate, Trial};
 use crate::device::Device;
 use crate::key::Key;
@@ -11,6 +13,9 @@ use crate::tuner::Tuner;
 
 /// Records of other keys that are opened to see how near they are: the newest ones.
 const OPENED: usize = 16;
+
+/// What is fast draws little, mostly: a record of another objective is worth as much as one of sizes this far apart, e-fold.
+const OTHER_OBJECTIVE: f64 = 1.0;
 
 impl<O: Op, D: Device> Tuner<O, D> {
     /// What was measured elsewhere and what it cost there, best first.
@@ -44,14 +49,15 @@ impl<O: Op, D: Device> Tuner<O, D> {
     }
 }
 
-/// How far two keys are apart: the sum over their sizes of the logarithm of the ratio. `None` where they differ in more
-/// than sizes.
+/// How far two keys are apart: the sum over their sizes of the logarithm of the ratio, and [`OTHER_OBJECTIVE`] where one was
+/// raced for something else. `None` where they differ in more.
 fn apart(a: &str, b: &str) -> Option<f64> {
-    let (a, b) = (parts(a), parts(b));
+    let ((a, asked), (b, other)) = (split(a), split(b));
+    let (a, b) = (parts(&a), parts(&b));
     if a.len() != b.len() {
         return None;
     }
-    let mut sum = 0.0;
+    let mut sum = if asked == other { 0.0 } else { OTHER_OBJECTIVE };
     for pair in a.iter().zip(&b) {
         sum += match pair {
             (Part::Size(a), Part::Size(b)) => ((a + 1.0) / (b + 1.0)).ln().abs(),
@@ -60,6 +66,15 @@ fn apart(a: &str, b: &str) -> Option<f64> {
         };
     }
     Some(sum)
+}
+
+/// A key's text without its objective, and that.
+fn split(text: &str) -> (Cow<'_, str>, &str) {
+    const FIELD: &str = ",objective=";
+    let Some(from) = text.find(FIELD) else { return (text.into(), "") };
+    let value = from + FIELD.len();
+    let to = text[value..].find([',', ';']).map_or(text.len(), |i| value + i);
+    (format!("{}{}", &text[..from], &text[to..]).into(), &text[value..to])
 }
 
 /// A piece of a key's text: a number that stands for itself, or anything else.
@@ -108,5 +123,15 @@ mod tests {
         assert_eq!(apart(key, "gemm:m=64,dtype=f32;bucket=pow2"), None);
         assert_eq!(apart(key, "gemm:m=64,n=2,dtype=f32;bucket=exact"), None);
         assert!(apart(key, "gemm:m=9,dtype=f32;bucket=exact").is_some());
+    }
+
+    #[test]
+    fn a_key_raced_for_something_else_is_a_neighbour_farther_off() {
+        let key = |n: u32, objective: &str| format!("kernel:name=k,arguments=y:f32:{n}{objective};bucket=exact");
+        let energy = key(1000, ",objective=energy");
+        let to = |other: &str| apart(&energy, other).unwrap();
+        assert!(to(&energy) == 0.0 && to(&key(2000, ",objective=energy")) < to(&key(1000, "")));
+        assert_eq!(to(&key(1000, "")), to(&key(1000, ",objective=3f9a")));
+        assert!(to(&key(1000, "")) < to(&key(9000, ",objective=energy")));
     }
 }

@@ -11,6 +11,9 @@ use crate::error::CudaError;
 /// Dynamic shared memory that never needs asking: the limit of 48 KB counts what the kernel declares itself too.
 const PLAIN_SHARED: u32 = 16 << 10;
 
+/// CUDA_ERROR_NOT_FOUND: a module has nothing of that name.
+const NOT_FOUND: i32 = 500;
+
 /// A loaded CUBIN.
 pub(crate) struct Module {
     context: Arc<Context>,
@@ -27,10 +30,16 @@ impl Module {
 
     pub(crate) fn function(self: &Arc<Self>, name: &str) -> Result<Function, CudaError> {
         let api = self.context.api()?;
-        let name = CString::new(name).map_err(|_| CudaError::Compile("an entry's name holds a zero byte".into()))?;
+        let entry = CString::new(name).map_err(|_| CudaError::Compile("an entry's name holds a zero byte".into()))?;
         let mut handle = 0;
         // SAFETY: the module is alive, the name ends in zero.
-        self.context.note(unsafe { api.module_function(&mut handle, self.handle, name.as_ptr()) })?;
+        let found = self.context.note(unsafe { api.module_function(&mut handle, self.handle, entry.as_ptr()) });
+        found.map_err(|e| match e {
+            CudaError::Driver { code: NOT_FOUND, .. } => CudaError::Compile(format!(
+                "there is no entry '{name}': expected an extern \"C\" __global__ of that name"
+            )),
+            other => other,
+        })?;
         // Drivers load a function when it is first needed; asked for its registers (4) they do it now, and its first launch
         // may be captured.
         let mut registers = 0;
@@ -48,8 +57,7 @@ impl Module {
         let found = unsafe { api.module_global(&mut address, &mut bytes, self.handle, name.as_ptr()) };
         match self.context.note(found) {
             Ok(()) => Ok(Some((address, bytes))),
-            // CUDA_ERROR_NOT_FOUND.
-            Err(CudaError::Driver { code: 500, .. }) => Ok(None),
+            Err(CudaError::Driver { code: NOT_FOUND, .. }) => Ok(None),
             Err(other) => Err(other),
         }
     }

@@ -8,7 +8,9 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, no_rows, no_tma, scale_arguments, spec};
+use super::plan::{
+    B, BsrTwin, C, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, facts, no_rows, no_tma, scale_arguments, spec,
+};
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
 
@@ -41,23 +43,22 @@ impl Twin<BsrProblem> for SimtF32 {
 
     fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
         let (p, chip) = (*p, chip.clone());
+        // Three blocks of threads stay on a multiprocessor, where their stages leave the room.
         Space::single()
-            .axis(Axis::ints("CTAS", [3, 2]))
-            .axis(Axis::ints("STAGES", if p.bs == 16 { [2, 3] } else { [3, 2] }))
+            .axis(Axis::ints("STAGES", [2, 3]))
             .axis(Axis::ints("BK", if p.bc == 16 { vec![16] } else { vec![16, 32] }))
             .axis(Axis::ints("GROUPED", [0, 1]))
-            .rule(Rule::on("the resident blocks' stages fit", &["CTAS", "STAGES", "BK"], move |c| {
+            .rule(Rule::on("the stages fit shared memory", &["STAGES", "BK"], move |c| {
                 let of = |name| c.int(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
-                let (_, stage) = tile(&p, of("BK"));
-                of("CTAS") * (of("STAGES") * stage + 2048) <= chip.shared_memory
+                of("STAGES") * tile(&p, of("BK")).1 + MARGIN <= chip.shared_memory
             }))
     }
 
     fn plan(&self, p: &BsrProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {
-        let [ctas, deep, bk] = [axis(c, "CTAS")?, axis(c, "STAGES")?, axis(c, "BK")?];
+        let [deep, bk] = [axis(c, "STAGES")?, axis(c, "BK")?];
         let (columns, stage) = tile(p, bk);
         let mut defines = facts(p);
-        defines.extend([("BK", bk), ("STAGES", deep), ("CTAS", ctas)].map(|(n, v)| (n, v as i64)));
+        defines.extend([("BK", bk), ("STAGES", deep)].map(|(n, v)| (n, v as i64)));
         let mut arguments = vec![
             Argument::Pointer(VALUES),
             spec(B, p, (p.n, p.k), [columns.min(256) as u32, bk as u32]),
@@ -85,11 +86,11 @@ impl Twin<BsrProblem> for SimtF32 {
     }
 }
 
-/// Columns of a tile, and bytes of a stage.
+/// Columns of a tile, and bytes of a stage: A turned, its lines padded by 16 bytes and all of it to whole 128, and B.
 fn tile(p: &BsrProblem, bk: u64) -> (u64, u64) {
     let rows = p.bs.min(64);
     let columns = THREADS / (rows / 8) * 8;
-    (columns, (rows * (bk + 4) + bk * columns).next_multiple_of(32) * 4)
+    (columns, ((bk * (rows + 4)).next_multiple_of(32) + bk * columns) * 4)
 }
 
 impl BsrTwin for SimtF32 {
