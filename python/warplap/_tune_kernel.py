@@ -131,7 +131,7 @@ def _on_gpu(
         # There is an answer: the race says of each setting why it does not run.
         first, roles, left = configs[0], ["in"] * len(arguments), []
     if answer is not None and outputs is not None:
-        # What holds the answer already is written all the same; what has none and is written is as this setting does it.
+        # What holds the answer already is written all the same; what has none and is written is as this setting has it.
         roles = ["out" if role == "in" and i in outputs else role for i, role in enumerate(roles)]
         answer = [left[i] if a is None and role != "in" else a for i, (a, role) in enumerate(zip(answer, roles))]
     elif "out" not in roles and "inout" not in roles:
