@@ -80,8 +80,8 @@ def cases():
     yield "reference that faults", spec([0], random, plain), files, ["plain.cu cannot be used", "crashed"]
     files = {"k.cu": triple, "plain.cu": right.replace("c[i] =", "if (i < n - 1) c[i] =")}
     yield "reference with a hole", spec([0], random, plain), files, [f"element {N - 1} of 'c' is NaN or was never written"]
-    halved = f"c[i] = __half2float(__float2half(HALF)) * a[i] + (KIND == 2);"
-    including = f'#include <cuda_fp16.h>\n#include <cub/cub.cuh>\n#include "half.h"\n__global__ void k({both}, int n) {{ {INDEX} {halved} }}\n'
+    halved = "c[i] = __half2float(__float2half(HALF)) * a[i] + (KIND == 2);"
+    including = f'#include <cuda_fp16.h>\n#include <cub/block/block_reduce.cuh>\n#include "half.h"\n__global__ void k({both}, int n) {{ {INDEX} {halved} }}\n'
     files = {"k.cu": including, "half.h": "#define HALF 0.5f\n"}
     yield "headers", 'headers = ["half.h"]\n' + spec([0, 2], random), files, {0: "right", 2: "wrong_answer"}
     files = {"k.cu": triple, "plain.cu": right.replace("3 *", "3 &")}

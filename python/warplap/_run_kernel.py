@@ -69,7 +69,7 @@ def _in_c(workshop: Workshop, arguments: list[Any], params: dict[str, Any]) -> l
         after.append(value)
     run = lambda *args: function(*map(argument, args))
     rig: Any = types.SimpleNamespace(device=None, args=tuple(after), kwargs={})
-    if _trial.can_fork(rig):
+    if _trial.can_fork(rig, native=True):
         refused = _trial.first_run(rig, run, _once.PATIENCE)
         if refused is not None:
             raise _once.Failed(refused[0], f"{refused[0].replace('_', ' ')}: {refused[1]}")

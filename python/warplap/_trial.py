@@ -22,10 +22,12 @@ PATIENCE = 10.0
 Refusal = "tuple[str, str, float] | None"
 
 
-def can_fork(rig: Rig) -> bool:
-    """Whether a fork of this process can run a candidate."""
+def can_fork(rig: Rig, *, native: bool = False) -> bool:
+    """Whether a fork of this process can run a candidate. One that is ``native`` has nothing to do with torch."""
     if rig.device is not None or not hasattr(os, "fork") or os.environ.get("WARPLAP_SANDBOX") == "off":
         return False
+    if native:
+        return True
     try:
         import torch
     except ImportError:

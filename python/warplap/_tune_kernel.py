@@ -85,7 +85,7 @@ def tune_kernel(
 
     def trial(rig: Any, i: int) -> tuple[str, str, float] | None:
         workshop.build(configs[i])  # what does not compile is found out here
-        return _trial.first_run(rig, runs[i]) if _trial.can_fork(rig) else None
+        return _trial.first_run(rig, runs[i]) if _trial.can_fork(rig, native=True) else None
 
     runs = [run(config) for config in configs]
     how = f"{compiler} {' '.join(compiler_options or ())}"

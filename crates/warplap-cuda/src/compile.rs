@@ -10,8 +10,8 @@ use warplap_core::rejection::Rejection;
 
 use crate::artifact::Artifacts;
 use crate::error::CudaError;
-use crate::finder::toolkit_headers;
 use crate::nvrtc::Compiler;
+use crate::own::OwnSource;
 use crate::ptxas::Report;
 use crate::sandbox::{COMPILE, CompileOrder, Crew, Pool};
 
@@ -26,67 +26,6 @@ pub struct Source {
     pub headers: &'static [(&'static str, &'static str)],
     /// Constants, by name.
     pub defines: Vec<(&'static str, i64)>,
-}
-
-/// A kernel that came with a user's spec: its text and options are known only at run time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnSource {
-    /// The entry's name.
-    pub entry: String,
-    /// The text.
-    pub text: String,
-    /// What it may include by name, besides the toolkit's own headers.
-    pub headers: Vec<(String, String)>,
-    /// The user's options and the axes as `-D`.
-    pub options: Vec<String>,
-}
-
-impl OwnSource {
-    fn order(&self, arch: &str) -> CompileOrder {
-        let mut options = ["-Xptxas", "-v"].map(String::from).to_vec();
-        options.push(format!("-arch={arch}"));
-        let defines = |option: &&String| define(option).is_some();
-        options.extend(self.options.iter().filter(|o| !defines(o)).cloned());
-        options.extend(toolkit_headers().iter().map(|folder| format!("-I{}", folder.display())));
-        let defines: String = self.options.iter().filter_map(|o| define(o)).collect();
-        let text = format!("{defines}#line 1\n{}", self.named());
-        CompileOrder { name: format!("{}.cu", self.entry), text, headers: self.headers.clone(), options }
-    }
-
-    /// The text, with the entry under its plain name: C++ would add the parameters' types to it. What is included stays C++.
-    fn named(&self) -> String {
-        if self.text.contains("extern \"C\"") {
-            return self.text.clone();
-        }
-        let (included, lines) = included(&self.text);
-        let (head, rest) = self.text.split_at(included);
-        format!("{head}extern \"C\" {{\n#line {}\n{rest}\n}}\n", lines + 1)
-    }
-}
-
-/// Bytes and lines up to the end of the last `#include` that stands under no condition.
-fn included(text: &str) -> (usize, usize) {
-    let (mut depth, mut at, mut last) = (0usize, 0, (0, 0));
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        at += line.len();
-        let Some(word) = line.trim_start().strip_prefix('#').map(str::trim_start) else { continue };
-        if word.starts_with("if") {
-            depth += 1;
-        } else if word.starts_with("endif") {
-            depth = depth.saturating_sub(1);
-        } else if word.starts_with("include") && depth == 0 && line.ends_with('\n') {
-            last = (at, number + 1);
-        }
-    }
-    last
-}
-
-/// The line that says what an option `-DNAME=VALUE` says. Given as an option it would reach the declarations that the
-/// compiler has of its own, and a constant may well be called `kind` or `size` as members of structures there are.
-fn define(option: &str) -> Option<String> {
-    let (name, value) = option.strip_prefix("-D").map(|said| said.split_once('=').unwrap_or((said, "1")))?;
-    let plain = !name.is_empty() && !value.contains('\n');
-    plain.then(|| format!("#define {name} {value}\n"))
 }
 
 impl CompileOrder {
@@ -248,42 +187,5 @@ impl Passing {
 impl Drop for Passing {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_users_constants_are_defined_in_the_text_and_its_lines_keep_their_numbers() {
-        let options = ["-DKIND=a + b", "-DFAST", "--use_fast_math", "-D"].map(String::from).to_vec();
-        let (entry, text) = ("k".into(), "extern \"C\" __global__ void k() {}".into());
-        let source = OwnSource { entry, text, headers: Vec::new(), options };
-        let order = source.order("sm_90");
-        let head = "#define KIND a + b\n#define FAST 1\n#line 1\n";
-        assert_eq!(order.text, format!("{head}{}", source.text));
-        assert_eq!(order.options[..5], ["-Xptxas", "-v", "-arch=sm_90", "--use_fast_math", "-D"]);
-        let bare = OwnSource { text: "__global__ void k() {}".into(), ..source };
-        assert!(
-            bare.order("sm_90").text.contains("extern \"C\" {\n#line 1\n__global__"),
-            "{}",
-            bare.order("sm_90").text
-        );
-    }
-
-    #[test]
-    fn what_a_user_includes_stays_outside_of_the_plain_names() {
-        let head = "#include <cub/cub.cuh>\n#if FAST\n#include \"fast.h\"\n#endif\n#include \"tile.h\"\n";
-        assert_eq!(
-            included(&format!("{head}\n__global__ void k() {{}}\n#if 1\n#include \"x.h\"\n#endif\n")),
-            (head.len(), 5)
-        );
-        assert_eq!(included("__global__ void k() {}"), (0, 0));
-        let headers = vec![("tile.h".to_string(), "#define TILE 4\n".to_string())];
-        let source = OwnSource { entry: "k".into(), text: format!("{head}int x;"), headers, options: Vec::new() };
-        let order = source.order("sm_90");
-        assert_eq!(order.text, format!("#line 1\n{head}extern \"C\" {{\n#line 6\nint x;\n}}\n"));
-        assert_eq!(order.headers, source.headers);
     }
 }

@@ -23,13 +23,14 @@ use crate::artifact::Artifacts;
 use crate::ceilings;
 use crate::chip::Chip;
 use crate::clock::CudaLap;
-use crate::compile::{Cubin, OwnSource, Source, Workshop};
+use crate::compile::{Cubin, Source, Workshop};
 use crate::cublaslt::Desk;
 use crate::driver::{Context, Function, Module, Relaxed, Stream};
 use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
 use crate::nvml::{self, Readings};
 use crate::nvrtc::Compiler;
+use crate::own::OwnSource;
 use crate::sandbox::{Crew, Sandbox, Setup, version};
 
 /// The note in the store that holds the ceilings.

@@ -71,7 +71,7 @@ fn toolkits() -> Vec<PathBuf> {
     toolkits
 }
 
-/// Folders of the toolkit's own headers (`cuda_fp16.h`, `cub/cub.cuh`), for kernels of users that include them; none
+/// Folders of the toolkit's own headers (`cuda_fp16.h`, `cub/block/block_reduce.cuh`), for kernels of users that include them; none
 /// where there is no toolkit.
 pub(crate) fn toolkit_headers() -> &'static [PathBuf] {
     static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();

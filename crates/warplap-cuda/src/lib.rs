@@ -18,6 +18,7 @@ mod finder;
 mod memory;
 mod nvml;
 mod nvrtc;
+mod own;
 mod ptxas;
 mod sandbox;
 
@@ -55,7 +56,7 @@ pub fn own_kernels(chip: &Chip) -> Vec<Source> {
 }
 
 pub use chip::Chip;
-pub use compile::{Cubin, OwnSource, Source};
+pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul, MatmulSpec, MatrixSpec};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;
@@ -64,5 +65,6 @@ pub use error::{Class, CudaError};
 pub use memory::{Buffer, View, ViewMut};
 pub use nvml::Readings;
 pub use nvrtc::Compiler;
+pub use own::OwnSource;
 pub use ptxas::Report;
 pub use sandbox::{Ground, serve_if_asked};

@@ -2,6 +2,7 @@
 //! can be built at all.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use warplap::any::{AnyDevice, AnyTuner};
 use warplap::core::candidate::SourceHash;
@@ -21,6 +22,8 @@ use crate::spec::{Language, Reference, Spec};
 
 /// Configs tried before a kernel counts as one that never compiles.
 const TRIES: usize = 24;
+/// Time after which no further one is tried.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Spec {
     /// The problem's text, for the tuner that [`Spec::open`] gives.
@@ -112,11 +115,12 @@ impl Spec {
 
     /// Whether any config builds: the default one, or some of the others.
     fn one_builds(&self, build: impl Fn(&Config) -> Result<(), Rejection>) -> Result<(), SpecError> {
+        let started = Instant::now();
         let Err(first) = build(&self.default_config()) else { return Ok(()) };
         let mut rng = fastrand::Rng::with_seed(0);
         let others = (1..TRIES).filter_map(|_| self.space.sample(&mut rng));
         let mut tried = 1;
-        for config in others {
+        for config in others.take_while(|_| started.elapsed() < PATIENCE) {
             match build(&config) {
                 Err(Rejection::DoesNotBuild { .. }) => tried += 1,
                 _ => return Ok(()),
