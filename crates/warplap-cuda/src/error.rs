@@ -55,7 +55,7 @@ pub enum CudaError {
         /// What the code means, where it is known.
         said: &'static str,
     },
-    /// The compiler refused a source; holds the end of its log.
+    /// The compiler refused a source; holds its log from the first error on.
     #[error("does not compile: {0}")]
     Compile(String),
     /// Two pieces of memory that do not fit each other.

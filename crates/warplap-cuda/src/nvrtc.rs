@@ -136,8 +136,7 @@ impl Compiler {
                 return Err(CudaError::Compile("NVRTC was stopped at its deadline".into()));
             }
             if code != 0 || cubin.is_empty() {
-                let end = log.char_indices().rev().nth(1500).map_or(0, |(i, _)| i);
-                return Err(CudaError::Compile(format!("NVRTC gave {code}: {}", &log[end..])));
+                return Err(CudaError::Compile(format!("NVRTC gave {code}: {}", from_first_error(&log))));
             }
             Ok((cubin, log))
         }
@@ -165,5 +164,30 @@ unsafe fn taken(
 impl std::fmt::Debug for Compiler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Compiler").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// A log from its first error on, as much of it as anybody reads: what follows is mostly what that one led to.
+fn from_first_error(log: &str) -> &str {
+    let mut lines = log.split_inclusive('\n').scan(0, |at, line| {
+        *at += line.len();
+        Some((*at - line.len(), line))
+    });
+    let first = lines.find(|(_, line)| line.contains("error")).map_or(0, |(at, _)| at);
+    let end = log[first..].char_indices().nth(1500).map_or(log.len(), |(i, _)| first + i);
+    log[first..end].trim_end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_told_from_its_first_error_on() {
+        let log = format!("k.cu(1): warning: x\n{}k.cu(9): error: µ\n{}", " ^\n".repeat(900), "more\n".repeat(900));
+        let said = from_first_error(&log);
+        assert!(said.starts_with("k.cu(9): error: µ\nmore") && said.chars().count() <= 1500, "{said}");
+        assert_eq!(from_first_error("no word of it\n"), "no word of it");
+        assert_eq!(from_first_error(""), "");
     }
 }
