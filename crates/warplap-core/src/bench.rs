@@ -31,11 +31,11 @@ pub struct Benched {
     pub work: Work,
     /// The roofline floor in microseconds, where ceilings are known.
     pub floor_us: Option<f64>,
-    /// Joules of one launch, pauses between samples included, where the device tells and sampling took long enough.
+    /// Joules of one launch, pauses between launches included, where the device tells and sampling took long enough.
     pub joules: Option<f64>,
 }
 
-/// Seconds of sampling from which a device's energy counter, which moves every few dozen milliseconds, says something.
+/// Seconds of sampling from which energy is looked at too: that takes another third of a second.
 const ENERGY_SECONDS: f64 = 0.25;
 
 impl<O: Op, D: Device> Tuner<O, D> {
@@ -74,7 +74,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let taken = Cell::new(0);
         let mut lanes = Lanes::new(&mut lane, &taken, device);
         let mut seconds = Vec::new();
-        let (started, before) = (Instant::now(), device.joules());
+        let started = Instant::now();
         for _ in 0..samples.max(1) {
             if settings.stop.said() && !seconds.is_empty() {
                 break;
@@ -84,10 +84,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
                 Err(rejection) => return Ok(Err(rejection)),
             }
         }
-        let (lasted, after) = (started.elapsed().as_secs_f64(), device.joules());
-        let launches = seconds.len() as f64 * f64::from(lanes.batch(0).max(1));
-        let drawn = before.zip(after).filter(|_| lasted >= ENERGY_SECONDS);
-        let joules = drawn.map(|(before, after)| (after - before) / launches).filter(|j| *j > 0.0);
+        // Whoever asks for long sampling wants to know; from tick to tick the counter tells exactly.
+        let long = started.elapsed().as_secs_f64() >= ENERGY_SECONDS && device.joules().is_some();
+        let joules = if long { lanes.drawn(0).ok().map(|drawn| drawn.joules) } else { None };
         let measurement = Measurement::alone(&seconds, lanes.batch(0));
         if let Some(floor) = floor.filter(|f| measurement.median_us * 1e-6 < f * IMPOSSIBLE_BELOW) {
             let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, floor * 1e6);

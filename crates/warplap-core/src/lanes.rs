@@ -32,13 +32,17 @@ impl<'w, 'g, O: Op, D: Device> Lanes<'w, 'g, O, D> {
         self
     }
 
+    /// What one launch draws, from one tick of the device's counter to another.
+    pub(crate) fn drawn(&mut self, lane: usize) -> Result<Drawn, Rejection> {
+        let lap = &mut *self.entrants[lane].lap;
+        let batch = lap.batch();
+        between_ticks(&mut Watched { lap, device: self.device }, batch)
+    }
+
     fn costed(&mut self, lane: usize) -> Result<f64, Rejection> {
+        let drawn = if self.objective.needs_energy() { Some(self.drawn(lane)?) } else { None };
         let entrant = &mut self.entrants[lane];
         let batch = entrant.lap.batch();
-        let drawn = match self.objective.needs_energy() {
-            true => Some(between_ticks(&mut Watched { lap: &mut *entrant.lap, device: self.device }, batch)?),
-            false => None,
-        };
         let (seconds, launches) = match drawn {
             Some(Drawn { seconds, launches, .. }) => (seconds, launches),
             None => (contained(|| entrant.lap.run())?, u64::from(batch.max(1))),
