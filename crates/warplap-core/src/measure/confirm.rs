@@ -9,9 +9,9 @@
 //! common level: that of the second fastest block, since throttling and tenants only ever slow a machine down and the
 //! fastest block may be a boost. What the fit cannot explain between blocks widens the gap's interval.
 
+use super::gap::{Gap, leader_of};
 use super::heat::bar;
 use super::plan::RacePlan;
-use super::race::{Gap, leader_of};
 use super::sheet::{Place, Sheet};
 use super::stats::{POOLED_WEIGHT, clip_mean, leaning_variance, median};
 use super::student::upper_quantile;

@@ -1,7 +1,7 @@
 //! The race proper: live lanes come in, rounds are run and the slower lanes leave; where everyone stands goes out.
 
-use super::plan::{HYSTERESIS, RacePlan};
-use super::race::{Ended, Gap, WINNER_SAMPLES};
+use super::gap::Gap;
+use super::plan::{HYSTERESIS, RacePlan, WINNER_SAMPLES};
 use super::sheet::{Place, Sheet};
 use super::standing::Standing;
 
@@ -16,6 +16,15 @@ const WELL_BEHIND: f64 = 1.6;
 const BEHIND: f64 = 1.25;
 /// Rounds before the statistics speak.
 const FIRST_LOOK: usize = 4;
+
+/// How a race ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// One lane was left, or the leader is within `eps` of the best at confidence 1 - `delta`.
+    ByRule,
+    /// The budget, the user or the cap on rounds came first.
+    Capped,
+}
 
 /// The outcome of the race proper.
 pub(super) struct Heat {

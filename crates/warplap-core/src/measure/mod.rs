@@ -2,6 +2,7 @@
 
 mod confirm;
 mod energy;
+mod gap;
 mod heat;
 mod plan;
 mod race;
@@ -11,8 +12,9 @@ mod stats;
 mod student;
 
 pub(crate) use energy::{Drawn, Meter, between_ticks};
+pub use heat::Ended;
 pub use plan::{Cost, HYSTERESIS, RacePlan, Stopwatch};
-pub use race::{Ended, Lane, Race, race};
+pub use race::{Lane, Race, race};
 
 use serde::{Deserialize, Serialize};
 

@@ -40,6 +40,9 @@ pub trait Stopwatch {
 /// change of kernel, of artifact and of rounding behaviour under the user's feet.
 pub const HYSTERESIS: f64 = 0.02;
 
+/// Samples a winner has at least, for its interval.
+pub(super) const WINNER_SAMPLES: usize = 5;
+
 /// What a race is asked to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RacePlan {

@@ -25,24 +25,13 @@
 //! milliseconds and sees the machine in one mood only.
 
 use super::confirm::confirm;
-use super::heat::{Heat, bar, run_heat};
-use super::plan::{RacePlan, Stopwatch};
+use super::gap::{Gap, gap_of, leader_of};
+use super::heat::{Ended, Heat, bar, run_heat};
+use super::plan::{RacePlan, Stopwatch, WINNER_SAMPLES};
 use super::sheet::{Place, Sheet};
 
 /// What became of a lane: measured to the end, or rejected (`Outpaced` carries the measurement so far).
 pub type Lane = crate::candidate::Outcome;
-
-/// Samples a winner has at least, for its interval.
-pub(super) const WINNER_SAMPLES: usize = 5;
-
-/// How a race ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// One lane was left, or the leader is within `eps` of the best at confidence 1 - `delta`.
-    ByRule,
-    /// The budget, the user or the cap on rounds came first.
-    Capped,
-}
 
 /// What came out of a race.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,13 +57,6 @@ pub struct Race {
     pub ended: Ended,
     /// Pooled relative spread between rounds, the machine's common drift taken out.
     pub sigma: f64,
-}
-
-/// Where a lane stands at the end: ln of its gap to the leader, and half the width of that gap's interval.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gap {
-    pub(super) gap: f64,
-    pub(super) reach: f64,
 }
 
 /// Races `lanes` lanes against each other. `stop` is asked before every sample; once it says true the race ends
@@ -111,16 +93,6 @@ pub fn race(lanes: usize, watch: &mut dyn Stopwatch, plan: &RacePlan, stop: &mut
         }
         return finish(&sheet, &plan, gaps, rounds, heat);
     }
-}
-
-/// The live lane with the lowest gap.
-pub(super) fn leader_of(sheet: &Sheet<'_>, gaps: &[Option<Gap>]) -> Option<usize> {
-    let by_gap = |&a: &usize, &b: &usize| gap_of(gaps, a).total_cmp(&gap_of(gaps, b));
-    sheet.live().into_iter().filter(|&l| gaps[l].is_some()).min_by(by_gap)
-}
-
-fn gap_of(gaps: &[Option<Gap>], lane: usize) -> f64 {
-    gaps[lane].map_or(f64::INFINITY, |g| g.gap)
 }
 
 /// Samples the winner until its interval has something to stand on.
