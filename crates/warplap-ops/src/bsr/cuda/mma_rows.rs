@@ -3,11 +3,11 @@
 //! Wins: chips without wgmma. Limits: blocks of 16, 32, 64 or 128 rows and columns, C row-major, rows of B and C of whole 16 bytes.
 
 use warplap_core::rejection::Rejection;
-use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, is_half, scale_arguments};
+use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, in_stages, is_half, no_mma, scale_arguments};
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
 use crate::gemm::Layout;
@@ -25,32 +25,21 @@ impl Twin<BsrProblem> for MmaRows {
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
-        match () {
-            () if !is_half(p) => Fit::aside("f16 and bf16 only"),
-            () if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
-            () if ![p.bs, p.bc].iter().all(|s| matches!(s, 16 | 32 | 64 | 128)) => {
-                Fit::aside("blocks of 16, 32, 64 or 128")
-            }
-            () if p.c == Layout::Col => Fit::aside("C must be row-major"),
-            () if !p.n.is_multiple_of(8) => Fit::aside("rows of B and C must be whole runs of 16 bytes"),
-            () if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
+        match no_mma(p, chip) {
+            _ if !is_half(p) => Fit::aside("f16 and bf16 only"),
+            Some(why) => Fit::aside(why),
+            None if p.c == Layout::Col => Fit::aside("C must be row-major"),
             // Where there is wgmma, its kernels share more of B.
-            () if chip.is_hopper() => Fit::LOW,
-            () => Fit::HIGH,
+            None if chip.is_hopper() => Fit::LOW,
+            None => Fit::HIGH,
         }
     }
 
     fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
-        let (p, chip) = (*p, chip.clone());
-        Space::single()
+        let space = Space::single()
             .axis(Axis::ints("BN", if p.n > 128 { vec![128, 256] } else { vec![128] }))
-            .axis(Axis::ints("BK", [32, 64, 16].into_iter().filter(|bk| p.bc.is_multiple_of(*bk)).map(|bk| bk as i64)))
-            .axis(Axis::ints("STAGES", [4, 3]))
-            .axis(Axis::ints("GROUPED", [0, 1]))
-            .rule(Rule::on("the stages fit shared memory", &["BN", "BK", "STAGES"], move |c| {
-                let of = |name| c.int(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
-                of("STAGES") * stage(&p, of("BN"), of("BK")) <= chip.shared_memory
-            }))
+            .axis(Axis::ints("BK", [32, 64, 16].into_iter().filter(|bk| p.bc.is_multiple_of(*bk)).map(|bk| bk as i64)));
+        in_stages(space, p, chip, stage)
     }
 
     fn plan(&self, p: &BsrProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {

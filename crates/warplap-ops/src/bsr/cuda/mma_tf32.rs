@@ -5,11 +5,11 @@
 
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
-use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, no_rows, scale_arguments};
+use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, in_stages, no_mma, no_rows, scale_arguments};
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
 
@@ -26,31 +26,19 @@ impl Twin<BsrProblem> for MmaTf32 {
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
-        match () {
-            () if p.dtype != DType::F32 => Fit::aside("f32 only"),
-            () if !p.tf32 => Fit::aside("the problem does not allow tf32"),
-            () if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
-            () if ![p.bs, p.bc].iter().all(|s| matches!(s, 16 | 32 | 64 | 128)) => {
-                Fit::aside("blocks of 16, 32, 64 or 128")
-            }
-            () if no_rows(p).is_some() => Fit::aside(no_rows(p).unwrap_or_default()),
-            () if !p.n.is_multiple_of(4) => Fit::aside("rows of B and C must be whole runs of 16 bytes"),
-            () if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
-            () => Fit::HIGH,
+        match no_mma(p, chip).or(no_rows(p)) {
+            _ if p.dtype != DType::F32 => Fit::aside("f32 only"),
+            _ if !p.tf32 => Fit::aside("the problem does not allow tf32"),
+            Some(why) => Fit::aside(why),
+            None => Fit::HIGH,
         }
     }
 
     fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
-        let (p, chip) = (*p, chip.clone());
-        Space::single()
+        let space = Space::single()
             .axis(Axis::ints("BN", if p.n > 128 { vec![256, 128] } else { vec![128] }))
-            .axis(Axis::ints("BK", if p.bc == 16 { vec![16] } else { vec![16, 32] }))
-            .axis(Axis::ints("STAGES", [4, 3]))
-            .axis(Axis::ints("GROUPED", [0, 1]))
-            .rule(Rule::on("the stages fit shared memory", &["BN", "BK", "STAGES"], move |c| {
-                let of = |name| c.int(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
-                of("STAGES") * stage(&p, of("BN"), of("BK")) <= chip.shared_memory
-            }))
+            .axis(Axis::ints("BK", if p.bc == 16 { vec![16] } else { vec![16, 32] }));
+        in_stages(space, p, chip, stage)
     }
 
     fn plan(&self, p: &BsrProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {

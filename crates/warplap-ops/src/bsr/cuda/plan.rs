@@ -61,6 +61,38 @@ pub(super) fn no_small_blocks(p: &BsrProblem, chip: &Chip) -> Option<&'static st
     })
 }
 
+/// Why a problem is nothing for an mma.sync kernel that copies 16 bytes at a time, if so.
+pub(super) fn no_mma(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
+    if chip.capability < (8, 0) {
+        return Some("needs a chip from sm_80 on");
+    }
+    no_usual_blocks(p).or_else(|| match p.dtype.bytes() as u64 {
+        bytes if !(p.n * bytes).is_multiple_of(16) => Some("rows of B and C must be whole runs of 16 bytes"),
+        _ if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Some("sizes must fit 31 bits"),
+        _ => None,
+    })
+}
+
+/// Why a problem is nothing for a kernel of blocks of the usual sizes, square or not, if so.
+pub(super) fn no_usual_blocks(p: &BsrProblem) -> Option<&'static str> {
+    let usual = [p.bs, p.bc].iter().all(|size| matches!(size, 16 | 32 | 64 | 128));
+    (!usual).then_some("blocks of 16, 32, 64 or 128")
+}
+
+/// The space of an mma.sync kernel whose tiles of BK columns come in stages, each of the bytes that `stage` says for BN and
+/// BK, and whose rows are grouped or not.
+pub(super) fn in_stages(space: Space, p: &BsrProblem, chip: &Chip, stage: fn(&BsrProblem, u64, u64) -> u64) -> Space {
+    let (p, most) = (*p, chip.shared_memory);
+    space.axis(Axis::ints("STAGES", [4, 3])).axis(Axis::ints("GROUPED", [0, 1])).rule(Rule::on(
+        "the stages fit shared memory",
+        &["BN", "BK", "STAGES"],
+        move |c| {
+            let of = |name| c.int(name).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
+            of("STAGES") * stage(&p, of("BN"), of("BK")) <= most
+        },
+    ))
+}
+
 /// Why a problem is nothing for a kernel of square blocks, if so.
 pub(super) fn no_square(p: &BsrProblem) -> Option<&'static str> {
     (!p.is_square()).then_some("square blocks only")

@@ -9,7 +9,8 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    B, BsrTwin, C, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, facts, no_rows, no_tma, scale_arguments, spec,
+    B, BsrTwin, C, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, facts, no_rows, no_tma, no_usual_blocks, scale_arguments,
+    spec,
 };
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
@@ -33,11 +34,7 @@ impl Twin<BsrProblem> for SimtF32 {
         match no_tma(p, chip) {
             Some(why) => Fit::aside(why),
             None if p.dtype != DType::F32 => Fit::aside("f32 only"),
-            None if ![p.bs, p.bc].iter().all(|s| matches!(s, 16 | 32 | 64 | 128)) => {
-                Fit::aside("blocks of 16, 32, 64 or 128")
-            }
-            None if no_rows(p).is_some() => Fit::aside(no_rows(p).unwrap_or_default()),
-            None => Fit::HIGH,
+            None => no_usual_blocks(p).or(no_rows(p)).map_or(Fit::HIGH, Fit::aside),
         }
     }
 
