@@ -16,6 +16,8 @@ use warplap::core::store::MemoryStore;
 use warplap::{Budget, Cuda, Op, Settings};
 use warplap_spec::{KernelFile, KernelProblem, Spec};
 
+use standin::{SPEC, SUM};
+
 /// Not a test: the worker of the others, which is this program again.
 #[test]
 fn worker() {
@@ -27,50 +29,6 @@ fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// c = a + b for a real device, and what the stand-in does by config.
-const SUM: &str = r#"
-//? KIND=1 fault 700
-//? KIND=2 subtract
-//? KIND=4 die
-//? KIND=5 does not compile
-//? KIND=6 nothing
-//@ add
-extern "C" __global__ void sum(const float* a, const float* b, float* c, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) c[i] = a[i] + b[i];
-}
-"#;
-
-const SPEC: &str = r#"
-source = "sum.cu"
-entry = "sum"
-[constants]
-N = 5000
-[axes]
-KIND = [0, 1, 2]
-block_size_x = [64, 128]
-[launch]
-grid = "ceil(N / block_size_x)"
-block = "block_size_x"
-[[arguments]]
-name = "a"
-dtype = "f32"
-shape = "N"
-[[arguments]]
-name = "b"
-dtype = "f32"
-shape = "N"
-[[arguments]]
-name = "c"
-role = "out"
-dtype = "f32"
-shape = "N"
-[[arguments]]
-name = "n"
-dtype = "i32"
-value = "N"
-"#;
 
 const PLAIN: &str = "\n[reference]\nsource = \"plain.cu\"\nentry = \"plain\"\n[reference.launch]\ngrid = \"ceil(N / 32)\"\nblock = 32\n";
 
