@@ -28,8 +28,8 @@ fn failed(error: CudaError) -> PyErr {
     refused(&error.rejection())
 }
 
-/// Builds a kernel with the contents of constant memory, says so to `built`, launches it once and gives the bytes of its buffers afterwards: one for each
-/// argument, nothing for a number.
+/// Builds a kernel with the contents of constant memory, says so to `built`, launches it once and gives the bytes of its
+/// buffers afterwards: one for each argument, nothing for a number.
 #[pyfunction]
 #[pyo3(signature = (text, entry, options, grid, block, shared, arguments, constants, built, *, gpu=0))]
 #[expect(clippy::too_many_arguments, reason = "a Python function")]
