@@ -107,6 +107,31 @@ def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
     assert tuned.from_store and tuned.variant == found.variant
 
 
+def test_attention_is_one_key_by_text_and_by_tensors():
+    q = torch.randn(1, 2, 64, 64, device="cuda").half()
+    text = "attention:b=1,h=2,sq=64,sk=64,d=64,dtype=f16,causal=true"
+    (tuned,) = warplap.tune(text, device="cuda", progress=False)
+    found = warplap.explain(warplap.attention, q, q, q, is_causal=True)
+    assert (found.problem, found.how, found.variant) == (text, "stored", tuned.variant)
+    rivals = {"reference", "torch_default", "torch_flash", "torch_cudnn", "torch_efficient"}
+    assert rivals <= {v["variant"] for v in found.variants}
+    before = warplap.store.ls()
+    near(warplap.attention(q, q, q, is_causal=True), F.scaled_dot_product_attention(q, q, q, is_causal=True))
+    assert warplap.store.ls() == before and [row["op"] for row in before] == ["attention"]
+
+
+def test_attention_on_a_gpu_with_masks_shared_heads_and_gaps():
+    packed = torch.randn(2, 48, 3, 4, 64, device="cuda").half()
+    q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
+    wide = lambda *ts: [t.double() for t in ts]
+    near(warplap.attention(q, k, v), F.scaled_dot_product_attention(*wide(q, k, v)))
+    hidden = torch.rand(48, 48, device="cuda") > 0.3
+    for mask in (hidden, hidden[None, None].expand(2, 4, 48, 48)):
+        near(warplap.attention(q, k, v, mask=mask), F.scaled_dot_product_attention(*wide(q, k, v), mask))
+    shared = warplap.attention(q, k[:, :2], v[:, :2], enable_gqa=True)
+    near(shared, F.scaled_dot_product_attention(*wide(q, k[:, :2], v[:, :2]), enable_gqa=True))
+
+
 def test_a_linear_layer_with_a_bias_goes_to_torch_or_to_the_product_of_choice():
     x, w, bias = (torch.randn(*s, device="cuda").half() for s in ((3, 40, 64), (96, 64), (96,)))
     assert "miss" in str(warplap.explain(warplap.linear, x, w, bias))

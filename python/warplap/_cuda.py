@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _sdpa, _warplap
+from . import _warplap
 
 _log = logging.getLogger("warplap")
 _told: set[str] = set()
@@ -28,13 +28,6 @@ def matmul(a: Tensor, b: Tensor, out: Tensor) -> None:
     except NotImplementedError as why:
         tell("torch.mm", why)
         torch.mm(a, b, out=out)
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
-    """Attention on the device, by whichever of torch's backends is fastest there and right."""
-    o = _sdpa.choose(q, k, v, mask, is_causal, scale)(q, k, v, mask, is_causal, scale)
-    # A traced program was promised the order of q.
-    return o if o.stride() == q.stride() or o.shape != q.shape else torch.empty_like(q).copy_(o)
 
 
 def aligned(t: Tensor) -> Tensor:

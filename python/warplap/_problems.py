@@ -8,12 +8,10 @@ from . import _ops, _warplap
 
 
 class Asked(NamedTuple):
-    """A problem, the GPU it is on (None for the CPU), and where torch's ways are chosen between, the choice and the
-    call."""
+    """A problem, and the GPU it is on (None for the CPU)."""
 
     text: str
     gpu: int | None = None
-    call: tuple[Any, tuple[Any, ...]] | None = None
 
 
 def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Asked:
@@ -21,21 +19,8 @@ def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, *
     if isinstance(op, str) and ":" in op:
         return Asked(_warplap.read_problem(op), _ordinal(device))
     tensors = [t for t in (*args, *kwargs.values()) if getattr(t, "is_cuda", False)]
-    if not tensors:
-        return Asked(problem_of(op, *args, **kwargs), _ordinal(device))
-    name = op if isinstance(op, str) else getattr(op, "__name__", "")
-    if name in ("attention", "sdpa"):
-        from . import _attention, _sdpa
-
-        call: tuple[Any, ...] = _attention.as_called(*args, **kwargs)
-        return Asked("", tensors[0].device.index or 0, (_sdpa.CHOICE, call))
-    named = {**dict(zip(("x", "w", "bias"), args)), **kwargs}
-    if name == "linear" and named.get("bias") is not None:
-        from . import _biased
-
-        call = (named["x"].reshape(-1, named["x"].shape[-1]), named["w"], named["bias"])
-        return Asked("", tensors[0].device.index or 0, (_biased.CHOICE, call))
-    return Asked(problem_of(op, *args, **kwargs), tensors[0].device.index or 0)
+    gpu = tensors[0].device.index or 0 if tensors else _ordinal(device)
+    return Asked(problem_of(op, *args, **kwargs), gpu)
 
 
 def _ordinal(device: str | None) -> int | None:
@@ -50,11 +35,11 @@ def _ordinal(device: str | None) -> int | None:
 def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """The problem that a call of an operator is, in its one text form."""
     name = op if isinstance(op, str) else getattr(op, "__name__", "")
-    kinds = {"matmul": "gemm", "gemm": "gemm", "linear": "linear", "attention": "attention", "sdpa": "attention"}
-    kinds |= {"bsr_matmul": "bsr", "bsr": "bsr"}
-    if name not in kinds:
-        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention or bsr_matmul")
-    return globals()[f"_{kinds[name]}"](*args, **kwargs)
+    try:
+        text = _linear if name == "linear" else _TEXTS[_warplap.read_operation(name)]
+    except (ValueError, KeyError):
+        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention or bsr_matmul") from None
+    return text(*args, **kwargs)
 
 
 def _gemm(a: Any, b: Any, out: Any = None) -> str:
@@ -93,3 +78,7 @@ def _bsr(a: Any, b: Any, out: Any = None) -> str:
             f"a: expected a torch tensor of layout sparse_bsr or a SciPy bsr_array, found {type(a).__name__}"
         )
     return _warplap.bsr_problem(a.indptr, a.indices, a.data, a.shape[0], a.shape[1], b)
+
+
+# By the operation that an operator is.
+_TEXTS: dict[str, Callable[..., str]] = {"gemm": _gemm, "attention": _attention, "bsr": _bsr}

@@ -1,7 +1,4 @@
-"""Attention on CUDA devices: torch's backends, raced. The choice is kept, and a call like it goes straight there.
-
-torch's own choice is the one to beat; its backend is not raced a second time under its own name.
-"""
+"""torch's attention as candidates: its own choice, and on CUDA devices its backends one by one."""
 
 from __future__ import annotations
 
@@ -12,21 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from . import _callables, _warplap
-from ._choice import Choice
+from ._facts import fields
 
-Way = Callable[[Tensor, Tensor, Tensor, "Tensor | None", bool, "float | None"], Tensor]
-
-DEFAULT = "torch_default"
-_BACKENDS = {
-    "torch_flash": SDPBackend.FLASH_ATTENTION,
-    "torch_cudnn": SDPBackend.CUDNN_ATTENTION,
-    "torch_efficient": SDPBackend.EFFICIENT_ATTENTION,
-}
+Way = Callable[..., Tensor]
 
 
-def _default(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
-    gqa = q.shape[1] != k.shape[1]
+def default(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool, scale: float, gqa: bool
+) -> Tensor:
+    """What torch chooses by itself."""
     return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=gqa)
 
 
@@ -43,21 +34,21 @@ _SWITCHES: list[tuple[Any, Any, SDPBackend]] = [
 
 
 def _by(backend: SDPBackend) -> Way:
-    def usual(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    def usual(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **facts: Any) -> Tensor:
         with sdpa_kernel(backend):
-            return _default(q, k, v, mask, causal, scale)
+            return default(q, k, v, mask, **facts)
 
     if any(get is None or put is None for get, put, _ in _SWITCHES):
         return usual
     switches = [(get, put, own == backend) for get, put, own in _SWITCHES]
 
-    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **facts: Any) -> Tensor:
         before = [get() for get, _, _ in switches]
         try:
             for (_, put, wanted), now in zip(switches, before):
                 if now != wanted:
                     put(wanted)
-            return _default(q, k, v, mask, causal, scale)
+            return default(q, k, v, mask, **facts)
         finally:
             for (_, put, wanted), now in zip(switches, before):
                 if now != wanted:
@@ -66,34 +57,33 @@ def _by(backend: SDPBackend) -> Way:
     return run
 
 
-_WAYS: dict[str, Way] = {DEFAULT: _default, **{name: _by(backend) for name, backend in _BACKENDS.items()}}
+def _flash_fits(problem: str) -> str | None:
+    given = fields(problem)
+    if given["dtype"] == "f32":
+        return "half types only"
+    if "mask" in given:
+        return "it takes no mask"
+    if "dv" in given:
+        return "heads of keys and values must be of one size"
+    if given["causal"] == "true" and given["sq"] != given["sk"]:
+        return "causal with as many queries as keys only"
+    return None if torch.backends.cuda.is_flash_attention_available() else "this torch has none"
 
 
-def ways(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> dict[str, Way]:
-    """torch's choice, and the backends it would not choose."""
-    try:
-        gqa = q.shape[1] != k.shape[1]
-        own = torch._fused_sdp_choice(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=gqa)
-    except Exception:  # a torch that no longer says
-        own = None
-    same = next((name for name, backend in _BACKENDS.items() if own is not None and backend.value == own), None)
-    return {name: way for name, way in _WAYS.items() if name != same}
+def _cudnn_fits(problem: str) -> str | None:
+    if fields(problem)["dtype"] == "f32":
+        return "half types only"
+    return None if torch.backends.cudnn.is_available() else "this torch has no cuDNN"
 
 
-def _key_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> str:
-    """What a choice is kept by."""
-    return f"{_callables.describe([t for t in (q, k, v, mask) if t is not None])},causal={causal}"
+def _efficient_fits(problem: str) -> str | None:
+    return "every head of q needs its own of k and v" if "hkv" in fields(problem) else None
 
 
-CHOICE = Choice("attention_torch", ways, _key_of)
-
-
-def choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Way:
-    """The way of choice for a call."""
-    way, settled = CHOICE.choose(q, k, v, mask, causal, scale)
-    if settled and mask is None and q.shape[1] == k.shape[1]:
-        usual = q.shape[3] ** -0.5
-        _warplap.attention_way(q, k, v, causal, scale, way)
-        if scale == usual:
-            _warplap.attention_way(q, k, v, causal, None, way)
-    return way
+# Name, callable and who it stands aside from. torch's own choice is the first: where nothing was measured it answers.
+BACKENDS: list[tuple[str, Way, Callable[[str], str | None] | None]] = [
+    ("torch_default", default, None),
+    ("torch_flash", _by(SDPBackend.FLASH_ATTENTION), _flash_fits),
+    ("torch_cudnn", _by(SDPBackend.CUDNN_ATTENTION), _cudnn_fits),
+    ("torch_efficient", _by(SDPBackend.EFFICIENT_ATTENTION), _efficient_fits),
+]

@@ -13,12 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from ._compiling import compiler
+from ._facts import fields
 
 _log = logging.getLogger("warplap")
-
-
-def _fields(problem: str) -> dict[str, str]:
-    return dict(field.split("=", 1) for field in problem.split(":", 1)[1].split(","))
 
 
 def _tiles(n: int) -> list[int]:
@@ -27,11 +24,11 @@ def _tiles(n: int) -> list[int]:
 
 def fit(problem: str) -> str | None:
     """Why the kernel stands aside from a problem, if it does."""
-    fields = _fields(problem)
-    bs, n = int(fields["bs"]), int(fields["n"])
-    if fields.keys() & {"alpha", "bc", "beta", "c", "turned", "tf32"}:
+    given = fields(problem)
+    bs, n = int(given["bs"]), int(given["n"])
+    if given.keys() & {"alpha", "bc", "beta", "c", "inplace", "turned", "tf32"}:
         return "plain products only"
-    if fields.get("dtype") not in ("f16", "bf16"):
+    if given.get("dtype") not in ("f16", "bf16"):
         return "Triton's kernel sums float32 in float64: half types only"
     if bs < 16 or bs & (bs - 1):
         return "Triton's blocks are powers of two from 16"
@@ -46,9 +43,9 @@ def fit(problem: str) -> str | None:
 
 def space(problem: str) -> dict[str, list[int]]:
     """Columns of a tile, depth of the pipeline, warps."""
-    fields = _fields(problem)
-    wide = int(fields["bs"]) == 128
-    return {"STAGES": [2, 3] if wide else [3, 4], "TILE": _tiles(int(fields["n"])), "WARPS": [8] if wide else [4]}
+    given = fields(problem)
+    wide = int(given["bs"]) == 128
+    return {"STAGES": [2, 3] if wide else [3, 4], "TILE": _tiles(int(given["n"])), "WARPS": [8] if wide else [4]}
 
 
 _found: list[Any] = []
@@ -88,26 +85,26 @@ def _launch(
 
 
 def run(
-    crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor,
-    *, TILE: int, STAGES: int, WARPS: int,
+    crow: Tensor, col: Tensor, values: Tensor, b: Tensor, c: Tensor,
+    *, m: int, k: int, TILE: int, STAGES: int, WARPS: int,
 ) -> None:  # fmt: skip
-    """``out = a @ b`` with the indices, blocks and shape of ``a``."""
+    """``c = a @ b`` with the indices, blocks and shape of ``a``."""
     n, bs = b.shape[1], values.shape[1]
     call = _kernel()[0][(m // bs, n // TILE, 1)]
     shape = (m, k, n, bs, values.shape[0])
-    _launch(call, values, crow, col, b, out, shape, b.stride(), TILE, STAGES, WARPS)
+    _launch(call, values, crow, col, b, c, shape, b.stride(), TILE, STAGES, WARPS)
 
 
 def compile_here(problem: str, TILE: int, STAGES: int, WARPS: int) -> None:
     """Compiles the kernel for a problem and a setting; Triton keeps it on disk."""
     import torch
 
-    fields = _fields(problem)
-    m, k, n, bs = (int(fields[name]) for name in ("m", "k", "n", "bs"))
-    dtype = torch.float16 if fields["dtype"] == "f16" else torch.bfloat16
-    blocks = round(float(fields["density"]) * (m // bs) * (k // bs))
+    given = fields(problem)
+    m, k, n, bs = (int(given[name]) for name in ("m", "k", "n", "bs"))
+    dtype = torch.float16 if given["dtype"] == "f16" else torch.bfloat16
+    blocks = round(float(given["density"]) * (m // bs) * (k // bs))
     call = functools.partial(_kernel()[0].warmup, grid=(m // bs, n // TILE, 1))
-    strides = (1, k) if fields.get("b") == "col" else (n, 1)
+    strides = (1, k) if given.get("b") == "col" else (n, 1)
     shape, index = (m, k, n, bs, blocks), torch.int32
     _launch(call, dtype, index, index, dtype, dtype, shape, strides, TILE, STAGES, WARPS)
 

@@ -5,28 +5,21 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from . import _facts, _sdpa, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
-from . import _warplap
 from ._callables import source_of
 
 
-def _torch_mm(a: Tensor, b: Tensor, out: Tensor) -> None:
-    torch.mm(a, b, out=out)
+def _torch_mm(a: Tensor, b: Tensor, c: Tensor) -> None:
+    torch.mm(a, b, out=c) if a.ndim == 2 else torch.bmm(a, b, out=c)
 
 
-def _torch_sdpa(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, gqa: bool, out: Tensor
-) -> None:
-    out.copy_(F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=gqa))
-
-
-def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
+def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, b: Tensor, c: Tensor, *, m: int, k: int) -> None:
     if col is not None:  # else crow is the sparse tensor itself
         crow = torch.sparse_bsr_tensor(crow, col, values, (m, k), check_invariants=False)
-    torch.mm(crow, b, out=out)
+    torch.mm(crow, b, out=c)
 
 
 def _torch_bmm(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, values: Tensor) -> None:
@@ -37,35 +30,44 @@ def _torch_bmm(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, values: Tenso
 
 
 def _torch_bsr_fit(problem: str) -> str | None:
-    if any(f",{field}=" in problem for field in ("alpha", "bc", "beta", "c", "turned")):
+    given = _facts.fields(problem)
+    if given.keys() & {"alpha", "bc", "beta", "c", "inplace", "turned"}:
         return "plain products only"
-    return None if "dtype=f32" in problem else "torch's block-sparse product on the CPU has no half types"
+    return None if given["dtype"] == "f32" else "torch's block-sparse product on the CPU has no half types"
 
 
 def add(
     op: str,
     name: str,
-    call: Callable[..., None],
+    call: Callable[..., Any],
     fit: Callable[[str], str | None] | None = None,
     *,
     device: str = "cpu",
     space: Callable[[str], dict[str, list[int]]] | None = None,
     prepare: Callable[..., Any] | None = None,
+    facts: Callable[[str], dict[str, Any]] | None = None,
+    returns: bool = False,
 ) -> None:
     """Lets a callable race in an operation ("matmul", "attention", "bsr_matmul") on the CPU or on CUDA devices.
 
-    It gets torch tensors over the race's own buffers and writes into the last one: ``call(a, b, out)``,
-    ``call(q, k, v, mask, is_causal, scale, enable_gqa, out)``, ``call(crow, col, values, m, k, b, out)``. Where its own
-    choice is called with a user's sparse tensor on the CPU, ``crow`` is that tensor and ``col`` None. ``fit`` is asked
-    with the problem's text and says why the callable stands aside, or None. ``space`` is asked likewise and gives
-    settings to be tuned, by name the whole numbers to try; they come as keyword arguments. ``prepare`` is called with
-    the problem's text and the settings before the callable's turn, on another thread: the place to compile.
+    It gets torch tensors over the race's own buffers, one for each slot of the operation in their order, and writes the
+    output: ``call(a, b, c)``, ``call(q, k, v, mask, out)``, ``call(crow, col, values, b, c)``. Where a problem does not
+    have a slot (``mask``) it gets None, and nothing where no further ones follow. With ``returns`` it gets what is
+    read (``call(q, k, v, mask)``) and returns the output, which becomes a user's answer without a copy.
+
+    What else it needs to know of a problem ``facts`` says: it is asked once with the problem's text and gives keyword
+    arguments, ``lambda problem: {"causal": "causal=true" in problem}``. ``fit`` is asked likewise and says why the
+    callable stands aside, or None. ``space`` gives settings to be tuned, by name the whole numbers to try; they come as
+    keyword arguments too. ``prepare`` is called with the problem's text and the settings before the callable's turn, on
+    another thread: the place to compile. Where it is chosen for a user's sparse tensor on the CPU, ``crow`` is that
+    tensor and ``col`` None.
     """
     version = f"{torch.__version__} {torch.get_num_threads() if device == 'cpu' else torch.version.cuda}"
     source = f"{source_of(call)}\n{version}"
     _warplap.add_variant(
-        _warplap.read_operation(op), name, source, call, fit, device=device, space=space, prepare=prepare
-    )
+        _warplap.read_operation(op), name, source, call, fit,
+        device=device, space=space, prepare=prepare, facts=facts, returns=returns,
+    )  # fmt: skip
     _warplap.forget()
 
 
@@ -73,13 +75,15 @@ def join() -> None:
     """torch's implementations join the catalogs."""
     _warplap.configure(libraries=[("torch", f"{torch.__version__}/{torch.get_num_threads()}")])
     add("gemm", "torch_mm", _torch_mm)
-    add("attention", "torch_sdpa", _torch_sdpa)
+    add("attention", "torch_sdpa", _sdpa.default, facts=_facts.of_attention, returns=True)
     if torch.backends.mkl.is_available():
-        add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit)
+        add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, facts=_facts.of_sparse)
     add("sampled", "torch_bmm", _torch_bmm)
+    for name, way, fit in _sdpa.BACKENDS:
+        add("attention", name, way, fit, device="cuda", facts=_facts.of_attention, returns=True)
     add(
         "bsr", "torch_triton", _torch_bsr_cuda.run, _torch_bsr_cuda.fit,
-        device="cuda", space=_torch_bsr_cuda.space, prepare=_torch_bsr_cuda.prepare,
+        device="cuda", space=_torch_bsr_cuda.space, prepare=_torch_bsr_cuda.prepare, facts=_facts.of_sparse,
     )  # fmt: skip
 
 

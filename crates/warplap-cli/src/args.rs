@@ -26,8 +26,8 @@ pub(crate) struct Global {
     /// Print JSON lines on stdout and nothing else there
     #[arg(long, global = true, help_heading = "For every command")]
     pub(crate) json: bool,
-    /// Keep records in this directory (default: $WARPLAP_STORE, else warplap in your cache directory)
-    #[arg(long, global = true, value_name = "DIR", help_heading = "For every command")]
+    /// Keep records in this directory, or at file:/DIR or memory: (default: $WARPLAP_STORE, else warplap in your cache directory)
+    #[arg(long, global = true, value_name = "DIR|URL", help_heading = "For every command")]
     pub(crate) store: Option<PathBuf>,
     /// No progress; warnings and answers only
     #[arg(long, short, global = true, help_heading = "For every command")]
@@ -75,7 +75,7 @@ pub(crate) enum Command {
 }
 
 fn after_help() -> String {
-    let examples: Vec<&str> = warplap::any::OPERATIONS.iter().map(|op| op.example).collect();
+    let examples: Vec<&str> = warplap::any::operations().iter().map(|op| op.example).collect();
     format!(
         "Problems read op:field=value,…, or name a spec file of your own kernel (.toml, T1 .json)\n  {}\n\n{EXIT_CODES}",
         examples.join("\n  ")

@@ -1,11 +1,11 @@
 //! The machine a command works with: the device, the store, and the word to stop.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use warplap::Stop;
 use warplap::any::{AnyDevice, Wanted};
-use warplap::core::store::{self, DirectoryStore, MemoryStore, Store, StoreError};
+use warplap::core::store::{self, Address, Store, StoreError};
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
@@ -13,27 +13,32 @@ use crate::failure::{Exit, Failure};
 /// A device and a store.
 pub(crate) struct Machine {
     pub(crate) device: AnyDevice,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Store,
 }
 
 impl Machine {
-    /// This machine, with the store at `root` or the usual one. A store that cannot be used becomes one in memory, with
-    /// a warning: the answer is still given.
+    /// This machine, with the store at `root` (a directory or a URL) or the usual one. A store that cannot be used becomes
+    /// one in memory, with a warning: the answer is still given. A URL that nobody understands is bad input.
     pub(crate) fn open(root: Option<&Path>, wanted: Wanted) -> Result<Machine, Failure> {
+        let address = root.map(named).transpose()?.or_else(|| store::default_address().ok());
         // The library has warned through `tracing` where it had to.
         let opened = store::open_or_memory(root);
-        let kept = root.map(Path::to_path_buf).or_else(store::default_root).filter(|_| opened.warning.is_none());
-        let device = device(wanted, kept.as_deref())?;
-        Ok(Machine { device, store: opened.store })
+        let kept = address.as_ref().and_then(Address::directory).filter(|_| opened.warning.is_none());
+        Ok(Machine { device: device(wanted, kept)?, store: opened.store })
     }
 
     /// As [`Machine::open`], for commands that only read: where there is no directory, none is made.
     pub(crate) fn open_to_read(root: Option<&Path>, wanted: Wanted) -> Result<Machine, Failure> {
-        let there = root.map(Path::to_path_buf).or_else(store::default_root).is_some_and(|r| r.exists());
-        if there || root.is_some_and(|r| r.symlink_metadata().is_ok()) {
+        let address = root.map_or_else(store::default_address, Address::of);
+        let unmade = |path: &Path| !path.exists() && (root.is_none() || path.symlink_metadata().is_err());
+        let nowhere = match &address {
+            Ok(address) => address.directory().is_some_and(unmade),
+            Err(e) => matches!(e, StoreError::NoHome),
+        };
+        if !nowhere {
             return Machine::open(root, wanted);
         }
-        Ok(Machine { device: device(wanted, None)?, store: Arc::new(MemoryStore::new()) })
+        Ok(Machine { device: device(wanted, None)?, store: Store::memory() })
     }
 }
 
@@ -44,21 +49,30 @@ pub(crate) fn device(wanted: Wanted, directory: Option<&Path>) -> Result<AnyDevi
     })
 }
 
-/// The directory store for commands about the store itself; one that is refused is bad input. Where the usual directory
-/// was never made there is an empty store in memory; a named one must be there, unless it is to be written.
-pub(crate) fn directory(root: Option<&Path>, writes: bool) -> Result<Arc<dyn Store>, Failure> {
-    let path: PathBuf = root.map(Path::to_path_buf).or_else(store::default_root).ok_or(StoreError::NoHome)?;
-    if !writes && path.symlink_metadata().is_err() {
+/// Where `--store` says; a URL that nobody understands is bad input.
+fn named(root: &Path) -> Result<Address, Failure> {
+    Address::of(root).map_err(|e| Failure::input(format!("--store: {e}")))
+}
+
+/// The store for commands about the store itself; one that is refused is bad input. Where the usual directory was never
+/// made there is an empty store in memory; a named one must be there, unless it is to be written.
+pub(crate) fn kept(root: Option<&Path>, writes: bool) -> Result<Store, Failure> {
+    let address = match root {
+        Some(root) => named(root)?,
+        None => store::default_address()?,
+    };
+    if let Some(path) = address.directory().filter(|path| !writes && path.symlink_metadata().is_err()) {
         return match root {
             Some(_) => {
                 Err(Failure::input(format!("--store is '{}': expected a directory that exists", path.display())))
             }
-            None => Ok(Arc::new(MemoryStore::new())),
+            None => Ok(Store::memory()),
         };
     }
-    let open = DirectoryStore::open(&path);
-    let opened = open.map_err(|e| Failure::input(format!("--store: {e}: expected a directory of yours alone")))?;
-    Ok(Arc::new(opened))
+    address.open().map_err(|e| match e {
+        StoreError::Shelf { .. } => Failure::input(format!("--store: {e}")),
+        e => Failure::input(format!("--store: {e}: expected a directory of yours alone")),
+    })
 }
 
 /// Listens to Ctrl-C: the first says stop, the second ends the process at once.

@@ -4,15 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use warplap::Settings;
-use warplap::any::{self, AnyDevice, AnyTuner, OPERATIONS, Operation, Wanted};
+use warplap::any::{self, AnyDevice, AnyTuner, Operation, Wanted, operations};
 use warplap::core::op::Op;
 use warplap::core::store::Store;
 use warplap_spec::{KernelFile, Language, Spec};
 
 use crate::failure::Failure;
-
-const CPU: &str = include_str!("../suites/cpu.txt");
-const CUDA: &str = include_str!("../suites/cuda.txt");
 
 /// The most a suite file may hold, in bytes.
 const MOST: u64 = 16 << 20;
@@ -68,7 +65,7 @@ impl Asked {
     pub(crate) fn open(
         &self,
         device: &AnyDevice,
-        store: Arc<dyn Store>,
+        store: Store,
         settings: Settings,
     ) -> Result<Box<dyn AnyTuner>, Failure> {
         match &self.of {
@@ -109,15 +106,8 @@ pub(crate) fn operation(name: Option<&str>) -> Result<Option<&'static Operation>
 
 /// The suite for those who ask for nothing else, of one operation or of all, for a kind of device.
 pub(crate) fn default(op: Option<&'static Operation>, kind: &str) -> Result<Vec<Asked>, Failure> {
-    let wanted = |line: &&str| {
-        let name = line.split(':').next().unwrap_or_default();
-        OPERATIONS.iter().any(|o| o.name == name) && op.is_none_or(|o| o.name == name)
-    };
-    lines(if kind == "cuda" { CUDA } else { CPU })
-        .map(|(_, line)| line)
-        .filter(wanted)
-        .map(|line| asked(line, None))
-        .collect()
+    let wanted = operations().iter().filter(|o| op.is_none_or(|wanted| wanted.name == o.name));
+    wanted.flat_map(|o| lines(o.suite(kind))).map(|(_, line)| asked(line, None)).collect()
 }
 
 /// A user's suite.
@@ -146,12 +136,13 @@ mod tests {
 
     #[test]
     fn the_default_suite_is_sound_for_every_operation_there_is() {
-        for (kind, text) in [("cpu", CPU), ("cuda", CUDA)] {
+        for kind in ["cpu", "cuda"] {
             let all = default(None, kind).unwrap();
-            for op in OPERATIONS.iter().filter(|op| kind == "cpu" || op.name != "attention") {
+            for op in operations().iter().filter(|op| kind == "cpu" || op.name != "attention") {
                 assert!(all.iter().any(|a| a.op() == op.name), "{kind}: {}", op.name);
             }
             // What is written there is what is shown: the one text form.
+            let text: String = operations().iter().map(|op| op.suite(kind)).collect();
             for asked in &all {
                 assert!(text.contains(&asked.problem), "{}", asked.problem);
             }

@@ -7,16 +7,14 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use crate::candidate::Candidate;
-use crate::catalog::Catalog;
+use crate::card::Card;
 use crate::device::Device;
-use crate::op::Op;
 use crate::rejection::Rejection;
 
 /// Compiles candidates of one problem ahead of their turn.
-pub(crate) struct Ahead<'a, O: Op, D: Device> {
-    problem: &'a O::Problem,
+pub(crate) struct Ahead<'a, D: Device> {
+    card: &'a dyn Card<D>,
     device: &'a D,
-    catalog: &'a Catalog<O, D>,
     builders: usize,
     board: Mutex<Board>,
     changed: Condvar,
@@ -44,14 +42,14 @@ impl Board {
     }
 }
 
-impl<'a, O: Op, D: Device> Ahead<'a, O, D> {
-    pub(crate) fn new(problem: &'a O::Problem, device: &'a D, catalog: &'a Catalog<O, D>) -> Self {
+impl<'a, D: Device> Ahead<'a, D> {
+    pub(crate) fn new(card: &'a dyn Card<D>, device: &'a D) -> Self {
         let (builders, board, changed) = (device.builders(), Mutex::default(), Condvar::new());
-        Ahead { problem, device, catalog, builders, board, changed }
+        Ahead { card, device, builders, board, changed }
     }
 
     /// Starts the threads; they end when what is returned is dropped, each after what it is compiling.
-    pub(crate) fn start<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) -> Closing<'env, 'a, O, D> {
+    pub(crate) fn start<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) -> Closing<'env, 'a, D> {
         for _ in 0..self.builders {
             scope.spawn(move || self.work());
         }
@@ -111,8 +109,8 @@ impl<'a, O: Op, D: Device> Ahead<'a, O, D> {
                 continue;
             };
             drop(board);
-            let outcome = match self.catalog.find(&candidate.variant) {
-                Some(variant) => variant.compile(self.problem, &candidate.config, self.device),
+            let outcome = match self.card.find(&candidate.variant) {
+                Some(runner) => runner.compile(&candidate.config, self.device),
                 // The gate says so with more words.
                 None => Ok(()),
             };
@@ -129,9 +127,9 @@ impl<'a, O: Op, D: Device> Ahead<'a, O, D> {
 }
 
 /// While it lives candidates are compiled.
-pub(crate) struct Closing<'s, 'a, O: Op, D: Device>(&'s Ahead<'a, O, D>);
+pub(crate) struct Closing<'s, 'a, D: Device>(&'s Ahead<'a, D>);
 
-impl<O: Op, D: Device> Drop for Closing<'_, '_, O, D> {
+impl<D: Device> Drop for Closing<'_, '_, D> {
     fn drop(&mut self) {
         self.0.board().closed = true;
         self.0.changed.notify_all();

@@ -1,103 +1,106 @@
 //! Host arrays: what inputs are drawn into and answers are read back as.
 
-use half::vec::HalfBitsVecExt;
-use half::{bf16, f16};
-
 use crate::dtype::DType;
+use crate::dtypes;
+use crate::scalar::Scalar;
 
 /// Elements one thread writes at a time.
 const PART: usize = 1 << 20;
 
-/// A typed array in host memory.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Array {
-    /// Double precision.
-    F64(Vec<f64>),
-    /// Single precision.
-    F32(Vec<f32>),
-    /// Half precision.
-    F16(Vec<f16>),
-    /// Brain float.
-    Bf16(Vec<bf16>),
-    /// Indices.
-    I32(Vec<i32>),
-}
+macro_rules! array {
+    ($($V:ident = $T:ty, ($doc:literal, $($facts:tt)*);)*) => {
+        /// A typed array in host memory.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Array {
+            $(#[doc = $doc] $V(Vec<$T>),)*
+        }
 
-/// Runs one body for whichever type the array holds.
-macro_rules! each {
-    ($array:expr, $v:ident => $body:expr) => {
-        match $array {
-            Array::F64($v) => $body,
-            Array::F32($v) => $body,
-            Array::F16($v) => $body,
-            Array::Bf16($v) => $body,
-            Array::I32($v) => $body,
+        $(impl From<Vec<$T>> for Array {
+            fn from(values: Vec<$T>) -> Self {
+                Array::$V(values)
+            }
+        })*
+
+        impl Array {
+            /// Numbers rounded to a type.
+            pub fn from_f64(dtype: DType, values: impl IntoIterator<Item = f64>) -> Self {
+                let values = values.into_iter();
+                match dtype { $(DType::$V => Array::$V(values.map(Scalar::from_f64).collect()),)* }
+            }
+
+            /// Zeros in memory that the system hands out when it is first written: by whichever core does so, not here.
+            fn zeros(dtype: DType, len: usize) -> Self {
+                match dtype { $(DType::$V => Array::$V(Scalar::zeros(len)),)* }
+            }
+
+            /// The type of its elements.
+            pub fn dtype(&self) -> DType {
+                match self { $(Array::$V(_) => DType::$V,)* }
+            }
+
+            /// Whether both hold the same numbers; large ones are compared on all cores.
+            pub(crate) fn same(&self, other: &Array) -> bool {
+                match (self, other) {
+                    $((Array::$V(a), Array::$V(b)) => equal(a, b),)*
+                    _ => false,
+                }
+            }
         }
     };
 }
+dtypes!(array);
+
+/// Runs one body for whichever type an array holds: `each_array!(array, v => body)`.
+#[macro_export]
+macro_rules! each_array {
+    ($array:expr, $v:ident => $body:expr) => {
+        $crate::dtypes!(each_array @ ($array) $v ($body);)
+    };
+    (@ ($array:expr) $v:ident ($body:expr); $($V:ident = $T:ty, $facts:tt;)*) => {
+        match $array { $($crate::array::Array::$V($v) => $body,)* }
+    };
+}
+use each_array as each;
 
 impl Array {
-    /// Numbers rounded to a type.
-    pub fn from_f64(dtype: DType, values: impl IntoIterator<Item = f64>) -> Self {
-        let values = values.into_iter();
-        match dtype {
-            DType::F64 => Array::F64(values.collect()),
-            DType::F32 => Array::F32(values.map(|v| v as f32).collect()),
-            DType::F16 => Array::F16(values.map(f16::from_f64).collect()),
-            DType::Bf16 => Array::Bf16(values.map(bf16::from_f64).collect()),
-            DType::I32 => Array::I32(values.map(|v| v as i32).collect()),
-        }
-    }
-
-    /// Uniform numbers in [-1, 1): zeros would hide unwritten outputs and wrong indexing, and can run faster. What a seed
-    /// gives is the same on any number of cores.
+    /// Random elements: floats uniform in [-1, 1), bytes any, wider integers 0 to 255. Zeros would hide unwritten outputs and
+    /// wrong indexing, and can run faster. What a seed gives is the same on any number of cores.
     pub fn random(dtype: DType, len: usize, rng: &mut fastrand::Rng) -> Self {
         let mut array = Self::zeros(dtype, len);
         let seeds: Vec<u64> = (0..len.div_ceil(PART)).map(|_| rng.u64(..)).collect();
-        match &mut array {
-            Array::F64(v) => draw(v, &seeds, |x| x),
-            Array::F32(v) => draw(v, &seeds, |x| x as f32),
-            Array::F16(v) => draw(v, &seeds, f16::from_f64),
-            Array::Bf16(v) => draw(v, &seeds, bf16::from_f64),
-            Array::I32(v) => draw(v, &seeds, |x| x as i32),
-        }
+        each!(&mut array, v => draw(v, &seeds));
         array
     }
 
     /// `len` copies of one number.
     pub fn filled(dtype: DType, len: usize, value: f64) -> Self {
         let mut array = Self::zeros(dtype, len);
-        match &mut array {
-            _ if value.to_bits() == 0 => {}
-            Array::F64(v) => spread(v, |_, part| part.fill(value)),
-            Array::F32(v) => spread(v, |_, part| part.fill(value as f32)),
-            Array::F16(v) => spread(v, |_, part| part.fill(f16::from_f64(value))),
-            Array::Bf16(v) => spread(v, |_, part| part.fill(bf16::from_f64(value))),
-            Array::I32(v) => spread(v, |_, part| part.fill(value as i32)),
+        if value.to_bits() != 0 {
+            each!(&mut array, v => fill(v, value));
         }
         array
     }
 
-    /// Zeros in memory that the system hands out when it is first written: by whichever core does so, not here.
-    fn zeros(dtype: DType, len: usize) -> Self {
-        match dtype {
-            DType::F64 => Array::F64(vec![0.0; len]),
-            DType::F32 => Array::F32(vec![0.0; len]),
-            DType::F16 => Array::F16(vec![0u16; len].reinterpret_into()),
-            DType::Bf16 => Array::Bf16(vec![0u16; len].reinterpret_into()),
-            DType::I32 => Array::I32(vec![0; len]),
+    /// Puts one number into some of its elements.
+    pub(crate) fn fill(&mut self, elements: std::ops::Range<usize>, value: f64) {
+        each!(self, v => v[elements].fill(Scalar::from_f64(value)));
+    }
+
+    /// Puts another array of the same type into its elements from one on.
+    pub(crate) fn put(&mut self, start: usize, from: &Array) {
+        match (self, from) {
+            (Array::F64(to), Array::F64(v)) => to[start..start + v.len()].copy_from_slice(v),
+            (Array::F32(to), Array::F32(v)) => to[start..start + v.len()].copy_from_slice(v),
+            (Array::F16(to), Array::F16(v)) => to[start..start + v.len()].copy_from_slice(v),
+            (Array::Bf16(to), Array::Bf16(v)) => to[start..start + v.len()].copy_from_slice(v),
+            (Array::I32(to), Array::I32(v)) => to[start..start + v.len()].copy_from_slice(v),
+            (to, from) => (0..from.len()).for_each(|i| to.fill(start + i..start + i + 1, from.at(i))),
         }
     }
 
-    /// Puts one number into some of its elements.
-    pub(crate) fn fill(&mut self, elements: std::ops::Range<usize>, value: f64) {
-        match self {
-            Array::F64(v) => v[elements].fill(value),
-            Array::F32(v) => v[elements].fill(value as f32),
-            Array::F16(v) => v[elements].fill(f16::from_f64(value)),
-            Array::Bf16(v) => v[elements].fill(bf16::from_f64(value)),
-            Array::I32(v) => v[elements].fill(value as i32),
-        }
+    /// No array: what stands for a slot that nothing is read from.
+    pub const fn none() -> Self {
+        Array::F32(Vec::new())
     }
 
     /// Elements.
@@ -115,60 +118,21 @@ impl Array {
         self.len() * self.dtype().bytes()
     }
 
-    /// The type of its elements.
-    pub fn dtype(&self) -> DType {
-        match self {
-            Array::F64(_) => DType::F64,
-            Array::F32(_) => DType::F32,
-            Array::F16(_) => DType::F16,
-            Array::Bf16(_) => DType::Bf16,
-            Array::I32(_) => DType::I32,
-        }
-    }
-
-    /// One element in double precision (exact for every type).
+    /// One element in double precision (exact, but for integers beyond 2^53).
     pub fn at(&self, i: usize) -> f64 {
-        match self {
-            Array::F64(v) => v[i],
-            Array::F32(v) => f64::from(v[i]),
-            Array::F16(v) => v[i].to_f64(),
-            Array::Bf16(v) => v[i].to_f64(),
-            Array::I32(v) => f64::from(v[i]),
-        }
+        each!(self, v => Scalar::to_f64(v[i]))
     }
 
     /// All elements in double precision.
     pub fn to_f64(&self) -> Vec<f64> {
-        match self {
-            Array::F64(v) => v.clone(),
-            Array::F32(v) => v.iter().map(|x| f64::from(*x)).collect(),
-            Array::F16(v) => v.iter().map(|x| x.to_f64()).collect(),
-            Array::Bf16(v) => v.iter().map(|x| x.to_f64()).collect(),
-            Array::I32(v) => v.iter().map(|x| f64::from(*x)).collect(),
-        }
+        each!(self, v => v.iter().map(|x| Scalar::to_f64(*x)).collect())
     }
 
-    /// Whether both hold the same numbers; large ones are compared on all cores.
-    pub(crate) fn same(&self, other: &Array) -> bool {
-        fn equal<T: PartialEq + Sync>(a: &[T], b: &[T]) -> bool {
-            if a.len() != b.len() || a.len() <= PART {
-                return a == b;
-            }
-            let part = a.len().div_ceil(std::thread::available_parallelism().map_or(1, usize::from)).max(PART);
-            std::thread::scope(|scope| {
-                let pairs = a.chunks(part).zip(b.chunks(part));
-                let threads: Vec<_> = pairs.map(|(a, b)| scope.spawn(move || a == b)).collect();
-                threads.into_iter().all(|t| t.join().unwrap_or(false))
-            })
-        }
-        match (self, other) {
-            (Array::F64(a), Array::F64(b)) => equal(a, b),
-            (Array::F32(a), Array::F32(b)) => equal(a, b),
-            (Array::F16(a), Array::F16(b)) => equal(a, b),
-            (Array::Bf16(a), Array::Bf16(b)) => equal(a, b),
-            (Array::I32(a), Array::I32(b)) => equal(a, b),
-            _ => false,
-        }
+    /// Its bytes as they lie in memory.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes());
+        each!(self, v => v.iter().for_each(|x| x.put(&mut bytes)));
+        bytes
     }
 
     /// The indices, where it holds indices.
@@ -180,11 +144,28 @@ impl Array {
     }
 }
 
+fn equal<T: PartialEq + Sync>(a: &[T], b: &[T]) -> bool {
+    if a.len() != b.len() || a.len() <= PART {
+        return a == b;
+    }
+    let part = a.len().div_ceil(std::thread::available_parallelism().map_or(1, usize::from)).max(PART);
+    std::thread::scope(|scope| {
+        let pairs = a.chunks(part).zip(b.chunks(part));
+        let threads: Vec<_> = pairs.map(|(a, b)| scope.spawn(move || a == b)).collect();
+        threads.into_iter().all(|t| t.join().unwrap_or(false))
+    })
+}
+
+fn fill<T: Scalar>(values: &mut [T], value: f64) {
+    let value = T::from_f64(value);
+    spread(values, |_, part| part.fill(value));
+}
+
 /// Draws every part from its own seed.
-fn draw<T: Send>(values: &mut [T], seeds: &[u64], rounded: impl Fn(f64) -> T + Sync) {
+fn draw<T: Scalar>(values: &mut [T], seeds: &[u64]) {
     spread(values, |number, part| {
         let mut rng = fastrand::Rng::with_seed(seeds[number]);
-        part.iter_mut().for_each(|v| *v = rounded(rng.f64() * 2.0 - 1.0));
+        part.iter_mut().for_each(|v| *v = T::drawn(&mut rng));
     });
 }
 
@@ -209,10 +190,11 @@ fn spread<T: Send>(values: &mut [T], body: impl Fn(usize, &mut [T]) + Sync) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scalar::bf16;
 
     #[test]
     fn an_array_of_several_parts_is_filled_to_its_end() {
-        for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::I32] {
+        for dtype in DType::ALL {
             for value in [0.0, -0.0, 3.0] {
                 let (filled, len) = (Array::filled(dtype, 2 * PART + 3, value), 2 * PART + 3);
                 assert!(filled.same(&Array::from_f64(dtype, std::iter::repeat_n(value, len))), "{dtype} {value}");
@@ -234,5 +216,27 @@ mod tests {
         }
         let all = Array::random(DType::F32, 2 * PART, &mut fastrand::Rng::with_seed(5));
         assert_ne!(all.to_f64()[..PART], all.to_f64()[PART..], "each part has numbers of its own");
+    }
+
+    #[test]
+    fn every_type_is_drawn_read_and_written() {
+        for dtype in DType::ALL {
+            let mut drawn = Array::random(dtype, 1000, &mut fastrand::Rng::with_seed(3));
+            let values = drawn.to_f64();
+            assert_eq!((drawn.dtype(), drawn.len(), drawn.bytes()), (dtype, 1000, 1000 * dtype.bytes()));
+            assert!(values.iter().any(|v| *v != values[0]), "{dtype}");
+            assert!(
+                Array::from_f64(dtype, values.iter().copied()).same(&drawn),
+                "{dtype}: what is read is what is written"
+            );
+            assert_eq!(drawn.at(7), values[7]);
+            assert_eq!(drawn.to_bytes().len(), drawn.bytes(), "{dtype}");
+            let before = drawn.clone();
+            drawn.fill(3..5, 1.0 - values[3]);
+            assert_eq!(drawn.same(&before), drawn == before, "{dtype}");
+            assert_eq!(drawn.at(4), dtype.rounded(1.0 - values[3]));
+            assert_eq!([drawn.at(2), drawn.at(5)], [values[2], values[5]]);
+            assert!(!drawn.same(&Array::filled(if dtype == DType::U8 { DType::I8 } else { DType::U8 }, 1000, 0.0)));
+        }
     }
 }

@@ -5,17 +5,16 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use crate::candidate::Candidate;
+use crate::card::Card;
 use crate::device::Device;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::lanes::Lanes;
-use crate::measure::{CacheState, Measurement, Stopwatch};
-use crate::op::Op;
-use crate::problem::Problem;
+use crate::measure::{Measurement, Stopwatch};
 use crate::rejection::Rejection;
 use crate::roofline::{IMPOSSIBLE_BELOW, Work};
 use crate::space::{Axis, Config, Space};
-use crate::tuner::Tuner;
+use crate::tuner::{Road, named};
 use crate::variant::Fit;
 
 /// A candidate that was proved right and timed alone.
@@ -38,33 +37,28 @@ pub struct Benched {
 /// Seconds of sampling from which energy is looked at too: that takes another third of a second.
 const ENERGY_SECONDS: f64 = 0.25;
 
-impl<O: Op, D: Device> Tuner<O, D> {
+impl<D: Device> Road<D> {
     /// Verifies one variant at one config on exactly this problem, then takes `samples` samples on the device's clock.
     /// Axes that `config` leaves out are at their defaults. A candidate that fails is a Rejection; an unknown name is
     /// an Error.
-    pub fn bench(
+    pub(crate) fn bench(
         &self,
-        problem: &O::Problem,
+        card: &dyn Card<D>,
         variant: &str,
         config: Option<&Config>,
         samples: u32,
     ) -> Result<Result<Benched, Rejection>, Error> {
-        let (device, settings) = (&**self.device(), self.settings());
-        let known = || self.catalog().variants().iter().map(|v| v.id()).collect::<Vec<_>>().join(", ");
-        let found = self
-            .catalog()
-            .find(variant)
-            .ok_or_else(|| Error::Unknown(format!("unknown variant '{variant}': expected one of {}", known())))?;
-        if let Fit::Aside(reason) = found.fit(problem, device) {
+        let (device, settings) = (&*self.device, &self.settings);
+        let found = named(card, variant)?;
+        if let Fit::Aside(reason) = found.fit(device) {
             return Ok(Err(Rejection::DoesNotBuild { reason: format!("{variant} stands aside: {reason}") }));
         }
-        let config = legal(&found.space(problem, device), config).map_err(Error::Unknown)?;
+        let config = legal(&found.space(device), config).map_err(Error::Unknown)?;
         let candidate = Candidate { variant: variant.into(), config, source: found.source() };
 
-        device.get_ready(&**self.store());
-        let cold = settings.policy.cache == CacheState::Cold;
-        let floor = device.ceilings().and_then(|c| problem.floor(&c, cold));
-        let gate = Gate::open(problem, device, self.catalog(), settings)?;
+        device.get_ready(&self.store);
+        let floor = self.floor(card);
+        let gate = Gate::open(card, device, settings)?;
         let entrant = match gate.prove(&candidate, false) {
             Ok(entrant) => entrant,
             Err(rejection) => return Ok(Err(rejection)),
@@ -92,7 +86,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
             let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, floor * 1e6);
             return Ok(Err(Rejection::Impossible { reason }));
         }
-        let (work, floor_us) = (problem.work(), floor.map(|f| f * 1e6));
+        let (work, floor_us) = (card.work(), floor.map(|f| f * 1e6));
         Ok(Ok(Benched { candidate, error, measurement, work, floor_us, joules }))
     }
 }

@@ -14,7 +14,7 @@ use crate::space::Config;
 pub struct SourceHash(pub String);
 
 impl SourceHash {
-    /// The hash of one or several source texts (`include_str!` of the variant's own files).
+    /// The hash of one or several texts: sources, or identities of sources.
     pub fn of(sources: &[&str]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for source in sources {

@@ -1,13 +1,26 @@
-//! The Catalog: who may race. A Problem and a Device come in; the variants that fit go out, best priority first.
+//! The Catalog: the ordered list of an operation's variants on a device. A [`Card`](crate::card::Card) asks it who may race.
 
 use std::sync::Arc;
 
+use crate::arg::Arg;
 use crate::contained::Contained;
 use crate::device::Device;
+use crate::error::Error;
 use crate::op::Op;
 use crate::oracle::Oracle;
-use crate::record::Skipped;
-use crate::variant::{Fit, Priority, Variant};
+use crate::variant::Variant;
+
+/// An operation that has variants on a device: what a session needs to know of it.
+pub trait Raced<D: Device>: Op {
+    /// Who may race.
+    fn catalog() -> Catalog<Self, D>;
+
+    /// Checks what a signature cannot say of a caller's arguments (indices that point outside) before anything is read
+    /// through them. They are not held to the signature yet: whoever looks into them checks that first.
+    fn check(_problem: &Self::Problem, _args: &[Arg<'_, D>], _device: &D) -> Result<(), Error> {
+        Ok(())
+    }
+}
 
 /// The ordered list of an operation's variants on a device. The first is the reference: it fits everything and is
 /// the fallback. A variant that panics stands aside, does not build or crashes; whoever asks the catalog never panics.
@@ -20,14 +33,6 @@ impl<O: Op, D: Device> Clone for Catalog<O, D> {
     fn clone(&self) -> Self {
         Catalog { variants: self.variants.clone(), oracle: self.oracle.clone() }
     }
-}
-
-/// A variant that may race, and how eagerly.
-pub struct Listed<O: Op, D: Device> {
-    /// The variant.
-    pub variant: Arc<dyn Variant<O, D>>,
-    /// How eagerly it should be raced.
-    pub priority: Priority,
 }
 
 impl<O: Op, D: Device> Catalog<O, D> {
@@ -67,30 +72,8 @@ impl<O: Op, D: Device> Catalog<O, D> {
         self.variants.iter().find(|v| v.id() == id)
     }
 
-    /// Whether a variant is what reports compare winners with: the reference, or an official library.
-    pub fn is_yardstick(&self, id: &str) -> bool {
-        self.reference().id() == id || self.find(id).is_some_and(|v| v.is_library())
-    }
-
     /// All variants, in the order of the list.
     pub fn variants(&self) -> &[Arc<dyn Variant<O, D>>] {
         &self.variants
-    }
-
-    /// Who may race for a problem, best priority first and in list order within one, and who stands aside and why.
-    pub fn list(&self, problem: &O::Problem, device: &D) -> (Vec<Listed<O, D>>, Vec<Skipped>) {
-        let mut listed = Vec::new();
-        let mut aside = Vec::new();
-        for variant in &self.variants {
-            match variant.fit(problem, device) {
-                Fit::Fits(priority) => listed.push(Listed { variant: variant.clone(), priority }),
-                Fit::Aside(reason) => {
-                    let (variant, source) = (variant.id().to_string(), variant.source());
-                    aside.push(Skipped { variant, source, configs: 0, reason });
-                }
-            }
-        }
-        listed.sort_by_key(|l| std::cmp::Reverse(l.priority));
-        (listed, aside)
     }
 }

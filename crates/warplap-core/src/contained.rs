@@ -3,11 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::arg::Arg;
 use crate::candidate::SourceHash;
 use crate::device::Device;
 use crate::op::Op;
 use crate::rejection::Rejection;
 use crate::roofline::Ceilings;
+use crate::slot::Outline;
 use crate::space::{Axis, Config, Space};
 use crate::variant::{Fit, Kernel, Needs, Variant};
 
@@ -72,11 +74,39 @@ impl<O: Op, D: Device> Variant<O, D> for Contained<O, D> {
         contained(|| self.0.compile(problem, config, device))
     }
 
-    fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<O, D>>, Rejection> {
-        contained(|| self.0.build(problem, config, device))
+    fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection> {
+        contained(|| {
+            let (inner, outline) = (self.0.build(problem, config, device)?, O::signature(problem).outline());
+            Ok(Box::new(Held { outline, inner }) as Box<dyn Kernel<D>>)
+        })
     }
 
     fn is_library(&self) -> bool {
         self.ask("is_library", || self.0.is_library()).unwrap_or(false)
     }
+}
+
+/// A kernel that is held to its problem's signature: other arguments are refused before it sees them.
+struct Held<D: Device> {
+    outline: Outline,
+    inner: Box<dyn Kernel<D>>,
+}
+
+impl<D: Device> Kernel<D> for Held<D> {
+    #[inline]
+    fn launch(&self, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Rejection> {
+        if !self.outline.fits(args) {
+            return Err(unfit());
+        }
+        self.inner.launch(args, queue)
+    }
+
+    fn workspace(&self) -> u64 {
+        self.inner.workspace()
+    }
+}
+
+#[cold]
+fn unfit() -> Rejection {
+    Rejection::LaunchFailed { reason: "the arguments are not those of the problem it was built for".into() }
 }

@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::gate::{Entrant, Gate};
 use crate::lanes::Lanes;
 use crate::measure::{RacePlan, race};
-use crate::op::Op;
 use crate::progress::{Event, Observer};
 use crate::record::Skipped;
 use crate::rejection::Rejection;
@@ -59,10 +58,10 @@ impl From<&Arm> for Entered {
 }
 
 /// A contest while it runs.
-pub(crate) struct Contest<'g, O: Op, D: Device> {
-    gate: &'g Gate<'g, O, D>,
+pub(crate) struct Contest<'g, D: Device> {
+    gate: &'g Gate<'g, D>,
     /// Compiles those who wait for their turn.
-    ahead: &'g Ahead<'g, O, D>,
+    ahead: &'g Ahead<'g, D>,
     device: &'g D,
     settings: &'g Settings,
     running: &'g Running<'g>,
@@ -73,7 +72,7 @@ pub(crate) struct Contest<'g, O: Op, D: Device> {
     incumbent: Option<Candidate>,
     /// Who is tried when everyone else failed.
     reference: Option<Candidate>,
-    front: Vec<Entrant<'g, O, D>>,
+    front: Vec<Entrant<'g, D>>,
     /// Asked for and still compiled while others raced.
     late: Vec<Candidate>,
     verdict: Option<Verdict>,
@@ -85,10 +84,10 @@ pub(crate) struct Contest<'g, O: Op, D: Device> {
     recalls: u32,
 }
 
-impl<'g, O: Op, D: Device> Contest<'g, O, D> {
+impl<'g, D: Device> Contest<'g, D> {
     pub(crate) fn new(
-        gate: &'g Gate<'g, O, D>,
-        ahead: &'g Ahead<'g, O, D>,
+        gate: &'g Gate<'g, D>,
+        ahead: &'g Ahead<'g, D>,
         device: &'g D,
         settings: &'g Settings,
         running: &'g Running<'g>,
@@ -218,7 +217,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     }
 
     /// Sends candidates through the gate, in the order in which they are compiled.
-    fn prove(&mut self, batch: Vec<Candidate>, search: &mut dyn Search) -> Vec<Entrant<'g, O, D>> {
+    fn prove(&mut self, batch: Vec<Candidate>, search: &mut dyn Search) -> Vec<Entrant<'g, D>> {
         let mut entrants = Vec::new();
         let mut pending = Vec::new();
         for candidate in batch {
@@ -263,7 +262,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     }
 
     /// Sends one candidate through the gate.
-    fn enter(&mut self, candidate: Candidate, entrants: &mut Vec<Entrant<'g, O, D>>, search: &mut dyn Search) {
+    fn enter(&mut self, candidate: Candidate, entrants: &mut Vec<Entrant<'g, D>>, search: &mut dyn Search) {
         self.tried += 1;
         let incumbent = self.incumbent.as_ref() == Some(&candidate);
         match self.gate.prove(&candidate, incumbent) {
@@ -276,10 +275,10 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
     }
 
     /// Races newcomers against the front, and keeps the new front.
-    fn race(&mut self, newcomers: Vec<Entrant<'g, O, D>>, search: &mut dyn Search, confirm: bool) {
+    fn race(&mut self, newcomers: Vec<Entrant<'g, D>>, search: &mut dyn Search, confirm: bool) {
         let earlier = self.verdict.take();
         let known = self.front.len();
-        let mut lanes: Vec<Entrant<'g, O, D>> = self.front.drain(..).chain(newcomers).collect();
+        let mut lanes: Vec<Entrant<'g, D>> = self.front.drain(..).chain(newcomers).collect();
         self.observer.event(&Event::Racing(lanes.len()));
         let contenders: Vec<Contender> = lanes.iter().map(|e| e.contender.clone()).collect();
         let plan = RacePlan {
@@ -322,7 +321,7 @@ impl<'g, O: Op, D: Device> Contest<'g, O, D> {
             self.observer.event(&Event::Leader(&verdict.winner, verdict.median_us));
             let limit = measured(&verdict.winner).unwrap_or(f64::INFINITY) * NEAR;
             lanes.retain(|e| measured(&e.contender.candidate).is_some_and(|cost| cost <= limit));
-            let is_winner = |e: &Entrant<'g, O, D>| e.contender.candidate == verdict.winner;
+            let is_winner = |e: &Entrant<'g, D>| e.contender.candidate == verdict.winner;
             lanes.sort_by(|a, b| {
                 let rank = |e| (!is_winner(e), measured(&e.contender.candidate).unwrap_or(f64::INFINITY));
                 rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal)

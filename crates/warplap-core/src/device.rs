@@ -75,9 +75,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Owned memory.
     type Buffer: Send + Sync;
     /// Borrowed memory that kernels read.
-    type View<'a>: Copy;
+    type View<'a>: Copy + Span;
     /// Borrowed memory that kernels write.
-    type ViewMut<'a>;
+    type ViewMut<'a>: Span;
     /// Where a launch is queued: a stream, or nothing where a launch is a call.
     type Queue: Send + Sync;
 
@@ -91,11 +91,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn ceilings(&self) -> Option<Arc<Ceilings>>;
 
     /// Called before anything is raced: the time to measure ceilings, or to read them from the store's notes.
-    fn get_ready(&self, _store: &dyn Store) {}
+    fn get_ready(&self, _store: &Store) {}
 
     /// Called when a right candidate was faster than the ceilings allow: they may have been measured on a busy machine.
     /// The time to measure them again and keep the larger of old and new, each.
-    fn measure_again(&self, _store: &dyn Store) {}
+    fn measure_again(&self, _store: &Store) {}
 
     /// The queue used while tuning.
     fn queue(&self) -> &Self::Queue;

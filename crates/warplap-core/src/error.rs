@@ -13,7 +13,7 @@ pub enum Error {
     #[error("argument '{argument}': {reason}")]
     Argument {
         /// Which one.
-        argument: &'static str,
+        argument: String,
         /// What is wrong and what was expected.
         reason: String,
     },

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::candidate::Candidate;
-use crate::catalog::Catalog;
+use crate::card::Card;
+use crate::case::{Case, Drawing};
 use crate::device::Device;
 use crate::error::Error;
 use crate::measure::{CacheState, Lap, Measurement};
-use crate::op::Op;
-use crate::problem::Problem;
 use crate::promoted::Promoted;
 use crate::prover::{Prover, seed};
 use crate::quarantine::{self, Quarantine};
@@ -21,7 +20,7 @@ use crate::settings::Settings;
 use crate::timing::Timing;
 use crate::variant::{Fit, Kernel, Priority};
 use crate::verdict::Contender;
-use crate::verify::{Case, Drawing, contained};
+use crate::verify::contained;
 
 /// A candidate whose first launch takes this many times the best seen, and [`SLOW_SECONDS`], is not launched again.
 const HOPELESS: f64 = 3.0;
@@ -33,49 +32,42 @@ const SHORTEST: f64 = 0.5;
 const LONGEST: f64 = 10.0;
 
 /// A candidate that was proved right.
-pub(crate) struct Entrant<'g, O: Op, D: Device> {
+pub(crate) struct Entrant<'g, D: Device> {
     pub(crate) contender: Contender,
-    pub(crate) kernel: Arc<dyn Kernel<O, D>>,
+    pub(crate) kernel: Arc<dyn Kernel<D>>,
     pub(crate) lap: Box<dyn Lap + 'g>,
 }
 
 /// Inputs, answers and buffers that all candidates of one key are proved and timed on.
-pub(crate) struct Gate<'g, O: Op, D: Device> {
-    problem: &'g O::Problem,
+pub(crate) struct Gate<'g, D: Device> {
+    card: &'g dyn Card<D>,
     device: &'g D,
-    catalog: &'g Catalog<O, D>,
     settings: &'g Settings,
     // Opened when the first candidate is proved here: what passed in a worker is not proved twice.
-    prover: RefCell<Option<Prover<O, D>>>,
+    prover: RefCell<Option<Prover<D>>>,
     // Drawn when a winner is to be proved again, or before on a thread of its own.
     fresh: OnceCell<Arc<Drawing>>,
     drawing: RefCell<Option<JoinHandle<Result<Drawing, Error>>>>,
     quarantine: Option<Quarantine<'g>>,
     promoted: Option<Promoted<'g>>,
-    timed: RefCell<Vec<Case<O, D>>>,
+    timed: RefCell<Vec<Case<D>>>,
     /// Where the time goes.
     pub(crate) timing: Timing,
     // The shortest time seen so far in seconds: what takes three times as long is not worth a second look.
     best: RefCell<f64>,
 }
 
-impl<'g, O: Op, D: Device> Gate<'g, O, D> {
+impl<'g, D: Device> Gate<'g, D> {
     /// Draws as many sets of inputs to be timed on as the policy asks for.
-    pub(crate) fn open(
-        problem: &'g O::Problem,
-        device: &'g D,
-        catalog: &'g Catalog<O, D>,
-        settings: &'g Settings,
-    ) -> Result<Self, Error> {
-        let draw = |i: u64| Case::<O, D>::without_answer(problem, device, seed(settings.seed, 100 + i));
+    pub(crate) fn open(card: &'g dyn Card<D>, device: &'g D, settings: &'g Settings) -> Result<Self, Error> {
+        let draw = |i: u64| Case::without_answer(card, device, seed(settings.seed, 100 + i));
         let first = draw(0)?;
         let sets = device.sets(settings.policy, first.footprint()).max(1) as u64;
         let others = (1..sets).map(draw);
-        let timed = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Case<O, D>>, Error>>()?;
+        let timed = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Case<D>>, Error>>()?;
         Ok(Gate {
-            problem,
+            card,
             device,
-            catalog,
             settings,
             prover: RefCell::default(),
             fresh: OnceCell::new(),
@@ -97,9 +89,8 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
     /// Draws what the winner will be proved on while others are measured, where that does not disturb the clock.
     pub(crate) fn draw_ahead(&self) {
         if !D::LAUNCH_IS_CALL {
-            let (problem, seed) = (self.problem.clone(), self.fresh_seed());
-            let far = self.catalog.oracle().is_some();
-            *self.drawing.borrow_mut() = Some(std::thread::spawn(move || drawn::<O>(&problem, seed, far)));
+            let (card, seed) = (self.card.boxed(), self.fresh_seed());
+            *self.drawing.borrow_mut() = Some(std::thread::spawn(move || drawn(&*card, seed)));
         }
     }
 
@@ -108,17 +99,17 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
     }
 
     /// Builds a candidate, proves it right in a worker or here, and makes it ready to be timed.
-    pub(crate) fn prove(&'g self, candidate: &Candidate, incumbent: bool) -> Result<Entrant<'g, O, D>, Rejection> {
+    pub(crate) fn prove(&'g self, candidate: &Candidate, incumbent: bool) -> Result<Entrant<'g, D>, Rejection> {
         let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
-        let variant = self.catalog.find(&candidate.variant).ok_or_else(unknown)?;
-        let build = || self.timing.of("build", || variant.build(self.problem, &candidate.config, self.device));
+        let runner = self.card.find(&candidate.variant).ok_or_else(unknown)?;
+        let build = || self.timing.of("build", || runner.build(&candidate.config, self.device));
         // Building what is trusted harms nobody, and what does not build needs no worker.
-        let early = if self.catalog.is_yardstick(&candidate.variant) { Some(build()?) } else { None };
+        let early = if runner.is_yardstick() { Some(build()?) } else { None };
         let passed = self.timing.of("sandbox", || self.sandbox(candidate))?;
         if let Some(passed) = &passed {
             self.keeps_up(passed.seconds)?;
         }
-        let kernel: Arc<dyn Kernel<O, D>> = early.map_or_else(build, Ok)?.into();
+        let kernel: Arc<dyn Kernel<D>> = early.map_or_else(build, Ok)?.into();
         let error = match passed {
             Some(passed) => passed.error,
             None => {
@@ -135,7 +126,7 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         let launch =
             Box::new(move |queue: &D::Queue, set: usize| timed.borrow_mut()[set].launch(&*shared, device, queue));
         let lap = self.timing.of("lap", || contained(|| device.lap(self.settings.policy, sets, launch)))?;
-        let priority = match variant.fit(self.problem, device) {
+        let priority = match runner.fit(device) {
             Fit::Fits(priority) => priority,
             Fit::Aside(_) => Priority::Low,
         };
@@ -150,9 +141,9 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         if let Some(passed) = self.promoted.as_ref().and_then(|p| p.find(candidate)) {
             return Ok(Some(passed));
         }
-        let trusted = self.catalog.is_yardstick(&candidate.variant);
+        let trusted = self.card.is_yardstick(&candidate.variant);
         let request = SandboxRequest {
-            problem: O::text(self.problem),
+            problem: self.card.text(),
             candidate: candidate.clone(),
             seed: self.settings.seed,
             policy: self.settings.policy,
@@ -181,7 +172,7 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
     /// Seconds after which launches count as hung.
     fn patience(&self) -> f64 {
         let cold = self.settings.policy.cache == CacheState::Cold;
-        let floor = || self.problem.floor(&*self.device.ceilings()?, cold);
+        let floor = || self.card.least(&*self.device.ceilings()?, cold);
         let best = *self.best.borrow();
         let expected = if best.is_finite() { best } else { floor().unwrap_or(LONGEST) };
         (PATIENCE * expected).clamp(SHORTEST, LONGEST)
@@ -193,9 +184,9 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
             promoted.remove(candidate);
         }
         // Somebody must be left to fall back on.
-        let needed = self.catalog.reference().id() == candidate.variant;
+        let needed = self.card.reference().id() == candidate.variant;
         if let Some(quarantine) = self.quarantine.as_ref().filter(|_| quarantine::deserved(rejection) && !needed) {
-            quarantine.put(candidate, rejection, &O::text(self.problem));
+            quarantine.put(candidate, rejection, &self.card.text());
         }
     }
 
@@ -213,10 +204,10 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
     /// Why a candidate is not tried, if its key was raced to its end before without it.
     pub(crate) fn passed_over(&self, candidate: &Candidate) -> Option<String> {
         let promoted = self.promoted.as_ref().filter(|_| !self.settings.again)?;
-        if promoted.refused(candidate) && self.catalog.reference().id() != candidate.variant {
+        if promoted.refused(candidate) && self.card.reference().id() != candidate.variant {
             return Some("it could not be built in a worker before".to_string());
         }
-        let over = !self.catalog.is_yardstick(&candidate.variant) && promoted.passed_over(candidate);
+        let over = !self.card.is_yardstick(&candidate.variant) && promoted.passed_over(candidate);
         over.then(|| "the key was raced to its end without it before".to_string())
     }
 
@@ -236,12 +227,12 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
     }
 
     /// Proves a kernel here.
-    fn prove_right(&self, kernel: &dyn Kernel<O, D>) -> Result<(f64, Option<f64>), Rejection> {
+    fn prove_right(&self, kernel: &dyn Kernel<D>) -> Result<(f64, Option<f64>), Rejection> {
         let mut prover = self.prover.borrow_mut();
         let prover = match &mut *prover {
             Some(prover) => prover,
             closed => {
-                let opened = Prover::open(self.problem, self.device, self.catalog.oracle(), self.settings.seed, 2);
+                let opened = Prover::open(self.card, self.device, self.settings.seed, 2);
                 closed.insert(opened.map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?)
             }
         };
@@ -249,19 +240,18 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
     }
 
     /// Proves a winner once more after timing, on inputs it has not seen, in memory it was timed on.
-    pub(crate) fn prove_again(&self, kernel: &dyn Kernel<O, D>) -> Result<Result<(), Rejection>, Error> {
+    pub(crate) fn prove_again(&self, kernel: &dyn Kernel<D>) -> Result<Result<(), Rejection>, Error> {
         let drawing = match self.fresh.get() {
             Some(drawing) => drawing,
             None => {
                 let ahead = self.drawing.borrow_mut().take().and_then(|thread| thread.join().ok());
-                let far = self.catalog.oracle().is_some();
-                let drawing = ahead.unwrap_or_else(|| drawn::<O>(self.problem, self.fresh_seed(), far))?;
+                let drawing = ahead.unwrap_or_else(|| drawn(self.card, self.fresh_seed()))?;
                 self.fresh.get_or_init(|| Arc::new(drawing))
             }
         };
         let mut timed = self.timed.borrow_mut();
         let case = &mut timed[0];
-        case.refill_asking(self.device, self.catalog.oracle(), drawing)?;
+        case.refill_asking(self.card, self.device, drawing)?;
         Ok(case.verify(kernel, self.device).and_then(|_| case.inputs_untouched(self.device)))
     }
 
@@ -270,8 +260,8 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
         if !self.settings.objective.is_time() {
             return None;
         }
-        let variant = self.catalog.find(&candidate.variant)?;
-        let floor = variant.floor(self.problem, &candidate.config, &*self.device.ceilings()?)? * IMPOSSIBLE_BELOW;
+        let runner = self.card.find(&candidate.variant)?;
+        let floor = runner.floor(&candidate.config, &*self.device.ceilings()?)? * IMPOSSIBLE_BELOW;
         (floor > *self.best.borrow()).then(|| "its own roofline is above the best time seen".to_string())
     }
 
@@ -288,8 +278,8 @@ impl<'g, O: Op, D: Device> Gate<'g, O, D> {
 }
 
 /// Inputs, with the right answer unless it will be asked for on the device.
-fn drawn<O: Op>(problem: &O::Problem, seed: u64, far: bool) -> Result<Drawing, Error> {
-    if far { Ok(Drawing::inputs::<O>(problem, seed)) } else { Drawing::new::<O>(problem, seed) }
+fn drawn<D: Device>(card: &dyn Card<D>, seed: u64) -> Result<Drawing, Error> {
+    if card.oracle().is_some() { Drawing::inputs(card, seed) } else { Drawing::new(card, seed) }
 }
 
 /// A measurement of one launch alone.

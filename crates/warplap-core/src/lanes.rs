@@ -8,21 +8,20 @@ use crate::device::Device;
 use crate::gate::Entrant;
 use crate::measure::{Cost, Drawn, Lap, Meter, Stopwatch, between_ticks};
 use crate::objective::{Objective, Spent};
-use crate::op::Op;
 use crate::rejection::Rejection;
 use crate::verify::contained;
 
 /// Entrants side by side, and how many samples went well so far.
-pub(crate) struct Lanes<'w, 'g, O: Op, D: Device> {
-    entrants: &'w mut [Entrant<'g, O, D>],
+pub(crate) struct Lanes<'w, 'g, D: Device> {
+    entrants: &'w mut [Entrant<'g, D>],
     taken: &'w Cell<u64>,
     device: &'w D,
     objective: Objective,
     cost: Option<Cost>,
 }
 
-impl<'w, 'g, O: Op, D: Device> Lanes<'w, 'g, O, D> {
-    pub(crate) fn new(entrants: &'w mut [Entrant<'g, O, D>], taken: &'w Cell<u64>, device: &'w D) -> Self {
+impl<'w, 'g, D: Device> Lanes<'w, 'g, D> {
+    pub(crate) fn new(entrants: &'w mut [Entrant<'g, D>], taken: &'w Cell<u64>, device: &'w D) -> Self {
         Lanes { entrants, taken, device, objective: Objective::default(), cost: None }
     }
 
@@ -54,7 +53,7 @@ impl<'w, 'g, O: Op, D: Device> Lanes<'w, 'g, O, D> {
     }
 }
 
-impl<O: Op, D: Device> Stopwatch for Lanes<'_, '_, O, D> {
+impl<D: Device> Stopwatch for Lanes<'_, '_, D> {
     fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
         let seconds = match self.objective.is_time() {
             true => contained(|| self.entrants[lane].lap.run())?,

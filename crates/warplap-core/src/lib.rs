@@ -5,10 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+pub mod arg;
 pub mod array;
 pub mod bench;
 pub mod bucket;
 pub mod candidate;
+pub mod card;
+mod case;
 pub mod catalog;
 mod contained;
 mod contest;
@@ -36,8 +39,10 @@ pub mod regret;
 pub mod rejection;
 pub mod roofline;
 pub mod sandbox;
+pub mod scalar;
 pub mod search;
 pub mod settings;
+pub mod slot;
 pub mod space;
 pub mod store;
 pub mod timing;

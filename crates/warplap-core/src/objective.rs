@@ -67,6 +67,15 @@ impl Objective {
         self.0.as_ref().map_or("time", |g| &g.name)
     }
 
+    /// How a key names it: by its name, or where that is an expression by a hash of it.
+    pub fn word(&self) -> String {
+        let name = self.name();
+        match !self.is_highest() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+            true => name.to_string(),
+            false => blake3::hash(format!("{self:?}").as_bytes()).to_hex()[..16].to_string(),
+        }
+    }
+
     /// The cost of a launch: the seconds of it, the value, or one over the value where the highest wins.
     pub fn cost(&self, config: &Config, spent: Spent) -> Result<f64, Rejection> {
         let Some(goal) = &self.0 else { return Ok(spent.seconds) };

@@ -1,14 +1,14 @@
-//! An Op: an operation with its Problem, its Args and its right answer.
+//! An Op: an operation with its Problem, its signature and its right answer.
 
 use crate::array::Array;
-use crate::device::Device;
 use crate::problem::{FieldReader, Problem, ProblemError};
+use crate::slot::{Role, Signature};
 use crate::tolerance::Tolerance;
 
-/// The right answer to one drawing of inputs, and how far from it a kernel may be.
+/// The right answer in one slot to one drawing of inputs, and how far from it a kernel may be.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Every element of the output in double precision.
+    /// Every element the slot spans in double precision; NaN where padding must stay as it was.
     pub values: Vec<f64>,
     /// How far each may be off.
     pub tolerance: Tolerance,
@@ -20,26 +20,18 @@ pub trait Op: Sized + Send + Sync + 'static {
     const NAME: &'static str;
 
     /// The facts of one request.
-    type Problem: Problem;
+    type Problem: Problem<Op = Self>;
 
-    /// The borrowed buffers of one launch, with their true shapes.
-    type Args<'a, D: Device>;
+    /// The slots of a problem, in the order kernels take them. A slot has the same place for every problem.
+    fn signature(problem: &Self::Problem) -> Signature;
 
-    /// Draws fresh random inputs for a problem, in the order `bind` takes them.
-    fn draw(problem: &Self::Problem, rng: &mut fastrand::Rng) -> Vec<Array>;
+    /// Draws fresh random inputs: one array a slot, empty where nothing is read; a number is an array of one.
+    fn draw(problem: &Self::Problem, rng: &mut fastrand::Rng) -> Vec<Array> {
+        drawn(&Self::signature(problem), rng)
+    }
 
-    /// The type and length of the output.
-    fn output(problem: &Self::Problem) -> (crate::dtype::DType, usize);
-
-    /// The right answer in double precision.
-    fn answer(problem: &Self::Problem, inputs: &[Array]) -> Answer;
-
-    /// Puts device buffers into the form kernels take. `inputs` are the uploaded arrays of `draw`.
-    fn bind<'a, D: Device>(
-        problem: &'a Self::Problem,
-        inputs: Vec<D::View<'a>>,
-        output: D::ViewMut<'a>,
-    ) -> Self::Args<'a, D>;
+    /// The right answer to inputs as drawn, in double precision: one for each slot that is written, in order.
+    fn answer(problem: &Self::Problem, inputs: &[Array]) -> Vec<Answer>;
 
     /// The problem in its text form.
     fn text(problem: &Self::Problem) -> String {
@@ -61,4 +53,14 @@ pub trait Op: Sized + Send + Sync + 'static {
         let problem = Self::Problem::read(&mut reader)?;
         reader.finish().map(|()| problem)
     }
+}
+
+/// Uniform numbers in every slot that is read.
+pub fn drawn(signature: &Signature, rng: &mut fastrand::Rng) -> Vec<Array> {
+    let draw = |slot: &crate::slot::Slot| match slot.role {
+        _ if !slot.is_read() => Array::none(),
+        Role::Scalar => Array::random(slot.dtype, 1, rng),
+        _ => Array::random(slot.dtype, slot.len(), rng),
+    };
+    signature.slots().iter().map(draw).collect()
 }

@@ -9,10 +9,14 @@ use std::str::FromStr;
 
 use crate::bucket::Bucket;
 use crate::dtype::DType;
+use crate::op::Op;
 use crate::roofline::{Ceilings, Work};
 
 /// The facts of one request: shapes, types, layout, flags, sparsity statistics. No data.
 pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+    /// The operation it is a problem of.
+    type Op: Op<Problem = Self>;
+
     /// The names of all fields there are, in the order messages list them.
     const FIELDS: &'static [&'static str];
 

@@ -52,7 +52,7 @@ struct Entry {
 
 /// The candidates of one key that passed.
 pub(crate) struct Promoted<'s> {
-    store: &'s dyn Store,
+    store: &'s Store,
     slug: String,
     name: String,
     soft: String,
@@ -64,7 +64,7 @@ pub(crate) struct Promoted<'s> {
 }
 
 impl<'s> Promoted<'s> {
-    pub(crate) fn of(store: &'s dyn Store, device: &Fingerprint, key: &Key) -> Self {
+    pub(crate) fn of(store: &'s Store, device: &Fingerprint, key: &Key) -> Self {
         let (slug, soft, name) = (device.slug(), device.soft_id(), format!("passed-{}", key.hash()));
         let note = store.note(&slug, &name).and_then(|note| serde_json::from_value::<Note>(note).ok());
         let note = note.filter(|n| n.soft == soft);

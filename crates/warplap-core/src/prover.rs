@@ -3,14 +3,13 @@
 //! All drawings of one problem go through one set of memory, one after the other: what a kernel remembers of an address
 //! is wrong the second time.
 
+use crate::card::Card;
+use crate::case::{Case, Drawing, Placed};
 use crate::device::Device;
 use crate::error::Error;
-use crate::op::Op;
-use crate::oracle::Oracle;
 use crate::rejection::Rejection;
 use crate::sandbox::Stage;
 use crate::variant::Kernel;
-use crate::verify::{Case, Drawing, Placed};
 
 /// The seed of one of the drawings of a run.
 pub(crate) fn seed(run: u64, drawing: u64) -> u64 {
@@ -18,23 +17,17 @@ pub(crate) fn seed(run: u64, drawing: u64) -> u64 {
 }
 
 /// Drawings of one problem with their right answers, and memory to prove kernels in.
-pub(crate) struct Prover<O: Op, D: Device> {
-    case: Case<O, D>,
+pub(crate) struct Prover<D: Device> {
+    case: Case<D>,
     drawings: Vec<Placed<D>>,
 }
 
-impl<O: Op, D: Device> Prover<O, D> {
+impl<D: Device> Prover<D> {
     /// Draws so many sets of inputs with their right answers.
-    pub(crate) fn open(
-        problem: &O::Problem,
-        device: &D,
-        oracle: Option<&dyn Oracle<O, D>>,
-        run: u64,
-        drawings: u64,
-    ) -> Result<Self, Error> {
-        let draw = |i| Placed::new::<O>(problem, device, oracle, Drawing::inputs::<O>(problem, seed(run, i)));
+    pub(crate) fn open(card: &dyn Card<D>, device: &D, run: u64, drawings: u64) -> Result<Self, Error> {
+        let draw = |i| Placed::new(card, device, Drawing::inputs(card, seed(run, i))?);
         let drawings = (1..=drawings.max(1)).map(draw).collect::<Result<Vec<Placed<D>>, Error>>()?;
-        let case = Case::among(problem, device, &drawings[0])?.for_many(device);
+        let case = Case::among(card, device, &drawings[0])?.for_many(device);
         Ok(Prover { case, drawings })
     }
 
@@ -42,7 +35,7 @@ impl<O: Op, D: Device> Prover<O, D> {
     /// of two may have been interrupted, and the first finds cold caches.
     pub(crate) fn prove(
         &mut self,
-        kernel: &dyn Kernel<O, D>,
+        kernel: &dyn Kernel<D>,
         device: &D,
         stage: &mut dyn FnMut(Stage),
     ) -> Result<(f64, Option<f64>), Rejection> {
@@ -62,7 +55,7 @@ impl<O: Op, D: Device> Prover<O, D> {
     pub(crate) fn prove_on(
         &mut self,
         drawing: usize,
-        kernel: &dyn Kernel<O, D>,
+        kernel: &dyn Kernel<D>,
         device: &D,
         stage: &mut dyn FnMut(Stage),
     ) -> Result<(f64, Option<f64>), Rejection> {
@@ -81,7 +74,7 @@ impl<O: Op, D: Device> Prover<O, D> {
     }
 
     /// The memory kernels are proved in.
-    pub(crate) fn case(&mut self) -> &mut Case<O, D> {
+    pub(crate) fn case(&mut self) -> &mut Case<D> {
         &mut self.case
     }
 }

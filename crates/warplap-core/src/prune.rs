@@ -1,8 +1,7 @@
 //! Pruning: spaces and limits come in; arms of legal candidates go out, and why each other one left. Times nothing.
 
-use crate::catalog::Listed;
+use crate::card::Listed;
 use crate::device::{Device, Limits};
-use crate::op::Op;
 use crate::record::Skipped;
 use crate::search::Arm;
 use crate::space::Config;
@@ -21,19 +20,16 @@ pub struct Pruned {
 }
 
 /// Lists every legal config of every listed variant and leaves out what exceeds the device's limits.
-pub fn prune<O: Op, D: Device>(listed: &[Listed<O, D>], problem: &O::Problem, device: &D) -> Pruned {
+pub fn prune<D: Device>(listed: &[Listed<'_, D>], device: &D) -> Pruned {
     let limits = device.limits();
     let mut pruned = Pruned::default();
     for entry in listed {
-        let variant = &entry.variant;
-        let space = variant.space(problem, device);
+        let variant = entry.runner;
+        let space = variant.space(device);
         let arm = Arm::new(variant.id(), variant.source(), entry.priority, space);
         let mut over: Vec<String> = Vec::new();
-        let arm = if arm.len() <= LISTED {
-            within(arm, |c| excess(&variant.needs(problem, c), &limits), &mut over)
-        } else {
-            arm
-        };
+        let arm =
+            if arm.len() <= LISTED { within(arm, |c| excess(&variant.needs(c), &limits), &mut over) } else { arm };
         let skip = |configs: usize, reason: String| Skipped {
             variant: variant.id().into(),
             source: variant.source(),

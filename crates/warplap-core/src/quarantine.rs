@@ -59,14 +59,14 @@ pub fn deserved(rejection: &Rejection) -> bool {
 
 /// The quarantine of one operation on one device.
 pub(crate) struct Quarantine<'s> {
-    store: &'s dyn Store,
+    store: &'s Store,
     slug: String,
     op: &'static str,
     soft: &'s BTreeMap<String, String>,
 }
 
 impl<'s> Quarantine<'s> {
-    pub(crate) fn of(store: &'s dyn Store, device: &'s Fingerprint, op: &'static str) -> Self {
+    pub(crate) fn of(store: &'s Store, device: &'s Fingerprint, op: &'static str) -> Self {
         Quarantine { store, slug: device.slug(), op, soft: &device.soft }
     }
 
@@ -95,13 +95,13 @@ impl<'s> Quarantine<'s> {
 }
 
 /// Puts one in, durably.
-pub fn put(store: &dyn Store, device_slug: &str, quarantined: &Quarantined) -> Result<(), StoreError> {
+pub fn put(store: &Store, device_slug: &str, quarantined: &Quarantined) -> Result<(), StoreError> {
     let note = serde_json::to_value(quarantined).map_err(|e| StoreError::Invalid(e.to_string()))?;
     store.put_note(device_slug, &quarantined.name(), &note)
 }
 
 /// Everyone in quarantine, with the folder name of the device, sorted by device, operation and candidate.
-pub fn all(store: &dyn Store) -> Vec<(String, Quarantined)> {
+pub fn all(store: &Store) -> Vec<(String, Quarantined)> {
     let notes = store.notes().into_iter().filter(|(_, name)| name.starts_with(PREFIX));
     let read = |(slug, name): (String, String)| {
         let quarantined = serde_json::from_value(store.note(&slug, &name)?).ok()?;
@@ -113,7 +113,7 @@ pub fn all(store: &dyn Store) -> Vec<(String, Quarantined)> {
 }
 
 /// Lets one go; `false` when it was not there.
-pub fn clear(store: &dyn Store, device_slug: &str, quarantined: &Quarantined) -> Result<bool, StoreError> {
+pub fn clear(store: &Store, device_slug: &str, quarantined: &Quarantined) -> Result<bool, StoreError> {
     store.remove_note(device_slug, &quarantined.name())
 }
 
@@ -122,7 +122,6 @@ mod tests {
     use super::*;
     use crate::candidate::SourceHash;
     use crate::space::Config;
-    use crate::store::MemoryStore;
 
     fn device(driver: &str) -> Fingerprint {
         Fingerprint::new([("model", "x".to_string())], [("driver", driver.to_string())])
@@ -134,7 +133,7 @@ mod tests {
 
     #[test]
     fn it_holds_until_the_code_or_the_driver_changes_and_counts() {
-        let store = MemoryStore::new();
+        let store = Store::memory();
         let (device, crashed) = (device("1"), Rejection::Crashed { reason: "signal 11".into() });
         let quarantine = Quarantine::of(&store, &device, "gemm");
         assert!(quarantine.find(&candidate("a")).is_none());
@@ -149,7 +148,7 @@ mod tests {
 
     #[test]
     fn everyone_is_listed_and_can_be_let_go() {
-        let (store, device) = (MemoryStore::new(), device("1"));
+        let (store, device) = (Store::memory(), device("1"));
         let quarantine = Quarantine::of(&store, &device, "gemm");
         store.put_note(&device.slug(), "ceilings", &serde_json::json!({})).unwrap();
         quarantine.put(&candidate("a"), &Rejection::TimedOut { seconds: 0.5 }, "gemm:m=1");

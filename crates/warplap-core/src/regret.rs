@@ -5,15 +5,15 @@ use std::cell::Cell;
 
 use crate::bucket::Bucket;
 use crate::candidate::Candidate;
+use crate::card::Card;
 use crate::device::Device;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::lanes::Lanes;
 use crate::measure::{RacePlan, race};
-use crate::op::Op;
 use crate::progress::{Event, Observer};
 use crate::settings::{Running, Settings};
-use crate::tuner::Tuner;
+use crate::tuner::Road;
 use crate::verdict;
 
 /// What a bucket costs one problem.
@@ -39,19 +39,19 @@ pub struct Regret {
     pub tie: bool,
 }
 
-impl<O: Op, D: Device> Tuner<O, D> {
+impl<D: Device> Road<D> {
     /// Tunes the bucket's representative and the exact shape (or finds them in the store), then races the two winners
     /// on the exact shape.
-    pub fn regret(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Regret, Error> {
-        let by_bucket = self.tune(problem, observer)?;
+    pub(crate) fn regret(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Regret, Error> {
+        let by_bucket = self.tune(card, observer)?;
         // What a launch would use: the bucket's winner, or what takes its place where it cannot do this shape.
-        let bucket_winner = self.choose(problem)?.candidate;
-        let settings = Settings { bucket: Bucket::Exact, ..self.settings().clone() };
-        let exact = Tuner::new(self.device().clone(), self.catalog().clone(), self.store().clone(), settings);
-        let tuned = exact.tune(problem, observer)?.edition.verdict;
+        let bucket_winner = self.choose(card, self.device.queue())?.0.candidate;
+        let settings = Settings { bucket: Bucket::Exact, ..self.settings.clone() };
+        let exact = Road::new(self.device.clone(), self.store.clone(), settings);
+        let tuned = exact.tune(card, observer)?.edition.verdict;
         let mut regret = Regret {
-            problem: O::text(problem),
-            bucket: self.settings().bucket.name().to_string(),
+            problem: card.text(),
+            bucket: self.settings.bucket.name().to_string(),
             representative: by_bucket.problem,
             bucket_us: tuned.median_us,
             exact_us: tuned.median_us,
@@ -63,22 +63,22 @@ impl<O: Op, D: Device> Tuner<O, D> {
         if regret.bucket_winner == regret.exact_winner {
             return Ok(regret);
         }
-        let gate = Gate::open(problem, &**exact.device(), exact.catalog(), exact.settings())?;
-        let refused = |rejection| Error::Launch { problem: O::text(problem), rejection };
+        let gate = Gate::open(card, &*exact.device, &exact.settings)?;
+        let refused = |rejection| Error::Launch { problem: card.text(), rejection };
         let mut entrants = [
             gate.prove(&regret.bucket_winner, false).map_err(refused)?,
             gate.prove(&regret.exact_winner, false).map_err(refused)?,
         ];
         observer.event(&Event::Racing(entrants.len()));
         let plan = RacePlan {
-            eps: exact.settings().eps,
-            delta: exact.settings().delta,
-            seed: exact.settings().seed,
+            eps: exact.settings.eps,
+            delta: exact.settings.delta,
+            seed: exact.settings.seed,
             ..RacePlan::default()
         };
-        let running = Running::start(exact.settings());
+        let running = Running::start(&exact.settings);
         let taken = Cell::new(0);
-        let mut lanes = Lanes::new(&mut entrants, &taken, &**self.device());
+        let mut lanes = Lanes::new(&mut entrants, &taken, &*self.device);
         let outcome = race(2, &mut lanes, &plan, &mut || running.over());
         let lanes = verdict::trials(&outcome, &[regret.bucket_winner.clone(), regret.exact_winner.clone()]);
         let median = |n: usize| lanes.get(n).and_then(|t| t.median_us());

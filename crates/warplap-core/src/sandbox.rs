@@ -9,14 +9,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::Candidate;
+use crate::card::{Card, Entry, Runner};
 use crate::catalog::Catalog;
 use crate::device::Device;
 use crate::measure::Policy;
 use crate::op::Op;
-use crate::problem::Problem;
 use crate::prover::Prover;
 use crate::rejection::Rejection;
-use crate::variant::{Fit, Kernel, Variant};
+use crate::variant::Kernel;
 use crate::verify::contained;
 
 /// Samples of a candidate's time in the sandbox: a first impression, not a measurement.
@@ -84,15 +84,15 @@ pub struct ProvingGround<O: Op, D: Device> {
     device: Arc<D>,
     catalog: Catalog<O, D>,
     // Of the last problem asked for: its candidates come in a row.
-    open: Option<Open<O, D>>,
+    open: Option<Open<D>>,
 }
 
-struct Open<O: Op, D: Device> {
+struct Open<D: Device> {
     text: String,
     seed: u64,
-    problem: O::Problem,
-    prover: Prover<O, D>,
-    ragged: Option<(O::Problem, Prover<O, D>)>,
+    card: Box<dyn Card<D>>,
+    prover: Prover<D>,
+    ragged: Option<(Box<dyn Card<D>>, Prover<D>)>,
     /// Whether a candidate has run in this memory.
     used: bool,
 }
@@ -103,22 +103,22 @@ impl<O: Op, D: Device> ProvingGround<O, D> {
         ProvingGround { device, catalog, open: None }
     }
 
-    fn open(&mut self, request: &SandboxRequest) -> Result<&mut Open<O, D>, Refusal> {
-        let fits = |o: &Open<O, D>| o.text == request.problem && o.seed == request.seed;
+    fn open(&mut self, request: &SandboxRequest) -> Result<&mut Open<D>, Refusal> {
+        let fits = |o: &Open<D>| o.text == request.problem && o.seed == request.seed;
         let open = match self.open.take().filter(fits) {
             Some(open) => open,
             None => {
                 let unknown = |e: &dyn std::fmt::Display| Refusal::Unknown(e.to_string());
                 let problem = O::parse(&request.problem).map_err(|e| unknown(&e))?;
                 let failed = |e: crate::error::Error| Rejection::LaunchFailed { reason: e.to_string() };
-                let oracle = self.catalog.oracle();
-                let prover = Prover::open(&problem, &*self.device, oracle, request.seed, 2).map_err(failed)?;
-                let ragged = problem.ragged().map(|p| {
-                    let prover = Prover::open(&p, &*self.device, oracle, request.seed, 1);
-                    prover.map(|prover| (p, prover)).map_err(failed)
+                let card: Box<dyn Card<D>> = Box::new(Entry::new(&problem, &self.catalog));
+                let prover = Prover::open(&*card, &*self.device, request.seed, 2).map_err(failed)?;
+                let ragged = card.ragged().map(|card| {
+                    let prover = Prover::open(&*card, &*self.device, request.seed, 1);
+                    prover.map(|prover| (card, prover)).map_err(failed)
                 });
                 let (text, seed, ragged) = (request.problem.clone(), request.seed, ragged.transpose()?);
-                Open { text, seed, problem, prover, ragged, used: false }
+                Open { text, seed, card, prover, ragged, used: false }
             }
         };
         Ok(self.open.insert(open))
@@ -133,51 +133,54 @@ impl From<Rejection> for Refusal {
 
 impl<O: Op, D: Device> Prove for ProvingGround<O, D> {
     fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(Stage)) -> Result<Passed, Refusal> {
-        let Candidate { variant: id, config, source } = &request.candidate;
-        let variant = self.catalog.find(id).filter(|v| v.source() == *source).cloned();
-        let unknown = || Refusal::Unknown(format!("the worker does not have {id} with the caller's code"));
-        let variant = variant.ok_or_else(unknown)?;
-        let used = self.open.as_ref().is_some_and(|open| open.used);
-        match self.attempt(&*variant, request, config, stage) {
+        let Candidate { variant: id, source, .. } = &request.candidate;
+        let known = self.catalog.find(id).is_some_and(|v| v.source() == *source);
+        if !known {
+            return Err(Refusal::Unknown(format!("the worker does not have {id} with the caller's code")));
+        }
+        let (used, device) = (self.open.as_ref().is_some_and(|open| open.used), self.device.clone());
+        let mut attempt = |ground: &mut Self| {
+            stage(Stage::Draw);
+            ground.open(request)?.attempt(request, &device, stage)
+        };
+        match attempt(self) {
             // Somebody before may have written where it had no business: nobody is called wrong for that.
             Err(Refusal::Rejected(Rejection::WrongAnswer { .. })) if used => {
                 self.open = None;
-                self.attempt(&*variant, request, config, stage)
+                attempt(self)
             }
             outcome => outcome,
         }
     }
 }
 
-impl<O: Op, D: Device> ProvingGround<O, D> {
+impl<D: Device> Open<D> {
     /// Builds a candidate and proves it in the memory that is there.
     fn attempt(
         &mut self,
-        variant: &dyn Variant<O, D>,
         request: &SandboxRequest,
-        config: &crate::space::Config,
+        device: &D,
         stage: &mut dyn FnMut(Stage),
     ) -> Result<Passed, Refusal> {
-        let device = self.device.clone();
-        stage(Stage::Draw);
-        let open = self.open(request)?;
-        open.used = true;
+        self.used = true;
         stage(Stage::Build);
-        let kernel: Arc<dyn Kernel<O, D>> = variant.build(&open.problem, config, &device)?.into();
-        let (mut error, _) = open.prover.prove(&*kernel, &device, stage)?;
-        let seconds = time(&mut open.prover, &kernel, &device, request.policy, stage)?;
+        let Candidate { variant: id, config, .. } = &request.candidate;
+        let unknown = || Refusal::Unknown(format!("the worker does not have {id}"));
+        let kernel: Arc<dyn Kernel<D>> = self.card.find(id).ok_or_else(unknown)?.build(config, device)?.into();
+        let (mut error, _) = self.prover.prove(&*kernel, device, stage)?;
+        let seconds = time(&mut self.prover, &kernel, device, request.policy, stage)?;
         // Many launches in a row, then once more: what a launch leaves behind must not harm the next.
-        let (again, _) = open.prover.prove_on(0, &*kernel, &device, stage)?;
-        open.prover.inputs_untouched(&device)?;
+        let (again, _) = self.prover.prove_on(0, &*kernel, device, stage)?;
+        self.prover.inputs_untouched(device)?;
         error = error.max(again);
-        if let Some((problem, prover)) = &mut open.ragged
-            && can(variant, problem, config, &device)
+        if let Some((card, prover)) = &mut self.ragged
+            && let Some(runner) = card.find(id).filter(|r| can(r, config, device))
         {
             stage(Stage::Build);
-            match variant.build(problem, config, &device) {
-                Ok(kernel) => error = error.max(prover.prove(&*kernel, &device, stage)?.0),
+            match runner.build(config, device) {
+                Ok(kernel) => error = error.max(prover.prove(&*kernel, device, stage)?.0),
                 // A library proposes other algorithms for other shapes: this one is none of those for the ragged one.
-                Err(Rejection::DoesNotBuild { .. }) if variant.is_library() => {}
+                Err(Rejection::DoesNotBuild { .. }) if runner.is_library() => {}
                 Err(rejection) => return Err(rejection.into()),
             }
         }
@@ -185,20 +188,15 @@ impl<O: Op, D: Device> ProvingGround<O, D> {
     }
 }
 
-/// Whether a setting is one of a variant's for a problem.
-fn can<O: Op, D: Device>(
-    variant: &dyn Variant<O, D>,
-    problem: &O::Problem,
-    config: &crate::space::Config,
-    device: &D,
-) -> bool {
-    matches!(variant.fit(problem, device), Fit::Fits(_)) && variant.space(problem, device).contains(config)
+/// Whether a setting is one of a variant's for its problem.
+fn can<D: Device>(runner: &Runner<'_, D>, config: &crate::space::Config, device: &D) -> bool {
+    runner.fits(device) && runner.space(device).contains(config)
 }
 
 /// Launches a kernel as the race will, and gives the shortest time seen.
-fn time<O: Op, D: Device>(
-    prover: &mut Prover<O, D>,
-    kernel: &Arc<dyn Kernel<O, D>>,
+fn time<D: Device>(
+    prover: &mut Prover<D>,
+    kernel: &Arc<dyn Kernel<D>>,
     device: &D,
     policy: Policy,
     stage: &mut dyn FnMut(Stage),

@@ -53,6 +53,8 @@ impl Tolerance {
 fn smallest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2.98e-8,
+        DType::F8E4m3 => 9.765625e-4,
+        DType::F8E5m2 => 7.63e-6,
         _ => 0.0,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::arg::Arg;
 use crate::candidate::SourceHash;
 use crate::device::Device;
 use crate::op::Op;
@@ -99,7 +100,7 @@ pub trait Variant<O: Op, D: Device>: Send + Sync {
     }
 
     /// Builds a kernel for exactly this problem and setting.
-    fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<O, D>>, Rejection>;
+    fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection>;
 
     /// Whether this is an official library's implementation, for the comparison column of reports.
     fn is_library(&self) -> bool {
@@ -108,9 +109,11 @@ pub trait Variant<O: Op, D: Device>: Send + Sync {
 }
 
 /// A built Candidate. It may be launched from many threads at once.
-pub trait Kernel<O: Op, D: Device>: Send + Sync {
-    /// Queues one run. On the CPU it has ended when this returns.
-    fn launch(&self, args: O::Args<'_, D>, queue: &D::Queue) -> Result<(), Rejection>;
+pub trait Kernel<D: Device>: Send + Sync {
+    /// Queues one run on the arguments of the problem it was built for, one a slot: whoever got it from a
+    /// [`Catalog`](crate::catalog::Catalog) need not check that they fit, its kernels refuse all others. On the CPU it has
+    /// ended when this returns.
+    fn launch(&self, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Rejection>;
 
     /// Bytes of workspace one launch takes.
     fn workspace(&self) -> u64 {

@@ -1,35 +1,19 @@
-//! Verify: a kernel and a right answer come in; "right" or a WrongAnswer goes out.
+//! Verify: a kernel and right answers come in; "right" or a WrongAnswer goes out.
 //!
-//! Inputs are fresh and random, the output is poisoned with NaN, and guard bands on both sides of it must come back
+//! Inputs are fresh and random, outputs are poisoned with NaN, and guard bands on both sides of them must come back
 //! untouched. A kernel is proved on two drawings in the same memory: what it remembers of the first is wrong the second
 //! time.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use crate::array::Array;
+pub use crate::case::{Case, Drawing, poison_of};
+use crate::case::{GUARD, GUARD_VALUE, Left, failed};
 pub use crate::contained::contained;
 use crate::device::{Compared, Device};
-use crate::dtype::DType;
-use crate::error::Error;
-use crate::op::{Answer, Op};
-use crate::oracle::{Oracle, Sealed};
+use crate::op::Answer;
+use crate::oracle::FarAnswer;
 use crate::rejection::Rejection;
+use crate::slot::{Role, Slot};
 use crate::variant::Kernel;
-
-/// Elements of one guard band. A multiple of every cache line, so that the output between them stays aligned.
-const GUARD: usize = 256;
-
-/// What guard bands hold: a number no operation on inputs in [-1, 1) gives.
-const GUARD_VALUE: f64 = -1024.0;
-
-/// What an output of a type is filled with before a launch: a value that no kernel has any reason to write.
-pub fn poison_of(dtype: DType) -> f64 {
-    match dtype {
-        DType::I32 => f64::from(i32::MIN + 0x0bad),
-        _ => f64::NAN,
-    }
-}
 
 /// What a kernel that gave the right answer showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,298 +24,120 @@ pub struct Proof {
     pub seconds: Option<f64>,
 }
 
-/// One drawing of inputs in host memory, and the right answer to them where the host was asked for it.
-#[derive(Clone, Debug)]
-pub struct Drawing {
-    arrays: Vec<Array>,
-    answer: Option<Answer>,
+fn wrong(reason: impl Into<String>) -> Rejection {
+    Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason: reason.into() }
 }
 
-impl Drawing {
-    /// Draws inputs from a seed, with the right answer to them.
-    pub fn new<O: Op>(problem: &O::Problem, seed: u64) -> Result<Self, Error> {
-        Self::inputs::<O>(problem, seed).answered::<O>(problem)
+impl<D: Device> Case<D> {
+    /// Runs a kernel on poisoned outputs and compares every element.
+    pub fn verify(&mut self, kernel: &dyn Kernel<D>, device: &D) -> Result<Proof, Rejection> {
+        let (left, seconds) = self.run(kernel, device)?;
+        Ok(Proof { error: self.judge(left, device)?, seconds })
     }
 
-    /// Draws inputs from a seed.
-    pub(crate) fn inputs<O: Op>(problem: &O::Problem, seed: u64) -> Self {
-        Drawing { arrays: O::draw(problem, &mut fastrand::Rng::with_seed(seed)), answer: None }
-    }
-
-    /// With the right answer, unless it has one.
-    pub(crate) fn answered<O: Op>(mut self, problem: &O::Problem) -> Result<Self, Error> {
-        let answer = self.answer.take().unwrap_or_else(|| O::answer(problem, &self.arrays));
-        if answer.values.len() != O::output(problem).1 {
-            return Err(Error::Device(format!("{}: the answer does not have the output's length", O::NAME)));
-        }
-        Ok(Drawing { answer: Some(answer), ..self })
-    }
-}
-
-/// One drawing of inputs on a device, its poisoned output, and the right answer.
-pub struct Case<O: Op, D: Device> {
-    problem: O::Problem,
-    inputs: Vec<(D::Buffer, usize)>,
-    output: D::Buffer,
-    dtype: DType,
-    len: usize,
-    poison: Array,
-    // Where memory is far away, poison and drawings are kept there: a proof then brings the answer home and nothing else.
-    blank: Option<D::Buffer>,
-    drawing: Option<Arc<Drawing>>,
-    // The right answer where the inputs are, if an oracle gave it.
-    far: Option<Arc<Sealed<D>>>,
-}
-
-/// What a kernel left in the output.
-pub(crate) enum Left {
-    /// Brought home.
-    Near(Array),
-    /// Compared where it is.
-    Far(Compared),
-}
-
-/// A drawing with a copy of its inputs on a device whose memory is far away, and the right answer to them.
-pub(crate) struct Placed<D: Device> {
-    drawing: Arc<Drawing>,
-    buffers: Option<Vec<D::Buffer>>,
-    far: Option<Arc<Sealed<D>>>,
-}
-
-impl<D: Device> Placed<D> {
-    /// Puts a drawing on a device, where there is room for it, and finds the right answer: there, or else on the host.
-    pub(crate) fn new<O: Op>(
-        problem: &O::Problem,
-        device: &D,
-        oracle: Option<&dyn Oracle<O, D>>,
-        drawing: Drawing,
-    ) -> Result<Self, Error> {
-        let upload = || drawing.arrays.iter().map(|a| device.upload_queued(a)).collect::<Result<Vec<_>, Error>>();
-        let buffers = match if D::LAUNCH_IS_CALL { None } else { Some(upload()) } {
-            Some(Err(why)) if oracle.is_some_and(|o| o.is_alone()) => return Err(why),
-            uploaded => uploaded.and_then(Result::ok),
-        };
-        let far = match oracle.zip(buffers.as_ref()) {
-            Some((oracle, buffers)) => {
-                let inputs: Vec<&D::Buffer> = buffers.iter().collect();
-                Sealed::new::<O>(oracle, problem, &inputs, device)?.map(Arc::new)
+    /// The largest share of the allowed error in what a kernel left.
+    pub(crate) fn judge(&self, left: Left, device: &D) -> Result<f64, Rejection> {
+        let written: Vec<(&Slot, Option<&D::Buffer>)> = self
+            .signature
+            .slots()
+            .iter()
+            .zip(&self.buffers)
+            .filter(|(slot, _)| slot.is_written())
+            .map(|(slot, buffer)| (slot, buffer.as_ref()))
+            .collect();
+        // Where there are several, the one that is wrong is named.
+        let several = written.len() > 1;
+        let mut error = 0f64;
+        match (left, &self.far) {
+            (Left::Far(compared), Some(far)) => {
+                if compared.iter().zip(&far.seals).any(|(compared, seal)| compared.seal != *seal) {
+                    return Err(wrong("wrote outside of its output, over the right answer"));
+                }
+                for ((compared, right), (slot, buffer)) in compared.iter().zip(&far.answers).zip(written) {
+                    let share = share(compared, right, slot, buffer, device).map_err(|e| named(e, slot, several))?;
+                    error = error.max(share);
+                }
             }
-            None => None,
-        };
-        let drawing = if far.is_some() { drawing } else { drawing.answered::<O>(problem)? };
-        Ok(Placed { drawing: Arc::new(drawing), buffers, far })
-    }
-}
-
-impl<O: Op, D: Device> Case<O, D> {
-    /// Draws inputs from a seed, with the right answer to them.
-    pub fn new(problem: &O::Problem, device: &D, seed: u64) -> Result<Self, Error> {
-        Self::of(problem, device, &Arc::new(Drawing::new::<O>(problem, seed)?))
-    }
-
-    /// Puts a drawing on a device.
-    pub fn of(problem: &O::Problem, device: &D, drawing: &Arc<Drawing>) -> Result<Self, Error> {
-        let case = Self::upload(problem, device, &drawing.arrays)?;
-        Ok(Case { drawing: Some(drawing.clone()), ..case })
-    }
-
-    /// Draws inputs for timing alone: nobody will ask for the answer.
-    pub fn without_answer(problem: &O::Problem, device: &D, seed: u64) -> Result<Self, Error> {
-        Self::upload(problem, device, &O::draw(problem, &mut fastrand::Rng::with_seed(seed)))
-    }
-
-    fn upload(problem: &O::Problem, device: &D, arrays: &[Array]) -> Result<Self, Error> {
-        let (dtype, len) = O::output(problem);
-        let mut poison = Array::filled(dtype, len + 2 * GUARD, poison_of(dtype));
-        poison.fill(0..GUARD, GUARD_VALUE);
-        poison.fill(GUARD + len..len + 2 * GUARD, GUARD_VALUE);
-        let output = device.upload_queued(&poison)?;
-        let inputs =
-            arrays.iter().map(|a| Ok((device.upload_queued(a)?, a.len()))).collect::<Result<Vec<_>, Error>>()?;
-        let (blank, drawing, far) = (None, None, None);
-        Ok(Case { problem: problem.clone(), inputs, output, dtype, len, poison, blank, drawing, far })
-    }
-
-    /// Keeps a copy of the poisoned output on a device whose memory is far away, for many proofs.
-    pub(crate) fn for_many(mut self, device: &D) -> Self {
-        self.blank = if D::LAUNCH_IS_CALL { None } else { device.upload_queued(&self.poison).ok() };
-        self
-    }
-
-    /// A case in memory of its own for drawings that were placed on the device.
-    pub(crate) fn among(problem: &O::Problem, device: &D, placed: &Placed<D>) -> Result<Self, Error> {
-        let mut case = Self::upload(problem, device, &placed.drawing.arrays)?;
-        (case.drawing, case.far) = (Some(placed.drawing.clone()), placed.far.clone());
-        Ok(case)
-    }
-
-    /// Puts a drawing into the same memory and finds the right answer to it: there, or else on the host.
-    pub(crate) fn refill_asking(
-        &mut self,
-        device: &D,
-        oracle: Option<&dyn Oracle<O, D>>,
-        drawing: &Arc<Drawing>,
-    ) -> Result<(), Error> {
-        self.refill(device, drawing)?;
-        let inputs: Vec<&D::Buffer> = self.inputs.iter().map(|(buffer, _)| buffer).collect();
-        let far = oracle.map(|oracle| Sealed::new::<O>(oracle, &self.problem, &inputs, device)).transpose()?;
-        match far.flatten() {
-            Some(far) => self.far = Some(Arc::new(far)),
-            None if drawing.answer.is_some() => {}
-            None => self.drawing = Some(Arc::new(Drawing::clone(drawing).answered::<O>(&self.problem)?)),
-        }
-        Ok(())
-    }
-
-    /// Puts a drawing into the same memory, from its copy on the device where there is one.
-    pub(crate) fn refill_from(&mut self, device: &D, placed: &Placed<D>) -> Result<(), Error> {
-        let lengths = self.inputs.iter().zip(&placed.drawing.arrays);
-        let Some(buffers) = placed.buffers.as_ref().filter(|_| lengths.clone().all(|((_, len), a)| *len == a.len()))
-        else {
-            self.refill(device, &placed.drawing)?;
-            self.far = placed.far.clone();
-            return Ok(());
-        };
-        for ((to, _), from) in self.inputs.iter_mut().zip(buffers) {
-            device.copy(to, from)?;
-        }
-        (self.drawing, self.far) = (Some(placed.drawing.clone()), placed.far.clone());
-        Ok(())
-    }
-
-    /// Puts another drawing into the same memory. Inputs whose length depends on the drawing get new memory.
-    pub fn refill(&mut self, device: &D, drawing: &Arc<Drawing>) -> Result<(), Error> {
-        for ((buffer, len), array) in self.inputs.iter_mut().zip(&drawing.arrays) {
-            if *len == array.len() {
-                device.write(buffer, array)?;
-            } else {
-                (*buffer, *len) = (device.upload_queued(array)?, array.len());
+            (Left::Near(got), _) => {
+                let answers = self.answers().ok_or_else(|| wrong("no answer drawn"))?;
+                for ((got, answer), (slot, _)) in got.iter().zip(answers).zip(written) {
+                    error = error.max(judge_by(got, answer, slot).map_err(|e| named(e, slot, several))?);
+                }
             }
+            (Left::Far(_), None) => return Err(wrong("no answer drawn")),
         }
-        (self.drawing, self.far) = (Some(drawing.clone()), None);
-        Ok(())
+        Ok(error)
     }
 
     /// Whether the inputs are still what was drawn: a kernel has no business writing there.
     pub fn inputs_untouched(&self, device: &D) -> Result<(), Rejection> {
         let Some(drawing) = &self.drawing else { return Ok(()) };
-        for (i, ((buffer, _), array)) in self.inputs.iter().zip(&drawing.arrays).enumerate() {
+        let slots = self.signature.slots().iter().zip(&self.buffers).zip(&drawing.arrays).enumerate();
+        for (i, ((slot, buffer), array)) in slots.filter(|(_, ((slot, _), _))| slot.role == Role::In) {
+            let Some(buffer) = buffer else { continue };
             let same = match &self.far {
-                Some(far) => device.seal(buffer).map(|seal| far.inputs.get(i) == Some(&seal)),
+                Some(far) => device.seal(buffer).map(|seal| far.inputs.get(i) == Some(&Some(seal))),
                 None => device.download(buffer).map(|now| now.same(array)),
             };
-            if !same.map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })? {
-                let reason = format!("wrote into its input {i}");
-                return Err(Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason });
+            if !same.map_err(failed)? {
+                return Err(wrong(format!("wrote into its input '{}'", slot.name)));
             }
         }
         Ok(())
     }
+}
 
-    /// The problem it was drawn for.
-    pub fn problem(&self) -> &O::Problem {
-        &self.problem
-    }
-
-    /// The right answer, where the host was asked for it.
-    pub fn answer(&self) -> Option<&Answer> {
-        self.drawing.as_ref().and_then(|d| d.answer.as_ref())
-    }
-
-    /// Launches a kernel on this case's buffers. A panic becomes a Rejection.
-    pub fn launch(&mut self, kernel: &dyn Kernel<O, D>, device: &D, queue: &D::Queue) -> Result<(), Rejection> {
-        let inputs = self.inputs.iter().map(|(b, len)| device.view(b, 0..*len)).collect();
-        let output = device.view_mut(&mut self.output, GUARD..GUARD + self.len);
-        let args = O::bind::<D>(&self.problem, inputs, output);
-        contained(|| kernel.launch(args, queue))
-    }
-
-    /// Runs a kernel on a poisoned output and compares every element.
-    pub fn verify(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<Proof, Rejection> {
-        let (left, seconds) = self.run(kernel, device)?;
-        Ok(Proof { error: self.judge(left, device)?, seconds })
-    }
-
-    /// Runs a kernel on a poisoned output: what it left, and the seconds of the launch where it is a call.
-    pub(crate) fn run(&mut self, kernel: &dyn Kernel<O, D>, device: &D) -> Result<(Left, Option<f64>), Rejection> {
-        match &self.blank {
-            Some(blank) => device.copy(&mut self.output, blank),
-            None => device.write(&mut self.output, &self.poison),
+/// A wrong answer with the name of its slot in front.
+fn named(rejection: Rejection, slot: &Slot, several: bool) -> Rejection {
+    match rejection {
+        Rejection::WrongAnswer { error, allowed, reason } if several => {
+            Rejection::WrongAnswer { error, allowed, reason: format!("{}: {reason}", slot.name) }
         }
-        .map_err(failed)?;
-        let started = Instant::now();
-        self.launch(kernel, device, device.queue())?;
-        let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());
-        let left = match &self.far {
-            Some(far) => {
-                let bounds = far.bounds(GUARD, GUARD_VALUE);
-                Left::Far(device.compare(&self.output, &far.answer.values, bounds).map_err(failed)?)
-            }
-            None => Left::Near(device.download(&self.output).map_err(failed)?),
-        };
-        Ok((left, seconds))
-    }
-
-    /// The largest share of the allowed error in what a kernel left.
-    pub(crate) fn judge(&self, left: Left, device: &D) -> Result<f64, Rejection> {
-        let wrong = |reason: &str| Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason: reason.into() };
-        let compared = match (left, &self.far) {
-            (Left::Far(compared), Some(far)) if compared.seal != far.seal => {
-                return Err(wrong("wrote outside of its output, over the right answer"));
-            }
-            (Left::Far(compared), Some(_)) if compared.share <= 1.0 => return Ok(compared.share),
-            (Left::Far(compared), Some(far)) => Some((compared, far)),
-            (Left::Near(got), _) => {
-                return self.judge_by(&got, self.answer().ok_or_else(|| wrong("no answer drawn"))?);
-            }
-            (Left::Far(_), None) => None,
-        };
-        let (compared, far) = compared.ok_or_else(|| wrong("no answer drawn"))?;
-        // The host says in words what is wrong; it happens seldom.
-        let got = device.download(&self.output).map_err(failed)?;
-        let values = device.download(&far.answer.values).map_err(failed)?.to_f64();
-        self.judge_by(&got, &Answer { values, tolerance: far.answer.tolerance })?;
-        Err(wrong(&format!("{} times the allowed error, by the device's comparison", compared.share)))
-    }
-
-    /// Compares what came back with the right answer.
-    fn judge_by(&self, got: &Array, answer: &Answer) -> Result<f64, Rejection> {
-        let guard = Array::filled(self.dtype, 1, GUARD_VALUE).at(0);
-        for i in (0..GUARD).chain(GUARD + self.len..self.len + 2 * GUARD) {
-            if got.at(i) != guard {
-                let place = i as i64 - GUARD as i64;
-                return Err(Rejection::WrongAnswer {
-                    error: f64::INFINITY,
-                    allowed: 0.0,
-                    reason: format!("wrote outside of its output, at element {place} of {}", self.len),
-                });
-            }
-        }
-        let (share, at) = worst(got, answer);
-        if share <= 1.0 {
-            return Ok(share);
-        }
-        let (value, right) = (got.at(GUARD + at), answer.values[at]);
-        let reason = match (right.is_nan(), value.is_nan()) {
-            (true, _) => format!("padding was written at element {at}"),
-            (_, true) => format!("element {at} of {} is NaN or was never written", self.len),
-            _ => format!("element {at} of {} is {value:e}, right is {right:e}", self.len),
-        };
-        Err(Rejection::WrongAnswer {
-            error: (value - right).abs(),
-            allowed: answer.tolerance.allowed(if right.is_nan() { 0.0 } else { right }),
-            reason,
-        })
-    }
-
-    /// Bytes of inputs and output together.
-    pub fn footprint(&self) -> usize {
-        self.poison.bytes() + self.inputs.iter().map(|(_, len)| len * self.dtype.bytes()).sum::<usize>()
+        other => other,
     }
 }
 
-fn failed(error: Error) -> Rejection {
-    Rejection::LaunchFailed { reason: error.to_string() }
+/// The share of the allowed error by the device's own comparison. The host says in words what is wrong; it happens seldom.
+fn share<D: Device>(
+    compared: &Compared,
+    right: &FarAnswer<D>,
+    slot: &Slot,
+    output: Option<&D::Buffer>,
+    device: &D,
+) -> Result<f64, Rejection> {
+    if compared.share <= 1.0 {
+        return Ok(compared.share);
+    }
+    let got = device.download(output.ok_or_else(|| wrong("no output"))?).map_err(failed)?;
+    let values = device.download(&right.values).map_err(failed)?.to_f64();
+    judge_by(&got, &Answer { values, tolerance: right.tolerance }, slot)?;
+    Err(wrong(format!("{} times the allowed error, by the device's comparison", compared.share)))
+}
+
+/// Compares what came back of a slot with the right answer.
+fn judge_by(got: &Array, answer: &Answer, slot: &Slot) -> Result<f64, Rejection> {
+    let (len, guard) = (answer.values.len(), Array::filled(slot.dtype, 1, GUARD_VALUE).at(0));
+    for i in (0..GUARD).chain(GUARD + len..len + 2 * GUARD) {
+        if got.at(i) != guard {
+            let place = i as i64 - GUARD as i64;
+            return Err(wrong(format!("wrote outside of its output, at element {place} of {len}")));
+        }
+    }
+    let (share, at) = worst(got, answer);
+    if share <= 1.0 {
+        return Ok(share);
+    }
+    let (value, right) = (got.at(GUARD + at), answer.values[at]);
+    let reason = match (right.is_nan(), value.is_nan()) {
+        (true, _) => format!("padding was written at element {at}"),
+        (_, true) => format!("element {at} of {len} is NaN or was never written"),
+        _ => format!("element {at} of {len} is {value:e}, right is {right:e}"),
+    };
+    Err(Rejection::WrongAnswer {
+        error: (value - right).abs(),
+        allowed: answer.tolerance.allowed(if right.is_nan() { 0.0 } else { right }),
+        reason,
+    })
 }
 
 /// Elements one thread compares: below it a thread costs more than it saves.
@@ -358,11 +164,12 @@ fn worst(got: &Array, answer: &Answer) -> (f64, usize) {
 
 fn worst_of(got: &Array, answer: &Answer, start: usize, part: &[f64]) -> (f64, usize) {
     let mut worst: Option<(f64, usize)> = None;
+    let poison = poison_of(got.dtype());
     for (i, right) in part.iter().enumerate() {
         let value = got.at(GUARD + start + i);
         let share = if right.is_nan() {
             // Padding: must still be poison.
-            if value.is_nan() { 0.0 } else { f64::INFINITY }
+            if value == poison || value.is_nan() && poison.is_nan() { 0.0 } else { f64::INFINITY }
         } else {
             let error = (value - right).abs();
             // No error is right, also where none is allowed. NaN compares false: it must not slip through as "not larger".

@@ -10,10 +10,10 @@ use store_support::*;
 use warplap_core::record::Record;
 use warplap_core::store::bundle::{Bundle, BundleError, MAX_RECORDS};
 use warplap_core::store::care::{Prune, prune, stats, verify};
-use warplap_core::store::{DirectoryStore, Match, MemoryStore, Store};
+use warplap_core::store::{Match, Store};
 
-fn open(dir: &Path, name: &str) -> DirectoryStore {
-    DirectoryStore::open(&dir.join(name)).unwrap()
+fn open(dir: &Path, name: &str) -> Store {
+    Store::directory(&dir.join(name)).unwrap()
 }
 
 fn many(count: u64) -> Bundle {
@@ -55,7 +55,7 @@ fn opening_and_looking_up_take_the_same_time_however_many_records_there_are() {
     // Written plainly: this test asks for reading times, and fsync would take most of its time.
     let sample = {
         store.put(&key(0), &device(1), edition(store.id(), 1, 0), "").unwrap();
-        std::fs::read_to_string(file_of(store.root(), &key(0), &device(1))).unwrap()
+        std::fs::read_to_string(file_of(&dir.path().join("store"), &key(0), &device(1))).unwrap()
     };
     let body = sample.split_once('\n').unwrap().1.strip_suffix("\n}\n").unwrap();
     let mut written = 1;
@@ -64,7 +64,7 @@ fn opening_and_looking_up_take_the_same_time_however_many_records_there_are() {
             let body = body.replacen(&key(0).text, &key(n).text, 1);
             let sum = blake3::hash(body.as_bytes()).to_hex();
             let text = format!("{{\"checksum\": \"blake3:{sum}\", \"record\":\n{body}\n}}\n");
-            let path = file_of(store.root(), &key(n), &device(1));
+            let path = file_of(&dir.path().join("store"), &key(n), &device(1));
             std::fs::write(&path, text).unwrap();
             #[cfg(unix)]
             std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -152,7 +152,7 @@ fn verify_counts_and_prune_takes_what_it_is_told() {
     for n in 0..10 {
         store.put(&key(n), &device(1), edition(store.id(), 1, 1), "").unwrap();
     }
-    let path = |n| file_of(store.root(), &key(n), &device(1));
+    let path = |n| file_of(&dir.path().join("store"), &key(n), &device(1));
     std::fs::write(path(0), "nonsense").unwrap();
     std::fs::copy(path(2), path(1)).unwrap();
     store.miss(&key(99), &device(1), "");
@@ -221,7 +221,7 @@ proptest! {
         prop_assert_eq!(&join(&join(&a, &b), &b), &join(&a, &b));
         prop_assert_eq!(&Bundle::parse(&a.to_bytes()).unwrap(), &a);
         // Importing both into one store is the same, in either order.
-        let (one, other) = (MemoryStore::new(), MemoryStore::new());
+        let (one, other) = (Store::memory(), Store::memory());
         a.put_into(&one).unwrap();
         b.put_into(&one).unwrap();
         b.put_into(&other).unwrap();

@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 use store_support::*;
 use warplap_core::store::care::verify;
 use warplap_core::store::files::{Files, Hook, Step};
-use warplap_core::store::{DirectoryStore, Match, Store};
+use warplap_core::store::{Match, Store};
 
 /// The number in the winner of a key, if the key is found.
-fn found(store: &DirectoryStore, n: u64) -> Option<i64> {
+fn found(store: &Store, n: u64) -> Option<i64> {
     match store.lookup(&key(n), &device(1)) {
         Match::Exact(record) => Some(winner(&record)),
         _ => None,
     }
 }
 
-fn put(store: &DirectoryStore, n: u64, value: i64) -> bool {
+fn put(store: &Store, n: u64, value: i64) -> bool {
     store.put(&key(n), &device(1), edition(store.id(), value as u64, value), "").is_ok()
 }
 
 #[test]
 fn f1_nothing_acknowledged_is_lost_to_kill_9() {
     if part().as_deref() == Some("writer") {
-        let store = DirectoryStore::open(Path::new(&setting("ROOT"))).unwrap();
+        let store = Store::directory(Path::new(&setting("ROOT"))).unwrap();
         let first: u64 = setting("FIRST").parse().unwrap();
         for n in first.. {
             // A fresh key, and one that every writer writes over.
@@ -59,14 +59,14 @@ fn f1_nothing_acknowledged_is_lost_to_kill_9() {
         let heard = heard.join().unwrap();
         newest = heard.last().copied().unwrap_or(newest);
         acked.extend(&heard);
-        let store = DirectoryStore::open(&root).unwrap();
+        let store = Store::directory(&root).unwrap();
         for n in &heard {
             assert_eq!(found(&store, *n), Some(*n as i64), "kill {kill}");
         }
         assert!(newest == 0 || found(&store, 0).is_some_and(|n| n as u64 >= newest), "kill {kill}");
         first = acked.last().map_or(first, |n| n + 1);
     }
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     assert!(acked.iter().all(|n| found(&store, *n) == Some(*n as i64)));
     assert!(verify(&store).is_clean() && store.set_aside().is_empty());
     assert!(acked.len() > kills as usize / 2, "the writers came to {} acknowledgements only", acked.len());
@@ -76,7 +76,7 @@ fn f1_nothing_acknowledged_is_lost_to_kill_9() {
 const OPERATIONS: [&str; 5] = ["create", "add", "replace", "merge", "note"];
 
 fn operate(root: &Path, files: Files, operation: &str) -> bool {
-    let Ok(store) = DirectoryStore::open_with(root, files) else {
+    let Ok(store) = Store::directory_on(root, files) else {
         return false;
     };
     match operation {
@@ -90,7 +90,7 @@ fn operate(root: &Path, files: Files, operation: &str) -> bool {
 
 /// After a failed or interrupted operation: what was acknowledged is there, nothing is wrong, and it works again.
 fn holds(root: &Path, operation: &str, acknowledged: bool, what: &str) {
-    let store = DirectoryStore::open(root).unwrap();
+    let store = Store::directory(root).unwrap();
     if operation != "create" {
         let values = |n| store.read(&key(n), &device(1).slug()).map(|r| winner(&r));
         assert!(values(1).is_some(), "{what}: lost the old value");
@@ -111,7 +111,7 @@ fn holds(root: &Path, operation: &str, acknowledged: bool, what: &str) {
 fn prepared(dir: &Path, operation: &str) -> std::path::PathBuf {
     let root = dir.join("store");
     if operation != "create" {
-        let store = DirectoryStore::open(&root).unwrap();
+        let store = Store::directory(&root).unwrap();
         assert!(put(&store, 1, 1));
         store.put_note(&device(1).slug(), "n", &serde_json::json!(1)).unwrap();
     }
@@ -171,7 +171,7 @@ fn f2_ending_at_any_step_loses_nothing() {
 fn f4_no_damage_gives_a_wrong_value() {
     let dir = temp();
     let root = dir.path().join("store");
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     let keys = 40;
     for n in 0..keys {
         assert!(put(&store, n, 1000 + n as i64));
@@ -222,7 +222,7 @@ fn f5_a_refusing_disk_costs_the_put_and_nothing_else() {
             let root = dir.path().join("store");
             let faulty = Arc::new(Faulty::each(step, code));
             faulty.on.store(false, std::sync::atomic::Ordering::SeqCst);
-            let store = DirectoryStore::open_with(&root, Files::with_hook(faulty.clone() as Arc<dyn Hook>)).unwrap();
+            let store = Store::directory_on(&root, Files::with_hook(faulty.clone() as Arc<dyn Hook>)).unwrap();
             assert!(put(&store, 1, 1));
             faulty.on.store(true, std::sync::atomic::Ordering::SeqCst);
             assert!(!put(&store, 1, 2) && !put(&store, 2, 2), "{step:?} {code}");
@@ -238,7 +238,7 @@ fn f5_a_refusing_disk_costs_the_put_and_nothing_else() {
         }
         let dir = temp();
         let faulty = Arc::new(Faulty::each(Step::Open, code));
-        let store = DirectoryStore::open_with(&dir.path().join("store"), Files::with_hook(faulty)).unwrap();
+        let store = Store::directory_on(&dir.path().join("store"), Files::with_hook(faulty)).unwrap();
         assert_eq!(store.lookup(&key(1), &device(1)), Match::Miss);
     }
 }
@@ -247,21 +247,21 @@ fn f5_a_refusing_disk_costs_the_put_and_nothing_else() {
 fn f5_a_deleted_directory_is_made_again_with_the_same_identity() {
     let dir = temp();
     let root = dir.path().join("store");
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     assert!(put(&store, 1, 1));
     std::fs::remove_dir_all(&root).unwrap();
     assert_eq!(found(&store, 1), None);
     drop(store.lock(&key(1), &device(1)));
     std::fs::remove_dir_all(&root).unwrap();
     assert!(put(&store, 1, 2) && found(&store, 1) == Some(2));
-    assert_eq!(DirectoryStore::open(&root).unwrap().id(), store.id());
+    assert_eq!(Store::directory(&root).unwrap().id(), store.id());
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn f5_too_many_open_files_is_an_error_and_a_miss() {
     if part().is_some() {
-        let store = DirectoryStore::open(Path::new(&setting("ROOT"))).unwrap();
+        let store = Store::directory(Path::new(&setting("ROOT"))).unwrap();
         let none = rustix::process::Rlimit { current: Some(3), maximum: Some(3) };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, none).unwrap();
         let refused = !put(&store, 1, 2) && store.lookup(&key(1), &device(1)) == Match::Miss;
@@ -269,7 +269,7 @@ fn f5_too_many_open_files_is_an_error_and_a_miss() {
     }
     let dir = temp();
     let root = dir.path().join("store");
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     assert!(put(&store, 1, 1));
     let settings = [("ROOT", root.to_str().unwrap())];
     let status = child("f5_too_many_open_files_is_an_error_and_a_miss", "full", &settings).status().unwrap();
@@ -283,7 +283,7 @@ fn f5_a_read_only_directory_still_answers() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     if part().is_some() {
-        let store = DirectoryStore::open(Path::new(&setting("ROOT"))).unwrap();
+        let store = Store::directory(Path::new(&setting("ROOT"))).unwrap();
         let reads = found(&store, 1) == Some(1);
         let refused = !put(&store, 1, 2) && !put(&store, 2, 2);
         let flight = store.lock(&key(2), &device(1));
@@ -291,7 +291,7 @@ fn f5_a_read_only_directory_still_answers() {
     }
     let dir = temp();
     let root = dir.path().join("store");
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     assert!(put(&store, 1, 1));
     let as_root = rustix::process::geteuid().is_root();
     let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -326,7 +326,7 @@ fn f5_a_really_full_disk_refuses_the_put_and_keeps_what_it_has() {
     }
     let result = std::panic::catch_unwind(|| {
         let root = dir.path().join("store");
-        let store = DirectoryStore::open(&root).unwrap();
+        let store = Store::directory(&root).unwrap();
         let kept = (0..500).take_while(|n| put(&store, *n, *n as i64)).count() as u64;
         assert!((5..500).contains(&kept), "{kept} fitted");
         assert!((0..kept).all(|n| found(&store, n) == Some(n as i64)));

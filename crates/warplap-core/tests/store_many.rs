@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 use store_support::*;
 use warplap_core::store::care::verify;
 use warplap_core::store::files::{Files, Step};
-use warplap_core::store::{DirectoryStore, Match, MemoryStore, Store};
+use warplap_core::store::{Match, Store};
 
 /// The store, on a file system without locks where the setting says so (EOPNOTSUPP).
-fn open(root: &Path, leases: bool) -> DirectoryStore {
+fn open(root: &Path, leases: bool) -> Store {
     let without = || Files::with_hook(Arc::new(Faulty::each(Step::Lock, 95)));
-    DirectoryStore::open_with(root, if leases { without() } else { Files::default() }).unwrap()
+    Store::directory_on(root, if leases { without() } else { Files::default() }).unwrap()
 }
 
 /// What a session does with a key: look, wait for the right to tune, look again, tune, put.
-fn answer(store: &dyn Store, tune: impl Fn() -> i64) -> i64 {
+fn answer(store: &Store, tune: impl Fn() -> i64) -> i64 {
     let look = || match store.lookup(&key(1), &device(1)) {
         Match::Exact(record) => Some(winner(&record)),
         _ => None,
@@ -147,7 +147,7 @@ fn f8_writers_and_readers_together_lose_and_tear_nothing() {
     for (leases, pairs) in [("0", if long() { 32 } else { 8 }), ("1", 3)] {
         let dir = temp();
         let root = dir.path().join("store");
-        let store = DirectoryStore::open(&root).unwrap();
+        let store = Store::directory(&root).unwrap();
         for k in 0..KEYS {
             store.put(&key(k), &device(1), edition(store.id(), 1, 0), "").unwrap();
         }
@@ -167,17 +167,18 @@ fn f8_writers_and_readers_together_lose_and_tear_nothing() {
 #[test]
 fn f9_of_64_threads_one_tunes() {
     let dir = temp();
-    let stores: [Arc<dyn Store>; 3] = [
-        Arc::new(open(&dir.path().join("a"), false)),
-        Arc::new(open(&dir.path().join("b"), true)),
-        Arc::new(MemoryStore::new()),
+    let stores = [
+        open(&dir.path().join("a"), false),
+        open(&dir.path().join("b"), true),
+        Store::memory(),
+        Store::new(Arc::new(book::Book::default())),
     ];
     for store in stores {
         let tunings = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..64 {
                 scope.spawn(|| {
-                    let value = answer(&*store, || {
+                    let value = answer(&store, || {
                         tunings.fetch_add(1, Ordering::SeqCst);
                         std::thread::sleep(Duration::from_millis(50));
                         5

@@ -1,4 +1,4 @@
-//! What a store does on a good day, in a directory and in memory alike; and F13, F16.
+//! What a store does on a good day, in a directory, in memory and on a shelf of another crate alike; and F13, F16.
 
 mod store_support;
 
@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store_support::*;
-use warplap_core::store::{Checked, DirectoryStore, Match, MemoryStore, Merged, Store, StoreError};
+use warplap_core::store::{Checked, Match, Merged, Store, StoreError};
 
-fn both(test: impl Fn(Arc<dyn Store>)) {
-    test(Arc::new(MemoryStore::new()));
+fn each(test: impl Fn(Store)) {
+    test(Store::memory());
+    test(Store::new(Arc::new(book::Book::default())));
     let dir = temp();
-    test(Arc::new(DirectoryStore::open(&dir.path().join("store")).unwrap()));
+    test(Store::directory(&dir.path().join("store")).unwrap());
 }
 
 #[test]
 fn what_is_put_is_found_with_every_trial() {
-    both(|store| {
+    each(|store| {
         let put = edition(store.id(), 100, 7);
         assert_eq!(store.lookup(&key(1), &device(1)), Match::Miss);
         store.put(&key(1), &device(1), put.clone(), "matmul m=1").unwrap();
@@ -31,7 +32,7 @@ fn what_is_put_is_found_with_every_trial() {
 
 #[test]
 fn another_driver_is_near_and_another_device_is_foreign() {
-    both(|store| {
+    each(|store| {
         store.put(&key(1), &device(1), edition(store.id(), 100, 7), "").unwrap();
         let mut upgraded = device(1);
         upgraded.soft.insert("driver".into(), "2.0".into());
@@ -49,7 +50,7 @@ fn another_driver_is_near_and_another_device_is_foreign() {
 
 #[test]
 fn an_imported_edition_never_beats_a_local_one() {
-    both(|store| {
+    each(|store| {
         let (key, device) = (key(1), device(1));
         assert_eq!(store.merge(record(&key, &device, edition("elsewhere", 900, 9))).unwrap(), Merged::Added);
         assert_eq!(store.merge(record(&key, &device, edition("elsewhere", 900, 9))).unwrap(), Merged::Unchanged);
@@ -65,7 +66,7 @@ fn an_imported_edition_never_beats_a_local_one() {
 
 #[test]
 fn a_missed_key_is_remembered_once_and_forgotten_when_it_is_tuned() {
-    both(|store| {
+    each(|store| {
         store.miss(&key(2), &device(1), "matmul m=2");
         store.miss(&key(2), &device(1), "matmul m=2");
         store.miss(&key(1), &device(1), "matmul m=1");
@@ -80,7 +81,7 @@ fn a_missed_key_is_remembered_once_and_forgotten_when_it_is_tuned() {
 
 #[test]
 fn notes_entries_and_removal_work() {
-    both(|store| {
+    each(|store| {
         let slug = device(1).slug();
         assert_eq!(store.note(&slug, "ceilings"), None);
         store.put_note(&slug, "ceilings", &serde_json::json!({"flops": 1.5e12})).unwrap();
@@ -104,7 +105,7 @@ fn notes_entries_and_removal_work() {
 
 #[test]
 fn one_tunes_and_the_others_wait_or_give_up() {
-    both(|store| {
+    each(|store| {
         let flight = store.lock(&key(1), &device(1));
         assert!(store.try_lock(&key(1), &device(1), Duration::from_millis(20)).is_none());
         assert!(store.try_lock(&key(1), &device(2), Duration::ZERO).is_some());
@@ -118,7 +119,7 @@ fn one_tunes_and_the_others_wait_or_give_up() {
 
 #[test]
 fn what_could_not_be_read_back_is_refused_while_the_caller_still_has_it() {
-    both(|store| {
+    each(|store| {
         let mut odd = edition(store.id(), 1, 1);
         odd.seconds = f64::NAN;
         assert!(matches!(store.put(&key(1), &device(1), odd, ""), Err(StoreError::Invalid(_))));
@@ -133,7 +134,7 @@ fn what_could_not_be_read_back_is_refused_while_the_caller_still_has_it() {
 
 #[test]
 fn a_clock_set_back_does_not_hide_the_newest_tuning() {
-    both(|store| {
+    each(|store| {
         for n in 0..12 {
             let mut put = edition(store.id(), 1_000_000 - n as u64, n);
             put.soft.insert("driver".into(), format!("{n}"));
@@ -149,7 +150,7 @@ fn a_clock_set_back_does_not_hide_the_newest_tuning() {
 fn f13_a_newer_record_is_never_touched_and_an_older_one_is_set_aside() {
     let dir = temp();
     let root = dir.path().join("store");
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     store.put(&key(1), &device(1), edition(store.id(), 1, 1), "").unwrap();
     let path = file_of(&root, &key(1), &device(1));
     let body = |schema: &str| {

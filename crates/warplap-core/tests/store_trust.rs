@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use store_support::*;
 use warplap_core::key::Key;
-use warplap_core::store::{DirectoryStore, Match, Store, StoreError, open_or_memory};
+use warplap_core::store::{Match, Store, StoreError, open_or_memory};
 
 fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -84,7 +84,7 @@ fn f42_a_directory_somebody_else_could_write_is_refused_with_a_remedy() {
     for (what, arrange) in permutations {
         let (_dir, root) = place();
         arrange(&root);
-        match DirectoryStore::open(&root) {
+        match Store::directory(&root) {
             Err(StoreError::Untrusted { remedy, why, .. }) => {
                 assert!(!remedy.is_empty() && !why.is_empty(), "{what}")
             }
@@ -101,11 +101,11 @@ fn f42_a_directory_somebody_else_could_write_is_refused_with_a_remedy() {
 fn f42_the_users_own_directory_is_taken_also_through_a_link_of_theirs() {
     let (dir, root) = place();
     mode(&root, 0o755);
-    assert!(DirectoryStore::open(&root).is_ok());
+    assert!(Store::directory(&root).is_ok());
     let link = dir.path().join("link");
     symlink(root.parent().unwrap(), &link).unwrap();
-    assert!(DirectoryStore::open(&link.join("store")).is_ok());
-    assert!(DirectoryStore::open(&link.join("new/and/deep")).is_ok());
+    assert!(Store::directory(&link.join("store")).is_ok());
+    assert!(Store::directory(&link.join("new/and/deep")).is_ok());
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn f43_the_target_of_a_planted_link_is_untouched() {
     let target = dir.path().join("target");
     fs::write(&target, "precious").unwrap();
     symlink(&target, root.join("store.json")).unwrap();
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     let path = file_of(&root, &key(1), &device(1));
     let slug = device(1).slug();
     let plant = |path: &Path| {
@@ -144,7 +144,7 @@ fn f43_the_target_of_a_planted_link_is_untouched() {
 #[test]
 fn f43_a_planted_pipe_directory_or_foreign_file_is_a_miss_and_never_a_wait() {
     let (_dir, root) = place();
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     let path = file_of(&root, &key(1), &device(1));
     store.put(&key(1), &device(1), edition(store.id(), 1, 1), "").unwrap();
     let whole = fs::read(&path).unwrap();
@@ -181,7 +181,7 @@ fn sealed(body: &str) -> String {
 #[test]
 fn f44_a_poisoned_record_with_a_right_checksum_is_a_miss() {
     let (dir, root) = place();
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     store.put(&key(1), &device(1), edition(store.id(), 1, 1), "").unwrap();
     let path = file_of(&root, &key(1), &device(1));
     let good = body_of(&path);
@@ -231,7 +231,7 @@ fn f44_a_poisoned_record_with_a_right_checksum_is_a_miss() {
 fn f44_an_unknown_variant_is_only_a_name() {
     // Whether a variant exists is asked of the catalog; the store gives the name and runs nothing.
     let (_dir, root) = place();
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     let mut odd = edition(store.id(), 1, 1);
     odd.verdict.winner.variant = "../../bin/sh; $(reboot)".into();
     store.put(&key(1), &device(1), odd, "").unwrap();
@@ -241,7 +241,7 @@ fn f44_an_unknown_variant_is_only_a_name() {
 #[test]
 fn f44_mutated_records_with_right_checksums_never_escape_and_never_panic() {
     let (dir, root) = place();
-    let store = DirectoryStore::open(&root).unwrap();
+    let store = Store::directory(&root).unwrap();
     store.put(&key(1), &device(1), edition(store.id(), 1, 1), "").unwrap();
     let path = file_of(&root, &key(1), &device(1));
     let good = body_of(&path);
@@ -274,7 +274,7 @@ fn f44_mutated_records_with_right_checksums_never_escape_and_never_panic() {
 fn f45_with_umask_000_files_are_0600_and_directories_0700() {
     if part().is_some() {
         rustix::process::umask(rustix::fs::Mode::empty());
-        let store = DirectoryStore::open(Path::new(&setting("ROOT"))).unwrap();
+        let store = Store::directory(Path::new(&setting("ROOT"))).unwrap();
         store.put(&key(1), &device(1), edition(store.id(), 1, 1), "").unwrap();
         store.put_note(&device(1).slug(), "n", &serde_json::json!(1)).unwrap();
         store.miss(&key(2), &device(1), "");

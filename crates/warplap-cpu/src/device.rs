@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warplap_core::array::Array;
 use warplap_core::device::{Device, Launch, Limits};
 use warplap_core::dtype::DType;
+use warplap_core::each_array;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{CacheState, Lap, Policy};
@@ -105,7 +106,7 @@ impl Cpu {
         self.ceilings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep_ceilings(&self, ceilings: &Ceilings, store: &dyn Store) {
+    fn keep_ceilings(&self, ceilings: &Ceilings, store: &Store) {
         if let Ok(note) = serde_json::to_value(ceilings)
             && let Err(e) = store.put_note(&self.fingerprint.slug(), CEILINGS, &note)
         {
@@ -151,27 +152,17 @@ impl Buffer {
     }
 
     fn copy_from(&mut self, from: &Array) {
-        let (start, end) = (self.start, self.start + self.len);
-        match (&mut self.array, from) {
-            (Array::F64(to), Array::F64(from)) => to[start..end].copy_from_slice(from),
-            (Array::F32(to), Array::F32(from)) => to[start..end].copy_from_slice(from),
-            (Array::F16(to), Array::F16(from)) => to[start..end].copy_from_slice(from),
-            (Array::Bf16(to), Array::Bf16(from)) => to[start..end].copy_from_slice(from),
-            (Array::I32(to), Array::I32(from)) => to[start..end].copy_from_slice(from),
-            // `write` has checked the types.
-            _ => {}
-        }
+        let at = self.start..self.start + self.len;
+        view_mut(&mut self.array, at).copy_from(from);
     }
 }
 
 fn view(array: &Array, at: Range<usize>) -> Slice<'_> {
-    match array {
-        Array::F64(v) => Slice::F64(&v[at]),
-        Array::F32(v) => Slice::F32(&v[at]),
-        Array::F16(v) => Slice::F16(&v[at]),
-        Array::Bf16(v) => Slice::Bf16(&v[at]),
-        Array::I32(v) => Slice::I32(&v[at]),
-    }
+    each_array!(array, v => (&v[at]).into())
+}
+
+fn view_mut(array: &mut Array, at: Range<usize>) -> SliceMut<'_> {
+    each_array!(array, v => (&mut v[at]).into())
 }
 
 impl Device for Cpu {
@@ -195,7 +186,7 @@ impl Device for Cpu {
         self.known_ceilings().clone()
     }
 
-    fn get_ready(&self, store: &dyn Store) {
+    fn get_ready(&self, store: &Store) {
         self.known_ceilings().get_or_insert_with(|| {
             let kept =
                 store.note(&self.fingerprint.slug(), CEILINGS).and_then(|note| serde_json::from_value(note).ok());
@@ -207,7 +198,7 @@ impl Device for Cpu {
         });
     }
 
-    fn measure_again(&self, store: &dyn Store) {
+    fn measure_again(&self, store: &Store) {
         let mut known = self.known_ceilings();
         let measured = self.measure_ceilings();
         let raised = match &*known {
@@ -241,13 +232,7 @@ impl Device for Cpu {
     }
 
     fn download(&self, buffer: &Buffer) -> Result<Array, Error> {
-        Ok(match view(&buffer.array, buffer.start..buffer.start + buffer.len) {
-            Slice::F64(v) => Array::F64(v.to_vec()),
-            Slice::F32(v) => Array::F32(v.to_vec()),
-            Slice::F16(v) => Array::F16(v.to_vec()),
-            Slice::Bf16(v) => Array::Bf16(v.to_vec()),
-            Slice::I32(v) => Array::I32(v.to_vec()),
-        })
+        Ok(view(&buffer.array, buffer.start..buffer.start + buffer.len).to_array())
     }
 
     fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> Slice<'a> {
@@ -256,13 +241,7 @@ impl Device for Cpu {
 
     fn view_mut<'a>(&self, buffer: &'a mut Buffer, elements: Range<usize>) -> SliceMut<'a> {
         let at = buffer.start + elements.start..buffer.start + elements.end;
-        match &mut buffer.array {
-            Array::F64(v) => SliceMut::F64(&mut v[at]),
-            Array::F32(v) => SliceMut::F32(&mut v[at]),
-            Array::F16(v) => SliceMut::F16(&mut v[at]),
-            Array::Bf16(v) => SliceMut::Bf16(&mut v[at]),
-            Array::I32(v) => SliceMut::I32(&mut v[at]),
-        }
+        view_mut(&mut buffer.array, at)
     }
 
     fn sets(&self, policy: Policy, footprint: usize) -> usize {
@@ -295,7 +274,7 @@ impl Device for Cpu {
     }
 
     fn supports(&self, dtype: DType) -> bool {
-        dtype != DType::I32
+        matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::Bf16)
     }
 }
 

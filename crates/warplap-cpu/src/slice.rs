@@ -1,38 +1,9 @@
 //! Borrowed host memory with its element type.
 
-use half::{bf16, f16};
+use warplap_core::array::Array;
 use warplap_core::device::Span;
 use warplap_core::dtype::DType;
-
-/// Borrowed elements that kernels read.
-#[derive(Clone, Copy, Debug)]
-pub enum Slice<'a> {
-    /// Double precision.
-    F64(&'a [f64]),
-    /// Single precision.
-    F32(&'a [f32]),
-    /// Half precision.
-    F16(&'a [f16]),
-    /// Brain float.
-    Bf16(&'a [bf16]),
-    /// Indices.
-    I32(&'a [i32]),
-}
-
-/// Borrowed elements that kernels write.
-#[derive(Debug)]
-pub enum SliceMut<'a> {
-    /// Double precision.
-    F64(&'a mut [f64]),
-    /// Single precision.
-    F32(&'a mut [f32]),
-    /// Half precision.
-    F16(&'a mut [f16]),
-    /// Brain float.
-    Bf16(&'a mut [bf16]),
-    /// Indices.
-    I32(&'a mut [i32]),
-}
+use warplap_core::dtypes;
 
 /// An element type with its place in [`Slice`]; lets generic kernels take typed memory out of a view.
 pub trait Typed: Sized + 'static {
@@ -45,7 +16,19 @@ pub trait Typed: Sized + 'static {
 }
 
 macro_rules! typed {
-    ($($ty:ty => $name:ident),*) => {
+    ($($name:ident = $ty:ty, ($doc:literal, $($facts:tt)*);)*) => {
+        /// Borrowed elements that kernels read.
+        #[derive(Clone, Copy, Debug)]
+        pub enum Slice<'a> {
+            $(#[doc = $doc] $name(&'a [$ty]),)*
+        }
+
+        /// Borrowed elements that kernels write.
+        #[derive(Debug)]
+        pub enum SliceMut<'a> {
+            $(#[doc = $doc] $name(&'a mut [$ty]),)*
+        }
+
         $(
             impl Typed for $ty {
                 const DTYPE: DType = DType::$name;
@@ -99,6 +82,10 @@ macro_rules! typed {
             pub fn dtype(&self) -> DType {
                 match self { $(Slice::$name(_) => DType::$name),* }
             }
+            /// A copy of them.
+            pub fn to_array(&self) -> Array {
+                match self { $(Slice::$name(v) => Array::$name(v.to_vec())),* }
+            }
             /// The address of the first.
             pub fn address(&self) -> usize {
                 match self { $(Slice::$name(v) => v.as_ptr() as usize),* }
@@ -133,6 +120,18 @@ macro_rules! typed {
             pub fn dtype(&self) -> DType {
                 match self { $(SliceMut::$name(_) => DType::$name),* }
             }
+            /// Overwrites them with as many of an array of their type.
+            pub(crate) fn copy_from(self, from: &Array) {
+                match (self, from) {
+                    $((SliceMut::$name(to), Array::$name(from)) => to.copy_from_slice(from),)*
+                    // Whoever calls has checked the types.
+                    _ => {}
+                }
+            }
+            /// Where the first one lies.
+            pub fn as_mut_ptr(&mut self) -> *mut u8 {
+                match self { $(SliceMut::$name(v) => v.as_mut_ptr().cast()),* }
+            }
             /// Borrows them again for a shorter time.
             pub fn reborrow(&mut self) -> SliceMut<'_> {
                 match self { $(SliceMut::$name(v) => SliceMut::$name(v)),* }
@@ -141,4 +140,4 @@ macro_rules! typed {
     };
 }
 
-typed!(f64 => F64, f32 => F32, f16 => F16, bf16 => Bf16, i32 => I32);
+dtypes!(typed);

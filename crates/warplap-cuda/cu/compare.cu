@@ -1,7 +1,7 @@
 // What proofs ask of memory that lies on the device. Comes in: an output between its guard bands and the right answer in double precision
 // (PART 0), or any buffer (PART 1). Goes out, for every block: the largest share of the allowed error, and its part of the seal of what it read.
 // The seal is a sum over the elements, each mixed with its place: a changed, moved or missing element changes it, the order of adding does not.
-// DTYPE is 0 (f16), 1 (bf16), 2 (f32), 3 (f64) or 4 (i32).
+// DTYPE is 0 (f16), 1 (bf16), 2 (f32), 3 (f64), 4 (i32), 5 (i64), 6 (i8), 7 (u8), 8 (bool), 9 (f8e4m3) or 10 (f8e5m2).
 #include "element.cuh"
 #define THREADS 256
 
@@ -18,6 +18,30 @@ DI double exact(value x) { return x; }
 #elif DTYPE == 4
 typedef int value;
 DI double exact(value x) { return x; }
+#elif DTYPE == 5
+typedef long long value;
+DI double exact(value x) { return (double)x; }
+#elif DTYPE == 6
+typedef signed char value;
+DI double exact(value x) { return x; }
+#elif DTYPE == 7
+typedef unsigned char value;
+DI double exact(value x) { return x; }
+#elif DTYPE == 8
+// A byte that is neither 0 nor 1 was never written.
+typedef unsigned char value;
+DI double exact(value x) { return x > 1 ? __longlong_as_double(0x7ff8000000000000ull) : x; }
+#elif DTYPE == 9
+// Its fields in a half's: the half's exponent is eight steps further from one.
+typedef unsigned char value;
+DI double exact(value x) {
+  if ((x & 0x7f) == 0x7f) return __longlong_as_double(0x7ff8000000000000ull);
+  return 256. * widen((x & 0x80) << 8 | (x & 0x7f) << 7);
+}
+#elif DTYPE == 10
+// The upper byte of a half.
+typedef unsigned char value;
+DI double exact(value x) { return widen(x << 8); }
 #else
 typedef elem value;
 DI double exact(value x) { return widen(x); }
@@ -58,10 +82,12 @@ compare(const value* __restrict__ got, const double* __restrict__ right, u64 len
   reduce(worst, seal, out);
 }
 #else
-#if DTYPE == 3
+#if DTYPE == 3 || DTYPE == 5
 typedef u64 word;
 #elif DTYPE == 2 || DTYPE == 4
 typedef u32 word;
+#elif DTYPE > 5
+typedef unsigned char word;
 #else
 typedef u16 word;
 #endif

@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             _ => (planted, contained) = (planted + count, contained + as_expected),
         }
     }
-    let kept = quarantine::all(&*store).len();
+    let kept = quarantine::all(&store).len();
     println!("contained {contained} of {planted}; good candidates measured {measured} of {good}; {seconds:.1} s");
     println!("caller's context: {}", alive.map_or_else(|e| e.to_string(), |()| "alive".into()));
     println!("in quarantine {kept}; winner {}", tuned.edition.verdict.winner);

@@ -19,16 +19,11 @@ const THREADS: u32 = 256;
 const BLOCKS: u32 = 8;
 
 fn source(part: i64, dtype: DType) -> Source {
-    let code = match dtype {
-        DType::F64 => 3,
-        DType::I32 => 4,
-        other => crate::dtype_code(other),
-    };
     Source {
         entry: "compare",
         text: include_str!("../cu/compare.cu"),
         headers: &[crate::ELEMENT],
-        defines: vec![("PART", part), ("DTYPE", code)],
+        defines: vec![("PART", part), ("DTYPE", crate::dtype_code(dtype))],
     }
 }
 

@@ -1,19 +1,19 @@
 //! Compile: a source with its constants comes in; a CUBIN with the assembler's report goes out, from the artifacts where
 //! they hold it.
 
-use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use warplap_core::device::Device;
 use warplap_core::rejection::Rejection;
+use warplap_worker::artifact::{Artifact, Artifacts, digest};
+use warplap_worker::{COMPILE, Compile, CompileOrder, Crew, Pool};
 
-use crate::artifact::Artifacts;
+use crate::device::Cuda;
 use crate::error::CudaError;
 use crate::nvrtc::Compiler;
 use crate::own::OwnSource;
 use crate::ptxas::Report;
-use crate::sandbox::{COMPILE, CompileOrder, Crew, Pool};
 
 /// One kernel source and the constants it is compiled with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,32 +28,12 @@ pub struct Source {
     pub defines: Vec<(&'static str, i64)>,
 }
 
-impl CompileOrder {
-    /// The name of its artifact: everything that decides the bytes, hashed.
-    fn digest(&self, compiler: (i32, i32)) -> String {
-        let mut hasher = blake3::Hasher::new();
-        let version = format!("nvrtc {}.{}", compiler.0, compiler.1);
-        let headers = self.headers.iter().flat_map(|(name, text)| [name, text]);
-        for text in [&self.name, &self.text, &version].into_iter().chain(headers).chain(&self.options) {
-            hasher.update(&(text.len() as u64).to_le_bytes());
-            hasher.update(text.as_bytes());
-        }
-        hasher.finalize().to_hex().to_string()
-    }
+/// Compiled bytes, and what the assembler said of them: registers, spills, warnings.
+pub type Cubin = Artifact<Report>;
 
-    fn compile(&self, compiler: &Compiler) -> Result<(Vec<u8>, String), CudaError> {
-        let headers: Vec<(&str, &str)> = self.headers.iter().map(|(name, text)| (&name[..], &text[..])).collect();
-        compiler.compile(&self.name, &self.text, &headers, &self.options, Instant::now() + COMPILE)
-    }
-}
-
-/// Compiled bytes, and what the assembler said of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cubin {
-    /// The image the driver loads.
-    pub image: Vec<u8>,
-    /// Registers, spills, warnings.
-    pub report: Report,
+/// Who compiles, as the names of artifacts say it.
+fn who((major, minor): (i32, i32)) -> String {
+    format!("nvrtc {major}.{minor}")
 }
 
 impl Source {
@@ -67,22 +47,10 @@ impl Source {
 
     /// The name of its artifact: everything that decides the bytes, hashed.
     pub fn digest(&self, arch: &str, compiler: (i32, i32)) -> String {
-        let mut hasher = blake3::Hasher::new();
-        let mut add = |text: &str| {
-            hasher.update(&(text.len() as u64).to_le_bytes());
-            hasher.update(text.as_bytes());
-        };
-        add(self.entry);
-        add(self.text);
-        for (name, text) in self.headers {
-            add(name);
-            add(text);
-        }
-        for option in self.options(arch) {
-            add(&option);
-        }
-        add(&format!("nvrtc {}.{}", compiler.0, compiler.1));
-        hasher.finalize().to_hex().to_string()
+        let (options, compiler) = (self.options(arch), who(compiler));
+        let headers = self.headers.iter().flat_map(|(name, text)| [*name, *text]);
+        let options = options.iter().map(String::as_str).chain([&compiler[..]]);
+        digest([self.entry, self.text].into_iter().chain(headers).chain(options))
     }
 
     /// Compiles it, without looking at artifacts.
@@ -106,13 +74,19 @@ impl Source {
 }
 
 /// The compilers, found when first needed, and the artifacts before them.
-#[derive(Default)]
 pub(crate) struct Workshop {
     compiler: OnceLock<Result<Compiler, CudaError>>,
     pub(crate) artifacts: Option<Artifacts>,
     // Where nobody named a folder, one that goes with this object: it is how workers get what was compiled.
-    passing: OnceLock<Option<Passing>>,
+    passing: OnceLock<Option<Artifacts>>,
     pub(crate) pool: Pool,
+}
+
+impl Default for Workshop {
+    fn default() -> Self {
+        let (compiler, passing) = (OnceLock::new(), OnceLock::new());
+        Workshop { compiler, artifacts: None, passing, pool: Pool::new(Cuda::KIND) }
+    }
 }
 
 impl Workshop {
@@ -122,7 +96,7 @@ impl Workshop {
 
     /// The folder of compiled kernels: the user's, or one that goes with this object.
     pub(crate) fn artifacts(&self) -> Option<&Artifacts> {
-        let passing = || self.passing.get_or_init(|| Passing::make().ok()).as_ref().map(|p| &p.artifacts);
+        let passing = || self.passing.get_or_init(|| Artifacts::passing().ok()).as_ref();
         self.artifacts.as_ref().or_else(passing)
     }
 
@@ -141,7 +115,7 @@ impl Workshop {
     pub(crate) fn own_cubin(&self, source: &OwnSource, arch: &str, crew: &Crew) -> Result<(String, Cubin), Rejection> {
         let compiler = self.compiler().map_err(|e| e.rejection())?;
         let order = source.order(arch);
-        let digest = order.digest(compiler.version());
+        let digest = order.digest(&who(compiler.version()));
         let cubin = self.kept(&digest, &order, compiler, crew)?;
         Ok((digest, cubin))
     }
@@ -152,40 +126,13 @@ impl Workshop {
         if let Some(cubin) = artifacts.and_then(|a| a.get(digest)) {
             return Ok(cubin);
         }
-        let compiled = self.pool.compile(crew, order).unwrap_or_else(|| order.compile(compiler));
-        let (image, log) = compiled.map_err(|e| e.rejection())?;
+        let here = || Compile::compile(compiler, order, Instant::now() + COMPILE);
+        let compiled = self.pool.compile(crew, order).unwrap_or_else(here);
+        let (image, log) = compiled.map_err(|why| CudaError::Compile(why).rejection())?;
         let cubin = Cubin { image, report: Report::parse(&log) };
         if let Some(Err(error)) = artifacts.map(|a| a.put(digest, &cubin)) {
             tracing::warn!("a compiled kernel was not kept: {error}");
         }
         Ok(cubin)
-    }
-}
-
-/// Artifacts in a folder of their own that nobody else can open and that goes with this object.
-struct Passing {
-    artifacts: Artifacts,
-    folder: PathBuf,
-}
-
-impl Passing {
-    fn make() -> Result<Self, CudaError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
-        let unique = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed), nanos);
-        let folder = std::env::temp_dir().join(format!("warplap-{}-{}-{}", unique.0, unique.1, unique.2));
-        let failed = |e: std::io::Error| CudaError::Artifact(format!("{}: {e}", folder.display()));
-        let mut builder = std::fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        // Fails where the name is taken: nothing that somebody else made is ever used.
-        builder.create(&folder).map_err(failed)?;
-        Ok(Passing { artifacts: Artifacts::open(&folder)?, folder })
-    }
-}
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -2,15 +2,7 @@
 
 use warplap_core::error::Error;
 use warplap_core::rejection::Rejection;
-
-/// Whether a driver error leaves the context usable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// The call was refused; everything else goes on.
-    Clean,
-    /// The context is gone: the process must end and start anew.
-    Fatal,
-}
+use warplap_worker::Class;
 
 /// Why CUDA could not do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,9 +53,6 @@ pub enum CudaError {
     /// Two pieces of memory that do not fit each other.
     #[error("{0}")]
     Fit(String),
-    /// A file of the artifact folder could not be written or read.
-    #[error("artifacts: {0}")]
-    Artifact(String),
 }
 
 impl CudaError {
@@ -80,7 +69,7 @@ impl CudaError {
     pub fn rejection(&self) -> Rejection {
         let reason = self.to_string();
         match self {
-            CudaError::Compile(_) | CudaError::NoCompiler(_) | CudaError::NoLibrary(_) | CudaError::Artifact(_) => {
+            CudaError::Compile(_) | CudaError::NoCompiler(_) | CudaError::NoLibrary(_) => {
                 Rejection::DoesNotBuild { reason }
             }
             CudaError::Driver { code: 2 | 701, .. } => Rejection::OverLimits { reason },

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use warplap_core::array::Array;
 use warplap_core::device::Span;
 use warplap_core::dtype::DType;
+use warplap_core::each_array;
 
 use crate::driver::{Context, Relaxed, Stream};
 use crate::error::CudaError;
@@ -132,26 +133,14 @@ impl Buffer {
     }
 }
 
-macro_rules! plain_bytes {
-    ($array:expr, $pointer:ident, $make:path) => {
-        match $array {
-            Array::F64(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
-            Array::F32(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
-            Array::F16(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
-            Array::Bf16(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
-            Array::I32(v) => $make(v.$pointer().cast(), std::mem::size_of_val(&v[..])),
-        }
-    };
-}
-
 fn bytes_of(array: &Array) -> &[u8] {
     // SAFETY: numbers have no padding and any byte may be read; the slice borrows the array.
-    unsafe { plain_bytes!(array, as_ptr, std::slice::from_raw_parts) }
+    each_array!(array, v => unsafe { std::slice::from_raw_parts(v.as_ptr().cast(), size_of_val(&v[..])) })
 }
 
 fn bytes_of_mut(array: &mut Array) -> &mut [u8] {
     // SAFETY: any bytes are a valid number of these types; the slice borrows the array.
-    unsafe { plain_bytes!(array, as_mut_ptr, std::slice::from_raw_parts_mut) }
+    each_array!(array, v => unsafe { std::slice::from_raw_parts_mut(v.as_mut_ptr().cast(), size_of_val(&v[..])) })
 }
 
 /// Borrowed device memory that kernels read.
@@ -236,6 +225,9 @@ mod tests {
         assert_eq!(bytes_of(&array), [1f32.to_ne_bytes(), (-2f32).to_ne_bytes()].concat());
         bytes_of_mut(&mut array)[4..].copy_from_slice(&7f32.to_ne_bytes());
         assert_eq!(array, Array::F32(vec![1.0, 7.0]));
-        assert_eq!(bytes_of(&Array::filled(DType::Bf16, 3, 0.0)).len(), 6);
+        for dtype in DType::ALL {
+            assert_eq!(bytes_of(&Array::filled(dtype, 3, 0.0)).len(), 3 * dtype.bytes(), "{dtype}");
+        }
+        bytes_of_mut(&mut Array::filled(DType::Bool, 1, 0.0))[0] = 7;
     }
 }

@@ -1,7 +1,8 @@
 //! A user's own source: text, headers and options come in; an order for the compiler goes out.
 
+use warplap_worker::CompileOrder;
+
 use crate::finder::toolkit_headers;
-use crate::sandbox::CompileOrder;
 
 /// A kernel that came with a user's spec: its text and options are known only at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,21 +10,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use warplap_core::arg::Arg;
 use warplap_core::array::Array;
+use warplap_core::card::Entry;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
-use warplap_core::dtype::DType;
 use warplap_core::measure::{CacheState, Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
 use warplap_core::settings::{Budget, Settings};
-use warplap_core::store::MemoryStore;
+use warplap_core::store::Store;
 use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Variant};
-use warplap_core::verify::{Case, Drawing};
+use warplap_core::verify::Case;
 use warplap_cuda::Cuda;
-use warplap_ops::bsr::{Bsr, BsrArgs, cuda};
+use warplap_ops::bsr::{Bsr, cuda};
 use warplap_ops::sampled::{self, Sampled};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -64,8 +65,7 @@ fn prove<O: Op>(
     (pick, most): (u64, usize),
     tally: &mut Tally,
 ) -> Outcome {
-    let drawing = Arc::new(Drawing::new::<O>(p, pick)?);
-    let mut case = Case::<O, Cuda>::of(p, device, &drawing)?;
+    let mut case = Case::new(&Entry::new(p, catalog), device, pick)?;
     let only = std::env::var("WARPLAP_ONLY").unwrap_or_default();
     let asked = |id: &str| only.is_empty() || only.split(',').any(|one| one == id);
     let fits = |v: &&Arc<dyn Variant<O, Cuda>>| asked(v.id()) && matches!(v.fit(p, device), Fit::Fits(_));
@@ -182,7 +182,7 @@ fn random(device: &Cuda, count: u64, seed: u64, seconds: f64) -> Outcome {
 /// elements are the addend where no other is given.
 fn checks(device: &Cuda) -> Outcome {
     let check = cuda::IndexCheck::new(device)?;
-    let p = Bsr::parse("m=32,k=48,n=8,bs=16,density=0.667,dtype=f16,turned=true,beta=1")?;
+    let p = Bsr::parse("m=32,k=48,n=8,bs=16,density=0.667,dtype=f16,turned=true,beta=1,inplace=true")?;
     let upload = |list: &[i32]| device.upload(&Array::I32(list.to_vec()));
     let (values, b) = (device.alloc(p.dtype, p.values_len())?, device.alloc(p.dtype, (p.k * p.n) as usize)?);
     let mut c = device.alloc(p.dtype, (p.m * p.n) as usize)?;
@@ -200,58 +200,42 @@ fn checks(device: &Cuda) -> Outcome {
         ([0, 1, 4], [2, 0, 1, 2], [3, 1, 0, 1], "place"),
     ] {
         let (row_ptr, col_idx, place) = (upload(&rows)?, upload(&columns)?, upload(&places)?);
-        let args = BsrArgs {
-            problem: &p,
-            row_ptr: device.view(&row_ptr, 0..3),
-            col_idx: device.view(&col_idx, 0..4),
-            values: device.view(&values, 0..p.values_len()),
-            b: device.view(&b, 0..(p.k * p.n) as usize),
-            c: device.view_mut(&mut c, 0..(p.m * p.n) as usize),
-            add: None,
-            place: Some(device.view(&place, 0..4)),
-        };
-        let said = check.check(&args, device.queue()).map_or_else(|e| e.to_string(), |()| String::new());
+        let args = [
+            Arg::Read(device.view(&row_ptr, 0..3)),
+            Arg::Read(device.view(&col_idx, 0..4)),
+            Arg::Read(device.view(&values, 0..p.values_len())),
+            Arg::Read(device.view(&b, 0..(p.k * p.n) as usize)),
+            Arg::Write(device.view_mut(&mut c, 0..(p.m * p.n) as usize)),
+            Arg::Absent,
+            Arg::Read(device.view(&place, 0..4)),
+        ];
+        let said = check.check(&p, &args, device.queue()).map_or_else(|e| e.to_string(), |()| String::new());
         let right = if wanted.is_empty() { said.is_empty() } else { said.contains(wanted) };
         println!("checks: {} {rows:?} {columns:?} {places:?}: {said}", if right { "right" } else { "WRONG" });
     }
     in_place(device)
 }
 
-/// beta · C with C's own elements: an empty matrix leaves beta times what was there.
+/// beta · C with C's own elements, of an empty matrix and of others.
 fn in_place(device: &Cuda) -> Outcome {
-    for text in ["m=128,k=128,n=64,bs=64,density=0,dtype=f16,beta=2", "m=64,k=64,n=64,bs=16,density=0,dtype=f32,beta=2"]
-    {
-        let p = Bsr::parse(text)?;
-        let len = (p.m * p.n) as usize;
-        let row_ptr = device.upload(&Array::I32(vec![0; p.rows() + 1]))?;
-        let (none, b) = (device.alloc(DType::I32, 1)?, device.alloc(p.dtype, (p.k * p.n) as usize)?);
-        let values = device.alloc(p.dtype, 8)?;
-        for variant in cuda::catalog().variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_))) {
-            let config = variant.space(&p, device).default_config().ok_or("no config")?;
-            let kernel = variant.build(&p, &config, device)?;
-            let mut c = device.upload(&Array::filled(p.dtype, len, 1.5))?;
-            let args = BsrArgs {
-                problem: &p,
-                row_ptr: device.view(&row_ptr, 0..p.rows() + 1),
-                col_idx: device.view(&none, 0..0),
-                values: device.view(&values, 0..0),
-                b: device.view(&b, 0..(p.k * p.n) as usize),
-                c: device.view_mut(&mut c, 0..len),
-                add: None,
-                place: None,
-            };
-            kernel.launch(args, device.queue())?;
-            let right = device.download(&c)?.to_f64().iter().all(|x| *x == 3.0);
-            println!("in place: {} {text} {}", if right { "right" } else { "WRONG" }, variant.id());
-        }
+    let (mut tally, started) = (Tally::new(), Instant::now());
+    let texts = [
+        "m=128,k=128,n=64,bs=64,density=0,dtype=f16,beta=2,inplace=true",
+        "m=64,k=64,n=64,bs=16,density=0,dtype=f32,beta=2,inplace=true",
+        "m=256,k=128,n=72,bs=32,density=0.5,dtype=bf16,alpha=-1.5,beta=0.5,inplace=true",
+        "m=256,k=256,n=64,bs=16,density=0.3,dtype=f16,beta=1,c=col,inplace=true",
+    ];
+    for text in texts {
+        prove(device, &cuda::catalog(), &Bsr::parse(text)?, (0, 3), &mut tally)?;
     }
+    summary("in place", texts.len() as u64, &tally, started);
     Ok(())
 }
 
 fn tune(device: &Arc<Cuda>, problems: Vec<String>, seconds: f64) -> Outcome {
     let policy = Policy { queueing: Queueing::Graph, cache: CacheState::Hot };
     let settings = Settings { budget: Budget { seconds, ..Budget::default() }, policy, ..Settings::default() };
-    let tuner = Tuner::new(device.clone(), cuda::catalog(), Arc::new(MemoryStore::new()), settings);
+    let tuner = Tuner::new(device.clone(), cuda::catalog(), Store::memory(), settings);
     for text in problems {
         let problem = Bsr::parse(&text)?;
         let started = Instant::now();

@@ -1,14 +1,13 @@
 //! Proves the CUDA kernels of the dense product on edge shapes, then races a few shapes. Needs an NVIDIA GPU and NVRTC.
 //!
-//! `cuda-gemm edges | fused | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
+//! `cuda-gemm edges | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
 //! - `edges`: sampled configs of every variant on ragged, padded, unaligned and batched shapes, against double precision
-//! - `fused`: bias and activations in every own kernel
 //! - `build`: compiles what `tune` and `screen` may need, so that they need not
 //! - `tune`: the tuner's winner, then beside cuBLASLt's first choice in one interleaved race
 //! - `screen`: the same without proofs, for products whose right answer takes the host long
 //!
 //! `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder), `WARPLAP_POLICY` (any of the words stream,
-//! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`, `build`) and
+//! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `build`) and
 //! `WARPLAP_ONLY` (variants that `edges` proves, in place of all).
 #![allow(clippy::print_stdout)]
 
@@ -16,7 +15,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warplap_core::array::Array;
+use warplap_core::card::Entry;
 use warplap_core::device::Device;
 use warplap_core::measure::{CacheState, Policy, Queueing};
 use warplap_core::op::Op;
@@ -25,13 +24,12 @@ use warplap_core::progress::Silent;
 use warplap_core::rejection::Rejection;
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::space::Config;
-use warplap_core::store::MemoryStore;
+use warplap_core::store::Store;
 use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Priority, Variant};
-use warplap_core::verify::{Case, Drawing};
+use warplap_core::verify::Case;
 use warplap_cuda::Cuda;
-use warplap_ops::gemm::cuda::{Activation, Epilogue, Fused};
-use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem, cuda};
+use warplap_ops::gemm::{Gemm, GemmProblem, cuda};
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -46,7 +44,6 @@ fn main() -> Result<(), Failed> {
     let device = Arc::new(device);
     match task.as_str() {
         "edges" => edges(&device),
-        "fused" => fused(&device),
         "build" => build(&device, &problems),
         "screen" => problems.iter().try_for_each(|p| screen(&device, p)),
         _ => {
@@ -110,8 +107,7 @@ fn edges(device: &Cuda) -> Result<(), Failed> {
                 if !mine(turn) {
                     continue;
                 }
-                let drawing = Arc::new(Drawing::new::<Gemm>(&p, 7)?);
-                let mut case = Case::of(&p, device, &drawing)?;
+                let mut case = Case::new(&Entry::new(&p, &catalog), device, 7)?;
                 let fits = |v: &dyn Variant<Gemm, Cuda>| asked(v.id()) && matches!(v.fit(&p, device), Fit::Fits(_));
                 for variant in catalog.variants().iter().filter(|v| fits(&***v)) {
                     let most = if variant.is_library() { 16 } else { 3 };
@@ -135,83 +131,6 @@ fn edges(device: &Cuda) -> Result<(), Failed> {
         }
     }
     println!("edges: {right} right, {wrong} not");
-    Ok(())
-}
-
-/// The activations in double precision; the error function by its series, good to more digits than f32 has.
-fn right(activation: Activation, x: f64) -> f64 {
-    let erf = |z: f64| {
-        let (mut term, mut sum) = (z, z);
-        for i in 1..200 {
-            term *= -z * z / i as f64;
-            sum += term / (2 * i + 1) as f64;
-        }
-        if z.abs() > 4.0 { z.signum() } else { sum * 2.0 / std::f64::consts::PI.sqrt() }
-    };
-    match activation {
-        Activation::None => x,
-        Activation::Relu => x.max(0.0),
-        Activation::GeluTanh => {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
-        }
-        Activation::GeluErf => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
-        Activation::Silu => x / (1.0 + (-x).exp()),
-    }
-}
-
-fn fused(device: &Cuda) -> Result<(), Failed> {
-    let (mut good, mut wrong, mut turn) = (0, 0, 0);
-    let catalog = cuda::catalog();
-    for text in [
-        "gemm:m=200,n=328,k=72,dtype=bf16",
-        "gemm:m=64,n=1032,k=264,dtype=f16,b=col",
-        "gemm:m=2,n=264,k=136,dtype=f16",
-        "gemm:m=77,n=131,k=35,dtype=f16",
-        "gemm:m=77,n=131,k=35,dtype=f32",
-        "gemm:m=70,n=72,k=40,dtype=bf16,batch=3",
-    ] {
-        let p = Gemm::parse(text)?;
-        let mut rng = fastrand::Rng::with_seed(3);
-        let inputs = Gemm::draw(&p, &mut rng);
-        let bias = Array::random(p.dtype, p.n as usize, &mut rng);
-        let answer = Gemm::answer(&p, &inputs);
-        let [a, b, held] = [&inputs[0], &inputs[1], &bias].map(|array| device.upload(array));
-        let (a, b, held) = (a?, b?, held?);
-        for variant in
-            catalog.variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_)) && !v.is_library())
-        {
-            let config = variant.space(&p, device).default_config().ok_or("an empty space")?;
-            for (activation, with) in Activation::ALL.into_iter().flat_map(|a| [(a, true), (a, false)]) {
-                turn += 1;
-                if !mine(turn) {
-                    continue;
-                }
-                let epilogue = Epilogue { bias: with, activation };
-                let mut c = device.upload(&Array::filled(p.dtype, p.c_len(), f64::NAN))?;
-                let ran = Fused::build(variant.id(), &p, &config, epilogue, device).and_then(|kernel| {
-                    let (a, b) = (device.view(&a, 0..p.a_len()), device.view(&b, 0..p.b_len()));
-                    let args = GemmArgs { problem: &p, a, b, c: device.view_mut(&mut c, 0..p.c_len()) };
-                    kernel.launch(args, device.view(&held, 0..p.n as usize), device.queue())
-                });
-                let got = device.download(&c)?;
-                let off = answer.values.iter().enumerate().map(|(i, x)| {
-                    let added = if with { bias.at(i % p.n as usize) } else { 0.0 };
-                    let right = right(activation, x + added);
-                    let allowed = answer.tolerance.allowed(right) + 4.0 * p.dtype.roundoff() * (right.abs() + 0.01);
-                    let share = (got.at(i) - right).abs() / (allowed + 2e-6 * x.abs());
-                    if share.is_nan() { f64::INFINITY } else { share }
-                });
-                let worst = off.fold(0.0, f64::max);
-                if ran.is_ok() && worst <= 1.0 {
-                    good += 1;
-                } else {
-                    wrong += 1;
-                    println!("WRONG {text}: {} {epilogue:?}: {worst} of the allowed error, {ran:?}", variant.id());
-                }
-            }
-        }
-    }
-    println!("fused: {good} right, {wrong} not");
     Ok(())
 }
 
@@ -241,17 +160,13 @@ fn build(device: &Cuda, problems: &[GemmProblem]) -> Result<(), Failed> {
 }
 
 /// Times kernels in turn and gives the median seconds of each.
-fn race(
-    device: &Cuda,
-    p: &GemmProblem,
-    kernels: &[Box<dyn Kernel<Gemm, Cuda>>],
-    rounds: usize,
-) -> Result<Vec<f64>, Failed> {
-    let first = Case::<Gemm, Cuda>::without_answer(p, device, 1)?;
+fn race(device: &Cuda, p: &GemmProblem, kernels: &[Box<dyn Kernel<Cuda>>], rounds: usize) -> Result<Vec<f64>, Failed> {
+    let card = Entry::new(p, &cuda::catalog());
+    let first = Case::without_answer(&card, device, 1)?;
     let sets = device.sets(policy(), first.footprint()).max(1);
     let mut cases = vec![first];
     for seed in 2..=sets as u64 {
-        cases.push(Case::without_answer(p, device, seed)?);
+        cases.push(Case::without_answer(&card, device, seed)?);
     }
     let cases = RefCell::new(cases);
     let mut laps = Vec::new();
@@ -346,7 +261,7 @@ fn tune(device: &Arc<Cuda>, problems: &[GemmProblem]) -> Result<(), Failed> {
     let seconds = std::env::var("WARPLAP_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20.0);
     let budget = Budget { seconds, ..Budget::default() };
     let settings = Settings { budget, policy: policy(), ..Settings::default() };
-    let tuner = Tuner::new(device.clone(), cuda::catalog(), Arc::new(MemoryStore::new()), settings);
+    let tuner = Tuner::new(device.clone(), cuda::catalog(), Store::memory(), settings);
     for problem in problems {
         let started = Instant::now();
         let tuned = match tuner.tune(problem, &Silent) {

@@ -8,15 +8,16 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Instant;
 
+use warplap_core::arg::Arg;
 use warplap_core::array::Array;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
 use warplap_core::settings::{Mode, Settings};
-use warplap_core::store::MemoryStore;
+use warplap_core::store::Store;
 use warplap_core::tuner::Tuner;
 use warplap_cuda::{AMPERE, Cuda, ELEMENT, EPILOGUE, HOPPER, Source, TensorMap, TensorMapSpec, ViewMut};
-use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem, cuda};
+use warplap_ops::gemm::{Gemm, GemmProblem, cuda};
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -53,7 +54,7 @@ fn main() -> Result<(), Failed> {
     let coop = catalog.find("wgmma_coop").ok_or("no wgmma_coop in the list")?.clone();
     println!("wgmma_coop[{}]", coop.space(&p, &device).default_config().ok_or("an empty space")?);
     let settings = Settings { mode: Mode::Off, ..Settings::default() };
-    let tuner = Tuner::new(device.clone(), Catalog::<Gemm, Cuda>::new(coop), Arc::new(MemoryStore::new()), settings);
+    let tuner = Tuner::new(device.clone(), Catalog::<Gemm, Cuda>::new(coop), Store::memory(), settings);
     let prepared = tuner.prepare(&p)?;
 
     // The same by hand.
@@ -107,10 +108,10 @@ fn main() -> Result<(), Failed> {
         let (a, b) = (device.view(&a, whole.clone()), device.view(&b, whole.clone()));
         // SAFETY: the buffer lives to the end of this function and nothing else looks at it.
         let c = unsafe { ViewMut::from_raw(to, DType::F16, 64 * 64) };
-        GemmArgs { problem: &p, a, b, c }
+        [Arg::Read(a), Arg::Read(b), Arg::Write(c)]
     };
-    let mut by_handle = || prepared.launch(views(), device.stream()).expect("a right launch");
-    let mut by_tuner = || tuner.launch(&p, views(), device.stream()).expect("a right launch");
+    let mut by_handle = || prepared.launch(&mut views(), device.stream()).expect("a right launch");
+    let mut by_tuner = || tuner.launch(&p, &mut views(), device.stream()).expect("a right launch");
     let mut windows = [const { Vec::new() }; 3];
     let mut window = |kind: usize, call: &mut dyn FnMut()| -> Result<(), Failed> {
         device.stream().synchronize()?;

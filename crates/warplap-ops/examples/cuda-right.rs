@@ -65,12 +65,18 @@ fn main() -> Result<(), Failed> {
 fn held<O: Op>(device: &Cuda, oracle: &dyn Oracle<O, Cuda>, p: &O::Problem, [n, ldc]: [u64; 2]) -> Result<(), Failed> {
     let text = O::text(p);
     let inputs = O::draw(p, &mut fastrand::Rng::with_seed(11));
-    let host = O::answer(p, &inputs);
-    let buffers = inputs.iter().map(|a| device.upload(a)).collect::<Result<Vec<Buffer>, _>>()?;
-    let buffers: Vec<&Buffer> = buffers.iter().collect();
-    oracle.answer(p, &buffers, device)?;
+    let host = O::answer(p, &inputs).remove(0);
+    let signature = O::signature(p);
+    let read: Vec<Option<Buffer>> = signature
+        .slots()
+        .iter()
+        .zip(&inputs)
+        .map(|(slot, a)| slot.is_read().then(|| device.upload(a)).transpose())
+        .collect::<Result<_, _>>()?;
+    let views: Vec<_> = read.iter().zip(&inputs).map(|(b, a)| b.as_ref().map(|b| device.view(b, 0..a.len()))).collect();
+    oracle.answer(p, &views, device)?;
     let started = Instant::now();
-    let far = oracle.answer(p, &buffers, device)?;
+    let far = oracle.answer(p, &views, device)?.remove(0);
     let seconds = started.elapsed().as_secs_f64();
     let values = device.download(&far.values)?.to_f64();
     let off = |(x, y): (&f64, &f64)| {
@@ -84,7 +90,8 @@ fn held<O: Op>(device: &Cuda, oracle: &dyn Oracle<O, Cuda>, p: &O::Problem, [n, 
     if !same(far.tolerance.floor, host.tolerance.floor) || far.tolerance.relative != host.tolerance.relative {
         return Err(format!("{text}: {:?} is not {:?}", far.tolerance, host.tolerance).into());
     }
-    let planted = mistakes(device, O::output(p).0, &host, &far.values, n as usize, ldc as usize)?;
+    let dtype = signature.written().next().ok_or("no output")?.dtype;
+    let planted = mistakes(device, dtype, &host, &far.values, n as usize, ldc as usize)?;
     println!("RIGHT {text}: off by {worst:.1e}, {:.2} ms; {planted} mistakes seen", seconds * 1e3);
     Ok(())
 }

@@ -1,8 +1,6 @@
 //! From views to typed slices, once per launch.
 
-use warplap_core::device::Span;
 use warplap_core::dtype::DType;
-use warplap_core::error::Error;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Slice, SliceMut, Typed};
 
@@ -42,28 +40,4 @@ pub(crate) fn read<T: Typed>(view: Slice<'_>) -> Result<&[T], Rejection> {
 pub(crate) fn write<T: Typed>(view: SliceMut<'_>) -> Result<&mut [T], Rejection> {
     let found = view.dtype();
     T::write(view).ok_or_else(|| wrong(T::DTYPE, found))
-}
-
-/// Checks that a buffer holds as many elements as a problem spans.
-pub(crate) fn spans(name: &str, found: usize, expected: usize) -> Result<(), Rejection> {
-    if found >= expected {
-        return Ok(());
-    }
-    Err(Rejection::LaunchFailed {
-        reason: format!("buffer '{name}' holds {found} elements, the problem spans {expected}"),
-    })
-}
-
-/// Checks a caller's buffer: its type, and that it holds what the problem spans.
-pub(crate) fn argument(argument: &'static str, given: &impl Span, expected: (DType, usize)) -> Result<(), Error> {
-    let found = (given.dtype(), given.len());
-    if found.0 != expected.0 {
-        let reason = format!("holds {}, expected {}", found.0, expected.0);
-        return Err(Error::Argument { argument, reason });
-    }
-    if found.1 < expected.1 {
-        let reason = format!("holds {} elements, expected at least {}", found.1, expected.1);
-        return Err(Error::Argument { argument, reason });
-    }
-    Ok(())
 }

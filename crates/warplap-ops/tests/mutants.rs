@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use half::{bf16, f16};
+use warplap_core::arg::Arg;
 use warplap_core::candidate::{Outcome, SourceHash};
+use warplap_core::card::Entry;
 use warplap_core::catalog::Catalog;
 use warplap_core::dtype::DType;
 use warplap_core::op::Op;
@@ -15,16 +17,16 @@ use warplap_core::rejection::Rejection;
 use warplap_core::roofline::{Bandwidth, Ceilings};
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::space::{Config, Space};
-use warplap_core::store::{MemoryStore, Store};
+use warplap_core::store::Store;
 use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_core::verify::Case;
 use warplap_cpu::{Cpu, Slice, SliceMut};
-use warplap_ops::gemm::{self, Gemm, GemmArgs, GemmProblem, Layout};
+use warplap_ops::gemm::{self, Gemm, GemmProblem, Layout, slot};
 
 /// One launch of a mutant: its inputs in f32, its output, and what it remembers.
 struct Call<'a, 'm> {
-    p: &'a GemmProblem,
+    p: &'m GemmProblem,
     a: Vec<f32>,
     b: Vec<f32>,
     c: SliceMut<'a>,
@@ -43,7 +45,17 @@ fn widened(s: Slice<'_>) -> Vec<f32> {
     }
 }
 
-impl Call<'_, '_> {
+impl<'a, 'm> Call<'a, 'm> {
+    fn new(
+        p: &'m GemmProblem,
+        args: &mut [Arg<'a, Cpu>],
+        nth: u64,
+        memory: &'m Mutex<BTreeMap<usize, Vec<f32>>>,
+    ) -> Result<Self, Rejection> {
+        let (a, b, c) = (args[slot::A].read()?, args[slot::B].read()?, args[slot::C].write()?);
+        Ok(Call { p, a: widened(a), b: widened(b), c, address: a.address(), nth, memory })
+    }
+
     fn sizes(&self) -> (usize, usize, usize) {
         (self.p.m as usize, self.p.n as usize, self.p.k as usize)
     }
@@ -437,22 +449,22 @@ impl Variant<Gemm, Cpu> for Mutant {
     fn space(&self, _: &GemmProblem, _: &Cpu) -> Space {
         Space::single()
     }
-    fn build(&self, _: &GemmProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
-        Ok(Box::new(Built { act: self.2, launched: AtomicU64::new(0), memory: Mutex::default() }))
+    fn build(&self, p: &GemmProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Built { problem: *p, act: self.2, launched: AtomicU64::new(0), memory: Mutex::default() }))
     }
 }
 
 struct Built {
+    problem: GemmProblem,
     act: Act,
     launched: AtomicU64,
     memory: Mutex<BTreeMap<usize, Vec<f32>>>,
 }
 
-impl Kernel<Gemm, Cpu> for Built {
-    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
+impl Kernel<Cpu> for Built {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
         let nth = self.launched.fetch_add(1, Ordering::SeqCst) + 1;
-        let (a, b, address) = (widened(args.a), widened(args.b), args.a.address());
-        (self.act)(&mut Call { p: args.problem, a, b, c: args.c, address, nth, memory: &self.memory })
+        (self.act)(&mut Call::new(&self.problem, args, nth, &self.memory)?)
     }
 }
 
@@ -494,7 +506,7 @@ fn every_mutant_is_rejected_wherever_it_fits_and_none_wins_or_is_kept_as_measure
     let mut passed = Vec::new();
     for (seed, text) in PROBLEMS.iter().enumerate() {
         let problem = Gemm::parse(text).unwrap();
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let store = Store::memory();
         let budget = Budget { seconds: 60.0, good_enough: 2.0, ..Budget::default() };
         let settings = Settings { budget, seed: seed as u64, search: "exhaustive".into(), ..Settings::default() };
         let tuner = Tuner::new(cpu.clone(), catalog(), store, settings);
@@ -526,20 +538,19 @@ fn every_mutant_is_rejected_wherever_it_fits_and_none_wins_or_is_kept_as_measure
 fn a_kernel_that_writes_into_its_inputs_is_found_out() {
     let cpu = cpu();
     let problem = Gemm::parse("gemm:m=16,n=16,k=16,dtype=f32").unwrap();
-    struct Scribbler;
-    impl Kernel<Gemm, Cpu> for Scribbler {
-        fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-            let (a, b, address) = (widened(args.a), widened(args.b), 0);
-            let input = args.a.address() as *mut f32;
+    struct Scribbler(GemmProblem);
+    impl Kernel<Cpu> for Scribbler {
+        fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
             let memory = Mutex::default();
-            Call { p: args.problem, a, b, c: args.c, address, nth: 1, memory: &memory }.right();
+            let mut call = Call::new(&self.0, args, 1, &memory)?;
+            call.right();
             // SAFETY: none, on purpose: the input is the case's own heap memory and nobody reads it meanwhile.
-            unsafe { input.write_volatile(0.75) };
+            unsafe { (call.address as *mut f32).write_volatile(0.75) };
             Ok(())
         }
     }
-    let mut case: Case<Gemm, Cpu> = Case::new(&problem, &*cpu, 1).unwrap();
-    assert!(case.verify(&Scribbler, &*cpu).is_ok());
+    let mut case = Case::new(&Entry::new(&problem, &gemm::cpu::catalog()), &*cpu, 1).unwrap();
+    assert!(case.verify(&Scribbler(problem), &*cpu).is_ok());
     let found = case.inputs_untouched(&*cpu).unwrap_err();
-    assert!(found.to_string().contains("input 0"), "{found}");
+    assert!(found.to_string().contains("input 'a'"), "{found}");
 }

@@ -10,42 +10,118 @@ use crate::tensor::{Element, View};
 const MAX_SIZE: i64 = warplap::core::problem::MAX_SIZE as i64;
 const MAX_ELEMENTS: usize = 1 << 31;
 
-/// The float type of an input.
-pub(crate) fn float(view: &View, name: &str) -> PyResult<DType> {
-    match view.element {
-        Element::Float(dtype @ (DType::F32 | DType::F16 | DType::Bf16)) => Ok(dtype),
-        other => {
-            let found = other.name();
-            Err(PyTypeError::new_err(format!("{name}: holds {found}, expected float32, float16 or bfloat16")))
-        }
+/// What a call has for one slot: a tensor's memory, or nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) view: Option<&'a View>,
+    pub(crate) written: bool,
+}
+
+impl<'a> Given<'a> {
+    /// The problem does not have the slot.
+    pub(crate) const NONE: Given<'static> = Given { name: "", view: None, written: false };
+
+    /// Memory that is read.
+    pub(crate) fn read(name: &'static str, view: &'a View) -> Self {
+        Given { name, view: Some(view), written: false }
+    }
+
+    /// Memory that is written.
+    pub(crate) fn write(name: &'static str, view: &'a View) -> Self {
+        Given { name, view: Some(view), written: true }
+    }
+
+    /// Memory that is read, or nothing.
+    pub(crate) fn maybe(name: &'static str, view: Option<&'a View>) -> Self {
+        Given { name, view, written: false }
     }
 }
 
+/// Memory by slot that kernels may be given: all in one place, and what is written shares nothing with the others.
+pub(crate) struct Checked<'a, const N: usize> {
+    given: [Given<'a>; N],
+    gpu: Option<usize>,
+}
+
+impl<'a, const N: usize> Checked<'a, N> {
+    /// One a slot.
+    #[inline]
+    pub(crate) fn given(&self) -> &[Given<'a>; N] {
+        &self.given
+    }
+
+    /// The GPU they are on, if they are on one.
+    #[inline]
+    pub(crate) fn gpu(&self) -> Option<usize> {
+        self.gpu
+    }
+}
+
+fn all<'g, 'a>(given: &'g [Given<'a>]) -> impl Iterator<Item = (&'g Given<'a>, &'a View)> {
+    given.iter().filter_map(|g| Some((g, g.view?)))
+}
+
+/// The GPU that all are on, if they are on one; or they are all on the host.
+#[inline]
+pub(crate) fn place(given: &[Given<'_>]) -> PyResult<Option<usize>> {
+    let Some((first, place)) = all(given).next() else { return Ok(None) };
+    let gpu = place.cuda();
+    if gpu.is_none() && !place.on_host() {
+        let (name, found) = (first.name, place.place());
+        let what = format!("{name}: is on {found}, expected memory of the host or of an NVIDIA GPU");
+        return Err(PyNotImplementedError::new_err(what));
+    }
+    let apart = |v: &View| v.device != place.device && !(v.on_host() && place.on_host());
+    match all(given).find(|(_, view)| apart(view)) {
+        Some((one, view)) => {
+            let (name, found, expected) = (one.name, view.place(), place.place());
+            Err(PyValueError::new_err(format!("{name}: is on {found}, expected all tensors on {expected}")))
+        }
+        None => Ok(gpu),
+    }
+}
+
+/// Checks that all are in one place and that what is written may be, and shares nothing with the others.
+#[inline]
+pub(crate) fn checked<const N: usize>(given: [Given<'_>; N]) -> PyResult<Checked<'_, N>> {
+    let gpu = place(&given)?;
+    for (one, view) in all(&given).filter(|(one, _)| one.written) {
+        if view.read_only {
+            return Err(PyValueError::new_err(format!("{}: is read-only", one.name)));
+        }
+        let own = view.bytes();
+        let shared = |(other, v): &(&Given<'_>, &View)| {
+            let bytes = v.bytes();
+            !std::ptr::eq(*other, one) && own.start < bytes.end && bytes.start < own.end
+        };
+        if let Some((other, _)) = all(&given).find(shared) {
+            return Err(PyValueError::new_err(format!("{}: shares memory with {}", one.name, other.name)));
+        }
+    }
+    Ok(Checked { given, gpu })
+}
+
+/// The float type that all hold.
+#[inline]
+pub(crate) fn floats(tensors: &[(&str, &View)]) -> PyResult<DType> {
+    let (first, view) = tensors[0];
+    let Element::Float(dtype @ (DType::F32 | DType::F16 | DType::Bf16)) = view.element else {
+        let found = view.element.name();
+        return Err(PyTypeError::new_err(format!("{first}: holds {found}, expected float32, float16 or bfloat16")));
+    };
+    tensors[1..].iter().try_for_each(|(name, view)| same(view, name, dtype, first))?;
+    Ok(dtype)
+}
+
 /// Checks that a tensor holds a type.
+#[inline]
 pub(crate) fn same(view: &View, name: &str, dtype: DType, like: &str) -> PyResult<()> {
     if view.element == Element::Float(dtype) {
         return Ok(());
     }
     let (found, expected) = (view.element.name(), Element::Float(dtype).name());
     Err(PyTypeError::new_err(format!("{name}: holds {found}, expected {expected} like {like}")))
-}
-
-/// Checks that a tensor is where another is.
-pub(crate) fn together(view: &View, name: &str, first: &View) -> PyResult<()> {
-    if view.on_host() && first.on_host() || view.device == first.device {
-        return Ok(());
-    }
-    let (found, expected) = (view.place(), first.place());
-    Err(PyValueError::new_err(format!("{name}: is on {found}, expected all tensors on {expected}")))
-}
-
-/// Checks that the host can read a tensor.
-pub(crate) fn on_host(view: &View, name: &str) -> PyResult<()> {
-    if view.on_host() {
-        return Ok(());
-    }
-    let what = format!("{name}: is on {}, expected memory of the host", view.place());
-    Err(PyNotImplementedError::new_err(what))
 }
 
 /// Checks the number of dimensions.
@@ -77,15 +153,9 @@ pub(crate) fn sizes(view: &View, name: &str) -> PyResult<()> {
     }
 }
 
-/// Checks that an output may be written and shares nothing with the inputs.
-pub(crate) fn output(out: &View, len: usize, inputs: &[(&str, &View, usize)]) -> PyResult<()> {
-    if out.read_only {
-        return Err(PyValueError::new_err("out: is read-only"));
-    }
-    match inputs.iter().find(|(_, view, input_len)| out.overlaps(len, view, *input_len)) {
-        Some((name, ..)) => Err(PyValueError::new_err(format!("out: shares memory with {name}"))),
-        None => Ok(()),
-    }
+/// Checks that a tensor is row-major without gaps.
+pub(crate) fn compact(view: &View, name: &str, expected: &str) -> PyResult<()> {
+    if view.is_compact() { Ok(()) } else { Err(strided(view, name, expected)) }
 }
 
 /// The order of a matrix that has no gaps.
@@ -105,7 +175,7 @@ pub(crate) fn strided(view: &View, name: &str, expected: &str) -> PyErr {
     PyValueError::new_err(format!("{name}: has strides {strides:?}, expected {expected}; call .contiguous()"))
 }
 
-/// A tensor whose elements are not where their type may lie.
-pub(crate) fn unaligned(name: &str) -> PyErr {
-    PyValueError::new_err(format!("{name}: does not lie on an address its type may have"))
+/// A tensor whose elements are not where kernels can read them.
+pub(crate) fn unaligned(name: &str, bytes: usize) -> PyErr {
+    PyValueError::new_err(format!("{name}: is not on a multiple of {bytes} bytes; call .clone()"))
 }

@@ -1,20 +1,40 @@
 //! `attention`: queries, keys and values of any library come in, what they attend to goes out.
 
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use warplap::core::op::Op;
-use warplap::ops::attention::{AttentionArgs, Mask, Order, Strides};
-use warplap::{Attention, AttentionProblem, Cpu};
+use warplap::ops::attention::{Mask, Order, Strides};
+use warplap::{Attention, AttentionProblem};
 
-use crate::argument;
-use crate::failure::rejected;
-use crate::foreign::Described;
-use crate::lent::{Buffer, Lent};
-use crate::state::{mode_number, state};
+use crate::argument::{self, Checked, Given};
+use crate::call::{Fresh, answer, call, direct};
 use crate::tensor::View;
 use crate::torch::Torch;
-use crate::ways::Call;
+
+/// Slots of attention.
+const SLOTS: usize = 5;
+
+/// The caller's own tensors.
+#[derive(Clone, Copy)]
+struct Own<'a, 'py> {
+    q: &'a Bound<'py, PyAny>,
+    k: &'a Bound<'py, PyAny>,
+    v: &'a Bound<'py, PyAny>,
+    mask: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl<'py> Own<'_, 'py> {
+    fn with(&self, out: Option<&Bound<'py, PyAny>>) -> [Option<Bound<'py, PyAny>>; SLOTS] {
+        [Some(self.q.clone()), Some(self.k.clone()), Some(self.v.clone()), self.mask.cloned(), out.cloned()]
+    }
+
+    /// Whether all are torch's.
+    fn of_torch(self, torch: &Torch) -> Option<Self> {
+        let mask = self.mask.is_none_or(|m| torch.is_tensor(m));
+        (mask && torch.are_tensors(&[self.q, self.k, self.v])).then_some(self)
+    }
+}
 
 /// A request and its memory.
 struct Request {
@@ -23,6 +43,8 @@ struct Request {
     k: View,
     v: View,
     mask: Option<View>,
+    /// Whether the tensors lie exactly as the problem says; gaps between rows or heads are followed by some callables.
+    exact: bool,
 }
 
 /// Whether a tensor lies as the problem says.
@@ -33,12 +55,9 @@ fn lies(view: &View, s: Strides) -> bool {
 
 impl Request {
     #[inline]
-    fn of(q: View, k: View, v: View, mask: Option<View>, causal: bool, scale: Option<f64>) -> PyResult<Request> {
-        let dtype = argument::float(&q, "q")?;
-        argument::on_host(&q, "q")?;
+    fn of([q, k, v]: [View; 3], mask: Option<View>, causal: bool, scale: Option<f64>) -> PyResult<Request> {
+        let dtype = argument::floats(&[("q", &q), ("k", &k), ("v", &v)])?;
         for (view, name) in [(&q, "q"), (&k, "k"), (&v, "v")] {
-            argument::same(view, name, dtype, "q")?;
-            argument::on_host(view, name)?;
             argument::dims(view, name, 4)?;
             argument::sizes(view, name)?;
         }
@@ -62,29 +81,31 @@ impl Request {
         }
         if let Some(mask) = &mask {
             argument::same(mask, "mask", dtype, "q")?;
-            argument::on_host(mask, "mask")?;
             argument::shape(mask, "mask", &[sq, sk])?;
-            if !mask.is_compact() {
-                return Err(argument::strided(mask, "mask", "contiguous rows"));
-            }
+            argument::compact(mask, "mask", "contiguous rows")?;
             p.mask = Mask::Add;
         }
         let all = |p: &AttentionProblem| lies(&q, p.q_strides()) && lies(&k, p.k_strides()) && lies(&v, p.v_strides());
-        if !all(&p) {
+        let mut exact = all(&p);
+        if !exact {
             p.layout = Order::Bshd;
-            if !all(&p) {
-                return Err(argument::strided(&q, "q, k or v", "all in order bhsd, or all in order bshd"));
-            }
+            exact = all(&p);
         }
-        Ok(Request { problem: p, q, k, v, mask })
+        if !exact && q.strides[1] > q.strides[2] {
+            p.layout = Order::Bhsd;
+        }
+        Ok(Request { problem: p, q, k, v, mask, exact })
     }
 
+    /// Takes into the problem what depends on the output.
     #[inline]
     fn write_to(&mut self, out: &View) -> PyResult<()> {
         let p = &self.problem;
         argument::same(out, "out", p.dtype, "q")?;
-        argument::on_host(out, "out")?;
         argument::shape(out, "out", &[p.b as i64, p.h as i64, p.sq as i64, p.dv as i64])?;
+        if !self.exact {
+            return Err(argument::strided(&self.q, "q, k or v", "all in order bhsd, or all in order bshd"));
+        }
         if !lies(out, p.o_strides()) {
             // With one head or one query the inputs lie in both orders.
             let mut other = *p;
@@ -95,51 +116,49 @@ impl Request {
             }
             self.problem = other;
         }
-        let p = &self.problem;
-        let mut inputs = vec![("q", &self.q, p.q_len()), ("k", &self.k, p.k_len()), ("v", &self.v, p.v_len())];
-        inputs.extend(self.mask.as_ref().map(|m| ("mask", m, p.mask_len())));
-        argument::output(out, p.o_len(), &inputs)
+        Ok(())
     }
 
     #[inline]
-    fn run(&self, py: Python<'_>, out: &View, objects: Option<&Objects<'_, '_>>) -> PyResult<()> {
-        let p = &self.problem;
-        state().desks().attention.with(py, p, &(), |entry| {
-            if let (Some(foreign), Some(o)) = (&entry.foreign, objects) {
-                let rest = (p.causal, f64::from(p.scale()), p.h != p.hkv, o.out);
-                let args = (o.q, o.k, o.v, o.mask, rest.0, rest.1, rest.2, rest.3);
-                return foreign.call(&args.into_pyobject(py)?);
-            }
-            // SAFETY: the caller holds references to the objects behind the views for the time of this call, their
-            // order and shapes were checked, and `output` has seen to it that out shares nothing with them.
-            let slices = unsafe {
-                let mask = self.mask.as_ref().map(|m| m.slice(p.mask_len()));
-                (
-                    self.q.slice(p.q_len()),
-                    self.k.slice(p.k_len()),
-                    self.v.slice(p.v_len()),
-                    mask,
-                    out.slice_mut(p.o_len()),
-                )
-            };
-            let (Some(q), Some(k), Some(v), mask @ (None | Some(Some(_))), Some(out)) = slices else {
-                return Err(argument::unaligned("q, k, v, mask or out"));
-            };
-            let args = AttentionArgs::<Cpu> { problem: p, q, k, v, mask: mask.flatten(), out };
-            let kernel = &*entry.kernel;
-            let done = if entry.brief { kernel.launch(args, &()) } else { py.detach(|| kernel.launch(args, &())) };
-            done.map_err(|e| rejected(&e))
-        })
+    fn inputs(&self) -> [Given<'_>; SLOTS - 1] {
+        let mask = Given::maybe("mask", self.mask.as_ref());
+        [Given::read("q", &self.q), Given::read("k", &self.k), Given::read("v", &self.v), mask]
+    }
+
+    #[inline]
+    fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
+        let [q, k, v, mask] = self.inputs();
+        argument::checked([q, k, v, mask, Given::write("out", out)])
+    }
+
+    /// Gives it as a new tensor of torch; nothing where the tensors have gaps that the choice does not follow.
+    #[inline]
+    fn answer<'py>(&self, torch: &Torch, own: Own<'_, 'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let gpu = argument::place(&self.inputs())?;
+        answer::<Attention, SLOTS>(torch, own.q.py(), &self.problem, gpu, &(self, own))
     }
 }
 
-/// The caller's own tensors.
-struct Objects<'a, 'py> {
-    q: &'a Bound<'py, PyAny>,
-    k: &'a Bound<'py, PyAny>,
-    v: &'a Bound<'py, PyAny>,
-    mask: Option<&'a Bound<'py, PyAny>>,
-    out: &'a Bound<'py, PyAny>,
+impl<'py> Fresh<'py, SLOTS> for (&Request, Own<'_, 'py>) {
+    #[inline]
+    fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (Request { problem: p, exact: true, .. }, own) = self else { return Ok(None) };
+        let [b, h, sq, dv] = [p.b, p.h, p.sq, p.dv].map(|size| size as i64);
+        match p.layout {
+            Order::Bhsd => torch.empty(own.q, &[b, h, sq, dv]),
+            Order::Bshd => torch.empty(own.q, &[b, sq, h, dv])?.call_method1(intern!(own.q.py(), "transpose"), (1, 2)),
+        }
+        .map(Some)
+    }
+
+    #[inline]
+    fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
+        self.0.memory(out)
+    }
+
+    fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
+        Ok(self.1.with(out))
+    }
 }
 
 /// Attention over tensors of torch, computed at once: `None` where that is not for this path to do.
@@ -158,42 +177,32 @@ pub(crate) fn attention_direct<'py>(
         return Ok(None);
     }
     let (Ok(a), Ok(b), Ok(c)) = (torch.view(q, "q"), torch.view(k, "k"), torch.view(v, "v")) else { return Ok(None) };
-    if a.cuda().is_some() {
-        // On a GPU the choice is among torch's own; the general way makes it, and says so to `attention_way`.
-        let call = Call::of(mode_number(), [&a, &b, &c], causal, scale);
-        let way = call.and_then(|call| state().ways.find(py, &call));
-        return way.map(|way| way.bind(py).call1((q, k, v, py.None(), causal, scale))).transpose();
-    }
-    let Ok(mut request) = Request::of(a, b, c, None, causal, scale) else { return Ok(None) };
+    let Ok(request) = Request::of([a, b, c], None, causal, scale) else { return Ok(None) };
     let p = &request.problem;
-    if p.layout != Order::Bhsd || p.h != p.hkv {
+    // On the host the answer lies as q does, which the general way sees to.
+    let plain = request.exact && p.layout == Order::Bhsd;
+    if p.h != p.hkv || !(plain || request.q.cuda().is_some()) {
         return Ok(None);
     }
-    let out = torch.empty(q, &[p.b as i64, p.h as i64, p.sq as i64, p.dv as i64])?;
-    let view = torch.view(&out, "out")?;
-    if request.write_to(&view).is_err() {
-        return Ok(None);
-    }
-    request.run(py, &view, Some(&Objects { q, k, v, mask: None, out: &out }))?;
-    Ok(Some(out))
+    Ok(direct(py, request.answer(torch, Own { q, k, v, mask: None }))?.flatten())
 }
 
-/// Remembers who answers calls with tensors like these on a GPU: `way(q, k, v, None, causal, scale)`.
+/// Attention over tensors of torch as a new one, in their order or in that of whoever is chosen; `None` where they lie in no
+/// order that the choice follows. All have four dimensions; the mask two.
 #[pyfunction]
-#[pyo3(signature = (q, k, v, causal, scale, way))]
-pub(crate) fn attention_way(
-    q: &Bound<'_, PyAny>,
-    k: &Bound<'_, PyAny>,
-    v: &Bound<'_, PyAny>,
+#[pyo3(signature = (q, k, v, mask, causal, scale))]
+pub(crate) fn attention_new<'py>(
+    q: &Bound<'py, PyAny>,
+    k: &Bound<'py, PyAny>,
+    v: &Bound<'py, PyAny>,
+    mask: Option<&Bound<'py, PyAny>>,
     causal: bool,
     scale: Option<f64>,
-    way: Py<PyAny>,
-) -> PyResult<()> {
-    let views = (View::of(q, "q")?, View::of(k, "k")?, View::of(v, "v")?);
-    if let Some(call) = Call::of(mode_number(), [&views.0, &views.1, &views.2], causal, scale) {
-        state().ways.put(call, way);
-    }
-    Ok(())
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let own = Own { q, k, v, mask };
+    let torch = Torch::here(q.py()).filter(|t| own.of_torch(t).is_some());
+    let torch = torch.ok_or_else(|| PyValueError::new_err("q, k, v or mask: is no tensor of torch"))?;
+    request(own, causal, scale)?.answer(torch, own)
 }
 
 /// Writes attention over tensors of any library into one more. All have four dimensions; the mask two.
@@ -208,25 +217,20 @@ pub(crate) fn attention_into(
     scale: Option<f64>,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let py = q.py();
-    let mut request = request(q, k, v, mask, causal, scale)?;
+    let (py, own) = (q.py(), Own { q, k, v, mask });
+    let mut request = request(own, causal, scale)?;
     let view = View::of(out, "out")?;
     request.write_to(&view)?;
-    let torch = Torch::here(py).filter(|t| [q, k, v, out].iter().all(|o| t.is_tensor(o)));
-    let objects = Objects { q, k, v, mask, out };
-    request.run(py, &view, torch.map(|_| &objects))
+    let torch = Torch::here(py).filter(|t| own.of_torch(t).is_some() && t.is_tensor(out));
+    let tensors = || Ok(own.with(Some(out)));
+    let tensors = torch.map(|_| &tensors as _);
+    call::<Attention, SLOTS>(py, &request.problem, &request.memory(&view)?, tensors, |_| ())
 }
 
-fn request(
-    q: &Bound<'_, PyAny>,
-    k: &Bound<'_, PyAny>,
-    v: &Bound<'_, PyAny>,
-    mask: Option<&Bound<'_, PyAny>>,
-    causal: bool,
-    scale: Option<f64>,
-) -> PyResult<Request> {
-    let mask = mask.map(|m| View::of(m, "mask")).transpose()?;
-    Request::of(View::of(q, "q")?, View::of(k, "k")?, View::of(v, "v")?, mask, causal, scale)
+fn request(own: Own<'_, '_>, causal: bool, scale: Option<f64>) -> PyResult<Request> {
+    let mask = own.mask.map(|m| View::of(m, "mask")).transpose()?;
+    let views = [View::of(own.q, "q")?, View::of(own.k, "k")?, View::of(own.v, "v")?];
+    Request::of(views, mask, causal, scale)
 }
 
 /// The problem of a request, in its text form.
@@ -240,31 +244,5 @@ pub(crate) fn attention_problem(
     causal: bool,
     scale: Option<f64>,
 ) -> PyResult<String> {
-    Ok(Attention::text(&request(q, k, v, mask, causal, scale)?.problem))
-}
-
-impl Described for Attention {
-    fn buffers<D: Lent>(mut args: AttentionArgs<'_, D>) -> Vec<Buffer> {
-        let p = args.problem;
-        let strides = |s: Strides| [s.batch as u64, s.head as u64, s.row as u64, 1];
-        let mut buffers = vec![
-            Buffer::read::<D>(&args.q, &[p.b, p.h, p.sq, p.d], &strides(p.q_strides())),
-            Buffer::read::<D>(&args.k, &[p.b, p.hkv, p.sk, p.d], &strides(p.k_strides())),
-            Buffer::read::<D>(&args.v, &[p.b, p.hkv, p.sk, p.dv], &strides(p.v_strides())),
-        ];
-        buffers.extend(args.mask.map(|m| Buffer::read::<D>(&m, &[p.sq, p.sk], &[p.sk, 1])));
-        buffers.push(Buffer::write::<D>(&mut args.out, &[p.b, p.h, p.sq, p.dv], &strides(p.o_strides())));
-        buffers
-    }
-
-    fn arguments<'py>(
-        p: &AttentionProblem,
-        py: Python<'py>,
-        mut tensors: Vec<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        let out = tensors.pop();
-        let mut tensors = tensors.into_iter();
-        let (q, k, v, mask) = (tensors.next(), tensors.next(), tensors.next(), tensors.next());
-        (q, k, v, mask, p.causal, f64::from(p.scale()), p.h != p.hkv, out).into_pyobject(py)
-    }
+    Ok(Attention::text(&request(Own { q, k, v, mask }, causal, scale)?.problem))
 }

@@ -3,23 +3,22 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::{PyNotImplementedError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use warplap::core::op::Op;
-use warplap::ops::bsr::BsrArgs;
-use warplap::{Bsr, BsrProblem, Cpu, Layout};
+use warplap::cuda::Stream;
+use warplap::{Bsr, BsrProblem};
 
-use crate::argument;
-use crate::failure::rejected;
-use crate::foreign::Described;
-use crate::gpu::{self, BsrAddresses};
-use crate::lent::{Buffer, Lent};
-use crate::state::state;
+use crate::argument::{self, Checked, Given};
+use crate::call::{call, direct, is_known};
 use crate::structure::{Frame, Structure, version};
 use crate::tensor::View;
 use crate::torch::Torch;
+
+/// Slots of a product.
+const SLOTS: usize = 7;
 
 /// A product and its memory.
 struct Product {
@@ -33,23 +32,9 @@ impl Product {
     #[inline]
     fn of(structure: Arc<Structure>, values: View, b: View) -> PyResult<Product> {
         let mut p = structure.problem;
-        p.dtype = argument::float(&values, "a")?;
-        match &structure.on_gpu {
-            None => argument::on_host(&values, "a")?,
-            Some(on) if values.cuda() == Some(on.ordinal) => {}
-            Some(on) => {
-                let (found, expected) = (values.place(), on.ordinal);
-                return Err(PyValueError::new_err(format!(
-                    "a.values(): is on {found}, its indices on cuda:{expected}"
-                )));
-            }
-        }
+        p.dtype = argument::floats(&[("a", &values), ("b", &b)])?;
         argument::shape(&values, "a.values()", &[p.nnz as i64, p.bs as i64, p.bc as i64])?;
-        if !values.is_compact() {
-            return Err(argument::strided(&values, "a.values()", "contiguous row-major blocks"));
-        }
-        argument::same(&b, "b", p.dtype, "a")?;
-        argument::together(&b, "b", &values)?;
+        argument::compact(&values, "a.values()", "contiguous row-major blocks")?;
         argument::dims(&b, "b", 2)?;
         p.n = b.shape[1] as u64;
         argument::shape(&b, "b", &[p.k as i64, p.n as i64])?;
@@ -58,63 +43,40 @@ impl Product {
         Ok(Product { problem: p, structure, values, b })
     }
 
-    /// Checks what is to be written, and takes its order into the problem.
+    /// Takes into the problem what depends on the output.
     #[inline]
-    fn check(&mut self, out: &View) -> PyResult<()> {
+    fn write_to(&mut self, out: &View) -> PyResult<()> {
         let p = &mut self.problem;
         argument::same(out, "out", p.dtype, "a")?;
-        argument::together(out, "out", &self.b)?;
         argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
         p.c = argument::order(out, "out")?;
-        let p = &self.problem;
-        if self.structure.on_gpu.is_some() && !(self.values.address | self.b.address | out.address).is_multiple_of(16) {
-            return Err(PyValueError::new_err("a, b or out: is not on a multiple of 16 bytes; call .clone()"));
-        }
-        let inputs = [("a", &self.values, p.values_len()), ("b", &self.b, (p.k * p.n) as usize)];
-        argument::output(out, (p.m * p.n) as usize, &inputs)
+        Ok(())
     }
 
-    /// Runs it; `objects` are the caller's own tensors, where they are torch's.
     #[inline]
-    fn run(&self, py: Python<'_>, out: &View, objects: Option<&Objects<'_, '_>>) -> PyResult<()> {
-        let (p, state) = (&self.problem, state());
-        if let Some(on) = &self.structure.on_gpu {
-            let desks = state.gpu(on.ordinal)?;
-            let queue = desks.queue(py);
-            self.structure.launched(on, &queue);
-            let (row_ptr, col_idx) = (on.row_ptr.address(), on.col_idx.address());
-            let at =
-                BsrAddresses { row_ptr, col_idx, values: self.values.address, b: self.b.address, out: out.address };
-            // A callable gets the checked indices: they have the type it was raced with.
-            let arguments = objects.map(|o| {
-                move || -> PyResult<_> {
-                    let [rows, columns] = on.tensors(py)?;
-                    (rows, columns, o.values, p.m, p.k, o.b, o.out).into_pyobject(py)
-                }
-            });
-            return gpu::bsr(py, desks, &queue, p, &at, arguments);
-        }
-        state.desks().bsr.with(py, p, &(), |entry| {
-            if let (Some(foreign), Some(o)) = (&entry.foreign, objects) {
-                return foreign.call(&(o.crow, o.col, o.values, p.m, p.k, o.b, o.out).into_pyobject(py)?);
+    fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
+        let [rows, columns] = self.structure.given();
+        let (values, b) = (Given::read("a", &self.values), Given::read("b", &self.b));
+        argument::checked([rows, columns, values, b, Given::write("out", out), Given::NONE, Given::NONE])
+    }
+
+    /// Writes it; `own` are the caller's own tensors, where they are torch's.
+    #[inline]
+    fn run(&mut self, py: Python<'_>, out: &View, own: Option<&Own<'_, '_>>) -> PyResult<()> {
+        self.write_to(out)?;
+        let tensors = own.map(|o| {
+            || {
+                let [rows, columns] = self.structure.tensors(o.crow, o.col)?;
+                Ok([rows, columns, Some(o.values.clone()), Some(o.b.clone()), Some(o.out.clone()), None, None])
             }
-            let (b_len, c_len) = ((p.k * p.n) as usize, (p.m * p.n) as usize);
-            // SAFETY: the caller holds references to the objects behind the views for the time of this call, all were
-            // found compact, and `output` has seen to it that out shares nothing with them.
-            let slices = unsafe { (self.values.slice(p.values_len()), self.b.slice(b_len), out.slice_mut(c_len)) };
-            let (Some(values), Some(b), Some(c)) = slices else { return Err(argument::unaligned("a, b or out")) };
-            let (row_ptr, col_idx) = (&self.structure.row_ptr[..], &self.structure.col_idx[..]);
-            let (row_ptr, col_idx) = (row_ptr.into(), col_idx.into());
-            let args = BsrArgs::<Cpu> { problem: p, row_ptr, col_idx, values, b, c, add: None, place: None };
-            let kernel = &*entry.kernel;
-            let done = if entry.brief { kernel.launch(args, &()) } else { py.detach(|| kernel.launch(args, &())) };
-            done.map_err(|e| rejected(&e))
-        })
+        });
+        let (tensors, memory) = (tensors.as_ref().map(|t| t as _), self.memory(out)?);
+        call::<Bsr, SLOTS>(py, &self.problem, &memory, tensors, |queue| self.structure.launched(queue))
     }
 }
 
 /// The caller's own tensors; where `col` is nothing, `crow` is the sparse tensor itself.
-struct Objects<'a, 'py> {
+struct Own<'a, 'py> {
     crow: &'a Bound<'py, PyAny>,
     col: Option<&'a Bound<'py, PyAny>>,
     values: &'a Bound<'py, PyAny>,
@@ -182,11 +144,11 @@ pub(crate) fn bsr_direct<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = a.py();
     let Some(torch) = Torch::here(py) else { return Ok(None) };
-    let direct = match &out {
+    let is_direct = match &out {
         Some(out) => torch.is_direct(py, &[a, b, out])?,
         None => torch.is_direct(py, &[a, b])?,
     };
-    if !direct || !torch.is_bsr(a)? {
+    if !is_direct || !torch.is_bsr(a)? {
         return Ok(None);
     }
     let (Ok((structure, values, view)), Ok(dense)) = (parts(a), torch.view(b, "b")) else { return Ok(None) };
@@ -196,15 +158,9 @@ pub(crate) fn bsr_direct<'py>(
         None => torch.empty(b, &[product.problem.m as i64, product.problem.n as i64])?,
     };
     let Ok(view) = torch.view(&out, "out") else { return Ok(None) };
-    if product.check(&view).is_err() {
-        return Ok(None);
-    }
-    let objects = Objects { crow: a, col: None, values: &values, b, out: &out };
-    match product.run(py, &view, Some(&objects)) {
-        // A device that cannot be used: the general way has torch to fall back on.
-        Err(error) if error.is_instance_of::<PyNotImplementedError>(py) => Ok(None),
-        outcome => outcome.map(|()| Some(out)),
-    }
+    let own = Own { crow: a, col: None, values: &values, b, out: &out };
+    let done = direct(py, product.run(py, &view, Some(&own)))?;
+    Ok(done.map(|()| out))
 }
 
 /// Whether a kernel was chosen already for a product: everything a call does before it launches.
@@ -217,12 +173,10 @@ pub(crate) fn bsr_known(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Bound<
     }
     let (structure, _values, view) = parts(a)?;
     let mut product = Product::of(structure, view, torch.view(b, "b")?)?;
-    product.check(&torch.view(out, "out")?)?;
-    let state = state();
-    let Some(on) = &product.structure.on_gpu else { return Ok(state.desks().bsr.knows(&product.problem)) };
-    let desks = state.gpu(on.ordinal)?;
-    product.structure.launched(on, &desks.queue(py));
-    Ok(desks.bsr.knows(&product.problem))
+    let out = torch.view(out, "out")?;
+    product.write_to(&out)?;
+    let launched = |queue: &Stream| product.structure.launched(queue);
+    is_known::<Bsr, SLOTS>(py, &product.problem, &product.memory(&out)?, launched)
 }
 
 fn product(
@@ -251,11 +205,9 @@ pub(crate) fn bsr_into(
 ) -> PyResult<()> {
     let py = crow.py();
     let mut product = product((crow, col, values), (m, k), b)?;
-    let view = View::of(out, "out")?;
-    product.check(&view)?;
-    let torch = Torch::here(py).filter(|t| [crow, col, values, b, out].iter().all(|o| t.is_tensor(o)));
-    let objects = Objects { crow, col: Some(col), values, b, out };
-    product.run(py, &view, torch.map(|_| &objects))
+    let torch = Torch::here(py).filter(|t| t.are_tensors(&[crow, col, values, b, out]));
+    let own = Own { crow, col: Some(col), values, b, out };
+    product.run(py, &View::of(out, "out")?, torch.map(|_| &own))
 }
 
 /// The problem of a product, in its text form.
@@ -269,29 +221,4 @@ pub(crate) fn bsr_problem(
     b: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
     Ok(Bsr::text(&product((crow, col, values), (m, k), b)?.problem))
-}
-
-impl Described for Bsr {
-    fn buffers<D: Lent>(mut args: BsrArgs<'_, D>) -> Vec<Buffer> {
-        let p = args.problem;
-        let b = if p.b == Layout::Row { [p.n, 1] } else { [1, p.k] };
-        let c = if p.c == Layout::Row { [p.n, 1] } else { [1, p.m] };
-        vec![
-            Buffer::read::<D>(&args.row_ptr, &[p.m / p.bs + 1], &[1]),
-            Buffer::read::<D>(&args.col_idx, &[p.nnz], &[1]),
-            Buffer::read::<D>(&args.values, &[p.nnz, p.bs, p.bc], &[p.bs * p.bc, p.bc, 1]),
-            Buffer::read::<D>(&args.b, &[p.k, p.n], &b),
-            Buffer::write::<D>(&mut args.c, &[p.m, p.n], &c),
-        ]
-    }
-
-    fn arguments<'py>(
-        p: &BsrProblem,
-        py: Python<'py>,
-        tensors: Vec<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        let mut tensors = tensors.into_iter();
-        let mut next = || tensors.next();
-        (next(), next(), next(), p.m, p.k, next(), next()).into_pyobject(py)
-    }
 }

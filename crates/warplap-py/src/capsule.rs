@@ -6,7 +6,6 @@ use std::mem::MaybeUninit;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use warplap::DType;
 
 use crate::dlpack::{self, DlDevice, DlManaged, DlTensor, DlType};
 use crate::lent::Buffer;
@@ -31,18 +30,11 @@ pub(crate) fn capsule<'py>(py: Python<'py>, buffer: &Buffer, device: DlDevice) -
             }
         }
     }
-    let (code, bits) = match dtype {
-        DType::F64 => (2, 64),
-        DType::F32 => (2, 32),
-        DType::F16 => (2, 16),
-        DType::Bf16 => (4, 16),
-        DType::I32 => (0, 32),
-    };
     let tensor = DlTensor {
         data: *address as *mut _,
         device,
         ndim: shape.len() as i32,
-        dtype: DlType { code, bits, lanes: 1 },
+        dtype: DlType::of(*dtype).0,
         shape: std::ptr::null_mut(),
         strides: std::ptr::null_mut(),
         byte_offset: 0,

@@ -4,7 +4,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
@@ -274,7 +273,7 @@ pub(crate) fn contest(
         (state.store.clone(), device.map_or_else(here, |(hard, soft)| Fingerprint { hard, soft }))
     };
     let key = Key::new(op, format!("{op}:{key}"));
-    let current = |store: &Arc<dyn Store>| match store.lookup(&key, &device) {
+    let current = |store: &Store| match store.lookup(&key, &device) {
         Match::Exact(record) => record.current(&device.soft_id(), store.id()).cloned(),
         _ => None,
     };

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use pyo3::ffi::PyObject;
+use warplap::DType;
 
 /// `kDLCPU`.
 pub(crate) const CPU: i32 = 1;
@@ -21,13 +22,33 @@ pub(crate) struct DlDevice {
     pub(crate) index: i32,
 }
 
-/// Kind of number (0 int, 1 uint, 2 float, 4 bfloat, 6 bool), bits, lanes.
+/// Kind of number (0 int, 1 uint, 2 float, 4 bfloat, 6 bool, 10 float8_e4m3fn, 12 float8_e5m2), bits, lanes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DlType {
     pub(crate) code: u8,
     pub(crate) bits: u8,
     pub(crate) lanes: u16,
+}
+
+impl DlType {
+    /// A type as DLPack has it, and the name people know it by.
+    pub(crate) const fn of(dtype: DType) -> (DlType, &'static str) {
+        let (code, bits, name) = match dtype {
+            DType::F64 => (2, 64, "float64"),
+            DType::F32 => (2, 32, "float32"),
+            DType::F16 => (2, 16, "float16"),
+            DType::Bf16 => (4, 16, "bfloat16"),
+            DType::F8E4m3 => (10, 8, "float8_e4m3fn"),
+            DType::F8E5m2 => (12, 8, "float8_e5m2"),
+            DType::I64 => (0, 64, "int64"),
+            DType::I32 => (0, 32, "int32"),
+            DType::I8 => (0, 8, "int8"),
+            DType::U8 => (1, 8, "uint8"),
+            DType::Bool => (6, 8, "bool"),
+        };
+        (DlType { code, bits, lanes: 1 }, name)
+    }
 }
 
 #[repr(C)]

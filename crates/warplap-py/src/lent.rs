@@ -1,13 +1,17 @@
-//! Memory that is lent to Python callables: buffers of a launch come in; what a tensor over them needs goes out.
+//! Memory that is lent: a tensor's memory to a kernel, as an argument; a kernel's memory to a Python callable, as what a
+//! tensor over it needs.
 
 use pyo3::prelude::*;
 use warplap::core::device::Device;
-use warplap::cpu::{Slice, SliceMut};
-use warplap::cuda::{Stream, View, ViewMut};
-use warplap::{Cpu, Cuda, DType};
+use warplap::core::rejection::Rejection;
+use warplap::core::slot::Slot;
+use warplap::core::variant::Kernel;
+use warplap::cuda::{self, Stream};
+use warplap::{Arg, Cpu, Cuda, DType};
 
 use crate::dlpack::{self, DlDevice};
-use crate::torch::Torch;
+use crate::tensor::{Element, View};
+use crate::torch::{Pool, Torch};
 
 /// One buffer of a launch: address, type, sizes and strides as torch counts them.
 pub(crate) struct Buffer {
@@ -18,83 +22,143 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    pub(crate) fn read<D: Lent>(view: &D::View<'_>, shape: &[u64], strides: &[u64]) -> Self {
-        Self::at(D::lent(view), shape, strides)
-    }
-
-    pub(crate) fn write<D: Lent>(view: &mut D::ViewMut<'_>, shape: &[u64], strides: &[u64]) -> Self {
-        Self::at(D::lent_mut(view), shape, strides)
-    }
-
-    fn at((address, dtype): (usize, DType), shape: &[u64], strides: &[u64]) -> Self {
-        let signed = |sizes: &[u64]| sizes.iter().map(|s| *s as i64).collect();
-        Buffer { address, dtype, shape: signed(shape), strides: signed(strides) }
+    /// A slot's memory at an address.
+    pub(crate) fn at(address: usize, slot: &Slot) -> Self {
+        let signed = |sizes: &[usize]| sizes.iter().map(|s| *s as i64).collect();
+        Buffer { address, dtype: slot.dtype, shape: signed(&slot.shape), strides: signed(&slot.strides) }
     }
 }
 
-/// A device whose memory Python callables can be given.
+/// A device whose memory is lent both ways.
 pub(crate) trait Lent: Device {
-    /// Where borrowed memory lies and what it holds.
-    fn lent(view: &Self::View<'_>) -> (usize, DType);
+    /// Where a buffer of a launch lies; `None` where it is none.
+    fn address(arg: &mut Arg<'_, Self>) -> Option<usize>;
 
-    /// As [`Lent::lent`], of memory that is written.
-    fn lent_mut(view: &mut Self::ViewMut<'_>) -> (usize, DType);
+    /// A tensor's memory as an argument; `None` where its elements are no numbers that kernels take, or do not lie on
+    /// addresses their type may have.
+    ///
+    /// # Safety
+    /// The object behind the view is alive for `'a` and is on this device, and nobody else writes its elements meanwhile, or
+    /// reads them where they are written.
+    unsafe fn arg<'a>(view: &View, written: bool) -> Option<Arg<'a, Self>>;
 
     /// Its name in DLPack.
     fn place(&self) -> DlDevice;
 
-    /// Runs a callable so that what it launches is queued here.
+    /// Where a call's launch is queued: torch's current stream of a GPU, or the default one.
+    fn current(&self, py: Python<'_>) -> Self::Queue;
+
+    /// Launches a kernel, with the interpreter's lock given up where that is worth it.
+    fn launch(
+        py: Python<'_>,
+        kernel: &dyn Kernel<Self>,
+        args: &mut [Arg<'_, Self>],
+        queue: &Self::Queue,
+        brief: bool,
+    ) -> Result<(), Rejection>;
+
+    /// Runs a callable so that what it launches is queued here, and memory it lets go of stays in the pool.
     fn on_queue<R>(
         py: Python<'_>,
         queue: &Self::Queue,
         place: DlDevice,
+        pool: &Pool,
         call: impl FnOnce() -> PyResult<R>,
     ) -> PyResult<R>;
 }
 
 impl Lent for Cpu {
-    fn lent(view: &Slice<'_>) -> (usize, DType) {
-        (view.address(), view.dtype())
+    fn address(arg: &mut Arg<'_, Self>) -> Option<usize> {
+        Some(match arg {
+            Arg::Read(view) => view.address(),
+            Arg::Write(view) => view.as_mut_ptr() as usize,
+            Arg::Scalar(_) | Arg::Absent => return None,
+        })
     }
 
-    fn lent_mut(view: &mut SliceMut<'_>) -> (usize, DType) {
-        let dtype = view.dtype();
-        let address = match view {
-            SliceMut::F64(v) => v.as_mut_ptr() as usize,
-            SliceMut::F32(v) => v.as_mut_ptr() as usize,
-            SliceMut::F16(v) => v.as_mut_ptr() as usize,
-            SliceMut::Bf16(v) => v.as_mut_ptr() as usize,
-            SliceMut::I32(v) => v.as_mut_ptr() as usize,
-        };
-        (address, dtype)
+    #[inline]
+    unsafe fn arg<'a>(view: &View, written: bool) -> Option<Arg<'a, Self>> {
+        let len = view.span()?;
+        // SAFETY: the caller's word; the tensor spans what its sizes and strides say.
+        unsafe { if written { view.slice_mut(len).map(Arg::Write) } else { view.slice(len).map(Arg::Read) } }
     }
 
     fn place(&self) -> DlDevice {
         DlDevice { kind: dlpack::CPU, index: 0 }
     }
 
-    fn on_queue<R>(_: Python<'_>, (): &(), _: DlDevice, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+    #[inline]
+    fn current(&self, _: Python<'_>) {}
+
+    #[inline]
+    fn launch(
+        py: Python<'_>,
+        kernel: &dyn Kernel<Self>,
+        args: &mut [Arg<'_, Self>],
+        queue: &(),
+        brief: bool,
+    ) -> Result<(), Rejection> {
+        if brief { kernel.launch(args, queue) } else { py.detach(|| kernel.launch(args, queue)) }
+    }
+
+    fn on_queue<R>(_: Python<'_>, (): &(), _: DlDevice, _: &Pool, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
         call()
     }
 }
 
 impl Lent for Cuda {
-    fn lent(view: &View<'_>) -> (usize, DType) {
-        (view.address() as usize, view.dtype())
+    fn address(arg: &mut Arg<'_, Self>) -> Option<usize> {
+        match arg {
+            Arg::Read(view) => Some(view.address() as usize),
+            Arg::Write(view) => Some(view.address() as usize),
+            Arg::Scalar(_) | Arg::Absent => None,
+        }
     }
 
-    fn lent_mut(view: &mut ViewMut<'_>) -> (usize, DType) {
-        (view.address() as usize, view.dtype())
+    #[inline]
+    unsafe fn arg<'a>(view: &View, written: bool) -> Option<Arg<'a, Self>> {
+        let (Element::Float(dtype), Some(len)) = (view.element, view.span()) else { return None };
+        let address = view.address as u64;
+        // SAFETY: the caller's word; the tensor spans what its sizes and strides say, and torch keeps memory that a stream
+        // still uses from others on that stream.
+        Some(unsafe {
+            match written {
+                true => Arg::Write(cuda::ViewMut::from_raw(address, dtype, len)),
+                false => Arg::Read(cuda::View::from_raw(address, dtype, len)),
+            }
+        })
     }
 
     fn place(&self) -> DlDevice {
         DlDevice { kind: dlpack::CUDA, index: self.ordinal() }
     }
 
-    fn on_queue<R>(py: Python<'_>, queue: &Stream, place: DlDevice, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
-        match Torch::here(py) {
-            Some(torch) => torch.on_stream(py, queue.handle(), place.index, call),
-            None => call(),
-        }
+    #[inline]
+    fn current(&self, py: Python<'_>) -> Stream {
+        let stream = Torch::here(py).and_then(|t| t.stream(self.ordinal())).unwrap_or(0);
+        // SAFETY: the exchange API gave torch's current stream of this device; the default stream is always there.
+        unsafe { self.foreign_stream(stream) }
+    }
+
+    #[inline]
+    fn launch(
+        _: Python<'_>,
+        kernel: &dyn Kernel<Self>,
+        args: &mut [Arg<'_, Self>],
+        queue: &Stream,
+        _: bool,
+    ) -> Result<(), Rejection> {
+        kernel.launch(args, queue)
+    }
+
+    fn on_queue<R>(
+        py: Python<'_>,
+        queue: &Stream,
+        place: DlDevice,
+        pool: &Pool,
+        call: impl FnOnce() -> PyResult<R>,
+    ) -> PyResult<R> {
+        let Some(torch) = Torch::here(py) else { return call() };
+        torch.on_stream(py, queue.handle(), place.index, || torch.in_pool(py, pool, place.index, call))
     }
 }

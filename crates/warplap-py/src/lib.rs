@@ -3,8 +3,10 @@
 mod argument;
 mod attention;
 mod bsr;
+mod call;
 mod capsule;
 mod contest;
+mod desk;
 mod dlpack;
 mod failure;
 mod foreign;
@@ -25,7 +27,6 @@ mod structure;
 mod tensor;
 mod torch;
 mod watch;
-mod ways;
 
 use pyo3::prelude::*;
 
@@ -35,7 +36,7 @@ mod _warplap {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::attention::{attention_direct, attention_into, attention_problem, attention_way};
+    use crate::attention::{attention_direct, attention_into, attention_new, attention_problem};
     #[pymodule_export]
     use crate::bsr::{bsr_direct, bsr_into, bsr_known, bsr_problem};
     #[pymodule_export]

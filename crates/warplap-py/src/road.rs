@@ -1,7 +1,7 @@
 //! The road by hand: tuning, explaining and benchmarking problems given as texts. What is known goes back as JSON, which
 //! the package turns into tables.
 
-use std::sync::Arc;
+use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,48 +9,52 @@ use serde_json::{Value, json};
 use warplap::any::{AnyTuner, operation, problem};
 use warplap::core::device::Device;
 use warplap::core::fingerprint::Fingerprint;
-use warplap::core::store::{MemoryStore, Store};
+use warplap::core::store::Store;
 use warplap::core::tuner::{How, Tuned};
 use warplap::core::variant::Fit;
-use warplap::ops::{attention, bsr, gemm, sampled};
-use warplap::{Attention, Bsr, Gemm, Op, Sampled, Settings, Stop};
+use warplap::ops::registry::{self, Known, Visitor};
+use warplap::{Cpu, Cuda, Settings, Stop};
 
+use crate::desk;
 use crate::gpu;
 use crate::state::{self, State, refresh};
 use crate::watch::{Watch, ended};
+
+/// How a tuner over an operation's own variants and the foreign ones is opened, on the CPU or on a GPU.
+type Open = fn(&State, Option<usize>, Store, Settings) -> PyResult<Box<dyn AnyTuner>>;
+
+/// The operations of the registry by name.
+struct Doors(Vec<(&'static str, Open)>);
+
+impl Visitor for Doors {
+    fn visit<O: Known>(&mut self) {
+        self.0.push((O::NAME, |state, gpu, store, settings| {
+            Ok(match gpu {
+                None => Box::new(desk::tuner::<O, Cpu>(state.device.clone(), store, settings)),
+                Some(ordinal) => Box::new(desk::tuner::<O, Cuda>(gpu::device(ordinal)?, store, settings)),
+            })
+        }));
+    }
+}
 
 /// A problem text in its one form, and a tuner of its operation on the CPU or on a GPU.
 fn open(
     state: &State,
     text: &str,
     gpu: Option<usize>,
-    store: Arc<dyn Store>,
+    store: Store,
     settings: Settings,
 ) -> PyResult<(Box<dyn AnyTuner>, String)> {
+    static DOORS: OnceLock<Doors> = OnceLock::new();
+    let doors = DOORS.get_or_init(|| {
+        let mut doors = Doors(Vec::new());
+        registry::each(&mut doors);
+        doors
+    });
     let (op, text) = problem(text, None).map_err(|e| PyValueError::new_err(e.to_string()))?;
-    let cpu = || state.device.clone();
-    let tuner: Box<dyn AnyTuner> = match (op.name, gpu) {
-        (Gemm::NAME, None) => Box::new(state.tuner(cpu(), gemm::cpu::catalog(), store, settings)),
-        (Attention::NAME, None) => Box::new(state.tuner(cpu(), attention::cpu::catalog(), store, settings)),
-        (Bsr::NAME, None) => Box::new(state.tuner(cpu(), bsr::cpu::catalog(), store, settings)),
-        (Sampled::NAME, None) => Box::new(state.tuner(cpu(), sampled::cpu::catalog(), store, settings)),
-        (name, Some(ordinal)) => {
-            let device = gpu::device(ordinal)?;
-            match name {
-                Gemm::NAME => Box::new(state.tuner(device, gemm::cuda::catalog(), store, settings)),
-                Attention::NAME => Box::new(state.tuner(device, attention::cuda::catalog(), store, settings)),
-                Bsr::NAME => Box::new(state.tuner(device, bsr::cuda::catalog(), store, settings)),
-                Sampled::NAME => Box::new(state.tuner(device, sampled::cuda::catalog(), store, settings)),
-                other => return Err(doorless(other)),
-            }
-        }
-        (other, None) => return Err(doorless(other)),
-    };
-    Ok((tuner, text))
-}
-
-fn doorless(op: &str) -> PyErr {
-    PyValueError::new_err(format!("the operation {op} has no door here yet"))
+    let unknown = || PyValueError::new_err(format!("the operation {} is not in the registry", op.name));
+    let (_, open) = doors.0.iter().find(|(name, _)| *name == op.name).ok_or_else(unknown)?;
+    Ok((open(state, gpu, store, settings)?, text))
 }
 
 fn settings(state: &State, gpu: Option<usize>, budget: Option<f64>, again: bool) -> PyResult<Settings> {
@@ -110,7 +114,7 @@ pub(crate) fn bench(
     let mut settings = settings(&state, gpu, budget, true)?;
     settings.yardsticks = true;
     let watch = Watch { stop: settings.stop.clone(), tell };
-    let store = Arc::new(MemoryStore::new());
+    let store = Store::memory();
     // Ceilings that were measured before are not measured again.
     let slug = match gpu {
         Some(ordinal) => gpu::device(ordinal)?.fingerprint().slug(),

@@ -73,7 +73,7 @@ pub(crate) fn store_show(py: Python<'_>, hash: &str) -> PyResult<String> {
 pub(crate) fn store_export(py: Python<'_>, path: PathBuf, op: Option<String>) -> PyResult<usize> {
     let store = state().store.clone();
     py.detach(|| {
-        let bundle = Bundle::of(&*store, |entry| op.as_ref().is_none_or(|op| entry.op == *op));
+        let bundle = Bundle::of(&store, |entry| op.as_ref().is_none_or(|op| entry.op == *op));
         bundle.write(&path).map(|()| bundle.len()).map_err(failed)
     })
 }
@@ -84,7 +84,7 @@ pub(crate) fn store_import(py: Python<'_>, path: PathBuf) -> PyResult<(usize, us
     let store = state().store.clone();
     let imported = py.detach(|| {
         let bundle = Bundle::read(&path).map_err(|e| PyValueError::new_err(format!("{}: {e}", path.display())))?;
-        bundle.put_into(&*store).map_err(failed)
+        bundle.put_into(&store).map_err(failed)
     })?;
     refresh();
     Ok((imported.added, imported.joined, imported.unchanged))
@@ -107,7 +107,7 @@ pub(crate) fn store_prune(
     let stale_for = stale.then(|| warplap::core::device::Device::fingerprint(&*state.device).clone());
     let rules = Prune { older_than, keep, damaged, stale_for, dry_run };
     let store = state.store.clone();
-    let pruned = py.detach(|| care::prune(&*store, &rules)).map_err(failed)?;
+    let pruned = py.detach(|| care::prune(&store, &rules)).map_err(failed)?;
     refresh();
     Ok(json!({"records": pruned.entries.iter().map(line).collect::<Vec<_>>(), "bytes": pruned.bytes,
               "swept": pruned.swept})

@@ -17,6 +17,7 @@ use warplap::cuda::{Buffer, Stream};
 use warplap::ops::bsr::{BsrProblem, validate};
 use warplap::{DType, Layout};
 
+use crate::argument::{self, Given};
 use crate::capsule::capsule;
 use crate::dlpack::{self, DlDevice};
 use crate::lent;
@@ -25,11 +26,9 @@ use crate::tensor::{Element, View};
 use crate::torch::Torch;
 
 /// Indices in device memory.
-pub(crate) struct OnGpu {
-    pub(crate) ordinal: usize,
-    pub(crate) row_ptr: Buffer,
-    pub(crate) col_idx: Buffer,
-    lengths: [usize; 2],
+struct OnGpu {
+    // They own what the views show.
+    _buffers: [Buffer; 2],
     tensors: PyOnceLock<[Py<PyAny>; 2]>,
     // Whether a captured graph knows their addresses.
     captured: AtomicBool,
@@ -38,40 +37,14 @@ pub(crate) struct OnGpu {
 /// Indices that captured graphs know the addresses of: a graph may be replayed at any time, so they stay for good.
 static CAPTURED: Mutex<Vec<Arc<Structure>>> = Mutex::new(Vec::new());
 
-impl OnGpu {
-    fn new(structure: &Structure, ordinal: usize, queue: &Stream) -> PyResult<Self> {
-        let upload = |indices: &[i32]| {
-            let indices = Array::I32(if indices.is_empty() { vec![0] } else { indices.to_vec() });
-            queue.upload(&indices).map_err(|e| PyRuntimeError::new_err(e.to_string()))
-        };
-        let (row_ptr, col_idx) = (upload(&structure.row_ptr)?, upload(&structure.col_idx)?);
-        let lengths = [structure.row_ptr.len(), structure.col_idx.len()];
-        let (tensors, captured) = (PyOnceLock::new(), AtomicBool::new(false));
-        Ok(OnGpu { ordinal, row_ptr, col_idx, lengths, tensors, captured })
-    }
-
-    /// The indices as tensors of torch.
-    pub(crate) fn tensors<'p>(&'p self, py: Python<'p>) -> PyResult<&'p [Py<PyAny>; 2]> {
-        self.tensors.get_or_try_init(py, || {
-            let torch = Torch::here(py).ok_or_else(|| PyRuntimeError::new_err("torch is not there"))?;
-            let place = DlDevice { kind: dlpack::CUDA, index: self.ordinal as i32 };
-            let tensor = |buffer: &Buffer, len: usize| {
-                let (address, shape) = (buffer.address() as usize, vec![len as i64]);
-                let lent = lent::Buffer { address, dtype: DType::I32, shape, strides: vec![1] };
-                torch.tensor(capsule(py, &lent, place)?).map(Bound::unbind)
-            };
-            Ok([tensor(&self.row_ptr, self.lengths[0])?, tensor(&self.col_idx, self.lengths[1])?])
-        })
-    }
-}
-
 /// Checked indices.
 pub(crate) struct Structure {
-    pub(crate) row_ptr: Vec<i32>,
-    pub(crate) col_idx: Vec<i32>,
+    row_ptr: Vec<i32>,
+    col_idx: Vec<i32>,
     pub(crate) problem: BsrProblem,
-    /// The copies on the GPU the tensors are on, if they are on one.
-    pub(crate) on_gpu: Option<OnGpu>,
+    /// The copies that kernels read, where the tensors are: row pointers and columns.
+    views: [View; 2],
+    on_gpu: Option<OnGpu>,
     // The tensors they were read from: their memory is not given to others while the copies are kept by its address.
     seen: Option<Seen>,
 }
@@ -152,13 +125,51 @@ impl Structure {
         let (rows, columns) = (rows.call_method0("cpu")?, columns.call_method0("cpu")?);
         let views = (View::of(&rows, "crow_indices")?, View::of(&columns, "col_indices")?);
         let mut structure = Structure::read(&views.0, &views.1, frame, seen)?;
-        structure.on_gpu = Some(OnGpu::new(&structure, ordinal, &queue)?);
+        let upload = |indices: &[i32]| {
+            let indices = Array::I32(if indices.is_empty() { vec![0] } else { indices.to_vec() });
+            queue.upload(&indices).map_err(|e| PyRuntimeError::new_err(e.to_string()))
+        };
+        let buffers = [upload(&structure.row_ptr)?, upload(&structure.col_idx)?];
+        let device = DlDevice { kind: dlpack::CUDA, index: ordinal as i32 };
+        let lengths = [structure.row_ptr.len(), structure.col_idx.len()];
+        structure.views = std::array::from_fn(|i| View::of_indices(buffers[i].address() as usize, lengths[i], device));
+        let (tensors, captured) = (PyOnceLock::new(), AtomicBool::new(false));
+        structure.on_gpu = Some(OnGpu { _buffers: buffers, tensors, captured });
         Ok(structure)
+    }
+
+    /// The indices as a call's first two slots.
+    #[inline]
+    pub(crate) fn given(&self) -> [Given<'_>; 2] {
+        let [rows, columns] = &self.views;
+        [Given::read("a", rows), Given::read("a", columns)]
+    }
+
+    /// The indices as tensors of torch: the caller's own, but on a GPU the checked ones: they have the type that callables
+    /// were raced with.
+    pub(crate) fn tensors<'py>(
+        &self,
+        rows: &Bound<'py, PyAny>,
+        columns: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<[Option<Bound<'py, PyAny>>; 2]> {
+        let py = rows.py();
+        let Some(on) = &self.on_gpu else { return Ok([Some(rows.clone()), columns.cloned()]) };
+        let made = on.tensors.get_or_try_init(py, || {
+            let torch = Torch::here(py).ok_or_else(|| PyRuntimeError::new_err("torch is not there"))?;
+            let tensor = |view: &View| {
+                let (shape, strides) = (view.sizes().to_vec(), vec![1]);
+                let lent = lent::Buffer { address: view.address, dtype: DType::I32, shape, strides };
+                torch.tensor(capsule(py, &lent, view.device)?).map(Bound::unbind)
+            };
+            PyResult::Ok([tensor(&self.views[0])?, tensor(&self.views[1])?])
+        })?;
+        Ok(std::array::from_fn(|i| Some(made[i].bind(py).clone())))
     }
 
     /// Keeps the indices for good where the stream is being captured.
     #[inline]
-    pub(crate) fn launched(self: &Arc<Self>, on: &OnGpu, queue: &Stream) {
+    pub(crate) fn launched(self: &Arc<Self>, queue: &Stream) {
+        let Some(on) = &self.on_gpu else { return };
         if on.captured.load(Ordering::Relaxed) || !queue.is_capturing().unwrap_or(false) {
             return;
         }
@@ -174,7 +185,9 @@ impl Structure {
         let problem =
             BsrProblem::of_blocks((m, k, 1), (bs, bc), DType::F32, Layout::Row, &row_ptr).map_err(|e| bad(&e))?;
         validate(&row_ptr, &col_idx, problem.values_len(), &problem).map_err(|e| bad(&e))?;
-        Ok(Structure { row_ptr, col_idx, problem, on_gpu: None, seen })
+        let host = DlDevice { kind: dlpack::CPU, index: 0 };
+        let views = [&row_ptr, &col_idx].map(|v| View::of_indices(v.as_ptr() as usize, v.len(), host));
+        Ok(Structure { row_ptr, col_idx, problem, views, on_gpu: None, seen })
     }
 }
 
@@ -189,7 +202,7 @@ fn indices(view: &View, name: &str) -> PyResult<Vec<i32>> {
             // SAFETY: the caller holds the object; it is compact and spans its length.
             match unsafe { view.slice(len) } {
                 Some(warplap::cpu::Slice::I32(v)) => Ok(v.to_vec()),
-                _ => Err(crate::argument::unaligned(name)),
+                _ => Err(argument::unaligned(name, 4)),
             }
         }
         Element::I64 => {
@@ -197,7 +210,7 @@ fn indices(view: &View, name: &str) -> PyResult<Vec<i32>> {
                 return Ok(Vec::new());
             }
             if !view.address.is_multiple_of(8) {
-                return Err(crate::argument::unaligned(name));
+                return Err(argument::unaligned(name, 8));
             }
             // SAFETY: as above, of 64-bit integers.
             let wide = unsafe { std::slice::from_raw_parts(view.address as *const i64, len) };

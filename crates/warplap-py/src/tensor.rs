@@ -40,11 +40,7 @@ impl Element {
     /// The name people know it by.
     pub(crate) fn name(self) -> String {
         match self {
-            Element::Float(DType::F64) => "float64".into(),
-            Element::Float(DType::F32) => "float32".into(),
-            Element::Float(DType::F16) => "float16".into(),
-            Element::Float(DType::Bf16) => "bfloat16".into(),
-            Element::Float(DType::I32) => "int32".into(),
+            Element::Float(dtype) => DlType::of(dtype).1.into(),
             Element::I64 => "int64".into(),
             Element::Other(DlType { code: 6, .. }) => "bool".into(),
             Element::Other(DlType { code, bits, .. }) => {
@@ -199,6 +195,14 @@ impl View {
         Ok(View { address, device, element, ndim: sizes.len(), shape, strides, read_only, _keep: keep })
     }
 
+    /// Indices that somebody keeps in one place for as long as the view is used.
+    pub(crate) fn of_indices(address: usize, len: usize, device: dlpack::DlDevice) -> View {
+        let (mut shape, mut strides) = ([1; DIMS], [0; DIMS]);
+        (shape[0], strides[0]) = (len as i64, 1);
+        let element = Element::Float(DType::I32);
+        View { address, device, element, ndim: 1, shape, strides, read_only: true, _keep: None }
+    }
+
     /// Its sizes.
     pub(crate) fn sizes(&self) -> &[i64] {
         &self.shape[..self.ndim]
@@ -299,14 +303,14 @@ impl View {
         }
     }
 
-    /// Whether any byte is in both, taking `len` elements of each.
-    pub(crate) fn overlaps(&self, len: usize, other: &View, other_len: usize) -> bool {
-        let bytes = |v: &View, len: usize| match v.element {
-            Element::Float(dtype) => len * dtype.bytes(),
-            _ => len * 8,
+    /// The addresses from its first byte to behind its last.
+    #[inline]
+    pub(crate) fn bytes(&self) -> std::ops::Range<usize> {
+        let size = match self.element {
+            Element::Float(dtype) => dtype.bytes(),
+            _ => 8,
         };
-        let (a, b) = (self.address, other.address);
-        len > 0 && other_len > 0 && a < b + bytes(other, other_len) && b < a + bytes(self, len)
+        self.address..self.address.saturating_add(self.span().unwrap_or(0).saturating_mul(size))
     }
 }
 

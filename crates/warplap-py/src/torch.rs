@@ -21,6 +21,9 @@ pub(crate) struct Torch {
     bsr: Py<PyAny>,
 }
 
+/// A pool of torch's memory on a CUDA device, made when it is first needed.
+pub(crate) type Pool = PyOnceLock<Py<PyAny>>;
+
 // SAFETY: the API is a table of functions that lives as long as the process and is called with the interpreter held.
 unsafe impl Send for Torch {}
 // SAFETY: as above.
@@ -57,6 +60,11 @@ impl Torch {
     /// Whether an object is a tensor of any kind.
     pub(crate) fn is_tensor(&self, object: &Bound<'_, PyAny>) -> bool {
         self.is_plain(object) || object.is_instance(self.tensor.bind(object.py())).unwrap_or(false)
+    }
+
+    /// Whether all are tensors of any kind.
+    pub(crate) fn are_tensors(&self, objects: &[&Bound<'_, PyAny>]) -> bool {
+        objects.iter().all(|o| self.is_tensor(o))
     }
 
     /// Whether an object is a tensor of torch's own types, with no behaviour of its own.
@@ -126,11 +134,22 @@ impl Torch {
         let cuda = py.import(intern!(py, "torch.cuda"))?;
         let named = [("device", device)].into_py_dict(py)?;
         let external = cuda.getattr(intern!(py, "ExternalStream"))?.call((stream,), Some(&named))?;
-        let scope = cuda.getattr(intern!(py, "stream"))?.call1((external,))?;
-        scope.call_method0(intern!(py, "__enter__"))?;
-        let done = call();
-        scope.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
-        done
+        within(&cuda.getattr(intern!(py, "stream"))?.call1((external,))?, call)
+    }
+
+    /// Runs a callable with memory of a CUDA device from a pool of its own: a graph that was captured meanwhile names memory
+    /// that the callable has let go of, and nobody else may have it for as long as there is the pool.
+    pub(crate) fn in_pool<R>(
+        &self,
+        py: Python<'_>,
+        pool: &Pool,
+        device: i32,
+        call: impl FnOnce() -> PyResult<R>,
+    ) -> PyResult<R> {
+        let cuda = py.import(intern!(py, "torch.cuda"))?;
+        let make = || cuda.getattr(intern!(py, "MemPool"))?.call0().map(Bound::unbind);
+        let pool = pool.get_or_try_init(py, make)?;
+        within(&cuda.getattr(intern!(py, "use_mem_pool"))?.call1((pool, device))?, call)
     }
 
     /// A tensor over memory that somebody else owns and keeps.
@@ -146,6 +165,15 @@ impl Torch {
         let sizes: Bound<'py, PyTuple> = tensor::sizes(py, sizes)?;
         like.call_method1(intern!(py, "new_empty"), (sizes,))
     }
+}
+
+/// Runs a callable within a scope of Python's.
+fn within<R>(scope: &Bound<'_, PyAny>, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+    let py = scope.py();
+    scope.call_method0(intern!(py, "__enter__"))?;
+    let done = call();
+    scope.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
+    done
 }
 
 #[inline]

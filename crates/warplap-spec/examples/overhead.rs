@@ -5,16 +5,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use warplap::core::arg::Arg;
 use warplap::core::candidate::SourceHash;
 use warplap::core::catalog::Catalog;
 use warplap::core::device::Device;
 use warplap::core::progress::Silent;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::{Config, Space};
-use warplap::core::store::MemoryStore;
+use warplap::core::store::Store;
 use warplap::core::variant::{Fit, Kernel, Variant};
 use warplap::{Budget, Cpu, Settings, Tuner};
-use warplap_spec::{KernelArgs, KernelFile, KernelProblem, Spec};
+use warplap_spec::{KernelFile, KernelProblem, Spec};
 
 type Spans = Arc<Mutex<Vec<(Instant, Instant)>>>;
 
@@ -26,7 +27,7 @@ struct Watched {
 }
 
 struct WatchedKernel {
-    inner: Box<dyn Kernel<KernelFile, Cpu>>,
+    inner: Box<dyn Kernel<Cpu>>,
     launches: Spans,
 }
 
@@ -53,19 +54,14 @@ impl Variant<KernelFile, Cpu> for Watched {
     fn compile(&self, problem: &KernelProblem, config: &Config, cpu: &Cpu) -> Result<(), Rejection> {
         note(&self.compiling, || self.inner.compile(problem, config, cpu))
     }
-    fn build(
-        &self,
-        problem: &KernelProblem,
-        config: &Config,
-        cpu: &Cpu,
-    ) -> Result<Box<dyn Kernel<KernelFile, Cpu>>, Rejection> {
+    fn build(&self, problem: &KernelProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let inner = self.inner.build(problem, config, cpu)?;
         Ok(Box::new(WatchedKernel { inner, launches: self.launches.clone() }))
     }
 }
 
-impl Kernel<KernelFile, Cpu> for WatchedKernel {
-    fn launch(&self, args: KernelArgs<'_, Cpu>, queue: &()) -> Result<(), Rejection> {
+impl Kernel<Cpu> for WatchedKernel {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], queue: &()) -> Result<(), Rejection> {
         note(&self.launches, || self.inner.launch(args, queue))
     }
 }
@@ -98,9 +94,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let catalog = own.variants()[1..].iter().fold(first, |catalog, v| catalog.with(watch(v)));
     let threads = std::thread::available_parallelism()?.get();
     let cpu = Arc::new(Cpu::with_threads(threads).with_builders((threads - 1).max(1)));
-    let store = Arc::new(MemoryStore::new());
+    let store = Store::memory();
     // Measuring the machine's ceilings happens once and is kept: it is no part of tuning a kernel.
-    cpu.get_ready(&*store);
+    cpu.get_ready(&store);
     let budget = Budget { seconds: seconds.parse()?, ..Budget::default() };
     let tuner = Tuner::new(cpu, catalog, store, Settings { budget, search: search.clone(), ..Settings::default() });
     let started = Instant::now();

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use warplap::DType;
+use warplap::core::arg::Scalar;
 use warplap::core::array::Array;
+use warplap::core::rejection::Rejection;
+use warplap::core::slot::Slot;
 use warplap::core::space::Value;
 
 /// What the kernel does with an argument.
@@ -13,7 +16,7 @@ pub enum Role {
     In,
     /// It writes every element of it.
     Out,
-    /// It reads and writes it: every launch finds it as it was filled.
+    /// It reads and writes it in place: a proof finds it as it was filled, a timed launch as the one before left it.
     InOut,
     /// A number, given by value.
     Scalar,
@@ -39,13 +42,11 @@ pub enum Fill {
 pub enum Element {
     /// A type that buffers have too.
     Stored(DType),
-    /// A 64-bit integer: numbers by value only.
-    I64,
 }
 
 impl Element {
     /// The names there are.
-    pub(crate) const EXPECTED: &'static str = "one of f64, f32, f16, bf16, i32, and for scalars i64";
+    pub(crate) const EXPECTED: &'static str = "one of f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i8, u8, bool";
 
     /// Reads a name, as this project or as C and NumPy have it.
     pub(crate) fn parse(name: &str) -> Option<Self> {
@@ -55,7 +56,9 @@ impl Element {
             "half" | "float16" => Element::Stored(DType::F16),
             "bfloat16" => Element::Stored(DType::Bf16),
             "int" | "int32" => Element::Stored(DType::I32),
-            "i64" | "int64" | "long" => Element::I64,
+            "int64" | "long" => Element::Stored(DType::I64),
+            "int8" => Element::Stored(DType::I8),
+            "uint8" => Element::Stored(DType::U8),
             name => Element::Stored(name.parse().ok()?),
         })
     }
@@ -66,9 +69,11 @@ impl Element {
             Element::Stored(DType::F64) => "double",
             Element::Stored(DType::F32) => "float",
             Element::Stored(DType::I32) => "int",
-            // What a compiler calls sixteen bits differs: the kernel's own prototype decides.
-            Element::Stored(DType::F16 | DType::Bf16) => "void",
-            Element::I64 => "long long",
+            Element::Stored(DType::I64) => "long long",
+            Element::Stored(DType::I8) => "signed char",
+            Element::Stored(DType::U8) => "unsigned char",
+            // What a compiler calls sixteen bits and some of eight differs: the kernel's own prototype decides.
+            Element::Stored(_) => "void",
         }
     }
 }
@@ -101,12 +106,10 @@ impl Argument {
         self.shape.is_empty()
     }
 
-    /// The type of its elements; of a scalar that has none, f64.
+    /// The type of its elements.
     pub(crate) fn dtype(&self) -> DType {
-        match self.element {
-            Element::Stored(dtype) => dtype,
-            Element::I64 => DType::F64,
-        }
+        let Element::Stored(dtype) = self.element;
+        dtype
     }
 
     /// Whether the kernel writes it.
@@ -119,10 +122,57 @@ impl Argument {
         matches!(self.role, Role::In | Role::InOut)
     }
 
-    /// Its content for one proof.
+    /// The slot of a parameter.
+    pub(crate) fn slot(&self) -> Slot {
+        let (name, dtype) = (self.name.clone(), self.dtype());
+        match self.role {
+            Role::In | Role::Constant => Slot::input(name, dtype, &self.shape),
+            Role::Out => Slot::output(name, dtype, &self.shape),
+            Role::InOut => Slot::in_out(name, dtype, &self.shape),
+            Role::Scalar => Slot::scalar(name, dtype),
+        }
+    }
+
+    /// A scalar's value; of a buffer, 0.
+    pub(crate) fn number(&self) -> f64 {
+        match &self.value {
+            Some(Value::Int(i)) => *i as f64,
+            Some(Value::Float(x)) => x.0,
+            Some(Value::Bool(b)) => f64::from(u8::from(*b)),
+            Some(Value::Text(_)) | None => 0.0,
+        }
+    }
+
+    /// A scalar's value as a launch is given it.
+    pub(crate) fn scalar(&self) -> Scalar {
+        match &self.value {
+            Some(Value::Int(i)) => Scalar::Int(*i),
+            _ => Scalar::Real(self.number()),
+        }
+    }
+
+    /// Refuses another number than the spec's own, rounded to the scalar's type: kernels were tried out and proved with
+    /// that one alone, and it may be what keeps them inside of their buffers.
+    #[inline]
+    pub(crate) fn check(&self, given: Scalar) -> Result<(), Rejection> {
+        let rounded = |number: f64| match self.element {
+            Element::Stored(DType::F32) => f64::from(number as f32),
+            Element::Stored(DType::I32) => f64::from(number as i32),
+            _ => number,
+        };
+        let (given, own) = (rounded(given.real()), rounded(self.number()));
+        if given.total_cmp(&own).is_eq() {
+            return Ok(());
+        }
+        Err(Rejection::LaunchFailed { reason: format!("'{}' is {given}: expected {own}, as in the spec", self.name) })
+    }
+
+    /// Its content for one proof: nothing where nothing is read, an array of one for a scalar.
     pub(crate) fn draw(&self, rng: &mut fastrand::Rng) -> Array {
         let (dtype, len) = (self.dtype(), self.len());
         match &self.fill {
+            _ if self.role == Role::Out => Array::none(),
+            _ if self.role == Role::Scalar => Array::from_f64(dtype, [self.number()]),
             Fill::Random if dtype == DType::I32 => Array::from_f64(dtype, (0..len).map(|_| f64::from(rng.u8(..)))),
             Fill::Random => Array::random(dtype, len, rng),
             Fill::Zeros => Array::filled(dtype, len, 0.0),
@@ -144,15 +194,14 @@ impl Argument {
             Fill::Range => "range".to_string(),
             Fill::File(array) => format!("file {:?}", array.to_f64().iter().map(|v| v.to_bits()).fold(0, mix)),
         };
-        format!("{} {:?} {:?} {:?} {fill} {:?}", self.name, self.element, self.role, self.shape, self.value)
+        // Launches once began with a copy of what is changed in place: records of that time are stale.
+        let in_place = if self.role == Role::InOut { " in place" } else { "" };
+        format!("{} {:?} {:?} {:?} {fill} {:?}{in_place}", self.name, self.element, self.role, self.shape, self.value)
     }
 
     /// Type and sizes for keys: `f32[512x512]`, or a scalar's type and value.
     pub(crate) fn short(&self) -> String {
-        let element = match self.element {
-            Element::Stored(dtype) => dtype.name(),
-            Element::I64 => "i64",
-        };
+        let element = self.dtype().name();
         match &self.value {
             Some(value) => format!("{element}:{value}"),
             None => {
@@ -165,15 +214,33 @@ impl Argument {
 
 /// An array's bytes as they lie in memory.
 pub(crate) fn bytes(array: &Array) -> Vec<u8> {
-    match array {
-        Array::F64(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-        Array::F32(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-        Array::F16(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-        Array::Bf16(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-        Array::I32(v) => v.iter().flat_map(|x| x.to_ne_bytes()).collect(),
-    }
+    array.to_bytes()
 }
 
 fn mix(hash: u64, bits: u64) -> u64 {
     (hash.rotate_left(5) ^ bits).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_takes_the_numbers_of_the_spec_and_no_others() {
+        let scalar = |element, value| {
+            let (name, shape, fill) = ("n".to_string(), Vec::new(), Fill::Zeros);
+            Argument { name, element, role: Role::Scalar, shape, fill, value: Some(value) }
+        };
+        let numbers = [
+            scalar(Element::Stored(DType::F32), Value::from(0.3)),
+            scalar(Element::Stored(DType::I32), Value::Int(-7)),
+            scalar(Element::Stored(DType::I64), Value::Int(1 << 40)),
+        ];
+        for number in numbers {
+            let drawn = number.draw(&mut fastrand::Rng::with_seed(0)).at(0);
+            assert!(number.check(Scalar::Real(drawn)).is_ok() && number.check(number.scalar()).is_ok(), "{drawn}");
+            let said = number.check(Scalar::Real(drawn + 1.0)).unwrap_err().to_string();
+            assert!(said.contains("'n' is") && said.contains("as in the spec"), "{said}");
+        }
+    }
 }

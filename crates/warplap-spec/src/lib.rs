@@ -2,15 +2,14 @@
 //! so that verifying, racing, storing and explaining are those of every other operation.
 //!
 //! ```no_run
-//! use std::sync::Arc;
 //! use warplap::any::{AnyDevice, Wanted};
-//! use warplap::core::{progress::Silent, store::MemoryStore};
+//! use warplap::core::{progress::Silent, store::Store};
 //! use warplap_spec::Spec;
 //!
 //! let spec = Spec::load("conv2d.toml".as_ref())?;
 //! let device = AnyDevice::open(Wanted::Cpu, None)?;
 //! spec.ready_on(&device)?;
-//! let tuner = spec.open(&device, Arc::new(MemoryStore::new()), warplap::Settings::default())?;
+//! let tuner = spec.open(&device, Store::memory(), warplap::Settings::default())?;
 //! let tuned = tuner.tune(&spec.problem(), &Silent)?;
 //! println!("{} takes {:.1} us", tuned.edition.verdict.winner, tuned.edition.verdict.median_us);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -30,6 +29,6 @@ mod spec;
 
 pub use argument::{Argument, Element, Fill, Role};
 pub use error::SpecError;
-pub use op::{KernelArgs, KernelFile, KernelProblem};
+pub use op::{KernelFile, KernelProblem};
 pub use prove::ground;
 pub use spec::{Language, Spec};

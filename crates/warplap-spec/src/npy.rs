@@ -2,10 +2,11 @@
 
 use warplap::DType;
 use warplap::core::array::Array;
+use warplap::core::scalar::{Bool, F8E4m3, F8E5m2};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Reads a file of f8, f4, f2 or i4 in C order. The error is a sentence.
+/// Reads a file of f8, f4, f2, i8, i4, i1, u1 or b1 in C order. The error is a sentence.
 pub(crate) fn parse(bytes: &[u8]) -> Result<(Vec<u64>, Array), String> {
     let rest = bytes.strip_prefix(MAGIC).ok_or("it is no .npy file: expected one written by numpy.save")?;
     let cut = || "it ends early: expected a whole .npy file".to_string();
@@ -33,8 +34,15 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(Vec<u64>, Array), String> {
         "<f8" => DType::F64,
         "<f4" => DType::F32,
         "<f2" => DType::F16,
+        "<i8" => DType::I64,
         "<i4" => DType::I32,
-        _ => return Err(format!("its elements are '{code}': expected float64, float32, float16 or int32")),
+        "|i1" => DType::I8,
+        "|u1" => DType::U8,
+        "|b1" => DType::Bool,
+        _ => {
+            let expected = "float64, float32, float16, int64, int32, int8, uint8 or bool";
+            return Err(format!("its elements are '{code}': expected {expected}"));
+        }
     };
     if (content.len() as u64) < len.saturating_mul(dtype.bytes() as u64) {
         return Err(cut());
@@ -43,13 +51,20 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(Vec<u64>, Array), String> {
     Ok((shape, from_bytes(dtype, content)))
 }
 
-/// Writes a file as numpy.save does; sixteen-bit types, which NumPy has not all of, as f4.
+/// Writes a file as numpy.save does; floats of sixteen and eight bits, which NumPy has not all of, as f4.
 pub(crate) fn to_bytes(shape: &[u64], array: &Array) -> Vec<u8> {
-    let (descr, content): (&str, Vec<u8>) = match array {
-        Array::F64(v) => ("<f8", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        Array::F32(v) => ("<f4", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        Array::I32(v) => ("<i4", v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        sixteen => ("<f4", sixteen.to_f64().iter().flat_map(|x| (*x as f32).to_le_bytes()).collect()),
+    let descr = match array.dtype() {
+        DType::F64 => "<f8",
+        DType::I64 => "<i8",
+        DType::I32 => "<i4",
+        DType::I8 => "|i1",
+        DType::U8 => "|u1",
+        DType::Bool => "|b1",
+        DType::F32 | DType::F16 | DType::Bf16 | DType::F8E4m3 | DType::F8E5m2 => "<f4",
+    };
+    let content = match descr {
+        "<f4" => Array::from_f64(DType::F32, array.to_f64()).to_bytes(),
+        _ => array.to_bytes(),
     };
     let sizes: String = shape.iter().map(|s| format!("{s}, ")).collect();
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}\n");
@@ -69,7 +84,13 @@ fn from_bytes(dtype: DType, bytes: &[u8]) -> Array {
     match dtype {
         DType::F64 => Array::F64(words(bytes).map(f64::from_le_bytes).collect()),
         DType::F32 => Array::F32(words(bytes).map(f32::from_le_bytes).collect()),
+        DType::I64 => Array::I64(words(bytes).map(i64::from_le_bytes).collect()),
         DType::I32 => Array::I32(words(bytes).map(i32::from_le_bytes).collect()),
+        DType::I8 => Array::I8(words(bytes).map(i8::from_le_bytes).collect()),
+        DType::U8 => Array::U8(bytes.to_vec()),
+        DType::Bool => Array::Bool(bytes.iter().copied().map(Bool).collect()),
+        DType::F8E4m3 => Array::F8E4m3(bytes.iter().copied().map(F8E4m3).collect()),
+        DType::F8E5m2 => Array::F8E5m2(bytes.iter().copied().map(F8E5m2).collect()),
         // Through f32, which holds every half exactly.
         DType::F16 | DType::Bf16 => Array::from_f64(dtype, words(bytes).map(|w| half(u16::from_le_bytes(w)))),
     }
@@ -101,6 +122,10 @@ pub(crate) mod tests {
     fn what_is_written_reads_back() {
         for array in [Array::F64(vec![0.1, -2.0]), Array::F32(vec![0.5, 1.0]), Array::I32(vec![3, -4])] {
             assert_eq!(parse(&to_bytes(&[1, 2], &array)), Ok((vec![1, 2], array)));
+        }
+        for dtype in [DType::I64, DType::I8, DType::U8, DType::Bool] {
+            let array = Array::from_f64(dtype, [1.0, 0.0]);
+            assert_eq!(parse(&to_bytes(&[2], &array)), Ok((vec![2], array)));
         }
         let halves = Array::from_f64(DType::Bf16, [1.5, -2.0]);
         assert_eq!(parse(&to_bytes(&[2], &halves)), Ok((vec![2], Array::F32(vec![1.5, -2.0]))));

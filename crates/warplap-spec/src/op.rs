@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use warplap::core::array::Array;
 use warplap::core::bucket::Bucket;
-use warplap::core::device::Device;
 use warplap::core::op::Answer;
 use warplap::core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap::core::roofline::{Ceilings, Work};
+use warplap::core::slot::Signature;
 use warplap::{DType, Op};
 
 use crate::argument::Argument;
@@ -48,6 +48,8 @@ impl Hash for KernelProblem {
 }
 
 impl Problem for KernelProblem {
+    type Op = KernelFile;
+
     const FIELDS: &'static [&'static str] = &["file", "identity"];
 
     fn fields(&self) -> Fields {
@@ -102,49 +104,36 @@ impl Problem for KernelProblem {
     }
 
     fn dtype(&self) -> DType {
-        self.spec.output().0
+        self.spec.written().next().map_or(DType::F32, Argument::dtype)
     }
 }
 
-/// The operation of every user's kernel.
+/// The operation of every user's kernel. Its slots are the spec's arguments, but for constant memory.
 pub struct KernelFile;
-
-/// The buffers of one launch.
-pub struct KernelArgs<'a, D: Device> {
-    /// What it reads, in the order of the arguments.
-    pub inputs: Vec<D::View<'a>>,
-    /// All its outputs, in one buffer.
-    pub output: D::ViewMut<'a>,
-}
 
 impl Op for KernelFile {
     const NAME: &'static str = "kernel";
     type Problem = KernelProblem;
-    type Args<'a, D: Device> = KernelArgs<'a, D>;
+
+    fn signature(problem: &KernelProblem) -> Signature {
+        problem.spec.signature()
+    }
 
     fn draw(problem: &KernelProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         problem.spec.draw(rng)
     }
 
-    fn output(problem: &KernelProblem) -> (DType, usize) {
-        problem.spec.output()
-    }
-
-    fn answer(problem: &KernelProblem, inputs: &[Array]) -> Answer {
-        let values = problem.spec.answer(inputs).unwrap_or_else(|why| {
-            // An answer of another length is refused by whoever asked.
-            tracing::warn!("{}: the reference gave no answer: {why}", problem.spec.file().display());
+    fn answer(problem: &KernelProblem, inputs: &[Array]) -> Vec<Answer> {
+        let spec = &problem.spec;
+        let values = spec.answer(inputs).unwrap_or_else(|why| {
+            // Another number of answers than slots is refused by whoever asked.
+            tracing::warn!("{}: the reference gave no answer: {why}", spec.file().display());
             Vec::new()
         });
-        let tolerance = problem.spec.allowed(&values);
-        Answer { values, tolerance }
-    }
-
-    fn bind<'a, D: Device>(
-        _: &'a KernelProblem,
-        inputs: Vec<D::View<'a>>,
-        output: D::ViewMut<'a>,
-    ) -> KernelArgs<'a, D> {
-        KernelArgs { inputs, output }
+        let answer = |(argument, values): (&Argument, Vec<f64>)| {
+            let tolerance = spec.allowed(argument.dtype(), &values);
+            Answer { values, tolerance }
+        };
+        spec.written().zip(values).map(answer).collect()
     }
 }

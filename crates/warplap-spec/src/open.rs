@@ -14,7 +14,7 @@ use warplap::core::store::Store;
 use warplap::core::variant::Variant;
 use warplap::{Cpu, Cuda, Op, Settings, Tuner};
 
-use crate::c::{Own, Plain};
+use crate::c::{OwnC, PlainC};
 use crate::cuda::{OwnCuda, PlainCuda, Right};
 use crate::error::SpecError;
 use crate::op::{KernelFile, KernelProblem};
@@ -49,9 +49,8 @@ impl Spec {
         let inputs = self.draw(&mut fastrand::Rng::with_seed(1));
         let answer = self.answer(&inputs);
         let answer = answer.map_err(|e| refused(format!("the reference gives no answer: {e}: expected one")))?;
-        for (argument, start) in self.arguments.iter().zip(self.outputs()) {
-            let Some(start) = start else { continue };
-            if let Some(at) = answer[start..start + argument.len()].iter().position(|v| v.is_nan()) {
+        for (argument, values) in self.written().zip(&answer) {
+            if let Some(at) = values.iter().position(|v| v.is_nan()) {
                 let reason = format!(
                     "the reference leaves element {at} of '{}' unwritten or NaN: expected a number everywhere",
                     argument.name
@@ -135,7 +134,7 @@ impl Spec {
     pub fn open(
         self: &Arc<Self>,
         device: &AnyDevice,
-        store: Arc<dyn Store>,
+        store: Store,
         settings: Settings,
     ) -> Result<Box<dyn AnyTuner>, SpecError> {
         let settings = Settings { objective: self.objective.clone(), ..settings };
@@ -156,9 +155,9 @@ impl Spec {
 
     /// Who may race on the CPU: the reference, where it is a kernel, and the kernel itself.
     pub fn on_cpu(self: &Arc<Self>) -> Catalog<KernelFile, Cpu> {
-        let own = Arc::new(Own(self.clone()));
+        let own = Arc::new(OwnC(self.clone()));
         match &self.reference {
-            Reference::Kernel(_) => Catalog::new(Arc::new(Plain(self.clone()))).with(own),
+            Reference::Kernel(_) => Catalog::new(Arc::new(PlainC(self.clone()))).with(own),
             _ => Catalog::new(own),
         }
     }

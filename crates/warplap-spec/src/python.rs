@@ -14,7 +14,7 @@ use warplap::core::array::Array;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::Value;
 
-use crate::argument::Role;
+use crate::argument::{Argument, Role};
 use crate::c::child;
 use crate::npy;
 use crate::spec::{Code, Spec};
@@ -46,8 +46,8 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Rejection {
     Rejection::LaunchFailed { reason: format!("{what}: {why}") }
 }
 
-/// What the function gives for inputs: every output in its place, NaN between them.
-pub(crate) fn answer(spec: &Spec, code: &Code, inputs: &[Array]) -> Result<Vec<f64>, Rejection> {
+/// What the function gives for inputs, for each argument that is written.
+pub(crate) fn answer(spec: &Spec, code: &Code, inputs: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
     let folder = tempfile::Builder::new().prefix("warplap-").tempdir().map_err(|e| failed("no folder", e))?;
     hand_over(spec, inputs, folder.path()).map_err(|e| failed("the inputs cannot be handed over", e))?;
     let python = std::env::var("WARPLAP_PYTHON").ok().filter(|p| !p.trim().is_empty());
@@ -67,9 +67,10 @@ pub(crate) fn answer(spec: &Spec, code: &Code, inputs: &[Array]) -> Result<Vec<f
 }
 
 fn hand_over(spec: &Spec, inputs: &[Array], folder: &Path) -> std::io::Result<()> {
-    let mut arrays = inputs.iter();
+    let mut slots = inputs.iter();
     let mut plan = Vec::new();
     for (number, argument) in spec.arguments.iter().enumerate() {
+        let drawn = if argument.role == Role::Constant { None } else { slots.next() };
         let value = match &argument.value {
             Some(Value::Int(i)) => json!(i),
             Some(Value::Float(x)) => json!(x.0),
@@ -82,7 +83,7 @@ fn hand_over(spec: &Spec, inputs: &[Array], folder: &Path) -> std::io::Result<()
         }
         let array = match argument.role {
             Role::Constant => Some(Cow::Owned(argument.content())),
-            _ => argument.is_input().then(|| arrays.next()).flatten().map(Cow::Borrowed),
+            _ => drawn.filter(|_| argument.is_input()).map(Cow::Borrowed),
         };
         if let Some(array) = array {
             let file = format!("in{number}.npy");
@@ -90,21 +91,19 @@ fn hand_over(spec: &Spec, inputs: &[Array], folder: &Path) -> std::io::Result<()
             plan.push(json!({"name": argument.name, "file": file}));
         }
     }
-    let outputs = spec.arguments.iter().filter(|a| a.is_output()).count();
+    let outputs = spec.written().count();
     std::fs::write(folder.join("plan.json"), json!({"inputs": plan, "outputs": outputs}).to_string())
 }
 
-fn take(spec: &Spec, folder: &Path) -> Result<Vec<f64>, Rejection> {
-    let mut values = vec![f64::NAN; spec.output().1];
-    let outputs = spec.arguments.iter().zip(spec.outputs()).filter_map(|(a, start)| Some((a, start?)));
-    for (number, (argument, start)) in outputs.enumerate() {
+fn take(spec: &Spec, folder: &Path) -> Result<Vec<Vec<f64>>, Rejection> {
+    let taken = |(number, argument): (usize, &Argument)| {
         let what = format!("the output '{}'", argument.name);
         let bytes = std::fs::read(folder.join(format!("out{number}.npy"))).map_err(|e| failed(&what, e))?;
         let (shape, array) = npy::parse(&bytes).map_err(|e| failed(&what, e))?;
         if argument.shape != shape {
             return Err(failed(&what, format!("it has the shape {shape:?}: expected {:?}", argument.shape)));
         }
-        values[start..start + argument.len()].copy_from_slice(&array.to_f64());
-    }
-    Ok(values)
+        Ok(array.to_f64())
+    };
+    spec.written().enumerate().map(taken).collect()
 }

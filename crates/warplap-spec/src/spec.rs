@@ -10,6 +10,7 @@ use warplap::core::candidate::SourceHash;
 use warplap::core::objective::Objective;
 use warplap::core::rejection::Rejection;
 use warplap::core::roofline::Work;
+use warplap::core::slot::Signature;
 use warplap::core::space::{Config, Expr, Space, Value};
 use warplap::core::tolerance::Tolerance;
 
@@ -118,9 +119,6 @@ pub struct Spec {
     pub(crate) workshop: OnceLock<Result<Workshop, Rejection>>,
 }
 
-/// Floats of one output stand this far apart at least, so that a write past one's end shows.
-const APART: usize = 64;
-
 impl Spec {
     /// The reference's name in records, where it is a kernel of its own.
     pub(crate) const REFERENCE: &'static str = "reference";
@@ -220,42 +218,30 @@ impl Spec {
         config.get(name).cloned().or_else(constant)
     }
 
-    /// The place of each output in the one buffer that holds them all: `None` for what is no output.
-    pub(crate) fn outputs(&self) -> Vec<Option<usize>> {
-        let mut next = 0;
-        let mut place = |argument: &Argument| {
-            argument.is_output().then(|| {
-                let start = next;
-                next = (start + argument.len()).next_multiple_of(APART) + APART;
-                start
-            })
-        };
-        self.arguments.iter().map(&mut place).collect()
+    /// What its entry takes, in order: all arguments but constant memory.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &Argument> {
+        self.arguments.iter().filter(|a| a.role != Role::Constant)
     }
 
-    /// Type and length of the buffer that holds all outputs.
-    pub(crate) fn output(&self) -> (DType, usize) {
-        let places = self.outputs();
-        let ends = self.arguments.iter().zip(&places).filter_map(|(a, start)| Some((*start)? + a.len()));
-        let dtype = self.arguments.iter().find(|a| a.is_output()).map_or(DType::F32, Argument::dtype);
-        (dtype, ends.max().unwrap_or(0))
+    /// What its entry writes, in order: right answers come in this order.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &Argument> {
+        self.arguments.iter().filter(|a| a.is_output())
     }
 
-    /// Fresh inputs.
+    /// Its parameters as slots.
+    pub(crate) fn signature(&self) -> Signature {
+        Signature(self.parameters().map(Argument::slot).collect())
+    }
+
+    /// Fresh inputs, one array a parameter.
     pub(crate) fn draw(&self, rng: &mut fastrand::Rng) -> Vec<Array> {
-        self.arguments.iter().filter(|a| a.is_input()).map(|a| a.draw(rng)).collect()
+        self.parameters().map(|a| a.draw(rng)).collect()
     }
 
-    /// The right answer to inputs: every output in its place, NaN between them.
-    pub(crate) fn answer(&self, inputs: &[Array]) -> Result<Vec<f64>, Rejection> {
+    /// The right answer to inputs, for each argument that is written.
+    pub(crate) fn answer(&self, inputs: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
         match &self.reference {
-            Reference::Files(arrays) => {
-                let mut values = vec![f64::NAN; self.output().1];
-                for (array, start) in arrays.iter().zip(self.outputs().into_iter().flatten()) {
-                    values[start..start + array.len()].copy_from_slice(&array.to_f64());
-                }
-                Ok(values)
-            }
+            Reference::Files(arrays) => Ok(arrays.iter().map(Array::to_f64).collect()),
             Reference::Python(code) => python::answer(self, code, inputs),
             Reference::Cuda(..) | Reference::Default if self.is_judged_afar() => {
                 Err(Rejection::LaunchFailed { reason: "it is a CUDA kernel, which runs on a GPU alone".into() })
@@ -264,16 +250,9 @@ impl Spec {
         }
     }
 
-    /// How far from a right answer a kernel may be.
-    pub(crate) fn allowed(&self, answer: &[f64]) -> Tolerance {
-        let usual = match self.output().0 {
-            DType::F64 => 1e-12,
-            DType::F32 => 1e-5,
-            DType::F16 => 4e-3,
-            DType::Bf16 => 3e-2,
-            DType::I32 => 0.0,
-        };
-        let relative = self.tolerance.0.unwrap_or(usual);
+    /// How far from a right answer of a type a kernel may be.
+    pub(crate) fn allowed(&self, dtype: DType, answer: &[f64]) -> Tolerance {
+        let relative = self.tolerance.0.unwrap_or(dtype.leeway());
         // Where sums cancel, the error is as large as that of the terms: the largest answer stands for them.
         let largest = answer.iter().filter(|v| v.is_finite()).fold(0.0, |m: f64, v| m.max(v.abs()));
         Tolerance { relative, floor: self.tolerance.1.unwrap_or(relative * largest) }

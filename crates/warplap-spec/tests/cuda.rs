@@ -7,7 +7,7 @@ use std::sync::Arc;
 use warplap::any::AnyDevice;
 use warplap::core::candidate::{Outcome, Trial};
 use warplap::core::progress::Silent;
-use warplap::core::store::MemoryStore;
+use warplap::core::store::Store;
 use warplap::{Budget, Settings};
 use warplap_spec::Spec;
 
@@ -35,8 +35,7 @@ fn whatever_a_cuda_kernel_does_it_does_to_its_worker() {
     let cuda = Arc::new(standin::device());
     let settings = Settings { budget: Budget { seconds: 120.0, ..Budget::default() }, ..Settings::default() };
     let any = AnyDevice::Cuda(cuda.clone());
-    let tuned =
-        spec.open(&any, Arc::new(MemoryStore::new()), settings).unwrap().tune(&spec.problem(), &Silent).unwrap();
+    let tuned = spec.open(&any, Store::memory(), settings).unwrap().tune(&spec.problem(), &Silent).unwrap();
 
     let words = |kind: i64| -> Vec<&str> {
         let of_kind = tuned.edition.trials.iter().filter(|t| t.candidate.config.int("KIND") == Some(kind));

@@ -12,7 +12,7 @@ use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::sandbox::SandboxRequest;
 use warplap::core::space::Config;
-use warplap::core::store::MemoryStore;
+use warplap::core::store::Store;
 use warplap::{Budget, Cuda, Op, Settings};
 use warplap_spec::{KernelFile, KernelProblem, Spec};
 
@@ -67,7 +67,7 @@ fn tuned(spec: &Arc<Spec>, cuda: &Arc<Cuda>) -> Edition {
     let settings = Settings { budget, policy: Cuda::usual_policy(), yardsticks: true, ..Settings::default() };
     let device = AnyDevice::Cuda(cuda.clone());
     spec.ready_on(&device).unwrap();
-    let tuner = spec.open(&device, Arc::new(MemoryStore::new()), settings).unwrap();
+    let tuner = spec.open(&device, Store::memory(), settings).unwrap();
     tuner.tune(&spec.problem(), &Silent).unwrap().edition
 }
 
@@ -215,7 +215,7 @@ extern "C" __global__ void gather(const float* a, float* c, int n) {
 "#;
 
 #[test]
-fn a_buffer_that_is_read_and_written_is_filled_anew_before_every_launch() {
+fn a_buffer_that_is_changed_in_place_is_filled_anew_before_every_proof() {
     let _turn = turn();
     let cuda = Arc::new(standin::device());
     let arguments = SPEC.find("[[arguments]]").unwrap();
@@ -229,7 +229,7 @@ fn a_buffer_that_is_read_and_written_is_filled_anew_before_every_launch() {
     let right = "void right(const float *a, float *c, int n) { for (int i = 0; i < n; i++) c[i] += a[i]; }";
     for reference in [by_c, ""] {
         let folder = Folder::new(&format!("{spec}{reference}"), &[("gather.cu", GATHER), ("right.c", right)]);
-        // Graphs of hundreds of launches, and the proof after them: a copy that is left out once adds up.
+        // Graphs of hundreds of launches go on in it, and there is a proof after them: a filling that is left out adds up.
         let edition = tuned(&folder.spec(), &cuda);
         all_are(&edition, 0, "right");
         all_are(&edition, 1, "wrong_answer");

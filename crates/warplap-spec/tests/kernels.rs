@@ -8,7 +8,7 @@ use warplap::any::{AnyDevice, AnyTuner, Wanted};
 use warplap::core::candidate::{Outcome, Trial};
 use warplap::core::progress::Silent;
 use warplap::core::rejection::Rejection;
-use warplap::core::store::MemoryStore;
+use warplap::core::store::Store;
 use warplap::{Budget, Settings};
 use warplap_spec::Spec;
 
@@ -84,8 +84,7 @@ value = 0.3
 fn tuner(spec: &Arc<Spec>, seconds: f64) -> Box<dyn AnyTuner> {
     let device = AnyDevice::open(Wanted::Cpu, None).unwrap();
     let budget = Budget { seconds, ..Budget::default() };
-    spec.open(&device, Arc::new(MemoryStore::new()), Settings { budget, yardsticks: true, ..Settings::default() })
-        .unwrap()
+    spec.open(&device, Store::memory(), Settings { budget, yardsticks: true, ..Settings::default() }).unwrap()
 }
 
 #[test]
@@ -184,6 +183,59 @@ entry = "right"
     let leak = tuned.edition.trials.iter().find(|t| t.candidate.config.int("LEAK") == Some(1)).unwrap();
     assert!(matches!(leak.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. })), "{leak:?}");
     assert!(tuned.edition.trials.iter().any(|t| t.candidate.variant == "reference"), "the reference is raced too");
+}
+
+#[test]
+fn outputs_of_different_types_are_each_held_to_their_own_answer() {
+    let spec = r#"
+source = "k.c"
+entry = "mixed"
+[constants]
+N = 77
+[axes]
+KIND = [0, 1, 2, 3, 4, 5]
+[[arguments]]
+name = "sign"
+role = "out"
+dtype = "i32"
+shape = "N"
+[[arguments]]
+name = "x"
+dtype = "f32"
+shape = "N"
+[[arguments]]
+name = "sum"
+role = "inout"
+dtype = "f64"
+shape = "N"
+[[arguments]]
+name = "count"
+role = "out"
+dtype = "i32"
+shape = 1
+[[arguments]]
+name = "twice"
+role = "out"
+dtype = "f32"
+shape = "N"
+"#;
+    // What is within the bound of one type is not within that of another.
+    let kernel = "void mixed(int *sign, const float *x, double *sum, int *count, float *twice) {\n\
+        for (int i = 0; i < N; i++) {\n\
+        sign[i] = (x[i] < 0) + (KIND == 1 && i == 5);\n\
+        sum[i] += x[i] + (KIND == 2 ? 1e-7 : 0);\n\
+        twice[i] = 2 * x[i] + (KIND == 3 ? 1e-7 : KIND == 4 ? 1e-3 : 0);\n}\n\
+        if (KIND != 5) count[0] = N;\n}";
+    let folder = Folder::new(&[("k.toml", spec), ("k.c", kernel)]);
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    spec.ready().unwrap();
+    let tuned = tuner(&spec, 60.0).tune(&spec.problem(), &Silent).unwrap();
+    for trial in &tuned.edition.trials {
+        let kind = trial.candidate.config.int("KIND").unwrap();
+        let wrong = matches!(trial.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. }));
+        assert_eq!(wrong, kind != 0 && kind != 3, "{kind}: {:?}", trial.outcome);
+    }
+    assert_eq!(tuned.edition.trials.len(), 6);
 }
 
 #[test]
@@ -337,6 +389,26 @@ fn a_reference_in_python_gives_the_right_answer_or_says_what_is_wrong() {
     spec.ready().unwrap();
     let tuned = tuner(&spec, 30.0).tune(&spec.problem(), &Silent).unwrap();
     let wrong = tuned.edition.trials.iter().find(|t| t.candidate.config.int("KIND") == Some(2)).unwrap();
+    assert!(matches!(wrong.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. })), "{wrong:?}");
+
+    // Of several outputs the function returns a tuple, each of its own type.
+    let second = "[[arguments]]\nname = \"whole\"\nrole = \"out\"\ndtype = \"i32\"\nshape = \"N\"\n";
+    let two = SPEC.replace("[0, 1, 2, 3, 4, 5, 6]", "[0, 1]") + second;
+    folder.put("k.toml", (two + "[reference]\npython = \"r.py\"\nentry = \"right\"\n").as_bytes());
+    folder.put(
+        "scale.c",
+        b"void scale(float *y, const float *x, int n, float a, int *whole) {\n for (int i = 0; i < n; i++) y[i] = a * x[i], \
+          whole[i] = i - KIND;\n}",
+    );
+    folder.put(
+        "r.py",
+        b"import numpy\ndef right(x, n, a):\n    return numpy.float32(a) * x, numpy.arange(n, dtype='i4')\n",
+    );
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    spec.ready().unwrap();
+    let tuned = tuner(&spec, 30.0).tune(&spec.problem(), &Silent).unwrap();
+    assert_eq!(tuned.edition.verdict.winner.config.int("KIND"), Some(0));
+    let wrong = tuned.edition.trials.iter().find(|t| t.candidate.config.int("KIND") == Some(1)).unwrap();
     assert!(matches!(wrong.outcome, Outcome::Rejected(Rejection::WrongAnswer { .. })), "{wrong:?}");
 
     // Constant memory is no parameter of the kernel, and known to the function by name.

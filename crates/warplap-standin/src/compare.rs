@@ -23,13 +23,21 @@ pub(crate) enum Kind {
     F32,
     F64,
     I32,
+    I64,
+    I8,
+    U8,
+    Bool,
+    F8E4m3,
+    F8E5m2,
 }
 
 impl Kind {
     /// By the constants a text was compiled with.
     pub(crate) fn of(options: &str) -> Option<Kind> {
         let code = options.split_whitespace().find_map(|word| word.strip_prefix("-DDTYPE="))?;
-        [Kind::F16, Kind::Bf16, Kind::F32, Kind::F64, Kind::I32].into_iter().nth(code.parse().ok()?)
+        let floats = [Kind::F16, Kind::Bf16, Kind::F32, Kind::F64];
+        let others = [Kind::I32, Kind::I64, Kind::I8, Kind::U8, Kind::Bool, Kind::F8E4m3, Kind::F8E5m2];
+        floats.into_iter().chain(others).nth(code.parse().ok()?)
     }
 
     /// One element's bits.
@@ -38,7 +46,10 @@ impl Kind {
             match self {
                 Kind::F16 | Kind::Bf16 => u64::from((at as *const u16).add(place).read()),
                 Kind::F32 | Kind::I32 => u64::from((at as *const u32).add(place).read()),
-                Kind::F64 => (at as *const u64).add(place).read(),
+                Kind::F64 | Kind::I64 => (at as *const u64).add(place).read(),
+                Kind::I8 | Kind::U8 | Kind::Bool | Kind::F8E4m3 | Kind::F8E5m2 => {
+                    u64::from((at as *const u8).add(place).read())
+                }
             }
         }
     }
@@ -50,6 +61,13 @@ impl Kind {
             Kind::F32 => f64::from(f32::from_bits(bits as u32)),
             Kind::F64 => f64::from_bits(bits),
             Kind::I32 => f64::from(bits as u32 as i32),
+            Kind::I64 => bits as i64 as f64,
+            Kind::I8 => f64::from(bits as u8 as i8),
+            Kind::U8 => f64::from(bits as u8),
+            Kind::Bool => [0.0, 1.0].get(bits as usize).copied().unwrap_or(f64::NAN),
+            Kind::F8E4m3 if bits & 0x7f == 0x7f => f64::NAN,
+            Kind::F8E4m3 => 256.0 * half(((bits & 0x80) << 8 | (bits & 0x7f) << 7) as u16),
+            Kind::F8E5m2 => half((bits << 8) as u16),
         }
     }
 }

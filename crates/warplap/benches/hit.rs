@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use warplap::{DType, GemmProblem, Mode, Session};
+use warplap::{DType, Gemm, GemmProblem, Mode, Session};
 
 const CALLS: usize = 1_000;
 const WINDOWS: usize = 3_000;
@@ -30,7 +30,7 @@ fn time(mut call: impl FnMut(usize)) -> (f64, f64) {
 
 fn main() {
     let session = Session::builder().in_memory().mode(Mode::Off).build();
-    let tuner = session.gemm_tuner();
+    let tuner = session.tuner::<Gemm>();
     let problems: Vec<GemmProblem> = (0..64).map(|i| GemmProblem::new(1 + i, 64, 64, DType::F32)).collect();
     for problem in &problems {
         tuner.prepare(problem).expect("the reference fits everything");

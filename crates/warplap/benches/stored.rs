@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let session = Session::builder().store(directory).cuda(0)?;
     timed("driver, context, compiler library", started);
     let started = Instant::now();
-    let tuner = session.gemm_tuner();
-    let found = tuner.lookup(&tuner.key(&problem));
+    let tuner = session.tuner::<Gemm>();
+    let found = tuner.lookup(&problem);
     timed("lookup alone", started);
     let started = Instant::now();
     let chosen = tuner.choose(&problem)?;

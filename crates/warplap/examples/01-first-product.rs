@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use warplap::{DType, Error, GemmProblem, Session};
+use warplap::{DType, Error, Gemm, GemmProblem, Session};
 
 pub(crate) fn main() -> Result<(), Error> {
     let session = Session::builder().in_memory().build();
@@ -18,7 +18,7 @@ pub(crate) fn main() -> Result<(), Error> {
     }
     assert!(c.iter().all(|x| *x == 96.0));
 
-    let chosen = session.gemm_tuner().choose(&problem)?;
+    let chosen = session.tuner::<Gemm>().choose(&problem)?;
     println!("the winner is {}", chosen.candidate);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A prepared kernel does no lookup at all: prepare once, launch often.
 
-use warplap::{DType, Error, GemmArgs, GemmProblem, Mode, Session};
+use warplap::{Arg, DType, Error, GemmProblem, Mode, Session};
 
 pub(crate) fn main() -> Result<(), Error> {
     // Replay answers from the store alone and never measures: what a server wants.
@@ -11,8 +11,12 @@ pub(crate) fn main() -> Result<(), Error> {
     let (a, b) = (vec![1f32; 256], vec![1f32; 256 * 256]);
     let mut c = vec![0f32; 256];
     for _ in 0..100 {
-        let args = GemmArgs { problem: &problem, a: (&a[..]).into(), b: (&b[..]).into(), c: (&mut c[..]).into() };
-        kernel.launch(args)?;
+        // One argument for each slot of the operation's signature.
+        kernel.launch(&mut [
+            Arg::Read((&a[..]).into()),
+            Arg::Read((&b[..]).into()),
+            Arg::Write((&mut c[..]).into()),
+        ])?;
     }
     assert!(c.iter().all(|x| *x == 256.0));
     Ok(())

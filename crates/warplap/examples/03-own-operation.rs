@@ -4,18 +4,19 @@
 
 use std::sync::Arc;
 
+use warplap::core::arg::Arg;
 use warplap::core::array::Array;
 use warplap::core::bucket::Bucket;
 use warplap::core::candidate::SourceHash;
 use warplap::core::catalog::Catalog;
-use warplap::core::device::Device;
 use warplap::core::op::Answer;
 use warplap::core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap::core::progress::Silent;
 use warplap::core::rejection::Rejection;
 use warplap::core::roofline::Work;
+use warplap::core::slot::{Signature, Slot};
 use warplap::core::space::{Axis, Config, Space};
-use warplap::core::store::MemoryStore;
+use warplap::core::store::Store;
 use warplap::core::tolerance::Tolerance;
 use warplap::core::variant::{Fit, Kernel, Variant};
 use warplap::cpu::{Slice, SliceMut};
@@ -29,6 +30,7 @@ struct Rows {
 }
 
 impl Problem for Rows {
+    type Op = RowSums;
     const FIELDS: &'static [&'static str] = &["rows", "columns"];
 
     fn fields(&self) -> Fields {
@@ -55,31 +57,27 @@ impl Problem for Rows {
 /// The operation.
 struct RowSums;
 
-struct RowArgs<'a, D: Device> {
-    problem: &'a Rows,
-    x: D::View<'a>,
-    sums: D::ViewMut<'a>,
+/// The slots of its signature by number.
+mod slot {
+    /// The rows.
+    pub(crate) const X: usize = 0;
+    /// Their sums.
+    pub(crate) const SUMS: usize = 1;
 }
 
 impl Op for RowSums {
     const NAME: &'static str = "row_sums";
     type Problem = Rows;
-    type Args<'a, D: Device> = RowArgs<'a, D>;
 
-    fn draw(p: &Rows, rng: &mut fastrand::Rng) -> Vec<Array> {
-        vec![Array::random(DType::F32, (p.rows * p.columns) as usize, rng)]
+    fn signature(p: &Rows) -> Signature {
+        let x = Slot::input("x", DType::F32, &[p.rows, p.columns]);
+        Signature(vec![x, Slot::output("sums", DType::F32, &[p.rows])])
     }
-    fn output(p: &Rows) -> (DType, usize) {
-        (DType::F32, p.rows as usize)
-    }
-    fn answer(p: &Rows, inputs: &[Array]) -> Answer {
-        let x = inputs[0].to_f64();
+    fn answer(p: &Rows, inputs: &[Array]) -> Vec<Answer> {
+        let x = inputs[slot::X].to_f64();
         let values = x.chunks(p.columns as usize).map(|row| row.iter().sum()).collect();
         let tolerance = Tolerance::dot(DType::F32, DType::F32, p.columns as usize, p.columns as f64);
-        Answer { values, tolerance }
-    }
-    fn bind<'a, D: Device>(problem: &'a Rows, inputs: Vec<D::View<'a>>, output: D::ViewMut<'a>) -> RowArgs<'a, D> {
-        RowArgs { problem, x: inputs[0], sums: output }
+        vec![Answer { values, tolerance }]
     }
 }
 
@@ -99,23 +97,27 @@ impl Variant<RowSums, Cpu> for Lanes {
     fn space(&self, _: &Rows, _: &Cpu) -> Space {
         Space::single().axis(Axis::ints("lanes", self.1.iter().copied()))
     }
-    fn build(&self, _: &Rows, config: &Config, _: &Cpu) -> Result<Box<dyn Kernel<RowSums, Cpu>>, Rejection> {
+    fn build(&self, p: &Rows, config: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        let columns = p.columns as usize;
         Ok(match config.int("lanes") {
-            Some(16) => Box::new(Sums::<16>),
-            Some(8) => Box::new(Sums::<8>),
-            _ => Box::new(Sums::<1>),
+            Some(16) => Box::new(Sums::<16> { columns }),
+            Some(8) => Box::new(Sums::<8> { columns }),
+            _ => Box::new(Sums::<1> { columns }),
         })
     }
 }
 
-struct Sums<const L: usize>;
+/// A kernel keeps what it needs of the problem it was built for.
+struct Sums<const L: usize> {
+    columns: usize,
+}
 
-impl<const L: usize> Kernel<RowSums, Cpu> for Sums<L> {
-    fn launch(&self, args: RowArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        let (Slice::F32(x), SliceMut::F32(sums)) = (args.x, args.sums) else {
+impl<const L: usize> Kernel<Cpu> for Sums<L> {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        let (Slice::F32(x), SliceMut::F32(sums)) = (args[slot::X].read()?, args[slot::SUMS].write()?) else {
             return Err(Rejection::LaunchFailed { reason: "row sums are of f32".into() });
         };
-        for (row, sum) in x.chunks(args.problem.columns as usize).zip(sums) {
+        for (row, sum) in x.chunks(self.columns).zip(sums) {
             let mut lanes = [0f32; L];
             let chunks = row.chunks_exact(L);
             let rest: f32 = chunks.remainder().iter().sum();
@@ -130,8 +132,7 @@ impl<const L: usize> Kernel<RowSums, Cpu> for Sums<L> {
 
 pub(crate) fn main() -> Result<(), Error> {
     let catalog = Catalog::new(Arc::new(Lanes("plain", &[1]))).with(Arc::new(Lanes("unrolled", &[8, 16])));
-    let tuner: Tuner<RowSums, Cpu> =
-        Tuner::new(Arc::new(Cpu::new()), catalog, Arc::new(MemoryStore::new()), Settings::default());
+    let tuner: Tuner<RowSums, Cpu> = Tuner::new(Arc::new(Cpu::new()), catalog, Store::memory(), Settings::default());
     let problem = RowSums::parse("row_sums:rows=200,columns=1000")?;
     let tuned = tuner.tune(&problem, &Silent)?;
     println!("{}: {} in {:.1} us", tuned.key, tuned.edition.verdict.winner, tuned.edition.verdict.median_us);
@@ -140,8 +141,8 @@ pub(crate) fn main() -> Result<(), Error> {
     }
 
     let (x, mut sums) = (vec![1f32; 200_000], vec![0f32; 200]);
-    let args = RowArgs { problem: &problem, x: (&x[..]).into(), sums: (&mut sums[..]).into() };
-    tuner.launch(&problem, args, &())?;
+    let mut args = [Arg::Read((&x[..]).into()), Arg::Write((&mut sums[..]).into())];
+    tuner.launch(&problem, &mut args, &())?;
     assert!(sums.iter().all(|s| *s == 1000.0));
     Ok(())
 }

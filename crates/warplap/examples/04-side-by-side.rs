@@ -6,24 +6,23 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::time::Instant;
 
 use warplap::core::device::Device;
+use warplap::core::progress::Silent;
 use warplap::core::verify::Case;
-use warplap::{Asked, Attention, Bsr, Cpu, Error, Gemm, Op, Session};
+use warplap::{Attention, Bsr, Cpu, Error, Gemm, Raced, Session};
 
 /// Seconds of one sample at least: short kernels are launched several times.
 const SAMPLE: f64 = 2e-3;
 
-fn serve<O: Op>(session: &Session, text: &str) -> Result<(), Error>
-where
-    O::Problem: Asked<Op = O>,
-{
+fn serve<O: Raced<Cpu>>(session: &Session, text: &str) -> Result<(), Error> {
     let problem = O::parse(text)?;
-    let tuned = session.tune(&problem)?;
+    let tuner = session.tuner::<O>();
+    let tuned = tuner.tune(&problem, &Silent)?;
     let verdict = &tuned.edition.verdict;
-    let chosen = <O::Problem as Asked>::tuner(session).choose(&problem)?;
+    let chosen = tuner.choose(&problem)?;
     println!("{} {:.3} {}", verdict.winner, verdict.median_us, tuned.edition.work.flops);
 
     let device = session.device();
-    let mut case = Case::<O, Cpu>::without_answer(&problem, device, 7)?;
+    let mut case = Case::without_answer(&tuner.card(&problem), &**device, 7)?;
     let launches = (SAMPLE * 1e6 / verdict.median_us).ceil().clamp(1.0, 1e6) as u32;
     for line in stdin().lock().lines() {
         if line.is_err() {
@@ -48,8 +47,8 @@ pub(crate) fn main() -> Result<(), Error> {
     let text = text.unwrap_or_else(|| "gemm:m=64,n=64,k=64,dtype=f32".into());
     let session = Session::builder().in_memory().build();
     match text.split(':').next() {
-        Some(Attention::NAME) => serve::<Attention>(&session, &text),
-        Some(Bsr::NAME) => serve::<Bsr>(&session, &text),
+        Some("attention") => serve::<Attention>(&session, &text),
+        Some("bsr") => serve::<Bsr>(&session, &text),
         _ => serve::<Gemm>(&session, &text),
     }
 }

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use warplap::core::arg::Arg;
 use warplap::core::array::Array;
 use warplap::core::progress::Silent;
 use warplap::core::roofline::Work;
 use warplap::core::space::{Axis, Space};
-use warplap::core::store::MemoryStore;
+use warplap::core::store::Store;
 use warplap::cpu::{Slice, SliceMut};
 use warplap::own::{OwnKernel, OwnVariant};
 use warplap::{Budget, Cpu, DType, Error, Settings};
@@ -30,8 +31,8 @@ pub(crate) fn main() -> Result<(), Error> {
     let chunked = OwnVariant::<Cpu>::new("chunked", "1", space, |config, _| {
         let size = |axis: &str| config.int(axis).unwrap_or(1) as usize;
         let (chunk, unroll) = (size("CHUNK"), size("UNROLL"));
-        Ok(Box::new(move |inputs: &[Slice<'_>], output: SliceMut<'_>, _: &()| {
-            if let (Slice::F32(x), SliceMut::F32(y)) = (inputs[0], output) {
+        Ok(Box::new(move |args: &mut [Arg<'_, Cpu>], _: &()| {
+            if let (Slice::F32(x), SliceMut::F32(y)) = (args[0].read()?, args[1].write()?) {
                 for (i, part) in y.chunks_mut(chunk).enumerate() {
                     for (j, few) in part.chunks_mut(unroll).enumerate() {
                         let at = i * chunk + j * unroll;
@@ -45,7 +46,7 @@ pub(crate) fn main() -> Result<(), Error> {
 
     let settings = Settings { budget: Budget { seconds: 1.0, ..Budget::default() }, ..Settings::default() };
     let device = Arc::new(Cpu::with_threads(1));
-    let (tuner, problem) = smooth.open(device, chunked, Vec::new(), Arc::new(MemoryStore::new()), settings);
+    let (tuner, problem) = smooth.open(device, chunked, Vec::new(), Store::memory(), settings);
     let tuned = tuner.tune(&problem, &Silent)?;
     let verdict = &tuned.edition.verdict;
     assert!(tuned.edition.trials.iter().all(|t| t.is_right()));

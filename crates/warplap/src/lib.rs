@@ -14,12 +14,11 @@
 pub mod any;
 pub mod own;
 mod prepared;
-mod races;
 mod session;
+mod tuners;
 pub mod worker;
 
-pub use prepared::{Asked, Prepared};
-pub use races::{Equipped, Races};
+pub use prepared::Prepared;
 pub use session::{Session, SessionBuilder};
 
 pub use warplap_core as core;
@@ -27,7 +26,9 @@ pub use warplap_cpu as cpu;
 pub use warplap_cuda as cuda;
 pub use warplap_ops as ops;
 
+pub use warplap_core::arg::Arg;
 pub use warplap_core::bucket::Bucket;
+pub use warplap_core::catalog::Raced;
 pub use warplap_core::dtype::DType;
 pub use warplap_core::error::Error;
 pub use warplap_core::op::Op;
@@ -35,10 +36,7 @@ pub use warplap_core::settings::{Budget, Mode, Settings, Stop};
 pub use warplap_core::tuner::{How, Tuned, Tuner};
 pub use warplap_cpu::Cpu;
 pub use warplap_cuda::Cuda;
-pub use warplap_ops::attention::{Attention, AttentionArgs, AttentionProblem};
-pub use warplap_ops::bsr::{Bsr, BsrArgs, BsrProblem};
-pub use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem, Layout};
-pub use warplap_ops::sampled::{Sampled, SampledArgs, SampledProblem};
+pub use warplap_ops::exports::*;
 
 /// The README's program compiles.
 #[cfg(doctest)]

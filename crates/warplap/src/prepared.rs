@@ -2,33 +2,32 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::Candidate;
 use warplap_core::device::Device;
 use warplap_core::error::Error;
-use warplap_core::op::Op;
-use warplap_core::tuner::{Chosen, How, Tuner};
+use warplap_core::tuner::{Chosen, How};
 use warplap_core::variant::Kernel;
 use warplap_cpu::Cpu;
-use warplap_ops::attention::{Attention, AttentionProblem};
-use warplap_ops::bsr::{Bsr, BsrProblem};
-use warplap_ops::gemm::{Gemm, GemmProblem};
-use warplap_ops::sampled::{Sampled, SampledProblem};
-
-use crate::Session;
-use crate::races::Equipped;
 
 /// A kernel of choice, built for exactly one problem.
-pub struct Prepared<O: Op, D: Device = Cpu> {
-    kernel: Arc<dyn Kernel<O, D>>,
+pub struct Prepared<D: Device = Cpu> {
+    kernel: Arc<dyn Kernel<D>>,
     candidate: Candidate,
     how: How,
+    problem: Arc<str>,
 }
 
-impl<O: Op, D: Device> Prepared<O, D> {
-    /// Queues one run. The buffers must be those of the problem it was prepared for; kernels check their lengths.
+impl<D: Device> Prepared<D> {
+    pub(crate) fn new(chosen: Chosen<D>, problem: String) -> Self {
+        Prepared { kernel: chosen.kernel, candidate: chosen.candidate, how: chosen.how, problem: problem.into() }
+    }
+
+    /// Queues one run, on one argument a slot of the problem's signature; others are refused.
     #[inline]
-    pub fn launch_on(&self, args: O::Args<'_, D>, queue: &D::Queue) -> Result<(), Error> {
-        self.kernel.launch(args, queue).map_err(|rejection| Error::Launch { problem: O::NAME.into(), rejection })
+    pub fn launch_on(&self, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Error> {
+        let failed = |rejection| Error::Launch { problem: self.problem.to_string(), rejection };
+        self.kernel.launch(args, queue).map_err(failed)
     }
 
     /// Who it is.
@@ -42,52 +41,10 @@ impl<O: Op, D: Device> Prepared<O, D> {
     }
 }
 
-impl<O: Op> Prepared<O, Cpu> {
-    /// Runs it. The buffers must be those of the problem it was prepared for; kernels check their lengths.
+impl Prepared<Cpu> {
+    /// Runs it.
     #[inline]
-    pub fn launch(&self, args: O::Args<'_, Cpu>) -> Result<(), Error> {
+    pub fn launch(&self, args: &mut [Arg<'_, Cpu>]) -> Result<(), Error> {
         self.launch_on(args, &())
-    }
-}
-
-impl<O: Op, D: Device> From<Chosen<O, D>> for Prepared<O, D> {
-    fn from(chosen: Chosen<O, D>) -> Self {
-        Prepared { kernel: chosen.kernel, candidate: chosen.candidate, how: chosen.how }
-    }
-}
-
-/// A problem that a session can be asked about.
-pub trait Asked: Sized {
-    /// Its operation.
-    type Op: Op<Problem = Self>;
-    /// The session's tuner of that operation.
-    fn tuner<D: Equipped>(session: &Session<D>) -> &Tuner<Self::Op, D>;
-}
-
-impl Asked for GemmProblem {
-    type Op = Gemm;
-    fn tuner<D: Equipped>(session: &Session<D>) -> &Tuner<Gemm, D> {
-        session.gemm_tuner()
-    }
-}
-
-impl Asked for AttentionProblem {
-    type Op = Attention;
-    fn tuner<D: Equipped>(session: &Session<D>) -> &Tuner<Attention, D> {
-        session.attention_tuner()
-    }
-}
-
-impl Asked for SampledProblem {
-    type Op = Sampled;
-    fn tuner<D: Equipped>(session: &Session<D>) -> &Tuner<Sampled, D> {
-        session.sampled_tuner()
-    }
-}
-
-impl Asked for BsrProblem {
-    type Op = Bsr;
-    fn tuner<D: Equipped>(session: &Session<D>) -> &Tuner<Bsr, D> {
-        session.bsr_tuner()
     }
 }

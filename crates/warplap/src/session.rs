@@ -1,38 +1,38 @@
-//! A session: one device, one store, a tuner per operation. Args come in; a Problem goes to the tuner.
+//! A session: one device, one store, a tuner per operation. A Problem and Args come in; they go to the tuner.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::bucket::Bucket;
+use warplap_core::catalog::Raced;
 use warplap_core::device::Device;
 use warplap_core::error::Error;
 use warplap_core::measure::Policy;
+use warplap_core::op::Op;
+use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
 use warplap_core::settings::{Budget, Mode, Settings, Stop};
-use warplap_core::store::{MemoryStore, Store, default_root, open_or_memory};
+use warplap_core::store::{Address, Store, default_root, open_or_memory};
 use warplap_core::tuner::{Tuned, Tuner};
 use warplap_cpu::Cpu;
 use warplap_cuda::Cuda;
-use warplap_ops::attention::{Attention, AttentionArgs, AttentionProblem};
-use warplap_ops::bsr::{Bsr, BsrArgs, BsrProblem};
-use warplap_ops::gemm::{Gemm, GemmArgs, GemmProblem};
-use warplap_ops::sampled::{Sampled, SampledArgs};
+use warplap_ops::attention::AttentionProblem;
+use warplap_ops::bsr::BsrProblem;
+use warplap_ops::gemm::GemmProblem;
 
-use crate::prepared::{Asked, Prepared};
-use crate::races::{Equipped, Races};
+use crate::prepared::Prepared;
+use crate::tuners::Tuners;
 
 /// One device, one store, a tuner per operation. Make one per program and share it between threads.
 ///
 /// A session is on the CPU unless it was made by [`SessionBuilder::cuda`].
-pub struct Session<D: Equipped = Cpu> {
+pub struct Session<D: Device = Cpu> {
     device: Arc<D>,
-    store: Arc<dyn Store>,
+    store: Store,
     warning: Option<String>,
-    gemm: Tuner<Gemm, D>,
-    attention: Tuner<Attention, D>,
-    bsr: Tuner<Bsr, D>,
-    sampled: Tuner<Sampled, D>,
-    checks: <D as Races<Bsr>>::Checks,
+    settings: Settings,
+    tuners: Tuners,
 }
 
 /// How a session is made.
@@ -48,14 +48,15 @@ pub struct SessionBuilder {
 enum Place {
     #[default]
     Usual,
-    Directory(PathBuf),
+    Named(PathBuf),
     Memory,
 }
 
 impl SessionBuilder {
-    /// Keeps records in this directory instead of the usual one.
-    pub fn store(mut self, directory: impl AsRef<Path>) -> Self {
-        self.place = Place::Directory(directory.as_ref().to_path_buf());
+    /// Keeps records in this directory, or at this URL (`file:`, `memory:`, or a registered scheme), instead of the usual
+    /// place.
+    pub fn store(mut self, named: impl AsRef<Path>) -> Self {
+        self.place = Place::Named(named.as_ref().to_path_buf());
         self
     }
 
@@ -134,13 +135,13 @@ impl SessionBuilder {
 }
 
 impl Place {
-    fn open(&self) -> (Arc<dyn Store>, Option<String>) {
-        let path = match self {
-            Place::Memory => return (Arc::new(MemoryStore::new()), None),
+    fn open(&self) -> (Store, Option<String>) {
+        let named = match self {
+            Place::Memory => return (Store::memory(), None),
             Place::Usual => None,
-            Place::Directory(path) => Some(path.as_path()),
+            Place::Named(named) => Some(named.as_path()),
         };
-        let opened = open_or_memory(path);
+        let opened = open_or_memory(named);
         (opened.store, opened.warning)
     }
 
@@ -148,7 +149,7 @@ impl Place {
         match self {
             Place::Memory => None,
             Place::Usual => default_root(),
-            Place::Directory(path) => Some(path.clone()),
+            Place::Named(named) => Address::of(named).ok()?.directory().map(Path::to_path_buf),
         }
     }
 }
@@ -165,18 +166,14 @@ impl Session {
     }
 }
 
-impl<D: Equipped> Session<D> {
+impl<D: Device> Session<D> {
     /// A session over a device and a store that are there already.
-    pub fn over(device: Arc<D>, store: Arc<dyn Store>, settings: Settings) -> Self {
+    pub fn over(device: Arc<D>, store: Store, settings: Settings) -> Self {
         Session::on(device, store, None, settings)
     }
 
-    fn on(device: Arc<D>, store: Arc<dyn Store>, warning: Option<String>, settings: Settings) -> Self {
-        let gemm = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
-        let attention = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
-        let bsr = Tuner::new(device.clone(), D::catalog(), store.clone(), settings.clone());
-        let sampled = Tuner::new(device.clone(), D::catalog(), store.clone(), settings);
-        Session { device, store, warning, gemm, attention, bsr, sampled, checks: Default::default() }
+    fn on(device: Arc<D>, store: Store, warning: Option<String>, settings: Settings) -> Self {
+        Session { device, store, warning, settings, tuners: Tuners::default() }
     }
 
     /// The device.
@@ -185,7 +182,7 @@ impl<D: Equipped> Session<D> {
     }
 
     /// The store.
-    pub fn store(&self) -> &Arc<dyn Store> {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 
@@ -194,97 +191,97 @@ impl<D: Equipped> Session<D> {
         self.warning.as_deref()
     }
 
-    /// The tuner of dense products.
-    pub fn gemm_tuner(&self) -> &Tuner<Gemm, D> {
-        &self.gemm
+    /// The tuner of an operation: of this crate, or of your own where it is [`Raced`] on the device.
+    #[inline]
+    pub fn tuner<O: Raced<D>>(&self) -> &Tuner<O, D> {
+        let (device, store) = (&self.device, &self.store);
+        self.tuners.get(|| Tuner::new(device.clone(), O::catalog(), store.clone(), self.settings.clone()))
     }
 
-    /// The tuner of attention.
-    pub fn attention_tuner(&self) -> &Tuner<Attention, D> {
-        &self.attention
+    /// Does a problem's operation on the device's own queue, on one argument a slot of its signature. To launch on another
+    /// queue, or on memory of another library, use the tuner.
+    pub fn run<P: Problem>(&self, problem: &P, args: &mut [Arg<'_, D>]) -> Result<(), Error>
+    where
+        P::Op: Raced<D>,
+    {
+        P::Op::check(problem, args, &self.device)?;
+        self.promised(problem, args)
     }
 
-    /// The tuner of block-sparse products.
-    pub fn bsr_tuner(&self) -> &Tuner<Bsr, D> {
-        &self.bsr
+    /// The same without a look at what a signature cannot say (the indices of a block-sparse matrix), which the caller
+    /// promises to be right. On a GPU the look costs one pass over them and a wait; a matrix that was checked once need not
+    /// be checked before every product.
+    pub fn promised<P: Problem>(&self, problem: &P, args: &mut [Arg<'_, D>]) -> Result<(), Error>
+    where
+        P::Op: Raced<D>,
+    {
+        self.tuner::<P::Op>().launch(problem, args, self.device.queue())
     }
 
-    /// The tuner of sampled products.
-    pub fn sampled_tuner(&self) -> &Tuner<Sampled, D> {
-        &self.sampled
-    }
-
-    /// C = A·B, on the device's own queue. To launch on another, or on memory of another library, use the tuner.
+    /// C = A·B; with a bias, an addend or an activation in the problem use [`Session::run`].
     pub fn gemm<'a>(
         &self,
-        problem: &'a GemmProblem,
+        problem: &GemmProblem,
         a: impl Into<D::View<'a>>,
         b: impl Into<D::View<'a>>,
         c: impl Into<D::ViewMut<'a>>,
-    ) -> Result<(), Error> {
-        let args = GemmArgs { problem, a: a.into(), b: b.into(), c: c.into() };
-        <D as Races<Gemm>>::check(&args, &self.device, &Default::default())?;
-        self.gemm.launch(problem, args, self.device.queue())
+    ) -> Result<(), Error>
+    where
+        <GemmProblem as Problem>::Op: Raced<D>,
+    {
+        self.run(problem, &mut [Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into())])
     }
 
     /// O = softmax(scale · Q·Kᵀ + mask) · V.
     pub fn attention<'a>(
         &self,
-        problem: &'a AttentionProblem,
+        problem: &AttentionProblem,
         q: impl Into<D::View<'a>>,
         k: impl Into<D::View<'a>>,
         v: impl Into<D::View<'a>>,
         mask: Option<D::View<'a>>,
         out: impl Into<D::ViewMut<'a>>,
-    ) -> Result<(), Error> {
-        let args = AttentionArgs { problem, q: q.into(), k: k.into(), v: v.into(), mask, out: out.into() };
-        <D as Races<Attention>>::check(&args, &self.device, &Default::default())?;
-        self.attention.launch(problem, args, self.device.queue())
+    ) -> Result<(), Error>
+    where
+        <AttentionProblem as Problem>::Op: Raced<D>,
+    {
+        let (q, k, v) = (Arg::Read(q.into()), Arg::Read(k.into()), Arg::Read(v.into()));
+        self.run(problem, &mut [q, k, v, Arg::optional(mask), Arg::Write(out.into())])
     }
 
-    /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them.
+    /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them. With an addend of its
+    /// own or a turned A use [`Session::run`].
     pub fn bsr_matmul<'a>(
         &self,
-        problem: &'a BsrProblem,
+        problem: &BsrProblem,
         (row_ptr, col_idx): (impl Into<D::View<'a>>, impl Into<D::View<'a>>),
         values: impl Into<D::View<'a>>,
         b: impl Into<D::View<'a>>,
         c: impl Into<D::ViewMut<'a>>,
-    ) -> Result<(), Error> {
-        let (row_ptr, col_idx) = (row_ptr.into(), col_idx.into());
-        let (values, b, c) = (values.into(), b.into(), c.into());
-        self.bsr_product(BsrArgs { problem, row_ptr, col_idx, values, b, c, add: None, place: None })
-    }
-
-    /// C = alpha·A·B + beta·C with all that a block-sparse product may have: an addend of its own, a turned A.
-    pub fn bsr_product(&self, args: BsrArgs<'_, D>) -> Result<(), Error> {
-        let problem = args.problem;
-        <D as Races<Bsr>>::check(&args, &self.device, &self.checks)?;
-        self.bsr.launch(problem, args, self.device.queue())
-    }
-
-    /// The same without a look at the indices, which the caller promises to be a block-sparse matrix. On a GPU the look
-    /// costs one pass over them and a wait; a matrix that was checked once need not be checked before every product.
-    pub fn bsr_promised(&self, args: BsrArgs<'_, D>) -> Result<(), Error> {
-        let problem = args.problem;
-        self.bsr.launch(problem, args, self.device.queue())
-    }
-
-    /// The blocks of G·Bᵀ that a pattern names: the gradient of a block-sparse A where G is that of C = A·B.
-    pub fn sampled_product(&self, args: SampledArgs<'_, D>) -> Result<(), Error> {
-        let problem = args.problem;
-        <D as Races<Sampled>>::check(&args, &self.device, &Default::default())?;
-        self.sampled.launch(problem, args, self.device.queue())
+    ) -> Result<(), Error>
+    where
+        <BsrProblem as Problem>::Op: Raced<D>,
+    {
+        let (row_ptr, col_idx) = (Arg::Read(row_ptr.into()), Arg::Read(col_idx.into()));
+        let (values, b) = (Arg::Read(values.into()), Arg::Read(b.into()));
+        self.run(problem, &mut [row_ptr, col_idx, values, b, Arg::Write(c.into()), Arg::Absent, Arg::Absent])
     }
 
     /// The kernel of choice for a problem, to be kept: launching it does no lookup at all.
-    pub fn prepare<P: Asked>(&self, problem: &P) -> Result<Prepared<P::Op, D>, Error> {
-        P::tuner(self).choose(problem).map(Prepared::from)
+    pub fn prepare<P: Problem>(&self, problem: &P) -> Result<Prepared<D>, Error>
+    where
+        P::Op: Raced<D>,
+    {
+        let chosen = self.tuner::<P::Op>().choose(problem)?;
+        Ok(Prepared::new(chosen, P::Op::text(problem)))
     }
 
     /// Tunes a problem's key, or answers from the store.
-    pub fn tune<P: Asked>(&self, problem: &P) -> Result<Tuned, Error> {
-        P::tuner(self).tune(problem, &Silent)
+    pub fn tune<P: Problem>(&self, problem: &P) -> Result<Tuned, Error>
+    where
+        P::Op: Raced<D>,
+    {
+        self.tuner::<P::Op>().tune(problem, &Silent)
     }
 }
 

@@ -16,7 +16,7 @@ use warplap_core::catalog::Catalog;
 use warplap_core::op::Op;
 use warplap_cuda::{Cuda, Ground};
 
-use crate::any::OPERATIONS;
+use crate::any::operations;
 
 /// Serves as a worker and never returns, if this process was started as one; else returns at once.
 pub fn serve_if_asked() {
@@ -31,7 +31,7 @@ pub struct Worker {
 impl Worker {
     /// A worker for the operations of this crate.
     pub fn new() -> Self {
-        Worker { grounds: OPERATIONS.iter().map(|op| op.ground()).collect() }
+        Worker { grounds: operations().iter().map(|op| op.ground()).collect() }
     }
 
     /// And for an operation of the program's own, or for one of this crate with the program's own variants. The catalog

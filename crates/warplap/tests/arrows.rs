@@ -1,17 +1,19 @@
-//! The direction of the arrows: cli, py → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → core, and nothing points back.
+//! The direction of the arrows: cli, py → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → worker → core, and
+//! nothing points back.
 
 use std::fs;
 use std::path::Path;
 
 /// Each package and the packages of ours it may use.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("warplap-core", &[]),
-    ("warplap-cpu", &["warplap-core"]),
+    ("warplap-worker", &["warplap-core"]),
+    ("warplap-cpu", &["warplap-core", "warplap-worker"]),
     // A driver for tests, which knows nobody.
     ("warplap-standin", &[]),
-    ("warplap-cuda", &["warplap-core", "warplap-standin"]),
+    ("warplap-cuda", &["warplap-core", "warplap-worker", "warplap-standin"]),
     ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
-    ("warplap", &["warplap-core", "warplap-cpu", "warplap-cuda", "warplap-ops"]),
+    ("warplap", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops"]),
     ("warplap-spec", &["warplap", "warplap-standin"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-standin"]),
     ("warplap-py", &["warplap", "warplap-spec"]),
@@ -55,5 +57,33 @@ fn the_core_knows_no_device_and_no_unsafe() {
     let manifest = fs::read_to_string(core.join("../Cargo.toml")).expect("the core's manifest");
     for device in ["cudarc", "rayon", "gemm", "libloading"] {
         assert!(!manifest.contains(&format!("{device}.")), "the core must not know {device}");
+    }
+}
+
+/// What stands in a folder's files, by their paths.
+fn texts(folder: &Path) -> Vec<(std::path::PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        match fs::read_to_string(&path) {
+            Ok(text) => found.push((path, text)),
+            Err(_) if path.is_dir() => found.extend(texts(&path)),
+            Err(e) => panic!("{}: {e}", path.display()),
+        }
+    }
+    found
+}
+
+#[test]
+fn the_worker_knows_no_vendor() {
+    let texts = texts(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../warplap-worker"));
+    assert!(texts.len() > 5, "only {} files found", texts.len());
+    for (path, text) in texts {
+        let text = text.to_lowercase();
+        for word in ["cuda", "nvidia", "nvrtc", "cubin", "ptx", "hip", "rocm", "libloading"] {
+            let said =
+                text.split(|c: char| !c.is_alphanumeric()).any(|w| w == word || (word.len() > 3 && w.contains(word)));
+            assert!(!said, "{} says {word}", path.display());
+        }
     }
 }

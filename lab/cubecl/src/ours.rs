@@ -11,7 +11,7 @@ use warplap::core::measure::Policy;
 use warplap::core::progress::Silent;
 use warplap::core::record::{Edition, Record, SCHEMA};
 use warplap::core::store::bundle::Bundle;
-use warplap::core::store::{DirectoryStore, Match, Store};
+use warplap::core::store::{Match, Store};
 use warplap::core::variant::Kernel;
 use warplap::{Bucket, Budget, Cpu, DType, Error, Gemm, GemmProblem, Mode, Op, Session};
 
@@ -29,7 +29,7 @@ impl Ours {
         let problem = |s: &Shape| GemmProblem::new(s.m as u64, s.n as u64, s.k as u64, DType::F32);
         let problems: Vec<GemmProblem> = shapes.iter().map(problem).collect();
         for problem in &problems {
-            session.gemm_tuner().prepare(problem)?;
+            session.tuner::<Gemm>().prepare(problem)?;
         }
         Ok(Ours { session, problems })
     }
@@ -38,12 +38,12 @@ impl Ours {
     #[inline]
     pub fn hit(&self, i: usize) {
         let problem = black_box(&self.problems[i % self.problems.len()]);
-        black_box(self.session.gemm_tuner().with_kernel(problem, |kernel| black_box(kernel.workspace())).is_ok());
+        black_box(self.session.tuner::<Gemm>().with_kernel(problem, |kernel| black_box(kernel.workspace())).is_ok());
     }
 
     /// A kernel to be kept.
     pub fn prepared(&self) -> Result<Arc<dyn Kernel<Gemm, Cpu>>, Error> {
-        self.session.gemm_tuner().prepare(&self.problems[0])
+        self.session.tuner::<Gemm>().prepare(&self.problems[0])
     }
 
     pub fn chip(&self) -> String {
@@ -62,13 +62,13 @@ impl Stores {
     pub fn new() -> Result<Self, Error> {
         let budget = Budget { seconds: 2.0, ..Budget::default() };
         let session = Session::builder().in_memory().budget(budget).build();
-        let tuned = session.gemm_tuner().tune(&GemmProblem::new(96, 96, 96, DType::F32), &Silent)?;
+        let tuned = session.tuner::<Gemm>().tune(&GemmProblem::new(96, 96, 96, DType::F32), &Silent)?;
         Ok(Stores { device: session.device().clone(), edition: tuned.edition })
     }
 
     /// Puts `count` records into the store at `root`, unless they are there from an earlier run.
     pub fn fill(&self, root: &Path, count: u64) -> Result<(), Box<dyn std::error::Error>> {
-        let store = DirectoryStore::open(root)?;
+        let store = Store::directory(root)?;
         let device = self.device.fingerprint();
         let there = |i| matches!(store.lookup(&key(i), device), Match::Exact(_));
         if (0..count).step_by(97).all(there) && there(count - 1) {
@@ -95,7 +95,7 @@ impl Stores {
         for i in 0..times {
             let key = key(i * (count / times));
             let start = Instant::now();
-            let found = DirectoryStore::open(root)?.lookup(&key, self.device.fingerprint());
+            let found = Store::directory(root)?.lookup(&key, self.device.fingerprint());
             all.push(start.elapsed().as_secs_f64() * 1e3);
             assert!(matches!(found, Match::Exact(_)), "{key}: {found:?}");
         }

@@ -24,7 +24,7 @@ struct Page {
 
 pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
     let machine = Machine::open_to_read(root, Wanted::Cpu)?;
-    let store = &*machine.store;
+    let store = &machine.store;
     let mut pages = Vec::new();
     if let AnyDevice::Cpu(device) = &machine.device {
         pages.push(cpu(device, &machine.device, store));
@@ -61,7 +61,7 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
     Ok(Exit::Ok)
 }
 
-fn cpu(cpu: &Cpu, device: &AnyDevice, store: &dyn Store) -> Page {
+fn cpu(cpu: &Cpu, device: &AnyDevice, store: &Store) -> Page {
     let caches: Vec<String> = cpu.chip().caches.iter().map(|c| units::bytes(*c)).collect();
     let mut facts = vec![
         ("threads", format!("{}, {} lanes", cpu.threads(), cpu.isa().name())),
@@ -80,7 +80,7 @@ fn cpu(cpu: &Cpu, device: &AnyDevice, store: &dyn Store) -> Page {
     Page { name: "cpu".into(), model: cpu.chip().model.clone(), facts, json }
 }
 
-fn cuda(ordinal: i32, device: Cuda, store: &dyn Store) -> Page {
+fn cuda(ordinal: i32, device: Cuda, store: &Store) -> Page {
     let (chip, name) = (device.chip().clone(), format!("cuda:{ordinal}"));
     let compiler = device.compiler().map(|c| format!("NVRTC {}.{}", c.version().0, c.version().1));
     let readings = device.readings();
@@ -109,7 +109,7 @@ fn cuda(ordinal: i32, device: Cuda, store: &dyn Store) -> Page {
 }
 
 /// What is said of every device: ceilings, versions, folder.
-fn shared(device: &AnyDevice, store: &dyn Store, facts: &mut Vec<(&'static str, String)>, json: &mut Value) {
+fn shared(device: &AnyDevice, store: &Store, facts: &mut Vec<(&'static str, String)>, json: &mut Value) {
     let (print, slug) = (device.fingerprint(), device.fingerprint().slug());
     let note = store.note(&slug, "ceilings");
     let ceilings: Option<Ceilings> = note.clone().and_then(|note| serde_json::from_value(note).ok());

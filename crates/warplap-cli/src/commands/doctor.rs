@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::json;
 use warplap::core::device::Device;
 use warplap::core::measure::Measurement;
-use warplap::core::store::{self, DirectoryStore, MemoryStore, Store};
+use warplap::core::store::{self, Address, Store, StoreError};
 use warplap::cpu::{clock, load};
 use warplap::{Cpu, Cuda};
 
@@ -46,12 +46,12 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
     let (store_checks, store) = look_at_store(root);
     let mut checks = vec![build(), clock_check(), noise(), other_load(&cpu), governor(), quota()];
     checks.extend(store_checks);
-    cpu.get_ready(&*store);
+    cpu.get_ready(&store);
     checks.push(match cpu.ceilings() {
         Some(c) => good("ceilings", devices::shown(&c)),
         None => note("ceilings", "not measured".into(), "warplap tune measures them"),
     });
-    checks.extend(cuda(&*store));
+    checks.extend(cuda(&store));
     let bad = checks.iter().any(|c| c.state == State::Bad);
     for check in &checks {
         let word = match check.state {
@@ -78,7 +78,7 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
 }
 
 /// The GPUs: driver, compiler, readings, ceilings.
-fn cuda(store: &dyn Store) -> Vec<Check> {
+fn cuda(store: &Store) -> Vec<Check> {
     let count = match Cuda::count() {
         Ok(count) => count,
         Err(why) => {
@@ -207,29 +207,32 @@ fn quota() -> Check {
     good("cpu quota", found)
 }
 
-fn look_at_store(root: Option<&Path>) -> (Vec<Check>, Box<dyn Store>) {
-    let path: Option<PathBuf> = root.map(Path::to_path_buf).or_else(store::default_root);
-    let Some(path) = path else {
+fn look_at_store(root: Option<&Path>) -> (Vec<Check>, Store) {
+    let address = root.map_or_else(store::default_address, Address::of);
+    if let Err(StoreError::NoHome) = address {
         let remedy = "set WARPLAP_STORE or HOME to keep records";
         let check = note("store", "no directory is known: results are kept in memory only".into(), remedy);
-        return (vec![check], Box::new(MemoryStore::new()));
-    };
-    match DirectoryStore::open(&path) {
+        return (vec![check], Store::memory());
+    }
+    let path: Option<PathBuf> = address.as_ref().ok().and_then(Address::directory).map(Path::to_path_buf);
+    match address.and_then(|address| address.open()) {
         Ok(store) => {
             let records = store.entries().len();
             let mut checks = vec![good("store", format!("{} ({records} records)", store.place()))];
-            checks.push(rights(&path));
-            checks.push(space(&path));
+            if let Some(path) = &path {
+                checks.push(rights(path));
+                checks.push(space(path));
+            }
             let aside = store.set_aside().len();
             if aside > 0 {
                 checks.push(note("set aside", format!("{aside} damaged files"), "warplap store prune --damaged"));
             }
-            (checks, Box::new(store))
+            (checks, store)
         }
         Err(e) => {
-            let found = format!("{}: {e}", path.display());
+            let found = path.map_or_else(|| e.to_string(), |path| format!("{}: {e}", path.display()));
             let remedy = Some("until then results are kept in memory only".to_string());
-            (vec![Check { name: "store", state: State::Bad, found, remedy }], Box::new(MemoryStore::new()))
+            (vec![Check { name: "store", state: State::Bad, found, remedy }], Store::memory())
         }
     }
 }

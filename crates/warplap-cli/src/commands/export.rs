@@ -85,7 +85,7 @@ impl Export {
             return Ok(Exit::Ok);
         }
         let table = vllm_moe::Table::read(fields)?;
-        let (name, text) = table.collect(&self.what, &*machine::directory(root, false)?)?;
+        let (name, text) = table.collect(&self.what, &machine::kept(root, false)?)?;
         let Some(folder) = &self.output else {
             console.say(text)?;
             return Ok(Exit::Ok);

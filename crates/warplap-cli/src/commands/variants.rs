@@ -2,10 +2,9 @@
 
 use clap::Args;
 use serde_json::json;
-use std::sync::Arc;
 use warplap::Settings;
-use warplap::any::{OPERATIONS, Standing};
-use warplap::core::store::MemoryStore;
+use warplap::any::{Standing, operations};
+use warplap::core::store::Store;
 use warplap::core::variant::Fit;
 
 use crate::console::{Console, DIM, NAME};
@@ -34,11 +33,11 @@ impl Variants {
         let asked = self.problem.as_deref().map(|text| suite::asked(text, op)).transpose()?;
         let wanted = asked.as_ref().map_or(Ok(self.place.device), |a| a.wanted(self.place.device))?;
         let device = machine::device(wanted, None)?;
-        let (store, settings) = (Arc::new(MemoryStore::new()), Settings::default());
+        let (store, settings) = (Store::memory(), Settings::default());
         let tuners = match (&asked, op) {
             (Some(asked), _) => vec![asked.open(&device, store, settings)?],
             (None, Some(op)) => vec![op.open(&device, store, settings)],
-            (None, None) => OPERATIONS.iter().map(|op| op.open(&device, store.clone(), settings.clone())).collect(),
+            (None, None) => operations().iter().map(|op| op.open(&device, store.clone(), settings.clone())).collect(),
         };
         let problem = asked.as_ref().map(|a| a.problem.as_str());
         let mut table = match problem {

@@ -109,7 +109,7 @@ impl Table {
     }
 
     /// Collects the winners of a kernel's records, and whose they are: the file's name and its text.
-    pub(crate) fn collect(&self, op: &str, store: &dyn Store) -> Result<(String, String), Failure> {
+    pub(crate) fn collect(&self, op: &str, store: &Store) -> Result<(String, String), Failure> {
         let mut found: BTreeMap<String, BTreeMap<u64, Map<String, Value>>> = BTreeMap::new();
         for entry in store.entries().into_iter().filter(|e| e.op == op) {
             let Checked::Whole(record) = store.check(&entry) else { continue };
@@ -242,7 +242,7 @@ mod tests {
     use warplap::core::fingerprint::Fingerprint;
     use warplap::core::key::Key;
     use warplap::core::record::Edition;
-    use warplap::core::store::MemoryStore;
+    use warplap::core::store::Store;
 
     fn edition(block: i64) -> Edition {
         let config = json!({"BLOCK_SIZE_M": block, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1,
@@ -257,8 +257,8 @@ mod tests {
         .expect("an edition")
     }
 
-    fn store() -> MemoryStore {
-        let store = MemoryStore::new();
+    fn store() -> Store {
+        let store = Store::memory();
         let hard = [("kind", "cuda"), ("model", "NVIDIA H200")].map(|(k, v)| (k.to_string(), v.to_string()));
         let device = Fingerprint { hard: hard.into(), soft: Default::default() };
         for (tokens, block) in [(2048, 128), (16, 16), (1, 16)] {

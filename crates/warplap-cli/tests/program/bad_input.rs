@@ -148,3 +148,25 @@ fn a_refused_store_is_bad_input_for_its_own_verbs_and_a_warning_for_tune() {
     assert!(tuned.stderr.contains("warning") && tuned.stderr.contains("memory only"), "{}", tuned.stderr);
     assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0, "nothing is written into a refused directory");
 }
+
+#[test]
+fn a_store_is_named_by_its_directory_or_by_a_url() {
+    let place = Place::new();
+    let at = |url: &str, args: &[&str]| Ended::of(program(std::path::Path::new(url)).args(args).output().unwrap());
+    let tune: &[&str] = &["tune", SMALL, "--budget", "0.1", "--json", "-q"];
+    let url = format!("file://{}", place.store().display());
+    assert_eq!(at(&url, tune).code, 0);
+    let listed = at(&url, &["store", "ls", "--json"]);
+    assert_eq!((listed.code, listed.lines().len()), (0, 1), "{}", listed.stderr);
+    assert_eq!(at(place.store().to_str().unwrap(), &["store", "ls", "--json"]).stdout, listed.stdout);
+    let before = place.snapshot();
+    assert_eq!(at("memory:", tune).code, 0);
+    assert_eq!(at("memory:", &["store", "ls", "--json"]).lines().len(), 0);
+    for verb in [tune, &["store", "ls"], &["explain", SMALL]] {
+        let ended = at("nosuch://host/x", verb);
+        assert_eq!(ended.code, 2, "{verb:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("'nosuch:'") && ended.stderr.contains("file:, memory:"), "{}", ended.stderr);
+        assert_eq!(at("file://elsewhere/x", verb).code, 2);
+    }
+    assert_eq!(place.snapshot(), before);
+}

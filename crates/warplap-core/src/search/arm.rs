@@ -67,7 +67,7 @@ impl Arm {
     }
 
     /// Its indices with their configs: the default first, then in the order of the axes' values.
-    pub(crate) fn listed(&self) -> Vec<(u128, Config)> {
+    pub fn listed(&self) -> Vec<(u128, Config)> {
         let Ok(diagram) = self.space.diagram() else { return Vec::new() };
         let mut points: Vec<Vec<u16>> = (0..self.space.count()).filter_map(|i| diagram.point(i)).collect();
         points.sort_unstable();

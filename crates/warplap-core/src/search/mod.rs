@@ -13,12 +13,14 @@ mod hints;
 mod mind;
 mod population;
 mod random;
+mod registered;
 mod surrogate;
 mod swarm;
 mod tiers;
 mod walk;
 
 pub use arm::Arm;
+pub use registered::{names, register};
 
 use crate::candidate::{Candidate, Trial};
 use crate::record::Skipped;
@@ -126,7 +128,7 @@ pub fn named(name: &str, arms: Vec<Arm>, brief: &Brief) -> Option<Box<dyn Search
         "swarm" => walk(Swarm::default(), arms, brief),
         "surrogate" => walk(Surrogate::new(), arms, brief),
         "halving" => walk(Halving::default(), arms, brief),
-        _ => return None,
+        own => return registered::made(own, arms, brief),
     })
 }
 

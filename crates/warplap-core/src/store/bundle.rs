@@ -88,7 +88,7 @@ pub struct Imported {
 
 impl Bundle {
     /// The records of a store for which `keep` says yes.
-    pub fn of(store: &dyn Store, keep: impl Fn(&Entry) -> bool) -> Bundle {
+    pub fn of(store: &Store, keep: impl Fn(&Entry) -> bool) -> Bundle {
         let entries: Vec<Entry> = store.entries().into_iter().filter(keep).collect();
         let found = Mutex::new(Bundle::default());
         for_each(store, &entries, |_, checked| {
@@ -232,7 +232,7 @@ impl Bundle {
 
     /// Merges every record into a store, durably. An error (a full disk) ends it; what was put by then stays, and
     /// importing again goes on from there.
-    pub fn put_into(&self, store: &dyn Store) -> Result<Imported, StoreError> {
+    pub fn put_into(&self, store: &Store) -> Result<Imported, StoreError> {
         let texts: Vec<&str> = self.records.values().map(|text| &**text).collect();
         let batches: Vec<&[&str]> = texts.chunks(BATCH).collect();
         let done = Mutex::new((Imported::default(), None::<StoreError>));

@@ -9,7 +9,7 @@ use super::{Checked, Entry, Store, StoreError};
 use crate::fingerprint::{Fingerprint, soft_id};
 
 /// Opens entries on several threads and gives each with its place in `entries`, in no order.
-pub fn for_each(store: &dyn Store, entries: &[Entry], each: impl Fn(usize, Checked) + Sync) {
+pub fn for_each(store: &Store, entries: &[Entry], each: impl Fn(usize, Checked) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(16).min(entries.len().max(1));
     spread(entries.len(), threads, |n| each(n, store.check(&entries[n])));
 }
@@ -62,7 +62,7 @@ impl Verified {
 }
 
 /// Checks every record and changes nothing.
-pub fn verify(store: &dyn Store) -> Verified {
+pub fn verify(store: &Store) -> Verified {
     let entries = store.entries();
     let found = Mutex::new(Verified { set_aside: store.set_aside().len(), ..Verified::default() });
     for_each(store, &entries, |n, checked| {
@@ -111,7 +111,7 @@ pub struct Pruned {
 }
 
 /// Removes what the rules name. A newer program's records stay.
-pub fn prune(store: &dyn Store, rules: &Prune) -> Result<Pruned, StoreError> {
+pub fn prune(store: &Store, rules: &Prune) -> Result<Pruned, StoreError> {
     let entries = store.entries();
     let mut going: HashSet<usize> = HashSet::new();
     if let Some(age) = rules.older_than {
@@ -181,7 +181,7 @@ pub struct Stats {
 }
 
 /// Counts what is in a store.
-pub fn stats(store: &dyn Store) -> Stats {
+pub fn stats(store: &Store) -> Stats {
     let (misses, set_aside) = (store.misses().len(), store.set_aside().len());
     let mut stats = Stats { misses, set_aside, ..Stats::default() };
     for entry in store.entries() {

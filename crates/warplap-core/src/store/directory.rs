@@ -1,37 +1,36 @@
-//! The store in a directory: a file a key. Readers take no lock; writers of one key take turns.
+//! The shelf in a directory: a file a document. Readers take no lock; writers of one document take turns.
 
-use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::file::{encode, look};
 use super::files::{Files, ReadError};
 use super::lock::Flight;
-use super::names::{DEVICES, LOCKS, MISSES, Place, RECORDS};
+use super::names::{Kind, MAX_SMALL, Place};
 use super::sealed::{readable, seal, unseal};
+use super::shelf::Found;
 use super::whole::{Whole, fresh};
-use super::{Checked, StoreError, trust};
-use crate::fingerprint::Fingerprint;
-use crate::record::Record;
+use super::{StoreError, trust};
 
-/// How long a writer waits for other writers of its key.
-const WRITE_WAIT: Duration = Duration::from_secs(30);
-/// How long a reader waits to set a damaged file aside.
-const ASIDE_WAIT: Duration = Duration::from_secs(2);
-/// The largest small document: identity, missed key, note.
-pub(super) const MAX_SMALL: u64 = 4 << 20;
+/// The directory of records below the root.
+const RECORDS: &str = "records-v1";
+/// The directory of missed keys.
+const MISSES: &str = "misses-v1";
+/// The directory of notes on devices.
+const DEVICES: &str = "devices-v1";
+/// The directory of locks.
+pub(super) const LOCKS: &str = "locks-v1";
 
-/// A store in a directory of the user's own.
-pub struct DirectoryStore {
+/// How long a writer of the store's own file, or one who removes a document, waits for others.
+pub(super) const WRITE_WAIT: Duration = Duration::from_secs(30);
+
+/// A shelf in a directory of the user's own.
+pub struct DirectoryShelf {
     pub(super) root: PathBuf,
     pub(super) id: String,
     pub(super) whole: Whole,
-    // Only ever taken with `try_lock`: in a child made by fork it may be held by a thread that does not exist there.
-    warned: Mutex<HashSet<PathBuf>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -39,13 +38,13 @@ struct Identity {
     id: String,
 }
 
-impl DirectoryStore {
-    /// Opens the store at `root`, creating it where there is none. Refuses a place somebody else could write to.
+impl DirectoryShelf {
+    /// Opens the shelf at `root`, creating it where there is none. Refuses a place somebody else could write to.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         Self::open_with(root, Files::default())
     }
 
-    /// Opens a store on a file system with a test's hook in it.
+    /// Opens a shelf on a file system with a test's hook in it.
     pub fn open_with(root: &Path, files: Files) -> Result<Self, StoreError> {
         let root = std::path::absolute(root).map_err(|e| StoreError::io("finding", root, e))?;
         let whole = Whole::new(files);
@@ -64,9 +63,9 @@ impl DirectoryStore {
                 return Err(StoreError::Untrusted { path, why, remedy });
             }
         }
-        let mut store = DirectoryStore { root, id: String::new(), whole, warned: Mutex::default() };
-        store.id = store.identify();
-        Ok(store)
+        let mut shelf = DirectoryShelf { root, id: String::new(), whole };
+        shelf.id = shelf.identify();
+        Ok(shelf)
     }
 
     /// The directory.
@@ -80,134 +79,96 @@ impl DirectoryStore {
 
     /// The id in the directory; a new one where there is none. Where it cannot be kept, it lasts as long as this process.
     fn identify(&self) -> String {
-        self.read_identity().unwrap_or_else(|| self.keep_identity(&format!("{:016x}", fresh())))
+        self.read_identity().unwrap_or_else(|_| self.keep_identity(&format!("{:016x}", fresh())))
     }
 
-    fn read_identity(&self) -> Option<String> {
-        let path = self.identity_path();
-        let why = match self.whole.files.read(&path, MAX_SMALL) {
+    /// The id in the directory, or what is wrong with what is there.
+    fn read_identity(&self) -> Result<String, Option<String>> {
+        let why = match self.whole.files.read(&self.identity_path(), MAX_SMALL) {
             Ok(bytes) => match unseal("store", &bytes).map(serde_json::from_str::<Identity>) {
                 Ok(Ok(who)) if who.id.len() == 16 && who.id.bytes().all(|b| b.is_ascii_hexdigit()) => {
-                    return Some(who.id);
+                    return Ok(who.id);
                 }
                 Ok(_) => "it does not name a store".to_string(),
                 Err(why) => why.to_string(),
             },
-            Err(ReadError::Io(_)) => return None,
+            Err(ReadError::Io(_)) => return Err(None),
             Err(ReadError::Bad(why)) => why,
         };
-        self.warn_once(&path, &why);
-        None
+        Err(Some(why))
     }
 
     /// Keeps `id` as this store's, unless somebody else was first; the id that is kept.
-    pub(super) fn keep_identity(&self, id: &str) -> String {
+    fn keep_identity(&self, id: &str) -> String {
         let path = self.identity_path();
         // Without the lock (nothing can be written here) nothing is kept either.
         let Ok(_lock) = self.lock_file(&self.root.join(LOCKS).join("store.write"), WRITE_WAIT) else {
             return id.into();
         };
-        if let Some(first) = self.read_identity() {
-            return first;
+        match self.read_identity() {
+            Ok(first) => return first,
+            Err(Some(why)) => {
+                let aside = self.move_aside(&path).map(|aside| format!("set aside as {}", aside.display()));
+                let became = aside.unwrap_or_else(|e| format!("it could not be set aside: {e}"));
+                tracing::warn!("store: {}: {why}; {became}", path.display());
+            }
+            Err(None) => {}
         }
-        let _ = std::fs::symlink_metadata(&path).is_ok_and(|_| self.move_aside(&path).is_ok());
         if let Ok(body) = readable(&Identity { id: id.to_string() }) {
             let _ = self.whole.write(&self.root, &path, seal("store", &body).as_bytes());
         }
         id.to_string()
     }
 
+    /// The file of a place: `<kind>/<device>/<name>.json`.
+    pub(super) fn file(&self, at: &Place) -> PathBuf {
+        self.root.join(folder(at.kind())).join(at.device()).join(format!("{}.json", at.name()))
+    }
+
+    /// Waits for the other writers of a place.
+    pub(super) fn write_lock(&self, at: &Place, wait: Duration) -> Result<Flight, StoreError> {
+        let purpose = match at.kind() {
+            Kind::Record => "write",
+            Kind::Miss => "miss",
+            Kind::Note => "note",
+        };
+        self.lock_file(&self.lock_path(at, purpose), wait)
+    }
+
+    /// The lock file of a place for one purpose.
+    pub(super) fn lock_path(&self, at: &Place, purpose: &str) -> PathBuf {
+        self.root.join(LOCKS).join(format!("{}.{}.{purpose}", at.device(), at.name().replace('/', ".")))
+    }
+
     /// Takes a lock file, creating the directory for it.
-    pub(super) fn lock_file(&self, path: &Path, wait: Duration) -> Result<Flight, StoreError> {
-        let until = Some(Instant::now() + wait);
-        match self.shared(path, until).map_err(|e| StoreError::io("locking", path, e))? {
+    fn lock_file(&self, path: &Path, wait: Duration) -> Result<Flight, StoreError> {
+        match self.shared(path, Some(Instant::now() + wait))? {
             Some(flight) => Ok(flight),
             None => Err(StoreError::Busy { path: path.to_path_buf() }),
         }
     }
 
-    fn shared(&self, path: &Path, until: Option<Instant>) -> io::Result<Option<Flight>> {
-        match Flight::shared(&self.whole.files, path, until) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.whole.make_dirs(&self.root, &self.root.join(LOCKS))?;
-                Flight::shared(&self.whole.files, path, until)
-            }
+    /// Takes a lock file until an instant, creating the directory for it. `Ok(None)`: somebody else has it.
+    pub(super) fn shared(&self, path: &Path, until: Option<Instant>) -> Result<Option<Flight>, StoreError> {
+        let taken = match Flight::shared(&self.whole.files, path, until) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => self
+                .whole
+                .make_dirs(&self.root, &self.root.join(LOCKS))
+                .and_then(|()| Flight::shared(&self.whole.files, path, until)),
             other => other,
+        };
+        taken.map_err(|e| StoreError::io("locking", path, e))
+    }
+
+    /// What stands at a place.
+    pub(super) fn read(&self, at: &Place) -> Result<Found, StoreError> {
+        let path = self.file(at);
+        match self.whole.files.read(&path, at.kind().limit()) {
+            Ok(bytes) => Ok(Found::Bytes(bytes)),
+            Err(ReadError::Bad(why)) => Ok(Found::Unfit(why)),
+            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+            Err(ReadError::Io(e)) => Err(StoreError::io("reading", &path, e)),
         }
-    }
-
-    pub(super) fn write_lock(&self, place: &Place) -> Result<Flight, StoreError> {
-        self.lock_file(&place.lock(&self.root, "write"), WRITE_WAIT)
-    }
-
-    /// The flight lock of a place; within this process only where nothing can be written.
-    pub(super) fn flight(&self, place: &Place, until: Option<Instant>) -> Option<Flight> {
-        let path = place.lock(&self.root, "flight");
-        match self.shared(&path, until) {
-            Ok(flight) => flight,
-            Err(e) => {
-                self.warn_once(&path, &format!("other processes may tune the same keys: {e}"));
-                Flight::local(&path.to_string_lossy(), until)
-            }
-        }
-    }
-
-    /// The record of a place for a reader. Damage is set aside.
-    pub(super) fn load(&self, place: &Place, device: Option<&Fingerprint>) -> Option<Record> {
-        let path = place.file(&self.root, RECORDS);
-        match look(&self.whole.files, &path, place).map(|found| found.map(|found| of_device(found, device))) {
-            Ok(None) => None,
-            Ok(Some(Checked::Whole(record))) => Some(*record),
-            Ok(Some(Checked::Damaged(_) | Checked::Misplaced(_))) => self.load_damaged(place, device),
-            Ok(Some(Checked::Newer(schema))) => {
-                self.warn_once(&path, &format!("it was written by a newer warplap (form {schema})"));
-                None
-            }
-            Ok(Some(Checked::Unreadable(why))) => {
-                self.warn_once(&path, &why);
-                None
-            }
-            Err(e) => {
-                self.warn_once(&path, &e.to_string());
-                None
-            }
-        }
-    }
-
-    /// Looks again under the lock, so that a whole record put there meanwhile is not set aside in place of a damaged one.
-    fn load_damaged(&self, place: &Place, device: Option<&Fingerprint>) -> Option<Record> {
-        let path = place.file(&self.root, RECORDS);
-        let result =
-            self.lock_file(&place.lock(&self.root, "write"), ASIDE_WAIT).and_then(|_lock| self.there(place, device));
-        result.unwrap_or_else(|e| {
-            self.warn_once(&path, &format!("it is damaged and could not be set aside: {e}"));
-            None
-        })
-    }
-
-    /// The record of a place for a writer, who holds its lock. Damage is set aside; a newer record is an error.
-    pub(super) fn there(&self, place: &Place, device: Option<&Fingerprint>) -> Result<Option<Record>, StoreError> {
-        let path = place.file(&self.root, RECORDS);
-        let found = look(&self.whole.files, &path, place).map_err(|e| StoreError::io("reading", &path, e))?;
-        match found.map(|found| of_device(found, device)) {
-            None => Ok(None),
-            Some(Checked::Whole(record)) => Ok(Some(*record)),
-            Some(Checked::Newer(schema)) => Err(StoreError::NewerSchema { path, schema }),
-            Some(Checked::Damaged(why) | Checked::Misplaced(why) | Checked::Unreadable(why)) => {
-                let aside = self.move_aside(&path).map_err(|e| StoreError::io("setting aside", &path, e))?;
-                self.warn_once(&path, &format!("{why}; set aside as {}", aside.display()));
-                Ok(None)
-            }
-        }
-    }
-
-    /// Writes a record to its place. The caller holds the place's lock.
-    pub(super) fn keep(&self, place: &Place, record: Record) -> Result<(), StoreError> {
-        let path = place.file(&self.root, RECORDS);
-        let text = encode(record)?;
-        self.whole.write(&self.root, &path, text.as_bytes()).map_err(|e| StoreError::io("writing", &path, e))?;
-        self.settle_identity();
-        Ok(())
     }
 
     /// Keeps the id where it is not: the directory was deleted underneath, or could not be written at first.
@@ -227,28 +188,19 @@ impl DirectoryStore {
         self.whole.files.rename(path, &free)?;
         Ok(free)
     }
+}
 
-    /// Warns about a file, once.
-    pub(super) fn warn_once(&self, path: &Path, why: &str) {
-        let first = self.warned.try_lock().map_or(true, |mut warned| warned.insert(path.to_path_buf()));
-        if first {
-            tracing::warn!("store: {}: {why}", path.display());
-        }
+/// The directory of one kind below the root.
+pub(super) fn folder(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Record => RECORDS,
+        Kind::Miss => MISSES,
+        Kind::Note => DEVICES,
     }
 }
 
-/// A record whose device only looks like the one asked for (eight digits of a hash can be equal) is not in its place.
-fn of_device(found: Checked, device: Option<&Fingerprint>) -> Checked {
-    match (found, device) {
-        (Checked::Whole(record), Some(device)) if record.device != device.hard => {
-            Checked::Misplaced("it belongs to another device".into())
-        }
-        (found, _) => found,
-    }
-}
-
-impl std::fmt::Debug for DirectoryStore {
+impl std::fmt::Debug for DirectoryShelf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DirectoryStore({})", self.root.display())
+        write!(f, "DirectoryShelf({})", self.root.display())
     }
 }

@@ -1,42 +1,32 @@
-//! One record file: bytes come in, a judgement goes out; a record comes in, bytes go out.
-
-use std::io;
-use std::path::Path;
+//! One record's document: bytes come in, a judgement goes out; a record comes in, bytes go out.
 
 use serde::Deserialize;
 
-use super::files::{Files, ReadError};
-use super::names::{Place, unsound};
+use super::names::{Kind, Place, unsound};
 use super::sealed::{readable, seal, unseal};
+use super::shelf::Found;
 use super::{Checked, MAX_RECORD, StoreError};
 use crate::record::{Record, SCHEMA};
 
-/// Reads and judges the file at `path`, which should hold the record of `place`. `Ok(None)`: there is none.
-/// An error says nothing about the file, only about this attempt.
-pub(crate) fn look(files: &Files, path: &Path, place: &Place) -> io::Result<Option<Checked>> {
-    match files.read(path, MAX_RECORD) {
-        Ok(bytes) => Ok(Some(judge(&bytes, place))),
-        Err(ReadError::Bad(why)) => Ok(Some(Checked::Damaged(why))),
-        Err(ReadError::Io(e)) => match e.kind() {
-            io::ErrorKind::NotFound => Ok(None),
-            _ => Err(e),
-        },
-    }
-}
-
-fn judge(bytes: &[u8], place: &Place) -> Checked {
-    let body = match unseal("record", bytes) {
-        Ok(body) => body,
-        Err(why) => return Checked::Damaged(why.to_string()),
+/// What was found at `place`, which should hold its record. `None`: there is none.
+pub(crate) fn judge(found: &Found, place: &Place) -> Option<Checked> {
+    let bytes = match found {
+        Found::Nothing => return None,
+        Found::Unfit(why) => return Some(Checked::Damaged(why.clone())),
+        Found::Bytes(bytes) => bytes,
     };
-    match parse(body) {
+    let body = match unseal(Kind::Record.word(), bytes) {
+        Ok(body) => body,
+        Err(why) => return Some(Checked::Damaged(why.to_string())),
+    };
+    Some(match parse(body) {
         Ok(record) => match Place::of_record(&record) {
             Ok(own) if own == *place => Checked::Whole(Box::new(record)),
-            Ok(own) => Checked::Misplaced(format!("it belongs to {}/{}/{}", own.device, own.op, own.hash)),
+            Ok(own) => Checked::Misplaced(format!("it belongs to {}/{}", own.device(), own.name())),
             Err(e) => Checked::Damaged(e.to_string()),
         },
         Err(other) => other,
-    }
+    })
 }
 
 /// A record from its JSON, or why it is none: never `Whole` or `Misplaced`.
@@ -77,7 +67,7 @@ pub(crate) fn encode(mut record: Record) -> Result<String, StoreError> {
         if readable(&back).map_err(|e| invalid(e.to_string()))? != body {
             return Err(invalid("it reads back as something else".into()));
         }
-        let text = seal("record", &body);
+        let text = seal(Kind::Record.word(), &body);
         if text.len() as u64 <= MAX_RECORD {
             return Ok(text);
         }

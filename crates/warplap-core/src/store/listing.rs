@@ -4,12 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Entry;
-use super::names::{DEVICES, MISSES, Place, RECORDS, is_hash, is_note, is_op, is_slug};
+use super::directory::folder;
+use super::names::{Kind, Place, is_hash, is_op, is_slug};
+use super::shelf::Listed;
 use super::whole::TEMP_PREFIX;
 
-/// Every record, sorted by device, operation and hash.
-pub(crate) fn entries(top: &Path) -> Vec<Entry> {
+/// Every document of a kind, sorted by its place.
+pub(crate) fn documents(top: &Path, kind: Kind) -> Vec<Listed> {
+    if kind == Kind::Note {
+        return notes(top);
+    }
     let mut all = Vec::new();
     each_op(top, |device, op, dir| {
         // Only the hashes are sorted: comparing whole paths took longer than reading them.
@@ -17,49 +21,42 @@ pub(crate) fn entries(top: &Path) -> Vec<Entry> {
         files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         all.extend(files.into_iter().filter_map(|(hash, file)| {
             let meta = file.metadata().ok().filter(|m| m.is_file())?;
-            let (device_slug, op, path) = (device.to_string(), op.to_string(), file.path());
-            let modified = meta.modified().unwrap_or(UNIX_EPOCH);
-            Some(Entry { device_slug, op, hash, path, bytes: meta.len(), modified })
+            Some(listed(Place::filed(kind, device, op, &hash).ok()?, &meta))
         }));
     });
     all
 }
 
-/// Every place with a file, in no order.
-pub(crate) fn places(top: &Path) -> Vec<Place> {
+fn notes(top: &Path) -> Vec<Listed> {
     let mut all = Vec::new();
-    each_op(top, |device, op, dir| {
-        all.extend(dir.flatten().filter_map(|e| Place::named(device, op, &hash_of(&e)?).ok()));
-    });
-    all
-}
-
-/// Every note by its device and name, sorted.
-pub(crate) fn notes(top: &Path) -> Vec<(String, String)> {
-    let mut all = Vec::new();
-    for device in subdirs(top).into_iter().filter(|name| is_slug(name)) {
-        let named = |(path, _): (PathBuf, fs::Metadata)| {
+    for device in subdirs(top) {
+        let named = |(path, meta): (PathBuf, fs::Metadata)| {
             let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
-            is_note(name).then(|| (device.clone(), name.to_string()))
+            Some(listed(Place::note(&device, name).ok()?, &meta))
         };
         all.extend(files(&top.join(&device)).into_iter().filter_map(named));
     }
-    all.sort();
+    all.sort_by(|a, b| a.place.cmp(&b.place));
     all
+}
+
+fn listed(place: Place, meta: &fs::Metadata) -> Listed {
+    Listed { place, bytes: meta.len(), modified: meta.modified().unwrap_or(UNIX_EPOCH) }
 }
 
 /// Every file that was set aside, or left behind by a writer that was killed.
 pub(crate) fn leftovers(root: &Path) -> Vec<(PathBuf, fs::Metadata)> {
     let mut all = files(root);
-    for kind in [RECORDS, MISSES] {
-        each_op(&root.join(kind), |_, _, dir| {
+    for kind in [Kind::Record, Kind::Miss] {
+        each_op(&root.join(folder(kind)), |_, _, dir| {
             // The metadata of a hundred thousand records would take longer than all the rest.
             let odd = dir.flatten().filter(|e| hash_of(e).is_none());
             all.extend(odd.filter_map(|e| Some((e.path(), e.metadata().ok()?))));
         });
     }
-    for device in subdirs(&root.join(DEVICES)) {
-        all.extend(files(&root.join(DEVICES).join(device)));
+    let notes = root.join(folder(Kind::Note));
+    for device in subdirs(&notes) {
+        all.extend(files(&notes.join(device)));
     }
     all.retain(|(path, _)| damaged_at(path).is_some() || is_temp(path));
     all

@@ -21,6 +21,7 @@ enum Hold {
     File { _lock: FileLock },
     Lease { _lease: Lease },
     Local { _lock: LocalLock },
+    Other { _guard: Box<dyn Send> },
 }
 
 impl Flight {
@@ -29,7 +30,14 @@ impl Flight {
         !matches!(self.0, Hold::Local { .. })
     }
 
-    pub(crate) fn local(name: &str, until: Option<Instant>) -> Option<Flight> {
+    /// A right that ends when `guard` is dropped, and is respected wherever the shelf that gives it is: a session's lock in
+    /// a database, a lease on a server.
+    pub fn over(guard: impl Send + 'static) -> Flight {
+        Flight(Hold::Other { _guard: Box::new(guard) })
+    }
+
+    /// The right to a name among the threads of this process, waiting until an instant (for ever with `None`).
+    pub fn local(name: &str, until: Option<Instant>) -> Option<Flight> {
         LocalLock::take(name, until).map(|lock| Flight(Hold::Local { _lock: lock }))
     }
 
@@ -50,6 +58,7 @@ impl std::fmt::Debug for Flight {
             Hold::File { .. } => "Flight(file)",
             Hold::Lease { .. } => "Flight(lease)",
             Hold::Local { .. } => "Flight(this process)",
+            Hold::Other { .. } => "Flight(the shelf's own)",
         })
     }
 }

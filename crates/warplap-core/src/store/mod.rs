@@ -1,5 +1,8 @@
 //! The store: keys and editions come in, durable records go out. It does not know how records were made.
 //!
+//! One [`Store`] has the rules of keeping; under it is a [`Shelf`], which keeps documents: in a directory, in memory, or
+//! wherever another crate has one. [`Store::open`] takes a URL. A directory holds
+//!
 //! ```text
 //! <root>/store.json                              who this store is
 //! <root>/records-v1/<device>/<op>/<hash>.json    one readable, checksummed file a key, every trial in it
@@ -8,17 +11,19 @@
 //! <root>/locks-v1/…                              one file for each lock held right now
 //! ```
 //! Readers take no lock. A file is put in place whole or not at all. Damage costs the damaged key, nothing else.
+//!
+//! A shelf of another crate is tried by `tests/store_elsewhere.rs`, which is also an example of one.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
-use crate::record::{Edition, Record};
+use crate::record::Record;
 
 pub mod bundle;
 pub mod care;
@@ -30,16 +35,24 @@ mod listing;
 mod lock;
 mod memory;
 mod names;
+mod on_disk;
 mod open;
+mod rules;
 mod sealed;
-mod shelves;
+mod shelf;
+mod small;
 mod trust;
+mod url;
 mod whole;
 
-pub use directory::DirectoryStore;
+pub use directory::DirectoryShelf;
 pub use lock::Flight;
-pub use memory::MemoryStore;
-pub use open::{Opened, default_root, open_default, open_or_memory};
+pub use memory::MemoryShelf;
+pub use names::{Kind, Place};
+pub use open::{Opened, default_address, default_root, open_default, open_or_memory};
+pub use rules::Store;
+pub use shelf::{Change, Found, Listed, Mark, Next, Shelf};
+pub use url::{Address, Opener, register};
 
 /// The largest record that is read or written, in bytes.
 pub const MAX_RECORD: u64 = 16 << 20;
@@ -134,71 +147,6 @@ pub struct SetAside {
     pub bytes: u64,
 }
 
-/// Where records are kept. Lookups never fail: what cannot be read is a warning and a miss.
-pub trait Store: Send + Sync {
-    /// The id editions measured here carry as their origin: 16 hexadecimal digits, made with the store.
-    fn id(&self) -> &str;
-
-    /// Where it is, for people: the directory, or `memory`.
-    fn place(&self) -> String;
-
-    /// The best match for a key on a device.
-    fn lookup(&self, key: &Key, device: &Fingerprint) -> Match;
-
-    /// The record of a key on the device with this folder name.
-    fn read(&self, key: &Key, device_slug: &str) -> Option<Record>;
-
-    /// Adds an edition to what is there, durably; the key counts as missed no more.
-    fn put(&self, key: &Key, device: &Fingerprint, edition: Edition, problem: &str) -> Result<(), StoreError>;
-
-    /// Merges a whole record, durably. An edition that claims to come from here never replaces one that is here.
-    fn merge(&self, record: Record) -> Result<Merged, StoreError>;
-
-    /// Merges many records, each as [`Store::merge`] would; the answers are in the order of the records.
-    fn merge_many(&self, records: Vec<Record>) -> Vec<Result<Merged, StoreError>> {
-        records.into_iter().map(|record| self.merge(record)).collect()
-    }
-
-    /// Waits for the right to tune a key on a device. It frees itself when its holder dies.
-    fn lock(&self, key: &Key, device: &Fingerprint) -> Flight;
-
-    /// Like [`Store::lock`], but gives up after `wait`: `None` when somebody else is still tuning the key.
-    fn try_lock(&self, key: &Key, device: &Fingerprint, wait: Duration) -> Option<Flight>;
-
-    /// Remembers that a key was asked for and not found. Cheap, and does nothing the second time.
-    fn miss(&self, key: &Key, device: &Fingerprint, problem: &str);
-
-    /// The keys remembered by [`Store::miss`], sorted by device, operation and key.
-    fn misses(&self) -> Vec<Missed>;
-
-    /// Every record by its place, sorted by device, operation and hash; no file is opened.
-    fn entries(&self) -> Vec<Entry>;
-
-    /// Opens one entry and changes nothing.
-    fn check(&self, entry: &Entry) -> Checked;
-
-    /// Removes a record; `false` when it was not there.
-    fn remove(&self, entry: &Entry) -> Result<bool, StoreError>;
-
-    /// A small document on a device.
-    fn note(&self, device_slug: &str, name: &str) -> Option<serde_json::Value>;
-
-    /// Keeps a small document on a device, durably. Names are lower case letters, digits, `_` and `-`.
-    fn put_note(&self, device_slug: &str, name: &str, value: &serde_json::Value) -> Result<(), StoreError>;
-
-    /// The notes there are, by the device's folder name and their own, sorted; no file is opened.
-    fn notes(&self) -> Vec<(String, String)>;
-
-    /// Removes a note; `false` when it was not there.
-    fn remove_note(&self, device_slug: &str, name: &str) -> Result<bool, StoreError>;
-
-    /// Files that were set aside.
-    fn set_aside(&self) -> Vec<SetAside>;
-
-    /// Removes files that were set aside, and what killed writers left behind; how many. Younger than `age` stay.
-    fn sweep(&self, age: Duration) -> usize;
-}
-
 /// Why a store could not be opened or written. Lookups never give one.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -238,6 +186,24 @@ pub enum StoreError {
     Busy {
         /// The lock file.
         path: PathBuf,
+    },
+    /// No shelf is known for the URL.
+    #[error(
+        "'{scheme}:' is no place for a store: expected {known}, or a directory (./{scheme}:… where it is called so)"
+    )]
+    UnknownScheme {
+        /// The URL's scheme.
+        scheme: String,
+        /// Those there are.
+        known: String,
+    },
+    /// A shelf of another crate said no.
+    #[error("{title}: {why}")]
+    Shelf {
+        /// Where it is, [`Shelf::title`].
+        title: String,
+        /// What it said.
+        why: String,
     },
     /// What was to be kept has no place or no form here.
     #[error("this cannot be stored: {0}")]

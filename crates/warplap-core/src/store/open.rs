@@ -2,31 +2,41 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::trust::env_is_ours;
-use super::{DirectoryStore, MemoryStore, Store, StoreError};
+use super::{Address, Store, StoreError};
 
 /// A store that works, and what there is to say about it.
 pub struct Opened {
     /// The store.
-    pub store: Arc<dyn Store>,
+    pub store: Store,
     /// Why it is in memory only, where it is. Already given to `tracing::warn!` once.
     pub warning: Option<String>,
 }
 
-/// Where the store lives: `WARPLAP_STORE`, or `warplap` in the user's cache directory. `None` when neither is known.
-/// The environment is not listened to in a program that runs with another user's rights.
-pub fn default_root() -> Option<PathBuf> {
+/// Where the store is when nobody names one: `WARPLAP_STORE` (a directory or a URL), or `warplap` in the user's cache
+/// directory. The environment is not listened to in a program that runs with another user's rights.
+pub fn default_address() -> Result<Address, StoreError> {
     if !env_is_ours() {
-        return None;
+        return Err(StoreError::NoHome);
     }
-    root_from(|name| std::env::var_os(name).filter(|v| !v.is_empty()))
+    address_from(|name| std::env::var_os(name).filter(|v| !v.is_empty()))
 }
 
-fn root_from(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+/// The directory of [`default_address`], where it is one.
+pub fn default_root() -> Option<PathBuf> {
+    default_address().ok()?.directory().map(Path::to_path_buf)
+}
+
+fn address_from(env: impl Fn(&str) -> Option<OsString>) -> Result<Address, StoreError> {
     if let Some(named) = env("WARPLAP_STORE") {
-        return std::path::absolute(PathBuf::from(named)).ok();
+        return match Address::of(named)? {
+            Address::Directory(path) => {
+                let absolute = std::path::absolute(&path).map_err(|e| StoreError::io("finding", &path, e))?;
+                Ok(Address::Directory(absolute))
+            }
+            other => Ok(other),
+        };
     }
     // The XDG rules say that a relative path is to be ignored.
     let absolute = |name| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -37,26 +47,26 @@ fn root_from(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     } else {
         absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
     };
-    caches.map(|caches| caches.join("warplap"))
+    caches.map(|caches| Address::Directory(caches.join("warplap"))).ok_or(StoreError::NoHome)
 }
 
-/// The store at the default root.
-pub fn open_default() -> Result<DirectoryStore, StoreError> {
-    DirectoryStore::open(&default_root().ok_or(StoreError::NoHome)?)
+/// The store at the default address.
+pub fn open_default() -> Result<Store, StoreError> {
+    default_address()?.open()
 }
 
-/// The store at `root` (the default root with `None`), or one in memory with one warning.
-pub fn open_or_memory(root: Option<&Path>) -> Opened {
-    let opened = match root {
-        Some(root) => DirectoryStore::open(root),
+/// The store at a directory or URL (the default address with `None`), or one in memory with one warning.
+pub fn open_or_memory(named: Option<&Path>) -> Opened {
+    let opened = match named {
+        Some(named) => Store::open(named),
         None => open_default(),
     };
     match opened {
-        Ok(store) => Opened { store: Arc::new(store), warning: None },
+        Ok(store) => Opened { store, warning: None },
         Err(e) => {
             let warning = format!("results are kept in memory only: {e}");
             tracing::warn!("{warning}");
-            Opened { store: Arc::new(MemoryStore::new()), warning: Some(warning) }
+            Opened { store: Store::memory(), warning: Some(warning) }
         }
     }
 }
@@ -66,7 +76,8 @@ mod tests {
     use super::*;
 
     fn root(vars: &[(&str, &str)]) -> Option<PathBuf> {
-        root_from(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v)))
+        let address = address_from(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v)));
+        address.ok()?.directory().map(Path::to_path_buf)
     }
 
     #[test]
@@ -78,6 +89,8 @@ mod tests {
         assert_eq!(root(&all[2..]), Some("/h/.cache/warplap".into()));
         assert_eq!(root(&[("XDG_CACHE_HOME", "relative"), ("HOME", "/h")]), Some("/h/.cache/warplap".into()));
         assert_eq!(root(&[]), None);
+        assert_eq!(root(&[("WARPLAP_STORE", "file:///s"), ("HOME", "/h")]), Some("/s".into()));
+        assert_eq!(root(&[("WARPLAP_STORE", "memory:"), ("HOME", "/h")]), None);
     }
 
     #[test]

@@ -1,15 +1,13 @@
 //! Donors: what was fastest elsewhere, to be tried first and never trusted. A problem comes in; candidates go out, best
 //! first: of the same key on another device or under other versions, else of the nearest key on this device.
 
-use std::borrow::Cow;
-
 use crate::candidate::{Candidate, Trial};
+use crate::card::Card;
 use crate::device::Device;
 use crate::key::Key;
-use crate::op::Op;
 use crate::record::Edition;
 use crate::store::{Checked, Match};
-use crate::tuner::Tuner;
+use crate::tuner::Road;
 
 /// Records of other keys that are opened to see how near they are: the newest ones.
 const OPENED: usize = 16;
@@ -17,10 +15,10 @@ const OPENED: usize = 16;
 /// What is fast draws little, mostly: a record of another objective is worth as much as one of sizes this far apart, e-fold.
 const OTHER_OBJECTIVE: f64 = 1.0;
 
-impl<O: Op, D: Device> Tuner<O, D> {
+impl<D: Device> Road<D> {
     /// What was measured elsewhere and what it cost there, best first.
-    pub(super) fn elsewhere(&self, problem: &O::Problem) -> Vec<(Candidate, f64)> {
-        let key = self.key(problem);
+    pub(super) fn elsewhere(&self, card: &dyn Card<D>) -> Vec<(Candidate, f64)> {
+        let key = self.key(card);
         let edition = match self.store.lookup(&key, self.device.fingerprint()) {
             Match::Foreign(record, _) => record.editions.last().cloned(),
             Match::Near(record) => record.stale(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
@@ -41,7 +39,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         entries.retain(|e| e.op == key.op && e.device_slug == slug);
         entries.sort_by_key(|e| std::cmp::Reverse(e.modified));
         let known = entries.iter().take(OPENED).filter_map(|entry| match self.store.check(entry) {
-            Checked::Whole(record) => Some((apart(&key.text, &record.key)?, *record)),
+            Checked::Whole(record) => Some((apart(key, &Key::new(&record.op, record.key.clone()))?, *record)),
             _ => None,
         });
         let (_, record) = known.min_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -51,13 +49,12 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
 /// How far two keys are apart: the sum over their sizes of the logarithm of the ratio, and [`OTHER_OBJECTIVE`] where one was
 /// raced for something else. `None` where they differ in more.
-fn apart(a: &str, b: &str) -> Option<f64> {
-    let ((a, asked), (b, other)) = (split(a), split(b));
-    let (a, b) = (parts(&a), parts(&b));
-    if a.len() != b.len() {
+fn apart(one: &Key, other: &Key) -> Option<f64> {
+    let (a, b) = (parts(&one.fields), parts(&other.fields));
+    if a.len() != b.len() || (&one.bucket, &one.policy) != (&other.bucket, &other.policy) {
         return None;
     }
-    let mut sum = if asked == other { 0.0 } else { OTHER_OBJECTIVE };
+    let mut sum = if one.objective == other.objective { 0.0 } else { OTHER_OBJECTIVE };
     for pair in a.iter().zip(&b) {
         sum += match pair {
             (Part::Size(a), Part::Size(b)) => ((a + 1.0) / (b + 1.0)).ln().abs(),
@@ -66,15 +63,6 @@ fn apart(a: &str, b: &str) -> Option<f64> {
         };
     }
     Some(sum)
-}
-
-/// A key's text without its objective, and that.
-fn split(text: &str) -> (Cow<'_, str>, &str) {
-    const FIELD: &str = ",objective=";
-    let Some(from) = text.find(FIELD) else { return (text.into(), "") };
-    let value = from + FIELD.len();
-    let to = text[value..].find([',', ';']).map_or(text.len(), |i| value + i);
-    (format!("{}{}", &text[..from], &text[to..]).into(), &text[value..to])
 }
 
 /// A piece of a key's text: a number that stands for itself, or anything else.
@@ -109,6 +97,11 @@ fn parts(text: &str) -> Vec<Part<'_>> {
 mod tests {
     use super::*;
 
+    fn apart(a: &str, b: &str) -> Option<f64> {
+        let read = |text: &str| Key::new(text.split_once(':').unwrap().0, text.into());
+        super::apart(&read(a), &read(b))
+    }
+
     #[test]
     fn keys_are_the_nearer_the_more_alike_their_sizes_are() {
         let key = |m: u32| format!("gemm:m={m},n=64,dtype=f32,a=64x{m};bucket=exact,queue=stream");
@@ -127,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_key_raced_for_something_else_is_a_neighbour_farther_off() {
-        let key = |n: u32, objective: &str| format!("kernel:name=k,arguments=y:f32:{n}{objective};bucket=exact");
+        let key = |n: u32, objective: &str| format!("kernel:name=k,arguments=y:f32:{n};bucket=exact,gap=0{objective}");
         let energy = key(1000, ",objective=energy");
         let to = |other: &str| apart(&energy, other).unwrap();
         assert!(to(&energy) == 0.0 && to(&key(2000, ",objective=energy")) < to(&key(1000, "")));

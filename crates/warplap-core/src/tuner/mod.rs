@@ -1,26 +1,37 @@
 //! The tuner: the corridor from request to dispatch. It calls the rooms in order and has no arithmetic of its own.
 
+mod any;
 mod donors;
+mod road;
+mod standing;
 mod tuning;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use crate::candidate::{Candidate, Trial};
-use crate::catalog::{Catalog, Listed};
+use crate::arg::Arg;
+use crate::bench::Benched;
+use crate::candidate::Candidate;
+use crate::card::{Card, Entry};
+use crate::catalog::Catalog;
 use crate::device::Device;
 use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::key::Key;
 use crate::op::Op;
-use crate::progress::Silent;
+use crate::progress::Observer;
 use crate::record::{Edition, Record};
+use crate::regret::Regret;
 use crate::rejection::Rejection;
-use crate::settings::{Mode, Settings};
-use crate::store::{Match, Store};
+use crate::settings::Settings;
+use crate::space::Config;
+use crate::store::Store;
 use crate::timing::Stages;
-use crate::variant::{Fit, Kernel};
-use crate::verify::Case;
+use crate::variant::Kernel;
+
+pub use any::AnyTuner;
+pub use road::Road;
+pub(crate) use standing::named;
+pub use standing::{Found, Standing};
 
 /// How a candidate was chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,13 +49,13 @@ pub enum How {
 }
 
 /// A candidate chosen for a problem, and its kernel.
-pub struct Chosen<O: Op, D: Device> {
+pub struct Chosen<D: Device> {
     /// Who.
     pub candidate: Candidate,
     /// How it was chosen.
     pub how: How,
     /// Built for exactly the problem asked for.
-    pub kernel: Arc<dyn Kernel<O, D>>,
+    pub kernel: Arc<dyn Kernel<D>>,
 }
 
 /// What is known about a key after tuning it.
@@ -62,46 +73,26 @@ pub struct Tuned {
     pub warning: Option<String>,
     /// Where the seconds went.
     pub stages: Stages,
+    /// Whether kernels of a former winner of the key may be ready for problems of it.
+    pub(crate) replaced: bool,
 }
 
 /// Races the variants of one operation on one device and remembers the winners.
 pub struct Tuner<O: Op, D: Device> {
-    device: Arc<D>,
     catalog: Catalog<O, D>,
-    store: Arc<dyn Store>,
-    settings: Settings,
-    ready: Dispatch<O::Problem, dyn Kernel<O, D>>,
-    // Winners by key text: a new problem of a known key needs no disk.
-    known: Mutex<HashMap<String, (Candidate, How)>>,
-    // Editions by key text that the store could not keep: they answer for as long as this process lives.
-    unkept: Mutex<HashMap<String, Edition>>,
-}
-
-/// What was decided about a key.
-struct Decided {
-    candidate: Candidate,
-    how: How,
-    /// Whether it still holds the next time: what was decided because the device was busy does not.
-    lasts: bool,
+    road: Road<D>,
+    ready: Dispatch<O::Problem, dyn Kernel<D>>,
 }
 
 impl<O: Op, D: Device> Tuner<O, D> {
     /// A tuner over a catalog and a store.
-    pub fn new(device: Arc<D>, catalog: Catalog<O, D>, store: Arc<dyn Store>, settings: Settings) -> Self {
-        Tuner {
-            device,
-            catalog,
-            store,
-            settings,
-            ready: Dispatch::new(),
-            known: Mutex::default(),
-            unkept: Mutex::default(),
-        }
+    pub fn new(device: Arc<D>, catalog: Catalog<O, D>, store: Store, settings: Settings) -> Self {
+        Tuner { catalog, road: Road::new(device, store, settings), ready: Dispatch::new() }
     }
 
     /// The device.
     pub fn device(&self) -> &Arc<D> {
-        &self.device
+        &self.road.device
     }
 
     /// Who may race.
@@ -111,33 +102,42 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// How it behaves.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.road.settings
     }
 
     /// The store.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+    pub fn store(&self) -> &Store {
+        &self.road.store
+    }
+
+    /// A problem with who may race for it.
+    pub fn card(&self, problem: &O::Problem) -> Entry<O, D> {
+        Entry::new(problem, &self.catalog)
     }
 
     /// The key of a problem.
     pub fn key(&self, problem: &O::Problem) -> Key {
-        Key::of::<O>(problem, &self.settings.bucket, self.settings.policy)
+        self.road.key(&self.card(problem))
     }
 
-    /// Does the operation with the kernel of choice. A known problem costs one hash and one call.
+    /// Does the operation with the kernel of choice, on one argument a slot of its signature. A known problem costs one
+    /// hash and one call. Arguments that do not fit the signature are refused by the name of the first one.
     #[inline]
-    pub fn launch(&self, problem: &O::Problem, args: O::Args<'_, D>, queue: &D::Queue) -> Result<(), Error> {
+    pub fn launch(&self, problem: &O::Problem, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Error> {
         let outcome = match self.ready.with(problem, |kernel| kernel.launch(args, queue)) {
             Ok(outcome) => outcome,
-            Err(call) => self.with_chosen(problem, queue, call)?,
+            Err(_) => {
+                O::signature(problem).check(args)?;
+                self.with_chosen(problem, queue, |kernel| kernel.launch(args, queue))?
+            }
         };
-        outcome.map_err(|rejection| self.failed(problem, rejection))
+        outcome.map_err(|rejection| self.failed(problem, args, rejection))
     }
 
     /// Hands the kernel of a known problem to `f`, or gives `f` back where nobody has chosen one yet: then a caller may
     /// let others go on while it chooses.
     #[inline]
-    pub fn with_known<R, F: FnOnce(&(dyn Kernel<O, D> + 'static)) -> R>(
+    pub fn with_known<R, F: FnOnce(&(dyn Kernel<D> + 'static)) -> R>(
         &self,
         problem: &O::Problem,
         f: F,
@@ -151,12 +151,12 @@ impl<O: Op, D: Device> Tuner<O, D> {
         &self,
         problem: &O::Problem,
         queue: &D::Queue,
-        f: impl FnOnce(&(dyn Kernel<O, D> + 'static)) -> R,
+        f: impl FnOnce(&(dyn Kernel<D> + 'static)) -> R,
     ) -> Result<R, Error> {
         let go = || Ok(f(&*self.chosen(problem, queue)?.kernel));
-        match self.device.busy(queue) {
+        match self.device().busy(queue) {
             // A library may load its kernel when it is first launched.
-            Some(_) => self.device.beside_capture(go),
+            Some(_) => self.device().beside_capture(go),
             None => go(),
         }
     }
@@ -166,7 +166,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn with_kernel<R>(
         &self,
         problem: &O::Problem,
-        f: impl FnOnce(&(dyn Kernel<O, D> + 'static)) -> R,
+        f: impl FnOnce(&(dyn Kernel<D> + 'static)) -> R,
     ) -> Result<R, Error> {
         match self.ready.with(problem, f) {
             Ok(result) => Ok(result),
@@ -175,177 +175,83 @@ impl<O: Op, D: Device> Tuner<O, D> {
     }
 
     /// The kernel of choice, to be kept by the caller: launching it does no lookup at all.
-    pub fn prepare(&self, problem: &O::Problem) -> Result<Arc<dyn Kernel<O, D>>, Error> {
+    pub fn prepare(&self, problem: &O::Problem) -> Result<Arc<dyn Kernel<D>>, Error> {
         Ok(self.choose(problem)?.kernel)
     }
 
     /// Chooses by mode: the store's winner, a race, or the first choice by priority.
-    pub fn choose(&self, problem: &O::Problem) -> Result<Chosen<O, D>, Error> {
-        self.choose_on(problem, self.device.queue())
+    pub fn choose(&self, problem: &O::Problem) -> Result<Chosen<D>, Error> {
+        self.choose_on(problem, self.device().queue())
     }
 
     /// As [`Tuner::choose`], for somebody who will launch on this queue: while it is being captured nothing is raced.
-    pub fn choose_on(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<O, D>, Error> {
-        match self.device.busy(queue) {
+    pub fn choose_on(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<D>, Error> {
+        match self.device().busy(queue) {
             // Even asking who fits may open a library, which a capture would take for a part of itself.
-            Some(_) => self.device.beside_capture(|| self.chosen(problem, queue)),
+            Some(_) => self.device().beside_capture(|| self.chosen(problem, queue)),
             None => self.chosen(problem, queue),
         }
     }
 
-    fn chosen(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<O, D>, Error> {
-        let key = self.key(problem);
-        let known = locked(&self.known).get(&key.text).cloned();
-        let decided = match known {
-            Some((candidate, how)) => Decided { candidate, how, lasts: true },
-            None => self.decide(&key, problem, queue)?,
-        };
-        let Decided { candidate, how, lasts } = decided;
-        let chosen = self.build(&key, problem, &candidate, how.clone())?;
+    fn chosen(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<D>, Error> {
+        let (chosen, lasts) = self.road.choose(&self.card(problem), queue)?;
         if lasts {
-            locked(&self.known).entry(key.text).or_insert((candidate, how));
             self.ready.put(problem.clone(), chosen.kernel.clone());
         }
         Ok(chosen)
     }
 
-    fn decide(&self, key: &Key, problem: &O::Problem, queue: &D::Queue) -> Result<Decided, Error> {
-        if self.settings.mode == Mode::Off {
-            let (candidate, how) = self.first_choice(problem, "the mode is off");
-            return Ok(Decided { candidate, how, lasts: true });
+    /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
+    /// new in the catalog since races against the stored winner alone.
+    pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
+        let tuned = self.road.tune(&self.card(problem), observer)?;
+        if tuned.replaced {
+            // Kernels of the former winner are ready for some problems of this key.
+            self.ready.clear();
         }
-        if self.settings.mode == Mode::Tune && self.device.busy(queue).is_none() {
-            match self.tune(problem, &Silent) {
-                Ok(tuned) => {
-                    let how = if tuned.from_store { How::Stored } else { How::Raced };
-                    return Ok(Decided { candidate: tuned.edition.verdict.winner, how, lasts: true });
-                }
-                // The device may have become busy meanwhile.
-                Err(Error::Device(_)) if self.device.busy(queue).is_some() => {}
-                Err(error @ (Error::NothingRight { .. } | Error::Device(_))) => {
-                    return self.last_resort(problem, &error);
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        let tunes = self.settings.mode == Mode::Tune;
-        let found = self.lookup(key);
-        if !matches!(found, Some((_, How::Stored))) && (self.settings.mode == Mode::Record || tunes) {
-            self.store.miss(key, self.device.fingerprint(), &O::text(problem));
-        }
-        let (candidate, how) = found.filter(|(c, _)| self.usable(c, problem)).unwrap_or_else(|| {
-            let mode = || format!("the mode is {} and the store does not know the key", self.settings.mode);
-            self.first_choice(problem, &self.device.busy(queue).filter(|_| tunes).unwrap_or_else(mode))
-        });
-        let lasts = !tunes || how == How::Stored;
-        Ok(Decided { candidate, how, lasts })
+        Ok(tuned)
     }
 
-    /// Nobody could be raced: the reference answers all the same, once it has shown that it is right.
-    fn last_resort(&self, problem: &O::Problem, error: &Error) -> Result<Decided, Error> {
-        let text = O::text(problem);
-        tracing::warn!("{text}: {error}; the reference answers");
-        let candidate = self.reference(problem);
-        let nothing = |rejection| Error::NothingRight { problem: text.clone(), rejection };
-        let kernel = self.catalog.reference().build(problem, &candidate.config, &self.device).map_err(nothing)?;
-        // Where there is no memory for a proof, the reference's own tests must do.
-        if let Ok(mut case) = Case::<O, D>::new(problem, &self.device, self.settings.seed.wrapping_add(1)) {
-            case.verify(&*kernel, &self.device).map_err(nothing)?;
-        }
-        Ok(Decided { candidate, how: How::Default(error.to_string()), lasts: true })
+    /// Verifies one variant at one config on exactly this problem, then takes `samples` samples on the device's clock.
+    /// Axes that `config` leaves out are at their defaults. A candidate that fails is a Rejection; an unknown name is
+    /// an Error.
+    pub fn bench(
+        &self,
+        problem: &O::Problem,
+        variant: &str,
+        config: Option<&Config>,
+        samples: u32,
+    ) -> Result<Result<Benched, Rejection>, Error> {
+        self.road.bench(&self.card(problem), variant, config, samples)
     }
 
-    /// The reference at its default config.
-    fn reference(&self, problem: &O::Problem) -> Candidate {
-        let variant = self.catalog.reference();
-        let config = variant.space(problem, &self.device).default_config().unwrap_or_default();
-        Candidate { variant: variant.id().into(), config, source: variant.source() }
+    /// What the settings' bucket costs a problem: its bucket's winner raced against the exact shape's own.
+    pub fn regret(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Regret, Error> {
+        self.road.regret(&self.card(problem), observer)
     }
 
-    /// What the store knows of a key, without measuring anything.
-    pub fn lookup(&self, key: &Key) -> Option<(Candidate, How)> {
-        let soft = self.device.fingerprint().soft_id();
-        let winner = |edition: &Edition| edition.verdict.winner.clone();
-        match self.store.lookup(key, self.device.fingerprint()) {
-            Match::Exact(record) => {
-                let edition = record.current(&soft, self.store.id())?;
-                let how = if self.is_current(&edition.verdict.winner) { How::Stored } else { How::Stale };
-                Some((winner(edition), how))
-            }
-            Match::Near(record) => Some((winner(record.stale(&soft, self.store.id())?), How::Stale)),
-            Match::Foreign(record, slug) => Some((winner(record.editions.last()?), How::Foreign(slug))),
-            Match::Miss => None,
-        }
+    /// What the store knows of a problem's key, without measuring anything.
+    pub fn lookup(&self, problem: &O::Problem) -> Option<(Candidate, How)> {
+        let card: &dyn Card<D> = &self.card(problem);
+        self.road.lookup(card, &self.road.key(card))
     }
 
-    /// Whether the code behind a candidate is the code there is now.
-    fn is_current(&self, candidate: &Candidate) -> bool {
-        self.catalog.find(&candidate.variant).is_some_and(|v| v.source() == candidate.source)
-    }
-
-    /// Whether a stored candidate may be built for a problem: records are data, and buckets hold other shapes.
-    fn usable(&self, candidate: &Candidate, problem: &O::Problem) -> bool {
-        self.catalog.find(&candidate.variant).is_some_and(|variant| {
-            matches!(variant.fit(problem, &self.device), Fit::Fits(_))
-                && variant.space(problem, &self.device).contains(&candidate.config)
-        })
-    }
-
-    /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
-    /// first it is the library's, or the reference.
-    fn first_choice(&self, problem: &O::Problem, why: &str) -> (Candidate, How) {
-        let (mut listed, _) = self.catalog.list(problem, &self.device);
-        listed.retain(|l| !self.device.sandboxes() || self.catalog.is_yardstick(l.variant.id()));
-        let at_default = |l: Listed<O, D>| {
-            let config = l.variant.space(problem, &self.device).default_config()?;
-            Some(Candidate { variant: l.variant.id().into(), config, source: l.variant.source() })
-        };
-        let candidate = listed.into_iter().find_map(at_default).unwrap_or_else(|| self.reference(problem));
-        (candidate, How::Default(why.into()))
-    }
-
-    /// Builds a candidate for a problem. Where that fails (a bucket holds other shapes too): the next best that was
-    /// right for its key, where nothing is known of the key the first choice, and at last the reference.
-    fn build(&self, key: &Key, problem: &O::Problem, candidate: &Candidate, how: How) -> Result<Chosen<O, D>, Error> {
-        let attempt = |candidate: &Candidate, how: How| {
-            let variant = self.catalog.find(&candidate.variant).filter(|_| self.usable(candidate, problem))?;
-            let kernel = variant.build(problem, &candidate.config, &self.device).ok()?;
-            Some(Chosen { candidate: candidate.clone(), how, kernel: kernel.into() })
-        };
-        if let Some(chosen) = attempt(candidate, how) {
-            return Ok(chosen);
-        }
-        let how = How::Default(format!("{candidate} cannot be built for this problem"));
-        let edition = if self.settings.mode == Mode::Off { None } else { self.current(key) };
-        let others = match edition {
-            Some(edition) => self.right_ones(edition),
-            None => vec![self.first_choice(problem, "").0],
-        };
-        if let Some(chosen) = others.iter().find_map(|other| attempt(other, how.clone())) {
-            return Ok(chosen);
-        }
-        let candidate = self.reference(problem);
-        let nothing = |rejection| Error::NothingRight { problem: O::text(problem), rejection };
-        let kernel = self.catalog.reference().build(problem, &candidate.config, &self.device).map_err(nothing)?;
-        Ok(Chosen { candidate, how, kernel: kernel.into() })
-    }
-
-    /// Those of an edition that were right and are what they were, fastest first.
-    fn right_ones(&self, edition: Edition) -> Vec<Candidate> {
-        let right = |t: Trial| Some((t.cost()?, t.candidate));
-        let mut right: Vec<(f64, Candidate)> = edition.trials.into_iter().filter_map(right).collect();
-        right.retain(|(_, candidate)| self.is_current(candidate));
-        right.sort_by(|a, b| a.0.total_cmp(&b.0));
-        right.into_iter().map(|(_, candidate)| candidate).collect()
-    }
-
-    /// A launch failed: the next one of this problem goes to the reference.
+    /// A launch failed: the next one of this problem goes to the reference, unless the arguments were at fault.
     #[cold]
-    fn failed(&self, problem: &O::Problem, rejection: Rejection) -> Error {
+    fn failed(&self, problem: &O::Problem, args: &[Arg<'_, D>], rejection: Rejection) -> Error {
+        // A kernel that was launched has taken what it writes: then the arguments were refused by nobody.
+        let taken = |(arg, slot): (&Arg<'_, D>, &crate::slot::Slot)| slot.is_written() && matches!(arg, Arg::Absent);
+        let signature = O::signature(problem);
+        if !args.iter().zip(signature.slots()).any(taken)
+            && let Err(error) = signature.check(args)
+        {
+            return error;
+        }
         let text = O::text(problem);
         tracing::warn!("{text}: {rejection}; the next launch goes to the reference");
-        let config = self.reference(problem).config;
-        if let Ok(kernel) = self.catalog.reference().build(problem, &config, &self.device) {
+        let card: &dyn Card<D> = &self.card(problem);
+        let config = self.road.reference(card).config;
+        if let Ok(kernel) = card.reference().build(&config, self.device()) {
             self.ready.put(problem.clone(), kernel.into());
         }
         Error::Launch { problem: text, rejection }
@@ -353,11 +259,6 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// Everything the store holds about a problem's key on this device.
     pub fn record(&self, problem: &O::Problem) -> Option<Record> {
-        self.store.read(&self.key(problem), &self.device.fingerprint().slug())
+        self.store().read(&self.key(problem), &self.device().fingerprint().slug())
     }
-}
-
-/// A lock whose holder's panic harms nobody: what it guards is whole at any time.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

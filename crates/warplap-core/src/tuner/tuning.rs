@@ -1,19 +1,18 @@
 //! Tuning one key: the second half of the corridor, from listing to record. A Problem comes in; an Edition goes out.
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{How, Tuned, Tuner, locked};
+use super::road::{Road, is_current, locked};
+use super::{How, Tuned};
 use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
+use crate::card::{Card, Runner};
 use crate::contest::{Contest, Entered, Outcomes};
 use crate::device::Device;
 use crate::error::Error;
 use crate::gate::Gate;
 use crate::key::Key;
 use crate::measure::CacheState;
-use crate::op::Op;
-use crate::problem::Problem;
 use crate::progress::{Event, Observer};
 use crate::promoted::Promoted;
 use crate::prune::prune;
@@ -25,32 +24,31 @@ use crate::search::{self, Brief};
 use crate::settings::Running;
 use crate::store::Match;
 use crate::timing::Timing;
-use crate::variant::{Fit, Variant};
 use crate::yardstick;
 
-impl<O: Op, D: Device> Tuner<O, D> {
+impl<D: Device> Road<D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
     /// new in the catalog since races against the stored winner alone.
-    pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
-        let key = self.key(problem);
-        let problem = problem.representative(&self.settings.bucket);
+    pub(crate) fn tune(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+        let key = self.key(card);
+        let card = &*card.representative(&self.settings.bucket);
         let timing = Timing::default();
-        let settled = || timing.of("lookup", || self.settled(&key, &problem)).filter(|_| !self.settings.again);
+        let settled = || timing.of("lookup", || self.settled(&key, card)).filter(|_| !self.settings.again);
         if let Some(edition) = settled() {
-            return Ok(Tuned { stages: timing.take(), ..self.answer(key, &problem, edition, true, None) });
+            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
         }
         if let Some(why) = self.device.busy(self.device.queue()) {
-            self.store.miss(&key, self.device.fingerprint(), &O::text(&problem));
+            self.store.miss(&key, self.device.fingerprint(), &card.text());
             return Err(Error::Device(format!("nothing may be measured now: {why}")));
         }
         let _flight = self.store.lock(&key, self.device.fingerprint());
         // Whoever held the lock may have tuned the key meanwhile.
         if let Some(edition) = settled() {
-            return Ok(Tuned { stages: timing.take(), ..self.answer(key, &problem, edition, true, None) });
+            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
         }
-        timing.of("ceilings", || self.device.get_ready(&*self.store));
-        let edition = self.race(&key, &problem, observer, &timing)?;
-        let put = || self.store.put(&key, self.device.fingerprint(), edition.clone(), &O::text(&problem));
+        timing.of("ceilings", || self.device.get_ready(&self.store));
+        let edition = self.race(&key, card, observer, &timing)?;
+        let put = || self.store.put(&key, self.device.fingerprint(), edition.clone(), &card.text());
         let kept = timing.of("record", put);
         let warning = kept.err().map(|e| format!("the record of {key} was not kept: {e}"));
         let mut unkept = locked(&self.unkept);
@@ -63,14 +61,14 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         drop(unkept);
         let stages = timing.take();
-        tracing::debug!("{}: {stages:?}", O::text(&problem));
-        Ok(Tuned { stages, ..self.answer(key, &problem, edition, false, warning) })
+        tracing::debug!("{}: {stages:?}", card.text());
+        Ok(Tuned { stages, ..self.answer(key, card, edition, false, warning) })
     }
 
     fn answer(
         &self,
         key: Key,
-        problem: &O::Problem,
+        card: &dyn Card<D>,
         edition: Edition,
         from_store: bool,
         warning: Option<String>,
@@ -78,11 +76,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let how = if from_store { How::Stored } else { How::Raced };
         let winner = &edition.verdict.winner;
         let before = locked(&self.known).insert(key.text.clone(), (winner.clone(), how));
-        if before.is_some_and(|(candidate, _)| candidate != *winner) {
-            // Kernels of the former winner are ready for some problems of this key.
-            self.ready.clear();
-        }
-        Tuned { key, problem: O::text(problem), edition, from_store, warning, stages: Vec::new() }
+        let replaced = before.is_some_and(|(candidate, _)| candidate != *winner);
+        Tuned { key, problem: card.text(), edition, from_store, warning, stages: Vec::new(), replaced }
     }
 
     /// The edition measured under this soft fingerprint, if there is one.
@@ -97,51 +92,44 @@ impl<O: Op, D: Device> Tuner<O, D> {
     }
 
     /// The edition that answers for a key as things are: its winner is there, and nobody new wants to race.
-    fn settled(&self, key: &Key, problem: &O::Problem) -> Option<Edition> {
+    fn settled(&self, key: &Key, card: &dyn Card<D>) -> Option<Edition> {
         let edition = self.current(key)?;
         let winner = &edition.verdict.winner;
-        let whole =
-            self.is_current(winner) && self.usable(winner, problem) && self.newcomers(&edition, problem).is_empty();
+        let whole = is_current(card, winner) && self.usable(winner, card) && self.newcomers(&edition, card).is_empty();
         whole.then_some(edition)
     }
 
     /// Variants that an edition does not know in their present form.
-    fn newcomers(&self, edition: &Edition, problem: &O::Problem) -> Vec<String> {
+    pub(super) fn newcomers(&self, edition: &Edition, card: &dyn Card<D>) -> Vec<String> {
         let met = |id: &str, source| {
             edition.trials.iter().any(|t| t.candidate.variant == id && t.candidate.source == source)
                 || edition.skipped.iter().any(|s| s.variant == id && s.source == source)
         };
-        let fits = |v: &&Arc<dyn Variant<O, D>>| matches!(v.fit(problem, &self.device), Fit::Fits(_));
-        let new = self.catalog.variants().iter().filter(|v| !met(v.id(), v.source())).filter(fits);
+        let fits = |v: &Runner<'_, D>| v.fits(&self.device);
+        let new = card.runners().filter(|v| !met(v.id(), v.source())).filter(fits);
         new.map(|v| v.id().to_string()).collect()
     }
 
     /// Races what is new against the stored winner, or everyone where there is none.
-    fn race(
-        &self,
-        key: &Key,
-        problem: &O::Problem,
-        observer: &dyn Observer,
-        timing: &Timing,
-    ) -> Result<Edition, Error> {
+    fn race(&self, key: &Key, card: &dyn Card<D>, observer: &dyn Observer, timing: &Timing) -> Result<Edition, Error> {
         let running = Running::start(&self.settings);
-        let earlier = self.current(key).filter(|e| self.is_current(&e.verdict.winner));
+        let earlier = self.current(key).filter(|e| is_current(card, &e.verdict.winner));
         // Another device's winner has no place to defend here.
-        let known = || self.lookup(key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
+        let known = || self.lookup(card, key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
         let incumbent = earlier
             .as_ref()
             .map(|e| e.verdict.winner.clone())
-            .or_else(|| known().and_then(|(c, _)| self.renewed(c)))
-            .filter(|c| self.usable(c, problem));
+            .or_else(|| known().and_then(|(c, _)| renewed(card, c)))
+            .filter(|c| self.usable(c, card));
         let earlier = earlier.filter(|_| !self.settings.again && incumbent.is_some());
-        let mut contested = self.contest(problem, observer, incumbent.as_ref(), earlier.as_ref(), timing)?;
+        let mut contested = self.contest(card, observer, incumbent.as_ref(), earlier.as_ref(), timing)?;
         if let Some(incumbent) = incumbent.filter(|i| earlier.is_some() && contested.outcomes.lost(i)) {
             // The stored winner is not right any more: those it once beat have a claim.
             tracing::warn!("{key}: the stored winner {incumbent} failed; everyone races again");
-            contested = self.contest(problem, observer, None, None, timing)?;
+            contested = self.contest(card, observer, None, None, timing)?;
         }
         let Contested { outcomes, skipped, floor } = contested;
-        let nothing = |rejection| Error::NothingRight { problem: O::text(problem), rejection };
+        let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
         Ok(Edition {
             soft: self.device.fingerprint().soft.clone(),
             origin: self.store.id().to_string(),
@@ -150,7 +138,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
             verdict: outcomes.verdict.map_err(nothing)?,
             trials: outcomes.trials,
             skipped,
-            work: problem.work(),
+            work: card.work(),
             floor_us: floor.map(|f| f * 1e6),
             seconds: running.seconds(),
         })
@@ -159,21 +147,21 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// One contest, and a second one where right candidates were faster than ceilings that turn out to be too low.
     fn contest(
         &self,
-        problem: &O::Problem,
+        card: &dyn Card<D>,
         observer: &dyn Observer,
         incumbent: Option<&Candidate>,
         earlier: Option<&Edition>,
         timing: &Timing,
     ) -> Result<Contested, Error> {
-        let floor = self.floor(problem);
-        let first = self.contest_above(floor, problem, observer, (incumbent, earlier), timing)?;
+        let floor = self.floor(card);
+        let first = self.contest_above(floor, card, observer, (incumbent, earlier), timing)?;
         let (Some(before), true) = (floor, first.outcomes.beat_physics() && !self.settings.stop.said()) else {
             return Ok(first);
         };
-        self.device.measure_again(&*self.store);
-        match self.floor(problem) {
+        self.device.measure_again(&self.store);
+        match self.floor(card) {
             Some(now) if now < before * FLOOR_FELL => {
-                let second = self.contest_above(Some(now), problem, observer, (incumbent, earlier), timing)?;
+                let second = self.contest_above(Some(now), card, observer, (incumbent, earlier), timing)?;
                 Ok(if second.outcomes.verdict.is_ok() { second } else { first })
             }
             _ => Ok(first),
@@ -181,22 +169,22 @@ impl<O: Op, D: Device> Tuner<O, D> {
     }
 
     /// The least seconds a problem can take by the device's ceilings.
-    fn floor(&self, problem: &O::Problem) -> Option<f64> {
+    pub(crate) fn floor(&self, card: &dyn Card<D>) -> Option<f64> {
         let cold = self.settings.policy.cache == CacheState::Cold;
-        self.device.ceilings().and_then(|c| problem.floor(&c, cold))
+        self.device.ceilings().and_then(|c| card.least(&c, cold))
     }
 
     /// Listing, pruning, search, gate, race, verdict.
     fn contest_above(
         &self,
         floor: Option<f64>,
-        problem: &O::Problem,
+        card: &dyn Card<D>,
         observer: &dyn Observer,
         (incumbent, earlier): (Option<&Candidate>, Option<&Edition>),
         timing: &Timing,
     ) -> Result<Contested, Error> {
         let running = Running::start(&self.settings);
-        let promoted = Promoted::of(&*self.store, self.device.fingerprint(), &self.key(problem));
+        let promoted = Promoted::of(&self.store, self.device.fingerprint(), &self.key(card));
         if promoted.is_empty() {
             self.device.call_worker();
         }
@@ -204,77 +192,77 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let (listing, gate) = std::thread::scope(|scope| {
             let listing = scope.spawn(|| {
                 let timing = Timing::default();
-                (timing.of("list", || self.catalog.list(problem, &self.device)), timing.take())
+                (timing.of("list", || card.list(&self.device)), timing.take())
             });
-            let gate = timing.of("draw", || Gate::open(problem, &*self.device, &self.catalog, &self.settings));
+            let gate = timing.of("draw", || Gate::open(card, &*self.device, &self.settings));
             (listing.join(), gate)
         });
-        let unlisted = || Error::Device(format!("{}: who fits could not be asked", O::text(problem)));
+        let unlisted = || Error::Device(format!("{}: who fits could not be asked", card.text()));
         let ((listed, aside), listing) = listing.map_err(|_| unlisted())?;
         timing.merge(listing);
-        let mut pruned = timing.of("prune", || prune(&listed, problem, &self.device));
+        let mut pruned = timing.of("prune", || prune(&listed, &self.device));
         if let Some(edition) = earlier {
-            let new = self.newcomers(edition, problem);
+            let new = self.newcomers(edition, card);
             pruned.arms.retain(|arm| new.contains(&arm.variant));
         }
         if self.settings.yardsticks {
-            yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
+            yardstick::lift(&mut pruned.arms, |id| card.is_yardstick(id));
         }
         let candidates = pruned.arms.iter().map(|a| usize::try_from(a.len()).unwrap_or(usize::MAX)).sum();
-        observer.event(&Event::Started { problem: &O::text(problem), candidates });
+        observer.event(&Event::Started { problem: &card.text(), candidates });
 
         let name = &self.settings.search;
         let entered: Vec<Entered> = pruned.arms.iter().map(Entered::from).collect();
         if self.settings.yardsticks {
-            yardstick::lift(&mut pruned.arms, |id| self.catalog.is_yardstick(id));
+            yardstick::lift(&mut pruned.arms, |id| card.is_yardstick(id));
         }
         // A floor says how far a time is from the best there can be, and nothing of other objectives.
         let floor_us = floor.map(|f| f * 1e6).filter(|_| self.settings.objective.is_time());
-        let elsewhere = self.elsewhere(problem);
+        let elsewhere = self.elsewhere(card);
         let donors = elsewhere.iter().take(search::DONORS).map(|(candidate, _)| candidate.clone()).collect();
         let brief = Brief { seed: self.settings.seed, floor_us, defaults: true, donors, elsewhere };
         let mut search = search::named(name, pruned.arms, &brief).ok_or_else(|| {
-            Error::Unknown(format!("there is no search '{name}': expected one of {}", search::NAMES.join(", ")))
+            Error::Unknown(format!("there is no search '{name}': expected one of {}", search::names().join(", ")))
         })?;
-        let store = &*self.store;
-        let quarantine = Quarantine::of(store, self.device.fingerprint(), O::NAME);
+        let store = &self.store;
+        let quarantine = Quarantine::of(store, self.device.fingerprint(), card.op());
         let gate = gate?.remembering(quarantine, promoted);
-        let ahead = Ahead::new(problem, &*self.device, &self.catalog);
+        let ahead = Ahead::new(card, &*self.device);
         let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, &running, observer)
             .with_floor(floor)
             .with_incumbent(incumbent.cloned())
-            .with_reference(Some(self.reference(problem)))
+            .with_reference(Some(self.reference(card)))
             .run(&mut *search, &entered)?;
         timing.merge(gate.timing.take());
         let mut skipped: Vec<Skipped> = aside.into_iter().chain(pruned.skipped).collect();
         skipped.append(&mut outcomes.skipped);
         if let Some(edition) = earlier {
-            self.carry_over(edition, &mut outcomes.trials, &mut skipped);
+            carry_over(card, edition, &mut outcomes.trials, &mut skipped);
         }
         Ok(Contested { outcomes, skipped, floor })
     }
+}
 
-    /// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not
-    /// there any more is forgotten; a variant that is not in the catalog may come back.
-    fn carry_over(&self, edition: &Edition, trials: &mut Vec<Trial>, skipped: &mut Vec<Skipped>) {
-        let standing = |id: &str, source: &SourceHash| self.catalog.find(id).is_none_or(|v| v.source() == *source);
-        for old in edition.trials.iter().filter(|t| standing(&t.candidate.variant, &t.candidate.source)) {
-            if !trials.iter().any(|t| t.candidate == old.candidate) {
-                trials.push(old.clone());
-            }
-        }
-        for old in edition.skipped.iter().filter(|s| standing(&s.variant, &s.source)) {
-            if !skipped.iter().any(|s| s.variant == old.variant && s.reason == old.reason) {
-                skipped.push(old.clone());
-            }
+/// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not there any
+/// more is forgotten; a variant that is not in the catalog may come back.
+fn carry_over<D: Device>(card: &dyn Card<D>, edition: &Edition, trials: &mut Vec<Trial>, skipped: &mut Vec<Skipped>) {
+    let standing = |id: &str, source: &SourceHash| card.find(id).is_none_or(|v| v.source() == *source);
+    for old in edition.trials.iter().filter(|t| standing(&t.candidate.variant, &t.candidate.source)) {
+        if !trials.iter().any(|t| t.candidate == old.candidate) {
+            trials.push(old.clone());
         }
     }
-
-    /// A stored candidate with the code there is now.
-    fn renewed(&self, candidate: Candidate) -> Option<Candidate> {
-        let source = self.catalog.find(&candidate.variant)?.source();
-        Some(Candidate { source, ..candidate })
+    for old in edition.skipped.iter().filter(|s| standing(&s.variant, &s.source)) {
+        if !skipped.iter().any(|s| s.variant == old.variant && s.reason == old.reason) {
+            skipped.push(old.clone());
+        }
     }
+}
+
+/// A stored candidate with the code there is now.
+fn renewed<D: Device>(card: &dyn Card<D>, candidate: Candidate) -> Option<Candidate> {
+    let source = card.find(&candidate.variant)?.source();
+    Some(Candidate { source, ..candidate })
 }
 
 /// What a contest gave, with all that was skipped and the floor it was judged against in seconds.

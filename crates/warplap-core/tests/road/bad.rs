@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warplap_core::error::Error;
-use warplap_core::oracle::{FarAnswer, Oracle};
+use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_core::progress::Silent;
 use warplap_core::rejection::Rejection;
 use warplap_core::settings::{Mode, Settings};
@@ -12,11 +12,11 @@ use warplap_core::store::Store;
 use warplap_core::tuner::{How, Tuner};
 use warplap_core::variant::Fit;
 
-use crate::fake::{Act, Buffer, Fake, Panics, Row, Scale, ScaleProblem, problem, row};
+use crate::fake::{Act, Fake, Panics, Row, Scale, ScaleProblem, problem, row};
 use crate::support::*;
 
 /// Races one bad row among good ones, judged by the host or by the device, and gives its fate.
-fn among_good_ones(bad: Row, judge: fn(Fake, &[Row], &Arc<dyn Store>, Settings) -> T) -> &'static str {
+fn among_good_ones(bad: Row, judge: fn(Fake, &[Row], &Store, Settings) -> T) -> &'static str {
     let rows = [row("reference", 9e-3), row("good", 2e-3), bad.clone(), row("slow", 4e-3)];
     let tuner = judge(Fake::new(), &rows, &memory(), settings());
     let e = tune(&tuner, &problem(50)).edition;
@@ -80,7 +80,7 @@ fn what_is_judged_on_the_device_comes_home_only_to_be_named() {
 struct Mute;
 
 impl Oracle<Scale, Fake> for Mute {
-    fn answer(&self, _: &ScaleProblem, _: &[&Buffer], _: &Fake) -> Result<FarAnswer<Fake>, Error> {
+    fn answer(&self, _: &ScaleProblem, _: &Inputs<'_, Fake>, _: &Fake) -> Result<Vec<FarAnswer<Fake>>, Error> {
         Err(Error::Device("its voice is gone".into()))
     }
     fn is_alone(&self) -> bool {

@@ -39,7 +39,7 @@ fn who_fails_in_a_worker_is_never_built_here_and_never_asked_again() {
     assert_eq!((first.verdict.winner.variant.as_str(), fate(&first, "bad")), ("good", "crashed"));
     let said = serde_json::to_string(&trial(&first, "bad").outcome).unwrap();
     assert!(said.contains("signal 11"), "{said}");
-    let held = quarantine::all(&*store);
+    let held = quarantine::all(&store);
     assert_eq!(held.len(), 1);
     assert_eq!((held[0].1.op.as_str(), held[0].1.candidate.variant.as_str()), ("scale", "bad"));
 
@@ -112,7 +112,7 @@ fn a_winner_that_fooled_its_worker_is_found_out_here_and_put_away() {
     let tuner = on(with_worker(passes), &rows, &store, settings());
     let edition = tune(&tuner, &problem(50)).edition;
     assert_eq!((edition.verdict.winner.variant.as_str(), fate(&edition, "bad")), ("good", "wrong_answer"));
-    let held = quarantine::all(&*store);
+    let held = quarantine::all(&store);
     assert_eq!(held.iter().map(|(_, q)| q.candidate.variant.as_str()).collect::<Vec<_>>(), ["bad"]);
 }
 
@@ -125,7 +125,7 @@ fn the_reference_is_never_put_away() {
     let rows = [row("reference", 9e-3), row("good", 2e-3)];
     let tuner = on(with_worker(all_crash), &rows, &store, settings());
     assert!(tuner.tune(&problem(50), &Silent).is_err());
-    assert!(quarantine::all(&*store).iter().all(|(_, q)| q.candidate.variant == "good"));
+    assert!(quarantine::all(&store).iter().all(|(_, q)| q.candidate.variant == "good"));
     assert!(launch(&tuner, &problem(50)).unwrap(), "the reference answers all the same");
 }
 

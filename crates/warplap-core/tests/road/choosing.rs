@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
 use warplap_core::settings::{Budget, Mode, Settings};
-use warplap_core::store::DirectoryStore;
+use warplap_core::store::Store;
 use warplap_core::store::files::Files;
 use warplap_core::tuner::{How, Tuned};
 use warplap_core::variant::Fit;
 
-use crate::fake::{Fake, Meter, Out, Row, ScaleArgs, ScaleProblem, problem, row};
+use crate::fake::{Fake, Meter, Row, ScaleProblem, args, problem, row};
 use crate::support::*;
 
 fn rows() -> Vec<Row> {
@@ -72,10 +72,10 @@ fn replay_never_measures_and_builds_nothing_but_the_answer() {
 fn mode_off_touches_no_store() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(Disk::default());
-    let store = DirectoryStore::open_with(&dir.path().join("s"), Files::with_hook(disk.clone())).unwrap();
+    let store = Store::directory_on(&dir.path().join("s"), Files::with_hook(disk.clone())).unwrap();
     let opened = disk.steps.load(Ordering::SeqCst);
     let rows = [row("reference", 1e-3).fit(Fit::LOW), row("odd", 1e-3).multiple(2), row("other", 1e-3)];
-    let tuner = tuner(&rows, &(Arc::new(store) as _), mode(Mode::Off));
+    let tuner = tuner(&rows, &store, mode(Mode::Off));
     for n in [2, 3, 4] {
         assert!(launch(&tuner, &problem(n)).unwrap());
     }
@@ -103,15 +103,14 @@ fn record_remembers_each_miss_once_and_tuning_later_forgets_it() {
 fn a_prepared_kernel_does_no_lookup() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(Disk::default());
-    let store = DirectoryStore::open_with(&dir.path().join("s"), Files::with_hook(disk.clone())).unwrap();
-    let tuner = tuner(&rows(), &(Arc::new(store) as _), settings());
+    let store = Store::directory_on(&dir.path().join("s"), Files::with_hook(disk.clone())).unwrap();
+    let tuner = tuner(&rows(), &store, settings());
     let p = problem(64);
     let kernel = tuner.prepare(&p).unwrap();
     let (steps, counts) = (disk.steps.load(Ordering::SeqCst), tuner.device().counts());
     let (x, mut y) = (vec![1.0; 64], vec![f64::NAN; 64]);
     for _ in 0..10 {
-        let args = ScaleArgs { problem: &p, x: &x[..], y: Out { all: &mut y, at: 0..64 } };
-        kernel.launch(args, &Meter::default()).unwrap();
+        kernel.launch(&mut args(&p, &x, &mut y), &Meter::default()).unwrap();
     }
     assert!(y.iter().all(|y| *y == 3.0));
     assert_eq!((disk.steps.load(Ordering::SeqCst), tuner.device().counts()), (steps, counts));

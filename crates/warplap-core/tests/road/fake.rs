@@ -5,24 +5,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use warplap_core::arg::Arg;
 use warplap_core::array::Array;
 use warplap_core::bucket::Bucket;
 use warplap_core::candidate::SourceHash;
-use warplap_core::device::{Bounds, Compared, Device, Launch, Limits};
+use warplap_core::device::{Bounds, Compared, Device, Launch, Limits, Span};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{Lap, Policy};
 use warplap_core::op::{Answer, Op};
-use warplap_core::oracle::{FarAnswer, Oracle};
+use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::{Ceilings, Work};
 use warplap_core::sandbox::{Passed, SandboxRequest};
+use warplap_core::slot::{Signature, Slot};
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::store::Store;
 use warplap_core::tolerance::Tolerance;
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
+use warplap_core::verify::poison_of;
 
 /// y = 2 x + step over n elements.
 pub struct Scale;
@@ -40,6 +43,8 @@ pub fn problem(n: u64) -> ScaleProblem {
 }
 
 impl Problem for ScaleProblem {
+    type Op = Scale;
+
     const FIELDS: &'static [&'static str] = &["n", "step", "dtype", "label"];
 
     fn fields(&self) -> Fields {
@@ -76,42 +81,33 @@ impl Problem for ScaleProblem {
     }
 }
 
-pub struct ScaleArgs<'a, D: Device> {
-    pub problem: &'a ScaleProblem,
-    pub x: D::View<'a>,
-    pub y: D::ViewMut<'a>,
-}
+/// x.
+pub const X: usize = 0;
+/// y.
+pub const Y: usize = 1;
 
 impl Op for Scale {
     const NAME: &'static str = "scale";
     type Problem = ScaleProblem;
-    type Args<'a, D: Device> = ScaleArgs<'a, D>;
 
-    fn draw(p: &ScaleProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
-        vec![Array::random(p.dtype, p.n as usize, rng)]
+    fn signature(p: &ScaleProblem) -> Signature {
+        Signature(vec![Slot::input("x", p.dtype, &[p.n]), Slot::output("y", p.dtype, &[p.n])])
     }
 
-    fn output(p: &ScaleProblem) -> (DType, usize) {
-        (p.dtype, p.n as usize)
+    fn answer(p: &ScaleProblem, inputs: &[Array]) -> Vec<Answer> {
+        let values = inputs[X].to_f64().into_iter().map(|x| 2.0 * x + p.step as f64).collect();
+        vec![Answer { values, tolerance: Tolerance::dot(p.dtype, DType::F32, 2, 3.0) }]
     }
+}
 
-    fn answer(p: &ScaleProblem, inputs: &[Array]) -> Answer {
-        let values = inputs[0].to_f64().into_iter().map(|x| 2.0 * x + p.step as f64).collect();
-        Answer { values, tolerance: Tolerance::dot(p.dtype, DType::F32, 2, 3.0) }
-    }
-
-    fn bind<'a, D: Device>(
-        problem: &'a ScaleProblem,
-        inputs: Vec<D::View<'a>>,
-        output: D::ViewMut<'a>,
-    ) -> ScaleArgs<'a, D> {
-        ScaleArgs { problem, x: inputs[0], y: output }
-    }
+/// The arguments of one launch on a caller's memory.
+pub fn args<'a>(p: &ScaleProblem, x: &'a [f64], y: &'a mut [f64]) -> [Arg<'a, Fake>; 2] {
+    [Arg::Read(In::new(p.dtype, x)), Arg::Write(Out::new(p.dtype, y))]
 }
 
 /// A launch tells its meter what it took by the table.
 #[derive(Default)]
-pub struct Meter(Mutex<f64>);
+pub struct Meter(pub Mutex<f64>);
 
 /// Memory in double precision, rounded to its type when it is read back.
 pub struct Buffer {
@@ -119,10 +115,55 @@ pub struct Buffer {
     values: Vec<f64>,
 }
 
+/// Memory to read.
+#[derive(Clone, Copy)]
+pub struct In<'a> {
+    pub dtype: DType,
+    pub values: &'a [f64],
+}
+
+impl<'a> In<'a> {
+    pub fn new(dtype: DType, values: &'a [f64]) -> Self {
+        In { dtype, values }
+    }
+}
+
+impl Span for In<'_> {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+    fn len(&self) -> usize {
+        self.values.len()
+    }
+}
+
 /// Memory to write: all of it can be reached, as by a wild pointer.
 pub struct Out<'a> {
+    pub dtype: DType,
     pub all: &'a mut [f64],
     pub at: Range<usize>,
+}
+
+impl<'a> Out<'a> {
+    pub fn new(dtype: DType, all: &'a mut [f64]) -> Self {
+        let at = 0..all.len();
+        Out { dtype, all, at }
+    }
+
+    /// Writes this many elements before (-) or after its end.
+    pub fn stray(&mut self, by: isize) {
+        let edge = if by < 0 { self.at.start } else { self.at.end - 1 };
+        self.all[edge.wrapping_add_signed(by)] = 3.0;
+    }
+}
+
+impl Span for Out<'_> {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+    fn len(&self) -> usize {
+        self.at.len()
+    }
 }
 
 pub type Worker = fn(&SandboxRequest) -> Option<Result<Passed, Rejection>>;
@@ -237,7 +278,7 @@ impl Device for Fake {
     // Host seconds mean nothing here.
     const LAUNCH_IS_CALL: bool = false;
     type Buffer = Buffer;
-    type View<'a> = &'a [f64];
+    type View<'a> = In<'a>;
     type ViewMut<'a> = Out<'a>;
     type Queue = Meter;
 
@@ -250,7 +291,7 @@ impl Device for Fake {
     fn ceilings(&self) -> Option<Arc<Ceilings>> {
         self.ceilings.lock().unwrap().clone()
     }
-    fn measure_again(&self, _: &dyn Store) {
+    fn measure_again(&self, _: &Store) {
         self.remeasured.fetch_add(1, Ordering::SeqCst);
         if let Some(better) = &*self.better.lock().unwrap() {
             *self.ceilings.lock().unwrap() = Some(Arc::new(better.clone()));
@@ -281,10 +322,13 @@ impl Device for Fake {
     fn compare(&self, output: &Buffer, right: &Buffer, bounds: Bounds) -> Result<Compared, Error> {
         let (guard, len) = (bounds.guard, right.values.len());
         let got = Array::from_f64(output.dtype, output.values.iter().copied()).to_f64();
+        let poison = poison_of(output.dtype);
+        let is_poison = |v: f64| v == poison || (v.is_nan() && poison.is_nan());
         let band = got[..guard].iter().chain(&got[guard + len..]).all(|v| *v == bounds.guard_value);
-        let share = |(got, right): (&f64, &f64)| {
-            let share = (got - right).abs() / bounds.tolerance.allowed(*right);
-            if share.is_nan() { f64::INFINITY } else { share }
+        let share = |(got, right): (&f64, &f64)| match (got - right).abs() / bounds.tolerance.allowed(*right) {
+            _ if got == right || (right.is_nan() && is_poison(*got)) => 0.0,
+            share if share.is_nan() => f64::INFINITY,
+            share => share,
         };
         let worst = got[guard..guard + len].iter().zip(&right.values).map(share).fold(0.0, f64::max);
         let spoiled = self.compared.fetch_add(1, Ordering::SeqCst) + 1 >= self.spoiled_from.load(Ordering::SeqCst);
@@ -294,11 +338,11 @@ impl Device for Fake {
     fn seal(&self, buffer: &Buffer) -> Result<u64, Error> {
         Ok(buffer.values.iter().fold(7, |seal, v| (seal ^ v.to_bits()).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
-    fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> &'a [f64] {
-        &buffer.values[elements]
+    fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> In<'a> {
+        In::new(buffer.dtype, &buffer.values[elements])
     }
     fn view_mut<'a>(&self, buffer: &'a mut Buffer, elements: Range<usize>) -> Out<'a> {
-        Out { all: &mut buffer.values, at: elements }
+        Out { dtype: buffer.dtype, all: &mut buffer.values, at: elements }
     }
     fn sets(&self, _: Policy, _: usize) -> usize {
         2
@@ -330,10 +374,16 @@ impl Device for Fake {
 /// Gives right answers where the inputs are.
 pub struct Seer;
 
-impl Oracle<Scale, Fake> for Seer {
-    fn answer(&self, p: &ScaleProblem, inputs: &[&Buffer], _: &Fake) -> Result<FarAnswer<Fake>, Error> {
-        let Answer { values, tolerance } = Scale::answer(p, &[Array::F64(inputs[0].values.clone())]);
-        Ok(FarAnswer { values: Buffer { dtype: DType::F64, values }, tolerance })
+impl<O: Op> Oracle<O, Fake> for Seer {
+    fn answer(&self, p: &O::Problem, inputs: &Inputs<'_, Fake>, _: &Fake) -> Result<Vec<FarAnswer<Fake>>, Error> {
+        let array = |(slot, input): (&Slot, &Option<In<'_>>)| match input {
+            Some(v) => Ok(Array::from_f64(v.dtype, v.values.iter().copied())),
+            None if slot.is_read() => Err(Error::Device(format!("'{}' is not on the device", slot.name))),
+            None => Ok(Array::none()),
+        };
+        let inputs: Vec<Array> = O::signature(p).slots().iter().zip(inputs).map(array).collect::<Result<_, Error>>()?;
+        let far = |Answer { values, tolerance }| FarAnswer { values: Buffer { dtype: DType::F64, values }, tolerance };
+        Ok(O::answer(p, &inputs).into_iter().map(far).collect())
     }
 }
 
@@ -502,7 +552,7 @@ impl Variant<Scale, Fake> for Row {
             _ => Ok(()),
         }
     }
-    fn build(&self, _: &ScaleProblem, config: &Config, _: &Fake) -> Result<Box<dyn Kernel<Scale, Fake>>, Rejection> {
+    fn build(&self, p: &ScaleProblem, config: &Config, _: &Fake) -> Result<Box<dyn Kernel<Fake>>, Rejection> {
         self.count.builds.fetch_add(1, Ordering::SeqCst);
         match self.act {
             Act::BuildFails => return Err(Rejection::DoesNotBuild { reason: "by the table".into() }),
@@ -511,12 +561,13 @@ impl Variant<Scale, Fake> for Row {
         }
         // Nothing is built that the space does not hold: this would be the panic of a record believed blindly.
         let seconds = self.seconds[config.size("i").expect("a config of the space")];
-        let (act, real, count) = (self.act, self.real, self.count.clone());
-        Ok(Box::new(Built { act, real, seconds, count, launched: 0.into(), first: Mutex::default() }))
+        let (step, act, real, count) = (p.step as f64, self.act, self.real, self.count.clone());
+        Ok(Box::new(Built { step, act, real, seconds, count, launched: 0.into(), first: Mutex::default() }))
     }
 }
 
 struct Built {
+    step: f64,
     act: Act,
     real: Duration,
     seconds: f64,
@@ -525,8 +576,8 @@ struct Built {
     first: Mutex<Vec<(usize, Vec<f64>)>>,
 }
 
-impl Kernel<Scale, Fake> for Built {
-    fn launch(&self, args: ScaleArgs<'_, Fake>, queue: &Meter) -> Result<(), Rejection> {
+impl Kernel<Fake> for Built {
+    fn launch(&self, args: &mut [Arg<'_, Fake>], queue: &Meter) -> Result<(), Rejection> {
         self.count.launches.fetch_add(1, Ordering::SeqCst);
         let nth = self.launched.fetch_add(1, Ordering::SeqCst) + 1;
         if !self.real.is_zero() {
@@ -534,8 +585,8 @@ impl Kernel<Scale, Fake> for Built {
         }
         *queue.0.lock().unwrap() = self.seconds;
         let refused = || Err(Rejection::LaunchFailed { reason: "by the table".into() });
-        let Out { all, at } = args.y;
-        let mut right: Vec<f64> = args.x.iter().map(|x| 2.0 * x + args.problem.step as f64).collect();
+        let (x, mut y) = (args[X].read()?.values, args[Y].write()?);
+        let mut right: Vec<f64> = x.iter().map(|x| 2.0 * x + self.step).collect();
         match self.act {
             Act::LaunchFails => return refused(),
             Act::LaunchPanics => panic!("launch"),
@@ -554,19 +605,16 @@ impl Kernel<Scale, Fake> for Built {
                 right.clone_from(&first[0].1);
             }
             Act::RemembersAddress => {
-                let (address, mut first) = (args.x.as_ptr() as usize, self.first.lock().unwrap());
+                let (address, mut first) = (x.as_ptr() as usize, self.first.lock().unwrap());
                 match first.iter().find(|(a, _)| *a == address) {
                     Some((_, known)) => right.clone_from(known),
                     None => first.push((address, right.clone())),
                 }
             }
-            Act::Strays(by) => {
-                let edge = if by < 0 { at.start } else { at.end - 1 };
-                all[edge.wrapping_add_signed(by)] = 3.0;
-            }
+            Act::Strays(by) => y.stray(by),
             _ => {}
         }
-        all[at].copy_from_slice(&right);
+        y.all[y.at].copy_from_slice(&right);
         Ok(())
     }
 

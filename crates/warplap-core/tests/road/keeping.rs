@@ -8,7 +8,7 @@ use warplap_core::record::{Edition, Record};
 use warplap_core::settings::Mode;
 use warplap_core::space::Config;
 use warplap_core::store::files::Files;
-use warplap_core::store::{DirectoryStore, Match, Merged, Store};
+use warplap_core::store::{Match, Merged, Store};
 use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 
@@ -30,8 +30,7 @@ fn record() -> Record {
 fn a_store_that_cannot_keep_the_record_costs_a_warning_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(Disk::default());
-    let store: Arc<dyn Store> =
-        Arc::new(DirectoryStore::open_with(&dir.path().join("s"), Files::with_hook(disk.clone())).unwrap());
+    let store = Store::directory_on(&dir.path().join("s"), Files::with_hook(disk.clone())).unwrap();
     disk.full.store(true, Ordering::SeqCst);
     let rows = rows();
     let tuner = tuner(&rows, &store, settings());
@@ -174,7 +173,7 @@ fn another_devices_record_answers_a_replay_and_no_race() {
 fn a_damaged_record_is_raced_again_and_only_that_one() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("s");
-    let open = || -> Arc<dyn Store> { Arc::new(DirectoryStore::open(&root).unwrap()) };
+    let open = || Store::directory(&root).unwrap();
     let store = open();
     let first = tuner(&rows(), &store, settings());
     let hurt = tune(&first, &problem(64)).key;

@@ -4,9 +4,11 @@
 mod bad;
 mod border;
 mod choosing;
+mod descend;
 mod fake;
 mod keeping;
 mod racing;
+mod slots;
 mod stale;
 mod support;
 mod texts;

@@ -9,11 +9,11 @@ use warplap_core::error::Error;
 use warplap_core::progress::Silent;
 use warplap_core::record::Edition;
 use warplap_core::settings::{Mode, Settings};
+use warplap_core::store::Store;
 use warplap_core::store::files::{Hook, Step};
-use warplap_core::store::{MemoryStore, Store};
 use warplap_core::tuner::{Tuned, Tuner};
 
-use crate::fake::{Fake, Meter, Out, Row, Scale, ScaleArgs, ScaleProblem, Seer};
+use crate::fake::{Fake, Meter, Row, Scale, ScaleProblem, Seer, args};
 
 pub type T = Tuner<Scale, Fake>;
 
@@ -23,8 +23,8 @@ pub fn catalog(rows: &[Row]) -> Catalog<Scale, Fake> {
     rows.fold(reference, |catalog, row| catalog.with(Arc::new(row)))
 }
 
-pub fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
+pub fn memory() -> Store {
+    Store::memory()
 }
 
 pub fn settings() -> Settings {
@@ -36,16 +36,16 @@ pub fn mode(mode: Mode) -> Settings {
 }
 
 /// A tuner of its own device.
-pub fn tuner(rows: &[Row], store: &Arc<dyn Store>, settings: Settings) -> T {
+pub fn tuner(rows: &[Row], store: &Store, settings: Settings) -> T {
     on(Fake::new(), rows, store, settings)
 }
 
-pub fn on(device: Fake, rows: &[Row], store: &Arc<dyn Store>, settings: Settings) -> T {
+pub fn on(device: Fake, rows: &[Row], store: &Store, settings: Settings) -> T {
     Tuner::new(Arc::new(device), catalog(rows), store.clone(), settings)
 }
 
 /// A tuner whose right answers lie on the device.
-pub fn far(device: Fake, rows: &[Row], store: &Arc<dyn Store>, settings: Settings) -> T {
+pub fn far(device: Fake, rows: &[Row], store: &Store, settings: Settings) -> T {
     Tuner::new(Arc::new(device), catalog(rows).with_oracle(Arc::new(Seer)), store.clone(), settings)
 }
 
@@ -57,8 +57,7 @@ pub fn tune(tuner: &T, p: &ScaleProblem) -> Tuned {
 pub fn launch(tuner: &T, p: &ScaleProblem) -> Result<bool, Error> {
     let x: Vec<f64> = (0..p.n).map(|i| i as f64 / 8.0).collect();
     let mut y = vec![f64::NAN; x.len()];
-    let at = 0..y.len();
-    tuner.launch(p, ScaleArgs { problem: p, x: &x, y: Out { all: &mut y, at } }, &Meter::default())?;
+    tuner.launch(p, &mut args(p, &x, &mut y), &Meter::default())?;
     Ok(x.iter().zip(&y).all(|(x, y)| *y == 2.0 * x + p.step as f64))
 }
 

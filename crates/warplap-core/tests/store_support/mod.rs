@@ -1,6 +1,8 @@
 //! What the store's tests share: a sample record, child processes made of this same test program, and a faulty disk.
 #![allow(unreachable_pub, dead_code, reason = "each test program uses its own part")]
 
+pub mod book;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -20,8 +20,9 @@ use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::store::Store;
+use warplap_worker::artifact::Artifacts;
+use warplap_worker::{Crew, Sandbox, Setup};
 
-use crate::artifact::Artifacts;
 use crate::ceilings;
 use crate::chip::Chip;
 use crate::clock::CudaLap;
@@ -32,7 +33,6 @@ use crate::error::CudaError;
 use crate::memory::{Buffer, View, ViewMut};
 use crate::nvml::{self, Readings};
 use crate::nvrtc::Compiler;
-use crate::sandbox::{Crew, Sandbox, Setup, version};
 
 /// The note in the store that holds the ceilings.
 const CEILINGS: &str = "ceilings";
@@ -201,7 +201,7 @@ impl Cuda {
 
     fn setup(&self) -> Setup {
         let artifacts = self.workshop.artifacts().map(|a| a.directory().to_path_buf());
-        Setup { version: version(), ordinal: Some(self.ordinal), artifacts }
+        Setup::prover(Self::KIND, self.ordinal, artifacts)
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -213,7 +213,7 @@ impl Cuda {
         self.desk.get_or_init(|| Desk::open(&self.context).map(Arc::new)).clone()
     }
 
-    fn keep_ceilings(&self, ceilings: &Ceilings, store: &dyn Store) {
+    fn keep_ceilings(&self, ceilings: &Ceilings, store: &Store) {
         if let Ok(note) = serde_json::to_value(ceilings)
             && let Err(e) = store.put_note(&self.fingerprint.slug(), CEILINGS, &note)
         {
@@ -258,7 +258,7 @@ impl Device for Cuda {
         locked(&self.ceilings).clone()
     }
 
-    fn get_ready(&self, store: &dyn Store) {
+    fn get_ready(&self, store: &Store) {
         // Its library takes a while to open, and is first asked after a race.
         std::thread::spawn(nvml::open);
         let mut known = locked(&self.ceilings);
@@ -279,7 +279,7 @@ impl Device for Cuda {
         *known = found.map(Arc::new);
     }
 
-    fn measure_again(&self, store: &dyn Store) {
+    fn measure_again(&self, store: &Store) {
         let mut known = locked(&self.ceilings);
         let Ok(measured) = ceilings::measure(self) else { return };
         let raised = match &*known {

@@ -3,11 +3,13 @@
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, OnceLock};
 
+use warplap_worker::Class;
+
 use super::api::{Api, DevicePtr, Handle};
 use super::graph::Relaxed;
 use super::pool::Pool;
 use crate::chip::Chip;
-use crate::error::{Class, CudaError};
+use crate::error::CudaError;
 
 /// The retained primary context of one device.
 pub(crate) struct Context {

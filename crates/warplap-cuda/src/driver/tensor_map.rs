@@ -48,7 +48,10 @@ impl TensorMap {
             DType::F32 => 7 + 4 * i32::from(spec.tf32),
             DType::F64 => 8,
             DType::Bf16 => 9,
-            DType::I32 => 4,
+            DType::I32 => 3,
+            DType::I64 => 5,
+            // Bytes: what they mean is the kernel's affair.
+            DType::I8 | DType::U8 | DType::Bool | DType::F8E4m3 | DType::F8E5m2 => 0,
         };
         let swizzle = match spec.swizzle {
             128 => 3,

@@ -5,20 +5,21 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::array::Array;
 use warplap_core::bucket::Bucket;
 use warplap_core::candidate::SourceHash;
 use warplap_core::catalog::Catalog;
-use warplap_core::device::Device;
 use warplap_core::dtype::DType;
 use warplap_core::op::{Answer, Op};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Work;
+use warplap_core::slot::{Signature, Slot};
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::tolerance::Tolerance;
 use warplap_core::variant::{Fit, Kernel, Variant};
-use warplap_cuda::{Cuda, Function, Ground, LaunchShape, Source, Stream, View, ViewMut};
+use warplap_cuda::{Cuda, Function, Ground, LaunchShape, Source, Stream};
 
 /// c = a + b over n floats.
 pub struct Sum;
@@ -29,6 +30,7 @@ pub struct SumProblem {
 }
 
 impl Problem for SumProblem {
+    type Op = Sum;
     const FIELDS: &'static [&'static str] = &["n"];
     fn fields(&self) -> Fields {
         Fields::new().with("n", self.n)
@@ -53,30 +55,17 @@ impl Problem for SumProblem {
     }
 }
 
-pub struct SumArgs<'a, D: Device> {
-    pub n: u64,
-    pub a: D::View<'a>,
-    pub b: D::View<'a>,
-    pub c: D::ViewMut<'a>,
-}
-
 impl Op for Sum {
     const NAME: &'static str = "sum";
     type Problem = SumProblem;
-    type Args<'a, D: Device> = SumArgs<'a, D>;
 
-    fn draw(p: &SumProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
-        (0..2).map(|_| Array::random(DType::F32, p.n as usize, rng)).collect()
+    fn signature(p: &SumProblem) -> Signature {
+        let inputs = ["a", "b"].map(|name| Slot::input(name, DType::F32, &[p.n]));
+        Signature(inputs.into_iter().chain([Slot::output("c", DType::F32, &[p.n])]).collect())
     }
-    fn output(p: &SumProblem) -> (DType, usize) {
-        (DType::F32, p.n as usize)
-    }
-    fn answer(_: &SumProblem, inputs: &[Array]) -> Answer {
+    fn answer(_: &SumProblem, inputs: &[Array]) -> Vec<Answer> {
         let values = inputs[0].to_f64().iter().zip(inputs[1].to_f64()).map(|(a, b)| a + b).collect();
-        Answer { values, tolerance: Tolerance::dot(DType::F32, DType::F32, 2, 2.0) }
-    }
-    fn bind<'a, D: Device>(p: &'a SumProblem, inputs: Vec<D::View<'a>>, c: D::ViewMut<'a>) -> SumArgs<'a, D> {
-        SumArgs { n: p.n, a: inputs[0], b: inputs[1], c }
+        vec![Answer { values, tolerance: Tolerance::dot(DType::F32, DType::F32, 2, 2.0) }]
     }
 }
 
@@ -212,7 +201,7 @@ impl Variant<Sum, Cuda> for Planted {
     fn compile(&self, _: &SumProblem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
         cuda.compile(&self.source_text(config))
     }
-    fn build(&self, p: &SumProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Sum, Cuda>>, Rejection> {
+    fn build(&self, p: &SumProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         match self.host {
             Host::Builds => {}
             Host::Aborts => std::process::abort(),
@@ -239,17 +228,15 @@ struct Built {
     function: Function,
 }
 
-impl Kernel<Sum, Cuda> for Built {
-    fn launch(&self, args: SumArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let (a, b, c): (View<'_>, View<'_>, ViewMut<'_>) = (args.a, args.b, args.c);
-        if args.n != self.n || a.len() != c.len() || b.len() != c.len() {
-            return Err(Rejection::LaunchFailed { reason: "other lengths than it was built for".into() });
-        }
-        let (a, b, c, n) = (a.address(), b.address(), c.address(), self.n as i32);
+impl Kernel<Cuda> for Built {
+    fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
+        let (a, b, c) = (args[0].read()?.address(), args[1].read()?.address(), args[2].write()?.address());
+        let n = self.n as i32;
         let arguments =
             [(&raw const a).cast::<c_void>(), (&raw const b).cast(), (&raw const c).cast(), (&raw const n).cast()];
         let shape = LaunchShape { grid: [self.n.div_ceil(128) as u32, 1, 1], threads: 128, ..LaunchShape::default() };
-        // SAFETY: the entry takes three pointers and an int; the buffers were checked to hold n floats.
+        // SAFETY: the entry takes three pointers and an int; the catalog hands out kernels that
+        // refuse buffers of fewer than n floats.
         unsafe { self.function.launch(&shape, &arguments, queue) }.map_err(|e| e.rejection())
     }
 }

@@ -2,58 +2,35 @@
 
 pub mod cpu;
 pub mod cuda;
+mod known;
 mod problem;
 
 pub use problem::{AttentionProblem, Mask, Order, Strides};
 
 use warplap_core::array::Array;
-use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
-use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
+use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::{right, typed};
+use crate::right;
 
 /// The operation O = softmax(scale · Q·Kᵀ + mask) · V.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention;
 
-/// The borrowed buffers of one launch.
-pub struct AttentionArgs<'a, D: Device> {
-    /// Shapes, layout and flags.
-    pub problem: &'a AttentionProblem,
-    /// Q, `problem.q_len()` elements.
-    pub q: D::View<'a>,
-    /// K, `problem.k_len()` elements.
-    pub k: D::View<'a>,
-    /// V, `problem.v_len()` elements.
-    pub v: D::View<'a>,
-    /// The mask, `problem.mask_len()` elements, where the problem has one.
-    pub mask: Option<D::View<'a>>,
-    /// O, `problem.o_len()` elements.
-    pub out: D::ViewMut<'a>,
-}
-
-impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> AttentionArgs<'a, D> {
-    /// Checks that the buffers have the problem's type and hold what it spans.
-    pub fn check(&self) -> Result<(), Error> {
-        let p = self.problem;
-        typed::argument("q", &self.q, (p.dtype, p.q_len()))?;
-        typed::argument("k", &self.k, (p.dtype, p.k_len()))?;
-        typed::argument("v", &self.v, (p.dtype, p.v_len()))?;
-        typed::argument("out", &self.out, (p.dtype, p.o_len()))?;
-        match (p.mask, self.mask) {
-            (Mask::None, None) => Ok(()),
-            (Mask::Add, Some(mask)) => typed::argument("mask", &mask, (p.dtype, p.mask_len())),
-            (Mask::None, Some(_)) => {
-                Err(Error::Argument { argument: "mask", reason: "is given, the problem has none".into() })
-            }
-            (Mask::Add, None) => {
-                Err(Error::Argument { argument: "mask", reason: "is missing, the problem has mask=add".into() })
-            }
-        }
-    }
+/// The slots of a launch.
+pub mod slot {
+    /// Q, shaped `[b, h, sq, d]`.
+    pub const Q: usize = 0;
+    /// K, shaped `[b, hkv, sk, d]`.
+    pub const K: usize = 1;
+    /// V, shaped `[b, hkv, sk, dv]`.
+    pub const V: usize = 2;
+    /// What is added to the scaled scores, shaped `[sq, sk]`, where the problem has `mask=add`.
+    pub const MASK: usize = 3;
+    /// O, shaped `[b, h, sq, dv]`.
+    pub const OUT: usize = 4;
 }
 
 /// Queries are drawn this much larger than keys, so that the softmax of a drawing is neither flat nor a single key.
@@ -63,29 +40,36 @@ impl Op for Attention {
     const NAME: &'static str = "attention";
 
     type Problem = AttentionProblem;
-    type Args<'a, D: Device> = AttentionArgs<'a, D>;
+
+    fn signature(p: &AttentionProblem) -> Signature {
+        let lies = |s: Strides| [s.batch, s.head, s.row, 1].map(|step| step as u64);
+        Signature(vec![
+            Slot::input("q", p.dtype, &[p.b, p.h, p.sq, p.d]).strided(&lies(p.q_strides())),
+            Slot::input("k", p.dtype, &[p.b, p.hkv, p.sk, p.d]).strided(&lies(p.k_strides())),
+            Slot::input("v", p.dtype, &[p.b, p.hkv, p.sk, p.dv]).strided(&lies(p.v_strides())),
+            Slot::input("mask", p.dtype, &[p.sq, p.sk]).when(p.mask == Mask::Add),
+            Slot::output("out", p.dtype, &[p.b, p.h, p.sq, p.dv]).strided(&lies(p.o_strides())),
+        ])
+    }
 
     fn draw(p: &AttentionProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let q = Array::from_f64(p.dtype, (0..p.q_len()).map(|_| (rng.f64() * 2.0 - 1.0) * QUERY_SPREAD));
-        let mut inputs = vec![q, Array::random(p.dtype, p.k_len(), rng), Array::random(p.dtype, p.v_len(), rng)];
-        if p.mask == Mask::Add {
-            // One pair in eight is hidden, and one row in the middle sees nothing.
-            let hidden = if p.sq > 2 { p.sq / 2 * p.sk..(p.sq / 2 + 1) * p.sk } else { 0..0 };
-            let mut entry = |i: u64| {
-                if hidden.contains(&i) || rng.u32(..8) == 0 { f64::NEG_INFINITY } else { rng.f64() * 2.0 - 1.0 }
-            };
-            inputs.push(Array::from_f64(p.dtype, (0..p.sq * p.sk).map(&mut entry)));
-        }
-        inputs
+        let (k, v) = (Array::random(p.dtype, p.k_len(), rng), Array::random(p.dtype, p.v_len(), rng));
+        // One pair in eight is hidden, and one row in the middle sees nothing.
+        let hidden = if p.sq > 2 { p.sq / 2 * p.sk..(p.sq / 2 + 1) * p.sk } else { 0..0 };
+        let entry = |i: u64| {
+            if hidden.contains(&i) || rng.u32(..8) == 0 { f64::NEG_INFINITY } else { rng.f64() * 2.0 - 1.0 }
+        };
+        let mask = match p.mask {
+            Mask::None => Array::none(),
+            Mask::Add => Array::from_f64(p.dtype, (0..p.sq * p.sk).map(entry)),
+        };
+        vec![q, k, v, mask, Array::none()]
     }
 
-    fn output(p: &AttentionProblem) -> (DType, usize) {
-        (p.dtype, p.o_len())
-    }
-
-    fn answer(p: &AttentionProblem, inputs: &[Array]) -> Answer {
-        let (q, k, v) = (inputs[0].to_f64(), inputs[1].to_f64(), inputs[2].to_f64());
-        let mask = inputs.get(3).map(Array::to_f64);
+    fn answer(p: &AttentionProblem, inputs: &[Array]) -> Vec<Answer> {
+        let [q, k, v] = [slot::Q, slot::K, slot::V].map(|i| inputs[i].to_f64());
+        let mask = (p.mask == Mask::Add).then(|| inputs[slot::MASK].to_f64());
         let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
         let mut values = vec![0f64; p.o_len()];
         let mut seen = Spread::default();
@@ -120,16 +104,7 @@ impl Op for Attention {
             }
         }
         seen.score *= f64::from(p.scale().abs());
-        Answer { values, tolerance: seen.tolerance(p) }
-    }
-
-    fn bind<'a, D: Device>(
-        problem: &'a AttentionProblem,
-        inputs: Vec<D::View<'a>>,
-        output: D::ViewMut<'a>,
-    ) -> AttentionArgs<'a, D> {
-        let mask = inputs.get(3).copied();
-        AttentionArgs { problem, q: inputs[0], k: inputs[1], v: inputs[2], mask, out: output }
+        vec![Answer { values, tolerance: seen.tolerance(p) }]
     }
 }
 
@@ -196,7 +171,7 @@ mod tests {
         ] {
             let p = Attention::parse(text).unwrap();
             let inputs = Attention::draw(&p, &mut fastrand::Rng::with_seed(5));
-            let answer = Attention::answer(&p, &inputs);
+            let answer = &Attention::answer(&p, &inputs)[0];
             let at = |a: &Array, s: Strides, b: u64, h: u64, i: u64, x: u64| {
                 a.at(b as usize * s.batch + h as usize * s.head + i as usize * s.row + x as usize)
             };
@@ -204,14 +179,18 @@ mod tests {
                 let kv = h / p.group();
                 let weight = |j: u64| {
                     let dot: f64 = (0..p.d)
-                        .map(|x| at(&inputs[0], p.q_strides(), b, h, i, x) * at(&inputs[1], p.k_strides(), b, kv, j, x))
+                        .map(|x| {
+                            at(&inputs[slot::Q], p.q_strides(), b, h, i, x)
+                                * at(&inputs[slot::K], p.k_strides(), b, kv, j, x)
+                        })
                         .sum();
-                    let added = inputs.get(3).map_or(0.0, |m| m.at((i * p.sk + j) as usize));
+                    let added = if p.mask == Mask::Add { inputs[slot::MASK].at((i * p.sk + j) as usize) } else { 0.0 };
                     if p.causal && j > i { 0.0 } else { (dot * f64::from(p.scale()) + added).exp() }
                 };
                 let sum: f64 = (0..p.sk).map(weight).sum();
                 for x in 0..p.dv {
-                    let total: f64 = (0..p.sk).map(|j| weight(j) * at(&inputs[2], p.v_strides(), b, kv, j, x)).sum();
+                    let total: f64 =
+                        (0..p.sk).map(|j| weight(j) * at(&inputs[slot::V], p.v_strides(), b, kv, j, x)).sum();
                     let right = if sum > 0.0 { total / sum } else { 0.0 };
                     let o = p.o_strides();
                     let found =
@@ -226,14 +205,25 @@ mod tests {
     fn one_dropped_key_of_two_thousand_shows() {
         let p = AttentionProblem::new(1, 1, 8, 2048, 64, DType::F32);
         let inputs = Attention::draw(&p, &mut fastrand::Rng::with_seed(1));
-        let answer = Attention::answer(&p, &inputs);
+        let answer = &Attention::answer(&p, &inputs)[0];
         let mut without = inputs.clone();
-        if let Array::F32(v) = &mut without[2] {
+        if let Array::F32(v) = &mut without[slot::V] {
             v[1000 * 64..1001 * 64].fill(0.0);
         }
-        let other = Attention::answer(&p, &without);
+        let other = &Attention::answer(&p, &without)[0];
         let caught =
             answer.values.iter().zip(&other.values).filter(|(a, b)| (*a - *b).abs() > answer.tolerance.allowed(**a));
         assert!(caught.count() > p.o_len() / 2);
+    }
+
+    #[test]
+    fn slots_span_what_the_problem_says_in_both_layouts() {
+        for text in ["b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,mask=add", "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,layout=bshd"] {
+            let p = Attention::parse(text).unwrap();
+            let signature = Attention::signature(&p);
+            let lens: Vec<usize> = signature.slots().iter().map(Slot::len).collect();
+            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len()], "{text}");
+            assert_eq!(signature.slots()[slot::OUT].name, "out");
+        }
     }
 }

@@ -218,6 +218,8 @@ const MAX_ELEMENTS: u128 = 1 << 31;
 const MAX_SCALE: f64 = 65536.0;
 
 impl Problem for AttentionProblem {
+    type Op = super::Attention;
+
     const FIELDS: &'static [&'static str] =
         &["b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout"];
 

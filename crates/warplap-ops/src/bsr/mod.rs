@@ -3,6 +3,7 @@
 pub mod cpu;
 pub mod cuda;
 mod factor;
+mod known;
 mod pattern;
 mod problem;
 mod turn;
@@ -12,80 +13,57 @@ pub use factor::Factor;
 pub use pattern::Pattern;
 pub use problem::BsrProblem;
 pub use turn::{TurnedIndex, turned_index};
-pub use validate::{BsrError, validate, validate_places};
+pub use validate::{BsrError, check_indices, validate, validate_places};
 
 use warplap_core::array::Array;
-use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
-use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
+use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
 use crate::gemm::Layout;
-use crate::{right, typed};
+use crate::right;
 
 /// The operation C = alpha·A·B + beta·C with a block-sparse A.
 #[derive(Clone, Copy, Debug)]
 pub struct Bsr;
 
-/// The borrowed buffers of one product.
-pub struct BsrArgs<'a, D: Device> {
-    /// Shapes, block size and counts.
-    pub problem: &'a BsrProblem,
-    /// Where each block row begins in `col_idx`: `m / bs + 1` indices.
-    pub row_ptr: D::View<'a>,
+/// The slots of a product.
+pub mod slot {
+    /// Where each block row begins in the column indices: `m / bs + 1` indices.
+    pub const ROW_PTR: usize = 0;
     /// The block column of each stored block: `nnz` indices.
-    pub col_idx: D::View<'a>,
-    /// The stored blocks, each row-major: `nnz * bs * bc` elements.
-    pub values: D::View<'a>,
-    /// B, `k * n` elements.
-    pub b: D::View<'a>,
-    /// C, `m * n` elements.
-    pub c: D::ViewMut<'a>,
-    /// What beta multiplies where it is not 0, `m * n` elements in C's order; C's own former elements where there is none.
-    pub add: Option<D::View<'a>>,
+    pub const COL_IDX: usize = 1;
+    /// The stored blocks, each row-major.
+    pub const VALUES: usize = 2;
+    /// B.
+    pub const B: usize = 3;
+    /// C; what beta multiplies is read from it where the product is in place.
+    pub const C: usize = 4;
+    /// What beta multiplies, in C's order, where beta is not 0 and the product is not in place.
+    pub const ADD: usize = 5;
     /// Where each block is stored, `nnz` indices, for a turned A.
-    pub place: Option<D::View<'a>>,
+    pub const PLACE: usize = 6;
 }
 
-impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> BsrArgs<'a, D> {
-    /// Checks that the buffers have the problem's types and lengths; what the indices say is not looked at.
-    pub fn check_spans(&self) -> Result<(), Error> {
-        let p = self.problem;
-        typed::argument("row_ptr", &self.row_ptr, (DType::I32, p.rows() + 1))?;
-        typed::argument("col_idx", &self.col_idx, (DType::I32, p.nnz as usize))?;
-        typed::argument("values", &self.values, (p.dtype, p.values_len()))?;
-        typed::argument("b", &self.b, (p.dtype, (p.k * p.n) as usize))?;
-        typed::argument("c", &self.c, (p.dtype, (p.m * p.n) as usize))?;
-        if let Some(add) = self.add.as_ref().filter(|_| p.adds()) {
-            typed::argument("add", add, (p.dtype, (p.m * p.n) as usize))?;
-        }
-        match &self.place {
-            Some(place) if p.turned => typed::argument("place", place, (DType::I32, p.nnz as usize)),
-            None if p.turned => {
-                let reason = "is missing: expected where each block of a turned A is stored".into();
-                Err(Error::Argument { argument: "place", reason })
-            }
-            _ => Ok(()),
-        }
-    }
+/// How many slots there are.
+pub(crate) const SLOTS: usize = 7;
+
+/// The bytes that the addresses of blocks and dense matrices are a multiple of: so many are read at once.
+pub(crate) const ALIGN: u64 = 16;
+
+/// A matrix of a problem in one of the two orders.
+pub(crate) fn dense(slot: Slot, layout: Layout) -> Slot {
+    let strides = match layout {
+        Layout::Row => [slot.shape[1] as u64, 1],
+        Layout::Col => [1, slot.shape[0] as u64],
+    };
+    slot.strided(&strides).aligned(ALIGN)
 }
 
-impl BsrArgs<'_, warplap_cpu::Cpu> {
-    /// Checks that the buffers have the problem's types and lengths and that the indices are a block-sparse matrix.
-    pub fn check(&self) -> Result<(), Error> {
-        self.check_spans()?;
-        let p = self.problem;
-        let (warplap_cpu::Slice::I32(row_ptr), warplap_cpu::Slice::I32(col_idx)) = (self.row_ptr, self.col_idx) else {
-            return Ok(());
-        };
-        let wrong = |e: BsrError| Error::Argument { argument: e.argument(), reason: e.to_string() };
-        validate(row_ptr, col_idx, self.values.len(), p).map_err(wrong)?;
-        match self.place {
-            Some(warplap_cpu::Slice::I32(place)) if p.turned => validate_places(place, p).map_err(wrong),
-            _ => Ok(()),
-        }
-    }
+/// The slot that the addend lies in.
+pub(crate) fn addend(p: &BsrProblem) -> usize {
+    if p.in_place { slot::C } else { slot::ADD }
 }
 
 /// How far a kernel may be off, from the largest product of the norms of a row of A and the column of B that it meets.
@@ -102,39 +80,53 @@ impl Op for Bsr {
     const NAME: &'static str = "bsr";
 
     type Problem = BsrProblem;
-    type Args<'a, D: Device> = BsrArgs<'a, D>;
+
+    fn signature(p: &BsrProblem) -> Signature {
+        let index = |name: &'static str, len: u64| Slot::input(name, DType::I32, &[len]);
+        let c = match p.in_place {
+            true => Slot::in_out("c", p.dtype, &[p.m, p.n]),
+            false => Slot::output("c", p.dtype, &[p.m, p.n]),
+        };
+        Signature(vec![
+            index("row_ptr", p.rows() as u64 + 1),
+            index("col_idx", p.nnz),
+            Slot::input("values", p.dtype, &[p.nnz, p.bs, p.bc]).aligned(ALIGN),
+            dense(Slot::input("b", p.dtype, &[p.k, p.n]), p.b),
+            dense(c, p.c),
+            dense(Slot::input("add", p.dtype, &[p.m, p.n]), p.c).when(p.adds() && !p.in_place),
+            index("place", p.nnz).when(p.turned),
+        ])
+    }
 
     fn draw(p: &BsrProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let counts =
             pattern::Counts { rows: p.rows(), columns: p.columns(), nnz: p.nnz as usize, row_max: p.row_max as usize };
         let (row_ptr, col_idx) = pattern::draw(p.pattern, counts, rng);
-        let values = Array::random(p.dtype, p.values_len(), rng);
-        let b = Array::random(p.dtype, (p.k * p.n) as usize, rng);
-        let mut inputs = vec![Array::I32(row_ptr), Array::I32(col_idx), values, b];
-        if p.adds() {
-            inputs.push(Array::random(p.dtype, (p.m * p.n) as usize, rng));
+        let mut inputs = vec![Array::none(); SLOTS];
+        (inputs[slot::ROW_PTR], inputs[slot::COL_IDX]) = (Array::I32(row_ptr), Array::I32(col_idx));
+        inputs[slot::VALUES] = Array::random(p.dtype, p.values_len(), rng);
+        inputs[slot::B] = Array::random(p.dtype, (p.k * p.n) as usize, rng);
+        if p.adds() || p.in_place {
+            inputs[addend(p)] = Array::random(p.dtype, (p.m * p.n) as usize, rng);
         }
         if p.turned {
             let mut place: Vec<i32> = (0..p.nnz as i32).collect();
             rng.shuffle(&mut place);
-            inputs.push(Array::I32(place));
+            inputs[slot::PLACE] = Array::I32(place);
         }
         inputs
     }
 
-    fn output(p: &BsrProblem) -> (DType, usize) {
-        (p.dtype, (p.m * p.n) as usize)
-    }
-
-    fn answer(p: &BsrProblem, inputs: &[Array]) -> Answer {
+    fn answer(p: &BsrProblem, inputs: &[Array]) -> Vec<Answer> {
         let (m, k, n) = (p.m as usize, p.k as usize, p.n as usize);
         let (bs, bc) = (p.bs as usize, p.bc as usize);
-        let (row_ptr, col_idx) = (inputs[0].indices().unwrap_or(&[]), inputs[1].indices().unwrap_or(&[]));
-        let mut values = inputs[2].to_f64();
-        if let Some(place) = inputs.last().and_then(|last| last.indices()).filter(|_| p.turned) {
-            values = turn::turned(&values, place, (bs, bc));
+        let indices = |slot: usize| inputs[slot].indices().unwrap_or(&[]);
+        let (row_ptr, col_idx) = (indices(slot::ROW_PTR), indices(slot::COL_IDX));
+        let mut values = inputs[slot::VALUES].to_f64();
+        if p.turned {
+            values = turn::turned(&values, indices(slot::PLACE), (bs, bc));
         }
-        let mut b = inputs[3].to_f64();
+        let mut b = inputs[slot::B].to_f64();
         if p.b == Layout::Col {
             b = (0..k * n).map(|i| b[i % n * k + i / n]).collect();
         }
@@ -161,15 +153,9 @@ impl Op for Bsr {
         let (alpha, beta) = (f64::from(p.alpha.get()), f64::from(p.beta.get()));
         answer.iter_mut().for_each(|x| *x *= alpha);
         if p.adds() {
-            answer.iter_mut().enumerate().for_each(|(i, x)| *x += beta * inputs[4].at(i));
+            answer.iter_mut().enumerate().for_each(|(i, x)| *x += beta * inputs[addend(p)].at(i));
         }
-        Answer { values: answer, tolerance: tolerance(p, magnitude) }
-    }
-
-    fn bind<'a, D: Device>(p: &'a BsrProblem, inputs: Vec<D::View<'a>>, output: D::ViewMut<'a>) -> BsrArgs<'a, D> {
-        let (row_ptr, col_idx, values, b) = (inputs[0], inputs[1], inputs[2], inputs[3]);
-        let (add, place) = (p.adds().then(|| inputs[4]), p.turned.then(|| inputs[inputs.len() - 1]));
-        BsrArgs { problem: p, row_ptr, col_idx, values, b, c: output, add, place }
+        vec![Answer { values: answer, tolerance: tolerance(p, magnitude) }]
     }
 }
 
@@ -187,13 +173,15 @@ mod tests {
             "m=48,k=48,n=4,bs=16,density=0.4,alpha=3",
             "m=48,k=64,n=4,bs=24,bc=16,density=0.4,c=col,beta=2,turned=true",
             "m=48,k=64,n=4,bs=16,bc=32,density=0.4,b=col,c=col",
+            "m=32,k=48,n=7,bs=8,density=0.4,c=col,alpha=3,beta=-0.5,inplace=true",
         ] {
             let p = Bsr::parse(text).unwrap();
             let inputs = Bsr::draw(&p, &mut fastrand::Rng::with_seed(4));
-            let answer = Bsr::answer(&p, &inputs).values;
+            let answer = &Bsr::answer(&p, &inputs)[0].values;
             let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
             let (bs, bc) = (p.bs as usize, p.bc as usize);
-            let (row_ptr, col_idx) = (inputs[0].indices().unwrap(), inputs[1].indices().unwrap());
+            let indices = |slot: usize| inputs[slot].indices().unwrap();
+            let (row_ptr, col_idx) = (indices(slot::ROW_PTR), indices(slot::COL_IDX));
             for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                 let mut sum = 0.0;
                 let blocks = row_ptr[i / bs] as usize..row_ptr[i / bs + 1] as usize;
@@ -202,19 +190,40 @@ mod tests {
                         let row = *column as usize * bc + q;
                         let place = if p.b == Layout::Row { row * n + j } else { j * k + row };
                         let a = match p.turned {
-                            true => (inputs.last().unwrap().indices().unwrap()[at] as usize * bc + q) * bs + i % bs,
+                            true => (indices(slot::PLACE)[at] as usize * bc + q) * bs + i % bs,
                             false => (at * bs + i % bs) * bc + q,
                         };
-                        sum += inputs[2].at(a) * inputs[3].at(place);
+                        sum += inputs[slot::VALUES].at(a) * inputs[slot::B].at(place);
                     }
                 }
                 sum *= f64::from(p.alpha.get());
                 let place = if p.c == Layout::Row { i * n + j } else { j * m + i };
                 if p.adds() {
-                    sum += f64::from(p.beta.get()) * inputs[4].at(place);
+                    sum += f64::from(p.beta.get()) * inputs[addend(&p)].at(place);
                 }
                 assert!((answer[place] - sum).abs() < 1e-12, "{text} at {i}, {j}");
             }
+        }
+    }
+
+    #[test]
+    fn every_slot_is_drawn_as_long_as_it_is_and_the_addend_is_an_argument_or_c_itself() {
+        let plain = "m=48,k=64,n=4,bs=24,bc=16,density=0.4,c=col";
+        for (rest, absent) in [
+            ("", vec!["add", "place"]),
+            (",beta=2", vec!["place"]),
+            (",beta=2,turned=true", vec![]),
+            (",beta=2,inplace=true", vec!["add", "place"]),
+        ] {
+            let p = Bsr::parse(&format!("{plain}{rest}")).unwrap();
+            let (signature, inputs) = (Bsr::signature(&p), Bsr::draw(&p, &mut fastrand::Rng::with_seed(4)));
+            assert_eq!((signature.slots().len(), inputs.len()), (SLOTS, SLOTS));
+            for (slot, input) in signature.slots().iter().zip(&inputs) {
+                assert_eq!(input.len(), if slot.is_read() { slot.len() } else { 0 }, "{rest}: {}", slot.name);
+            }
+            let named = signature.slots().iter().filter(|s| !s.present).map(|s| s.name.clone());
+            assert_eq!(named.collect::<Vec<_>>(), absent, "{rest}");
+            assert_eq!(signature.slots()[slot::C].is_read(), p.in_place);
         }
     }
 }

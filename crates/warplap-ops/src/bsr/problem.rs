@@ -34,11 +34,12 @@ pub struct BsrProblem {
     pub b: Layout,
     /// Order of C and of the addend.
     pub c: Layout,
-    /// What the product is multiplied with. A kernel that was built for one value serves every other than 1.
+    /// What the product is multiplied with.
     pub alpha: Factor,
-    /// What the addend is multiplied with; the addend is not read where this is 0. A kernel that was built for one value
-    /// serves every other than 0.
+    /// What the addend is multiplied with; there is none where this is 0.
     pub beta: Factor,
+    /// Whether the addend is C's own former elements, where beta is not 0; otherwise it is an argument of its own.
+    pub in_place: bool,
     /// Whether blocks are stored turned and elsewhere: the indices are those of A, and block `i` of A is the transpose of
     /// stored block `place[i]`. So Aᵀ·B is this product over the index of the transposed pattern.
     pub turned: bool,
@@ -95,6 +96,7 @@ impl BsrProblem {
             c: Layout::Row,
             alpha: Factor::ONE,
             beta: Factor::ZERO,
+            in_place: false,
             turned: false,
             tf32: false,
             pattern: Pattern::Uniform,
@@ -109,12 +111,6 @@ impl BsrProblem {
     /// Whether anything happens to the sums before they are stored.
     pub fn is_scaled(&self) -> bool {
         self.adds() || self.alpha != Factor::ONE
-    }
-
-    /// Whether a kernel that was built for another problem does this one: all but the factors' values is the same.
-    pub(super) fn is_served_by(&self, built: &BsrProblem) -> bool {
-        let same = BsrProblem { alpha: built.alpha, beta: built.beta, ..*self };
-        same == *built && self.adds() == built.adds() && self.is_scaled() == built.is_scaled()
     }
 
     /// Whether the sizes are what every kernel relies on; the fields are open, so kernels ask again.
@@ -253,6 +249,8 @@ fn imbalance_class(imbalance: f64) -> &'static str {
 }
 
 impl Problem for BsrProblem {
+    type Op = super::Bsr;
+
     const FIELDS: &'static [&'static str] = &[
         "m",
         "k",
@@ -267,6 +265,7 @@ impl Problem for BsrProblem {
         "c",
         "alpha",
         "beta",
+        "inplace",
         "turned",
         "tf32",
     ];
@@ -293,6 +292,7 @@ impl Problem for BsrProblem {
             .with_unless("c", self.c, Layout::Row)
             .with_unless("alpha", self.alpha, Factor::ONE)
             .with_unless("beta", self.beta, Factor::ZERO)
+            .with_unless("inplace", self.in_place, false)
             .with_unless("turned", self.turned, false)
             .with_unless("tf32", self.tf32, false)
     }
@@ -319,12 +319,21 @@ impl Problem for BsrProblem {
         let c = fields.word_or("c", "row or col", Layout::Row)?;
         let alpha = fields.word_or("alpha", "a finite number", Factor::ONE)?;
         let beta = fields.word_or("beta", "a finite number", Factor::ZERO)?;
+        let in_place = fields.word_or("inplace", "true or false", false)?;
+        if in_place && beta == Factor::ZERO {
+            return Err(ProblemError::value(
+                "inplace",
+                in_place,
+                "false, or a beta other than 0: nothing is added to C",
+            ));
+        }
         let turned = fields.word_or("turned", "true or false", false)?;
         let tf32 = fields.word_or("tf32", "true or false", false)?;
         if tf32 && dtype != DType::F32 {
             return Err(ProblemError::value("tf32", tf32, "false, or dtype=f32: only f32 is rounded to tf32"));
         }
-        let p = BsrProblem { b, c, pattern, alpha, beta, turned, tf32, ..Self::plain((m, k, n), (bs, bc), dtype) };
+        let plain = Self::plain((m, k, n), (bs, bc), dtype);
+        let p = BsrProblem { b, c, pattern, alpha, beta, in_place, turned, tf32, ..plain };
         p.filled(density, skewed.then_some(imbalance))
     }
 
@@ -344,6 +353,7 @@ impl Problem for BsrProblem {
             .with("density", density_class(self.density()))
             .with("imbalance", imbalance_class(self.imbalance()))
             .with_unless("scale", if self.adds() { "beta" } else { scale }, "1")
+            .with_unless("inplace", self.in_place, false)
             .with_unless("turned", self.turned, false)
             .with_unless("tf32", self.tf32, false)
     }
@@ -406,6 +416,7 @@ mod tests {
             "bsr:m=64,k=64,n=1,bs=8,density=1,dtype=f32,pattern=banded",
             "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,alpha=-0.75,beta=2,turned=true,tf32=true",
             "bsr:m=64,k=96,n=8,bs=16,bc=32,density=0.5,dtype=f32,b=col,c=col",
+            "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,beta=2,inplace=true",
         ] {
             assert_eq!(Bsr::text(&Bsr::parse(text).unwrap()), text);
         }
@@ -457,6 +468,7 @@ mod tests {
             ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f64", ["'dtype'", "bf16"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,b=up", ["'b'", "row or col"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,alpha=inf", ["'alpha'", "finite"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,alpha=2,inplace=true", ["'inplace'", "beta"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f16,tf32=true", ["'tf32'", "dtype=f32"]),
             ("bsr:m=1048576,k=1048576,n=1,bs=128,density=1", ["'density'", "elements in blocks"]),
         ] {
@@ -484,12 +496,14 @@ mod tests {
             "m=2048,k=2048,n=64,bs=32,density=0.125,alpha=2",
             "m=2048,k=2048,n=64,bs=32,density=0.125,beta=1",
             "m=2048,k=2048,n=64,bs=32,density=0.125,turned=true",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,beta=1,inplace=true",
             "m=2048,k=2048,n=64,bs=32,density=0.125,tf32=true",
         ] {
             assert_ne!(key(plain), key(other), "{other}");
         }
         assert_eq!(key(plain), key("m=2048,k=2048,n=64,bs=32,density=0.13"));
         assert_eq!(key(&format!("{plain},alpha=2,beta=3")), key(&format!("{plain},alpha=1,beta=0.5")));
+        assert_ne!(key(&format!("{plain},beta=1")), key(&format!("{plain},beta=1,inplace=true")));
         assert_eq!(
             key("m=2048,k=2048,n=64,bs=32,density=0.1,imbalance=3"),
             key("m=2048,k=2048,n=64,bs=32,density=0.1,imbalance=3.5")

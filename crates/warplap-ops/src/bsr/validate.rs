@@ -1,9 +1,13 @@
 //! Is this a block-sparse matrix? Row pointers and column indices from outside come in; a typed complaint that names
 //! the place goes out. O(blocks), callable apart from any product.
 
+use warplap_core::arg::Arg;
+use warplap_core::error::Error;
+use warplap_core::op::Op;
 use warplap_core::problem::ProblemError;
+use warplap_cpu::{Cpu, Slice};
 
-use super::BsrProblem;
+use super::{Bsr, BsrProblem, slot};
 
 /// What is wrong with a matrix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +81,27 @@ impl BsrError {
             BsrError::Place { .. } => "place",
         }
     }
+}
+
+impl From<BsrError> for Error {
+    fn from(e: BsrError) -> Self {
+        Error::Argument { argument: e.argument().into(), reason: e.to_string() }
+    }
+}
+
+/// Checks that arguments are those of the problem and that the indices among them are a block-sparse matrix.
+pub fn check_indices(p: &BsrProblem, args: &[Arg<'_, Cpu>]) -> Result<(), Error> {
+    Bsr::signature(p).check(args)?;
+    let indices = |slot: usize| match args[slot].view() {
+        Some(Slice::I32(indices)) => indices,
+        _ => &[],
+    };
+    let values = args[slot::VALUES].view().map_or(0, |values| values.len());
+    validate(indices(slot::ROW_PTR), indices(slot::COL_IDX), values, p)?;
+    if p.turned {
+        validate_places(indices(slot::PLACE), p)?;
+    }
+    Ok(())
 }
 
 /// Checks that the blocks of a turned matrix lie in places of their own.

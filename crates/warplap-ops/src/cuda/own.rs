@@ -1,10 +1,13 @@
 //! A twin as a variant: what `warplap_core::variant::Variant` asks for, answered from the plan.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
+use warplap_core::slot::{Signature, Slot};
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Chip, Cuda, Stream};
@@ -12,11 +15,58 @@ use warplap_cuda::{Chip, Cuda, Stream};
 use super::launch::Loaded;
 use super::plan::Twin;
 
-/// An operation whose own kernels take the addresses of N buffers.
-pub(crate) trait OnCuda<const N: usize>: Op {
-    /// The addresses in the order the plans name them, after checking that the buffers hold what the problem that the
-    /// kernel was built for spans: the kernels rely on it.
-    fn addresses(built: &Self::Problem, args: &Self::Args<'_, Cuda>) -> Result<[u64; N], Rejection>;
+/// What a launch checks of the addresses of N slots: the bytes each is a multiple of, as masks, since a division is
+/// what a launch has no time for.
+pub(crate) struct Aligns<const N: usize> {
+    masks: [u64; N],
+    names: [Cow<'static, str>; N],
+}
+
+impl<const N: usize> Aligns<N> {
+    /// Those of a signature of N slots.
+    pub(crate) fn of(signature: &Signature) -> Result<Self, Rejection> {
+        let refused = |reason: String| Rejection::DoesNotBuild { reason };
+        let count = signature.slots().len();
+        let slots: &[Slot; N] = signature
+            .slots()
+            .try_into()
+            .map_err(|_| refused(format!("a kernel of {N} slots, a problem of {count}")))?;
+        if let Some(slot) = slots.iter().find(|s| !s.align.is_power_of_two()) {
+            return Err(refused(format!("{} bytes, the alignment of {}, are no power of two", slot.align, slot.name)));
+        }
+        Ok(Aligns {
+            masks: slots.each_ref().map(|s| s.align as u64 - 1),
+            names: slots.each_ref().map(|s| s.name.clone()),
+        })
+    }
+
+    #[cold]
+    fn refusal(&self, at: &[u64; N]) -> Rejection {
+        let odd = (0..N).find(|i| at[*i] & self.masks[*i] != 0).unwrap_or(0);
+        let (name, bytes) = (&self.names[odd], self.masks[odd] + 1);
+        Rejection::LaunchFailed { reason: format!("{name} is not aligned to {bytes} bytes as the problem says") }
+    }
+}
+
+/// The addresses of arguments in the order of their slots, 0 where there is no buffer.
+#[inline]
+pub(crate) fn addresses<const N: usize>(args: &[Arg<'_, Cuda>], aligns: &Aligns<N>) -> Result<[u64; N], Rejection> {
+    let args: &[Arg<'_, Cuda>; N] = args.try_into().map_err(|_| miscounted(args.len(), N))?;
+    let (mut at, mut odd) = ([0; N], 0);
+    for ((to, arg), mask) in at.iter_mut().zip(args).zip(&aligns.masks) {
+        *to = match arg {
+            Arg::Read(view) => view.address(),
+            Arg::Write(view) => view.address(),
+            Arg::Absent | Arg::Scalar(_) => 0,
+        };
+        odd |= *to & mask;
+    }
+    if odd == 0 { Ok(at) } else { Err(aligns.refusal(&at)) }
+}
+
+#[cold]
+fn miscounted(given: usize, expected: usize) -> Rejection {
+    Rejection::LaunchFailed { reason: format!("{given} arguments were given, the kernel takes {expected}") }
 }
 
 /// A twin as a variant.
@@ -25,23 +75,20 @@ pub(crate) struct Own<O, T, const N: usize> {
     op: PhantomData<fn() -> O>,
 }
 
-impl<O: OnCuda<N>, T: Twin<O::Problem>, const N: usize> Own<O, T, N> {
+impl<O: Op, T: Twin<O::Problem>, const N: usize> Own<O, T, N> {
     /// The variant of a twin.
     pub(crate) fn new(twin: T) -> Self {
         Own { twin, op: PhantomData }
     }
 }
 
-impl<O: OnCuda<N>, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, N> {
+impl<O: Op, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, N> {
     fn id(&self) -> &str {
         self.twin.id()
     }
 
     fn source(&self) -> SourceHash {
-        let [kernel, twin] = self.twin.texts();
-        let headers = [warplap_cuda::HOPPER, warplap_cuda::AMPERE, warplap_cuda::ELEMENT, warplap_cuda::EPILOGUE];
-        let headers = headers.map(|(_, text)| text).concat();
-        SourceHash::of(&[kernel, twin, include_str!("plan.rs"), include_str!("launch.rs"), &headers])
+        source!(&self.twin.source().0)
     }
 
     fn fit(&self, p: &O::Problem, cuda: &Cuda) -> Fit {
@@ -66,26 +113,54 @@ impl<O: OnCuda<N>, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own
         cuda.compile(&self.twin.plan(p, config, cuda.chip())?.source)
     }
 
-    fn build(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<O, Cuda>>, Rejection> {
-        let loaded = Loaded::new(self.twin.plan(p, config, cuda.chip())?, cuda)?;
-        Ok(Box::new(Built::<O, N> { problem: p.clone(), loaded }))
+    fn build(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
+        let aligns = Aligns::<N>::of(&O::signature(p))?;
+        let loaded = Loaded::<N>::new(self.twin.plan(p, config, cuda.chip())?, cuda)?;
+        Ok(Box::new(Built { aligns, loaded }))
     }
 }
 
-struct Built<O: Op, const N: usize> {
-    problem: O::Problem,
+struct Built<const N: usize> {
+    aligns: Aligns<N>,
     loaded: Loaded<N>,
 }
 
-impl<O: OnCuda<N>, const N: usize> Kernel<O, Cuda> for Built<O, N> {
-    fn launch(&self, args: O::Args<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let at = O::addresses(&self.problem, &args)?;
-        // SAFETY: the plan is the twin's, which lists the entry's parameters; the buffers were checked to hold what the
-        // problem spans, and the views borrow them.
+impl<const N: usize> Kernel<Cuda> for Built<N> {
+    fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
+        let at = addresses(args, &self.aligns)?;
+        // SAFETY: the plan is the twin's, which lists the entry's parameters; the catalog hands out kernels that refuse
+        // other arguments than the signature's, so that the buffers hold what the problem spans, and the views borrow
+        // them.
         unsafe { self.loaded.launch(&at, queue) }
     }
 
     fn workspace(&self) -> u64 {
         self.loaded.workspace()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warplap_core::dtype::DType;
+    use warplap_cuda::{View, ViewMut};
+
+    #[test]
+    fn addresses_come_in_the_order_of_slots_and_an_odd_one_is_named() {
+        let slots = vec![
+            Slot::input("a", DType::F16, &[8]).aligned(16),
+            Slot::input("bias", DType::F16, &[8]).when(false),
+            Slot::output("c", DType::F16, &[8]).aligned(4),
+        ];
+        let aligns = Aligns::<3>::of(&Signature(slots.clone())).unwrap();
+        let given = |a, c| {
+            // SAFETY: nothing is launched on them.
+            let (a, c) = unsafe { (View::from_raw(a, DType::F16, 8), ViewMut::from_raw(c, DType::F16, 8)) };
+            addresses(&[Arg::Read(a), Arg::Absent, Arg::Write(c)], &aligns)
+        };
+        assert_eq!(given(32, 20), Ok([32, 0, 20]));
+        assert!(given(24, 20).unwrap_err().to_string().contains("a is not aligned to 16 bytes"));
+        assert!(given(32, 18).unwrap_err().to_string().contains("c is not aligned to 4 bytes"));
+        assert!(addresses(&[], &aligns).is_err() && Aligns::<2>::of(&Signature(slots)).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! A plan: how one kernel is compiled and launched for a problem. Host arithmetic alone, testable without a GPU.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
@@ -66,8 +67,8 @@ impl Plan {
 pub(crate) trait Twin<P>: Send + Sync + 'static {
     /// File stem and entry name.
     fn id(&self) -> &'static str;
-    /// The kernel's and the twin's own text.
-    fn texts(&self) -> [&'static str; 2];
+    /// What it is compiled of: `source!()`.
+    fn source(&self) -> SourceHash;
     /// Whether it can do a problem, and how eagerly it should be raced.
     fn fit(&self, p: &P, chip: &Chip) -> Fit;
     /// Its tunables.
@@ -80,8 +81,8 @@ impl<P: 'static> Twin<P> for &'static dyn Twin<P> {
     fn id(&self) -> &'static str {
         (**self).id()
     }
-    fn texts(&self) -> [&'static str; 2] {
-        (**self).texts()
+    fn source(&self) -> SourceHash {
+        (**self).source()
     }
     fn fit(&self, p: &P, chip: &Chip) -> Fit {
         (**self).fit(p, chip)

@@ -2,77 +2,54 @@
 
 pub mod cpu;
 pub mod cuda;
+mod known;
 mod problem;
 
 pub use problem::{GemmProblem, Kind, Layout};
 
 use rayon::prelude::*;
 use warplap_core::array::Array;
-use warplap_core::device::{Device, Span};
 use warplap_core::dtype::DType;
-use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
-use warplap_core::rejection::Rejection;
+use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::{right, typed};
+use crate::right;
 
 /// The operation C = A·B.
 #[derive(Clone, Copy, Debug)]
 pub struct Gemm;
 
-/// The borrowed buffers of one product.
-pub struct GemmArgs<'a, D: Device> {
-    /// Shapes, layouts and leading dimensions.
-    pub problem: &'a GemmProblem,
+/// The places of the slots.
+pub mod slot {
     /// A, `problem.a_len()` elements.
-    pub a: D::View<'a>,
+    pub const A: usize = 0;
     /// B, `problem.b_len()` elements.
-    pub b: D::View<'a>,
+    pub const B: usize = 1;
     /// C, `problem.c_len()` elements; padding between rows is left as it is.
-    pub c: D::ViewMut<'a>,
-}
-
-/// A, B and C.
-pub(crate) type Buffers<'a, T> = (&'a [T], &'a [T], &'a mut [T]);
-
-impl<'a, D: Device<View<'a>: Span, ViewMut<'a>: Span>> GemmArgs<'a, D> {
-    /// Checks that the buffers have the problem's type and hold what it spans.
-    pub fn check(&self) -> Result<(), Error> {
-        let p = self.problem;
-        typed::argument("a", &self.a, (p.dtype, p.a_len()))?;
-        typed::argument("b", &self.b, (p.dtype, p.b_len()))?;
-        typed::argument("c", &self.c, (p.dtype, p.c_len()))
-    }
-}
-
-impl<'a> GemmArgs<'a, warplap_cpu::Cpu> {
-    /// The typed slices, checked to hold what the problem spans: kernels rely on it.
-    pub(crate) fn typed<T: warplap_cpu::Typed>(self) -> Result<Buffers<'a, T>, Rejection> {
-        let p = self.problem;
-        let (a, b, c) = (typed::read::<T>(self.a)?, typed::read::<T>(self.b)?, typed::write::<T>(self.c)?);
-        typed::spans("a", a.len(), p.a_len())?;
-        typed::spans("b", b.len(), p.b_len())?;
-        typed::spans("c", c.len(), p.c_len())?;
-        Ok((a, b, c))
-    }
+    pub const C: usize = 2;
 }
 
 impl Op for Gemm {
     const NAME: &'static str = "gemm";
 
     type Problem = GemmProblem;
-    type Args<'a, D: Device> = GemmArgs<'a, D>;
 
-    fn draw(p: &GemmProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
-        vec![Array::random(p.dtype, p.a_len(), rng), Array::random(p.dtype, p.b_len(), rng)]
+    fn signature(p: &GemmProblem) -> Signature {
+        let [a, b, c] = p.strides();
+        let steps = |layout, ld| if layout == Layout::Row { [ld, 1] } else { [1, ld] };
+        let ([a_row, a_column], [b_row, b_column]) = (steps(p.a, p.lda), steps(p.b, p.ldb));
+        // A batch is one more dimension, in front.
+        let from = usize::from(p.batch <= 1);
+        let slots = [
+            Slot::input("a", p.dtype, &[p.batch, p.m, p.k][from..]).strided(&[a, a_row, a_column][from..]),
+            Slot::input("b", p.dtype, &[p.batch, p.k, p.n][from..]).strided(&[b, b_row, b_column][from..]),
+            Slot::output("c", p.dtype, &[p.batch, p.m, p.n][from..]).strided(&[c, p.ldc, 1][from..]),
+        ];
+        Signature(slots.map(|slot| slot.aligned(p.align)).into())
     }
 
-    fn output(p: &GemmProblem) -> (DType, usize) {
-        (p.dtype, p.c_len())
-    }
-
-    fn answer(p: &GemmProblem, inputs: &[Array]) -> Answer {
+    fn answer(p: &GemmProblem, inputs: &[Array]) -> Vec<Answer> {
         let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
         let [a_stride, b_stride, c_stride] = p.strides().map(|s| s as usize);
         let ldc = p.ldc as usize;
@@ -80,8 +57,8 @@ impl Op for Gemm {
         let mut values = vec![f64::NAN; p.c_len()];
         let mut magnitude = 0f64;
         for one in 0..p.batch as usize {
-            let a = dense(&inputs[0], one * a_stride, (m, k), p.a, p.lda as usize);
-            let b = dense(&inputs[1], one * b_stride, (k, n), p.b, p.ldb as usize);
+            let a = dense(&inputs[slot::A], one * a_stride, (m, k), p.a, p.lda as usize);
+            let b = dense(&inputs[slot::B], one * b_stride, (k, n), p.b, p.ldb as usize);
             let product = right::product(m, n, k, &a, &b);
             magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b));
             for i in 0..m {
@@ -89,15 +66,7 @@ impl Op for Gemm {
                 values[at..at + n].copy_from_slice(&product[i * n..(i + 1) * n]);
             }
         }
-        Answer { values, tolerance: tolerance(p, magnitude) }
-    }
-
-    fn bind<'a, D: Device>(
-        problem: &'a GemmProblem,
-        inputs: Vec<D::View<'a>>,
-        output: D::ViewMut<'a>,
-    ) -> GemmArgs<'a, D> {
-        GemmArgs { problem, a: inputs[0], b: inputs[1], c: output }
+        vec![Answer { values, tolerance: tolerance(p, magnitude) }]
     }
 }
 
@@ -129,6 +98,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn slots_span_what_the_problem_says_in_every_layout() {
+        for text in [
+            "gemm:m=3,n=4,k=5,dtype=f32",
+            "gemm:m=7,n=2,k=9,dtype=f16,a=col,ldc=5,align=4",
+            "gemm:m=6,n=3,k=8,dtype=f32,a=col,b=col,lda=9,ldb=10,ldc=4,batch=3",
+            "gemm:m=1,n=1,k=4,dtype=f16,b=col,lda=7,batch=2",
+        ] {
+            let p = Gemm::parse(text).unwrap();
+            let Signature(slots) = Gemm::signature(&p);
+            let spans = [slot::A, slot::B, slot::C].map(|i| slots[i].len());
+            assert_eq!(spans, [p.a_len(), p.b_len(), p.c_len()], "{text}");
+            assert!(slots.iter().all(|s| s.dtype == p.dtype && s.align as u64 == p.align), "{text}");
+        }
+    }
+
+    #[test]
     fn the_answer_is_the_plain_triple_loop_in_every_layout_and_says_where_padding_is() {
         for text in [
             "gemm:m=3,n=4,k=5,dtype=f32",
@@ -140,7 +125,7 @@ mod tests {
         ] {
             let p = Gemm::parse(text).unwrap();
             let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(5));
-            let answer = Gemm::answer(&p, &inputs);
+            let answer = &Gemm::answer(&p, &inputs)[0];
             let at = |layout, ld: u64, i: u64, j: u64| {
                 if layout == Layout::Row { (i * ld + j) as usize } else { (j * ld + i) as usize }
             };

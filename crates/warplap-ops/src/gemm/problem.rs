@@ -182,6 +182,8 @@ impl GemmProblem {
 const MAX_ELEMENTS: u64 = 1 << 31;
 
 impl Problem for GemmProblem {
+    type Op = super::Gemm;
+
     const FIELDS: &'static [&'static str] =
         &["m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32"];
 

@@ -21,11 +21,14 @@ impl SampledProblem {
     /// The gradient of a product's stored blocks, where the gradient of C has this order.
     pub fn of(product: &BsrProblem, g: Layout) -> Self {
         let plain = BsrProblem { alpha: crate::bsr::Factor::ONE, beta: crate::bsr::Factor::ZERO, ..*product };
-        SampledProblem { pattern: BsrProblem { turned: false, tf32: false, c: Layout::Row, ..plain }, g }
+        let plain = BsrProblem { in_place: false, turned: false, tf32: false, c: Layout::Row, ..plain };
+        SampledProblem { pattern: plain, g }
     }
 }
 
 impl Problem for SampledProblem {
+    type Op = super::Sampled;
+
     const FIELDS: &'static [&'static str] =
         &["m", "k", "n", "bs", "density", "dtype", "imbalance", "pattern", "b", "g"];
 
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_gradient_of_a_scaled_product_is_that_of_the_plain_one() {
-        let scaled = crate::bsr::Bsr::parse("m=64,k=64,n=8,bs=16,density=1,alpha=2,beta=1,b=col").unwrap();
+        let scaled = crate::bsr::Bsr::parse("m=64,k=64,n=8,bs=16,density=1,alpha=2,beta=1,inplace=true,b=col").unwrap();
         let text = "sampled:m=64,k=64,n=8,bs=16,density=1,dtype=f32,b=col,g=col";
         assert_eq!(Sampled::text(&SampledProblem::of(&scaled, Layout::Col)), text);
     }

@@ -14,7 +14,7 @@ use warplap::core::space::Config;
 use super::call::Loaded;
 use super::child::{self, words};
 use super::text;
-use crate::argument::{Argument, bytes};
+use crate::argument::{Argument, Role, bytes};
 use crate::spec::{Code, Reference, Spec};
 
 /// What every kernel is compiled with.
@@ -25,7 +25,7 @@ const COMPILE: Duration = Duration::from_secs(120);
 const TRIAL: Duration = Duration::from_secs(20);
 const REFERENCE: Duration = Duration::from_secs(300);
 
-type Slot = Arc<OnceLock<Result<PathBuf, Rejection>>>;
+type Made = Arc<OnceLock<Result<PathBuf, Rejection>>>;
 
 /// Where a spec's C kernels are built.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Workshop {
     folder: tempfile::TempDir,
     compiler: String,
     version: String,
-    built: Mutex<HashMap<String, Slot>>,
+    built: Mutex<HashMap<String, Made>>,
     reference: OnceLock<Result<Arc<Loaded>, Rejection>>,
     trial: OnceLock<Result<PathBuf, Rejection>>,
     spent: Mutex<Vec<(Instant, Instant)>>,
@@ -59,7 +59,10 @@ impl Workshop {
             return Err(missing(&"does not say its version"));
         }
         let version = ended.said.lines().next().unwrap_or_default().trim().to_string();
-        let content: Vec<u8> = spec.draw(&mut fastrand::Rng::with_seed(7)).iter().flat_map(bytes).collect();
+        // Numbers are written into the call.
+        let buffers = spec.parameters().filter(|a| a.role != Role::Scalar);
+        let mut rng = fastrand::Rng::with_seed(7);
+        let content: Vec<u8> = buffers.flat_map(|a| bytes(&a.draw(&mut rng))).collect();
         std::fs::write(folder.path().join("content"), content).map_err(|e| failed("no inputs to try kernels on", e))?;
         let (built, spent) = (Mutex::default(), Mutex::default());
         Ok(Workshop { folder, compiler, version, built, reference: OnceLock::new(), trial: OnceLock::new(), spent })
@@ -90,8 +93,8 @@ impl Workshop {
         self.reference.get_or_init(load).clone()
     }
 
-    /// What the reference gives for inputs: every output in its place, NaN between them.
-    pub(crate) fn answer(&self, spec: &Spec, inputs: &[Array]) -> Result<Vec<f64>, Rejection> {
+    /// What the reference gives for inputs, for each argument that is written.
+    pub(crate) fn answer(&self, spec: &Spec, inputs: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
         self.reference(spec)?.answer(spec, inputs)
     }
 
@@ -103,13 +106,13 @@ impl Workshop {
         defines: &[(String, String)],
         patience: Duration,
     ) -> Result<PathBuf, Rejection> {
-        let (slot, number) = {
+        let (made, number) = {
             let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
             let number = built.len();
             (built.entry(name.to_string()).or_default().clone(), number)
         };
         // Two who want the same wait for one build; others go on.
-        slot.get_or_init(|| {
+        made.get_or_init(|| {
             let started = Instant::now();
             let stem = format!("k{number}-{}", code.entry);
             let outcome = self.compile(&stem, code, arguments, defines).and_then(|library| {

@@ -4,16 +4,15 @@ use std::ffi::c_void;
 use std::path::Path;
 
 use libloading::Library;
-use warplap::Cpu;
-use warplap::DType;
+use warplap::core::arg::Arg;
 use warplap::core::array::Array;
 use warplap::core::device::Device;
 use warplap::core::rejection::Rejection;
-use warplap::cpu::{Slice, SliceMut};
+use warplap::cpu::SliceMut;
+use warplap::{Cpu, Error};
 
 use super::text::DOOR;
-use crate::argument::Role;
-use crate::op::KernelArgs;
+use crate::argument::{Argument, Role};
 use crate::spec::Spec;
 
 type Door = unsafe extern "C" fn(*const *mut c_void);
@@ -27,54 +26,6 @@ pub(crate) struct Loaded {
     door: Door,
     // Unloaded after the last call.
     _library: Library,
-}
-
-/// Where one pointer argument comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
-    /// An input, by its number.
-    Input(usize),
-    /// An output, by the element it starts at.
-    Output(usize),
-    /// An output that starts as an input: its element, the input's number, elements.
-    Both(usize, usize, usize),
-}
-
-/// The pointer arguments of a spec in order, and the lengths its inputs must have.
-#[derive(Clone, Debug)]
-pub(crate) struct Places {
-    places: Vec<Place>,
-    inputs: Vec<(DType, usize)>,
-    output: (DType, usize),
-}
-
-impl Places {
-    pub(crate) fn of(spec: &Spec) -> Self {
-        let (mut places, mut inputs) = (Vec::new(), Vec::new());
-        for (argument, start) in spec.arguments.iter().zip(spec.outputs()) {
-            let (number, start) = (inputs.len(), start.unwrap_or(0));
-            places.push(match argument.role {
-                Role::Scalar | Role::Constant => continue,
-                Role::In => Place::Input(number),
-                Role::Out => Place::Output(start),
-                Role::InOut => Place::Both(start, number, argument.len()),
-            });
-            if argument.is_input() {
-                inputs.push((argument.dtype(), argument.len()));
-            }
-        }
-        Places { places, inputs, output: spec.output() }
-    }
-
-    /// Whether buffers are what the kernel was built for.
-    fn check(&self, inputs: &[Slice<'_>], output: &SliceMut<'_>) -> Result<(), Rejection> {
-        let same = inputs.len() == self.inputs.len()
-            && inputs.iter().zip(&self.inputs).all(|(v, (dtype, len))| v.dtype() == *dtype && v.len() == *len)
-            && (output.dtype(), output.len()) == self.output
-            && self.places.len() <= MOST;
-        let refused = || Rejection::LaunchFailed { reason: "the buffers are not those of the spec".into() };
-        if same { Ok(()) } else { Err(refused()) }
-    }
 }
 
 impl Loaded {
@@ -91,60 +42,59 @@ impl Loaded {
     }
 
     /// Calls the kernel on buffers.
+    ///
+    /// # Safety
+    /// The arguments are those of the spec's signature.
     #[inline]
-    pub(crate) fn call(&self, places: &Places, mut args: KernelArgs<'_, Cpu>) -> Result<(), Rejection> {
-        places.check(&args.inputs, &args.output)?;
-        let (output, width) = (pointer(&mut args.output), places.output.0.bytes());
+    pub(crate) unsafe fn call(&self, spec: &Spec, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
         let mut at = [std::ptr::null_mut::<c_void>(); MOST];
-        for (to, place) in at.iter_mut().zip(&places.places) {
-            *to = match *place {
-                Place::Input(number) => args.inputs[number].address() as *mut c_void,
-                // SAFETY: outputs lie inside of the buffer, whose length was checked.
-                Place::Output(start) => unsafe { output.add(start * width) }.cast(),
-                Place::Both(start, number, len) => {
-                    // SAFETY: as above.
-                    let target = unsafe { output.add(start * width) };
-                    let from = args.inputs[number].address() as *const u8;
-                    // SAFETY: both hold `len` elements of this width (checked), and inputs and output are different buffers.
-                    unsafe { std::ptr::copy_nonoverlapping(from, target, len * width) };
-                    target.cast()
+        let mut places = at.iter_mut();
+        for (argument, arg) in spec.parameters().zip(args) {
+            let place = match argument.role {
+                // It was written into the door.
+                Role::Scalar => {
+                    argument.check(arg.scalar()?)?;
+                    continue;
                 }
+                Role::Out | Role::InOut => pointer(&mut arg.write()?).cast(),
+                Role::In | Role::Constant => arg.read()?.address() as *mut c_void,
             };
+            if let Some(to) = places.next() {
+                *to = place;
+            }
         }
-        // SAFETY: the list holds as many pointers as the door reads, to buffers of the lengths the kernel was tried out with;
-        // inputs are only read by a kernel that keeps its word, and whoever proves it checks that they were.
+        // SAFETY: the list holds as many pointers as the door reads, to buffers of the lengths the kernel was tried out with
+        // (the caller's word); inputs are only read by a kernel that keeps its word, and whoever proves it checks that they
+        // were.
         unsafe { (self.door)(at.as_ptr()) };
         Ok(())
     }
 
-    /// What it gives for inputs: every output in its place, NaN between them.
-    pub(crate) fn answer(&self, spec: &Spec, inputs: &[Array]) -> Result<Vec<f64>, Rejection> {
-        let cpu = |e: warplap::Error| Rejection::LaunchFailed { reason: e.to_string() };
+    /// What it gives for inputs, for each argument that is written.
+    pub(crate) fn answer(&self, spec: &Spec, inputs: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
+        let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
         let device = Cpu::with_threads(1);
-        let buffers = inputs.iter().map(|a| device.upload(a)).collect::<Result<Vec<_>, _>>().map_err(cpu)?;
-        let (dtype, len) = spec.output();
-        let mut output = device.upload(&Array::filled(dtype, len, f64::NAN)).map_err(cpu)?;
-        let views = buffers.iter().zip(inputs).map(|(b, a)| device.view(b, 0..a.len())).collect();
-        let args = KernelArgs { inputs: views, output: device.view_mut(&mut output, 0..len) };
-        self.call(&Places::of(spec), args)?;
-        let given = device.download(&output).map_err(cpu)?.to_f64();
-        // Between outputs nobody may write: NaN says so to whoever compares.
-        let mut values = vec![f64::NAN; len];
-        for (argument, start) in spec.arguments.iter().zip(spec.outputs()) {
-            if let Some(start) = start {
-                values[start..start + argument.len()].copy_from_slice(&given[start..start + argument.len()]);
-            }
-        }
-        Ok(values)
+        let filled = |(argument, input): (&Argument, &Array)| match argument.role {
+            Role::Out => device.upload(&Array::filled(argument.dtype(), argument.len(), f64::NAN)),
+            _ => device.upload(input),
+        };
+        let buffers = spec.parameters().zip(inputs).map(filled).collect::<Result<Vec<_>, Error>>();
+        let mut buffers = buffers.map_err(failed)?;
+        let lent = spec.parameters().zip(&mut buffers).map(|(argument, buffer)| match argument.role {
+            Role::Scalar => Arg::Scalar(argument.scalar()),
+            Role::Out | Role::InOut => Arg::Write(device.view_mut(buffer, 0..argument.len())),
+            Role::In | Role::Constant => Arg::Read(device.view(buffer, 0..argument.len())),
+        });
+        let mut args: Vec<Arg<'_, Cpu>> = lent.collect();
+        spec.signature().check(&args).map_err(failed)?;
+        // SAFETY: they were just checked.
+        unsafe { self.call(spec, &mut args) }?;
+        drop(args);
+        let written = spec.parameters().zip(&buffers).filter(|(argument, _)| argument.is_output());
+        written.map(|(_, buffer)| Ok(device.download(buffer).map_err(failed)?.to_f64())).collect()
     }
 }
 
 fn pointer(view: &mut SliceMut<'_>) -> *mut u8 {
-    match view {
-        SliceMut::F64(v) => v.as_mut_ptr().cast(),
-        SliceMut::F32(v) => v.as_mut_ptr().cast(),
-        SliceMut::F16(v) => v.as_mut_ptr().cast(),
-        SliceMut::Bf16(v) => v.as_mut_ptr().cast(),
-        SliceMut::I32(v) => v.as_mut_ptr().cast(),
-    }
+    view.as_mut_ptr()
 }

@@ -7,4 +7,4 @@ mod text;
 mod variant;
 
 pub(crate) use build::Workshop;
-pub(crate) use variant::{Own, Plain};
+pub(crate) use variant::{OwnC, PlainC};

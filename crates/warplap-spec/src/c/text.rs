@@ -16,7 +16,7 @@ pub(crate) const DOOR: &str = "warplap_call";
 pub(crate) fn door(source: &Path, entry: &str, arguments: &[Argument]) -> String {
     let mut at = 0;
     let mut given = |argument: &Argument| match &argument.value {
-        Some(value) => format!("({}){}", argument.element.c_name(), literal(argument.element, value)),
+        Some(value) => format!("({}){}", argument.element.c_name(), literal(argument, value)),
         None => {
             at += 1;
             format!("({}*)at[{}]", argument.element.c_name(), at - 1)
@@ -35,16 +35,11 @@ pub(crate) fn door(source: &Path, entry: &str, arguments: &[Argument]) -> String
     )
 }
 
-fn literal(element: Element, value: &Value) -> String {
-    let number = match value {
-        Value::Int(i) => *i as f64,
-        Value::Float(x) => x.0,
-        Value::Bool(b) => f64::from(u8::from(*b)),
-        Value::Text(_) => 0.0,
-    };
-    match (element, value) {
-        (Element::I64, Value::Int(i)) => format!("({i}LL)"),
-        (Element::Stored(DType::I32) | Element::I64, _) => format!("({number:.0})"),
+fn literal(argument: &Argument, value: &Value) -> String {
+    let number = argument.number();
+    match (argument.element, value) {
+        (Element::Stored(DType::I64), Value::Int(i)) => format!("({i}LL)"),
+        (Element::Stored(DType::I32 | DType::I64), _) => format!("({number:.0})"),
         // Hexadecimal would be exact too; seventeen digits are, and can be read.
         _ => format!("({number:.17e})"),
     }
@@ -130,7 +125,7 @@ mod tests {
             |element, value| Argument { element, value: Some(value), shape: vec![], ..buffer("n", Role::Scalar) };
         let arguments = [
             buffer("x", Role::In),
-            number(Element::I64, Value::Int(-5)),
+            number(Element::Stored(DType::I64), Value::Int(-5)),
             number(Element::Stored(DType::F64), Value::from(0.5)),
             buffer("y", Role::Out),
         ];

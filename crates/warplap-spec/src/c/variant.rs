@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use warplap::Cpu;
+use warplap::core::arg::Arg;
 use warplap::core::candidate::SourceHash;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::{Config, Space};
 use warplap::core::variant::{Fit, Kernel, Variant};
 
-use super::call::{Loaded, Places};
-use crate::op::{KernelArgs, KernelFile, KernelProblem};
+use super::call::Loaded;
+use crate::op::{KernelFile, KernelProblem};
 use crate::spec::Spec;
 
 /// The user's kernel.
-pub(crate) struct Own(pub(crate) Arc<Spec>);
+pub(crate) struct OwnC(pub(crate) Arc<Spec>);
 
 /// The reference the spec names.
-pub(crate) struct Plain(pub(crate) Arc<Spec>);
+pub(crate) struct PlainC(pub(crate) Arc<Spec>);
 
 fn fit(own: &Arc<Spec>, problem: &KernelProblem, fits: Fit) -> Fit {
     match *problem == KernelProblem::new(own) {
@@ -25,7 +26,7 @@ fn fit(own: &Arc<Spec>, problem: &KernelProblem, fits: Fit) -> Fit {
     }
 }
 
-impl Variant<KernelFile, Cpu> for Own {
+impl Variant<KernelFile, Cpu> for OwnC {
     fn id(&self) -> &str {
         self.0.entry()
     }
@@ -46,18 +47,13 @@ impl Variant<KernelFile, Cpu> for Own {
         self.0.workshop()?.own(&self.0, config).map(drop)
     }
 
-    fn build(
-        &self,
-        _: &KernelProblem,
-        config: &Config,
-        _: &Cpu,
-    ) -> Result<Box<dyn Kernel<KernelFile, Cpu>>, Rejection> {
+    fn build(&self, _: &KernelProblem, config: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let path = self.0.workshop()?.own(&self.0, config)?;
-        Ok(Box::new(Built { loaded: Arc::new(Loaded::open(&path)?), places: Places::of(&self.0) }))
+        Ok(Box::new(Built { loaded: Arc::new(Loaded::open(&path)?), spec: self.0.clone() }))
     }
 }
 
-impl Variant<KernelFile, Cpu> for Plain {
+impl Variant<KernelFile, Cpu> for PlainC {
     fn id(&self) -> &str {
         Spec::REFERENCE
     }
@@ -78,19 +74,20 @@ impl Variant<KernelFile, Cpu> for Plain {
         self.0.workshop()?.reference(&self.0).map(drop)
     }
 
-    fn build(&self, _: &KernelProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<KernelFile, Cpu>>, Rejection> {
+    fn build(&self, _: &KernelProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let loaded = self.0.workshop()?.reference(&self.0)?;
-        Ok(Box::new(Built { loaded, places: Places::of(&self.0) }))
+        Ok(Box::new(Built { loaded, spec: self.0.clone() }))
     }
 }
 
 struct Built {
     loaded: Arc<Loaded>,
-    places: Places,
+    spec: Arc<Spec>,
 }
 
-impl Kernel<KernelFile, Cpu> for Built {
-    fn launch(&self, args: KernelArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        self.loaded.call(&self.places, args)
+impl Kernel<Cpu> for Built {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's.
+        unsafe { self.loaded.call(&self.spec, args) }
     }
 }

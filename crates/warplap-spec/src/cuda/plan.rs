@@ -72,15 +72,10 @@ fn refused(reason: String) -> Rejection {
 
 /// A number as a kernel's parameter: its bytes, eight at the most.
 pub(crate) fn parameter(argument: &Argument) -> u64 {
-    let number = match &argument.value {
-        Some(Value::Int(i)) => *i as f64,
-        Some(Value::Float(x)) => x.0,
-        Some(Value::Bool(b)) => f64::from(u8::from(*b)),
-        _ => 0.0,
-    };
+    let number = argument.number();
     match (argument.element, &argument.value) {
-        (Element::I64, Some(Value::Int(i))) => *i as u64,
-        (Element::I64, _) => number as i64 as u64,
+        (Element::Stored(warplap::DType::I64), Some(Value::Int(i))) => *i as u64,
+        (Element::Stored(warplap::DType::I64), _) => number as i64 as u64,
         (Element::Stored(warplap::DType::I32), _) => u64::from(number as i32 as u32),
         (Element::Stored(warplap::DType::F32), _) => u64::from((number as f32).to_bits()),
         _ => number.to_bits(),
@@ -148,7 +143,7 @@ mod tests {
             parameter(&Argument { name, element, role: Role::Scalar, shape, fill, value: Some(value) })
         };
         assert_eq!(scalar(Element::Stored(DType::I32), Value::Int(-1)), 0xffff_ffff);
-        assert_eq!(scalar(Element::I64, Value::Int(-1)), u64::MAX);
+        assert_eq!(scalar(Element::Stored(warplap::DType::I64), Value::Int(-1)), u64::MAX);
         assert_eq!(scalar(Element::Stored(DType::F32), Value::from(1.0)), u64::from(1f32.to_bits()));
         assert_eq!(scalar(Element::Stored(DType::F64), Value::Int(2)), 2f64.to_bits());
     }

@@ -4,21 +4,23 @@
 use std::sync::Arc;
 
 use warplap::Cuda;
+use warplap::core::arg::Arg;
 use warplap::core::array::Array;
 use warplap::core::candidate::{Candidate, SourceHash};
 use warplap::core::device::Device;
 use warplap::core::error::Error;
-use warplap::core::oracle::{FarAnswer, Oracle};
+use warplap::core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap::core::rejection::Rejection;
 use warplap::core::sandbox::{SandboxRequest, Stage};
 use warplap::core::space::Config;
 use warplap::core::variant::{Kernel, Variant};
 use warplap::core::verify::poison_of;
-use warplap::cuda::Buffer;
+use warplap::cuda::{Buffer, View, ViewMut};
 use warplap::{Op, Settings};
 
 use super::variant::{Built, OwnCuda, PlainCuda};
-use crate::op::{KernelArgs, KernelFile, KernelProblem};
+use crate::argument::{Argument, Role};
+use crate::op::{KernelFile, KernelProblem};
 use crate::spec::{Reference, Spec};
 
 /// Seconds a launch of the reference may take: it is allowed to be slow.
@@ -67,56 +69,75 @@ impl Right {
     pub(crate) fn tried_out(&self, cuda: &Cuda, seed: u64, stage: &mut dyn FnMut(Stage)) -> Result<(), Rejection> {
         let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
         stage(Stage::Draw);
-        let inputs = self.0.draw(&mut fastrand::Rng::with_seed(seed));
-        let buffers = inputs.iter().map(|a| cuda.upload_queued(a)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let drawn = self.0.draw(&mut fastrand::Rng::with_seed(seed));
+        let upload = |a: &Array| if a.is_empty() { Ok(None) } else { cuda.upload_queued(a).map(Some) };
+        let buffers = drawn.iter().map(upload).collect::<Result<Vec<_>, Error>>().map_err(failed)?;
+        let inputs: Vec<Option<View<'_>>> = buffers.iter().map(|b| b.as_ref().map(View::from)).collect();
         stage(Stage::Build);
         let kernel = PlainCuda(self.0.clone()).built(cuda)?;
         stage(Stage::Run);
-        let given = self.given(&kernel, &buffers.iter().collect::<Vec<_>>(), cuda)?;
+        let given = self.given(&kernel, &inputs, cuda)?;
         stage(Stage::Judge);
         self.values(&given).map(drop)
     }
 
-    /// What a kernel leaves in a poisoned output.
-    fn given(&self, kernel: &Built, inputs: &[&Buffer], cuda: &Cuda) -> Result<Array, Rejection> {
+    /// What a kernel leaves in poisoned outputs and, on copies, in what it changes in place.
+    fn given(&self, kernel: &Built, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<Array>, Rejection> {
         let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
-        let (dtype, len) = self.0.output();
-        let mut output = cuda.upload_queued(&Array::filled(dtype, len, poison_of(dtype))).map_err(failed)?;
-        let inputs = inputs.iter().map(|buffer| (*buffer).into()).collect();
-        let args = KernelArgs { inputs, output: cuda.view_mut(&mut output, 0..len) };
-        kernel.launch(args, cuda.stream())?;
+        let written = |(argument, input): (&Argument, &Option<View<'_>>)| {
+            let (dtype, len) = (argument.dtype(), argument.len());
+            let poison = Array::filled(dtype, len, poison_of(dtype));
+            let mut buffer = cuda.upload_queued(&poison).map_err(failed)?;
+            if let (Role::InOut, Some(input)) = (argument.role, input) {
+                cuda.stream().copy_into(&mut ViewMut::from(&mut buffer), 0, input).map_err(|e| e.rejection())?;
+            }
+            Ok(buffer)
+        };
+        let outputs = self.0.parameters().zip(inputs).filter(|(argument, _)| argument.is_output());
+        let mut buffers = outputs.map(written).collect::<Result<Vec<Buffer>, Rejection>>()?;
+        let mut outputs = buffers.iter_mut();
+        let lent = self.0.parameters().zip(inputs).map(|(argument, input)| match argument.role {
+            Role::Scalar => Arg::Scalar(argument.scalar()),
+            Role::Out | Role::InOut => outputs.next().map_or(Arg::Absent, |buffer| Arg::Write(buffer.into())),
+            Role::In | Role::Constant => Arg::optional(*input),
+        });
+        let mut args: Vec<Arg<'_, Cuda>> = lent.collect();
+        self.0.signature().check(&args).map_err(failed)?;
+        kernel.launch(&mut args, cuda.stream())?;
+        drop(args);
         // A fault of the kernel is told when it is waited for.
         cuda.stream().synchronize().map_err(|e| e.rejection())?;
-        cuda.download(&output).map_err(failed)
+        buffers.iter().map(|buffer| cuda.download(buffer).map_err(failed)).collect()
     }
 
-    /// Every output in its place, NaN between them; a Rejection where something was not written.
-    fn values(&self, given: &Array) -> Result<Vec<f64>, Rejection> {
-        let (poison, given) = (poison_of(given.dtype()), given.to_f64());
-        let mut values = vec![f64::NAN; given.len()];
-        for (argument, start) in self.0.arguments.iter().zip(self.0.outputs()) {
-            let Some(start) = start else { continue };
-            let part = start..start + argument.len();
-            if let Some(at) = given[part.clone()].iter().position(|v| v.is_nan() || *v == poison) {
-                let reason = format!("element {at} of '{}' is NaN or was never written", argument.name);
-                return Err(Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason });
+    /// Every output in double precision; a Rejection where something was not written.
+    fn values(&self, given: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
+        let values = |(argument, given): (&Argument, &Array)| {
+            let (poison, values) = (poison_of(given.dtype()), given.to_f64());
+            match values.iter().position(|v| v.is_nan() || *v == poison) {
+                None => Ok(values),
+                Some(at) => {
+                    let reason = format!("element {at} of '{}' is NaN or was never written", argument.name);
+                    Err(Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason })
+                }
             }
-            values[part.clone()].copy_from_slice(&given[part]);
-        }
-        Ok(values)
+        };
+        self.0.written().zip(given).map(values).collect()
     }
 }
 
 impl Oracle<KernelFile, Cuda> for Right {
-    fn answer(&self, _: &KernelProblem, inputs: &[&Buffer], cuda: &Cuda) -> Result<FarAnswer<Cuda>, Error> {
+    fn answer(&self, _: &KernelProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let answered = || {
             let kernel = PlainCuda(self.0.clone()).built(cuda)?;
             self.values(&self.given(&kernel, inputs, cuda)?)
         };
         let refused = |why: Rejection| Error::Device(format!("the reference gives no answer: {why}"));
-        let values = answered().map_err(refused)?;
-        let tolerance = self.0.allowed(&values);
-        Ok(FarAnswer { values: cuda.upload_queued(&Array::F64(values))?, tolerance })
+        let answer = |(argument, values): (&Argument, Vec<f64>)| {
+            let tolerance = self.0.allowed(argument.dtype(), &values);
+            Ok(FarAnswer { values: cuda.upload_queued(&Array::F64(values))?, tolerance })
+        };
+        self.0.written().zip(answered().map_err(refused)?).map(answer).collect()
     }
 
     fn is_alone(&self) -> bool {

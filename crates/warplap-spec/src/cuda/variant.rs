@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use warplap::Cuda;
+use warplap::core::arg::Arg;
 use warplap::core::candidate::SourceHash;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::{Config, Space};
@@ -12,7 +13,7 @@ use warplap::cuda::{Function, LaunchShape, OwnSource, Stream};
 
 use super::plan::{Plan, parameter};
 use crate::argument::Role;
-use crate::op::{KernelArgs, KernelFile, KernelProblem};
+use crate::op::{KernelFile, KernelProblem};
 use crate::spec::{Code, Reference, Spec};
 
 /// The user's kernel on a GPU.
@@ -91,12 +92,7 @@ impl Variant<KernelFile, Cuda> for OwnCuda {
         cuda.compile_own(&self.source_of(config))
     }
 
-    fn build(
-        &self,
-        _: &KernelProblem,
-        config: &Config,
-        cuda: &Cuda,
-    ) -> Result<Box<dyn Kernel<KernelFile, Cuda>>, Rejection> {
+    fn build(&self, _: &KernelProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         Ok(Box::new(self.built(config, cuda)?))
     }
 }
@@ -126,12 +122,7 @@ impl Variant<KernelFile, Cuda> for PlainCuda {
         cuda.compile_own(&self.source_of())
     }
 
-    fn build(
-        &self,
-        _: &KernelProblem,
-        _: &Config,
-        cuda: &Cuda,
-    ) -> Result<Box<dyn Kernel<KernelFile, Cuda>>, Rejection> {
+    fn build(&self, _: &KernelProblem, _: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         Ok(Box::new(self.built(cuda)?))
     }
 }
@@ -157,39 +148,23 @@ impl Built {
     }
 }
 
-impl Kernel<KernelFile, Cuda> for Built {
-    fn launch(&self, mut args: KernelArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let spec = &self.spec;
-        let refused = || Rejection::LaunchFailed { reason: "the buffers are not those of the spec".into() };
-        if (args.output.dtype(), args.output.len()) != spec.output() {
-            return Err(refused());
-        }
-        let mut inputs = args.inputs.iter();
-        let mut values: Vec<u64> = Vec::with_capacity(spec.arguments.len());
-        for (argument, start) in spec.arguments.iter().zip(spec.outputs()) {
-            let start = start.unwrap_or(0);
-            let place = args.output.address() + (start * argument.dtype().bytes()) as u64;
-            let mut input = || {
-                let view = inputs.next().filter(|v| v.len() == argument.len() && v.dtype() == argument.dtype());
-                view.ok_or_else(refused)
-            };
+impl Kernel<Cuda> for Built {
+    fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
+        let mut values: Vec<u64> = Vec::with_capacity(args.len());
+        for (argument, arg) in self.spec.parameters().zip(args) {
             values.push(match argument.role {
-                // It was put into the module when that was built.
-                Role::Constant => continue,
-                Role::Scalar => parameter(argument),
-                Role::Out => place,
-                Role::In => input()?.address(),
-                Role::InOut => {
-                    // Queued like the launch itself: captured with it, and timed with it.
-                    let filled = queue.copy_into(&mut args.output, start, input()?);
-                    filled.map_err(|e| e.rejection())?;
-                    place
+                Role::Scalar => {
+                    argument.check(arg.scalar()?)?;
+                    parameter(argument)
                 }
+                Role::Out | Role::InOut => arg.write()?.address(),
+                Role::In | Role::Constant => arg.read()?.address(),
             });
         }
         let pointers: Vec<*const c_void> = values.iter().map(|v| (&raw const *v).cast()).collect();
         // SAFETY: one value for each of the entry's parameters as the spec states them, in order, each at the start of
-        // eight bytes in little-endian order; the buffers were checked to have the spec's lengths, and the views borrow them.
+        // eight bytes in little-endian order. The catalog hands out kernels that refuse other arguments than the
+        // signature's, and `Right` checks its own; the views borrow their buffers.
         unsafe { self.function.launch_in(&self.shape, self.block, &pointers, queue) }.map_err(|e| e.rejection())
     }
 }

@@ -85,16 +85,8 @@ pub(super) fn arguments(
     if arguments.len() > MOST_ARGUMENTS {
         return Err(SpecError::new(&places.file, format!("more than {MOST_ARGUMENTS} arguments: expected fewer")));
     }
-    let outputs: Vec<&Argument> = arguments.iter().filter(|a| a.is_output()).collect();
-    let Some(first) = outputs.first() else {
+    if !arguments.iter().any(Argument::is_output) {
         return Err(SpecError::new(&places.file, "no argument is out or inout: expected role = \"out\" at one"));
-    };
-    let dtype = first.dtype();
-    if outputs.iter().any(|a| a.dtype() != dtype) {
-        return Err(SpecError::new(&places.file, "the outputs differ in type: expected outputs of one dtype"));
-    }
-    if dtype == DType::I32 && outputs.len() > 1 {
-        return Err(SpecError::new(&places.file, "several outputs of i32: expected one, or outputs of floats"));
     }
     let bytes: u64 = arguments.iter().map(|a| (a.len() * a.dtype().bytes()) as u64).sum();
     if bytes > MOST_BYTES {
@@ -136,16 +128,13 @@ fn argument(
             return Err(places.at(whole, format!("scalar '{name}' has no value: expected a number or an expression")));
         };
         let value = number(written.get_ref(), &written.span(), constants, places)?;
-        let sixteen = matches!(element, Element::Stored(DType::F16 | DType::Bf16));
-        if float(&value).is_none() || sixteen {
+        let by_value = matches!(element, Element::Stored(DType::F64 | DType::F32 | DType::I32 | DType::I64));
+        if float(&value).is_none() || !by_value {
             let expected = "a number of type f64, f32, i32 or i64";
             return Err(wrong(&written.span(), "value", &value.to_string(), expected));
         }
         let (shape, fill) = (Vec::new(), Fill::Zeros);
         return Ok(Argument { name, element, role, shape, fill, value: Some(value) });
-    }
-    if element == Element::I64 {
-        return Err(wrong(&at, "dtype", text, "one of f64, f32, f16, bf16, i32 for a buffer"));
     }
     if let Some(value) = &draft.value {
         return Err(

@@ -108,8 +108,8 @@ impl AnyDevice {
     }
 
     /// What it can do at best; measured now where nobody has yet.
-    pub fn measured_ceilings(&self, store: &dyn Store) -> Option<Arc<Ceilings>> {
-        fn of(device: &impl Device, store: &dyn Store) -> Option<Arc<Ceilings>> {
+    pub fn measured_ceilings(&self, store: &Store) -> Option<Arc<Ceilings>> {
+        fn of(device: &impl Device, store: &Store) -> Option<Arc<Ceilings>> {
             device.get_ready(store);
             device.ceilings()
         }

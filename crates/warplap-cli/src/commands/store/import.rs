@@ -9,7 +9,7 @@ use warplap::core::store::bundle::{Bundle, Imported};
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
-use crate::machine::directory;
+use crate::machine::kept;
 use crate::units;
 
 /// Arguments of `store import`.
@@ -26,7 +26,7 @@ impl Import {
         for file in &self.files {
             all = all.merge(read(file)?);
         }
-        put(&all, &*directory(root, true)?, console)
+        put(&all, &kept(root, true)?, console)
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn read(file: &Path) -> Result<Bundle, Failure> {
 }
 
 /// Puts a bundle into a store and says what that did.
-pub(super) fn put(bundle: &Bundle, store: &dyn Store, console: &Console) -> Result<Exit, Failure> {
+pub(super) fn put(bundle: &Bundle, store: &Store, console: &Console) -> Result<Exit, Failure> {
     let Imported { added, joined, unchanged, refused } = bundle.put_into(store)?;
     for why in &refused {
         console.warn(why);

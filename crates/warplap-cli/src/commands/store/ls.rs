@@ -36,7 +36,7 @@ pub(crate) struct Ls {
 }
 
 impl Ls {
-    pub(crate) fn run(&self, store: &dyn Store, console: &Console) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, store: &Store, console: &Console) -> Result<Exit, Failure> {
         let op = suite::operation(self.op.as_deref())?;
         let wanted = |e: &Entry| {
             op.is_none_or(|op| e.op == op.name) && self.device.as_ref().is_none_or(|d| e.device_slug.contains(d))

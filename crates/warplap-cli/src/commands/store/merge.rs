@@ -4,18 +4,19 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
+use warplap::core::store::Address;
 use warplap::core::store::bundle::Bundle;
 
 use super::import;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
-use crate::machine::directory;
+use crate::machine::kept;
 use crate::units;
 
 /// Arguments of `store merge`.
 #[derive(Args)]
 pub(crate) struct Merge {
-    /// Bundles, or directories of other stores
+    /// Bundles, or directories or URLs of other stores
     #[arg(value_name = "FROM", required = true)]
     from: Vec<PathBuf>,
     /// Write one bundle instead, and leave this store alone
@@ -27,12 +28,12 @@ impl Merge {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let mut all = Bundle::default();
         for from in &self.from {
-            let bundle =
-                if from.is_dir() { Bundle::of(&*directory(Some(from), false)?, |_| true) } else { import::read(from)? };
+            let is_store = Address::of(from).is_ok_and(|a| a.directory().is_none_or(Path::is_dir));
+            let bundle = if is_store { Bundle::of(&kept(Some(from), false)?, |_| true) } else { import::read(from)? };
             all = all.merge(bundle);
         }
         let Some(into) = &self.into else {
-            return import::put(&all, &*directory(root, true)?, console);
+            return import::put(&all, &kept(root, true)?, console);
         };
         all.write(into).map_err(|e| Failure::input(format!("--into: {e}: expected a file that can be written")))?;
         let file = into.display().to_string();

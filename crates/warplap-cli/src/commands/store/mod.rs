@@ -19,7 +19,7 @@ use warplap::core::store::{Checked, Entry};
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
-use crate::machine::directory;
+use crate::machine::kept;
 
 /// The verbs.
 #[derive(Subcommand)]
@@ -48,24 +48,24 @@ pub(crate) enum Store {
 
 impl Store {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
-        let read = || directory(root, false);
+        let read = || kept(root, false);
         match self {
-            Store::Ls(ls) => ls.run(&*read()?, console),
-            Store::Show(show) => show.run(&*read()?, console),
-            Store::Verify => verify::run(&*read()?, console),
-            Store::Prune(prune) => prune.run(&*read()?, console),
-            Store::Quarantine(quarantine) => quarantine.run(&*read()?, console),
-            Store::Rm(rm) => rm.run(&*read()?, console),
-            Store::Export(export) => export.run(&*read()?, console),
+            Store::Ls(ls) => ls.run(&read()?, console),
+            Store::Show(show) => show.run(&read()?, console),
+            Store::Verify => verify::run(&read()?, console),
+            Store::Prune(prune) => prune.run(&read()?, console),
+            Store::Quarantine(quarantine) => quarantine.run(&read()?, console),
+            Store::Rm(rm) => rm.run(&read()?, console),
+            Store::Export(export) => export.run(&read()?, console),
             Store::Import(import) => import.run(root, console),
             Store::Merge(merge) => merge.run(root, console),
-            Store::Stats => stats::run(&*read()?, console),
+            Store::Stats => stats::run(&read()?, console),
         }
     }
 }
 
 /// The entries a user names: by the beginning of a hash, or by a problem.
-fn named(store: &dyn warplap::core::store::Store, name: &str) -> Result<Vec<Entry>, Failure> {
+fn named(store: &warplap::core::store::Store, name: &str) -> Result<Vec<Entry>, Failure> {
     let entries = store.entries();
     if name.contains(':') {
         let problem = crate::suite::asked(name, None)?;
@@ -92,7 +92,7 @@ fn named(store: &dyn warplap::core::store::Store, name: &str) -> Result<Vec<Entr
 }
 
 /// A record where it is whole.
-fn record(store: &dyn warplap::core::store::Store, entry: &Entry) -> Option<Record> {
+fn record(store: &warplap::core::store::Store, entry: &Entry) -> Option<Record> {
     match store.check(entry) {
         Checked::Whole(record) => Some(*record),
         _ => None,

@@ -38,7 +38,7 @@ fn days(text: &str) -> Result<f64, String> {
 }
 
 impl Prune {
-    pub(crate) fn run(&self, store: &dyn Store, console: &Console) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, store: &Store, console: &Console) -> Result<Exit, Failure> {
         if self.older_than.is_none() && !self.stale && !self.damaged && self.keep.is_none() {
             let rules = "--older-than DAYS, --stale, --damaged, --keep N";
             return Err(Failure::input(format!("no rule is given: expected at least one of {rules}")));

@@ -22,7 +22,7 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    pub(crate) fn run(&self, store: &dyn Store, console: &Console) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, store: &Store, console: &Console) -> Result<Exit, Failure> {
         let is_meant = |(slug, q): &(String, Quarantined)| {
             self.only.as_ref().is_none_or(|name| *name == q.op || *name == q.candidate.variant || name == slug)
         };

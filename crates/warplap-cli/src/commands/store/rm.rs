@@ -16,7 +16,7 @@ pub(crate) struct Rm {
 }
 
 impl Rm {
-    pub(crate) fn run(&self, store: &dyn Store, console: &Console) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, store: &Store, console: &Console) -> Result<Exit, Failure> {
         let mut going: Vec<Entry> = Vec::new();
         for name in &self.records {
             going.extend(super::named(store, name)?);

@@ -16,7 +16,7 @@ pub(crate) struct Show {
 }
 
 impl Show {
-    pub(crate) fn run(&self, store: &dyn Store, console: &Console) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, store: &Store, console: &Console) -> Result<Exit, Failure> {
         for entry in super::named(store, &self.record)? {
             let record = match store.check(&entry) {
                 Checked::Whole(record) => record,

@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::table::Table;
 use crate::units;
 
-pub(crate) fn run(store: &dyn Store, console: &Console) -> Result<Exit, Failure> {
+pub(crate) fn run(store: &Store, console: &Console) -> Result<Exit, Failure> {
     let stats = care::stats(store);
     if console.json {
         let by_op: Vec<_> = (stats.by_op.iter())

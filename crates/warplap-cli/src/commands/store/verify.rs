@@ -8,7 +8,7 @@ use crate::console::{BAD, Console, GOOD, WARN, paint};
 use crate::failure::{Exit, Failure};
 use crate::units;
 
-pub(crate) fn run(store: &dyn Store, console: &Console) -> Result<Exit, Failure> {
+pub(crate) fn run(store: &Store, console: &Console) -> Result<Exit, Failure> {
     let found = care::verify(store);
     let exit = if found.is_clean() { Exit::Ok } else { Exit::NoAnswer };
     if console.json {

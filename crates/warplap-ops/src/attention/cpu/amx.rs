@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use half::bf16;
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -26,7 +27,7 @@ use super::rows::{Narrow, Turn};
 use super::scratch::{self, Pieces, lines};
 use super::setup;
 use super::softmax::inverse;
-use crate::attention::{Attention, AttentionArgs, AttentionProblem};
+use crate::attention::{Attention, AttentionProblem};
 
 /// Tile products of brain floats.
 pub(super) struct Amx;
@@ -37,12 +38,7 @@ impl Variant<Attention, Cpu> for Amx {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("amx.rs"),
-            include_str!("pairs.rs"),
-            include_str!("call.rs"),
-            include_str!("rows.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &AttentionProblem, cpu: &Cpu) -> Fit {
@@ -69,15 +65,10 @@ impl Variant<Attention, Cpu> for Amx {
         Needs { threads: plan.threads as u64, workspace, ..Needs::default() }
     }
 
-    fn build(
-        &self,
-        p: &AttentionProblem,
-        config: &Config,
-        cpu: &Cpu,
-    ) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
+    fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let refused = || Rejection::DoesNotBuild { reason: "no AMX".into() };
         let proof = Proof::get().filter(|_| pairs::available()).ok_or_else(refused)?;
-        Ok(Box::new(Blocks { plan: Plan::new(p, config), proof, pool: cpu.pool().clone() }))
+        Ok(Box::new(Blocks { problem: *p, plan: Plan::new(p, config), proof, pool: cpu.pool().clone() }))
     }
 }
 
@@ -117,14 +108,15 @@ impl Plan {
 }
 
 struct Blocks {
+    problem: AttentionProblem,
     plan: Plan,
     proof: Proof,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Attention, Cpu> for Blocks {
-    fn launch(&self, args: AttentionArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        let call = Call::<bf16>::new(args)?;
+impl Kernel<Cpu> for Blocks {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        let call = Call::<bf16>::new(&self.problem, args)?;
         let plan = self.plan;
         let blocks = call.rows().div_ceil(plan.rows);
         // A head is one task where there are heads enough for all threads; else each part packs its head again.

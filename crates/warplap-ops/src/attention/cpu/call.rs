@@ -1,9 +1,10 @@
-//! One launch as kernels see it: addresses and sizes, checked once.
+//! One launch as kernels see it: addresses and sizes.
 
+use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::attention::{AttentionArgs, AttentionProblem, Mask, Strides};
+use crate::attention::{AttentionProblem, Strides, slot};
 use crate::typed;
 
 /// The buffers of one launch by address, so that tasks on several threads can write rows of their own.
@@ -38,31 +39,17 @@ unsafe impl<T> Send for Call<T> {}
 unsafe impl<T> Sync for Call<T> {}
 
 impl<T: Typed + Copy> Call<T> {
-    /// Takes typed buffers, checked to hold what the problem spans: everything unsafe relies on it.
-    pub(super) fn new(args: AttentionArgs<'_, Cpu>) -> Result<Self, Rejection> {
-        let p: &AttentionProblem = args.problem;
-        let (q, k, v) = (typed::read::<T>(args.q)?, typed::read::<T>(args.k)?, typed::read::<T>(args.v)?);
-        let out = typed::write::<T>(args.out)?;
-        typed::spans("q", q.len(), p.q_len())?;
-        typed::spans("k", k.len(), p.k_len())?;
-        typed::spans("v", v.len(), p.v_len())?;
-        typed::spans("out", out.len(), p.o_len())?;
-        let mask = match (p.mask, args.mask) {
-            (Mask::None, _) => std::ptr::null(),
-            (Mask::Add, Some(view)) => {
-                let mask = typed::read::<T>(view)?;
-                typed::spans("mask", mask.len(), p.mask_len())?;
-                mask.as_ptr()
-            }
-            (Mask::Add, None) => {
-                return Err(Rejection::LaunchFailed { reason: "the problem has a mask, the launch has none".into() });
-            }
-        };
+    /// Takes the slots of a launch. The catalog hands out kernels that refuse other arguments than the signature's, so
+    /// that every slot holds what the problem spans: everything unsafe relies on it.
+    pub(super) fn new(p: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<Self, Rejection> {
+        let [q, k, v] = [slot::Q, slot::K, slot::V].map(|i| args[i].read().and_then(typed::read::<T>));
+        let (q, k, v, out) = (q?, k?, v?, typed::write::<T>(args[slot::OUT].write()?)?);
+        let mask = args[slot::MASK].view().map(typed::read::<T>).transpose()?;
         Ok(Call {
             q: q.as_ptr(),
             k: k.as_ptr(),
             v: v.as_ptr(),
-            mask,
+            mask: mask.map_or(std::ptr::null(), <[T]>::as_ptr),
             out: out.as_mut_ptr(),
             strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],
             heads: (p.b * p.hkv) as usize,

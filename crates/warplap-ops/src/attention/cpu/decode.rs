@@ -9,6 +9,7 @@
 use std::f32::consts::LOG2_E;
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
@@ -24,7 +25,7 @@ use super::scratch::{self, Pieces, lines};
 use super::setup;
 use super::softmax::{LOWEST, Row, inverse};
 use super::streams::{Dots, Sums};
-use crate::attention::{Attention, AttentionArgs, AttentionProblem};
+use crate::attention::{Attention, AttentionProblem};
 use crate::typed::for_dtype;
 
 /// Few rows, keys split over threads.
@@ -42,13 +43,7 @@ impl Variant<Attention, Cpu> for Decode {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("decode.rs"),
-            include_str!("streams.rs"),
-            include_str!("call.rs"),
-            include_str!("rows.rs"),
-            include_str!("softmax.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {
@@ -85,13 +80,8 @@ impl Variant<Attention, Cpu> for Decode {
         setup::floor(p, config, ceilings)
     }
 
-    fn build(
-        &self,
-        p: &AttentionProblem,
-        config: &Config,
-        cpu: &Cpu,
-    ) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
-        Ok(Box::new(Streams { plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+    fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Streams { problem: *p, plan: Plan::new(p, config), pool: cpu.pool().clone() }))
     }
 }
 
@@ -134,13 +124,14 @@ impl Plan {
 }
 
 struct Streams {
+    problem: AttentionProblem,
     plan: Plan,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Attention, Cpu> for Streams {
-    fn launch(&self, args: AttentionArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => attend::<T>(self, args))
+impl Kernel<Cpu> for Streams {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => attend::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
@@ -160,8 +151,8 @@ impl Parts {
     }
 }
 
-fn attend<T: Element + Typed>(streams: &Streams, args: AttentionArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let call = Call::<T>::new(args)?;
+fn attend<T: Element + Typed>(streams: &Streams, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let call = Call::<T>::new(&streams.problem, args)?;
     let plan = streams.plan;
     scratch::with(plan.splits * plan.rows * plan.part(), |parts| {
         let parts = Parts(parts.as_mut_ptr());

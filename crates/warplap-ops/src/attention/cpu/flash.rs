@@ -9,6 +9,7 @@
 use std::f32::consts::LOG2_E;
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -25,7 +26,7 @@ use super::rows::{Narrow, Turn, Widen, padded};
 use super::scratch::{self, Pieces, lines};
 use super::setup;
 use super::softmax::{Columns, LOWEST, inverse};
-use crate::attention::{Attention, AttentionArgs, AttentionProblem, Mask};
+use crate::attention::{Attention, AttentionProblem, Mask};
 use crate::typed::for_dtype;
 
 /// Lanes hold queries, online softmax.
@@ -37,13 +38,7 @@ impl Variant<Attention, Cpu> for Flash {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("flash.rs"),
-            include_str!("call.rs"),
-            include_str!("products.rs"),
-            include_str!("rows.rs"),
-            include_str!("softmax.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &AttentionProblem, cpu: &Cpu) -> Fit {
@@ -77,13 +72,8 @@ impl Variant<Attention, Cpu> for Flash {
         setup::floor(p, config, ceilings)
     }
 
-    fn build(
-        &self,
-        p: &AttentionProblem,
-        config: &Config,
-        cpu: &Cpu,
-    ) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
-        Ok(Box::new(Tiles { plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+    fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Tiles { problem: *p, plan: Plan::new(p, config), pool: cpu.pool().clone() }))
     }
 }
 
@@ -128,13 +118,14 @@ impl Plan {
 }
 
 struct Tiles {
+    problem: AttentionProblem,
     plan: Plan,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Attention, Cpu> for Tiles {
-    fn launch(&self, args: AttentionArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => attend::<T>(self, args))
+impl Kernel<Cpu> for Tiles {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => attend::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
@@ -142,8 +133,8 @@ impl Kernel<Attention, Cpu> for Tiles {
     }
 }
 
-fn attend<T: Element + Typed>(tiles: &Tiles, args: AttentionArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let call = Call::<T>::new(args)?;
+fn attend<T: Element + Typed>(tiles: &Tiles, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let call = Call::<T>::new(&tiles.problem, args)?;
     let plan = tiles.plan;
     let per_head = call.rows().div_ceil(plan.queries);
     tiles.pool.each(plan.threads, call.heads * per_head, |task| {

@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -22,7 +23,7 @@ use super::call::Call;
 use super::rows::{Widen, padded};
 use super::scratch::{Pieces, lines};
 use super::setup;
-use crate::attention::{Attention, AttentionArgs, AttentionProblem};
+use crate::attention::{Attention, AttentionProblem};
 use crate::typed::for_dtype;
 
 /// Products by the `gemm` crate.
@@ -34,13 +35,7 @@ impl Variant<Attention, Cpu> for Library {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("library.rs"),
-            include_str!("blocks.rs"),
-            include_str!("call.rs"),
-            include_str!("rows.rs"),
-            include_str!("softmax.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {
@@ -64,13 +59,8 @@ impl Variant<Attention, Cpu> for Library {
         setup::floor(p, config, ceilings)
     }
 
-    fn build(
-        &self,
-        p: &AttentionProblem,
-        config: &Config,
-        cpu: &Cpu,
-    ) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
-        Ok(Box::new(Calls { plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+    fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Calls { problem: *p, plan: Plan::new(p, config), pool: cpu.pool().clone() }))
     }
 }
 
@@ -106,13 +96,14 @@ impl Plan {
 }
 
 struct Calls {
+    problem: AttentionProblem,
     plan: Plan,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Attention, Cpu> for Calls {
-    fn launch(&self, args: AttentionArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => attend::<T>(self, args))
+impl Kernel<Cpu> for Calls {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => attend::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
@@ -120,8 +111,8 @@ impl Kernel<Attention, Cpu> for Calls {
     }
 }
 
-fn attend<T: Element + Typed>(calls: &Calls, args: AttentionArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (call, plan) = (Call::<T>::new(args)?, calls.plan);
+fn attend<T: Element + Typed>(calls: &Calls, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (call, plan) = (Call::<T>::new(&calls.problem, args)?, calls.plan);
     plan.blocks.each_part(&call, &calls.pool, plan.numbers(), |head, rows, room| {
         one_part(&call, plan.blocks, head, rows, room)
     });

@@ -4,6 +4,7 @@
 //! a handful of queries and keys, where nothing is worth preparing. Limits: none; it fits everything and is the
 //! fallback.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -13,7 +14,7 @@ use warplap_cpu::{Cpu, Typed};
 
 use super::call::Call;
 use super::softmax::{LOWEST, inverse};
-use crate::attention::{Attention, AttentionArgs, AttentionProblem};
+use crate::attention::{Attention, AttentionProblem};
 use crate::typed::for_dtype;
 
 /// Plain loops.
@@ -28,7 +29,7 @@ impl Variant<Attention, Cpu> for Reference {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("reference.rs"), include_str!("call.rs")])
+        source!()
     }
 
     fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {
@@ -40,21 +41,23 @@ impl Variant<Attention, Cpu> for Reference {
         Space::single()
     }
 
-    fn build(&self, _: &AttentionProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
-        Ok(Box::new(Loops))
+    fn build(&self, p: &AttentionProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Loops { problem: *p }))
     }
 }
 
-struct Loops;
+struct Loops {
+    problem: AttentionProblem,
+}
 
-impl Kernel<Attention, Cpu> for Loops {
-    fn launch(&self, args: AttentionArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => attend::<T>(args))
+impl Kernel<Cpu> for Loops {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => attend::<T>(&self.problem, args))
     }
 }
 
-fn attend<T: Element + Typed>(args: AttentionArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let call = Call::<T>::new(args)?;
+fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let call = Call::<T>::new(problem, args)?;
     let (mut weights, mut sums) = (vec![0f32; call.sk], vec![0f32; call.dv]);
     for head in 0..call.heads {
         for row in 0..call.rows() {

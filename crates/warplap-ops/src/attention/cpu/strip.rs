@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -25,7 +26,7 @@ use super::products::{Products, Start};
 use super::rows::{Turn, Widen, padded};
 use super::scratch::{Pieces, lines};
 use super::setup;
-use crate::attention::{Attention, AttentionArgs, AttentionProblem, Mask};
+use crate::attention::{Attention, AttentionProblem, Mask};
 use crate::typed::for_dtype;
 
 /// Lanes hold keys, whole strips of scores.
@@ -43,14 +44,7 @@ impl Variant<Attention, Cpu> for Strip {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("strip.rs"),
-            include_str!("blocks.rs"),
-            include_str!("call.rs"),
-            include_str!("products.rs"),
-            include_str!("rows.rs"),
-            include_str!("softmax.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &AttentionProblem, cpu: &Cpu) -> Fit {
@@ -78,13 +72,8 @@ impl Variant<Attention, Cpu> for Strip {
         setup::floor(p, config, ceilings)
     }
 
-    fn build(
-        &self,
-        p: &AttentionProblem,
-        config: &Config,
-        cpu: &Cpu,
-    ) -> Result<Box<dyn Kernel<Attention, Cpu>>, Rejection> {
-        Ok(Box::new(Strips { plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+    fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Strips { problem: *p, plan: Plan::new(p, config), pool: cpu.pool().clone() }))
     }
 }
 
@@ -123,13 +112,14 @@ impl Plan {
 }
 
 struct Strips {
+    problem: AttentionProblem,
     plan: Plan,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Attention, Cpu> for Strips {
-    fn launch(&self, args: AttentionArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => attend::<T>(self, args))
+impl Kernel<Cpu> for Strips {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => attend::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
@@ -137,8 +127,8 @@ impl Kernel<Attention, Cpu> for Strips {
     }
 }
 
-fn attend<T: Element + Typed>(strips: &Strips, args: AttentionArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (call, plan) = (Call::<T>::new(args)?, strips.plan);
+fn attend<T: Element + Typed>(strips: &Strips, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (call, plan) = (Call::<T>::new(&strips.problem, args)?, strips.plan);
     plan.blocks
         .each_part(&call, &strips.pool, plan.numbers(), |head, rows, room| one_part(&call, plan, head, rows, room));
     Ok(())

@@ -5,13 +5,16 @@
 
 use std::ffi::c_void;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
+use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_cuda::{Cuda, ELEMENT, Function, LaunchShape, Source, Stream, dtype_code};
 
-use crate::attention::{Attention, AttentionArgs, AttentionProblem, Mask};
+use crate::attention::{Attention, AttentionProblem, Mask};
+use crate::cuda::own::{Aligns, addresses};
 
 /// One block a query row.
 pub(super) struct Reference;
@@ -25,7 +28,7 @@ impl Variant<Attention, Cuda> for Reference {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("reference.cu"), include_str!("reference.rs"), ELEMENT.1])
+        source!()
     }
 
     fn fit(&self, _: &AttentionProblem, _: &Cuda) -> Fit {
@@ -36,16 +39,12 @@ impl Variant<Attention, Cuda> for Reference {
         Space::single()
     }
 
-    fn build(
-        &self,
-        p: &AttentionProblem,
-        _: &Config,
-        cuda: &Cuda,
-    ) -> Result<Box<dyn Kernel<Attention, Cuda>>, Rejection> {
+    fn build(&self, p: &AttentionProblem, _: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
+        let aligns = Aligns::of(&Attention::signature(p))?;
         let shape = shape(p, cuda.chip().shared_memory)?;
         let function = cuda.build(&source(p))?;
         function.allow_shared(shape.shared).map_err(|e| e.rejection())?;
-        Ok(Box::new(Rows { problem: *p, function, shape }))
+        Ok(Box::new(Rows { problem: *p, aligns, function, shape }))
     }
 }
 
@@ -70,20 +69,15 @@ fn shape(p: &AttentionProblem, most: u64) -> Result<LaunchShape, Rejection> {
 
 struct Rows {
     problem: AttentionProblem,
+    aligns: Aligns<5>,
     function: Function,
     shape: LaunchShape,
 }
 
-impl Kernel<Attention, Cuda> for Rows {
-    fn launch(&self, args: AttentionArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
+impl Kernel<Cuda> for Rows {
+    fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
         let p = &self.problem;
-        let refused = |reason: String| Rejection::LaunchFailed { reason };
-        if args.problem != p {
-            return Err(refused("a kernel was launched for another problem than it was built for".into()));
-        }
-        args.check().map_err(|e| refused(e.to_string()))?;
-        let mask = args.mask.map_or(0, |m| m.address());
-        let buffers = [args.q.address(), args.k.address(), args.v.address(), mask, args.out.address()];
+        let buffers = addresses(args, &self.aligns)?;
         let sizes = [p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(|x| x as i32);
         let scale = p.scale();
         let strides = [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()];
@@ -92,8 +86,9 @@ impl Kernel<Attention, Cuda> for Rows {
         list.extend(sizes.iter().map(|s| (&raw const *s).cast::<c_void>()));
         list.push((&raw const scale).cast());
         list.extend(strides.iter().flatten().map(|s| (&raw const *s).cast::<c_void>()));
-        // SAFETY: five addresses, six ints, a float and twelve strides, as the entry declares them; the buffers were
-        // checked to hold what the problem spans, and the views borrow them.
+        // SAFETY: five addresses in the order of the slots, six ints, a float and twelve strides, as the entry declares
+        // them; the catalog hands out kernels that refuse other arguments than the signature's, and the views borrow
+        // the buffers.
         unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())
     }
 }

@@ -5,6 +5,7 @@
 //! Wins: wide B that meets each block column several times. Limits: n of at least a tile for each thread. Idea: the
 //! outermost loops of Goto's product, shared out so that no core reads another's packing.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -18,7 +19,7 @@ use super::pack::{Pack, met};
 use super::scratch;
 use super::setting::{self, Setting, widened};
 use super::tile::{Strip, Widen};
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use crate::bsr::{Bsr, BsrProblem};
 use crate::gemm::Layout;
 use crate::typed::for_dtype;
 
@@ -34,9 +35,7 @@ impl Variant<Bsr, Cpu> for Columns {
     }
 
     fn source(&self) -> SourceHash {
-        let (own, pack, tile) = (include_str!("columns.rs"), include_str!("pack.rs"), include_str!("tile.rs"));
-        let (matrix, setting) = (include_str!("matrix.rs"), include_str!("setting.rs"));
-        SourceHash::of(&[own, pack, tile, matrix, setting, include_str!("scratch.rs"), include_str!("finish.rs")])
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
@@ -61,9 +60,10 @@ impl Variant<Bsr, Cpu> for Columns {
         Needs { threads, workspace: workspace(p, config), ..Needs::default() }
     }
 
-    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Bsr, Cpu>>, Rejection> {
-        let across = config.size("across").unwrap_or(1).max(1);
-        Ok(Box::new(Strips { setting: Setting::read(config, cpu)?, across, workspace: workspace(p, config) }))
+    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        setting::refuse(setting::no_plain(p))?;
+        let (across, workspace) = (config.size("across").unwrap_or(1).max(1), workspace(p, config));
+        Ok(Box::new(Strips { problem: *p, setting: Setting::read(config, cpu)?, across, workspace }))
     }
 }
 
@@ -75,14 +75,15 @@ fn workspace(p: &BsrProblem, config: &Config) -> u64 {
 }
 
 struct Strips {
+    problem: BsrProblem,
     setting: Setting,
     across: usize,
     workspace: u64,
 }
 
-impl Kernel<Bsr, Cpu> for Strips {
-    fn launch(&self, args: BsrArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => product::<T>(self, args))
+impl Kernel<Cpu> for Strips {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => product::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
@@ -90,10 +91,9 @@ impl Kernel<Bsr, Cpu> for Strips {
     }
 }
 
-fn product<T: Element + Typed>(kernel: &Strips, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (a, c) = Matrix::<T>::checked(args)?;
-    let (s, c) = (&kernel.setting, Shared::new(c));
-    s.plain(a.problem)?;
+fn product<T: Element + Typed>(kernel: &Strips, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (a, c) = Matrix::<T>::checked(&kernel.problem, args)?;
+    let s = &kernel.setting;
     if T::DTYPE == DType::F32 {
         widened(s.isa, a.values(0..a.nnz()), |values| pass(kernel, &a, values, c));
         return Ok(());

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -19,7 +20,7 @@ use super::finish::Finish;
 use super::matrix::{Matrix, Shared};
 use super::scratch;
 use super::setting::{self, widened};
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use crate::bsr::{Bsr, BsrProblem};
 use crate::gemm::Layout;
 use crate::typed::for_dtype;
 
@@ -39,8 +40,7 @@ impl Variant<Bsr, Cpu> for Dense {
     }
 
     fn source(&self) -> SourceHash {
-        let (matrix, setting) = (include_str!("matrix.rs"), include_str!("setting.rs"));
-        SourceHash::of(&[include_str!("dense.rs"), matrix, setting, include_str!("finish.rs")])
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
@@ -63,9 +63,9 @@ impl Variant<Bsr, Cpu> for Dense {
         Needs { threads, workspace: workspace(p), ..Needs::default() }
     }
 
-    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Bsr, Cpu>>, Rejection> {
+    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let threads = config.size("threads").unwrap_or(1);
-        Ok(Box::new(Filled { isa: cpu.isa(), threads, pool: cpu.pool().clone(), workspace: workspace(p) }))
+        Ok(Box::new(Filled { problem: *p, isa: cpu.isa(), threads, pool: cpu.pool().clone() }))
     }
 
     fn is_library(&self) -> bool {
@@ -74,36 +74,35 @@ impl Variant<Bsr, Cpu> for Dense {
 }
 
 struct Filled {
+    problem: BsrProblem,
     isa: Isa,
     threads: usize,
     pool: Arc<Pool>,
-    workspace: u64,
 }
 
-impl Kernel<Bsr, Cpu> for Filled {
-    fn launch(&self, args: BsrArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => product::<T>(self, args))
+impl Kernel<Cpu> for Filled {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => product::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
-        self.workspace
+        workspace(&self.problem)
     }
 }
 
-fn product<T: Element + Typed>(kernel: &Filled, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (a, c) = Matrix::<T>::checked(args)?;
+fn product<T: Element + Typed>(kernel: &Filled, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (a, c) = Matrix::<T>::checked(&kernel.problem, args)?;
     let (m, k, n) = (a.problem.m as usize, a.problem.k as usize, a.problem.n as usize);
     scratch::with(m * k, |full| {
         fill(kernel, &a, full);
         widened(kernel.isa, &a.b[..k * n], |b| {
             if T::DTYPE == DType::F32 && !a.problem.is_scaled() {
-                // SAFETY: T is f32: `Typed::DTYPE` names exactly one type.
-                let c = unsafe { std::slice::from_raw_parts_mut(c.as_mut_ptr().cast::<f32>(), c.len()) };
+                // SAFETY: T is f32: `Typed::DTYPE` names exactly one type; C holds m·n elements, and nothing of it is added.
+                let c = unsafe { std::slice::from_raw_parts_mut(c.at(0).cast::<f32>(), m * n) };
                 multiply(kernel, a.problem, full, b, c);
             } else {
                 scratch::with(m * n, |wide| {
                     multiply(kernel, a.problem, full, b, wide);
-                    let c = Shared::new(c);
                     let wide = &wide[..];
                     kernel.pool.each(kernel.threads, m, |row| {
                         let finish = a.finish.from(row * n);

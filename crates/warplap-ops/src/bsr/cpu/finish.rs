@@ -2,6 +2,7 @@
 
 use warplap_cpu::simd::{Element, Lanes};
 
+use super::matrix::Shared;
 use crate::bsr::BsrProblem;
 
 /// The factors, and where the addend lies.
@@ -29,9 +30,9 @@ impl<T> Finish<T> {
     /// Sums are stored as they are.
     pub(super) const PLAIN: Finish<T> = Finish { alpha: 1.0, beta: 0.0, add: std::ptr::null() };
 
-    /// That of a problem; `add` holds m·n elements, as `c` does.
-    pub(super) fn of(p: &BsrProblem, add: Option<&[T]>, c: &mut [T]) -> Self {
-        let add = add.map_or(c.as_mut_ptr().cast_const(), <[T]>::as_ptr);
+    /// That of a problem; `add` holds m·n elements, as `c` does, and is C itself where there is no other.
+    pub(super) fn of(p: &BsrProblem, add: Option<&[T]>, c: Shared<T>) -> Self {
+        let add = add.map_or(c.at(0).cast_const(), <[T]>::as_ptr);
         let add = if p.adds() { add } else { std::ptr::null() };
         Finish { alpha: p.alpha.get(), beta: p.beta.get(), add }
     }
@@ -94,13 +95,14 @@ mod tests {
     fn the_addend_is_c_itself_where_no_other_is_given_and_nothing_without_beta() {
         let p = Bsr::parse("m=8,k=8,n=1,bs=8,density=1,alpha=2,beta=-1").unwrap();
         let (other, mut c) = ([10f32; 8], [1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-        let own = Finish::of(&p, None, &mut c);
+        let c = Shared::new(&mut c);
+        let own = Finish::of(&p, None, c);
         // SAFETY: both addends hold eight elements.
         unsafe {
             assert_eq!(own.from(2).one(5.0, 1), 6.0);
-            assert_eq!(Finish::of(&p, Some(&other), &mut c).one(5.0, 0), 0.0);
+            assert_eq!(Finish::of(&p, Some(&other), c).one(5.0, 0), 0.0);
             let alone = Bsr::parse("m=8,k=8,n=1,bs=8,density=1,alpha=2").unwrap();
-            assert_eq!(Finish::of(&alone, Some(&[f32::NAN; 8]), &mut c).one(5.0, 0), 10.0);
+            assert_eq!(Finish::of(&alone, Some(&[f32::NAN; 8]), c).one(5.0, 0), 10.0);
             assert_eq!(Finish::<f32>::PLAIN.one(5.0, 0), 5.0);
         }
     }

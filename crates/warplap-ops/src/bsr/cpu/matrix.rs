@@ -1,15 +1,16 @@
-//! From views to a matrix that kernels may trust: buffer lengths, row pointers and column indices are checked once per
-//! launch. It is O(blocks), under one percent of the smallest product.
+//! From arguments to a matrix that kernels may trust: row pointers and column indices are checked once per launch. It is
+//! O(blocks), under one percent of the smallest product.
 
 use std::ops::Range;
 
+use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Cpu, Typed};
 
 use super::finish::Finish;
 use crate::bsr::turn::turned;
 use crate::bsr::validate::check_rows;
-use crate::bsr::{BsrArgs, BsrProblem};
+use crate::bsr::{BsrProblem, slot};
 use crate::typed;
 
 /// A block-sparse matrix whose indices are in range, and its dense partners.
@@ -26,22 +27,30 @@ pub(super) struct Matrix<'a, T> {
 }
 
 impl<'a, T: Typed + Copy> Matrix<'a, T> {
-    /// The typed buffers. Every column index is below `k / bc`, every row's blocks lie inside `values`, B and C hold
-    /// k·n and m·n elements: kernels rely on it. Blocks that are stored turned are written out first.
-    pub(super) fn checked(args: BsrArgs<'a, Cpu>) -> Result<(Self, &'a mut [T]), Rejection> {
-        let p = args.problem;
+    /// The typed slots. Every column index is below `k / bc`, every row's blocks lie inside `values`, B and C hold
+    /// k·n and m·n elements: kernels rely on it. Blocks that are stored turned are written out first. C may be the addend
+    /// too, so nobody makes a slice of what he has yet to finish.
+    pub(super) fn checked<'b: 'a>(
+        p: &'a BsrProblem,
+        args: &mut [Arg<'b, Cpu>],
+    ) -> Result<(Self, Shared<T>), Rejection> {
         let failed = |reason: String| Rejection::LaunchFailed { reason };
         p.check().map_err(|e| failed(e.to_string()))?;
-        let (row_ptr, col_idx) = (typed::read::<i32>(args.row_ptr)?, typed::read::<i32>(args.col_idx)?);
-        let (values, b, c) = (typed::read::<T>(args.values)?, typed::read::<T>(args.b)?, typed::write::<T>(args.c)?);
-        typed::spans("row_ptr", row_ptr.len(), p.rows() + 1)?;
-        let row_ptr = &row_ptr[..p.rows() + 1];
-        let (nnz, _) = check_rows(row_ptr, p.rows(), p.columns()).map_err(|e| failed(e.to_string()))?;
-        typed::spans("col_idx", col_idx.len(), nnz)?;
-        typed::spans("values", values.len(), nnz * (p.bs * p.bc) as usize)?;
-        typed::spans("b", b.len(), (p.k * p.n) as usize)?;
-        typed::spans("c", c.len(), (p.m * p.n) as usize)?;
-        let col_idx = &col_idx[..nnz];
+        let (nnz, sums) = (p.nnz as usize, (p.m * p.n) as usize);
+        // The catalog hands out kernels that refuse shorter arguments than the signature's; longer ones are cut.
+        let row_ptr = &typed::read::<i32>(args[slot::ROW_PTR].read()?)?[..p.rows() + 1];
+        let col_idx = &typed::read::<i32>(args[slot::COL_IDX].read()?)?[..nnz];
+        let values = &typed::read::<T>(args[slot::VALUES].read()?)?[..p.values_len()];
+        let b = &typed::read::<T>(args[slot::B].read()?)?[..(p.k * p.n) as usize];
+        let c = Shared::new(&mut typed::write::<T>(args[slot::C].write()?)?[..sums]);
+        let add = match p.adds() && !p.in_place {
+            true => Some(&typed::read::<T>(args[slot::ADD].read()?)?[..sums]),
+            false => None,
+        };
+        let (stored, _) = check_rows(row_ptr, p.rows(), p.columns()).map_err(|e| failed(e.to_string()))?;
+        if stored != nnz {
+            return Err(failed(format!("row_ptr ends at {stored}: expected {nnz}, the number of blocks")));
+        }
         // Negative indices become large ones. A maximum over all is what the compiler can vectorise.
         let largest = col_idx.iter().map(|c| *c as u32).max().unwrap_or(0);
         if largest as usize >= p.columns() {
@@ -50,18 +59,12 @@ impl<'a, T: Typed + Copy> Matrix<'a, T> {
         }
         let mut in_order = None;
         if p.turned {
-            let place = args.place.ok_or_else(|| failed("a turned A needs 'place'".into()))?;
-            let place = typed::read::<i32>(place)?;
-            typed::spans("place", place.len(), nnz)?;
-            let place = &place[..nnz];
+            let place = &typed::read::<i32>(args[slot::PLACE].read()?)?[..nnz];
             if place.iter().any(|at| *at as u32 as usize >= nnz) {
                 return Err(failed(format!("a place is not one of the {nnz} stored blocks")));
             }
             in_order = Some(turned(values, place, (p.bs as usize, p.bc as usize)));
         }
-        let c = &mut c[..(p.m * p.n) as usize];
-        let add = args.add.filter(|_| p.adds()).map(typed::read::<T>).transpose()?;
-        typed::spans("add", add.map_or(c.len(), <[T]>::len), c.len())?;
         let finish = Finish::of(p, add, c);
         Ok((Matrix { problem: p, row_ptr, col_idx, values, turned: in_order, b, finish }, c))
     }
@@ -116,34 +119,36 @@ impl<T> Shared<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bsr::Bsr;
+    use crate::bsr::{Bsr, check_indices, cpu};
     use warplap_core::op::Op;
+    use warplap_core::space::Config;
     use warplap_cpu::{Slice, SliceMut};
 
     #[test]
     fn bad_indices_short_buffers_and_odd_blocks_never_reach_a_kernel() {
         let p = Bsr::parse("m=16,k=24,n=2,bs=8,density=0.5").unwrap();
+        let (device, catalog) = (Cpu::new(), cpu::catalog());
         let (values, b, mut c) = (vec![0f32; 3 * 64], vec![0f32; 48], vec![0f32; 32]);
         let mut check_of = |p: &BsrProblem, rows: &[i32], columns: &[i32], values: &[f32]| {
-            let args = BsrArgs::<Cpu> {
-                problem: p,
-                row_ptr: Slice::I32(rows),
-                col_idx: Slice::I32(columns),
-                values: Slice::F32(values),
-                b: Slice::F32(&b),
-                c: SliceMut::F32(&mut c),
-                add: None,
-                place: None,
-            };
-            Matrix::<f32>::checked(args).map(|_| ()).map_err(|e| e.to_string())
+            let mut args: [Arg<'_, Cpu>; 7] = Default::default();
+            args[slot::ROW_PTR] = Arg::Read(Slice::I32(rows));
+            args[slot::COL_IDX] = Arg::Read(Slice::I32(columns));
+            args[slot::VALUES] = Arg::Read(Slice::F32(values));
+            args[slot::B] = Arg::Read(Slice::F32(&b));
+            args[slot::C] = Arg::Write(SliceMut::F32(&mut c));
+            let named = check_indices(p, &args).map_or_else(|e| e.to_string(), |()| String::new());
+            let kernel = catalog.reference().build(p, &Config::default(), &device).unwrap();
+            // A launch that is refused for its lengths does not say which; the check does.
+            kernel.launch(&mut args, &()).map_err(|e| format!("{e}; {named}"))
         };
-        let odd = BsrProblem { bs: 4, ..p };
+        let odd = BsrProblem { bs: 4, m: 8, ..p };
         assert!(check_of(&odd, &[0, 1, 3], &[2, 0, 1], &values).unwrap_err().contains("'bs'"));
         let mut check = |rows: &[i32], columns: &[i32], values: &[f32]| check_of(&p, rows, columns, values);
         assert_eq!(check(&[0, 1, 3], &[2, 0, 1], &values), Ok(()));
         assert!(check(&[0, 1, 3], &[2, 0, 3], &values).unwrap_err().contains("0 to 2"));
         assert!(check(&[0, 1, 3], &[2, 0, -1], &values).unwrap_err().contains("0 to 2"));
         assert!(check(&[0, 2, 1], &[2, 0, 1], &values).unwrap_err().contains("row_ptr[2]"));
+        assert!(check(&[0, 1, 2], &[2, 0, 1], &values).unwrap_err().contains("row_ptr ends at 2"));
         assert!(check(&[0, 1, 3], &[2, 0], &values).unwrap_err().contains("col_idx"));
         assert!(check(&[0, 1, 3], &[2, 0, 1], &values[1..]).unwrap_err().contains("values"));
         assert!(check(&[0, 3], &[2, 0, 1], &values).unwrap_err().contains("row_ptr"));

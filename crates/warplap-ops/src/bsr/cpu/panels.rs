@@ -6,6 +6,7 @@
 //! several blocks (density times block rows well above one) and n is narrow; half types. Limits: k·n numbers of scratch.
 //! Idea: Goto's packing.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -18,7 +19,7 @@ use super::pack::{Pack, met};
 use super::scratch;
 use super::setting::{self, Setting, widened};
 use super::tile::Strip;
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use crate::bsr::{Bsr, BsrProblem};
 use crate::gemm::Layout;
 use crate::typed::for_dtype;
 
@@ -31,9 +32,7 @@ impl Variant<Bsr, Cpu> for Panels {
     }
 
     fn source(&self) -> SourceHash {
-        let (own, tile, matrix) = (include_str!("panels.rs"), include_str!("tile.rs"), include_str!("matrix.rs"));
-        let (pack, setting) = (include_str!("pack.rs"), include_str!("setting.rs"));
-        SourceHash::of(&[own, tile, matrix, pack, setting, include_str!("scratch.rs"), include_str!("finish.rs")])
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
@@ -53,38 +52,40 @@ impl Variant<Bsr, Cpu> for Panels {
 
     fn needs(&self, p: &BsrProblem, config: &Config) -> Needs {
         let threads = config.size("threads").unwrap_or(1) as u64;
-        Needs { threads, workspace: p.k * (p.n + 96) * 4, ..Needs::default() }
+        Needs { threads, workspace: workspace(p), ..Needs::default() }
     }
 
-    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Bsr, Cpu>>, Rejection> {
-        let workspace = p.k * (p.n + 96) * 4;
-        Ok(Box::new(Packed { setting: Setting::read(config, cpu)?, workspace }))
+    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        setting::refuse(setting::no_plain(p))?;
+        Ok(Box::new(Packed { problem: *p, setting: Setting::read(config, cpu)? }))
     }
+}
+
+fn workspace(p: &BsrProblem) -> u64 {
+    p.k * (p.n + 96) * 4
 }
 
 struct Packed {
+    problem: BsrProblem,
     setting: Setting,
-    workspace: u64,
 }
 
-impl Kernel<Bsr, Cpu> for Packed {
-    fn launch(&self, args: BsrArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => product::<T>(self, args))
+impl Kernel<Cpu> for Packed {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => product::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
-        self.workspace
+        workspace(&self.problem)
     }
 }
 
-fn product<T: Element + Typed>(kernel: &Packed, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (a, c) = Matrix::<T>::checked(args)?;
-    let (s, p) = (&kernel.setting, a.problem);
-    s.plain(p)?;
+fn product<T: Element + Typed>(kernel: &Packed, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (s, p) = (&kernel.setting, &kernel.problem);
+    let (a, c) = Matrix::<T>::checked(p, args)?;
     let (n, k, bs) = (p.n as usize, p.k as usize, p.bs as usize);
     let width = s.tile.columns(s.isa);
     let panels = n.div_ceil(width);
-    let c = Shared::new(c);
     let met = met(&a);
     scratch::with(panels * k * width, |packed| {
         let to = Shared::new(packed);

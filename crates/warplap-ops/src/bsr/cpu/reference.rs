@@ -3,6 +3,7 @@
 //! Idea: each row of C gathers multiples of B's rows, block by block. Wins: never by design, but tiny problems leave
 //! nothing to gain. Limits: none; it fits everything and is the fallback.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -11,7 +12,7 @@ use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
 use super::matrix::Matrix;
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use crate::bsr::{Bsr, BsrProblem};
 use crate::gemm::Layout;
 use crate::typed::for_dtype;
 
@@ -24,7 +25,7 @@ impl Variant<Bsr, Cpu> for Reference {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("reference.rs"), include_str!("matrix.rs"), include_str!("finish.rs")])
+        source!()
     }
 
     fn fit(&self, _: &BsrProblem, _: &Cpu) -> Fit {
@@ -35,22 +36,21 @@ impl Variant<Bsr, Cpu> for Reference {
         Space::single()
     }
 
-    fn build(&self, _: &BsrProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Bsr, Cpu>>, Rejection> {
-        Ok(Box::new(Loops))
+    fn build(&self, p: &BsrProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Loops(*p)))
     }
 }
 
-struct Loops;
+struct Loops(BsrProblem);
 
-impl Kernel<Bsr, Cpu> for Loops {
-    fn launch(&self, args: BsrArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => product::<T>(args))
+impl Kernel<Cpu> for Loops {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.0.dtype, T => product::<T>(&self.0, args))
     }
 }
 
-fn product<T: Element + Typed>(args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (a, c) = Matrix::<T>::checked(args)?;
-    let p = a.problem;
+fn product<T: Element + Typed>(p: &BsrProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (a, c) = Matrix::<T>::checked(p, args)?;
     let (bs, bc) = (p.bs as usize, p.bc as usize);
     let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
     let mut line = vec![0f32; n];
@@ -74,8 +74,8 @@ fn product<T: Element + Typed>(args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> 
         }
         for (j, sum) in line.iter().enumerate() {
             let at = if p.c == Layout::Row { i * n + j } else { j * m + i };
-            // SAFETY: an element of C, which is written next.
-            c[at] = T::narrow(unsafe { finish.one(*sum, at) });
+            // SAFETY: an element of C, which is ours alone.
+            unsafe { *c.at(at) = T::narrow(finish.one(*sum, at)) };
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 //! would cost more than it saves. Limits: B row-major; a long power-of-two row stride of B makes its lines collide in
 //! the first cache. Idea from the outer-product kernels of BLIS, with A's blocks taken as they lie.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -12,11 +13,10 @@ use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
-use super::matrix::{Matrix, Shared};
+use super::matrix::Matrix;
 use super::setting::{self, Setting, widened};
 use super::tile::Strip;
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
-use crate::gemm::Layout;
+use crate::bsr::{Bsr, BsrProblem};
 use crate::typed::for_dtype;
 
 /// Block rows with B in place.
@@ -28,16 +28,11 @@ impl Variant<Bsr, Cpu> for Rows {
     }
 
     fn source(&self) -> SourceHash {
-        let (own, tile, matrix) = (include_str!("rows.rs"), include_str!("tile.rs"), include_str!("matrix.rs"));
-        SourceHash::of(&[own, tile, matrix, include_str!("setting.rs"), include_str!("finish.rs")])
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
-        match (setting::no_rows(p), p.b) {
-            (Some(why), _) => Fit::aside(why),
-            (None, Layout::Col) => Fit::aside("vectors of B are read along its rows: b=row only"),
-            (None, Layout::Row) => Fit::HIGH,
-        }
+        setting::no_rows(p).or(setting::no_rows_of_b(p)).map_or(Fit::HIGH, Fit::aside)
     }
 
     fn space(&self, p: &BsrProblem, cpu: &Cpu) -> Space {
@@ -48,31 +43,32 @@ impl Variant<Bsr, Cpu> for Rows {
         Needs { threads: config.size("threads").unwrap_or(1) as u64, ..Needs::default() }
     }
 
-    fn build(&self, _: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Bsr, Cpu>>, Rejection> {
-        Ok(Box::new(Swept(Setting::read(config, cpu)?)))
+    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        setting::refuse(setting::no_rows(p).or(setting::no_rows_of_b(p)))?;
+        Ok(Box::new(Swept { problem: *p, setting: Setting::read(config, cpu)? }))
     }
 }
 
-struct Swept(Setting);
+struct Swept {
+    problem: BsrProblem,
+    setting: Setting,
+}
 
-impl Kernel<Bsr, Cpu> for Swept {
-    fn launch(&self, args: BsrArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => product::<T>(&self.0, args))
+impl Kernel<Cpu> for Swept {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => product::<T>(self, args))
     }
 }
 
-fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (a, c) = Matrix::<T>::checked(args)?;
-    let p = a.problem;
-    setting::refuse(setting::no_rows(p))?;
-    s.row_major(p)?;
+fn product<T: Element + Typed>(kernel: &Swept, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (s, p) = (&kernel.setting, &kernel.problem);
+    let (a, c) = Matrix::<T>::checked(p, args)?;
     let (n, bs, bc) = (p.n as usize, p.bs as usize, p.bc as usize);
     // Whole tiles a task, and a few tasks a thread where there are not rows enough for that.
     let width = s.tile.columns(s.isa);
     let strips = (4 * s.threads).div_ceil(p.rows()).min(n.div_ceil(width));
     let strip = n.div_ceil(width).div_ceil(strips) * width;
     let strips = n.div_ceil(strip);
-    let c = Shared::new(c);
     s.pool.each(s.threads, p.rows() * strips, |task| {
         let (row, first) = (task / strips, task % strips * strip);
         widened(s.isa, a.values(a.row(row)), |values| {

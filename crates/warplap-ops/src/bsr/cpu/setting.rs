@@ -77,19 +77,6 @@ impl Setting {
         let tile = tile(config).ok_or_else(|| missing("tile"))?;
         Ok(Setting { tile, isa, threads: config.size("threads").unwrap_or(1), pool: cpu.pool().clone() })
     }
-
-    /// Refuses what kernels that take square blocks and write rows of C would read or write wrongly.
-    pub(super) fn plain(&self, p: &BsrProblem) -> Result<(), Rejection> {
-        refuse(no_plain(p))
-    }
-
-    /// Refuses a column-major B, which kernels with B in place would read wrongly.
-    pub(super) fn row_major(&self, p: &BsrProblem) -> Result<(), Rejection> {
-        match p.b {
-            Layout::Row => Ok(()),
-            Layout::Col => Err(Rejection::LaunchFailed { reason: "built for b=row, launched with b=col".into() }),
-        }
-    }
 }
 
 /// Why a problem is nothing for a kernel that writes rows of C, if so.
@@ -102,9 +89,14 @@ pub(super) fn no_plain(p: &BsrProblem) -> Option<&'static str> {
     no_rows(p).or((!p.is_square()).then_some("square blocks only"))
 }
 
-/// A reason as the refusal of a launch.
+/// Why a problem is nothing for a kernel that reads rows of B where they lie, if so.
+pub(super) fn no_rows_of_b(p: &BsrProblem) -> Option<&'static str> {
+    (p.b == Layout::Col).then_some("vectors of B are read along its rows: b=row only")
+}
+
+/// A reason to stand aside as the refusal to build: what is read or written wrongly must not be launched.
 pub(super) fn refuse(why: Option<&'static str>) -> Result<(), Rejection> {
-    why.map_or(Ok(()), |why| Err(Rejection::LaunchFailed { reason: why.into() }))
+    why.map_or(Ok(()), |why| Err(Rejection::DoesNotBuild { reason: why.into() }))
 }
 
 /// Runs a body with values as f32: those that are already where they lie, others widened into scratch.

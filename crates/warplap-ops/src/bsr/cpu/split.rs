@@ -6,6 +6,7 @@
 //! columns. Limits: B row-major; two partial rows of scratch a unit. Idea: merge-based sparse products (Merrill and
 //! Garland, 2016).
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -18,8 +19,7 @@ use super::matrix::{Matrix, Shared};
 use super::scratch;
 use super::setting::{self, Setting, widened};
 use super::tile::Strip;
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
-use crate::gemm::Layout;
+use crate::bsr::{Bsr, BsrProblem};
 use crate::typed::for_dtype;
 
 /// Units a thread: enough that an interrupted thread's share is taken over, few enough that few rows are cut.
@@ -34,27 +34,16 @@ impl Variant<Bsr, Cpu> for Split {
     }
 
     fn source(&self) -> SourceHash {
-        let (own, tile, matrix) = (include_str!("split.rs"), include_str!("tile.rs"), include_str!("matrix.rs"));
-        SourceHash::of(&[
-            own,
-            tile,
-            matrix,
-            include_str!("setting.rs"),
-            include_str!("scratch.rs"),
-            include_str!("finish.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
         let share = (p.nnz as f64 / (4 * cpu.threads()) as f64).max(1.0);
-        if let Some(why) = setting::no_plain(p) {
-            return Fit::aside(why);
-        }
-        match p.b {
-            Layout::Col => Fit::aside("vectors of B are read along its rows: b=row only"),
-            _ if cpu.threads() == 1 => Fit::aside("one thread has nothing to share"),
-            _ if (p.row_max as f64) < share => Fit::aside("no row is long enough to keep a thread waiting"),
-            Layout::Row => Fit::HIGH,
+        match setting::no_plain(p).or(setting::no_rows_of_b(p)) {
+            Some(why) => Fit::aside(why),
+            None if cpu.threads() == 1 => Fit::aside("one thread has nothing to share"),
+            None if (p.row_max as f64) < share => Fit::aside("no row is long enough to keep a thread waiting"),
+            None => Fit::HIGH,
         }
     }
 
@@ -67,10 +56,9 @@ impl Variant<Bsr, Cpu> for Split {
         Needs { threads, workspace: workspace(p, threads), ..Needs::default() }
     }
 
-    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Bsr, Cpu>>, Rejection> {
-        let setting = Setting::read(config, cpu)?;
-        let workspace = workspace(p, setting.threads as u64);
-        Ok(Box::new(Shares { setting, workspace }))
+    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        setting::refuse(setting::no_plain(p).or(setting::no_rows_of_b(p)))?;
+        Ok(Box::new(Shares { problem: *p, setting: Setting::read(config, cpu)? }))
     }
 }
 
@@ -79,30 +67,27 @@ fn workspace(p: &BsrProblem, threads: u64) -> u64 {
 }
 
 struct Shares {
+    problem: BsrProblem,
     setting: Setting,
-    workspace: u64,
 }
 
-impl Kernel<Bsr, Cpu> for Shares {
-    fn launch(&self, args: BsrArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => product::<T>(&self.setting, args))
+impl Kernel<Cpu> for Shares {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => product::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
-        self.workspace
+        workspace(&self.problem, self.setting.threads as u64)
     }
 }
 
-fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (a, c) = Matrix::<T>::checked(args)?;
-    let p = a.problem;
-    s.plain(p)?;
-    s.row_major(p)?;
+fn product<T: Element + Typed>(kernel: &Shares, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (s, p) = (&kernel.setting, &kernel.problem);
+    let (a, c) = Matrix::<T>::checked(p, args)?;
     let (n, k, bs) = (p.n as usize, p.k as usize, p.bs as usize);
     let (nnz, part) = (a.nnz(), bs * n);
     let units = (UNITS * s.threads).min(nnz).max(1);
     let border = |unit: usize| unit * nnz / units;
-    let c = Shared::new(c);
     widened(s.isa, &a.b[..k * n], |b| {
         scratch::with(2 * units * part, |parts| {
             let shared = Shared::new(parts);
@@ -149,19 +134,18 @@ fn product<T: Element + Typed>(s: &Setting, args: BsrArgs<'_, Cpu>) -> Result<()
                 if !blocks.is_empty() && unit(blocks.start) == unit(blocks.end - 1) {
                     return;
                 }
-                // SAFETY: C holds m·n elements, and this task alone touches those of its block row.
-                let c = unsafe { std::slice::from_raw_parts_mut(c.at(row * part), part) };
-                let finish = a.finish.from(row * part);
+                let finish = |sum: f32, i: usize| {
+                    let at = row * part + i;
+                    // SAFETY: C holds m·n elements, and this task alone touches those of its block row.
+                    unsafe { *c.at(at) = T::narrow(a.finish.one(sum, at)) };
+                };
                 if blocks.is_empty() {
-                    // SAFETY: element i of this task's own part of C.
-                    return c.iter_mut().enumerate().for_each(|(i, to)| *to = T::narrow(unsafe { finish.one(0.0, i) }));
+                    return (0..part).for_each(|i| finish(0.0, i));
                 }
                 let (first, last) = (unit(blocks.start), unit(blocks.end - 1));
-                for (i, to) in c.iter_mut().enumerate() {
+                for i in 0..part {
                     let slot = |u: usize| 2 * u + usize::from(blocks.start > border(u));
-                    let sum = (first..=last).map(|u| parts[slot(u) * part + i]).sum();
-                    // SAFETY: as above.
-                    *to = T::narrow(unsafe { finish.one(sum, i) });
+                    finish((first..=last).map(|u| parts[slot(u) * part + i]).sum(), i);
                 }
             });
         });

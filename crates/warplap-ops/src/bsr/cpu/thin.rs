@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -18,7 +19,7 @@ use warplap_cpu::{Cpu, Typed};
 use super::matrix::{Matrix, Shared};
 use super::scratch;
 use super::setting::{self, widened};
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use crate::bsr::{Bsr, BsrProblem};
 use crate::gemm::Layout;
 use crate::typed::for_dtype;
 
@@ -34,8 +35,7 @@ impl Variant<Bsr, Cpu> for Thin {
     }
 
     fn source(&self) -> SourceHash {
-        let (matrix, setting) = (include_str!("matrix.rs"), include_str!("setting.rs"));
-        SourceHash::of(&[include_str!("thin.rs"), matrix, setting, include_str!("finish.rs")])
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cpu) -> Fit {
@@ -55,35 +55,33 @@ impl Variant<Bsr, Cpu> for Thin {
         Needs { threads, workspace: p.k * p.n * 4, ..Needs::default() }
     }
 
-    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Bsr, Cpu>>, Rejection> {
+    fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        setting::refuse(setting::no_plain(p))?;
         if p.n > MOST {
             return Err(Rejection::DoesNotBuild { reason: format!("n={} is more than {MOST} columns", p.n) });
         }
         let threads = config.size("threads").unwrap_or(1);
-        Ok(Box::new(Dots { isa: setting::isa(config).unwrap_or(cpu.isa()), threads, pool: cpu.pool().clone() }))
+        let isa = setting::isa(config).unwrap_or(cpu.isa());
+        Ok(Box::new(Dots { problem: *p, isa, threads, pool: cpu.pool().clone() }))
     }
 }
 
 struct Dots {
+    problem: BsrProblem,
     isa: Isa,
     threads: usize,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Bsr, Cpu> for Dots {
-    fn launch(&self, args: BsrArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => product::<T>(self, args))
+impl Kernel<Cpu> for Dots {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => product::<T>(self, args))
     }
 }
 
-fn product<T: Element + Typed>(kernel: &Dots, args: BsrArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let (a, c) = Matrix::<T>::checked(args)?;
-    setting::refuse(setting::no_plain(a.problem))?;
+fn product<T: Element + Typed>(kernel: &Dots, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (a, c) = Matrix::<T>::checked(&kernel.problem, args)?;
     let (n, k) = (a.problem.n as usize, a.problem.k as usize);
-    if n > MOST as usize {
-        return Err(Rejection::LaunchFailed { reason: format!("built for at most {MOST} columns, launched with {n}") });
-    }
-    let c = Shared::new(c);
     if a.problem.b == Layout::Col || n == 1 {
         widened(kernel.isa, &a.b[..k * n], |b| share(kernel, &a, b, c));
     } else {

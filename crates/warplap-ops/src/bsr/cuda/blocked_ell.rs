@@ -10,18 +10,20 @@ use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
+use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Blocks, Buffer, Cuda, Function, LaunchShape, Source, Spmm, SpmmAt, Stream};
 
 use super::cusparse_bsr::{no_cusparse, spec, version};
-use super::launch::addresses;
 use super::plan::is_half;
-use super::turned::{self, Turned};
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use super::turned::Turned;
+use crate::bsr::{Bsr, BsrProblem, SLOTS};
+use crate::cuda::own::{Aligns, addresses};
 
 /// SpMM over a Blocked-ELL descriptor.
 pub(super) struct BlockedEll;
@@ -43,7 +45,7 @@ impl Variant<Bsr, Cuda> for BlockedEll {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("blocked_ell.cu"), include_str!("blocked_ell.rs"), turned::TEXT, &version()])
+        source!(&version())
     }
 
     fn fit(&self, p: &BsrProblem, cuda: &Cuda) -> Fit {
@@ -65,7 +67,12 @@ impl Variant<Bsr, Cuda> for BlockedEll {
         Needs { workspace: scratch(p) + Turned::workspace(p), ..Needs::default() }
     }
 
-    fn build(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
+    fn compile(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<(), Rejection> {
+        cuda.compile(&source(p))?;
+        Turned::compile(p, cuda)
+    }
+
+    fn build(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let refused = |e: warplap_cuda::CudaError| Rejection::DoesNotBuild { reason: e.to_string() };
         let spmm = Spmm::new(spec(p, Blocks::Ell(p.row_max)), cuda).map_err(refused)?;
         let over = || Rejection::OverLimits { reason: "the grid is too large for a launch".into() };
@@ -74,6 +81,7 @@ impl Variant<Bsr, Cuda> for BlockedEll {
         let function = cuda.build(&source(p))?;
         Ok(Box::new(Padded {
             problem: *p,
+            aligns: Aligns::of(&Bsr::signature(p))?,
             spmm,
             function,
             shape,
@@ -96,6 +104,7 @@ pub(super) fn source(p: &BsrProblem) -> Source {
 
 struct Padded {
     problem: BsrProblem,
+    aligns: Aligns<SLOTS>,
     spmm: Spmm,
     function: Function,
     shape: LaunchShape,
@@ -104,10 +113,10 @@ struct Padded {
     turned: Turned,
 }
 
-impl Kernel<Bsr, Cuda> for Padded {
-    fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let [row_ptr, col_idx, _, b, c] = addresses(&self.problem, &args)?;
-        let p = &self.problem;
+impl Kernel<Cuda> for Padded {
+    fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
+        let (slots, p) = (addresses(args, &self.aligns)?, &self.problem);
+        let [row_ptr, col_idx, _, b, c, ..] = slots;
         // Held until both launches are queued, so that no other thread's come between them.
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let room = match rooms.entry(queue.handle()) {
@@ -118,15 +127,15 @@ impl Kernel<Bsr, Cuda> for Padded {
             }
         };
         let [full, columns] = room.each_ref().map(Buffer::address);
-        self.turned.with(&args, queue, |values| {
+        self.turned.with(&slots, queue, |values| {
             let list = [&values, &row_ptr, &col_idx, &full, &columns].map(|a| (&raw const *a).cast::<c_void>());
-            // SAFETY: five addresses, as the entry declares them; the buffers were checked to hold what the problem spans, the
-            // scratch holds a place for each block of the padded matrix, and the caller vouches for the indices.
+            // SAFETY: five addresses, as the entry declares them; the catalog hands out kernels that refuse other arguments than
+            // the signature's, the scratch holds a place for each block of the padded matrix, and the caller vouches for the indices.
             unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())
         })?;
         let at = SpmmAt { row_ptr, columns, values: full, b, c };
         // SAFETY: as above; the product runs after the matrix was written out, on the same stream.
-        unsafe { self.spmm.launch(&at, (args.problem.alpha.get(), 0.0), queue) }.map_err(|e| e.rejection())
+        unsafe { self.spmm.launch(&at, (p.alpha.get(), p.beta.get()), queue) }.map_err(|e| e.rejection())
     }
 
     fn workspace(&self) -> u64 {
@@ -137,7 +146,6 @@ impl Kernel<Bsr, Cuda> for Padded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warplap_core::op::Op;
 
     #[test]
     fn every_row_has_as_many_places_as_the_fullest_has_blocks() {

@@ -1,18 +1,20 @@
 //! cuSPARSE on the matrix as it is: SpMM over a BSR descriptor.
 //!
 //! Idea: the library everybody has. Its kernel for this format multiplies on plain lanes in every type. Wins: hardly ever;
-//! an anchor of every race. Limits: where the library is found; the addend must be C itself, so it stands aside where there
-//! is one.
+//! an anchor of every race. Limits: where the library is found; the addend must be C itself, so it stands aside where it
+//! is another.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
+use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Blocks, Cuda, Sparse, Spmm, SpmmAt, SpmmSpec, Stream};
 
-use super::launch::addresses;
-use super::turned::{self, Turned};
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use super::turned::Turned;
+use crate::bsr::{Bsr, BsrProblem, SLOTS};
+use crate::cuda::own::{Aligns, addresses};
 use crate::gemm::Layout;
 
 /// SpMM over a BSR descriptor.
@@ -22,7 +24,7 @@ pub(super) struct CusparseBsr;
 pub(super) fn no_cusparse(p: &BsrProblem) -> Option<String> {
     match Sparse::get() {
         Err(why) => Some(why.to_string()),
-        Ok(_) if p.adds() => Some("the library adds to C itself alone".into()),
+        Ok(_) if p.adds() && !p.in_place => Some("the library adds to C itself alone".into()),
         Ok(_) if !p.is_square() => Some("square blocks only".into()),
         Ok(_) if p.nnz == 0 => Some("the library takes no empty matrix".into()),
         Ok(_) if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Some("sizes must fit 31 bits".into()),
@@ -55,7 +57,7 @@ impl Variant<Bsr, Cuda> for CusparseBsr {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("cusparse_bsr.rs"), turned::TEXT, &version()])
+        source!(&version())
     }
 
     fn fit(&self, p: &BsrProblem, _: &Cuda) -> Fit {
@@ -71,10 +73,15 @@ impl Variant<Bsr, Cuda> for CusparseBsr {
         Needs { workspace: Turned::workspace(p), ..Needs::default() }
     }
 
-    fn build(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
+    fn compile(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<(), Rejection> {
+        Turned::compile(p, cuda)
+    }
+
+    fn build(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let refused = |e: warplap_cuda::CudaError| Rejection::DoesNotBuild { reason: e.to_string() };
         let spmm = Spmm::new(spec(p, Blocks::Bsr(p.nnz)), cuda).map_err(refused)?;
-        Ok(Box::new(Called { problem: *p, spmm, turned: Turned::new(p, cuda)? }))
+        let aligns = Aligns::of(&Bsr::signature(p))?;
+        Ok(Box::new(Called { problem: *p, aligns, spmm, turned: Turned::new(p, cuda)? }))
     }
 
     fn is_library(&self) -> bool {
@@ -84,18 +91,20 @@ impl Variant<Bsr, Cuda> for CusparseBsr {
 
 struct Called {
     problem: BsrProblem,
+    aligns: Aligns<SLOTS>,
     spmm: Spmm,
     turned: Turned,
 }
 
-impl Kernel<Bsr, Cuda> for Called {
-    fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let [row_ptr, columns, _, b, c] = addresses(&self.problem, &args)?;
-        self.turned.with(&args, queue, |values| {
+impl Kernel<Cuda> for Called {
+    fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
+        let (slots, p) = (addresses(args, &self.aligns)?, &self.problem);
+        let [row_ptr, columns, _, b, c, ..] = slots;
+        self.turned.with(&slots, queue, |values| {
             let at = SpmmAt { row_ptr, columns, values, b, c };
-            // SAFETY: the buffers were checked to hold what the problem spans, the views borrow them, and the caller vouches for
-            // the indices.
-            unsafe { self.spmm.launch(&at, (args.problem.alpha.get(), 0.0), queue) }.map_err(|e| e.rejection())
+            // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, the views borrow them, and
+            // the caller vouches for the indices.
+            unsafe { self.spmm.launch(&at, (p.alpha.get(), p.beta.get()), queue) }.map_err(|e| e.rejection())
         })
     }
 

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
+use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
@@ -16,15 +18,15 @@ use warplap_cuda::{
     Buffer, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulSpec, MatrixSpec, Source, Stream,
 };
 
-use super::launch::addresses;
 use super::mma_tf32::MmaTf32;
 use super::plan::BsrTwin;
 use super::simt_f32::SimtF32;
-use super::turned::{self, Turned};
+use super::turned::Turned;
 use super::wgmma_fill::Fill;
 use super::wgmma_swapab::SwapAb;
 use super::wgmma_union::Union;
-use crate::bsr::{Bsr, BsrArgs, BsrProblem};
+use crate::bsr::{Bsr, BsrProblem, SLOTS, addend};
+use crate::cuda::own::{Aligns, addresses};
 use crate::cuda::plan::axis;
 use crate::gemm::Layout;
 
@@ -55,7 +57,7 @@ impl Variant<Bsr, Cuda> for Densify {
 
     fn source(&self) -> SourceHash {
         let version = Lt::get().map_or(0, Lt::version).to_string();
-        SourceHash::of(&[include_str!("densify.cu"), include_str!("densify.rs"), turned::TEXT, &version])
+        source!(&version)
     }
 
     fn fit(&self, p: &BsrProblem, cuda: &Cuda) -> Fit {
@@ -85,7 +87,12 @@ impl Variant<Bsr, Cuda> for Densify {
         Needs { workspace: (WORKSPACE << 20) + scratch(p) + Turned::workspace(p), ..Needs::default() }
     }
 
-    fn build(&self, p: &BsrProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Bsr, Cuda>>, Rejection> {
+    fn compile(&self, p: &BsrProblem, _: &Config, cuda: &Cuda) -> Result<(), Rejection> {
+        cuda.compile(&source(p).0)?;
+        Turned::compile(p, cuda)
+    }
+
+    fn build(&self, p: &BsrProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let refused = |reason: String| Rejection::DoesNotBuild { reason };
         let choice = axis(config, "choice")?;
         let made = Matmul::choose(&product(p), choice as usize, cuda).map_err(|e| refused(e.to_string()))?;
@@ -95,8 +102,8 @@ impl Variant<Bsr, Cuda> for Densify {
         let over = || Rejection::OverLimits { reason: "the grid is too large for a launch".into() };
         let blocks = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(over)?;
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
-        let turned = Turned::new(p, cuda)?;
-        Ok(Box::new(Filled { problem: *p, function, shape, full: Mutex::default(), matmul, turned }))
+        let (aligns, turned) = (Aligns::of(&Bsr::signature(p))?, Turned::new(p, cuda)?);
+        Ok(Box::new(Filled { problem: *p, aligns, function, shape, full: Mutex::default(), matmul, turned }))
     }
 
     fn is_library(&self) -> bool {
@@ -135,6 +142,7 @@ fn product(p: &BsrProblem) -> MatmulSpec {
 
 struct Filled {
     problem: BsrProblem,
+    aligns: Aligns<SLOTS>,
     function: Function,
     shape: LaunchShape,
     // By stream, made when one is first seen: launches on one stream follow each other.
@@ -143,9 +151,10 @@ struct Filled {
     turned: Turned,
 }
 
-impl Kernel<Bsr, Cuda> for Filled {
-    fn launch(&self, args: BsrArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let [row_ptr, col_idx, _, b, c] = addresses(&self.problem, &args)?;
+impl Kernel<Cuda> for Filled {
+    fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
+        let slots = addresses(args, &self.aligns)?;
+        let [row_ptr, col_idx, _, b, c, ..] = slots;
         let p = &self.problem;
         // Held until both launches are queued, so that no other thread's come between them.
         let mut rooms = self.full.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,16 +168,17 @@ impl Kernel<Bsr, Cuda> for Filled {
             }
         };
         let columns = i32::try_from(p.columns()).unwrap_or(i32::MAX);
-        self.turned.with(&args, queue, |values| {
+        self.turned.with(&slots, queue, |values| {
             let [v, f, r, i] = [&values, &full, &row_ptr, &col_idx].map(|a| (&raw const *a).cast::<c_void>());
             let list = [v, f, r, i, (&raw const columns).cast()];
-            // SAFETY: four addresses and a number, as the entry declares them; the buffers were checked to hold what the
-            // problem spans, the scratch holds m·k elements, and the caller vouches for the indices.
+            // SAFETY: four addresses and a number, as the entry declares them; the catalog hands out kernels that refuse other
+            // arguments than the signature's, the scratch holds m·k elements, and the caller vouches for the indices.
             unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())
         })?;
-        let add = args.add.as_ref().map_or(c, |add| add.address());
+        // The library reads no addend where beta is 0, but takes none that is nowhere.
+        let add = if p.adds() { slots[addend(p)] } else { c };
         let (first, second) = if p.c == Layout::Row { (b, full) } else { (full, b) };
-        let factors = (args.problem.alpha.get(), args.problem.beta.get());
+        let factors = (p.alpha.get(), p.beta.get());
         // SAFETY: as above; the product runs after the scratch was filled, on the same stream.
         unsafe { self.matmul.launch_scaled([first, second, add, c], factors, queue) }.map_err(|e| e.rejection())
     }
@@ -187,7 +197,6 @@ pub(super) fn text(p: &BsrProblem) -> Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warplap_core::op::Op;
 
     #[test]
     fn zeros_are_filled_in_where_no_sparse_kernel_can_go() {

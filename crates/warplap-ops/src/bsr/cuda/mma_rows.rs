@@ -2,6 +2,7 @@
 //!
 //! Wins: chips without wgmma. Limits: blocks of 16, 32, 64 or 128 rows and columns, C row-major, rows of B and C of whole 16 bytes.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
@@ -20,8 +21,8 @@ impl Twin<BsrProblem> for MmaRows {
         "mma_rows"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("mma_rows.cu"), include_str!("mma_rows.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
@@ -55,7 +56,7 @@ impl Twin<BsrProblem> for MmaRows {
             threads: 256,
             shared: deep * stage(p, bn, bk),
             grid: Grid::Blocks(p.m / p.bs.min(64) * p.n.div_ceil(bn)),
-            arguments: buffers.into_iter().chain(sizes).chain(scale_arguments()).collect(),
+            arguments: buffers.into_iter().chain(sizes).chain(scale_arguments(p)).collect(),
             overlap: true,
         })
     }

@@ -3,6 +3,7 @@
 //! Wins: float32 where the problem allows tf32. Limits: blocks of 16, 32, 64 or 128, B row-major, rows of B and C of whole 16
 //! bytes.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
@@ -21,8 +22,8 @@ impl Twin<BsrProblem> for MmaTf32 {
         "mma_tf32"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("mma_tf32.cu"), include_str!("mma_tf32.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
@@ -46,7 +47,7 @@ impl Twin<BsrProblem> for MmaTf32 {
         let mut defines = facts(p);
         defines.extend([("BN", bn), ("BK", bk), ("STAGES", deep)].map(|(n, v)| (n, v as i64)));
         let buffers = [VALUES, B, C, ROW_PTR, COL_IDX, ORDER].map(Argument::Pointer);
-        let arguments = buffers.into_iter().chain([int(p.m), int(p.n)]).chain(scale_arguments()).collect();
+        let arguments = buffers.into_iter().chain([int(p.m), int(p.n)]).chain(scale_arguments(p)).collect();
         let (text, headers) = (include_str!("mma_tf32.cu"), &[AMPERE, ELEMENT, SCALED]);
         Ok(Plan {
             source: Source { entry: self.id(), text, headers, defines },

@@ -22,17 +22,16 @@ mod wgmma_union;
 use std::sync::Arc;
 
 use warplap_core::catalog::Catalog;
-use warplap_core::error::Error;
 use warplap_cuda::Cuda;
 
 pub use checked::IndexCheck;
 
-use super::{Bsr, BsrArgs};
+use super::Bsr;
 use launch::Own;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Bsr, Cuda> {
-    Catalog::new(Arc::new(reference::Reference))
+    Catalog::new(Arc::new(Own(reference::Reference)))
         .with_oracle(Arc::new(right::Right))
         .with(Arc::new(Own(wgmma_union::Union)))
         .with(Arc::new(Own(wgmma_swapab::SwapAb)))
@@ -44,14 +43,6 @@ pub fn catalog() -> Catalog<Bsr, Cuda> {
         .with(Arc::new(blocked_ell::BlockedEll))
         .with(Arc::new(densify::Densify))
         .with(Arc::new(cusparse_bsr::CusparseBsr))
-}
-
-impl BsrArgs<'_, Cuda> {
-    /// Checks that the buffers have the problem's types and lengths. The indices lie in device memory and are not
-    /// looked at; see [`IndexCheck`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.check_spans()
-    }
 }
 
 #[cfg(test)]
@@ -74,7 +65,7 @@ mod tests {
         &super::mma_rows::MmaRows,
     ];
 
-    const PROBLEMS: [&str; 20] = [
+    const PROBLEMS: [&str; 21] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
         "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
@@ -95,6 +86,7 @@ mod tests {
         "bsr:m=4096,k=4096,n=4096,bs=32,bc=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=64,bc=16,density=0.125,dtype=f16,c=col,turned=true",
         "bsr:m=4096,k=4096,n=4096,bs=16,bc=32,density=0.125,dtype=f32",
+        "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16,beta=1,inplace=true",
     ];
 
     fn problem(text: &str) -> BsrProblem {

@@ -3,29 +3,19 @@
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
-use warplap_cuda::{Chip, Cuda, TensorMapSpec, dtype_code};
+use warplap_cuda::{Chip, TensorMapSpec, dtype_code};
 
-use crate::bsr::{BsrArgs, BsrProblem, Factor};
+pub(super) use crate::bsr::slot::{B, C, COL_IDX, PLACE, ROW_PTR, VALUES};
+use crate::bsr::{BsrProblem, Factor, SLOTS, addend};
 use crate::cuda::plan::{Argument, Grid, Twin};
 use crate::gemm::Layout;
 
-/// The buffers of a launch, by their place in the list of addresses.
-pub(super) const ROW_PTR: usize = 0;
-pub(super) const COL_IDX: usize = 1;
-pub(super) const VALUES: usize = 2;
-pub(super) const B: usize = 3;
-pub(super) const C: usize = 4;
-/// The block rows in the order in which they are put together, or nothing.
-pub(super) const ORDER: usize = 5;
-/// The addend, which is C itself where no other is given.
-pub(super) const ADD: usize = 6;
-/// Not addresses: the bits of an f32 each, in the half where a little-endian machine looks for them.
-pub(super) const ALPHA: usize = 7;
-pub(super) const BETA: usize = 8;
+/// Behind the addresses of the slots: the block rows in the order in which they are put together, or nothing.
+pub(super) const ORDER: usize = SLOTS;
 /// The queue that tiles are taken from.
-pub(super) const QUEUE: usize = 9;
-/// How many there are.
-pub(super) const BUFFERS: usize = 10;
+pub(super) const QUEUE: usize = SLOTS + 1;
+/// How many addresses a launch has.
+pub(super) const BUFFERS: usize = SLOTS + 2;
 
 /// The host twin of a block-sparse kernel.
 pub(super) trait BsrTwin: Twin<BsrProblem> {
@@ -35,6 +25,11 @@ pub(super) trait BsrTwin: Twin<BsrProblem> {
     /// Whether tiles are taken from a queue under a setting.
     fn has_queue(&self, _: &Config) -> Result<bool, Rejection> {
         Ok(false)
+    }
+
+    /// Whether the kernel takes turned blocks where they are stored; for others they are written out in order.
+    fn is_turning(&self) -> bool {
+        false
     }
 }
 
@@ -138,15 +133,10 @@ pub(super) fn scale_facts(p: &BsrProblem) -> [(&'static str, i64); 2] {
 }
 
 /// The last arguments of every kernel: `SCALE_PARAMETERS` of `scaled.cuh`.
-pub(super) fn scale_arguments() -> [Argument; 3] {
-    [ADD, ALPHA, BETA].map(Argument::Pointer)
-}
-
-/// The addend's address and the bits of alpha and beta, as a launch is given them.
-pub(super) fn scale_of(args: &BsrArgs<'_, Cuda>) -> [u64; 3] {
-    let bits = |factor: Factor| u64::from(factor.get().to_bits());
-    let add = args.add.as_ref().map_or_else(|| args.c.address(), |add| add.address());
-    [add, bits(args.problem.alpha), bits(args.problem.beta)]
+pub(super) fn scale_arguments(p: &BsrProblem) -> [Argument; 3] {
+    // A number of 32 bits, whatever it means.
+    let bits = |factor: Factor| Argument::Int(factor.get().to_bits() as i32);
+    [Argument::Pointer(addend(p)), bits(p.alpha), bits(p.beta)]
 }
 
 /// Whether B can be seen as whole panels of 64 columns, so that one copy brings several.

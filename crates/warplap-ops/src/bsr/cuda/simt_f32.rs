@@ -2,6 +2,7 @@
 //!
 //! Wins: float32. Limits: blocks of 16, 32, 64 or 128, B row-major, rows of B and C of whole 16 bytes.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
@@ -26,8 +27,8 @@ impl Twin<BsrProblem> for SimtF32 {
         "simt_f32"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("simt_f32.cu"), include_str!("simt_f32.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
@@ -66,7 +67,7 @@ impl Twin<BsrProblem> for SimtF32 {
             int(p.m),
             int(p.n),
         ];
-        arguments.extend(scale_arguments());
+        arguments.extend(scale_arguments(p));
         Ok(Plan {
             source: Source {
                 entry: self.id(),

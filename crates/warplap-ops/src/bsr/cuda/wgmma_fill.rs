@@ -3,6 +3,7 @@
 //! Wins: blocks of 32, blocks of 16 that are few, rectangular ones. Limits: f16/bf16, blocks of 16, 32 or 64 rows and columns, rows of B and C of whole 16 bytes,
 //! at most 4096 block columns.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -31,8 +32,8 @@ impl Twin<BsrProblem> for Fill {
         "wgmma_fill"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_fill.cu"), include_str!("wgmma_fill.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
@@ -85,7 +86,7 @@ impl Twin<BsrProblem> for Fill {
             int(p.n),
             int(p.k / p.bc),
         ];
-        arguments.extend(scale_arguments());
+        arguments.extend(scale_arguments(p));
         let tiles = (p.m / p.bs).div_ceil(rows) * p.n.div_ceil(bn);
         Ok(Plan {
             source: Source {

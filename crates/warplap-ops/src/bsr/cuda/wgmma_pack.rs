@@ -2,6 +2,7 @@
 //!
 //! Wins: blocks of 32 of which one in a hundred is stored. Limits: f16/bf16, B row-major, rows of B and C of whole 16 bytes.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -27,8 +28,8 @@ impl Twin<BsrProblem> for Pack {
         "wgmma_pack"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_pack.cu"), include_str!("wgmma_pack.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
@@ -73,7 +74,7 @@ impl Twin<BsrProblem> for Pack {
             int(p.n),
             int(p.nnz.max(1) * p.bs),
         ];
-        arguments.extend(scale_arguments());
+        arguments.extend(scale_arguments(p));
         let tiles = (p.m / p.bs).div_ceil(rows) * p.n.div_ceil(bn);
         Ok(Plan {
             source: Source {

@@ -3,6 +3,7 @@
 //!
 //! Wins: blocks of 16 and 32, unless nearly empty. Limits: f16/bf16, rows of B and C of whole 16 bytes, at most 4096 block columns.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
@@ -36,8 +37,8 @@ impl Twin<BsrProblem> for SwapAb {
         "wgmma_swapab"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_swapab.cu"), include_str!("wgmma_swapab.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
@@ -80,7 +81,7 @@ impl Twin<BsrProblem> for SwapAb {
             int(p.n),
             int(columns),
         ];
-        arguments.extend(scale_arguments());
+        arguments.extend(scale_arguments(p));
         let tiles = (p.m / p.bs).div_ceil(rows) * p.n.div_ceil(bn);
         Ok(Plan {
             source: Source {

@@ -2,6 +2,7 @@
 //!
 //! Wins: blocks of 64 and 128. Limits: f16/bf16, rows of B and C of whole 16 bytes.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -27,8 +28,8 @@ impl Twin<BsrProblem> for Union {
         "wgmma_union"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_union.cu"), include_str!("wgmma_union.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
@@ -95,7 +96,7 @@ impl Twin<BsrProblem> for Union {
             int(p.n),
             Argument::Pointer(QUEUE),
         ];
-        arguments.extend(scale_arguments());
+        arguments.extend(scale_arguments(p));
         let tiles = (p.m / 64).div_ceil(lines) * p.n.div_ceil(bn * cn);
         Ok(Plan {
             source: Source {

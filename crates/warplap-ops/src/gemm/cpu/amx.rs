@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use half::bf16;
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -18,8 +19,9 @@ use warplap_cpu::amx::Amx;
 use warplap_cpu::pool::Pool;
 
 use super::kernel::amx::{self, Cut};
+use super::kernel::product;
 use super::threads;
-use crate::gemm::{Gemm, GemmArgs, GemmProblem, Kind};
+use crate::gemm::{Gemm, GemmProblem, Kind};
 
 /// Tile registers.
 pub(super) struct AmxTiles;
@@ -30,12 +32,7 @@ impl Variant<Gemm, Cpu> for AmxTiles {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("amx.rs"),
-            include_str!("kernel/amx.rs"),
-            include_str!("kernel/stages.rs"),
-            include_str!("kernel/tile.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, _: &Cpu) -> Fit {
@@ -69,7 +66,7 @@ impl Variant<Gemm, Cpu> for AmxTiles {
         threads::floor(p, config, ceilings)
     }
 
-    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let refused = |reason: String| Rejection::DoesNotBuild { reason };
         let amx = Amx::get().ok_or_else(|| refused("the processor or the system has no AMX".into()))?;
         if p.dtype != DType::Bf16 {
@@ -82,20 +79,22 @@ impl Variant<Gemm, Cpu> for AmxTiles {
                 .ok_or_else(|| refused(format!("axis '{name}' is not set in '{config}'")))
         };
         let cut = Cut { mc: size("mc")?, kc: size("kc")?, nc: size("nc")?, threads: size("threads")? };
-        Ok(Box::new(TileKernel { amx, cut, pool: cpu.pool().clone() }))
+        Ok(Box::new(TileKernel { problem: *p, amx, cut, pool: cpu.pool().clone() }))
     }
 }
 
 struct TileKernel {
+    problem: GemmProblem,
     amx: Amx,
     cut: Cut,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Gemm, Cpu> for TileKernel {
-    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        let product = args.product::<bf16>()?;
-        // SAFETY: `product` checked that the slices hold what the problem spans.
+impl Kernel<Cpu> for TileKernel {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        let product = product::<bf16>(&self.problem, args)?;
+        // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices
+        // hold what the problem spans.
         unsafe { amx::product(self.amx, &self.pool, self.cut, product) };
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
@@ -12,7 +13,8 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::Cpu;
 
-use crate::gemm::{Gemm, GemmArgs, GemmProblem};
+use crate::gemm::slot::{A, B, C};
+use crate::gemm::{Gemm, GemmProblem};
 
 /// A variant of one product that also does batches.
 struct Batched<V>(V);
@@ -28,7 +30,7 @@ impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Batched<V> {
     }
 
     fn source(&self) -> SourceHash {
-        self.0.source()
+        source!(&self.0.source().0)
     }
 
     fn fit(&self, p: &GemmProblem, cpu: &Cpu) -> Fit {
@@ -48,10 +50,12 @@ impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Batched<V> {
         self.0.floor(&p.single(), config, ceilings)
     }
 
-    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
-        let single = p.single();
-        let one = self.0.build(&single, config, cpu)?;
-        if p.batch == 1 { Ok(one) } else { Ok(Box::new(Turns { single, one })) }
+    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        let one = self.0.build(&p.single(), config, cpu)?;
+        if p.batch == 1 {
+            return Ok(one);
+        }
+        Ok(Box::new(Turns { batch: p.batch as usize, strides: p.strides().map(|s| s as usize), one }))
     }
 
     fn is_library(&self) -> bool {
@@ -60,17 +64,18 @@ impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Batched<V> {
 }
 
 struct Turns {
-    single: GemmProblem,
-    one: Box<dyn Kernel<Gemm, Cpu>>,
+    batch: usize,
+    strides: [usize; 3],
+    one: Box<dyn Kernel<Cpu>>,
 }
 
-impl Kernel<Gemm, Cpu> for Turns {
-    fn launch(&self, mut args: GemmArgs<'_, Cpu>, queue: &()) -> Result<(), Rejection> {
-        let [a, b, c] = self.single.strides().map(|s| s as usize);
-        for i in 0..args.problem.batch as usize {
-            let problem = &self.single;
-            let (a, b, c) = (args.a.from(i * a), args.b.from(i * b), args.c.from(i * c));
-            self.one.launch(GemmArgs { problem, a, b, c }, queue)?;
+impl Kernel<Cpu> for Turns {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], queue: &()) -> Result<(), Rejection> {
+        let (a, b, mut c) = (args[A].read()?, args[B].read()?, args[C].write()?);
+        for i in 0..self.batch {
+            let [a_from, b_from, c_from] = self.strides.map(|stride| i * stride);
+            let mut one = [Arg::Read(a.from(a_from)), Arg::Read(b.from(b_from)), Arg::Write(c.from(c_from))];
+            self.one.launch(&mut one, queue)?;
         }
         Ok(())
     }

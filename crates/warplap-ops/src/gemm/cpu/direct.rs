@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::problem::Problem;
@@ -18,8 +19,9 @@ use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
 use super::kernel::in_place::{self, Cut};
+use super::kernel::product;
 use super::threads;
-use crate::gemm::{Gemm, GemmArgs, GemmProblem, Kind, Layout};
+use crate::gemm::{Gemm, GemmProblem, Kind, Layout};
 use crate::typed::for_dtype;
 
 /// Register tiles on B in place.
@@ -31,12 +33,7 @@ impl Variant<Gemm, Cpu> for Direct {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("direct.rs"),
-            include_str!("kernel/in_place.rs"),
-            include_str!("kernel/pack.rs"),
-            include_str!("kernel/tile.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, _: &Cpu) -> Fit {
@@ -74,7 +71,7 @@ impl Variant<Gemm, Cpu> for Direct {
         threads::floor(p, config, ceilings)
     }
 
-    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let refused = || Rejection::DoesNotBuild { reason: format!("no direct kernel for '{config}'") };
         let (isa, (mr, nv)) = read_tile(config).filter(|_| p.b == Layout::Row).ok_or_else(refused)?;
         let pack = config.get("pack").is_some_and(|v| v.to_string() == "a");
@@ -82,7 +79,7 @@ impl Variant<Gemm, Cpu> for Direct {
             return Err(refused());
         }
         let threads = config.size("threads").unwrap_or(1);
-        Ok(Box::new(InPlace { cut: Cut { isa, mr, nv, pack, threads }, pool: cpu.pool().clone() }))
+        Ok(Box::new(InPlace { problem: *p, cut: Cut { isa, mr, nv, pack, threads }, pool: cpu.pool().clone() }))
     }
 }
 
@@ -100,19 +97,21 @@ fn read_tile(config: &Config) -> Option<(Isa, (usize, usize))> {
 }
 
 struct InPlace {
+    problem: GemmProblem,
     cut: Cut,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Gemm, Cpu> for InPlace {
-    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => launch::<T>(self, args))
+impl Kernel<Cpu> for InPlace {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => launch::<T>(self, args))
     }
 }
 
-fn launch<T: Element + Typed>(kernel: &InPlace, args: GemmArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let product = args.product::<T>()?;
-    // SAFETY: `product` checked that the slices hold what the problem spans; `build` refused a column-major B.
+fn launch<T: Element + Typed>(kernel: &InPlace, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let product = product::<T>(&kernel.problem, args)?;
+    // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices hold
+    // what the problem spans; `build` refused a column-major B.
     unsafe { in_place::product(&kernel.pool, kernel.cut, product) };
     Ok(())
 }

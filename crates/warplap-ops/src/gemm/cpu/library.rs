@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -14,7 +15,8 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::gemm::{Gemm, GemmArgs, GemmProblem, Layout};
+use super::kernel::buffers;
+use crate::gemm::{Gemm, GemmProblem, Layout};
 use crate::typed::for_dtype;
 
 /// The `gemm` crate.
@@ -26,7 +28,7 @@ impl Variant<Gemm, Cpu> for Library {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("library.rs")])
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, _: &Cpu) -> Fit {
@@ -42,9 +44,9 @@ impl Variant<Gemm, Cpu> for Library {
         Space::single().axis(Axis::ints("threads", [cpu.threads() as i64, 1]))
     }
 
-    fn build(&self, _: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let threads = config.size("threads").unwrap_or(1);
-        Ok(Box::new(Call { threads, pool: cpu.pool().clone() }))
+        Ok(Box::new(Call { problem: *p, threads, pool: cpu.pool().clone() }))
     }
 
     fn is_library(&self) -> bool {
@@ -53,19 +55,20 @@ impl Variant<Gemm, Cpu> for Library {
 }
 
 struct Call {
+    problem: GemmProblem,
     threads: usize,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Gemm, Cpu> for Call {
-    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => call::<T>(self, args))
+impl Kernel<Cpu> for Call {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => call::<T>(self, args))
     }
 }
 
-fn call<T: Element + Typed>(call: &Call, args: GemmArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let p = args.problem;
-    let (a, b, c) = args.typed::<T>()?;
+fn call<T: Element + Typed>(call: &Call, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let p = &call.problem;
+    let (a, b, c) = buffers::<T>(args)?;
     let strides = |layout, ld: u64| match layout {
         Layout::Row => (1isize, ld as isize),
         Layout::Col => (ld as isize, 1isize),
@@ -75,8 +78,9 @@ fn call<T: Element + Typed>(call: &Call, args: GemmArgs<'_, Cpu>) -> Result<(), 
     let (a, b, c) = (Address(a.as_ptr()), Address(b.as_ptr()), Address(c.as_mut_ptr().cast_const()));
     let run = move || {
         let (a, b, c) = (a.get(), b.get(), c.get().cast_mut());
-        // SAFETY: `typed` checked that the slices hold what the problem spans; the strides are the problem's own, and
-        // c is borrowed mutably for the time of the call.
+        // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices
+        // hold what the problem spans; the strides are the problem's own, and c is borrowed mutably for the time of the
+        // call.
         unsafe {
             gemm::gemm(
                 p.m as usize,

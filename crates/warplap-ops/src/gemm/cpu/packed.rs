@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
@@ -18,8 +19,9 @@ use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
 use super::kernel::blocked::{self, Blocking, Keep, MC};
+use super::kernel::product;
 use super::threads;
-use crate::gemm::{Gemm, GemmArgs, GemmProblem, Kind};
+use crate::gemm::{Gemm, GemmProblem, Kind};
 use crate::typed::for_dtype;
 
 /// Packed panels and register tiles.
@@ -31,14 +33,7 @@ impl Variant<Gemm, Cpu> for Packed {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("packed.rs"),
-            include_str!("kernel/blocked.rs"),
-            include_str!("kernel/stages.rs"),
-            include_str!("kernel/in_place.rs"),
-            include_str!("kernel/pack.rs"),
-            include_str!("kernel/tile.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, _: &Cpu) -> Fit {
@@ -92,7 +87,7 @@ impl Variant<Gemm, Cpu> for Packed {
         threads::floor(p, config, ceilings)
     }
 
-    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let refused = || Rejection::DoesNotBuild { reason: format!("no packed kernel for '{config}'") };
         let (isa, (mr, nv)) = read_tile(config).ok_or_else(refused)?;
         let size = |name| config.size(name).filter(|s| *s > 0).ok_or_else(refused);
@@ -102,7 +97,7 @@ impl Variant<Gemm, Cpu> for Packed {
         }
         let kc = size("kc")?;
         let blocking = Blocking { isa, mr, nv, mc: MC, kc, nc: keep.columns(kc), keep, threads: size("threads")? };
-        Ok(Box::new(Panels { blocking, pool: cpu.pool().clone() }))
+        Ok(Box::new(Panels { problem: *p, blocking, pool: cpu.pool().clone() }))
     }
 }
 
@@ -129,19 +124,21 @@ fn read_tile(config: &Config) -> Option<(Isa, (usize, usize))> {
 }
 
 struct Panels {
+    problem: GemmProblem,
     blocking: Blocking,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Gemm, Cpu> for Panels {
-    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => launch::<T>(self, args))
+impl Kernel<Cpu> for Panels {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => launch::<T>(self, args))
     }
 }
 
-fn launch<T: Element + Typed>(kernel: &Panels, args: GemmArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let product = args.product::<T>()?;
-    // SAFETY: `product` checked that the slices hold what the problem spans; c is borrowed mutably for the launch.
+fn launch<T: Element + Typed>(kernel: &Panels, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let product = product::<T>(&kernel.problem, args)?;
+    // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices hold
+    // what the problem spans; c is borrowed mutably for the launch.
     unsafe { blocked::product(&kernel.pool, kernel.blocking, product) };
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Idea: row by row, adding multiples of B's rows, so that a row-major B is read in order. Wins: never by design, but
 //! tiny problems leave nothing to gain. Limits: none; it fits everything and is the fallback.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -10,7 +11,8 @@ use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::gemm::{Gemm, GemmArgs, GemmProblem, Layout};
+use super::kernel::buffers;
+use crate::gemm::{Gemm, GemmProblem, Layout};
 use crate::typed::for_dtype;
 
 /// Three loops.
@@ -22,7 +24,7 @@ impl Variant<Gemm, Cpu> for Reference {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("reference.rs")])
+        source!()
     }
 
     fn fit(&self, _: &GemmProblem, _: &Cpu) -> Fit {
@@ -33,22 +35,21 @@ impl Variant<Gemm, Cpu> for Reference {
         Space::single()
     }
 
-    fn build(&self, _: &GemmProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
-        Ok(Box::new(Loops))
+    fn build(&self, p: &GemmProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Loops(*p)))
     }
 }
 
-struct Loops;
+struct Loops(GemmProblem);
 
-impl Kernel<Gemm, Cpu> for Loops {
-    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => product::<T>(args))
+impl Kernel<Cpu> for Loops {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.0.dtype, T => product::<T>(&self.0, args))
     }
 }
 
-fn product<T: Element + Typed>(args: GemmArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let p = args.problem;
-    let (a, b, c) = args.typed::<T>()?;
+fn product<T: Element + Typed>(p: &GemmProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let (a, b, c) = buffers::<T>(args)?;
     let at = |layout, ld: u64, i: usize, j: usize| match layout {
         Layout::Row => i * ld as usize + j,
         Layout::Col => j * ld as usize + i,

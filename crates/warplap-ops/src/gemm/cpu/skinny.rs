@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
@@ -15,9 +16,10 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
+use super::kernel::product;
 use super::kernel::thin::{self, Cut};
 use super::threads;
-use crate::gemm::{Gemm, GemmArgs, GemmProblem, Kind};
+use crate::gemm::{Gemm, GemmProblem, Kind};
 use crate::typed::for_dtype;
 
 /// A matrix by a few vectors.
@@ -29,13 +31,7 @@ impl Variant<Gemm, Cpu> for Skinny {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[
-            include_str!("skinny.rs"),
-            include_str!("kernel/thin.rs"),
-            include_str!("kernel/dot.rs"),
-            include_str!("kernel/pack.rs"),
-            include_str!("kernel/tile.rs"),
-        ])
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, _: &Cpu) -> Fit {
@@ -65,7 +61,7 @@ impl Variant<Gemm, Cpu> for Skinny {
         threads::floor(p, config, ceilings)
     }
 
-    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let refused = || Rejection::DoesNotBuild { reason: format!("no skinny kernel for '{config}'") };
         let isa = config.get("isa").and_then(|v| Isa::named(&v.to_string())).ok_or_else(refused)?;
         if p.m.min(p.n) > thin::MOST as u64 {
@@ -73,24 +69,26 @@ impl Variant<Gemm, Cpu> for Skinny {
         }
         let size = |name, usual| config.size(name).unwrap_or(usual);
         let cut = Cut { isa, nv: size("width", 8), parts: size("parts", 1), threads: size("threads", 1) };
-        Ok(Box::new(Stream { cut, pool: cpu.pool().clone() }))
+        Ok(Box::new(Stream { problem: *p, cut, pool: cpu.pool().clone() }))
     }
 }
 
 struct Stream {
+    problem: GemmProblem,
     cut: Cut,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Gemm, Cpu> for Stream {
-    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => launch::<T>(self, args))
+impl Kernel<Cpu> for Stream {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => launch::<T>(self, args))
     }
 }
 
-fn launch<T: Element + Typed>(kernel: &Stream, args: GemmArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let product = args.product::<T>()?;
-    // SAFETY: `product` checked that the slices hold what the problem spans; `build` refused two long sides.
+fn launch<T: Element + Typed>(kernel: &Stream, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let product = product::<T>(&kernel.problem, args)?;
+    // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices hold
+    // what the problem spans; `build` refused two long sides.
     unsafe { thin::product(&kernel.pool, kernel.cut, product) };
     Ok(())
 }

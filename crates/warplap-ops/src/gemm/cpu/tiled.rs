@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
@@ -15,8 +16,9 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
-use super::{kernel::scratch, threads};
-use crate::gemm::{Gemm, GemmArgs, GemmProblem, Layout};
+use super::kernel::{buffers, scratch};
+use super::threads;
+use crate::gemm::{Gemm, GemmProblem, Layout};
 use crate::typed::for_dtype;
 
 /// Plain loops cut to the caches.
@@ -28,7 +30,7 @@ impl Variant<Gemm, Cpu> for Tiled {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("tiled.rs"), include_str!("kernel/scratch.rs")])
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, cpu: &Cpu) -> Fit {
@@ -52,30 +54,31 @@ impl Variant<Gemm, Cpu> for Tiled {
         threads::floor(p, config, ceilings)
     }
 
-    fn build(&self, _: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Gemm, Cpu>>, Rejection> {
+    fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let refused = || Rejection::DoesNotBuild { reason: format!("no tiled kernel for '{config}'") };
         let size = |name| config.size(name).filter(|s| *s > 0).ok_or_else(refused);
         let (rows, depth, threads) = (size("rows")?, size("depth")?, size("threads")?);
-        Ok(Box::new(Loops { rows, depth, threads, pool: cpu.pool().clone() }))
+        Ok(Box::new(Loops { problem: *p, rows, depth, threads, pool: cpu.pool().clone() }))
     }
 }
 
 struct Loops {
+    problem: GemmProblem,
     rows: usize,
     depth: usize,
     threads: usize,
     pool: Arc<Pool>,
 }
 
-impl Kernel<Gemm, Cpu> for Loops {
-    fn launch(&self, args: GemmArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.dtype, T => launch::<T>(self, args))
+impl Kernel<Cpu> for Loops {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.dtype, T => launch::<T>(self, args))
     }
 }
 
-fn launch<T: Element + Typed>(kernel: &Loops, args: GemmArgs<'_, Cpu>) -> Result<(), Rejection> {
-    let p = args.problem;
-    let (a, b, c) = args.typed::<T>()?;
+fn launch<T: Element + Typed>(kernel: &Loops, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let p = &kernel.problem;
+    let (a, b, c) = buffers::<T>(args)?;
     let (m, ldc) = (p.m as usize, p.ldc as usize);
     let rows = kernel.rows.min(m.div_ceil(kernel.threads)).max(1);
     let c = &mut c[..p.c_len()];

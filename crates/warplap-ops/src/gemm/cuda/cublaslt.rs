@@ -4,15 +4,17 @@
 //! well-shaped products, strict f32. Limits: where the library is found. C = A·B row-major is asked for as Cᵀ = Bᵀ·Aᵀ
 //! column-major, which is the same memory.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
+use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Cuda, Lt, Matmul, MatmulSpec, MatrixSpec, Stream};
 
-use crate::cuda::own::OnCuda;
+use crate::cuda::own::{Aligns, addresses};
 use crate::cuda::plan::axis;
-use crate::gemm::{Gemm, GemmArgs, GemmProblem, Layout};
+use crate::gemm::{Gemm, GemmProblem, Layout};
 
 /// NVIDIA's library.
 pub(super) struct Cublaslt;
@@ -31,7 +33,7 @@ impl Variant<Gemm, Cuda> for Cublaslt {
     fn source(&self) -> SourceHash {
         // Another version of the library is another kernel.
         let version = Lt::get().map_or(0, Lt::version).to_string();
-        SourceHash::of(&[include_str!("cublaslt.rs"), &version])
+        source!(&version)
     }
 
     fn fit(&self, p: &GemmProblem, _: &Cuda) -> Fit {
@@ -51,7 +53,7 @@ impl Variant<Gemm, Cuda> for Cublaslt {
         Needs { workspace: mib << 20, ..Needs::default() }
     }
 
-    fn build(&self, p: &GemmProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Gemm, Cuda>>, Rejection> {
+    fn build(&self, p: &GemmProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let refused = |reason: String| Rejection::DoesNotBuild { reason };
         let [choice, mib] = [axis(config, "choice")?, axis(config, "workspace")?];
         let spec = spec(p, mib << 20);
@@ -64,7 +66,7 @@ impl Variant<Gemm, Cuda> for Cublaslt {
                 return Err(refused(format!("it is the algorithm of choice={place},workspace={WORKSPACE}")));
             }
         }
-        Ok(Box::new(Call { problem: *p, matmul }))
+        Ok(Box::new(Call { aligns: Aligns::of(&Gemm::signature(p))?, matmul }))
     }
 
     fn is_library(&self) -> bool {
@@ -90,14 +92,15 @@ fn spec(p: &GemmProblem, workspace: u64) -> MatmulSpec {
 }
 
 struct Call {
-    problem: GemmProblem,
+    aligns: Aligns<3>,
     matmul: Matmul,
 }
 
-impl Kernel<Gemm, Cuda> for Call {
-    fn launch(&self, args: GemmArgs<'_, Cuda>, queue: &Stream) -> Result<(), Rejection> {
-        let [a, b, c] = Gemm::addresses(&self.problem, &args)?;
-        // SAFETY: the buffers were checked to hold what the problem spans, and the views borrow them.
+impl Kernel<Cuda> for Call {
+    fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
+        let [a, b, c] = addresses(args, &self.aligns)?;
+        // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the buffers
+        // hold what the problem spans, and the views borrow them.
         let launched = unsafe { self.matmul.launch(b, a, c, queue) };
         launched.map_err(|e| e.rejection())
     }
@@ -110,7 +113,6 @@ impl Kernel<Gemm, Cuda> for Call {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warplap_core::op::Op;
 
     /// Multiplies as the library's documents say: column-major, transposed where asked.
     fn product(s: &MatmulSpec, a: &[f64], b: &[f64], d: &mut [f64]) {
@@ -135,9 +137,9 @@ mod tests {
                 let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(1));
                 let mut got = vec![f64::NAN; p.c_len()];
                 product(&spec(&p, 0), &inputs[1].to_f64(), &inputs[0].to_f64(), &mut got);
-                let right = Gemm::answer(&p, &inputs).values;
+                let right = &Gemm::answer(&p, &inputs)[0].values;
                 let same = |(x, y): (&f64, &f64)| (x.is_nan() && y.is_nan()) || (x - y).abs() < 1e-9;
-                assert!(got.iter().zip(&right).all(same), "{text}: {got:?} {right:?}");
+                assert!(got.iter().zip(right).all(same), "{text}: {got:?} {right:?}");
             }
         }
     }

@@ -1,15 +1,19 @@
 //! The epilogue: bias and activation in the same kernel as the product. A plan of a product comes in; the plan of the
 //! product with its epilogue goes out. Twin of `epilogue.cuh`.
 
+use warplap_core::arg::Arg;
+use warplap_core::error::Error;
+use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
+use warplap_core::slot::Signature;
 use warplap_core::space::Config;
 use warplap_cuda::{Cuda, Stream, View};
 
 use super::TWINS;
 use crate::cuda::launch::Loaded;
-use crate::cuda::own::OnCuda;
+use crate::cuda::own::{Aligns, addresses};
 use crate::cuda::plan::{Argument, Plan};
-use crate::gemm::{Gemm, GemmArgs, GemmProblem};
+use crate::gemm::{Gemm, GemmProblem};
 
 /// What is done to every element of a product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -62,6 +66,8 @@ impl Epilogue {
 /// A product with its epilogue, built.
 pub struct Fused {
     problem: GemmProblem,
+    signature: Signature,
+    aligns: Aligns<3>,
     loaded: Loaded<4>,
 }
 
@@ -77,13 +83,17 @@ impl Fused {
         let unknown = || Rejection::DoesNotBuild { reason: format!("{id} is no kernel that takes an epilogue") };
         let twin = TWINS.iter().find(|t| t.id() == id).ok_or_else(unknown)?;
         let plan = epilogue.onto(twin.plan(p, config, cuda.chip())?);
-        Ok(Fused { problem: *p, loaded: Loaded::new(plan, cuda)? })
+        let signature = Gemm::signature(p);
+        let aligns = Aligns::of(&signature)?;
+        Ok(Fused { problem: *p, signature, aligns, loaded: Loaded::new(plan, cuda)? })
     }
 
     /// Queues one run. The bias holds N elements of the problem's type; without one in the epilogue it is not read.
-    pub fn launch(&self, args: GemmArgs<'_, Cuda>, bias: View<'_>, queue: &Stream) -> Result<(), Rejection> {
+    pub fn launch(&self, args: &mut [Arg<'_, Cuda>], bias: View<'_>, queue: &Stream) -> Result<(), Rejection> {
         let p = &self.problem;
-        let [a, b, c] = Gemm::addresses(p, &args)?;
+        let refused = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
+        self.signature.check(args).map_err(refused)?;
+        let [a, b, c] = addresses(args, &self.aligns)?;
         if bias.dtype() != p.dtype || (bias.len() as u64) < p.n {
             let reason =
                 format!("bias holds {} {}, the problem asks for {} {}", bias.len(), bias.dtype(), p.n, p.dtype);
@@ -98,7 +108,6 @@ impl Fused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warplap_core::op::Op;
     use warplap_cuda::Chip;
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Wins: M <= 4, above all M = 1. Limits: f16/bf16, aligned, A row-major.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -19,8 +20,8 @@ impl Twin<GemmProblem> for Gemv {
         "gemv"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("gemv.cu"), include_str!("gemv.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

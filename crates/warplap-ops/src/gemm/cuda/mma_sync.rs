@@ -2,6 +2,7 @@
 //!
 //! Wins: unaligned shapes, chips before and after Hopper, tf32. Limits: f16, bf16, and f32 where tf32 is allowed.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
@@ -24,8 +25,8 @@ impl Twin<GemmProblem> for MmaSync {
         "mma_sync"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("mma_sync.cu"), include_str!("mma_sync.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

@@ -4,7 +4,7 @@ use warplap_core::dtype::DType;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, TensorMapSpec};
 
 use crate::cuda::plan::{Argument, int};
-use crate::gemm::{GemmProblem, Layout};
+use crate::gemm::{GemmProblem, Layout, slot};
 
 /// What the kernels include.
 pub(super) const HEADERS: [(&str, &str); 4] = [HOPPER, AMPERE, ELEMENT, EPILOGUE];
@@ -16,6 +16,8 @@ pub(super) enum Side {
     B,
     C,
 }
+
+const _: () = assert!(Side::A as usize == slot::A && Side::B as usize == slot::B && Side::C as usize == slot::C);
 
 /// Why a problem is nothing for the bulk copy engine, if so.
 pub(super) fn no_tma(p: &GemmProblem, chip: &Chip) -> Option<&'static str> {

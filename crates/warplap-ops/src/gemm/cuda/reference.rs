@@ -2,6 +2,7 @@
 //!
 //! Idea: the plainest kernel there is. Wins: never by design. Limits: none; it fits everything and is the fallback.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
@@ -19,8 +20,8 @@ impl Twin<GemmProblem> for Reference {
         "reference"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("reference.cu"), include_str!("reference.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, _: &GemmProblem, _: &Chip) -> Fit {

@@ -2,6 +2,7 @@
 //!
 //! Wins: strict f32. Limits: f32; any layout, shape and alignment.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
@@ -24,8 +25,8 @@ impl Twin<GemmProblem> for Simt {
         "simt"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("simt.cu"), include_str!("simt.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

@@ -2,6 +2,7 @@
 //!
 //! Wins: at least one wave of tiles and K in the hundreds or more. Limits: f16/bf16, aligned, N a multiple of 8.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -23,8 +24,8 @@ impl Twin<GemmProblem> for Coop {
         "wgmma_coop"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_coop.cu"), include_str!("wgmma_coop.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

@@ -2,6 +2,7 @@
 //!
 //! Wins: short K, many tiles. Limits: f16/bf16, aligned, N a multiple of 8; wants two tiles per multiprocessor.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -19,8 +20,8 @@ impl Twin<GemmProblem> for Pingpong {
         "wgmma_pingpong"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_pingpong.cu"), include_str!("wgmma_pingpong.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

@@ -2,6 +2,7 @@
 //!
 //! Wins: fewer tiles than multiprocessors; without a split, small products. Limits: f16/bf16, aligned, N a multiple of 8.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -19,8 +20,8 @@ impl Twin<GemmProblem> for Splitk {
         "wgmma_splitk"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_splitk.cu"), include_str!("wgmma_splitk.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

@@ -2,6 +2,7 @@
 //!
 //! Made for: tiles that leave much of a wave idle, K in the thousands; it has won nowhere yet. Limits: f16/bf16, aligned, N a multiple of 8; a workspace.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -37,8 +38,8 @@ impl Twin<GemmProblem> for Streamk {
         "wgmma_streamk"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_streamk.cu"), include_str!("wgmma_streamk.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

@@ -2,6 +2,7 @@
 //!
 //! Wins: M from 1 to 64, where reading B is all the work. Limits: f16/bf16, aligned, A row-major.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
@@ -25,8 +26,8 @@ impl Twin<GemmProblem> for Swapab {
         "wgmma_swapab"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_swapab.cu"), include_str!("wgmma_swapab.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

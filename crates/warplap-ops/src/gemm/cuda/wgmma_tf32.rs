@@ -2,6 +2,7 @@
 //!
 //! Wins: f32 where tf32 is allowed, from a wave of tiles on. Limits: A and B aligned; not A column-major with B row-major.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
@@ -23,8 +24,8 @@ impl Twin<GemmProblem> for WgmmaTf32 {
         "wgmma_tf32"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("wgmma_tf32.cu"), include_str!("wgmma_tf32.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
@@ -14,9 +15,10 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa, Lanes, Task};
 use warplap_cpu::{Cpu, Typed};
 
+use super::call::{Call, square};
 use crate::gemm::Layout;
-use crate::sampled::{Sampled, SampledArgs, SampledProblem};
-use crate::typed::{self, for_dtype};
+use crate::sampled::{Sampled, SampledProblem};
+use crate::typed::for_dtype;
 
 /// Vectors along n.
 pub(super) struct Dots;
@@ -31,7 +33,7 @@ impl Variant<Sampled, Cpu> for Dots {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("dots.rs")])
+        source!()
     }
 
     fn fit(&self, p: &SampledProblem, cpu: &Cpu) -> Fit {
@@ -51,26 +53,27 @@ impl Variant<Sampled, Cpu> for Dots {
         Needs { threads, workspace: workspace(p), ..Needs::default() }
     }
 
-    fn build(&self, p: &SampledProblem, c: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Sampled, Cpu>>, Rejection> {
+    fn build(&self, p: &SampledProblem, c: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        square(p)?;
         let threads = c.size("threads").unwrap_or(1);
-        Ok(Box::new(Lines { isa: cpu.isa(), threads, pool: cpu.pool().clone(), workspace: workspace(p) }))
+        Ok(Box::new(Lines { problem: *p, isa: cpu.isa(), threads, pool: cpu.pool().clone() }))
     }
 }
 
 struct Lines {
+    problem: SampledProblem,
     isa: Isa,
     threads: usize,
     pool: Arc<Pool>,
-    workspace: u64,
 }
 
-impl Kernel<Sampled, Cpu> for Lines {
-    fn launch(&self, args: SampledArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.pattern.dtype, T => product::<T>(self, args))
+impl Kernel<Cpu> for Lines {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.problem.pattern.dtype, T => product::<T>(self, args))
     }
 
     fn workspace(&self) -> u64 {
-        self.workspace
+        workspace(&self.problem)
     }
 }
 
@@ -107,14 +110,12 @@ impl<T> Out<T> {
     }
 }
 
-fn product<T: Element + Typed>(kernel: &Lines, args: SampledArgs<'_, Cpu>) -> Result<(), Rejection> {
-    args.check().map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
-    let (p, g_layout) = (&args.problem.pattern, args.problem.g);
+fn product<T: Element + Typed>(kernel: &Lines, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let Call { row_ptr, col_idx, g, b, values } = Call::<T>::checked(&kernel.problem, args)?;
+    let (p, g_layout) = (&kernel.problem.pattern, kernel.problem.g);
     let (n, bs) = (p.n as usize, p.bs as usize);
-    let (row_ptr, col_idx) = (typed::read::<i32>(args.row_ptr)?, typed::read::<i32>(args.col_idx)?);
-    let g = rows_of(typed::read::<T>(args.g)?, g_layout, p.m as usize, n);
-    let b = rows_of(typed::read::<T>(args.b)?, p.b, p.k as usize, n);
-    let out = Out(typed::write::<T>(args.values)?.as_mut_ptr());
+    let (g, b) = (rows_of(g, g_layout, p.m as usize, n), rows_of(b, p.b, p.k as usize, n));
+    let out = Out(values.as_mut_ptr());
     kernel.pool.each(kernel.threads, p.rows(), |row| {
         for block in row_ptr[row] as usize..row_ptr[row + 1] as usize {
             let (left, right) = (&g[row * bs * n..], &b[col_idx[block] as usize * bs * n..]);

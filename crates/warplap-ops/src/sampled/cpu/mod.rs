@@ -1,5 +1,6 @@
 //! Sampled products on the CPU. The order of the list is the order of ties; the first is the reference.
 
+mod call;
 mod dots;
 mod reference;
 

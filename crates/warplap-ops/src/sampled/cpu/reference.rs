@@ -3,6 +3,7 @@
 //! Idea: each element of a block is a dot product. Wins: never by design. Limits: none; it fits everything and is the
 //! fallback.
 
+use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -10,9 +11,10 @@ use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
+use super::call::{Call, square};
 use crate::gemm::Layout;
-use crate::sampled::{Sampled, SampledArgs, SampledProblem};
-use crate::typed::{self, for_dtype};
+use crate::sampled::{Sampled, SampledProblem};
+use crate::typed::for_dtype;
 
 /// Plain loops.
 pub(super) struct Reference;
@@ -23,7 +25,7 @@ impl Variant<Sampled, Cpu> for Reference {
     }
 
     fn source(&self) -> SourceHash {
-        SourceHash::of(&[include_str!("reference.rs")])
+        source!()
     }
 
     fn fit(&self, _: &SampledProblem, _: &Cpu) -> Fit {
@@ -34,28 +36,27 @@ impl Variant<Sampled, Cpu> for Reference {
         Space::single()
     }
 
-    fn build(&self, _: &SampledProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Sampled, Cpu>>, Rejection> {
-        Ok(Box::new(Loops))
+    fn build(&self, p: &SampledProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        square(p)?;
+        Ok(Box::new(Loops(*p)))
     }
 }
 
-struct Loops;
+struct Loops(SampledProblem);
 
-impl Kernel<Sampled, Cpu> for Loops {
-    fn launch(&self, args: SampledArgs<'_, Cpu>, _: &()) -> Result<(), Rejection> {
-        for_dtype!(args.problem.pattern.dtype, T => product::<T>(args))
+impl Kernel<Cpu> for Loops {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.0.pattern.dtype, T => product::<T>(&self.0, args))
     }
 }
 
-fn product<T: Element + Typed>(args: SampledArgs<'_, Cpu>) -> Result<(), Rejection> {
-    args.check().map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
-    let (p, g_layout) = (&args.problem.pattern, args.problem.g);
+fn product<T: Element + Typed>(problem: &SampledProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let Call { row_ptr, col_idx, g, b, values } = Call::<T>::checked(problem, args)?;
+    let (p, g_layout) = (&problem.pattern, problem.g);
     let (m, k, n, bs) = (p.m as usize, p.k as usize, p.n as usize, p.bs as usize);
-    let (row_ptr, col_idx) = (typed::read::<i32>(args.row_ptr)?, typed::read::<i32>(args.col_idx)?);
-    let (g, b, values) = (typed::read::<T>(args.g)?, typed::read::<T>(args.b)?, typed::write::<T>(args.values)?);
     let at =
         |layout, rows: usize, row: usize, q: usize| if layout == Layout::Row { row * n + q } else { q * rows + row };
-    for (row, ends) in row_ptr.windows(2).take(p.rows()).enumerate() {
+    for (row, ends) in row_ptr.windows(2).enumerate() {
         for block in ends[0] as usize..ends[1] as usize {
             let (top, left) = (row * bs, col_idx[block] as usize * bs);
             for (i, to) in values[block * bs * bs..][..bs * bs].iter_mut().enumerate() {

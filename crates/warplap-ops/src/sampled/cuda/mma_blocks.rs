@@ -2,6 +2,7 @@
 //!
 //! Wins: half types. Limits: blocks of 16, 32, 64 or 128; rows of row-major factors of whole 16 bytes.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
@@ -24,8 +25,8 @@ impl Twin<SampledProblem> for MmaBlocks {
         "mma_blocks"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("mma_blocks.cu"), include_str!("mma_blocks.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &SampledProblem, chip: &Chip) -> Fit {
@@ -65,7 +66,7 @@ impl Twin<SampledProblem> for MmaBlocks {
             threads: 128,
             shared,
             grid: Grid::Blocks(blocks(p) * parts * parts),
-            arguments: arguments(p),
+            arguments: arguments(p)?,
             overlap: true,
         })
     }

@@ -10,15 +10,14 @@ use std::sync::Arc;
 use warplap_core::catalog::Catalog;
 use warplap_cuda::Cuda;
 
-use super::Sampled;
+use super::{SLOTS, Sampled};
 use crate::cuda::own::Own;
-use plan::BUFFERS;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Sampled, Cuda> {
-    Catalog::new(Arc::new(Own::<_, _, BUFFERS>::new(reference::Reference)))
-        .with(Arc::new(Own::<_, _, BUFFERS>::new(mma_blocks::MmaBlocks)))
-        .with(Arc::new(Own::<_, _, BUFFERS>::new(simt_tiles::SimtTiles)))
+    Catalog::new(Arc::new(Own::<_, _, SLOTS>::new(reference::Reference)))
+        .with(Arc::new(Own::<_, _, SLOTS>::new(mma_blocks::MmaBlocks)))
+        .with(Arc::new(Own::<_, _, SLOTS>::new(simt_tiles::SimtTiles)))
 }
 
 #[cfg(test)]

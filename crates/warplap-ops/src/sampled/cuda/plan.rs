@@ -1,33 +1,11 @@
-//! What the plans of sampled products share: the buffers in order, the facts kernels are compiled with, the arguments.
+//! What the plans of sampled products share: the facts kernels are compiled with, the arguments.
 
 use warplap_core::rejection::Rejection;
-use warplap_cuda::{Cuda, dtype_code};
+use warplap_cuda::dtype_code;
 
-use crate::cuda::own::OnCuda;
 use crate::cuda::plan::{Argument, int};
 use crate::gemm::Layout;
-use crate::sampled::{Sampled, SampledArgs, SampledProblem};
-
-/// How many buffers a launch has: row pointers, column indices, G, B, the blocks.
-pub(super) const BUFFERS: usize = 5;
-
-impl OnCuda<BUFFERS> for Sampled {
-    fn addresses(built: &SampledProblem, args: &SampledArgs<'_, Cuda>) -> Result<[u64; BUFFERS], Rejection> {
-        let refused = |reason: String| Rejection::LaunchFailed { reason };
-        if args.problem != built {
-            return Err(refused("a kernel was launched for another problem than it was built for".into()));
-        }
-        args.check_spans().map_err(|e| refused(e.to_string()))?;
-        let (g, b, values) = (args.g.address(), args.b.address(), args.values.address());
-        for (name, address) in [("g", g), ("b", b), ("values", values)] {
-            if !address.is_multiple_of(16) {
-                let remedy = "copy it to a buffer of its own";
-                return Err(refused(format!("{name} must lie on a multiple of 16 bytes: {remedy}")));
-            }
-        }
-        Ok([args.row_ptr.address(), args.col_idx.address(), g, b, values])
-    }
-}
+use crate::sampled::{SLOTS, SampledProblem, no_square};
 
 /// Facts of the problem that every kernel is compiled with.
 pub(super) fn facts(p: &SampledProblem) -> Vec<(&'static str, i64)> {
@@ -36,11 +14,14 @@ pub(super) fn facts(p: &SampledProblem) -> Vec<(&'static str, i64)> {
     vec![("DTYPE", dtype), ("BS", bs), ("G_COL", col(p.g)), ("B_COL", col(p.pattern.b))]
 }
 
-/// The parameters that every entry has.
-pub(super) fn arguments(p: &SampledProblem) -> Vec<Argument> {
+/// The parameters that every entry has: all slots in order, then sizes. Refuses what no kernel takes.
+pub(super) fn arguments(p: &SampledProblem) -> Result<Vec<Argument>, Rejection> {
+    if let Some(reason) = no_square(p) {
+        return Err(Rejection::DoesNotBuild { reason });
+    }
     let p = &p.pattern;
     let sizes = [p.m, p.k, p.n, p.rows() as u64].map(int);
-    (0..BUFFERS).map(Argument::Pointer).chain(sizes).collect()
+    Ok((0..SLOTS).map(Argument::Pointer).chain(sizes).collect())
 }
 
 /// Blocks of a launch: an empty pattern gets one, which finds nothing to do.

@@ -2,6 +2,7 @@
 //!
 //! Idea: the plainest kernel there is. Wins: never by design. Limits: none; it fits everything and is the fallback.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
@@ -19,8 +20,8 @@ impl Twin<SampledProblem> for Reference {
         "reference"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("reference.cu"), include_str!("reference.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, _: &SampledProblem, _: &Chip) -> Fit {
@@ -38,7 +39,7 @@ impl Twin<SampledProblem> for Reference {
             threads: 256,
             shared: 0,
             grid: Grid::Blocks(blocks(p)),
-            arguments: arguments(p),
+            arguments: arguments(p)?,
             overlap: false,
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! Wins: float32, odd block sizes, rows that do not end on 16 bytes. Limits: none.
 
+use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
@@ -20,8 +21,8 @@ impl Twin<SampledProblem> for SimtTiles {
         "simt_tiles"
     }
 
-    fn texts(&self) -> [&'static str; 2] {
-        [include_str!("simt_tiles.cu"), include_str!("simt_tiles.rs")]
+    fn source(&self) -> SourceHash {
+        source!()
     }
 
     fn fit(&self, p: &SampledProblem, _: &Chip) -> Fit {
@@ -43,7 +44,7 @@ impl Twin<SampledProblem> for SimtTiles {
             threads: (tile * tile / 16).max(32) as u32,
             shared: 0,
             grid: Grid::Blocks(blocks(p) * parts * parts),
-            arguments: arguments(p),
+            arguments: arguments(p)?,
             overlap: false,
         })
     }

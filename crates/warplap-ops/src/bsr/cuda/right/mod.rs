@@ -7,10 +7,13 @@ use warplap_core::array::Array;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
-use warplap_core::oracle::{FarAnswer, Oracle};
-use warplap_cuda::{Buffer, Cuda, ELEMENT, LaunchShape, Source, dtype_code};
+use warplap_core::op::Op;
+use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
+use warplap_core::slot::Slot;
+use warplap_cuda::{Cuda, ELEMENT, LaunchShape, Source, View, dtype_code};
 
-use crate::bsr::{Bsr, BsrProblem, tolerance};
+use crate::bsr::slot::{B, COL_IDX, PLACE, ROW_PTR, VALUES};
+use crate::bsr::{Bsr, BsrProblem, addend, tolerance};
 use crate::gemm::Layout;
 
 const THREADS: u64 = 256;
@@ -34,19 +37,21 @@ fn blocks(p: &BsrProblem) -> Option<u32> {
 }
 
 impl Oracle<Bsr, Cuda> for Right {
-    fn answer(&self, p: &BsrProblem, inputs: &[&Buffer], cuda: &Cuda) -> Result<FarAnswer<Cuda>, Error> {
+    fn answer(&self, p: &BsrProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let refused = |why: &dyn std::fmt::Display| Error::Device(format!("no product in double precision: {why}"));
         let grid = blocks(p).ok_or_else(|| refused(&"the problem is too large"))?;
-        if inputs.len() != 4 + usize::from(p.adds()) + usize::from(p.turned) {
+        let signature = Bsr::signature(p);
+        let holds = |(slot, input): (&Slot, &Option<View<'_>>)| {
+            !slot.is_read() || input.is_some_and(|view| view.dtype() == slot.dtype && view.len() >= slot.len())
+        };
+        if inputs.len() != signature.slots().len() || !signature.slots().iter().zip(inputs).all(holds) {
             return Err(refused(&"it takes the inputs that were drawn for the problem"));
         }
         let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
         let values = cuda.alloc_queued(DType::F64, (p.m * p.n) as usize)?;
         let largest = cuda.upload_queued(&Array::F64(vec![0.0]))?;
-        let at = |input: Option<&&Buffer>| input.map_or(0, |buffer| buffer.address());
-        let add = at(inputs.get(4).filter(|_| p.adds()));
-        let place = at(inputs.last().filter(|_| p.turned));
-        let [row_ptr, col_idx, stored, b] = [0, 1, 2, 3].map(|i| at(inputs.get(i)));
+        let at = |slot: usize| inputs[slot].map_or(0, |view| view.address());
+        let [row_ptr, col_idx, stored, b, add, place] = [ROW_PTR, COL_IDX, VALUES, B, addend(p), PLACE].map(at);
         let addresses = [row_ptr, col_idx, stored, b, add, place, values.address(), largest.address(), p.m, p.k, p.n];
         let (alpha, beta) = (f64::from(p.alpha.get()), f64::from(p.beta.get()));
         let mut arguments: Vec<*const c_void> = addresses.iter().map(|at| (&raw const *at).cast()).collect();
@@ -55,6 +60,6 @@ impl Oracle<Bsr, Cuda> for Right {
         // SAFETY: the entry's parameters in order; the inputs are those drawn for the problem, the outputs were made for it.
         unsafe { function.launch(&shape, &arguments, cuda.stream()) }?;
         let magnitude = cuda.stream().read(&(&largest).into())?.at(0).sqrt();
-        Ok(FarAnswer { values, tolerance: tolerance(p, magnitude) })
+        Ok(vec![FarAnswer { values, tolerance: tolerance(p, magnitude) }])
     }
 }

@@ -7,10 +7,12 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
+use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_cuda::{Buffer, Cuda, Function, LaunchShape, Source, Stream};
 
-use crate::bsr::{BsrArgs, BsrProblem};
+use crate::bsr::slot::{PLACE, VALUES};
+use crate::bsr::{BsrProblem, SLOTS};
 
 /// The kernel's text.
 pub(super) const TEXT: &str = include_str!("turn.cu");
@@ -27,22 +29,33 @@ pub(super) struct Turned(Option<Turning>);
 struct Turning {
     function: Function,
     shape: LaunchShape,
+    dtype: DType,
     values: usize,
     // By stream, made when one is first seen: launches on one stream follow each other.
     rooms: Mutex<HashMap<usize, Buffer>>,
 }
 
 impl Turned {
+    /// Nothing is turned.
+    pub(super) fn none() -> Self {
+        Turned(None)
+    }
+
+    /// Compiles what [`Turned::new`] loads.
+    pub(super) fn compile(p: &BsrProblem, cuda: &Cuda) -> Result<(), Rejection> {
+        if p.turned && p.nnz > 0 { cuda.compile(&source(p)) } else { Ok(()) }
+    }
+
     /// What a problem needs: nothing where its blocks lie in order.
     pub(super) fn new(p: &BsrProblem, cuda: &Cuda) -> Result<Self, Rejection> {
         if !p.turned || p.nnz == 0 {
-            return Ok(Turned(None));
+            return Ok(Turned::none());
         }
         let over = |_| Rejection::OverLimits { reason: "the grid is too large for a launch".into() };
         let blocks = u32::try_from(p.nnz).map_err(over)?;
         let function = cuda.build(&source(p))?;
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
-        Ok(Turned(Some(Turning { function, shape, values: p.values_len(), rooms: Mutex::default() })))
+        Ok(Turned(Some(Turning { function, shape, dtype: p.dtype, values: p.values_len(), rooms: Mutex::default() })))
     }
 
     /// Bytes of scratch of one launch.
@@ -50,31 +63,33 @@ impl Turned {
         if p.turned { (p.values_len() * p.dtype.bytes()) as u64 } else { 0 }
     }
 
+    /// The same of what was built.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |turning| (turning.values * turning.dtype.bytes()) as u64)
+    }
+
     /// Runs a body with the address of the blocks in order. What the body queues comes after the turning, and no other
     /// launch of this kernel comes between them.
     pub(super) fn with<R>(
         &self,
-        args: &BsrArgs<'_, Cuda>,
+        slots: &[u64; SLOTS],
         queue: &Stream,
         body: impl FnOnce(u64) -> Result<R, Rejection>,
     ) -> Result<R, Rejection> {
-        let Some(turning) = &self.0 else { return body(args.values.address()) };
-        let place = args.place.as_ref().map(|place| place.address());
-        let place = place.ok_or_else(|| Rejection::LaunchFailed { reason: "a turned A needs 'place'".into() })?;
+        let Some(turning) = &self.0 else { return body(slots[VALUES]) };
         let mut rooms = turning.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let room = match rooms.get(&queue.handle()) {
             Some(room) => room.address(),
             None => {
-                let room = queue.alloc(args.problem.dtype, turning.values).map_err(|e| e.rejection())?;
+                let room = queue.alloc(turning.dtype, turning.values).map_err(|e| e.rejection())?;
                 let address = room.address();
                 rooms.insert(queue.handle(), room);
                 address
             }
         };
-        let from = args.values.address();
-        let list = [&from, &room, &place].map(|a| (&raw const *a).cast::<c_void>());
-        // SAFETY: three addresses, as the entry declares them; the caller has checked that the buffers hold what the problem
-        // spans, the scratch is as long as the values, and the user vouches for the places.
+        let list = [&slots[VALUES], &room, &slots[PLACE]].map(|a| (&raw const *a).cast::<c_void>());
+        // SAFETY: three addresses, as the entry declares them; the catalog hands out kernels that refuse other arguments than
+        // the signature's, the scratch is as long as the values, and the user vouches for the places.
         unsafe { turning.function.launch(&turning.shape, &list, queue) }.map_err(|e| e.rejection())?;
         body(room)
     }

@@ -16,10 +16,13 @@ pub(crate) mod tile;
 #[allow(unused_imports)] // The door for other operations.
 pub(crate) use sgemm::{Refused, sgemm};
 
+use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::gemm::{GemmArgs, Layout};
+use crate::gemm::slot::{A, B, C};
+use crate::gemm::{GemmProblem, Layout};
+use crate::typed::{read, write};
 use blocked::Product;
 
 /// A borrowed input matrix by address: where it starts, how far its lines are apart, and which way they run.
@@ -83,19 +86,25 @@ impl<T> Shared<T> {
     }
 }
 
-impl GemmArgs<'_, Cpu> {
-    /// The product by addresses, checked to span what the problem says. C stays borrowed as long as the arguments were.
-    pub(super) fn product<T: Typed>(self) -> Result<Product<T>, Rejection> {
-        let p = self.problem;
-        let (a, b, c) = self.typed::<T>()?;
-        Ok(Product {
-            m: p.m as usize,
-            n: p.n as usize,
-            k: p.k as usize,
-            a: Operand { at: a.as_ptr(), ld: p.lda as usize, layout: p.a },
-            b: Operand { at: b.as_ptr(), ld: p.ldb as usize, layout: p.b },
-            c: Shared(c.as_mut_ptr()),
-            ldc: p.ldc as usize,
-        })
-    }
+/// A, B and C.
+pub(super) type Buffers<'a, T> = (&'a [T], &'a [T], &'a mut [T]);
+
+/// The typed slices of a launch; the catalog hands out kernels that refuse other arguments than the signature's, so that
+/// they hold what the problem spans.
+pub(super) fn buffers<'a, T: Typed>(args: &mut [Arg<'a, Cpu>]) -> Result<Buffers<'a, T>, Rejection> {
+    Ok((read(args[A].read()?)?, read(args[B].read()?)?, write(args[C].write()?)?))
+}
+
+/// The product by addresses. C stays borrowed as long as the arguments were.
+pub(super) fn product<T: Typed>(p: &GemmProblem, args: &mut [Arg<'_, Cpu>]) -> Result<Product<T>, Rejection> {
+    let (a, b, c) = buffers::<T>(args)?;
+    Ok(Product {
+        m: p.m as usize,
+        n: p.n as usize,
+        k: p.k as usize,
+        a: Operand { at: a.as_ptr(), ld: p.lda as usize, layout: p.a },
+        b: Operand { at: b.as_ptr(), ld: p.ldb as usize, layout: p.b },
+        c: Shared(c.as_mut_ptr()),
+        ldc: p.ldc as usize,
+    })
 }

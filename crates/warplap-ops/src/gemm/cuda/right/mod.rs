@@ -6,8 +6,8 @@ use std::ffi::c_void;
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
-use warplap_core::oracle::{FarAnswer, Oracle};
-use warplap_cuda::{Buffer, Cuda, ELEMENT, LaunchShape, Source};
+use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
+use warplap_cuda::{Cuda, ELEMENT, LaunchShape, Source};
 
 use crate::gemm::cuda::plan::facts;
 use crate::gemm::{Gemm, GemmProblem, tolerance};
@@ -31,15 +31,15 @@ fn blocks(p: &GemmProblem) -> Option<u32> {
 }
 
 impl Oracle<Gemm, Cuda> for Right {
-    fn answer(&self, p: &GemmProblem, inputs: &[&Buffer], cuda: &Cuda) -> Result<FarAnswer<Cuda>, Error> {
+    fn answer(&self, p: &GemmProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let refused = |why: &dyn std::fmt::Display| Error::Device(format!("no product in double precision: {why}"));
         let grid = blocks(p).ok_or_else(|| refused(&"the problem is too large"))?;
-        let [a, b] = inputs else { return Err(refused(&"it takes two matrices")) };
+        let [Some(a), Some(b), ..] = inputs else { return Err(refused(&"it takes two matrices")) };
         let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
         let values = cuda.alloc_queued(DType::F64, p.c_len())?;
         let rows = cuda.alloc_queued(DType::F64, (p.m * p.batch) as usize)?;
         let columns = cuda.alloc_queued(DType::F64, (p.n * p.batch) as usize)?;
-        let addresses = [a, b, &&values, &&rows, &&columns].map(|buffer| buffer.address());
+        let addresses = [a.address(), b.address(), values.address(), rows.address(), columns.address()];
         let (sizes, long) = ([p.m as i32, p.n as i32, p.k as i32], [p.lda, p.ldb, p.ldc, p.c_len() as u64]);
         let mut arguments: Vec<*const c_void> = addresses.iter().map(|at| (&raw const *at).cast()).collect();
         arguments.extend(sizes.iter().map(|size| (&raw const *size).cast::<c_void>()));
@@ -49,7 +49,7 @@ impl Oracle<Gemm, Cuda> for Right {
         unsafe { function.launch(&shape, &arguments, cuda.stream()) }?;
         let [rows, columns] = [&rows, &columns].map(|norms| cuda.stream().read(&norms.into()));
         let magnitude = largest(&rows?, &columns?, p.batch as usize);
-        Ok(FarAnswer { values, tolerance: tolerance(p, magnitude) })
+        Ok(vec![FarAnswer { values, tolerance: tolerance(p, magnitude) }])
     }
 }
 

@@ -1,0 +1,311 @@
+//! The card of a race: one problem and who may race for it, the operation's type forgotten.
+//!
+//! A typed problem and its typed catalog come in ([`Entry`]); what the rooms behind the corridor work on goes out. They are
+//! so compiled once a device, not once an operation and device.
+
+use crate::array::Array;
+use crate::bucket::Bucket;
+use crate::candidate::SourceHash;
+use crate::catalog::Catalog;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::key::Key;
+use crate::measure::Policy;
+use crate::op::{Answer, Op};
+use crate::oracle::{FarAnswer, Inputs};
+use crate::problem::Problem;
+use crate::record::Skipped;
+use crate::rejection::Rejection;
+use crate::roofline::{Ceilings, Work};
+use crate::slot::Signature;
+use crate::space::{Config, Space};
+use crate::variant::{Fit, Kernel, Needs, Priority};
+
+/// One problem and who may race for it. Variants are named by their place in the catalog; 0 is the reference.
+pub trait Card<D: Device>: Send + Sync {
+    /// The operation's name.
+    fn op(&self) -> &'static str;
+    /// The problem in its text form.
+    fn text(&self) -> String;
+    /// The problem's key.
+    fn key(&self, bucket: &Bucket, policy: Policy) -> Key;
+    /// The card of the problem that is raced for the key.
+    fn representative(&self, bucket: &Bucket) -> Box<dyn Card<D>>;
+    /// The card of a smaller problem whose sizes end inside of tiles, where there is one of use.
+    fn ragged(&self) -> Option<Box<dyn Card<D>>>;
+    /// The same once more.
+    fn boxed(&self) -> Box<dyn Card<D>>;
+    /// The useful work.
+    fn work(&self) -> Work;
+    /// The type the inputs are stored in.
+    fn dtype(&self) -> DType;
+    /// The least seconds it can take.
+    fn least(&self, ceilings: &Ceilings, cold: bool) -> Option<f64>;
+
+    /// The slots of the problem.
+    fn signature(&self) -> Signature;
+    /// Draws inputs from a seed, one array a slot.
+    fn draw(&self, seed: u64) -> Vec<Array>;
+    /// The right answer, one for each slot that is written.
+    fn answer(&self, inputs: &[Array]) -> Vec<Answer>;
+    /// Whether somebody computes right answers on the device, and whether nobody else can.
+    fn oracle(&self) -> Option<bool>;
+    /// The right answer by the oracle; an error where there is none.
+    fn far_answer(&self, inputs: &Inputs<'_, D>, device: &D) -> Result<Vec<FarAnswer<D>>, Error>;
+
+    /// How many variants there are.
+    fn count(&self) -> usize;
+    /// A variant's id.
+    fn id(&self, at: usize) -> &str;
+    /// Its code.
+    fn source(&self, at: usize) -> SourceHash;
+    /// Whether it is an official library's.
+    fn is_library(&self, at: usize) -> bool;
+    /// Its answer to the problem.
+    fn fit(&self, at: usize, device: &D) -> Fit;
+    /// Its tunables.
+    fn space(&self, at: usize, device: &D) -> Space;
+    /// What a setting takes.
+    fn needs(&self, at: usize, config: &Config) -> Needs;
+    /// The least seconds of a setting.
+    fn floor(&self, at: usize, config: &Config, ceilings: &Ceilings) -> Option<f64>;
+    /// Compiles a setting.
+    fn compile(&self, at: usize, config: &Config, device: &D) -> Result<(), Rejection>;
+    /// Builds a setting.
+    fn build(&self, at: usize, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection>;
+}
+
+/// A variant on a card.
+pub struct Runner<'c, D: Device> {
+    card: &'c dyn Card<D>,
+    at: usize,
+}
+
+impl<D: Device> Clone for Runner<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<D: Device> Copy for Runner<'_, D> {}
+
+impl<'c, D: Device> Runner<'c, D> {
+    /// Its id.
+    pub fn id(&self) -> &'c str {
+        self.card.id(self.at)
+    }
+
+    /// The code behind it.
+    pub fn source(&self) -> SourceHash {
+        self.card.source(self.at)
+    }
+
+    /// Whether it is an official library's.
+    pub fn is_library(&self) -> bool {
+        self.card.is_library(self.at)
+    }
+
+    /// Whether reports compare winners with it: the reference, or an official library.
+    pub fn is_yardstick(&self) -> bool {
+        self.at == 0 || self.is_library()
+    }
+
+    /// Its answer to the problem.
+    pub fn fit(&self, device: &D) -> Fit {
+        self.card.fit(self.at, device)
+    }
+
+    /// Whether it can do the problem.
+    pub fn fits(&self, device: &D) -> bool {
+        matches!(self.fit(device), Fit::Fits(_))
+    }
+
+    /// Its tunables.
+    pub fn space(&self, device: &D) -> Space {
+        self.card.space(self.at, device)
+    }
+
+    /// What a setting takes of the device's limits.
+    pub fn needs(&self, config: &Config) -> Needs {
+        self.card.needs(self.at, config)
+    }
+
+    /// The least seconds of a setting.
+    pub fn floor(&self, config: &Config, ceilings: &Ceilings) -> Option<f64> {
+        self.card.floor(self.at, config, ceilings)
+    }
+
+    /// Compiles a setting.
+    pub fn compile(&self, config: &Config, device: &D) -> Result<(), Rejection> {
+        self.card.compile(self.at, config, device)
+    }
+
+    /// Builds a setting.
+    pub fn build(&self, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection> {
+        self.card.build(self.at, config, device)
+    }
+}
+
+/// A variant that may race, and how eagerly.
+pub struct Listed<'c, D: Device> {
+    /// The variant.
+    pub runner: Runner<'c, D>,
+    /// How eagerly it should be raced.
+    pub priority: Priority,
+}
+
+impl<'c, D: Device> dyn Card<D> + 'c {
+    /// All variants, in the order of the catalog.
+    pub fn runners(&self) -> impl Iterator<Item = Runner<'_, D>> {
+        (0..self.count()).map(|at| Runner { card: self.short(), at })
+    }
+
+    /// A trait object of a life no longer than the borrow's.
+    fn short(&self) -> &dyn Card<D> {
+        self
+    }
+
+    /// The reference.
+    pub fn reference(&self) -> Runner<'_, D> {
+        Runner { card: self.short(), at: 0 }
+    }
+
+    /// A variant by its id.
+    pub fn find(&self, id: &str) -> Option<Runner<'_, D>> {
+        self.runners().find(|r| r.id() == id)
+    }
+
+    /// Whether reports compare winners with a variant: the reference, or an official library.
+    pub fn is_yardstick(&self, id: &str) -> bool {
+        self.find(id).is_some_and(|r| r.is_yardstick())
+    }
+
+    /// Who may race, best priority first and in the catalog's order within one, and who stands aside and why.
+    pub fn list(&self, device: &D) -> (Vec<Listed<'_, D>>, Vec<Skipped>) {
+        let (mut listed, mut aside) = (Vec::new(), Vec::new());
+        for runner in self.runners() {
+            match runner.fit(device) {
+                Fit::Fits(priority) => listed.push(Listed { runner, priority }),
+                Fit::Aside(reason) => {
+                    let (variant, source) = (runner.id().to_string(), runner.source());
+                    aside.push(Skipped { variant, source, configs: 0, reason });
+                }
+            }
+        }
+        listed.sort_by_key(|l| std::cmp::Reverse(l.priority));
+        (listed, aside)
+    }
+}
+
+/// A problem with its operation's catalog, typed: the card every operation has.
+pub struct Entry<O: Op, D: Device> {
+    problem: O::Problem,
+    catalog: Catalog<O, D>,
+}
+
+impl<O: Op, D: Device> Entry<O, D> {
+    /// The card of a problem.
+    pub fn new(problem: &O::Problem, catalog: &Catalog<O, D>) -> Self {
+        Entry { problem: problem.clone(), catalog: catalog.clone() }
+    }
+}
+
+impl<O: Op, D: Device> Card<D> for Entry<O, D> {
+    fn op(&self) -> &'static str {
+        O::NAME
+    }
+
+    fn text(&self) -> String {
+        O::text(&self.problem)
+    }
+
+    fn key(&self, bucket: &Bucket, policy: Policy) -> Key {
+        Key::of::<O>(&self.problem, bucket, policy)
+    }
+
+    fn representative(&self, bucket: &Bucket) -> Box<dyn Card<D>> {
+        Box::new(Entry { problem: self.problem.representative(bucket), catalog: self.catalog.clone() })
+    }
+
+    fn ragged(&self) -> Option<Box<dyn Card<D>>> {
+        let problem = self.problem.ragged()?;
+        Some(Box::new(Entry { problem, catalog: self.catalog.clone() }))
+    }
+
+    fn boxed(&self) -> Box<dyn Card<D>> {
+        Box::new(Entry::new(&self.problem, &self.catalog))
+    }
+
+    fn work(&self) -> Work {
+        self.problem.work()
+    }
+
+    fn dtype(&self) -> DType {
+        self.problem.dtype()
+    }
+
+    fn least(&self, ceilings: &Ceilings, cold: bool) -> Option<f64> {
+        self.problem.floor(ceilings, cold)
+    }
+
+    fn signature(&self) -> Signature {
+        O::signature(&self.problem)
+    }
+
+    fn draw(&self, seed: u64) -> Vec<Array> {
+        O::draw(&self.problem, &mut fastrand::Rng::with_seed(seed))
+    }
+
+    fn answer(&self, inputs: &[Array]) -> Vec<Answer> {
+        O::answer(&self.problem, inputs)
+    }
+
+    fn oracle(&self) -> Option<bool> {
+        self.catalog.oracle().map(|oracle| oracle.is_alone())
+    }
+
+    fn far_answer(&self, inputs: &Inputs<'_, D>, device: &D) -> Result<Vec<FarAnswer<D>>, Error> {
+        let nobody = || Error::Device("nobody computes right answers on the device".into());
+        self.catalog.oracle().ok_or_else(nobody)?.answer(&self.problem, inputs, device)
+    }
+
+    fn count(&self) -> usize {
+        self.catalog.variants().len()
+    }
+
+    fn id(&self, at: usize) -> &str {
+        self.catalog.variants()[at].id()
+    }
+
+    fn source(&self, at: usize) -> SourceHash {
+        self.catalog.variants()[at].source()
+    }
+
+    fn is_library(&self, at: usize) -> bool {
+        self.catalog.variants()[at].is_library()
+    }
+
+    fn fit(&self, at: usize, device: &D) -> Fit {
+        self.catalog.variants()[at].fit(&self.problem, device)
+    }
+
+    fn space(&self, at: usize, device: &D) -> Space {
+        self.catalog.variants()[at].space(&self.problem, device)
+    }
+
+    fn needs(&self, at: usize, config: &Config) -> Needs {
+        self.catalog.variants()[at].needs(&self.problem, config)
+    }
+
+    fn floor(&self, at: usize, config: &Config, ceilings: &Ceilings) -> Option<f64> {
+        self.catalog.variants()[at].floor(&self.problem, config, ceilings)
+    }
+
+    fn compile(&self, at: usize, config: &Config, device: &D) -> Result<(), Rejection> {
+        self.catalog.variants()[at].compile(&self.problem, config, device)
+    }
+
+    fn build(&self, at: usize, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection> {
+        self.catalog.variants()[at].build(&self.problem, config, device)
+    }
+}

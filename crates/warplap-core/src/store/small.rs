@@ -1,0 +1,102 @@
+//! The store's small documents: keys that were missed, and notes on devices.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::names::{Kind, Place};
+use super::rules::{Store, WRITE_WAIT};
+use super::sealed::{readable, seal, unseal};
+use super::shelf::{Change, Found};
+use super::{Missed, StoreError};
+use crate::fingerprint::Fingerprint;
+use crate::key::Key;
+
+#[derive(Serialize, Deserialize)]
+struct Note {
+    device: String,
+    name: String,
+    value: Value,
+}
+
+impl Store {
+    /// Remembers that a key was asked for and not found. Cheap, and does nothing the second time.
+    pub fn miss(&self, key: &Key, device: &Fingerprint, problem: &str) {
+        let Ok(place) = Place::of(key, &device.slug()) else {
+            return;
+        };
+        let document = || {
+            let (op, key) = (key.op.clone(), key.text.clone());
+            let missed = Missed { op, key, problem: problem.to_string(), device: device.hard.clone() };
+            seal(Kind::Miss.word(), &readable(&missed).unwrap_or_default()).into_bytes()
+        };
+        if let Err(e) = self.shelf.add(&place.miss(), &document) {
+            self.warn_once("misses".into(), &format!("missed keys cannot be remembered: {e}"));
+        }
+    }
+
+    /// The keys remembered by [`Store::miss`], sorted by device, operation and key.
+    pub fn misses(&self) -> Vec<Missed> {
+        let read = |place: &Place| {
+            let Ok(Found::Bytes(bytes)) = self.shelf.get(place) else { return None };
+            let missed: Missed = serde_json::from_str(unseal(Kind::Miss.word(), &bytes).ok()?).ok()?;
+            (Place::of(&missed.key(), &missed.device_slug()).ok()?.miss() == *place).then_some(missed)
+        };
+        self.listed(Kind::Miss).iter().filter_map(|listed| read(&listed.place)).collect()
+    }
+
+    /// The key of a record's place counts as missed no more.
+    pub(super) fn found(&self, place: &Place) {
+        let _ = self.shelf.delete(&place.miss());
+    }
+
+    /// A small document on a device.
+    pub fn note(&self, device_slug: &str, name: &str) -> Option<Value> {
+        let place = Place::note(device_slug, name).ok()?;
+        match self.shelf.get(&place).map_err(|e| e.to_string()).and_then(|found| read_note(&found, &place)) {
+            Ok(value) => value,
+            Err(why) => {
+                self.warn_about(&place, &why);
+                None
+            }
+        }
+    }
+
+    /// Keeps a small document on a device, durably. Names are lower case letters, digits, `_` and `-`.
+    pub fn put_note(&self, device_slug: &str, name: &str, value: &Value) -> Result<(), StoreError> {
+        let place = Place::note(device_slug, name)?;
+        let note = Note { device: device_slug.into(), name: name.into(), value: value.clone() };
+        let body = readable(&note).map_err(|e| StoreError::Invalid(e.to_string()))?;
+        let (text, limit) = (seal(Kind::Note.word(), &body), Kind::Note.limit());
+        if text.len() as u64 > limit {
+            return Err(StoreError::Invalid(format!("the note has {} bytes, more than {limit}", text.len())));
+        }
+        self.shelf.put(&place, WRITE_WAIT, &mut |found| {
+            Ok(Change { set_aside: read_note(&found, &place).err(), put: Some(text.clone().into_bytes()) })
+        })
+    }
+
+    /// The notes there are, by the device's folder name and their own, sorted; none is opened.
+    pub fn notes(&self) -> Vec<(String, String)> {
+        let named = |place: &Place| (place.device().to_string(), place.name().to_string());
+        self.listed(Kind::Note).iter().map(|listed| named(&listed.place)).collect()
+    }
+
+    /// Removes a note; `false` when it was not there.
+    pub fn remove_note(&self, device_slug: &str, name: &str) -> Result<bool, StoreError> {
+        self.shelf.delete(&Place::note(device_slug, name)?)
+    }
+}
+
+/// A note's value, or what is wrong with what is there.
+fn read_note(found: &Found, place: &Place) -> Result<Option<Value>, String> {
+    let bytes = match found {
+        Found::Nothing => return Ok(None),
+        Found::Unfit(why) => return Err(why.clone()),
+        Found::Bytes(bytes) => bytes,
+    };
+    let note: Note = serde_json::from_str(unseal(Kind::Note.word(), bytes)?).map_err(|e| e.to_string())?;
+    if note.device != place.device() || note.name != place.name() {
+        return Err("it is another note".into());
+    }
+    Ok(Some(note.value))
+}

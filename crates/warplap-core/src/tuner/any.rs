@@ -1,0 +1,118 @@
+//! A tuner of some operation, for programs that learn at run time what they are asked for. Problem texts come in; what the
+//! tuner says goes out.
+
+use super::{Found, How, Standing, Tuned, Tuner};
+use crate::bench::Benched;
+use crate::candidate::Candidate;
+use crate::device::Device;
+use crate::error::Error;
+use crate::key::Key;
+use crate::op::Op;
+use crate::problem::ProblemError;
+use crate::progress::Observer;
+use crate::regret::Regret;
+use crate::rejection::Rejection;
+use crate::space::{Config, Space};
+
+/// A tuner of some operation. Problems are texts; every method reads them again.
+pub trait AnyTuner: Send + Sync {
+    /// The operation's name.
+    fn op(&self) -> &'static str;
+    /// The folder name of the device.
+    fn device_slug(&self) -> String;
+    /// The key of a problem.
+    fn key(&self, problem: &str) -> Result<Key, ProblemError>;
+    /// Tunes, or answers from the store.
+    fn tune(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
+    /// Chooses by the tuner's mode.
+    fn choose(&self, problem: &str) -> Result<(Candidate, How), Error>;
+    /// What the store knows; measures nothing.
+    fn find(&self, problem: &str) -> Result<Found, Error>;
+    /// Verifies and times one variant alone.
+    fn bench(
+        &self,
+        problem: &str,
+        variant: &str,
+        config: Option<&Config>,
+        samples: u32,
+    ) -> Result<Result<Benched, Rejection>, Error>;
+    /// Threads that may compile at once; 0 where nothing is compiled.
+    fn builders(&self) -> usize;
+    /// Compiles one config, so that [`AnyTuner::bench`] finds it done.
+    fn compile(&self, problem: &str, variant: &str, config: &Config) -> Result<Result<(), Rejection>, Error>;
+    /// A variant's space for a problem.
+    fn space(&self, problem: &str, variant: &str) -> Result<Space, Error>;
+    /// What the tuner's bucket costs a problem.
+    fn regret(&self, problem: &str, observer: &dyn Observer) -> Result<Regret, Error>;
+    /// The variants in their order, as they stand to a problem where one is given.
+    fn variants(&self, problem: Option<&str>) -> Result<Vec<Standing>, Error>;
+}
+
+impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
+    fn op(&self) -> &'static str {
+        O::NAME
+    }
+
+    fn device_slug(&self) -> String {
+        self.device().fingerprint().slug()
+    }
+
+    fn key(&self, problem: &str) -> Result<Key, ProblemError> {
+        Ok(Tuner::key(self, &O::parse(problem)?))
+    }
+
+    fn tune(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error> {
+        Tuner::tune(self, &O::parse(problem)?, observer)
+    }
+
+    fn choose(&self, problem: &str) -> Result<(Candidate, How), Error> {
+        let chosen = Tuner::choose(self, &O::parse(problem)?)?;
+        Ok((chosen.candidate, chosen.how))
+    }
+
+    fn find(&self, problem: &str) -> Result<Found, Error> {
+        Ok(self.road.find(&self.card(&O::parse(problem)?)))
+    }
+
+    fn bench(
+        &self,
+        problem: &str,
+        variant: &str,
+        config: Option<&Config>,
+        samples: u32,
+    ) -> Result<Result<Benched, Rejection>, Error> {
+        Tuner::bench(self, &O::parse(problem)?, variant, config, samples)
+    }
+
+    fn builders(&self) -> usize {
+        self.device().builders()
+    }
+
+    fn compile(&self, problem: &str, variant: &str, config: &Config) -> Result<Result<(), Rejection>, Error> {
+        self.road.compile(&self.card(&O::parse(problem)?), variant, config)
+    }
+
+    fn space(&self, problem: &str, variant: &str) -> Result<Space, Error> {
+        self.road.space(&self.card(&O::parse(problem)?), variant)
+    }
+
+    fn regret(&self, problem: &str, observer: &dyn Observer) -> Result<Regret, Error> {
+        Tuner::regret(self, &O::parse(problem)?, observer)
+    }
+
+    fn variants(&self, problem: Option<&str>) -> Result<Vec<Standing>, Error> {
+        if let Some(text) = problem {
+            return Ok(self.road.standings(&self.card(&O::parse(text)?)));
+        }
+        let stand = |(at, v): (usize, &std::sync::Arc<dyn crate::variant::Variant<O, D>>)| Standing {
+            id: v.id().to_string(),
+            source: v.source(),
+            reference: at == 0,
+            library: v.is_library(),
+            fit: None,
+            configs: 0,
+            axes: Vec::new(),
+        };
+        Ok(self.catalog().variants().iter().enumerate().map(stand).collect())
+    }
+}

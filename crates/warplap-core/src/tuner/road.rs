@@ -1,0 +1,198 @@
+//! The road by which a kernel is chosen: a card comes in; a candidate with its kernel goes out, by mode from the store, a
+//! race, or the first choice by priority. The operation's type is forgotten here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Chosen, How};
+use crate::candidate::{Candidate, Trial};
+use crate::card::{Card, Listed};
+use crate::device::Device;
+use crate::error::Error;
+use crate::key::Key;
+use crate::progress::Silent;
+use crate::record::Edition;
+use crate::settings::{Mode, Settings};
+use crate::store::{Match, Store};
+use crate::verify::Case;
+
+/// A device, a store and settings: what every operation's tuner has.
+pub struct Road<D: Device> {
+    pub(crate) device: Arc<D>,
+    pub(crate) store: Store,
+    pub(crate) settings: Settings,
+    // Winners by key text: a new problem of a known key needs no disk.
+    pub(super) known: Mutex<HashMap<String, (Candidate, How)>>,
+    // Editions by key text that the store could not keep: they answer for as long as this process lives.
+    pub(super) unkept: Mutex<HashMap<String, Edition>>,
+}
+
+/// What was decided about a key.
+struct Decided {
+    candidate: Candidate,
+    how: How,
+    /// Whether it still holds the next time: what was decided because the device was busy does not.
+    lasts: bool,
+}
+
+impl<D: Device> Road<D> {
+    pub(crate) fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
+        Road { device, store, settings, known: Mutex::default(), unkept: Mutex::default() }
+    }
+
+    /// The key of a card's problem.
+    pub(crate) fn key(&self, card: &dyn Card<D>) -> Key {
+        card.key(&self.settings.bucket, self.settings.policy).raced_for(&self.settings.objective)
+    }
+
+    /// Chooses for somebody who launches on this queue; and whether the choice still holds the next time.
+    pub(crate) fn choose(&self, card: &dyn Card<D>, queue: &D::Queue) -> Result<(Chosen<D>, bool), Error> {
+        let key = self.key(card);
+        let known = locked(&self.known).get(&key.text).cloned();
+        let decided = match known {
+            Some((candidate, how)) => Decided { candidate, how, lasts: true },
+            None => self.decide(&key, card, queue)?,
+        };
+        let Decided { candidate, how, lasts } = decided;
+        let chosen = self.build(&key, card, &candidate, how.clone())?;
+        if lasts {
+            locked(&self.known).entry(key.text).or_insert((candidate, how));
+        }
+        Ok((chosen, lasts))
+    }
+
+    fn decide(&self, key: &Key, card: &dyn Card<D>, queue: &D::Queue) -> Result<Decided, Error> {
+        if self.settings.mode == Mode::Off {
+            let (candidate, how) = self.first_choice(card, "the mode is off");
+            return Ok(Decided { candidate, how, lasts: true });
+        }
+        if self.settings.mode == Mode::Tune && self.device.busy(queue).is_none() {
+            match self.tune(card, &Silent) {
+                Ok(tuned) => {
+                    let how = if tuned.from_store { How::Stored } else { How::Raced };
+                    return Ok(Decided { candidate: tuned.edition.verdict.winner, how, lasts: true });
+                }
+                // The device may have become busy meanwhile.
+                Err(Error::Device(_)) if self.device.busy(queue).is_some() => {}
+                Err(error @ (Error::NothingRight { .. } | Error::Device(_))) => {
+                    return self.last_resort(card, &error);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        let tunes = self.settings.mode == Mode::Tune;
+        let found = self.lookup(card, key);
+        if !matches!(found, Some((_, How::Stored))) && (self.settings.mode == Mode::Record || tunes) {
+            self.store.miss(key, self.device.fingerprint(), &card.text());
+        }
+        let (candidate, how) = found.filter(|(c, _)| self.usable(c, card)).unwrap_or_else(|| {
+            let mode = || format!("the mode is {} and the store does not know the key", self.settings.mode);
+            self.first_choice(card, &self.device.busy(queue).filter(|_| tunes).unwrap_or_else(mode))
+        });
+        let lasts = !tunes || how == How::Stored;
+        Ok(Decided { candidate, how, lasts })
+    }
+
+    /// Nobody could be raced: the reference answers all the same, once it has shown that it is right.
+    fn last_resort(&self, card: &dyn Card<D>, error: &Error) -> Result<Decided, Error> {
+        let text = card.text();
+        tracing::warn!("{text}: {error}; the reference answers");
+        let candidate = self.reference(card);
+        let nothing = |rejection| Error::NothingRight { problem: text.clone(), rejection };
+        let kernel = card.reference().build(&candidate.config, &self.device).map_err(nothing)?;
+        // Where there is no memory for a proof, the reference's own tests must do.
+        if let Ok(mut case) = Case::new(card, &*self.device, self.settings.seed.wrapping_add(1)) {
+            case.verify(&*kernel, &self.device).map_err(nothing)?;
+        }
+        Ok(Decided { candidate, how: How::Default(error.to_string()), lasts: true })
+    }
+
+    /// The reference at its default config.
+    pub(super) fn reference(&self, card: &dyn Card<D>) -> Candidate {
+        let variant = card.reference();
+        let config = variant.space(&self.device).default_config().unwrap_or_default();
+        Candidate { variant: variant.id().into(), config, source: variant.source() }
+    }
+
+    /// What the store knows of a key, without measuring anything.
+    pub(crate) fn lookup(&self, card: &dyn Card<D>, key: &Key) -> Option<(Candidate, How)> {
+        let soft = self.device.fingerprint().soft_id();
+        let winner = |edition: &Edition| edition.verdict.winner.clone();
+        match self.store.lookup(key, self.device.fingerprint()) {
+            Match::Exact(record) => {
+                let edition = record.current(&soft, self.store.id())?;
+                let how = if is_current(card, &edition.verdict.winner) { How::Stored } else { How::Stale };
+                Some((winner(edition), how))
+            }
+            Match::Near(record) => Some((winner(record.stale(&soft, self.store.id())?), How::Stale)),
+            Match::Foreign(record, slug) => Some((winner(record.editions.last()?), How::Foreign(slug))),
+            Match::Miss => None,
+        }
+    }
+
+    /// Whether a stored candidate may be built for a problem: records are data, and buckets hold other shapes.
+    pub(super) fn usable(&self, candidate: &Candidate, card: &dyn Card<D>) -> bool {
+        let can = |runner: crate::card::Runner<'_, D>| {
+            runner.fits(&self.device) && runner.space(&self.device).contains(&candidate.config)
+        };
+        card.find(&candidate.variant).is_some_and(can)
+    }
+
+    /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
+    /// first it is the library's, or the reference.
+    fn first_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+        let (mut listed, _) = card.list(&self.device);
+        listed.retain(|l| !self.device.sandboxes() || l.runner.is_yardstick());
+        let at_default = |l: Listed<'_, D>| {
+            let config = l.runner.space(&self.device).default_config()?;
+            Some(Candidate { variant: l.runner.id().into(), config, source: l.runner.source() })
+        };
+        let candidate = listed.into_iter().find_map(at_default).unwrap_or_else(|| self.reference(card));
+        (candidate, How::Default(why.into()))
+    }
+
+    /// Builds a candidate for a problem. Where that fails (a bucket holds other shapes too): the next best that was
+    /// right for its key, where nothing is known of the key the first choice, and at last the reference.
+    fn build(&self, key: &Key, card: &dyn Card<D>, candidate: &Candidate, how: How) -> Result<Chosen<D>, Error> {
+        let attempt = |candidate: &Candidate, how: How| {
+            let runner = card.find(&candidate.variant).filter(|_| self.usable(candidate, card))?;
+            let kernel = runner.build(&candidate.config, &self.device).ok()?;
+            Some(Chosen { candidate: candidate.clone(), how, kernel: kernel.into() })
+        };
+        if let Some(chosen) = attempt(candidate, how) {
+            return Ok(chosen);
+        }
+        let how = How::Default(format!("{candidate} cannot be built for this problem"));
+        let edition = if self.settings.mode == Mode::Off { None } else { self.current(key) };
+        let others = match edition {
+            Some(edition) => right_ones(card, edition),
+            None => vec![self.first_choice(card, "").0],
+        };
+        if let Some(chosen) = others.iter().find_map(|other| attempt(other, how.clone())) {
+            return Ok(chosen);
+        }
+        let candidate = self.reference(card);
+        let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
+        let kernel = card.reference().build(&candidate.config, &self.device).map_err(nothing)?;
+        Ok(Chosen { candidate, how, kernel: kernel.into() })
+    }
+}
+
+/// A lock whose holder's panic harms nobody: what it guards is whole at any time.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the code behind a candidate is the code there is now.
+pub(super) fn is_current<D: Device>(card: &dyn Card<D>, candidate: &Candidate) -> bool {
+    card.find(&candidate.variant).is_some_and(|v| v.source() == candidate.source)
+}
+
+/// Those of an edition that were right and are what they were, fastest first.
+fn right_ones<D: Device>(card: &dyn Card<D>, edition: Edition) -> Vec<Candidate> {
+    let right = |t: Trial| Some((t.cost()?, t.candidate));
+    let mut right: Vec<(f64, Candidate)> = edition.trials.into_iter().filter_map(right).collect();
+    right.retain(|(_, candidate)| is_current(card, candidate));
+    right.sort_by(|a, b| a.0.total_cmp(&b.0));
+    right.into_iter().map(|(_, candidate)| candidate).collect()
+}

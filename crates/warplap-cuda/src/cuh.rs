@@ -1,0 +1,38 @@
+//! What kernels include: the headers by the names they are included by, and the constant that says an element's type.
+
+use warplap_core::dtype::DType;
+
+/// Hopper's own instructions as one-line functions: what the kernels include.
+pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"));
+
+/// What every chip from sm_80 on has: asynchronous copies, ldmatrix, mma.sync.
+pub const AMPERE: (&str, &str) = ("ampere.cuh", include_str!("../cuh/ampere.cuh"));
+
+/// Elements of any type as float32.
+pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.cuh"));
+
+/// Bias and activation before a product is stored.
+pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogue.cuh"));
+
+/// Alpha and beta before a block-sparse product is stored.
+pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"));
+
+/// How small blocks lie in shared memory, and lists of the block columns that a group of rows uses.
+pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../cuh/small_blocks.cuh"));
+
+/// The constant `DTYPE` that kernels are compiled with.
+pub fn dtype_code(dtype: DType) -> i64 {
+    match dtype {
+        DType::F16 => 0,
+        DType::Bf16 => 1,
+        DType::F32 => 2,
+        DType::F64 => 3,
+        DType::I32 => 4,
+        DType::I64 => 5,
+        DType::I8 => 6,
+        DType::U8 => 7,
+        DType::Bool => 8,
+        DType::F8E4m3 => 9,
+        DType::F8E5m2 => 10,
+    }
+}

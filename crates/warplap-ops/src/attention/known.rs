@@ -1,0 +1,37 @@
+//! Attention in the registry: who may race on which device, other names, and what is tuned when nobody asks for more.
+
+use warplap_core::catalog::{Catalog, Raced};
+use warplap_cpu::Cpu;
+use warplap_cuda::Cuda;
+
+use super::Attention;
+use crate::registry::Known;
+
+impl Raced<Cpu> for Attention {
+    fn catalog() -> Catalog<Attention, Cpu> {
+        super::cpu::catalog()
+    }
+}
+
+impl Raced<Cuda> for Attention {
+    fn catalog() -> Catalog<Attention, Cuda> {
+        super::cuda::catalog()
+    }
+}
+
+impl Known for Attention {
+    const ALIASES: &'static [&'static str] = &["sdpa"];
+    const EXAMPLE: &'static str = "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false";
+    const SUITES: &'static [(&'static str, &'static str)] = &[("cpu", CPU), ("cuda", CUDA)];
+}
+
+const CPU: &str = "
+# A prompt, a causal short one, one token against a long past.
+attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false
+attention:b=1,h=8,sq=128,sk=128,d=64,dtype=f32,causal=true
+attention:b=1,h=8,sq=1,sk=2048,d=64,dtype=f32,causal=false
+";
+
+const CUDA: &str = "
+# On a GPU there is a reference only: nothing is worth tuning before there are kernels.
+";

@@ -1,0 +1,54 @@
+//! Dense products in the registry: who may race on which device, other names, and what is tuned when nobody asks for more.
+
+use warplap_core::catalog::{Catalog, Raced};
+use warplap_cpu::Cpu;
+use warplap_cuda::Cuda;
+
+use super::Gemm;
+use crate::registry::Known;
+
+impl Raced<Cpu> for Gemm {
+    fn catalog() -> Catalog<Gemm, Cpu> {
+        super::cpu::catalog()
+    }
+}
+
+impl Raced<Cuda> for Gemm {
+    fn catalog() -> Catalog<Gemm, Cuda> {
+        super::cuda::catalog()
+    }
+}
+
+impl Known for Gemm {
+    const ALIASES: &'static [&'static str] = &["matmul"];
+    const EXAMPLE: &'static str = "gemm:m=1024,n=1024,k=1024,dtype=f32";
+    const SUITES: &'static [(&'static str, &'static str)] = &[("cpu", CPU), ("cuda", CUDA)];
+}
+
+const CPU: &str = "
+# Square products: in the nearest cache, in the next one, and beyond.
+gemm:m=64,n=64,k=64,dtype=f32
+gemm:m=256,n=256,k=256,dtype=f32
+gemm:m=512,n=512,k=512,dtype=f32
+gemm:m=1024,n=1024,k=1024,dtype=f32
+# A skinny product and a matrix times a vector: memory decides.
+gemm:m=2048,n=16,k=2048,dtype=f32
+gemm:m=4096,n=1,k=4096,dtype=f32
+# Half storage, sums in f32.
+gemm:m=512,n=512,k=512,dtype=bf16
+";
+
+const CUDA: &str = "
+# Square products: one wave and many.
+gemm:m=1024,n=1024,k=1024,dtype=bf16
+gemm:m=4096,n=4096,k=4096,dtype=bf16
+# A layer of a language model: prompt, batch of tokens, one token.
+gemm:m=4096,n=11008,k=4096,dtype=bf16
+gemm:m=128,n=4096,k=4096,dtype=bf16
+gemm:m=16,n=4096,k=4096,dtype=bf16
+gemm:m=1,n=4096,k=4096,dtype=bf16
+# Sizes that no tile divides.
+gemm:m=1000,n=1000,k=1000,dtype=f16
+# Plain f32.
+gemm:m=2048,n=2048,k=2048,dtype=f32
+";

@@ -1,0 +1,132 @@
+//! The one way of a call: a problem and memory by slot come in; the kernel of choice runs on it where the memory is.
+
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use warplap::core::catalog::Raced;
+use warplap::cuda::Stream;
+use warplap::ops::registry::Known;
+
+use crate::argument::Checked;
+use crate::desk::{Desks, Tensors};
+use crate::lent::Lent;
+use crate::state::state;
+use crate::tensor::View;
+use crate::torch::Torch;
+
+/// Does an operation on memory by slot. `tensors` are the caller's own, where they are torch's; `queued` is told the stream
+/// that a launch on a GPU goes to.
+#[inline]
+pub(crate) fn call<'py, O: Known, const N: usize>(
+    py: Python<'py>,
+    problem: &O::Problem,
+    memory: &Checked<'_, N>,
+    tensors: Option<Tensors<'_, 'py, N>>,
+    queued: impl FnOnce(&Stream),
+) -> PyResult<()> {
+    let state = state();
+    match memory.gpu() {
+        None => on::<O, _, N>(py, state.desks(), problem, memory, tensors, |_| ()),
+        Some(ordinal) => on::<O, _, N>(py, state.gpu(ordinal)?, problem, memory, tensors, queued),
+    }
+}
+
+#[inline]
+fn on<'py, O: Raced<D>, D: Lent, const N: usize>(
+    py: Python<'py>,
+    desks: &Desks<D>,
+    problem: &O::Problem,
+    memory: &Checked<'_, N>,
+    tensors: Option<Tensors<'_, 'py, N>>,
+    queued: impl FnOnce(&D::Queue),
+) -> PyResult<()> {
+    let queue = desks.queue(py);
+    queued(&queue);
+    desks.of::<O>().with(py, problem, &queue, |entry| entry.run(py, &queue, memory, tensors))
+}
+
+/// A call without an output of its own.
+pub(crate) trait Fresh<'py, const N: usize> {
+    /// A new tensor to be written; nothing where the inputs do not lie as the problem says, which some callables follow.
+    fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>>;
+
+    /// Memory by slot, with that of the output.
+    fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, N>>;
+
+    /// The caller's own tensors by slot, with the output where there is one.
+    fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; N]>;
+}
+
+/// Does an operation and gives its output: what a callable returned, or a new tensor that was written. Nothing where the
+/// inputs do not lie as the problem says and the choice does not follow them.
+#[inline]
+pub(crate) fn answer<'py, O: Known, const N: usize>(
+    torch: &Torch,
+    py: Python<'py>,
+    problem: &O::Problem,
+    gpu: Option<usize>,
+    fresh: &impl Fresh<'py, N>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let state = state();
+    match gpu {
+        None => answer_on::<O, _, N>(torch, py, state.desks(), problem, fresh),
+        Some(ordinal) => answer_on::<O, _, N>(torch, py, state.gpu(ordinal)?, problem, fresh),
+    }
+}
+
+#[inline]
+fn answer_on<'py, O: Raced<D>, D: Lent, const N: usize>(
+    torch: &Torch,
+    py: Python<'py>,
+    desks: &Desks<D>,
+    problem: &O::Problem,
+    fresh: &impl Fresh<'py, N>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let queue = desks.queue(py);
+    desks.of::<O>().with(py, problem, &queue, |entry| {
+        if let Some(foreign) = entry.foreign.as_ref().filter(|f| f.returns()) {
+            return match foreign.give(py, &fresh.tensors(None)?) {
+                // It was raced on tensors that lie as the problem says, and may not take others.
+                Err(error) if error.is_instance_of::<PyRuntimeError>(py) && fresh.make(torch)?.is_none() => Ok(None),
+                outcome => outcome.map(Some),
+            };
+        }
+        let Some(out) = fresh.make(torch)? else { return Ok(None) };
+        let view = torch.view(&out, "out")?;
+        entry.run(py, &queue, &fresh.memory(&view)?, Some(&|| fresh.tensors(Some(&out))))?;
+        Ok(Some(out))
+    })
+}
+
+/// Whether a kernel was chosen already for a problem: everything a call does before it launches.
+pub(crate) fn is_known<O: Known, const N: usize>(
+    py: Python<'_>,
+    problem: &O::Problem,
+    memory: &Checked<'_, N>,
+    queued: impl FnOnce(&Stream),
+) -> PyResult<bool> {
+    let state = state();
+    match memory.gpu() {
+        None => Ok(state.desks().of::<O>().knows(problem)),
+        Some(ordinal) => {
+            let desks = state.gpu(ordinal)?;
+            queued(&desks.queue(py));
+            Ok(desks.of::<O>().knows(problem))
+        }
+    }
+}
+
+/// What a direct path gave: nothing where the arguments are not for it, or a device cannot be used. The general way says
+/// what is wrong with them, or has torch to fall back on.
+#[inline]
+pub(crate) fn direct<T>(py: Python<'_>, outcome: PyResult<T>) -> PyResult<Option<T>> {
+    let elsewhere = |error: &PyErr| {
+        error.is_instance_of::<PyValueError>(py)
+            || error.is_instance_of::<PyTypeError>(py)
+            || error.is_instance_of::<PyNotImplementedError>(py)
+    };
+    match outcome {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if elsewhere(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,187 @@
+//! Desks: an operation's tuner with what it has chosen so far. A problem comes in; its kernel of choice, ready to be run on
+//! a call's memory, goes out.
+
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
+
+use pyo3::prelude::*;
+use warplap::core::catalog::{Catalog, Raced};
+use warplap::core::dispatch::Dispatch;
+use warplap::core::op::Op;
+use warplap::core::problem::Problem;
+use warplap::core::rejection::Rejection;
+use warplap::core::slot::Signature;
+use warplap::core::store::Store;
+use warplap::core::variant::Kernel;
+use warplap::{Arg, Mode, Settings, Tuner};
+
+use crate::argument::{self, Checked};
+use crate::failure::{raise, rejected};
+use crate::foreign::{self, Choice, Foreign};
+use crate::lent::Lent;
+use crate::state::refresh;
+use crate::watch::{Watch, ended};
+
+/// Work below which the interpreter's lock is kept during a launch: some microseconds.
+const BRIEF_FLOPS: f64 = 4e5;
+
+/// The caller's own tensors, one a slot: made where a callable was chosen, which needs no views of them.
+pub(crate) type Tensors<'t, 'py, const N: usize> = &'t dyn Fn() -> PyResult<[Option<Bound<'py, PyAny>>; N]>;
+
+/// A problem's kernel of choice.
+pub(crate) struct Entry<D: Lent> {
+    kernel: Arc<dyn Kernel<D>>,
+    /// The callable itself, where the choice is a foreign one.
+    pub(crate) foreign: Option<Choice>,
+    /// Whether one launch is so short that other threads need not be let in.
+    brief: bool,
+    signature: Signature,
+}
+
+impl<D: Lent> Entry<D> {
+    /// Runs it on memory of its device; a callable gets the tensors, where there are some.
+    #[inline]
+    pub(crate) fn run<'py, const N: usize>(
+        &self,
+        py: Python<'py>,
+        queue: &D::Queue,
+        memory: &Checked<'_, N>,
+        tensors: Option<Tensors<'_, 'py, N>>,
+    ) -> PyResult<()> {
+        if let (Some(foreign), Some(tensors)) = (&self.foreign, tensors) {
+            return foreign.write(py, &tensors()?);
+        }
+        let mut args: [Arg<'_, D>; N] = [const { Arg::Absent }; N];
+        for ((arg, given), slot) in args.iter_mut().zip(memory.given()).zip(self.signature.slots()) {
+            let Some(view) = given.view else { continue };
+            let align = if D::LAUNCH_IS_CALL { slot.dtype.bytes() } else { slot.align };
+            // SAFETY: the caller holds references to the objects behind the views for the time of this call; they were found
+            // in one place, and what is written to share nothing with the others.
+            let lent = unsafe { D::arg(view, given.written) }.filter(|_| view.address.is_multiple_of(align));
+            *arg = lent.ok_or_else(|| argument::unaligned(given.name, align))?;
+        }
+        D::launch(py, &*self.kernel, &mut args, queue, self.brief).map_err(|e| self.refused(&args, &e))
+    }
+
+    /// Why a launch failed: by the name of an argument, if one is not what the problem says.
+    #[cold]
+    fn refused(&self, args: &[Arg<'_, D>], rejection: &Rejection) -> PyErr {
+        let taken = args.iter().zip(self.signature.slots()).any(|(a, s)| s.is_written() && matches!(a, Arg::Absent));
+        match self.signature.check(args) {
+            Err(error) if !taken => raise(error),
+            _ => rejected(rejection),
+        }
+    }
+}
+
+/// A tuner over an operation's own variants and the foreign ones.
+pub(crate) fn tuner<O: Raced<D>, D: Lent>(device: Arc<D>, store: Store, settings: Settings) -> Tuner<O, D> {
+    let join = |catalog: Catalog<O, D>, face| catalog.with(Arc::new(Foreign::new(face)));
+    let catalog = foreign::of(O::NAME, D::KIND).into_iter().fold(O::catalog(), join);
+    Tuner::new(device, catalog, store, settings)
+}
+
+/// The tuner of one operation and what it has chosen so far.
+pub(crate) struct Desk<O: Op, D: Lent> {
+    pub(crate) tuner: Tuner<O, D>,
+    ready: Dispatch<O::Problem, Entry<D>>,
+}
+
+impl<O: Op, D: Lent> Desk<O, D> {
+    /// Hands the choice for a problem to `f`. What is not known is raced with the interpreter's lock given up.
+    #[inline]
+    pub(crate) fn with<R>(
+        &self,
+        py: Python<'_>,
+        problem: &O::Problem,
+        queue: &D::Queue,
+        f: impl FnOnce(&Entry<D>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        match self.ready.with(problem, f) {
+            Ok(done) => done,
+            Err(f) => {
+                let (entry, device) = (self.choose(py, problem, queue)?, self.tuner.device());
+                match device.busy(queue) {
+                    // A library may load its kernel when it is first launched, which would break a capture.
+                    Some(_) => device.beside_capture(|| f(&entry)),
+                    None => f(&entry),
+                }
+            }
+        }
+    }
+
+    /// Whether a choice was made already.
+    pub(crate) fn knows(&self, problem: &O::Problem) -> bool {
+        self.ready.with(problem, |_| ()).is_ok()
+    }
+
+    #[cold]
+    fn choose(&self, py: Python<'_>, problem: &O::Problem, queue: &D::Queue) -> PyResult<Arc<Entry<D>>> {
+        let settings = self.tuner.settings();
+        let chosen = py.detach(|| {
+            if settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none() {
+                // Tuned here first, so that Ctrl-C is heard.
+                let _ = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell: None });
+            }
+            self.tuner.choose_on(problem, queue)
+        });
+        if settings.stop.said() {
+            refresh();
+        }
+        let chosen = ended(chosen)?;
+        let signature = O::signature(problem);
+        let foreign = foreign::find::<O, D>(py, problem, &signature, &chosen.candidate)?;
+        let brief = !D::LAUNCH_IS_CALL || problem.work().flops < BRIEF_FLOPS;
+        let entry = Arc::new(Entry { kernel: chosen.kernel, foreign, brief, signature });
+        // What was chosen because a stream is captured is chosen again afterwards.
+        if self.tuner.with_known(problem, |_| ()).is_ok() {
+            self.ready.put(problem.clone(), entry.clone());
+        }
+        Ok(entry)
+    }
+}
+
+/// The desks of one device, one an operation, set up when an operation is first asked for. Finding one takes no lock: a list
+/// that only grows, and is short.
+pub(crate) struct Desks<D: Lent> {
+    pub(crate) device: Arc<D>,
+    store: Store,
+    settings: Settings,
+    first: OnceLock<Box<Node>>,
+}
+
+struct Node {
+    desk: Box<dyn Any + Send + Sync>,
+    next: OnceLock<Box<Node>>,
+}
+
+impl<D: Lent> Desks<D> {
+    pub(crate) fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
+        Desks { device, store, settings, first: OnceLock::new() }
+    }
+
+    /// Where a call's launch is queued.
+    #[inline]
+    pub(crate) fn queue(&self, py: Python<'_>) -> D::Queue {
+        self.device.current(py)
+    }
+
+    /// The desk of an operation.
+    #[inline]
+    pub(crate) fn of<O: Raced<D>>(&self) -> &Desk<O, D> {
+        let mut at = &self.first;
+        loop {
+            let node = at.get_or_init(|| Box::new(Node { desk: self.open::<O>(), next: OnceLock::new() }));
+            match node.desk.downcast_ref() {
+                Some(desk) => return desk,
+                None => at = &node.next,
+            }
+        }
+    }
+
+    #[cold]
+    fn open<O: Raced<D>>(&self) -> Box<dyn Any + Send + Sync> {
+        let tuner = tuner::<O, D>(self.device.clone(), self.store.clone(), self.settings.clone());
+        Box::new(Desk { tuner, ready: Dispatch::new() })
+    }
+}

@@ -1,0 +1,115 @@
+//! A callable as a kernel: arguments by slot come in; it is called with tensors over them.
+//!
+//! While it is raced it gets tensors made from the race's own buffers, on the race's own stream. A launch takes the
+//! interpreter's lock for itself, so that tuning runs without it.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use warplap::Arg;
+use warplap::core::arg::Scalar;
+use warplap::core::rejection::Rejection;
+use warplap::core::slot::Signature;
+use warplap::core::variant::Kernel;
+
+use super::Choice;
+use crate::capsule;
+use crate::dlpack::DlDevice;
+use crate::lent::{Buffer, Lent};
+use crate::torch::{Pool, Torch};
+
+/// What a launch was given, in numbers: addresses, and the bits of numbers given by value.
+type Name = Vec<u64>;
+
+/// The arguments of a call, and where what it returns goes.
+struct Made {
+    name: Name,
+    arguments: Py<PyTuple>,
+    to: Vec<Py<PyAny>>,
+}
+
+/// How many argument lists a kernel keeps: a race uses one set of buffers to prove and a few to time.
+const KEEP: usize = 16;
+
+pub(super) struct Call {
+    choice: Choice,
+    signature: Signature,
+    place: DlDevice,
+    pool: Pool,
+    // Making a tensor takes longer than a small product: who asks for the same memory again gets the same tensors. They
+    // own nothing, so memory that is gone meanwhile is not touched by keeping them.
+    kept: Mutex<Vec<Made>>,
+}
+
+impl Call {
+    pub(super) fn new(choice: Choice, signature: Signature, place: DlDevice) -> Self {
+        Call { choice, signature, place, pool: Pool::new(), kept: Mutex::default() }
+    }
+
+    fn run<D: Lent>(&self, py: Python<'_>, args: &mut [Arg<'_, D>]) -> PyResult<()> {
+        let name: Name = args.iter_mut().map(number).collect();
+        // Not held while Python runs: it may let another thread in, which would wait here for ever.
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let clone = |made: &Made| {
+            (made.arguments.clone_ref(py), made.to.iter().map(|t| t.clone_ref(py)).collect::<Vec<Py<PyAny>>>())
+        };
+        let known = kept().iter().find(|made| made.name == name).map(clone);
+        let (arguments, to) = match known {
+            Some(known) => known,
+            None => {
+                let made = self.make(py, name, args)?;
+                let given = clone(&made);
+                let mut held = kept();
+                let left = if held.len() >= KEEP { Some(held.remove(0)) } else { None };
+                held.push(made);
+                drop(held);
+                drop(left);
+                given
+            }
+        };
+        let given = self.choice.called(arguments.bind(py))?;
+        if self.choice.returns() { self.choice.copy(given, to.iter().map(|t| t.bind(py))) } else { Ok(()) }
+    }
+
+    fn make<D: Lent>(&self, py: Python<'_>, name: Name, args: &mut [Arg<'_, D>]) -> PyResult<Made> {
+        let torch = Torch::here(py).ok_or_else(|| PyRuntimeError::new_err("torch is not there"))?;
+        let tensors = args.iter_mut().zip(self.signature.slots()).map(|(arg, slot)| match arg {
+            Arg::Absent => Ok(None),
+            Arg::Scalar(Scalar::Int(v)) => Ok(Some(v.into_pyobject(py)?.into_any())),
+            Arg::Scalar(Scalar::Real(v)) => Ok(Some(v.into_pyobject(py)?.into_any())),
+            buffer => {
+                let lent = Buffer::at(D::address(buffer).unwrap_or(0), slot);
+                torch.tensor(capsule::capsule(py, &lent, self.place)?).map(Some)
+            }
+        });
+        let tensors = tensors.collect::<PyResult<Vec<Option<Bound<'_, PyAny>>>>>()?;
+        let arguments = self.choice.arguments(py, &tensors)?.unbind();
+        let to = self.choice.written.iter().filter_map(|i| Some(tensors[*i].as_ref()?.clone().unbind())).collect();
+        Ok(Made { name, arguments, to })
+    }
+}
+
+/// What tells one argument of a launch from another.
+fn number<D: Lent>(arg: &mut Arg<'_, D>) -> u64 {
+    match arg {
+        Arg::Scalar(Scalar::Int(v)) => *v as u64,
+        Arg::Scalar(Scalar::Real(v)) => v.to_bits(),
+        buffer => D::address(buffer).unwrap_or(0) as u64,
+    }
+}
+
+impl<D: Lent> Kernel<D> for Call {
+    fn launch(&self, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Rejection> {
+        Python::attach(|py| {
+            D::on_queue(py, queue, self.place, &self.pool, || self.run(py, args)).map_err(|error: PyErr| {
+                if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                    crate::watch::interrupt(error);
+                    return Rejection::LaunchFailed { reason: "interrupted".into() };
+                }
+                Rejection::LaunchFailed { reason: error.to_string() }
+            })
+        })
+    }
+}
