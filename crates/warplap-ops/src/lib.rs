@@ -7,6 +7,7 @@ pub mod attention;
 pub mod bsr;
 mod cuda;
 pub mod gemm;
+pub mod norm;
 pub mod registry;
 mod right;
 pub mod sampled;
@@ -17,5 +18,6 @@ pub mod exports {
     pub use crate::attention::{Attention, AttentionProblem};
     pub use crate::bsr::{Bsr, BsrProblem};
     pub use crate::gemm::{Gemm, GemmProblem, Layout};
+    pub use crate::norm::{Norm, NormProblem};
     pub use crate::sampled::{Sampled, SampledProblem};
 }

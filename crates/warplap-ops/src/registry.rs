@@ -30,4 +30,5 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<crate::attention::Attention>();
     visitor.visit::<crate::bsr::Bsr>();
     visitor.visit::<crate::sampled::Sampled>();
+    visitor.visit::<crate::norm::Norm>();
 }

@@ -16,6 +16,7 @@ use warplap_cpu::Cpu;
 mod attention;
 mod bsr;
 mod gemm;
+mod norm;
 mod sampled;
 
 /// Configs tried per variant and problem; all of them where there are no more.
@@ -124,4 +125,5 @@ conforming! {
     attention: every_attention_variant_is_right_on_edge_problems,
     bsr: every_bsr_variant_is_right_on_edge_problems,
     sampled: every_sampled_variant_is_right_on_edge_problems,
+    norm: every_norm_variant_is_right_on_edge_problems,
 }

@@ -1,0 +1,79 @@
+//! The right answer is that of plain loops, and its tolerances tell wrong from right.
+
+use super::*;
+
+/// y of plain loops in double precision over x and the residual as `kept` has it, and x + residual.
+fn plain(p: &NormProblem, inputs: &[Array], eps: f64, kept: impl Fn(f64) -> f64) -> (Vec<f64>, Vec<f64>) {
+    let n = p.n as usize;
+    let at = |slot: usize, i: usize, none: f64| if inputs[slot].is_empty() { none } else { inputs[slot].at(i) };
+    let sum: Vec<f64> = (0..p.len()).map(|i| at(slot::X, i, 0.0) + at(slot::RESIDUAL, i, 0.0)).collect();
+    let mut y = Vec::new();
+    for row in sum.chunks(n) {
+        let row: Vec<f64> = row.iter().map(|s| kept(*s)).collect();
+        let mean = if p.kind == Kind::Layer { row.iter().sum::<f64>() / n as f64 } else { 0.0 };
+        let var = row.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / n as f64;
+        let norm = |i: usize| (row[i] - mean) / (var + eps).sqrt();
+        y.extend((0..n).map(|i| norm(i) * at(slot::WEIGHT, i, 1.0) + at(slot::BIAS, i, 0.0)));
+    }
+    (y, sum)
+}
+
+fn shares(answer: &Answer, got: impl IntoIterator<Item = f64>) -> f64 {
+    let share = |(got, right): (f64, &f64)| (got - right).abs() / answer.tolerance.allowed(*right);
+    got.into_iter().zip(&answer.values).map(share).fold(0.0, f64::max)
+}
+
+fn cases() -> impl Iterator<Item = (String, NormProblem, Vec<Array>)> {
+    let kinds = ["rms", "layer"].into_iter().flat_map(|kind| ["f32", "f16", "bf16"].map(|dtype| (kind, dtype)));
+    let all = kinds.flat_map(|(kind, dtype)| {
+        ["", ",residual=true", ",residual=true,bias=true", ",weight=false,eps=1e-3"]
+            .map(|rest| format!("rows=8,n=200,kind={kind},dtype={dtype}{rest}"))
+    });
+    all.map(|text| {
+        let p = Norm::parse(&text).unwrap();
+        let inputs = Norm::draw(&p, &mut fastrand::Rng::with_seed(4));
+        (text, p, inputs)
+    })
+}
+
+#[test]
+fn the_right_answer_is_that_of_plain_loops_and_so_is_the_norm_of_the_rounded_sum() {
+    for (text, p, inputs) in cases() {
+        let answers = Norm::answer(&p, &inputs);
+        assert_eq!(answers.len(), if p.residual { 2 } else { 1 }, "{text}");
+        let (y, sum) = plain(&p, &inputs, f64::from(p.eps()), |s| s);
+        assert!(y.iter().zip(&answers[0].values).all(|(a, b)| (a - b).abs() < 1e-12), "{text}");
+        let stored = |of: &[f64]| Array::from_f64(p.dtype, of.iter().copied()).to_f64();
+        assert!(shares(&answers[0], stored(&y)) <= 1.0, "{text}: y rounded");
+        let (late, _) = plain(&p, &inputs, f64::from(p.eps()), |s| Array::from_f64(p.dtype, [s]).at(0));
+        let share = shares(&answers[0], stored(&late));
+        assert!(share <= 1.0, "{text}: y of the rounded sum has {share} of the allowed error");
+        if p.residual {
+            assert_eq!(answers[1].values, sum, "{text}");
+            assert!(shares(&answers[1], stored(&sum)) <= 1.0, "{text}: the sum rounded");
+            // One unit further in the last place of a single element shows.
+            let mut off = stored(&sum);
+            off[77] *= 1.0 + 4.0 * p.dtype.roundoff();
+            assert!(shares(&answers[1], off) > 1.0, "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_out_shows_in_every_type() {
+    for (text, p, inputs) in cases() {
+        let answer = &Norm::answer(&p, &inputs)[0];
+        let (no_eps, _) = plain(&p, &inputs, 0.0, |s| s);
+        assert!(shares(answer, no_eps) > 1.0, "{text}: nothing added under the root");
+        let mut other = p;
+        other.kind = if p.kind == Kind::Layer { Kind::Rms } else { Kind::Layer };
+        let (other, _) = plain(&other, &inputs, f64::from(p.eps()), |s| s);
+        assert!(shares(answer, other) > 1.0, "{text}: the other kind");
+        for left_out in [slot::RESIDUAL, slot::WEIGHT, slot::BIAS].into_iter().filter(|s| !inputs[*s].is_empty()) {
+            let mut less = inputs.clone();
+            less[left_out] = Array::none();
+            let (y, _) = plain(&p, &less, f64::from(p.eps()), |s| s);
+            assert!(shares(answer, y) > 1.0, "{text}: slot {left_out} left out");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The reference: plain loops over a row, one thread.
+//!
+//! Idea: mean, squares, then y, each in a loop of its own; a row's sums are made of short ones, as f32 asks for.
+//! Wins: never by design. Limits: none; it fits everything and is the fallback.
+
+use warplap_core::arg::Arg;
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Config, Space};
+use warplap_core::variant::{Fit, Kernel, Variant};
+use warplap_cpu::simd::Element;
+use warplap_cpu::{Cpu, Typed};
+
+use crate::norm::{Kind, Norm, NormProblem, slot};
+use crate::typed::{self, for_dtype};
+
+/// Plain loops.
+pub(super) struct Reference;
+
+/// Terms that are summed one after another: the error of a sum grows with the length of its chain.
+const CHAIN: usize = 128;
+
+impl Variant<Norm, Cpu> for Reference {
+    fn id(&self) -> &str {
+        "reference"
+    }
+
+    fn source(&self) -> SourceHash {
+        source!()
+    }
+
+    fn fit(&self, _: &NormProblem, _: &Cpu) -> Fit {
+        Fit::LOW
+    }
+
+    fn space(&self, _: &NormProblem, _: &Cpu) -> Space {
+        Space::single()
+    }
+
+    fn build(&self, p: &NormProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Loops(*p)))
+    }
+}
+
+struct Loops(NormProblem);
+
+impl Kernel<Cpu> for Loops {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.0.dtype, T => rows::<T>(&self.0, args))
+    }
+}
+
+/// A sum over a row.
+fn over(row: &[f32], term: impl Fn(f32) -> f32) -> f32 {
+    row.chunks(CHAIN).map(|chain| chain.iter().map(|s| term(*s)).sum::<f32>()).sum()
+}
+
+fn optional<'a, T: Typed>(arg: &Arg<'a, Cpu>) -> Result<Option<&'a [T]>, Rejection> {
+    arg.view().map(typed::read::<T>).transpose()
+}
+
+fn rows<T: Element + Typed>(p: &NormProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let n = p.n as usize;
+    let x = typed::read::<T>(args[slot::X].read()?)?;
+    let residual = optional::<T>(&args[slot::RESIDUAL])?;
+    let (weight, bias) = (optional::<T>(&args[slot::WEIGHT])?, optional::<T>(&args[slot::BIAS])?);
+    let y = typed::write::<T>(args[slot::Y].write()?)?;
+    let mut sum = if p.residual { Some(typed::write::<T>(args[slot::SUM].write()?)?) } else { None };
+    let mut row = vec![0f32; n];
+    for first in (0..p.len()).step_by(n) {
+        for (i, s) in row.iter_mut().enumerate() {
+            *s = x[first + i].widen() + residual.map_or(0.0, |r| r[first + i].widen());
+            if let Some(sum) = &mut sum {
+                sum[first + i] = T::narrow(*s);
+            }
+        }
+        let mean = if p.kind == Kind::Layer { over(&row, |s| s) / n as f32 } else { 0.0 };
+        let square = over(&row, |s| (s - mean) * (s - mean)) / n as f32;
+        let inverse = 1.0 / (square + p.eps()).sqrt();
+        for (i, s) in row.iter().enumerate() {
+            let norm = (s - mean) * inverse;
+            let scaled = norm * weight.map_or(1.0, |w| w[i].widen());
+            y[first + i] = T::narrow(scaled + bias.map_or(0.0, |b| b[i].widen()));
+        }
+    }
+    Ok(())
+}

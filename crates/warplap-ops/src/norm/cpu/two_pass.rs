@@ -1,0 +1,130 @@
+//! Two passes: the mean first, then squares of what is left, then y; vectors along the row, rows dealt out to threads.
+//!
+//! Idea: x + residual is widened once into a row of f32 that stays in the first cache, and everything else reads that.
+//! Wins: LayerNorm, of which no digits cancel whatever its mean, and half types with a residual, whose two rows are
+//! widened once. Limits: scratch of one row a thread.
+
+use std::cell::RefCell;
+
+use warplap_core::arg::Arg;
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Config, Space};
+use warplap_core::variant::{Fit, Kernel, Needs, Variant};
+use warplap_cpu::simd::{Element, Lanes, Task};
+use warplap_cpu::{Cpu, Typed};
+
+use super::call::{self, Call, Setting};
+use super::row::{CHAINS, Row, counted, each, total};
+use crate::norm::{Kind, Norm, NormProblem};
+use crate::typed::for_dtype;
+
+/// The mean first.
+pub(super) struct TwoPass;
+
+thread_local! {
+    /// A row in f32: memory that is there already.
+    static KEPT: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Numbers beyond a row that the last vector of it may write.
+const BEYOND: usize = 64;
+
+impl Variant<Norm, Cpu> for TwoPass {
+    fn id(&self) -> &str {
+        "two_pass"
+    }
+
+    fn source(&self) -> SourceHash {
+        source!()
+    }
+
+    fn fit(&self, p: &NormProblem, _: &Cpu) -> Fit {
+        if p.kind == Kind::Layer { Fit::HIGH } else { Fit::MEDIUM }
+    }
+
+    fn space(&self, p: &NormProblem, cpu: &Cpu) -> Space {
+        call::space(p, cpu)
+    }
+
+    fn needs(&self, p: &NormProblem, config: &Config) -> Needs {
+        let threads = config.size("threads").unwrap_or(1) as u64;
+        Needs { threads, workspace: 4 * threads * p.n, ..Needs::default() }
+    }
+
+    fn build(&self, p: &NormProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        let workspace = self.needs(p, config).workspace;
+        Ok(Box::new(Built { setting: Setting::read(p, config, cpu)?, workspace }))
+    }
+}
+
+struct Built {
+    setting: Setting,
+    workspace: u64,
+}
+
+impl Kernel<Cpu> for Built {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.setting.problem.dtype, T => rows::<T>(&self.setting, args))
+    }
+
+    fn workspace(&self) -> u64 {
+        self.workspace
+    }
+}
+
+fn rows<T: Element + Typed>(setting: &Setting, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let call = Call::<T>::of(&setting.problem, args)?;
+    setting.each(|first, end| {
+        KEPT.with_borrow_mut(|kept| {
+            kept.resize(kept.len().max(call.n + BEYOND), 0.0);
+            setting.isa.run(Run { call: &call, kept, first, end });
+        });
+    });
+    Ok(())
+}
+
+/// Rows of a call, from the first to before the end, and room for one of them.
+struct Run<'a, T> {
+    call: &'a Call<T>,
+    kept: &'a mut [f32],
+    first: usize,
+    end: usize,
+}
+
+impl<T: Element> Task for Run<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let (n, Call { eps, layer, .. }) = (self.call.n, *self.call);
+        let kept = self.kept.as_mut_ptr();
+        for row in self.first..self.end {
+            // SAFETY: the call has these rows of n elements, and this task alone writes them; `kept` holds n numbers
+            // and a vector more; the instruction set is the caller's word.
+            unsafe {
+                let row = Row::of(self.call, row);
+                let mut parts = [L::zero(); CHAINS];
+                each!(L, n, |chain, at, count| {
+                    let v = row.sums::<L>(at, count);
+                    row.put_sums::<L>(at, count, v);
+                    // Lanes that do not count hold zero.
+                    L::store(kept.add(at), v);
+                    parts[chain] = if layer { L::add(parts[chain], v) } else { L::fma(v, v, parts[chain]) };
+                });
+                let (mut mean, mut square) = (0.0, total::<L>(parts) / n as f32);
+                if layer {
+                    (mean, parts) = (square, [L::zero(); CHAINS]);
+                    let middle = L::splat(mean);
+                    each!(L, n, |chain, at, count| {
+                        let v = counted::<L>(L::sub(L::load(kept.add(at)), middle), count);
+                        parts[chain] = L::fma(v, v, parts[chain]);
+                    });
+                    square = total::<L>(parts) / n as f32;
+                }
+                let (mean, inverse) = (L::splat(mean), L::splat(1.0 / (square + eps).sqrt()));
+                each!(L, n, |_, at, count| row.put::<L>(at, count, L::load(kept.add(at)), mean, inverse));
+            }
+        }
+    }
+}

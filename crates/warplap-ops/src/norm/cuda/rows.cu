@@ -1,0 +1,185 @@
+// y = norm(x + residual) * weight + bias, a warp or a block a row, the row in registers, float32 sums of the float32 sum.
+//
+// Idea: every thread brings its part of a row by vector loads and keeps it in float32. RMSNorm has one reduction, LayerNorm two (the mean, then squares of
+// what is left), each of warp shuffles and at most one barrier, in one order. Weights are asked for before the reduction where registers are plenty.
+// Rows that registers cannot hold (KEEP 0) are read again for every step.
+// Wins: everything. Limits: VEC divides N, so that vectors lie on their own size; buffers lie on 16 bytes.
+// Where the idea comes from: the usual row kernels (FlashInfer, quack).
+// Facts of the problem (-D): DTYPE, LAYER, RESIDUAL, WEIGHT, BIAS, N (elements of a row). Of the setting: WARPS (of a row), VEC (elements of a load),
+// STREAM (1: stores that need not stay in a cache), TOGETHER (rows of a block; 1 where WARPS is more), KEEP.
+#include "element.cuh"
+
+constexpr int LANES = 32 * WARPS, PIECES = N / VEC, PER = (PIECES + LANES - 1) / LANES;
+constexpr bool WHOLE = PIECES % LANES == 0, EARLY = KEEP && PER * VEC <= 16;
+static_assert(N % VEC == 0 && (WARPS == 1 || TOGETHER == 1), "vectors lie on their own size; one row a block, or one warp a row");
+
+template <int bytes_> struct Words;
+template <> struct Words<16> { typedef uint4 type; };
+template <> struct Words<8> { typedef uint2 type; };
+template <> struct Words<4> { typedef u32 type; };
+template <> struct Words<2> { typedef u16 type; };
+typedef Words<VEC * sizeof(elem)>::type word;
+
+// VEC elements as they lie in memory.
+union Piece {
+  word whole;
+  elem one[VEC];
+  u32 two[VEC / 2 + 1];
+};
+
+DI Piece get(const elem* p) {
+  Piece piece;
+  piece.whole = __ldg(reinterpret_cast<const word*>(p));
+  return piece;
+}
+
+DI u32 narrow_pair(float low, float high) {
+  u32 r = 0;
+#if DTYPE == 1
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+#elif DTYPE == 0
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+#endif
+  return r;
+}
+
+DI void put(elem* p, const float (&v)[VEC]) {
+  Piece piece;
+#pragma unroll
+  for (int e = 0; e < VEC; e++) {
+    if (DTYPE == 2 || VEC == 1) piece.one[e] = narrow(v[e]);
+    else if (e % 2) piece.two[e / 2] = narrow_pair(v[e - 1], v[e]);
+  }
+  if (STREAM) __stcs(reinterpret_cast<word*>(p), piece.whole);
+  else *reinterpret_cast<word*>(p) = piece.whole;
+}
+
+// The float32 sums of one piece.
+DI void bring(float (&s)[VEC], const elem* x, const elem* residual) {
+  const Piece a = get(x);
+#pragma unroll
+  for (int e = 0; e < VEC; e++) s[e] = widen(a.one[e]);
+  if (RESIDUAL) {
+    const Piece b = get(residual);
+#pragma unroll
+    for (int e = 0; e < VEC; e++) s[e] += widen(b.one[e]);
+  }
+}
+
+DI float plain(const float (&s)[VEC]) {
+  float sum = 0.f;
+#pragma unroll
+  for (int e = 0; e < VEC; e++) sum += s[e];
+  return sum;
+}
+
+DI float squared(const float (&s)[VEC], float mean) {
+  float sum = 0.f;
+#pragma unroll
+  for (int e = 0; e < VEC; e++) sum = fmaf(s[e] - mean, s[e] - mean, sum);
+  return sum;
+}
+
+// The sum over the threads of a row; every thread gets it. A block's second one needs a room of its own.
+DI float sum_of_row(float v, float* room) {
+#pragma unroll
+  for (int step = 16; step; step /= 2) v += __shfl_xor_sync(~0u, v, step);
+  if (WARPS == 1) return v;
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = v;
+  __syncthreads();
+  v = threadIdx.x % 32 < WARPS ? room[threadIdx.x % 32] : 0.f;
+#pragma unroll
+  for (int step = 16; step; step /= 2) v += __shfl_xor_sync(~0u, v, step);
+  return v;
+}
+
+DI void finish(elem* y, float (&s)[VEC], float mean, float inverse, const Piece& weight, const Piece& bias) {
+#pragma unroll
+  for (int e = 0; e < VEC; e++) {
+    s[e] = (s[e] - mean) * inverse;
+    if (WEIGHT) s[e] *= widen(weight.one[e]);
+    if (BIAS) s[e] += widen(bias.one[e]);
+  }
+  put(y, s);
+}
+
+extern "C" __global__ void __launch_bounds__(LANES * TOGETHER)
+rows(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight, const elem* __restrict__ bias, elem* __restrict__ y,
+     elem* __restrict__ sum, int count, int, float eps) {
+  __shared__ float room[2][WARPS];
+  const int lane = threadIdx.x % LANES;
+  const u64 row = (u64)blockIdx.x * TOGETHER + threadIdx.x / LANES;
+  if (row >= count) return; // whole warps, and only where a row is one
+  const u64 first = row * N;
+  x += first, y += first;
+  if (RESIDUAL) residual += first, sum += first;
+  float mean = 0.f, squares = 0.f, total = 0.f;
+#if KEEP
+  float s[PER][VEC];
+  Piece weights[EARLY ? PER : 1], biases[EARLY ? PER : 1];
+#pragma unroll
+  for (int j = 0; j < PER; j++) {
+    const int at = (j * LANES + lane) * VEC;
+#pragma unroll
+    for (int e = 0; e < VEC; e++) s[j][e] = 0.f;
+    if (WHOLE || at < N) bring(s[j], x + at, residual + at);
+  }
+  if (EARLY) {
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+      const int at = (j * LANES + lane) * VEC;
+      if (!WHOLE && at >= N) continue;
+      if (WEIGHT) weights[j] = get(weight + at);
+      if (BIAS) biases[j] = get(bias + at);
+    }
+  }
+  if (LAYER) {
+#pragma unroll
+    for (int j = 0; j < PER; j++) total += plain(s[j]);
+    mean = sum_of_row(total, room[0]) / N;
+  }
+#pragma unroll
+  for (int j = 0; j < PER; j++)
+    if (WHOLE || (j * LANES + lane) * VEC < N) squares += squared(s[j], mean);
+  if (RESIDUAL) {
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+      const int at = (j * LANES + lane) * VEC;
+      if (WHOLE || at < N) put(sum + at, s[j]);
+    }
+  }
+  const float inverse = 1.f / sqrtf(sum_of_row(squares, room[1]) / N + eps);
+#pragma unroll
+  for (int j = 0; j < PER; j++) {
+    const int at = (j * LANES + lane) * VEC;
+    if (!WHOLE && at >= N) continue;
+    Piece w, b;
+    if (WEIGHT) w = EARLY ? weights[EARLY ? j : 0] : get(weight + at);
+    if (BIAS) b = EARLY ? biases[EARLY ? j : 0] : get(bias + at);
+    finish(y + at, s[j], mean, inverse, w, b);
+  }
+#else
+  // Four loads under way; several sums side by side, since rows are long.
+  float s[VEC];
+  if (LAYER) {
+#pragma unroll 4
+    for (int at = lane * VEC; at < N; at += LANES * VEC) bring(s, x + at, residual + at), total += plain(s);
+    mean = sum_of_row(total, room[0]) / N;
+  }
+#pragma unroll 4
+  for (int at = lane * VEC; at < N; at += LANES * VEC) {
+    bring(s, x + at, residual + at);
+    if (RESIDUAL) put(sum + at, s);
+    squares += squared(s, mean);
+  }
+  const float inverse = 1.f / sqrtf(sum_of_row(squares, room[1]) / N + eps);
+#pragma unroll 4
+  for (int at = lane * VEC; at < N; at += LANES * VEC) {
+    bring(s, x + at, residual + at);
+    Piece w, b;
+    if (WEIGHT) w = get(weight + at);
+    if (BIAS) b = get(bias + at);
+    finish(y + at, s, mean, inverse, w, b);
+  }
+#endif
+}

@@ -1,0 +1,43 @@
+//! Normalisation in the registry: who may race on which device, other names, and what is tuned when nobody asks for
+//! more.
+
+use warplap_core::catalog::{Catalog, Raced};
+use warplap_cpu::Cpu;
+use warplap_cuda::Cuda;
+
+use super::Norm;
+use crate::registry::Known;
+
+impl Raced<Cpu> for Norm {
+    fn catalog() -> Catalog<Norm, Cpu> {
+        super::cpu::catalog()
+    }
+}
+
+impl Raced<Cuda> for Norm {
+    fn catalog() -> Catalog<Norm, Cuda> {
+        super::cuda::catalog()
+    }
+}
+
+impl Known for Norm {
+    const ALIASES: &'static [&'static str] = &["rmsnorm", "layernorm"];
+    const EXAMPLE: &'static str = "norm:rows=4096,n=4096,dtype=bf16,kind=rms,residual=true";
+    const SUITES: &'static [(&'static str, &'static str)] = &[("cpu", CPU), ("cuda", CUDA)];
+}
+
+const CPU: &str = "
+norm:rows=1,n=4096,dtype=f32,kind=rms,residual=true
+norm:rows=512,n=4096,dtype=bf16,kind=rms,residual=true
+norm:rows=512,n=1024,dtype=f32,kind=layer,bias=true
+";
+
+const CUDA: &str = "
+norm:rows=1,n=4096,dtype=bf16,kind=rms,residual=true
+norm:rows=16,n=4096,dtype=bf16,kind=rms,residual=true
+norm:rows=256,n=4096,dtype=bf16,kind=rms,residual=true
+norm:rows=8192,n=4096,dtype=bf16,kind=rms,residual=true
+norm:rows=8192,n=4096,dtype=bf16,kind=layer,bias=true
+norm:rows=32768,n=768,dtype=f16,kind=layer,bias=true
+norm:rows=4096,n=4096,dtype=f32,kind=rms
+";

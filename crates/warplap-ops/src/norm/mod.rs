@@ -1,0 +1,180 @@
+//! Normalisation of rows, with or without a residual in front: s = x + residual, y = norm(s) * weight + bias.
+//!
+//! y is the norm of the sum as it is in f32, not of the sum as it was rounded to the type of the buffers. In half types
+//! the two differ by about one rounding, and both are right: a kernel may do either.
+
+pub mod cpu;
+pub mod cuda;
+mod known;
+mod problem;
+
+pub use problem::{Kind, NormProblem};
+
+use rayon::prelude::*;
+use warplap_core::array::Array;
+use warplap_core::dtype::DType;
+use warplap_core::op::{Answer, Op, drawn};
+use warplap_core::slot::{Signature, Slot};
+use warplap_core::tolerance::Tolerance;
+
+/// The operation norm(x + residual) * weight + bias.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm;
+
+/// The slots of a normalisation.
+pub mod slot {
+    /// x, rows×n.
+    pub const X: usize = 0;
+    /// What is added to x, rows×n.
+    pub const RESIDUAL: usize = 1;
+    /// What each column is multiplied with: n numbers.
+    pub const WEIGHT: usize = 2;
+    /// What is added to each column: n numbers.
+    pub const BIAS: usize = 3;
+    /// The norm, rows×n.
+    pub const Y: usize = 4;
+    /// x + residual, rows×n.
+    pub const SUM: usize = 5;
+}
+
+/// How many slots there are.
+pub(crate) const SLOTS: usize = 6;
+
+/// Bytes that every buffer's address is a multiple of: one vector of a GPU.
+pub(crate) const ALIGN: u64 = 16;
+
+/// What a layer's rows are moved by when they are drawn, so that a mean which is not taken away shows.
+const SHIFT: f32 = 0.5;
+
+impl Op for Norm {
+    const NAME: &'static str = "norm";
+
+    type Problem = NormProblem;
+
+    fn signature(p: &NormProblem) -> Signature {
+        let (rows, columns) = ([p.rows, p.n], [p.n]);
+        let input = |name: &'static str, shape: &[u64]| Slot::input(name, p.dtype, shape).aligned(ALIGN);
+        let output = |name: &'static str| Slot::output(name, p.dtype, &rows).aligned(ALIGN);
+        Signature(vec![
+            input("x", &rows),
+            input("residual", &rows).when(p.residual),
+            input("weight", &columns).when(p.weight),
+            input("bias", &columns).when(p.bias),
+            output("y"),
+            output("sum").when(p.residual),
+        ])
+    }
+
+    fn draw(p: &NormProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
+        let mut inputs = drawn(&Self::signature(p), rng);
+        // About half of the rows are so small that what is added under the root shows.
+        let small = (3.0 * p.eps()).sqrt().log2().round().clamp(-12.0, 0.0).exp2();
+        let scales: Vec<f32> = (0..p.rows).map(|_| if rng.bool() { small } else { 1.0 }).collect();
+        let shift = if p.kind == Kind::Layer { SHIFT } else { 0.0 };
+        bend(&mut inputs[slot::X], &scales, shift);
+        bend(&mut inputs[slot::RESIDUAL], &scales, 0.0);
+        inputs
+    }
+
+    fn answer(p: &NormProblem, inputs: &[Array]) -> Vec<Answer> {
+        let n = p.n as usize;
+        let columns = |slot: usize| (!inputs[slot].is_empty()).then(|| inputs[slot].to_f64());
+        let (weight, bias) = (columns(slot::WEIGHT), columns(slot::BIAS));
+        let mut sum = inputs[slot::X].to_f64();
+        if p.residual {
+            let residual = inputs[slot::RESIDUAL].to_f64();
+            sum.par_iter_mut().zip(&residual).for_each(|(s, r)| *s += r);
+        }
+        let mut values = sum.clone();
+        let worst = values.par_chunks_mut(n).map(|row| normalised(p, row)).reduce(Reach::default, Reach::or);
+        values.par_chunks_mut(n).for_each(|row| {
+            if let Some(weight) = &weight {
+                row.iter_mut().zip(weight).for_each(|(y, w)| *y *= w);
+            }
+            if let Some(bias) = &bias {
+                row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+            }
+        });
+        let largest = |of: &Option<Vec<f64>>| of.iter().flatten().fold(0f64, |most, v| most.max(v.abs()));
+        let weight = if p.weight { largest(&weight) } else { 1.0 };
+        let mut answers = vec![Answer { values, tolerance: tolerance(p, worst, weight, largest(&bias)) }];
+        if p.residual {
+            // The sum is exact but for one rounding.
+            let tolerance = Tolerance { relative: 1.001 * p.dtype.roundoff(), floor: 0.0 };
+            answers.push(Answer { values: sum, tolerance });
+        }
+        answers
+    }
+}
+
+/// Scales rows by powers of two and moves them by as much.
+fn bend(array: &mut Array, scales: &[f32], shift: f32) {
+    fn each<T: Copy + Send>(all: &mut [T], scales: &[f32], bent: impl Fn(T, f32) -> T + Sync) {
+        let n = (all.len() / scales.len().max(1)).max(1);
+        let rows = all.par_chunks_mut(n).zip(scales);
+        rows.for_each(|(row, scale)| row.iter_mut().for_each(|x| *x = bent(*x, *scale)));
+    }
+    match array {
+        Array::F32(v) => each(v, scales, |x, scale| (x + shift) * scale),
+        Array::F16(v) => each(v, scales, |x, scale| half::f16::from_f32((x.to_f32() + shift) * scale)),
+        Array::Bf16(v) => each(v, scales, |x, scale| half::bf16::from_f32((x.to_f32() + shift) * scale)),
+        _ => {}
+    }
+}
+
+/// How far rows reach, which is what errors grow with.
+#[derive(Clone, Copy, Default)]
+struct Reach {
+    /// The largest element before the mean is taken away, in the unit of the norm.
+    before: f64,
+    /// The largest element of the norm.
+    after: f64,
+}
+
+impl Reach {
+    fn or(self, other: Reach) -> Reach {
+        Reach { before: self.before.max(other.before), after: self.after.max(other.after) }
+    }
+}
+
+/// Normalises a row in place.
+fn normalised(p: &NormProblem, row: &mut [f64]) -> Reach {
+    let n = row.len() as f64;
+    let mean = if p.kind == Kind::Layer { row.iter().sum::<f64>() / n } else { 0.0 };
+    let square = row.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / n;
+    let inverse = 1.0 / (square + f64::from(p.eps())).sqrt();
+    let mut reach = Reach::default();
+    for s in row {
+        reach.before = reach.before.max(s.abs() * inverse);
+        *s = (*s - mean) * inverse;
+        reach.after = reach.after.max(s.abs());
+    }
+    reach
+}
+
+/// Safety factor over the expected rounding error of a sum in any order, as for products.
+const GROWTH: f64 = 6.0;
+
+/// How far y may be off: its own rounding, sums of n terms in f32, and in half types the rounding of x + residual,
+/// which a kernel may normalise instead of the sum in f32.
+fn tolerance(p: &NormProblem, reach: Reach, weight: f64, bias: f64) -> Tolerance {
+    let own = p.dtype.roundoff();
+    let sums = GROWTH * DType::F32.roundoff() * ((p.n as f64).sqrt() / 8.0).clamp(1.0, 32.0);
+    let rounded = if p.residual && p.dtype != DType::F32 { own } else { 0.0 };
+    // Errors of a factor of the whole row stay in proportion to y, unless a bias is added afterwards. Those of the
+    // mean, and of what it is taken away from, are in proportion to what was there before.
+    let mut floor = 0.0;
+    if p.bias {
+        floor += (sums + rounded) * reach.after * weight + DType::F32.roundoff() * bias;
+    }
+    if p.kind == Kind::Layer {
+        floor += (sums + 2.0 * rounded) * reach.before * weight;
+    }
+    // Rounding near zero is absolute: half the smallest f16.
+    let smallest = if p.dtype == DType::F16 { 2.99e-8 } else { 0.0 };
+    Tolerance { relative: 2.0 * own + sums + 1.5 * rounded, floor: floor + smallest }
+}
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;

@@ -1,0 +1,27 @@
+//! Normalisation.
+
+/// The edge problems.
+pub(crate) fn problems() -> Vec<String> {
+    let mut problems = Vec::new();
+    for dtype in ["f32", "f16", "bf16"] {
+        for kind in ["rms", "layer"] {
+            for shape in [
+                "rows=1,n=1",
+                "rows=3,n=2",
+                "rows=7,n=13",
+                "rows=5,n=64",
+                "rows=33,n=77",
+                "rows=1,n=4096",
+                "rows=300,n=129",
+                "rows=2,n=10007",
+            ] {
+                for rest in ["", ",residual=true", ",weight=false", ",residual=true,bias=true,eps=1e-6"] {
+                    problems.push(format!("norm:{shape},dtype={dtype},kind={kind}{rest}"));
+                }
+            }
+            problems.push(format!("norm:rows=2,n=70000,dtype={dtype},kind={kind},weight=false,bias=true"));
+            problems.push(format!("norm:rows=9,n=100,dtype={dtype},kind={kind},residual=true,eps=0.5"));
+        }
+    }
+    problems
+}
