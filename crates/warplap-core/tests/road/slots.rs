@@ -64,7 +64,7 @@ impl Memory {
 
     /// Launches on memory without padding, which may hold more than the problem spans. Says whether all that is written
     /// is right and nothing else was written.
-    fn is_right_after_launch(mut self, tuner: &T, p: &DescendProblem) -> bool {
+    fn right_after_launch(mut self, tuner: &T, p: &DescendProblem) -> bool {
         let (n, rest) = (p.span(), self.w[p.span()..].to_vec());
         let rate = if p.rated { RATED } else { 1.0 };
         let right = step(&self.g[..n], p.masked.then_some(&self.mask[..]), rate, &self.w[..n]);
@@ -86,7 +86,7 @@ fn every_kind_of_slot_is_drawn_raced_and_launched() {
         // A number is given by value, not where an oracle looks: then the host answers.
         let came_home = tuner.device().downloads.load(Ordering::SeqCst) > 0;
         assert_eq!(came_home, !on_the_device || rated, "{p:?}");
-        assert!(Memory::new(p.span()).is_right_after_launch(&tuner, &p), "{p:?}");
+        assert!(Memory::new(p.span()).right_after_launch(&tuner, &p), "{p:?}");
     }
 }
 
@@ -98,7 +98,7 @@ fn rejected(act: Act, p: &DescendProblem) -> String {
         assert_eq!(edition.verdict.winner.variant, "good", "{act:?}, {on_the_device}");
         assert!(edition.verdict.runner_up.as_ref().is_none_or(|r| r.variant != "bad"), "{act:?}");
         assert_eq!(fate(&edition, "bad"), "wrong_answer", "{act:?}, {on_the_device}");
-        assert!(p.pad > 0 || Memory::new(p.span()).is_right_after_launch(&tuner, p), "{act:?}");
+        assert!(p.pad > 0 || Memory::new(p.span()).right_after_launch(&tuner, p), "{act:?}");
         format!("{:?}", trial(&edition, "bad").outcome)
     });
     said[1].clone()
@@ -180,8 +180,8 @@ fn arguments_that_do_not_fit_are_refused_by_name_and_reach_no_kernel() {
 
     // A problem nobody has chosen a kernel for is tuned before its launch; no kernel saw a caller's arguments.
     let raced = count.launches();
-    assert!(Memory::new(n).is_right_after_launch(&tuner, &PLAIN), "the winner is not blamed");
-    assert!(Memory::new(n + 10).is_right_after_launch(&tuner, &PLAIN), "more than the slots span is fine");
+    assert!(Memory::new(n).right_after_launch(&tuner, &PLAIN), "the winner is not blamed");
+    assert!(Memory::new(n + 10).right_after_launch(&tuner, &PLAIN), "more than the slots span is fine");
     assert_eq!(count.launches(), raced + 2, "{before} launches while it was raced");
 }
 
