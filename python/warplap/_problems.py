@@ -8,10 +8,12 @@ from . import _ops, _warplap
 
 
 class Asked(NamedTuple):
-    """A problem, and the GPU it is on (None for the CPU)."""
+    """A problem, the GPU it is on (None for the CPU), and for a linear layer with a bias on one the choice and the
+    call."""
 
     text: str
     gpu: int | None = None
+    call: tuple[Any, tuple[Any, ...]] | None = None
 
 
 def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Asked:
@@ -19,8 +21,19 @@ def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, *
     if isinstance(op, str) and ":" in op:
         return Asked(_warplap.read_problem(op), _ordinal(device))
     tensors = [t for t in (*args, *kwargs.values()) if getattr(t, "is_cuda", False)]
-    gpu = tensors[0].device.index or 0 if tensors else _ordinal(device)
-    return Asked(problem_of(op, *args, **kwargs), gpu)
+    if not tensors:
+        return Asked(problem_of(op, *args, **kwargs), _ordinal(device))
+    named = {**dict(zip(("x", "w", "bias"), args)), **kwargs}
+    if _name(op) == "linear" and named.get("bias") is not None:
+        from . import _biased
+
+        call = (named["x"].reshape(-1, named["x"].shape[-1]), named["w"], named["bias"])
+        return Asked("", tensors[0].device.index or 0, (_biased.CHOICE, call))
+    return Asked(problem_of(op, *args, **kwargs), tensors[0].device.index or 0)
+
+
+def _name(op: str | Callable[..., Any]) -> str:
+    return op if isinstance(op, str) else getattr(op, "__name__", "")
 
 
 def _ordinal(device: str | None) -> int | None:
@@ -34,7 +47,7 @@ def _ordinal(device: str | None) -> int | None:
 
 def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """The problem that a call of an operator is, in its one text form."""
-    name = op if isinstance(op, str) else getattr(op, "__name__", "")
+    name = _name(op)
     try:
         text = _linear if name == "linear" else _TEXTS[_warplap.read_operation(name)]
     except (ValueError, KeyError):

@@ -110,7 +110,9 @@ pub(crate) fn floats(tensors: &[(&str, &View)]) -> PyResult<DType> {
         let found = view.element.name();
         return Err(PyTypeError::new_err(format!("{first}: holds {found}, expected float32, float16 or bfloat16")));
     };
-    tensors[1..].iter().try_for_each(|(name, view)| same(view, name, dtype, first))?;
+    for (name, view) in &tensors[1..] {
+        same(view, name, dtype, first)?;
+    }
     Ok(dtype)
 }
 

@@ -10,7 +10,7 @@ use warplap::core::dispatch::Dispatch;
 use warplap::core::op::Op;
 use warplap::core::problem::Problem;
 use warplap::core::rejection::Rejection;
-use warplap::core::slot::Signature;
+use warplap::core::slot::{Signature, Slot};
 use warplap::core::store::Store;
 use warplap::core::variant::Kernel;
 use warplap::{Arg, Mode, Settings, Tuner};
@@ -52,15 +52,25 @@ impl<D: Lent> Entry<D> {
             return foreign.write(py, &tensors()?);
         }
         let mut args: [Arg<'_, D>; N] = [const { Arg::Absent }; N];
-        for ((arg, given), slot) in args.iter_mut().zip(memory.given()).zip(self.signature.slots()) {
+        for (i, given) in memory.given().iter().enumerate() {
             let Some(view) = given.view else { continue };
-            let align = if D::LAUNCH_IS_CALL { slot.dtype.bytes() } else { slot.align };
             // SAFETY: the caller holds references to the objects behind the views for the time of this call; they were found
             // in one place, and what is written to share nothing with the others.
-            let lent = unsafe { D::arg(view, given.written) }.filter(|_| view.address.is_multiple_of(align));
-            *arg = lent.ok_or_else(|| argument::unaligned(given.name, align))?;
+            let lent = unsafe { D::arg(view, given.written) };
+            // Where a launch is a call nobody insists on more than the element's own, which was seen to.
+            let lies = |slot: &Slot| D::LAUNCH_IS_CALL || view.lies_on(slot.align);
+            match lent.filter(|_| self.signature.slots().get(i).is_none_or(lies)) {
+                Some(lent) => args[i] = lent,
+                None => return Err(self.unaligned(given.name, i)),
+            }
         }
         D::launch(py, &*self.kernel, &mut args, queue, self.brief).map_err(|e| self.refused(&args, &e))
+    }
+
+    #[cold]
+    fn unaligned(&self, name: &str, slot: usize) -> PyErr {
+        let usual = |s: &Slot| if D::LAUNCH_IS_CALL { s.dtype.bytes() } else { s.align };
+        argument::unaligned(name, self.signature.slots().get(slot).map_or(1, usual))
     }
 
     /// Why a launch failed: by the name of an argument, if one is not what the problem says.

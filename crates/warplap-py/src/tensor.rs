@@ -67,6 +67,7 @@ pub(crate) struct View {
     pub(crate) shape: [i64; DIMS],
     pub(crate) strides: [i64; DIMS],
     pub(crate) read_only: bool,
+    span: Option<usize>,
     // Keeps a capsule's memory alive.
     _keep: Option<Py<PyAny>>,
 }
@@ -114,8 +115,9 @@ impl View {
             }
         }
         let address = tensor.data as usize + tensor.byte_offset as usize;
-        let element = Element::of(tensor.dtype);
-        Ok(View { address, device: tensor.device, element, ndim, shape, strides, read_only: false, _keep: None })
+        let (element, span) = (Element::of(tensor.dtype), spanned(&shape[..ndim], &strides));
+        let device = tensor.device;
+        Ok(View { address, device, element, ndim, shape, strides, read_only: false, span, _keep: None })
     }
 
     pub(crate) fn of_capsule(object: &Bound<'_, PyAny>, name: &str) -> PyResult<View> {
@@ -190,9 +192,9 @@ impl View {
                 }
             }
         }
-        let device = dlpack::DlDevice { kind, index: 0 };
-        let keep = Some(owner.clone().unbind());
-        Ok(View { address, device, element, ndim: sizes.len(), shape, strides, read_only, _keep: keep })
+        let (ndim, device) = (sizes.len(), dlpack::DlDevice { kind, index: 0 });
+        let (span, keep) = (spanned(&sizes, &strides), Some(owner.clone().unbind()));
+        Ok(View { address, device, element, ndim, shape, strides, read_only, span, _keep: keep })
     }
 
     /// Indices that somebody keeps in one place for as long as the view is used.
@@ -200,7 +202,7 @@ impl View {
         let (mut shape, mut strides) = ([1; DIMS], [0; DIMS]);
         (shape[0], strides[0]) = (len as i64, 1);
         let element = Element::Float(DType::I32);
-        View { address, device, element, ndim: 1, shape, strides, read_only: true, _keep: None }
+        View { address, device, element, ndim: 1, shape, strides, read_only: true, span: Some(len), _keep: None }
     }
 
     /// Its sizes.
@@ -241,18 +243,9 @@ impl View {
     }
 
     /// Elements from the first to the last, both included; `None` with a negative stride.
+    #[inline]
     pub(crate) fn span(&self) -> Option<usize> {
-        let mut last = 0i64;
-        for d in 0..self.ndim {
-            if self.shape[d] == 0 {
-                return Some(0);
-            }
-            if self.strides[d] < 0 {
-                return None;
-            }
-            last = last.checked_add((self.shape[d] - 1).checked_mul(self.strides[d])?)?;
-        }
-        usize::try_from(last.checked_add(1)?).ok()
+        self.span
     }
 
     /// The memory for reading.
@@ -298,9 +291,15 @@ impl View {
     /// Whether elements lie on addresses their type may have.
     fn is_aligned(&self) -> bool {
         match self.element {
-            Element::Float(dtype) => self.address.is_multiple_of(dtype.bytes()),
-            _ => self.address.is_multiple_of(8),
+            Element::Float(dtype) => self.lies_on(dtype.bytes()),
+            _ => self.lies_on(8),
         }
+    }
+
+    /// Whether its address is a multiple of so many bytes, a power of two.
+    #[inline]
+    pub(crate) fn lies_on(&self, bytes: usize) -> bool {
+        self.address & bytes.wrapping_sub(1) == 0
     }
 
     /// The addresses from its first byte to behind its last.
@@ -328,6 +327,21 @@ unsafe fn raw_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
     }
     // SAFETY: the caller's word.
     unsafe { std::slice::from_raw_parts_mut(address as *mut T, len) }
+}
+
+/// Elements from the first to the last, both included; `None` with a negative size or stride.
+#[inline]
+fn spanned(shape: &[i64], strides: &[i64; DIMS]) -> Option<usize> {
+    let mut last = 0i64;
+    for (size, stride) in shape.iter().zip(strides) {
+        match *size {
+            0 => return Some(0),
+            1 => {}
+            size if size < 0 || *stride < 0 => return None,
+            size => last = last.checked_add((size - 1).checked_mul(*stride)?)?,
+        }
+    }
+    usize::try_from(last.checked_add(1)?).ok()
 }
 
 fn compact(shape: &[i64], strides: &mut [i64; DIMS]) {
