@@ -13,7 +13,7 @@ use crate::device::{Bounds, Compared, Device};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::op::Answer;
-use crate::oracle::Sealed;
+use crate::oracle::{FarAnswer, Sealed};
 use crate::rejection::Rejection;
 use crate::slot::{Role, Signature, Slot};
 use crate::variant::Kernel;
@@ -21,8 +21,14 @@ use crate::variant::Kernel;
 /// Elements of one guard band. A multiple of every cache line, so that what lies between them stays aligned.
 pub(crate) const GUARD: usize = 256;
 
-/// What guard bands hold: a number no operation on inputs in [-1, 1) gives.
-pub(crate) const GUARD_VALUE: f64 = -1024.0;
+/// What guard bands of a type hold: a number no operation on inputs in [-1, 1) gives, or the least likely one of a type that
+/// has no such number.
+pub(crate) fn guard_value(dtype: DType) -> f64 {
+    match dtype {
+        DType::U8 => 219.0,
+        _ => -1024.0,
+    }
+}
 
 /// What an output of a type is filled with before a launch: a value that no kernel has any reason to write.
 pub fn poison_of(dtype: DType) -> f64 {
@@ -47,8 +53,8 @@ fn image<'a>(slot: &Slot, content: &'a Array) -> Option<Cow<'a, Array>> {
         role => {
             let len = slot.len();
             let mut image = Array::filled(slot.dtype, len + 2 * GUARD, poison_of(slot.dtype));
-            image.fill(0..GUARD, GUARD_VALUE);
-            image.fill(GUARD + len..len + 2 * GUARD, GUARD_VALUE);
+            image.fill(0..GUARD, guard_value(slot.dtype));
+            image.fill(GUARD + len..len + 2 * GUARD, guard_value(slot.dtype));
             if role == Role::InOut {
                 image.put(GUARD, content);
                 // Padding is poison here too: that it stayed as it was is seen in the same way.
@@ -286,17 +292,21 @@ impl<D: Device> Case<D> {
         let started = Instant::now();
         self.launch(kernel, device, device.queue())?;
         let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());
-        let written = self.signature.slots().iter().zip(&self.buffers).filter(|(slot, _)| slot.is_written());
-        let buffers = written.filter_map(|(_, buffer)| buffer.as_ref());
+        let written = || {
+            let all = self.signature.slots().iter().zip(&self.buffers).filter(|(slot, _)| slot.is_written());
+            all.filter_map(|(slot, buffer)| Some((slot, buffer.as_ref()?)))
+        };
         let left = match &self.far {
             Some(far) => {
-                let compare = |(output, right): (&D::Buffer, &crate::oracle::FarAnswer<D>)| {
-                    let bounds = Bounds { guard: GUARD, guard_value: GUARD_VALUE, tolerance: right.tolerance };
-                    device.compare(output, &right.values, bounds)
+                let compare = |((slot, output), right): ((&Slot, &D::Buffer), &FarAnswer<D>)| {
+                    let (guard_value, tolerance) = (guard_value(slot.dtype), right.tolerance);
+                    device.compare(output, &right.values, Bounds { guard: GUARD, guard_value, tolerance })
                 };
-                Left::Far(buffers.zip(&far.answers).map(compare).collect::<Result<_, Error>>().map_err(failed)?)
+                Left::Far(written().zip(&far.answers).map(compare).collect::<Result<_, Error>>().map_err(failed)?)
             }
-            None => Left::Near(buffers.map(|b| device.download(b)).collect::<Result<_, Error>>().map_err(failed)?),
+            None => {
+                Left::Near(written().map(|(_, b)| device.download(b)).collect::<Result<_, Error>>().map_err(failed)?)
+            }
         };
         Ok((left, seconds))
     }

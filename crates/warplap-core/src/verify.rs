@@ -6,7 +6,7 @@
 
 use crate::array::Array;
 pub use crate::case::{Case, Drawing, poison_of};
-use crate::case::{GUARD, GUARD_VALUE, Left, failed};
+use crate::case::{GUARD, Left, failed, guard_value};
 pub use crate::contained::contained;
 use crate::device::{Compared, Device};
 use crate::op::Answer;
@@ -116,7 +116,7 @@ fn share<D: Device>(
 
 /// Compares what came back of a slot with the right answer.
 fn judge_by(got: &Array, answer: &Answer, slot: &Slot) -> Result<f64, Rejection> {
-    let (len, guard) = (answer.values.len(), Array::filled(slot.dtype, 1, GUARD_VALUE).at(0));
+    let (len, guard) = (answer.values.len(), Array::filled(slot.dtype, 1, guard_value(slot.dtype)).at(0));
     for i in (0..GUARD).chain(GUARD + len..len + 2 * GUARD) {
         if got.at(i) != guard {
             let place = i as i64 - GUARD as i64;

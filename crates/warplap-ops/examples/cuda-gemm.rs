@@ -1,13 +1,14 @@
 //! Proves the CUDA kernels of the dense product on edge shapes, then races a few shapes. Needs an NVIDIA GPU and NVRTC.
 //!
-//! `cuda-gemm edges | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
+//! `cuda-gemm edges | fused | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
 //! - `edges`: sampled configs of every variant on ragged, padded, unaligned and batched shapes, against double precision
+//! - `fused`: bias and activations in every own kernel
 //! - `build`: compiles what `tune` and `screen` may need, so that they need not
 //! - `tune`: the tuner's winner, then beside cuBLASLt's first choice in one interleaved race
 //! - `screen`: the same without proofs, for products whose right answer takes the host long
 //!
 //! `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder), `WARPLAP_POLICY` (any of the words stream,
-//! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `build`) and
+//! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`, `build`) and
 //! `WARPLAP_ONLY` (variants that `edges` proves, in place of all).
 #![allow(clippy::print_stdout)]
 
@@ -15,6 +16,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use warplap_core::arg::Arg;
+use warplap_core::array::Array;
 use warplap_core::card::Entry;
 use warplap_core::device::Device;
 use warplap_core::measure::{CacheState, Policy, Queueing};
@@ -29,6 +32,7 @@ use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Priority, Variant};
 use warplap_core::verify::Case;
 use warplap_cuda::Cuda;
+use warplap_ops::gemm::cuda::{Activation, Epilogue, Fused};
 use warplap_ops::gemm::{Gemm, GemmProblem, cuda};
 
 type Failed = Box<dyn std::error::Error>;
@@ -44,6 +48,7 @@ fn main() -> Result<(), Failed> {
     let device = Arc::new(device);
     match task.as_str() {
         "edges" => edges(&device),
+        "fused" => fused(&device),
         "build" => build(&device, &problems),
         "screen" => problems.iter().try_for_each(|p| screen(&device, p)),
         _ => {
@@ -131,6 +136,84 @@ fn edges(device: &Cuda) -> Result<(), Failed> {
         }
     }
     println!("edges: {right} right, {wrong} not");
+    Ok(())
+}
+
+/// The activations in double precision; the error function by its series, good to more digits than f32 has.
+fn right(activation: Activation, x: f64) -> f64 {
+    let erf = |z: f64| {
+        let (mut term, mut sum) = (z, z);
+        for i in 1..200 {
+            term *= -z * z / i as f64;
+            sum += term / (2 * i + 1) as f64;
+        }
+        if z.abs() > 4.0 { z.signum() } else { sum * 2.0 / std::f64::consts::PI.sqrt() }
+    };
+    match activation {
+        Activation::None => x,
+        Activation::Relu => x.max(0.0),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        Activation::GeluErf => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+        Activation::Silu => x / (1.0 + (-x).exp()),
+    }
+}
+
+fn fused(device: &Cuda) -> Result<(), Failed> {
+    let (mut good, mut wrong, mut turn) = (0, 0, 0);
+    let catalog = cuda::catalog();
+    for text in [
+        "gemm:m=200,n=328,k=72,dtype=bf16",
+        "gemm:m=64,n=1032,k=264,dtype=f16,b=col",
+        "gemm:m=2,n=264,k=136,dtype=f16",
+        "gemm:m=77,n=131,k=35,dtype=f16",
+        "gemm:m=77,n=131,k=35,dtype=f32",
+        "gemm:m=70,n=72,k=40,dtype=bf16,batch=3",
+    ] {
+        let p = Gemm::parse(text)?;
+        let mut rng = fastrand::Rng::with_seed(3);
+        let inputs = Gemm::draw(&p, &mut rng);
+        let bias = Array::random(p.dtype, p.n as usize, &mut rng);
+        let answer = Gemm::answer(&p, &inputs).remove(0);
+        let [a, b, held] = [&inputs[0], &inputs[1], &bias].map(|array| device.upload(array));
+        let (a, b, held) = (a?, b?, held?);
+        for variant in
+            catalog.variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_)) && !v.is_library())
+        {
+            let config = variant.space(&p, device).default_config().ok_or("an empty space")?;
+            for (activation, with) in Activation::ALL.into_iter().flat_map(|a| [(a, true), (a, false)]) {
+                turn += 1;
+                if !mine(turn) {
+                    continue;
+                }
+                let epilogue = Epilogue { bias: with, activation };
+                let mut c = device.upload(&Array::filled(p.dtype, p.c_len(), f64::NAN))?;
+                let ran = Fused::build(variant.id(), &p, &config, epilogue, device).and_then(|kernel| {
+                    let (a, b) = (device.view(&a, 0..p.a_len()), device.view(&b, 0..p.b_len()));
+                    let c = Arg::Write(device.view_mut(&mut c, 0..p.c_len()));
+                    let bias = device.view(&held, 0..p.n as usize);
+                    kernel.launch(&mut [Arg::Read(a), Arg::Read(b), c], bias, device.queue())
+                });
+                let got = device.download(&c)?;
+                let off = answer.values.iter().enumerate().map(|(i, x)| {
+                    let added = if with { bias.at(i % p.n as usize) } else { 0.0 };
+                    let right = right(activation, x + added);
+                    let allowed = answer.tolerance.allowed(right) + 4.0 * p.dtype.roundoff() * (right.abs() + 0.01);
+                    let share = (got.at(i) - right).abs() / (allowed + 2e-6 * x.abs());
+                    if share.is_nan() { f64::INFINITY } else { share }
+                });
+                let worst = off.fold(0.0, f64::max);
+                if ran.is_ok() && worst <= 1.0 {
+                    good += 1;
+                } else {
+                    wrong += 1;
+                    println!("WRONG {text}: {} {epilogue:?}: {worst} of the allowed error, {ran:?}", variant.id());
+                }
+            }
+        }
+    }
+    println!("fused: {good} right, {wrong} not");
     Ok(())
 }
 

@@ -40,9 +40,9 @@ impl IndexCheck {
         cuda.build(&source()).map(IndexCheck).map_err(|e| Error::Device(e.to_string()))
     }
 
-    /// Checks that arguments are those of the problem and that the indices among them are a block-sparse matrix: rising row pointers, columns in range,
-    /// in order and without duplicates, blocks in places of their own. Waits for the stream, so it is not for a stream that
-    /// is being captured; a caller who knows the matrix need not ask.
+    /// Checks that arguments are those of the problem and that the indices among them are a block-sparse matrix: rising
+    /// row pointers, columns in range, in order and without duplicates, blocks in places of their own. Waits for the
+    /// stream, so it is not for a stream that is being captured; a caller who knows the matrix need not ask.
     pub fn check(&self, p: &BsrProblem, args: &[Arg<'_, Cuda>], queue: &Stream) -> Result<(), Error> {
         Bsr::signature(p).check(args)?;
         let device = |e: CudaError| Error::Device(e.to_string());
