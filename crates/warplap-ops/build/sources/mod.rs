@@ -28,12 +28,7 @@ const CRATES: [(&str, &str); 3] =
 const HEADERS: &str = "warplap-cuda/cuh";
 
 /// The rooms of a device that time, keep and guard kernels, whose code is in none.
-const ROOMS: [&str; 4] = [
-    "warplap-cpu/src/device.rs",
-    "warplap-cuda/src/artifact.rs",
-    "warplap-cuda/src/device/",
-    "warplap-cuda/src/sandbox/",
-];
+const ROOMS: [&str; 2] = ["warplap-cpu/src/device.rs", "warplap-cuda/src/device/"];
 
 /// The sources of the packages. A file is named by its path from the folder of the packages on, `warplap-ops/src/lib.rs`.
 pub(crate) struct Tree {
