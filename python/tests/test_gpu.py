@@ -142,21 +142,37 @@ def test_a_linear_layer_with_a_bias_goes_to_torch_or_to_the_product_of_choice():
     assert "gemm" in str(warplap.explain(warplap.linear, x, w))
 
 
-def test_the_stopwatch_times_the_device_and_not_the_host():
-    from warplap._rig import Stopwatch
+def timed(name, run, *args):
+    """Seconds of one call by a race of two settings that do the same."""
 
+    def twice(*args, way):
+        return run(*args)
+
+    tuned = warplap.tunable(space={"way": [0, 1]}, name=name)(twice)
+    tuned(*args)
+    return tuned.last["edition"]["verdict"]["median_us"] * 1e-6
+
+
+def test_callables_are_timed_on_the_device_and_not_on_the_host():
     x, y = (torch.randn(1 << 26, device="cuda") for _ in range(2))
-    watch = Stopwatch(lambda: y.copy_(x), x.device)
-    mine, theirs = (
-        sorted(watch.sample() for _ in range(9))[4],
-        triton.testing.do_bench(lambda: y.copy_(x), return_mode="median") / 1e3,
-    )
+    mine = timed("large_copy", lambda x, y: y.copy_(x), x, y)
+    theirs = triton.testing.do_bench(lambda: y.copy_(x), return_mode="median") / 1e3
     assert 0.85 < mine / theirs < 1.15, (mine, theirs)
-    small = torch.randn(1024, device="cuda")
-    watch = Stopwatch(
-        lambda: [small.add_(1) for _ in range(20)], x.device
-    )  # some 5 µs of the host each, 2 of the device
-    assert min(watch.sample() for _ in range(9)) < 75e-6
+    small = torch.randn(1024, device="cuda")  # some 5 µs of the host each, 2 of the device
+    assert timed("small_adds", lambda x: [x.add(1) for _ in range(20)][-1], small) < 75e-6
+
+
+def test_a_callable_that_waits_for_the_device_is_raced_all_the_same():
+    x = torch.randn(1024, device="cuda")
+    assert timed("waits", lambda x: x * float(x.abs().max().item() > 0), x) > 5e-6
+
+
+def test_a_gpu_has_one_fingerprint():
+    x = torch.randn(64, 64, device="cuda", dtype=torch.float16)
+    warplap.matmul(x, x)
+    timed("fingerprints", lambda x: x + 1, x)
+    slugs = {e["device"] for e in warplap.store.ls() if e["op"] in ("gemm", "fingerprints")}
+    assert len(slugs) == 1, slugs
 
 
 def test_harmful_triton_kernels_harm_nobody():

@@ -1,22 +1,27 @@
-"""Choosing between callables by the rules of every race, and keeping what was found: the base of ``tunable``, of the
-Triton decorator, and of torch's backends on CUDA."""
+"""Callables as candidates of a race: the base of ``tunable``, ``tune_kernel`` and the Triton decorator. The engine races
+them as it races every variant; what is said here is how one is run, proved and tried out."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
+import logging
 import re
 import textwrap
 from typing import Any, Callable, Sequence
 
 from . import _warplap
-from ._rig import Rig, Stopwatch, leaves, word_for
+from ._rig import Rig, leaves, word_for
 
 try:
     import torch
 except ImportError:
     torch = None  # type: ignore[assignment]
+
+
+_log = logging.getLogger("warplap")
 
 
 def describe(values: Any) -> str:
@@ -30,22 +35,12 @@ def describe(values: Any) -> str:
     return " ".join(parts)
 
 
-def device_of(values: Any) -> tuple[dict[str, str], dict[str, str]] | None:
-    """Who the CUDA device is that tensors are on; None for the CPU."""
+def gpu_of(values: Any) -> int | None:
+    """The ordinal of the CUDA device that tensors are on; None for the CPU."""
     if torch is None:
         return None
     found = next((t.device for t in leaves(values) if isinstance(t, torch.Tensor) and t.is_cuda), None)
-    if found is None:
-        return None
-    chip = torch.cuda.get_device_properties(found)
-    hard = {
-        "kind": "cuda",
-        "model": chip.name,
-        "cc": f"{chip.major}.{chip.minor}",
-        "sms": str(chip.multi_processor_count),
-        "memory": str(chip.total_memory >> 30),
-    }
-    return hard, {"torch": torch.__version__, "cuda": str(torch.version.cuda)}
+    return None if found is None else found.index
 
 
 def source_of(fn: Any) -> str:
@@ -83,85 +78,110 @@ def compete(
     tolerance: float | None = None,
     budget: float | None = None,
     again: bool = False,
-    before: Callable[[Rig, int], None] | None = None,
-    measure: bool | None = None,
-    keep: bool = True,
+    before: Callable[[Rig], None] | None = None,
     trial: Callable[[Rig, int], tuple[str, str, float] | None] | None = None,
 ) -> tuple[int, dict[str, Any] | None]:
     """The number of the fastest right candidate, and what is known about the key; the first one where nothing may be
-    measured and nothing is known. ``before`` is called on the rig's arguments before each timed launch; ``measure`` is
-    for those who ask by hand, whatever the mode; without ``keep`` everyone is raced and nothing is kept. ``trial`` runs
+    measured and nothing is known. ``before`` is called on the rig's arguments before each timed launch; ``trial`` runs
     a candidate elsewhere before it runs here for the first time, and says why it must not."""
     mode = _warplap.mode()
-    if mode == "off" and measure is None:
+    if mode == "off":
         return 0, None
-    if measure is None:
-        measure = mode == "tune" and not capturing()
-    rig: Rig | None = None
-    watches: dict[int, Stopwatch] = {}
+    gpu = gpu_of((args, kwargs))
+    if gpu is not None:  # the device's own versions say nothing of torch
+        candidates = [(name, config, f"{source}\ntorch {torch.__version__}") for name, config, source in candidates]
+    shop = _Shop(runs, reference, args, kwargs, tolerance, before, trial)
+    try:
+        found = _warplap.race(
+            op_name(op),
+            key,
+            candidates,
+            shop.ready,
+            shop.prove,
+            None if trial is None else shop.trial,
+            gpu=gpu,
+            budget=budget,
+            measure=mode == "tune" and not capturing(),
+            again=again,
+        )
+    except NotImplementedError as why:
+        _log.warning("%s: nothing can be raced on this device (%s): the first one runs", op, why)
+        return 0, None
+    except RuntimeError as error:
+        if shop.failed is not None:
+            why = f"{type(shop.failed).__name__}: {shop.failed}"
+            raise RuntimeError(f"{op}: the reference failed: {why}") from shop.failed
+        raise error
+    return (0, None) if found is None else (found[0], json.loads(found[1]))
 
-    failed: BaseException | None = None
 
-    def ready() -> Rig:
-        nonlocal rig, failed
-        if failed is not None:
-            raise failed
-        if rig is None:
-            made = Rig(args, kwargs, tolerance)
+class _Shop:
+    """What a race asks of its candidates, by number. The rig is set up when somebody is to run for the first time."""
+
+    def __init__(
+        self,
+        runs: Sequence[Callable[..., Any]],
+        reference: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tolerance: float | None,
+        before: Callable[[Rig], None] | None,
+        trial: Callable[[Rig, int], tuple[str, str, float] | None] | None,
+    ) -> None:
+        self._runs, self._reference, self._given = runs, reference, (args, kwargs, tolerance)
+        self._before, self._trial = before, trial
+        self._made: Rig | None = None
+        self._tried: set[int] = set()
+        self.failed: BaseException | None = None
+
+    def _rig(self) -> Rig:
+        if self.failed is not None:
+            raise self.failed
+        if self._made is None:
+            made = Rig(*self._given)
             try:
-                made.settle(reference)
+                made.settle(self._reference)
             except Exception as error:
-                failed = error
+                self.failed = error
                 raise
-            rig = made
-        return rig
+            self._made = made
+        return self._made
 
-    tried: set[int] = set()
+    def ready(self, i: int) -> Callable[[], Any]:
+        """What runs a candidate once on the rig's arguments, as they are."""
+        rig, run = self._rig(), self._runs[i]
+        rig.reset()
+        rig.wait()
+        once = functools.partial(run, *rig.args, **rig.kwargs)
+        before = self._before
+        if before is None:
+            return once
 
-    def prove(i: int) -> tuple[str, str, float]:
+        def restored() -> Any:
+            before(rig)
+            return once()
+
+        return restored
+
+    def prove(self, i: int) -> tuple[str, str, float, float | None]:
+        """Whether a candidate is right: a word, a reason, the share of the allowed error, and how long it took."""
         try:
-            rig = ready()
-            if trial is not None and i not in tried:
-                tried.add(i)
-                rig.reset()
-                refused = trial(rig, i)
-                if refused is not None:
-                    return refused
-            return rig.prove(runs[i])
+            return self._rig().prove(self._runs[i])
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a candidate that fails is a result
+            return *word_for(error), None
+
+    def trial(self, i: int) -> tuple[str, str, float] | None:
+        """Why a candidate must not run here, if so."""
+        if self._trial is None or i in self._tried:
+            return None
+        self._tried.add(i)
+        try:
+            rig = self._rig()
+            rig.reset()
+            return self._trial(rig, i)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             return word_for(error)
-
-    def sample(i: int) -> float:
-        r = ready()
-        if i not in watches:
-            r.reset()
-
-            def run() -> None:
-                if before is not None:
-                    before(r, i)
-                runs[i](*r.args, **r.kwargs)
-
-            watches[i] = Stopwatch(run, r.device)
-        return watches[i].sample()
-
-    try:
-        found = _warplap.contest(
-            op_name(op),
-            key,
-            f"{op_name(op)}:{key}",
-            candidates,
-            prove,
-            sample,
-            device=device_of((args, kwargs)),
-            budget=4.0 if budget is None else budget,
-            measure=measure,
-            again=again,
-            keep=keep,
-        )
-    except RuntimeError as error:
-        if failed is not None:
-            raise RuntimeError(f"{op}: the reference failed: {type(failed).__name__}: {failed}") from failed
-        raise error
-    return (0, None) if found is None else (found[0], json.loads(found[1]))

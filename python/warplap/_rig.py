@@ -1,4 +1,4 @@
-"""A rig for callables: copies of the arguments to run candidates on, what a right run leaves behind, and a stopwatch.
+"""A rig for callables: copies of the arguments to run candidates on, and what a right run leaves behind.
 
 No candidate ever touches the caller's tensors while it is tried. What the reference overwrites without reading is
 filled with NaN before each proof, so that a candidate that writes nothing is not taken for one that is right.
@@ -142,82 +142,34 @@ class Rig:
         left = self._work[i]
         return bool((left == left).all())
 
-    def prove(self, run: Callable[..., Any]) -> tuple[str, str, float]:
-        """Whether a candidate leaves what the reference left: a word, a reason, the share of the allowed error."""
+    def prove(self, run: Callable[..., Any]) -> tuple[str, str, float, float | None]:
+        """Whether a candidate leaves what the reference left: a word, a reason, the share of the allowed error, and the
+        seconds it took."""
         assert self._expected is not None
         self.reset()
+        self.wait()
+        began = time.perf_counter()
         result = run(*self.args, **self.kwargs)
         self.wait()
+        seconds = time.perf_counter() - began
         results, arguments = self._expected
         got = leaves(result)
         if len(got) != len(results):
-            return "wrong_answer", f"gave {len(got)} tensors, the reference {len(results)}", math.inf
+            return "wrong_answer", f"gave {len(got)} tensors, the reference {len(results)}", math.inf, None
         pairs = [(f"result {i}", g, r) for i, (g, r) in enumerate(zip(got, results))]
         pairs += [(f"argument {i}", g, r) for i, (g, r) in enumerate(zip(self._work, arguments))]
         worst = 0.0
         for name, value, right in pairs:
             share = share_of_tolerance(value, right, self._tolerance)
             if not share <= 1.0:
-                return "wrong_answer", f"{name} differs from the reference's", share
+                return "wrong_answer", f"{name} differs from the reference's", share, None
             worst = max(worst, share)
-        return "right", "", worst
+        return "right", "", worst, seconds
 
     def wait(self) -> None:
         """Until the device has finished."""
         if self.device is not None:
             torch.cuda.synchronize(self.device)
-
-
-# Cycles of a second, at the fastest a device of today is clocked.
-_CYCLES = 2.5e9
-
-
-class Stopwatch:
-    """Times one candidate: enough launches a sample that the clock does not show."""
-
-    def __init__(self, run: Callable[[], Any], device: Any) -> None:
-        self._run, self._device, self._batch = run, device, 1
-        self._queueing = 5e-3
-        self.sample()
-        once = min(self.sample(), self.sample())
-        if device is None:
-            self._batch = max(1, min(1000, math.ceil(1e-4 / max(once, 1e-8))))
-
-    def sample(self) -> float:
-        """Seconds of one launch."""
-        return self._on_device() if self._device is not None else self._on_host()
-
-    def _on_host(self) -> float:
-        run, start = self._run, time.perf_counter()
-        for _ in range(self._batch):
-            run()
-        return (time.perf_counter() - start) / self._batch
-
-    def _on_device(self) -> float:
-        # What an earlier launch left in the L2 cache is no help: it is overwritten first, as a program would have done.
-        # The device waits until the host has queued all laps, or the events would time the host.
-        flush = _flush(self._device)
-        laps = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(3)]
-        began = time.perf_counter()
-        torch.cuda._sleep(int(self._queueing * 2 * _CYCLES))
-        for start, end in laps:
-            flush.zero_()
-            start.record()
-            self._run()
-            end.record()
-        self._queueing = max(time.perf_counter() - began, 2e-4)
-        torch.cuda.synchronize(self._device)
-        return sorted(s.elapsed_time(e) for s, e in laps)[1] * 1e-3
-
-
-_flushes: dict[Any, Any] = {}
-
-
-def _flush(device: Any) -> Any:
-    if device not in _flushes:
-        size = torch.cuda.get_device_properties(device).L2_cache_size * 2
-        _flushes[device] = torch.empty(size, dtype=torch.int8, device=device)
-    return _flushes[device]
 
 
 def word_for(error: BaseException) -> tuple[str, str, float]:

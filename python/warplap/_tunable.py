@@ -119,7 +119,7 @@ class Tunable(Generic[P, R]):
         return self._race(key, args, kwargs, again=False)
 
     def _race(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any], again: bool) -> dict[str, Any]:
-        if self.sandbox and _callables.device_of((args, kwargs)) is not None:
+        if self.sandbox and _callables.gpu_of((args, kwargs)) is not None:
             _sandbox.where(self.fn)
         candidates = [(self.fn.__name__, config, self._source) for config in self.configs]
         runs = [functools.partial(self.fn, **config) for config in self.configs]

@@ -71,19 +71,18 @@ def legal(
 ) -> list[list[int]]: ...
 def read_problem(text: str) -> str: ...
 def read_operation(name: str) -> str: ...
-def contest(
+def race(
     op: str,
     key: str,
-    problem: str,
-    candidates: Sequence[tuple[str, dict[str, Any], str]],
-    prove: Callable[[int], tuple[str, str, float]],
-    sample: Callable[[int], float],
+    candidates: list[tuple[str, dict[str, Any], str]],
+    ready: Callable[[int], Callable[[], Any]],
+    prove: Callable[[int], tuple[str, str, float, float | None]],
+    trial: Callable[[int], tuple[str, str, float] | None] | None = None,
     *,
-    device: tuple[dict[str, str], dict[str, str]] | None = None,
-    budget: float = 4.0,
+    gpu: int | None = None,
+    budget: float | None = None,
     measure: bool = True,
     again: bool = False,
-    keep: bool = True,
 ) -> tuple[int, str] | None: ...
 def store_place() -> tuple[str, str | None]: ...
 def store_list() -> str: ...

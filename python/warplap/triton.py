@@ -137,9 +137,8 @@ class Autotuner(TritonAutotuner):
                     errors.append(f"{type(error).__name__}: {error}")
             raise RuntimeError(f"no config of {name} can be launched: {'; '.join(errors)[:1000]}")
 
-        def restore(rig: Rig, _: int) -> None:
-            if self.restore_value:
-                rig.reset()
+        def restore(rig: Rig) -> None:
+            rig.reset()
 
         names = [n for n in self.keys if n in self.nargs or n in rest]
         text = ",".join([*(f"{n}={v}" for n, v in zip(names, key)), *map(str, key[len(names) :])])
@@ -153,7 +152,7 @@ class Autotuner(TritonAutotuner):
             rest,
             tolerance=self._tolerance,
             budget=self._budget,
-            before=restore,
+            before=restore if self.restore_value else None,
             trial=lambda rig, i: refused(i, rig.args, rig.kwargs),
         )
         if found is not None:

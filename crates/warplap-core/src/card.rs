@@ -18,14 +18,18 @@ use crate::problem::Problem;
 use crate::record::Skipped;
 use crate::rejection::Rejection;
 use crate::roofline::{Ceilings, Work};
+use crate::sandbox::{Passed, SandboxRequest};
 use crate::slot::Signature;
 use crate::space::{Config, Space};
 use crate::variant::{Fit, Kernel, Needs, Priority};
 
 /// One problem and who may race for it. Variants are named by their place in the catalog; 0 is the reference.
+///
+/// What has a default here need not be said by a card whose kernels bring their own arguments: it has no slots, its work is
+/// not known, and its kernels judge themselves ([`Kernel::prove`]).
 pub trait Card<D: Device>: Send + Sync {
     /// The operation's name.
-    fn op(&self) -> &'static str;
+    fn op(&self) -> &str;
     /// The problem in its text form.
     fn text(&self) -> String;
     /// The problem's key.
@@ -33,26 +37,44 @@ pub trait Card<D: Device>: Send + Sync {
     /// The card of the problem that is raced for the key.
     fn representative(&self, bucket: &Bucket) -> Box<dyn Card<D>>;
     /// The card of a smaller problem whose sizes end inside of tiles, where there is one of use.
-    fn ragged(&self) -> Option<Box<dyn Card<D>>>;
+    fn ragged(&self) -> Option<Box<dyn Card<D>>> {
+        None
+    }
     /// The same once more.
     fn boxed(&self) -> Box<dyn Card<D>>;
     /// The useful work.
-    fn work(&self) -> Work;
+    fn work(&self) -> Work {
+        Work::default()
+    }
     /// The type the inputs are stored in.
-    fn dtype(&self) -> DType;
+    fn dtype(&self) -> DType {
+        DType::F32
+    }
     /// The least seconds it can take.
-    fn least(&self, ceilings: &Ceilings, cold: bool) -> Option<f64>;
+    fn least(&self, _ceilings: &Ceilings, _cold: bool) -> Option<f64> {
+        None
+    }
 
     /// The slots of the problem.
-    fn signature(&self) -> Signature;
+    fn signature(&self) -> Signature {
+        Signature::default()
+    }
     /// Draws inputs from a seed, one array a slot.
-    fn draw(&self, seed: u64) -> Vec<Array>;
+    fn draw(&self, _seed: u64) -> Vec<Array> {
+        Vec::new()
+    }
     /// The right answer, one for each slot that is written.
-    fn answer(&self, inputs: &[Array]) -> Vec<Answer>;
+    fn answer(&self, _inputs: &[Array]) -> Vec<Answer> {
+        Vec::new()
+    }
     /// Whether somebody computes right answers on the device, and whether nobody else can.
-    fn oracle(&self) -> Option<bool>;
+    fn oracle(&self) -> Option<bool> {
+        None
+    }
     /// The right answer by the oracle; an error where there is none.
-    fn far_answer(&self, inputs: &Inputs<'_, D>, device: &D) -> Result<Vec<FarAnswer<D>>, Error>;
+    fn far_answer(&self, _inputs: &Inputs<'_, D>, _device: &D) -> Result<Vec<FarAnswer<D>>, Error> {
+        Err(Error::Device("nobody computes right answers on the device".into()))
+    }
 
     /// How many variants there are.
     fn count(&self) -> usize;
@@ -61,19 +83,37 @@ pub trait Card<D: Device>: Send + Sync {
     /// Its code.
     fn source(&self, at: usize) -> SourceHash;
     /// Whether it is an official library's.
-    fn is_library(&self, at: usize) -> bool;
+    fn is_library(&self, _at: usize) -> bool {
+        false
+    }
     /// Its answer to the problem.
-    fn fit(&self, at: usize, device: &D) -> Fit;
+    fn fit(&self, _at: usize, _device: &D) -> Fit {
+        Fit::HIGH
+    }
     /// Its tunables.
     fn space(&self, at: usize, device: &D) -> Space;
     /// What a setting takes.
-    fn needs(&self, at: usize, config: &Config) -> Needs;
+    fn needs(&self, _at: usize, _config: &Config) -> Needs {
+        Needs::default()
+    }
     /// The least seconds of a setting.
-    fn floor(&self, at: usize, config: &Config, ceilings: &Ceilings) -> Option<f64>;
+    fn floor(&self, _at: usize, _config: &Config, _ceilings: &Ceilings) -> Option<f64> {
+        None
+    }
     /// Compiles a setting.
-    fn compile(&self, at: usize, config: &Config, device: &D) -> Result<(), Rejection>;
+    fn compile(&self, _at: usize, _config: &Config, _device: &D) -> Result<(), Rejection> {
+        Ok(())
+    }
     /// Builds a setting.
     fn build(&self, at: usize, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection>;
+    /// Lets a candidate run elsewhere before it runs here: it has passed or is rejected. `None`: it may prove itself here.
+    fn sandbox(&self, request: &SandboxRequest, device: &D) -> Option<Result<Passed, Rejection>> {
+        device.sandbox(request)
+    }
+    /// Called when candidates will soon be sent to a worker.
+    fn call_worker(&self, device: &D) {
+        device.call_worker();
+    }
 }
 
 /// A variant on a card.
@@ -211,7 +251,7 @@ impl<O: Op, D: Device> Entry<O, D> {
 }
 
 impl<O: Op, D: Device> Card<D> for Entry<O, D> {
-    fn op(&self) -> &'static str {
+    fn op(&self) -> &str {
         O::NAME
     }
 

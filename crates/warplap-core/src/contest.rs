@@ -236,7 +236,8 @@ impl<'g, D: Device> Contest<'g, D> {
                 pending.drain(..).for_each(|c| self.skip(&c.variant, &c.source, 1, SPENT));
                 break;
             }
-            let ready = self.gate.timing.of("compile", || self.ahead.ready(&mut pending, WAIT));
+            let wait = || self.gate.timing.of("compile", || self.ahead.ready(&mut pending, WAIT));
+            let ready = self.running.beside(wait);
             let Some((candidate, compiled)) = ready else {
                 if !entrants.is_empty() && last.elapsed() > LATE {
                     self.late = pending;
@@ -265,7 +266,7 @@ impl<'g, D: Device> Contest<'g, D> {
     fn enter(&mut self, candidate: Candidate, entrants: &mut Vec<Entrant<'g, D>>, search: &mut dyn Search) {
         self.tried += 1;
         let incumbent = self.incumbent.as_ref() == Some(&candidate);
-        match self.gate.prove(&candidate, incumbent) {
+        match self.running.beside(|| self.gate.prove(&candidate, incumbent)) {
             Ok(entrant) => {
                 self.observer.event(&Event::Proved(&candidate));
                 entrants.push(entrant);

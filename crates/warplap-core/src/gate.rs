@@ -150,7 +150,7 @@ impl<'g, D: Device> Gate<'g, D> {
             patience: if trusted { LONGEST } else { self.patience() },
             trusted,
         };
-        let outcome = self.device.sandbox(&request).transpose();
+        let outcome = self.card.sandbox(&request, self.device).transpose();
         if let Some(promoted) = self.promoted.as_ref().filter(|_| !matches!(outcome, Ok(None))) {
             promoted.tried(candidate);
         }
@@ -184,10 +184,17 @@ impl<'g, D: Device> Gate<'g, D> {
             promoted.remove(candidate);
         }
         // Somebody must be left to fall back on.
-        let needed = self.card.reference().id() == candidate.variant;
+        let needed = self.is_last_resort(candidate);
         if let Some(quarantine) = self.quarantine.as_ref().filter(|_| quarantine::deserved(rejection) && !needed) {
             quarantine.put(candidate, rejection, &self.card.text());
         }
+    }
+
+    /// Whether a candidate is the reference as it is without tuning, which answers when everyone else has failed.
+    fn is_last_resort(&self, candidate: &Candidate) -> bool {
+        let reference = self.card.reference();
+        let usual = || reference.space(self.device).default_config();
+        reference.id() == candidate.variant && usual().is_none_or(|config| config == candidate.config)
     }
 
     /// Whether a candidate passed in a worker.

@@ -61,18 +61,18 @@ pub fn deserved(rejection: &Rejection) -> bool {
 pub(crate) struct Quarantine<'s> {
     store: &'s Store,
     slug: String,
-    op: &'static str,
+    op: String,
     soft: &'s BTreeMap<String, String>,
 }
 
 impl<'s> Quarantine<'s> {
-    pub(crate) fn of(store: &'s Store, device: &'s Fingerprint, op: &'static str) -> Self {
-        Quarantine { store, slug: device.slug(), op, soft: &device.soft }
+    pub(crate) fn of(store: &'s Store, device: &'s Fingerprint, op: &str) -> Self {
+        Quarantine { store, slug: device.slug(), op: op.to_string(), soft: &device.soft }
     }
 
     /// What is held against a candidate.
     pub(crate) fn find(&self, candidate: &Candidate) -> Option<Quarantined> {
-        let note = self.store.note(&self.slug, &name(self.op, candidate, self.soft))?;
+        let note = self.store.note(&self.slug, &name(&self.op, candidate, self.soft))?;
         // A hash is no proof of who is meant.
         serde_json::from_value::<Quarantined>(note).ok().filter(|q| q.op == self.op && q.candidate == *candidate)
     }
@@ -80,7 +80,7 @@ impl<'s> Quarantine<'s> {
     /// Puts a candidate in.
     pub(crate) fn put(&self, candidate: &Candidate, rejection: &Rejection, problem: &str) {
         let quarantined = Quarantined {
-            op: self.op.to_string(),
+            op: self.op.clone(),
             candidate: candidate.clone(),
             soft: self.soft.clone(),
             problem: problem.to_string(),

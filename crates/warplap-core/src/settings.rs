@@ -1,5 +1,6 @@
 //! Settings: how a tuner behaves. Modes, budgets, and the word to stop.
 
+use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -52,11 +53,23 @@ impl FromStr for Mode {
     }
 }
 
+/// Which seconds a budget counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counts {
+    /// All that pass.
+    #[default]
+    Wall,
+    /// Those of races alone: everyone on a short list shall have a turn, however long its compiler or a worker takes.
+    Races,
+}
+
 /// When to stop tuning one key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// Wall seconds. What was measured until then is kept.
+    /// Seconds. What was measured until then is kept.
     pub seconds: f64,
+    /// What counts as spent.
+    pub counts: Counts,
     /// Candidates tried.
     pub trials: u64,
     /// Share of the roofline that is good enough to stop at once.
@@ -65,7 +78,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { seconds: 4.0, trials: 10_000, good_enough: 0.97 }
+        Budget { seconds: 4.0, counts: Counts::Wall, trials: 10_000, good_enough: 0.97 }
     }
 }
 
@@ -139,11 +152,23 @@ pub(crate) struct Running<'a> {
     started: Instant,
     budget: Budget,
     stop: &'a Stop,
+    /// Seconds that do not count.
+    free: Cell<f64>,
 }
 
 impl<'a> Running<'a> {
     pub(crate) fn start(settings: &'a Settings) -> Self {
-        Running { started: Instant::now(), budget: settings.budget, stop: &settings.stop }
+        Running { started: Instant::now(), budget: settings.budget, stop: &settings.stop, free: Cell::new(0.0) }
+    }
+
+    /// Does what is no race.
+    pub(crate) fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let done = work();
+        if self.budget.counts == Counts::Races {
+            self.free.set(self.free.get() + started.elapsed().as_secs_f64());
+        }
+        done
     }
 
     /// Wall seconds so far.
@@ -153,6 +178,6 @@ impl<'a> Running<'a> {
 
     /// Whether time is up or somebody said stop.
     pub(crate) fn over(&self) -> bool {
-        self.stop.said() || self.seconds() >= self.budget.seconds
+        self.stop.said() || self.seconds() - self.free.get() >= self.budget.seconds
     }
 }

@@ -108,12 +108,27 @@ pub trait Variant<O: Op, D: Device>: Send + Sync {
     }
 }
 
+/// What a kernel that gave the right answer showed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proof {
+    /// The largest share of the allowed error.
+    pub error: f64,
+    /// Seconds the first launch took, on devices where a launch is a call. Not a measurement: caches were cold.
+    pub seconds: Option<f64>,
+}
+
 /// A built Candidate. It may be launched from many threads at once.
 pub trait Kernel<D: Device>: Send + Sync {
     /// Queues one run on the arguments of the problem it was built for, one a slot: whoever got it from a
     /// [`Catalog`](crate::catalog::Catalog) need not check that they fit, its kernels refuse all others. On the CPU it has
     /// ended when this returns.
     fn launch(&self, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Rejection>;
+
+    /// For a kernel that brings its own arguments (a callable on a caller's objects): runs it once on them, poisoned where
+    /// it is to write, and judges what it left. `None`: it is proved on the memory it is launched on.
+    fn prove(&self) -> Option<Result<Proof, Rejection>> {
+        None
+    }
 
     /// Bytes of workspace one launch takes.
     fn workspace(&self) -> u64 {

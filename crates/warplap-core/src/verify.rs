@@ -14,15 +14,7 @@ use crate::oracle::FarAnswer;
 use crate::rejection::Rejection;
 use crate::slot::{Role, Slot};
 use crate::variant::Kernel;
-
-/// What a kernel that gave the right answer showed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Proof {
-    /// The largest share of the allowed error.
-    pub error: f64,
-    /// Seconds the first launch took, on devices where a launch is a call. Not a measurement: caches were cold.
-    pub seconds: Option<f64>,
-}
+pub use crate::variant::Proof;
 
 fn wrong(reason: impl Into<String>) -> Rejection {
     Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason: reason.into() }
@@ -64,6 +56,7 @@ impl<D: Device> Case<D> {
                     error = error.max(judge_by(got, answer, slot).map_err(|e| named(e, slot, several))?);
                 }
             }
+            (Left::Judged(share), _) => error = share,
             (Left::Far(_), None) => return Err(wrong("no answer drawn")),
         }
         Ok(error)

@@ -1,8 +1,13 @@
 //! A store on a shelf that core does not know: what holds on the road, and by the rules of keeping, holds there too. The
 //! shelf itself is `store_support/book.rs`; the rules of `store_rules.rs` run on it as well.
-#![allow(unreachable_pub, dead_code, reason = "the rooms of another test program, not all of them used")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    unused_imports,
+    reason = "the rooms of another test program, not all of them used"
+)]
 
-#[path = "road/fake.rs"]
+#[path = "road/fake/mod.rs"]
 mod fake;
 mod store_support;
 #[path = "road/support.rs"]

@@ -61,8 +61,11 @@ impl<'k> CudaLap<'k> {
         lap.batch = if sets > 1 { wanted.div_ceil(turn) * turn } else { wanted };
         if policy.queueing == Queueing::Graph {
             let queue = cuda.stream();
-            let graph = Graph::capture(queue, || lap.queue_batch().map_err(Refused)).map_err(|r: Refused| r.0)?;
-            lap.graph = Some(graph);
+            match Graph::capture(queue, || lap.queue_batch().map_err(Refused)) {
+                Ok(graph) => lap.graph = Some(graph),
+                // It ran before: a callable that waits for its answer, say, runs well and cannot be captured.
+                Err(Refused(why)) => tracing::debug!("timed one by one, as it cannot be captured: {why}"),
+            }
             lap.time()?;
         }
         Ok(lap)

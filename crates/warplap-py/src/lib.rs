@@ -4,8 +4,8 @@ mod argument;
 mod attention;
 mod bsr;
 mod call;
+mod callables;
 mod capsule;
-mod contest;
 mod desk;
 mod dlpack;
 mod failure;
@@ -40,7 +40,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::bsr::{bsr_direct, bsr_into, bsr_known, bsr_problem};
     #[pymodule_export]
-    use crate::contest::contest;
+    use crate::callables::race;
     #[pymodule_export]
     use crate::foreign::add_variant;
     #[pymodule_export]

@@ -60,13 +60,16 @@ fn open(
 fn settings(state: &State, gpu: Option<usize>, budget: Option<f64>, again: bool) -> PyResult<Settings> {
     let usual = if gpu.is_some() { state.gpu_settings() } else { state.settings.clone() };
     let mut settings = Settings { again, stop: Stop::default(), ..usual };
-    if let Some(seconds) = budget {
-        if !seconds.is_finite() || seconds <= 0.0 {
-            return Err(PyValueError::new_err(format!("budget: is {seconds}, expected seconds above 0")));
-        }
-        settings.budget.seconds = seconds;
-    }
+    settings.budget.seconds = given(budget)?.unwrap_or(settings.budget.seconds);
     Ok(settings)
+}
+
+/// A budget that was given, checked.
+pub(crate) fn given(budget: Option<f64>) -> PyResult<Option<f64>> {
+    match budget.filter(|s| !s.is_finite() || *s <= 0.0) {
+        Some(seconds) => Err(PyValueError::new_err(format!("budget: is {seconds}, expected seconds above 0"))),
+        None => Ok(budget),
+    }
 }
 
 /// What was tuned, as JSON.

@@ -42,7 +42,7 @@ impl Arm {
     }
 
     /// Its n-th index in the order they should be tried.
-    pub(super) fn nth(&self, n: u64) -> Option<u128> {
+    pub fn nth(&self, n: u64) -> Option<u128> {
         match &self.kept {
             Some(kept) => kept.get(usize::try_from(n).ok()?).copied(),
             None => {

@@ -99,6 +99,11 @@ impl Space {
         Ok(space)
     }
 
+    /// Whether its configs were given one by one.
+    pub fn is_listed(&self) -> bool {
+        self.points.is_some()
+    }
+
     /// The axes, in the order they were added.
     pub fn axes(&self) -> &[Axis] {
         &self.axes

@@ -2,6 +2,7 @@
 
 mod any;
 mod donors;
+mod newcomers;
 mod road;
 mod standing;
 mod tuning;

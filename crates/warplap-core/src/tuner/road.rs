@@ -36,12 +36,13 @@ struct Decided {
 }
 
 impl<D: Device> Road<D> {
-    pub(crate) fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
+    /// A road to a store.
+    pub fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
         Road { device, store, settings, known: Mutex::default(), unkept: Mutex::default() }
     }
 
     /// The key of a card's problem.
-    pub(crate) fn key(&self, card: &dyn Card<D>) -> Key {
+    pub fn key(&self, card: &dyn Card<D>) -> Key {
         card.key(&self.settings.bucket, self.settings.policy).raced_for(&self.settings.objective)
     }
 

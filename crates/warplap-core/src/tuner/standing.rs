@@ -52,7 +52,7 @@ pub struct Found {
 
 impl<D: Device> Road<D> {
     /// What the store knows of a problem; measures nothing.
-    pub(crate) fn find(&self, card: &dyn Card<D>) -> Found {
+    pub fn find(&self, card: &dyn Card<D>) -> Found {
         let key = self.key(card);
         let (soft, local) = (self.device.fingerprint().soft_id(), self.store.id());
         let how = self.lookup(card, &key).map(|(_, how)| how);

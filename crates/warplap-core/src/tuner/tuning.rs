@@ -2,11 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::newcomers::unmet;
 use super::road::{Road, is_current, locked};
 use super::{How, Tuned};
 use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
-use crate::card::{Card, Runner};
+use crate::card::Card;
 use crate::contest::{Contest, Entered, Outcomes};
 use crate::device::Device;
 use crate::error::Error;
@@ -19,7 +20,7 @@ use crate::prune::prune;
 use crate::quarantine::Quarantine;
 use crate::record::{Edition, Skipped};
 use crate::rejection::Rejection;
-use crate::roofline::FLOOR_FELL;
+use crate::roofline::{FLOOR_FELL, Work};
 use crate::search::{self, Brief};
 use crate::settings::Running;
 use crate::store::Match;
@@ -29,7 +30,7 @@ use crate::yardstick;
 impl<D: Device> Road<D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
     /// new in the catalog since races against the stored winner alone.
-    pub(crate) fn tune(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+    pub fn tune(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
         let key = self.key(card);
         let card = &*card.representative(&self.settings.bucket);
         let timing = Timing::default();
@@ -46,7 +47,10 @@ impl<D: Device> Road<D> {
         if let Some(edition) = settled() {
             return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
         }
-        timing.of("ceilings", || self.device.get_ready(&self.store));
+        // Where nobody knows the work there is no floor under it, and nothing to measure ceilings for.
+        if card.work() != Work::default() {
+            timing.of("ceilings", || self.device.get_ready(&self.store));
+        }
         let edition = self.race(&key, card, observer, &timing)?;
         let put = || self.store.put(&key, self.device.fingerprint(), edition.clone(), &card.text());
         let kept = timing.of("record", put);
@@ -97,17 +101,6 @@ impl<D: Device> Road<D> {
         let winner = &edition.verdict.winner;
         let whole = is_current(card, winner) && self.usable(winner, card) && self.newcomers(&edition, card).is_empty();
         whole.then_some(edition)
-    }
-
-    /// Variants that an edition does not know in their present form.
-    pub(super) fn newcomers(&self, edition: &Edition, card: &dyn Card<D>) -> Vec<String> {
-        let met = |id: &str, source| {
-            edition.trials.iter().any(|t| t.candidate.variant == id && t.candidate.source == source)
-                || edition.skipped.iter().any(|s| s.variant == id && s.source == source)
-        };
-        let fits = |v: &Runner<'_, D>| v.fits(&self.device);
-        let new = card.runners().filter(|v| !met(v.id(), v.source())).filter(fits);
-        new.map(|v| v.id().to_string()).collect()
     }
 
     /// Races what is new against the stored winner, or everyone where there is none.
@@ -186,7 +179,7 @@ impl<D: Device> Road<D> {
         let running = Running::start(&self.settings);
         let promoted = Promoted::of(&self.store, self.device.fingerprint(), &self.key(card));
         if promoted.is_empty() {
-            self.device.call_worker();
+            card.call_worker(&self.device);
         }
         // Asking who fits may open a library: inputs are drawn meanwhile.
         let (listing, gate) = std::thread::scope(|scope| {
@@ -204,6 +197,7 @@ impl<D: Device> Road<D> {
         if let Some(edition) = earlier {
             let new = self.newcomers(edition, card);
             pruned.arms.retain(|arm| new.contains(&arm.variant));
+            pruned.arms = pruned.arms.into_iter().map(|arm| unmet(arm, edition)).collect();
         }
         if self.settings.yardsticks {
             yardstick::lift(&mut pruned.arms, |id| card.is_yardstick(id));

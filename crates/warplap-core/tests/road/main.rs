@@ -7,6 +7,7 @@ mod choosing;
 mod descend;
 mod fake;
 mod keeping;
+mod own_arguments;
 mod racing;
 mod slots;
 mod stale;

@@ -1,0 +1,138 @@
+//! Races of Python callables: candidates on a caller's own arguments come in; who won goes out. They are variants like all
+//! others and go by the road of all others.
+
+mod card;
+mod kernel;
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::json;
+use warplap::core::candidate::Candidate;
+use warplap::core::rejection::Rejection;
+use warplap::core::settings::Counts;
+use warplap::core::tuner::{How, Road};
+use warplap::{Mode, Settings, Stop};
+
+use crate::gpu;
+use crate::lent::Lent;
+use crate::road::{given, tuned};
+use crate::state::{State, state};
+use crate::watch::{Watch, ended, interrupt};
+use card::Callables;
+
+/// Lists longer than this are searched: then all the time that passes counts.
+const LISTED: usize = 48;
+
+/// What Python does with a candidate, by its number.
+struct Doors {
+    /// Gives what runs it once on the race's own copies of the arguments.
+    ready: Py<PyAny>,
+    /// Runs it on poisoned copies and says how near it came: a word, a reason, a share of the allowed error and seconds.
+    prove: Py<PyAny>,
+    /// Runs it elsewhere first: nothing, or a word, a reason and a number.
+    trial: Option<Py<PyAny>>,
+    /// Said on Ctrl-C.
+    stop: Stop,
+}
+
+impl Doors {
+    /// Asks Python, and ends the race on Ctrl-C.
+    fn ask<T>(&self, f: impl for<'py> FnOnce(Python<'py>) -> PyResult<T>) -> Result<T, Rejection> {
+        Python::attach(|py| {
+            let answer = py.check_signals().and_then(|()| f(py));
+            answer.map_err(|error| {
+                let reason = error.to_string();
+                if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                    interrupt(error);
+                    self.stop.say();
+                }
+                Rejection::LaunchFailed { reason }
+            })
+        })
+    }
+}
+
+/// What a word of Python's stands for.
+fn rejection(word: &str, reason: String, number: f64) -> Rejection {
+    match word {
+        "wrong_answer" => Rejection::WrongAnswer { error: number, allowed: 1.0, reason },
+        "does_not_build" => Rejection::DoesNotBuild { reason },
+        "over_limits" => Rejection::OverLimits { reason },
+        "crashed" => Rejection::Crashed { reason },
+        "timed_out" => Rejection::TimedOut { seconds: number },
+        _ => Rejection::LaunchFailed { reason },
+    }
+}
+
+/// How a key is raced, if at all.
+struct Asked {
+    budget: Option<f64>,
+    measure: bool,
+    again: bool,
+}
+
+/// Who is the fastest right one of the candidates (a name, settings and source each): from the store, or by a race, with
+/// what is known of the key. `ready(i)` gives what runs the i-th on the race's arguments; `prove(i)` judges it, and
+/// `trial(i)` tries it out elsewhere. With `measure` false nothing is raced and an unknown key is None.
+#[pyfunction]
+#[pyo3(signature = (op, key, candidates, ready, prove, trial=None, *, gpu=None, budget=None, measure=true, again=false))]
+#[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
+pub(crate) fn race(
+    py: Python<'_>,
+    op: &str,
+    key: &str,
+    candidates: Vec<(String, Bound<'_, PyDict>, String)>,
+    ready: Py<PyAny>,
+    prove: Py<PyAny>,
+    trial: Option<Py<PyAny>>,
+    gpu: Option<usize>,
+    budget: Option<f64>,
+    measure: bool,
+    again: bool,
+) -> PyResult<Option<(usize, String)>> {
+    if candidates.is_empty() {
+        return Err(PyValueError::new_err("candidates: there is none, expected one or more"));
+    }
+    let stop = Stop::default();
+    let doors = Arc::new(Doors { ready, prove, trial, stop: stop.clone() });
+    let card = Callables::new(op, key, &candidates, doors)?;
+    let (state, asked) = (state(), Asked { budget, measure, again });
+    match gpu {
+        None => {
+            let settings = settings(&state, state.settings.clone(), &card, &asked, stop)?;
+            go(py, Road::new(state.device.clone(), state.store.clone(), settings), &card, &asked)
+        }
+        Some(ordinal) => {
+            let settings = settings(&state, state.gpu_settings(), &card, &asked, stop)?;
+            go(py, Road::new(gpu::device(ordinal)?, state.store.clone(), settings), &card, &asked)
+        }
+    }
+}
+
+fn settings(state: &State, usual: Settings, card: &Callables, asked: &Asked, stop: Stop) -> PyResult<Settings> {
+    let mut settings = Settings { mode: Mode::Tune, again: asked.again, stop, ..usual };
+    settings.budget.seconds = given(asked.budget)?.unwrap_or(state.settings.budget.seconds);
+    // Compilers, and a worker that starts, may take longer than any budget: everyone on a short list has a turn all the same.
+    settings.budget.counts = if card.len() > LISTED { Counts::Wall } else { Counts::Races };
+    Ok(settings)
+}
+
+fn go<D: Lent>(py: Python<'_>, road: Road<D>, card: &Callables, asked: &Asked) -> PyResult<Option<(usize, String)>> {
+    let place = |winner: &Candidate| {
+        let gone = || PyRuntimeError::new_err(format!("{winner}: the store names one that is not listed"));
+        card.number(winner).ok_or_else(gone)
+    };
+    if !asked.measure {
+        let found = py.detach(|| road.find(card));
+        let Some(edition) = found.edition.filter(|_| found.how == Some(How::Stored)) else { return Ok(None) };
+        let Some(winner) = card.number(&edition.verdict.winner) else { return Ok(None) };
+        let known = json!({"key": found.key.text, "problem": card.problem(), "edition": edition, "from_store": true});
+        return Ok(Some((winner, known.to_string())));
+    }
+    let watch = Watch { stop: card.stop().clone(), tell: None };
+    let outcome = ended(py.detach(|| road.tune(card, &watch)))?;
+    Ok(Some((place(&outcome.edition.verdict.winner)?, tuned(&outcome).to_string())))
+}
