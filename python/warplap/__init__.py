@@ -24,6 +24,7 @@ from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
 from ._ops import attention, bsr_matmul, linear, matmul
 from ._run_kernel import run_kernel
+from ._search import Search, register_search
 from ._tunable import Tunable, tunable
 from ._tune_kernel import tune_kernel
 from ._tuning import Explanation, Tuned, benchmark, explain, tune
@@ -32,8 +33,9 @@ from ._warplap import Gpu
 __version__: str = _warplap.__version__
 
 __all__ = [
-    "Explanation", "Gpu", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark",
-    "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "off", "record", "replay", "run_kernel",
+    "Explanation", "Gpu", "Search", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark",
+    "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "off", "record", "register_search",
+    "replay", "run_kernel",
     "set_mode", "store", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 

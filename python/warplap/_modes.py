@@ -67,12 +67,15 @@ def configure(
     budget: float | None = None,
     bucket: Literal["exact", "pow2"] | None = None,
     threads: int | None = None,
+    search: str | None = None,
 ) -> None:
-    """Changes what is given and keeps the rest: where records are kept, seconds per key, rounding of sizes, threads."""
+    """Changes what is given and keeps the rest: where records are kept, seconds per key, rounding of sizes, threads, and
+    the search by its name (one of your own too, see :func:`register_search`)."""
     _warplap.configure(
         store=None if store is None else os.fspath(store),
         in_memory=in_memory,
         budget=budget,
         bucket=bucket,
         threads=threads,
+        search=search,
     )

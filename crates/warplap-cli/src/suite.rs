@@ -50,9 +50,9 @@ impl Asked {
     pub(crate) fn wanted(&self, asked: Wanted) -> Result<Wanted, Failure> {
         let Some(spec) = self.spec() else { return Ok(asked) };
         match (spec.language, asked) {
-            (Language::C, Wanted::Best | Wanted::Cpu) => Ok(Wanted::Cpu),
-            (Language::Cuda, Wanted::Best) => Ok(Wanted::Cuda(0)),
-            (Language::Cuda, Wanted::Cuda(n)) => Ok(Wanted::Cuda(n)),
+            (Language::C, Wanted::Best | Wanted::CPU) => Ok(Wanted::CPU),
+            (Language::Cuda, Wanted::Best) => Ok(Wanted::cuda(0)),
+            (Language::Cuda, Wanted::Named("cuda", n)) => Ok(Wanted::cuda(n)),
             (language, asked) => {
                 let expected = if language == Language::C { "cpu" } else { "cuda" };
                 let (file, name) = (spec.file().display(), language.name());

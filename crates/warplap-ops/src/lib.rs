@@ -1,23 +1,56 @@
 //! What is raced: one folder an operation, one file a variant, one ordered list a device.
+//!
+//! Features: `cpu` and `cuda` are the variants by device kind, and each operation is one by its name.
+#![cfg_attr(
+    not(all(
+        feature = "cpu",
+        feature = "cuda",
+        feature = "gemm",
+        feature = "attention",
+        feature = "bsr",
+        feature = "sampled",
+        feature = "norm"
+    )),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        unused_variables,
+        reason = "built in part, it uses part of what is shared"
+    )
+)]
 
 #[macro_use]
 mod sources;
 
+#[cfg(feature = "attention")]
 pub mod attention;
+#[cfg(feature = "bsr")]
 pub mod bsr;
+#[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "gemm")]
 pub mod gemm;
+#[cfg(feature = "norm")]
 pub mod norm;
 pub mod registry;
+#[cfg(feature = "gemm")]
 mod right;
+#[cfg(feature = "sampled")]
 pub mod sampled;
+#[cfg(feature = "cpu")]
 mod typed;
 
 /// What programs name of every operation.
 pub mod exports {
+    #[cfg(feature = "attention")]
     pub use crate::attention::{Attention, AttentionProblem};
+    #[cfg(feature = "bsr")]
     pub use crate::bsr::{Bsr, BsrProblem};
+    #[cfg(feature = "gemm")]
     pub use crate::gemm::{Gemm, GemmProblem, Layout};
+    #[cfg(feature = "norm")]
     pub use crate::norm::{Norm, NormProblem};
+    #[cfg(feature = "sampled")]
     pub use crate::sampled::{Sampled, SampledProblem};
 }

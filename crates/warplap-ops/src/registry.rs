@@ -1,13 +1,32 @@
 //! The registry: the one ordered list of operations. Whoever offers operations (sessions, the `any` door, the program,
 //! Python, Burn) is handed each of them in turn and has no list of its own.
 
-use warplap_core::catalog::Raced;
 use warplap_core::op::Op;
-use warplap_cpu::Cpu;
-use warplap_cuda::Cuda;
+
+/// An operation with variants on the CPU, where this package is built with them.
+#[cfg(feature = "cpu")]
+pub trait OnCpu: warplap_core::catalog::Raced<warplap_cpu::Cpu> {}
+#[cfg(feature = "cpu")]
+impl<O: warplap_core::catalog::Raced<warplap_cpu::Cpu>> OnCpu for O {}
+/// An operation, in a package without variants on the CPU.
+#[cfg(not(feature = "cpu"))]
+pub trait OnCpu {}
+#[cfg(not(feature = "cpu"))]
+impl<O: Op> OnCpu for O {}
+
+/// An operation with variants on NVIDIA GPUs, where this package is built with them.
+#[cfg(feature = "cuda")]
+pub trait OnCuda: warplap_core::catalog::Raced<warplap_cuda::Cuda> {}
+#[cfg(feature = "cuda")]
+impl<O: warplap_core::catalog::Raced<warplap_cuda::Cuda>> OnCuda for O {}
+/// An operation, in a package without variants on NVIDIA GPUs.
+#[cfg(not(feature = "cuda"))]
+pub trait OnCuda {}
+#[cfg(not(feature = "cuda"))]
+impl<O: Op> OnCuda for O {}
 
 /// An operation of the registry: variants on every device kind, and how programs name it.
-pub trait Known: Op + Raced<Cpu> + Raced<Cuda> {
+pub trait Known: Op + OnCpu + OnCuda {
     /// Other names that are understood.
     const ALIASES: &'static [&'static str];
 
@@ -26,9 +45,14 @@ pub trait Visitor {
 
 /// Hands every operation to a visitor, in the order they are shown.
 pub fn each(visitor: &mut impl Visitor) {
+    #[cfg(feature = "gemm")]
     visitor.visit::<crate::gemm::Gemm>();
+    #[cfg(feature = "attention")]
     visitor.visit::<crate::attention::Attention>();
+    #[cfg(feature = "bsr")]
     visitor.visit::<crate::bsr::Bsr>();
+    #[cfg(feature = "sampled")]
     visitor.visit::<crate::sampled::Sampled>();
+    #[cfg(feature = "norm")]
     visitor.visit::<crate::norm::Norm>();
 }

@@ -20,6 +20,7 @@ mod once;
 mod parameter;
 mod road;
 mod sampled;
+mod search;
 mod shelf;
 mod spec;
 mod state;
@@ -57,6 +58,8 @@ mod _warplap {
     use crate::road::{bench, device, explain, read_operation, read_problem, tune};
     #[pymodule_export]
     use crate::sampled::sampled_into;
+    #[pymodule_export]
+    use crate::search::{PyArm, register_search};
     #[pymodule_export]
     use crate::shelf::{store_export, store_import, store_list, store_misses, store_place, store_prune, store_show};
     #[pymodule_export]

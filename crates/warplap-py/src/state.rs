@@ -8,6 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use warplap::core::device::Device;
+use warplap::core::search;
 use warplap::core::store::{Store, open_or_memory};
 use warplap::{Bucket, Cpu, Cuda, Mode, Settings, Stop};
 
@@ -127,7 +128,8 @@ pub(crate) fn bucket(name: &str) -> PyResult<Bucket> {
 
 /// Changes what is given and keeps the rest; the warning about the store, if there is one.
 #[pyfunction]
-#[pyo3(signature = (*, store=None, in_memory=false, budget=None, bucket=None, threads=None, libraries=None))]
+#[pyo3(signature = (*, store=None, in_memory=false, budget=None, bucket=None, threads=None, search=None, libraries=None))]
+#[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
 pub(crate) fn configure(
     py: Python<'_>,
     store: Option<PathBuf>,
@@ -135,6 +137,7 @@ pub(crate) fn configure(
     budget: Option<f64>,
     bucket: Option<&str>,
     threads: Option<usize>,
+    search: Option<String>,
     libraries: Option<Vec<(String, String)>>,
 ) -> PyResult<Option<String>> {
     if let Some(seconds) = budget.filter(|s| !s.is_finite() || *s <= 0.0) {
@@ -142,6 +145,10 @@ pub(crate) fn configure(
     }
     if threads == Some(0) {
         return Err(PyValueError::new_err("threads: is 0, expected 1 or more"));
+    }
+    if let Some(name) = search.as_ref().filter(|name| !search::names().contains(name)) {
+        let known = search::names().join(", ");
+        return Err(PyValueError::new_err(format!("search: '{name}' is not known, expected one of {known}")));
     }
     let bucket = bucket.map(self::bucket).transpose()?;
     let now = usual().load_full();
@@ -166,6 +173,7 @@ pub(crate) fn configure(
     let mut settings = Settings { stop: Stop::default(), ..now.settings.clone() };
     settings.budget.seconds = budget.unwrap_or(settings.budget.seconds);
     settings.bucket = bucket.unwrap_or(settings.bucket);
+    settings.search = search.unwrap_or(settings.search);
     let next = State::new(device, store, warning, settings, now.budgeted || budget.is_some());
     let warning = next.warning.clone();
     usual().store(Arc::new(next));

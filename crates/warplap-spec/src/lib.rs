@@ -7,7 +7,7 @@
 //! use warplap_spec::Spec;
 //!
 //! let spec = Spec::load("conv2d.toml".as_ref())?;
-//! let device = AnyDevice::open(Wanted::Cpu, None)?;
+//! let device = AnyDevice::open(Wanted::CPU, None)?;
 //! spec.ready_on(&device)?;
 //! let tuner = spec.open(&device, Store::memory(), warplap::Settings::default())?;
 //! let tuned = tuner.tune(&spec.problem(), &Silent)?;

@@ -69,11 +69,7 @@ impl Spec {
     /// As [`Spec::ready`], with what only the device can tell: whether it counts energy where the objective needs it,
     /// whether a CUDA kernel compiles at all, and whether a reference in CUDA gives an answer, in a worker first.
     pub fn ready_on(self: &Arc<Self>, device: &AnyDevice) -> Result<(), SpecError> {
-        let told = match device {
-            AnyDevice::Cpu(cpu) => cpu.joules(),
-            AnyDevice::Cuda(cuda) => cuda.joules(),
-        };
-        if self.objective.needs_energy() && told.is_none() {
+        if self.objective.needs_energy() && device.joules().is_none() {
             let reason = format!(
                 "metric.objective '{}' needs energy, and {} does not tell any: expected a GPU whose NVML has a counter, or \
                  objective = \"time\"",

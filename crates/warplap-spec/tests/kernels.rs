@@ -82,7 +82,7 @@ value = 0.3
 "#;
 
 fn tuner(spec: &Arc<Spec>, seconds: f64) -> Box<dyn AnyTuner> {
-    let device = AnyDevice::open(Wanted::Cpu, None).unwrap();
+    let device = AnyDevice::open(Wanted::CPU, None).unwrap();
     let budget = Budget { seconds, ..Budget::default() };
     spec.open(&device, Store::memory(), Settings { budget, yardsticks: true, ..Settings::default() }).unwrap()
 }
@@ -296,7 +296,7 @@ fn an_expression_may_be_raced_for_and_energy_is_refused_where_nothing_tells_it()
         // Times are times whatever was raced for.
         assert!(tuned.edition.verdict.median_us < 1e4);
     }
-    let cpu = AnyDevice::open(Wanted::Cpu, None).unwrap();
+    let cpu = AnyDevice::open(Wanted::CPU, None).unwrap();
     let said = spec("objective = \"energy_delay\"").ready_on(&cpu).unwrap_err().to_string();
     assert!(said.contains("k.toml:10: metric.objective 'energy_delay' needs energy"), "{said}");
 }

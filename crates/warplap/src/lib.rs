@@ -10,12 +10,16 @@
 //! assert_eq!(c, [6.0; 8]);
 //! # Ok::<(), warplap::Error>(())
 //! ```
+//!
+//! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`, `sampled` and
+//! `norm` are the operations.
 
 pub mod any;
 pub mod own;
 mod prepared;
 mod session;
 mod tuners;
+#[cfg(feature = "cuda")]
 pub mod worker;
 
 pub use prepared::Prepared;
@@ -23,6 +27,7 @@ pub use session::{Session, SessionBuilder};
 
 pub use warplap_core as core;
 pub use warplap_cpu as cpu;
+#[cfg(feature = "cuda")]
 pub use warplap_cuda as cuda;
 pub use warplap_ops as ops;
 
@@ -35,6 +40,7 @@ pub use warplap_core::op::Op;
 pub use warplap_core::settings::{Budget, Mode, Settings, Stop};
 pub use warplap_core::tuner::{How, Tuned, Tuner};
 pub use warplap_cpu::Cpu;
+#[cfg(feature = "cuda")]
 pub use warplap_cuda::Cuda;
 pub use warplap_ops::exports::*;
 

@@ -13,12 +13,18 @@ use warplap_core::op::Op;
 use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
 use warplap_core::settings::{Budget, Mode, Settings, Stop};
-use warplap_core::store::{Address, Store, default_root, open_or_memory};
+#[cfg(feature = "cuda")]
+use warplap_core::store::{Address, default_root};
+use warplap_core::store::{Store, open_or_memory};
 use warplap_core::tuner::{Tuned, Tuner};
 use warplap_cpu::Cpu;
+#[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
+#[cfg(feature = "attention")]
 use warplap_ops::attention::AttentionProblem;
+#[cfg(feature = "bsr")]
 use warplap_ops::bsr::BsrProblem;
+#[cfg(feature = "gemm")]
 use warplap_ops::gemm::GemmProblem;
 
 use crate::prepared::Prepared;
@@ -118,15 +124,12 @@ impl SessionBuilder {
 
     /// Makes a session on an NVIDIA GPU, by its ordinal. Compiled kernels are kept beside the records. Where there is no
     /// driver or no such device, the error says so in one sentence.
+    #[cfg(feature = "cuda")]
     pub fn cuda(self, ordinal: i32) -> Result<Session<Cuda>, Error> {
-        let mut device = Cuda::open(ordinal)?;
         let (store, warning) = self.place.open();
-        if warning.is_none()
-            && let Some(root) = self.place.root()
-        {
-            device = device.with_artifacts(&root);
-        }
-        Ok(Session::on(Arc::new(device), store, warning, self.settled::<Cuda>()))
+        let root = self.place.root().filter(|_| warning.is_none());
+        let device = crate::any::cuda(ordinal, root.as_deref())?;
+        Ok(Session::on(device, store, warning, self.settled::<Cuda>()))
     }
 
     fn settled<D: Device>(self) -> Settings {
@@ -145,6 +148,7 @@ impl Place {
         (opened.store, opened.warning)
     }
 
+    #[cfg(feature = "cuda")]
     fn root(&self) -> Option<PathBuf> {
         match self {
             Place::Memory => None,
@@ -219,6 +223,7 @@ impl<D: Device> Session<D> {
     }
 
     /// C = A·B; with a bias, an addend or an activation in the problem use [`Session::run`].
+    #[cfg(feature = "gemm")]
     pub fn gemm<'a>(
         &self,
         problem: &GemmProblem,
@@ -233,6 +238,7 @@ impl<D: Device> Session<D> {
     }
 
     /// O = softmax(scale · Q·Kᵀ + mask) · V.
+    #[cfg(feature = "attention")]
     pub fn attention<'a>(
         &self,
         problem: &AttentionProblem,
@@ -251,6 +257,7 @@ impl<D: Device> Session<D> {
 
     /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them. With an addend of its
     /// own or a turned A use [`Session::run`].
+    #[cfg(feature = "bsr")]
     pub fn bsr_matmul<'a>(
         &self,
         problem: &BsrProblem,

@@ -23,7 +23,7 @@ struct Page {
 }
 
 pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
-    let machine = Machine::open_to_read(root, Wanted::Cpu)?;
+    let machine = Machine::open_to_read(root, Wanted::CPU)?;
     let store = &machine.store;
     let mut pages = Vec::new();
     if let AnyDevice::Cpu(device) = &machine.device {

@@ -41,7 +41,7 @@ impl Arm {
         self.len() == 0
     }
 
-    /// Its n-th index in the order they should be tried.
+    /// Its n-th index into the space, in the order they should be tried.
     pub fn nth(&self, n: u64) -> Option<u128> {
         match &self.kept {
             Some(kept) => kept.get(usize::try_from(n).ok()?).copied(),
@@ -76,6 +76,12 @@ impl Arm {
         }
         let listed = |p: &Vec<u16>| Some((diagram.index(p)?, self.space.config(p)));
         points.iter().filter_map(listed).collect()
+    }
+
+    /// Whether it may propose a config.
+    pub fn holds(&self, config: &Config) -> bool {
+        let index = || self.space.diagram().ok()?.index(&self.space.point(config)?);
+        index().is_some_and(|index| self.kept.as_ref().is_none_or(|kept| kept.contains(&index)))
     }
 
     /// Takes its first config out as an arm of its own.

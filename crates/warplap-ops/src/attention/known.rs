@@ -1,18 +1,22 @@
 //! Attention in the registry: who may race on which device, other names, and what is tuned when nobody asks for more.
 
 use warplap_core::catalog::{Catalog, Raced};
+#[cfg(feature = "cpu")]
 use warplap_cpu::Cpu;
+#[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
 
 use super::Attention;
 use crate::registry::Known;
 
+#[cfg(feature = "cpu")]
 impl Raced<Cpu> for Attention {
     fn catalog() -> Catalog<Attention, Cpu> {
         super::cpu::catalog()
     }
 }
 
+#[cfg(feature = "cuda")]
 impl Raced<Cuda> for Attention {
     fn catalog() -> Catalog<Attention, Cuda> {
         super::cuda::catalog()

@@ -1,6 +1,8 @@
 //! Attention forward: O = softmax(scale · Q·Kᵀ + mask) · V, head by head, with grouped heads of K and V.
 
+#[cfg(feature = "cpu")]
 pub mod cpu;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 mod known;
 mod problem;

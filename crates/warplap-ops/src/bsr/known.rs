@@ -4,12 +4,15 @@ use warplap_core::arg::Arg;
 use warplap_core::catalog::{Catalog, Raced};
 use warplap_core::device::Device;
 use warplap_core::error::Error;
+#[cfg(feature = "cpu")]
 use warplap_cpu::Cpu;
+#[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
 
 use super::{Bsr, BsrProblem};
 use crate::registry::Known;
 
+#[cfg(feature = "cpu")]
 impl Raced<Cpu> for Bsr {
     fn catalog() -> Catalog<Bsr, Cpu> {
         super::cpu::catalog()
@@ -20,6 +23,7 @@ impl Raced<Cpu> for Bsr {
     }
 }
 
+#[cfg(feature = "cuda")]
 impl Raced<Cuda> for Bsr {
     fn catalog() -> Catalog<Bsr, Cuda> {
         super::cuda::catalog()

@@ -1,6 +1,8 @@
 //! Block-sparse times dense: C = alpha·A·B + beta·C, A in compressed rows of blocks (BSR), each block row-major.
 
+#[cfg(feature = "cpu")]
 pub mod cpu;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 mod factor;
 mod known;

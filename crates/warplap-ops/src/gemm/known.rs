@@ -1,18 +1,22 @@
 //! Dense products in the registry: who may race on which device, other names, and what is tuned when nobody asks for more.
 
 use warplap_core::catalog::{Catalog, Raced};
+#[cfg(feature = "cpu")]
 use warplap_cpu::Cpu;
+#[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
 
 use super::Gemm;
 use crate::registry::Known;
 
+#[cfg(feature = "cpu")]
 impl Raced<Cpu> for Gemm {
     fn catalog() -> Catalog<Gemm, Cpu> {
         super::cpu::catalog()
     }
 }
 
+#[cfg(feature = "cuda")]
 impl Raced<Cuda> for Gemm {
     fn catalog() -> Catalog<Gemm, Cuda> {
         super::cuda::catalog()

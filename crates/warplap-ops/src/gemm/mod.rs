@@ -1,6 +1,8 @@
 //! Dense matrix product C = A·B, or a batch of them. C is row-major; A and B may be row- or column-major, with padded rows.
 
+#[cfg(feature = "cpu")]
 pub mod cpu;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 mod known;
 mod problem;

@@ -2,18 +2,22 @@
 //! more.
 
 use warplap_core::catalog::{Catalog, Raced};
+#[cfg(feature = "cpu")]
 use warplap_cpu::Cpu;
+#[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
 
 use super::Norm;
 use crate::registry::Known;
 
+#[cfg(feature = "cpu")]
 impl Raced<Cpu> for Norm {
     fn catalog() -> Catalog<Norm, Cpu> {
         super::cpu::catalog()
     }
 }
 
+#[cfg(feature = "cuda")]
 impl Raced<Cuda> for Norm {
     fn catalog() -> Catalog<Norm, Cuda> {
         super::cuda::catalog()

@@ -3,7 +3,9 @@
 //! y is the norm of the sum as it is in f32, not of the sum as it was rounded to the type of the buffers. In half types
 //! the two differ by about one rounding, and both are right: a kernel may do either.
 
+#[cfg(feature = "cpu")]
 pub mod cpu;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 mod known;
 mod problem;

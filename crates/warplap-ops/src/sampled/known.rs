@@ -3,12 +3,15 @@
 use warplap_core::arg::Arg;
 use warplap_core::catalog::{Catalog, Raced};
 use warplap_core::error::Error;
+#[cfg(feature = "cpu")]
 use warplap_cpu::Cpu;
+#[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
 
 use super::{Sampled, SampledProblem};
 use crate::registry::Known;
 
+#[cfg(feature = "cpu")]
 impl Raced<Cpu> for Sampled {
     fn catalog() -> Catalog<Sampled, Cpu> {
         super::cpu::catalog()
@@ -19,6 +22,7 @@ impl Raced<Cpu> for Sampled {
     }
 }
 
+#[cfg(feature = "cuda")]
 impl Raced<Cuda> for Sampled {
     fn catalog() -> Catalog<Sampled, Cuda> {
         super::cuda::catalog()

@@ -1,7 +1,9 @@
 //! The sampled product: those blocks of G·Bᵀ that a block-sparse pattern names. It is the gradient of the stored blocks of A
 //! where G is the gradient of C = A·B.
 
+#[cfg(feature = "cpu")]
 pub mod cpu;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 mod known;
 mod problem;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyInt};
+use pyo3::types::PyDict;
 use warplap::core::candidate::{Candidate, SourceHash};
 use warplap::core::card::Card;
 use warplap::core::key::Key;
@@ -19,8 +19,12 @@ use warplap::{Bucket, Stop};
 
 use super::kernel::Ready;
 use super::{Doors, rejection};
+use crate::foreign::config;
 use crate::lent::Lent;
 use crate::torch::Pool;
+
+/// Settings with their numbers among the candidates.
+type Numbered = Vec<(Config, usize)>;
 
 /// Settings of one code.
 struct Group {
@@ -48,7 +52,7 @@ impl Callables {
         doors: Arc<Doors>,
     ) -> PyResult<Self> {
         // By code and by what is set: the settings of one variant all name the same.
-        let mut lists: Vec<(String, SourceHash, Vec<(Config, usize)>)> = Vec::new();
+        let mut lists: Vec<(String, SourceHash, Numbered)> = Vec::new();
         for (number, (id, settings, source)) in candidates.iter().enumerate() {
             let (config, source) = (config(settings)?, SourceHash::of(&[source]));
             let alike = |c: &Config| c.0.keys().eq(config.0.keys());
@@ -95,21 +99,6 @@ fn told_apart(id: &str, source: &SourceHash, config: &Config) -> String {
     let names: Vec<&str> = config.0.keys().map(String::as_str).collect();
     let SourceHash(text) = SourceHash::of(&[&source.0, &names.join(" ")]);
     format!("{id}_{}", &text[..text.len().min(8)])
-}
-
-fn config(settings: &Bound<'_, PyDict>) -> PyResult<Config> {
-    let mut config = Config::new();
-    for (name, value) in settings.iter() {
-        let value = if value.is_instance_of::<PyBool>() {
-            Value::Bool(value.extract()?)
-        } else if value.is_instance_of::<PyInt>() {
-            value.extract().map_or_else(|_| Value::Text(value.to_string()), Value::Int)
-        } else {
-            Value::Text(value.str()?.extract()?)
-        };
-        config.0.insert(name.extract()?, value);
-    }
-    Ok(config)
 }
 
 /// The space of exactly these settings; the first one is the default.

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
 use warplap::core::candidate::{Candidate, SourceHash};
 use warplap::core::device::Device;
 use warplap::core::op::Op;
 use warplap::core::slot::{Signature, Slot};
-use warplap::core::space::{Config, Value};
+use warplap::core::space::{Config, Real, Value};
 
 /// A callable that wants to race.
 pub(crate) struct Foreigner {
@@ -54,17 +54,42 @@ pub(crate) fn find<O: Op, D: Device>(
     found.map(|face| Choice::new(py, face, &O::text(problem), signature, &candidate.config)).transpose()
 }
 
+/// A value as Python has it.
+pub(crate) fn object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Value::Int(v) => v.into_pyobject(py)?.into_any(),
+        Value::Bool(v) => v.into_pyobject(py)?.to_owned().into_any(),
+        Value::Float(v) => v.0.into_pyobject(py)?.into_any(),
+        Value::Text(v) => v.into_pyobject(py)?.into_any(),
+    })
+}
+
 /// Settings as keyword arguments.
-fn settings<'py>(py: Python<'py>, config: &Config) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn settings<'py>(py: Python<'py>, config: &Config) -> PyResult<Bound<'py, PyDict>> {
     let settings = PyDict::new(py);
     for (name, value) in &config.0 {
-        match value {
-            Value::Int(v) => settings.set_item(name, v)?,
-            Value::Bool(v) => settings.set_item(name, v)?,
-            other => settings.set_item(name, other.to_string())?,
-        }
+        settings.set_item(name, object(py, value)?)?;
     }
     Ok(settings)
+}
+
+/// Settings that Python gave.
+pub(crate) fn config(settings: &Bound<'_, PyDict>) -> PyResult<Config> {
+    let mut config = Config::new();
+    for (name, value) in settings.iter() {
+        let value = if value.is_instance_of::<PyBool>() {
+            Value::Bool(value.extract()?)
+        } else if value.is_instance_of::<PyInt>() {
+            value.extract().map_or_else(|_| Value::Text(value.to_string()), Value::Int)
+        } else {
+            value.cast::<PyFloat>().map_or_else(
+                |_| Ok(Value::Text(value.str()?.extract()?)),
+                |v| PyResult::Ok(Value::Float(Real(v.value()))),
+            )?
+        };
+        config.0.insert(name.extract()?, value);
+    }
+    Ok(config)
 }
 
 /// A callable that was chosen for a problem, with its settings and the facts of the problem it asked for.

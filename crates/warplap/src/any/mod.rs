@@ -4,17 +4,21 @@
 
 mod device;
 
-pub use device::{AnyDevice, Wanted};
+#[cfg(feature = "cuda")]
+pub(crate) use device::cuda;
+pub use device::{AnyDevice, Kind, Wanted, kinds};
 pub use warplap_core::tuner::{AnyTuner, Found, Standing};
 
 use std::sync::OnceLock;
 
-use warplap_core::catalog::Raced;
 use warplap_core::problem::ProblemError;
 use warplap_core::settings::Settings;
 use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
+#[cfg(any(feature = "cpu", feature = "cuda"))]
+use warplap_core::{catalog::Raced, tuner::Tuner};
+#[cfg(feature = "cpu")]
 use warplap_cpu::Cpu;
+#[cfg(feature = "cuda")]
 use warplap_cuda::{Cuda, Ground};
 use warplap_ops::registry::{self, Known, Visitor};
 
@@ -32,6 +36,7 @@ pub struct Operation {
     pub suites: &'static [(&'static str, &'static str)],
     read: fn(&str) -> Result<String, ProblemError>,
     open: Open,
+    #[cfg(feature = "cuda")]
     ground: fn() -> Ground,
 }
 
@@ -56,6 +61,7 @@ impl Visitor for All {
             suites: O::SUITES,
             read: |fields| O::parse(fields).map(|problem| O::text(&problem)),
             open: open::<O>,
+            #[cfg(feature = "cuda")]
             ground: || Ground::of(<O as Raced<Cuda>>::catalog),
         });
     }
@@ -63,13 +69,16 @@ impl Visitor for All {
 
 fn open<O: Known>(device: &AnyDevice, store: Store, settings: Settings) -> Box<dyn AnyTuner> {
     match device {
+        #[cfg(feature = "cpu")]
         AnyDevice::Cpu(cpu) => Box::new(Tuner::new(cpu.clone(), <O as Raced<Cpu>>::catalog(), store, settings)),
+        #[cfg(feature = "cuda")]
         AnyDevice::Cuda(cuda) => Box::new(Tuner::new(cuda.clone(), <O as Raced<Cuda>>::catalog(), store, settings)),
     }
 }
 
 impl Operation {
     /// What a worker process proves candidates of it on.
+    #[cfg(feature = "cuda")]
     pub(crate) fn ground(&self) -> Ground {
         (self.ground)()
     }

@@ -3,7 +3,7 @@
 mod device;
 mod row;
 
-pub use device::{Buffer, Fake, In, Meter, Out};
+pub use device::{Buffer, Fake, In, Meter, Out, Worker};
 pub use row::{Act, Count, Panics, Row, row};
 
 use warplap_core::arg::Arg;
