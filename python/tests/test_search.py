@@ -15,7 +15,7 @@ class Backwards:
         self.arms, self.told, self.left = arms, [], 2
 
     def ask(self, at_most):
-        asked = [(arm.variant, arm[-1 - n]) for arm in self.arms for n in range(self.left)]
+        asked = [(arm.variant, arm[-1 - n]) for arm in self.arms for n in range(min(self.left, len(arm)))]
         self.left = 0
         return asked
 
@@ -85,7 +85,7 @@ def test_a_builtin_operation_is_searched_too(made):
     [
         ([("nobody", {"n": 1})], "no candidate"),
         ([("fn", {"n": 77})], "no candidate"),
-        ([3], ""),
+        ([3], "tuple"),
     ],
 )
 def test_what_a_search_gets_wrong_is_raised(asked, said):

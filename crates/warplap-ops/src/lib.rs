@@ -30,6 +30,8 @@ pub mod bsr;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "gemm")]
+mod faer;
+#[cfg(feature = "gemm")]
 pub mod gemm;
 #[cfg(feature = "norm")]
 pub mod norm;

@@ -2,7 +2,9 @@
 
 use rayon::prelude::*;
 
-/// `c = a * b` in double precision, row-major, through the `gemm` crate; a plain triple loop checks it in the tests.
+use crate::faer::{self, Parallelism, Strided};
+
+/// `c = a * b` in double precision, row-major, through a library; a plain triple loop checks it in the tests.
 pub(crate) fn product(m: usize, n: usize, k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
     assert!(a.len() >= m * k && b.len() >= k * n, "a product of {m}x{k} and {k}x{n} needs that many numbers");
     let mut c = vec![0f64; m * n];
@@ -11,26 +13,12 @@ pub(crate) fn product(m: usize, n: usize, k: usize, a: &[f64], b: &[f64]) -> Vec
     }
     // SAFETY: the three buffers hold m*k, k*n and m*n numbers (asserted above), c is ours alone.
     unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            n as isize,
-            false,
-            a.as_ptr(),
-            1,
-            k as isize,
-            b.as_ptr(),
-            1,
-            n as isize,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::Rayon(0),
+        faer::product(
+            (m, n, k),
+            Strided::rows(a.as_ptr(), k),
+            Strided::rows(b.as_ptr(), n),
+            Strided::rows(c.as_mut_ptr(), n),
+            Parallelism::Rayon(0),
         );
     }
     c

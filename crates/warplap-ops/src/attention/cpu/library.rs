@@ -24,6 +24,7 @@ use super::rows::{Widen, padded};
 use super::scratch::{Pieces, lines};
 use super::setup;
 use crate::attention::{Attention, AttentionProblem};
+use crate::faer::{self, Parallelism, Strided};
 use crate::typed::for_dtype;
 
 /// Products by the `gemm` crate.
@@ -158,26 +159,12 @@ unsafe fn product(
 ) {
     // SAFETY: passed on to the caller.
     unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c,
-            1,
-            c_row as isize,
-            false,
-            a,
-            1,
-            a_row as isize,
-            b,
-            b_column as isize,
-            b_row as isize,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
+        faer::product(
+            (m, n, k),
+            Strided::rows(a, a_row),
+            Strided { first: b, column: b_column, row: b_row },
+            Strided::rows(c, c_row),
+            Parallelism::None,
         );
     }
 }

@@ -21,6 +21,7 @@ use super::matrix::{Matrix, Shared};
 use super::scratch;
 use super::setting::{self, widened};
 use crate::bsr::{Bsr, BsrProblem};
+use crate::faer::{self, Parallelism, Strided};
 use crate::gemm::Layout;
 use crate::typed::for_dtype;
 
@@ -136,32 +137,18 @@ fn fill<T: Element + Typed>(kernel: &Filled, a: &Matrix<'_, T>, full: &mut [f32]
 
 fn multiply(kernel: &Filled, p: &BsrProblem, a: &[f32], b: &[f32], c: &mut [f32]) {
     let (m, k, n) = (p.m as usize, p.k as usize, p.n as usize);
-    let (b_col, b_row) = if p.b == Layout::Row { (1, n as isize) } else { (k as isize, 1) };
-    let (c_col, c_row) = if p.c == Layout::Row { (1, n as isize) } else { (m as isize, 1) };
+    let (b_col, b_row) = if p.b == Layout::Row { (1, n) } else { (k, 1) };
+    let (c_col, c_row) = if p.c == Layout::Row { (1, n) } else { (m, 1) };
     let c = Shared::new(c);
-    let threads = if kernel.threads > 1 { gemm::Parallelism::Rayon(kernel.threads) } else { gemm::Parallelism::None };
+    let threads = if kernel.threads > 1 { Parallelism::Rayon(kernel.threads) } else { Parallelism::None };
     let run = || {
         // SAFETY: a, b and c hold m·k, k·n and m·n numbers in the orders the strides say; c is ours alone.
         unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                c.at(0),
-                c_col,
-                c_row,
-                false,
-                a.as_ptr(),
-                1,
-                k as isize,
-                b.as_ptr(),
-                b_col,
-                b_row,
-                0.0,
-                1.0,
-                false,
-                false,
-                false,
+            faer::product(
+                (m, n, k),
+                Strided::rows(a.as_ptr(), k),
+                Strided { first: b.as_ptr(), column: b_col, row: b_row },
+                Strided { first: c.at(0), column: c_col, row: c_row },
                 threads,
             );
         }

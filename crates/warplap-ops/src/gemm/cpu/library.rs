@@ -11,13 +11,12 @@ use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Variant};
+use warplap_cpu::Cpu;
 use warplap_cpu::pool::Pool;
-use warplap_cpu::simd::Element;
-use warplap_cpu::{Cpu, Typed};
 
 use super::kernel::buffers;
+use crate::faer::{self, Parallelism, Strided};
 use crate::gemm::{Gemm, GemmProblem, Layout};
-use crate::typed::for_dtype;
 
 /// The `gemm` crate.
 pub(super) struct Library;
@@ -62,55 +61,39 @@ struct Call {
 
 impl Kernel<Cpu> for Call {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
-        for_dtype!(self.problem.dtype, T => call::<T>(self, args))
+        let p = &self.problem;
+        let (a, b, c) = buffers::<f32>(args)?;
+        let threads = if self.threads > 1 { Parallelism::Rayon(self.threads) } else { Parallelism::None };
+        let (a, b, c) = (Address(a.as_ptr()), Address(b.as_ptr()), Address(c.as_mut_ptr().cast_const()));
+        let run = move || {
+            // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices
+            // hold what the problem spans; the strides are the problem's own, and c is borrowed mutably for the time of the
+            // call.
+            unsafe {
+                faer::product(
+                    (p.m as usize, p.n as usize, p.k as usize),
+                    matrix(a.get(), p.a, p.lda),
+                    matrix(b.get(), p.b, p.ldb),
+                    Strided::rows(c.get().cast_mut(), p.ldc as usize),
+                    threads,
+                );
+            }
+        };
+        if self.threads > 1 {
+            self.pool.install(run)
+        } else {
+            run()
+        }
+        Ok(())
     }
 }
 
-fn call<T: Element + Typed>(call: &Call, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-    let p = &call.problem;
-    let (a, b, c) = buffers::<T>(args)?;
-    let strides = |layout, ld: u64| match layout {
-        Layout::Row => (1isize, ld as isize),
-        Layout::Col => (ld as isize, 1isize),
-    };
-    let ((a_col, a_row), (b_col, b_row)) = (strides(p.a, p.lda), strides(p.b, p.ldb));
-    let threads = if call.threads > 1 { gemm::Parallelism::Rayon(call.threads) } else { gemm::Parallelism::None };
-    let (a, b, c) = (Address(a.as_ptr()), Address(b.as_ptr()), Address(c.as_mut_ptr().cast_const()));
-    let run = move || {
-        let (a, b, c) = (a.get(), b.get(), c.get().cast_mut());
-        // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices
-        // hold what the problem spans; the strides are the problem's own, and c is borrowed mutably for the time of the
-        // call.
-        unsafe {
-            gemm::gemm(
-                p.m as usize,
-                p.n as usize,
-                p.k as usize,
-                c,
-                1,
-                p.ldc as isize,
-                false,
-                a,
-                a_col,
-                a_row,
-                b,
-                b_col,
-                b_row,
-                T::narrow(0.0),
-                T::narrow(1.0),
-                false,
-                false,
-                false,
-                threads,
-            );
-        }
-    };
-    if call.threads > 1 {
-        call.pool.install(run)
-    } else {
-        run()
+fn matrix(first: *const f32, layout: Layout, step: u64) -> Strided<*const f32> {
+    let step = step as usize;
+    match layout {
+        Layout::Row => Strided::rows(first, step),
+        Layout::Col => Strided { first, column: step, row: 1 },
     }
-    Ok(())
 }
 
 /// An address that may cross threads: the caller borrows the memory behind it for as long as they run.
