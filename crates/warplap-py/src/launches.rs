@@ -21,7 +21,7 @@ use crate::state::state;
 use crate::torch::Torch;
 
 /// A compiled kernel.
-struct Plan {
+struct Compiled {
     function: usize,
     threads: u32,
     shared: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Launches {
     keyed: Vec<bool>,
     /// Triton's lists of hooks: while somebody listens, Triton launches.
     hooks: Vec<Py<PyList>>,
-    plans: Mutex<HashMap<Box<[u64]>, Arc<Plan>, FixedState>>,
+    known: Mutex<HashMap<Box<[u64]>, Arc<Compiled>, FixedState>>,
 }
 
 impl Launches {
@@ -72,13 +72,13 @@ impl Launches {
         let mut name = Name::default();
         let Some(read) = self.read(args, &mut name) else { return Ok(None) };
         let Some(device) = name.device() else { return Ok(None) };
-        let plan = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(name.words()).cloned();
-        let Some(plan) = plan.filter(|p| p.parameters.len() == read.len()) else { return Ok(None) };
+        let compiled = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(name.words()).cloned();
+        let Some(compiled) = compiled.filter(|p| p.parameters.len() == read.len()) else { return Ok(None) };
         let sizes = match grid {
             Grid::Sizes(sizes) => *sizes,
             Grid::Call(call) => {
                 let meta = PyDict::new(py);
-                let values = args.iter().chain(plan.tail.iter().map(|v| v.bind(py).clone()));
+                let values = args.iter().chain(compiled.tail.iter().map(|v| v.bind(py).clone()));
                 for (name, value) in self.names.bind(py).iter().zip(values) {
                     meta.set_item(name, value)?;
                 }
@@ -86,13 +86,13 @@ impl Launches {
             }
         };
         if !sizes.contains(&0) {
-            plan.queue(py, device, sizes, &read)?;
+            compiled.queue(py, device, sizes, &read)?;
         }
-        Ok(Some((plan.kernel.clone_ref(py), plan.config.clone_ref(py))))
+        Ok(Some((compiled.kernel.clone_ref(py), compiled.config.clone_ref(py))))
     }
 }
 
-impl Plan {
+impl Compiled {
     fn queue(&self, py: Python<'_>, device: usize, grid: [u32; 3], read: &[Read]) -> PyResult<()> {
         // Two addresses of scratch memory come last; kernels that need any are not kept here.
         let mut slots = [0u64; MOST + 2];
@@ -110,7 +110,7 @@ impl Plan {
         let state = state();
         let queue = state.gpu(device)?.queue(py);
         let shape = LaunchShape { grid, threads: self.threads, shared: self.shared, ..LaunchShape::default() };
-        // SAFETY: the function is Triton's, loaded for as long as the plan holds its kernel; the arguments are of the types
+        // SAFETY: the function is Triton's, loaded for as long as the compiled holds its kernel; the arguments are of the types
         // it was compiled for, and the caller holds the tensors behind the addresses.
         unsafe { queue.launch_foreign(self.function, &shape, [self.threads, 1, 1], &arguments[..count + 2]) }
             .map_err(|e| PyRuntimeError::new_err(e.to_string()))
@@ -184,7 +184,7 @@ impl Launches {
     /// the lists of `hooks` holds any nothing is launched from here.
     #[new]
     fn new(names: Py<PyTuple>, keyed: Vec<bool>, hooks: Vec<Py<PyList>>) -> Self {
-        Launches { names, keyed, hooks, plans: Mutex::default() }
+        Launches { names, keyed, hooks, known: Mutex::default() }
     }
 
     /// The kernel with a grid: a tuple, or a callable that is given the arguments by name. What is not known here goes
@@ -221,24 +221,24 @@ impl Launches {
         {
             return Ok(false);
         }
-        let plan = Plan { function, threads, shared, parameters, tail, kernel, config };
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let former = plans.insert(name.words().into(), Arc::new(plan));
+        let compiled = Compiled { function, threads, shared, parameters, tail, kernel, config };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = known.insert(name.words().into(), Arc::new(compiled));
         // Let go after the lock: the end of an object may run a program's own code.
-        drop(plans);
+        drop(known);
         drop(former);
         Ok(true)
     }
 
     /// Forgets all.
     fn clear(&self) {
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = std::mem::take(&mut *plans);
-        drop(plans);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = std::mem::take(&mut *known);
+        drop(known);
         drop(left);
     }
 
     fn __len__(&self) -> usize {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }

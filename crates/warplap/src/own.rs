@@ -74,7 +74,7 @@ use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Variant};
 
 type Draw = dyn Fn(&mut fastrand::Rng) -> Vec<Array> + Send + Sync;
-type Right = dyn Fn(&[Array]) -> Vec<Vec<f64>> + Send + Sync;
+type Answering = dyn Fn(&[Array]) -> Vec<Vec<f64>> + Send + Sync;
 
 /// What one launch does: an argument for each slot, and the queue it is to be put on.
 pub type OwnLaunch<D> = Box<dyn Fn(&mut [Arg<'_, D>], &<D as Device>::Queue) -> Result<(), Rejection> + Send + Sync>;
@@ -88,7 +88,7 @@ pub struct OwnKernel {
     // The slots in short, where the caller stated them.
     stated: String,
     draw: Option<Box<Draw>>,
-    answers: Box<Right>,
+    answers: Box<Answering>,
     relative: Option<f64>,
     work: Work,
 }

@@ -44,14 +44,14 @@ pub struct Session<D: Device = Cpu> {
 /// How a session is made.
 #[derive(Default)]
 pub struct SessionBuilder {
-    place: Place,
+    place: Keeping,
     settings: Settings,
     policy: Option<Policy>,
     threads: Option<usize>,
 }
 
 #[derive(Default)]
-enum Place {
+enum Keeping {
     #[default]
     Usual,
     Named(PathBuf),
@@ -62,13 +62,13 @@ impl SessionBuilder {
     /// Keeps records in this directory, or at this URL (`file:`, `memory:`, or a registered scheme), instead of the usual
     /// place.
     pub fn store(mut self, named: impl AsRef<Path>) -> Self {
-        self.place = Place::Named(named.as_ref().to_path_buf());
+        self.place = Keeping::Named(named.as_ref().to_path_buf());
         self
     }
 
     /// Keeps records in memory alone.
     pub fn in_memory(mut self) -> Self {
-        self.place = Place::Memory;
+        self.place = Keeping::Memory;
         self
     }
 
@@ -137,12 +137,12 @@ impl SessionBuilder {
     }
 }
 
-impl Place {
+impl Keeping {
     fn open(&self) -> (Store, Option<String>) {
         let named = match self {
-            Place::Memory => return (Store::memory(), None),
-            Place::Usual => None,
-            Place::Named(named) => Some(named.as_path()),
+            Keeping::Memory => return (Store::memory(), None),
+            Keeping::Usual => None,
+            Keeping::Named(named) => Some(named.as_path()),
         };
         let opened = open_or_memory(named);
         (opened.store, opened.warning)
@@ -151,9 +151,9 @@ impl Place {
     #[cfg(feature = "cuda")]
     fn root(&self) -> Option<PathBuf> {
         match self {
-            Place::Memory => None,
-            Place::Usual => default_root(),
-            Place::Named(named) => Address::of(named).ok()?.directory().map(Path::to_path_buf),
+            Keeping::Memory => None,
+            Keeping::Usual => default_root(),
+            Keeping::Named(named) => Address::of(named).ok()?.directory().map(Path::to_path_buf),
         }
     }
 }

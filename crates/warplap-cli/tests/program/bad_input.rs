@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::{Ended, Place, SMALL, has, program};
+use super::{Corner, Ended, SMALL, has, program};
 
 /// Runs the program and holds it to the rule.
-fn refused(place: &Place, args: &[&str], names: &str) {
+fn refused(place: &Corner, args: &[&str], names: &str) {
     let before = place.snapshot();
     let ended = place.run(args);
     let shown = format!("{args:?}: {}", ended.stderr);
@@ -18,7 +18,7 @@ fn refused(place: &Place, args: &[&str], names: &str) {
 
 #[test]
 fn a_bad_problem_names_the_field() {
-    let place = Place::new();
+    let place = Corner::new();
     for (problem, names) in [
         ("gem:m=1,n=1,k=1", "'gem'"),
         ("m=1,n=1,k=1", "op:field=value"),
@@ -47,7 +47,7 @@ fn a_bad_sparse_problem_names_the_field() {
     if !has("bsr") {
         return;
     }
-    let place = Place::new();
+    let place = Corner::new();
     for (problem, names) in [
         ("bsr:m=100,k=64,n=8,bs=64,density=0.5", "'m'"),
         ("bsr:m=64,k=100,n=8,bs=64,density=0.5", "'k'"),
@@ -61,7 +61,7 @@ fn a_bad_sparse_problem_names_the_field() {
 
 #[test]
 fn a_bad_option_names_itself() {
-    let place = Place::new();
+    let place = Corner::new();
     for (option, value) in [
         ("--budget", "0"),
         ("--budget", "nan"),
@@ -90,7 +90,7 @@ fn a_bad_option_names_itself() {
 
 #[test]
 fn a_suite_names_the_line() {
-    let place = Place::new();
+    let place = Corner::new();
     let file = place.dir.path().join("suite.txt");
     std::fs::write(&file, format!("{SMALL}\ngemm:m=1,n=1,q=1\n")).unwrap();
     refused(&place, &["tune", "--suite", file.to_str().unwrap()], "line 2");
@@ -98,12 +98,12 @@ fn a_suite_names_the_line() {
 
 #[test]
 fn a_broken_bundle_is_refused_whole() {
-    let place = Place::new();
+    let place = Corner::new();
     place.run(&["tune", SMALL, "--budget", "0.1", "-q"]);
     let good = place.dir.path().join("good.bundle");
     assert_eq!(place.run(&["store", "export", good.to_str().unwrap()]).code, 0);
     let bytes = std::fs::read(&good).unwrap();
-    let empty = Place::new();
+    let empty = Corner::new();
     let mut flipped = bytes.clone();
     let middle = flipped.len() / 2;
     flipped[middle] ^= 1;
@@ -122,7 +122,7 @@ fn a_broken_bundle_is_refused_whole() {
 #[test]
 fn a_refused_store_is_bad_input_for_its_own_verbs_and_a_warning_for_tune() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let place = Corner::new();
     let open = place.dir.path().join("open");
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -151,7 +151,7 @@ fn a_refused_store_is_bad_input_for_its_own_verbs_and_a_warning_for_tune() {
 
 #[test]
 fn a_store_is_named_by_its_directory_or_by_a_url() {
-    let place = Place::new();
+    let place = Corner::new();
     let at = |url: &str, args: &[&str]| Ended::of(program(std::path::Path::new(url)).args(args).output().unwrap());
     let tune: &[&str] = &["tune", SMALL, "--budget", "0.1", "--json", "-q"];
     let url = format!("file://{}", place.store().display());

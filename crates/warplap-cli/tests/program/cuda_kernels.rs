@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Ended, Place, program};
+use super::{Corner, Ended, program};
 
 /// c = a + b for a real device; the other lines say to the stand-in what happens by config.
 const SUM: &str = "//? KIND=1 fault 700\n//? KIND=2 subtract\n//@ add\n\
@@ -25,7 +25,7 @@ fn library() -> PathBuf {
 }
 
 /// Runs the program with the stand-in as driver and compiler.
-fn on_stand_in(place: &Place, args: &[&str]) -> Ended {
+fn on_stand_in(place: &Corner, args: &[&str]) -> Ended {
     let mut program = program(&place.store());
     program.env("WARPLAP_CUDA_DRIVER", library()).env("WARPLAP_NVRTC", library());
     program.env("WARPLAP_NVML", "/nonexistent/libnvidia-ml.so");
@@ -33,14 +33,14 @@ fn on_stand_in(place: &Place, args: &[&str]) -> Ended {
 }
 
 /// As [`on_stand_in`], with its energy counter.
-fn with_energy(place: &Place, args: &[&str]) -> Ended {
+fn with_energy(place: &Corner, args: &[&str]) -> Ended {
     let mut program = program(&place.store());
     program.env("WARPLAP_CUDA_DRIVER", library()).env("WARPLAP_NVRTC", library()).env("WARPLAP_NVML", library());
     Ended::of(program.args(args).output().unwrap())
 }
 
 /// A place with the kernel, its reference and a spec; the spec's path.
-fn put_all(place: &Place, spec: &str, kernel: &str) -> String {
+fn put_all(place: &Corner, spec: &str, kernel: &str) -> String {
     let put = |name: &str, text: &str| std::fs::write(place.dir.path().join(name), text).unwrap();
     put("k.toml", spec);
     put("sum.cu", kernel);
@@ -50,7 +50,7 @@ fn put_all(place: &Place, spec: &str, kernel: &str) -> String {
 
 #[test]
 fn a_race_for_energy_is_won_by_who_draws_least_and_is_kept_beside_the_race_for_time() {
-    let place = Place::new();
+    let place = Corner::new();
     // The third config draws least; all of them take as long.
     let kernel = SUM.replace("fault 700", "add 9").replace("subtract", "add 2").replace("//@ add", "//@ add 5");
     let spec = SPEC.replace("THREADS = [64, 128]", "THREADS = [64]");
@@ -91,7 +91,7 @@ fn a_race_for_energy_is_won_by_who_draws_least_and_is_kept_beside_the_race_for_t
 
 #[test]
 fn the_highest_of_an_expression_wins_and_without_a_counter_energy_is_bad_input() {
-    let place = Place::new();
+    let place = Corner::new();
     let kernel = SUM.replace("fault 700", "add 9").replace("subtract", "add 2").replace("//@ add", "//@ add 5");
     let own = "objective = \"energy / (KIND + 1)\"\ngoal = \"highest\"";
     let spec = SPEC.replace("energy = true", own).replace("THREADS = [64, 128]", "THREADS = [64]");
@@ -117,7 +117,7 @@ fn the_highest_of_an_expression_wins_and_without_a_counter_energy_is_bad_input()
 
 #[test]
 fn a_cuda_spec_is_tuned_in_a_worker_and_one_that_never_compiles_is_bad_input() {
-    let place = Place::new();
+    let place = Corner::new();
     let path = put_all(&place, SPEC, SUM);
     let path = path.as_str();
     let tuned = on_stand_in(&place, &["tune", path, "--json"]);
@@ -143,7 +143,7 @@ fn a_cuda_spec_is_tuned_in_a_worker_and_one_that_never_compiles_is_bad_input() {
 
 #[test]
 fn without_a_reference_the_default_config_is_right_or_the_spec_is_refused_with_the_reason() {
-    let place = Place::new();
+    let place = Corner::new();
     let start = SPEC.find("[reference]").unwrap();
     let spec = format!("{}[metric]\nenergy = true\n", &SPEC[..start]);
     let path = put_all(&place, &spec, SUM);

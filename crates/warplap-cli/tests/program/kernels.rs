@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use warplap::core::recorded::Recorded;
 
-use super::Place;
+use super::Corner;
 
 const SOURCE: &str = "void twice(float *restrict y, const float *restrict x) {\n\
     #if UNROLL == 3\n#error three is not for us\n#endif\n\
@@ -15,7 +15,7 @@ const SPEC: &str = "source = \"twice.c\"\nentry = \"twice\"\nbudget = 100\n[cons
     UNROLL = [1, 2, 3, 4, 5]\nPAD = [0, 1]\n[[arguments]]\nname = \"y\"\nrole = \"out\"\ndtype = \"f32\"\nshape = \"N\"\n\
     [[arguments]]\nname = \"x\"\ndtype = \"f32\"\nshape = \"N\"\n[metric]\nflops = \"N\"\nbytes = \"8 * N\"\n";
 
-pub(super) fn spec(place: &Place) -> PathBuf {
+pub(super) fn spec(place: &Corner) -> PathBuf {
     let path = place.dir.path().join("twice.toml");
     std::fs::write(place.dir.path().join("twice.c"), SOURCE).unwrap();
     std::fs::write(&path, SPEC).unwrap();
@@ -31,7 +31,7 @@ fn facts(html: &str) -> Value {
 
 #[test]
 fn a_spec_is_tuned_explained_shown_and_written_down() {
-    let place = Place::new();
+    let place = Corner::new();
     let path = spec(&place);
     let path = path.to_str().unwrap();
     let tuned = place.run(&["tune", path, "--json"]);
@@ -72,7 +72,7 @@ fn a_spec_is_tuned_explained_shown_and_written_down() {
 
 #[test]
 fn a_spec_with_derived_values_is_counted_recorded_and_replayed() {
-    let place = Place::new();
+    let place = Corner::new();
     let path = spec(&place);
     let text =
         SPEC.replace("[[arguments]]\nname = \"y\"", "[derived]\nAREA = \"UNROLL * 8\"\n[[arguments]]\nname = \"y\"");
@@ -92,7 +92,7 @@ fn a_spec_with_derived_values_is_counted_recorded_and_replayed() {
     assert_eq!(replayed.lines()[0]["best_over_optimum"], 1.0, "{}", replayed.stderr);
 }
 
-fn exports_read_back(place: &Place, path: &str, (trials, timed): (usize, usize)) {
+fn exports_read_back(place: &Corner, path: &str, (trials, timed): (usize, usize)) {
     let header = place.run(&["export", path, "--header"]);
     assert_eq!(header.code, 0, "{}", header.stderr);
     assert!(header.stdout.contains("#define UNROLL ") && header.stdout.ends_with("#endif\n"), "{}", header.stdout);
@@ -114,7 +114,7 @@ fn exports_read_back(place: &Place, path: &str, (trials, timed): (usize, usize))
 
 #[test]
 fn a_bad_spec_names_the_file_and_the_line_and_changes_nothing() {
-    let place = Place::new();
+    let place = Corner::new();
     let path = spec(&place);
     let before = place.snapshot();
     let refused = |text: &str, names: &str| {

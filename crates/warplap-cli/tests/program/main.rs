@@ -19,13 +19,13 @@ use serde_json::Value;
 const SMALL: &str = "gemm:m=16,n=16,k=16,dtype=f32";
 
 /// A store of its own for one test.
-struct Place {
+struct Corner {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl Corner {
     /// An empty store that knows the machine's ceilings: measuring them takes a second, once for all tests.
-    fn new() -> Place {
+    fn new() -> Corner {
         static SEED: OnceLock<tempfile::TempDir> = OnceLock::new();
         let seed = SEED.get_or_init(|| {
             let dir = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ impl Place {
             assert!(status.unwrap().status.success());
             dir
         });
-        let place = Place { dir: tempfile::tempdir().unwrap() };
+        let place = Corner { dir: tempfile::tempdir().unwrap() };
         let empty = place.run(&["store", "import", place.empty_bundle().to_str().unwrap()]);
         assert_eq!(empty.code, 0, "{}", empty.stderr);
         copy(&seed.path().join("store/devices-v1"), &place.store().join("devices-v1"));

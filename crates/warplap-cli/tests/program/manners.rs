@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::{Place, SMALL, program};
+use super::{Corner, SMALL, program};
 
 /// Many problems that take a while together.
 fn long() -> Vec<String> {
@@ -13,7 +13,7 @@ fn long() -> Vec<String> {
 
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
-    let place = Place::new();
+    let place = Corner::new();
     let mut command = program(&place.store());
     command.arg("tune").args(long()).args(["--budget", "2", "--json"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -36,7 +36,7 @@ fn ctrl_c_keeps_what_was_measured() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_reason_to_panic() {
-    let place = Place::new();
+    let place = Corner::new();
     for args in [vec!["tune".to_string()].into_iter().chain(long()).collect(), vec!["--help".to_string()]] {
         let mut command = program(&place.store());
         command.args(&args).args(["--budget", "0.02", "--json"].iter().filter(|_| args.len() > 1));
@@ -51,7 +51,7 @@ fn a_reader_that_goes_away_is_no_reason_to_panic() {
 
 #[test]
 fn pipes_get_no_colours_and_json_gets_no_prose() {
-    let place = Place::new();
+    let place = Corner::new();
     for args in
         [&["tune", SMALL, "--budget", "0.1"][..], &["explain", SMALL], &["store", "ls"], &["variants"], &["--help"]]
     {
@@ -64,7 +64,7 @@ fn pipes_get_no_colours_and_json_gets_no_prose() {
 
 #[test]
 fn a_budget_is_kept() {
-    let place = Place::new();
+    let place = Corner::new();
     let started = Instant::now();
     let tuned = place.run(&["tune", "gemm:m=384,n=384,k=384", "--budget", "1", "--search", "exhaustive", "--json"]);
     let wall = started.elapsed().as_secs_f64();
@@ -76,7 +76,7 @@ fn a_budget_is_kept() {
 
 #[test]
 fn help_documents_the_exit_codes_and_no_command_is_bad_input() {
-    let place = Place::new();
+    let place = Corner::new();
     let help = place.run(&["--help"]);
     assert_eq!(help.code, 0);
     for part in ["Exit codes:", "  0  ", "  1  ", "  2  ", "  130  ", "tune", "store", "--json", "gemm:m=1024"] {

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Place, kernels};
+use super::{Corner, kernels};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser")
@@ -78,7 +78,7 @@ fn texts(value: &Value) -> Vec<&str> {
 
 #[test]
 fn a_browser_draws_every_part_of_a_report() {
-    let place = Place::new();
+    let place = Corner::new();
     let path = kernels::spec(&place);
     let path = path.to_str().unwrap();
     let tuned = place.run(&["tune", path, "--json"]).lines().remove(0);
@@ -134,7 +134,7 @@ fn a_browser_draws_every_part_of_a_report() {
 
 #[test]
 fn a_browser_draws_a_recorded_space_whose_samples_nobody_kept() {
-    let place = Place::new();
+    let place = Corner::new();
     let page = place.dir.path().join("recorded.html");
     let space = format!("{}/../warplap-core/tests/spaces/recorded/pnpoly__RTX_3090.json", env!("CARGO_MANIFEST_DIR"));
     assert_eq!(place.run(&["report", &space, "-o", page.to_str().unwrap()]).code, 0);

@@ -1,6 +1,6 @@
 //! Spaces from files: counted, sampled, recorded and replayed.
 
-use super::{Place, SMALL};
+use super::{Corner, SMALL};
 
 fn committed(name: &str) -> String {
     format!("{}/../warplap-core/tests/spaces/{name}.json", env!("CARGO_MANIFEST_DIR"))
@@ -8,7 +8,7 @@ fn committed(name: &str) -> String {
 
 #[test]
 fn a_replay_prints_a_line_a_repeat_with_its_improvements() {
-    let place = Place::new();
+    let place = Corner::new();
     let space = committed("recorded/pnpoly__RTX_3090");
     let args = ["replay", "--space", &space, "--search", "climb", "--budget", "60", "--repeats", "3", "--seed", "7"];
     let ended = place.run(&[&args[..], &["--json"]].concat());
@@ -32,7 +32,7 @@ fn a_replay_prints_a_line_a_repeat_with_its_improvements() {
 
 #[test]
 fn a_recorded_space_of_an_own_kernel_can_be_replayed() {
-    let place = Place::new();
+    let place = Corner::new();
     let file = place.store().with_file_name("tiled.json");
     let file = file.to_str().unwrap();
     let record = ["record", SMALL, "-o", file, "--variant", "tiled", "--samples", "3", "--device", "cpu", "--json"];
@@ -47,7 +47,7 @@ fn a_recorded_space_of_an_own_kernel_can_be_replayed() {
 
 #[test]
 fn a_space_is_counted_and_sampled() {
-    let place = Place::new();
+    let place = Corner::new();
     let ended = place.run(&["space", &committed("construct/atf_gaussian_pow2"), "--sample", "3", "--json"]);
     let lines = ended.lines();
     assert_eq!((ended.code, lines.len(), lines[0]["legal"].as_u64()), (0, 4, Some(149_281_440)));
@@ -56,7 +56,7 @@ fn a_space_is_counted_and_sampled() {
 
 #[test]
 fn a_bad_space_names_the_file_and_the_column() {
-    let place = Place::new();
+    let place = Corner::new();
     let file = place.store().with_file_name("bad.json");
     for (text, words) in [
         (

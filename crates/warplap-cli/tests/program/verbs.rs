@@ -1,10 +1,10 @@
 //! Every verb once, and what `tune` promises.
 
-use super::{Place, SMALL};
+use super::{Corner, SMALL};
 
 #[test]
 fn a_tune_line_has_its_fields_and_a_second_tune_measures_nothing() {
-    let place = Place::new();
+    let place = Corner::new();
     let first = place.run(&["tune", SMALL, "--json", "--budget", "1"]);
     assert_eq!(first.code, 0, "{}", first.stderr);
     let line = first.lines().remove(0);
@@ -52,7 +52,7 @@ fn a_tune_line_has_its_fields_and_a_second_tune_measures_nothing() {
 
 #[test]
 fn the_table_names_the_winner_and_where_it_came_from() {
-    let place = Place::new();
+    let place = Corner::new();
     let tuned = place.run(&["tune", SMALL, "--budget", "0.5"]);
     assert_eq!(tuned.code, 0, "{}", tuned.stderr);
     for word in ["winner", "vs reference", "vs library", "roofline", "wrong", "skipped", "grade", "m16 n16 k16 f32"] {
@@ -64,7 +64,7 @@ fn the_table_names_the_winner_and_where_it_came_from() {
 
 #[test]
 fn a_dry_run_counts_candidates_and_makes_no_store() {
-    let place = Place::new();
+    let place = Corner::new();
     let before = place.snapshot();
     let dry = place.run(&["tune", "--dry-run", "--json"]);
     assert_eq!(dry.code, 0, "{}", dry.stderr);
@@ -75,7 +75,7 @@ fn a_dry_run_counts_candidates_and_makes_no_store() {
 
 #[test]
 fn replay_answers_from_the_store_or_says_that_it_cannot() {
-    let place = Place::new();
+    let place = Corner::new();
     let missed = place.run(&["tune", SMALL, "--mode", "replay", "--json"]);
     assert_eq!(missed.code, 1);
     assert!(missed.lines()[0]["median_us"].is_null());
@@ -90,7 +90,7 @@ fn replay_answers_from_the_store_or_says_that_it_cannot() {
 
 #[test]
 fn a_suite_file_is_read_line_by_line() {
-    let place = Place::new();
+    let place = Corner::new();
     let file = place.dir.path().join("suite.txt");
     std::fs::write(&file, format!("# two\n{SMALL}\n\nm=8,n=8,k=8 # with --op\n")).unwrap();
     let args = ["tune", "--suite", file.to_str().unwrap(), "--op", "gemm", "--json", "--budget", "0.1"];
@@ -100,7 +100,7 @@ fn a_suite_file_is_read_line_by_line() {
 
 #[test]
 fn bench_sweeps_one_field_in_every_form() {
-    let place = Place::new();
+    let place = Corner::new();
     let swept = ["bench", SMALL, "--variant", "reference", "--sweep", "m=8..32*2", "--samples", "5"];
     let json = place.run(&[&swept[..], &["--json"]].concat());
     assert_eq!((json.code, json.lines().len()), (0, 3), "{}", json.stderr);
@@ -114,7 +114,7 @@ fn bench_sweeps_one_field_in_every_form() {
 
 #[test]
 fn explain_says_why_and_what_was_missed() {
-    let place = Place::new();
+    let place = Corner::new();
     let missed = place.run(&["explain", SMALL]);
     assert_eq!(missed.code, 1);
     assert!(missed.stdout.contains("miss") && missed.stdout.contains("warplap tune"), "{}", missed.stdout);
@@ -130,7 +130,7 @@ fn explain_says_why_and_what_was_missed() {
 
 #[test]
 fn regret_compares_the_buckets_winner_with_the_exact_one() {
-    let place = Place::new();
+    let place = Corner::new();
     let regret = place.run(&["regret", "gemm:m=13,n=9,k=20", "--bucket", "pow2", "--budget", "0.5", "--json"]);
     assert_eq!(regret.code, 0, "{}", regret.stderr);
     let line = regret.lines().remove(0);
@@ -140,7 +140,7 @@ fn regret_compares_the_buckets_winner_with_the_exact_one() {
 
 #[test]
 fn devices_doctor_variants_and_completions_answer() {
-    let place = Place::new();
+    let place = Corner::new();
     let devices = place.run(&["devices", "--json"]).lines().remove(0);
     assert!(devices["threads"].as_u64().unwrap() > 0 && devices["ceilings"].is_object(), "{devices}");
     let doctor = place.run(&["doctor", "--json"]);
@@ -157,7 +157,7 @@ fn devices_doctor_variants_and_completions_answer() {
 
 #[test]
 fn the_store_lists_shows_checks_exchanges_and_forgets() {
-    let place = Place::new();
+    let place = Corner::new();
     place.run(&["tune", SMALL, "gemm:m=8,n=8,k=8", "--budget", "0.1", "-q"]);
     let list = place.run(&["store", "ls", "--json"]).lines();
     assert_eq!(list.len(), 2);
@@ -174,7 +174,7 @@ fn the_store_lists_shows_checks_exchanges_and_forgets() {
     let bundle = place.dir.path().join("all.bundle");
     let bundle = bundle.to_str().unwrap();
     assert_eq!(place.run(&["store", "export", bundle, "--json"]).lines()[0]["records"], 2);
-    let other = Place::new();
+    let other = Corner::new();
     assert_eq!(other.run(&["store", "import", bundle, "--json"]).lines()[0]["added"], 2);
     assert_eq!(other.run(&["store", "merge", bundle, "--json"]).lines()[0]["unchanged"], 2);
     let merged = other.dir.path().join("merged.bundle");
@@ -191,7 +191,7 @@ fn the_store_lists_shows_checks_exchanges_and_forgets() {
 
 #[test]
 fn a_damaged_record_fails_the_check_and_costs_its_key_alone() {
-    let place = Place::new();
+    let place = Corner::new();
     place.run(&["tune", SMALL, "gemm:m=8,n=8,k=8", "--budget", "0.1", "-q"]);
     let victim = place.snapshot().into_keys().find(|p| p.to_string_lossy().contains("records-v1")).unwrap();
     std::fs::write(&victim, "{}").unwrap();

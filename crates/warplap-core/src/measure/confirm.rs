@@ -12,7 +12,7 @@
 use super::gap::{Gap, leader_of};
 use super::heat::bar;
 use super::plan::RacePlan;
-use super::sheet::{Place, Sheet};
+use super::sheet::{LaneState, Sheet};
 use super::stats::{POOLED_WEIGHT, clip_mean, leaning_variance, median};
 use super::student::upper_quantile;
 
@@ -170,7 +170,7 @@ fn rewrite(
         let gap = centres[i] - centres[first];
         gaps[lane] = Some(Gap { gap, reach });
         let outpaced = gap - reach > bar(lane, plan);
-        sheet.places[lane] = if outpaced { Place::Outpaced { by: field[first] } } else { Place::Live };
+        sheet.places[lane] = if outpaced { LaneState::Outpaced { by: field[first] } } else { LaneState::Live };
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::gap::Gap;
 use super::plan::{HYSTERESIS, RacePlan, WINNER_SAMPLES};
-use super::sheet::{Place, Sheet};
+use super::sheet::{LaneState, Sheet};
 use super::standing::Standing;
 
 /// A lane over this many times the best after one launch leaves, if a launch also costs `SLOW_LAUNCH` seconds.
@@ -117,7 +117,7 @@ fn drop_far_behind(sheet: &mut Sheet<'_>) {
     for lane in live {
         let x = sheet.rounds[lane][0];
         if x > bar && sheet.is_slow(lane, SLOW_LAUNCH) {
-            sheet.places[lane] = Place::Outpaced { by };
+            sheet.places[lane] = LaneState::Outpaced { by };
         }
     }
 }
@@ -127,7 +127,7 @@ fn drop_behind(sheet: &mut Sheet<'_>, n: usize, field: usize, plan: &RacePlan, f
     let bar = sheet.rounds[by].iter().copied().fold(f64::NEG_INFINITY, f64::max) + factor.ln();
     for lane in sheet.live() {
         if sheet.rounds[lane].iter().all(|&x| x > bar) {
-            sheet.places[lane] = Place::Outpaced { by };
+            sheet.places[lane] = LaneState::Outpaced { by };
         }
     }
 }
@@ -136,7 +136,7 @@ fn drop_outpaced(sheet: &mut Sheet<'_>, standing: &Standing, plan: &RacePlan) {
     let Some(by) = standing.leader() else { return };
     for (place, &lane) in standing.lanes.iter().enumerate() {
         if standing.at_least(place) > bar(lane, plan) {
-            sheet.places[lane] = Place::Outpaced { by };
+            sheet.places[lane] = LaneState::Outpaced { by };
         }
     }
 }
@@ -158,7 +158,7 @@ impl Heat {
         for _ in 0..gaps.len() {
             let mut changed = false;
             for (lane, place) in sheet.places.iter().enumerate() {
-                if let (Place::Outpaced { by }, None) = (place, gaps[lane]) {
+                if let (LaneState::Outpaced { by }, None) = (place, gaps[lane]) {
                     let behind = sheet.paired_gap(lane, *by, self.sigma);
                     gaps[lane] = gaps[*by].zip(behind).map(|(g, b)| Gap { gap: g.gap + b, reach: 0.0 });
                     changed |= gaps[lane].is_some();

@@ -28,7 +28,7 @@ use super::confirm::confirm;
 use super::gap::{Gap, gap_of, leader_of};
 use super::heat::{Ended, Heat, bar, run_heat};
 use super::plan::{RacePlan, Stopwatch, WINNER_SAMPLES};
-use super::sheet::{Place, Sheet};
+use super::sheet::{LaneState, Sheet};
 
 /// What became of a lane: measured to the end, or rejected (`Outpaced` carries the measurement so far).
 pub type Lane = crate::candidate::Outcome;
@@ -114,8 +114,9 @@ fn finish(sheet: &Sheet<'_>, plan: &RacePlan, mut gaps: Vec<Option<Gap>>, rounds
     let base = leader.map_or(0.0, |l| gap_of(&gaps, l));
     let mut others: Vec<usize> = (0..gaps.len()).filter(|&l| gaps[l].is_some() && Some(l) != leader).collect();
     others.sort_by(|&a, &b| gap_of(&gaps, a).total_cmp(&gap_of(&gaps, b)));
-    let tied =
-        |&l: &usize| sheet.places[l] == Place::Live && gaps[l].is_some_and(|g| g.gap - base - g.reach <= bar(l, plan));
+    let tied = |&l: &usize| {
+        sheet.places[l] == LaneState::Live && gaps[l].is_some_and(|g| g.gap - base - g.reach <= bar(l, plan))
+    };
     let relative: Vec<Option<f64>> = gaps.iter().map(|g| g.map(|g| (g.gap - base).exp_m1())).collect();
     let runner_up = leader.and(others.first().copied());
     Race {

@@ -17,7 +17,7 @@ const KEPT: usize = 400;
 
 /// Whether a lane is in the race.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Place {
+pub(super) enum LaneState {
     /// It runs in the next round.
     Live,
     /// Surely slower than the lane `by`.
@@ -34,7 +34,7 @@ pub(super) struct Sheet<'a> {
     watch: &'a mut dyn Stopwatch,
     stop: &'a mut dyn FnMut() -> bool,
     floor: Option<f64>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<LaneState>,
     /// ln seconds, or ln of the cost by another objective, by lane and round of the race proper.
     pub(super) rounds: Vec<Vec<f64>>,
     /// All samples of a lane, as in `rounds`: the race's, the confirm stage's and the top-up.
@@ -62,7 +62,7 @@ impl<'a> Sheet<'a> {
             watch,
             stop,
             floor: plan.floor,
-            places: vec![Place::Live; lanes],
+            places: vec![LaneState::Live; lanes],
             rounds: vec![Vec::new(); lanes],
             all: vec![Vec::new(); lanes],
             costs: vec![Vec::new(); lanes],
@@ -76,12 +76,12 @@ impl<'a> Sheet<'a> {
 
     /// The lanes in the race, in order.
     pub(super) fn live(&self) -> Vec<usize> {
-        (0..self.places.len()).filter(|&l| self.places[l] == Place::Live).collect()
+        (0..self.places.len()).filter(|&l| self.places[l] == LaneState::Live).collect()
     }
 
     /// Whether the lane is out for good.
     pub(super) fn failed(&self, lane: usize) -> bool {
-        matches!(self.places[lane], Place::Failed(_))
+        matches!(self.places[lane], LaneState::Failed(_))
     }
 
     /// How many samples the lane has.
@@ -114,7 +114,7 @@ impl<'a> Sheet<'a> {
                 Some(x)
             }
             Err(rejection) => {
-                self.places[lane] = Place::Failed(rejection);
+                self.places[lane] = LaneState::Failed(rejection);
                 None
             }
         }
@@ -154,15 +154,15 @@ impl<'a> Sheet<'a> {
 
     /// Whether a lane left for the sake of one that has failed since: it is owed another race.
     pub(super) fn owes(&self) -> bool {
-        self.places.iter().any(|p| matches!(p, Place::Outpaced { by } if self.failed(*by)))
+        self.places.iter().any(|p| matches!(p, LaneState::Outpaced { by } if self.failed(*by)))
     }
 
     /// Everyone who did not fail runs again from the first round.
     pub(super) fn revive(&mut self) {
         for lane in 0..self.places.len() {
             self.rounds[lane].clear();
-            if matches!(self.places[lane], Place::Outpaced { .. }) {
-                self.places[lane] = Place::Live;
+            if matches!(self.places[lane], LaneState::Outpaced { .. }) {
+                self.places[lane] = LaneState::Live;
             }
         }
     }
@@ -170,10 +170,10 @@ impl<'a> Sheet<'a> {
     /// What became of a lane, in the words of the record.
     pub(super) fn outcome(&self, lane: usize, sigma: f64) -> Lane {
         match &self.places[lane] {
-            Place::Failed(rejection) => Lane::Rejected(rejection.clone()),
+            LaneState::Failed(rejection) => Lane::Rejected(rejection.clone()),
             _ if self.all[lane].is_empty() => Lane::Rejected(Rejection::TimedOut { seconds: self.spent }),
-            Place::Live => Lane::Measured(self.measurement(lane, sigma)),
-            Place::Outpaced { .. } => {
+            LaneState::Live => Lane::Measured(self.measurement(lane, sigma)),
+            LaneState::Outpaced { .. } => {
                 Lane::Rejected(Rejection::Outpaced { measurement: self.measurement(lane, sigma) })
             }
         }

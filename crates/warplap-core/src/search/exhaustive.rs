@@ -8,12 +8,12 @@ use crate::candidate::{Candidate, Trial};
 /// each variant at its default.
 pub(super) struct Exhaustive {
     ground: Ground,
-    at: Place,
+    at: Turn,
 }
 
 /// Which config of which arm is next.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Turn {
     turn: u64,
     arm: usize,
 }
@@ -21,17 +21,17 @@ struct Place {
 impl Exhaustive {
     /// A search over all configs of these arms.
     pub(super) fn new(arms: Vec<Arm>) -> Self {
-        Exhaustive { ground: Ground::new(arms), at: Place::default() }
+        Exhaustive { ground: Ground::new(arms), at: Turn::default() }
     }
 
     /// The candidate at a place, which moves on.
-    fn next(&self, at: &mut Place) -> Option<Candidate> {
+    fn next(&self, at: &mut Turn) -> Option<Candidate> {
         let longest = (0..self.ground.arms()).map(|a| self.ground.arm_len(a)).max().unwrap_or(0);
         while at.turn < longest {
             let spot = self.ground.nth(at.arm, at.turn);
             at.arm += 1;
             if at.arm == self.ground.arms() {
-                *at = Place { arm: 0, turn: at.turn + 1 };
+                *at = Turn { arm: 0, turn: at.turn + 1 };
             }
             if let Some(candidate) = spot.and_then(|s| self.ground.candidate(s)) {
                 return Some(candidate);

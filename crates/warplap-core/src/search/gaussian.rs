@@ -3,7 +3,7 @@
 //! Points and standardised times come in; means and deviations go out. Two points are the more alike the fewer axes
 //! differ, the nearer the values are on ordered axes, and the less those axes matter. How much each matters is learnt.
 
-use super::ground::{Ground, Place};
+use super::ground::{Ground, Standpoint};
 
 /// A differing axis costs at least this share of its weight, however near the values are: one step may change code.
 const JUMP: f64 = 0.3;
@@ -38,7 +38,7 @@ impl Likeness {
         Likeness { axes, noise: NOISE }
     }
 
-    pub(super) fn coded(&self, place: &Place) -> Coded {
+    pub(super) fn coded(&self, place: &Standpoint) -> Coded {
         Coded { arm: place.arm, x: place.point.iter().map(|v| f64::from(*v)).collect() }
     }
 
@@ -196,7 +196,7 @@ mod tests {
 
     fn line(points: &[u16]) -> (Likeness, Vec<Coded>) {
         let likeness = Likeness::new(&Ground::new(vec![arm("a", Priority::High, 11)]));
-        let coded = points.iter().map(|v| likeness.coded(&Place { arm: 0, point: vec![*v] })).collect();
+        let coded = points.iter().map(|v| likeness.coded(&Standpoint { arm: 0, point: vec![*v] })).collect();
         (likeness, coded)
     }
 
@@ -224,7 +224,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(5);
         let points: Vec<Vec<u16>> = (0..40).map(|_| vec![rng.u16(..6), rng.u16(..6)]).collect();
         let times: Vec<f64> = points.iter().map(|p| f64::from(p[0] % 3) - 1.0).collect();
-        let coded: Vec<Coded> = points.into_iter().map(|point| likeness.coded(&Place { arm: 0, point })).collect();
+        let coded: Vec<Coded> = points.into_iter().map(|point| likeness.coded(&Standpoint { arm: 0, point })).collect();
         likeness.learn(&coded, &times);
         assert!(likeness.axes[0][0].1 > 4.0 * likeness.axes[0][1].1, "{likeness:?}");
     }

@@ -11,7 +11,7 @@ pub(super) type Spot = u128;
 
 /// A spot as its arm and value numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Standpoint {
     pub(super) arm: usize,
     pub(super) point: Vec<u16>,
 }
@@ -70,11 +70,11 @@ impl Ground {
         Some(plot.first + plot.arm.nth(n)?)
     }
 
-    pub(super) fn place(&self, spot: Spot) -> Option<Place> {
+    pub(super) fn place(&self, spot: Spot) -> Option<Standpoint> {
         let arm = self.plots.partition_point(|p| p.first <= spot).checked_sub(1)?;
         let plot = &self.plots[arm];
         let point = plot.arm.space.diagram().ok()?.point(spot - plot.first)?;
-        Some(Place { arm, point })
+        Some(Standpoint { arm, point })
     }
 
     /// The spot of a point; `None` when it is not legal or was pruned.
@@ -119,7 +119,7 @@ impl Ground {
     }
 
     /// Calls `f` with every spot that differs from `place` in one axis, and that axis.
-    pub(super) fn neighbours(&self, place: &Place, mut f: impl FnMut(usize, Spot)) {
+    pub(super) fn neighbours(&self, place: &Standpoint, mut f: impl FnMut(usize, Spot)) {
         let mut point = place.point.clone();
         for axis in 0..point.len() {
             let from = point[axis];

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::ground::{Place, Spot};
+use super::ground::{Spot, Standpoint};
 use super::population::{rounded, settle};
 use super::walk::{Rule, Seen};
 
@@ -14,7 +14,7 @@ const ALL: f64 = 1.6;
 struct Particle {
     at: Vec<f64>,
     speed: Vec<f64>,
-    best: (f64, Place),
+    best: (f64, Standpoint),
 }
 
 /// Particle swarm over value numbers.

@@ -7,7 +7,7 @@ use super::diagram::{Diagram, END};
 
 /// Where an axis' value number lies: the word of a row, its lowest bit, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Bits {
     word: usize,
     shift: u32,
     mask: u32,
@@ -17,7 +17,7 @@ struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// By axis; `None` for one with a single value.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<Bits>>,
     /// One list a word: its value in every row.
     words: Vec<Vec<u32>>,
     len: usize,
@@ -67,7 +67,7 @@ impl Rows {
 }
 
 /// Where each of these axes lies, one after the other.
-fn packed(sizes: &[usize]) -> Vec<Place> {
+fn packed(sizes: &[usize]) -> Vec<Bits> {
     let (mut word, mut shift) = (0, 0);
     let mut places = Vec::new();
     for size in sizes {
@@ -75,7 +75,7 @@ fn packed(sizes: &[usize]) -> Vec<Place> {
         if shift + bits > u32::BITS {
             (word, shift) = (word + 1, 0);
         }
-        places.push(Place { word, shift, mask: (1 << bits) - 1 });
+        places.push(Bits { word, shift, mask: (1 << bits) - 1 });
         shift += bits;
     }
     places
@@ -84,7 +84,7 @@ fn packed(sizes: &[usize]) -> Vec<Place> {
 struct Writer<'d> {
     diagram: &'d Diagram,
     /// By level: where its axis lies.
-    levels: Vec<Place>,
+    levels: Vec<Bits>,
     words: Vec<Vec<u32>>,
     /// By node: the first row it was written at.
     written: Vec<usize>,
@@ -93,7 +93,7 @@ struct Writer<'d> {
 impl Writer<'_> {
     /// Writes all rows behind a node. `above` holds the values of the levels above that lie in the same word.
     fn node(&mut self, node: u32, level: usize, above: u32) {
-        let Place { word, shift, .. } = self.levels[level];
+        let Bits { word, shift, .. } = self.levels[level];
         let start = self.words[word].len();
         let earlier = self.written[node as usize];
         if earlier != usize::MAX {

@@ -79,7 +79,7 @@ impl Card<Fake> for Listed {
         Space::of_points(vec![axis], points).unwrap()
     }
     fn build(&self, _: usize, config: &Config, _: &Fake) -> Result<Box<dyn Kernel<Fake>>, Rejection> {
-        Ok(Box::new(Own { n: config.size("n").unwrap() as i64, proofs: self.proofs.clone() }))
+        Ok(Box::new(Judge { n: config.size("n").unwrap() as i64, proofs: self.proofs.clone() }))
     }
     fn sandbox(&self, request: &SandboxRequest, _: &Fake) -> Option<Result<Passed, Rejection>> {
         self.sandboxed.fetch_add(1, Ordering::SeqCst);
@@ -88,12 +88,12 @@ impl Card<Fake> for Listed {
     }
 }
 
-struct Own {
+struct Judge {
     n: i64,
     proofs: Proofs,
 }
 
-impl Kernel<Fake> for Own {
+impl Kernel<Fake> for Judge {
     fn launch(&self, args: &mut [Arg<'_, Fake>], queue: &Meter) -> Result<(), Rejection> {
         assert!(args.is_empty(), "it brings its own");
         *queue.0.lock().unwrap() = self.n as f64 * 1e-6;

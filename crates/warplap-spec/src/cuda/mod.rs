@@ -1,8 +1,8 @@
-//! CUDA kernels on a GPU: a config becomes a plan, the plan a compiled function, and that a variant. Where the right answer
+//! CUDA kernels on a GPU: a config becomes sizes of a launch, a compiled function, and that a variant. Where the right answer
 //! comes from a kernel too, `right` runs it there.
 
-mod plan;
 mod right;
+mod sizes;
 mod variant;
 
 pub(crate) use right::Right;

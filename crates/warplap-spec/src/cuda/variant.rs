@@ -11,7 +11,7 @@ use warplap::core::space::{Config, Space};
 use warplap::core::variant::{Fit, Kernel, Needs, Variant};
 use warplap::cuda::{Function, LaunchShape, OwnSource, Stream};
 
-use super::plan::{Plan, parameter};
+use super::sizes::{LaunchSizes, parameter};
 use crate::argument::Role;
 use crate::op::{KernelFile, KernelProblem};
 use crate::spec::{Code, Reference, Spec};
@@ -28,7 +28,7 @@ impl OwnCuda {
     }
 
     fn built(&self, config: &Config, cuda: &Cuda) -> Result<Built, Rejection> {
-        Built::new(&self.0, &self.source_of(config), Plan::of(&self.0, config)?, cuda)
+        Built::new(&self.0, &self.source_of(config), LaunchSizes::of(&self.0, config)?, cuda)
     }
 }
 
@@ -42,7 +42,7 @@ impl PlainCuda {
     }
 
     pub(super) fn built(&self, cuda: &Cuda) -> Result<Built, Rejection> {
-        Built::new(&self.0, &self.source_of(), Plan::of_reference(&self.0)?, cuda)
+        Built::new(&self.0, &self.source_of(), LaunchSizes::of_reference(&self.0)?, cuda)
     }
 }
 
@@ -59,10 +59,10 @@ fn fit(own: &Arc<Spec>, problem: &KernelProblem, fits: Fit) -> Fit {
     }
 }
 
-fn needs(plan: Result<Plan, Rejection>) -> Needs {
-    plan.map_or(Needs::default(), |plan| Needs {
-        threads: plan.threads(),
-        shared_memory: u64::from(plan.shared),
+fn needs(sizes: Result<LaunchSizes, Rejection>) -> Needs {
+    sizes.map_or(Needs::default(), |sizes| Needs {
+        threads: sizes.threads(),
+        shared_memory: u64::from(sizes.shared),
         ..Needs::default()
     })
 }
@@ -85,7 +85,7 @@ impl Variant<KernelFile, Cuda> for OwnCuda {
     }
 
     fn needs(&self, _: &KernelProblem, config: &Config) -> Needs {
-        needs(Plan::of(&self.0, config))
+        needs(LaunchSizes::of(&self.0, config))
     }
 
     fn compile(&self, _: &KernelProblem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
@@ -115,7 +115,7 @@ impl Variant<KernelFile, Cuda> for PlainCuda {
     }
 
     fn needs(&self, _: &KernelProblem, _: &Config) -> Needs {
-        needs(Plan::of_reference(&self.0))
+        needs(LaunchSizes::of_reference(&self.0))
     }
 
     fn compile(&self, _: &KernelProblem, _: &Config, cuda: &Cuda) -> Result<(), Rejection> {
@@ -136,8 +136,8 @@ pub(super) struct Built {
 }
 
 impl Built {
-    fn new(spec: &Arc<Spec>, source: &OwnSource, plan: Plan, cuda: &Cuda) -> Result<Built, Rejection> {
-        let Plan { grid, block, shared, cluster } = plan;
+    fn new(spec: &Arc<Spec>, source: &OwnSource, sizes: LaunchSizes, cuda: &Cuda) -> Result<Built, Rejection> {
+        let LaunchSizes { grid, block, shared, cluster } = sizes;
         let constants = spec.constant_memory();
         let globals: Vec<(&str, &[u8])> = constants.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
         let function = cuda.build_own_with(source, &globals)?;

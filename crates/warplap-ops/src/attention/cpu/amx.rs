@@ -60,21 +60,21 @@ impl Variant<Attention, Cpu> for Amx {
     }
 
     fn needs(&self, p: &AttentionProblem, config: &Config) -> Needs {
-        let plan = Plan::new(p, config);
-        let workspace = (plan.threads * plan.numbers() * 4) as u64;
-        Needs { threads: plan.threads as u64, workspace, ..Needs::default() }
+        let sizes = BlockSizes::new(p, config);
+        let workspace = (sizes.threads * sizes.numbers() * 4) as u64;
+        Needs { threads: sizes.threads as u64, workspace, ..Needs::default() }
     }
 
     fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let refused = || Rejection::DoesNotBuild { reason: "no AMX".into() };
         let proof = Proof::get().filter(|_| pairs::available()).ok_or_else(refused)?;
-        Ok(Box::new(Blocks { problem: *p, plan: Plan::new(p, config), proof, pool: cpu.pool().clone() }))
+        Ok(Box::new(Blocks { problem: *p, sizes: BlockSizes::new(p, config), proof, pool: cpu.pool().clone() }))
     }
 }
 
 /// Sizes of one task, each a whole number of tiles.
 #[derive(Clone, Copy)]
-struct Plan {
+struct BlockSizes {
     rows: usize,
     threads: usize,
     keys: usize,
@@ -82,10 +82,10 @@ struct Plan {
     dv: usize,
 }
 
-impl Plan {
+impl BlockSizes {
     fn new(p: &AttentionProblem, config: &Config) -> Self {
         let rows = ((p.group() * p.sq) as usize).next_multiple_of(SIDE);
-        Plan {
+        BlockSizes {
             rows: config.size("rows").unwrap_or(SIDE).next_multiple_of(SIDE).min(rows),
             threads: setup::chosen(config).0,
             keys: (p.sk as usize).next_multiple_of(DEPTH),
@@ -109,7 +109,7 @@ impl Plan {
 
 struct Blocks {
     problem: AttentionProblem,
-    plan: Plan,
+    sizes: BlockSizes,
     proof: Proof,
     pool: Arc<Pool>,
 }
@@ -117,61 +117,61 @@ struct Blocks {
 impl Kernel<Cpu> for Blocks {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
         let call = Call::<bf16>::new(&self.problem, args)?;
-        let plan = self.plan;
-        let blocks = call.rows().div_ceil(plan.rows);
+        let sizes = self.sizes;
+        let blocks = call.rows().div_ceil(sizes.rows);
         // A head is one task where there are heads enough for all threads; else each part packs its head again.
-        let parts = if call.heads.is_multiple_of(plan.threads) { 1 } else { plan.threads.min(blocks) };
-        self.pool.each(plan.threads, call.heads * parts, |task| {
+        let parts = if call.heads.is_multiple_of(sizes.threads) { 1 } else { sizes.threads.min(blocks) };
+        self.pool.each(sizes.threads, call.heads * parts, |task| {
             let (head, part) = (task / parts, task % parts);
-            let rows = |part: usize| (blocks * part / parts * plan.rows).min(call.rows());
+            let rows = |part: usize| (blocks * part / parts * sizes.rows).min(call.rows());
             let rows = rows(part)..rows(part + 1);
-            scratch::with(plan.numbers(), |room| {
-                self.proof.with(|tiles| one_part(&call, plan, tiles, head, rows, room));
+            scratch::with(sizes.numbers(), |room| {
+                self.proof.with(|tiles| one_part(&call, sizes, tiles, head, rows, room));
             });
         });
         Ok(())
     }
 
     fn workspace(&self) -> u64 {
-        (self.plan.threads * self.plan.numbers() * 4) as u64
+        (self.sizes.threads * self.sizes.numbers() * 4) as u64
     }
 }
 
-fn one_part(call: &Call<bf16>, plan: Plan, tiles: &Tiles, head: usize, rows: Range<usize>, room: &mut [f32]) {
+fn one_part(call: &Call<bf16>, sizes: BlockSizes, tiles: &Tiles, head: usize, rows: Range<usize>, room: &mut [f32]) {
     let mut room = Pieces(room);
-    let packed_k = room.cut(plan.keys * plan.d / 2);
-    let packed_v = room.cut(plan.keys * plan.dv / 2);
-    let lines_k = room.cut(16 * plan.d / 2);
-    let queries = room.cut(plan.rows * plan.d / 2);
-    let scores = room.cut(plan.rows * plan.keys);
-    let weights = room.cut(plan.rows * plan.keys / 2);
-    let out = room.cut(plan.rows * plan.dv);
-    let sums = room.cut(plan.rows);
+    let packed_k = room.cut(sizes.keys * sizes.d / 2);
+    let packed_v = room.cut(sizes.keys * sizes.dv / 2);
+    let lines_k = room.cut(16 * sizes.d / 2);
+    let queries = room.cut(sizes.rows * sizes.d / 2);
+    let scores = room.cut(sizes.rows * sizes.keys);
+    let weights = room.cut(sizes.rows * sizes.keys / 2);
+    let out = room.cut(sizes.rows * sizes.dv);
+    let sums = room.cut(sizes.rows);
 
     let end = call.most_seen(rows.clone());
     let all_steps = end.div_ceil(DEPTH);
-    pack_keys(call, plan, head, end, lines_k, packed_k);
+    pack_keys(call, sizes, head, end, lines_k, packed_k);
     // SAFETY: pairs::available was asked; `end` values of dv lie there, and there is room for whole tiles of them.
     unsafe {
         let to = packed_v.as_mut_ptr().cast::<u16>();
         pairs::pack_values(call.v(head, 0).cast(), call.v_step(), end, call.dv, to);
     }
 
-    let d_steps = plan.d / DEPTH;
-    for first in rows.clone().step_by(plan.rows) {
-        let block = first..(first + plan.rows).min(rows.end);
+    let d_steps = sizes.d / DEPTH;
+    for first in rows.clone().step_by(sizes.rows) {
+        let block = first..(first + sizes.rows).min(rows.end);
         let steps = call.most_seen(block.clone()).div_ceil(DEPTH);
         let squares = block.len().div_ceil(SIDE);
         let q = queries.as_mut_ptr().cast::<u16>();
-        pack_queries(call, plan, head, block.clone(), q);
+        pack_queries(call, sizes, head, block.clone(), q);
         for panel in 0..steps {
             for square in 0..squares {
                 // SAFETY: whole tiles of queries, keys and scores lie inside their pieces.
                 unsafe {
                     let a = q.add(square * d_steps * STEP);
                     let b = packed_k.as_ptr().cast::<u16>().add(panel * d_steps * STEP);
-                    let to = scores.as_mut_ptr().add(square * SIDE * plan.keys + panel * SIDE);
-                    tiles.multiply(d_steps, a, b, (std::ptr::null(), 0), (to, plan.keys));
+                    let to = scores.as_mut_ptr().add(square * SIDE * sizes.keys + panel * SIDE);
+                    tiles.multiply(d_steps, a, b, (std::ptr::null(), 0), (to, sizes.keys));
                 }
             }
         }
@@ -180,7 +180,7 @@ fn one_part(call: &Call<bf16>, plan: Plan, tiles: &Tiles, head: usize, rows: Ran
             // SAFETY: the row's scores hold whole tiles of keys, its mask sk entries, the weights whole tiles.
             sums[i] = unsafe {
                 pairs::weigh(pairs::Line {
-                    scores: scores.as_mut_ptr().add(i * plan.keys),
+                    scores: scores.as_mut_ptr().add(i * sizes.keys),
                     keys: call.seen(row),
                     steps,
                     scale: call.scale,
@@ -190,25 +190,25 @@ fn one_part(call: &Call<bf16>, plan: Plan, tiles: &Tiles, head: usize, rows: Ran
             };
         }
         for square in 0..squares {
-            for panel in 0..plan.dv / SIDE {
+            for panel in 0..sizes.dv / SIDE {
                 // SAFETY: whole tiles of weights, values and sums lie inside their pieces.
                 unsafe {
                     let b = packed_v.as_ptr().cast::<u16>().add(panel * all_steps * STEP);
-                    let to = out.as_mut_ptr().add(square * SIDE * plan.dv + panel * SIDE);
-                    tiles.multiply(steps, w.add(square * steps * STEP), b, (std::ptr::null(), 0), (to, plan.dv));
+                    let to = out.as_mut_ptr().add(square * SIDE * sizes.dv + panel * SIDE);
+                    tiles.multiply(steps, w.add(square * steps * STEP), b, (std::ptr::null(), 0), (to, sizes.dv));
                 }
             }
         }
         for (i, row) in block.enumerate() {
-            let from = out[i * plan.dv..].as_ptr();
+            let from = out[i * sizes.dv..].as_ptr();
             Isa::Avx512.run(Narrow { from, width: call.dv, factor: inverse(sums[i]), to: call.out(head, row) });
         }
     }
 }
 
 /// Brings the first `end` keys into the form of B: 32 keys a panel, pairs of elements turned to lie across keys.
-fn pack_keys(call: &Call<bf16>, plan: Plan, head: usize, end: usize, lines: &mut [f32], packed: &mut [f32]) {
-    let whole = call.d == plan.d;
+fn pack_keys(call: &Call<bf16>, sizes: BlockSizes, head: usize, end: usize, lines: &mut [f32], packed: &mut [f32]) {
+    let whole = call.d == sizes.d;
     for (half, key) in (0..end.next_multiple_of(SIDE)).step_by(16).enumerate() {
         let count = end.saturating_sub(key).min(16);
         let (from, from_row) = if whole && count == 16 {
@@ -217,13 +217,13 @@ fn pack_keys(call: &Call<bf16>, plan: Plan, head: usize, end: usize, lines: &mut
             lines.fill(0.0);
             let to = lines.as_mut_ptr().cast::<bf16>();
             for i in 0..count {
-                // SAFETY: a key of d elements, and room for 16 of plan.d.
-                unsafe { std::ptr::copy_nonoverlapping(call.k(head, key + i), to.add(i * plan.d), call.d) };
+                // SAFETY: a key of d elements, and room for 16 of sizes.d.
+                unsafe { std::ptr::copy_nonoverlapping(call.k(head, key + i), to.add(i * sizes.d), call.d) };
             }
-            (lines.as_ptr(), plan.d / 2)
+            (lines.as_ptr(), sizes.d / 2)
         };
-        for step in 0..plan.d / DEPTH {
-            let to = packed[(half / 2 * plan.d / DEPTH + step) * STEP / 2 + half % 2 * STEP / 4..].as_mut_ptr();
+        for step in 0..sizes.d / DEPTH {
+            let to = packed[(half / 2 * sizes.d / DEPTH + step) * STEP / 2 + half % 2 * STEP / 4..].as_mut_ptr();
             // Pairs of brain floats move as one number: nothing looks inside.
             let from = from.wrapping_add(step * 16);
             Isa::Avx512.run(Turn { from, from_row, rows: 16, columns: 16, to, to_row: 16 });
@@ -232,8 +232,8 @@ fn pack_keys(call: &Call<bf16>, plan: Plan, head: usize, end: usize, lines: &mut
 }
 
 /// Brings a block of rows of Q into the form of A: 32 rows at a time, 32 elements a step, zeros around.
-fn pack_queries(call: &Call<bf16>, plan: Plan, head: usize, rows: Range<usize>, to: *mut u16) {
-    let steps = plan.d / DEPTH;
+fn pack_queries(call: &Call<bf16>, sizes: BlockSizes, head: usize, rows: Range<usize>, to: *mut u16) {
+    let steps = sizes.d / DEPTH;
     for i in 0..rows.len().next_multiple_of(SIDE) {
         for step in 0..steps {
             let at = (i / SIDE * steps + step) * STEP + i % SIDE * DEPTH;

@@ -72,8 +72,8 @@ impl Variant<Attention, Cpu> for Decode {
     }
 
     fn needs(&self, p: &AttentionProblem, config: &Config) -> Needs {
-        let plan = Plan::new(p, config);
-        Needs { threads: plan.threads as u64, workspace: plan.bytes(), ..Needs::default() }
+        let splits = Splits::new(p, config);
+        Needs { threads: splits.threads as u64, workspace: splits.bytes(), ..Needs::default() }
     }
 
     fn floor(&self, p: &AttentionProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
@@ -81,12 +81,12 @@ impl Variant<Attention, Cpu> for Decode {
     }
 
     fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
-        Ok(Box::new(Streams { problem: *p, plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+        Ok(Box::new(Streams { problem: *p, splits: Splits::new(p, config), pool: cpu.pool().clone() }))
     }
 }
 
 #[derive(Clone, Copy)]
-struct Plan {
+struct Splits {
     splits: usize,
     isa: Isa,
     threads: usize,
@@ -96,10 +96,10 @@ struct Plan {
     rows: usize,
 }
 
-impl Plan {
+impl Splits {
     fn new(p: &AttentionProblem, config: &Config) -> Self {
         let (threads, isa) = setup::chosen(config);
-        Plan {
+        Splits {
             splits: config.size("splits").unwrap_or(1).clamp(1, p.sk as usize),
             isa,
             threads,
@@ -125,7 +125,7 @@ impl Plan {
 
 struct Streams {
     problem: AttentionProblem,
-    plan: Plan,
+    splits: Splits,
     pool: Arc<Pool>,
 }
 
@@ -135,7 +135,7 @@ impl Kernel<Cpu> for Streams {
     }
 
     fn workspace(&self) -> u64 {
-        self.plan.bytes()
+        self.splits.bytes()
     }
 }
 
@@ -146,42 +146,42 @@ struct Parts(*mut f32);
 unsafe impl Sync for Parts {}
 
 impl Parts {
-    fn row(&self, plan: Plan, split: usize, row: usize) -> *mut f32 {
-        self.0.wrapping_add((split * plan.rows + row) * plan.part())
+    fn row(&self, splits: Splits, split: usize, row: usize) -> *mut f32 {
+        self.0.wrapping_add((split * splits.rows + row) * splits.part())
     }
 }
 
 fn attend<T: Element + Typed>(streams: &Streams, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
     let call = Call::<T>::new(&streams.problem, args)?;
-    let plan = streams.plan;
-    scratch::with(plan.splits * plan.rows * plan.part(), |parts| {
+    let splits = streams.splits;
+    scratch::with(splits.splits * splits.rows * splits.part(), |parts| {
         let parts = Parts(parts.as_mut_ptr());
-        streams.pool.each(plan.threads, call.heads * plan.splits, |task| {
+        streams.pool.each(splits.threads, call.heads * splits.splits, |task| {
             let parts = &parts;
-            scratch::with(plan.numbers(), |room| one_part(&call, plan, task, parts, room));
+            scratch::with(splits.numbers(), |room| one_part(&call, splits, task, parts, room));
         });
         for head in 0..call.heads {
             for row in 0..call.rows() {
-                merge(&call, plan, head, row, &parts);
+                merge(&call, splits, head, row, &parts);
             }
         }
     });
     Ok(())
 }
 
-fn one_part<T: Element + Typed>(call: &Call<T>, plan: Plan, task: usize, parts: &Parts, room: &mut [f32]) {
-    let (head, split) = (task / plan.splits, task % plan.splits);
-    let (isa, rows) = (plan.isa, call.rows());
+fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, parts: &Parts, room: &mut [f32]) {
+    let (head, split) = (task / splits.splits, task % splits.splits);
+    let (isa, rows) = (splits.isa, call.rows());
     let mut room = Pieces(room);
-    let (queries, weights, sums) = (room.cut(ROWS * plan.d), room.cut(ROWS * CHUNK), room.cut(ROWS * plan.dv));
-    let (start, end) = (call.sk * split / plan.splits, call.sk * (split + 1) / plan.splits);
+    let (queries, weights, sums) = (room.cut(ROWS * splits.d), room.cut(ROWS * CHUNK), room.cut(ROWS * splits.dv));
+    let (start, end) = (call.sk * split / splits.splits, call.sk * (split + 1) / splits.splits);
     for first in (0..rows).step_by(ROWS) {
         let count = ROWS.min(rows - first);
         let (before, after) = if call.mask(first).is_some() { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
         for i in 0..count {
-            let (from, to) = (call.q(head, first + i), queries[i * plan.d..].as_mut_ptr());
+            let (from, to) = (call.q(head, first + i), queries[i * splits.d..].as_mut_ptr());
             let factor = call.scale * before;
-            isa.run(Widen { from, from_row: 0, rows: 1, width: call.d, factor, to, padded: plan.d });
+            isa.run(Widen { from, from_row: 0, rows: 1, width: call.d, factor, to, padded: splits.d });
         }
         let (mut most, mut total) = ([LOWEST; ROWS], [0f32; ROWS]);
         sums.fill(0.0);
@@ -193,7 +193,7 @@ fn one_part<T: Element + Typed>(call: &Call<T>, plan: Plan, task: usize, parts: 
                 keys,
                 width: call.d,
                 q: queries.as_ptr(),
-                q_row: plan.d,
+                q_row: splits.d,
                 k: call.k(head, key),
                 k_row: call.k_step(),
                 out: weights.as_mut_ptr(),
@@ -209,7 +209,7 @@ fn one_part<T: Element + Typed>(call: &Call<T>, plan: Plan, task: usize, parts: 
                 let (old, new) =
                     (((most[i] - top.max(most[i])) * after).exp2(), ((top - top.max(most[i])) * after).exp2());
                 if old != 1.0 {
-                    sums[i * plan.dv..(i + 1) * plan.dv].iter_mut().for_each(|x| *x *= old);
+                    sums[i * splits.dv..(i + 1) * splits.dv].iter_mut().for_each(|x| *x *= old);
                 }
                 if new != 1.0 {
                     line[..seen].iter_mut().for_each(|x| *x *= new);
@@ -226,41 +226,41 @@ fn one_part<T: Element + Typed>(call: &Call<T>, plan: Plan, task: usize, parts: 
                 v: call.v(head, key),
                 v_row: call.v_step(),
                 out: sums.as_mut_ptr(),
-                out_row: plan.dv,
+                out_row: splits.dv,
             });
         }
         for i in 0..count {
-            let to = parts.row(plan, split, head * rows + first + i);
+            let to = parts.row(splits, split, head * rows + first + i);
             // SAFETY: the row has room for dv sums and two more numbers, and only this task writes it.
             unsafe {
-                std::ptr::copy_nonoverlapping(sums[i * plan.dv..].as_ptr(), to, plan.dv);
-                *to.add(plan.dv) = most[i] * after;
-                *to.add(plan.dv + 1) = total[i];
+                std::ptr::copy_nonoverlapping(sums[i * splits.dv..].as_ptr(), to, splits.dv);
+                *to.add(splits.dv) = most[i] * after;
+                *to.add(splits.dv + 1) = total[i];
             }
         }
     }
 }
 
 /// Joins the parts of one row and writes it.
-fn merge<T: Element + Typed>(call: &Call<T>, plan: Plan, head: usize, row: usize, parts: &Parts) {
+fn merge<T: Element + Typed>(call: &Call<T>, splits: Splits, head: usize, row: usize, parts: &Parts) {
     let at = |split: usize| {
-        let part = parts.row(plan, split, head * call.rows() + row);
+        let part = parts.row(splits, split, head * call.rows() + row);
         // SAFETY: all tasks have ended: every part of every row is written, and only this thread is here.
-        unsafe { std::slice::from_raw_parts_mut(part, plan.dv + 2) }
+        unsafe { std::slice::from_raw_parts_mut(part, splits.dv + 2) }
     };
-    let most = (0..plan.splits).map(|s| at(s)[plan.dv].max(LOWEST)).fold(LOWEST, f32::max);
+    let most = (0..splits.splits).map(|s| at(s)[splits.dv].max(LOWEST)).fold(LOWEST, f32::max);
     let whole = at(0);
-    let share = |part: &[f32]| (part[plan.dv].max(LOWEST) - most).exp2();
+    let share = |part: &[f32]| (part[splits.dv].max(LOWEST) - most).exp2();
     let own = share(whole);
     if own != 1.0 {
-        whole[..plan.dv].iter_mut().for_each(|x| *x *= own);
+        whole[..splits.dv].iter_mut().for_each(|x| *x *= own);
     }
-    let mut total = whole[plan.dv + 1] * own;
-    for split in 1..plan.splits {
+    let mut total = whole[splits.dv + 1] * own;
+    for split in 1..splits.splits {
         let part = at(split);
         let factor = share(part);
-        total += part[plan.dv + 1] * factor;
-        whole.iter_mut().zip(part.iter()).take(plan.dv).for_each(|(sum, x)| *sum += x * factor);
+        total += part[splits.dv + 1] * factor;
+        whole.iter_mut().zip(part.iter()).take(splits.dv).for_each(|(sum, x)| *sum += x * factor);
     }
-    plan.isa.run(Narrow { from: whole.as_ptr(), width: call.dv, factor: inverse(total), to: call.out(head, row) });
+    splits.isa.run(Narrow { from: whole.as_ptr(), width: call.dv, factor: inverse(total), to: call.out(head, row) });
 }

@@ -60,10 +60,10 @@ impl Variant<Attention, Cpu> for Flash {
     }
 
     fn needs(&self, p: &AttentionProblem, config: &Config) -> Needs {
-        let plan = Plan::new(p, config);
+        let sizes = TileSizes::new(p, config);
         Needs {
-            threads: plan.threads as u64,
-            workspace: (plan.threads * plan.numbers() * 4) as u64,
+            threads: sizes.threads as u64,
+            workspace: (sizes.threads * sizes.numbers() * 4) as u64,
             ..Needs::default()
         }
     }
@@ -73,13 +73,13 @@ impl Variant<Attention, Cpu> for Flash {
     }
 
     fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
-        Ok(Box::new(Tiles { problem: *p, plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+        Ok(Box::new(Tiles { problem: *p, sizes: TileSizes::new(p, config), pool: cpu.pool().clone() }))
     }
 }
 
 /// Sizes of one task's tiles.
 #[derive(Clone, Copy)]
-struct Plan {
+struct TileSizes {
     queries: usize,
     keys: usize,
     isa: Isa,
@@ -89,11 +89,11 @@ struct Plan {
     widened: bool,
 }
 
-impl Plan {
+impl TileSizes {
     fn new(p: &AttentionProblem, config: &Config) -> Self {
         let (threads, isa) = setup::chosen(config);
         let rows = (p.group() * p.sq) as usize;
-        Plan {
+        TileSizes {
             // Fewer rows than a tile: no more lanes than they need.
             queries: config.size("queries").unwrap_or(64).next_multiple_of(isa.lanes()).min(padded(isa, rows)),
             keys: config.size("keys").unwrap_or(64).clamp(1, p.sk as usize),
@@ -119,7 +119,7 @@ impl Plan {
 
 struct Tiles {
     problem: AttentionProblem,
-    plan: Plan,
+    sizes: TileSizes,
     pool: Arc<Pool>,
 }
 
@@ -129,57 +129,57 @@ impl Kernel<Cpu> for Tiles {
     }
 
     fn workspace(&self) -> u64 {
-        (self.plan.threads * self.plan.numbers() * 4) as u64
+        (self.sizes.threads * self.sizes.numbers() * 4) as u64
     }
 }
 
 fn attend<T: Element + Typed>(tiles: &Tiles, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
     let call = Call::<T>::new(&tiles.problem, args)?;
-    let plan = tiles.plan;
-    let per_head = call.rows().div_ceil(plan.queries);
-    tiles.pool.each(plan.threads, call.heads * per_head, |task| {
+    let sizes = tiles.sizes;
+    let per_head = call.rows().div_ceil(sizes.queries);
+    tiles.pool.each(sizes.threads, call.heads * per_head, |task| {
         // The last rows of a causal head see the most: they go first.
         let (head, tile) = (task / per_head, per_head - 1 - task % per_head);
-        let first = tile * plan.queries;
-        let rows = first..(first + plan.queries).min(call.rows());
-        scratch::with(plan.numbers(), |room| one_tile(&call, plan, head, rows, room));
+        let first = tile * sizes.queries;
+        let rows = first..(first + sizes.queries).min(call.rows());
+        scratch::with(sizes.numbers(), |room| one_tile(&call, sizes, head, rows, room));
     });
     Ok(())
 }
 
 fn one_tile<T: Element + Typed>(
     call: &Call<T>,
-    plan: Plan,
+    sizes: TileSizes,
     head: usize,
     rows: std::ops::Range<usize>,
     room: &mut [f32],
 ) {
-    let (isa, count) = (plan.isa, rows.len());
+    let (isa, count) = (sizes.isa, rows.len());
     let width = padded(isa, count);
     let mut room = Pieces(room);
-    let turned = room.cut(plan.queries * plan.d);
-    let scores = room.cut(plan.queries * plan.keys);
-    let out = room.cut(plan.queries * plan.dv);
-    let straight = room.cut(plan.queries * plan.d.max(plan.dv));
-    let [most, sum, factor, last] = std::array::from_fn(|_| room.cut(plan.queries));
-    let (wide_k, wide_v) = if plan.widened {
-        (room.cut(plan.keys * plan.d).as_mut_ptr(), room.cut(plan.keys * plan.dv).as_mut_ptr())
+    let turned = room.cut(sizes.queries * sizes.d);
+    let scores = room.cut(sizes.queries * sizes.keys);
+    let out = room.cut(sizes.queries * sizes.dv);
+    let straight = room.cut(sizes.queries * sizes.d.max(sizes.dv));
+    let [most, sum, factor, last] = std::array::from_fn(|_| room.cut(sizes.queries));
+    let (wide_k, wide_v) = if sizes.widened {
+        (room.cut(sizes.keys * sizes.d).as_mut_ptr(), room.cut(sizes.keys * sizes.dv).as_mut_ptr())
     } else {
         (std::ptr::null_mut(), std::ptr::null_mut())
     };
 
-    straight[count * plan.d..width * plan.d].fill(0.0);
+    straight[count * sizes.d..width * sizes.d].fill(0.0);
     for (lane, row) in rows.clone().enumerate() {
-        let to = straight[lane * plan.d..].as_mut_ptr();
+        let to = straight[lane * sizes.d..].as_mut_ptr();
         let from = call.q(head, row);
         let factor = call.scale * LOG2_E;
-        isa.run(Widen { from, from_row: 0, rows: 1, width: call.d, factor, to, padded: plan.d });
+        isa.run(Widen { from, from_row: 0, rows: 1, width: call.d, factor, to, padded: sizes.d });
     }
     isa.run(Turn {
         from: straight.as_ptr(),
-        from_row: plan.d,
+        from_row: sizes.d,
         rows: width,
-        columns: plan.d,
+        columns: sizes.d,
         to: turned.as_mut_ptr(),
         to_row: width,
     });
@@ -188,9 +188,9 @@ fn one_tile<T: Element + Typed>(
 
     let end = call.most_seen(rows.clone());
     let least = rows.clone().map(|r| call.seen(r)).min().unwrap_or(0);
-    for first in (0..end).step_by(plan.keys) {
-        let keys = plan.keys.min(end - first);
-        let (k, k_row) = tile_of(isa, call.k(head, first), call.k_step(), keys, call.d, wide_k, plan.d);
+    for first in (0..end).step_by(sizes.keys) {
+        let keys = sizes.keys.min(end - first);
+        let (k, k_row) = tile_of(isa, call.k(head, first), call.k_step(), keys, call.d, wide_k, sizes.d);
         isa.run(Products {
             rows: keys,
             columns: width,
@@ -220,7 +220,7 @@ fn one_tile<T: Element + Typed>(
             sum: sum.as_mut_ptr(),
             factor: factor.as_mut_ptr(),
         });
-        let (v, v_row) = tile_of(isa, call.v(head, first), call.v_step(), keys, call.dv, wide_v, plan.dv);
+        let (v, v_row) = tile_of(isa, call.v(head, first), call.v_step(), keys, call.dv, wide_v, sizes.dv);
         isa.run(Products {
             rows: call.dv,
             columns: width,
@@ -239,13 +239,13 @@ fn one_tile<T: Element + Typed>(
     isa.run(Turn {
         from: out.as_ptr(),
         from_row: width,
-        rows: plan.dv,
+        rows: sizes.dv,
         columns: width,
         to: straight.as_mut_ptr(),
-        to_row: plan.dv,
+        to_row: sizes.dv,
     });
     for (lane, row) in rows.enumerate() {
-        let from = straight[lane * plan.dv..].as_ptr();
+        let from = straight[lane * sizes.dv..].as_ptr();
         isa.run(Narrow { from, width: call.dv, factor: inverse(sum[lane]), to: call.out(head, row) });
     }
 }

@@ -52,8 +52,8 @@ impl Variant<Attention, Cpu> for Library {
     }
 
     fn needs(&self, p: &AttentionProblem, config: &Config) -> Needs {
-        let plan = Plan::new(p, config);
-        Needs { threads: plan.blocks.threads as u64, workspace: plan.workspace(), ..Needs::default() }
+        let sizes = CallSizes::new(p, config);
+        Needs { threads: sizes.blocks.threads as u64, workspace: sizes.workspace(), ..Needs::default() }
     }
 
     fn floor(&self, p: &AttentionProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
@@ -61,17 +61,17 @@ impl Variant<Attention, Cpu> for Library {
     }
 
     fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
-        Ok(Box::new(Calls { problem: *p, plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+        Ok(Box::new(Calls { problem: *p, sizes: CallSizes::new(p, config), pool: cpu.pool().clone() }))
     }
 }
 
 #[derive(Clone, Copy)]
-struct Plan {
+struct CallSizes {
     blocks: Blocks,
     widened: bool,
 }
 
-impl Plan {
+impl CallSizes {
     fn new(p: &AttentionProblem, config: &Config) -> Self {
         let (threads, isa) = setup::chosen(config);
         let blocks = Blocks {
@@ -82,7 +82,7 @@ impl Plan {
             d: padded(isa, p.d as usize),
             dv: padded(isa, p.dv as usize),
         };
-        Plan { blocks, widened: p.dtype != DType::F32 }
+        CallSizes { blocks, widened: p.dtype != DType::F32 }
     }
 
     fn numbers(&self) -> usize {
@@ -98,7 +98,7 @@ impl Plan {
 
 struct Calls {
     problem: AttentionProblem,
-    plan: Plan,
+    sizes: CallSizes,
     pool: Arc<Pool>,
 }
 
@@ -108,14 +108,14 @@ impl Kernel<Cpu> for Calls {
     }
 
     fn workspace(&self) -> u64 {
-        self.plan.workspace()
+        self.sizes.workspace()
     }
 }
 
 fn attend<T: Element + Typed>(calls: &Calls, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-    let (call, plan) = (Call::<T>::new(&calls.problem, args)?, calls.plan);
-    plan.blocks.each_part(&call, &calls.pool, plan.numbers(), |head, rows, room| {
-        one_part(&call, plan.blocks, head, rows, room)
+    let (call, sizes) = (Call::<T>::new(&calls.problem, args)?, calls.sizes);
+    sizes.blocks.each_part(&call, &calls.pool, sizes.numbers(), |head, rows, room| {
+        one_part(&call, sizes.blocks, head, rows, room)
     });
     Ok(())
 }

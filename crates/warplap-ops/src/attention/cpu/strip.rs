@@ -64,8 +64,8 @@ impl Variant<Attention, Cpu> for Strip {
     }
 
     fn needs(&self, p: &AttentionProblem, config: &Config) -> Needs {
-        let plan = Plan::new(p, config);
-        Needs { threads: plan.blocks.threads as u64, workspace: plan.workspace(), ..Needs::default() }
+        let sizes = StripSizes::new(p, config);
+        Needs { threads: sizes.blocks.threads as u64, workspace: sizes.workspace(), ..Needs::default() }
     }
 
     fn floor(&self, p: &AttentionProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
@@ -73,19 +73,19 @@ impl Variant<Attention, Cpu> for Strip {
     }
 
     fn build(&self, p: &AttentionProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
-        Ok(Box::new(Strips { problem: *p, plan: Plan::new(p, config), pool: cpu.pool().clone() }))
+        Ok(Box::new(Strips { problem: *p, sizes: StripSizes::new(p, config), pool: cpu.pool().clone() }))
     }
 }
 
 #[derive(Clone, Copy)]
-struct Plan {
+struct StripSizes {
     /// Keys in whole panels.
     blocks: Blocks,
     /// Whether values are copied: half types, and rows that are no whole number of vectors.
     copied: bool,
 }
 
-impl Plan {
+impl StripSizes {
     fn new(p: &AttentionProblem, config: &Config) -> Self {
         let (threads, isa) = setup::chosen(config);
         let dv = padded(isa, p.dv as usize);
@@ -97,7 +97,7 @@ impl Plan {
             d: padded(isa, p.d as usize),
             dv,
         };
-        Plan { blocks, copied: p.dtype != DType::F32 || dv != p.dv as usize }
+        StripSizes { blocks, copied: p.dtype != DType::F32 || dv != p.dv as usize }
     }
 
     fn numbers(&self) -> usize {
@@ -113,7 +113,7 @@ impl Plan {
 
 struct Strips {
     problem: AttentionProblem,
-    plan: Plan,
+    sizes: StripSizes,
     pool: Arc<Pool>,
 }
 
@@ -123,29 +123,30 @@ impl Kernel<Cpu> for Strips {
     }
 
     fn workspace(&self) -> u64 {
-        self.plan.workspace()
+        self.sizes.workspace()
     }
 }
 
 fn attend<T: Element + Typed>(strips: &Strips, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-    let (call, plan) = (Call::<T>::new(&strips.problem, args)?, strips.plan);
-    plan.blocks
-        .each_part(&call, &strips.pool, plan.numbers(), |head, rows, room| one_part(&call, plan, head, rows, room));
+    let (call, sizes) = (Call::<T>::new(&strips.problem, args)?, strips.sizes);
+    sizes
+        .blocks
+        .each_part(&call, &strips.pool, sizes.numbers(), |head, rows, room| one_part(&call, sizes, head, rows, room));
     Ok(())
 }
 
-fn one_part<T: Element + Typed>(call: &Call<T>, plan: Plan, head: usize, rows: Range<usize>, room: &mut [f32]) {
-    let blocks = plan.blocks;
+fn one_part<T: Element + Typed>(call: &Call<T>, sizes: StripSizes, head: usize, rows: Range<usize>, room: &mut [f32]) {
+    let blocks = sizes.blocks;
     let isa = blocks.isa;
     let mut pieces = Pieces(room);
     let packed = pieces.cut(blocks.keys * blocks.d);
-    let wide = if plan.copied { pieces.cut(blocks.keys * blocks.dv) } else { &mut [] };
+    let wide = if sizes.copied { pieces.cut(blocks.keys * blocks.dv) } else { &mut [] };
     let panel = pieces.cut(PANEL * blocks.d);
     let room = blocks.room(&mut pieces);
 
     let end = call.most_seen(rows.clone());
     pack(call, blocks, head, end, panel, packed);
-    let (v, v_row) = if plan.copied {
+    let (v, v_row) = if sizes.copied {
         let from = call.v(head, 0);
         let to = wide.as_mut_ptr();
         isa.run(Widen { from, from_row: call.v_step(), rows: end, width: call.dv, factor: 1.0, to, padded: blocks.dv });

@@ -1,4 +1,4 @@
-//! The plan of a launch, by host arithmetic alone: a spec's expressions come in; blocks, threads and parameters go out.
+//! The sizes of a launch, by host arithmetic alone: a spec's expressions come in; blocks, threads and parameters go out.
 
 use warplap::core::rejection::Rejection;
 use warplap::core::space::{Config, Expr, Value};
@@ -8,7 +8,7 @@ use crate::spec::{Launch, Reference, Spec};
 
 /// The sizes of one launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct LaunchSizes {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
@@ -16,22 +16,24 @@ pub(crate) struct Plan {
     pub(crate) cluster: [u32; 3],
 }
 
-impl Plan {
+impl LaunchSizes {
     /// Works the launch of a spec out for a config.
-    pub(crate) fn of(spec: &Spec, config: &Config) -> Result<Plan, Rejection> {
+    pub(crate) fn of(spec: &Spec, config: &Config) -> Result<LaunchSizes, Rejection> {
         let launch = spec.launch.as_ref().ok_or_else(|| refused("the spec states no launch".into()))?;
-        Plan::worked_out(launch, |name| spec.value(config, name))
+        LaunchSizes::worked_out(launch, |name| spec.value(config, name))
     }
 
     /// The launch of the reference: its own, or that of the kernel at its default config.
-    pub(crate) fn of_reference(spec: &Spec) -> Result<Plan, Rejection> {
+    pub(crate) fn of_reference(spec: &Spec) -> Result<LaunchSizes, Rejection> {
         match &spec.reference {
-            Reference::Cuda(_, Some(launch)) => Plan::worked_out(launch, |name| spec.value(&Config::new(), name)),
-            _ => Plan::of(spec, &spec.default_config()),
+            Reference::Cuda(_, Some(launch)) => {
+                LaunchSizes::worked_out(launch, |name| spec.value(&Config::new(), name))
+            }
+            _ => LaunchSizes::of(spec, &spec.default_config()),
         }
     }
 
-    fn worked_out(launch: &Launch, known: impl Fn(&str) -> Option<Value>) -> Result<Plan, Rejection> {
+    fn worked_out(launch: &Launch, known: impl Fn(&str) -> Option<Value>) -> Result<LaunchSizes, Rejection> {
         let Launch { grid, block, shared, cluster } = launch;
         let size = |expr: &Expr, least: u32| -> Result<u32, Rejection> {
             let value = expr.eval(&known).map_err(|e| refused(e.to_string()))?;
@@ -57,7 +59,7 @@ impl Plan {
         if let Some((blocks, size)) = grid.iter().zip(cluster).find(|(blocks, size)| **blocks % (*size).max(1) != 0) {
             return Err(refused(format!("a grid of {blocks} blocks cannot be cut into clusters of {size}")));
         }
-        Ok(Plan { grid, block: three(block)?, shared, cluster })
+        Ok(LaunchSizes { grid, block: three(block)?, shared, cluster })
     }
 
     /// Threads of one block.
@@ -110,16 +112,16 @@ mod tests {
             "[launch]\ngrid = [\"ceil(N / (block_size_x * TILE))\", 2]\nblock = [\"block_size_x\"]\nshared = \"4 * block_size_x\"",
         );
         let config = Config::new().with("block_size_x", 128).with("TILE", 3);
-        let plan = Plan::of(&spec.unwrap(), &config).unwrap();
-        assert_eq!(plan, Plan { grid: [3, 2, 1], block: [128, 1, 1], shared: 512, cluster: [0; 3] });
-        assert_eq!(plan.threads(), 128);
+        let sizes = LaunchSizes::of(&spec.unwrap(), &config).unwrap();
+        assert_eq!(sizes, LaunchSizes { grid: [3, 2, 1], block: [128, 1, 1], shared: 512, cluster: [0; 3] });
+        assert_eq!(sizes.threads(), 128);
     }
 
     #[test]
     fn a_launch_that_is_no_whole_number_is_a_rejection_and_an_unknown_name_an_error_with_its_line() {
         let (_folder, good) = spec("[launch]\ngrid = \"N / TILE\"\nblock = 1");
         let config = Config::new().with("block_size_x", 128).with("TILE", 3);
-        let said = Plan::of(&good.unwrap(), &config).unwrap_err().to_string();
+        let said = LaunchSizes::of(&good.unwrap(), &config).unwrap_err().to_string();
         assert!(said.contains("N / TILE"), "{said}");
         let said = spec("[launch]\ngrid = \"M\"\nblock = 1").1.unwrap_err().to_string();
         assert!(said.contains("k.toml:17") && said.contains("'M'"), "{said}");
@@ -131,9 +133,9 @@ mod tests {
     fn a_grid_is_cut_into_whole_clusters_or_the_config_is_rejected() {
         let (_folder, spec) = spec("[launch]\ngrid = [\"2 * TILE\", 4]\nblock = 1\ncluster = [2, \"TILE\"]");
         let (spec, config) = (spec.unwrap(), Config::new().with("block_size_x", 128));
-        let plan = |tile| Plan::of(&spec, &config.clone().with("TILE", tile));
-        assert_eq!(plan(1).unwrap().cluster, [2, 1, 1]);
-        assert!(plan(3).unwrap_err().to_string().contains("4 blocks cannot be cut into clusters of 3"));
+        let sizes = |tile| LaunchSizes::of(&spec, &config.clone().with("TILE", tile));
+        assert_eq!(sizes(1).unwrap().cluster, [2, 1, 1]);
+        assert!(sizes(3).unwrap_err().to_string().contains("4 blocks cannot be cut into clusters of 3"));
     }
 
     #[test]
