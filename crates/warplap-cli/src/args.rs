@@ -1,14 +1,16 @@
-//! The arguments: what every command shares, and the list of commands.
+//! The arguments: the list of commands, and who runs each.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, explain, export, record, regret, replay, report, space, store, tune, variants,
+    bench, completions, devices, doctor, explain, export, record, regret, replay, report, space, store, tune, variants,
 };
-use crate::failure::{EXIT_CODES, Exit};
+use crate::console::Console;
+use crate::failure::{EXIT_CODES, Exit, Failure};
+use crate::global::Global;
 
 /// Races kernel variants on this machine, proves them right, and remembers the winner.
 #[derive(Parser)]
@@ -18,23 +20,6 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// What every command takes.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Global {
-    /// Print JSON lines on stdout and nothing else there
-    #[arg(long, global = true, help_heading = "For every command")]
-    pub(crate) json: bool,
-    /// Keep records in this directory, or at file:/DIR or memory: (default: $WARPLAP_STORE, else warplap in your cache directory)
-    #[arg(long, global = true, value_name = "DIR|URL", help_heading = "For every command")]
-    pub(crate) store: Option<PathBuf>,
-    /// No progress; warnings and answers only
-    #[arg(long, short, global = true, help_heading = "For every command")]
-    pub(crate) quiet: bool,
-    /// Say more (twice: everything); tables are not shortened
-    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "For every command")]
-    pub(crate) verbose: u8,
 }
 
 /// The commands.
@@ -72,6 +57,31 @@ pub(crate) enum Command {
     Worker,
     /// Print completions for a shell
     Completions(completions::Completions),
+}
+
+impl Cli {
+    /// Runs the command.
+    pub(crate) fn run(self, console: &Arc<Console>) -> Result<Exit, Failure> {
+        let root = self.global.store.as_deref();
+        match self.command {
+            Command::Tune(tune) => tune.run(root, console),
+            Command::Bench(bench) => bench.run(root, console),
+            Command::Explain(explain) => explain.run(root, console),
+            Command::Export(export) => export.run(root, console),
+            Command::Report(report) => report.run(root, console),
+            Command::Regret(regret) => regret.run(root, console),
+            Command::Record(record) => record.run(root, console),
+            Command::Replay(replay) => replay.run(console),
+            Command::Space(space) => space.run(console),
+            Command::Devices => devices::run(root, console),
+            Command::Doctor => doctor::run(root, console),
+            Command::Variants(variants) => variants.run(console),
+            Command::Store(store) => store.run(root, console),
+            // Whoever was started by a caller of its own never comes here.
+            Command::Worker => Err(Failure::input("worker is not for people: warplap starts it by itself".to_string())),
+            Command::Completions(completions) => completions.run(Cli::command(), console),
+        }
+    }
 }
 
 fn after_help() -> String {

@@ -8,8 +8,8 @@ use anstyle::{AnsiColor, Style};
 use indicatif::ProgressBar;
 use serde_json::Value;
 
-use crate::args::Global;
 use crate::failure::Failure;
+use crate::global::Global;
 
 /// Headings.
 pub(crate) const HEAD: Style = Style::new().bold();

@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod console;
 mod failure;
+mod global;
 mod kept;
 mod machine;
 mod notices;
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
     };
     let console = console::Console::new(&cli.global);
     notices::listen(&console);
-    match commands::run(cli, &console) {
+    match cli.run(&console) {
         Ok(exit) => exit.code(),
         Err(failure) => {
             console.fail(&failure);

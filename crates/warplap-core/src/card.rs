@@ -260,7 +260,7 @@ impl<O: Op, D: Device> Card<D> for Entry<O, D> {
     }
 
     fn key(&self, bucket: &Bucket, policy: Policy) -> Key {
-        Key::of::<O>(&self.problem, bucket, policy)
+        O::key(&self.problem, bucket, policy)
     }
 
     fn representative(&self, bucket: &Bucket) -> Box<dyn Card<D>> {

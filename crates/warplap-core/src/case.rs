@@ -8,13 +8,14 @@ use std::time::Instant;
 use crate::arg::{Arg, Scalar};
 use crate::array::Array;
 use crate::card::Card;
-use crate::contained::contained;
+use crate::caught::contained;
 use crate::device::{Bounds, Compared, Device};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::op::Answer;
-use crate::oracle::{FarAnswer, Sealed};
+use crate::oracle::FarAnswer;
 use crate::rejection::Rejection;
+use crate::sealed::Sealed;
 use crate::slot::{Role, Signature, Slot};
 use crate::variant::Kernel;
 

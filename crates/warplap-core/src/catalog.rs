@@ -1,4 +1,4 @@
-//! The Catalog: the ordered list of an operation's variants on a device. A [`Card`](crate::card::Card) asks it who may race.
+//! The Catalog: the ordered list of an operation's variants on a device. A card asks it who may race.
 
 use std::sync::Arc;
 

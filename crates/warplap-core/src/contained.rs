@@ -1,10 +1,10 @@
-//! Containment: code of a variant comes in; what it gives goes out, and a panic becomes an answer instead.
+//! Containment: a variant comes in; one none of whose answers is a panic goes out.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::arg::Arg;
 use crate::candidate::SourceHash;
+use crate::caught::{caught, contained};
 use crate::device::Device;
 use crate::op::Op;
 use crate::rejection::Rejection;
@@ -12,22 +12,6 @@ use crate::roofline::Ceilings;
 use crate::slot::Outline;
 use crate::space::{Axis, Config, Space};
 use crate::variant::{Fit, Kernel, Needs, Variant};
-
-/// Runs candidate code and turns a panic into a Rejection.
-pub fn contained<T>(f: impl FnOnce() -> Result<T, Rejection>) -> Result<T, Rejection> {
-    caught(f).unwrap_or_else(|reason| Err(Rejection::Crashed { reason }))
-}
-
-/// Runs candidate code; a panic becomes its message.
-pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        panic
-            .downcast_ref::<&str>()
-            .map(|s| s.to_string())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "panicked without a message".into())
-    })
-}
 
 /// A variant none of whose answers is a panic: the form in which a catalog holds them all.
 pub(crate) struct Contained<O: Op, D: Device>(pub(crate) Arc<dyn Variant<O, D>>);

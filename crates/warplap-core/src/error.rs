@@ -1,6 +1,6 @@
 //! Error: no answer can be given. A failed candidate is a Rejection instead.
 
-use crate::problem::ProblemError;
+use crate::fields::ProblemError;
 use crate::rejection::Rejection;
 
 /// Why no answer can be given.

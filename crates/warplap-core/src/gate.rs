@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use crate::candidate::Candidate;
 use crate::card::Card;
 use crate::case::{Case, Drawing};
+use crate::caught::contained;
 use crate::device::Device;
 use crate::error::Error;
 use crate::measure::{CacheState, Lap, Measurement};
@@ -20,7 +21,6 @@ use crate::settings::Settings;
 use crate::timing::Timing;
 use crate::variant::{Fit, Kernel, Priority};
 use crate::verdict::Contender;
-use crate::verify::contained;
 
 /// A candidate whose first launch takes this many times the best seen, and [`SLOW_SECONDS`], is not launched again.
 const HOPELESS: f64 = 3.0;

@@ -5,10 +5,9 @@
 use std::fmt;
 
 use crate::bucket::Bucket;
+use crate::fields::{Fields, escaped};
 use crate::measure::Policy;
 use crate::objective::Objective;
-use crate::op::Op;
-use crate::problem::{Problem, escaped};
 
 /// What a Record is found by, apart from the device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,12 +40,11 @@ impl Key {
         Key { op: op.to_string(), fields, bucket, policy, objective, text }
     }
 
-    /// The key of a problem that is raced for time.
-    pub fn of<O: Op>(problem: &O::Problem, bucket: &Bucket, policy: Policy) -> Self {
-        let fields = problem.key_fields(bucket).to_string();
-        let (bucket, policy) = (escaped(bucket.name()), policy.to_string());
-        let text = format!("{}:{fields}{BUCKET}{bucket},{policy}", O::NAME);
-        Key { op: O::NAME.to_string(), fields, bucket, policy, objective: String::new(), text }
+    /// The key of a race for time, by what of the problem decides who wins.
+    pub fn of(op: &str, fields: &Fields, bucket: &Bucket, policy: Policy) -> Self {
+        let (fields, bucket, policy) = (fields.to_string(), escaped(bucket.name()), policy.to_string());
+        let text = format!("{op}:{fields}{BUCKET}{bucket},{policy}");
+        Key { op: op.to_string(), fields, bucket, policy, objective: String::new(), text }
     }
 
     /// The key of the same problem raced for something: who wins by energy and who wins by time are two answers to two

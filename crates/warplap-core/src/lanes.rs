@@ -4,12 +4,12 @@
 use std::cell::Cell;
 use std::time::Instant;
 
+use crate::caught::contained;
 use crate::device::Device;
 use crate::gate::Entrant;
 use crate::measure::{Cost, Drawn, Lap, Meter, Stopwatch, between_ticks};
 use crate::objective::{Objective, Spent};
 use crate::rejection::Rejection;
-use crate::verify::contained;
 
 /// Entrants side by side, and how many samples went well so far.
 pub(crate) struct Lanes<'w, 'g, D: Device> {

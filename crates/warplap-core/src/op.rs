@@ -1,6 +1,9 @@
 //! An Op: an operation with its Problem, its signature and its right answer.
 
 use crate::array::Array;
+use crate::bucket::Bucket;
+use crate::key::Key;
+use crate::measure::Policy;
 use crate::problem::{FieldReader, Problem, ProblemError};
 use crate::slot::{Role, Signature};
 use crate::tolerance::Tolerance;
@@ -32,6 +35,11 @@ pub trait Op: Sized + Send + Sync + 'static {
 
     /// The right answer to inputs as drawn, in double precision: one for each slot that is written, in order.
     fn answer(problem: &Self::Problem, inputs: &[Array]) -> Vec<Answer>;
+
+    /// The key of a problem that is raced for time.
+    fn key(problem: &Self::Problem, bucket: &Bucket, policy: Policy) -> Key {
+        Key::of(Self::NAME, &problem.key_fields(bucket), bucket, policy)
+    }
 
     /// The problem in its text form.
     fn text(problem: &Self::Problem) -> String {

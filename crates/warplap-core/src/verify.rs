@@ -7,7 +7,7 @@
 use crate::array::Array;
 pub use crate::case::{Case, Drawing, poison_of};
 use crate::case::{GUARD, Left, failed, guard_value};
-pub use crate::contained::contained;
+pub use crate::caught::contained;
 use crate::device::{Compared, Device};
 use crate::op::Answer;
 use crate::oracle::FarAnswer;

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use warplap::core::sandbox::{Passed, Prove, ProvingGround, Refusal, SandboxRequest, Stage};
+use warplap::core::proving::{Prove, ProvingGround};
+use warplap::core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
 use warplap::cuda::Ground;
 use warplap::{Cuda, Op};
 

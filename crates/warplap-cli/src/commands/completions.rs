@@ -1,10 +1,9 @@
 //! `warplap completions SHELL`: the script a shell sources to complete commands and options.
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
 
-use crate::args::Cli;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 
@@ -16,9 +15,9 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(&self, console: &Console) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, mut program: Command, console: &Console) -> Result<Exit, Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "warplap", &mut script);
+        clap_complete::generate(self.shell, &mut program, "warplap", &mut script);
         let script = String::from_utf8_lossy(&script).into_owned();
         if console.json {
             console.line(&json!({"shell": self.shell.to_string(), "script": script}))?;

@@ -6,6 +6,7 @@ use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
 use warplap_core::key::Key;
 use warplap_core::measure::{CacheState, Policy, Queueing};
+use warplap_core::op::Op as _;
 use warplap_core::settings::Mode;
 use warplap_core::store::Match;
 use warplap_core::tuner::How;
@@ -77,7 +78,7 @@ fn changing_any_one_fact_of_the_key_misses() {
     let print = warplap_core::device::Device::fingerprint(&device);
     let found = |key: &Key| !matches!(store.lookup(key, print), Match::Miss);
     let plain = settings();
-    let key = |p: &ScaleProblem, bucket: &Bucket, policy| Key::of::<Scale>(p, bucket, policy);
+    let key = |p: &ScaleProblem, bucket: &Bucket, policy| Scale::key(p, bucket, policy);
     assert!(found(&key(&p, &plain.bucket, plain.policy)));
     let others = [
         ScaleProblem { n: 65, ..p.clone() },

@@ -24,7 +24,7 @@ fn problems() -> impl Strategy<Value = ScaleProblem> {
 }
 
 fn key(p: &ScaleProblem) -> Key {
-    Key::of::<Scale>(p, &Bucket::Exact, Policy::default())
+    Scale::key(p, &Bucket::Exact, Policy::default())
 }
 
 proptest! {
@@ -39,7 +39,7 @@ proptest! {
     #[test]
     fn two_buckets_of_different_names_never_share_a_key(a in "[a-c,;=%]{0,5}", b in "[a-c,;=%]{0,5}", p in problems()) {
         let own = |name: &str| Bucket::Own(name.into(), std::sync::Arc::new(|_, s| s));
-        let key = |name: &str| Key::of::<Scale>(&p, &own(name), Policy::default());
+        let key = |name: &str| Scale::key(&p, &own(name), Policy::default());
         prop_assert_eq!(a == b, key(&a) == key(&b));
     }
 

@@ -3,7 +3,6 @@
 use super::*;
 use crate::attention::Attention;
 use proptest::prelude::*;
-use warplap_core::key::Key;
 use warplap_core::measure::Policy;
 use warplap_core::op::Op;
 
@@ -32,9 +31,8 @@ fn bad_problems_name_the_field() {
 
 #[test]
 fn every_field_that_matters_changes_the_key() {
-    let key = |text: &str, bucket: &Bucket| {
-        Key::of::<Attention>(&Attention::parse(text).unwrap(), bucket, Policy::default()).text
-    };
+    let key =
+        |text: &str, bucket: &Bucket| Attention::key(&Attention::parse(text).unwrap(), bucket, Policy::default()).text;
     let plain = "b=1,h=8,sq=64,sk=64,d=64,dtype=f32";
     for other in [
         "b=2,h=8,sq=64,sk=64,d=64,dtype=f32",

@@ -402,7 +402,6 @@ mod tests {
     use super::*;
     use crate::bsr::Bsr;
     use proptest::prelude::*;
-    use warplap_core::key::Key;
     use warplap_core::measure::Policy;
     use warplap_core::op::Op;
 
@@ -479,7 +478,7 @@ mod tests {
 
     #[test]
     fn every_field_that_matters_changes_the_key_and_exact_counts_do_not() {
-        let key = |text: &str| Key::of::<Bsr>(&Bsr::parse(text).unwrap(), &Bucket::Exact, Policy::default());
+        let key = |text: &str| Bsr::key(&Bsr::parse(text).unwrap(), &Bucket::Exact, Policy::default());
         let plain = "m=2048,k=2048,n=64,bs=32,density=0.125";
         for other in [
             "m=1024,k=2048,n=64,bs=32,density=0.125",

@@ -311,7 +311,6 @@ impl Problem for GemmProblem {
 mod tests {
     use super::*;
     use crate::gemm::Gemm;
-    use warplap_core::key::Key;
     use warplap_core::measure::Policy;
     use warplap_core::op::Op;
 
@@ -367,7 +366,7 @@ mod tests {
 
     #[test]
     fn every_field_that_matters_changes_the_key() {
-        let key = |text: &str, bucket: &Bucket| Key::of::<Gemm>(&Gemm::parse(text).unwrap(), bucket, Policy::default());
+        let key = |text: &str, bucket: &Bucket| Gemm::key(&Gemm::parse(text).unwrap(), bucket, Policy::default());
         let plain = "gemm:m=64,n=64,k=64,dtype=f32";
         for other in [
             "gemm:m=65,n=64,k=64,dtype=f32",
