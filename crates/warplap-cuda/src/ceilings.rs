@@ -9,7 +9,7 @@ use warplap_core::roofline::{Bandwidth, Ceilings};
 
 use crate::chip::Chip;
 use crate::compile::Source;
-use crate::device::Cuda;
+use crate::device::cuda::Cuda;
 use crate::driver::{Event, Graph, LaunchShape};
 use crate::error::CudaError;
 use crate::memory::Buffer;

@@ -4,7 +4,7 @@ use warplap_core::device::Launch;
 use warplap_core::measure::{Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
 
-use crate::device::Cuda;
+use crate::device::cuda::Cuda;
 use crate::driver::{Event, Graph};
 use crate::error::CudaError;
 

@@ -4,12 +4,10 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use warplap_core::device::Device;
 use warplap_core::rejection::Rejection;
 use warplap_worker::artifact::{Artifact, Artifacts, digest};
 use warplap_worker::{COMPILE, Compile, CompileOrder, Crew, Pool};
 
-use crate::device::Cuda;
 use crate::error::CudaError;
 use crate::nvrtc::Compiler;
 use crate::own::OwnSource;
@@ -85,7 +83,7 @@ pub(crate) struct Workshop {
 impl Default for Workshop {
     fn default() -> Self {
         let (compiler, passing) = (OnceLock::new(), OnceLock::new());
-        Workshop { compiler, artifacts: None, passing, pool: Pool::new(Cuda::KIND) }
+        Workshop { compiler, artifacts: None, passing, pool: Pool::new(crate::KIND) }
     }
 }
 

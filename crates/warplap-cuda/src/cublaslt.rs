@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use libloading::Library;
 use warplap_core::dtype::DType;
 
-use crate::device::Cuda;
+use crate::device::cuda::Cuda;
 use crate::driver::{Context, Stream};
 use crate::error::CudaError;
 use crate::finder::Wanted;

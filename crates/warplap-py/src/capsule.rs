@@ -6,10 +6,27 @@ use std::mem::MaybeUninit;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use warplap::DType;
+use warplap::core::slot::Slot;
 
 use crate::dlpack::{self, DlDevice, DlManaged, DlTensor, DlType};
-use crate::lent::Buffer;
 use crate::tensor::View;
+
+/// One buffer of a launch: address, type, sizes and strides as torch counts them.
+pub(crate) struct Buffer {
+    pub(crate) address: usize,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
+}
+
+impl Buffer {
+    /// A slot's memory at an address.
+    pub(crate) fn at(address: usize, slot: &Slot) -> Self {
+        let signed = |sizes: &[usize]| sizes.iter().map(|s| *s as i64).collect();
+        Buffer { address, dtype: slot.dtype, shape: signed(&slot.shape), strides: signed(&slot.strides) }
+    }
+}
 
 /// A DLPack capsule over memory that somebody else owns, for a consumer to take.
 pub(crate) fn capsule<'py>(py: Python<'py>, buffer: &Buffer, device: DlDevice) -> PyResult<Bound<'py, PyAny>> {

@@ -4,30 +4,13 @@
 use pyo3::prelude::*;
 use warplap::core::device::Device;
 use warplap::core::rejection::Rejection;
-use warplap::core::slot::Slot;
 use warplap::core::variant::Kernel;
 use warplap::cuda::{self, Stream};
-use warplap::{Arg, Cpu, Cuda, DType};
+use warplap::{Arg, Cpu, Cuda};
 
 use crate::dlpack::{self, DlDevice};
 use crate::tensor::{Element, View};
 use crate::torch::{Pool, Torch};
-
-/// One buffer of a launch: address, type, sizes and strides as torch counts them.
-pub(crate) struct Buffer {
-    pub(crate) address: usize,
-    pub(crate) dtype: DType,
-    pub(crate) shape: Vec<i64>,
-    pub(crate) strides: Vec<i64>,
-}
-
-impl Buffer {
-    /// A slot's memory at an address.
-    pub(crate) fn at(address: usize, slot: &Slot) -> Self {
-        let signed = |sizes: &[usize]| sizes.iter().map(|s| *s as i64).collect();
-        Buffer { address, dtype: slot.dtype, shape: signed(&slot.shape), strides: signed(&slot.strides) }
-    }
-}
 
 /// A device whose memory is lent both ways.
 pub(crate) trait Lent: Device {

@@ -3,6 +3,7 @@
 mod argument;
 mod attention;
 mod bsr;
+mod by_hand;
 mod call;
 mod callables;
 mod capsule;
@@ -41,13 +42,15 @@ mod _warplap {
     #[pymodule_export]
     use crate::bsr::{bsr_direct, bsr_into, bsr_known, bsr_problem};
     #[pymodule_export]
+    use crate::by_hand::{Gpu, GpuGemm};
+    #[pymodule_export]
     use crate::callables::race;
     #[pymodule_export]
     use crate::foreign::add_variant;
     #[pymodule_export]
     use crate::gemm::{matmul_direct, matmul_into, matmul_known, matmul_problem};
     #[pymodule_export]
-    use crate::gpu::{Gpu, GpuGemm, serve_if_asked, set_worker};
+    use crate::gpu::{serve_if_asked, set_worker};
     #[pymodule_export]
     use crate::launches::{Launch, Launches};
     #[pymodule_export]

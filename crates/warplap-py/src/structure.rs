@@ -18,9 +18,8 @@ use warplap::ops::bsr::{BsrProblem, validate};
 use warplap::{DType, Layout};
 
 use crate::argument::{self, Given};
-use crate::capsule::capsule;
+use crate::capsule;
 use crate::dlpack::{self, DlDevice};
-use crate::lent;
 use crate::state::state;
 use crate::tensor::{Element, View};
 use crate::torch::Torch;
@@ -158,8 +157,8 @@ impl Structure {
             let torch = Torch::here(py).ok_or_else(|| PyRuntimeError::new_err("torch is not there"))?;
             let tensor = |view: &View| {
                 let (shape, strides) = (view.sizes().to_vec(), vec![1]);
-                let lent = lent::Buffer { address: view.address, dtype: DType::I32, shape, strides };
-                torch.tensor(capsule(py, &lent, view.device)?).map(Bound::unbind)
+                let lent = capsule::Buffer { address: view.address, dtype: DType::I32, shape, strides };
+                torch.tensor(capsule::capsule(py, &lent, view.device)?).map(Bound::unbind)
             };
             PyResult::Ok([tensor(&self.views[0])?, tensor(&self.views[1])?])
         })?;

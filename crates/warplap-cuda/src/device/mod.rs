@@ -1,13 +1,14 @@
 //! The Cuda device: what `warplap_core::device::Device` asks for, on one NVIDIA GPU.
 
 mod build;
+pub(crate) mod cuda;
 
-use std::collections::HashMap;
-use std::ffi::OsString;
+pub use cuda::Cuda;
+use cuda::locked;
+
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warplap_core::array::Array;
@@ -20,19 +21,12 @@ use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::store::Store;
-use warplap_worker::artifact::Artifacts;
-use warplap_worker::{Crew, Sandbox, Setup};
 
 use crate::ceilings;
-use crate::chip::Chip;
 use crate::clock::CudaLap;
-use crate::compile::Workshop;
-use crate::cublaslt::Desk;
-use crate::driver::{Context, Module, Relaxed, Stream};
-use crate::error::CudaError;
+use crate::driver::{Relaxed, Stream};
 use crate::memory::{Buffer, View, ViewMut};
-use crate::nvml::{self, Readings};
-use crate::nvrtc::Compiler;
+use crate::nvml;
 
 /// The note in the store that holds the ceilings.
 const CEILINGS: &str = "ceilings";
@@ -40,179 +34,7 @@ const CEILINGS: &str = "ceilings";
 /// How long a reading of the neighbours counts.
 const READING: Duration = Duration::from_millis(300);
 
-/// One NVIDIA GPU: its primary context, a queue, a compiler, a clock.
-pub struct Cuda {
-    // Fields drop in order: what lives in the context goes before it.
-    modules: Mutex<HashMap<String, Arc<Module>>>,
-    desk: OnceLock<Result<Arc<Desk>, CudaError>>,
-    queue: Arc<Stream>,
-    context: Arc<Context>,
-    chip: Chip,
-    fingerprint: Fingerprint,
-    workshop: Workshop,
-    ceilings: Mutex<Option<Arc<Ceilings>>>,
-    ordinal: i32,
-    // When neighbours were last looked for, and whether one was busy.
-    neighbours: Mutex<Option<(Instant, bool)>>,
-    crew: Crew,
-    sandbox: Arc<Sandbox>,
-}
-
 impl Cuda {
-    /// Opens a device by its ordinal. Where there is no driver, the error says so in one sentence.
-    pub fn open(ordinal: i32) -> Result<Self, CudaError> {
-        let (context, chip) = Context::open(ordinal)?;
-        let queue = Arc::new(Stream::new(&context)?);
-        let workshop = Workshop::default();
-        let compiler = workshop.compiler().map_or("none".to_string(), |c| {
-            let (major, minor) = c.version();
-            format!("{major}.{minor}")
-        });
-        let fingerprint = Fingerprint::new(
-            [
-                ("kind", "cuda".to_string()),
-                ("model", chip.name.clone()),
-                ("capability", format!("{}.{}", chip.capability.0, chip.capability.1)),
-                ("multiprocessors", chip.multiprocessors.to_string()),
-                ("memory", chip.memory.to_string()),
-                ("l2", chip.l2.to_string()),
-            ],
-            [
-                ("warplap", env!("CARGO_PKG_VERSION").to_string()),
-                ("driver", format!("{}.{}", chip.driver.0, chip.driver.1)),
-                ("nvrtc", compiler),
-            ],
-        );
-        let (modules, ceilings, neighbours) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (crew, sandbox, desk) = (Crew::usual(), Arc::default(), OnceLock::new());
-        Ok(Cuda {
-            modules,
-            desk,
-            queue,
-            context,
-            chip,
-            fingerprint,
-            workshop,
-            ceilings,
-            ordinal,
-            neighbours,
-            crew,
-            sandbox,
-        })
-    }
-
-    /// Keeps compiled kernels in `artifacts-v1` in a directory (the store's). A folder that cannot be used is a
-    /// warning: kernels are then compiled in every process.
-    pub fn with_artifacts(mut self, directory: &Path) -> Self {
-        match Artifacts::open(directory) {
-            Ok(artifacts) => self.workshop.artifacts = Some(artifacts),
-            Err(error) => tracing::warn!("compiled kernels are not kept: {error}"),
-        }
-        self
-    }
-
-    /// Lets this program serve as the worker in which candidates prove themselves, instead of the one found by itself
-    /// (`WARPLAP_WORKER`, this program where it calls `serve_if_asked`, or a `warplap` beside it).
-    pub fn with_worker(
-        mut self,
-        program: impl Into<PathBuf>,
-        arguments: impl IntoIterator<Item = impl Into<OsString>>,
-    ) -> Self {
-        self.crew.choose(program.into(), arguments.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// How long one kernel may take to compile in a compiler process; a minute by default.
-    pub fn with_compile_deadline(mut self, deadline: Duration) -> Self {
-        self.workshop.pool.deadline = deadline;
-        self
-    }
-
-    /// Lets every candidate run in this process, as `WARPLAP_SANDBOX=off` does: one that faults takes the context with it.
-    pub fn without_sandbox(mut self) -> Self {
-        self.crew.send_home();
-        self
-    }
-
-    /// The process in which candidates prove themselves now, if there is one.
-    pub fn worker_id(&self) -> Option<u32> {
-        self.sandbox.worker_id()
-    }
-
-    /// The error that made the context unusable, if there was one.
-    pub fn broken(&self) -> Option<CudaError> {
-        self.context.broken().cloned()
-    }
-
-    /// How many devices there are; an error says in one sentence why none can be used.
-    pub fn count() -> Result<i32, CudaError> {
-        Context::count()
-    }
-
-    /// Clocks, what holds them down and who else computes here, where NVML tells.
-    pub fn readings(&self) -> Option<Readings> {
-        nvml::read(&self.chip)
-    }
-
-    /// The compiler of its kernels.
-    pub fn compiler(&self) -> Result<&Compiler, CudaError> {
-        self.workshop.compiler()
-    }
-
-    /// What the driver says of it.
-    pub fn chip(&self) -> &Chip {
-        &self.chip
-    }
-
-    /// The queue used while tuning.
-    pub fn stream(&self) -> &Stream {
-        &self.queue
-    }
-
-    /// The caller's own stream, to launch on.
-    ///
-    /// # Safety
-    /// The handle is a `CUstream` of this device's primary context and outlives what is returned.
-    pub unsafe fn foreign_stream(&self, handle: usize) -> Stream {
-        // SAFETY: the caller's word.
-        unsafe { Stream::foreign(&self.context, handle) }
-    }
-
-    /// Its ordinal among the devices the driver shows.
-    pub fn ordinal(&self) -> i32 {
-        self.ordinal
-    }
-
-    /// Waits for everything queued on the device.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
-        self.context.synchronize()
-    }
-
-    /// Memory with nothing in particular in it: a kernel's workspace.
-    pub fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
-        Buffer::new(&self.context, dtype, len)
-    }
-
-    /// As [`Cuda::alloc`], for memory that launches on [`Cuda::stream`] use and no others: it comes from the device's pool
-    /// and goes back to it without waiting.
-    pub fn alloc_queued(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
-        Buffer::queued(&self.queue, dtype, len)
-    }
-
-    fn setup(&self) -> Setup {
-        let artifacts = self.workshop.artifacts().map(|a| a.directory().to_path_buf());
-        Setup::prover(Self::KIND, self.ordinal, artifacts)
-    }
-
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
-    /// cuBLASLt's handle in this context.
-    pub(crate) fn desk(&self) -> Result<Arc<Desk>, CudaError> {
-        self.desk.get_or_init(|| Desk::open(&self.context).map(Arc::new)).clone()
-    }
-
     fn keep_ceilings(&self, ceilings: &Ceilings, store: &Store) {
         if let Ok(note) = serde_json::to_value(ceilings)
             && let Err(e) = store.put_note(&self.fingerprint.slug(), CEILINGS, &note)
@@ -222,18 +44,8 @@ impl Cuda {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl std::fmt::Debug for Cuda {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cuda").field("chip", &self.chip).finish_non_exhaustive()
-    }
-}
-
 impl Device for Cuda {
-    const KIND: &'static str = "cuda";
+    const KIND: &'static str = crate::KIND;
     const LAUNCH_IS_CALL: bool = false;
 
     type Buffer = Buffer;
@@ -440,6 +252,7 @@ fn within(buffer: &Buffer, elements: Range<usize>) -> (u64, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::CudaError;
 
     #[test]
     fn without_a_driver_the_error_is_one_clear_sentence() {

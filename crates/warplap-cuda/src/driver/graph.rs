@@ -64,32 +64,3 @@ impl Drop for Graph {
         }
     }
 }
-
-/// While it lives, calls of this thread that a capture would refuse (loading, allocating) are let through and are no part
-/// of it: what is built then belongs to no stream.
-pub(crate) struct Relaxed<'c> {
-    context: &'c Context,
-    before: Option<i32>,
-}
-
-impl<'c> Relaxed<'c> {
-    pub(crate) fn new(context: &'c Context) -> Self {
-        // 2 is CU_STREAM_CAPTURE_MODE_RELAXED.
-        Relaxed { context, before: exchange(context, 2) }
-    }
-}
-
-impl Drop for Relaxed<'_> {
-    fn drop(&mut self) {
-        if let Some(before) = self.before {
-            exchange(self.context, before);
-        }
-    }
-}
-
-/// Sets the thread's capture mode and gives the one before.
-fn exchange(context: &Context, mut mode: i32) -> Option<i32> {
-    let api = context.api().ok()?;
-    // SAFETY: the pointer is to a local.
-    unsafe { api.thread_capture_mode(&mut mode) }.ok().map(|()| mode)
-}

@@ -8,10 +8,10 @@ mod pool;
 mod stream;
 mod tensor_map;
 
-pub(crate) use context::Context;
+pub(crate) use context::{Context, Relaxed};
 pub(crate) use function::Module;
 pub use function::{Function, LaunchShape};
-pub(crate) use graph::{Graph, Relaxed};
+pub(crate) use graph::Graph;
 pub(crate) use stream::Event;
 pub use stream::Stream;
 pub use tensor_map::{TensorMap, TensorMapSpec};

@@ -7,8 +7,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::api::{DevicePtr, Handle, PoolProps};
-use super::context::Context;
-use super::graph::Relaxed;
+use super::context::{Context, Relaxed};
 use super::stream::Stream;
 use crate::error::CudaError;
 

@@ -15,9 +15,9 @@ use warplap::core::slot::Signature;
 use warplap::core::variant::Kernel;
 
 use super::Choice;
-use crate::capsule;
+use crate::capsule::{self, Buffer};
 use crate::dlpack::DlDevice;
-use crate::lent::{Buffer, Lent};
+use crate::lent::Lent;
 use crate::torch::{Pool, Torch};
 
 /// What a launch was given, in numbers: addresses, and the bits of numbers given by value.
