@@ -15,6 +15,8 @@ use warplap_cuda::{Buffer, Cuda};
 use warplap_ops::attention::Attention;
 use warplap_ops::bsr::Bsr;
 use warplap_ops::gemm::Gemm;
+use warplap_ops::norm::Norm;
+use warplap_ops::sampled::Sampled;
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -44,6 +46,26 @@ const SPARSE: [&str; 8] = [
     "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f16",
 ];
 
+const SAMPLED: [&str; 6] = [
+    "sampled:m=64,k=64,n=64,bs=16,density=0.5,dtype=f16",
+    "sampled:m=48,k=32,n=5,bs=16,density=0.5,imbalance=1.5,b=col,dtype=bf16",
+    "sampled:m=16,k=24,n=1,bs=8,density=1,g=col,dtype=f32",
+    "sampled:m=320,k=448,n=264,bs=64,density=0.3,g=col,b=col,dtype=f16",
+    "sampled:m=256,k=384,n=71,bs=128,density=0.4,dtype=f32",
+    "sampled:m=2048,k=2048,n=1024,bs=32,density=0.125,dtype=bf16",
+];
+
+const NORM: [&str; 8] = [
+    "norm:rows=1,n=1,dtype=f32",
+    "norm:rows=13,n=77,dtype=f16",
+    "norm:rows=64,n=4096,dtype=bf16,residual=true",
+    "norm:rows=100,n=768,dtype=f32,kind=layer,bias=true",
+    "norm:rows=31,n=1000,dtype=f16,kind=layer,residual=true,bias=true,eps=0.001",
+    "norm:rows=5,n=300,dtype=bf16,weight=false,bias=true",
+    "norm:rows=9,n=257,dtype=f32,kind=layer,weight=false",
+    "norm:rows=4096,n=4096,dtype=bf16,kind=layer,residual=true,bias=true",
+];
+
 const ATTENTION: [&str; 14] = [
     "attention:h=1,sq=1,d=1,dtype=f32",
     "attention:h=2,sq=64,d=64,dtype=bf16",
@@ -69,6 +91,8 @@ fn main() -> Result<(), Failed> {
     let device = Cuda::open(0)?;
     held::<Gemm>(&device, &DENSE)?;
     held::<Bsr>(&device, &SPARSE)?;
+    held::<Sampled>(&device, &SAMPLED)?;
+    held::<Norm>(&device, &NORM)?;
     held::<Attention>(&device, &ATTENTION)
 }
 

@@ -1,5 +1,5 @@
-//! What oracles on a GPU share: the inputs of a problem come in as addresses, a kernel in double precision runs on them,
-//! and the largest magnitudes it met come back, from which follows how far a candidate may be off.
+//! What oracles on a GPU share: the inputs of a problem come in as addresses, a kernel in double precision runs on
+//! them, and the largest magnitudes it met come back: from them follows how far a candidate may be off.
 
 use std::ffi::c_void;
 
