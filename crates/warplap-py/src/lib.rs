@@ -8,6 +8,7 @@ mod capsule;
 mod contest;
 mod desk;
 mod dlpack;
+mod door;
 mod failure;
 mod foreign;
 mod gemm;
@@ -41,6 +42,8 @@ mod _warplap {
     use crate::bsr::{bsr_direct, bsr_into, bsr_known, bsr_problem};
     #[pymodule_export]
     use crate::contest::contest;
+    #[pymodule_export]
+    use crate::door::Prepared;
     #[pymodule_export]
     use crate::foreign::add_variant;
     #[pymodule_export]
