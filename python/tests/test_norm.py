@@ -183,6 +183,15 @@ def test_the_operators_keep_torchs_rules(residual, device):
     torch.library.opcheck(call, (*given, w, b, True, 1e-5), test_utils=tests)
 
 
+def test_wrappers_and_transforms_take_the_general_way(device):
+    class Kind(torch.Tensor):
+        pass
+
+    x = torch.randn(5, 3, 8, device=device)
+    assert type(warplap.norm(x.as_subclass(Kind))) is Kind
+    near(torch.func.vmap(warplap.norm)(x), right(x, None, None, None, "rms")[0])
+
+
 def test_under_autocast_x_decides_the_type(device):
     x, _, w, _ = drawn((3, 8), False, True, False, torch.bfloat16, device)
     with torch.autocast(device, torch.bfloat16):

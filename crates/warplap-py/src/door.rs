@@ -268,7 +268,10 @@ impl Prepared {
         if !torch.is_direct(py, &own.iter().collect::<Vec<_>>())? {
             return Ok(None);
         }
-        Ok(direct(py, self.__call__(tensors))?.flatten())
+        // What has no memory of its own (tensors under a transform) is not for this path either.
+        let Ok(given) = Call::new(self.signature.slots(), self.indexed, tensors) else { return Ok(None) };
+        let Ok(gpu) = argument::place(&given.given()) else { return Ok(None) };
+        Ok(direct(py, self.door.call(py, gpu, given))?.flatten())
     }
 
     fn __repr__(&self) -> String {
