@@ -28,6 +28,8 @@ def main() -> None:
     a, b, c = torch.randn(8, 8), torch.randn(8, 8), torch.empty(8, 8)
     s, d, e = torch.randn(16, 16).to_sparse_bsr((8, 8)), torch.randn(16, 1), torch.empty(16, 1)
     q = torch.randn(1, 1, 1, 8)
+    x, w, y = torch.randn(1, 8), torch.randn(8), torch.empty(1, 8)
+    prepared = warplap._warplap.Prepared("norm:rows=1,n=8,dtype=f32")
     native = warplap._warplap
     lines = {
         "an empty call": native.mode,
@@ -40,6 +42,9 @@ def main() -> None:
         "torch: s @ d": lambda: s @ d,
         "attention of one query and key": lambda: warplap.attention(q, q, q),
         "torch: scaled_dot_product_attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q),
+        "a prepared norm of 1x8 into y": lambda: prepared(x, None, w, None, y),
+        "norm(x, w)": lambda: warplap.norm(x, w),
+        "torch: rms_norm(x, (8,), w)": lambda: torch.nn.functional.rms_norm(x, (8,), w, 1e-5),
         "torch.ops.warplap.matmul_out": lambda: torch.ops.warplap.matmul_out(a, b, c),
         "torch.ops.warplap.matmul": lambda: torch.ops.warplap.matmul(a, b),
     }

@@ -22,7 +22,8 @@ if os.environ.get("WARPLAP_ONCE"):  # started to run one GPU kernel once
 
 from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
-from ._ops import attention, bsr_matmul, linear, matmul
+from ._ops import attention, bsr_matmul, linear, matmul, norm
+from ._prepared import run
 from ._run_kernel import run_kernel
 from ._search import Search, register_search
 from ._tunable import Tunable, tunable
@@ -33,10 +34,9 @@ from ._warplap import Gpu
 __version__: str = _warplap.__version__
 
 __all__ = [
-    "Explanation", "Gpu", "Search", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune", "benchmark",
-    "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "off", "record", "register_search",
-    "replay", "run_kernel",
-    "set_mode", "store", "tunable", "tune", "tune_kernel", "tuning",
+    "Explanation", "Gpu", "Search", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune",
+    "benchmark", "bsr_matmul", "configure", "explain", "linear", "matmul", "mode", "norm", "off", "record",
+    "register_search", "replay", "run", "run_kernel", "set_mode", "store", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
 

@@ -23,19 +23,21 @@ def is_on_cuda(value: Any) -> bool:
 
 
 def call(op: str, arrays: dict[str, Any], *rest: Any) -> Any:
-    """What torch's way of an operator gives for the arrays, with ``rest`` before the last one, which is ``out``."""
+    """What torch's way of an operator gives for the arrays, with ``rest`` before ``out``, where there may be one."""
     if torch is None:
         name = next(name for name, value in arrays.items() if is_on_cuda(value))
         raise NotImplementedError(f"{name}: is on a CUDA device, where torch does the work; install torch")
     from . import _torch
 
     lent = {name: _tensor(value, name) for name, value in arrays.items()}
-    *inputs, out = lent.values()
-    found = getattr(_torch, op)(*inputs, *rest, out)
+    inputs = [value for name, value in lent.items() if name != "out"]
+    out = lent.get("out")
+    found = getattr(_torch, op)(*inputs, *rest, *([out] if "out" in lent else []))
     if out is not None:
         _order(arrays["out"], first=torch.cuda.current_stream(out.device))
         return arrays["out"]
-    return _given_back(found, next(iter(arrays.values())))
+    first = next(iter(arrays.values()))
+    return tuple(_given_back(f, first) for f in found) if isinstance(found, tuple) else _given_back(found, first)
 
 
 def _tensor(value: Any, name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from . import _arrays, _borrowed, _warplap
+from . import _arrays, _borrowed, _norm, _warplap
 
 try:
     import torch
@@ -115,3 +115,31 @@ def bsr_matmul(a: Any, b: Any, *, out: Any = None) -> Any:
         _is_torch(a=a, b=b, out=out)
         return _torch.bsr_matmul(a, b, out)
     return _arrays.bsr_matmul(a, b, out)
+
+
+def norm(
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    residual: Any = None,
+    kind: _norm.Kind = "rms",
+    eps: float = 1e-5,
+) -> Any:
+    """``norm(x + residual) * weight + bias`` over the last dimension: RMSNorm (``kind="rms"``) or LayerNorm
+    (``kind="layer"``), as ``torch.nn.functional.rms_norm`` and ``layer_norm`` compute them.
+
+    ``residual`` has the shape of ``x``, ``weight`` and ``bias`` have that of its last dimension. With a residual the
+    sum comes beside the norm: ``y, total = norm(x, w, residual=r)``. float32, float16 or bfloat16, with arithmetic in
+    float32. torch in, torch out (differentiable in all of them); NumPy in, NumPy out.
+    """
+    if torch is not None and type(x) is torch.Tensor and not _compiling():
+        found = _norm.direct(x, weight, bias, residual, kind, eps)
+        if found is not None:
+            return found
+    tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias}
+    if _is_torch(**{name: t for name, t in tensors.items() if t is not None}):
+        return _torch.norm(x, residual, weight, bias, kind, eps)
+    if _borrowed.is_on_cuda(x):
+        return _borrowed.call("norm", tensors, kind, eps)
+    return _norm.of_arrays(x, residual, weight, bias, kind, eps)

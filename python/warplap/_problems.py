@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
-from . import _ops, _warplap
+from . import _norm, _ops, _warplap
 
 
 class Asked(NamedTuple):
@@ -51,7 +51,7 @@ def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     try:
         text = _linear if name == "linear" else _TEXTS[_warplap.read_operation(name)]
     except (ValueError, KeyError):
-        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention or bsr_matmul") from None
+        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention, bsr_matmul or norm") from None
     return text(*args, **kwargs)
 
 
@@ -94,4 +94,4 @@ def _bsr(a: Any, b: Any, out: Any = None) -> str:
 
 
 # By the operation that an operator is.
-_TEXTS: dict[str, Callable[..., str]] = {"gemm": _gemm, "attention": _attention, "bsr": _bsr}
+_TEXTS: dict[str, Callable[..., str]] = {"gemm": _gemm, "attention": _attention, "bsr": _bsr, "norm": _norm.problem}

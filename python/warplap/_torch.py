@@ -9,9 +9,10 @@ from __future__ import annotations
 from ._attention import attention, spread_mask
 from ._blocks import bsr_matmul, bsr_parts
 from ._library import autocast
+from ._norm_torch import norm
 from ._products import linear, matmul
 
-__all__ = ["attention", "bsr_matmul", "bsr_parts", "linear", "matmul", "spread_mask"]
+__all__ = ["attention", "bsr_matmul", "bsr_parts", "linear", "matmul", "norm", "spread_mask"]
 
 for _name in ("matmul", "linear", "attention", "bsr_matmul"):
     autocast(_name, "cpu", "AutocastCPU")

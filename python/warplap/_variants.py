@@ -7,7 +7,7 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
-from . import _facts, _sdpa, _warplap
+from . import _facts, _norm_torch, _sdpa, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
 
@@ -79,6 +79,11 @@ def join() -> None:
     if torch.backends.mkl.is_available():
         add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, facts=_facts.of_sparse)
     add("sampled", "torch_bmm", _torch_bmm)
+    for device in ("cpu", "cuda"):
+        add(
+            "norm", "torch_norm", _norm_torch.by_torch, _norm_torch.fit,
+            device=device, facts=_norm_torch.facts, returns=True,
+        )  # fmt: skip
     for name, way, fit in _sdpa.BACKENDS:
         add("attention", name, way, fit, device="cuda", facts=_facts.of_attention, returns=True)
     add(

@@ -1,4 +1,5 @@
-//! Holds the GPU's right answers of products, dense and block-sparse, to the host's, and the GPU's comparison to planted mistakes.
+//! Holds the GPU's right answers of every operation that has them there to the host's, and the GPU's comparison to
+//! planted mistakes.
 //!
 //! Needs an NVIDIA GPU and NVRTC. Prints one line a problem and fails on the first that is not as it should be.
 #![allow(clippy::print_stdout)]
@@ -6,13 +7,16 @@
 use std::time::Instant;
 
 use warplap_core::array::Array;
+use warplap_core::catalog::Raced;
 use warplap_core::device::{Bounds, Device};
-use warplap_core::dtype::DType;
-use warplap_core::op::{Answer, Op};
-use warplap_core::oracle::Oracle;
+use warplap_core::op::Answer;
+use warplap_core::slot::Slot;
 use warplap_cuda::{Buffer, Cuda};
-use warplap_ops::bsr::{self, Bsr};
-use warplap_ops::gemm::{self, Gemm};
+use warplap_ops::attention::Attention;
+use warplap_ops::bsr::Bsr;
+use warplap_ops::gemm::Gemm;
+use warplap_ops::norm::Norm;
+use warplap_ops::sampled::Sampled;
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -42,31 +46,66 @@ const SPARSE: [&str; 8] = [
     "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f16",
 ];
 
+const SAMPLED: [&str; 6] = [
+    "sampled:m=64,k=64,n=64,bs=16,density=0.5,dtype=f16",
+    "sampled:m=48,k=32,n=5,bs=16,density=0.5,imbalance=1.5,b=col,dtype=bf16",
+    "sampled:m=16,k=24,n=1,bs=8,density=1,g=col,dtype=f32",
+    "sampled:m=320,k=448,n=264,bs=64,density=0.3,g=col,b=col,dtype=f16",
+    "sampled:m=256,k=384,n=71,bs=128,density=0.4,dtype=f32",
+    "sampled:m=2048,k=2048,n=1024,bs=32,density=0.125,dtype=bf16",
+];
+
+const NORM: [&str; 8] = [
+    "norm:rows=1,n=1,dtype=f32",
+    "norm:rows=13,n=77,dtype=f16",
+    "norm:rows=64,n=4096,dtype=bf16,residual=true",
+    "norm:rows=100,n=768,dtype=f32,kind=layer,bias=true",
+    "norm:rows=31,n=1000,dtype=f16,kind=layer,residual=true,bias=true,eps=0.001",
+    "norm:rows=5,n=300,dtype=bf16,weight=false,bias=true",
+    "norm:rows=9,n=257,dtype=f32,kind=layer,weight=false",
+    "norm:rows=4096,n=4096,dtype=bf16,kind=layer,residual=true,bias=true",
+];
+
+const ATTENTION: [&str; 14] = [
+    "attention:h=1,sq=1,d=1,dtype=f32",
+    "attention:h=2,sq=64,d=64,dtype=bf16",
+    "attention:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
+    "attention:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16",
+    "attention:h=6,hkv=1,sq=31,sk=97,d=8,dv=200,dtype=bf16",
+    "attention:h=2,sq=200,sk=200,d=64,dtype=f16,causal=true",
+    "attention:h=2,sq=300,sk=50,d=32,dtype=bf16,causal=true",
+    "attention:b=2,h=2,sq=50,sk=300,d=32,dtype=f32,causal=true",
+    "attention:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add",
+    "attention:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd",
+    "attention:b=2,h=8,hkv=2,sq=1,sk=1000,d=128,dtype=f16,layout=bshd",
+    "attention:h=1,sq=40,sk=40,d=1024,dv=1000,dtype=f32,scale=0.5",
+    "attention:b=2,h=2,sq=128,sk=4000,d=128,dtype=f32,scale=0",
+    "attention:b=2,h=16,sq=2048,d=128,dtype=bf16",
+];
+
 /// Elements of a guard band, and what they hold.
 const GUARD: usize = 256;
 const BAND: f64 = -1024.0;
 
 fn main() -> Result<(), Failed> {
     let device = Cuda::open(0)?;
-    let (dense, sparse) = (gemm::cuda::catalog(), bsr::cuda::catalog());
-    let (dense, sparse) = (dense.oracle().ok_or("no oracle")?, sparse.oracle().ok_or("no oracle")?);
-    for text in DENSE {
-        let p = Gemm::parse(text)?;
-        held::<Gemm>(&device, dense, &p, [p.n, p.ldc])?;
-    }
-    for text in SPARSE {
-        let p = Bsr::parse(text)?;
-        held::<Bsr>(&device, sparse, &p, [p.n, p.n])?;
-    }
-    Ok(())
+    held::<Gemm>(&device, &DENSE)?;
+    held::<Bsr>(&device, &SPARSE)?;
+    held::<Sampled>(&device, &SAMPLED)?;
+    held::<Norm>(&device, &NORM)?;
+    held::<Attention>(&device, &ATTENTION)
 }
 
-/// Holds the device's answer to a problem to the host's; `n` elements a row of the output, `ldc` from row to row.
-fn held<O: Op>(device: &Cuda, oracle: &dyn Oracle<O, Cuda>, p: &O::Problem, [n, ldc]: [u64; 2]) -> Result<(), Failed> {
-    let text = O::text(p);
+/// Holds the device's answers to problems to the host's.
+fn held<O: Raced<Cuda>>(device: &Cuda, problems: &[&str]) -> Result<(), Failed> {
+    problems.iter().try_for_each(|text| held_one::<O>(device, text).map_err(|why| format!("{text}: {why}").into()))
+}
+
+fn held_one<O: Raced<Cuda>>(device: &Cuda, text: &str) -> Result<(), Failed> {
+    let catalog = O::catalog();
+    let (p, oracle) = (&O::parse(text)?, catalog.oracle().ok_or("no oracle")?);
     let inputs = O::draw(p, &mut fastrand::Rng::with_seed(11));
-    let host = O::answer(p, &inputs).remove(0);
-    let signature = O::signature(p);
+    let (host, signature) = (O::answer(p, &inputs), O::signature(p));
     let read: Vec<Option<Buffer>> = signature
         .slots()
         .iter()
@@ -76,35 +115,40 @@ fn held<O: Op>(device: &Cuda, oracle: &dyn Oracle<O, Cuda>, p: &O::Problem, [n, 
     let views: Vec<_> = read.iter().zip(&inputs).map(|(b, a)| b.as_ref().map(|b| device.view(b, 0..a.len()))).collect();
     oracle.answer(p, &views, device)?;
     let started = Instant::now();
-    let far = oracle.answer(p, &views, device)?.remove(0);
+    let far = oracle.answer(p, &views, device)?;
     let seconds = started.elapsed().as_secs_f64();
-    let values = device.download(&far.values)?.to_f64();
-    let off = |(x, y): (&f64, &f64)| {
-        if x.is_nan() || y.is_nan() { f64::from(x.is_nan() != y.is_nan()) } else { (x - y).abs() }
-    };
-    let worst = values.iter().zip(&host.values).map(off).fold(0.0, f64::max);
-    if values.len() != host.values.len() || worst > 1e-9 {
-        return Err(format!("{text}: the answers differ by {worst}").into());
+    if far.len() != host.len() {
+        return Err(format!("{} answers are not {}", far.len(), host.len()).into());
     }
-    let same = |x: f64, y: f64| (x - y).abs() <= 1e-9 * y.abs();
-    if !same(far.tolerance.floor, host.tolerance.floor) || far.tolerance.relative != host.tolerance.relative {
-        return Err(format!("{text}: {:?} is not {:?}", far.tolerance, host.tolerance).into());
+    let (mut worst, mut planted) = (0f64, 0);
+    for ((far, host), slot) in far.iter().zip(&host).zip(signature.written()) {
+        let values = device.download(&far.values)?.to_f64();
+        let off = |(x, y): (&f64, &f64)| {
+            if x.is_nan() || y.is_nan() { f64::from(x.is_nan() != y.is_nan()) } else { (x - y).abs() }
+        };
+        worst = values.iter().zip(&host.values).map(off).fold(worst, f64::max);
+        if values.len() != host.values.len() || worst > 1e-9 {
+            return Err(format!("{}: the answers differ by {worst}", slot.name).into());
+        }
+        let same = |x: f64, y: f64| (x - y).abs() <= 1e-9 * y.abs();
+        if !same(far.tolerance.floor, host.tolerance.floor) || far.tolerance.relative != host.tolerance.relative {
+            return Err(format!("{}: {:?} is not {:?}", slot.name, far.tolerance, host.tolerance).into());
+        }
+        planted += mistakes(device, slot, host, &far.values)?;
     }
-    let dtype = signature.written().next().ok_or("no output")?.dtype;
-    let planted = mistakes(device, dtype, &host, &far.values, n as usize, ldc as usize)?;
     println!("RIGHT {text}: off by {worst:.1e}, {:.2} ms; {planted} mistakes seen", seconds * 1e3);
     Ok(())
 }
 
 /// Plants mistakes into a right output and asks the device for each; gives how many there were.
-fn mistakes(device: &Cuda, dtype: DType, host: &Answer, right: &Buffer, n: usize, ldc: usize) -> Result<usize, Failed> {
+fn mistakes(device: &Cuda, slot: &Slot, host: &Answer, right: &Buffer) -> Result<usize, Failed> {
     let len = host.values.len();
     let bounds = Bounds { guard: GUARD, guard_value: BAND, tolerance: host.tolerance };
     let band = || std::iter::repeat_n(BAND, GUARD);
     let whole: Vec<f64> = band().chain(host.values.iter().copied()).chain(band()).collect();
     let seal = device.seal(right)?;
     let share = |values: &[f64]| -> Result<f64, Failed> {
-        let output = device.upload(&Array::from_f64(dtype, values.iter().copied()))?;
+        let output = device.upload(&Array::from_f64(slot.dtype, values.iter().copied()))?;
         let compared = device.compare(&output, right, bounds)?;
         if compared.seal != seal {
             return Err("the seal of the answer changes by reading it".into());
@@ -117,11 +161,9 @@ fn mistakes(device: &Cuda, dtype: DType, host: &Answer, right: &Buffer, n: usize
     }
     let mut places = vec![(0, 0.0), (GUARD - 1, 0.0), (GUARD, f64::NAN), (GUARD + len - 1, f64::NAN)];
     places.extend([(GUARD + len, f64::NAN), (len + 2 * GUARD - 1, 0.0)]);
-    let middle = len / 2 / ldc * ldc;
+    let middle = (0..=len / 2).rev().find(|at| !host.values[*at].is_nan()).unwrap_or(0);
     places.push((GUARD + middle, host.values[middle] + 3.0 * host.tolerance.allowed(host.values[middle]) + 1e-30));
-    if ldc > n && len > n {
-        places.push((GUARD + n, 0.0));
-    }
+    places.extend(slot.padding().first().map(|gap| (GUARD + gap.start, 0.0)));
     for (at, value) in &places {
         let mut changed = whole.clone();
         changed[*at] = *value;

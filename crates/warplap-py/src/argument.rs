@@ -13,7 +13,7 @@ const MAX_ELEMENTS: usize = 1 << 31;
 /// What a call has for one slot: a tensor's memory, or nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
-    pub(crate) name: &'static str,
+    pub(crate) name: &'a str,
     pub(crate) view: Option<&'a View>,
     pub(crate) written: bool,
 }
@@ -23,17 +23,17 @@ impl<'a> Given<'a> {
     pub(crate) const NONE: Given<'static> = Given { name: "", view: None, written: false };
 
     /// Memory that is read.
-    pub(crate) fn read(name: &'static str, view: &'a View) -> Self {
+    pub(crate) fn read(name: &'a str, view: &'a View) -> Self {
         Given { name, view: Some(view), written: false }
     }
 
     /// Memory that is written.
-    pub(crate) fn write(name: &'static str, view: &'a View) -> Self {
+    pub(crate) fn write(name: &'a str, view: &'a View) -> Self {
         Given { name, view: Some(view), written: true }
     }
 
     /// Memory that is read, or nothing.
-    pub(crate) fn maybe(name: &'static str, view: Option<&'a View>) -> Self {
+    pub(crate) fn maybe(name: &'a str, view: Option<&'a View>) -> Self {
         Given { name, view, written: false }
     }
 }

@@ -1,25 +1,19 @@
 //! `attention`: queries, keys and values of any library come in, what they attend to goes out.
 
-use pyo3::exceptions::{PyNotImplementedError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use warplap::core::op::Op;
-use warplap::core::problem::Problem;
 use warplap::ops::attention::{Mask, Order, Strides};
-use warplap::{Attention, AttentionProblem, Mode};
+use warplap::{Attention, AttentionProblem};
 
 use crate::argument::{self, Checked, Given};
 use crate::call::{Fresh, answer, call, direct};
-use crate::state::{mode, state};
 use crate::tensor::View;
 use crate::torch::Torch;
 
 /// Slots of attention.
 const SLOTS: usize = 5;
-
-/// Work of attention on a GPU up to which it is raced by a call: the host computes the right answers, some seconds for this
-/// much. What is larger is torch's own choice, unless the mode lets the store answer.
-const HOST_FLOPS: f64 = 1.2e10;
 
 /// The caller's own tensors.
 #[derive(Clone, Copy)]
@@ -141,13 +135,6 @@ impl Request {
     #[inline]
     fn answer<'py>(&self, torch: &Torch, own: Own<'_, 'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let gpu = argument::place(&self.inputs())?;
-        if let Some(ordinal) = gpu.filter(|_| self.problem.work().flops > HOST_FLOPS) {
-            let state = state();
-            if mode() == Mode::Tune.name() && !state.gpu(ordinal)?.of::<Attention>().knows(&self.problem) {
-                let why = "attention of this size is torch's own choice: its right answer would take the host too long";
-                return Err(PyNotImplementedError::new_err(why));
-            }
-        }
         answer::<Attention, SLOTS>(torch, own.q.py(), &self.problem, gpu, &(self, own))
     }
 }

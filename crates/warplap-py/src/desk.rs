@@ -51,7 +51,15 @@ impl<D: Lent> Entry<D> {
         if let (Some(foreign), Some(tensors)) = (&self.foreign, tensors) {
             return foreign.write(py, &tensors()?);
         }
-        let mut args: [Arg<'_, D>; N] = [const { Arg::Absent }; N];
+        let (mut args, count) = (self.lent(memory)?, self.signature.slots().len().min(N));
+        let args = &mut args[..count];
+        D::launch(py, &*self.kernel, args, queue, self.brief).map_err(|e| self.refused(args, &e))
+    }
+
+    /// A call's memory as arguments, one a slot; behind the last slot there is nothing.
+    #[inline]
+    pub(crate) fn lent<'a, const N: usize>(&self, memory: &'a Checked<'_, N>) -> PyResult<[Arg<'a, D>; N]> {
+        let mut args: [Arg<'a, D>; N] = [const { Arg::Absent }; N];
         for (i, given) in memory.given().iter().enumerate() {
             let Some(view) = given.view else { continue };
             // SAFETY: the caller holds references to the objects behind the views for the time of this call; they were found
@@ -64,7 +72,7 @@ impl<D: Lent> Entry<D> {
                 None => return Err(self.unaligned(given.name, i)),
             }
         }
-        D::launch(py, &*self.kernel, &mut args, queue, self.brief).map_err(|e| self.refused(&args, &e))
+        Ok(args)
     }
 
     #[cold]

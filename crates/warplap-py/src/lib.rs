@@ -9,6 +9,7 @@ mod callables;
 mod capsule;
 mod desk;
 mod dlpack;
+mod door;
 mod failure;
 mod foreign;
 mod gemm;
@@ -45,6 +46,8 @@ mod _warplap {
     use crate::by_hand::{Gpu, GpuGemm};
     #[pymodule_export]
     use crate::callables::race;
+    #[pymodule_export]
+    use crate::door::Prepared;
     #[pymodule_export]
     use crate::foreign::add_variant;
     #[pymodule_export]

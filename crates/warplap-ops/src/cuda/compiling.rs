@@ -1,6 +1,6 @@
 //! The compiler of the tests, so that kernels are compiled on machines without CUDA. Chips to compile for come with it.
 
-use warplap_cuda::{Chip, Compiler};
+use warplap_cuda::{Chip, Compiler, Source};
 
 use super::installed;
 use super::plan::Plan;
@@ -37,4 +37,12 @@ pub(crate) fn check(plan: &Plan, chip: &Chip, compiler: &Compiler, what: &str) {
     assert_eq!(report.spill_bytes, 0, "{what}");
     assert!(report.registers > 0 && report.registers * plan.threads <= 65536, "{what}");
     assert!(plan.shared + u64::from(report.shared_bytes) <= chip.shared_memory, "{what}: {} asked for", plan.shared);
+}
+
+/// Compiles the kernel of a right answer for a capability: nothing spills, its shared memory is what every block has.
+pub(crate) fn check_right(source: &Source, capability: (u32, u32), what: &str) {
+    let (Some(compiler), arch) = (compiler(), chip(capability).arch()) else { return };
+    let report = source.compile(&compiler, &arch).unwrap_or_else(|why| panic!("{what} on {arch}: {why}")).report;
+    assert!(report.refusal().is_none() && report.spill_bytes == 0, "{what} on {arch}: {report:?}");
+    assert!(report.shared_bytes <= 49_152, "{what} on {arch}: {report:?}");
 }

@@ -7,4 +7,5 @@ mod installed;
 pub(crate) mod launch;
 pub(crate) mod own;
 pub(crate) mod plan;
+pub(crate) mod right;
 pub(crate) mod scratch;

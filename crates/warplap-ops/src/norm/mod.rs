@@ -101,9 +101,7 @@ impl Op for Norm {
         let weight = if p.weight { largest(&weight) } else { 1.0 };
         let mut answers = vec![Answer { values, tolerance: tolerance(p, worst, weight, largest(&bias)) }];
         if p.residual {
-            // The sum is exact but for one rounding.
-            let tolerance = Tolerance { relative: 1.001 * p.dtype.roundoff(), floor: 0.0 };
-            answers.push(Answer { values: sum, tolerance });
+            answers.push(Answer { values: sum, tolerance: sum_tolerance(p) });
         }
         answers
     }
@@ -152,6 +150,11 @@ fn normalised(p: &NormProblem, row: &mut [f64]) -> Reach {
         reach.after = reach.after.max(s.abs());
     }
     reach
+}
+
+/// How far the sum may be off: it is exact but for one rounding.
+fn sum_tolerance(p: &NormProblem) -> Tolerance {
+    Tolerance { relative: 1.001 * p.dtype.roundoff(), floor: 0.0 }
 }
 
 /// Safety factor over the expected rounding error of a sum in any order, as for products.

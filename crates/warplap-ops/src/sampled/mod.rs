@@ -69,6 +69,11 @@ pub fn check_indices(p: &SampledProblem, args: &[Arg<'_, Cpu>]) -> Result<(), Er
     Ok(validate(indices(slot::ROW_PTR), indices(slot::COL_IDX), p.pattern.values_len(), &p.pattern)?)
 }
 
+/// How far a kernel may be off, from the largest product of the norms of a row of G and a row of B that it meets.
+fn tolerance(p: &SampledProblem, magnitude: f64) -> Tolerance {
+    Tolerance::dot(p.pattern.dtype, DType::F32, p.pattern.n as usize, magnitude)
+}
+
 /// A matrix of `n` columns as rows in double precision.
 fn rows_of(matrix: &Array, layout: Layout, rows: usize, n: usize) -> Vec<f64> {
     let all = matrix.to_f64();
@@ -101,8 +106,8 @@ impl Op for Sampled {
         inputs
     }
 
-    fn answer(p: &SampledProblem, inputs: &[Array]) -> Vec<Answer> {
-        let p = (&p.pattern, p.g);
+    fn answer(problem: &SampledProblem, inputs: &[Array]) -> Vec<Answer> {
+        let p = (&problem.pattern, problem.g);
         let (n, bs, bc) = (p.0.n as usize, p.0.bs as usize, p.0.bc as usize);
         let indices = |slot: usize| inputs[slot].indices().unwrap_or(&[]);
         let (row_ptr, col_idx) = (indices(slot::ROW_PTR), indices(slot::COL_IDX));
@@ -119,7 +124,7 @@ impl Op for Sampled {
                 magnitude = magnitude.max(norms);
             }
         }
-        vec![Answer { values, tolerance: Tolerance::dot(p.0.dtype, DType::F32, n, magnitude) }]
+        vec![Answer { values, tolerance: tolerance(problem, magnitude) }]
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod plan;
 mod reference;
+mod right;
 mod rows;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::cuda::own::Own;
 /// Who may race.
 pub fn catalog() -> Catalog<Norm, Cuda> {
     Catalog::new(Arc::new(Own::<_, _, SLOTS>::new(reference::Reference)))
+        .with_oracle(Arc::new(right::Right))
         .with(Arc::new(Own::<_, _, SLOTS>::new(rows::Rows)))
 }
 
@@ -54,6 +56,7 @@ mod tests {
                 "rows=5,n=77,dtype=bf16,weight=false",
             ] {
                 compile(capability, text);
+                compiling::check_right(&super::right::source(&Norm::parse(text).unwrap()), capability, text);
             }
         }
     }

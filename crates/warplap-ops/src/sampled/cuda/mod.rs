@@ -3,6 +3,7 @@
 mod mma_blocks;
 mod plan;
 mod reference;
+mod right;
 mod simt_tiles;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::cuda::own::Own;
 /// Who may race.
 pub fn catalog() -> Catalog<Sampled, Cuda> {
     Catalog::new(Arc::new(Own::<_, _, SLOTS>::new(reference::Reference)))
+        .with_oracle(Arc::new(right::Right))
         .with(Arc::new(Own::<_, _, SLOTS>::new(mma_blocks::MmaBlocks)))
         .with(Arc::new(Own::<_, _, SLOTS>::new(simt_tiles::SimtTiles)))
 }
@@ -54,6 +56,18 @@ mod tests {
                 if let Some(compiler) = &compiler {
                     compiling::check(&plan, &chip, compiler, &format!("{text}: {}", twin.id()));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_product_in_double_precision_compiles_for_sm_80_and_sm_90a() {
+        for capability in [(8, 0), (9, 0)] {
+            for text in
+                ["m=64,k=64,n=64,bs=16,density=0.5,dtype=f32", "m=64,k=64,n=9,bs=8,density=1,dtype=f16,b=col,g=col"]
+            {
+                let p = Sampled::parse(text).unwrap();
+                compiling::check_right(&super::right::source(&p), capability, text);
             }
         }
     }

@@ -1,0 +1,94 @@
+//! The right answer of attention, computed on the GPU in double precision. A problem and its inputs come in; what is
+//! attended to and the tolerance go out. Held to the host's answer by the example `cuda-right`; never raced.
+
+use warplap_core::dtype::DType;
+use warplap_core::error::Error;
+use warplap_core::op::Op;
+use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
+use warplap_cuda::{Cuda, ELEMENT, Source, dtype_code};
+
+use crate::attention::{Attention, AttentionProblem, Mask, Spread};
+use crate::cuda::right::{addresses, launch, magnitudes, read};
+
+/// Queries of one block, and columns of V.
+const ROWS: u64 = 64;
+const COLUMNS: u64 = 128;
+
+/// Computes attention in double precision on a GPU.
+pub(super) struct Right;
+
+/// The kernel for a problem.
+pub(super) fn source(p: &AttentionProblem) -> Source {
+    let facts =
+        [("DTYPE", dtype_code(p.dtype)), ("CAUSAL", i64::from(p.causal)), ("MASK", i64::from(p.mask == Mask::Add))];
+    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts.to_vec() }
+}
+
+/// Blocks for a problem: tiles of queries, parts of wide values, heads.
+fn blocks(p: &AttentionProblem) -> Option<u64> {
+    p.sq.div_ceil(ROWS).checked_mul(p.dv.div_ceil(COLUMNS))?.checked_mul(p.b)?.checked_mul(p.h)
+}
+
+impl Oracle<Attention, Cuda> for Right {
+    fn answer(
+        &self,
+        p: &AttentionProblem,
+        inputs: &Inputs<'_, Cuda>,
+        cuda: &Cuda,
+    ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
+        let [q, k, v, mask, _] = addresses::<5>(&Attention::signature(p), inputs)?;
+        let values = cuda.alloc_queued(DType::F64, p.o_len())?;
+        let (queries, keys) = (magnitudes(cuda, p.b * p.h)?, magnitudes(cuda, p.b * p.hkv)?);
+        let others = magnitudes(cuda, 2)?;
+        let mut words = vec![q, k, v, mask];
+        words.extend([&values, &queries, &keys, &others].map(|buffer| buffer.address()));
+        words.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
+        for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()] {
+            words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
+        }
+        // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
+        unsafe { launch(cuda, &source(p), blocks(p), &words) }?;
+        let (queries, keys, others) = (read(cuda, &queries)?, read(cuda, &keys)?, read(cuda, &others)?);
+        let spread = Spread {
+            score: largest(&queries, &keys, p.group() as usize) * f64::from(p.scale().abs()),
+            value: others[0],
+            weights: others[1].sqrt(),
+        };
+        Ok(vec![FarAnswer { values, tolerance: spread.tolerance(p) }])
+    }
+}
+
+/// The largest product of the norms of a query and of a key of its head, from their squares by head.
+fn largest(queries: &[f64], keys: &[f64], group: usize) -> f64 {
+    let products = queries.iter().enumerate().map(|(head, q)| q.sqrt() * keys[head / group].sqrt());
+    products.fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::compiling;
+
+    #[test]
+    fn norms_are_multiplied_within_one_head_of_keys() {
+        assert_eq!(largest(&[4.0, 1.0, 9.0, 1.0], &[25.0, 16.0], 2), 12.0);
+        assert_eq!(largest(&[4.0, 9.0], &[1.0, 4.0], 1), 6.0);
+    }
+
+    #[test]
+    fn every_tile_of_every_head_has_a_block() {
+        let blocks = |text: &str| super::blocks(&Attention::parse(text).unwrap());
+        assert_eq!(blocks("b=2,h=3,sq=65,sk=9,d=16,dv=129"), Some(2 * 3 * 2 * 2));
+        assert_eq!(blocks("h=1,sq=1,sk=5000,d=64"), Some(1));
+    }
+
+    #[test]
+    fn attention_in_double_precision_compiles_everywhere() {
+        for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
+            for text in ["sq=8,d=8,dtype=f32", "sq=8,d=8,dtype=bf16,causal=true", "sq=8,d=8,dtype=f16,mask=add"] {
+                let p = Attention::parse(&format!("h=1,{text}")).unwrap();
+                compiling::check_right(&source(&p), capability, text);
+            }
+        }
+    }
+}

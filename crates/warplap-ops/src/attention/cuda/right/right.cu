@@ -1,0 +1,152 @@
+// O = softmax(scale * Q*K' + mask) * V in double precision: the right answer that every other kernel is held to.
+//
+// Idea: 64 queries a block meet 32 keys at a time. Scores are sums of 4x2 a thread over slices of Q and K in shared
+// memory; the running maximum and sums of a row are carried on by the sixteen threads that share it, and weights go
+// through shared memory to sums of 4x8 a thread over slices of V. Wider values are cut into parts of 128 columns, each
+// of which computes its scores again.
+// Beside it come the largest magnitudes that tolerances are made of: squares of the norms of a query by head, of a key
+// by head of K, and of a row of weights, and the largest value. Keys that nobody sees count too.
+// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix).
+#include "element.cuh"
+#define ROWS 64
+#define KEYS 32
+#define COLS 128
+#define DEEP 16
+#define THREADS 256
+#define LOWEST __longlong_as_double(0xfff0000000000000ull)
+
+// Numbers that are not negative are ordered as their bits are.
+DI void raise(u64* place, double x) { atomicMax(place, (u64)__double_as_longlong(x)); }
+
+// The sum over a warp, or over the lanes that differ in the bits below `width`.
+DI double sum_of(double x, int width) {
+  for (int step = width / 2; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+
+DI double most_of(double x, int width) {
+  for (int step = width / 2; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
+  return x;
+}
+
+// The sum of the squares of a row, by a warp.
+DI double squares_of(const elem* row, u64 n) {
+  double sum = 0.;
+  for (u64 i = threadIdx.x % 32; i < n; i += 32) {
+    const double x = widen(row[i]);
+    sum = fma(x, x, sum);
+  }
+  return sum_of(sum, 32);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
+      double* __restrict__ O, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
+      u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
+      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
+  __shared__ double q[DEEP][ROWS + 1], k[DEEP][KEYS + 1], p[ROWS][KEYS + 1], v[DEEP][COLS];
+  const int t = threadIdx.x, x = t % 16, y = t / 16, warp = t / 32;
+  const u64 parts = (dv + COLS - 1) / COLS, tiles = (sq + ROWS - 1) / ROWS;
+  const u64 part = blockIdx.x % parts, tile = blockIdx.x / parts % tiles, both = blockIdx.x / parts / tiles;
+  const u64 head = both % heads, batch = both / heads, row0 = tile * ROWS, col0 = part * COLS;
+  Q += batch * qb + head * qh, K += batch * kb + head / group * kh, V += batch * vb + head / group * vh;
+  O += batch * ob + head * oh;
+
+  if (part == 0) {
+    for (u64 i = row0 + warp; i < row0 + ROWS && i < sq; i += THREADS / 32) {
+      const double squares = squares_of(Q + i * qr, d);
+      if (t % 32 == 0) raise(queries + both, squares);
+    }
+    // The blocks of a head share out its keys.
+    for (u64 j = tile * (THREADS / 32) + warp; head % group == 0 && j < sk; j += tiles * (THREADS / 32)) {
+      const double squares = squares_of(K + j * kr, d);
+      double value = 0.;
+      for (u64 i = t % 32; i < dv; i += 32) value = fmax(value, fabs((double)widen(V[j * vr + i])));
+      value = most_of(value, 32);
+      if (t % 32 == 0) raise(keys + both / group, squares), raise(others, value);
+    }
+  }
+
+  double o[4][8] = {}, most[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, squares[4] = {};
+  // No row of this block sees further.
+  const u64 seen = CAUSAL && row0 + ROWS < sk ? row0 + ROWS : sk;
+  for (u64 key0 = 0; key0 < seen; key0 += KEYS) {
+    double s[4][2] = {};
+    for (u64 d0 = 0; d0 < d; d0 += DEEP) {
+      // Neighbouring threads read neighbouring elements of a row.
+      const u64 c = d0 + x;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const u64 row = row0 + y + 16 * i;
+        q[x][y + 16 * i] = c < d && row < sq ? widen(Q[row * qr + c]) : 0.;
+      }
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const u64 key = key0 + y + 16 * j;
+        k[x][y + 16 * j] = c < d && key < sk ? widen(K[key * kr + c]) : 0.;
+      }
+      __syncthreads();
+#pragma unroll
+      for (int e = 0; e < DEEP; e++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+          for (int j = 0; j < 2; j++) s[i][j] = fma(q[e][y + 16 * i], k[e][x + 16 * j], s[i][j]);
+      __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const u64 row = row0 + y + 16 * i;
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const u64 key = key0 + x + 16 * j;
+        s[i][j] *= scale;
+        if (row >= sq || key >= sk || (CAUSAL && key > row)) s[i][j] = LOWEST;
+        else if (MASK) s[i][j] += (double)widen(mask[row * sk + key]);
+      }
+      const double now = fmax(most[i], most_of(fmax(s[i][0], s[i][1]), 16));
+      // A row that has seen no key yet has nothing to scale, and -inf minus itself is no number.
+      const double kept = now == LOWEST ? 1. : exp(most[i] - now);
+      total[i] *= kept, squares[i] *= kept * kept, most[i] = now;
+#pragma unroll
+      for (int j = 0; j < 8; j++) o[i][j] *= kept;
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const double weight = now == LOWEST ? 0. : exp(s[i][j] - now);
+        total[i] += weight, squares[i] = fma(weight, weight, squares[i]);
+        p[y + 16 * i][x + 16 * j] = weight;
+      }
+    }
+#pragma unroll 1
+    for (int k0 = 0; k0 < KEYS; k0 += DEEP) {
+#pragma unroll
+      for (int i = 0; i < DEEP * COLS / THREADS; i++) {
+        const int r = t / COLS + i * (THREADS / COLS), c = t % COLS;
+        const u64 key = key0 + k0 + r;
+        v[r][c] = key < sk && col0 + c < dv ? widen(V[key * vr + col0 + c]) : 0.;
+      }
+      __syncthreads();
+#pragma unroll
+      for (int e = 0; e < DEEP; e++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+          for (int j = 0; j < 8; j++) o[i][j] = fma(p[y + 16 * i][k0 + e], v[e][x + 16 * j], o[i][j]);
+      __syncthreads();
+    }
+  }
+
+  double widest = 0.;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const u64 row = row0 + y + 16 * i;
+    const double sum = sum_of(total[i], 16), share = sum > 0. ? 1. / sum : 0.;
+    widest = fmax(widest, sum_of(squares[i], 16) * share * share);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+      const u64 c = col0 + x + 16 * j;
+      if (row < sq && c < dv) O[row * orow + c] = o[i][j] * share;
+    }
+  }
+  if (x == 0) raise(others + 1, widest);
+}

@@ -1,0 +1,90 @@
+"""norm without torch: the problem of a call, the call of plain tensors, and NumPy arrays."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Literal, Sequence
+
+from . import _arrays, _warplap
+
+Kind = Literal["rms", "layer"]
+_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+@functools.lru_cache(maxsize=4096)
+def prepared(
+    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float
+) -> _warplap.Prepared:
+    """The call for rows of a shape, ready."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise TypeError(f"x: holds {name}, expected float32, float16 or bfloat16")
+    has = {"residual": residual, "weight": weight, "bias": bias}
+    flags = "".join(f",{field}={str(value).lower()}" for field, value in has.items())
+    rows, n = math.prod(shape[:-1]), shape[-1]
+    return _warplap.Prepared(f"norm:rows={rows},n={n},dtype={_DTYPES[name]},kind={kind}{flags},eps={eps!r}")
+
+
+def call_of(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> _warplap.Prepared:
+    """The call for these tensors, ready."""
+    return prepared(x.shape, x.dtype, residual is not None, weight is not None, bias is not None, kind, eps)
+
+
+def problem(
+    x: Any, weight: Any = None, bias: Any = None, *, residual: Any = None, kind: Kind = "rms", eps: float = 1e-5
+) -> str:
+    """The problem that a call is, in its text form."""
+    check(x, weight, bias, residual, kind, eps)
+    return call_of(x, residual, weight, bias, kind, float(eps)).problem
+
+
+def check(x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float) -> None:
+    """Whether shapes belong together, and the rest is what there is."""
+    if kind not in ("rms", "layer"):
+        raise ValueError(f"kind: is {kind!r}, expected 'rms' or 'layer'")
+    if not 1e-20 <= eps <= 1.0:
+        raise ValueError(f"eps: is {eps}, expected a number from 1e-20 to 1")
+    if x.ndim == 0:
+        raise ValueError("x: has 0 dimensions, expected 1 or more")
+    for name, tensor, shape in (
+        ("residual", residual, x.shape),
+        ("weight", weight, x.shape[-1:]),
+        ("bias", bias, x.shape[-1:]),
+    ):
+        if tensor is not None and tuple(tensor.shape) != tuple(shape):
+            raise ValueError(f"{name}: has shape {list(tensor.shape)}, expected {list(shape)}")
+
+
+def direct(x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float) -> Any:
+    """At once, over torch's plain tensors that nobody wants a gradient of; None for everything else."""
+    shape = x.shape
+    if not shape or (residual is not None and getattr(residual, "shape", None) != shape):
+        return None
+    try:
+        call = call_of(x, residual, weight, bias, kind, eps)
+    except (TypeError, ValueError):  # the general way says what is wrong, or goes to torch
+        return None
+    if len(shape) == 2:
+        return call.direct(x, residual, weight, bias)
+    flat = (-1, shape[-1])
+    found = call.direct(x.reshape(flat), None if residual is None else residual.reshape(flat), weight, bias)
+    if found is None:
+        return None
+    return found.view(shape) if residual is None else (found[0].view(shape), found[1].view(shape))
+
+
+def of_arrays(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> Any:
+    """Over NumPy arrays."""
+    np = _arrays._numpy()
+    given = {"x": x, "residual": residual, "weight": weight, "bias": bias}
+    given = {name: None if t is None else _arrays._array(t, name) for name, t in given.items()}
+    x, residual, weight, bias = given.values()
+    check(x, weight, bias, residual, kind, eps)
+    outputs = [np.empty(x.shape, x.dtype) for _ in range(1 if residual is None else 2)]
+    if x.size:
+        flat = lambda a: None if a is None else np.ascontiguousarray(a).reshape(-1, x.shape[-1])
+        line = lambda a: None if a is None else np.ascontiguousarray(a)
+        call = call_of(x, residual, weight, bias, kind, eps)
+        call(flat(x), flat(residual), line(weight), line(bias), *(o.reshape(-1, x.shape[-1]) for o in outputs))
+    return outputs[0] if residual is None else tuple(outputs)

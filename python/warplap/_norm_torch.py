@@ -1,0 +1,165 @@
+"""norm over torch tensors: operators, shapes under tracing, gradients, and torch's own as a candidate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import _cuda, _facts
+from ._library import floats, lib, op, ordinary
+from ._norm import call_of, check
+
+_tags = (torch.Tag.pt2_compliant_tag,)
+for _schema in (
+    "norm(Tensor x, Tensor? weight, Tensor? bias, bool layer, float eps) -> Tensor",
+    "norm_add(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, bool layer, float eps) -> (Tensor, Tensor)",
+):
+    lib.define(_schema, tags=_tags)
+
+
+def by_torch(
+    x: Tensor,
+    residual: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    layer: bool,
+    eps: float,
+) -> Any:
+    """What torch has for it: a sum, then a norm."""
+    total = x if residual is None else x + residual
+    if layer:
+        y = F.layer_norm(total, total.shape[-1:], weight, bias, eps)
+    else:
+        y = F.rms_norm(total, total.shape[-1:], weight, eps)
+        y = y if bias is None else y + bias
+    return y if residual is None else (y, total)
+
+
+def facts(problem: str) -> dict[str, Any]:
+    """What torch needs to know of a problem."""
+    given = _facts.fields(problem)
+    return {"layer": given["kind"] == "layer", "eps": float(given.get("eps", 1e-5))}
+
+
+def fit(problem: str) -> str | None:
+    """Why torch's stands aside, if so."""
+    given = _facts.fields(problem)
+    if given["kind"] == "rms" and given.get("bias") == "true" and given["dtype"] != "f32":
+        return "torch rounds to half precision before it adds a bias to RMSNorm"
+    return None
+
+
+def _lent(t: Tensor | None) -> Tensor | None:
+    """The tensor as kernels take it: rows one after another, on addresses that vectors may have."""
+    if t is None:
+        return None
+    t = (t.reshape(-1, t.shape[-1]) if t.ndim != 1 else t).contiguous()
+    t = t.resolve_neg() if t.is_neg() else t
+    return _cuda.aligned(t) if t.is_cuda else t
+
+
+def _run(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float
+) -> Any:
+    """By whoever is fastest here and right; what no problem expresses goes to torch."""
+    shape = x.shape
+    x = x.reshape(1, -1) if x.ndim == 1 else x
+    residual = residual.reshape(1, -1) if residual is not None and residual.ndim == 1 else residual
+    tensors = [_lent(t) for t in (x, residual, weight, bias)]
+    found = None
+    if ordinary(tensors[0]) and x.numel() <= 1 << 31:
+        try:
+            found = call_of(tensors[0], residual, weight, bias, "layer" if layer else "rms", eps)(*tensors)
+        except NotImplementedError as why:
+            _cuda.tell("torch", why)
+    if found is None:
+        found = by_torch(*tensors, layer=layer, eps=eps)
+    if residual is None:
+        return found.reshape(shape)
+    return found[0].reshape(shape), found[1].reshape(shape)
+
+
+def _norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float) -> Tensor:
+    return _run(x, None, weight, bias, layer, eps)
+
+
+for _device in ("CPU", "CUDA"):
+    lib.impl("norm", _norm, _device)
+    lib.impl("norm_add", _run, _device)
+
+
+@torch.library.register_fake("warplap::norm", lib=lib)
+def _norm_fake(x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("warplap::norm_add", lib=lib)
+def _norm_add_fake(
+    x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float
+) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape)
+
+
+def gradients(
+    grad: Tensor, total: Tensor, weight: Tensor | None, layer: bool, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of what is normalised, of the weight and of the bias; sums of half types are in float32."""
+    wide = torch.promote_types(total.dtype, torch.float32)
+    grad, rows = grad.to(wide), total.to(wide)
+    if layer:
+        rows = rows - rows.mean(-1, keepdim=True)
+    inverse = torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)
+    normed = rows * inverse
+    inner = grad if weight is None else grad * weight.to(wide)
+    down = inner - normed * (inner * normed).mean(-1, keepdim=True)
+    if layer:
+        down = down - inner.mean(-1, keepdim=True)
+    lead = list(range(total.ndim - 1))
+    over = lambda t: t.sum(lead) if lead else t
+    return down * inverse, over(grad * normed), over(grad)
+
+
+def _save_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, _, ctx.layer, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _norm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight = ctx.saved_tensors
+    found = gradients(grad, x, weight, ctx.layer, ctx.eps)
+    wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
+    return (*wanted, None, None)
+
+
+def _save_norm_add(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, _, weight, _, ctx.layer, ctx.eps = inputs
+    ctx.save_for_backward(output[1], weight)
+
+
+def _norm_add_backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None, ...]:
+    total, weight = ctx.saved_tensors
+    down, of_weight, of_bias = gradients(grad, total, weight, ctx.layer, ctx.eps)
+    down = down + grad_total
+    found = (down, down, of_weight, of_bias)
+    wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
+    return (*wanted, None, None)
+
+
+torch.library.register_autograd("warplap::norm", _norm_backward, setup_context=_save_norm, lib=lib)
+torch.library.register_autograd("warplap::norm_add", _norm_add_backward, setup_context=_save_norm_add, lib=lib)
+
+
+def norm(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float
+) -> Any:
+    check(x, weight, bias, residual, kind, eps)
+    if torch.is_autocast_enabled(x.device.type):  # arithmetic is in float32 anyway: x decides
+        residual, weight, bias = (t if t is None else t.to(x.dtype) for t in (residual, weight, bias))
+    floats(x=x, residual=residual, weight=weight, bias=bias)
+    if residual is None:
+        return op.norm(x, weight, bias, kind == "layer", eps)
+    return op.norm_add(x, residual, weight, bias, kind == "layer", eps)
