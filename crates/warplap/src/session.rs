@@ -218,7 +218,7 @@ impl<D: Device> Session<D> {
         self.tuner::<P::Op>().launch(problem, args, self.device.queue())
     }
 
-    /// C = A·B; with a bias, an addend or an activation in the problem use [`Session::run`].
+    /// C = A·B, with the activation that the problem says; with a bias use [`Session::run`].
     pub fn gemm<'a>(
         &self,
         problem: &GemmProblem,
@@ -229,7 +229,7 @@ impl<D: Device> Session<D> {
     where
         <GemmProblem as Problem>::Op: Raced<D>,
     {
-        self.run(problem, &mut [Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into())])
+        self.run(problem, &mut [Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into()), Arg::Absent])
     }
 
     /// O = softmax(scale · Q·Kᵀ + mask) · V.
