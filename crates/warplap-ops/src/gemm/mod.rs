@@ -150,6 +150,34 @@ mod tests {
     }
 
     #[test]
+    fn a_bias_left_out_and_another_activation_are_wrong_answers() {
+        let answer = |text: &str, p: &GemmProblem| {
+            let drawn = Gemm::draw(&Gemm::parse(text).unwrap(), &mut fastrand::Rng::with_seed(8));
+            Gemm::answer(p, &drawn).remove(0)
+        };
+        for dtype in ["f32", "f16", "bf16"] {
+            let text = format!("gemm:m=40,n=24,k=64,dtype={dtype},bias=true,act=gelu");
+            let p = Gemm::parse(&text).unwrap();
+            let right = answer(&text, &p);
+            let allowed = |value: f64| right.tolerance.allowed(value);
+            for (bias, act) in [
+                (false, Activation::Gelu),
+                (true, Activation::None),
+                (true, Activation::Relu),
+                (true, Activation::Silu),
+                (true, Activation::GeluTanh),
+            ] {
+                let other = answer(&text, &p.with_epilogue(bias, act));
+                let wrong =
+                    right.values.iter().zip(&other.values).filter(|(r, o)| (*r - *o).abs() > allowed(**r)).count();
+                // The two forms of GELU differ by less than 0.0005, which half types cannot tell apart.
+                let told = act != Activation::GeluTanh || dtype == "f32";
+                assert!(wrong > right.values.len() / 10 || !told, "{dtype}: bias={bias} {act}: {wrong} are wrong");
+            }
+        }
+    }
+
+    #[test]
     fn the_answer_is_the_plain_triple_loop_in_every_layout_and_says_where_padding_is() {
         for text in [
             "gemm:m=3,n=4,k=5,dtype=f32",

@@ -47,6 +47,7 @@ pub(crate) fn problems() -> Vec<String> {
             "m=400,n=1,k=270,a=col",
             "m=3,n=300,k=520",
             "m=14,n=100,k=45,b=col",
+            "m=260,n=5,k=1030",
             "m=90,n=9,k=333",
             "m=131,n=83,k=1100,b=col",
             "m=300,n=70,k=650,a=col,ldc=75",

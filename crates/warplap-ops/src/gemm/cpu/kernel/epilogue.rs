@@ -124,7 +124,7 @@ unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
             Activation::GeluTanh => {
                 // x (1 + tanh(u)) / 2 = x / (1 + e^(-2u))
                 let cubic = L::fma(L::mul(x, x), L::splat(0.044715), one);
-                let inner = L::mul(L::mul(x, cubic), L::splat(-1.595_769_1));
+                let inner = L::mul(L::mul(x, cubic), L::splat(-1.595_769));
                 L::div(x, L::add(one, exp::<L>(inner)))
             }
             Activation::Silu => L::div(x, L::add(one, exp::<L>(L::sub(L::zero(), x)))),
@@ -147,7 +147,7 @@ unsafe fn gelu<L: Lanes>(x: L::V) -> L::V {
         let t = L::div(L::splat(1.0), L::fma(far, L::splat(0.231_641_89), L::splat(1.0)));
         let mut p = L::splat(0.530_702_7);
         p = L::fma(p, t, L::splat(-0.726_576));
-        p = L::fma(p, t, L::splat(0.710_706_87));
+        p = L::fma(p, t, L::splat(0.710_706_9));
         p = L::fma(p, t, L::splat(-0.142_248_37));
         p = L::fma(p, t, L::splat(0.127_414_8));
         let tail = L::mul(L::mul(p, t), exp::<L>(L::mul(L::mul(far, far), L::splat(-0.5))));
