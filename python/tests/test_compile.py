@@ -45,8 +45,8 @@ def test_every_operator_passes_opcheck(at, device):
 def test_every_operator_compiles_whole_with_dynamic_shapes_and_trains(device):
     layer = warplap.SparseLinear.from_dense(torch.nn.Linear(32, 48), torch.rand(3, 2) < 0.9, block=16).to(device)
 
-    def model(x, w, q):
-        y = warplap.linear(x, w, None, "relu")
+    def model(x, w, bias, q):
+        y = warplap.linear(x, w, bias, "relu")
         y = layer(warplap.matmul(y, w))
         return y.sum() + warplap.attention(q, q, q, is_causal=True).sum()
 
@@ -56,10 +56,11 @@ def test_every_operator_compiles_whole_with_dynamic_shapes_and_trains(device):
         for rows in (4, 7, 12):
             x = torch.randn(rows, 32, device=device, requires_grad=True)
             w = torch.randn(24, 32, device=device, requires_grad=True)
+            bias = torch.randn(24, device=device, requires_grad=True)
             q = torch.randn(1, 2, rows, 8, device=device, requires_grad=True)
-            mine, right = compiled(x, w, q), model(x, w, q)
+            mine, right = compiled(x, w, bias, q), model(x, w, bias, q)
             near(mine, right, 1e-4)
-            inputs = [x, w, q, *layer.parameters()]
+            inputs = [x, w, bias, q, *layer.parameters()]
             for g, want in zip(torch.autograd.grad(mine, inputs), torch.autograd.grad(right, inputs)):
                 near(g, want, 1e-3)
 

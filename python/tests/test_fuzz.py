@@ -86,7 +86,7 @@ def dense(value):
 
 
 # Right answers of each operator over all seeds: a fuzz that only ever meets exceptions proves little.
-RIGHT = {"matmul": 0, "attention": 0, "bsr": 0, "linear": 0, "out": 0}
+RIGHT = {"matmul": 0, "attention": 0, "bsr": 0, "linear": 0, "biased": 0, "out": 0}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -102,10 +102,15 @@ def test_any_arguments_give_a_right_answer_or_an_exception(seed, device):
             moves = lambda a: isinstance(a, torch.Tensor) and not a.is_meta and rng.random() < 0.95
             args = [a.to(device) if moves(a) else a for a in args]
         plain = lambda t: getattr(t, "ndim", 0) == 2 and getattr(t, "layout", torch.strided) == torch.strided
+        row = lambda t: t[0] if plain(t) and len(t) else t
         flip = lambda t: t.T if plain(t) and rng.random() < 0.5 else t
         calls = {
             "matmul": (lambda a, b, c: warplap.matmul(a, b), lambda a, b, c: dense(a) @ dense(b)),
             "linear": (lambda a, b, c: warplap.linear(a, b, None), lambda a, b, c: dense(a) @ dense(b).T),
+            "biased": (
+                lambda a, b, c: warplap.linear(a, b, row(c), "relu"),
+                lambda a, b, c: (dense(a) @ dense(b).T + dense(row(c))).relu(),
+            ),
             "attention": (
                 lambda a, b, c: warplap.attention(a, b, c, is_causal=bool(seed % 2)),
                 lambda a, b, c: torch.nn.functional.scaled_dot_product_attention(

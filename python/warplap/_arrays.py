@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Callable
 
 from . import _warplap
+from ._facts import ACTIVATIONS
 
 
 def _numpy() -> Any:
@@ -48,8 +49,19 @@ def _into(out: Any, shape: tuple[int, ...], like: Any) -> Any:
     return out
 
 
-def matmul(a: Any, b: Any, out: Any = None) -> Any:
+def _write(target: Any, rows: int, columns: int, write: Callable[[Any], None]) -> Any:
+    """Lets a matrix be written that is the target's memory, or becomes it."""
     np = _numpy()
+    flat = target.reshape(rows, columns)
+    if not np.shares_memory(flat, target):
+        flat = np.empty_like(flat)
+    write(flat)
+    if not np.shares_memory(flat, target):
+        target[...] = flat.reshape(target.shape)
+    return target
+
+
+def matmul(a: Any, b: Any, out: Any = None) -> Any:
     a, b = _array(a, "a"), _array(b, "b")
     if a.ndim == 0 or b.ndim not in (1, 2):
         name, found = ("a", a.ndim) if a.ndim == 0 else ("b", b.ndim)
@@ -58,52 +70,41 @@ def matmul(a: Any, b: Any, out: Any = None) -> Any:
     right = b[:, None] if column else b
     if a.shape[-1] != right.shape[0]:
         raise ValueError(f"b: has shape {list(b.shape)}, expected {a.shape[-1]} rows as a has columns")
-    shape = lead if column else (*lead, right.shape[1])
-    target = _into(out, shape, a)
+    target = _into(out, lead if column else (*lead, right.shape[1]), a)
     rows = math.prod(lead)
     if 0 in (rows, *right.shape):
         target[...] = 0
         return target
-    flat = target.reshape(rows, right.shape[1])
-    left = a.reshape(rows, a.shape[-1])
-    if flat.base is not None and not np.shares_memory(flat, target):
-        flat = np.empty_like(flat)
-    _warplap.matmul_into(_plain(left), _plain(right), flat)
-    if not np.shares_memory(flat, target):
-        target[...] = flat.reshape(shape)
-    return target
+    left, right = _plain(a.reshape(rows, a.shape[-1])), _plain(right)
+    return _write(target, rows, right.shape[1], lambda flat: _warplap.matmul_into(left, right, flat))
 
 
 def linear(x: Any, w: Any, bias: Any, activation: str | None, out: Any = None) -> Any:
     np = _numpy()
-    w = _array(w, "w")
+    x, w = _array(x, "x"), _array(w, "w")
     if w.ndim != 2:
         raise ValueError(f"w: has {w.ndim} dimensions, expected 2")
-    y = matmul(x, w.T, out)
+    if x.ndim == 0 or x.shape[-1] != w.shape[1]:
+        raise ValueError(f"x: has shape {list(x.shape)}, expected {w.shape[1]} columns as w has")
     if bias is not None:
         bias = _array(bias, "bias")
         if bias.shape != (w.shape[0],):
             raise ValueError(f"bias: has shape {list(bias.shape)}, expected {[w.shape[0]]}")
-        y += bias.astype(y.dtype)
-    wide = y.astype(np.float32)
-    if activation is None:
-        return y
-    if activation == "relu":
-        np.maximum(y, 0, out=y)
-        return y
-    if activation == "tanh":
-        y[...] = np.tanh(wide)
-    elif activation == "sigmoid":
-        y[...] = 1 / (1 + np.exp(-wide))
-    elif activation == "silu":
-        y[...] = wide / (1 + np.exp(-wide))
-    elif activation == "gelu_tanh":
-        y[...] = 0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
-    elif activation == "gelu":
-        erf = np.vectorize(math.erf, otypes=[np.float32])
-        y[...] = 0.5 * wide * (1 + erf(wide / math.sqrt(2)))
-    else:
+        bias = np.ascontiguousarray(bias, dtype=x.dtype)
+    if activation is not None and activation not in (*ACTIVATIONS, "tanh", "sigmoid"):
         raise unknown_activation(activation)
+    target, rows = _into(out, (*x.shape[:-1], w.shape[0]), x), math.prod(x.shape[:-1])
+    if rows == 0 or w.shape[0] == 0:
+        return target
+    left = x.reshape(rows, x.shape[-1])
+    if w.shape[1] == 0:  # nothing is added up: the same as one product of zeros
+        left, w = np.zeros((rows, 1), x.dtype), np.zeros((w.shape[0], 1), x.dtype)
+    left, w, act = _plain(left), _plain(w), activation if activation in ACTIVATIONS else None
+    y = _write(target, rows, w.shape[0], lambda flat: _warplap.linear_into(left, w, bias, act, flat))
+    if activation == "tanh":
+        y[...] = np.tanh(y.astype(np.float32))
+    elif activation == "sigmoid":
+        y[...] = 1 / (1 + np.exp(-y.astype(np.float32)))
     return y
 
 

@@ -10,6 +10,10 @@ def fields(problem: str) -> dict[str, str]:
     return dict(field.split("=", 1) for field in problem.split(":", 1)[1].split(","))
 
 
+# The activations that a product may end in.
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+
+
 def of_attention(problem: str) -> dict[str, Any]:
     """What queries see, what scores are multiplied with, and whether heads are shared."""
     given = fields(problem)

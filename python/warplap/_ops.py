@@ -23,6 +23,7 @@ else:
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
 _matmul_direct = _warplap.matmul_direct
+_linear_direct = _warplap.linear_direct
 _attention_direct = _warplap.attention_direct
 _bsr_direct = _warplap.bsr_direct
 
@@ -59,8 +60,13 @@ def matmul(a: Any, b: Any, *, out: Any = None) -> Any:
 def linear(x: Any, w: Any, bias: Any = None, activation: Activation | None = None, *, out: Any = None) -> Any:
     """``activation(x @ w.T + bias)``: x of shape (..., k), w (n, k), bias (n,).
 
-    ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid".
+    ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid". The product, its bias and, where no
+    gradient is wanted, the first four activations are one problem (``gemm:...,bias=true,act=gelu``).
     """
+    if not _compiling():
+        found = _linear_direct(x, w, bias, activation, out)
+        if found is not None:
+            return found
     if _is_torch(x=x, w=w, bias=bias, out=out):
         return _torch.linear(x, w, bias, activation, out)
     if _borrowed.is_on_cuda(x):

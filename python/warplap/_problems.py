@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, Callable, NamedTuple
 
 from . import _norm, _ops, _warplap
+from ._facts import ACTIVATIONS
 
 
 class Asked(NamedTuple):
-    """A problem, the GPU it is on (None for the CPU), and for a linear layer with a bias on one the choice and the
-    call."""
+    """A problem, and the GPU it is on (None for the CPU)."""
 
     text: str
     gpu: int | None = None
-    call: tuple[Any, tuple[Any, ...]] | None = None
 
 
 def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Asked:
@@ -23,17 +22,7 @@ def asked(op: str | Callable[..., Any], *args: Any, device: str | None = None, *
     tensors = [t for t in (*args, *kwargs.values()) if getattr(t, "is_cuda", False)]
     if not tensors:
         return Asked(problem_of(op, *args, **kwargs), _ordinal(device))
-    named = {**dict(zip(("x", "w", "bias"), args)), **kwargs}
-    if _name(op) == "linear" and named.get("bias") is not None:
-        from . import _biased
-
-        call = (named["x"].reshape(-1, named["x"].shape[-1]), named["w"], named["bias"])
-        return Asked("", tensors[0].device.index or 0, (_biased.CHOICE, call))
     return Asked(problem_of(op, *args, **kwargs), tensors[0].device.index or 0)
-
-
-def _name(op: str | Callable[..., Any]) -> str:
-    return op if isinstance(op, str) else getattr(op, "__name__", "")
 
 
 def _ordinal(device: str | None) -> int | None:
@@ -47,7 +36,7 @@ def _ordinal(device: str | None) -> int | None:
 
 def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """The problem that a call of an operator is, in its one text form."""
-    name = _name(op)
+    name = op if isinstance(op, str) else getattr(op, "__name__", "")
     try:
         text = _linear if name == "linear" else _TEXTS[_warplap.read_operation(name)]
     except (ValueError, KeyError):
@@ -61,7 +50,10 @@ def _gemm(a: Any, b: Any, out: Any = None) -> str:
 
 
 def _linear(x: Any, w: Any, bias: Any = None, activation: str | None = None, out: Any = None) -> str:
-    return _gemm(x, w.T)
+    x = x.reshape(-1, x.shape[-1]) if x.ndim != 2 else x
+    if activation not in ACTIVATIONS:
+        activation = None  # done to the product afterwards
+    return _warplap.linear_problem(x, w, bias, activation, out if out is not None and out.ndim == 2 else None)
 
 
 def _attention(

@@ -109,12 +109,8 @@ def tune(
     bar, done = _Bar(len(wanted), progress), []
     try:
         for one in wanted:
-            if one.call is not None:
-                choice, call = one.call
-                found = Tuned(choice.known(call, measure=True, budget=budget, again=again))
-            else:
-                told = _warplap.tune(one.text, budget=budget, again=again, tell=bar.tell, gpu=one.gpu)
-                found = Tuned(json.loads(told))
+            told = _warplap.tune(one.text, budget=budget, again=again, tell=bar.tell, gpu=one.gpu)
+            found = Tuned(json.loads(told))
             bar.end(found)
             done.append(found)
     finally:
@@ -138,9 +134,6 @@ def benchmark(
     >>> benchmark("gemm:m=512,n=512,k=512,dtype=f32", device="cuda")
     """
     one = asked(op, *args, device=device, **kwargs)
-    if one.call is not None:
-        choice, call = one.call
-        return of_edition(choice.known(call, measure=True, budget=budget, keep=False), every_config)
     bar = _Bar(1, progress)
     try:
         found = json.loads(_warplap.bench(one.text, budget=budget, tell=bar.tell, gpu=one.gpu))
@@ -195,7 +188,4 @@ class Explanation:
 def explain(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Explanation:
     """What is known about the problem of a call, and who would run it. Measures nothing."""
     one = asked(op, *args, device=device, **kwargs)
-    if one.call is None:
-        return Explanation(json.loads(_warplap.explain(one.text, gpu=one.gpu)))
-    choice, call = one.call
-    return Explanation(choice.explained(call))
+    return Explanation(json.loads(_warplap.explain(one.text, gpu=one.gpu)))

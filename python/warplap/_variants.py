@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from . import _facts, _norm_torch, _sdpa, _warplap
@@ -14,6 +15,43 @@ from ._callables import source_of
 
 def _torch_mm(a: Tensor, b: Tensor, c: Tensor) -> None:
     torch.mm(a, b, out=c) if a.ndim == 2 else torch.bmm(a, b, out=c)
+
+
+# What is done to a product in its own memory.
+_FINISHES: dict[str, Callable[[Tensor], Any]] = {
+    "relu": torch.relu_,
+    "gelu": torch.ops.aten.gelu_,
+    "gelu_tanh": lambda c: torch.ops.aten.gelu_(c, approximate="tanh"),
+    "silu": lambda c: F.silu(c, inplace=True),
+}
+
+
+def _torch_linear(
+    a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, *, finish: Callable[[Tensor], Any] | None
+) -> None:
+    """What ``F.linear`` does with matrices, into memory that is there already; then the activation."""
+    if bias is None:
+        _torch_mm(a, b, c)
+    else:
+        torch.addmm(bias, a, b, out=c) if a.ndim == 2 else torch.baddbmm(bias, a, b, out=c)
+    if finish is not None:
+        finish(c)
+
+
+def _has_epilogue(problem: str) -> bool:
+    return bool(_facts.fields(problem).keys() & {"bias", "act"})
+
+
+def _torch_mm_fit(problem: str) -> str | None:
+    return "it adds no bias and has no activation" if _has_epilogue(problem) else None
+
+
+def _torch_linear_fit(problem: str) -> str | None:
+    return None if _has_epilogue(problem) else "without a bias and an activation it is a plain product"
+
+
+def _torch_linear_facts(problem: str) -> dict[str, Any]:
+    return {"finish": _FINISHES.get(_facts.fields(problem).get("act", "none"))}
 
 
 def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, b: Tensor, c: Tensor, *, m: int, k: int) -> None:
@@ -51,9 +89,9 @@ def add(
     """Lets a callable race in an operation ("matmul", "attention", "bsr_matmul") on the CPU or on CUDA devices.
 
     It gets torch tensors over the race's own buffers, one for each slot of the operation in their order, and writes the
-    output: ``call(a, b, c)``, ``call(q, k, v, mask, out)``, ``call(crow, col, values, b, c)``. Where a problem does not
-    have a slot (``mask``) it gets None, and nothing where no further ones follow. With ``returns`` it gets what is
-    read (``call(q, k, v, mask)``) and returns the output, which becomes a user's answer without a copy.
+    output: ``call(a, b, c, bias)``, ``call(q, k, v, mask, out)``, ``call(crow, col, values, b, c)``. Where a problem
+    does not have a slot (``mask``) it gets None, and nothing where no further ones follow (``bias``). With ``returns``
+    it gets what is read (``call(q, k, v, mask)``) and returns the output, which becomes a user's answer without a copy.
 
     What else it needs to know of a problem ``facts`` says: it is asked once with the problem's text and gives keyword
     arguments, ``lambda problem: {"causal": "causal=true" in problem}``. ``fit`` is asked likewise and says why the
@@ -74,7 +112,9 @@ def add(
 def join() -> None:
     """torch's implementations join the catalogs."""
     _warplap.configure(libraries=[("torch", f"{torch.__version__}/{torch.get_num_threads()}")])
-    add("gemm", "torch_mm", _torch_mm)
+    add("gemm", "torch_mm", _torch_mm, _torch_mm_fit)
+    for device in ("cpu", "cuda"):
+        add("gemm", "torch_linear", _torch_linear, _torch_linear_fit, device=device, facts=_torch_linear_facts)
     add("attention", "torch_sdpa", _sdpa.default, facts=_facts.of_attention, returns=True)
     if torch.backends.mkl.is_available():
         add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, facts=_facts.of_sparse)

@@ -1,13 +1,39 @@
-"""Modules for torch: ``SparseLinear``."""
+"""Modules for torch: ``Linear`` and ``SparseLinear``."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from . import _torch
+from . import _ops, _torch
 
-__all__ = ["SparseLinear"]
+__all__ = ["Linear", "SparseLinear"]
+
+
+class Linear(nn.Linear):
+    """torch's linear layer with its product, bias and activation raced as one problem: see ``warplap.linear``.
+
+    Parameters and their names are those of ``torch.nn.Linear``, so that a state dictionary of one loads into the other.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        activation: _ops.Activation | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _ops.linear(x, self.weight, self.bias, self.activation)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        shown = super().extra_repr()
+        return shown if self.activation is None else f"{shown}, activation={self.activation!r}"
 
 
 class SparseLinear(nn.Module):

@@ -43,6 +43,20 @@ impl Tolerance {
         Tolerance { relative: self.relative * factor, floor: self.floor * factor }
     }
 
+    /// The bound once numbers of at most `most` were added. What was rounded before is off by a share of itself, which may
+    /// be larger than the sum by as much as was added.
+    pub fn added(self, most: f64) -> Self {
+        Tolerance { floor: self.floor + self.relative * most, ..self }
+    }
+
+    /// The bound once a smooth activation (GELU, SiLU) was computed in f32. It grows at most 1.13 times as fast as its
+    /// argument; an argument that is off by a share of itself moves the result by the same share of 1.2 times the result
+    /// and 0.3; and the activation itself has some roundings of numbers of the size of 1.
+    pub fn activated(self) -> Self {
+        let own = 16.0 * DType::F32.roundoff();
+        Tolerance { relative: 1.2 * self.relative + own, floor: 1.13 * self.floor + 0.3 * self.relative + own }
+    }
+
     /// What is allowed beside a right value.
     pub fn allowed(self, right: f64) -> f64 {
         self.floor + self.relative * right.abs()
@@ -74,5 +88,23 @@ mod tests {
         assert!(bound < rounded && rounded < 0.4 * 0.25, "also where factors are rounded to tf32: {rounded}");
         let half = DType::F16.roundoff() * (length as f64 / 3.0).sqrt() * 4.0;
         assert!(half > 10.0 * bound, "half accumulation is off by about {half}");
+    }
+
+    #[test]
+    fn a_share_of_the_argument_is_allowed_for_behind_an_addition_and_an_activation() {
+        let silu = |x: f64| x / (1.0 + (-x).exp());
+        let gelu = |x: f64| x / (1.0 + (-1.5957691216 * (x + 0.044715 * x * x * x)).exp());
+        let share = 1e-3;
+        let bound = Tolerance { relative: share, floor: 0.0 };
+        for i in -400..400 {
+            let x = f64::from(i) / 40.0;
+            for off in [x * (1.0 + share), x * (1.0 - share)] {
+                assert!((off + 3.0 - (x + 3.0)).abs() <= bound.added(3.0).allowed(x + 3.0));
+                for f in [silu, gelu] {
+                    assert!((f(off) - f(x)).abs() <= bound.activated().allowed(f(x)), "{x}");
+                }
+            }
+        }
+        assert!(bound.activated().allowed(0.0) < share, "and little more than that");
     }
 }

@@ -13,6 +13,7 @@ use crate::device::cuda::Cuda;
 use crate::driver::{Context, Stream};
 use crate::error::CudaError;
 use crate::finder::Wanted;
+use crate::matmul_spec::MatmulSpec;
 use crate::memory::Buffer;
 
 const CUBLASLT: Wanted = Wanted {
@@ -24,6 +25,10 @@ const CUBLASLT: Wanted = Wanted {
 };
 
 type Opaque = *mut c_void;
+
+/// Numbers of `cublasLtMatmulDescAttributes_t`.
+const EPILOGUE: i32 = 7;
+const BIAS_POINTER: i32 = 8;
 
 /// An algorithm as the library describes it: copied, never looked into.
 type Algo = [u64; 8];
@@ -113,42 +118,6 @@ fn checked(status: i32, call: &'static str) -> Result<(), CudaError> {
     Err(CudaError::Library { status, call, said })
 }
 
-/// One matrix of a product, as the library sees it: columns are contiguous, `turned` says that it is used transposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MatrixSpec {
-    /// Contiguous elements of a column.
-    pub rows: u64,
-    /// Columns.
-    pub columns: u64,
-    /// Elements from one column to the next.
-    pub pitch: u64,
-    /// Elements from one matrix of the batch to the next.
-    pub stride: u64,
-    /// Whether the product takes its transpose.
-    pub turned: bool,
-}
-
-/// A product D = op(A)·op(B), column-major, f32 sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MatmulSpec {
-    /// Type of the elements: f32, f16 or bf16.
-    pub dtype: DType,
-    /// Whether f32 factors may be rounded to tf32.
-    pub tf32: bool,
-    /// A.
-    pub a: MatrixSpec,
-    /// B.
-    pub b: MatrixSpec,
-    /// D; never turned.
-    pub d: MatrixSpec,
-    /// Products in the batch.
-    pub batch: u64,
-    /// Bytes that divide every address.
-    pub align: u64,
-    /// Bytes of workspace the algorithm may take.
-    pub workspace: u64,
-}
-
 /// The library's handle in one context, and what its heuristic said: candidates of one problem ask the same again.
 pub(crate) struct Desk {
     lt: &'static Lt,
@@ -205,6 +174,8 @@ pub struct Matmul {
     desk: Arc<Desk>,
     desc: Opaque,
     layouts: [Opaque; 3],
+    // The address of the bias that the descriptor names: it belongs to the descriptor, not to a launch.
+    bias: Mutex<u64>,
     algo: Algo,
     workspace: usize,
     // One for each stream it was launched on: launches of different streams may run at once.
@@ -213,7 +184,8 @@ pub struct Matmul {
     captured: AtomicBool,
 }
 
-// SAFETY: the descriptors are only read after `new`, and the library documents its calls as thread-safe.
+// SAFETY: the descriptors are only read after `new` (the address of a bias is written under its lock, and read under it), and
+// the library documents its calls as thread-safe.
 unsafe impl Send for Matmul {}
 // SAFETY: as above.
 unsafe impl Sync for Matmul {}
@@ -239,6 +211,7 @@ impl Matmul {
             desk,
             desc: null,
             layouts: [null; 3],
+            bias: Mutex::default(),
             algo: Algo::default(),
             workspace: 0,
             spaces: Mutex::default(),
@@ -255,10 +228,14 @@ impl Matmul {
         // SAFETY: all pointers are to fields or locals; what is made here is destroyed in `drop`.
         unsafe {
             checked((lt.desc_create)(&mut made.desc, compute, 0), "cublasLtMatmulDescCreate")?;
-            for (attribute, matrix) in [(3, spec.a), (4, spec.b)] {
-                let turned = i32::from(matrix.turned);
-                let value = (&raw const turned).cast::<c_void>();
+            let [turned_a, turned_b] = [spec.a, spec.b].map(|matrix| i32::from(matrix.turned));
+            for (attribute, value) in [(3, turned_a), (4, turned_b), (EPILOGUE, spec.epilogue.code())] {
+                let value = (&raw const value).cast::<c_void>();
                 checked((lt.desc_set)(made.desc, attribute, value, 4), "cublasLtMatmulDescSetAttribute")?;
+            }
+            if spec.epilogue.bias {
+                // No bias yet, but the heuristic may look at how its address is aligned.
+                made.name_bias(&mut 0, spec.align.min(256))?;
             }
             for (layout, m) in made.layouts.iter_mut().zip([spec.a, spec.b, spec.d]) {
                 let pitch = m.pitch as i64;
@@ -329,10 +306,34 @@ impl Matmul {
     ///
     /// # Safety
     /// The addresses are of device memory that holds what the layouts span until the product has ended, aligned as the
-    /// spec says.
+    /// spec says. The spec has no bias.
     pub unsafe fn launch(&self, a: u64, b: u64, d: u64, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: the caller's word; nothing is read of what beta would multiply.
         unsafe { self.launch_scaled([a, b, d, d], (1.0, 0.0), stream) }
+    }
+
+    /// Queues the product with a bias at one more address.
+    ///
+    /// # Safety
+    /// As for `launch`; the bias holds an element for each row of D.
+    pub unsafe fn launch_biased(&self, [a, b, d]: [u64; 3], bias: u64, stream: &Stream) -> Result<(), CudaError> {
+        // Held until the launch is queued: it then has the address.
+        let mut named = self.bias.lock().unwrap_or_else(PoisonError::into_inner);
+        if *named != bias {
+            self.name_bias(&mut named, bias)?;
+        }
+        // SAFETY: the caller's word; nothing is read of what beta would multiply.
+        unsafe { self.launch_scaled([a, b, d, d], (1.0, 0.0), stream) }
+    }
+
+    /// Writes the address of a bias into the descriptor; the caller holds the lock, or is alone.
+    fn name_bias(&self, named: &mut u64, bias: u64) -> Result<(), CudaError> {
+        let value = (&raw const bias).cast::<c_void>();
+        // SAFETY: the pointer is to a local, which the library copies; nobody else reads the descriptor meanwhile.
+        let status = unsafe { (self.lt.desc_set)(self.desc, BIAS_POINTER, value, 8) };
+        checked(status, "cublasLtMatmulDescSetAttribute")?;
+        *named = bias;
+        Ok(())
     }
 
     /// Queues D = alpha·op(A)·op(B) + beta·C for the matrices A, B, C and D at these addresses; C, laid out as D, may be D.

@@ -16,6 +16,7 @@ mod driver;
 mod error;
 mod finder;
 mod hosted;
+mod matmul_spec;
 mod memory;
 mod nvml;
 mod nvrtc;
@@ -33,13 +34,14 @@ pub fn own_kernels(chip: &Chip) -> Vec<Source> {
 
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
-pub use cublaslt::{Lt, Matmul, MatmulSpec, MatrixSpec};
+pub use cublaslt::{Lt, Matmul};
 pub use cuh::{AMPERE, ELEMENT, EPILOGUE, HOPPER, SCALED, SMALL_BLOCKS, dtype_code};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 pub use error::CudaError;
 pub use hosted::{Ground, serve_if_asked};
+pub use matmul_spec::{MatmulActivation, MatmulEpilogue, MatmulSpec, MatrixSpec};
 pub use memory::{Buffer, View, ViewMut};
 pub use nvml::Readings;
 pub use nvrtc::Compiler;

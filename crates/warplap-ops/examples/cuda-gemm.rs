@@ -2,22 +2,20 @@
 //!
 //! `cuda-gemm edges | fused | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
 //! - `edges`: sampled configs of every variant on ragged, padded, unaligned and batched shapes, against double precision
-//! - `fused`: bias and activations in every own kernel
+//! - `fused`: the same with every bias and activation, the first config of each own kernel
 //! - `build`: compiles what `tune` and `screen` may need, so that they need not
 //! - `tune`: the tuner's winner, then beside cuBLASLt's first choice in one interleaved race
 //! - `screen`: the same without proofs, for products whose right answer takes the host long
 //!
 //! `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder), `WARPLAP_POLICY` (any of the words stream,
 //! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`, `build`) and
-//! `WARPLAP_ONLY` (variants that `edges` proves, in place of all).
+//! `WARPLAP_ONLY` (variants that `edges` and `fused` prove, in place of all).
 #![allow(clippy::print_stdout)]
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warplap_core::arg::Arg;
-use warplap_core::array::Array;
 use warplap_core::card::Entry;
 use warplap_core::device::Device;
 use warplap_core::measure::{CacheState, Policy, Queueing};
@@ -32,8 +30,7 @@ use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Priority, Variant};
 use warplap_core::verify::Case;
 use warplap_cuda::Cuda;
-use warplap_ops::gemm::cuda::{Activation, Epilogue, Fused};
-use warplap_ops::gemm::{Gemm, GemmProblem, cuda};
+use warplap_ops::gemm::{Activation, Gemm, GemmProblem, cuda};
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -79,12 +76,42 @@ fn sampled(configs: Vec<Config>, most: usize) -> impl Iterator<Item = Config> {
     configs.into_iter().step_by(step)
 }
 
-fn edges(device: &Cuda) -> Result<(), Failed> {
-    let (mut right, mut wrong, mut turn) = (0, 0, 0);
+/// Proves sampled configs of every variant on problems, so many of each own kernel.
+fn prove(device: &Cuda, what: &str, texts: &[String], most: usize) -> Result<(), Failed> {
+    let (mut right, mut wrong) = (0, 0);
     let catalog = cuda::catalog();
     let only = std::env::var("WARPLAP_ONLY").unwrap_or_default();
     let asked = |id: &str| only.is_empty() || only.split(',').any(|one| one == id);
-    for shape in [
+    for (_, text) in texts.iter().enumerate().filter(|(turn, _)| mine(*turn)) {
+        // Not every shape goes with every type.
+        let Ok(p) = Gemm::parse(text) else { continue };
+        let mut case = Case::new(&Entry::new(&p, &catalog), device, 7)?;
+        let fits = |v: &dyn Variant<Gemm, Cuda>| asked(v.id()) && matches!(v.fit(&p, device), Fit::Fits(_));
+        for variant in catalog.variants().iter().filter(|v| fits(&***v)) {
+            let most = if variant.is_library() { 16 } else { most };
+            for config in sampled(variant.space(&p, device).configs(), most) {
+                let proof = variant
+                    .build(&p, &config, device)
+                    .and_then(|kernel| case.verify(&*kernel, device).map(|p| p.error))
+                    .and_then(|error| case.inputs_untouched(device).map(|()| error));
+                match proof {
+                    Ok(_) => right += 1,
+                    // The library has fewer proposals for some shapes.
+                    Err(Rejection::DoesNotBuild { .. }) if variant.is_library() => {}
+                    Err(why) => {
+                        wrong += 1;
+                        println!("WRONG {text}: {}[{config}]: {why}", variant.id());
+                    }
+                }
+            }
+        }
+    }
+    println!("{what}: {right} right, {wrong} not");
+    Ok(())
+}
+
+fn edges(device: &Cuda) -> Result<(), Failed> {
+    let shapes = [
         "m=8,n=8,k=8",
         "m=129,n=136,k=8",
         "m=257,n=1032,k=72,ldc=1040",
@@ -103,118 +130,38 @@ fn edges(device: &Cuda) -> Result<(), Failed> {
         "m=2,n=264,k=520,batch=4",
         "m=20,n=136,k=264,batch=2",
         "m=37,n=53,k=29,batch=3,align=4",
-    ] {
+    ];
+    let mut texts = Vec::new();
+    for shape in shapes {
         for layout in ["", ",b=col", ",a=col", ",a=col,b=col"] {
-            for dtype in ["bf16", "f16", "f32", "f32,tf32=true"] {
-                turn += 1;
-                let text = format!("gemm:{shape},dtype={dtype}{layout}");
-                let Ok(p) = Gemm::parse(&text) else { continue };
-                if !mine(turn) {
-                    continue;
-                }
-                let mut case = Case::new(&Entry::new(&p, &catalog), device, 7)?;
-                let fits = |v: &dyn Variant<Gemm, Cuda>| asked(v.id()) && matches!(v.fit(&p, device), Fit::Fits(_));
-                for variant in catalog.variants().iter().filter(|v| fits(&***v)) {
-                    let most = if variant.is_library() { 16 } else { 3 };
-                    for config in sampled(variant.space(&p, device).configs(), most) {
-                        let proof = variant
-                            .build(&p, &config, device)
-                            .and_then(|kernel| case.verify(&*kernel, device).map(|p| p.error))
-                            .and_then(|error| case.inputs_untouched(device).map(|()| error));
-                        match proof {
-                            Ok(_) => right += 1,
-                            // The library has fewer proposals for some shapes.
-                            Err(Rejection::DoesNotBuild { .. }) if variant.is_library() => {}
-                            Err(why) => {
-                                wrong += 1;
-                                println!("WRONG {text}: {}[{config}]: {why}", variant.id());
-                            }
-                        }
-                    }
-                }
-            }
+            let dtypes = ["bf16", "f16", "f32", "f32,tf32=true"];
+            texts.extend(dtypes.map(|dtype| format!("gemm:{shape},dtype={dtype}{layout}")));
         }
     }
-    println!("edges: {right} right, {wrong} not");
-    Ok(())
-}
-
-/// The activations in double precision; the error function by its series, good to more digits than f32 has.
-fn right(activation: Activation, x: f64) -> f64 {
-    let erf = |z: f64| {
-        let (mut term, mut sum) = (z, z);
-        for i in 1..200 {
-            term *= -z * z / i as f64;
-            sum += term / (2 * i + 1) as f64;
-        }
-        if z.abs() > 4.0 { z.signum() } else { sum * 2.0 / std::f64::consts::PI.sqrt() }
-    };
-    match activation {
-        Activation::None => x,
-        Activation::Relu => x.max(0.0),
-        Activation::GeluTanh => {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
-        }
-        Activation::GeluErf => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
-        Activation::Silu => x / (1.0 + (-x).exp()),
-    }
+    prove(device, "edges", &texts, 3)
 }
 
 fn fused(device: &Cuda) -> Result<(), Failed> {
-    let (mut good, mut wrong, mut turn) = (0, 0, 0);
-    let catalog = cuda::catalog();
-    for text in [
-        "gemm:m=200,n=328,k=72,dtype=bf16",
-        "gemm:m=64,n=1032,k=264,dtype=f16,b=col",
-        "gemm:m=2,n=264,k=136,dtype=f16",
-        "gemm:m=77,n=131,k=35,dtype=f16",
-        "gemm:m=77,n=131,k=35,dtype=f32",
-        "gemm:m=70,n=72,k=40,dtype=bf16,batch=3",
-    ] {
-        let p = Gemm::parse(text)?;
-        let mut rng = fastrand::Rng::with_seed(3);
-        let inputs = Gemm::draw(&p, &mut rng);
-        let bias = Array::random(p.dtype, p.n as usize, &mut rng);
-        let answer = Gemm::answer(&p, &inputs).remove(0);
-        let [a, b, held] = [&inputs[0], &inputs[1], &bias].map(|array| device.upload(array));
-        let (a, b, held) = (a?, b?, held?);
-        for variant in
-            catalog.variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_)) && !v.is_library())
-        {
-            let config = variant.space(&p, device).default_config().ok_or("an empty space")?;
-            for (activation, with) in Activation::ALL.into_iter().flat_map(|a| [(a, true), (a, false)]) {
-                turn += 1;
-                if !mine(turn) {
-                    continue;
-                }
-                let epilogue = Epilogue { bias: with, activation };
-                let mut c = device.upload(&Array::filled(p.dtype, p.c_len(), f64::NAN))?;
-                let ran = Fused::build(variant.id(), &p, &config, epilogue, device).and_then(|kernel| {
-                    let (a, b) = (device.view(&a, 0..p.a_len()), device.view(&b, 0..p.b_len()));
-                    let c = Arg::Write(device.view_mut(&mut c, 0..p.c_len()));
-                    let bias = device.view(&held, 0..p.n as usize);
-                    kernel.launch(&mut [Arg::Read(a), Arg::Read(b), c], bias, device.queue())
-                });
-                let got = device.download(&c)?;
-                let off = answer.values.iter().enumerate().map(|(i, x)| {
-                    let added = if with { bias.at(i % p.n as usize) } else { 0.0 };
-                    let right = right(activation, x + added);
-                    let allowed = answer.tolerance.allowed(right) + 4.0 * p.dtype.roundoff() * (right.abs() + 0.01);
-                    let share = (got.at(i) - right).abs() / (allowed + 2e-6 * x.abs());
-                    if share.is_nan() { f64::INFINITY } else { share }
-                });
-                let worst = off.fold(0.0, f64::max);
-                if ran.is_ok() && worst <= 1.0 {
-                    good += 1;
-                } else {
-                    wrong += 1;
-                    println!("WRONG {text}: {} {epilogue:?}: {worst} of the allowed error, {ran:?}", variant.id());
-                }
-            }
+    let shapes = [
+        "m=200,n=328,k=72,dtype=bf16",
+        "m=64,n=1032,k=264,dtype=f16,b=col",
+        "m=520,n=776,k=1096,dtype=bf16,b=col,ldc=784",
+        "m=2,n=264,k=136,dtype=f16",
+        "m=1,n=1000,k=1000,dtype=bf16,b=col",
+        "m=77,n=131,k=35,dtype=f16",
+        "m=131,n=67,k=259,dtype=bf16,align=4",
+        "m=77,n=131,k=35,dtype=f32",
+        "m=200,n=328,k=72,dtype=f32,tf32=true,b=col",
+        "m=70,n=72,k=40,dtype=bf16,batch=3",
+        "m=37,n=53,k=29,dtype=f32,batch=2",
+    ];
+    let mut texts = Vec::new();
+    for shape in shapes {
+        for (act, bias) in Activation::ALL.into_iter().flat_map(|act| [(act, false), (act, true)]).skip(1) {
+            texts.push(format!("gemm:{shape},bias={bias},act={act}"));
         }
     }
-    println!("fused: {good} right, {wrong} not");
-    Ok(())
+    prove(device, "fused", &texts, 1)
 }
 
 /// What may race for a problem.

@@ -108,7 +108,7 @@ fn main() -> Result<(), Failed> {
         let (a, b) = (device.view(&a, whole.clone()), device.view(&b, whole.clone()));
         // SAFETY: the buffer lives to the end of this function and nothing else looks at it.
         let c = unsafe { ViewMut::from_raw(to, DType::F16, 64 * 64) };
-        [Arg::Read(a), Arg::Read(b), Arg::Write(c)]
+        [Arg::Read(a), Arg::Read(b), Arg::Write(c), Arg::Absent]
     };
     let mut by_handle = || prepared.launch(&mut views(), device.stream()).expect("a right launch");
     let mut by_tuner = || tuner.launch(&p, &mut views(), device.stream()).expect("a right launch");

@@ -20,7 +20,7 @@ use warplap_ops::sampled::Sampled;
 
 type Failed = Box<dyn std::error::Error>;
 
-const DENSE: [&str; 12] = [
+const DENSE: [&str; 16] = [
     "gemm:m=64,n=64,k=64,dtype=bf16",
     "gemm:m=1,n=1,k=1,dtype=f16",
     "gemm:m=777,n=333,k=555,dtype=bf16",
@@ -33,6 +33,10 @@ const DENSE: [&str; 12] = [
     "gemm:m=1,n=500,k=300,dtype=f16,ldc=512",
     "gemm:m=512,n=256,k=1024,dtype=f32,tf32=true",
     "gemm:m=2048,n=2048,k=2048,dtype=bf16",
+    "gemm:m=77,n=131,k=35,dtype=f16,ldc=140,batch=2,bias=true",
+    "gemm:m=77,n=131,k=35,dtype=f32,bias=true,act=gelu",
+    "gemm:m=200,n=328,k=72,dtype=bf16,b=col,bias=true,act=gelu_tanh",
+    "gemm:m=200,n=328,k=72,dtype=f32,tf32=true,act=silu",
 ];
 
 const SPARSE: [&str; 8] = [

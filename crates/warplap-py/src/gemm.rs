@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use warplap::core::op::Op;
+use warplap::ops::gemm::Activation;
 use warplap::{Gemm, GemmProblem, Layout};
 
 use crate::argument::{self, Checked, Given};
@@ -10,13 +11,19 @@ use crate::tensor::View;
 use crate::torch::Torch;
 
 /// Slots of a product.
-const SLOTS: usize = 3;
+pub(crate) const SLOTS: usize = 4;
+
+/// What a caller calls the two matrices.
+pub(crate) type Names = [&'static str; 2];
+const NAMES: Names = ["a", "b"];
 
 /// A product and its memory.
-struct Product {
-    problem: GemmProblem,
+pub(crate) struct Product {
+    pub(crate) problem: GemmProblem,
+    names: Names,
     a: View,
     b: View,
+    bias: Option<View>,
 }
 
 /// How a matrix lies in memory: rows or columns contiguous, and the elements from one to the next.
@@ -33,28 +40,43 @@ fn lines(view: &View) -> Option<(Layout, u64)> {
 
 impl Product {
     #[inline]
-    fn of(a: View, b: View) -> PyResult<Product> {
-        let dtype = argument::floats(&[("a", &a), ("b", &b)])?;
-        argument::dims(&a, "a", 2)?;
-        argument::dims(&b, "b", 2)?;
+    pub(crate) fn of(names: Names, a: View, b: View) -> PyResult<Product> {
+        let [name_a, name_b] = names;
+        let dtype = argument::floats(&[(name_a, &a), (name_b, &b)])?;
+        argument::dims(&a, name_a, 2)?;
+        argument::dims(&b, name_b, 2)?;
         let ([m, k, ..], n) = (a.shape, b.shape[1]);
-        argument::shape(&b, "b", &[k, n])?;
-        argument::sizes(&a, "a")?;
-        argument::sizes(&b, "b")?;
+        argument::shape(&b, name_b, &[k, n])?;
+        argument::sizes(&a, name_a)?;
+        argument::sizes(&b, name_b)?;
         let form = "contiguous rows or columns";
-        let (layout_a, lda) = lines(&a).ok_or_else(|| argument::strided(&a, "a", form))?;
-        let (layout_b, ldb) = lines(&b).ok_or_else(|| argument::strided(&b, "b", form))?;
+        let (layout_a, lda) = lines(&a).ok_or_else(|| argument::strided(&a, name_a, form))?;
+        let (layout_b, ldb) = lines(&b).ok_or_else(|| argument::strided(&b, name_b, form))?;
         let mut problem = GemmProblem::new(m as u64, n as u64, k as u64, dtype);
         (problem.a, problem.lda, problem.b, problem.ldb) = (layout_a, lda, layout_b, ldb);
         problem.align = 1 << (a.address | b.address | 64).trailing_zeros();
-        Ok(Product { problem, a, b })
+        Ok(Product { problem, names, a, b, bias: None })
+    }
+
+    /// The product with a bias and an activation.
+    #[inline]
+    pub(crate) fn finished(mut self, bias: Option<View>, act: Activation) -> PyResult<Product> {
+        let p = &mut self.problem;
+        if let Some(bias) = &bias {
+            argument::same(bias, "bias", p.dtype, self.names[0])?;
+            argument::shape(bias, "bias", &[p.n as i64])?;
+            argument::compact(bias, "bias", "contiguous elements")?;
+            p.align = 1 << (bias.address | p.align as usize).trailing_zeros();
+        }
+        (p.bias, p.act, self.bias) = (bias.is_some(), act, bias);
+        Ok(self)
     }
 
     /// Takes into the problem what depends on the output.
     #[inline]
-    fn write_to(&mut self, out: &View) -> PyResult<()> {
+    pub(crate) fn write_to(&mut self, out: &View) -> PyResult<()> {
         let p = &mut self.problem;
-        argument::same(out, "out", p.dtype, "a")?;
+        argument::same(out, "out", p.dtype, self.names[0])?;
         argument::shape(out, "out", &[p.m as i64, p.n as i64])?;
         p.ldc = match lines(out) {
             Some((Layout::Row, ld)) => ld,
@@ -64,16 +86,24 @@ impl Product {
         Ok(())
     }
 
+    /// What is read, by slot but for the output.
     #[inline]
-    fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
-        argument::checked([Given::read("a", &self.a), Given::read("b", &self.b), Given::write("out", out)])
+    pub(crate) fn inputs(&self) -> [Given<'_>; SLOTS - 1] {
+        let bias = Given::maybe("bias", self.bias.as_ref());
+        [Given::read(self.names[0], &self.a), Given::read(self.names[1], &self.b), bias]
     }
 
-    /// Writes it. `tensors` are the caller's own, where they are torch's.
     #[inline]
-    fn run(&mut self, py: Python<'_>, out: &View, tensors: Option<[&Bound<'_, PyAny>; SLOTS]>) -> PyResult<()> {
+    pub(crate) fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
+        let [a, b, bias] = self.inputs();
+        argument::checked([a, b, Given::write("out", out), bias])
+    }
+
+    /// Writes it, without a bias. `tensors` are the caller's own, where they are torch's.
+    #[inline]
+    fn run(&mut self, py: Python<'_>, out: &View, tensors: Option<[&Bound<'_, PyAny>; 3]>) -> PyResult<()> {
         self.write_to(out)?;
-        let own = tensors.map(|t| move || Ok(t.map(|t| Some(t.clone()))));
+        let own = tensors.map(|[a, b, out]| move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None]));
         call::<Gemm, SLOTS>(py, &self.problem, &self.memory(out)?, own.as_ref().map(|t| t as _), |_| ())
     }
 }
@@ -96,7 +126,7 @@ pub(crate) fn matmul_direct<'py>(
         return Ok(None);
     }
     let (Ok(view_a), Ok(view_b)) = (torch.view(a, "a"), torch.view(b, "b")) else { return Ok(None) };
-    let Ok(mut product) = Product::of(view_a, view_b) else { return Ok(None) };
+    let Ok(mut product) = Product::of(NAMES, view_a, view_b) else { return Ok(None) };
     let out = match out {
         Some(out) => out,
         None => torch.empty(a, &[product.problem.m as i64, product.problem.n as i64])?,
@@ -110,7 +140,7 @@ pub(crate) fn matmul_direct<'py>(
 #[pyfunction]
 pub(crate) fn matmul_into(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = a.py();
-    let mut product = Product::of(View::of(a, "a")?, View::of(b, "b")?)?;
+    let mut product = Product::of(NAMES, View::of(a, "a")?, View::of(b, "b")?)?;
     let torch = Torch::here(py).filter(|t| t.are_tensors(&[a, b, out]));
     product.run(py, &View::of(out, "out")?, torch.map(|_| [a, b, out]))
 }
@@ -118,7 +148,7 @@ pub(crate) fn matmul_into(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Boun
 /// Whether a kernel was chosen already for a product: everything a call does before it launches.
 #[pyfunction]
 pub(crate) fn matmul_known(a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>, out: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let mut product = Product::of(View::of(a, "a")?, View::of(b, "b")?)?;
+    let mut product = Product::of(NAMES, View::of(a, "a")?, View::of(b, "b")?)?;
     let view = View::of(out, "out")?;
     product.write_to(&view)?;
     is_known::<Gemm, SLOTS>(a.py(), &product.problem, &product.memory(&view)?, |_| ())
@@ -132,7 +162,7 @@ pub(crate) fn matmul_problem(
     b: &Bound<'_, PyAny>,
     out: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let mut product = Product::of(View::of(a, "a")?, View::of(b, "b")?)?;
+    let mut product = Product::of(NAMES, View::of(a, "a")?, View::of(b, "b")?)?;
     if let Some(out) = out {
         product.write_to(&View::of(out, "out")?)?;
     }

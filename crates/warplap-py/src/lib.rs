@@ -17,6 +17,7 @@ mod gpu;
 mod launches;
 mod legal;
 mod lent;
+mod linear;
 mod logs;
 mod once;
 mod parameter;
@@ -58,6 +59,8 @@ mod _warplap {
     use crate::launches::{Launch, Launches};
     #[pymodule_export]
     use crate::legal::legal;
+    #[pymodule_export]
+    use crate::linear::{linear_direct, linear_into, linear_new, linear_problem};
     #[pymodule_export]
     use crate::once::run_once;
     #[pymodule_export]

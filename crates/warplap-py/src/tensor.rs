@@ -73,6 +73,13 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// The transposed matrix: the same memory, read the other way.
+    pub(crate) fn turned(mut self) -> View {
+        self.shape.swap(0, 1);
+        self.strides.swap(0, 1);
+        self
+    }
+
     /// The memory of any object that shows some. `name` is the argument's name in messages.
     pub(crate) fn of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<View> {
         let py = object.py();

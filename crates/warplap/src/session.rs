@@ -222,7 +222,7 @@ impl<D: Device> Session<D> {
         self.tuner::<P::Op>().launch(problem, args, self.device.queue())
     }
 
-    /// C = A·B; with a bias, an addend or an activation in the problem use [`Session::run`].
+    /// C = A·B, with the activation that the problem says; with a bias use [`Session::run`].
     #[cfg(feature = "gemm")]
     pub fn gemm<'a>(
         &self,
@@ -234,7 +234,7 @@ impl<D: Device> Session<D> {
     where
         <GemmProblem as Problem>::Op: Raced<D>,
     {
-        self.run(problem, &mut [Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into())])
+        self.run(problem, &mut [Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into()), Arg::Absent])
     }
 
     /// O = softmax(scale · Q·Kᵀ + mask) · V.

@@ -59,7 +59,9 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     /// Product.
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
-    /// The larger, lane by lane.
+    /// Quotient.
+    unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
+    /// The larger, lane by lane; `b` where one of them is NaN.
     unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
     /// The smaller, lane by lane.
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
@@ -216,6 +218,8 @@ mod tests {
                 let v = L::load(a.as_ptr());
                 L::store(out.as_mut_ptr(), L::fma(v, L::splat(2.0), L::splat(1.0)));
                 assert!(out.iter().zip(&a).all(|(o, a)| *o == a * 2.0 + 1.0));
+                L::store(out.as_mut_ptr(), L::div(L::splat(3.0), v));
+                assert!(out.iter().zip(&a).all(|(o, a)| *o == 3.0 / a));
                 assert_eq!(L::sum(v), a.iter().sum::<f32>());
                 assert_eq!(L::largest(v), L::N as f32 - 4.5);
                 for n in 0..L::N {

@@ -91,6 +91,10 @@ impl Lanes for Portable {
         zip(a, b, |a, b| a * b)
     }
     #[inline(always)]
+    unsafe fn div(a: [f32; N], b: [f32; N]) -> [f32; N] {
+        zip(a, b, |a, b| a / b)
+    }
+    #[inline(always)]
     unsafe fn max(a: [f32; N], b: [f32; N]) -> [f32; N] {
         zip(a, b, |a, b| if a > b { a } else { b })
     }

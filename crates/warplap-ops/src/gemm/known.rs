@@ -40,6 +40,8 @@ gemm:m=2048,n=16,k=2048,dtype=f32
 gemm:m=4096,n=1,k=4096,dtype=f32
 # Half storage, sums in f32.
 gemm:m=512,n=512,k=512,dtype=bf16
+# A layer with its bias and activation.
+gemm:m=256,n=1024,k=512,dtype=f32,b=col,bias=true,act=gelu
 ";
 
 const CUDA: &str = "
@@ -51,6 +53,8 @@ gemm:m=4096,n=11008,k=4096,dtype=bf16
 gemm:m=128,n=4096,k=4096,dtype=bf16
 gemm:m=16,n=4096,k=4096,dtype=bf16
 gemm:m=1,n=4096,k=4096,dtype=bf16
+# The same layer with its bias and activation in the kernel.
+gemm:m=4096,n=11008,k=4096,dtype=bf16,b=col,bias=true,act=gelu_tanh
 # Sizes that no tile divides.
 gemm:m=1000,n=1000,k=1000,dtype=f16
 # Plain f32.

@@ -1,5 +1,10 @@
-//! Dense matrix product C = A·B, or a batch of them. C is row-major; A and B may be row- or column-major, with padded rows.
+//! Dense matrix product C = act(A·B + bias), or a batch of them. C is row-major; A and B may be row- or column-major, with
+//! padded rows. Bias and activation are left out unless a problem asks for them.
+//!
+//! Sums, the bias and the activation are computed in f32. In half types a kernel may also round the product, or the sum with
+//! the bias, to the type of C on the way: both are right.
 
+mod activation;
 #[cfg(feature = "cpu")]
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -7,6 +12,7 @@ pub mod cuda;
 mod known;
 mod problem;
 
+pub use activation::Activation;
 pub use problem::{GemmProblem, Kind, Layout};
 
 use rayon::prelude::*;
@@ -18,7 +24,7 @@ use warplap_core::tolerance::Tolerance;
 
 use crate::right;
 
-/// The operation C = A·B.
+/// The operation C = act(A·B + bias).
 #[derive(Clone, Copy, Debug)]
 pub struct Gemm;
 
@@ -30,7 +36,12 @@ pub mod slot {
     pub const B: usize = 1;
     /// C, `problem.c_len()` elements; padding between rows is left as it is.
     pub const C: usize = 2;
+    /// The bias, where the problem has one: an element for each column of C, the same for every product of a batch.
+    pub const BIAS: usize = 3;
 }
+
+/// How many slots there are.
+pub(crate) const SLOTS: usize = 4;
 
 impl Op for Gemm {
     const NAME: &'static str = "gemm";
@@ -47,6 +58,7 @@ impl Op for Gemm {
             Slot::input("a", p.dtype, &[p.batch, p.m, p.k][from..]).strided(&[a, a_row, a_column][from..]),
             Slot::input("b", p.dtype, &[p.batch, p.k, p.n][from..]).strided(&[b, b_row, b_column][from..]),
             Slot::output("c", p.dtype, &[p.batch, p.m, p.n][from..]).strided(&[c, p.ldc, 1][from..]),
+            Slot::input("bias", p.dtype, &[p.n]).when(p.bias),
         ];
         Signature(slots.map(|slot| slot.aligned(p.align)).into())
     }
@@ -54,29 +66,50 @@ impl Op for Gemm {
     fn answer(p: &GemmProblem, inputs: &[Array]) -> Vec<Answer> {
         let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
         let [a_stride, b_stride, c_stride] = p.strides().map(|s| s as usize);
-        let ldc = p.ldc as usize;
+        let (ldc, bias) = (p.ldc as usize, p.bias.then(|| inputs[slot::BIAS].to_f64()));
         // Padding between the rows of C must stay as it was: NaN in the answer says so.
         let mut values = vec![f64::NAN; p.c_len()];
         let mut magnitude = 0f64;
         for one in 0..p.batch as usize {
             let a = dense(&inputs[slot::A], one * a_stride, (m, k), p.a, p.lda as usize);
             let b = dense(&inputs[slot::B], one * b_stride, (k, n), p.b, p.ldb as usize);
-            let product = right::product(m, n, k, &a, &b);
+            let mut product = right::product(m, n, k, &a, &b);
             magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b));
+            if p.has_epilogue() {
+                product.par_chunks_mut(n).for_each(|row| finish(row, bias.as_deref(), p.act));
+            }
             for i in 0..m {
                 let at = one * c_stride + i * ldc;
                 values[at..at + n].copy_from_slice(&product[i * n..(i + 1) * n]);
             }
         }
-        vec![Answer { values, tolerance: tolerance(p, magnitude) }]
+        vec![Answer { values, tolerance: tolerance(p, magnitude, largest(bias.as_deref())) }]
     }
 }
 
-/// How far a product may be off, given the largest product of the norm of a row of A and that of a column of B.
-fn tolerance(p: &GemmProblem, magnitude: f64) -> Tolerance {
-    match p.tf32 {
+/// Adds the bias to a row and activates it.
+fn finish(row: &mut [f64], bias: Option<&[f64]>, act: Activation) {
+    if let Some(bias) = bias {
+        row.iter_mut().zip(bias).for_each(|(c, b)| *c += b);
+    }
+    row.iter_mut().for_each(|c| *c = act.of(*c));
+}
+
+/// The largest number of a bias.
+fn largest(bias: Option<&[f64]>) -> f64 {
+    bias.unwrap_or_default().iter().fold(0.0, |most, b| b.abs().max(most))
+}
+
+/// How far a product may be off, given the largest product of the norm of a row of A and that of a column of B, and the
+/// largest number of the bias.
+fn tolerance(p: &GemmProblem, magnitude: f64, bias: f64) -> Tolerance {
+    let product = match p.tf32 {
         true => Tolerance::rounded_dot(p.k as usize, magnitude),
         false => Tolerance::dot(p.dtype, DType::F32, p.k as usize, magnitude),
+    };
+    match p.act {
+        Activation::None | Activation::Relu => product.added(bias),
+        Activation::Gelu | Activation::GeluTanh | Activation::Silu => product.added(bias).activated(),
     }
 }
 
@@ -106,12 +139,43 @@ mod tests {
             "gemm:m=7,n=2,k=9,dtype=f16,a=col,ldc=5,align=4",
             "gemm:m=6,n=3,k=8,dtype=f32,a=col,b=col,lda=9,ldb=10,ldc=4,batch=3",
             "gemm:m=1,n=1,k=4,dtype=f16,b=col,lda=7,batch=2",
+            "gemm:m=2,n=9,k=4,dtype=f16,batch=2,bias=true",
         ] {
             let p = Gemm::parse(text).unwrap();
             let Signature(slots) = Gemm::signature(&p);
             let spans = [slot::A, slot::B, slot::C].map(|i| slots[i].len());
             assert_eq!(spans, [p.a_len(), p.b_len(), p.c_len()], "{text}");
             assert!(slots.iter().all(|s| s.dtype == p.dtype && s.align as u64 == p.align), "{text}");
+            let bias = &slots[slot::BIAS];
+            assert_eq!((slots.len(), bias.present, bias.len()), (SLOTS, p.bias, if p.bias { 9 } else { 0 }), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bias_left_out_and_another_activation_are_wrong_answers() {
+        let answer = |text: &str, p: &GemmProblem| {
+            let drawn = Gemm::draw(&Gemm::parse(text).unwrap(), &mut fastrand::Rng::with_seed(8));
+            Gemm::answer(p, &drawn).remove(0)
+        };
+        for dtype in ["f32", "f16", "bf16"] {
+            let text = format!("gemm:m=40,n=24,k=64,dtype={dtype},bias=true,act=gelu");
+            let p = Gemm::parse(&text).unwrap();
+            let right = answer(&text, &p);
+            let allowed = |value: f64| right.tolerance.allowed(value);
+            for (bias, act) in [
+                (false, Activation::Gelu),
+                (true, Activation::None),
+                (true, Activation::Relu),
+                (true, Activation::Silu),
+                (true, Activation::GeluTanh),
+            ] {
+                let other = answer(&text, &p.with_epilogue(bias, act));
+                let wrong =
+                    right.values.iter().zip(&other.values).filter(|(r, o)| (*r - *o).abs() > allowed(**r)).count();
+                // The two forms of GELU differ by less than 0.0005, which half types cannot tell apart.
+                let told = act != Activation::GeluTanh || dtype == "f32";
+                assert!(wrong > right.values.len() / 10 || !told, "{dtype}: bias={bias} {act}: {wrong} are wrong");
+            }
         }
     }
 
@@ -124,6 +188,9 @@ mod tests {
             "gemm:m=6,n=3,k=8,dtype=f32,a=col,b=col,lda=9,ldb=10,ldc=4",
             "gemm:m=6,n=3,k=8,dtype=f32,a=col,b=col,lda=9,ldb=10,ldc=4,batch=3",
             "gemm:m=2,n=3,k=4,dtype=f16,b=col,batch=2",
+            "gemm:m=2,n=3,k=4,dtype=f16,ldc=5,batch=2,bias=true",
+            "gemm:m=4,n=3,k=4,dtype=f32,bias=true,act=gelu",
+            "gemm:m=4,n=3,k=4,dtype=bf16,act=silu",
         ] {
             let p = Gemm::parse(text).unwrap();
             let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(5));
@@ -140,10 +207,11 @@ mod tests {
                     assert!(value.is_nan(), "{text}: padding at {index}");
                     continue;
                 }
-                let right: f64 = (0..p.k)
+                let sum: f64 = (0..p.k)
                     .map(|q| inputs[0].at(a0 + at(p.a, p.lda, i, q)) * inputs[1].at(b0 + at(p.b, p.ldb, q, j)))
                     .sum();
-                assert!((value - right).abs() < 1e-12, "{text} ({i}, {j})");
+                let bias = if p.bias { inputs[slot::BIAS].at(j as usize) } else { 0.0 };
+                assert!((value - p.act.of(sum + bias)).abs() < 1e-12, "{text} ({i}, {j})");
             }
         }
     }

@@ -9,6 +9,8 @@ use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::roofline::{Ceilings, Work};
 
+use super::Activation;
+
 /// The order of a matrix in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
@@ -57,8 +59,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The facts of C (m×n) = A (m×k) · B (k×n), or of a batch of such products. The matrices of a batch follow each other
-/// without a gap: the next begins where a further line of the last would.
+/// The facts of C (m×n) = act(A (m×k) · B (k×n) + bias), or of a batch of such products. The matrices of a batch follow
+/// each other without a gap: the next begins where a further line of the last would. All share one bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmProblem {
     /// Rows of A and C.
@@ -85,9 +87,13 @@ pub struct GemmProblem {
     pub batch: u64,
     /// Whether the factors of an f32 product may be rounded to tf32 (eleven bits); sums are kept in f32 all the same.
     pub tf32: bool,
+    /// Whether a bias is added, one element for each column of C.
+    pub bias: bool,
+    /// What is done to every element then.
+    pub act: Activation,
 }
 
-/// Three words instead of twelve fields: every call of a known problem hashes it.
+/// Three words instead of fourteen fields: every call of a known problem hashes it.
 impl Hash for GemmProblem {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -96,7 +102,8 @@ impl Hash for GemmProblem {
         state.write_u64(self.lda ^ self.ldb << 21 ^ self.ldc << 42);
         let flags =
             (self.dtype as u64) << 8 ^ (self.a as u64) << 12 ^ (self.b as u64) << 13 ^ u64::from(self.tf32) << 14;
-        state.write_u64(self.align ^ flags ^ self.batch << 16);
+        let epilogue = u64::from(self.bias) << 15 ^ (self.act as u64) << 48;
+        state.write_u64(self.align ^ flags ^ epilogue ^ self.batch << 16);
     }
 }
 
@@ -104,12 +111,23 @@ impl GemmProblem {
     /// A product of row-major matrices without padding.
     pub fn new(m: u64, n: u64, k: u64, dtype: DType) -> Self {
         let (a, b, align, batch, tf32) = (Layout::Row, Layout::Row, 64, 1, false);
-        GemmProblem { m, n, k, dtype, a, b, lda: k, ldb: n, ldc: n, align, batch, tf32 }
+        let (bias, act) = (false, Activation::None);
+        GemmProblem { m, n, k, dtype, a, b, lda: k, ldb: n, ldc: n, align, batch, tf32, bias, act }
     }
 
     /// A batch of so many such products.
     pub fn with_batch(self, batch: u64) -> Self {
         GemmProblem { batch, ..self }
+    }
+
+    /// The same product with a bias or an activation, or both.
+    pub fn with_epilogue(self, bias: bool, act: Activation) -> Self {
+        GemmProblem { bias, act, ..self }
+    }
+
+    /// Whether anything is done to the product before it is stored.
+    pub fn has_epilogue(&self) -> bool {
+        self.bias || self.act != Activation::None
     }
 
     /// One product of the batch.
@@ -185,7 +203,7 @@ impl Problem for GemmProblem {
     type Op = super::Gemm;
 
     const FIELDS: &'static [&'static str] =
-        &["m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32"];
+        &["m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32", "bias", "act"];
 
     fn fields(&self) -> Fields {
         let (lda, ldb) = self.packed();
@@ -202,6 +220,8 @@ impl Problem for GemmProblem {
             .with_unless("align", self.align, 64)
             .with_unless("batch", self.batch, 1)
             .with_unless("tf32", self.tf32, false)
+            .with_unless("bias", self.bias, false)
+            .with_unless("act", self.act, Activation::None)
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -229,6 +249,8 @@ impl Problem for GemmProblem {
         if p.tf32 && dtype != DType::F32 {
             return Err(ProblemError::value("tf32", p.tf32, "false, or dtype=f32: only f32 is rounded to tf32"));
         }
+        p.bias = fields.word_or("bias", "true or false", false)?;
+        p.act = fields.word_or("act", Activation::WORDS, Activation::None)?;
         for (field, (len, what)) in [("m", (p.a_len(), "A")), ("k", (p.b_len(), "B")), ("n", (p.c_len(), "C"))] {
             if len as u64 > MAX_ELEMENTS {
                 return Err(ProblemError::value(field, len, format!("at most {MAX_ELEMENTS} elements in {what}")));
@@ -255,6 +277,8 @@ impl Problem for GemmProblem {
             .with("align", self.align)
             .with_unless("batch", r.batch, 1)
             .with_unless("tf32", self.tf32, false)
+            .with_unless("bias", self.bias, false)
+            .with_unless("act", self.act, Activation::None)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -266,7 +290,8 @@ impl Problem for GemmProblem {
             if size == 1 { 1 } else { bucket.round(name, size) }
         };
         let mut r = GemmProblem::new(round("m", self.m), round("n", self.n), round("k", self.k), self.dtype)
-            .with_layouts(self.a, self.b);
+            .with_layouts(self.a, self.b)
+            .with_epilogue(self.bias, self.act);
         (r.align, r.batch, r.tf32) = (self.align, round("batch", self.batch), self.tf32);
         r
     }
@@ -284,15 +309,18 @@ impl Problem for GemmProblem {
         };
         let (m, n, k) = (cut(self.m, 264), cut(self.n, 264), cut(self.k, 136));
         let m = if self.a == Layout::Row && m > 1 { m - u64::from(m.is_multiple_of(8)) } else { m };
-        let mut ragged = GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b);
+        let mut ragged =
+            GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b).with_epilogue(self.bias, self.act);
         (ragged.align, ragged.batch, ragged.tf32) = (self.align, self.batch.min(2), self.tf32);
         (ragged != *self && m * n * k > 0).then_some(ragged)
     }
 
     fn work(&self) -> Work {
         let (m, n, k, batch) = (self.m as f64, self.n as f64, self.k as f64, self.batch as f64);
-        let elements = batch * (m * k + k * n + m * n);
-        Work { flops: batch * 2.0 * m * n * k, bytes: elements * self.dtype.bytes() as f64 }
+        let [bias, act] = [self.bias, self.act != Activation::None].map(|has| f64::from(u8::from(has)));
+        let elements = batch * (m * k + k * n + m * n) + bias * n;
+        // An activation counts as one operation, however it is computed.
+        Work { flops: batch * m * n * (2.0 * k + bias + act), bytes: elements * self.dtype.bytes() as f64 }
     }
 
     fn dtype(&self) -> DType {
@@ -322,6 +350,7 @@ mod tests {
             "gemm:m=1,n=11008,k=4096,dtype=f16,b=col",
             "gemm:m=33,n=17,k=5,dtype=f32,lda=9",
             "gemm:m=16,n=64,k=8,dtype=bf16,batch=7",
+            "gemm:m=512,n=64,k=80,dtype=bf16,bias=true,act=silu",
         ] {
             let p = Gemm::parse(text).unwrap();
             let ragged = p.ragged().unwrap();
@@ -329,6 +358,7 @@ mod tests {
             assert!(ragged.m <= 264 && ragged.n <= 264 && ragged.k <= 136, "{text}");
             assert_eq!((ragged.m == 1, ragged.n.is_multiple_of(8)), (p.m == 1, p.n.is_multiple_of(8)), "{text}");
             assert_eq!((ragged.dtype, ragged.a, ragged.b, ragged.align), (p.dtype, p.a, p.b, p.align), "{text}");
+            assert_eq!((ragged.bias, ragged.act), (p.bias, p.act), "{text}");
         }
         assert_eq!(Gemm::parse("gemm:m=1,n=1,k=1,dtype=f32").unwrap().ragged(), None);
     }
@@ -339,9 +369,13 @@ mod tests {
             "gemm:m=1,n=2,k=3,dtype=f32",
             "gemm:m=64,n=8,k=16,dtype=bf16,a=col,b=col,lda=100,ldb=17,ldc=9,align=16",
             "gemm:m=1,n=2,k=3,dtype=f32,batch=8,tf32=true",
+            "gemm:m=1,n=2,k=3,dtype=f32,tf32=true,bias=true,act=gelu_tanh",
+            "gemm:m=1,n=2,k=3,dtype=f16,act=gelu",
         ] {
             assert_eq!(Gemm::text(&Gemm::parse(text).unwrap()), text);
         }
+        let usual = "gemm:m=1,n=2,k=3,dtype=f32,bias=false,act=none";
+        assert_eq!(Gemm::text(&Gemm::parse(usual).unwrap()), "gemm:m=1,n=2,k=3,dtype=f32");
     }
 
     #[test]
@@ -358,6 +392,8 @@ mod tests {
             ("gemm:m=4,n=4,k=4,batch=0", "'batch'"),
             ("gemm:m=4,n=4,k=4,dtype=f16,tf32=true", "'tf32'"),
             ("gemm:m=4096,n=4096,k=4096,batch=1048576", "'m'"),
+            ("gemm:m=4,n=4,k=4,bias=4", "'bias'"),
+            ("gemm:m=4,n=4,k=4,act=swish", "'act'"),
         ] {
             let error = Gemm::parse(text).unwrap_err().to_string();
             assert!(error.contains(field) && error.contains("expected"), "{text}: {error}");
@@ -380,6 +416,8 @@ mod tests {
             "gemm:m=64,n=64,k=64,dtype=f32,align=4",
             "gemm:m=64,n=64,k=64,dtype=f32,batch=2",
             "gemm:m=64,n=64,k=64,dtype=f32,tf32=true",
+            "gemm:m=64,n=64,k=64,dtype=f32,bias=true",
+            "gemm:m=64,n=64,k=64,dtype=f32,act=relu",
         ] {
             assert_ne!(key(plain, &Bucket::Exact), key(other, &Bucket::Exact), "{other}");
         }
@@ -393,11 +431,12 @@ mod tests {
             (m, n, k) in (1u64..3000, 1u64..3000, 1u64..3000),
             pads in proptest::array::uniform3(0u64..70),
             (dtype, a, b, align) in (0usize..3, 0usize..2, 0usize..2, 2u32..7),
-            (batch, tf32) in (1u64..5, proptest::bool::ANY),
+            (batch, tf32, bias, act) in (1u64..5, proptest::bool::ANY, proptest::bool::ANY, 0usize..5),
         ) {
             let layout = |i| [Layout::Row, Layout::Col][i];
             let mut p = GemmProblem::new(m, n, k, [DType::F32, DType::F16, DType::Bf16][dtype])
-                .with_layouts(layout(a), layout(b));
+                .with_layouts(layout(a), layout(b))
+                .with_epilogue(bias, Activation::ALL[act]);
             p.lda += pads[0];
             p.ldb += pads[1];
             p.ldc += pads[2];
@@ -405,11 +444,11 @@ mod tests {
             proptest::prop_assert_eq!(Gemm::parse(&Gemm::text(&p)).unwrap(), p);
             let pow2 = p.representative(&Bucket::PowerOfTwo);
             proptest::prop_assert!(pow2.m >= p.m && pow2.n >= p.n && pow2.k >= p.k);
-            proptest::prop_assert_eq!(pow2.kind(), p.kind());
+            proptest::prop_assert_eq!((pow2.kind(), pow2.bias, pow2.act), (p.kind(), p.bias, p.act));
         }
 
         #[test]
-        fn no_text_makes_the_reader_panic(text in "gemm:[mnkabld=,0-9rowcfp:-]{0,60}") {
+        fn no_text_makes_the_reader_panic(text in "gemm:[mnkabldist=,0-9rowcfp:-]{0,60}") {
             let _ = Gemm::parse(&text);
         }
     }

@@ -32,6 +32,35 @@ pub(crate) fn problems() -> Vec<String> {
         problems.push(format!("gemm:m=1,n=70,k=65,dtype=f16,batch=4{layout}"));
     }
     problems.push("gemm:m=65,n=97,k=130,dtype=f32,tf32=true".into());
+    for dtype in ["f32", "f16", "bf16"] {
+        // Every activation with and without a bias; then, in turn, every shape that some variant is made for.
+        for act in ["none", "relu", "gelu", "gelu_tanh", "silu"] {
+            problems
+                .push(format!("gemm:m=33,n=40,k=70,dtype={dtype},lda=77,ldb=48,ldc=43,align=4,bias=true,act={act}"));
+            problems.push(format!("gemm:m=20,n=37,k=24,dtype={dtype},act={act}"));
+        }
+        let shapes = [
+            "m=1,n=1,k=1",
+            "m=1,n=530,k=300",
+            "m=1,n=530,k=300,b=col",
+            "m=400,n=1,k=270,ldc=3",
+            "m=400,n=1,k=270,a=col",
+            "m=3,n=300,k=520",
+            "m=14,n=100,k=45,b=col",
+            "m=260,n=5,k=1030",
+            "m=90,n=9,k=333",
+            "m=131,n=83,k=1100,b=col",
+            "m=300,n=70,k=650,a=col,ldc=75",
+            "m=5,n=19,k=17,batch=3,a=col",
+            "m=20,n=2100,k=40",
+        ];
+        for (shape, epilogue) in
+            shapes.iter().zip(["bias=true", "bias=true,act=gelu", "bias=true,act=silu"].iter().cycle())
+        {
+            problems.push(format!("gemm:{shape},dtype={dtype},{epilogue}"));
+        }
+    }
+    problems.push("gemm:m=65,n=97,k=130,dtype=f32,tf32=true,bias=true,act=gelu_tanh".into());
     // More columns than one block of packed B holds.
     problems.push("gemm:m=20,n=2100,k=40,dtype=f32".into());
     problems.push("gemm:m=20,n=2100,k=40,dtype=bf16".into());

@@ -15,7 +15,8 @@ use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{
-    Buffer, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulSpec, MatrixSpec, Source, Stream,
+    Buffer, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulEpilogue, MatmulSpec, MatrixSpec, Source,
+    Stream,
 };
 
 use super::mma_tf32::MmaTf32;
@@ -137,7 +138,8 @@ fn product(p: &BsrProblem) -> MatmulSpec {
             (matrix(p.k, p.m, true), right, matrix(p.m, p.n, false))
         }
     };
-    MatmulSpec { dtype: p.dtype, tf32: p.tf32, a, b, d, batch: 1, align: 16, workspace: WORKSPACE << 20 }
+    let (workspace, epilogue) = (WORKSPACE << 20, MatmulEpilogue::default());
+    MatmulSpec { dtype: p.dtype, tf32: p.tf32, a, b, d, batch: 1, align: 16, workspace, epilogue }
 }
 
 struct Filled {

@@ -1,9 +1,9 @@
 //! The library: the `gemm` crate of the faer project, with its own blocking and threads.
 //!
-//! Idea: always race what a user could have called instead. Wins: large well-shaped products. Limits: f32 only (it has
-//! no bf16, and sums some shapes of f16 in f16).
+//! Idea: always race what a user could have called instead. Bias and activation go over its product afterwards, as a user
+//! would do it. Wins: large well-shaped products. Limits: f32 only (it has no bf16, and sums some shapes of f16 in f16).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
@@ -13,8 +13,10 @@ use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_cpu::Cpu;
 use warplap_cpu::pool::Pool;
+use warplap_cpu::simd::Isa;
 
-use super::kernel::buffers;
+use super::kernel::epilogue::Epilogue;
+use super::kernel::{buffers, epilogue};
 use crate::faer::{self, Parallelism, Strided};
 use crate::gemm::{Gemm, GemmProblem, Layout};
 
@@ -62,9 +64,9 @@ struct Call {
 impl Kernel<Cpu> for Call {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
         let p = &self.problem;
-        let (a, b, c) = buffers::<f32>(args)?;
+        let (epilogue, (a, b, out)) = (epilogue::<f32>(p, args)?, buffers::<f32>(args)?);
         let threads = if self.threads > 1 { Parallelism::Rayon(self.threads) } else { Parallelism::None };
-        let (a, b, c) = (Address(a.as_ptr()), Address(b.as_ptr()), Address(c.as_mut_ptr().cast_const()));
+        let (a, b, c) = (Address(a.as_ptr()), Address(b.as_ptr()), Address(out.as_mut_ptr().cast_const()));
         let run = move || {
             // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices
             // hold what the problem spans; the strides are the problem's own, and c is borrowed mutably for the time of the
@@ -84,6 +86,9 @@ impl Kernel<Cpu> for Call {
         } else {
             run()
         }
+        if !epilogue.is_none() {
+            finish(self, epilogue, out);
+        }
         Ok(())
     }
 }
@@ -94,6 +99,20 @@ fn matrix(first: *const f32, layout: Layout, step: u64) -> Strided<*const f32> {
         Layout::Row => Strided::rows(first, step),
         Layout::Col => Strided { first, column: step, row: 1 },
     }
+}
+
+/// Bias and activation, on the threads that multiplied.
+fn finish(call: &Call, epilogue: Epilogue<'_, f32>, c: &mut [f32]) {
+    let p = &call.problem;
+    let (isa, rows) = (Isa::best(), (p.m as usize).div_ceil(call.threads.max(1)));
+    let (n, ldc) = (p.n as usize, p.ldc as usize);
+    // One lock per part, taken once: the safe way to hand out disjoint parts.
+    let parts: Vec<Mutex<&mut [f32]>> = c[..p.c_len()].chunks_mut(rows * ldc).map(Mutex::new).collect();
+    call.pool.each(call.threads, parts.len(), |i| {
+        if let Ok(mut part) = parts[i].lock() {
+            epilogue.finish(isa, &mut part, ldc, n);
+        }
+    });
 }
 
 /// An address that may cross threads: the caller borrows the memory behind it for as long as they run.

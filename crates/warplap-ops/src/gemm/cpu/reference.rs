@@ -11,8 +11,8 @@ use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
-use super::kernel::buffers;
-use crate::gemm::{Gemm, GemmProblem, Layout};
+use super::kernel::{buffers, epilogue};
+use crate::gemm::{Activation, Gemm, GemmProblem, Layout};
 use crate::typed::for_dtype;
 
 /// Three loops.
@@ -49,7 +49,7 @@ impl Kernel<Cpu> for Loops {
 }
 
 fn product<T: Element + Typed>(p: &GemmProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-    let (a, b, c) = buffers::<T>(args)?;
+    let (epilogue, (a, b, c)) = (epilogue::<T>(p, args)?, buffers::<T>(args)?);
     let at = |layout, ld: u64, i: usize, j: usize| match layout {
         Layout::Row => i * ld as usize + j,
         Layout::Col => j * ld as usize + i,
@@ -69,6 +69,12 @@ fn product<T: Element + Typed>(p: &GemmProblem, args: &mut [Arg<'_, Cpu>]) -> Re
                     *sum += x * b[at(p.b, p.ldb, q, j)].widen();
                 }
             }
+        }
+        if let Some(bias) = epilogue.bias {
+            row.iter_mut().zip(bias).for_each(|(sum, b)| *sum += b.widen());
+        }
+        if p.act != Activation::None {
+            row.iter_mut().for_each(|sum| *sum = p.act.of(f64::from(*sum)) as f32);
         }
         for (to, sum) in c[i * p.ldc as usize..].iter_mut().zip(&row) {
             *to = T::narrow(*sum);

@@ -16,7 +16,8 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
-use super::kernel::{buffers, scratch};
+use super::kernel::epilogue::Epilogue;
+use super::kernel::{buffers, epilogue, scratch};
 use super::threads;
 use crate::gemm::{Gemm, GemmProblem, Layout};
 use crate::typed::for_dtype;
@@ -78,26 +79,33 @@ impl Kernel<Cpu> for Loops {
 
 fn launch<T: Element + Typed>(kernel: &Loops, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
     let p = &kernel.problem;
-    let (a, b, c) = buffers::<T>(args)?;
+    let (epilogue, (a, b, c)) = (epilogue::<T>(p, args)?, buffers::<T>(args)?);
     let (m, ldc) = (p.m as usize, p.ldc as usize);
     let rows = kernel.rows.min(m.div_ceil(kernel.threads)).max(1);
     let c = &mut c[..p.c_len()];
     if rows >= m {
-        block(kernel, p, 0, m, a, b, c);
+        block(kernel, (0, m), (a, b), c, epilogue);
         return Ok(());
     }
     // One lock per block, taken once: the safe way to hand out disjoint parts.
     let parts: Vec<Mutex<&mut [T]>> = c.chunks_mut(rows * ldc).map(Mutex::new).collect();
     kernel.pool.each(kernel.threads, parts.len(), |i| {
         if let Ok(mut part) = parts[i].lock() {
-            block(kernel, p, i * rows, rows.min(m - i * rows), a, b, &mut part);
+            block(kernel, (i * rows, rows.min(m - i * rows)), (a, b), &mut part, epilogue);
         }
     });
     Ok(())
 }
 
 /// `rows` rows of C from `first` on.
-fn block<T: Element>(kernel: &Loops, p: &GemmProblem, first: usize, rows: usize, a: &[T], b: &[T], c: &mut [T]) {
+fn block<T: Element>(
+    kernel: &Loops,
+    (first, rows): (usize, usize),
+    (a, b): (&[T], &[T]),
+    c: &mut [T],
+    epilogue: Epilogue<'_, T>,
+) {
+    let p = &kernel.problem;
     let (n, k, lda, ldb, ldc) = (p.n as usize, p.k as usize, p.lda as usize, p.ldb as usize, p.ldc as usize);
     let x = |i: usize, q: usize| a[if p.a == Layout::Row { i * lda + q } else { q * lda + i }].widen();
     scratch::with(rows * n, |sums| {
@@ -132,6 +140,7 @@ fn block<T: Element>(kernel: &Loops, p: &GemmProblem, first: usize, rows: usize,
                 }
             }
         }
+        epilogue.finish(Isa::best(), sums, n, n);
         for (i, sums) in sums.chunks_exact(n).enumerate() {
             for (to, sum) in c[i * ldc..].iter_mut().zip(sums) {
                 *to = T::narrow(*sum);

@@ -4,7 +4,6 @@ use warplap_core::op::Op;
 use warplap_core::variant::{Fit, Priority};
 
 use super::TWINS;
-use super::epilogue::{Activation, Epilogue};
 use crate::cuda::compiling::{check, chip, compiler};
 use crate::gemm::{Gemm, GemmProblem};
 
@@ -14,7 +13,7 @@ fn problem(text: &str) -> GemmProblem {
 
 /// Compiles the first and the last config (the first alone where `few`) of every kernel that would be raced for a
 /// problem; gives how many there were.
-fn compile(capability: (u32, u32), text: &str, epilogue: Epilogue, few: bool) -> Vec<&'static str> {
+fn compile(capability: (u32, u32), text: &str, few: bool) -> Vec<&'static str> {
     let Some(compiler) = compiler() else { return Vec::new() };
     let (chip, p) = (chip(capability), problem(text));
     let raced = |fit| matches!(fit, Fit::Fits(priority) if priority > Priority::Low);
@@ -29,22 +28,20 @@ fn compile(capability: (u32, u32), text: &str, epilogue: Epilogue, few: bool) ->
             };
         }
         for config in configs {
-            let what = format!("{text} {epilogue:?}: {} {config}", twin.id());
+            let what = format!("{text}: {} {config}", twin.id());
             let plan = twin.plan(&p, &config, &chip).unwrap_or_else(|why| panic!("{what}: {why}"));
-            check(&epilogue.onto(plan), &chip, &compiler, &what);
+            check(&plan, &chip, &compiler, &what);
             compiled.push(twin.id());
         }
     }
     compiled
 }
 
-const PLAIN: Epilogue = Epilogue { bias: false, activation: Activation::None };
-
 #[test]
 fn hopper_large_and_middling_products_compile() {
     let compiled = [
-        compile((9, 0), "m=4096,n=4096,k=4096,dtype=bf16", PLAIN, false),
-        compile((9, 0), "m=1024,n=1024,k=1024,dtype=f16,a=col,b=col", PLAIN, false),
+        compile((9, 0), "m=4096,n=4096,k=4096,dtype=bf16", false),
+        compile((9, 0), "m=1024,n=1024,k=1024,dtype=f16,a=col,b=col", false),
     ]
     .concat();
     let kernels = ["wgmma_coop", "wgmma_pingpong", "wgmma_splitk"];
@@ -54,10 +51,10 @@ fn hopper_large_and_middling_products_compile() {
 #[test]
 fn hopper_skinny_unaligned_and_f32_products_compile() {
     let compiled = [
-        compile((9, 0), "m=16,n=4096,k=4096,dtype=bf16,b=col", PLAIN, false),
-        compile((9, 0), "m=2,n=4096,k=4096,dtype=f16", PLAIN, false),
-        compile((9, 0), "m=777,n=333,k=555,dtype=f16", PLAIN, true),
-        compile((9, 0), "m=4096,n=4096,k=4096,dtype=f32", PLAIN, true),
+        compile((9, 0), "m=16,n=4096,k=4096,dtype=bf16,b=col", false),
+        compile((9, 0), "m=2,n=4096,k=4096,dtype=f16", false),
+        compile((9, 0), "m=777,n=333,k=555,dtype=f16", true),
+        compile((9, 0), "m=4096,n=4096,k=4096,dtype=f32", true),
     ]
     .concat();
     let kernels = ["wgmma_swapab", "gemv", "mma_sync", "simt"];
@@ -65,7 +62,7 @@ fn hopper_skinny_unaligned_and_f32_products_compile() {
 }
 
 /// Compiles the first and the last config of one kernel for a problem.
-fn compile_one(id: &str, text: &str, epilogue: Epilogue) {
+fn compile_one(id: &str, text: &str) {
     let Some(compiler) = compiler() else { return };
     let (chip, p) = (chip((9, 0)), problem(text));
     let twin = TWINS.iter().find(|t| t.id() == id).unwrap_or_else(|| panic!("no {id}"));
@@ -73,42 +70,52 @@ fn compile_one(id: &str, text: &str, epilogue: Epilogue) {
     let configs = twin.space(&p, &chip).configs();
     for config in [&configs[0], &configs[configs.len() - 1]] {
         let plan = twin.plan(&p, config, &chip).unwrap_or_else(|why| panic!("{text}: {config}: {why}"));
-        check(&epilogue.onto(plan), &chip, &compiler, &format!("{text} {epilogue:?}: {id} {config}"));
+        check(&plan, &chip, &compiler, &format!("{text}: {id} {config}"));
     }
 }
 
 #[test]
 fn shares_of_k_compile() {
-    compile_one("wgmma_streamk", "m=2560,n=2560,k=2560,dtype=f16", PLAIN);
-    let gelu = Epilogue { bias: true, activation: Activation::GeluTanh };
-    compile_one("wgmma_streamk", "m=320,n=512,k=2560,dtype=bf16,a=col,b=col,batch=3", gelu);
+    compile_one("wgmma_streamk", "m=2560,n=2560,k=2560,dtype=f16");
+    compile_one("wgmma_streamk", "m=320,n=512,k=2560,dtype=bf16,a=col,b=col,batch=3,bias=true,act=gelu_tanh");
 }
 
 #[test]
 fn tf32_from_registers_compiles_in_every_layout_it_takes() {
-    let silu = Epilogue { bias: true, activation: Activation::Silu };
-    for (layout, epilogue) in [("", PLAIN), (",b=col", silu), (",a=col,b=col,batch=2", PLAIN)] {
-        compile_one("wgmma_tf32", &format!("m=4096,n=4096,k=4096,dtype=f32,tf32=true{layout}"), epilogue);
+    for rest in ["", ",b=col,bias=true,act=silu", ",a=col,b=col,batch=2"] {
+        compile_one("wgmma_tf32", &format!("m=4096,n=4096,k=4096,dtype=f32,tf32=true{rest}"));
     }
 }
 
 #[test]
 fn hopper_batches_and_epilogues_compile() {
-    compile((9, 0), "m=512,n=512,k=512,dtype=bf16,batch=32", PLAIN, true);
-    compile((9, 0), "m=8,n=512,k=512,dtype=f16,batch=32", PLAIN, true);
-    let gelu = Epilogue { bias: true, activation: Activation::GeluTanh };
-    compile((9, 0), "m=2048,n=2048,k=2048,dtype=bf16", gelu, true);
-    let silu = Epilogue { bias: false, activation: Activation::Silu };
-    compile((9, 0), "m=64,n=1024,k=1024,dtype=f16,b=col", silu, true);
+    compile((9, 0), "m=512,n=512,k=512,dtype=bf16,batch=32", true);
+    compile((9, 0), "m=8,n=512,k=512,dtype=f16,batch=32", true);
+    compile((9, 0), "m=2048,n=2048,k=2048,dtype=bf16,bias=true,act=gelu_tanh", true);
+    compile((9, 0), "m=64,n=1024,k=1024,dtype=f16,b=col,act=silu", true);
+}
+
+#[test]
+fn every_kernel_compiles_with_every_epilogue() {
+    let shapes = [
+        ((9, 0), "m=2048,n=2048,k=1024,dtype=bf16,b=col"),
+        ((9, 0), "m=2,n=1024,k=1024,dtype=f16,b=col"),
+        ((8, 0), "m=777,n=333,k=555,dtype=f16"),
+        ((8, 0), "m=512,n=512,k=512,dtype=f32"),
+    ];
+    let epilogues = ["bias=true", "bias=true,act=relu", "act=gelu", "bias=true,act=gelu", "bias=true,act=silu"];
+    for ((capability, shape), epilogue) in shapes.into_iter().flat_map(|s| epilogues.map(|e| (s, e))) {
+        compile(capability, &format!("{shape},{epilogue}"), true);
+    }
 }
 
 #[test]
 fn ampere_products_compile() {
     let compiled = [
-        compile((8, 0), "m=4096,n=4096,k=4096,dtype=f16", PLAIN, false),
-        compile((8, 0), "m=777,n=333,k=555,dtype=bf16,a=col", PLAIN, true),
-        compile((8, 0), "m=4096,n=4096,k=4096,dtype=f32,tf32=true,b=col", PLAIN, true),
-        compile((8, 0), "m=100,n=100,k=100,dtype=f32,batch=2", PLAIN, false),
+        compile((8, 0), "m=4096,n=4096,k=4096,dtype=f16", false),
+        compile((8, 0), "m=777,n=333,k=555,dtype=bf16,a=col", true),
+        compile((8, 0), "m=4096,n=4096,k=4096,dtype=f32,tf32=true,b=col", true),
+        compile((8, 0), "m=100,n=100,k=100,dtype=f32,batch=2", false),
     ]
     .concat();
     assert!(compiled.is_empty() || ["mma_sync", "simt"].iter().all(|k| compiled.contains(k)), "{compiled:?}");
@@ -118,8 +125,15 @@ fn ampere_products_compile() {
 fn the_product_in_double_precision_compiles_everywhere() {
     let Some(compiler) = compiler() else { return };
     for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
-        for text in ["m=64,n=64,k=64,dtype=bf16", "m=64,n=64,k=64,dtype=f16,a=col,b=col", "m=8,n=8,k=8,dtype=f32,b=col"]
-        {
+        for text in [
+            "m=64,n=64,k=64,dtype=bf16",
+            "m=64,n=64,k=64,dtype=f16,a=col,b=col",
+            "m=8,n=8,k=8,dtype=f32,b=col",
+            "m=8,n=8,k=8,dtype=bf16,bias=true",
+            "m=8,n=8,k=8,dtype=f32,bias=true,act=gelu",
+            "m=8,n=8,k=8,dtype=f16,act=gelu_tanh",
+            "m=8,n=8,k=8,dtype=f16,bias=true,act=silu",
+        ] {
             let cubin = super::right::source(&problem(text)).compile(&compiler, &chip(capability).arch());
             let report = cubin.unwrap_or_else(|why| panic!("{text} on {capability:?}: {why}")).report;
             assert!(report.refusal().is_none() && report.spill_bytes == 0, "{text} on {capability:?}: {report:?}");
@@ -142,7 +156,7 @@ fn comparisons_and_ceilings_compile_everywhere() {
 #[test]
 fn ada_and_blackwell_products_compile() {
     for capability in [(8, 9), (10, 0), (12, 0)] {
-        compile(capability, "m=4096,n=4096,k=4096,dtype=bf16", PLAIN, true);
-        compile(capability, "m=512,n=512,k=512,dtype=f32", PLAIN, true);
+        compile(capability, "m=4096,n=4096,k=4096,dtype=bf16", true);
+        compile(capability, "m=512,n=512,k=512,dtype=f32", true);
     }
 }

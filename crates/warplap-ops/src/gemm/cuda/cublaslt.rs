@@ -1,8 +1,9 @@
 //! cuBLASLt: NVIDIA's library, with its heuristic's list of algorithms as an axis.
 //!
 //! Idea: always race what a user could have called instead, and let the race correct the heuristic's order. Wins: large
-//! well-shaped products, strict f32. Limits: where the library is found. C = A·B row-major is asked for as Cᵀ = Bᵀ·Aᵀ
-//! column-major, which is the same memory.
+//! well-shaped products, strict f32. Limits: where the library is found; of the activations it has relu and the tanh form of
+//! gelu. C = A·B row-major is asked for as Cᵀ = Bᵀ·Aᵀ column-major, which is the same memory; the library's bias, one element
+//! for each of its rows, is then one for each column of C.
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
@@ -10,11 +11,11 @@ use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
-use warplap_cuda::{Cuda, Lt, Matmul, MatmulSpec, MatrixSpec, Stream};
+use warplap_cuda::{Cuda, Lt, Matmul, MatmulActivation, MatmulEpilogue, MatmulSpec, MatrixSpec, Stream};
 
 use crate::cuda::own::{Aligns, addresses};
 use crate::cuda::plan::axis;
-use crate::gemm::{Gemm, GemmProblem, Layout};
+use crate::gemm::{Activation, Gemm, GemmProblem, Layout, SLOTS};
 
 /// NVIDIA's library.
 pub(super) struct Cublaslt;
@@ -39,6 +40,7 @@ impl Variant<Gemm, Cuda> for Cublaslt {
     fn fit(&self, p: &GemmProblem, _: &Cuda) -> Fit {
         match Lt::get() {
             Ok(_) if p.batch.max(p.m).max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
+            Ok(_) if epilogue(p).is_none() => Fit::aside(format!("cuBLASLt has no {}", p.act)),
             Ok(_) => Fit::HIGH,
             Err(why) => Fit::aside(why),
         }
@@ -56,7 +58,7 @@ impl Variant<Gemm, Cuda> for Cublaslt {
     fn build(&self, p: &GemmProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let refused = |reason: String| Rejection::DoesNotBuild { reason };
         let [choice, mib] = [axis(config, "choice")?, axis(config, "workspace")?];
-        let spec = spec(p, mib << 20);
+        let spec = spec(p, mib << 20).ok_or_else(|| refused(format!("cuBLASLt has no {}", p.act)))?;
         let made = Matmul::choose(&spec, choice as usize, cuda).map_err(|e| refused(e.to_string()))?;
         let matmul = made.ok_or_else(|| refused(format!("the heuristic has no proposal {choice}")))?;
         if mib == 0 {
@@ -66,7 +68,7 @@ impl Variant<Gemm, Cuda> for Cublaslt {
                 return Err(refused(format!("it is the algorithm of choice={place},workspace={WORKSPACE}")));
             }
         }
-        Ok(Box::new(Call { aligns: Aligns::of(&Gemm::signature(p))?, matmul }))
+        Ok(Box::new(Call { aligns: Aligns::of(&Gemm::signature(p))?, bias: p.bias, matmul }))
     }
 
     fn is_library(&self) -> bool {
@@ -74,12 +76,23 @@ impl Variant<Gemm, Cuda> for Cublaslt {
     }
 }
 
-/// The product as the library is asked for it: its A is our B, its B our A.
-fn spec(p: &GemmProblem, workspace: u64) -> MatmulSpec {
+/// What the library does to the product; `None` where it cannot.
+fn epilogue(p: &GemmProblem) -> Option<MatmulEpilogue> {
+    let activation = match p.act {
+        Activation::None => None,
+        Activation::Relu => Some(MatmulActivation::Relu),
+        Activation::GeluTanh => Some(MatmulActivation::GeluTanh),
+        Activation::Gelu | Activation::Silu => return None,
+    };
+    Some(MatmulEpilogue { bias: p.bias, activation })
+}
+
+/// The product as the library is asked for it: its A is our B, its B our A. `None` where it cannot be asked for.
+fn spec(p: &GemmProblem, workspace: u64) -> Option<MatmulSpec> {
     let [a_stride, b_stride, c_stride] = p.strides();
     let matrix =
         |(columns, rows): (u64, u64), pitch, stride, turned| MatrixSpec { rows, columns, pitch, stride, turned };
-    MatmulSpec {
+    Some(MatmulSpec {
         dtype: p.dtype,
         tf32: p.tf32,
         a: matrix(p.b_lines(), p.ldb, b_stride, p.b == Layout::Col),
@@ -88,20 +101,27 @@ fn spec(p: &GemmProblem, workspace: u64) -> MatmulSpec {
         batch: p.batch,
         align: p.align,
         workspace,
-    }
+        epilogue: epilogue(p)?,
+    })
 }
 
 struct Call {
-    aligns: Aligns<3>,
+    aligns: Aligns<SLOTS>,
+    bias: bool,
     matmul: Matmul,
 }
 
 impl Kernel<Cuda> for Call {
     fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
-        let [a, b, c] = addresses(args, &self.aligns)?;
+        let [a, b, c, bias] = addresses(args, &self.aligns)?;
         // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the buffers
         // hold what the problem spans, and the views borrow them.
-        let launched = unsafe { self.matmul.launch(b, a, c, queue) };
+        let launched = unsafe {
+            match self.bias {
+                true => self.matmul.launch_biased([b, a, c], bias, queue),
+                false => self.matmul.launch(b, a, c, queue),
+            }
+        };
         launched.map_err(|e| e.rejection())
     }
 
@@ -136,11 +156,27 @@ mod tests {
                 let p = Gemm::parse(&text).unwrap();
                 let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(1));
                 let mut got = vec![f64::NAN; p.c_len()];
-                product(&spec(&p, 0), &inputs[1].to_f64(), &inputs[0].to_f64(), &mut got);
+                product(&spec(&p, 0).unwrap(), &inputs[1].to_f64(), &inputs[0].to_f64(), &mut got);
                 let right = &Gemm::answer(&p, &inputs)[0].values;
                 let same = |(x, y): (&f64, &f64)| (x.is_nan() && y.is_nan()) || (x - y).abs() < 1e-9;
                 assert!(got.iter().zip(right).all(same), "{text}: {got:?} {right:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_library_is_asked_for_the_epilogues_it_has_and_its_rows_are_our_columns() {
+        let asked = |rest: &str| spec(&Gemm::parse(&format!("gemm:m=3,n=4,k=5,dtype=f16,{rest}")).unwrap(), 0);
+        let (relu, gelu) = (Some(MatmulActivation::Relu), Some(MatmulActivation::GeluTanh));
+        for (rest, bias, activation) in [
+            ("bias=true", true, None),
+            ("act=relu", false, relu),
+            ("bias=true,act=relu", true, relu),
+            ("b=col,bias=true,act=gelu_tanh,batch=2", true, gelu),
+        ] {
+            let spec = asked(rest).unwrap();
+            assert_eq!((spec.epilogue, spec.d.rows), (MatmulEpilogue { bias, activation }, 4), "{rest}");
+        }
+        assert!(asked("act=gelu").is_none() && asked("bias=true,act=silu").is_none());
     }
 }

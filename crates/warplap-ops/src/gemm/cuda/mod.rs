@@ -1,7 +1,6 @@
 //! Dense products on CUDA. The order of the list is the order of ties; the first is the reference.
 
 mod cublaslt;
-mod epilogue;
 mod gemv;
 mod mma_sync;
 mod plan;
@@ -20,11 +19,10 @@ use std::sync::Arc;
 use warplap_core::catalog::Catalog;
 use warplap_cuda::Cuda;
 
-use super::{Gemm, GemmProblem};
+use super::{Gemm, GemmProblem, SLOTS};
 
 use crate::cuda::own::Own;
 use crate::cuda::plan::Twin;
-pub use epilogue::{Activation, Epilogue, Fused};
 
 /// The own kernels, in the order of ties.
 const TWINS: [&dyn Twin<GemmProblem>; 10] = [
@@ -42,7 +40,7 @@ const TWINS: [&dyn Twin<GemmProblem>; 10] = [
 
 /// Who may race: the reference, the library, then the other kernels.
 pub fn catalog() -> Catalog<Gemm, Cuda> {
-    let own = |twin| Arc::new(Own::<Gemm, &dyn Twin<GemmProblem>, 3>::new(twin));
+    let own = |twin| Arc::new(Own::<Gemm, &dyn Twin<GemmProblem>, SLOTS>::new(twin));
     let [reference, others @ ..] = TWINS;
     let first = Catalog::new(own(reference)).with(Arc::new(cublaslt::Cublaslt));
     others.into_iter().fold(first.with_oracle(Arc::new(right::Right)), |catalog, twin| catalog.with(own(twin)))
@@ -58,8 +56,8 @@ mod tests {
     use warplap_cuda::Chip;
 
     use super::TWINS;
-    use crate::cuda::plan::Twin;
-    use crate::gemm::{Gemm, GemmProblem};
+    use crate::cuda::plan::{Argument, Plan, Twin};
+    use crate::gemm::{Activation, Gemm, GemmProblem, slot};
 
     fn problem(text: &str) -> GemmProblem {
         Gemm::parse(text).unwrap()
@@ -102,6 +100,7 @@ mod tests {
             "gemm:m=4096,n=4096,k=4096,dtype=f32,tf32=true",
             "gemm:m=2560,n=2560,k=2560,dtype=f16",
             "gemm:m=128,n=128,k=64,dtype=bf16,batch=64",
+            "gemm:m=1024,n=1024,k=1024,dtype=f16,bias=true,act=gelu",
         ] {
             let p = problem(text);
             let mut planned = 0;
@@ -118,6 +117,28 @@ mod tests {
                 assert!(twin.plan(&p, &space.default_config().unwrap(), &chip).is_ok(), "{text}: {}", twin.id());
             }
             assert!(planned > 0, "{text}");
+        }
+    }
+
+    /// A plain product is compiled as it always was; with an epilogue the bias is the entry's last parameter.
+    #[test]
+    fn every_kernel_takes_the_epilogue_of_its_problem() {
+        let chip = Chip::h200();
+        for text in ["gemm:m=2,n=512,k=512,dtype=f16", "gemm:m=512,n=512,k=512,dtype=f32,tf32=true,b=col"] {
+            let plain = problem(text);
+            for twin in TWINS.iter().filter(|t| matches!(t.fit(&plain, &chip), Fit::Fits(_))) {
+                let config = twin.space(&plain, &chip).default_config().unwrap();
+                let planned = |p: &GemmProblem| twin.plan(p, &config, &chip).unwrap();
+                let of = |plan: &Plan, name| plan.source.defines.iter().find(|d| d.0 == name).map(|d| d.1);
+                let bare = planned(&plain);
+                assert_eq!((of(&bare, "BIAS"), of(&bare, "ACT")), (None, None), "{text}: {}", twin.id());
+                let full = planned(&plain.with_epilogue(true, Activation::Silu));
+                assert_eq!((of(&full, "BIAS"), of(&full, "ACT")), (Some(1), Some(4)), "{text}: {}", twin.id());
+                assert_eq!(full.arguments[..bare.arguments.len()], bare.arguments, "{text}: {}", twin.id());
+                assert_eq!(full.arguments[bare.arguments.len()..], [Argument::Pointer(slot::BIAS)], "{}", twin.id());
+                let bent = planned(&plain.with_epilogue(false, Activation::Relu));
+                assert_eq!((bent.arguments, of(&full, "BIAS")), (bare.arguments, Some(1)), "{text}: {}", twin.id());
+            }
         }
     }
 

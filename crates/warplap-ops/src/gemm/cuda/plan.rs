@@ -4,7 +4,7 @@ use warplap_core::dtype::DType;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, TensorMapSpec};
 
 use crate::cuda::plan::{Argument, int};
-use crate::gemm::{GemmProblem, Layout, slot};
+use crate::gemm::{Activation, GemmProblem, Layout, slot};
 
 /// What the kernels include.
 pub(super) const HEADERS: [(&str, &str); 4] = [HOPPER, AMPERE, ELEMENT, EPILOGUE];
@@ -52,11 +52,12 @@ pub(super) fn vector(p: &GemmProblem, ld: u64) -> u64 {
     [16, 8, 4].into_iter().find(|v| p.align.is_multiple_of(*v) && line.is_multiple_of(*v)).unwrap_or(2)
 }
 
-/// The arguments of kernels of plain pointers: matrices, sizes, leading dimensions.
+/// The arguments of kernels of plain pointers: matrices, sizes, leading dimensions, and the bias where there is one.
 pub(super) fn plain(p: &GemmProblem) -> Vec<Argument> {
     let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
     arguments.extend(&sizes(p)[..3]);
     arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
+    arguments.extend(bias(p));
     arguments
 }
 
@@ -68,7 +69,25 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
         _ => 2,
     };
     let [a_col, b_col] = [p.a, p.b].map(|layout| i64::from(layout == Layout::Col));
-    vec![("DTYPE", dtype), ("A_COL", a_col), ("B_COL", b_col), ("BATCH", i64::from(p.batch > 1))]
+    let mut facts = vec![("DTYPE", dtype), ("A_COL", a_col), ("B_COL", b_col), ("BATCH", i64::from(p.batch > 1))];
+    if p.bias {
+        facts.push(("BIAS", 1));
+    }
+    // As `epilogue.cuh` counts them.
+    let act = match p.act {
+        Activation::None => return facts,
+        Activation::Relu => 1,
+        Activation::GeluTanh => 2,
+        Activation::Gelu => 3,
+        Activation::Silu => 4,
+    };
+    facts.push(("ACT", act));
+    facts
+}
+
+/// The last parameter of every kernel, where the problem has a bias.
+pub(super) fn bias(p: &GemmProblem) -> Option<Argument> {
+    p.bias.then_some(Argument::Pointer(slot::BIAS))
 }
 
 /// The map of A or B with boxes of 128 contiguous bytes by so many lines, or of C with its own box.

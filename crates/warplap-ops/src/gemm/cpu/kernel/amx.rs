@@ -9,6 +9,7 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Isa, Lanes, Task};
 
 use super::blocked::Product;
+use super::epilogue::Part;
 use super::stages::Stages;
 use super::tile::Narrow;
 use super::{Shared, scratch};
@@ -27,8 +28,8 @@ pub(crate) struct Cut {
     pub threads: usize,
 }
 
-struct Plan {
-    p: Product<bf16>,
+struct Plan<'a> {
+    p: Product<'a, bf16>,
     isa: Isa,
     kc: usize,
     columns: usize,
@@ -40,11 +41,11 @@ struct Plan {
     sums: Shared<f32>,
 }
 
-/// C = A·B.
+/// C = A·B, with its epilogue.
 ///
 /// # Safety
 /// The operands and C span what the shapes say, and nobody else touches C.
-pub(crate) unsafe fn product(amx: Amx, pool: &Pool, cut: Cut, p: Product<bf16>) {
+pub(crate) unsafe fn product(amx: Amx, pool: &Pool, cut: Cut, p: Product<'_, bf16>) {
     if p.m == 0 || p.n == 0 {
         return;
     }
@@ -82,7 +83,7 @@ pub(crate) unsafe fn product(amx: Amx, pool: &Pool, cut: Cut, p: Product<bf16>) 
     });
 }
 
-impl Plan {
+impl Plan<'_> {
     /// (first column, columns, first step, steps) of a stage.
     fn stage(&self, stage: usize) -> (usize, usize, usize, usize) {
         let (column, depth) = (stage / self.depth_blocks * self.columns, stage % self.depth_blocks * self.kc);
@@ -136,13 +137,17 @@ impl Plan {
                         let a = a.add(i * steps * STEP);
                         tiles.multiply(steps, a, b.add(panel * steps * STEP), (from, self.columns), to);
                         if last {
+                            let (rows, columns) = ((self.p.m - row).min(SIDE), (columns - first).min(SIDE));
+                            let (at, first) = (square.as_mut_ptr(), column + first);
+                            let part = Part { at, row: SIDE, rows, columns, first, turned: false };
+                            self.p.epilogue.run(self.isa, part);
                             self.isa.run(Narrow {
                                 from: square.as_ptr(),
                                 from_row: SIDE,
-                                to: self.p.c.add(row * self.p.ldc + column + first),
+                                to: self.p.c.add(row * self.p.ldc + first),
                                 to_row: self.p.ldc,
-                                rows: (self.p.m - row).min(SIDE),
-                                columns: (columns - first).min(SIDE),
+                                rows,
+                                columns,
                             });
                         }
                     }

@@ -6,6 +6,7 @@
 use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 
+use super::epilogue::{Epilogue, Part};
 use super::in_place::read_in_place;
 use super::pack::{SLACK, Strip, pack};
 use super::stages::Stages;
@@ -61,7 +62,7 @@ impl Keep {
 
 /// What is multiplied and where it goes.
 #[derive(Clone, Copy)]
-pub(crate) struct Product<T> {
+pub(crate) struct Product<'a, T> {
     /// Rows of A and C.
     pub m: usize,
     /// Columns of B and C.
@@ -76,11 +77,13 @@ pub(crate) struct Product<T> {
     pub c: Shared<T>,
     /// Elements from one row of C to the next.
     pub ldc: usize,
+    /// What is done to every element before it is stored.
+    pub epilogue: Epilogue<'a, T>,
 }
 
 /// How the tasks of one product are laid out.
-struct Plan<T> {
-    p: Product<T>,
+struct Plan<'a, T> {
+    p: Product<'a, T>,
     blocking: Blocking,
     /// Columns of a register tile.
     nr: usize,
@@ -94,11 +97,11 @@ struct Plan<T> {
     sums: Shared<f32>,
 }
 
-/// C = A·B.
+/// C = A·B, with its epilogue.
 ///
 /// # Safety
 /// The operands and C span what the shapes say, and nobody else touches C. [`Keep::Raw`] only as it says.
-pub(crate) unsafe fn product<T: Element>(pool: &Pool, blocking: Blocking, p: Product<T>) {
+pub(crate) unsafe fn product<T: Element>(pool: &Pool, blocking: Blocking, p: Product<'_, T>) {
     if p.m == 0 || p.n == 0 {
         return;
     }
@@ -142,7 +145,7 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, blocking: Blocking, p: Pro
     });
 }
 
-impl<T: Element> Plan<T> {
+impl<T: Element> Plan<'_, T> {
     /// Columns and steps of k of a stage: (first column, columns, first step, steps).
     fn stage(&self, stage: usize) -> (usize, usize, usize, usize) {
         let (column, depth) =
@@ -235,6 +238,10 @@ impl<T: Element> Plan<T> {
                         read_in_place(self.blocking.isa, &self.p, (row, depth), &tile);
                     } else {
                         tile::run(self.blocking.isa, &tile);
+                    }
+                    if last {
+                        let part = Part { at: to.0, row: to.1, rows: height, columns: width, first, turned: false };
+                        self.p.epilogue.run(self.blocking.isa, part);
                     }
                     if narrow {
                         self.blocking.isa.run(Narrow {

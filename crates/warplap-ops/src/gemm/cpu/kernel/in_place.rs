@@ -5,6 +5,7 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 
 use super::blocked::Product;
+use super::epilogue::Part;
 use super::pack::{SLACK, Strip, pack};
 use super::scratch;
 use super::tile::{self, Narrow, Tile};
@@ -25,12 +26,12 @@ pub(crate) struct Cut {
     pub threads: usize,
 }
 
-/// C = A·B with B row-major.
+/// C = A·B with B row-major, with its epilogue.
 ///
 /// # Safety
 /// The operands and C span what the shapes say, nobody else touches C, and B is row-major. With A in place, `mr` is at
 /// most 8, and `nv` at most 3.
-pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<T>) {
+pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<'_, T>) {
     debug_assert!(p.b.layout == Layout::Row);
     if p.m == 0 || p.n == 0 {
         return;
@@ -79,18 +80,20 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<T>) {
                                 pack_rows(&cut, &p, row, height, packed.as_mut_ptr());
                             }
                             tile::run(cut.isa, &tile);
-                            if narrow {
-                                cut.isa.run(Narrow {
-                                    from: to.0,
-                                    from_row: to.1,
-                                    to: c,
-                                    to_row: p.ldc,
-                                    rows: height,
-                                    columns: width,
-                                });
-                            }
                         } else {
                             read_in_place(cut.isa, &p, (row, 0), &tile);
+                        }
+                        let part = Part { at: to.0, row: to.1, rows: height, columns: width, first, turned: false };
+                        p.epilogue.run(cut.isa, part);
+                        if narrow {
+                            cut.isa.run(Narrow {
+                                from: to.0,
+                                from_row: to.1,
+                                to: c,
+                                to_row: p.ldc,
+                                rows: height,
+                                columns: width,
+                            });
                         }
                     }
                 }
@@ -100,7 +103,7 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<T>) {
 }
 
 /// Packs `height` rows of A.
-unsafe fn pack_rows<T: Element>(cut: &Cut, p: &Product<T>, row: usize, height: usize, to: *mut f32) {
+unsafe fn pack_rows<T: Element>(cut: &Cut, p: &Product<'_, T>, row: usize, height: usize, to: *mut f32) {
     // SAFETY: the rows lie inside A; `to` holds a panel and its slack.
     unsafe {
         let strip = Strip {
@@ -124,7 +127,7 @@ unsafe fn pack_rows<T: Element>(cut: &Cut, p: &Product<T>, row: usize, height: u
 /// 3 vectors of columns.
 pub(super) unsafe fn read_in_place<T: Element, B: Element>(
     isa: Isa,
-    p: &Product<T>,
+    p: &Product<'_, T>,
     (row, step): (usize, usize),
     tile: &Tile<B>,
 ) {

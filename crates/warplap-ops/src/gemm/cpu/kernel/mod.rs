@@ -5,6 +5,7 @@
 pub(crate) mod amx;
 pub(crate) mod blocked;
 pub(crate) mod dot;
+pub(crate) mod epilogue;
 pub(crate) mod in_place;
 pub(crate) mod pack;
 pub(crate) mod scratch;
@@ -20,10 +21,11 @@ use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::gemm::slot::{A, B, C};
+use crate::gemm::slot::{A, B, BIAS, C};
 use crate::gemm::{GemmProblem, Layout};
 use crate::typed::{read, write};
 use blocked::Product;
+use epilogue::Epilogue;
 
 /// A borrowed input matrix by address: where it starts, how far its lines are apart, and which way they run.
 #[derive(Clone, Copy)]
@@ -95,8 +97,14 @@ pub(super) fn buffers<'a, T: Typed>(args: &mut [Arg<'a, Cpu>]) -> Result<Buffers
     Ok((read(args[A].read()?)?, read(args[B].read()?)?, write(args[C].write()?)?))
 }
 
+/// What is done to a product before it is stored.
+pub(super) fn epilogue<'a, T: Typed>(p: &GemmProblem, args: &[Arg<'a, Cpu>]) -> Result<Epilogue<'a, T>, Rejection> {
+    Ok(Epilogue { bias: args[BIAS].view().map(read).transpose()?, act: p.act })
+}
+
 /// The product by addresses. C stays borrowed as long as the arguments were.
-pub(super) fn product<T: Typed>(p: &GemmProblem, args: &mut [Arg<'_, Cpu>]) -> Result<Product<T>, Rejection> {
+pub(super) fn product<'a, T: Typed>(p: &GemmProblem, args: &mut [Arg<'a, Cpu>]) -> Result<Product<'a, T>, Rejection> {
+    let epilogue = epilogue(p, args)?;
     let (a, b, c) = buffers::<T>(args)?;
     Ok(Product {
         m: p.m as usize,
@@ -106,5 +114,6 @@ pub(super) fn product<T: Typed>(p: &GemmProblem, args: &mut [Arg<'_, Cpu>]) -> R
         b: Operand { at: b.as_ptr(), ld: p.ldb as usize, layout: p.b },
         c: Shared(c.as_mut_ptr()),
         ldc: p.ldc as usize,
+        epilogue,
     })
 }

@@ -4,6 +4,7 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::Isa;
 
 use super::blocked::{self, Blocking, Product};
+use super::epilogue::Epilogue;
 use super::{Operand, Shared};
 use crate::gemm::Layout;
 
@@ -40,7 +41,8 @@ pub(crate) fn sgemm(
         }
     }
     let row = |at: &[f32], ld| Operand { at: at.as_ptr(), ld, layout: Layout::Row };
-    let product = Product { m, n, k, a: row(a, lda), b: row(b, ldb), c: Shared(c.as_mut_ptr()), ldc };
+    let (a, b, c, epilogue) = (row(a, lda), row(b, ldb), Shared(c.as_mut_ptr()), Epilogue::NONE);
+    let product = Product { m, n, k, a, b, c, ldc, epilogue };
     // SAFETY: checked above; c is borrowed mutably for the time of the call.
     unsafe { blocked::product(pool, Blocking::usual(Isa::best(), threads), product) };
     Ok(())

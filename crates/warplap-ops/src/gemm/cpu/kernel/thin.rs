@@ -9,6 +9,7 @@ use warplap_cpu::simd::{Element, Isa};
 
 use super::blocked::Product;
 use super::dot::{self, Dots};
+use super::epilogue::Part;
 use super::pack::{SLACK, Strip, pack};
 use super::tile::{self, Tile};
 use super::{Shared, scratch};
@@ -30,11 +31,11 @@ pub(crate) struct Cut {
     pub threads: usize,
 }
 
-/// C = A·B where m or n is at most [`MOST`].
+/// C = A·B with its epilogue, where m or n is at most [`MOST`].
 ///
 /// # Safety
 /// The operands and C span what the shapes say, and nobody else touches C.
-pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<T>) {
+pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<'_, T>) {
     // The short side as rows: otherwise the transposed product, written the other way round.
     let turned = p.n < p.m;
     let p = if turned { Product { m: p.n, n: p.m, a: p.b.transposed(), b: p.a.transposed(), ..p } } else { p };
@@ -79,13 +80,13 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<T>) {
                         dot::run(cut.isa, dots);
                     }
                     if parts == 1 {
-                        finish(&p, turned, 1, sums.0, columns);
+                        finish(cut.isa, &p, turned, 1, sums.0, columns);
                     }
                 }
             });
             if parts > 1 {
                 // SAFETY: all tasks have ended; the sums of all parts are there.
-                unsafe { finish(&p, turned, parts, sums.0, 0..p.n) };
+                unsafe { finish(cut.isa, &p, turned, parts, sums.0, 0..p.n) };
             }
         });
     });
@@ -98,7 +99,7 @@ fn strip_width(cut: Cut, rows: usize) -> usize {
 }
 
 /// The short operand as f32: step by step for tiles, vector after vector for dot products.
-unsafe fn pack_vectors<T: Element>(isa: Isa, p: &Product<T>, along: bool, made: usize, to: *mut f32) {
+unsafe fn pack_vectors<T: Element>(isa: Isa, p: &Product<'_, T>, along: bool, made: usize, to: *mut f32) {
     let by_rows = p.a.layout == Layout::Row;
     let (from, ld) = (p.a.at, p.a.ld);
     // SAFETY: the strips lie inside A; `to` holds `made * k` numbers and the slack.
@@ -119,7 +120,7 @@ unsafe fn pack_vectors<T: Element>(isa: Isa, p: &Product<T>, along: bool, made: 
 #[allow(clippy::too_many_arguments)] // One call, kept flat for the compiler.
 unsafe fn add_multiples<T: Element>(
     isa: Isa,
-    p: &Product<T>,
+    p: &Product<'_, T>,
     vectors: &[f32],
     made: usize,
     width: usize,
@@ -154,14 +155,29 @@ unsafe fn add_multiples<T: Element>(
     }
 }
 
-/// Adds the parts' sums and writes columns of C.
+/// Adds the parts' sums, finishes them and writes columns of C.
 unsafe fn finish<T: Element>(
-    p: &Product<T>,
+    isa: Isa,
+    p: &Product<'_, T>,
     turned: bool,
-    parts: usize,
-    sums: *const f32,
+    mut parts: usize,
+    sums: *mut f32,
     columns: std::ops::Range<usize>,
 ) {
+    if !p.epilogue.is_none() {
+        let (row, rows, first) = (p.n, p.m, if turned { 0 } else { columns.start });
+        // SAFETY: the columns lie inside the sums of every part.
+        unsafe {
+            let at = sums.add(columns.start);
+            for (part, i) in (1..parts).flat_map(|part| (0..p.m).map(move |i| (part, i))) {
+                for j in 0..columns.len() {
+                    *at.add(i * row + j) += *at.add((part * p.m + i) * row + j);
+                }
+            }
+            p.epilogue.run(isa, Part { at, row, rows, columns: columns.len(), first, turned });
+        }
+        parts = 1;
+    }
     for i in 0..p.m {
         for j in columns.clone() {
             // SAFETY: (i, j) lies inside the sums and C.

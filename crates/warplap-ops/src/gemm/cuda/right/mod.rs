@@ -10,7 +10,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, LaunchShape, Source};
 
 use crate::gemm::cuda::plan::facts;
-use crate::gemm::{Gemm, GemmProblem, tolerance};
+use crate::gemm::{self, Gemm, GemmProblem, slot, tolerance};
 
 const THREADS: u32 = 256;
 const TILE: u64 = 64;
@@ -35,21 +35,30 @@ impl Oracle<Gemm, Cuda> for Right {
         let refused = |why: &dyn std::fmt::Display| Error::Device(format!("no product in double precision: {why}"));
         let grid = blocks(p).ok_or_else(|| refused(&"the problem is too large"))?;
         let [Some(a), Some(b), ..] = inputs else { return Err(refused(&"it takes two matrices")) };
+        let bias = inputs.get(slot::BIAS).and_then(Option::as_ref).filter(|_| p.bias);
+        if p.bias && bias.is_none_or(|bias| bias.len() < p.n as usize) {
+            return Err(refused(&"it takes a bias"));
+        }
         let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
         let values = cuda.alloc_queued(DType::F64, p.c_len())?;
         let rows = cuda.alloc_queued(DType::F64, (p.m * p.batch) as usize)?;
         let columns = cuda.alloc_queued(DType::F64, (p.n * p.batch) as usize)?;
-        let addresses = [a.address(), b.address(), values.address(), rows.address(), columns.address()];
+        let [a, b] = [a, b].map(|matrix| matrix.address());
+        let added = bias.map_or(0, |bias| bias.address());
+        let addresses = [a, b, values.address(), rows.address(), columns.address(), added];
         let (sizes, long) = ([p.m as i32, p.n as i32, p.k as i32], [p.lda, p.ldb, p.ldc, p.c_len() as u64]);
         let mut arguments: Vec<*const c_void> = addresses.iter().map(|at| (&raw const *at).cast()).collect();
         arguments.extend(sizes.iter().map(|size| (&raw const *size).cast::<c_void>()));
         arguments.extend(long.iter().map(|size| (&raw const *size).cast::<c_void>()));
         let shape = LaunchShape { grid: [grid, 1, 1], threads: THREADS, ..LaunchShape::default() };
         // SAFETY: the entry's parameters in order; the inputs are those drawn for the problem, the outputs were made for it.
+        // A bias is read only where there is one.
         unsafe { function.launch(&shape, &arguments, cuda.stream()) }?;
         let [rows, columns] = [&rows, &columns].map(|norms| cuda.stream().read(&norms.into()));
         let magnitude = largest(&rows?, &columns?, p.batch as usize);
-        Ok(vec![FarAnswer { values, tolerance: tolerance(p, magnitude) }])
+        let bias = bias.map(|bias| cuda.stream().read(bias)).transpose()?.map(|bias| bias.to_f64());
+        let tolerance = tolerance(p, magnitude, gemm::largest(bias.as_deref()));
+        Ok(vec![FarAnswer { values, tolerance }])
     }
 }
 

@@ -1,16 +1,37 @@
-// C = A·B in double precision: the right answer that every other kernel is held to, with the squares of the norms of A's rows and B's columns.
+// C = act(A·B + bias) in double precision: the right answer that every other kernel is held to, with the squares of the norms of A's rows and B's columns.
 //
 // Idea: tiles of 64x64 through shared memory, sixteen deep, 4x4 sums a thread, all in double precision; elements are widened when a tile is
-// brought in, once for 64 uses. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major).
+// brought in, once for 64 uses. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major), BIAS (1: there is one), ACT
+// (as epilogue.cuh counts activations; that file computes them in float32, this one in double precision and in other forms).
 // C lies as the output does: padding between its rows is NaN. The grid holds the tiles of all products of a batch.
 #include "element.cuh"
 #define T 64
 #define D 16
 #define THREADS 256
+#ifndef BIAS
+#define BIAS 0
+#endif
+#ifndef ACT
+#define ACT 0
+#endif
+
+DI double activated(double x) {
+#if ACT == 1
+  return x < 0. ? 0. : x;
+#elif ACT == 2
+  return x / (1. + exp(-2. * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+#elif ACT == 3
+  return 0.5 * x * erfc(-0.70710678118654752440 * x);
+#elif ACT == 4
+  return x / (1. + exp(-x));
+#else
+  return x;
+#endif
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict__ C, double* __restrict__ rows, double* __restrict__ columns, int M,
-      int N, int K, u64 lda, u64 ldb, u64 ldc, u64 len) {
+right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict__ C, double* __restrict__ rows, double* __restrict__ columns,
+      const elem* __restrict__ bias, int M, int N, int K, u64 lda, u64 ldb, u64 ldc, u64 len) {
   __shared__ double a[D][T + 1], b[D][T + 1];
   const int x = threadIdx.x % 16, y = threadIdx.x / 16, tn = (N + T - 1) / T;
   const int per = (M + T - 1) / T * tn, z = blockIdx.x / per, tile = blockIdx.x - z * per, row0 = tile / tn * T, col0 = tile % tn * T;
@@ -55,7 +76,10 @@ right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict
     if (r >= M) continue;
 #pragma unroll
     for (int j = 0; j < 4; j++)
-      if (col0 + x + 16 * j < N) C[first + r * ldc + col0 + x + 16 * j] = sum[i][j];
+      if (col0 + x + 16 * j < N) {
+        const int c = col0 + x + 16 * j;
+        C[first + r * ldc + c] = activated(BIAS ? sum[i][j] + widen(bias[c]) : sum[i][j]);
+      }
     if (col0 + T >= N)
       for (u64 at = N + x; at < ldc; at += 16)
         if (first + r * ldc + at < len) C[first + r * ldc + at] = __longlong_as_double(0x7ff8000000000000ull);

@@ -1,0 +1,107 @@
+//! Activations: what is done to every element of a product after the bias, as a word of the problem and in double
+//! precision.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What is done to every element of a product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// max(x, 0).
+    Relu,
+    /// GELU by the error function, which is what torch's `gelu` is unless told otherwise.
+    Gelu,
+    /// GELU in its tanh form.
+    GeluTanh,
+    /// x · sigmoid(x).
+    Silu,
+}
+
+impl Activation {
+    /// All there are.
+    pub const ALL: [Activation; 5] =
+        [Activation::None, Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu];
+
+    /// The words there are, for messages.
+    pub(super) const WORDS: &'static str = "one of none, relu, gelu, gelu_tanh, silu";
+
+    /// Its word in problem texts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Activation::None => "none",
+            Activation::Relu => "relu",
+            Activation::Gelu => "gelu",
+            Activation::GeluTanh => "gelu_tanh",
+            Activation::Silu => "silu",
+        }
+    }
+
+    /// Its value in double precision.
+    pub fn of(self, x: f64) -> f64 {
+        match self {
+            Activation::None => x,
+            // Not `max`, which would make a number of NaN.
+            Activation::Relu => {
+                if x < 0.0 {
+                    0.0
+                } else {
+                    x
+                }
+            }
+            Activation::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+            Activation::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                // x · (1 + tanh(u)) / 2, which loses no digits where x is far below zero.
+                x / (1.0 + (-2.0 * inner).exp())
+            }
+            Activation::Silu => x / (1.0 + (-x).exp()),
+        }
+    }
+}
+
+impl fmt::Display for Activation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Activation {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Activation::ALL.into_iter().find(|a| a.name() == text).ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_values_are_those_of_torch() {
+        // relu, gelu, gelu(approximate="tanh") and silu of -3, -0.5, 0.75 and 4 in float64.
+        for (activation, right) in [
+            (Activation::None, [-3.0, -0.5, 0.75, 4.0]),
+            (Activation::Relu, [0.0, 0.0, 0.75, 4.0]),
+            (Activation::Gelu, [-0.004049694095, -0.154268769363, 0.580029485717, 3.999873315033]),
+            (Activation::GeluTanh, [-0.003637392082, -0.154285990175, 0.579960555166, 3.999929754052]),
+            (Activation::Silu, [-0.142277619533, -0.188770334399, 0.509384024382, 3.928055160152]),
+        ] {
+            for (x, right) in [-3.0, -0.5, 0.75, 4.0].into_iter().zip(right) {
+                assert!((activation.of(x) - right).abs() < 1e-11, "{activation}({x}) = {}", activation.of(x));
+            }
+            assert!(activation.of(f64::NAN).is_nan(), "{activation}");
+        }
+    }
+
+    #[test]
+    fn words_are_read_back_and_others_are_not() {
+        for activation in Activation::ALL {
+            assert_eq!(activation.name().parse(), Ok(activation));
+            assert!(Activation::WORDS.contains(activation.name()));
+        }
+        assert_eq!("swish".parse::<Activation>(), Err(()));
+    }
+}
