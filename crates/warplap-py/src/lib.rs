@@ -3,6 +3,7 @@
 mod argument;
 mod attention;
 mod bsr;
+mod by_slot;
 mod call;
 mod capsule;
 mod contest;
