@@ -31,6 +31,7 @@ pub(crate) struct Call<'a, 'py> {
 }
 
 impl<'a, 'py> Call<'a, 'py> {
+    #[inline]
     pub(crate) fn new(slots: &'a [Slot], indexed: bool, tensors: &Bound<'py, PyTuple>) -> PyResult<Self> {
         if tensors.len() > slots.len() {
             let (found, most) = (tensors.len(), slots.len());
@@ -65,6 +66,7 @@ impl<'a, 'py> Call<'a, 'py> {
     }
 
     /// Memory by slot.
+    #[inline]
     pub(crate) fn given(&self) -> [Given<'_>; MOST] {
         std::array::from_fn(|i| match (self.slots.get(i), &self.views[i]) {
             (Some(slot), Some(view)) => Given { name: &slot.name, view: Some(view), written: slot.is_written() },
@@ -90,7 +92,7 @@ impl<'a, 'py> Call<'a, 'py> {
 
     #[inline]
     pub(crate) fn on<O: Raced<D>, D: Lent>(
-        mut self,
+        &mut self,
         py: Python<'py>,
         desks: &Desks<D>,
         problem: &O::Problem,

@@ -23,7 +23,7 @@ trait Door: Send + Sync {
         &self,
         py: Python<'py>,
         gpu: Option<usize>,
-        given: Call<'_, 'py>,
+        given: &mut Call<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
 }
 
@@ -35,7 +35,7 @@ impl<O: Known> Door for Of<O> {
         &self,
         py: Python<'py>,
         gpu: Option<usize>,
-        given: Call<'_, 'py>,
+        given: &mut Call<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let state = state();
         match gpu {
@@ -113,9 +113,9 @@ impl Prepared {
     #[pyo3(signature = (*tensors))]
     #[inline]
     fn __call__<'py>(&self, tensors: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let given = Call::new(self.signature.slots(), self.indexed, tensors)?;
+        let mut given = Call::new(self.signature.slots(), self.indexed, tensors)?;
         let gpu = argument::place(&given.given())?;
-        self.door.call(tensors.py(), gpu, given)
+        self.door.call(tensors.py(), gpu, &mut given)
     }
 
     /// The same at once over tensors of torch: None where that is not for this path to do.
@@ -128,9 +128,9 @@ impl Prepared {
             return Ok(None);
         }
         // What has no memory of its own (tensors under a transform) is not for this path either.
-        let Ok(given) = Call::new(self.signature.slots(), self.indexed, tensors) else { return Ok(None) };
+        let Ok(mut given) = Call::new(self.signature.slots(), self.indexed, tensors) else { return Ok(None) };
         let Ok(gpu) = argument::place(&given.given()) else { return Ok(None) };
-        Ok(direct(py, self.door.call(py, gpu, given))?.flatten())
+        Ok(direct(py, self.door.call(py, gpu, &mut given))?.flatten())
     }
 
     fn __repr__(&self) -> String {
