@@ -80,13 +80,17 @@ def fitting(rng: random.Random):
     return [first, one(), one()]
 
 
+def normed(rows):
+    return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + 1e-5)
+
+
 def dense(value):
     t = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
     return (t.to_dense() if t.layout != torch.strided else t).detach().double()
 
 
 # Right answers of each operator over all seeds: a fuzz that only ever meets exceptions proves little.
-RIGHT = {"matmul": 0, "attention": 0, "bsr": 0, "linear": 0, "biased": 0, "out": 0}
+RIGHT = {"matmul": 0, "attention": 0, "bsr": 0, "linear": 0, "biased": 0, "out": 0, "norm": 0, "norm_add": 0}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -119,6 +123,11 @@ def test_any_arguments_give_a_right_answer_or_an_exception(seed, device):
             ),
             "bsr": (lambda a, b, c: warplap.bsr_matmul(a, b), lambda a, b, c: dense(a) @ dense(b)),
             "out": (lambda a, b, c: warplap.matmul(a, b, out=c), lambda a, b, c: dense(a) @ dense(b)),
+            "norm": (lambda a, b, c: warplap.norm(a), lambda a, b, c: normed(dense(a))),
+            "norm_add": (
+                lambda a, b, c: None if b is None else warplap.norm(a, residual=b)[0],
+                lambda a, b, c: normed(dense(a) + dense(b)),
+            ),
         }
         name = rng.choice(list(calls))
         args = [flip(a) for a in args]

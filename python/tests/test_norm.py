@@ -151,6 +151,9 @@ def test_numpy_in_numpy_out():
         ({"x": torch.ones(3, 4, dtype=torch.float64)}, TypeError, "x"),
         ({"x": np.ones((3, 4))}, TypeError, "x"),
         ({"x": [1.0]}, TypeError, "x"),
+        ({"x": None}, TypeError, "x"),
+        ({"x": None, "residual": torch.ones(3, 4)}, TypeError, "x"),
+        ({"x": torch.ones(3, 4).to_sparse()}, TypeError, "x"),
     ],
 )
 def test_what_is_wrong_is_named(change, error, name):

@@ -61,25 +61,25 @@ def direct(x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float)
     shape = x.shape
     if not shape or (residual is not None and getattr(residual, "shape", None) != shape):
         return None
+    flat, more = x, residual
     try:
         call = call_of(x, residual, weight, bias, kind, eps)
-    except (TypeError, ValueError):  # the general way says what is wrong, or goes to torch
+        if len(shape) != 2:
+            flat, more = (None if t is None else t.view(-1, shape[-1]) for t in (x, residual))
+    except (RuntimeError, TypeError, ValueError):  # the general way copies, says what is wrong, or goes to torch
         return None
-    if len(shape) == 2:
-        return call.direct(x, residual, weight, bias)
-    flat = (-1, shape[-1])
-    found = call.direct(x.reshape(flat), None if residual is None else residual.reshape(flat), weight, bias)
-    if found is None:
-        return None
+    found = call.direct(flat, more, weight, bias)
+    if found is None or len(shape) == 2:
+        return found
     return found.view(shape) if residual is None else (found[0].view(shape), found[1].view(shape))
 
 
 def of_arrays(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> Any:
     """Over NumPy arrays."""
     np = _arrays._numpy()
-    given = {"x": x, "residual": residual, "weight": weight, "bias": bias}
-    given = {name: None if t is None else _arrays._array(t, name) for name, t in given.items()}
-    x, residual, weight, bias = given.values()
+    x = _arrays._array(x, "x")
+    given = {"residual": residual, "weight": weight, "bias": bias}
+    residual, weight, bias = (None if t is None else _arrays._array(t, name) for name, t in given.items())
     check(x, weight, bias, residual, kind, eps)
     outputs = [np.empty(x.shape, x.dtype) for _ in range(1 if residual is None else 2)]
     if x.size:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _cuda, _facts
-from ._library import floats, lib, op, ordinary
+from ._library import floats, lib, op, ordinary, rows
 from ._norm import call_of, check
 
 _tags = (torch.Tag.pt2_compliant_tag,)
@@ -54,11 +54,10 @@ def fit(problem: str) -> str | None:
 
 
 def _lent(t: Tensor | None) -> Tensor | None:
-    """The tensor as kernels take it: rows one after another, on addresses that vectors may have."""
+    """The tensor as kernels take it: without gaps, on addresses that vectors may have."""
     if t is None:
         return None
-    t = (t.reshape(-1, t.shape[-1]) if t.ndim != 1 else t).contiguous()
-    t = t.resolve_neg() if t.is_neg() else t
+    t = t.resolve_neg().contiguous()
     return _cuda.aligned(t) if t.is_cuda else t
 
 
@@ -67,13 +66,14 @@ def _run(
 ) -> Any:
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
     shape = x.shape
-    x = x.reshape(1, -1) if x.ndim == 1 else x
-    residual = residual.reshape(1, -1) if residual is not None and residual.ndim == 1 else residual
+    if x.numel() == 0:
+        return x.new_empty(shape) if residual is None else (x.new_empty(shape), x.new_empty(shape))
+    x, residual = rows(x), None if residual is None else rows(residual)
     tensors = [_lent(t) for t in (x, residual, weight, bias)]
     found = None
-    if ordinary(tensors[0]) and x.numel() <= 1 << 31:
+    if ordinary(x) and x.numel() <= 1 << 31:
         try:
-            found = call_of(tensors[0], residual, weight, bias, "layer" if layer else "rms", eps)(*tensors)
+            found = call_of(x, residual, weight, bias, "layer" if layer else "rms", eps)(*tensors)
         except NotImplementedError as why:
             _cuda.tell("torch", why)
     if found is None:
@@ -109,11 +109,11 @@ def gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of what is normalised, of the weight and of the bias; sums of half types are in float32."""
     wide = torch.promote_types(total.dtype, torch.float32)
-    grad, rows = grad.to(wide), total.to(wide)
+    grad, centred = grad.to(wide), total.to(wide)
     if layer:
-        rows = rows - rows.mean(-1, keepdim=True)
-    inverse = torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)
-    normed = rows * inverse
+        centred = centred - centred.mean(-1, keepdim=True)
+    inverse = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+    normed = centred * inverse
     inner = grad if weight is None else grad * weight.to(wide)
     down = inner - normed * (inner * normed).mean(-1, keepdim=True)
     if layer:
@@ -157,7 +157,9 @@ def norm(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float
 ) -> Any:
     check(x, weight, bias, residual, kind, eps)
-    if torch.is_autocast_enabled(x.device.type):  # arithmetic is in float32 anyway: x decides
+    kinds = ("cpu", "cuda")  # others may have no autocast to ask about
+    if x.device.type in kinds and torch.is_autocast_enabled(x.device.type):
+        # Arithmetic is in float32 anyway: x decides.
         residual, weight, bias = (t if t is None else t.to(x.dtype) for t in (residual, weight, bias))
     floats(x=x, residual=residual, weight=weight, bias=bias)
     if residual is None:

@@ -144,7 +144,7 @@ def norm(
         if found is not None:
             return found
     tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias}
-    if _is_torch(**{name: t for name, t in tensors.items() if t is not None}):
+    if _is_torch(**{name: t for name, t in tensors.items() if t is not None or name == "x"}):
         return _torch.norm(x, residual, weight, bias, kind, eps)
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("norm", tensors, kind, eps)

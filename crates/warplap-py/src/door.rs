@@ -1,28 +1,21 @@
 //! The door to every operation of the registry: a problem's text comes in once; after that tensors by slot come in, and
-//! the outputs that nobody gave go out as new tensors of torch. An operation needs nothing here to be called from Python.
+//! the outputs that nobody gave go out as new tensors of torch. An operation needs nothing here to be called from
+//! Python.
 
 use std::sync::OnceLock;
 
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
-use pyo3::intern;
+use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warplap::any;
-use warplap::core::catalog::Raced;
-use warplap::core::slot::{Role, Signature, Slot};
+use warplap::core::slot::{Role, Signature};
 use warplap::ops::registry::{self, Known, Visitor};
 
-use crate::argument::{self, Given};
+use crate::argument;
+use crate::by_slot::{Call, MOST};
 use crate::call::direct;
-use crate::desk::Desks;
-use crate::failure::raise;
-use crate::lent::Lent;
 use crate::state::state;
-use crate::tensor::{Element, View, sizes};
 use crate::torch::Torch;
-
-/// The most slots an operation has.
-const MOST: usize = 8;
 
 /// A problem of any operation.
 trait Door: Send + Sync {
@@ -30,7 +23,7 @@ trait Door: Send + Sync {
         &self,
         py: Python<'py>,
         gpu: Option<usize>,
-        given: Call<'_, 'py>,
+        given: &mut Call<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
 }
 
@@ -42,7 +35,7 @@ impl<O: Known> Door for Of<O> {
         &self,
         py: Python<'py>,
         gpu: Option<usize>,
-        given: Call<'_, 'py>,
+        given: &mut Call<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let state = state();
         match gpu {
@@ -55,140 +48,6 @@ impl<O: Known> Door for Of<O> {
             Some(ordinal) => given.on::<O, _>(py, state.gpu(ordinal)?, &self.0),
         }
     }
-}
-
-/// What a call was given, one place a slot.
-struct Call<'a, 'py> {
-    slots: &'a [Slot],
-    torch: Option<&'static Torch>,
-    own: [Option<Bound<'py, PyAny>>; MOST],
-    views: [Option<View>; MOST],
-    /// Whether all outputs are to be made.
-    fresh: bool,
-    /// Whether kernels read through indices.
-    indexed: bool,
-}
-
-impl<'a, 'py> Call<'a, 'py> {
-    fn new(slots: &'a [Slot], indexed: bool, tensors: &Bound<'py, PyTuple>) -> PyResult<Self> {
-        if tensors.len() > slots.len() {
-            let (found, most) = (tensors.len(), slots.len());
-            return Err(PyTypeError::new_err(format!("there are {found} tensors, expected at most {most}")));
-        }
-        let mut own = [const { None }; MOST];
-        for (place, tensor) in own.iter_mut().zip(tensors.iter()) {
-            *place = (!tensor.is_none()).then_some(tensor);
-        }
-        let torch = Torch::here(tensors.py()).filter(|t| own.iter().flatten().all(|tensor| t.is_tensor(tensor)));
-        let (mut views, mut fresh) = ([const { None }; MOST], true);
-        for ((slot, tensor), view) in slots.iter().zip(&own).zip(&mut views) {
-            match (tensor, slot.present) {
-                (Some(_), false) => return Err(wrong(slot, "is given, the problem has none")),
-                (None, true) if slot.role != Role::Out => return Err(wrong(slot, "is missing")),
-                (None, true) if torch.is_none() => {
-                    return Err(wrong(slot, "is missing: only torch's tensors are made"));
-                }
-                (None, _) => continue,
-                (Some(tensor), true) => {
-                    let found = match torch {
-                        Some(torch) => torch.view(tensor, &slot.name)?,
-                        None => View::of(tensor, &slot.name)?,
-                    };
-                    fits(slot, &found)?;
-                    *view = Some(found);
-                    fresh &= slot.role != Role::Out;
-                }
-            }
-        }
-        Ok(Call { slots, torch, own, views, fresh, indexed })
-    }
-
-    /// Memory by slot.
-    fn given(&self) -> [Given<'_>; MOST] {
-        std::array::from_fn(|i| match (self.slots.get(i), &self.views[i]) {
-            (Some(slot), Some(view)) => Given { name: &slot.name, view: Some(view), written: slot.is_written() },
-            _ => Given::NONE,
-        })
-    }
-
-    /// Makes the outputs that were not given; gives their places.
-    fn make(&mut self, torch: &Torch) -> PyResult<Vec<usize>> {
-        let slots = self.slots.iter().enumerate();
-        let missing: Vec<usize> =
-            slots.filter(|(i, s)| s.is_written() && self.own[*i].is_none()).map(|(i, _)| i).collect();
-        for i in &missing {
-            let slot = &self.slots[*i];
-            let alike = self.slots.iter().zip(&self.own).find(|(s, own)| s.dtype == slot.dtype && own.is_some());
-            let like = alike.and_then(|(_, own)| own.as_ref()).ok_or_else(|| wrong(slot, "is missing"))?;
-            let made = empty(torch, like, slot)?;
-            self.views[*i] = Some(torch.view(&made, &slot.name)?);
-            self.own[*i] = Some(made);
-        }
-        Ok(missing)
-    }
-
-    #[inline]
-    fn on<O: Raced<D>, D: Lent>(
-        mut self,
-        py: Python<'py>,
-        desks: &Desks<D>,
-        problem: &O::Problem,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let queue = desks.queue(py);
-        desks.of::<O>().with(py, problem, &queue, |entry| {
-            // What a callable returns needs no output to be made; indices are looked at first.
-            let returning = entry.foreign.as_ref().filter(|f| f.returns() && self.fresh && !self.indexed);
-            if let (Some(foreign), Some(_)) = (returning, self.torch) {
-                return foreign.give(py, &self.own).map(Some);
-            }
-            let made = self.torch.map(|torch| self.make(torch)).transpose()?.unwrap_or_default();
-            let memory = argument::checked(self.given())?;
-            O::check(problem, &entry.lent(&memory)?[..self.slots.len()], &desks.device).map_err(raise)?;
-            let own = || Ok(self.own.clone());
-            entry.run(py, &queue, &memory, self.torch.map(|_| &own as _))?;
-            let made: Vec<&Bound<'py, PyAny>> = made.iter().filter_map(|i| self.own[*i].as_ref()).collect();
-            match made[..] {
-                [] => Ok(None),
-                [one] => Ok(Some(one.clone())),
-                _ => PyTuple::new(py, made).map(|all| Some(all.into_any())),
-            }
-        })
-    }
-}
-
-#[cold]
-fn wrong(slot: &Slot, what: &str) -> PyErr {
-    PyValueError::new_err(format!("{}: {what}", slot.name))
-}
-
-/// Checks that a tensor is what a slot takes.
-#[inline]
-fn fits(slot: &Slot, view: &View) -> PyResult<()> {
-    if view.element != Element::Float(slot.dtype) {
-        let (found, expected) = (view.element.name(), Element::Float(slot.dtype).name());
-        return Err(PyTypeError::new_err(format!("{}: holds {found}, expected {expected}", slot.name)));
-    }
-    let same = |d: usize| view.shape[d] == slot.shape[d] as i64;
-    if view.ndim != slot.shape.len() || !(0..view.ndim).all(same) {
-        return Err(wrong(slot, &format!("has shape {:?}, expected {:?}", view.sizes(), slot.shape)));
-    }
-    let follows = |d: usize| view.shape[d] == 1 || view.strides[d] == slot.strides[d] as i64;
-    match (0..view.ndim).all(follows) {
-        true => Ok(()),
-        false => Err(argument::strided(view, &slot.name, &format!("{:?}", slot.strides))),
-    }
-}
-
-/// A new tensor for a slot.
-#[inline]
-fn empty<'py>(torch: &Torch, like: &Bound<'py, PyAny>, slot: &Slot) -> PyResult<Bound<'py, PyAny>> {
-    let signed = |all: &[usize]| all.iter().map(|n| *n as i64).collect::<Vec<i64>>();
-    let (py, shape) = (like.py(), signed(&slot.shape));
-    if slot.len() == slot.shape.iter().product::<usize>() && slot.strides.is_sorted_by(|a, b| a >= b) {
-        return torch.empty(like, &shape);
-    }
-    let lies = (sizes(py, &shape)?, sizes(py, &signed(&slot.strides))?);
-    like.call_method1(intern!(py, "new_empty_strided"), lies)
 }
 
 /// How a problem of an operation is read.
@@ -254,9 +113,9 @@ impl Prepared {
     #[pyo3(signature = (*tensors))]
     #[inline]
     fn __call__<'py>(&self, tensors: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let given = Call::new(self.signature.slots(), self.indexed, tensors)?;
+        let mut given = Call::new(self.signature.slots(), self.indexed, tensors)?;
         let gpu = argument::place(&given.given())?;
-        self.door.call(tensors.py(), gpu, given)
+        self.door.call(tensors.py(), gpu, &mut given)
     }
 
     /// The same at once over tensors of torch: None where that is not for this path to do.
@@ -269,9 +128,9 @@ impl Prepared {
             return Ok(None);
         }
         // What has no memory of its own (tensors under a transform) is not for this path either.
-        let Ok(given) = Call::new(self.signature.slots(), self.indexed, tensors) else { return Ok(None) };
+        let Ok(mut given) = Call::new(self.signature.slots(), self.indexed, tensors) else { return Ok(None) };
         let Ok(gpu) = argument::place(&given.given()) else { return Ok(None) };
-        Ok(direct(py, self.door.call(py, gpu, given))?.flatten())
+        Ok(direct(py, self.door.call(py, gpu, &mut given))?.flatten())
     }
 
     fn __repr__(&self) -> String {

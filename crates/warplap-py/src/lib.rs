@@ -4,6 +4,7 @@ mod argument;
 mod attention;
 mod bsr;
 mod by_hand;
+mod by_slot;
 mod call;
 mod callables;
 mod capsule;

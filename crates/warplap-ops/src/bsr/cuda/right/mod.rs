@@ -1,5 +1,5 @@
-//! The right answer of a block-sparse product, computed on the GPU in double precision. A problem and its inputs come in;
-//! the product and the tolerance go out. Held to the host's answer by the example `cuda-right`; no candidate, and never raced.
+//! The right answer of a block-sparse product, computed on the GPU in double precision. A problem and its inputs come
+//! in; the product and the tolerance go out. Held to the host's answer by the example `cuda-right`; never raced.
 
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
@@ -32,7 +32,7 @@ impl Oracle<Bsr, Cuda> for Right {
         words.extend([values.address(), largest.address(), p.m, p.k, p.n]);
         words.extend([p.alpha, p.beta].map(|factor| f64::from(factor.get()).to_bits()));
         let blocks = p.m.checked_mul(p.n).map(|elements| elements.div_ceil(THREADS));
-        // SAFETY: the entry's parameters in order; the inputs are those drawn for the problem, the outputs were made for it.
+        // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
         unsafe { launch(cuda, &source(p), blocks, &words) }?;
         let magnitude = read(cuda, &largest)?[0].sqrt();
         Ok(vec![FarAnswer { values, tolerance: tolerance(p, magnitude) }])
