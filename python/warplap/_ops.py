@@ -60,8 +60,8 @@ def matmul(a: Any, b: Any, *, out: Any = None) -> Any:
 def linear(x: Any, w: Any, bias: Any = None, activation: Activation | None = None, *, out: Any = None) -> Any:
     """``activation(x @ w.T + bias)``: x of shape (..., k), w (n, k), bias (n,).
 
-    ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid". The product, its bias and, where no
-    gradient is wanted, the first four activations are one problem (``gemm:...,bias=true,act=gelu``).
+    ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid". The product, its bias and, where
+    no gradient is wanted, the first four activations are one problem (``gemm:...,bias=true,act=gelu``).
     """
     if not _compiling():
         found = _linear_direct(x, w, bias, activation, out)

@@ -184,8 +184,8 @@ pub struct Matmul {
     captured: AtomicBool,
 }
 
-// SAFETY: the descriptors are only read after `new` (the address of a bias is written under its lock, and read under it), and
-// the library documents its calls as thread-safe.
+// SAFETY: the descriptors are only read after `new` (the address of a bias is written under its lock, and read under
+// it), and the library documents its calls as thread-safe.
 unsafe impl Send for Matmul {}
 // SAFETY: as above.
 unsafe impl Sync for Matmul {}

@@ -1,5 +1,5 @@
-//! What cuBLASLt is asked for: the matrices of a product as the library sees them, and what it does to the product before
-//! it is stored.
+//! What cuBLASLt is asked for: the matrices of a product as the library sees them, and what it does to the product
+//! before it is stored.
 
 use warplap_core::dtype::DType;
 
@@ -41,8 +41,8 @@ pub struct MatmulSpec {
     pub epilogue: MatmulEpilogue,
 }
 
-/// What is done to a product before it is stored: a bias, one element for each row of D and the same for all of a batch, then
-/// an activation.
+/// What is done to a product before it is stored: a bias, one element for each row of D and the same for all of a batch,
+/// then an activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatmulEpilogue {
     /// Whether a bias is added.

@@ -50,7 +50,7 @@ pub mod exports {
     #[cfg(feature = "bsr")]
     pub use crate::bsr::{Bsr, BsrProblem};
     #[cfg(feature = "gemm")]
-    pub use crate::gemm::{Gemm, GemmProblem, Layout};
+    pub use crate::gemm::{Activation, Gemm, GemmProblem, Layout};
     #[cfg(feature = "norm")]
     pub use crate::norm::{Norm, NormProblem};
     #[cfg(feature = "sampled")]

@@ -122,9 +122,11 @@ impl GpuGemm {
         &self.name
     }
 
-    /// Queues one launch on a stream, by the addresses of A, B and C. The caller vouches for them: nothing can be checked.
-    fn launch(&self, a: u64, b: u64, c: u64, stream: usize) -> PyResult<()> {
-        let mut addresses = [a, b, c].into_iter();
+    /// Queues one launch on a stream, by the addresses of A, B and C, and of the bias where the problem has one. The caller
+    /// vouches for them: nothing can be checked.
+    #[pyo3(signature = (a, b, c, stream, bias=None))]
+    fn launch(&self, a: u64, b: u64, c: u64, stream: usize, bias: Option<u64>) -> PyResult<()> {
+        let mut addresses = [Some(a), Some(b), Some(c), bias].into_iter().flatten();
         let argument = |slot: &Slot| {
             let Some(address) = addresses.next().filter(|_| slot.present) else { return Arg::Absent };
             // SAFETY: the caller's word, as the method says.

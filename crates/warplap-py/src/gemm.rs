@@ -2,8 +2,7 @@
 
 use pyo3::prelude::*;
 use warplap::core::op::Op;
-use warplap::ops::gemm::Activation;
-use warplap::{Gemm, GemmProblem, Layout};
+use warplap::{Activation, Gemm, GemmProblem, Layout};
 
 use crate::argument::{self, Checked, Given};
 use crate::call::{call, direct, is_known};

@@ -1,11 +1,11 @@
-//! `linear`: x, a weight and a bias of any library come in; act(x @ w.T + bias) goes out, as one product with an epilogue.
+//! `linear`: x, a weight and a bias of any library come in; act(x @ w.T + bias) goes out, as one product with an
+//! epilogue.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use warplap::Gemm;
 use warplap::core::op::Op;
-use warplap::ops::gemm::Activation;
+use warplap::{Activation, Gemm};
 
 use crate::argument::{self, Checked};
 use crate::call::{Fresh, answer, call, direct};

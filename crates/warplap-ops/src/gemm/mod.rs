@@ -1,8 +1,8 @@
-//! Dense matrix product C = act(A·B + bias), or a batch of them. C is row-major; A and B may be row- or column-major, with
-//! padded rows. Bias and activation are left out unless a problem asks for them.
+//! Dense matrix product C = act(A·B + bias), or a batch of them. C is row-major; A and B may be row- or column-major,
+//! with padded rows. Bias and activation are left out unless a problem asks for them.
 //!
-//! Sums, the bias and the activation are computed in f32. In half types a kernel may also round the product, or the sum with
-//! the bias, to the type of C on the way: both are right.
+//! Sums, the bias and the activation are computed in f32. In half types a kernel may also round the product, or the sum
+//! with the bias, to the type of C on the way: both are right.
 
 mod activation;
 #[cfg(feature = "cpu")]

@@ -1,7 +1,8 @@
 //! The library: the `gemm` crate of the faer project, with its own blocking and threads.
 //!
-//! Idea: always race what a user could have called instead. Bias and activation go over its product afterwards, as a user
-//! would do it. Wins: large well-shaped products. Limits: f32 only (it has no bf16, and sums some shapes of f16 in f16).
+//! Idea: always race what a user could have called instead. Bias and activation go over its product afterwards, as a
+//! user would do it. Wins: large well-shaped products. Limits: f32 only (it has no bf16, and sums some shapes of f16 in
+//! f16).
 
 use std::sync::{Arc, Mutex};
 

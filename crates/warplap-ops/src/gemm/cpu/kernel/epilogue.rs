@@ -1,6 +1,7 @@
 //! The epilogue: bias and activation, on sums in f32 before they are rounded, or on elements that were stored already.
 //!
-//! Loops hand over a tile while it is in the nearest cache; what is done to it is written once for every instruction set.
+//! Loops hand over a tile while it is in the nearest cache; what is done to it is written once for every instruction
+//! set.
 
 use warplap_cpu::simd::{Element, Isa, Lanes, Task, exp};
 
@@ -132,8 +133,9 @@ unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
     }
 }
 
-/// x Φ(x) = max(x, 0) - |x| Φ(-|x|), with Φ(-|x|) = e^(-x²/2) times a polynomial of t = 1 / (1 + p |x| / √2): Abramowitz and
-/// Stegun, "Handbook of Mathematical Functions", 7.1.26, off by at most 0.75e-7. Nothing cancels on either side.
+/// x Φ(x) = max(x, 0) - |x| Φ(-|x|), with Φ(-|x|) = e^(-x²/2) times a polynomial of t = 1 / (1 + p |x| / √2):
+/// Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26, off by at most 0.75e-7. Nothing cancels on either
+/// side.
 ///
 /// # Safety
 /// As for [`activate`].
