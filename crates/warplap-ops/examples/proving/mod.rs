@@ -22,10 +22,10 @@ use warplap_core::variant::{Fit, Variant};
 use warplap_core::verify::Case;
 use warplap_cuda::Cuda;
 
-pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// The first GPU.
-pub fn open() -> Result<Arc<Cuda>, Box<dyn std::error::Error>> {
+pub(crate) fn open() -> Result<Arc<Cuda>, Box<dyn std::error::Error>> {
     let mut device = Cuda::open(0)?;
     if let Some(folder) = std::env::var_os("WARPLAP_ARTIFACTS") {
         device = device.with_artifacts(folder.as_ref());
@@ -35,21 +35,21 @@ pub fn open() -> Result<Arc<Cuda>, Box<dyn std::error::Error>> {
 }
 
 /// The budget that was asked for.
-pub fn seconds() -> f64 {
+pub(crate) fn seconds() -> f64 {
     std::env::var("WARPLAP_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20.0)
 }
 
 /// Two numbers of the command line, or those that are usual.
-pub fn numbers(words: impl Iterator<Item = String>, usual: [u64; 2]) -> [u64; 2] {
+pub(crate) fn numbers(words: impl Iterator<Item = String>, usual: [u64; 2]) -> [u64; 2] {
     let mut given = words.map(|w| w.parse().ok());
     usual.map(|number| given.next().flatten().unwrap_or(number))
 }
 
 /// Right answers and others, by variant.
-pub type Tally = BTreeMap<String, [usize; 2]>;
+pub(crate) type Tally = BTreeMap<String, [usize; 2]>;
 
 /// Proves at most so many configs of every variant that fits. `pick` says which.
-pub fn prove<O: Op>(
+pub(crate) fn prove<O: Op>(
     device: &Cuda,
     catalog: &Catalog<O, Cuda>,
     p: &O::Problem,
@@ -79,7 +79,7 @@ pub fn prove<O: Op>(
 }
 
 /// Prints the count.
-pub fn summary(what: &str, problems: u64, tally: &Tally, started: Instant) {
+pub(crate) fn summary(what: &str, problems: u64, tally: &Tally, started: Instant) {
     for (variant, [right, not]) in tally {
         println!("   {variant:24} {right:5} right {not:3} not");
     }
@@ -89,7 +89,7 @@ pub fn summary(what: &str, problems: u64, tally: &Tally, started: Instant) {
 }
 
 /// Races the variants of an operation and prints who won.
-pub fn tune<O: Raced<Cuda>>(device: &Arc<Cuda>, problems: impl Iterator<Item = String>) -> Outcome {
+pub(crate) fn tune<O: Raced<Cuda>>(device: &Arc<Cuda>, problems: impl Iterator<Item = String>) -> Outcome {
     let policy = Policy { queueing: Queueing::Graph, cache: CacheState::Hot };
     let settings =
         Settings { budget: Budget { seconds: seconds(), ..Budget::default() }, policy, ..Settings::default() };

@@ -1,6 +1,6 @@
 //! The tensor cores of every chip from sm_80 on, any length and alignment. Twin of `flash_mma.cu`, which says how.
 //!
-//! Wins: chips other than Hopper, unaligned heads, short sequences. Limits: f16 and bf16, heads of at most 256 elements.
+//! Wins: chips other than Hopper, unaligned heads, short sequences. Limits: f16 and bf16, heads of up to 256 elements.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
@@ -74,7 +74,12 @@ impl Twin<AttentionProblem> for FlashMma {
         let [block_m, block_n] = [axis(c, "BLOCK_M")?, axis(c, "BLOCK_N")?];
         let [warps, stages] = [axis(c, "WARPS")?, axis(c, "STAGES")?];
         let strips = [16 * warps, 32 * warps];
-        if !strips.contains(&block_m) || !(1..=8).contains(&warps) || stages == 0 || block_n == 0 || block_n % 16 != 0 {
+        if !strips.contains(&block_m)
+            || !(1..=8).contains(&warps)
+            || stages == 0
+            || block_n == 0
+            || !block_n.is_multiple_of(16)
+        {
             let reason = format!("{warps} warps, {stages} stages: not for a tile of {block_m} by {block_n}");
             return Err(Rejection::DoesNotBuild { reason });
         }

@@ -18,7 +18,8 @@ pub(super) struct FlashSplit;
 
 const HEADERS: [(&str, &str); 4] = [AMPERE, ELEMENT, ATTENTION, HOPPER];
 
-/// Queries of all heads of a group up to which it is raced first, and at all: every 8 or 16 of them read all keys again.
+/// Queries of all heads of a group up to which it is raced first, and at all: every 8 or 16 of them read all keys
+/// again.
 const FEW: u64 = 32;
 const MOST: u64 = 128;
 
@@ -75,8 +76,8 @@ impl Twin<AttentionProblem> for FlashSplit {
             return Fit::aside("reads whole 16 bytes: d and dv must be multiples of 8");
         }
         match packed(p) {
-            0..=FEW => Fit::HIGH,
-            ..=MOST => Fit::LOW,
+            few if few <= FEW => Fit::HIGH,
+            more if more <= MOST => Fit::LOW,
             _ => Fit::aside("made for few queries: at most 128, those of all heads that share keys counted together"),
         }
     }

@@ -83,7 +83,11 @@ impl Setting {
 
     /// Why it is none, whatever the problem.
     fn illegal(&self) -> Option<&'static str> {
-        if !(1..=4).contains(&self.cons) || self.stages < 2 || self.bn == 0 || self.bn > 256 || self.bn % 16 != 0 {
+        if !(1..=4).contains(&self.cons)
+            || self.stages < 2
+            || !(16..=256).contains(&self.bn)
+            || !self.bn.is_multiple_of(16)
+        {
             Some("one to four consumers, two stages or more, blocks of 16, 32 … 256 keys")
         } else if self.sched > 2 || (self.pingpong && self.cons == 1) {
             Some("turns need two warpgroups, and there are three orders of tiles")
