@@ -35,9 +35,8 @@ pub fn own_kernels(chip: &Chip) -> Vec<Source> {
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul};
-pub use cuh::{
-    AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_HOPPER, ELEMENT, EPILOGUE, HOPPER, SCALED, SMALL_BLOCKS, dtype_code,
-};
+pub use cuh::{AMPERE, ELEMENT, EPILOGUE, HOPPER, SCALED, SMALL_BLOCKS, dtype_code};
+pub use cuh::{ATTENTION, ATTENTION_AMPERE, ATTENTION_HOPPER};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Layers, Stream, TensorMap, TensorMapSpec};

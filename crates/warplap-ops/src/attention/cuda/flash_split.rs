@@ -85,14 +85,20 @@ impl Twin<AttentionProblem> for FlashSplit {
     fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
         let (units, multiprocessors) = (units(p), u64::from(chip.multiprocessors));
         let enough = units >= 2 * multiprocessors;
-        let combine = if enough { [ONE, SCRATCH, CLUSTER] } else { [CLUSTER, SCRATCH, ONE] };
+        // A cluster has eight blocks at the most: where that leaves multiprocessors idle, a long past is cut further.
+        let far = p.sk > 4096 && 8 * units < multiprocessors;
+        let combine = match enough {
+            true => [ONE, SCRATCH, CLUSTER],
+            false if far => [SCRATCH, CLUSTER, ONE],
+            false => [CLUSTER, SCRATCH, ONE],
+        };
         let (p, chip) = (*p, chip.clone());
         let of = |c: &Config, name: &str| c.int(name).map_or(0, |v| v as u64);
         Space::single()
             .axis(Axis::ints("WARPS", if p.sk > 4096 { [8, 4] } else { [4, 8] }))
             .axis(Axis::ints("TILES", if enough || p.sk > 4096 { [2, 1] } else { [1, 2] }))
             .axis(Axis::ints("COMBINE", combine.map(|c| c as i64)))
-            .axis(Axis::ints("PARTS", [8, 16, 4, 2, 32, 1]))
+            .axis(Axis::ints("PARTS", if far { [16, 8, 32, 4, 2, 1] } else { [8, 16, 4, 2, 32, 1] }))
             .rule(Rule::on("one part needs nothing brought together", &["COMBINE", "PARTS"], move |c| {
                 (of(c, "COMBINE") == ONE) == (of(c, "PARTS") == 1)
             }))

@@ -62,7 +62,8 @@ impl Twin<AttentionProblem> for FlashWgmma {
         if !p.d.is_multiple_of(16) || !p.dv.is_multiple_of(16) {
             return Fit::aside("its products take steps of 16: d and dv must be multiples of it");
         }
-        Fit::HIGH
+        // A tile has 64 queries at the least.
+        if p.sq <= 8 { Fit::MEDIUM } else { Fit::HIGH }
     }
 
     fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
@@ -80,7 +81,7 @@ impl Twin<AttentionProblem> for FlashWgmma {
         TILE.iter()
             .enumerate()
             .fold(Space::single(), |space, (i, name)| space.axis(Axis::ints(name, column(i))))
-            .axis(Axis::ints("PINGPONG", [0, 1]))
+            .axis(Axis::ints("PINGPONG", if p.causal { [0, 1] } else { [1, 0] }))
             .axis(Axis::ints("SCHED", sched))
             .rule(Rule::on("the tile is one worth trying", &TILE, move |c| {
                 good.contains(&TILE.map(|a| c.int(a).unwrap_or(0)))

@@ -33,4 +33,4 @@ pub fn catalog() -> Catalog<Attention, Cuda> {
 mod compile_tests;
 
 #[cfg(test)]
-mod tests;
+mod twin_tests;

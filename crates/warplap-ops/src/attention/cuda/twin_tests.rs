@@ -116,6 +116,33 @@ fn kernels_say_why_they_stand_aside() {
     }
 }
 
+/// Where a search begins is what won when the kernels were proved on an H200, or near it.
+#[test]
+fn searches_begin_with_settings_that_won() {
+    for (id, text, config) in [
+        (
+            "flash_wgmma",
+            "b=2,h=16,sq=4096,d=128,dtype=bf16",
+            "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=1,SCHED=1",
+        ),
+        (
+            "flash_wgmma",
+            "b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true",
+            "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=0,SCHED=2",
+        ),
+        ("flash_wgmma", "h=12,sq=197,d=64,dtype=f16", "CONS=1,BN=128,STAGES=4,QREG=1,SHARE=0,PINGPONG=0,SCHED=0"),
+        ("flash_mma", "b=2,h=16,sq=4096,d=128,dtype=bf16", "BLOCK_M=128,BLOCK_N=64,WARPS=4,STAGES=1"),
+        ("flash_mma", "h=12,sq=197,d=64,dtype=f16", "BLOCK_M=64,BLOCK_N=64,WARPS=4,STAGES=2"),
+        ("flash_split", "h=32,sq=1,sk=4096,d=128,dtype=bf16", "WARPS=4,TILES=1,COMBINE=1,PARTS=8"),
+        ("flash_split", "b=16,h=32,sq=1,sk=4096,d=128,dtype=bf16", "WARPS=4,TILES=2,COMBINE=0,PARTS=1"),
+        ("flash_split", "h=32,hkv=8,sq=1,sk=16384,d=128,dtype=bf16", "WARPS=8,TILES=2,COMBINE=2,PARTS=16"),
+        ("flash_split", "h=32,hkv=8,sq=1,sk=1024,d=128,dtype=bf16", "WARPS=4,TILES=1,COMBINE=1,PARTS=8"),
+    ] {
+        let first = twin(id).space(&problem(text), &Chip::h200()).default_config().unwrap();
+        assert_eq!(first, Config::parse(config).unwrap(), "{id}: {text}");
+    }
+}
+
 /// The launches that won when the kernels were proved on an H200.
 #[test]
 fn launches_are_those_the_kernels_were_proved_with() {
