@@ -18,7 +18,6 @@ pub mod any;
 pub mod own;
 mod prepared;
 mod session;
-mod tuners;
 #[cfg(feature = "cuda")]
 pub mod worker;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use warplap_core::arg::Arg;
 use warplap_core::bucket::Bucket;
+use warplap_core::by_type::ByType;
 use warplap_core::catalog::Raced;
 use warplap_core::device::Device;
 use warplap_core::error::Error;
@@ -28,7 +29,6 @@ use warplap_ops::bsr::BsrProblem;
 use warplap_ops::gemm::GemmProblem;
 
 use crate::prepared::Prepared;
-use crate::tuners::Tuners;
 
 /// One device, one store, a tuner per operation. Make one per program and share it between threads.
 ///
@@ -38,7 +38,7 @@ pub struct Session<D: Device = Cpu> {
     store: Store,
     warning: Option<String>,
     settings: Settings,
-    tuners: Tuners,
+    tuners: ByType,
 }
 
 /// How a session is made.
@@ -177,7 +177,7 @@ impl<D: Device> Session<D> {
     }
 
     fn on(device: Arc<D>, store: Store, warning: Option<String>, settings: Settings) -> Self {
-        Session { device, store, warning, settings, tuners: Tuners::default() }
+        Session { device, store, warning, settings, tuners: ByType::default() }
     }
 
     /// The device.
