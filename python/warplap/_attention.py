@@ -53,8 +53,20 @@ def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _attention_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The scores are computed once more; sums are in float32."""
+    """By torch's own backward pass, whose memory grows with the length and not with its square. With a mask, whose rows
+    may be masked whole, and where gradients are themselves differentiated or traced, from the scores."""
     q, k, v, mask, out = ctx.saved_tensors
+    plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in (q, k, v, grad))
+    if mask is None and plain and not torch.is_grad_enabled() and ordinary(q, k, v):
+        grads = _sdpa.gradients(q, k, v, grad, causal=ctx.is_causal, scale=ctx.scale)
+        return *grads, None, None, None
+    return _from_scores(ctx, grad, q, k, v, mask, out)
+
+
+def _from_scores(
+    ctx: Any, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The scores are computed once more; sums are in float32."""
     heads, shared = q.shape[1], k.shape[1]
     wide = [t.float() for t in (q, k, v, grad, out)]
     if heads != shared:
