@@ -77,6 +77,13 @@ def test_gradients_are_torchs(device):
         assert all(near(g, w, 1e-4) for g, w in zip(grads, wanted))
 
 
+def test_a_graph_that_is_kept_gives_its_gradients_again():
+    q, k, v = (t.requires_grad_() for t in qkv((1, 2, 5, 4), (1, 2, 6, 4)))
+    total = warplap.attention(q, k, v).square().sum()
+    first, second = (torch.autograd.grad(total, (q, k, v), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second))
+
+
 def test_gradients_of_gradients_are_torchs():
     q, k, v = (t.double() for t in qkv((1, 2, 5, 4), (1, 2, 6, 4)))
     q, k, v = (t.float().requires_grad_() for t in (q, k, v))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _cuda, _sdpa, _warplap
+from . import _cuda, _sdpa, _training, _warplap
 from ._library import check_out, floats, lib, op, ordinary
 
 
@@ -53,14 +53,7 @@ def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _attention_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """By torch's own backward pass, whose memory grows with the length and not with its square. With a mask, whose rows
-    may be masked whole, and where gradients are themselves differentiated or traced, from the scores."""
-    q, k, v, mask, out = ctx.saved_tensors
-    plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in (q, k, v, grad))
-    if mask is None and plain and not torch.is_grad_enabled() and ordinary(q, k, v):
-        grads = _sdpa.gradients(q, k, v, grad, causal=ctx.is_causal, scale=ctx.scale)
-        return *grads, None, None, None
-    return _from_scores(ctx, grad, q, k, v, mask, out)
+    return _from_scores(ctx, grad, *ctx.saved_tensors)
 
 
 def _from_scores(
@@ -152,7 +145,10 @@ def attention(
     shape = (*q.shape[:-1], v.shape[-1])
     if out is not None:
         check_out(out, shape, q=q, k=k, v=v, mask=call[3])
-    o = op.attention(*call)
+    if out is None and _training.wanted(*call[:4]):
+        o = _training.Trained.apply(*call[:3], *call[4:], _from_scores)
+    else:
+        o = op.attention(*call)
     o = o if o.shape == shape else o.reshape(shape)
     return o if out is None else out.copy_(o)
 

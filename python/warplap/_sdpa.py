@@ -59,17 +59,6 @@ def _by(backend: SDPBackend) -> Way:
     return run
 
 
-def gradients(
-    q: Tensor, k: Tensor, v: Tensor, grad: Tensor, *, causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v by torch's own way, which runs forward once more for what it keeps."""
-    with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() for t in (q, k, v)]
-        out = default(*leaves, None, causal=causal, scale=scale, gqa=q.shape[1] != k.shape[1])
-    gq, gk, gv = torch.autograd.grad(out, leaves, grad)
-    return gq, gk, gv
-
-
 @functools.lru_cache(maxsize=4096)
 def _own(problem: str) -> int | None:
     """The backend that torch would choose by itself; nothing where it does not say."""
