@@ -132,6 +132,12 @@ def test_attention_on_a_gpu_with_masks_shared_heads_and_gaps():
     near(shared, F.scaled_dot_product_attention(*wide(q, k[:, :2], v[:, :2]), enable_gqa=True))
 
 
+def test_attention_takes_tensors_that_lie_anywhere():
+    room = torch.randn(4 * 48 * 64 + 1, device="cuda").half()
+    q, mask = room[1:].view(1, 4, 48, 64), room[1 : 48 * 48 + 1].view(48, 48)
+    near(warplap.attention(q, q, q, mask=mask), F.scaled_dot_product_attention(*[q.double()] * 3, mask.double()))
+
+
 def test_a_linear_layer_with_a_bias_is_one_problem_with_torchs_linear_among_its_variants():
     x, w, bias = (torch.randn(*s, device="cuda").half() for s in ((3, 40, 64), (96, 64), (96,)))
     assert "miss" in str(warplap.explain(warplap.linear, x, w, bias))

@@ -28,6 +28,9 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: 
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
     if (mask is None or mask.ndim == 2) and ordinary(q, k, v) and q.shape[3] <= 1024 and v.shape[3] <= 1024:
         mask = None if mask is None else mask.contiguous()
+        if q.is_cuda:
+            q, k, v = _cuda.aligned(q), _cuda.aligned(k), _cuda.aligned(v)
+            mask = None if mask is None else _cuda.aligned(mask)
         try:
             o = _warplap.attention_new(q, k, v, mask, is_causal, scale)
             if o is None:  # in no order that the choice follows

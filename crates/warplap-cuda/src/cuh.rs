@@ -20,6 +20,15 @@ pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"
 /// How small blocks lie in shared memory, and lists of the block columns that a group of rows uses.
 pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../cuh/small_blocks.cuh"));
 
+/// What every attention kernel shares: who sees whom, the running softmax, how rows leave. Includes `element.cuh`.
+pub const ATTENTION: (&str, &str) = ("attention.cuh", include_str!("../cuh/attention.cuh"));
+
+/// Rows of any alignment into shared memory, behind `ampere.cuh`.
+pub const ATTENTION_AMPERE: (&str, &str) = ("attention_ampere.cuh", include_str!("../cuh/attention_ampere.cuh"));
+
+/// Copies of four dimensions and products with softmax under them, behind `hopper.cuh`.
+pub const ATTENTION_HOPPER: (&str, &str) = ("attention_hopper.cuh", include_str!("../cuh/attention_hopper.cuh"));
+
 /// The constant `DTYPE` that kernels are compiled with.
 pub fn dtype_code(dtype: DType) -> i64 {
     match dtype {

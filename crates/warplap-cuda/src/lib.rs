@@ -32,10 +32,12 @@ pub fn own_kernels(chip: &Chip) -> Vec<Source> {
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul};
-pub use cuh::{AMPERE, ELEMENT, EPILOGUE, HOPPER, SCALED, SMALL_BLOCKS, dtype_code};
+pub use cuh::{
+    AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_HOPPER, ELEMENT, EPILOGUE, HOPPER, SCALED, SMALL_BLOCKS, dtype_code,
+};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;
-pub use driver::{Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
+pub use driver::{Function, LaunchShape, Layers, Stream, TensorMap, TensorMapSpec};
 pub use error::CudaError;
 pub use hosted::{Ground, serve_if_asked};
 pub use matmul_spec::{MatmulActivation, MatmulEpilogue, MatmulSpec, MatrixSpec};

@@ -1,104 +1,38 @@
 //! Proves the CUDA kernels of the block-sparse product on edge shapes and random problems, then races a few. Needs an
 //! NVIDIA GPU and NVRTC.
 //!
-//! `cuda-bsr edges [PART OF] | random COUNT [SEED] | checks | tune PROBLEM...` with `WARPLAP_SECONDS` (budget of one race, or of
-//! the random problems), `WARPLAP_ARTIFACTS` (a folder) and `WARPLAP_ONLY` (variants that are proved, in place of all). `tune` needs
-//! `WARPLAP_WORKER`, the path of the program `warplap`.
+//! `cuda-bsr edges [PART OF] | random COUNT [SEED] | checks | tune PROBLEM...`; `proving/mod.rs` names the variables.
 #![allow(clippy::print_stdout)]
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod proving;
+
 use std::time::Instant;
 
 use warplap_core::arg::Arg;
 use warplap_core::array::Array;
-use warplap_core::card::Entry;
-use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
-use warplap_core::measure::{CacheState, Policy, Queueing};
 use warplap_core::op::Op;
-use warplap_core::problem::Problem;
-use warplap_core::progress::Silent;
-use warplap_core::settings::{Budget, Settings};
-use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
-use warplap_core::variant::{Fit, Variant};
-use warplap_core::verify::Case;
 use warplap_cuda::Cuda;
 use warplap_ops::bsr::{Bsr, cuda};
 use warplap_ops::sampled::{self, Sampled};
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+use proving::{Outcome, Tally, numbers, open, prove, seconds, summary};
 
 fn main() -> Outcome {
     let mut words = std::env::args().skip(1);
     let task = words.next().unwrap_or_else(|| "tune".into());
-    let mut device = Cuda::open(0)?;
-    if let Some(folder) = std::env::var_os("WARPLAP_ARTIFACTS") {
-        device = device.with_artifacts(folder.as_ref());
-    }
-    let device = Arc::new(device);
-    println!("{:?}", device.fingerprint().soft);
-    let seconds = std::env::var("WARPLAP_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20.0);
+    let device = open()?;
     match task.as_str() {
-        "edges" => {
-            let mut number = || words.next().and_then(|w| w.parse().ok());
-            edges(&device, number().unwrap_or(0), number().unwrap_or(1))
-        }
-        "random" => {
-            let mut number = || words.next().and_then(|w| w.parse().ok());
-            random(&device, number().unwrap_or(200), number().unwrap_or(11), seconds)
-        }
+        "edges" => edges(&device, numbers(words, [0, 1])),
+        "random" => random(&device, numbers(words, [200, 11]), seconds()),
         "checks" => checks(&device),
-        _ => tune(&device, words.collect(), seconds),
+        _ => proving::tune::<Bsr>(&device, words),
     }
-}
-
-/// Right answers and others, by variant.
-type Tally = BTreeMap<String, [usize; 2]>;
-
-/// Proves at most so many configs of every variant that fits. `pick` says which.
-fn prove<O: Op>(
-    device: &Cuda,
-    catalog: &Catalog<O, Cuda>,
-    p: &O::Problem,
-    (pick, most): (u64, usize),
-    tally: &mut Tally,
-) -> Outcome {
-    let mut case = Case::new(&Entry::new(p, catalog), device, pick)?;
-    let only = std::env::var("WARPLAP_ONLY").unwrap_or_default();
-    let asked = |id: &str| only.is_empty() || only.split(',').any(|one| one == id);
-    let fits = |v: &&Arc<dyn Variant<O, Cuda>>| asked(v.id()) && matches!(v.fit(p, device), Fit::Fits(_));
-    for variant in catalog.variants().iter().filter(fits) {
-        let configs = variant.space(p, device).configs();
-        let step = configs.len().div_ceil(most).max(1);
-        for config in configs.into_iter().skip(pick as usize % step).step_by(step) {
-            let proof = variant
-                .build(p, &config, device)
-                .and_then(|kernel| case.verify(&*kernel, device).map(|p| p.error))
-                .and_then(|error| case.inputs_untouched(device).map(|()| error));
-            let entry = tally.entry(format!("{} {}", O::NAME, variant.id())).or_default();
-            entry[usize::from(proof.is_err())] += 1;
-            if let Err(why) = proof {
-                println!("{}: {}[{config}]: {why}", O::text(p), variant.id());
-            }
-        }
-    }
-    Ok(())
-}
-
-fn summary(what: &str, problems: u64, tally: &Tally, started: Instant) {
-    for (variant, [right, not]) in tally {
-        println!("   {variant:24} {right:5} right {not:3} not");
-    }
-    let sum = |i: usize| tally.values().map(|t| t[i]).sum::<usize>();
-    let seconds = started.elapsed().as_secs_f64();
-    println!("{what}: {problems} problems, {} right, {} not, {seconds:.1} s", sum(0), sum(1));
 }
 
 /// Shapes with ragged columns, empty and full matrices, one block, uneven rows, in every block size, order and type, square blocks and
 /// others.
-fn edges(device: &Cuda, part: u64, of: u64) -> Outcome {
+fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
     let (mut tally, mut at, mut problems, started) = (Tally::new(), 0, 0, Instant::now());
     let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
     for (rows, columns, n, rest) in [
@@ -142,7 +76,7 @@ fn edges(device: &Cuda, part: u64, of: u64) -> Outcome {
 
 /// Random small problems over all that a problem can say; every variant that fits is proved on one setting, of three that it is
 /// proved on again and again.
-fn random(device: &Cuda, count: u64, seed: u64, seconds: f64) -> Outcome {
+fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
     let (mut tally, mut problems, started) = (Tally::new(), 0, Instant::now());
     let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -229,36 +163,5 @@ fn in_place(device: &Cuda) -> Outcome {
         prove(device, &cuda::catalog(), &Bsr::parse(text)?, (0, 3), &mut tally)?;
     }
     summary("in place", texts.len() as u64, &tally, started);
-    Ok(())
-}
-
-fn tune(device: &Arc<Cuda>, problems: Vec<String>, seconds: f64) -> Outcome {
-    let policy = Policy { queueing: Queueing::Graph, cache: CacheState::Hot };
-    let settings = Settings { budget: Budget { seconds, ..Budget::default() }, policy, ..Settings::default() };
-    let tuner = Tuner::new(device.clone(), cuda::catalog(), Store::memory(), settings);
-    for text in problems {
-        let problem = Bsr::parse(&text)?;
-        let started = Instant::now();
-        let tuned = match tuner.tune(&problem, &Silent) {
-            Ok(tuned) => tuned,
-            Err(why) => {
-                println!("{text}: {why}");
-                continue;
-            }
-        };
-        let trials = &tuned.edition.trials;
-        let winner = &tuned.edition.verdict.winner;
-        let of_winner = trials.iter().find(|t| t.candidate == *winner).and_then(|t| t.median_us()).unwrap_or(f64::NAN);
-        println!(
-            "{text}: {winner} {of_winner:.2} us, {:.1} TFLOP/s; {} trials, {} right, {:.1} s",
-            problem.work().flops / of_winner * 1e-6,
-            trials.len(),
-            trials.iter().filter(|t| t.is_right()).count(),
-            started.elapsed().as_secs_f64()
-        );
-        for trial in trials.iter().filter(|t| !t.is_right()).take(4) {
-            println!("   {}: {:?}", trial.candidate, trial.outcome);
-        }
-    }
     Ok(())
 }

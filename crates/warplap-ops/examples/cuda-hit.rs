@@ -16,7 +16,7 @@ use warplap_core::dtype::DType;
 use warplap_core::settings::{Mode, Settings};
 use warplap_core::store::Store;
 use warplap_core::tuner::Tuner;
-use warplap_cuda::{AMPERE, Cuda, ELEMENT, EPILOGUE, HOPPER, Source, TensorMap, TensorMapSpec, ViewMut};
+use warplap_cuda::{AMPERE, Cuda, ELEMENT, EPILOGUE, HOPPER, Layers, Source, TensorMap, TensorMapSpec, ViewMut};
 use warplap_ops::gemm::{Gemm, GemmProblem, cuda};
 
 type Failed = Box<dyn std::error::Error>;
@@ -68,9 +68,9 @@ fn main() -> Result<(), Failed> {
     let shared = 6 * 32768 + 33792;
     function.allow_shared(shared)?;
     let spec = |lines| {
-        let (inner, outer, pitch, layers, block) = (64, 64, 64, 1, [64, lines]);
-        let (dtype, beside, swizzle, promote, tf32) = (DType::F16, 0, 128, true, false);
-        TensorMapSpec { dtype, inner, outer, pitch, layers, beside, block, swizzle, promote, tf32 }
+        let (inner, outer, pitch, layers, block) = (64, 64, 64, Layers::Behind(1), [64, lines]);
+        let (dtype, swizzle, promote, tf32) = (DType::F16, 128, true, false);
+        TensorMapSpec { dtype, inner, outer, pitch, layers, block, swizzle, promote, tf32 }
     };
     let whole = 0..64 * 64;
     let at = [device.view(&a, whole.clone()).address(), device.view(&b, whole.clone()).address()];

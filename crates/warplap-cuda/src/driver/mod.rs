@@ -14,4 +14,4 @@ pub use function::{Function, LaunchShape};
 pub(crate) use graph::Graph;
 pub(crate) use stream::Event;
 pub use stream::Stream;
-pub use tensor_map::{TensorMap, TensorMapSpec};
+pub use tensor_map::{Layers, TensorMap, TensorMapSpec};

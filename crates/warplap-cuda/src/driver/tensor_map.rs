@@ -12,7 +12,25 @@ use crate::error::CudaError;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TensorMap([u64; 16]);
 
-/// A matrix of 2-byte or 4-byte elements, or layers of such matrices right behind each other, and the box that one copy brings.
+/// What there is beside one matrix, and which further coordinates copies take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layers {
+    /// So many matrices right behind each other; with more than one, copies take a third coordinate.
+    Behind(u64),
+    /// Panels of `inner` columns side by side in the same lines: so many, and how many of them one copy brings. Copies
+    /// take a third coordinate.
+    Beside(u64, u32),
+    /// Heads of batches, each at a stride of its own: how many of both, and the elements from one to the next. Copies
+    /// take the head as third and the batch as fourth coordinate.
+    Heads {
+        /// Heads, and batches.
+        counts: [u64; 2],
+        /// Elements from one head to the next, and from one batch to the next.
+        strides: [u64; 2],
+    },
+}
+
+/// A matrix of 2-byte or 4-byte elements, or layers of such matrices, and the box that one copy brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorMapSpec {
     /// Type of the elements.
@@ -23,11 +41,8 @@ pub struct TensorMapSpec {
     pub outer: u64,
     /// Elements from one line to the next.
     pub pitch: u64,
-    /// Matrices; with more than one, copies take a third coordinate. The next begins `outer` lines on.
-    pub layers: u64,
-    /// 0, or how many layers one copy brings: the layers are then panels of `inner` columns side by side in the same
-    /// lines, and copies take a third coordinate.
-    pub beside: u32,
+    /// More such matrices.
+    pub layers: Layers,
     /// The box: elements along the contiguous side, and lines.
     pub block: [u32; 2],
     /// Bytes of the shared-memory swizzle: 0, 32, 64 or 128.
@@ -36,6 +51,37 @@ pub struct TensorMapSpec {
     pub promote: bool,
     /// Whether f32 is rounded to tf32 on its way to shared memory.
     pub tf32: bool,
+}
+
+/// The most dimensions a spec has.
+const RANK: usize = 4;
+
+/// A spec as the driver takes it: dimensions, bytes from one to the next of all but the first, and the box. What is
+/// behind the rank is not read.
+#[derive(Debug, PartialEq, Eq)]
+struct Shape {
+    rank: u32,
+    dims: [u64; RANK],
+    strides: [u64; RANK - 1],
+    block: [u32; RANK],
+}
+
+impl TensorMapSpec {
+    fn shape(&self) -> Shape {
+        let size = self.dtype.bytes() as u64;
+        let (line, [wide, tall]) = (self.pitch * size, self.block);
+        let (rank, [third, fourth], [far, further], deep) = match self.layers {
+            Layers::Behind(count) => (if count > 1 { 3 } else { 2 }, [count, 1], [line * self.outer, 0], 1),
+            Layers::Beside(count, together) => (3, [count, 1], [self.inner * size, 0], together),
+            Layers::Heads { counts, strides } => (4, counts, strides.map(|elements| elements * size), 1),
+        };
+        Shape {
+            rank,
+            dims: [self.inner, self.outer, third, fourth],
+            strides: [line, far, further],
+            block: [wide, tall, deep, 1],
+        }
+    }
 }
 
 impl TensorMap {
@@ -60,23 +106,47 @@ impl TensorMap {
             _ => 0,
         };
         let mut map = TensorMap([0; 16]);
-        let dims = [spec.inner, spec.outer, spec.layers];
-        let line = spec.pitch * spec.dtype.bytes() as u64;
-        let apart = if spec.beside > 0 { spec.inner * spec.dtype.bytes() as u64 } else { line * spec.outer };
-        let strides = [line, apart];
-        let rank = if spec.layers > 1 || spec.beside > 0 { 3 } else { 2 };
-        let block = [spec.block[0], spec.block[1], spec.beside.max(1)];
+        let Shape { rank, dims, strides, block } = spec.shape();
         let promotion = if spec.promote { 3 } else { 0 };
         let to = (&raw mut map).cast::<c_void>();
-        let ones = [1u32; 3];
+        let ones = [1u32; RANK];
         let (dims, strides, block, ones) = (dims.as_ptr(), strides.as_ptr(), block.as_ptr(), ones.as_ptr());
-        // SAFETY: `map` is 128 bytes on a 64-byte boundary; the arrays have three entries (strides two), as many as rank 3
-        // asks for.
-        // The address is only written down, not followed.
+        // SAFETY: `map` is 128 bytes on a 64-byte boundary; the arrays have four entries (strides three), and the rank
+        // is four at the most. The address is only written down, not followed.
         unsafe {
             Api::get()?
                 .tensor_map_tiled(to, dtype, rank, address, dims, strides, block, ones, 0, swizzle, promotion, 0)?;
         }
         Ok(map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_become_the_dimensions_the_driver_is_told() {
+        let spec = |layers| TensorMapSpec {
+            dtype: DType::F16,
+            inner: 64,
+            outer: 100,
+            pitch: 80,
+            layers,
+            block: [64, 32],
+            swizzle: 128,
+            promote: true,
+            tf32: false,
+        };
+        let shape = |layers| {
+            let Shape { rank, dims, strides, block } = spec(layers).shape();
+            let rank = rank as usize;
+            (dims[..rank].to_vec(), strides[..rank - 1].to_vec(), block[..rank].to_vec())
+        };
+        assert_eq!(shape(Layers::Behind(1)), (vec![64, 100], vec![160], vec![64, 32]));
+        assert_eq!(shape(Layers::Behind(3)), (vec![64, 100, 3], vec![160, 16000], vec![64, 32, 1]));
+        assert_eq!(shape(Layers::Beside(4, 2)), (vec![64, 100, 4], vec![160, 128], vec![64, 32, 2]));
+        let heads = Layers::Heads { counts: [8, 2], strides: [8000, 64000] };
+        assert_eq!(shape(heads), (vec![64, 100, 8, 2], vec![160, 16000, 128_000], vec![64, 32, 1, 1]));
     }
 }

@@ -37,5 +37,11 @@ attention:b=1,h=8,sq=1,sk=2048,d=64,dtype=f32,causal=false
 ";
 
 const CUDA: &str = "
-# On a GPU there is a reference only: nothing is worth tuning before there are kernels.
+# A prompt, short and long, causal and with a mask; one token against a long past, with heads of its own and shared.
+attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f16,causal=false
+attention:b=2,h=16,sq=2048,sk=2048,d=64,dtype=bf16,causal=false
+attention:b=2,h=16,sq=2048,sk=2048,d=128,dtype=bf16,causal=true
+attention:b=2,h=16,sq=1024,sk=1024,d=128,dtype=f16,causal=false,mask=add
+attention:b=1,h=32,sq=1,sk=4096,d=128,dtype=bf16,causal=false
+attention:b=1,h=32,sq=1,sk=16384,d=128,dtype=bf16,causal=false,hkv=8
 ";

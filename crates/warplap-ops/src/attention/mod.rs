@@ -35,6 +35,12 @@ pub mod slot {
     pub const OUT: usize = 4;
 }
 
+/// Slots of a launch.
+pub(crate) const SLOTS: usize = 5;
+
+/// Bytes that buffers lie on, so that kernels may read vectors and the copy engine may fetch.
+pub(crate) const ALIGN: u64 = 16;
+
 /// Queries are drawn this much larger than keys, so that the softmax of a drawing is neither flat nor a single key.
 const QUERY_SPREAD: f64 = 4.0;
 
@@ -45,12 +51,14 @@ impl Op for Attention {
 
     fn signature(p: &AttentionProblem) -> Signature {
         let lies = |s: Strides| [s.batch, s.head, s.row, 1].map(|step| step as u64);
+        let input = |name: &'static str, shape: &[u64]| Slot::input(name, p.dtype, shape).aligned(ALIGN);
+        let output = |name: &'static str, shape: &[u64]| Slot::output(name, p.dtype, shape).aligned(ALIGN);
         Signature(vec![
-            Slot::input("q", p.dtype, &[p.b, p.h, p.sq, p.d]).strided(&lies(p.q_strides())),
-            Slot::input("k", p.dtype, &[p.b, p.hkv, p.sk, p.d]).strided(&lies(p.k_strides())),
-            Slot::input("v", p.dtype, &[p.b, p.hkv, p.sk, p.dv]).strided(&lies(p.v_strides())),
-            Slot::input("mask", p.dtype, &[p.sq, p.sk]).when(p.mask == Mask::Add),
-            Slot::output("out", p.dtype, &[p.b, p.h, p.sq, p.dv]).strided(&lies(p.o_strides())),
+            input("q", &[p.b, p.h, p.sq, p.d]).strided(&lies(p.q_strides())),
+            input("k", &[p.b, p.hkv, p.sk, p.d]).strided(&lies(p.k_strides())),
+            input("v", &[p.b, p.hkv, p.sk, p.dv]).strided(&lies(p.v_strides())),
+            input("mask", &[p.sq, p.sk]).when(p.mask == Mask::Add),
+            output("out", &[p.b, p.h, p.sq, p.dv]).strided(&lies(p.o_strides())),
         ])
     }
 

@@ -30,11 +30,16 @@ pub(crate) fn chip(capability: (u32, u32)) -> Chip {
 
 /// Compiles a plan for a chip and checks what the assembler says of it against what the host counted.
 pub(crate) fn check(plan: &Plan, chip: &Chip, compiler: &Compiler, what: &str) {
+    check_with_spills(plan, chip, compiler, what, 0);
+}
+
+/// The same for kernels that may keep so many bytes of a thread in memory.
+pub(crate) fn check_with_spills(plan: &Plan, chip: &Chip, compiler: &Compiler, what: &str, bytes: u32) {
     let cubin = plan.source.compile(compiler, &chip.arch());
     let report = cubin.unwrap_or_else(|why| panic!("{what} on {}: {why}", chip.arch())).report;
     let what = format!("{what} on {}: {report:?}", chip.arch());
     assert_eq!(report.refusal(), None, "{what}");
-    assert_eq!(report.spill_bytes, 0, "{what}");
+    assert!(report.spill_bytes <= bytes, "{what}");
     assert!(report.registers > 0 && report.registers * plan.threads <= 65536, "{what}");
     assert!(plan.shared + u64::from(report.shared_bytes) <= chip.shared_memory, "{what}: {} asked for", plan.shared);
 }

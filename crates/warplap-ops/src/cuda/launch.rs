@@ -19,7 +19,7 @@ const KEPT: usize = 64;
 const MADE: usize = 8192;
 
 /// Arguments of a kernel at the most, and tensor maps among them.
-const ARGUMENTS: usize = 32;
+const ARGUMENTS: usize = 40;
 const MAPS: usize = 4;
 
 /// The tensor maps of one list of addresses.

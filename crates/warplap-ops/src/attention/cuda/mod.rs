@@ -1,16 +1,36 @@
 //! Attention on CUDA. The order of the list is the order of ties; the first is the reference.
 
+mod flash_mma;
+mod flash_split;
+mod flash_wgmma;
+mod plan;
 mod reference;
 mod right;
+mod wgmma_setting;
 
 use std::sync::Arc;
 
 use warplap_core::catalog::Catalog;
 use warplap_cuda::Cuda;
 
-use super::Attention;
+use super::{Attention, AttentionProblem, SLOTS};
+use crate::cuda::own::Own;
+use crate::cuda::plan::Twin;
+
+/// The own kernels, in the order of ties.
+const TWINS: [&dyn Twin<AttentionProblem>; 4] =
+    [&reference::Reference, &flash_wgmma::FlashWgmma, &flash_split::FlashSplit, &flash_mma::FlashMma];
 
 /// Who may race.
 pub fn catalog() -> Catalog<Attention, Cuda> {
-    Catalog::new(Arc::new(reference::Reference)).with_oracle(Arc::new(right::Right))
+    let own = |twin| Arc::new(Own::<Attention, &dyn Twin<AttentionProblem>, SLOTS>::new(twin));
+    let [reference, others @ ..] = TWINS;
+    let first = Catalog::new(own(reference)).with_oracle(Arc::new(right::Right));
+    others.into_iter().fold(first, |catalog, twin| catalog.with(own(twin)))
 }
+
+#[cfg(test)]
+mod compile_tests;
+
+#[cfg(test)]
+mod tests;

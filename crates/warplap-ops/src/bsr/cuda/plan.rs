@@ -3,7 +3,7 @@
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
-use warplap_cuda::{Chip, TensorMapSpec, dtype_code};
+use warplap_cuda::{Chip, Layers, TensorMapSpec, dtype_code};
 
 pub(super) use crate::bsr::slot::{B, C, COL_IDX, PLACE, ROW_PTR, VALUES};
 use crate::bsr::{BsrProblem, Factor, SLOTS, addend};
@@ -162,22 +162,11 @@ pub(super) fn b_map(p: &BsrProblem, lines: u64, columns: u64) -> Argument {
     if !is_wide(p) {
         return spec(B, p, (p.n, p.k), [64, lines as u32]);
     }
-    let (pitch, layers, beside) = (p.n, p.n / 64, (columns / 64) as u32);
+    let (pitch, layers) = (p.n, Layers::Beside(p.n / 64, (columns / 64) as u32));
     let (dtype, block) = (p.dtype, [64, lines as u32]);
     Argument::Map(
         B,
-        TensorMapSpec {
-            dtype,
-            inner: 64,
-            outer: p.k,
-            pitch,
-            layers,
-            beside,
-            block,
-            swizzle: 128,
-            promote: true,
-            tf32: false,
-        },
+        TensorMapSpec { dtype, inner: 64, outer: p.k, pitch, layers, block, swizzle: 128, promote: true, tf32: false },
     )
 }
 
@@ -196,7 +185,17 @@ pub(super) fn spec(buffer: usize, p: &BsrProblem, (inner, outer): (u64, u64), bl
     let dtype = p.dtype;
     Argument::Map(
         buffer,
-        TensorMapSpec { dtype, inner, outer, pitch: inner, layers: 1, beside: 0, block, swizzle, promote, tf32: false },
+        TensorMapSpec {
+            dtype,
+            inner,
+            outer,
+            pitch: inner,
+            layers: Layers::Behind(1),
+            block,
+            swizzle,
+            promote,
+            tf32: false,
+        },
     )
 }
 

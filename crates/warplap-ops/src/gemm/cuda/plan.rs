@@ -1,7 +1,7 @@
 //! What the plans of dense products share: facts of the problem, tensor maps of its matrices, what the copy engine takes.
 
 use warplap_core::dtype::DType;
-use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, TensorMapSpec};
+use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, Layers, TensorMapSpec};
 
 use crate::cuda::plan::{Argument, int};
 use crate::gemm::{Activation, GemmProblem, Layout, slot};
@@ -103,9 +103,9 @@ pub(super) fn map(p: &GemmProblem, side: Side, block: [u32; 2]) -> Argument {
     let size = p.dtype.bytes() as u64;
     let promote = (pitch * size).is_multiple_of(128);
     let swizzle = block[0] * size as u32;
-    let layers = p.batch;
+    let layers = Layers::Behind(p.batch);
     let dtype = p.dtype;
-    let spec = TensorMapSpec { dtype, inner, outer, pitch, layers, beside: 0, block, swizzle, promote, tf32: false };
+    let spec = TensorMapSpec { dtype, inner, outer, pitch, layers, block, swizzle, promote, tf32: false };
     Argument::Map(side as usize, spec)
 }
 

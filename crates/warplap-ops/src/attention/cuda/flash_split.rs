@@ -1,0 +1,159 @@
+//! Decoding: few queries against many keys, which are read once, straight into registers. Twin of `flash_split.cu`.
+//!
+//! Wins: one token, or a few, against a long past; grouped heads. Limits: f16 and bf16, heads of 8, 16 … 256 elements.
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, HOPPER, Source};
+
+use super::plan::{NOTHING, WINDOW, align, all_strides, facts, floats, no_tensor_cores, pointers};
+use crate::attention::{AttentionProblem, Mask};
+use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::scratch::Need;
+
+/// Keys cut into parts that are brought together at the end.
+pub(super) struct FlashSplit;
+
+const HEADERS: [(&str, &str); 4] = [AMPERE, ELEMENT, ATTENTION, HOPPER];
+
+/// Queries of all heads of a group up to which it is raced first, and at all: every 8 or 16 of them read all keys again.
+const FEW: u64 = 32;
+const MOST: u64 = 128;
+
+/// Registers of a multiprocessor, a thread of each of its 32 lanes taken together.
+const REGISTERS: u64 = 2048;
+
+/// How the parts of the keys come together.
+const ONE: u64 = 0;
+const CLUSTER: u64 = 1;
+const SCRATCH: u64 = 2;
+
+/// Queries that share a head of keys.
+fn packed(p: &AttentionProblem) -> u64 {
+    p.sq * p.group()
+}
+
+/// Packed queries of a block, in eights: two where there are more than eight and registers hold their sums.
+fn columns(p: &AttentionProblem) -> u64 {
+    if packed(p) > 8 && p.d.max(p.dv) <= 128 { 2 } else { 1 }
+}
+
+/// Blocks that share nothing: chunks of the packed queries, heads, batches.
+fn units(p: &AttentionProblem) -> u64 {
+    packed(p).div_ceil(8 * columns(p)) * p.hkv * p.b
+}
+
+/// Registers of a thread: queries and sums, and what is under way of keys and values. The rest is for addresses.
+fn registers(p: &AttentionProblem, tiles: u64) -> u64 {
+    let (keys, values) = (p.d.div_ceil(32), p.dv.div_ceil(64));
+    let held = columns(p) * (16 * values + 4 * keys) + tiles * (8 * keys + 16 * values);
+    (held + 16).max(128)
+}
+
+/// Words of one warp's or block's sums, with a maximum and a sum for each row.
+fn entry(p: &AttentionProblem) -> u64 {
+    let rows = 8 * columns(p);
+    rows * (p.dv.div_ceil(64) * 64 + 4) + rows * 4
+}
+
+impl Twin<AttentionProblem> for FlashSplit {
+    fn id(&self) -> &'static str {
+        "flash_split"
+    }
+
+    fn source(&self) -> SourceHash {
+        source!()
+    }
+
+    fn fit(&self, p: &AttentionProblem, chip: &Chip) -> Fit {
+        if let Some(why) = no_tensor_cores(p, chip) {
+            return Fit::aside(why);
+        }
+        if align(p) < 16 {
+            return Fit::aside("reads whole 16 bytes: d and dv must be multiples of 8");
+        }
+        match packed(p) {
+            0..=FEW => Fit::HIGH,
+            ..=MOST => Fit::LOW,
+            _ => Fit::aside("made for few queries: at most 128, those of all heads that share keys counted together"),
+        }
+    }
+
+    fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
+        let (units, multiprocessors) = (units(p), u64::from(chip.multiprocessors));
+        let enough = units >= 2 * multiprocessors;
+        let combine = if enough { [ONE, SCRATCH, CLUSTER] } else { [CLUSTER, SCRATCH, ONE] };
+        let (p, chip) = (*p, chip.clone());
+        let of = |c: &Config, name: &str| c.int(name).map_or(0, |v| v as u64);
+        Space::single()
+            .axis(Axis::ints("WARPS", if p.sk > 4096 { [8, 4] } else { [4, 8] }))
+            .axis(Axis::ints("TILES", if enough || p.sk > 4096 { [2, 1] } else { [1, 2] }))
+            .axis(Axis::ints("COMBINE", combine.map(|c| c as i64)))
+            .axis(Axis::ints("PARTS", [8, 16, 4, 2, 32, 1]))
+            .rule(Rule::on("one part needs nothing brought together", &["COMBINE", "PARTS"], move |c| {
+                (of(c, "COMBINE") == ONE) == (of(c, "PARTS") == 1)
+            }))
+            .rule(Rule::on("every warp of every part has keys", &["WARPS", "PARTS"], move |c| {
+                of(c, "PARTS") == 1 || of(c, "PARTS") * of(c, "WARPS") * 16 <= p.sk.next_multiple_of(128)
+            }))
+            .rule(Rule::on("parts are blocks that run at once", &["PARTS"], move |c| {
+                of(c, "PARTS") <= 2 || units * of(c, "PARTS") <= 16 * multiprocessors
+            }))
+            .rule(Rule::on("the chip has what it takes", &["WARPS", "TILES", "COMBINE", "PARTS"], move |c| {
+                FlashSplit.plan(&p, c, &chip).is_ok()
+            }))
+    }
+
+    fn plan(&self, p: &AttentionProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
+        let [warps, tiles] = [axis(c, "WARPS")?, axis(c, "TILES")?];
+        let [combine, parts] = [axis(c, "COMBINE")?, axis(c, "PARTS")?];
+        let fine = match combine {
+            ONE => parts == 1,
+            CLUSTER => (2..=8).contains(&parts) && chip.is_hopper(),
+            SCRATCH => (2..=64).contains(&parts),
+            _ => false,
+        };
+        if !fine || !(2..=16).contains(&warps) || !(1..=2).contains(&tiles) || (columns(p) == 2 && tiles == 2) {
+            let reason = format!("{parts} parts of {warps} warps, {tiles} tiles a step, brought together by {combine}");
+            return Err(Rejection::DoesNotBuild { reason });
+        }
+        let (entry, units) = (entry(p), units(p));
+        let shared = 4 * (warps + 1) * entry;
+        if shared > chip.shared_memory || registers(p, tiles) > 255 {
+            let reason = format!("{warps} warps take {shared} bytes of shared memory");
+            return Err(Rejection::OverLimits { reason });
+        }
+        // As many blocks as registers allow hide memory best.
+        let resident = (REGISTERS / (warps * registers(p, tiles))).clamp(1, 4);
+        let mut defines = facts(p);
+        defines.extend((p.mask == Mask::Add).then_some(("MASK", 1)));
+        let cluster = if combine == CLUSTER { parts } else { 1 };
+        let axes = [("WARPS", warps), ("TILES", tiles), ("COMBINE", combine), ("SPLITS", cluster), ("AHEAD", 0)];
+        let given = [("GROUP", p.group()), ("COLUMNS", columns(p)), ("RESIDENT", resident), ("SHARED", shared)];
+        // Keys lie in one piece, and every batch has all of them.
+        defines.extend(axes.into_iter().chain(given).chain([("PAGE", 0), ("LENGTHS", 0)]).map(|(n, v)| (n, v as i64)));
+        let zeros = units.next_multiple_of(4);
+        let scratch = match combine {
+            SCRATCH => Argument::Scratch(Need { words: zeros + units * parts * entry, zeros }),
+            _ => NOTHING,
+        };
+        let mut arguments = pointers();
+        arguments.extend([NOTHING, NOTHING, scratch]);
+        arguments.extend([p.b, p.h, p.sq, p.sk].map(int));
+        arguments.extend(WINDOW);
+        arguments.extend([parts, 0].map(int));
+        arguments.extend(floats(p));
+        arguments.extend(all_strides(p));
+        let text = include_str!("flash_split.cu");
+        Ok(Plan {
+            source: Source { entry: self.id(), text, headers: &HEADERS, defines },
+            threads: 32 * warps as u32,
+            shared,
+            grid: Grid::Blocks(units * parts),
+            arguments,
+            overlap: chip.capability.0 >= 9,
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! Hopper's own products with softmax under them: TMA, wgmma, warp-specialised. Twin of `flash_wgmma.cu`, which says how.
+//!
+//! Wins: a few hundred tokens and more on Hopper. Limits: f16 and bf16, heads of 16, 32 … 256 elements.
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Rule, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, Source, TensorMapSpec};
+
+use super::plan::{NOTHING, facts, is_short, mask_facts, mask_strides, no_tensor_cores, numbers, strides};
+use super::wgmma_setting::{Setting, TILE, masks_by_copy, tiles};
+use crate::attention::{AttentionProblem, Strides, slot};
+use crate::cuda::plan::{Argument, Grid, Plan, Twin};
+use crate::cuda::scratch::Need;
+
+/// TMA, wgmma, one producer and one to four consumers.
+pub(super) struct FlashWgmma;
+
+const HEADERS: [(&str, &str); 4] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER];
+
+/// A map of four dimensions with boxes of 64 elements by so many rows.
+fn map(
+    buffer: usize,
+    p: &AttentionProblem,
+    [wide, rows, heads, batches]: [u64; 4],
+    s: Strides,
+    lines: u64,
+) -> Argument {
+    let [batch, head, row] = [s.batch, s.head, s.row].map(|elements| elements as u64);
+    let spec = TensorMapSpec {
+        dtype: p.dtype,
+        inner: wide,
+        outer: rows,
+        pitch: row,
+        layers: Layers::Heads { counts: [heads, batches], strides: [head, batch] },
+        block: [64, lines as u32],
+        swizzle: 128,
+        promote: true,
+        tf32: false,
+    };
+    Argument::Map(buffer, spec)
+}
+
+impl Twin<AttentionProblem> for FlashWgmma {
+    fn id(&self) -> &'static str {
+        "flash_wgmma"
+    }
+
+    fn source(&self) -> SourceHash {
+        source!()
+    }
+
+    fn fit(&self, p: &AttentionProblem, chip: &Chip) -> Fit {
+        if !chip.is_hopper() {
+            return Fit::aside("needs a Hopper chip");
+        }
+        if let Some(why) = no_tensor_cores(p, chip) {
+            return Fit::aside(why);
+        }
+        if !p.d.is_multiple_of(16) || !p.dv.is_multiple_of(16) {
+            return Fit::aside("its products take steps of 16: d and dv must be multiples of it");
+        }
+        Fit::HIGH
+    }
+
+    fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
+        let good = tiles(p, chip);
+        let column = |i: usize| good.iter().map(move |t| t[i]);
+        let sched = if is_short(p, chip) {
+            vec![0]
+        } else if p.causal {
+            vec![2, 1]
+        } else {
+            vec![1, 2]
+        };
+        let (p, chip) = (*p, chip.clone());
+        let all: Vec<&str> = TILE.into_iter().chain(["PINGPONG", "SCHED"]).collect();
+        TILE.iter()
+            .enumerate()
+            .fold(Space::single(), |space, (i, name)| space.axis(Axis::ints(name, column(i))))
+            .axis(Axis::ints("PINGPONG", [0, 1]))
+            .axis(Axis::ints("SCHED", sched))
+            .rule(Rule::on("the tile is one worth trying", &TILE, move |c| {
+                good.contains(&TILE.map(|a| c.int(a).unwrap_or(0)))
+            }))
+            .rule(Rule::on("registers and shared memory hold it", &all, move |c| {
+                Setting::read(c).and_then(|s| s.check(&p, &chip)).is_ok()
+            }))
+    }
+
+    fn plan(&self, p: &AttentionProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
+        let s = Setting::read(c)?;
+        s.check(p, chip)?;
+        let mut defines = facts(p);
+        if masks_by_copy(p) {
+            defines.extend([("MASK", 3), ("MASK_STAGES", 1)]);
+        } else {
+            defines.extend(mask_facts(p));
+        }
+        let flags = [("QREG", s.qreg), ("SHARE", s.share), ("PINGPONG", s.pingpong)];
+        defines.extend(flags.map(|(n, v)| (n, i64::from(v))));
+        let numbers_of = [("CONS", s.cons), ("BN", s.bn), ("STAGES", s.stages), ("SCHED", s.sched), ("RESIDENT", 1)];
+        defines.extend(numbers_of.map(|(n, v)| (n, v as i64)));
+        defines.push(("SHARED", s.shared(p) as i64));
+
+        let q = map(slot::Q, p, [p.d, p.sq, p.h, p.b], p.q_strides(), 64);
+        let k = map(slot::K, p, [p.d, p.sk, p.hkv, p.b], p.k_strides(), s.bn);
+        let v = map(slot::V, p, [p.dv, p.sk, p.hkv, p.b], p.v_strides(), s.bn);
+        let whole = p.mask_len();
+        let mask = match masks_by_copy(p) {
+            true => {
+                let lies = Strides { batch: whole, head: whole, row: p.sk as usize };
+                map(slot::MASK, p, [p.sk, p.sq, 1, 1], lies, 64)
+            }
+            // The entry has a place for it and never looks.
+            false => q,
+        };
+        let counters = if s.sched == 2 { Argument::Scratch(Need { words: 2, zeros: 2 }) } else { NOTHING };
+        let mut arguments = vec![q, k, v, mask];
+        arguments.extend([Argument::Pointer(slot::MASK), NOTHING, Argument::Pointer(slot::OUT), NOTHING, counters]);
+        arguments.extend(numbers(p, chip));
+        arguments.extend(strides(p.o_strides()));
+        arguments.extend(mask_strides(p));
+        let tiles = p.sq.div_ceil(s.rows()) * p.h * p.b;
+        let text = include_str!("flash_wgmma.cu");
+        Ok(Plan {
+            source: Source { entry: self.id(), text, headers: &HEADERS, defines },
+            threads: 128 * (s.cons as u32 + 1),
+            shared: s.shared(p),
+            grid: if s.sched == 0 { Grid::Blocks(tiles) } else { Grid::Persistent { tiles, cluster: 1 } },
+            arguments,
+            overlap: true,
+        })
+    }
+}

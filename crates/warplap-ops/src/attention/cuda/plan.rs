@@ -1,0 +1,162 @@
+//! What the plans of attention share: facts of the problem, strides, what a kernel of tensor cores takes at all.
+
+use warplap_core::dtype::DType;
+use warplap_cuda::{Chip, dtype_code};
+
+use crate::attention::{AttentionProblem, Mask, Strides, slot};
+use crate::cuda::plan::{Argument, int};
+
+/// Kernels divide what is added by the scale, unless it is so small (or negative) that scores are scaled one by one.
+const SMALL_SCALE: f32 = 1e-20;
+
+/// The widest heads whose sums registers hold.
+const MOST: u64 = 256;
+
+/// A pointer that a kernel has a place for and the problem has nothing for.
+pub(super) const NOTHING: Argument = Argument::Long(0);
+
+/// Why a problem is nothing for kernels of tensor cores, if so.
+pub(super) fn no_tensor_cores(p: &AttentionProblem, chip: &Chip) -> Option<&'static str> {
+    if chip.capability.0 < 8 {
+        Some("needs asynchronous copies (sm_80 or newer)")
+    } else if !matches!(p.dtype, DType::F16 | DType::Bf16) {
+        Some("f16 and bf16 only")
+    } else if p.d.max(p.dv) > MOST {
+        Some("heads of at most 256 elements")
+    } else if p.sq.max(p.sk).max(p.b * p.h) > i32::MAX as u64 / 2 {
+        Some("sizes must fit 30 bits")
+    } else {
+        None
+    }
+}
+
+/// Whether tiles of 128 queries leave multiprocessors idle.
+pub(super) fn is_short(p: &AttentionProblem, chip: &Chip) -> bool {
+    p.sq.div_ceil(128) * p.h * p.b <= u64::from(chip.multiprocessors)
+}
+
+/// Bytes that every row of Q, K, V and O lies on, 16 at the most: bases do, and strides are multiples of a row.
+pub(super) fn align(p: &AttentionProblem) -> u64 {
+    let together = (p.d | p.dv) * p.dtype.bytes() as u64;
+    16.min(1 << together.trailing_zeros())
+}
+
+/// Facts of the problem that every kernel is compiled with.
+pub(super) fn facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
+    let mut facts = vec![("DTYPE", dtype_code(p.dtype)), ("D", p.d as i64), ("DV", p.dv as i64)];
+    if p.causal {
+        facts.push(("CAUSAL", 1));
+    }
+    if p.scale() <= SMALL_SCALE {
+        facts.push(("NEGATIVE", 1));
+    }
+    facts
+}
+
+/// The facts of a mask that threads read by themselves; pairs where every row begins on one.
+pub(super) fn mask_facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
+    match p.mask {
+        Mask::None => Vec::new(),
+        Mask::Add if p.sk.is_multiple_of(2) => vec![("MASK", 1), ("MASK_PAIRS", 1)],
+        Mask::Add => vec![("MASK", 1)],
+    }
+}
+
+/// A number of 32 bits is what it consists of.
+fn float(value: f32) -> Argument {
+    Argument::Int(value.to_bits() as i32)
+}
+
+/// The scale, and a cap on scores that no problem has.
+pub(super) fn floats(p: &AttentionProblem) -> [Argument; 2] {
+    [float(p.scale()), float(1.0)]
+}
+
+/// Where the window of keys that a query sees begins and ends, from the diagonal on: nothing has a beginning, and causal
+/// problems end on the diagonal from the top left corner.
+pub(super) const WINDOW: [Argument; 2] = [Argument::Int(0), Argument::Int(0)];
+
+/// The numbers between the pointers and the strides of a kernel of tiles.
+pub(super) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
+    let mut numbers = [p.b, p.h, p.group(), p.sq, p.sk].map(int).to_vec();
+    numbers.extend(WINDOW);
+    numbers.push(int(band(p, chip)));
+    numbers.extend(floats(p));
+    numbers
+}
+
+/// How many heads' tiles go together. A mask all batches share is read once for them; where causal tiles differ in
+/// length, as many heads as have keys and values in half of L2, the longest tiles of all of them first.
+fn band(p: &AttentionProblem, chip: &Chip) -> u64 {
+    if p.mask == Mask::Add && p.b > 1 {
+        return p.b;
+    }
+    if !p.causal {
+        return 1;
+    }
+    let head = p.sk * (p.d + p.dv) * p.dtype.bytes() as u64;
+    (chip.l2 / 2 / head * p.group()).clamp(1, p.b * p.h)
+}
+
+/// From one batch, head and row to the next.
+pub(super) fn strides(s: Strides) -> [Argument; 3] {
+    [s.batch, s.head, s.row].map(|elements| Argument::Long(elements as u64))
+}
+
+/// Those of the mask, which is the same for every batch and head.
+pub(super) fn mask_strides(p: &AttentionProblem) -> [Argument; 3] {
+    [0, 0, p.sk].map(Argument::Long)
+}
+
+/// Those of Q, K, V, O and the mask: the last parameters of kernels of plain pointers.
+pub(super) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
+    let mut all = [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()].map(strides).concat();
+    all.extend(mask_strides(p));
+    all
+}
+
+/// Q, K, V, the mask, slopes that no problem has, O, and sums of exponents that nobody asks for: the first parameters
+/// of kernels of plain pointers.
+pub(super) fn pointers() -> Vec<Argument> {
+    let [q, k, v, mask, out] = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT].map(Argument::Pointer);
+    vec![q, k, v, mask, NOTHING, out, NOTHING]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::Attention;
+    use warplap_core::op::Op;
+
+    fn problem(text: &str) -> AttentionProblem {
+        Attention::parse(text).unwrap()
+    }
+
+    #[test]
+    fn rows_lie_on_what_both_widths_divide() {
+        let on = |text: &str| align(&problem(text));
+        assert_eq!(on("h=2,sq=9,d=64,dtype=f16"), 16);
+        assert_eq!(on("h=2,sq=9,d=64,dv=20,dtype=bf16"), 8);
+        assert_eq!(on("h=2,sq=9,d=6,dtype=f16"), 4);
+        assert_eq!((on("h=2,sq=9,d=64,dv=7,dtype=f16"), on("h=1,sq=1,d=1,dtype=f16")), (2, 2));
+    }
+
+    #[test]
+    fn scales_that_nothing_is_divided_by_are_told_apart() {
+        let bent = |scale| facts(&problem("h=1,sq=2,d=64,dtype=f16").with_scale(scale)).contains(&("NEGATIVE", 1));
+        assert_eq!([0.125, 1e-10, 1e-30, 0.0, -0.5].map(bent), [false, false, true, true, true]);
+    }
+
+    #[test]
+    fn heads_go_together_where_they_share_something() {
+        let chip = Chip::h200();
+        let of = |text: &str| band(&problem(text), &chip);
+        assert_eq!(of("b=2,h=16,sq=4096,d=128,dtype=bf16"), 1);
+        // Two megabytes a head, in half of fifty.
+        assert_eq!(of("b=4,h=16,sq=4096,d=128,dtype=bf16,causal=true"), 12);
+        assert_eq!(of("b=4,h=16,hkv=4,sq=4096,d=128,dtype=bf16,causal=true"), 48);
+        assert_eq!(of("b=1,h=8,sq=512,d=64,dtype=f16,causal=true"), 8);
+        assert_eq!(of("b=3,h=8,sq=512,d=64,dtype=f16,mask=add"), 3);
+        assert_eq!(of("h=1,sq=1,sk=1000000,d=256,dtype=f16,causal=true"), 1);
+    }
+}

@@ -1,0 +1,146 @@
+//! Settings of `flash_wgmma`: tiles worth trying, and what of a multiprocessor each takes. Limits were measured: beyond
+//! them the assembler spills registers or serialises the products.
+
+use warplap_core::rejection::Rejection;
+use warplap_core::space::Config;
+use warplap_cuda::Chip;
+
+use super::plan::is_short;
+use crate::attention::{AttentionProblem, Mask};
+use crate::cuda::plan::axis;
+
+/// Static shared memory for barriers and the number of a tile, at the most.
+const BARRIERS: u64 = 512;
+
+/// What a setting says beside the order of tiles and the turns of warpgroups: CONS, BN, STAGES, QREG, SHARE.
+pub(super) const TILE: [&str; 5] = ["CONS", "BN", "STAGES", "QREG", "SHARE"];
+
+/// Tiles worth trying, those that won first: by the width of heads, for many tiles and for fewer than multiprocessors.
+/// The first that fits registers and shared memory is where a search begins.
+const LONG_64: [[i64; 5]; 4] = [[4, 64, 3, 0, 0], [3, 128, 2, 0, 0], [4, 64, 4, 0, 0], [2, 128, 2, 1, 0]];
+const LONG_CAUSAL_64: [[i64; 5]; 3] = [[3, 128, 2, 0, 0], [4, 64, 3, 0, 0], [2, 128, 2, 1, 0]];
+const LONG: [[i64; 5]; 7] = [
+    [2, 128, 2, 1, 0],
+    [2, 176, 2, 0, 0],
+    [2, 128, 2, 0, 0],
+    [2, 96, 2, 0, 0],
+    [2, 80, 2, 0, 0],
+    [2, 64, 2, 0, 0],
+    [2, 32, 2, 0, 0],
+];
+const SHORT: [[i64; 5]; 10] = [
+    [1, 128, 4, 1, 0],
+    [1, 128, 2, 1, 0],
+    [1, 128, 2, 0, 0],
+    [2, 128, 4, 0, 1],
+    [2, 64, 4, 0, 1],
+    [2, 128, 2, 0, 0],
+    [2, 96, 2, 0, 0],
+    [1, 64, 2, 0, 0],
+    [2, 64, 2, 0, 0],
+    [1, 32, 2, 0, 0],
+];
+
+/// Whether the copy engine brings the mask: rows of 16 bytes.
+pub(super) fn masks_by_copy(p: &AttentionProblem) -> bool {
+    p.mask == Mask::Add && p.sk.is_multiple_of(8)
+}
+
+/// Those of a problem.
+pub(super) fn tiles(p: &AttentionProblem, chip: &Chip) -> &'static [[i64; 5]] {
+    match p.d.max(p.dv) {
+        _ if is_short(p, chip) => &SHORT,
+        0..=64 if p.mask == Mask::None && p.causal => &LONG_CAUSAL_64,
+        0..=64 if p.mask == Mask::None => &LONG_64,
+        _ => &LONG,
+    }
+}
+
+/// One setting, read.
+#[derive(Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) cons: u64,
+    pub(super) bn: u64,
+    pub(super) stages: u64,
+    pub(super) qreg: bool,
+    pub(super) share: bool,
+    pub(super) pingpong: bool,
+    pub(super) sched: u64,
+}
+
+impl Setting {
+    pub(super) fn read(c: &Config) -> Result<Self, Rejection> {
+        let flag = |name| axis(c, name).map(|v| v != 0);
+        let [cons, bn, stages] = [axis(c, "CONS")?, axis(c, "BN")?, axis(c, "STAGES")?];
+        let (qreg, share, pingpong, sched) = (flag("QREG")?, flag("SHARE")?, flag("PINGPONG")?, axis(c, "SCHED")?);
+        Ok(Setting { cons, bn, stages, qreg, share, pingpong, sched })
+    }
+
+    /// Queries of a tile.
+    pub(super) fn rows(&self) -> u64 {
+        if self.share { 64 } else { 64 * self.cons }
+    }
+
+    /// Why it is none, whatever the problem.
+    fn illegal(&self) -> Option<&'static str> {
+        if !(1..=4).contains(&self.cons) || self.stages < 2 || self.bn == 0 || self.bn > 256 || self.bn % 16 != 0 {
+            Some("one to four consumers, two stages or more, blocks of 16, 32 … 256 keys")
+        } else if self.sched > 2 || (self.pingpong && self.cons == 1) {
+            Some("turns need two warpgroups, and there are three orders of tiles")
+        } else if self.qreg && ![64, 128, 256].contains(&self.bn) {
+            Some("queries in registers go with blocks of 64, 128 or 256 keys")
+        } else if self.share && (self.sched > 0 || self.pingpong || self.cons > self.stages) {
+            Some("warpgroups that share queries take blocks of keys in turn, in one tile")
+        } else {
+            None
+        }
+    }
+
+    /// Registers of a consumer's thread for sums, scores, weights, the mask's and Q's elements.
+    fn registers(&self, p: &AttentionProblem) -> u64 {
+        let masked = if p.mask == Mask::Add { self.bn / 4 } else { 0 };
+        let kept = if self.qreg { p.d / 4 } else { 0 };
+        self.bn / 2 + p.dv / 2 + self.bn / 4 + masked + kept
+    }
+
+    /// How many of them there are, measured: what addresses and the running softmax take is not among them.
+    fn most_registers(&self, p: &AttentionProblem) -> u64 {
+        match self.cons {
+            4 => 80,
+            3 => 128,
+            // Threads that read the mask by themselves hold addresses for it.
+            _ if p.mask == Mask::Add && !masks_by_copy(p) => 168,
+            _ if p.mask == Mask::Add => 224,
+            _ => 200,
+        }
+    }
+
+    /// Bytes of shared memory: Q, the stages of K and V, and the mask's.
+    pub(super) fn shared(&self, p: &AttentionProblem) -> u64 {
+        let [q, v] = [p.d, p.dv].map(|width| width.div_ceil(64));
+        let owners = self.rows() / 64;
+        let masks = if masks_by_copy(p) { self.cons * self.bn.div_ceil(64) * 8192 } else { 0 };
+        owners * q * 8192 + self.stages * self.bn * 128 * (q + v) + masks + 1024
+    }
+
+    /// Whether registers and shared memory hold it.
+    pub(super) fn check(&self, p: &AttentionProblem, chip: &Chip) -> Result<(), Rejection> {
+        if let Some(why) = self.illegal() {
+            return Err(Rejection::DoesNotBuild { reason: why.into() });
+        }
+        if self.share && masks_by_copy(p) {
+            let reason = "a block of the mask belongs to one warpgroup".into();
+            return Err(Rejection::DoesNotBuild { reason });
+        }
+        let (bytes, registers) = (self.shared(p), self.registers(p));
+        if bytes + BARRIERS > chip.shared_memory {
+            let reason = format!("{} stages take {bytes} bytes of shared memory", self.stages);
+            return Err(Rejection::OverLimits { reason });
+        }
+        if registers > self.most_registers(p) {
+            let reason = format!("{registers} registers of a thread for {} keys by {}", self.bn, p.dv);
+            return Err(Rejection::OverLimits { reason });
+        }
+        Ok(())
+    }
+}
