@@ -1,5 +1,5 @@
-//! Compile: a source with its constants comes in; a CUBIN with the assembler's report goes out, from the artifacts where
-//! they hold it.
+//! Compile: a source with its constants comes in; a CUBIN with the assembler's report goes out, from the artifacts
+//! where they hold it.
 
 use std::sync::OnceLock;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Desks: an operation's tuner with what it has chosen so far. A problem comes in; its kernel of choice, ready to be run on
-//! a call's memory, goes out.
+//! Desks: an operation's tuner with what it has chosen so far. A problem comes in; its kernel of choice, ready to be
+//! run on a call's memory, goes out.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ impl<D: Lent> Entry<D> {
         let mut args: [Arg<'a, D>; N] = [const { Arg::Absent }; N];
         for (i, given) in memory.given().iter().enumerate() {
             let Some(view) = given.view else { continue };
-            // SAFETY: the caller holds references to the objects behind the views for the time of this call; they were found
-            // in one place, and what is written to share nothing with the others.
+            // SAFETY: the caller holds references to the objects behind the views for the time of this call; they were
+            // found in one place, and what is written to share nothing with the others.
             let lent = unsafe { D::arg(view, given.written) };
             // Where a launch is a call nobody insists on more than the element's own, which was seen to.
             let lies = |slot: &Slot| D::LAUNCH_IS_CALL || view.lies_on(slot.align);

@@ -1,6 +1,7 @@
 //! The tensor cores of every chip from sm_80 on, any length and alignment. Twin of `flash_mma.cu`, which says how.
 //!
-//! Wins: chips other than Hopper, unaligned heads, short sequences. Limits: f16 and bf16, heads of at most 256 elements.
+//! Wins: chips other than Hopper, unaligned heads, short sequences. Limits: f16 and bf16, heads of at most 256
+//! elements.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;

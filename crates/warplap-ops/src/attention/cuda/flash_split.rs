@@ -18,7 +18,8 @@ pub(super) struct FlashSplit;
 
 const HEADERS: [(&str, &str); 4] = [AMPERE, ELEMENT, ATTENTION, HOPPER];
 
-/// Queries of all heads of a group up to which it is raced first, and at all: every 8 or 16 of them read all keys again.
+/// Queries of all heads of a group up to which it is raced first, and at all: every 8 or 16 of them read all keys
+/// again.
 const FEW: u64 = 32;
 const MOST: u64 = 128;
 

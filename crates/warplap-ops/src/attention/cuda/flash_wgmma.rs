@@ -1,4 +1,5 @@
-//! Hopper's own products with softmax under them: TMA, wgmma, warp-specialised. Twin of `flash_wgmma.cu`, which says how.
+//! Hopper's own products with softmax under them: TMA, wgmma, warp-specialised. Twin of `flash_wgmma.cu`, which says
+//! how.
 //!
 //! Wins: a few hundred tokens and more on Hopper. Limits: f16 and bf16, heads of 16, 32 … 256 elements.
 

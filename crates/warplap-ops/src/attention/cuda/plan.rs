@@ -72,8 +72,8 @@ pub(super) fn floats(p: &AttentionProblem) -> [Argument; 2] {
     [float(p.scale()), float(1.0)]
 }
 
-/// Where the window of keys that a query sees begins and ends, from the diagonal on: nothing has a beginning, and causal
-/// problems end on the diagonal from the top left corner.
+/// Where the window of keys that a query sees begins and ends, from the diagonal on: nothing has a beginning, and
+/// causal problems end on the diagonal from the top left corner.
 pub(super) const WINDOW: [Argument; 2] = [Argument::Int(0), Argument::Int(0)];
 
 /// The numbers between the pointers and the strides of a kernel of tiles.
