@@ -1,4 +1,5 @@
-//! Writes the table of identities that `src/sources.rs` reads: of each file that says `source!`, what it is compiled of.
+//! Writes the table of identities that `src/sources.rs` reads: of each file that says `source!`, what it is compiled
+//! of.
 
 use std::collections::BTreeSet;
 use std::env;

@@ -77,6 +77,25 @@ def test_gradients_are_torchs(device):
         assert all(near(g, w, 1e-4) for g, w in zip(grads, wanted))
 
 
+def test_a_graph_that_is_kept_gives_its_gradients_again():
+    q, k, v = (t.requires_grad_() for t in qkv((1, 2, 5, 4), (1, 2, 6, 4)))
+    total = warplap.attention(q, k, v).square().sum()
+    first, second = (torch.autograd.grad(total, (q, k, v), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second))
+
+
+def test_gradients_of_gradients_are_torchs():
+    q, k, v = (t.double() for t in qkv((1, 2, 5, 4), (1, 2, 6, 4)))
+    q, k, v = (t.float().requires_grad_() for t in (q, k, v))
+
+    def second(attend):
+        (first,) = torch.autograd.grad(attend(q, k, v).square().sum(), q, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), (q, k, v))
+
+    right = second(lambda *qkv: torch.softmax(qkv[0] @ qkv[1].mT / 2, -1) @ qkv[2])
+    assert all(near(g, w, 1e-3) for g, w in zip(second(lambda *qkv: warplap.attention(*qkv)), right))
+
+
 def test_numpy_in_numpy_out():
     rng = np.random.default_rng(2)
     q, k, v = (rng.standard_normal((2, 3, 6, 8), dtype=np.float32) for _ in range(3))

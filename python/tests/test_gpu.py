@@ -148,6 +148,22 @@ def test_a_linear_layer_with_a_bias_is_one_problem_with_torchs_linear_among_its_
     assert "gemm" in str(warplap.explain(warplap.linear, x, w))
 
 
+def test_the_backward_pass_of_attention_needs_no_score_matrix():
+    def peak(attend):
+        inputs = [torch.randn(1, 8, 4096, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in "qkv"]
+        attend(*inputs).sum().backward()  # raced and loaded
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        attend(*inputs).sum().backward()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+
+    mine = peak(lambda q, k, v: warplap.attention(q, k, v, is_causal=True))
+    theirs = peak(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    assert mine < 1.6 * theirs, (mine, theirs)
+
+
 def timed(name, run, *args):
     """Seconds of one call by a race of two settings that do the same."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _cuda, _sdpa, _warplap
+from . import _cuda, _sdpa, _training, _warplap
 from ._library import check_out, floats, lib, op, ordinary
 
 
@@ -56,8 +56,13 @@ def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _attention_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return _from_scores(ctx, grad, *ctx.saved_tensors)
+
+
+def _from_scores(
+    ctx: Any, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor
+) -> tuple[Tensor | None, ...]:
     """The scores are computed once more; sums are in float32."""
-    q, k, v, mask, out = ctx.saved_tensors
     heads, shared = q.shape[1], k.shape[1]
     wide = [t.float() for t in (q, k, v, grad, out)]
     if heads != shared:
@@ -143,7 +148,10 @@ def attention(
     shape = (*q.shape[:-1], v.shape[-1])
     if out is not None:
         check_out(out, shape, q=q, k=k, v=v, mask=call[3])
-    o = op.attention(*call)
+    if out is None and _training.wanted(*call[:4]):
+        o = _training.Trained.apply(*call[:3], *call[4:], _from_scores)
+    else:
+        o = op.attention(*call)
     o = o if o.shape == shape else o.reshape(shape)
     return o if out is None else out.copy_(o)
 

@@ -175,7 +175,8 @@ impl Answer {
         format!("{}  {}  {time} {interval}  {}  ({from})", self.problem, self.winner, verdict.grade.word())
     }
 
-    /// Its place in the table: one row, or where the terminal is narrow a line with the names and a row with the numbers.
+    /// Its place in the table: one row, or where the terminal is narrow a line with the names and a row with the
+    /// numbers.
     pub(crate) fn put(&self, table: &mut Table, narrow: bool) {
         let (problem, tie) = (units::short(&self.problem), if self.is_tie() { " ≈" } else { "" });
         let winner = format!("{}{tie}", self.winner);

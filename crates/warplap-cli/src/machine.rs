@@ -17,8 +17,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// This machine, with the store at `root` (a directory or a URL) or the usual one. A store that cannot be used becomes
-    /// one in memory, with a warning: the answer is still given. A URL that nobody understands is bad input.
+    /// This machine, with the store at `root` (a directory or a URL) or the usual one. A store that cannot be used
+    /// becomes one in memory, with a warning: the answer is still given. A URL that nobody understands is bad input.
     pub(crate) fn open(root: Option<&Path>, wanted: Wanted) -> Result<Machine, Failure> {
         let address = root.map(named).transpose()?.or_else(|| store::default_address().ok());
         // The library has warned through `tracing` where it had to.

@@ -1,5 +1,5 @@
-//! Ahead: candidates that wait for their turn come in and are compiled on threads while others are proved and timed; who
-//! is ready first is handed out first.
+//! Ahead: candidates that wait for their turn come in and are compiled on threads while others are proved and timed;
+//! who is ready first is handed out first.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -63,8 +63,8 @@ macro_rules! each_array {
 use each_array as each;
 
 impl Array {
-    /// Random elements: floats uniform in [-1, 1), bytes any, wider integers 0 to 255. Zeros would hide unwritten outputs and
-    /// wrong indexing, and can run faster. What a seed gives is the same on any number of cores.
+    /// Random elements: floats uniform in [-1, 1), bytes any, wider integers 0 to 255. Zeros would hide unwritten
+    /// outputs and wrong indexing, and can run faster. What a seed gives is the same on any number of cores.
     pub fn random(dtype: DType, len: usize, rng: &mut fastrand::Rng) -> Self {
         let mut array = Self::zeros(dtype, len);
         let seeds: Vec<u64> = (0..len.div_ceil(PART)).map(|_| rng.u64(..)).collect();

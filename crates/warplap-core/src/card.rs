@@ -1,7 +1,7 @@
 //! The card of a race: one problem and who may race for it, the operation's type forgotten.
 //!
-//! A typed problem and its typed catalog come in ([`Entry`]); what the rooms behind the corridor work on goes out. They are
-//! so compiled once a device, not once an operation and device.
+//! A typed problem and its typed catalog come in ([`Entry`]); what the rooms behind the corridor work on goes out. They
+//! are so compiled once a device, not once an operation and device.
 
 use crate::array::Array;
 use crate::bucket::Bucket;
@@ -25,8 +25,8 @@ use crate::variant::{Fit, Kernel, Needs, Priority};
 
 /// One problem and who may race for it. Variants are named by their place in the catalog; 0 is the reference.
 ///
-/// What has a default here need not be said by a card whose kernels bring their own arguments: it has no slots, its work is
-/// not known, and its kernels judge themselves ([`Kernel::prove`]).
+/// What has a default here need not be said by a card whose kernels bring their own arguments: it has no slots, its
+/// work is not known, and its kernels judge themselves ([`Kernel::prove`]).
 pub trait Card<D: Device>: Send + Sync {
     /// The operation's name.
     fn op(&self) -> &str;
@@ -106,7 +106,8 @@ pub trait Card<D: Device>: Send + Sync {
     }
     /// Builds a setting.
     fn build(&self, at: usize, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection>;
-    /// Lets a candidate run elsewhere before it runs here: it has passed or is rejected. `None`: it may prove itself here.
+    /// Lets a candidate run elsewhere before it runs here: it has passed or is rejected. `None`: it may prove itself
+    /// here.
     fn sandbox(&self, request: &SandboxRequest, device: &D) -> Option<Result<Passed, Rejection>> {
         device.sandbox(request)
     }

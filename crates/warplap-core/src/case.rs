@@ -1,5 +1,5 @@
-//! A case: one drawing of inputs in a device's memory, ready to be launched on. A card and a seed come in; memory for every
-//! slot goes out, poisoned where kernels write and between guard bands.
+//! A case: one drawing of inputs in a device's memory, ready to be launched on. A card and a seed come in; memory for
+//! every slot goes out, poisoned where kernels write and between guard bands.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::variant::Kernel;
 /// Elements of one guard band. A multiple of every cache line, so that what lies between them stays aligned.
 pub(crate) const GUARD: usize = 256;
 
-/// What guard bands of a type hold: a number no operation on inputs in [-1, 1) gives, or the least likely one of a type that
-/// has no such number.
+/// What guard bands of a type hold: a number no operation on inputs in [-1, 1) gives, or the least likely one of a type
+/// that has no such number.
 pub(crate) fn guard_value(dtype: DType) -> f64 {
     match dtype {
         DType::U8 => 219.0,

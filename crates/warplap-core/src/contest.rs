@@ -291,7 +291,8 @@ impl<'g, D: Device> Contest<'g, D> {
             seed: self.settings.seed.wrapping_add(self.tried),
             ..RacePlan::default()
         };
-        // Before time may run out somebody must have been measured, and in the first race everyone: or it is chance who wins.
+        // Before time may run out somebody must have been measured, and in the first race everyone: or it is chance who
+        // wins.
         let taken = Cell::new(0);
         let needed = if earlier.is_some() { 0 } else { contenders.len() as u64 };
         let mut stop = || self.running.over() && taken.get() >= needed;

@@ -41,7 +41,8 @@ pub struct Bounds {
 /// What a comparison on a device showed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
-    /// The largest share of the allowed error; infinite where an element is NaN, was never written, or a guard band was.
+    /// The largest share of the allowed error; infinite where an element is NaN, was never written, or a guard band
+    /// was.
     pub share: f64,
     /// The seal of the right answer as it was read.
     pub seal: u64,
@@ -120,8 +121,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// A copy in host memory, after everything queued so far has ended.
     fn download(&self, buffer: &Self::Buffer) -> Result<Array, Error>;
 
-    /// Compares an output between its guard bands with a right answer beside it (double precision, NaN: the element must
-    /// be NaN still), where the device can do that itself.
+    /// Compares an output between its guard bands with a right answer beside it (double precision, NaN: the element
+    /// must be NaN still), where the device can do that itself.
     fn compare(&self, _output: &Self::Buffer, _right: &Self::Buffer, _bounds: Bounds) -> Result<Compared, Error> {
         Err(Error::Device("outputs are compared on the host".into()))
     }

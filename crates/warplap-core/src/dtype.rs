@@ -1,5 +1,6 @@
-//! Element types: what comes in is a name, what goes out is size and precision. The one table of them is here: whoever needs
-//! a line for every type ([`Array`](crate::array::Array), a device's views) makes it of [`dtypes!`](crate::dtypes).
+//! Element types: what comes in is a name, what goes out is size and precision. The one table of them is here: whoever
+//! needs a line for every type ([`Array`](crate::array::Array), a device's views) makes it of
+//! [`dtypes!`](crate::dtypes).
 
 use std::fmt;
 use std::str::FromStr;

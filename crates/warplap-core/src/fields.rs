@@ -1,5 +1,5 @@
-//! Fields: the text form that the command line, the store and the docs share, `name=value,name=value`. Reading names the
-//! field that is wrong and what was expected there.
+//! Fields: the text form that the command line, the store and the docs share, `name=value,name=value`. Reading names
+//! the field that is wrong and what was expected there.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! A Key: what a Record is found by. Problem, bucket, measuring policy and objective come in; one canonical text goes out.
+//! A Key: what a Record is found by. Problem, bucket, measuring policy and objective come in; one canonical text goes
+//! out.
 //!
 //! The text is `op:fields;bucket=…,policy`, and `,objective=…` behind it where a race is not run for time.
 

@@ -1,5 +1,5 @@
-//! The lanes of a race as its stopwatch: proved kernels come in; seconds of a launch, and what it costs by the objective,
-//! go out.
+//! The lanes of a race as its stopwatch: proved kernels come in; seconds of a launch, and what it costs by the
+//! objective, go out.
 
 use std::cell::Cell;
 use std::time::Instant;

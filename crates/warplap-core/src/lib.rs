@@ -9,6 +9,7 @@ pub mod arg;
 pub mod array;
 pub mod bench;
 pub mod bucket;
+pub mod by_type;
 pub mod candidate;
 pub mod card;
 mod case;

@@ -1,9 +1,9 @@
 //! The oracle: right answers computed where the inputs are. Inputs on a device come in; the right answers in its memory
 //! and how far a kernel may be off go out.
 //!
-//! Where memory is far away, bringing every output home and a double-precision product on the host are most of the time a
-//! tuning takes. The answer then lies where a bad kernel could write: it is sealed when it is made, and who breaks the
-//! seal is rejected.
+//! Where memory is far away, bringing every output home and a double-precision product on the host are most of the time
+//! a tuning takes. The answer then lies where a bad kernel could write: it is sealed when it is made, and who breaks
+//! the seal is rejected.
 
 use crate::device::Device;
 use crate::error::Error;
@@ -23,8 +23,8 @@ pub type Inputs<'a, D> = [Option<<D as Device>::View<'a>>];
 
 /// Who computes right answers on a device.
 pub trait Oracle<O: Op, D: Device>: Send + Sync {
-    /// The right answer to inputs on a device, in double precision: one for each slot that is written, in order. An error
-    /// means that the host must do it, unless nobody but this oracle can.
+    /// The right answer to inputs on a device, in double precision: one for each slot that is written, in order. An
+    /// error means that the host must do it, unless nobody but this oracle can.
     fn answer(&self, problem: &O::Problem, inputs: &Inputs<'_, D>, device: &D) -> Result<Vec<FarAnswer<D>>, Error>;
 
     /// Whether the host has no answer: then the oracle's error is that of whoever asked.

@@ -31,8 +31,8 @@ impl<D: Device> Prover<D> {
         Ok(Prover { case, drawings })
     }
 
-    /// Proves a kernel on every drawing: the largest error, and where a launch is a call the seconds of the fastest. One
-    /// of two may have been interrupted, and the first finds cold caches.
+    /// Proves a kernel on every drawing: the largest error, and where a launch is a call the seconds of the fastest.
+    /// One of two may have been interrupted, and the first finds cold caches.
     pub(crate) fn prove(
         &mut self,
         kernel: &dyn Kernel<D>,

@@ -1,5 +1,5 @@
-//! Proving in a worker process: a request comes in; its candidate is built, proved right on two drawings and a ragged shape,
-//! launched many times in a row and proved again. "Passed" or a Rejection goes out.
+//! Proving in a worker process: a request comes in; its candidate is built, proved right on two drawings and a ragged
+//! shape, launched many times in a row and proved again. "Passed" or a Rejection goes out.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -48,8 +48,8 @@ pub fn prune<D: Device>(listed: &[Listed<'_, D>], device: &D) -> Pruned {
     pruned
 }
 
-/// What is left of an arm; why the others left goes to `over`. The default stays first: it is what a user would get, and
-/// a short budget should have seen it.
+/// What is left of an arm; why the others left goes to `over`. The default stays first: it is what a user would get,
+/// and a short budget should have seen it.
 fn within(arm: Arm, excess: impl Fn(&Config) -> Option<String>, over: &mut Vec<String>) -> Arm {
     let mut kept = Vec::new();
     for (index, config) in arm.listed() {

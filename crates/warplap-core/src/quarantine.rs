@@ -1,5 +1,5 @@
-//! Quarantine: candidates that crashed, hung or were wrong in a worker come in, with the reason; they are not tried again
-//! until their code, the driver or the compiler changes, or somebody clears them.
+//! Quarantine: candidates that crashed, hung or were wrong in a worker come in, with the reason; they are not tried
+//! again until their code, the driver or the compiler changes, or somebody clears them.
 //!
 //! One note in the store for each, filed under the device: writers of different candidates never meet.
 

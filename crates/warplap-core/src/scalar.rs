@@ -32,13 +32,14 @@ pub trait Scalar: Copy + PartialEq + Send + Sync + 'static {
 #[repr(transparent)]
 pub struct F8E4m3(pub u8);
 
-/// An eight-bit float with five bits of exponent and two of mantissa, as PyTorch's `float8_e5m2`: an IEEE half cut short; its
-/// largest number is 57344.
+/// An eight-bit float with five bits of exponent and two of mantissa, as PyTorch's `float8_e5m2`: an IEEE half cut
+/// short; its largest number is 57344.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct F8E5m2(pub u8);
 
-/// A truth value in one byte: 0 or 1. A byte that is neither was written by nobody who knows the type, and reads as NaN.
+/// A truth value in one byte: 0 or 1. A byte that is neither was written by nobody who knows the type, and reads as
+/// NaN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Bool(pub u8);
@@ -198,8 +199,8 @@ halves!(f16, bf16);
 mod tests {
     use super::*;
 
-    /// Every code's number goes back to that code, numbers between two codes go to the nearer, and those in the middle to
-    /// the even one.
+    /// Every code's number goes back to that code, numbers between two codes go to the nearer, and those in the middle
+    /// to the even one.
     fn all_codes<T: Scalar + std::fmt::Debug>(make: fn(u8) -> T, code: fn(T) -> u8, largest: u8) {
         for c in 0..=255u8 {
             let value = make(c).to_f64();

@@ -1,5 +1,5 @@
-//! The signature of an operation: a problem comes in; the slots its kernels take go out, each with its name, role, type,
-//! shape and strides.
+//! The signature of an operation: a problem comes in; the slots its kernels take go out, each with its name, role,
+//! type, shape and strides.
 //!
 //! Everything that handles buffers (drawing, uploading, poisoning, guard bands, comparing, foreign tensors) works over
 //! slots, so several outputs, outputs in place and optional inputs are ordinary. A slot keeps its place in the list
@@ -162,8 +162,8 @@ impl Signature {
         self.0.iter().filter(|s| s.is_buffer()).map(|s| s.len().saturating_mul(s.dtype.bytes())).sum()
     }
 
-    /// Checks a caller's arguments: each where the problem has a slot, of its type, and holding what it spans. Names the
-    /// argument that is wrong.
+    /// Checks a caller's arguments: each where the problem has a slot, of its type, and holding what it spans. Names
+    /// the argument that is wrong.
     pub fn check<D: Device>(&self, args: &[Arg<'_, D>]) -> Result<(), Error> {
         for (i, slot) in self.0.iter().enumerate() {
             let wrong = |reason: String| Err(Error::Argument { argument: slot.name.to_string(), reason });

@@ -43,15 +43,15 @@ impl Tolerance {
         Tolerance { relative: self.relative * factor, floor: self.floor * factor }
     }
 
-    /// The bound once numbers of at most `most` were added. What was rounded before is off by a share of itself, which may
-    /// be larger than the sum by as much as was added.
+    /// The bound once numbers of at most `most` were added. What was rounded before is off by a share of itself, which
+    /// may be larger than the sum by as much as was added.
     pub fn added(self, most: f64) -> Self {
         Tolerance { floor: self.floor + self.relative * most, ..self }
     }
 
     /// The bound once a smooth activation (GELU, SiLU) was computed in f32. It grows at most 1.13 times as fast as its
-    /// argument; an argument that is off by a share of itself moves the result by the same share of 1.2 times the result
-    /// and 0.3; and the activation itself has some roundings of numbers of the size of 1.
+    /// argument; an argument that is off by a share of itself moves the result by the same share of 1.2 times the
+    /// result and 0.3; and the activation itself has some roundings of numbers of the size of 1.
     pub fn activated(self) -> Self {
         let own = 16.0 * DType::F32.roundoff();
         Tolerance { relative: 1.2 * self.relative + own, floor: 1.13 * self.floor + 0.3 * self.relative + own }

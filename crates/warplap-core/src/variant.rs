@@ -119,12 +119,12 @@ pub struct Proof {
 
 /// A built Candidate. It may be launched from many threads at once.
 pub trait Kernel<D: Device>: Send + Sync {
-    /// Queues one run on the arguments of the problem it was built for, one a slot: whoever got it from a catalog need not
-    /// check that they fit, its kernels refuse all others. On the CPU it has ended when this returns.
+    /// Queues one run on the arguments of the problem it was built for, one a slot: whoever got it from a catalog need
+    /// not check that they fit, its kernels refuse all others. On the CPU it has ended when this returns.
     fn launch(&self, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Rejection>;
 
-    /// For a kernel that brings its own arguments (a callable on a caller's objects): runs it once on them, poisoned where
-    /// it is to write, and judges what it left. `None`: it is proved on the memory it is launched on.
+    /// For a kernel that brings its own arguments (a callable on a caller's objects): runs it once on them, poisoned
+    /// where it is to write, and judges what it left. `None`: it is proved on the memory it is launched on.
     fn prove(&self) -> Option<Result<Proof, Rejection>> {
         None
     }

@@ -90,7 +90,8 @@ fn named(rejection: Rejection, slot: &Slot, several: bool) -> Rejection {
     }
 }
 
-/// The share of the allowed error by the device's own comparison. The host says in words what is wrong; it happens seldom.
+/// The share of the allowed error by the device's own comparison. The host says in words what is wrong; it happens
+/// seldom.
 fn share<D: Device>(
     compared: &Compared,
     right: &FarAnswer<D>,
@@ -165,7 +166,8 @@ fn worst_of(got: &Array, answer: &Answer, start: usize, part: &[f64]) -> (f64, u
             if value == poison || value.is_nan() && poison.is_nan() { 0.0 } else { f64::INFINITY }
         } else {
             let error = (value - right).abs();
-            // No error is right, also where none is allowed. NaN compares false: it must not slip through as "not larger".
+            // No error is right, also where none is allowed. NaN compares false: it must not slip through as "not
+            // larger".
             match error {
                 0.0 => 0.0,
                 error if error.is_nan() => f64::INFINITY,

@@ -1,7 +1,9 @@
-//! The store with many processes and threads at once: F6, F7, F8, F9, F11, F12. Each also on a file system without locks.
+//! The store with many processes and threads at once: F6, F7, F8, F9, F11, F12. Each also on a file system without
+//! locks.
 //!
-//! F12 asks for fork: this crate forbids unsafe code, so the children here are this program started again while the parent
-//! has the store open and a lock held. What differs in a real fork (shared open files) is handled in `lock.rs` by process id.
+//! F12 asks for fork: this crate forbids unsafe code, so the children here are this program started again while the
+//! parent has the store open and a lock held. What differs in a real fork (shared open files) is handled in `lock.rs`
+//! by process id.
 
 mod store_support;
 

@@ -92,9 +92,9 @@ pub struct Tiles(PhantomData<*const ()>);
 impl Tiles {
     /// 32 rows by 32 columns of f32 sums over `steps` steps of 32 brain floats each.
     ///
-    /// A step of A is [`STEP`] brain floats: rows 0 to 15, then rows 16 to 31, each row 32 of them. A step of B is as many:
-    /// columns 0 to 15, then 16 to 31, as 16 rows of 16 columns of pairs (2p, 2p + 1). Sums start from `from` (null: from
-    /// zero) and go to `to`, rows `from_row` and `to_row` numbers apart.
+    /// A step of A is [`STEP`] brain floats: rows 0 to 15, then rows 16 to 31, each row 32 of them. A step of B is as
+    /// many: columns 0 to 15, then 16 to 31, as 16 rows of 16 columns of pairs (2p, 2p + 1). Sums start from `from`
+    /// (null: from zero) and go to `to`, rows `from_row` and `to_row` numbers apart.
     ///
     /// # Safety
     /// A and B hold `steps * STEP` brain floats; `from` (unless null) and `to` hold 32 rows of 32 numbers.

@@ -63,8 +63,8 @@ impl Cpu {
         Cpu { chip, fingerprint, pool, isa, ceilings: Mutex::default(), builders: 0 }
     }
 
-    /// This device where candidates have to be compiled: so many threads do it ahead of their turn. They take cores from
-    /// kernels that are being timed, so some should be left.
+    /// This device where candidates have to be compiled: so many threads do it ahead of their turn. They take cores
+    /// from kernels that are being timed, so some should be left.
     pub fn with_builders(mut self, threads: usize) -> Self {
         self.builders = threads;
         self

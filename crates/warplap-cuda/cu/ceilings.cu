@@ -1,6 +1,7 @@
-// What a chip can do at best, one kernel a build (-DPART): 0 tensor cores with Hopper's wgmma, 1 tensor cores with mma.sync,
-// 2 plain f32 lanes, 3 reads. Every result is kept alive by a store that never happens. DTYPE: 0 f16, 1 bf16, 2 tf32 (parts 0 and 1).
-// Operands are pseudo-random: a chip that multiplies zeros draws less power and runs faster than it ever does for a user.
+// What a chip can do at best, one kernel a build (-DPART): 0 tensor cores with Hopper's wgmma, 1 tensor cores with
+// mma.sync, 2 plain f32 lanes, 3 reads. Every result is kept alive by a store that never happens. DTYPE: 0 f16, 1 bf16,
+// 2 tf32 (parts 0 and 1). Operands are pseudo-random: a chip that multiplies zeros draws less power and runs faster
+// than it ever does for a user.
 #if PART == 0
 #include "hopper.cuh"
 #else
@@ -33,7 +34,8 @@ __device__ __forceinline__ u32 noise(u32 i) {
 }
 
 #if PART == 0
-// Two warpgroups, each m64n256 steps over one 128-byte-deep stage of shared memory: k16, or in tf32 k8 with the first operand in registers.
+// Two warpgroups, each m64n256 steps over one 128-byte-deep stage of shared memory: k16, or in tf32 k8 with the first
+// operand in registers.
 extern "C" __global__ void __launch_bounds__(256, 1) ceilings(float* out, const uint4*, u64, int rounds) {
   extern __shared__ __align__(1024) unsigned char room[];
   u32* words = (u32*)room;
@@ -96,7 +98,8 @@ extern "C" __global__ void __launch_bounds__(256, 4) ceilings(float* out, const 
   if (sum == 12345.678f) out[threadIdx.x] = sum;
 }
 #else
-// Every block starts at another place, so that the whole set is asked for at any time; past L1, which is no part of this.
+// Every block starts at another place, so that the whole set is asked for at any time; past L1, which is no part of
+// this.
 extern "C" __global__ void __launch_bounds__(512, 2) ceilings(float* out, const uint4* in, u64 units, int rounds) {
   const u64 step = (u64)gridDim.x * 512;
   uint4 sum = {0, 0, 0, 0};

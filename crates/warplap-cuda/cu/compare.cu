@@ -1,7 +1,8 @@
-// What proofs ask of memory that lies on the device. Comes in: an output between its guard bands and the right answer in double precision
-// (PART 0), or any buffer (PART 1). Goes out, for every block: the largest share of the allowed error, and its part of the seal of what it read.
-// The seal is a sum over the elements, each mixed with its place: a changed, moved or missing element changes it, the order of adding does not.
-// DTYPE is 0 (f16), 1 (bf16), 2 (f32), 3 (f64), 4 (i32), 5 (i64), 6 (i8), 7 (u8), 8 (bool), 9 (f8e4m3) or 10 (f8e5m2).
+// What proofs ask of memory that lies on the device. Comes in: an output between its guard bands and the right answer
+// in double precision (PART 0), or any buffer (PART 1). Goes out, for every block: the largest share of the allowed
+// error, and its part of the seal of what it read. The seal is a sum over the elements, each mixed with its place: a
+// changed, moved or missing element changes it, the order of adding does not. DTYPE is 0 (f16), 1 (bf16), 2 (f32), 3
+// (f64), 4 (i32), 5 (i64), 6 (i8), 7 (u8), 8 (bool), 9 (f8e4m3) or 10 (f8e5m2).
 #include "element.cuh"
 #define THREADS 256
 
@@ -71,8 +72,8 @@ compare(const value* __restrict__ got, const double* __restrict__ right, u64 len
   u64 seal = 0;
   for (u64 i = first; i < len; i += step) {
     const double r = right[i], v = exact(got[guard + i]), error = fabs(v - r), share = error / (floor + relative * fabs(r));
-    // Padding must still be poison; and NaN, which compares false, must not slip through as "not larger". No error is right, also
-    // where none is allowed.
+    // Padding must still be poison; and NaN, which compares false, must not slip through as "not larger". No error is
+    // right, also where none is allowed.
     const double taken = r != r ? (v != v ? 0. : wrong) : error == 0. ? 0. : (share == share ? share : wrong);
     worst = fmax(worst, taken);
     seal += mixed(__double_as_longlong(r), i);

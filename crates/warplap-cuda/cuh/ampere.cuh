@@ -1,10 +1,12 @@
 // What every chip from sm_80 on has, as one-line functions: cp.async, ldmatrix, mma.sync. No CUDA header is needed.
-// Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (f32, multiplied as tf32). Goes out: names used by the kernels that include this text.
+// Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (f32, multiplied as tf32). Goes out: names used by the kernels that include
+// this text.
 #include "element.cuh"
 
 DI u32 shared_addr(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
-// Copies `bytes_` bytes, of which the first `there` come from memory and the others are zeros; nothing is read where `there` is 0.
+// Copies `bytes_` bytes, of which the first `there` come from memory and the others are zeros; nothing is read where
+// `there` is 0.
 template <int bytes_> DI void copy_async(u32 dst, const void* src, int there) {
   if (bytes_ == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(there) : "memory");
   else asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(dst), "l"(src), "r"(there), "n"(bytes_) : "memory");
@@ -52,15 +54,17 @@ DI void overlap_begin() {
 #endif
 }
 
-// The order in which blocks take the output tiles of a batch of products: bands of `group` tile rows, so that a wave touches a nearly square patch.
+// The order in which blocks take the output tiles of a batch of products: bands of `group` tile rows, so that a wave
+// touches a nearly square patch.
 DI void banded_tile(int block, int tm, int tn, int group, int& row, int& col, int& z) {
   z = block / (tm * tn);
   const int t = block - z * tm * tn, band = t / (group * tn), top = band * group, high = min(tm - top, group), in = t - top * tn;
   row = top + in % high, col = in / high;
 }
 
-// One thread's share of bringing tiles of lines_ lines of line_ elements into stages of shared memory (pitch_ bytes a line), vec_ bytes a copy; the
-// next tile lies step_ elements along the lines (along_) or step_ lines down. `fetch` and `advance` bring one tile; `prime` and `turn` run a ring.
+// One thread's share of bringing tiles of lines_ lines of line_ elements into stages of shared memory (pitch_ bytes a
+// line), vec_ bytes a copy; the next tile lies step_ elements along the lines (along_) or step_ lines down. `fetch` and
+// `advance` bring one tile; `prime` and `turn` run a ring.
 template <int lines_, int line_, int pitch_, int vec_, int threads_, bool along_, int step_> struct Bring {
   static constexpr int size = sizeof(elem), n = vec_ / size, per = line_ / n, jump = threads_ / per, times = lines_ * per / threads_;
   static_assert(threads_ % per == 0 && lines_ % jump == 0, "threads take whole lines");
@@ -91,8 +95,9 @@ template <int lines_, int line_, int pitch_, int vec_, int threads_, bool along_
   }
 };
 
-// The same for lines that begin at any 2-byte address, which no asynchronous copy takes: through registers, one tile ahead of the ring. Eight
-// elements are read as words where they lie on words; where they lie across, as a half, three words and a half.
+// The same for lines that begin at any 2-byte address, which no asynchronous copy takes: through registers, one tile
+// ahead of the ring. Eight elements are read as words where they lie on words; where they lie across, as a half, three
+// words and a half.
 template <int lines_, int line_, int pitch_, int threads_, bool along_, int step_> struct Bring<lines_, line_, pitch_, 2, threads_, along_, step_> {
   static constexpr int per = line_ / 8, jump = threads_ / per, times = lines_ * per / threads_;
   static_assert(threads_ % per == 0 && lines_ % jump == 0, "threads take whole lines");

@@ -1,4 +1,5 @@
-// Elements as they lie in memory, and as float32. Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (f32). Goes out: elem, widen, narrow.
+// Elements as they lie in memory, and as float32. Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (f32). Goes out: elem,
+// widen, narrow.
 #pragma once
 typedef unsigned int u32;
 typedef unsigned long long u64;

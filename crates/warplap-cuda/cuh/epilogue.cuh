@@ -1,6 +1,7 @@
-// What happens to a product before it is stored: a bias per column of C, then an activation, in float32 on what the kernel holds in registers.
-// Comes in: -DBIAS=1 (the kernel's last parameter is the bias, N elements), -DACT=0 none, 1 relu, 2 gelu (tanh form), 3 gelu (erf), 4 silu.
-// Without either every function here gives back what it was given and leaves no instruction behind.
+// What happens to a product before it is stored: a bias per column of C, then an activation, in float32 on what the
+// kernel holds in registers. Comes in: -DBIAS=1 (the kernel's last parameter is the bias, N elements), -DACT=0 none, 1
+// relu, 2 gelu (tanh form), 3 gelu (erf), 4 silu. Without either every function here gives back what it was given and
+// leaves no instruction behind.
 #include "element.cuh"
 #ifndef BIAS
 #define BIAS 0
@@ -33,7 +34,8 @@ DI float activate(float x) {
 #elif ACT == 2
   return __fdividef(x, 1.f + __expf(-1.5957691216f * (x + 0.044715f * x * x * x))); // x * (1 + tanh(u)) / 2 = x / (1 + exp(-2u))
 #elif ACT == 3
-  // max(x, 0) - |x| * P(-|x|): the normal distribution's tail by Abramowitz and Stegun 7.1.26, off by at most 0.75e-7. It is nothing from 16 on.
+  // max(x, 0) - |x| * P(-|x|): the normal distribution's tail by Abramowitz and Stegun 7.1.26, off by at most 0.75e-7.
+  // It is nothing from 16 on.
   const float far = fminf(fabsf(x), 16.f), t = inverse(1.f + 0.23164189f * far);
   const float tail = ((((0.5307027f * t - 0.726576f) * t + 0.71070687f) * t - 0.14224837f) * t + 0.1274148f) * t;
   return (x < 0.f ? 0.f : x) - far * tail * two_to(-0.72134752f * far * far);
@@ -53,8 +55,9 @@ DI float finished(float x, const elem* b, int col, int N) {
   return activate(x);
 }
 
-// Accumulator fragments of 8 columns each, as wgmma and mma.sync hold them: four values of a lane, two columns in two rows. `col` is the first column.
-// All are added to before the first is activated: side by side, the two would take more registers than the largest tiles leave.
+// Accumulator fragments of 8 columns each, as wgmma and mma.sync hold them: four values of a lane, two columns in two
+// rows. `col` is the first column. All are added to before the first is activated: side by side, the two would take
+// more registers than the largest tiles leave.
 template <int r_> DI void finish_fragments(float (&d)[r_], const elem* b, int col, int N) {
   const int c = col + (threadIdx.x & 3) * 2;
   if (BIAS)

@@ -1,6 +1,7 @@
-// Hopper's own instructions as one-line functions: mbarrier, TMA, wgmma, setmaxnreg, stmatrix, clusters. No CUDA header is needed.
-// Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (tf32), -DBATCH=1 where tensor maps have a third dimension. Goes out: names used by the kernels that include this text.
-// NVRTC: pass this file as a named header, or paste it in place of the #include line.
+// Hopper's own instructions as one-line functions: mbarrier, TMA, wgmma, setmaxnreg, stmatrix, clusters. No CUDA header
+// is needed. Comes in: -DDTYPE=0 (f16), 1 (bf16) or 2 (tf32), -DBATCH=1 where tensor maps have a third dimension. Goes
+// out: names used by the kernels that include this text. NVRTC: pass this file as a named header, or paste it in place
+// of the #include line.
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef unsigned short u16;
@@ -26,8 +27,8 @@ DI u32 smem_addr(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 DI void mb_init(u32 b, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(count)); }
 DI void mb_expect(u32 b, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory"); }
 DI void mb_arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory"); }
-// In a peer's shared memory. The default scope on purpose: .release.cluster puts a MEMBAR.ALL.GPU before every arrival (measured: twice the
-// run time), and a consumer that only says "read" has no write to publish.
+// In a peer's shared memory. The default scope on purpose: .release.cluster puts a MEMBAR.ALL.GPU before every arrival
+// (measured: twice the run time), and a consumer that only says "read" has no write to publish.
 DI void mb_arrive_at(u32 b, u32 cta) {
   asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r];}" ::"r"(b), "r"(cta) : "memory");
 }
@@ -61,7 +62,8 @@ DI void tma_load(u32 dst, const TMap* m, u32 bar, int x, int y, int z = 0) {
 DI void tma_load_multicast(u32 dst, const TMap* m, u32 bar, int x, int y, u16 ctas, int z = 0) {
   asm volatile("cp.async.bulk.tensor." TMA_RANK ".shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, " TMA_AT(3, 4, 6) "], [%2], %5;" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "h"(ctas), "r"(z) : "memory");
 }
-// Three coordinates: a matrix seen as panels of 64 columns (x in the panel, y the line, z the panel), so that one copy brings several panels.
+// Three coordinates: a matrix seen as panels of 64 columns (x in the panel, y the line, z the panel), so that one copy
+// brings several panels.
 DI void tma_load3(u32 dst, const TMap* m, u32 bar, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory");
 }
@@ -85,7 +87,8 @@ DI u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "
 DI void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 DI void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 DI void cluster_sync() { cluster_arrive(); cluster_wait(); }
-// Orders lifetimes, not data: barriers are initialised (after mb_init_fence), or a CTA's shared memory is no longer needed.
+// Orders lifetimes, not data: barriers are initialised (after mb_init_fence), or a CTA's shared memory is no longer
+// needed.
 DI void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); cluster_wait(); }
 DI void cluster_arrive_early() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 DI u32 peer_addr(u32 a, u32 cta) { u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(cta)); return r; }
@@ -109,7 +112,8 @@ DI uint4 shared_load8(u32 a) {
   return v;
 }
 
-// Programmatic dependent launch, where the chip has it: does nothing unless the host asked for it. Nothing of global memory may be touched before pdl_wait.
+// Programmatic dependent launch, where the chip has it: does nothing unless the host asked for it. Nothing of global
+// memory may be touched before pdl_wait.
 #if __CUDA_ARCH__ >= 900
 DI void pdl_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DI void pdl_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
@@ -122,7 +126,8 @@ DI void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(
 DI void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 template <int R> DI void regs_more() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(R)); }
 template <int R> DI void regs_less() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(R)); }
-// Registers of a thread of the producer and of cons_ consuming warpgroups. There are no more than the block was given at its start: who asks for more waits for ever.
+// Registers of a thread of the producer and of cons_ consuming warpgroups. There are no more than the block was given
+// at its start: who asks for more waits for ever.
 template <int cons_> struct Roles {
   static constexpr int start = 65536 / (128 * (cons_ + 1)) / 8 * 8, producer = cons_ == 3 ? 32 : 40, consumer = cons_ == 3 ? 160 : 232;
   static_assert(producer + cons_ * consumer <= (cons_ + 1) * start, "registers");
@@ -143,8 +148,9 @@ DI void stmatrix2_trans(u32 a, u32 r0, u32 r1) {
 }
 
 // wgmma. Shared-memory operands are 128-byte-swizzled panels of 64 elements by rows, 1024-byte aligned.
-// K-major: rows of the operand follow each other at 128 B, 8-row groups at 1024 B, the next k16 is 32 B on inside a panel.
-// MN-major: k rows at 128 B, 8-k groups at 1024 B, the next 64 rows of the operand are one panel (`leading` bytes) on, the next k16 2048 B.
+// K-major: rows of the operand follow each other at 128 B, 8-row groups at 1024 B, the next k16 is 32 B on inside a
+// panel. MN-major: k rows at 128 B, 8-k groups at 1024 B, the next 64 rows of the operand are one panel (`leading`
+// bytes) on, the next k16 2048 B.
 DI u64 mma_desc(u32 a, u32 leading) { return (u64)((a & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | ((u64)(1024 >> 4) << 32) | (1ull << 62); }
 DI void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DI void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -219,7 +225,8 @@ WG_MMA(240, 120, 120, 121, 122, 123, 124)
 WG_MMA(256, 128, 128, 129, 130, 131, 132)
 
 #if DTYPE == 2
-// One m64 x N x k8 step in tf32: the first operand from registers (rows lane/4 and eight on; k lane%4 and four on), the second K-major from shared memory.
+// One m64 x N x k8 step in tf32: the first operand from registers (rows lane/4 and eight on; k lane%4 and four on), the
+// second K-major from shared memory.
 template <int N> struct Mma32;
 #define WG_MMA32(N, R, A, B, C, D, S, P)                                                                                 \
   template <> struct Mma32<N> {                                                                                          \
@@ -242,7 +249,8 @@ DI u32 round_tf32(u32 a) {
   return r;
 }
 #else
-// The same with the first operand in registers, as mma.sync holds it: two numbers of rows lane/4 and 8 on (a[0], a[1]), and of the same rows 8 columns on (a[2], a[3]); a warp has 16 rows.
+// The same with the first operand in registers, as mma.sync holds it: two numbers of rows lane/4 and 8 on (a[0], a[1]),
+// and of the same rows 8 columns on (a[2], a[3]); a warp has 16 rows.
 template <int N, int TB> struct MmaHeld;
 #define WG_HELD(N, R, A0, A1, A2, A3, B, P, Y)                                                                           \
   template <int TB> struct MmaHeld<N, TB> {                                                                              \
@@ -257,8 +265,8 @@ WG_HELD(128, 64, 64, 65, 66, 67, 68, 69, 70)
 WG_HELD(256, 128, 128, 129, 130, 131, 132, 133, 134)
 #endif
 
-// Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says MN-major (deep_ rows of rows_
-// elements in memory); share_ CTAs of the cluster each bring one part and multicast it.
+// Where one operand of a stage lies in shared memory and how TMA brings it. rows_ x deep_ elements; mn_ says MN-major
+// (deep_ rows of rows_ elements in memory); share_ CTAs of the cluster each bring one part and multicast it.
 template <int rows_, int deep_, int mn_, int share_> struct Operand {
   static constexpr int panels = mn_ ? (rows_ + 63) / 64 : deep_ / 64; // a last panel used in part is loaded whole
   // Whole panels are dealt out, or every panel is cut into runs of rows (a multiple of 8, for the swizzle).
@@ -282,8 +290,9 @@ template <int rows_, int deep_, int mn_, int share_> struct Operand {
   static constexpr __device__ u64 step(int kk) { return (mn_ ? kk * 2048 : (kk / 4) * panel + (kk % 4) * 32) >> 4; }
 };
 
-// What the products share. A ring of stages holds one block of K of both operands each; `full` and `empty` barriers pass them on.
-// The side that fills: both operands of one stage, each from its own map, its own part and to its own CTAs.
+// What the products share. A ring of stages holds one block of K of both operands each; `full` and `empty` barriers
+// pass them on. The side that fills: both operands of one stage, each from its own map, its own part and to its own
+// CTAs.
 template <class First, class Second> struct Feed {
   static constexpr u32 bytes = First::bytes + Second::bytes;
   const TMap *first, *second;
@@ -321,7 +330,8 @@ template <class First, class Second> struct Feed {
   }
 };
 
-// The order in which a persistent grid of clusters (cm_ x cn_ tiles each) visits the output tiles: bands of group_ tile rows.
+// The order in which a persistent grid of clusters (cm_ x cn_ tiles each) visits the output tiles: bands of group_ tile
+// rows.
 template <int bm_, int bn_, int cm_, int cn_, int group_> struct Tiles {
   int tm, tn, first, step, count, rm, rn;
   DI Tiles(int M, int N, int L, u32 rank) {
@@ -334,7 +344,8 @@ template <int bm_, int bn_, int cm_, int cn_, int group_> struct Tiles {
     const int band = t / (group_ * tn), top = band * group_, high = min(tm - top, group_), in = t - top * tn;
     row = ((top + in % high) * cm_ + rm) * bm_, col = ((in / high) * cn_ + rn) * bn_;
   }
-  // Who takes this CTA's part of A (the tiles beside its own) and of B (those above and below), as the copy engine is told.
+  // Who takes this CTA's part of A (the tiles beside its own) and of B (those above and below), as the copy engine is
+  // told.
   DI u16 row_ctas() const { return (u16)(((1 << cn_) - 1) << (rm * cn_)); }
   DI u16 col_ctas() const {
     u16 ctas = 0;
@@ -349,8 +360,9 @@ template <int bm_, int bn_, int cm_, int cn_, int group_> struct Tiles {
   }
 };
 
-// The side that multiplies: one warpgroup's 64-row parts from `part` on over the blocks of K from `from` to `to`. `release(q)` says that a stage was read, one
-// step later where lag_ is 1; `issued(k)` is called once the products of block k are on their way.
+// The side that multiplies: one warpgroup's 64-row parts from `part` on over the blocks of K from `from` to `to`.
+// `release(q)` says that a stage was read, one step later where lag_ is 1; `issued(k)` is called once the products of
+// block k are on their way.
 template <class First, class Second, class MM, int bk_, int stages_, int lag_, int mi_, int r_, class Release, class Issued>
 DI void multiply(float (&d)[mi_][r_], u32 base, u32 fulls, int part, int from, int to, int& q, u32& phase, Release release, Issued issued) {
   int before = 0;
@@ -389,7 +401,8 @@ template <int wide_> DI void stage_panel(u32 panel, const float* v, int warp, in
   }
 }
 
-// The same 64 rows by wide_ columns turned, for a column-major C: boxes of tall_ rows (16, 32, 64) by wide_ columns after each other, each swizzled as its tensor map says.
+// The same 64 rows by wide_ columns turned, for a column-major C: boxes of tall_ rows (16, 32, 64) by wide_ columns
+// after each other, each swizzled as its tensor map says.
 template <int tall_, int wide_> DI void stage_turned(u32 panel, const float* v, int warp, int lane) {
   const u32 box = panel + warp * 16 / tall_ * (tall_ * wide_ * 2);
   const int chunk = warp * 16 % tall_ / 8 + (lane >> 3 & 1);
@@ -401,8 +414,9 @@ template <int tall_, int wide_> DI void stage_turned(u32 panel, const float* v, 
   }
 }
 
-// A warpgroup's finished sums on their way to C from `row` and `col` on: panels of wide_ columns staged in shared memory, slots_ at a time, and stored by TMA
-// while others are staged. What was stored before has been read when the first is staged; the last stores are not waited for.
+// A warpgroup's finished sums on their way to C from `row` and `col` on: panels of wide_ columns staged in shared
+// memory, slots_ at a time, and stored by TMA while others are staged. What was stored before has been read when the
+// first is staged; the last stores are not waited for.
 template <int wide_, int slots_, int mi_, int r_> DI void store_tile(const float (&d)[mi_][r_], const TMap* c, u32 staged, int row, int col, int z, int barrier) {
   constexpr int across = r_ * 2 / wide_, panels = mi_ * across;
   constexpr u32 bytes = 64 * wide_ * 2;

@@ -1,6 +1,7 @@
-// What happens to the sums of a block-sparse product before they are stored: alpha times the sum, plus beta times an addend of C's shape, in float32.
-// Comes in: -DSCALED=1 (alpha counts), -DADDS=1 (beta and the addend count too; then SCALED is 1). Goes out: SCALE_PARAMETERS, the last parameters of a kernel's
-// entry, and functions that leave no instruction behind where nothing is scaled. The addend may be C itself: whoever writes an element has read it before.
+// What happens to the sums of a block-sparse product before they are stored: alpha times the sum, plus beta times an
+// addend of C's shape, in float32. Comes in: -DSCALED=1 (alpha counts), -DADDS=1 (beta and the addend count too; then
+// SCALED is 1). Goes out: SCALE_PARAMETERS, the last parameters of a kernel's entry, and functions that leave no
+// instruction behind where nothing is scaled. The addend may be C itself: whoever writes an element has read it before.
 #include "element.cuh"
 #ifndef SCALED
 #define SCALED 0
@@ -34,8 +35,9 @@ DI void scale_two(float& x, float& y, const elem* add, u64 at, float alpha, floa
   }
 }
 
-// Accumulator fragments of 8 columns each, as wgmma and mma.sync hold them: four values of a lane, two columns (lane % 4 * 2) in two rows (lane / 4 and 8 on).
-// `upper` and `lower` are those rows of C, or -1 where there is none; `col` is the first column of the first fragment. Of a column-major C (-DC_COL=1) M is the height.
+// Accumulator fragments of 8 columns each, as wgmma and mma.sync hold them: four values of a lane, two columns (lane %
+// 4 * 2) in two rows (lane / 4 and 8 on). `upper` and `lower` are those rows of C, or -1 where there is none; `col` is
+// the first column of the first fragment. Of a column-major C (-DC_COL=1) M is the height.
 template <int r_> DI void scale_fragments(float (&d)[r_], const elem* add, long long upper, long long lower, int col, int N, float alpha, float beta, int M = 0) {
   if (!SCALED) return;
   const int first = col + (threadIdx.x & 3) * 2;

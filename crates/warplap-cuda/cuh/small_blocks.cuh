@@ -1,5 +1,6 @@
-// What kernels of small blocks (16 or 32) share: how blocks lie in shared memory, copies of 16 bytes, and lists of the block columns that a group of rows uses.
-// Comes in: hopper.cuh, -DDEAL (how tiles are dealt out), -DBS (rows of a block), -DBC (its columns; as many where it is not said). Goes out: the names below.
+// What kernels of small blocks (16 or 32) share: how blocks lie in shared memory, copies of 16 bytes, and lists of the
+// block columns that a group of rows uses. Comes in: hopper.cuh, -DDEAL (how tiles are dealt out), -DBS (rows of a
+// block), -DBC (its columns; as many where it is not said). Goes out: the names below.
 #ifndef DEAL
 #define DEAL 0
 #endif
@@ -7,9 +8,11 @@
 #define BC BS
 #endif
 
-// Rows of wide_ elements (16, 32, 64), eight of them an atom of the swizzle that is as wide as a row: a stored block, and a panel of a column-major B.
+// Rows of wide_ elements (16, 32, 64), eight of them an atom of the swizzle that is as wide as a row: a stored block,
+// and a panel of a column-major B.
 template <int wide_> DI u64 narrow_desc(u32 a) { return (u64)((a & 0x3FFFF) >> 4) | (1ull << 16) | ((u64)(wide_ * 16 >> 4) << 32) | ((wide_ == 16 ? 3ull : wide_ == 32 ? 2ull : 1ull) << 62); }
-// Where 16-byte chunk c of row r lies in a block of BC columns, so that eight rows of one chunk meet different banks: that swizzle.
+// Where 16-byte chunk c of row r lies in a block of BC columns, so that eight rows of one chunk meet different banks:
+// that swizzle.
 DI u32 in_block(int r, int c) { return r * BC * 2 + ((BC == 16 ? c ^ (r >> 2 & 1) : BC == 32 ? c ^ (r >> 1 & 3) : c ^ (r & 7)) << 4); }
 
 // Sixteen bytes, of which `bytes` (16 or 0) are read and the rest are zeros.
@@ -17,14 +20,16 @@ DI void copy16(u32 to, const void* from, u32 bytes = 16) { asm volatile("cp.asyn
 DI void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DI void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
-// One arrival a thread, when its copies so far have come. Those who wait see them as threads do; the tensor cores would need a fence.
+// One arrival a thread, when its copies so far have come. Those who wait see them as threads do; the tensor cores would
+// need a fence.
 DI void copies_arrive(u32 bar) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory"); }
 DI void ldmatrix4(u32 a, u32& r0, u32& r1, u32& r2, u32& r3) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(a) : "memory");
 }
 
-// The tiles of a CTA, in runs of tiles of the same group of rows; `wide` tiles of a group lie beside each other. DEAL 0: as many tiles for every CTA, in as few runs as can be. DEAL 1: one tile a
-// round, forth and back over the CTAs: with long groups first, sums come out nearly even, at the price of new lists for every tile.
+// The tiles of a CTA, in runs of tiles of the same group of rows; `wide` tiles of a group lie beside each other. DEAL
+// 0: as many tiles for every CTA, in as few runs as can be. DEAL 1: one tile a round, forth and back over the CTAs:
+// with long groups first, sums come out nearly even, at the price of new lists for every tile.
 struct Runs {
   int wide, count, tile = 0, until = 0;
   DI Runs(int groups, int wide_) : wide(wide_), count(groups * wide_) {}
@@ -43,8 +48,9 @@ struct Runs {
 // The rows of a group (lane i's is the i-th): which block row it is or -1, and where its blocks begin and end.
 struct Rows { int row[32], start[32], end[32], found; };
 
-// Which rows of a group store a block in which column: by used column a bit a row in `marks`, and which column in `where`. Made by all nt_ threads together; gives the
-// number of used columns. Both lists go on with zeros up to a multiple of pad_; `marks` has room for a multiple of pad_ that holds all columns.
+// Which rows of a group store a block in which column: by used column a bit a row in `marks`, and which column in
+// `where`. Made by all nt_ threads together; gives the number of used columns. Both lists go on with zeros up to a
+// multiple of pad_; `marks` has room for a multiple of pad_ that holds all columns.
 template <int all_, int nt_, int pad_>
 DI int list_columns(Rows& rows, u32* marks, u16* where, int group, int block_rows, int columns, const int* row_ptr, const int* col_idx, const int* order) {
   const int lane = threadIdx.x & 31;

@@ -1,5 +1,5 @@
-//! Races candidates with planted faults among good ones, and counts how many were contained: the caller's context alive,
-//! the others measured, the reason recorded. Needs an NVIDIA GPU and NVRTC, or the stand-in library.
+//! Races candidates with planted faults among good ones, and counts how many were contained: the caller's context
+//! alive, the others measured, the reason recorded. Needs an NVIDIA GPU and NVRTC, or the stand-in library.
 //!
 //! `planted-faults [HOW_MANY]` (default 100), with `WARPLAP_STORE` as the directory to keep things in.
 #![allow(clippy::print_stdout, unreachable_pub, dead_code)]

@@ -1,5 +1,6 @@
-//! Ceilings: what the device can do at best, measured by small kernels of their own (tensor cores, plain lanes, reads from
-//! L2 and from memory, an empty launch). Where they cannot be built, bounds stated from the chip's counts and clock serve.
+//! Ceilings: what the device can do at best, measured by small kernels of their own (tensor cores, plain lanes, reads
+//! from L2 and from memory, an empty launch). Where they cannot be built, bounds stated from the chip's counts and
+//! clock serve.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -115,8 +116,8 @@ fn timed(cuda: &Cuda, source: &Source, shape: LaunchShape, room: &Buffer, bytes:
         (&raw const units).cast(),
         (&raw const rounds).cast(),
     ];
-    // SAFETY: the entry takes two addresses, a count of sixteen-byte units the room holds, and an int; it writes nothing
-    // or a few floats to the room's beginning.
+    // SAFETY: the entry takes two addresses, a count of sixteen-byte units the room holds, and an int; it writes
+    // nothing or a few floats to the room's beginning.
     best(cuda, || unsafe { function.launch(&shape, &arguments, cuda.stream()) }).ok().filter(|s| *s > 0.0)
 }
 

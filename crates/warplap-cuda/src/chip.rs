@@ -1,5 +1,8 @@
 //! The chip: what the driver says of a device, and the names and bounds that follow from it.
 
+/// One word for devices of this kind.
+pub(crate) const KIND: &str = "cuda";
+
 /// What the driver says of one device. Plain facts, so that host arithmetic can be tested without a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chip {

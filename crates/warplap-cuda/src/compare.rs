@@ -1,5 +1,5 @@
-//! Compare: an output and a right answer on the device come in; the largest share of the allowed error goes out, and seals
-//! of what memory holds. Nothing but two numbers a block comes home.
+//! Compare: an output and a right answer on the device come in; the largest share of the allowed error goes out, and
+//! seals of what memory holds. Nothing but two numbers a block comes home.
 
 use std::ffi::c_void;
 

@@ -1,5 +1,5 @@
-//! Compile: a source with its constants comes in; a CUBIN with the assembler's report goes out, from the artifacts where
-//! they hold it.
+//! Compile: a source with its constants comes in; a CUBIN with the assembler's report goes out, from the artifacts
+//! where they hold it.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -8,6 +8,7 @@ use warplap_core::rejection::Rejection;
 use warplap_worker::artifact::{Artifact, Artifacts, digest};
 use warplap_worker::{COMPILE, Compile, CompileOrder, Crew, Pool};
 
+use crate::chip::KIND;
 use crate::error::CudaError;
 use crate::nvrtc::Compiler;
 use crate::own::OwnSource;
@@ -83,7 +84,7 @@ pub(crate) struct Workshop {
 impl Default for Workshop {
     fn default() -> Self {
         let (compiler, passing) = (OnceLock::new(), OnceLock::new());
-        Workshop { compiler, artifacts: None, passing, pool: Pool::new(crate::KIND) }
+        Workshop { compiler, artifacts: None, passing, pool: Pool::new(KIND) }
     }
 }
 

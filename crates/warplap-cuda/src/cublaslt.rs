@@ -260,8 +260,8 @@ impl Matmul {
         let mut found = vec![Proposal::default(); most];
         let mut count = 0;
         let [a, b, d] = self.layouts;
-        // Sums stay in f32 between parts of K too: 1 and 2 are the reductions in place and in the compute type, 4 (in the
-        // output's type) is left out.
+        // Sums stay in f32 between parts of K too: 1 and 2 are the reductions in place and in the compute type, 4 (in
+        // the output's type) is left out.
         let (bytes, reductions, align) = (spec.workspace, 3u32, spec.align.min(256) as u32);
         // SAFETY: pointers are to locals that outlive the calls; `found` holds as many entries as is said.
         let answer = unsafe {
@@ -336,7 +336,8 @@ impl Matmul {
         Ok(())
     }
 
-    /// Queues D = alpha·op(A)·op(B) + beta·C for the matrices A, B, C and D at these addresses; C, laid out as D, may be D.
+    /// Queues D = alpha·op(A)·op(B) + beta·C for the matrices A, B, C and D at these addresses; C, laid out as D, may
+    /// be D.
     ///
     /// # Safety
     /// As for `launch`; C is not read where beta is 0.
@@ -350,8 +351,8 @@ impl Matmul {
         let space = if self.workspace == 0 { 0 } else { self.space(stream)? };
         let [layout_a, layout_b, layout_d] = self.layouts;
         let (c, d) = (c as *const c_void, d as *mut c_void);
-        // SAFETY: the caller's word for the matrices; descriptors live as long as this object, and the workspace is this
-        // stream's own.
+        // SAFETY: the caller's word for the matrices; descriptors live as long as this object, and the workspace is
+        // this stream's own.
         let status = unsafe {
             (self.lt.matmul)(
                 self.desk.handle,

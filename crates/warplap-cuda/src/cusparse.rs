@@ -1,5 +1,5 @@
-//! cuSPARSE: NVIDIA's block-sparse products, found at run time. What comes in is the shape of a product; what goes out is
-//! an object that queues it on matrices at given addresses.
+//! cuSPARSE: NVIDIA's block-sparse products, found at run time. What comes in is the shape of a product; what goes out
+//! is an object that queues it on matrices at given addresses.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -186,16 +186,16 @@ impl Spmm {
     /// Queues the product of the matrices at these addresses.
     ///
     /// # Safety
-    /// The addresses are of device memory that holds what the spec spans until the product has ended, and the indices are
-    /// those of such a matrix. C is not read where beta is 0.
+    /// The addresses are of device memory that holds what the spec spans until the product has ended, and the indices
+    /// are those of such a matrix. C is not read where beta is 0.
     pub unsafe fn launch(&self, at: &SpmmAt, (alpha, beta): (f32, f32), stream: &Stream) -> Result<(), CudaError> {
         self.context.api()?;
         let (sparse, s, dtype) = (self.sparse, &self.spec, self.dtype);
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let [m, k, n, bs] = [s.m, s.k, s.n, s.bs].map(|size| size as i64);
         let mut made = Made { sparse, a: std::ptr::null_mut(), dense: [std::ptr::null_mut(); 2] };
-        // The numbers are those of cusparse.h: 2 is an index of 32 bits, 0 counting from zero, 1 and 2 column- and row-major.
-        // SAFETY: pointers are to locals that outlive the calls; the caller's word for the matrices.
+        // The numbers are those of cusparse.h: 2 is an index of 32 bits, 0 counting from zero, 1 and 2 column- and
+        // row-major. SAFETY: pointers are to locals that outlive the calls; the caller's word for the matrices.
         unsafe {
             checked((sparse.set_stream)(handle.at, stream.handle()), "cusparseSetStream")?;
             let (call, status) = match s.blocks {

@@ -71,8 +71,8 @@ fn toolkits() -> Vec<PathBuf> {
     toolkits
 }
 
-/// Folders of the toolkit's own headers (`cuda_fp16.h`, `cub/block/block_reduce.cuh`), for kernels of users that include them; none
-/// where there is no toolkit.
+/// Folders of the toolkit's own headers (`cuda_fp16.h`, `cub/block/block_reduce.cuh`), for kernels of users that
+/// include them; none where there is no toolkit.
 pub(crate) fn toolkit_headers() -> &'static [PathBuf] {
     static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
     FOUND.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! What workers are told of CUDA: how the device is opened in one, who compiles, and what is the matter after a failure.
+//! What workers are told of CUDA: how the device is opened in one, who compiles, and what is the matter after a
+//! failure.
 
 use std::path::Path;
 use std::time::Instant;

@@ -23,9 +23,6 @@ mod nvrtc;
 mod own;
 mod ptxas;
 
-/// One word for devices of this kind.
-const KIND: &str = "cuda";
-
 /// The kernels that the device runs for itself (comparisons, ceilings), for a test that compiles them.
 #[doc(hidden)]
 pub fn own_kernels(chip: &Chip) -> Vec<Source> {

@@ -41,8 +41,8 @@ pub struct MatmulSpec {
     pub epilogue: MatmulEpilogue,
 }
 
-/// What is done to a product before it is stored: a bias, one element for each row of D and the same for all of a batch,
-/// then an activation.
+/// What is done to a product before it is stored: a bias, one element for each row of D and the same for all of a
+/// batch, then an activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatmulEpilogue {
     /// Whether a bias is added.

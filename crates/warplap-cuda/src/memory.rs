@@ -57,8 +57,8 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         match self.home.as_ref().zip(self.context.pool()) {
-            // SAFETY: allocated in `queued`, whose caller launches on this stream alone; views borrow the buffer, so none
-            // is left.
+            // SAFETY: allocated in `queued`, whose caller launches on this stream alone; views borrow the buffer, so
+            // none is left.
             Some((home, pool)) => unsafe { pool.free(self.address, home) },
             // SAFETY: allocated in `new`; views borrow the buffer, so none is left.
             None => unsafe { self.context.free(self.address) },
@@ -80,8 +80,8 @@ impl Stream {
         buffer.read(self)
     }
 
-    /// Queues a copy of a view into another one, from one of its elements on. Becomes part of the graph where this stream is
-    /// captured.
+    /// Queues a copy of a view into another one, from one of its elements on. Becomes part of the graph where this
+    /// stream is captured.
     pub fn copy_into(&self, to: &mut ViewMut<'_>, start: usize, from: &View<'_>) -> Result<(), CudaError> {
         let fits = start.checked_add(from.len).is_some_and(|end| end <= to.len) && to.dtype == from.dtype;
         if !fits {
@@ -92,8 +92,8 @@ impl Stream {
             return Ok(());
         }
         let width = from.dtype.bytes();
-        // SAFETY: both views borrow their memory, which holds so many bytes (checked); one is borrowed to be written, so
-        // they do not overlap.
+        // SAFETY: both views borrow their memory, which holds so many bytes (checked); one is borrowed to be written,
+        // so they do not overlap.
         unsafe { self.copy_across(to.address + (start * width) as u64, from.address, from.len * width) }
     }
 

@@ -174,7 +174,8 @@ fn others(nvml: &Nvml, device: Device) -> Option<Vec<(u32, u32)>> {
     let (mut samples, mut count) = ([Sample::default(); 256], 256u32);
     let second_ago =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?.as_micros() as u64 - 1_000_000;
-    // SAFETY: the list is as long as it is said to be. Without samples the library answers with an error: nobody was busy.
+    // SAFETY: the list is as long as it is said to be. Without samples the library answers with an error: nobody was
+    // busy.
     let told = unsafe { (nvml.usage)(device, samples.as_mut_ptr(), &mut count, second_ago) } == 0;
     let samples = if told { &samples[..(count as usize).min(256)] } else { &[] };
     let ours = |pid: u32| pid == own || parent(pid) == Some(own);

@@ -1,5 +1,5 @@
-//! NVRTC: found at run time in the toolkit, the loader's path or a Python environment; source text comes in, a CUBIN and
-//! the compiler's log go out.
+//! NVRTC: found at run time in the toolkit, the loader's path or a Python environment; source text comes in, a CUBIN
+//! and the compiler's log go out.
 
 use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
@@ -47,7 +47,8 @@ unsafe extern "C" fn flow(deadline: *mut c_void, _: *mut c_void) -> i32 {
 }
 
 impl Compiler {
-    /// The first that loads: `WARPLAP_NVRTC` (a file or folder), the active Python environment, the toolkit, the loader.
+    /// The first that loads: `WARPLAP_NVRTC` (a file or folder), the active Python environment, the toolkit, the
+    /// loader.
     pub fn find() -> Result<Self, CudaError> {
         NVRTC.first(Self::open).map_err(CudaError::NoCompiler)
     }
@@ -92,8 +93,8 @@ impl Compiler {
         self.version
     }
 
-    /// Compiles a source with named headers to a CUBIN; gives it and the log. It stops at the deadline where the library
-    /// can be told to.
+    /// Compiles a source with named headers to a CUBIN; gives it and the log. It stops at the deadline where the
+    /// library can be told to.
     pub fn compile(
         &self,
         name: &str,

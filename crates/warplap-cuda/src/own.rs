@@ -33,8 +33,8 @@ impl OwnSource {
         }
     }
 
-    /// The text with the constants behind the system's headers, which have members and templates of such names, and with the
-    /// entry under its plain name, to which C++ would add the parameters' types. Lines keep their numbers.
+    /// The text with the constants behind the system's headers, which have members and templates of such names, and
+    /// with the entry under its plain name, to which C++ would add the parameters' types. Lines keep their numbers.
     fn laid_out(&self, defines: &str) -> String {
         let Preamble { system, included } = Preamble::of(&self.text);
         let from = |lines: usize, at: usize| format!("#line {}\n{}", lines + 1, &self.text[at..]);

@@ -15,8 +15,8 @@ pub struct Report {
     pub spill_bytes: u32,
     /// Bytes of static shared memory.
     pub shared_bytes: u32,
-    /// Warnings that cost speed: tensor-core products made to wait for each other (C7509 to C7520 all say so; C7519 alone, an
-    /// arrival put in, costs nothing).
+    /// Warnings that cost speed: tensor-core products made to wait for each other (C7509 to C7520 all say so; C7519
+    /// alone, an arrival put in, costs nothing).
     pub serialized: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The sandbox on the stand-in library: whatever a candidate does in its worker, the caller's context lives, the worker is
-//! replaced, and the reason is kept.
+//! The sandbox on the stand-in library: whatever a candidate does in its worker, the caller's context lives, the worker
+//! is replaced, and the reason is kept.
 #![allow(unreachable_pub, dead_code, reason = "the planted operation is shared with an example")]
 
 mod planted;

@@ -30,8 +30,8 @@ fn main() -> Outcome {
     }
 }
 
-/// Shapes with ragged columns, empty and full matrices, one block, uneven rows, in every block size, order and type, square blocks and
-/// others.
+/// Shapes with ragged columns, empty and full matrices, one block, uneven rows, in every block size, order and type,
+/// square blocks and others.
 fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
     let (mut tally, mut at, mut problems, started) = (Tally::new(), 0, 0, Instant::now());
     let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
@@ -74,8 +74,8 @@ fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
     Ok(())
 }
 
-/// Random small problems over all that a problem can say; every variant that fits is proved on one setting, of three that it is
-/// proved on again and again.
+/// Random small problems over all that a problem can say; every variant that fits is proved on one setting, of three
+/// that it is proved on again and again.
 fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
     let (mut tally, mut problems, started) = (Tally::new(), 0, Instant::now());
     let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
@@ -112,8 +112,8 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
     Ok(())
 }
 
-/// Indices are looked at where they lie: a good matrix passes, each kind of damage has its own error. And C's own former
-/// elements are the addend where no other is given.
+/// Indices are looked at where they lie: a good matrix passes, each kind of damage has its own error. And C's own
+/// former elements are the addend where no other is given.
 fn checks(device: &Cuda) -> Outcome {
     let check = cuda::IndexCheck::new(device)?;
     let p = Bsr::parse("m=32,k=48,n=8,bs=16,density=0.667,dtype=f16,turned=true,beta=1,inplace=true")?;

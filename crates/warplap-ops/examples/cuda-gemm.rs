@@ -1,15 +1,16 @@
 //! Proves the CUDA kernels of the dense product on edge shapes, then races a few shapes. Needs an NVIDIA GPU and NVRTC.
 //!
 //! `cuda-gemm edges | fused | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
-//! - `edges`: sampled configs of every variant on ragged, padded, unaligned and batched shapes, against double precision
+//! - `edges`: sampled configs of every variant on ragged, padded, unaligned and batched shapes, against double
+//!   precision
 //! - `fused`: the same with every bias and activation, the first config of each own kernel
 //! - `build`: compiles what `tune` and `screen` may need, so that they need not
 //! - `tune`: the tuner's winner, then beside cuBLASLt's first choice in one interleaved race
 //! - `screen`: the same without proofs, for products whose right answer takes the host long
 //!
 //! `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder), `WARPLAP_POLICY` (any of the words stream,
-//! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`, `build`) and
-//! `WARPLAP_ONLY` (variants that `edges` and `fused` prove, in place of all).
+//! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`,
+//! `build`) and `WARPLAP_ONLY` (variants that `edges` and `fused` prove, in place of all).
 #![allow(clippy::print_stdout)]
 
 use std::cell::RefCell;

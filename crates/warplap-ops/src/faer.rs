@@ -1,4 +1,5 @@
-//! Products by the `gemm` crates of the faer project, which this package calls for right answers and as a library to race.
+//! Products by the `gemm` crates of the faer project, which this package calls for right answers and as a library to
+//! race.
 //!
 //! Its crates are named by type here: the one that gathers them all compiles complex products too, which takes minutes.
 

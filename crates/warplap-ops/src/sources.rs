@@ -1,7 +1,7 @@
 //! The identity of a variant: what it is compiled of, found by the build script (`build/sources/mod.rs` says how).
 //!
-//! A variant says `fn source(&self) -> SourceHash { source!() }`. What else its kernels depend on (the version of a library,
-//! what it wraps) is handed in: `source!(&version)`.
+//! A variant says `fn source(&self) -> SourceHash { source!() }`. What else its kernels depend on (the version of a
+//! library, what it wraps) is handed in: `source!(&version)`.
 
 use warplap_core::candidate::SourceHash;
 

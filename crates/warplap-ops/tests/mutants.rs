@@ -1,5 +1,5 @@
-//! Wrong kernels against the real product on the real CPU: each is rejected wherever it fits, none wins, none is kept as
-//! measured (fault test F21). A mutant that passes is a hole in `verify`, not in the mutant.
+//! Wrong kernels against the real product on the real CPU: each is rejected wherever it fits, none wins, none is kept
+//! as measured (fault test F21). A mutant that passes is a hole in `verify`, not in the mutant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -123,8 +123,8 @@ impl<'a, 'm> Call<'a, 'm> {
         let len = self.c.len();
         let at = if by < 0 { by } else { len as isize - 1 + by };
         match &mut self.c {
-            // SAFETY: as unsafe as it looks, on purpose. The case under test has guard bands of 256 elements of the same
-            // allocation on both sides of the output, so no other memory is touched.
+            // SAFETY: as unsafe as it looks, on purpose. The case under test has guard bands of 256 elements of the
+            // same allocation on both sides of the output, so no other memory is touched.
             SliceMut::F32(c) => unsafe { *c.as_mut_ptr().offset(at) = 0.25 },
             // SAFETY: as above.
             SliceMut::F16(c) => unsafe { *c.as_mut_ptr().offset(at) = f16::ONE },
@@ -468,7 +468,8 @@ impl Kernel<Cpu> for Built {
     }
 }
 
-/// Two right ones, the reference and the library, and every mutant. The others' spaces are large, and not on trial here.
+/// Two right ones, the reference and the library, and every mutant. The others' spaces are large, and not on trial
+/// here.
 fn catalog() -> Catalog<Gemm, Cpu> {
     let all = gemm::cpu::catalog();
     let right = Catalog::new(all.reference().clone()).with(all.find("library").unwrap().clone());

@@ -187,8 +187,8 @@ pub(crate) fn attention_direct<'py>(
     Ok(direct(py, request.answer(torch, Own { q, k, v, mask: None }))?.flatten())
 }
 
-/// Attention over tensors of torch as a new one, in their order or in that of whoever is chosen; `None` where they lie in no
-/// order that the choice follows. All have four dimensions; the mask two.
+/// Attention over tensors of torch as a new one, in their order or in that of whoever is chosen; `None` where they lie
+/// in no order that the choice follows. All have four dimensions; the mask two.
 #[pyfunction]
 #[pyo3(signature = (q, k, v, mask, causal, scale))]
 pub(crate) fn attention_new<'py>(

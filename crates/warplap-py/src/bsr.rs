@@ -99,8 +99,9 @@ fn seen() -> std::sync::MutexGuard<'static, Option<HashMap<usize, Seen>>> {
     SEEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The structure and the values of a block-sparse tensor of torch. Reading the index tensors out of it takes longer than
-/// all the rest of a call, so they are read again only when it is another tensor, was changed, or holds other values.
+/// The structure and the values of a block-sparse tensor of torch. Reading the index tensors out of it takes longer
+/// than all the rest of a call, so they are read again only when it is another tensor, was changed, or holds other
+/// values.
 fn parts<'py>(a: &Bound<'py, PyAny>) -> PyResult<(Arc<Structure>, Bound<'py, PyAny>, View)> {
     let py = a.py();
     let torch = Torch::here(py).ok_or_else(|| PyValueError::new_err("a: torch is not there"))?;

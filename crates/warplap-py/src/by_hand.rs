@@ -122,8 +122,8 @@ impl GpuGemm {
         &self.name
     }
 
-    /// Queues one launch on a stream, by the addresses of A, B and C, and of the bias where the problem has one. The caller
-    /// vouches for them: nothing can be checked.
+    /// Queues one launch on a stream, by the addresses of A, B and C, and of the bias where the problem has one. The
+    /// caller vouches for them: nothing can be checked.
     #[pyo3(signature = (a, b, c, stream, bias=None))]
     fn launch(&self, a: u64, b: u64, c: u64, stream: usize, bias: Option<u64>) -> PyResult<()> {
         let mut addresses = [Some(a), Some(b), Some(c), bias].into_iter().flatten();

@@ -13,8 +13,8 @@ use crate::state::state;
 use crate::tensor::View;
 use crate::torch::Torch;
 
-/// Does an operation on memory by slot. `tensors` are the caller's own, where they are torch's; `queued` is told the stream
-/// that a launch on a GPU goes to.
+/// Does an operation on memory by slot. `tensors` are the caller's own, where they are torch's; `queued` is told the
+/// stream that a launch on a GPU goes to.
 #[inline]
 pub(crate) fn call<'py, O: Known, const N: usize>(
     py: Python<'py>,
@@ -46,7 +46,8 @@ fn on<'py, O: Raced<D>, D: Lent, const N: usize>(
 
 /// A call without an output of its own.
 pub(crate) trait Fresh<'py, const N: usize> {
-    /// A new tensor to be written; nothing where the inputs do not lie as the problem says, which some callables follow.
+    /// A new tensor to be written; nothing where the inputs do not lie as the problem says, which some callables
+    /// follow.
     fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>>;
 
     /// Memory by slot, with that of the output.
@@ -56,8 +57,8 @@ pub(crate) trait Fresh<'py, const N: usize> {
     fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; N]>;
 }
 
-/// Does an operation and gives its output: what a callable returned, or a new tensor that was written. Nothing where the
-/// inputs do not lie as the problem says and the choice does not follow them.
+/// Does an operation and gives its output: what a callable returned, or a new tensor that was written. Nothing where
+/// the inputs do not lie as the problem says and the choice does not follow them.
 #[inline]
 pub(crate) fn answer<'py, O: Known, const N: usize>(
     torch: &Torch,
@@ -115,8 +116,8 @@ pub(crate) fn is_known<O: Known, const N: usize>(
     }
 }
 
-/// What a direct path gave: nothing where the arguments are not for it, or a device cannot be used. The general way says
-/// what is wrong with them, or has torch to fall back on.
+/// What a direct path gave: nothing where the arguments are not for it, or a device cannot be used. The general way
+/// says what is wrong with them, or has torch to fall back on.
 #[inline]
 pub(crate) fn direct<T>(py: Python<'_>, outcome: PyResult<T>) -> PyResult<Option<T>> {
     let elsewhere = |error: &PyErr| {

@@ -1,5 +1,5 @@
-//! Capsules: memory of ours comes in, a DLPack capsule for another library goes out; and torch's exchange API comes out of
-//! its capsule.
+//! Capsules: memory of ours comes in, a DLPack capsule for another library goes out; and torch's exchange API comes out
+//! of its capsule.
 
 use std::mem::MaybeUninit;
 

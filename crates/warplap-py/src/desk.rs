@@ -1,10 +1,10 @@
-//! Desks: an operation's tuner with what it has chosen so far. A problem comes in; its kernel of choice, ready to be run on
-//! a call's memory, goes out.
+//! Desks: an operation's tuner with what it has chosen so far. A problem comes in; its kernel of choice, ready to be
+//! run on a call's memory, goes out.
 
-use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
+use warplap::core::by_type::ByType;
 use warplap::core::catalog::{Catalog, Raced};
 use warplap::core::dispatch::Dispatch;
 use warplap::core::op::Op;
@@ -62,8 +62,8 @@ impl<D: Lent> Entry<D> {
         let mut args: [Arg<'a, D>; N] = [const { Arg::Absent }; N];
         for (i, given) in memory.given().iter().enumerate() {
             let Some(view) = given.view else { continue };
-            // SAFETY: the caller holds references to the objects behind the views for the time of this call; they were found
-            // in one place, and what is written to share nothing with the others.
+            // SAFETY: the caller holds references to the objects behind the views for the time of this call; they were
+            // found in one place, and what is written to share nothing with the others.
             let lent = unsafe { D::arg(view, given.written) };
             // Where a launch is a call nobody insists on more than the element's own, which was seen to.
             let lies = |slot: &Slot| D::LAUNCH_IS_CALL || view.lies_on(slot.align);
@@ -159,23 +159,17 @@ impl<O: Op, D: Lent> Desk<O, D> {
     }
 }
 
-/// The desks of one device, one an operation, set up when an operation is first asked for. Finding one takes no lock: a list
-/// that only grows, and is short.
+/// The desks of one device, one an operation, set up when an operation is first asked for.
 pub(crate) struct Desks<D: Lent> {
     pub(crate) device: Arc<D>,
     store: Store,
     settings: Settings,
-    first: OnceLock<Box<Node>>,
-}
-
-struct Node {
-    desk: Box<dyn Any + Send + Sync>,
-    next: OnceLock<Box<Node>>,
+    desks: ByType,
 }
 
 impl<D: Lent> Desks<D> {
     pub(crate) fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
-        Desks { device, store, settings, first: OnceLock::new() }
+        Desks { device, store, settings, desks: ByType::default() }
     }
 
     /// Where a call's launch is queued.
@@ -187,19 +181,12 @@ impl<D: Lent> Desks<D> {
     /// The desk of an operation.
     #[inline]
     pub(crate) fn of<O: Raced<D>>(&self) -> &Desk<O, D> {
-        let mut at = &self.first;
-        loop {
-            let node = at.get_or_init(|| Box::new(Node { desk: self.open::<O>(), next: OnceLock::new() }));
-            match node.desk.downcast_ref() {
-                Some(desk) => return desk,
-                None => at = &node.next,
-            }
-        }
+        self.desks.get(|| self.open())
     }
 
     #[cold]
-    fn open<O: Raced<D>>(&self) -> Box<dyn Any + Send + Sync> {
+    fn open<O: Raced<D>>(&self) -> Desk<O, D> {
         let tuner = tuner::<O, D>(self.device.clone(), self.store.clone(), self.settings.clone());
-        Box::new(Desk { tuner, ready: Dispatch::new() })
+        Desk { tuner, ready: Dispatch::new() }
     }
 }

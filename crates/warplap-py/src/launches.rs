@@ -1,9 +1,9 @@
-//! Launches of compiled Triton kernels: the arguments of a call come in; the kernel that was compiled for arguments like
-//! these is launched at once.
+//! Launches of compiled Triton kernels: the arguments of a call come in; the kernel that was compiled for arguments
+//! like these is launched at once.
 //!
-//! Triton compiles a kernel anew for other types, for pointers and sizes that are not divisible by 16, and for sizes that
-//! are 1. Arguments that agree in all this, and in the values the configs are chosen by, have the same compiled kernel.
-//! A kernel takes its arguments in order, less those it was compiled with, and two addresses of scratch memory.
+//! Triton compiles a kernel anew for other types, for pointers and sizes that are not divisible by 16, and for sizes
+//! that are 1. Arguments that agree in all this, and in the values the configs are chosen by, have the same compiled
+//! kernel. A kernel takes its arguments in order, less those it was compiled with, and two addresses of scratch memory.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -110,8 +110,8 @@ impl Compiled {
         let state = state();
         let queue = state.gpu(device)?.queue(py);
         let shape = LaunchShape { grid, threads: self.threads, shared: self.shared, ..LaunchShape::default() };
-        // SAFETY: the function is Triton's, loaded for as long as the compiled holds its kernel; the arguments are of the types
-        // it was compiled for, and the caller holds the tensors behind the addresses.
+        // SAFETY: the function is Triton's, loaded for as long as the compiled holds its kernel; the arguments are of
+        // the types it was compiled for, and the caller holds the tensors behind the addresses.
         unsafe { queue.launch_foreign(self.function, &shape, [self.threads, 1, 1], &arguments[..count + 2]) }
             .map_err(|e| PyRuntimeError::new_err(e.to_string()))
     }
@@ -197,8 +197,9 @@ impl Launches {
         Ok(Launch { launches, grid, given, tuner })
     }
 
-    /// Keeps a compiled kernel for arguments like these: the driver's handle of its function, threads of a block, bytes of
-    /// shared memory, Triton's types of the arguments and of the config's settings after them. Whether it can be done.
+    /// Keeps a compiled kernel for arguments like these: the driver's handle of its function, threads of a block, bytes
+    /// of shared memory, Triton's types of the arguments and of the config's settings after them. Whether it can be
+    /// done.
     #[expect(clippy::too_many_arguments, reason = "a Python method")]
     fn keep(
         &self,

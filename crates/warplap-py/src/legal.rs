@@ -1,5 +1,5 @@
-//! Legal settings of a Python user's space: axes and rules come in; every setting that breaks no rule goes out, as value
-//! numbers. The core's engine finds them: rules are asked as soon as the axes they read are set.
+//! Legal settings of a Python user's space: axes and rules come in; every setting that breaks no rule goes out, as
+//! value numbers. The core's engine finds them: rules are asked as soon as the axes they read are set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use warplap::core::space::{Axis, Config, Real, Rule, Space, Value};
 /// Settings that are listed at the most.
 const MOST: u128 = 1 << 22;
 
-/// A rule: its text, the axes it reads, and for one that the engine cannot read itself a callable that takes their values.
+/// A rule: its text, the axes it reads, and for one that the engine cannot read itself a callable that takes their
+/// values.
 type Told = (String, Vec<String>, Option<Py<PyAny>>);
 
 /// What the engine calls a value: itself where it is plain, else its number.
@@ -41,8 +42,8 @@ fn values(objects: &[Py<PyAny>], py: Python<'_>) -> (Vec<Value>, bool) {
     }
 }
 
-/// Every setting that breaks no rule, as one value number an axis, in the order of the axes' values as they are given; where
-/// there are more than `most`, so many of them.
+/// Every setting that breaks no rule, as one value number an axis, in the order of the axes' values as they are given;
+/// where there are more than `most`, so many of them.
 #[pyfunction]
 #[pyo3(signature = (axes, rules, most=None))]
 pub(crate) fn legal(

@@ -1,5 +1,5 @@
-//! Memory that is lent: a tensor's memory to a kernel, as an argument; a kernel's memory to a Python callable, as what a
-//! tensor over it needs.
+//! Memory that is lent: a tensor's memory to a kernel, as an argument; a kernel's memory to a Python callable, as what
+//! a tensor over it needs.
 
 use pyo3::prelude::*;
 use warplap::core::device::Device;
@@ -21,8 +21,8 @@ pub(crate) trait Lent: Device {
     /// addresses their type may have.
     ///
     /// # Safety
-    /// The object behind the view is alive for `'a` and is on this device, and nobody else writes its elements meanwhile, or
-    /// reads them where they are written.
+    /// The object behind the view is alive for `'a` and is on this device, and nobody else writes its elements
+    /// meanwhile, or reads them where they are written.
     unsafe fn arg<'a>(view: &View, written: bool) -> Option<Arg<'a, Self>>;
 
     /// Its name in DLPack.
@@ -102,8 +102,8 @@ impl Lent for Cuda {
     unsafe fn arg<'a>(view: &View, written: bool) -> Option<Arg<'a, Self>> {
         let (Element::Float(dtype), Some(len)) = (view.element, view.span()) else { return None };
         let address = view.address as u64;
-        // SAFETY: the caller's word; the tensor spans what its sizes and strides say, and torch keeps memory that a stream
-        // still uses from others on that stream.
+        // SAFETY: the caller's word; the tensor spans what its sizes and strides say, and torch keeps memory that a
+        // stream still uses from others on that stream.
         Some(unsafe {
             match written {
                 true => Arg::Write(cuda::ViewMut::from_raw(address, dtype, len)),

@@ -1,5 +1,5 @@
-//! One launch of a user's CUDA kernel and nothing else: its source, sizes and arguments come in as plain bytes; what the
-//! buffers hold afterwards goes out. It runs in this process: whoever asks for it has made one for it.
+//! One launch of a user's CUDA kernel and nothing else: its source, sizes and arguments come in as plain bytes; what
+//! the buffers hold afterwards goes out. It runs in this process: whoever asks for it has made one for it.
 
 use std::ffi::c_void;
 
@@ -28,8 +28,8 @@ fn failed(error: CudaError) -> PyErr {
     refused(&error.rejection())
 }
 
-/// Builds a kernel with the contents of constant memory, says so to `built`, launches it once and gives the bytes of its
-/// buffers afterwards: one for each argument, nothing for a number.
+/// Builds a kernel with the contents of constant memory, says so to `built`, launches it once and gives the bytes of
+/// its buffers afterwards: one for each argument, nothing for a number.
 #[pyfunction]
 #[pyo3(signature = (text, entry, options, grid, block, shared, arguments, constants, built, *, gpu=0))]
 #[expect(clippy::too_many_arguments, reason = "a Python function")]
@@ -72,9 +72,9 @@ pub(crate) fn run_once<'py>(
     let pointers: Vec<*const c_void> = values.iter().map(|v| (&raw const *v).cast()).collect();
     let threads = block.iter().fold(1u32, |all, size| all.saturating_mul(*size));
     let shape = LaunchShape { grid, threads, shared, ..LaunchShape::default() };
-    // SAFETY: addresses of buffers that live until the stream was waited for, and numbers, each at the start of bytes that
-    // are aligned for any. Whether they are what the kernel takes is the caller's word: a user's kernel cannot be asked, and
-    // this process is there for it alone.
+    // SAFETY: addresses of buffers that live until the stream was waited for, and numbers, each at the start of bytes
+    // that are aligned for any. Whether they are what the kernel takes is the caller's word: a user's kernel cannot be
+    // asked, and this process is there for it alone.
     unsafe { function.launch_in(&shape, block, &pointers, stream) }.map_err(failed)?;
     stream.synchronize().map_err(failed)?;
     let after = |(buffer, (_, bytes)): (&Option<Buffer>, &Given)| {

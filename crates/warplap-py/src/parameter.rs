@@ -1,5 +1,5 @@
-//! Parameters of compiled Triton kernels: a Python value comes in; what tells it from others, and the bytes a kernel takes
-//! for it, go out.
+//! Parameters of compiled Triton kernels: a Python value comes in; what tells it from others, and the bytes a kernel
+//! takes for it, go out.
 
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -1,5 +1,5 @@
-//! The road by hand: tuning, explaining and benchmarking problems given as texts. What is known goes back as JSON, which
-//! the package turns into tables.
+//! The road by hand: tuning, explaining and benchmarking problems given as texts. What is known goes back as JSON,
+//! which the package turns into tables.
 
 use std::sync::OnceLock;
 

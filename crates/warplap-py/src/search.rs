@@ -1,5 +1,5 @@
-//! Searches of a Python program's own: a name and a callable that makes one come in; the engine asks it who is tried next
-//! and tells it what became of them.
+//! Searches of a Python program's own: a name and a callable that makes one come in; the engine asks it who is tried
+//! next and tells it what became of them.
 
 use std::collections::HashSet;
 
@@ -62,8 +62,8 @@ impl PyArm {
     }
 }
 
-/// A search in Python: `ask(at_most)` gives pairs of a variant and a setting, `tell(variant, setting, us, why)` hears what
-/// became of one.
+/// A search in Python: `ask(at_most)` gives pairs of a variant and a setting, `tell(variant, setting, us, why)` hears
+/// what became of one.
 struct Asked {
     search: Py<PyAny>,
     arms: Vec<Arm>,
@@ -117,8 +117,8 @@ impl Search for Asked {
     }
 }
 
-/// Adds a search to this process, to be asked for by its name. `make(arms, seed, donors)` gives an object with `ask` and
-/// `tell`; donors are pairs of a variant and a setting that won elsewhere, best first.
+/// Adds a search to this process, to be asked for by its name. `make(arms, seed, donors)` gives an object with `ask`
+/// and `tell`; donors are pairs of a variant and a setting that won elsewhere, best first.
 #[pyfunction]
 pub(crate) fn register_search(name: &str, make: Py<PyAny>) -> PyResult<()> {
     if NAMES.contains(&name) {

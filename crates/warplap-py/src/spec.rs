@@ -1,5 +1,5 @@
-//! A user's kernel from a spec file, tuned on a GPU by the road of every operation. The file's name comes in; what was found
-//! goes out as JSON.
+//! A user's kernel from a spec file, tuned on a GPU by the road of every operation. The file's name comes in; what was
+//! found goes out as JSON.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
-//! Where the blocks of a sparse matrix lie: index tensors come in; checked 32-bit copies go out, and are kept for as long
-//! as the tensors do not change.
+//! Where the blocks of a sparse matrix lie: index tensors come in; checked 32-bit copies go out, and are kept for as
+//! long as the tensors do not change.
 //!
-//! The copies are ours, so whatever becomes of the tensors afterwards, no kernel reads past its buffers. Those of a matrix
-//! on a GPU lie there too.
+//! The copies are ours, so whatever becomes of the tensors afterwards, no kernel reads past its buffers. Those of a
+//! matrix on a GPU lie there too.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,8 +144,8 @@ impl Structure {
         [Given::read("a", rows), Given::read("a", columns)]
     }
 
-    /// The indices as tensors of torch: the caller's own, but on a GPU the checked ones: they have the type that callables
-    /// were raced with.
+    /// The indices as tensors of torch: the caller's own, but on a GPU the checked ones: they have the type that
+    /// callables were raced with.
     pub(crate) fn tensors<'py>(
         &self,
         rows: &Bound<'py, PyAny>,

@@ -137,8 +137,8 @@ impl Torch {
         within(&cuda.getattr(intern!(py, "stream"))?.call1((external,))?, call)
     }
 
-    /// Runs a callable with memory of a CUDA device from a pool of its own: a graph that was captured meanwhile names memory
-    /// that the callable has let go of, and nobody else may have it for as long as there is the pool.
+    /// Runs a callable with memory of a CUDA device from a pool of its own: a graph that was captured meanwhile names
+    /// memory that the callable has let go of, and nobody else may have it for as long as there is the pool.
     pub(crate) fn in_pool<R>(
         &self,
         py: Python<'_>,

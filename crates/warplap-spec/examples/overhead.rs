@@ -1,5 +1,5 @@
-//! Where the time of tuning a C kernel goes: in the compiler and in trying kernels out, in the kernels themselves, and the
-//! rest, which is ours. Arguments: a spec file, the search, seconds. Prints one JSON line.
+//! Where the time of tuning a C kernel goes: in the compiler and in trying kernels out, in the kernels themselves, and
+//! the rest, which is ours. Arguments: a spec file, the search, seconds. Prints one JSON line.
 #![allow(clippy::print_stdout)]
 
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! A user's own kernel: a spec file and a C or CUDA source come in; an ordinary operation with ordinary variants goes out,
-//! so that verifying, racing, storing and explaining are those of every other operation.
+//! A user's own kernel: a spec file and a C or CUDA source come in; an ordinary operation with ordinary variants goes
+//! out, so that verifying, racing, storing and explaining are those of every other operation.
 //!
 //! ```no_run
 //! use warplap::any::{AnyDevice, Wanted};

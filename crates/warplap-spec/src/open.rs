@@ -1,5 +1,5 @@
-//! Opening a spec: a device and a store come in; a tuner goes out. Before that, `ready` finds out whether anything of it
-//! can be built at all.
+//! Opening a spec: a device and a store come in; a tuner goes out. Before that, `ready` finds out whether anything of
+//! it can be built at all.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ impl Spec {
         KernelFile::text(&KernelProblem::new(self))
     }
 
-    /// Builds what everything else needs: the reference, which must give an answer, and one config at least. A reference in
-    /// CUDA needs a device: see [`Spec::ready_on`].
+    /// Builds what everything else needs: the reference, which must give an answer, and one config at least. A
+    /// reference in CUDA needs a device: see [`Spec::ready_on`].
     pub fn ready(self: &Arc<Self>) -> Result<(), SpecError> {
         if self.is_judged_afar() {
             return Ok(());
@@ -158,8 +158,8 @@ impl Spec {
         }
     }
 
-    /// Who may race on a GPU: the reference, where it is a kernel in CUDA, and the kernel itself. Callers and their workers
-    /// ask here, so that both have the same right answers.
+    /// Who may race on a GPU: the reference, where it is a kernel in CUDA, and the kernel itself. Callers and their
+    /// workers ask here, so that both have the same right answers.
     pub fn on_cuda(self: &Arc<Self>) -> Catalog<KernelFile, Cuda> {
         let own = Arc::new(OwnCuda(self.clone()));
         let catalog = match &self.reference {

@@ -1,8 +1,8 @@
 //! A reference in Python: inputs come in and are handed to a function as NumPy arrays in a process of its own; what it
 //! returns goes out.
 //!
-//! The function is called with every argument that is read, by name: arrays and numbers. It returns the output, or a tuple
-//! of all outputs in their order.
+//! The function is called with every argument that is read, by name: arrays and numbers. It returns the output, or a
+//! tuple of all outputs in their order.
 
 use std::borrow::Cow;
 use std::path::Path;

@@ -229,7 +229,8 @@ fn a_buffer_that_is_changed_in_place_is_filled_anew_before_every_proof() {
     let right = "void right(const float *a, float *c, int n) { for (int i = 0; i < n; i++) c[i] += a[i]; }";
     for reference in [by_c, ""] {
         let folder = Folder::new(&format!("{spec}{reference}"), &[("gather.cu", GATHER), ("right.c", right)]);
-        // Graphs of hundreds of launches go on in it, and there is a proof after them: a filling that is left out adds up.
+        // Graphs of hundreds of launches go on in it, and there is a proof after them: a filling that is left out adds
+        // up.
         let edition = tuned(&folder.spec(), &cuda);
         all_are(&edition, 0, "right");
         all_are(&edition, 1, "wrong_answer");

@@ -1,5 +1,5 @@
-//! The one kernel of the project's own that proofs need: an output held against the right answer, and seals. It does what
-//! `compare.cu` says, in one block.
+//! The one kernel of the project's own that proofs need: an output held against the right answer, and seals. It does
+//! what `compare.cu` says, in one block.
 
 /// The arguments of one launch. `right` is 0 where memory is sealed and nothing compared.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,10 @@
 //! Kernels by name: the line that begins with `//@` says what a text does when it is launched.
 //!
-//! `add`: c = a + b over n floats, the arguments being a, b, c and n (`add 3`: drawing three millijoules). `subtract`: the
-//! wrong answer to it. `weigh`: the same sum with the factors of the global `weights` before a and b. `gather`: c = c + a,
-//! the arguments being a, c and n. `nothing`: leaves the output as it was. `fault CODE`: fails when it is waited for. `hang`:
-//! never ends. `refuse CODE`: the launch fails. `die`: takes the process with it. A line `//? NAME=VALUE act` counts, and
-//! before all others, where `-DNAME=VALUE` is given; a line `//# NAME BYTES` declares a global.
+//! `add`: c = a + b over n floats, the arguments being a, b, c and n (`add 3`: drawing three millijoules). `subtract`:
+//! the wrong answer to it. `weigh`: the same sum with the factors of the global `weights` before a and b. `gather`: c =
+//! c + a, the arguments being a, c and n. `nothing`: leaves the output as it was. `fault CODE`: fails when it is waited
+//! for. `hang`: never ends. `refuse CODE`: the launch fails. `die`: takes the process with it. A line `//? NAME=VALUE
+//! act` counts, and before all others, where `-DNAME=VALUE` is given; a line `//# NAME BYTES` declares a global.
 
 use crate::compare::{Compare, Kind};
 use crate::nvrtc::OPTIONS;

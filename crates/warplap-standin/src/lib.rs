@@ -1,8 +1,8 @@
 //! A stand-in for NVIDIA's driver, compiler and management libraries, for tests on machines without a GPU.
 //!
-//! Device memory is host memory; a "compiled image" is the source text; what a kernel does is said by the line of its text
-//! that begins with `//@` (see `kernel.rs`). `WARPLAP_STANDIN` plants faults into calls: `cuMemAlloc_v2:3:2` gives code 2 at
-//! the third such call of a process, `cuInit:1:hang` never returns, `cuLaunchKernelEx:0:die` aborts at any.
+//! Device memory is host memory; a "compiled image" is the source text; what a kernel does is said by the line of its
+//! text that begins with `//@` (see `kernel.rs`). `WARPLAP_STANDIN` plants faults into calls: `cuMemAlloc_v2:3:2` gives
+//! code 2 at the third such call of a process, `cuInit:1:hang` never returns, `cuLaunchKernelEx:0:die` aborts at any.
 //! Loaded through `WARPLAP_CUDA_DRIVER`, `WARPLAP_NVRTC` and `WARPLAP_NVML`.
 #![allow(
     missing_docs,

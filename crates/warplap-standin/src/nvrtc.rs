@@ -1,5 +1,5 @@
-//! The compiler: an image is the text. `//! does not compile`, `//! compiler dies` and `//! compiler hangs` in a text do
-//! what they say.
+//! The compiler: an image is the text. `//! does not compile`, `//! compiler dies` and `//! compiler hangs` in a text
+//! do what they say.
 
 use std::ffi::{CStr, c_char};
 
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn nvrtcCompileProgram(program: *mut Program, count: i32, 
     if fails { 6 } else { 0 }
 }
 
-/// A text with the options it was compiled with and the acts of its constants in front: `//? KIND=3 hang` says `//@ hang`
-/// where `-DKIND=3` was given, or the text defines it so.
+/// A text with the options it was compiled with and the acts of its constants in front: `//? KIND=3 hang` says `//@
+/// hang` where `-DKIND=3` was given, or the text defines it so.
 fn decided(text: &str, given: &[String]) -> String {
     let holds = |line: &str| {
         let (constant, act) = line.trim().strip_prefix("//?")?.trim().split_once(' ')?;

@@ -1,4 +1,5 @@
-//! Artifacts: compiled bytes by the hash of all that decides them, in files made whole and sealed with a key of the user.
+//! Artifacts: compiled bytes by the hash of all that decides them, in files made whole and sealed with a key of the
+//! user.
 //!
 //! Layout: `<folder>/<digest>` = `warplap artifact 1\n`, the MAC (32 bytes), the length of the report (4 bytes), the
 //! report as JSON, the image. The MAC covers the name and everything behind it: a changed byte or a renamed file means

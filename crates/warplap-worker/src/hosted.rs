@@ -1,4 +1,5 @@
-//! What a device crate hands in: how its device is opened in a worker, who compiles its sources, and what an error means.
+//! What a device crate hands in: how its device is opened in a worker, who compiles its sources, and what an error
+//! means.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ pub trait Hosted: Sized + 'static {
     /// The kind of device, in one word: callers and workers find each other by it.
     fn kind() -> &'static str;
 
-    /// Opens it in a worker, where candidates run at once: without a sandbox of its own. `artifacts` is the directory that
-    /// holds the folder of compiled kernels.
+    /// Opens it in a worker, where candidates run at once: without a sandbox of its own. `artifacts` is the directory
+    /// that holds the folder of compiled kernels.
     fn host(ordinal: i32, artifacts: Option<&Path>) -> Result<Self, String>;
 
     /// The compiler, where it is to be found.
@@ -64,7 +65,8 @@ pub struct Ground<D> {
 }
 
 impl<D> Ground<D> {
-    /// The proving ground of an operation whose catalog is known only when a candidate comes: what `open` gives finds it.
+    /// The proving ground of an operation whose catalog is known only when a candidate comes: what `open` gives finds
+    /// it.
     pub fn by<O: Op>(open: impl Fn(Arc<D>) -> Box<dyn Prove> + 'static) -> Self {
         Self::named(O::NAME, open)
     }

@@ -1,8 +1,8 @@
-//! Worker processes for a device: candidates prove themselves there, sources are compiled there, and what was compiled is
-//! kept sealed. This crate knows no vendor: a device crate hands in what is its own (see [`Hosted`]).
+//! Worker processes for a device: candidates prove themselves there, sources are compiled there, and what was compiled
+//! is kept sealed. This crate knows no vendor: a device crate hands in what is its own (see [`Hosted`]).
 //!
-//! What comes in is a request by names; what goes out is "passed" or a Rejection, or compiled bytes. Whatever happens in a
-//! worker, the caller's process lives.
+//! What comes in is a request by names; what goes out is "passed" or a Rejection, or compiled bytes. Whatever happens
+//! in a worker, the caller's process lives.
 
 pub mod artifact;
 mod crew;

@@ -1,6 +1,6 @@
-//! The pool: compiler processes, one for every thread that compiles. A compiler library in one process may take its stages
-//! one at a time; several processes do not wait for each other, and a compiler that crashes or never ends takes nobody
-//! with it.
+//! The pool: compiler processes, one for every thread that compiles. A compiler library in one process may take its
+//! stages one at a time; several processes do not wait for each other, and a compiler that crashes or never ends takes
+//! nobody with it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -29,8 +29,8 @@ impl Pool {
         Pool { idle: Mutex::default(), closed: AtomicBool::new(false), kind, deadline: COMPILE }
     }
 
-    /// Compiles in another process: the image and the log, or what the compiler said. `None` where there is no other process
-    /// to be had.
+    /// Compiles in another process: the image and the log, or what the compiler said. `None` where there is no other
+    /// process to be had.
     pub fn compile(&self, crew: &Crew, order: &CompileOrder) -> Option<Result<(Vec<u8>, String), String>> {
         if crew.is_off() || self.closed.load(Ordering::Relaxed) {
             return None;

@@ -1,7 +1,7 @@
 //! A worker process as its caller sees it: started, spoken to with a deadline, ended for good.
 //!
-//! The conversation is over a socket on the worker's standard input; what the worker prints goes into a short memory that
-//! explains its death, never to the user.
+//! The conversation is over a socket on the worker's standard input; what the worker prints goes into a short memory
+//! that explains its death, never to the user.
 
 use std::ffi::OsString;
 use std::io::{self, Read};

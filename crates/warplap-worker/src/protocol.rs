@@ -1,5 +1,5 @@
-//! The protocol: messages between a caller and its workers. A message is two lengths (4 bytes each, little end first), a
-//! JSON text, and bytes that are no text (a compiled image).
+//! The protocol: messages between a caller and its workers. A message is two lengths (4 bytes each, little end first),
+//! a JSON text, and bytes that are no text (a compiled image).
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -64,7 +64,8 @@ pub struct CompileOrder {
 }
 
 impl CompileOrder {
-    /// The name of its artifact: everything that decides the bytes, hashed. `compiler` says who compiles it, with version.
+    /// The name of its artifact: everything that decides the bytes, hashed. `compiler` says who compiles it, with
+    /// version.
     pub fn digest(&self, compiler: &str) -> String {
         let headers = self.headers.iter().flat_map(|(name, text)| [&name[..], text]);
         let options = self.options.iter().map(String::as_str);

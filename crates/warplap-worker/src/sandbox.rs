@@ -1,6 +1,6 @@
-//! The sandbox: candidates run in a worker process with a device of its own until they have passed. Here is the caller's side:
-//! a request comes in, "passed" or a Rejection goes out, and whatever the candidate did, the worker is replaced and the
-//! caller's own lives.
+//! The sandbox: candidates run in a worker process with a device of its own until they have passed. Here is the
+//! caller's side: a request comes in, "passed" or a Rejection goes out, and whatever the candidate did, the worker is
+//! replaced and the caller's own lives.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -87,8 +87,8 @@ impl Sandbox {
         }
     }
 
-    /// Nobody can prove it elsewhere. What is trusted may run here; anyone else is refused, because what it does to this
-    /// process nobody knows.
+    /// Nobody can prove it elsewhere. What is trusted may run here; anyone else is refused, because what it does to
+    /// this process nobody knows.
     fn without(&self, request: &SandboxRequest, why: &str) -> Option<Result<Passed, Rejection>> {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(

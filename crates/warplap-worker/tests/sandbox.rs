@@ -1,5 +1,5 @@
-//! The sandbox with a stand-in device: whatever a candidate does in its worker, the caller lives, the worker is replaced
-//! where it must be, and the reason is kept.
+//! The sandbox with a stand-in device: whatever a candidate does in its worker, the caller lives, the worker is
+//! replaced where it must be, and the reason is kept.
 #![allow(unreachable_pub, dead_code, reason = "the stand-in is shared with the pool's tests")]
 
 mod standin;

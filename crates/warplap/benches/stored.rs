@@ -1,6 +1,6 @@
-//! Times what a program waits for when its key is in the store: opening the device, the answer with its kernel built, and
-//! the same again. The problem is named by `WARPLAP_PROBLEM`, the store by `WARPLAP_STORE`;
-//! needs an NVIDIA GPU, and `warplap tune` before.
+//! Times what a program waits for when its key is in the store: opening the device, the answer with its kernel built,
+//! and the same again. The problem is named by `WARPLAP_PROBLEM`, the store by `WARPLAP_STORE`; needs an NVIDIA GPU,
+//! and `warplap tune` before.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! A kernel of your own from closures: what it is given, what is right, and how a setting becomes something to launch. It
-//! is verified, raced and remembered like any other.
+//! A kernel of your own from closures: what it is given, what is right, and how a setting becomes something to launch.
+//! It is verified, raced and remembered like any other.
 
 #![allow(clippy::print_stdout)]
 

@@ -11,14 +11,13 @@
 //! # Ok::<(), warplap::Error>(())
 //! ```
 //!
-//! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`, `sampled` and
-//! `norm` are the operations.
+//! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`, `sampled`
+//! and `norm` are the operations.
 
 pub mod any;
 pub mod own;
 mod prepared;
 mod session;
-mod tuners;
 #[cfg(feature = "cuda")]
 pub mod worker;
 

@@ -94,8 +94,8 @@ pub struct OwnKernel {
 }
 
 impl OwnKernel {
-    /// A kernel of a name (letters, digits and underscores) that writes so many elements. Records are found by both. Its
-    /// slots are what [`inputs`](Self::inputs) draws, in order, and then the output.
+    /// A kernel of a name (letters, digits and underscores) that writes so many elements. Records are found by both.
+    /// Its slots are what [`inputs`](Self::inputs) draws, in order, and then the output.
     pub fn new(name: &str, output: (DType, usize)) -> Self {
         let (dtype, len) = output;
         let slots = Signature(vec![Slot::output("output", dtype, &[len as u64])]);
@@ -121,8 +121,8 @@ impl OwnKernel {
         self.draw(move |rng| [draw(rng), drawn(&rest, rng)].concat())
     }
 
-    /// Draws what the slots are filled with: one array a slot, [`Array::none`] where nothing is read, for a number an array
-    /// of one.
+    /// Draws what the slots are filled with: one array a slot, [`Array::none`] where nothing is read, for a number an
+    /// array of one.
     pub fn draw(mut self, draw: impl Fn(&mut fastrand::Rng) -> Vec<Array> + Send + Sync + 'static) -> Self {
         self.draw = Some(Box::new(draw));
         self
@@ -190,8 +190,8 @@ pub struct OwnVariant<D: Device> {
 }
 
 impl<D: Device> OwnVariant<D> {
-    /// A variant of an id. Nobody can look into a closure: `version` is to change with its code, so that records of other
-    /// code are stale.
+    /// A variant of an id. Nobody can look into a closure: `version` is to change with its code, so that records of
+    /// other code are stale.
     pub fn new(
         id: &str,
         version: &str,

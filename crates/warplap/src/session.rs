@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use warplap_core::arg::Arg;
 use warplap_core::bucket::Bucket;
+use warplap_core::by_type::ByType;
 use warplap_core::catalog::Raced;
 use warplap_core::device::Device;
 use warplap_core::error::Error;
@@ -28,7 +29,6 @@ use warplap_ops::bsr::BsrProblem;
 use warplap_ops::gemm::GemmProblem;
 
 use crate::prepared::Prepared;
-use crate::tuners::Tuners;
 
 /// One device, one store, a tuner per operation. Make one per program and share it between threads.
 ///
@@ -38,7 +38,7 @@ pub struct Session<D: Device = Cpu> {
     store: Store,
     warning: Option<String>,
     settings: Settings,
-    tuners: Tuners,
+    tuners: ByType,
 }
 
 /// How a session is made.
@@ -59,8 +59,8 @@ enum Keeping {
 }
 
 impl SessionBuilder {
-    /// Keeps records in this directory, or at this URL (`file:`, `memory:`, or a registered scheme), instead of the usual
-    /// place.
+    /// Keeps records in this directory, or at this URL (`file:`, `memory:`, or a registered scheme), instead of the
+    /// usual place.
     pub fn store(mut self, named: impl AsRef<Path>) -> Self {
         self.place = Keeping::Named(named.as_ref().to_path_buf());
         self
@@ -122,8 +122,8 @@ impl SessionBuilder {
         Session::on(Arc::new(device), store, warning, self.settled::<Cpu>())
     }
 
-    /// Makes a session on an NVIDIA GPU, by its ordinal. Compiled kernels are kept beside the records. Where there is no
-    /// driver or no such device, the error says so in one sentence.
+    /// Makes a session on an NVIDIA GPU, by its ordinal. Compiled kernels are kept beside the records. Where there is
+    /// no driver or no such device, the error says so in one sentence.
     #[cfg(feature = "cuda")]
     pub fn cuda(self, ordinal: i32) -> Result<Session<Cuda>, Error> {
         let (store, warning) = self.place.open();
@@ -177,7 +177,7 @@ impl<D: Device> Session<D> {
     }
 
     fn on(device: Arc<D>, store: Store, warning: Option<String>, settings: Settings) -> Self {
-        Session { device, store, warning, settings, tuners: Tuners::default() }
+        Session { device, store, warning, settings, tuners: ByType::default() }
     }
 
     /// The device.
@@ -202,8 +202,8 @@ impl<D: Device> Session<D> {
         self.tuners.get(|| Tuner::new(device.clone(), O::catalog(), store.clone(), self.settings.clone()))
     }
 
-    /// Does a problem's operation on the device's own queue, on one argument a slot of its signature. To launch on another
-    /// queue, or on memory of another library, use the tuner.
+    /// Does a problem's operation on the device's own queue, on one argument a slot of its signature. To launch on
+    /// another queue, or on memory of another library, use the tuner.
     pub fn run<P: Problem>(&self, problem: &P, args: &mut [Arg<'_, D>]) -> Result<(), Error>
     where
         P::Op: Raced<D>,
@@ -213,8 +213,8 @@ impl<D: Device> Session<D> {
     }
 
     /// The same without a look at what a signature cannot say (the indices of a block-sparse matrix), which the caller
-    /// promises to be right. On a GPU the look costs one pass over them and a wait; a matrix that was checked once need not
-    /// be checked before every product.
+    /// promises to be right. On a GPU the look costs one pass over them and a wait; a matrix that was checked once need
+    /// not be checked before every product.
     pub fn promised<P: Problem>(&self, problem: &P, args: &mut [Arg<'_, D>]) -> Result<(), Error>
     where
         P::Op: Raced<D>,
@@ -255,8 +255,8 @@ impl<D: Device> Session<D> {
         self.run(problem, &mut [q, k, v, Arg::optional(mask), Arg::Write(out.into())])
     }
 
-    /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them. With an addend of its
-    /// own or a turned A use [`Session::run`].
+    /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them. With an addend of
+    /// its own or a turned A use [`Session::run`].
     #[cfg(feature = "bsr")]
     pub fn bsr_matmul<'a>(
         &self,

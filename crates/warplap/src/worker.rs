@@ -1,16 +1,16 @@
 //! The worker: a program that was started to prove CUDA candidates for another process does so and nothing else.
 //!
-//! CUDA candidates run in a process of their own until they have passed, so that a bad one harms nobody. That process is
-//! this program again, started anew, and so it must say at the top of its `main` that it serves:
+//! CUDA candidates run in a process of their own until they have passed, so that a bad one harms nobody. That process
+//! is this program again, started anew, and so it must say at the top of its `main` that it serves:
 //!
 //! ```no_run
 //! warplap::worker::serve_if_asked();
 //! // … and then the program itself.
 //! ```
 //!
-//! A program that does not say so uses the program `warplap` beside it, or the one `WARPLAP_WORKER` names. Where there is
-//! no worker at all only the reference and official libraries are raced; `WARPLAP_SANDBOX=off` lets every candidate run in
-//! the caller's process.
+//! A program that does not say so uses the program `warplap` beside it, or the one `WARPLAP_WORKER` names. Where there
+//! is no worker at all only the reference and official libraries are raced; `WARPLAP_SANDBOX=off` lets every candidate
+//! run in the caller's process.
 
 use warplap_core::catalog::Catalog;
 use warplap_core::op::Op;

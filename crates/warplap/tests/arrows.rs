@@ -1,5 +1,5 @@
-//! The direction of the arrows: cli, py → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → worker → core, and
-//! nothing points back.
+//! The direction of the arrows: cli, py → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → worker → core,
+//! and nothing points back.
 
 use std::fs;
 use std::path::Path;

@@ -22,8 +22,8 @@ use crate::race_args::Where;
 /// Arguments of `export`.
 #[derive(Args)]
 pub(crate) struct Export {
-    /// What to write down: op:field=value,… or a spec file; for --vllm-moe the name of a tuned Triton kernel's records, or
-    /// a table to be checked
+    /// What to write down: op:field=value,… or a spec file; for --vllm-moe the name of a tuned Triton kernel's records,
+    /// or a table to be checked
     #[arg(value_name = "PROBLEM|SPEC")]
     what: String,
     #[command(flatten)]
@@ -49,7 +49,8 @@ struct Form {
     #[arg(long)]
     kernel_tuner: bool,
     /// A table of vLLM's fused mixture-of-experts kernel: `E=8,N=14336` and, where they
-    /// count, `dtype=fp8_w8a8`, `block_shape=128x128`, `device=NAME`, `m=FIELD`; alone, the table that is named is checked
+    /// count, `dtype=fp8_w8a8`, `block_shape=128x128`, `device=NAME`, `m=FIELD`; alone, the table that is named is
+    /// checked
     #[arg(long, value_name = "FIELDS", num_args = 0..=1, default_missing_value = "")]
     vllm_moe: Option<String>,
 }
@@ -188,8 +189,8 @@ fn t4(kept: &Kept) -> Value {
     json!({"schema_version": "1.0.0", "results": trials(kept).1.iter().map(result).collect::<Vec<_>>()})
 }
 
-/// As Kernel Tuner itself writes it, which reads a file only when its configs come last, one a line, and when the parameters
-/// stand in their order.
+/// As Kernel Tuner itself writes it, which reads a file only when its configs come last, one a line, and when the
+/// parameters stand in their order.
 fn cachefile(kept: &Kept) -> String {
     let (id, trials) = trials(kept);
     let axes: Vec<&(String, Vec<String>)> = kept.variants.iter().filter(|v| v.id == id).flat_map(|v| &v.axes).collect();

@@ -1,8 +1,8 @@
-//! Tables of fused mixture-of-experts kernels as vLLM reads them: records of a Triton kernel come in, one file goes out; or
-//! a file comes in and is checked.
+//! Tables of fused mixture-of-experts kernels as vLLM reads them: records of a Triton kernel come in, one file goes
+//! out; or a file comes in and is checked.
 //!
-//! vLLM looks for `E=…,N=…,device_name=….json` in the folder that `VLLM_TUNED_CONFIG_FOLDER` names and takes the row whose
-//! number of tokens is nearest, however far away it is.
+//! vLLM looks for `E=…,N=…,device_name=….json` in the folder that `VLLM_TUNED_CONFIG_FOLDER` names and takes the row
+//! whose number of tokens is nearest, however far away it is.
 
 use std::collections::BTreeMap;
 use std::path::Path;

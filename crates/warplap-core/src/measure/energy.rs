@@ -84,8 +84,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A device that draws `watts` while it works and a fifth of it during a look at its counter, which moves every `tick`
-    /// seconds.
+    /// A device that draws `watts` while it works and a fifth of it during a look at its counter, which moves every
+    /// `tick` seconds.
     struct Fake {
         time: Cell<f64>,
         drawn: Cell<f64>,

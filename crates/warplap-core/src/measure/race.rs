@@ -8,7 +8,8 @@
 //! the mean of the residuals clipped at 2.5 sigma; its variance leans on the pooled robust sigma (never below 0.3 %)
 //! with the weight of four samples. The gap of a lane to the leader then has the standard error
 //! 1.1 sqrt((s_i² + s_j²)/n) and a Student-t quantile whose error `delta` is shared between all looks (counted by
-//! doublings of n, each with delta/(k(k+1))) and at each between the live lanes, so the race may look after every round.
+//! doublings of n, each with delta/(k(k+1))) and at each between the live lanes, so the race may look after every
+//! round.
 //!
 //! - After the first launch a lane leaves if it took over 3 times the best and over 5 ms.
 //! - After two rounds it leaves if both its samples are over 1.6 times both of the leader's; after three, if all are

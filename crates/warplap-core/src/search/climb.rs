@@ -1,8 +1,8 @@
 //! Greedy iterated local search: a random sample, then climbs from the best spots to better neighbours.
 //!
-//! A climb takes the first better neighbour it finds (one axis changed, to whatever value). On a peak it starts again from
-//! the best spot that no climb has been at, or, every second time, from a jump that changes two or three axes of one of the
-//! best.
+//! A climb takes the first better neighbour it finds (one axis changed, to whatever value). On a peak it starts again
+//! from the best spot that no climb has been at, or, every second time, from a jump that changes two or three axes of
+//! one of the best.
 
 use std::collections::HashSet;
 

@@ -7,7 +7,8 @@ use super::walk::{Rule, Seen, Told};
 /// Candidates of a bracket's first rung.
 const WIDE: usize = 32;
 
-/// Successive halving: brackets of rungs of 32 random candidates, then 16 neighbours of the 16 best of those, and so on.
+/// Successive halving: brackets of rungs of 32 random candidates, then 16 neighbours of the 16 best of those, and so
+/// on.
 #[derive(Default)]
 pub(super) struct Halving {
     /// The rung that is being asked: who was asked so far, and how many it takes.

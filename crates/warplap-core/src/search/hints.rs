@@ -1,5 +1,6 @@
 //! Hints: what a whole record from elsewhere says of the spots here. Candidates with their times come in; a forecast by
-//! spot, the spots in its order, and how much each axis matters there go out. How far it is believed is the mind's affair.
+//! spot, the spots in its order, and how much each axis matters there go out. How far it is believed is the mind's
+//! affair.
 
 use std::collections::HashMap;
 
@@ -7,8 +8,8 @@ use super::gaussian::{Coded, Likeness};
 use super::ground::{Ground, Spot};
 use crate::candidate::Candidate;
 
-/// Records of fewer candidates say too little, and so do those that know less than this share of the ground: between spots
-/// with a hint and spots without one there would be steps that are none.
+/// Records of fewer candidates say too little, and so do those that know less than this share of the ground: between
+/// spots with a hint and spots without one there would be steps that are none.
 const LEAST: usize = 20;
 const SHARE: f64 = 0.75;
 /// Times the weights of the axes are learnt from, and how often.

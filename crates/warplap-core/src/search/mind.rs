@@ -4,8 +4,8 @@
 //! same in a space of a thousand configs and of a hundred million. Failures are a class of their own: the expected gain
 //! counts only as far as a spot is unlike those that failed.
 //!
-//! Where a whole record from elsewhere hints at times, the process models what is left of the times beside a share of the
-//! hints; the share is the one under which the trials so far are most probable, and 0 is among those asked.
+//! Where a whole record from elsewhere hints at times, the process models what is left of the times beside a share of
+//! the hints; the share is the one under which the trials so far are most probable, and 0 is among those asked.
 
 use super::gaussian::{Coded, Gaussian, Likeness, expected_gain};
 use super::ground::Spot;
@@ -60,8 +60,8 @@ impl Mind {
         Mind { number, turns: 0, stalled: 0, idle: 0, best, mark, likeness, learnt_at: 0, near_turn: false, trust }
     }
 
-    /// Takes note of a time: of a trial of its own, or of one it is told of. Gains below `least`, as a logarithm, are not
-    /// worth a word.
+    /// Takes note of a time: of a trial of its own, or of one it is told of. Gains below `least`, as a logarithm, are
+    /// not worth a word.
     pub(super) fn note(&mut self, time: Option<f64>, own: bool, least: f64) {
         if own {
             self.stalled += 1;
@@ -79,7 +79,8 @@ impl Mind {
         }
     }
 
-    /// New neighbours of the best spots, new spots from anywhere, and those that believed hints say are good, each once.
+    /// New neighbours of the best spots, new spots from anywhere, and those that believed hints say are good, each
+    /// once.
     fn candidates(seen: &mut Seen, right: &[(f64, Spot)], trust: f64) -> Vec<Spot> {
         let mut found = Vec::new();
         let tops: Vec<Spot> = right.iter().take(TOPS).map(|r| r.1).collect();

@@ -44,8 +44,8 @@ pub trait Search: Send {
     /// What became of a candidate.
     fn tell(&mut self, trial: &Trial);
 
-    /// Like [`Search::ask`], while something asked before is still to be told: what comes next must not hang on it. Where it
-    /// does, none.
+    /// Like [`Search::ask`], while something asked before is still to be told: what comes next must not hang on it.
+    /// Where it does, none.
     fn ask_early(&mut self, _at_most: usize) -> Vec<Candidate> {
         Vec::new()
     }
@@ -73,8 +73,8 @@ pub struct Brief {
     pub defaults: bool,
     /// What won elsewhere, best first: on other devices, for neighbouring keys. They are tried first and never trusted.
     pub donors: Vec<Candidate>,
-    /// All that was measured where the donors come from, with what it cost there: a forecast that is believed as far as it
-    /// proves right. May be empty.
+    /// All that was measured where the donors come from, with what it cost there: a forecast that is believed as far as
+    /// it proves right. May be empty.
     pub elsewhere: Vec<(Candidate, f64)>,
 }
 

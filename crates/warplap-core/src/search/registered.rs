@@ -12,8 +12,8 @@ fn own() -> MutexGuard<'static, Vec<(String, Arc<Make>)>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a search of one's own to this process, to be asked for by its name in `Settings::search`. One of the same name is
-/// replaced; the names there are stay what they are.
+/// Adds a search of one's own to this process, to be asked for by its name in `Settings::search`. One of the same name
+/// is replaced; the names there are stay what they are.
 pub fn register(name: &str, make: impl Fn(Vec<Arm>, &Brief) -> Box<dyn Search> + Send + Sync + 'static) {
     if NAMES.contains(&name) {
         tracing::warn!("a search called '{name}' is there already: it stays what it is");

@@ -1,8 +1,8 @@
 //! Surrogate search: minds that forecast times, and whose turn it is.
 //!
 //! One mind alone settles in a valley, and one that starts from another device's best settles in theirs. So a second,
-//! fresh mind begins beside the first when that has gained nothing for a while: it draws a sample of its own, knows only
-//! what it asked for itself, and takes every second turn. The first knows everything.
+//! fresh mind begins beside the first when that has gained nothing for a while: it draws a sample of its own, knows
+//! only what it asked for itself, and takes every second turn. The first knows everything.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use super::walk::{Rule, Seen};
 
 /// Trials without a gain after which a fresh mind begins.
 const PATIENCE: usize = 40;
-/// The same where the first mind started from donors, which it may try out for as many trials at least: those who mislead
-/// are found out soon.
+/// The same where the first mind started from donors, which it may try out for as many trials at least: those who
+/// mislead are found out soon.
 const PATIENCE_WITH_DONORS: usize = 6;
 const TRUST: usize = 10;
 /// Trials without a gain after which a fresh mind makes place for another.

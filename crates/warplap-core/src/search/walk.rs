@@ -79,8 +79,8 @@ impl Seen {
 
 /// One rule of searching: where next, and what to make of an outcome.
 pub(super) trait Rule: Send {
-    /// A spot that was not asked yet; where the rule has none the walk goes on at random. It never waits for an outcome:
-    /// some candidates are asked together, and of some nothing is ever told.
+    /// A spot that was not asked yet; where the rule has none the walk goes on at random. It never waits for an
+    /// outcome: some candidates are asked together, and of some nothing is ever told.
     fn next(&mut self, seen: &mut Seen) -> Option<Spot>;
 
     /// What became of a spot: its time, or `None` where it failed.
@@ -93,8 +93,8 @@ pub(super) trait Rule: Send {
 pub(super) struct Walk<R> {
     rule: R,
     seen: Seen,
-    /// Candidates to ask before the rule has its say, the last first: what is known from elsewhere (`true`), then each arm's
-    /// default.
+    /// Candidates to ask before the rule has its say, the last first: what is known from elsewhere (`true`), then each
+    /// arm's default.
     first: Vec<(Candidate, bool)>,
     /// How many may be asked at once: more are not worth it, as each outcome teaches.
     together: usize,

@@ -1,7 +1,7 @@
 //! All legal configs as a table of value numbers: the list for those who want all of it.
 //!
-//! The axes of a row are packed into as few words as hold them: half a million configs of nine axes are two megabytes, and
-//! what takes time is memory nobody has touched yet.
+//! The axes of a row are packed into as few words as hold them: half a million configs of nine axes are two megabytes,
+//! and what takes time is memory nobody has touched yet.
 
 use super::diagram::{Diagram, END};
 

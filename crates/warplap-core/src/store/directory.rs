@@ -77,7 +77,8 @@ impl DirectoryShelf {
         self.root.join("store.json")
     }
 
-    /// The id in the directory; a new one where there is none. Where it cannot be kept, it lasts as long as this process.
+    /// The id in the directory; a new one where there is none. Where it cannot be kept, it lasts as long as this
+    /// process.
     fn identify(&self) -> String {
         self.read_identity().unwrap_or_else(|_| self.keep_identity(&format!("{:016x}", fresh())))
     }

@@ -1,5 +1,6 @@
-//! A lock for file systems without locks: whoever creates the lease file has it. The file names its holder, and the holder
-//! keeps touching it, so that a dead one is noticed: at once on the same machine, after a minute of silence on another.
+//! A lock for file systems without locks: whoever creates the lease file has it. The file names its holder, and the
+//! holder keeps touching it, so that a dead one is noticed: at once on the same machine, after a minute of silence on
+//! another.
 
 use std::fs::{self, FileTimes};
 use std::io;

@@ -1,4 +1,5 @@
-//! Locks: a name comes in, a guard goes out, and nobody else has that name until the guard is dropped or its holder dies.
+//! Locks: a name comes in, a guard goes out, and nobody else has that name until the guard is dropped or its holder
+//! dies.
 //!
 //! Three floors: the kernel's lock on a file (freed at death); where the file system has none, a lease (see `lease`);
 //! where nothing can be written, a lock within this process only.
@@ -30,8 +31,8 @@ impl Flight {
         !matches!(self.0, Hold::Local { .. })
     }
 
-    /// A right that ends when `guard` is dropped, and is respected wherever the shelf that gives it is: a session's lock in
-    /// a database, a lease on a server.
+    /// A right that ends when `guard` is dropped, and is respected wherever the shelf that gives it is: a session's
+    /// lock in a database, a lease on a server.
     pub fn over(guard: impl Send + 'static) -> Flight {
         Flight(Hold::Other { _guard: Box::new(guard) })
     }
@@ -41,7 +42,8 @@ impl Flight {
         LocalLock::take(name, until).map(|lock| Flight(Hold::Local { _lock: lock }))
     }
 
-    /// Takes the lock file `path`, waiting until `until` (for ever with `None`). `Ok(None)`: somebody else still has it.
+    /// Takes the lock file `path`, waiting until `until` (for ever with `None`). `Ok(None)`: somebody else still has
+    /// it.
     pub(crate) fn shared(files: &Files, path: &Path, until: Option<Instant>) -> io::Result<Option<Flight>> {
         match FileLock::take(files, path, until) {
             Err(e) if has_no_locks(&e) => {

@@ -1,7 +1,7 @@
 //! The store: keys and editions come in, durable records go out. It does not know how records were made.
 //!
-//! One [`Store`] has the rules of keeping; under it is a [`Shelf`], which keeps documents: in a directory, in memory, or
-//! wherever another crate has one. [`Store::open`] takes a URL. A directory holds
+//! One [`Store`] has the rules of keeping; under it is a [`Shelf`], which keeps documents: in a directory, in memory,
+//! or wherever another crate has one. [`Store::open`] takes a URL. A directory holds
 //!
 //! ```text
 //! <root>/store.json                              who this store is

@@ -65,8 +65,8 @@ impl Kind {
     }
 }
 
-/// Where a document stands: device, kind and name. The names are plain (lower case letters, digits, `_` and `-`; one `/`
-/// between a record's operation and hash), so they can be parts of a path, a URL or a table's key as they are.
+/// Where a document stands: device, kind and name. The names are plain (lower case letters, digits, `_` and `-`; one
+/// `/` between a record's operation and hash), so they can be parts of a path, a URL or a table's key as they are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     kind: Kind,
@@ -181,7 +181,8 @@ pub(crate) fn new_record(key: &Key, device: &Fingerprint, edition: Edition, prob
     record
 }
 
-/// What is there with a record merged in. What claims to come from `local` and differs from what `local` has is left out.
+/// What is there with a record merged in. What claims to come from `local` and differs from what `local` has is left
+/// out.
 pub(crate) fn join(there: Record, mut other: Record, local: &str) -> Record {
     use crate::fingerprint::soft_id;
     let has = |e: &Edition| there.editions.iter().any(|t| t.origin == local && soft_id(&t.soft) == soft_id(&e.soft));

@@ -1,4 +1,5 @@
-//! Opening: the environment comes in; a store that works goes out, in memory where no directory can be trusted or written.
+//! Opening: the environment comes in; a store that works goes out, in memory where no directory can be trusted or
+//! written.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The store itself: the rules of keeping, the same on every shelf. Keys and editions come in, records and matches go out.
+//! The store itself: the rules of keeping, the same on every shelf. Keys and editions come in, records and matches go
+//! out.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -179,8 +180,8 @@ impl Store {
         self.listed(Kind::Record).into_iter().map(|listed| self.entry(listed)).collect()
     }
 
-    /// The records written since a mark (all with `None`), and the mark to ask with next time. One may be told twice, none
-    /// is left out; what was removed is not told.
+    /// The records written since a mark (all with `None`), and the mark to ask with next time. One may be told twice,
+    /// none is left out; what was removed is not told.
     pub fn since(&self, mark: Option<&Mark>) -> Result<(Vec<Entry>, Mark), StoreError> {
         let (listed, mark) = self.shelf.since(Kind::Record, mark)?;
         Ok((listed.into_iter().map(|listed| self.entry(listed)).collect(), mark))

@@ -1,4 +1,5 @@
-//! The form of every file in the store: valid JSON with its own checksum. A body comes in, sealed text goes out, and back.
+//! The form of every file in the store: valid JSON with its own checksum. A body comes in, sealed text goes out, and
+//! back.
 //!
 //! ```text
 //! {"checksum": "blake3:<64 digits>", "record":

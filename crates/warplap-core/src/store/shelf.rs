@@ -1,5 +1,6 @@
-//! A shelf: the small seam under the store. Documents stand on it by device, kind and name; it knows nothing of what is in
-//! them. Whoever implements this trait, in this crate or another one, has a store: [`Store::new`](super::Store::new).
+//! A shelf: the small seam under the store. Documents stand on it by device, kind and name; it knows nothing of what is
+//! in them. Whoever implements this trait, in this crate or another one, has a store:
+//! [`Store::new`](super::Store::new).
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -8,8 +9,8 @@ use super::lock::Flight;
 use super::names::{Kind, Place};
 use super::{SetAside, StoreError};
 
-/// Makes the next document of what is there now. An error leaves everything as it is. It may be called again when somebody
-/// else wrote in between, and it must not use the shelf.
+/// Makes the next document of what is there now. An error leaves everything as it is. It may be called again when
+/// somebody else wrote in between, and it must not use the shelf.
 pub type Next<'a> = dyn FnMut(Found) -> Result<Change, StoreError> + 'a;
 
 /// A place where documents are kept. One shelf is used by many threads, and by many processes where it outlives one.
@@ -36,11 +37,12 @@ pub trait Shelf: Send + Sync {
     fn since(&self, kind: Kind, mark: Option<&Mark>) -> Result<(Vec<Listed>, Mark), StoreError>;
 
     /// The right to work on a place, alone. It ends when it is dropped or its holder dies, and it keeps nobody from
-    /// reading or writing. Waits no longer than `wait` (as long as it takes with `None`); `Ok(None)`: somebody else has it.
+    /// reading or writing. Waits no longer than `wait` (as long as it takes with `None`); `Ok(None)`: somebody else has
+    /// it.
     fn lease(&self, at: &Place, wait: Option<Duration>) -> Result<Option<Flight>, StoreError>;
 
-    /// As [`Shelf::put`] for several places, which come in their order; `next` is told which one. Worth having where many
-    /// documents are made durable in one go.
+    /// As [`Shelf::put`] for several places, which come in their order; `next` is told which one. Worth having where
+    /// many documents are made durable in one go.
     fn put_many(
         &self,
         places: &[Place],
@@ -58,7 +60,8 @@ pub trait Shelf: Send + Sync {
         })
     }
 
-    /// The places of other devices with the same kind and name. Worth having where there is a quicker way than a listing.
+    /// The places of other devices with the same kind and name. Worth having where there is a quicker way than a
+    /// listing.
     fn elsewhere(&self, at: &Place) -> Result<Vec<Listed>, StoreError> {
         let (mut all, _) = self.since(at.kind(), None)?;
         all.retain(|l| l.place.name() == at.name() && l.place.device() != at.device());

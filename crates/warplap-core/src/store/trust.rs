@@ -1,7 +1,7 @@
 //! Who may have written here: a directory comes in; nothing, or the reason to refuse it, goes out.
 //!
-//! Only the user (or root) may be able to change the store, its files, and every directory on the way to it: whoever can
-//! write to one of these chooses the kernels that run.
+//! Only the user (or root) may be able to change the store, its files, and every directory on the way to it: whoever
+//! can write to one of these chooses the kernels that run.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};

@@ -28,8 +28,8 @@ pub enum Address {
     },
 }
 
-/// Lets stores be opened by the URLs of a scheme, in this process from now on. The last one to register a scheme has it;
-/// `file` and `memory` are not given away.
+/// Lets stores be opened by the URLs of a scheme, in this process from now on. The last one to register a scheme has
+/// it; `file` and `memory` are not given away.
 pub fn register(scheme: &'static str, opener: Opener) -> Result<(), StoreError> {
     if !is_scheme(scheme) || ["file", "memory"].contains(&scheme) {
         return Err(StoreError::Invalid(format!("'{}' cannot be the scheme of another shelf", shorten(scheme))));
@@ -41,8 +41,8 @@ pub fn register(scheme: &'static str, opener: Opener) -> Result<(), StoreError> 
 }
 
 impl Address {
-    /// Understands a path, `file:/path` (also `file:///path`; `%20` and the like are decoded), `memory:`, and the URLs of
-    /// registered schemes. What looks like no scheme is a path.
+    /// Understands a path, `file:/path` (also `file:///path`; `%20` and the like are decoded), `memory:`, and the URLs
+    /// of registered schemes. What looks like no scheme is a path.
     pub fn of(text: impl AsRef<OsStr>) -> Result<Address, StoreError> {
         let text = text.as_ref();
         let split = text.to_str().and_then(|text| text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)));

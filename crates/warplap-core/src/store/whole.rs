@@ -1,4 +1,5 @@
-//! Making a file whole: bytes and a path come in; afterwards the path holds all of them, durably, or what it held before.
+//! Making a file whole: bytes and a path come in; afterwards the path holds all of them, durably, or what it held
+//! before.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fs::File;
@@ -82,7 +83,8 @@ impl Whole {
         })
     }
 
-    /// Syncs files at once: the disk takes many in one go (128 files on a busy ext4: 5 ms each in turn, 0.2 ms together).
+    /// Syncs files at once: the disk takes many in one go (128 files on a busy ext4: 5 ms each in turn, 0.2 ms
+    /// together).
     fn sync_all(&self, staged: &VecDeque<(PathBuf, File)>) -> io::Result<()> {
         let failed = Mutex::new(None);
         spread(staged.len(), staged.len().min(SYNCERS), |n| {

@@ -1,5 +1,5 @@
-//! A tuner of some operation, for programs that learn at run time what they are asked for. Problem texts come in; what the
-//! tuner says goes out.
+//! A tuner of some operation, for programs that learn at run time what they are asked for. Problem texts come in; what
+//! the tuner says goes out.
 
 use super::{Found, How, Standing, Tuned, Tuner};
 use crate::bench::Benched;

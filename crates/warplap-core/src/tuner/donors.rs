@@ -12,7 +12,8 @@ use crate::tuner::Road;
 /// Records of other keys that are opened to see how near they are: the newest ones.
 const OPENED: usize = 16;
 
-/// What is fast draws little, mostly: a record of another objective is worth as much as one of sizes this far apart, e-fold.
+/// What is fast draws little, mostly: a record of another objective is worth as much as one of sizes this far apart,
+/// e-fold.
 const OTHER_OBJECTIVE: f64 = 1.0;
 
 impl<D: Device> Road<D> {
@@ -47,8 +48,8 @@ impl<D: Device> Road<D> {
     }
 }
 
-/// How far two keys are apart: the sum over their sizes of the logarithm of the ratio, and [`OTHER_OBJECTIVE`] where one was
-/// raced for something else. `None` where they differ in more.
+/// How far two keys are apart: the sum over their sizes of the logarithm of the ratio, and [`OTHER_OBJECTIVE`] where
+/// one was raced for something else. `None` where they differ in more.
 fn apart(one: &Key, other: &Key) -> Option<f64> {
     let (a, b) = (parts(&one.fields), parts(&other.fields));
     if a.len() != b.len() || (&one.bucket, &one.policy) != (&other.bucket, &other.policy) {

@@ -1,7 +1,7 @@
 //! Newcomers: an edition and a card come in; who of the card it has not met goes out.
 //!
-//! A variant is known by its code. Where its configs were given one by one (a list in a user's program, which may grow while
-//! the code stays), each of them counts.
+//! A variant is known by its code. Where its configs were given one by one (a list in a user's program, which may grow
+//! while the code stays), each of them counts.
 
 use super::Road;
 use crate::candidate::SourceHash;

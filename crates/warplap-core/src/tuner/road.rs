@@ -1,5 +1,5 @@
-//! The road by which a kernel is chosen: a card comes in; a candidate with its kernel goes out, by mode from the store, a
-//! race, or the first choice by priority. The operation's type is forgotten here.
+//! The road by which a kernel is chosen: a card comes in; a candidate with its kernel goes out, by mode from the store,
+//! a race, or the first choice by priority. The operation's type is forgotten here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -237,8 +237,8 @@ impl<D: Device> Road<D> {
     }
 }
 
-/// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not there any
-/// more is forgotten; a variant that is not in the catalog may come back.
+/// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not there
+/// any more is forgotten; a variant that is not in the catalog may come back.
 fn carry_over<D: Device>(card: &dyn Card<D>, edition: &Edition, trials: &mut Vec<Trial>, skipped: &mut Vec<Skipped>) {
     let standing = |id: &str, source: &SourceHash| card.find(id).is_none_or(|v| v.source() == *source);
     for old in edition.trials.iter().filter(|t| standing(&t.candidate.variant, &t.candidate.source)) {

@@ -1,5 +1,5 @@
-//! A shelf as another crate would write it: a table in one process, with versions in place of locks. Nothing in it is taken
-//! from core but the trait and its words.
+//! A shelf as another crate would write it: a table in one process, with versions in place of locks. Nothing in it is
+//! taken from core but the trait and its words.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! Building on a device: a source comes in; a function in the device's context goes out, compiled or from the artifacts.
+//! Building on a device: a source comes in; a function in the device's context goes out, compiled or from the
+//! artifacts.
 
 use warplap_core::rejection::Rejection;
 
@@ -30,8 +31,8 @@ impl Cuda {
         self.load(digest, &cubin, &source.entry)
     }
 
-    /// As [`Cuda::build_own`], with contents for globals of the module (constant memory), by name. Nobody else shares the
-    /// module: its globals are this kernel's alone.
+    /// As [`Cuda::build_own`], with contents for globals of the module (constant memory), by name. Nobody else shares
+    /// the module: its globals are this kernel's alone.
     pub fn build_own_with(&self, source: &OwnSource, globals: &[(&str, &[u8])]) -> Result<Function, Rejection> {
         if globals.is_empty() {
             return self.build_own(source);

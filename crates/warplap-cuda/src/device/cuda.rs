@@ -110,7 +110,8 @@ impl Cuda {
         self
     }
 
-    /// Lets every candidate run in this process, as `WARPLAP_SANDBOX=off` does: one that faults takes the context with it.
+    /// Lets every candidate run in this process, as `WARPLAP_SANDBOX=off` does: one that faults takes the context with
+    /// it.
     pub fn without_sandbox(mut self) -> Self {
         self.crew.send_home();
         self
@@ -175,8 +176,8 @@ impl Cuda {
         Buffer::new(&self.context, dtype, len)
     }
 
-    /// As [`Cuda::alloc`], for memory that launches on [`Cuda::stream`] use and no others: it comes from the device's pool
-    /// and goes back to it without waiting.
+    /// As [`Cuda::alloc`], for memory that launches on [`Cuda::stream`] use and no others: it comes from the device's
+    /// pool and goes back to it without waiting.
     pub fn alloc_queued(&self, dtype: DType, len: usize) -> Result<Buffer, CudaError> {
         Buffer::queued(&self.queue, dtype, len)
     }

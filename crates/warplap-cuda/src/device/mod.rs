@@ -45,7 +45,7 @@ impl Cuda {
 }
 
 impl Device for Cuda {
-    const KIND: &'static str = crate::KIND;
+    const KIND: &'static str = crate::chip::KIND;
     const LAUNCH_IS_CALL: bool = false;
 
     type Buffer = Buffer;

@@ -81,9 +81,9 @@ impl Context {
             return Err(broken.clone());
         }
         let mut current = 0;
-        // Asked every time: whoever else uses CUDA on this thread may have made another one current. Asking is a look at
-        // the thread's own memory, setting is not.
-        // SAFETY: the pointer is to a local; the context is retained for as long as this object lives.
+        // Asked every time: whoever else uses CUDA on this thread may have made another one current. Asking is a look
+        // at the thread's own memory, setting is not. SAFETY: the pointer is to a local; the context is retained for as
+        // long as this object lives.
         unsafe {
             self.api.context_get(&mut current)?;
             if current != self.handle {
@@ -167,8 +167,8 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// While it lives, calls of this thread that a capture would refuse (loading, allocating) are let through and are no part
-/// of it: what is built then belongs to no stream.
+/// While it lives, calls of this thread that a capture would refuse (loading, allocating) are let through and are no
+/// part of it: what is built then belongs to no stream.
 pub(crate) struct Relaxed<'c> {
     context: &'c Context,
     before: Option<i32>,

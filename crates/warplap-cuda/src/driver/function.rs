@@ -40,8 +40,8 @@ impl Module {
             )),
             other => other,
         })?;
-        // Drivers load a function when it is first needed; asked for its registers (4) they do it now, and its first launch
-        // may be captured.
+        // Drivers load a function when it is first needed; asked for its registers (4) they do it now, and its first
+        // launch may be captured.
         let mut registers = 0;
         // SAFETY: the function is alive, the pointer is to a local.
         self.context.note(unsafe { api.function_get(&mut registers, 4, handle) })?;

@@ -37,8 +37,8 @@ impl Pool {
         Ok(Pool { handle, parked: Mutex::default() })
     }
 
-    /// Memory for what is queued on a stream from now on; `None` while the stream is captured. Where there is not enough,
-    /// what is kept for later is given up first.
+    /// Memory for what is queued on a stream from now on; `None` while the stream is captured. Where there is not
+    /// enough, what is kept for later is given up first.
     pub(crate) fn alloc(&self, bytes: usize, stream: &Stream) -> Result<Option<DevicePtr>, CudaError> {
         if stream.is_capturing()? {
             return Ok(None);

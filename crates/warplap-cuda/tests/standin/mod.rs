@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 use warplap_cuda::Cuda;
 
-/// Arguments with which this program, started again, runs one test: the worker, or a scenario that must have a process of
-/// its own.
+/// Arguments with which this program, started again, runs one test: the worker, or a scenario that must have a process
+/// of its own.
 fn only(test: &str) -> [String; 4] {
     ["--exact", test, "--nocapture", "--include-ignored"].map(String::from)
 }

@@ -1,15 +1,16 @@
 //! What a variant is compiled of, found by reading the text: the one place where identities of sources are made.
 //!
 //! The identity of a file is the hash of all files it uses, directly or through others, itself among them. A file uses
-//! 1. the file of every name it imports (`use crate::…`, `super::…`, `self::…`, `warplap_cpu::…`, `warplap_cuda::…`) and of
-//!    every path it writes; a name that a module hands on (`pub use`) is followed to the file that defines it;
-//! 2. the files of its `include_str!`, and a CUDA source the headers of its `#include "…"`. Headers count there alone: that a
-//!    Rust file lists a `.cuh` for the compiler is no use of it.
+//! 1. the file of every name it imports (`use crate::…`, `super::…`, `self::…`, `warplap_cpu::…`, `warplap_cuda::…`)
+//!    and of every path it writes; a name that a module hands on (`pub use`) is followed to the file that defines it;
+//! 2. the files of its `include_str!`, and a CUDA source the headers of its `#include "…"`. Headers count there alone:
+//!    that a Rust file lists a `.cuh` for the compiler is no use of it.
 //!
-//! A `mod x;` line is no use, nor is a `pub use` of a name that the file itself does not write: these are doors for others,
-//! so that who takes the problem from `gemm/mod.rs` does not become all variants declared there. Tests (`#[cfg(test)]`) are
-//! not followed. Core is not followed, nor are the rooms of a device that time, keep and guard kernels ([`ROOMS`]).
-//! What is reached through a trait object names its file itself: a wrapper's identity contains that of what it wraps.
+//! A `mod x;` line is no use, nor is a `pub use` of a name that the file itself does not write: these are doors for
+//! others, so that who takes the problem from `gemm/mod.rs` does not become all variants declared there. Tests
+//! (`#[cfg(test)]`) are not followed. Core is not followed, nor are the rooms of a device that time, keep and guard
+//! kernels ([`ROOMS`]). What is reached through a trait object names its file itself: a wrapper's identity contains
+//! that of what it wraps.
 
 mod says;
 mod tokens;
@@ -30,7 +31,8 @@ const HEADERS: &str = "warplap-cuda/cuh";
 /// The rooms of a device that time, keep and guard kernels, whose code is in none.
 const ROOMS: [&str; 2] = ["warplap-cpu/src/device.rs", "warplap-cuda/src/device/"];
 
-/// The sources of the packages. A file is named by its path from the folder of the packages on, `warplap-ops/src/lib.rs`.
+/// The sources of the packages. A file is named by its path from the folder of the packages on,
+/// `warplap-ops/src/lib.rs`.
 pub(crate) struct Tree {
     crates: PathBuf,
     read: BTreeMap<String, One>,

@@ -10,8 +10,8 @@ use super::pattern::Pattern;
 use super::validate::{BsrError, check_rows};
 use crate::gemm::Layout;
 
-/// The facts of C (m×n) = alpha · A (m×k, in blocks) · B (k×n) + beta · C. Statistics are kept as counts, so that two problems are
-/// the same exactly when their text is.
+/// The facts of C (m×n) = alpha · A (m×k, in blocks) · B (k×n) + beta · C. Statistics are kept as counts, so that two
+/// problems are the same exactly when their text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BsrProblem {
     /// Rows of A and C.
@@ -40,8 +40,8 @@ pub struct BsrProblem {
     pub beta: Factor,
     /// Whether the addend is C's own former elements, where beta is not 0; otherwise it is an argument of its own.
     pub in_place: bool,
-    /// Whether blocks are stored turned and elsewhere: the indices are those of A, and block `i` of A is the transpose of
-    /// stored block `place[i]`. So Aᵀ·B is this product over the index of the transposed pattern.
+    /// Whether blocks are stored turned and elsewhere: the indices are those of A, and block `i` of A is the transpose
+    /// of stored block `place[i]`. So Aᵀ·B is this product over the index of the transposed pattern.
     pub turned: bool,
     /// Whether the factors of an f32 product may be rounded to tf32 (eleven bits); sums are kept in f32 all the same.
     pub tf32: bool,

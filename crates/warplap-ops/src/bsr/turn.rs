@@ -37,8 +37,8 @@ pub fn turned_index(row_ptr: &[i32], col_idx: &[i32], columns: usize) -> TurnedI
     TurnedIndex { row_ptr: ends, col_idx: rows, place }
 }
 
-/// Block `i` of the result, so many rows by so many columns, is the transpose of block `place[i]`; the caller has checked the
-/// places.
+/// Block `i` of the result, so many rows by so many columns, is the transpose of block `place[i]`; the caller has
+/// checked the places.
 pub(super) fn turned<T: Copy>(values: &[T], place: &[i32], (rows, columns): (usize, usize)) -> Vec<T> {
     let block = rows * columns;
     let mut to = Vec::with_capacity(place.len() * block);

@@ -5,8 +5,8 @@ use warplap_cuda::{Chip, Compiler, Source};
 use super::installed;
 use super::plan::Plan;
 
-/// The compiler; `None`, said aloud, where `WARPLAP_NO_NVRTC=1` says that there shall be none. A missing Python or network
-/// is a failure: a kernel that nobody compiled is not a tested one.
+/// The compiler; `None`, said aloud, where `WARPLAP_NO_NVRTC=1` says that there shall be none. A missing Python or
+/// network is a failure: a kernel that nobody compiled is not a tested one.
 pub(crate) fn compiler() -> Option<Compiler> {
     if installed::is_unwanted() {
         return None;

@@ -1,5 +1,5 @@
-//! NVRTC of one version, installed once from the Python package into the target folder. Knows nothing but files, so that
-//! tests of other packages can include it.
+//! NVRTC of one version, installed once from the Python package into the target folder. Knows nothing but files, so
+//! that tests of other packages can include it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

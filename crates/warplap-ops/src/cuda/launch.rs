@@ -15,7 +15,8 @@ use super::scratch::Scratch;
 /// Sets of tensor maps kept for launches to come: a timed rotation has a few dozen, a program one.
 const KEPT: usize = 64;
 
-/// Sets of tensor maps made at the most; whoever comes later with addresses that are not known encodes its own each time.
+/// Sets of tensor maps made at the most; whoever comes later with addresses that are not known encodes its own each
+/// time.
 const MADE: usize = 8192;
 
 /// Arguments of a kernel at the most, and tensor maps among them.
@@ -28,8 +29,8 @@ struct Maps<const N: usize> {
     maps: [TensorMap; MAPS],
 }
 
-/// The list of arguments as the driver takes it, prepared: numbers point to `numbers` for good, maps and buffers are filled in
-/// by each launch.
+/// The list of arguments as the driver takes it, prepared: numbers point to `numbers` for good, maps and buffers are
+/// filled in by each launch.
 struct List {
     count: usize,
     // Addresses of `numbers`, or null.
@@ -72,8 +73,8 @@ impl List {
     }
 }
 
-/// A plan, loaded: a kernel that takes the addresses of N buffers. What a launch reads lies side by side in it: after the
-/// driver's own call little of it is in the cache.
+/// A plan, loaded: a kernel that takes the addresses of N buffers. What a launch reads lies side by side in it: after
+/// the driver's own call little of it is in the cache.
 pub(crate) struct Loaded<const N: usize> {
     function: Function,
     shape: LaunchShape,
@@ -81,8 +82,8 @@ pub(crate) struct Loaded<const N: usize> {
     scratch: Option<Scratch>,
     workspace: u64,
     maps: Vec<(usize, TensorMapSpec)>,
-    // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there. A launch on
-    // another thread may still read what was replaced, so everything lives in `made` as long as this object.
+    // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there. A
+    // launch on another thread may still read what was replaced, so everything lives in `made` as long as this object.
     kept: [AtomicPtr<Maps<N>>; KEPT],
     made: Mutex<Vec<Arc<Maps<N>>>>,
 }
@@ -138,8 +139,8 @@ impl<const N: usize> Loaded<N> {
     /// Queues one launch on buffers at these addresses.
     ///
     /// # Safety
-    /// The plan lists the entry's parameters in order, and the addresses are of device memory that holds what the kernel
-    /// reads and writes until it has ended.
+    /// The plan lists the entry's parameters in order, and the addresses are of device memory that holds what the
+    /// kernel reads and writes until it has ended.
     #[inline]
     pub(crate) unsafe fn launch(&self, at: &[u64; N], queue: &Stream) -> Result<(), Rejection> {
         if self.maps.is_empty() {

@@ -1,5 +1,5 @@
-//! Scratch of a kernel: memory for each stream it is launched on, made when a stream is first seen. Launches on one stream
-//! follow each other, so one room serves them all.
+//! Scratch of a kernel: memory for each stream it is launched on, made when a stream is first seen. Launches on one
+//! stream follow each other, so one room serves them all.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

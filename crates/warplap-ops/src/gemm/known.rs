@@ -1,4 +1,5 @@
-//! Dense products in the registry: who may race on which device, other names, and what is tuned when nobody asks for more.
+//! Dense products in the registry: who may race on which device, other names, and what is tuned when nobody asks for
+//! more.
 
 use warplap_core::catalog::{Catalog, Raced};
 #[cfg(feature = "cpu")]

@@ -297,7 +297,8 @@ impl Problem for GemmProblem {
     }
 
     fn ragged(&self) -> Option<Self> {
-        // One short of a tile or one beyond it; what copies whole 16 bytes keeps being able to, and what cannot keeps not.
+        // One short of a tile or one beyond it; what copies whole 16 bytes keeps being able to, and what cannot keeps
+        // not.
         let cut = |size: u64, most: u64| match size {
             0..=2 | 8 => size,
             size if size.is_multiple_of(8) && size <= most => size - 8,

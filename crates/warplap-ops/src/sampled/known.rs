@@ -1,4 +1,5 @@
-//! Sampled products in the registry: who may race on which device, other names, and what is tuned when nobody asks for more.
+//! Sampled products in the registry: who may race on which device, other names, and what is tuned when nobody asks for
+//! more.
 
 use warplap_core::arg::Arg;
 use warplap_core::catalog::{Catalog, Raced};

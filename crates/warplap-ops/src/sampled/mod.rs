@@ -1,5 +1,5 @@
-//! The sampled product: those blocks of G·Bᵀ that a block-sparse pattern names. It is the gradient of the stored blocks of A
-//! where G is the gradient of C = A·B.
+//! The sampled product: those blocks of G·Bᵀ that a block-sparse pattern names. It is the gradient of the stored blocks
+//! of A where G is the gradient of C = A·B.
 
 #[cfg(feature = "cpu")]
 pub mod cpu;
@@ -51,7 +51,8 @@ pub(crate) fn no_square(p: &SampledProblem) -> Option<String> {
     (!p.is_square()).then(|| format!("blocks are {}x{}: the sampled product takes square ones", p.bs, p.bc))
 }
 
-/// Checks that a problem is one for the sampled product and that arguments are those of it. The indices are not looked at.
+/// Checks that a problem is one for the sampled product and that arguments are those of it. The indices are not looked
+/// at.
 pub fn check<D: Device>(p: &SampledProblem, args: &[Arg<'_, D>]) -> Result<(), Error> {
     if let Some(reason) = no_square(p) {
         return Err(Error::Argument { argument: "values".into(), reason });

@@ -1,5 +1,5 @@
-//! Races of Python callables: candidates on a caller's own arguments come in; who won goes out. They are variants like all
-//! others and go by the road of all others.
+//! Races of Python callables: candidates on a caller's own arguments come in; who won goes out. They are variants like
+//! all others and go by the road of all others.
 
 mod card;
 mod kernel;
@@ -30,7 +30,8 @@ const LISTED: usize = 48;
 struct Doors {
     /// Gives what runs it once on the race's own copies of the arguments.
     ready: Py<PyAny>,
-    /// Runs it on poisoned copies and says how near it came: a word, a reason, a share of the allowed error and seconds.
+    /// Runs it on poisoned copies and says how near it came: a word, a reason, a share of the allowed error and
+    /// seconds.
     prove: Py<PyAny>,
     /// Runs it elsewhere first: nothing, or a word, a reason and a number.
     trial: Option<Py<PyAny>>,
@@ -74,9 +75,9 @@ struct Asked {
     again: bool,
 }
 
-/// Who is the fastest right one of the candidates (a name, settings and source each): from the store, or by a race, with
-/// what is known of the key. `ready(i)` gives what runs the i-th on the race's arguments; `prove(i)` judges it, and
-/// `trial(i)` tries it out elsewhere. With `measure` false nothing is raced and an unknown key is None.
+/// Who is the fastest right one of the candidates (a name, settings and source each): from the store, or by a race,
+/// with what is known of the key. `ready(i)` gives what runs the i-th on the race's arguments; `prove(i)` judges it,
+/// and `trial(i)` tries it out elsewhere. With `measure` false nothing is raced and an unknown key is None.
 #[pyfunction]
 #[pyo3(signature = (op, key, candidates, ready, prove, trial=None, *, gpu=None, budget=None, measure=true, again=false))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
@@ -115,7 +116,8 @@ pub(crate) fn race(
 fn settings(state: &State, usual: Settings, card: &Callables, asked: &Asked, stop: Stop) -> PyResult<Settings> {
     let mut settings = Settings { mode: Mode::Tune, again: asked.again, stop, ..usual };
     settings.budget.seconds = given(asked.budget)?.unwrap_or(state.settings.budget.seconds);
-    // Compilers, and a worker that starts, may take longer than any budget: everyone on a short list has a turn all the same.
+    // Compilers, and a worker that starts, may take longer than any budget: everyone on a short list has a turn all the
+    // same.
     settings.budget.counts = if card.len() > LISTED { Counts::Wall } else { Counts::Races };
     Ok(settings)
 }

@@ -151,8 +151,8 @@ impl Choice {
         self.called(&self.arguments(py, tensors)?)
     }
 
-    /// The arguments of a call: one a slot, None where the problem does not have it, without the last ones it does not have;
-    /// for one that returns, without those that are written and not read.
+    /// The arguments of a call: one a slot, None where the problem does not have it, without the last ones it does not
+    /// have; for one that returns, without those that are written and not read.
     #[inline]
     fn arguments<'py>(&self, py: Python<'py>, tensors: &[Option<Bound<'py, PyAny>>]) -> PyResult<Bound<'py, PyTuple>> {
         let end = |given: &[Option<Bound<'py, PyAny>>]| given.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
@@ -193,11 +193,11 @@ impl Choice {
     }
 }
 
-/// Adds a callable to an operation's catalog on the CPU or on CUDA devices; one of the same name is replaced. It gets one
-/// tensor a slot, None where the problem does not have it; with `returns` those that it reads, and returns the others.
-/// `fit` says why it stands aside from a problem (given as text), or None; `space` gives its tunables for one, a dictionary
-/// of names and values, and `facts` what else it needs to know of one: both come as keyword arguments; `prepare` compiles
-/// what a setting needs for one, ahead of its turn.
+/// Adds a callable to an operation's catalog on the CPU or on CUDA devices; one of the same name is replaced. It gets
+/// one tensor a slot, None where the problem does not have it; with `returns` those that it reads, and returns the
+/// others. `fit` says why it stands aside from a problem (given as text), or None; `space` gives its tunables for one,
+/// a dictionary of names and values, and `facts` what else it needs to know of one: both come as keyword arguments;
+/// `prepare` compiles what a setting needs for one, ahead of its turn.
 #[pyfunction]
 #[pyo3(signature = (op, id, source, call, fit=None, *, device="cpu", space=None, prepare=None, facts=None, returns=false))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]

@@ -33,8 +33,8 @@ impl Loaded {
     pub(crate) fn open(path: &Path) -> Result<Self, Rejection> {
         let failed =
             |e: libloading::Error| Rejection::LaunchFailed { reason: format!("the library does not load: {e}") };
-        // SAFETY: the file lies in a private folder, was built from the user's own source and has run without a fault; what
-        // its initialisers do is the user's word.
+        // SAFETY: the file lies in a private folder, was built from the user's own source and has run without a fault;
+        // what its initialisers do is the user's word.
         let library = unsafe { Library::new(path) }.map_err(failed)?;
         // SAFETY: the door has this type: it is written in `text::door`.
         let door = unsafe { *library.get::<Door>(DOOR.as_bytes()).map_err(failed)? };
@@ -63,9 +63,9 @@ impl Loaded {
                 *to = place;
             }
         }
-        // SAFETY: the list holds as many pointers as the door reads, to buffers of the lengths the kernel was tried out with
-        // (the caller's word); inputs are only read by a kernel that keeps its word, and whoever proves it checks that they
-        // were.
+        // SAFETY: the list holds as many pointers as the door reads, to buffers of the lengths the kernel was tried out
+        // with (the caller's word); inputs are only read by a kernel that keeps its word, and whoever proves it checks
+        // that they were.
         unsafe { (self.door)(at.as_ptr()) };
         Ok(())
     }

@@ -11,8 +11,8 @@ use crate::argument::{Argument, Element, Role};
 /// The door's name in a built library.
 pub(crate) const DOOR: &str = "warplap_call";
 
-/// A file that includes the user's source and adds the door: pointers come in a list, numbers are written here. The call
-/// goes through a volatile pointer, so that the compiler cannot make a special version for these very numbers.
+/// A file that includes the user's source and adds the door: pointers come in a list, numbers are written here. The
+/// call goes through a volatile pointer, so that the compiler cannot make a special version for these very numbers.
 pub(crate) fn door(source: &Path, entry: &str, arguments: &[Argument]) -> String {
     let mut at = 0;
     let mut given = |argument: &Argument| match &argument.value {
@@ -50,8 +50,8 @@ pub(crate) const PASSED: i32 = 42;
 /// What it ends with when it could not even begin.
 pub(crate) const HINDERED: i32 = 97;
 
-/// A program that loads a library and calls its door twice, on buffers with forbidden memory on both sides: whoever reads
-/// or writes past an end dies here and not in the tuner.
+/// A program that loads a library and calls its door twice, on buffers with forbidden memory on both sides: whoever
+/// reads or writes past an end dies here and not in the tuner.
 pub(crate) fn trial(arguments: &[Argument]) -> String {
     let buffers: Vec<&Argument> = arguments.iter().filter(|a| a.role != Role::Scalar).collect();
     let sizes: Vec<String> = buffers.iter().map(|a| (a.len() * a.dtype().bytes()).to_string()).collect();

@@ -1,5 +1,5 @@
-//! CUDA kernels on a GPU: a config becomes sizes of a launch, a compiled function, and that a variant. Where the right answer
-//! comes from a kernel too, `right` runs it there.
+//! CUDA kernels on a GPU: a config becomes sizes of a launch, a compiled function, and that a variant. Where the right
+//! answer comes from a kernel too, `right` runs it there.
 
 mod right;
 mod sizes;

@@ -1,5 +1,6 @@
-//! The right answer where it comes from a CUDA kernel: inputs on a GPU come in; what the reference makes of them goes out,
-//! in double precision. Before it is asked it is tried out like any candidate, in a process that it may take with it.
+//! The right answer where it comes from a CUDA kernel: inputs on a GPU come in; what the reference makes of them goes
+//! out, in double precision. Before it is asked it is tried out like any candidate, in a process that it may take with
+//! it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The sizes of a launch, by host arithmetic alone: a spec's expressions come in; blocks, threads and parameters go out.
+//! The sizes of a launch, by host arithmetic alone: a spec's expressions come in; blocks, threads and parameters go
+//! out.
 
 use warplap::core::rejection::Rejection;
 use warplap::core::space::{Config, Expr, Value};

@@ -1,4 +1,5 @@
-//! The arguments of a kernel: each draft's type, role, shape and contents worked out, and all of them held against each other.
+//! The arguments of a kernel: each draft's type, role, shape and contents worked out, and all of them held against each
+//! other.
 
 use std::ops::Range;
 use std::sync::Arc;

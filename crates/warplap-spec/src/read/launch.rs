@@ -1,5 +1,5 @@
-//! Launches of CUDA kernels: drafts of grid, block, shared memory and cluster come in; checked expressions go out. Those of
-//! the kernel name axes and constants, those of the reference constants alone.
+//! Launches of CUDA kernels: drafts of grid, block, shared memory and cluster come in; checked expressions go out.
+//! Those of the kernel name axes and constants, those of the reference constants alone.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Reading: a TOML spec or Kernel Tuner's T1 JSON comes in; a checked Spec goes out, or an error with the file and the line.
+//! Reading: a TOML spec or Kernel Tuner's T1 JSON comes in; a checked Spec goes out, or an error with the file and the
+//! line.
 
 mod arguments;
 mod axes;

@@ -1,5 +1,5 @@
-//! The objective of a spec: a name or an expression over what a launch spends comes in; what candidates are raced for goes
-//! out.
+//! The objective of a spec: a name or an expression over what a launch spends comes in; what candidates are raced for
+//! goes out.
 
 use toml::Spanned;
 use warplap::core::objective::{Objective, Spent};

@@ -20,8 +20,8 @@ fn quoted(all: &str, text: &str, from: usize) -> Option<usize> {
     all.get(from..)?.find(&quoted).map(|at| from + at)
 }
 
-/// Reads a T1 file. It knows no right answers and no objectives: parts `Reference` and `Metric` of our own name them, with
-/// the fields a TOML spec has.
+/// Reads a T1 file. It knows no right answers and no objectives: parts `Reference` and `Metric` of our own name them,
+/// with the fields a TOML spec has.
 pub(super) fn draft(places: &Places) -> Result<Draft, SpecError> {
     let wrong = |why: String| SpecError::new(&places.file, why);
     let json: Json = serde_json::from_str(&places.text).map_err(|e| {

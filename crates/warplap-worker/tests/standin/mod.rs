@@ -125,8 +125,8 @@ pub fn serve() {
     warplap_worker::serve_if_asked(&[Service::of::<Standin>(&grounds)]);
 }
 
-/// Arguments with which this program, started again, runs one test: the worker, or a scenario that must have a process of
-/// its own.
+/// Arguments with which this program, started again, runs one test: the worker, or a scenario that must have a process
+/// of its own.
 fn only(test: &str) -> [String; 4] {
     ["--exact", test, "--nocapture", "--include-ignored"].map(String::from)
 }

@@ -1,5 +1,5 @@
-//! A device by its name, for programs that learn at run time where they shall race. [`kinds`] is the one list of devices there
-//! are: reading a name, opening one, counting them go by it.
+//! A device by its name, for programs that learn at run time where they shall race. [`kinds`] is the one list of
+//! devices there are: reading a name, opening one, counting them go by it.
 
 use std::fmt;
 use std::path::Path;
@@ -139,8 +139,8 @@ macro_rules! with {
 }
 
 impl AnyDevice {
-    /// Opens a device. Compiled kernels are kept in the directory of the store, where there is one. One asked for by name
-    /// that cannot be opened is an error; with [`Wanted::Best`] the next kind answers.
+    /// Opens a device. Compiled kernels are kept in the directory of the store, where there is one. One asked for by
+    /// name that cannot be opened is an error; with [`Wanted::Best`] the next kind answers.
     pub fn open(wanted: Wanted, directory: Option<&Path>) -> Result<Self, Error> {
         let none = |what: &str| Error::Device(format!("this program is built without {what}"));
         match wanted {

@@ -1,7 +1,7 @@
 //! Rows in blocks: what the kernels share that write out all scores of a block of rows between their two products.
 //!
-//! A call and the sizes of a block come in. Tasks are dealt out here, queries widened, scores turned into weights and outputs
-//! narrowed; the two products are the kernel's own.
+//! A call and the sizes of a block come in. Tasks are dealt out here, queries widened, scores turned into weights and
+//! outputs narrowed; the two products are the kernel's own.
 
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
@@ -49,8 +49,8 @@ impl Blocks {
         }
     }
 
-    /// Runs `part` for each head and share of its rows, with scratch of so many numbers. A head is one task where there are
-    /// heads enough for all threads, so that it is packed or widened once.
+    /// Runs `part` for each head and share of its rows, with scratch of so many numbers. A head is one task where there
+    /// are heads enough for all threads, so that it is packed or widened once.
     pub(super) fn each_part<T: Element + Typed>(
         &self,
         call: &Call<T>,
@@ -67,8 +67,8 @@ impl Blocks {
         });
     }
 
-    /// Attends with some rows of a head, block by block. `score` takes the count of rows, that of keys, the queries and where
-    /// scores go; `weigh` the same counts, the weights and where sums of values go.
+    /// Attends with some rows of a head, block by block. `score` takes the count of rows, that of keys, the queries and
+    /// where scores go; `weigh` the same counts, the weights and where sums of values go.
     pub(super) fn attend<T: Element + Typed>(
         &self,
         call: &Call<T>,
@@ -82,7 +82,8 @@ impl Blocks {
         for first in rows.clone().step_by(self.rows) {
             let block = first..(first + self.rows).min(rows.end);
             let (count, end) = (block.len(), call.most_seen(block.clone()));
-            // A mask may reach f32's range, where log2 e times it would leave it: then the factor comes after the maximum.
+            // A mask may reach f32's range, where log2 e times it would leave it: then the factor comes after the
+            // maximum.
             let (before, after) = if call.mask(first).is_some() { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
             for (i, row) in block.clone().enumerate() {
                 let (from, to) = (call.q(head, row), queries[i * self.d..].as_mut_ptr());

@@ -1,8 +1,8 @@
 //! Fill in the zeros and call the library: A is written out dense, then the `gemm` crate multiplies.
 //!
 //! Idea: a dense product has no indices and blocks as it likes; above some density its better rate outweighs the work
-//! on zeros. Wins: matrices that are nearly full, and a column-major C. Limits: m·k numbers of scratch; halves are widened to f32 first (the
-//! crate would sum some of them in half precision).
+//! on zeros. Wins: matrices that are nearly full, and a column-major C. Limits: m·k numbers of scratch; halves are
+//! widened to f32 first (the crate would sum some of them in half precision).
 
 use std::sync::Arc;
 
@@ -98,7 +98,8 @@ fn product<T: Element + Typed>(kernel: &Filled, args: &mut [Arg<'_, Cpu>]) -> Re
         fill(kernel, &a, full);
         widened(kernel.isa, &a.b[..k * n], |b| {
             if T::DTYPE == DType::F32 && !a.problem.is_scaled() {
-                // SAFETY: T is f32: `Typed::DTYPE` names exactly one type; C holds m·n elements, and nothing of it is added.
+                // SAFETY: T is f32: `Typed::DTYPE` names exactly one type; C holds m·n elements, and nothing of it is
+                // added.
                 let c = unsafe { std::slice::from_raw_parts_mut(c.at(0).cast::<f32>(), m * n) };
                 multiply(kernel, a.problem, full, b, c);
             } else {

@@ -1,5 +1,5 @@
-//! From arguments to a matrix that kernels may trust: row pointers and column indices are checked once per launch. It is
-//! O(blocks), under one percent of the smallest product.
+//! From arguments to a matrix that kernels may trust: row pointers and column indices are checked once per launch. It
+//! is O(blocks), under one percent of the smallest product.
 
 use std::ops::Range;
 
@@ -28,8 +28,8 @@ pub(super) struct Matrix<'a, T> {
 
 impl<'a, T: Typed + Copy> Matrix<'a, T> {
     /// The typed slots. Every column index is below `k / bc`, every row's blocks lie inside `values`, B and C hold
-    /// k·n and m·n elements: kernels rely on it. Blocks that are stored turned are written out first. C may be the addend
-    /// too, so nobody makes a slice of what he has yet to finish.
+    /// k·n and m·n elements: kernels rely on it. Blocks that are stored turned are written out first. C may be the
+    /// addend too, so nobody makes a slice of what he has yet to finish.
     pub(super) fn checked<'b: 'a>(
         p: &'a BsrProblem,
         args: &mut [Arg<'b, Cpu>],

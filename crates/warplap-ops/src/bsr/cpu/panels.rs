@@ -2,9 +2,9 @@
 //!
 //! Idea: a panel's rows lie one after the other, so its loads are aligned, never collide in the first cache and never
 //! miss a page; halves are widened and a column-major B is turned while packing, once instead of once per block. A
-//! thread takes a block row over all panels, so that its values stay in the second cache. Wins: when each row of B meets
-//! several blocks (density times block rows well above one) and n is narrow; half types. Limits: k·n numbers of scratch.
-//! Idea: Goto's packing.
+//! thread takes a block row over all panels, so that its values stay in the second cache. Wins: when each row of B
+//! meets several blocks (density times block rows well above one) and n is narrow; half types. Limits: k·n numbers of
+//! scratch. Idea: Goto's packing.
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;

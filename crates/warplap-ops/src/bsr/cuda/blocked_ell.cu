@@ -1,8 +1,9 @@
-// A block-sparse matrix in compressed rows written out with as many blocks in every row (Blocked-ELL), as cuSPARSE takes it.
+// A block-sparse matrix in compressed rows written out with as many blocks in every row (Blocked-ELL), as cuSPARSE
+// takes it.
 //
-// Idea: a CTA a place; places past a row's last block get the column -1 and zeros. The blocks of a block row lie side by side: rows of WIDE * BS elements.
-// Limits: BS rows of whole 16 bytes (BS * SIZE % 16 == 0).
-// Facts of the problem (-D): BS, SIZE (bytes of an element), WIDE (places of a block row).
+// Idea: a CTA a place; places past a row's last block get the column -1 and zeros. The blocks of a block row lie side
+// by side: rows of WIDE * BS elements. Limits: BS rows of whole 16 bytes (BS * SIZE % 16 == 0). Facts of the problem
+// (-D): BS, SIZE (bytes of an element), WIDE (places of a block row).
 typedef unsigned long long u64;
 
 constexpr int CHUNKS = BS * SIZE / 16; // 16-byte chunks in a row of a block

@@ -1,9 +1,9 @@
 //! cuSPARSE on Blocked-ELL: the matrix is written out with as many blocks in every row (`blocked_ell.cu`), then SpMM.
 //!
-//! Idea: the library's tensor-core kernel knows this format alone. The writing out is done at every launch, because blocks and
-//! indices are the caller's and may change; it costs one reading of the blocks and one writing of the padded ones. Wins:
-//! hardly ever; an anchor of every race. Limits: f16/bf16, block sizes that are powers of two, rows of which the fullest has
-//! at most twice the mean; where the library is found, and as `cusparse_bsr`.
+//! Idea: the library's tensor-core kernel knows this format alone. The writing out is done at every launch, because
+//! blocks and indices are the caller's and may change; it costs one reading of the blocks and one writing of the padded
+//! ones. Wins: hardly ever; an anchor of every race. Limits: f16/bf16, block sizes that are powers of two, rows of
+//! which the fullest has at most twice the mean; where the library is found, and as `cusparse_bsr`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -129,8 +129,9 @@ impl Kernel<Cuda> for Padded {
         let [full, columns] = room.each_ref().map(Buffer::address);
         self.turned.with(&slots, queue, |values| {
             let list = [&values, &row_ptr, &col_idx, &full, &columns].map(|a| (&raw const *a).cast::<c_void>());
-            // SAFETY: five addresses, as the entry declares them; the catalog hands out kernels that refuse other arguments than
-            // the signature's, the scratch holds a place for each block of the padded matrix, and the caller vouches for the indices.
+            // SAFETY: five addresses, as the entry declares them; the catalog hands out kernels that refuse other
+            // arguments than the signature's, the scratch holds a place for each block of the padded matrix, and the
+            // caller vouches for the indices.
             unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())
         })?;
         let at = SpmmAt { row_ptr, columns, values: full, b, c };

@@ -1,8 +1,8 @@
 //! cuSPARSE on the matrix as it is: SpMM over a BSR descriptor.
 //!
-//! Idea: the library everybody has. Its kernel for this format multiplies on plain lanes in every type. Wins: hardly ever;
-//! an anchor of every race. Limits: where the library is found; the addend must be C itself, so it stands aside where it
-//! is another.
+//! Idea: the library everybody has. Its kernel for this format multiplies on plain lanes in every type. Wins: hardly
+//! ever; an anchor of every race. Limits: where the library is found; the addend must be C itself, so it stands aside
+//! where it is another.
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
@@ -102,8 +102,8 @@ impl Kernel<Cuda> for Called {
         let [row_ptr, columns, _, b, c, ..] = slots;
         self.turned.with(&slots, queue, |values| {
             let at = SpmmAt { row_ptr, columns, values, b, c };
-            // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, the views borrow them, and
-            // the caller vouches for the indices.
+            // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, the views borrow
+            // them, and the caller vouches for the indices.
             unsafe { self.spmm.launch(&at, (p.alpha.get(), p.beta.get()), queue) }.map_err(|e| e.rejection())
         })
     }

@@ -1,9 +1,9 @@
 // A block-sparse matrix written out dense, row-major, zeros included.
 //
-// Idea: a CTA owns WIDE block columns of one block row; a thread a column searches the row's sorted indices once, then all threads write whole rows of
-// the patch, 16 bytes at a time, from the block found there or zeros. Reads each block once, writes each element once.
-// Limits: rows of a block of whole 16 bytes (BC * SIZE % 16 == 0); columns of a row in rising order.
-// Facts of the problem (-D): BS, BC, SIZE (bytes of an element), WIDE (block columns of a CTA).
+// Idea: a CTA owns WIDE block columns of one block row; a thread a column searches the row's sorted indices once, then
+// all threads write whole rows of the patch, 16 bytes at a time, from the block found there or zeros. Reads each block
+// once, writes each element once. Limits: rows of a block of whole 16 bytes (BC * SIZE % 16 == 0); columns of a row in
+// rising order. Facts of the problem (-D): BS, BC, SIZE (bytes of an element), WIDE (block columns of a CTA).
 #include "hopper.cuh"
 
 constexpr int CHUNKS = BC * SIZE / 16, NT = 256; // 16-byte chunks in a row of a block

@@ -1,8 +1,8 @@
 //! Fill in the zeros and call the library: A is written out dense (`densify.cu`), then cuBLASLt multiplies.
 //!
-//! Idea: a dense product has no indices; above some density its better rate outweighs the work on zeros. Wins: small blocks
-//! from about a quarter full, and what no other kernel but the reference can do. Limits: m·k elements of scratch for each stream; where the
-//! library is found.
+//! Idea: a dense product has no indices; above some density its better rate outweighs the work on zeros. Wins: small
+//! blocks from about a quarter full, and what no other kernel but the reference can do. Limits: m·k elements of scratch
+//! for each stream; where the library is found.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -122,8 +122,8 @@ fn source(p: &BsrProblem) -> (Source, u64) {
     (source, p.m / p.bs * columns.div_ceil(wide))
 }
 
-/// The dense product as the library is asked for it. It knows column-major matrices: a row-major C is Cᵀ = Bᵀ·Aᵀ in the same
-/// memory, a column-major one A·B with both turned as they need it.
+/// The dense product as the library is asked for it. It knows column-major matrices: a row-major C is Cᵀ = Bᵀ·Aᵀ in the
+/// same memory, a column-major one A·B with both turned as they need it.
 fn product(p: &BsrProblem) -> MatmulSpec {
     let matrix =
         |rows: u64, columns: u64, turned| MatrixSpec { rows, columns, pitch: rows, stride: rows * columns, turned };
@@ -173,8 +173,9 @@ impl Kernel<Cuda> for Filled {
         self.turned.with(&slots, queue, |values| {
             let [v, f, r, i] = [&values, &full, &row_ptr, &col_idx].map(|a| (&raw const *a).cast::<c_void>());
             let list = [v, f, r, i, (&raw const columns).cast()];
-            // SAFETY: four addresses and a number, as the entry declares them; the catalog hands out kernels that refuse other
-            // arguments than the signature's, the scratch holds m·k elements, and the caller vouches for the indices.
+            // SAFETY: four addresses and a number, as the entry declares them; the catalog hands out kernels that
+            // refuse other arguments than the signature's, the scratch holds m·k elements, and the caller vouches for
+            // the indices.
             unsafe { self.function.launch(&self.shape, &list, queue) }.map_err(|e| e.rejection())
         })?;
         // The library reads no addend where beta is 0, but takes none that is nowhere.

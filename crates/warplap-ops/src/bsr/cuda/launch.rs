@@ -1,7 +1,7 @@
 //! A block-sparse twin as a variant: its launches hand the kernel an order of the block rows beside the slots.
 //!
-//! The order is made at the first launch on a matrix (its indices are read back once, a millisecond or so) and kept by the
-//! addresses of the indices for as long as the kernel lives. A stream that is being captured gets none that is not
+//! The order is made at the first launch on a matrix (its indices are read back once, a millisecond or so) and kept by
+//! the addresses of the indices for as long as the kernel lives. A stream that is being captured gets none that is not
 //! there yet. Should other indices come to lie at the same address, the order is merely not the best.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,9 +89,9 @@ impl Kernel<Cuda> for Built {
         self.turned.with(&slots, queue, |values| {
             let [row_ptr, col_idx, _, b, c, add, place] = slots;
             let at = [row_ptr, col_idx, values, b, c, add, place, order, tiles];
-            // SAFETY: the plan is the twin's, which lists the entry's parameters; the catalog hands out kernels that refuse
-            // other arguments than the signature's, so that the buffers hold what the problem spans, the views borrow them, and
-            // the caller vouches for the indices.
+            // SAFETY: the plan is the twin's, which lists the entry's parameters; the catalog hands out kernels that
+            // refuse other arguments than the signature's, so that the buffers hold what the problem spans, the views
+            // borrow them, and the caller vouches for the indices.
             unsafe { self.loaded.launch(&at, queue) }
         })
     }

@@ -1,11 +1,14 @@
-// C = A·B with block-sparse A of half types: tensor cores through mma.sync, float32 sums; for chips before Hopper, and blocks of every shape.
+// C = A·B with block-sparse A of half types: tensor cores through mma.sync, float32 sums; for chips before Hopper, and
+// blocks of every shape.
 //
-// Idea: a CTA owns one line of ROWS rows (a block row, or 64 rows of a taller one) by BN columns; blocks are cut into chunks of BK columns, STAGES on their way at a time by
-// cp.async, in lines padded by 16 bytes so that the eight rows of a fragment meet different banks. ldmatrix turns a row-major B on its way into registers.
-// Wins: chips from sm_80 on without wgmma. Limits: f16/bf16, BS and BC 16, 32, 64 or 128, C row-major, N % 8 == 0, 16-byte aligned buffers.
-// Where the idea comes from: the usual mma.sync product; every line reads the slabs of B it needs by itself.
+// Idea: a CTA owns one line of ROWS rows (a block row, or 64 rows of a taller one) by BN columns; blocks are cut into
+// chunks of BK columns, STAGES on their way at a time by cp.async, in lines padded by 16 bytes so that the eight rows
+// of a fragment meet different banks. ldmatrix turns a row-major B on its way into registers. Wins: chips from sm_80 on
+// without wgmma. Limits: f16/bf16, BS and BC 16, 32, 64 or 128, C row-major, N % 8 == 0, 16-byte aligned buffers. Where
+// the idea comes from: the usual mma.sync product; every line reads the slabs of B it needs by itself.
 //
-// Axes (-D): BN (128, 256), BK (16, 32, 64; divides BC), STAGES (2..4). Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, BC, B_COL (1: column-major).
+// Axes (-D): BN (128, 256), BK (16, 32, 64; divides BC), STAGES (2..4). Facts of the problem (-D): DTYPE (0 f16, 1
+// bf16), SCALED, ADDS, BS, BC, B_COL (1: column-major).
 #include "ampere.cuh"
 #include "scaled.cuh"
 

@@ -1,6 +1,7 @@
 //! Half types through mma.sync, for chips from sm_80 on. Twin of `mma_rows.cu`, which says how.
 //!
-//! Wins: chips without wgmma. Limits: blocks of 16, 32, 64 or 128 rows and columns, C row-major, rows of B and C of whole 16 bytes.
+//! Wins: chips without wgmma. Limits: blocks of 16, 32, 64 or 128 rows and columns, C row-major, rows of B and C of
+//! whole 16 bytes.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;

@@ -1,12 +1,14 @@
 // C = A·B with block-sparse A in float32 whose factors may be cut to tf32: tensor cores through mma.sync, float32 sums.
 //
-// Idea: a CTA owns one line of ROWS rows (a block row, or 64 rows of a taller one) by BN columns; blocks are cut into chunks of BK columns, STAGES on their way at a time by
-// cp.async. wgmma wants tf32 factors with K contiguous, which a row-major B is not; mma.sync takes single numbers from shared memory, whose lines are padded so that
-// the lanes of a fragment meet different banks. Factors go in as they are: the tensor cores cut what does not fit eleven bits.
-// Wins: float32 where tf32 will do. Limits: f32, BS and BC 16, 32, 64 or 128, B row-major, N % 4 == 0, 16-byte aligned buffers.
-// Where the idea comes from: the usual mma.sync product.
+// Idea: a CTA owns one line of ROWS rows (a block row, or 64 rows of a taller one) by BN columns; blocks are cut into
+// chunks of BK columns, STAGES on their way at a time by cp.async. wgmma wants tf32 factors with K contiguous, which a
+// row-major B is not; mma.sync takes single numbers from shared memory, whose lines are padded so that the lanes of a
+// fragment meet different banks. Factors go in as they are: the tensor cores cut what does not fit eleven bits. Wins:
+// float32 where tf32 will do. Limits: f32, BS and BC 16, 32, 64 or 128, B row-major, N % 4 == 0, 16-byte aligned
+// buffers. Where the idea comes from: the usual mma.sync product.
 //
-// Axes (-D): BN (128, 256), BK (16, 32; divides BC), STAGES (2..4). Facts of the problem (-D): DTYPE (2), SCALED, ADDS, BS, BC.
+// Axes (-D): BN (128, 256), BK (16, 32; divides BC), STAGES (2..4). Facts of the problem (-D): DTYPE (2), SCALED, ADDS,
+// BS, BC.
 #include "ampere.cuh"
 #include "scaled.cuh"
 

@@ -1,7 +1,7 @@
 //! tf32 on tensor cores: float32 blocks whose factors may be cut to eleven bits. Twin of `mma_tf32.cu`, which says how.
 //!
-//! Wins: float32 where the problem allows tf32. Limits: blocks of 16, 32, 64 or 128, B row-major, rows of B and C of whole 16
-//! bytes.
+//! Wins: float32 where the problem allows tf32. Limits: blocks of 16, 32, 64 or 128, B row-major, rows of B and C of
+//! whole 16 bytes.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;

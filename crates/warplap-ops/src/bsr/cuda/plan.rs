@@ -74,8 +74,8 @@ pub(super) fn no_usual_blocks(p: &BsrProblem) -> Option<&'static str> {
     (!usual).then_some("blocks of 16, 32, 64 or 128")
 }
 
-/// The space of an mma.sync kernel whose tiles of BK columns come in stages, each of the bytes that `stage` says for BN and
-/// BK, and whose rows are grouped or not.
+/// The space of an mma.sync kernel whose tiles of BK columns come in stages, each of the bytes that `stage` says for BN
+/// and BK, and whose rows are grouped or not.
 pub(super) fn in_stages(space: Space, p: &BsrProblem, chip: &Chip, stage: fn(&BsrProblem, u64, u64) -> u64) -> Space {
     let (p, most) = (*p, chip.shared_memory);
     space.axis(Axis::ints("STAGES", [4, 3])).axis(Axis::ints("GROUPED", [0, 1])).rule(Rule::on(

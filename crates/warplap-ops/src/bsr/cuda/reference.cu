@@ -2,7 +2,8 @@
 //
 // Idea: the plainest kernel there is: neighbouring threads take neighbouring columns and walk the blocks of their row.
 // Wins: never by design; it fits every block size, type and order of B and is the fallback.
-// Facts of the problem (-D): DTYPE, BS, BC, B_COL, C_COL (1: column-major), TURNED (1: block i is the transpose of stored block place[i]), SCALED, ADDS.
+// Facts of the problem (-D): DTYPE, BS, BC, B_COL, C_COL (1: column-major), TURNED (1: block i is the transpose of
+// stored block place[i]), SCALED, ADDS.
 #include "scaled.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)

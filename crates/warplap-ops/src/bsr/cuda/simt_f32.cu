@@ -1,12 +1,13 @@
 // C = A·B with block-sparse A in strict float32: plain lanes, every product and sum an f32 fused multiply-add.
 //
-// Idea: a CTA owns one line of ROWS rows (a block row, or 64 rows of a taller one) by BN columns; each thread keeps 8 x 8 sums. Blocks are cut into chunks of BK columns,
-// STAGES on their way at a time: B by TMA, A by cp.async, number by number, so that it lies turned: of one k, both sides are read 16 bytes at a time. The numbers
-// of the next k are read while those of this one are multiplied, over the end of a chunk too.
-// Each quarter of a multiprocessor issues one instruction a cycle, and multiplications alone would fill them all: what else is issued is loss. So addresses are moved on
-// instead of computed, the loop over k is unrolled, and sums lie in other register banks than B (see the end).
-// Wins: float32 where tf32's rounding is not wanted. Limits: f32, BS and BC 16, 32, 64 or 128, B row-major, N % 4 == 0, 16-byte aligned buffers.
-// Where the idea comes from: the usual register-tiled matrix product.
+// Idea: a CTA owns one line of ROWS rows (a block row, or 64 rows of a taller one) by BN columns; each thread keeps 8 x
+// 8 sums. Blocks are cut into chunks of BK columns, STAGES on their way at a time: B by TMA, A by cp.async, number by
+// number, so that it lies turned: of one k, both sides are read 16 bytes at a time. The numbers of the next k are read
+// while those of this one are multiplied, over the end of a chunk too. Each quarter of a multiprocessor issues one
+// instruction a cycle, and multiplications alone would fill them all: what else is issued is loss. So addresses are
+// moved on instead of computed, the loop over k is unrolled, and sums lie in other register banks than B (see the end).
+// Wins: float32 where tf32's rounding is not wanted. Limits: f32, BS and BC 16, 32, 64 or 128, B row-major, N % 4 == 0,
+// 16-byte aligned buffers. Where the idea comes from: the usual register-tiled matrix product.
 //
 // Axes (-D): BK (16, 32; divides BC), STAGES (2, 3). Facts of the problem (-D): DTYPE (2), SCALED, ADDS, BS, BC.
 #include "hopper.cuh"
@@ -41,7 +42,8 @@ simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, floa
   const int row = order ? __ldg(order + line / PARTS) : line / PARTS, part = line % PARTS;
   const int first = __ldg(row_ptr + row), end = __ldg(row_ptr + row + 1), chunks = (end - first) * (BC / BK);
 
-  // The next chunk to load: its block, its first column in it, its stage, and where this thread's numbers of A come from and go to.
+  // The next chunk to load: its block, its first column in it, its stage, and where this thread's numbers of A come
+  // from and go to.
   int to_load = chunks, e = first, k_at = 0, into = 0, column = chunks > 0 ? __ldg(col_idx + first) : 0;
   const int my_k = threadIdx.x % BK, my_row = threadIdx.x / BK;
   const float* from = values + (u64)first * (BS * BC) + (part * ROWS + my_row) * BC + my_k;
@@ -66,7 +68,8 @@ simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, floa
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
 
-  // Neighbouring lanes of a warp lie along the columns; four rows apart at the most. A thread has four rows and four columns of its own, and four half a tile on.
+  // Neighbouring lanes of a warp lie along the columns; four rows apart at the most. A thread has four rows and four
+  // columns of its own, and four half a tile on.
   constexpr int WY = TY < 4 ? TY : 4, WX = 32 / WY;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int ty = lane / WX + warp % (TY / WY) * WY, tx = lane % WX + warp / (TY / WY) * WX;
@@ -137,8 +140,9 @@ simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, floa
       if (col + c >= N) continue;
       float* const v = acc[i] + g * 4;
       if (SCALED) scale_two(v[0], v[1], add, at + c, alpha, beta), scale_two(v[2], v[3], add, at + c + 2, alpha, beta);
-      // Times one: a store of 16 bytes wants even columns in even registers, where B's even columns lie, and operands of one bank are read one after the other. A product
-      // has registers of its own and leaves the sums free to lie in the other bank.
+      // Times one: a store of 16 bytes wants even columns in even registers, where B's even columns lie, and operands
+      // of one bank are read one after the other. A product has registers of its own and leaves the sums free to lie in
+      // the other bank.
       else v[0] *= alpha, v[1] *= alpha, v[2] *= alpha, v[3] *= alpha;
       *reinterpret_cast<float4*>(C + at + c) = make_float4(v[0], v[1], v[2], v[3]);
     }

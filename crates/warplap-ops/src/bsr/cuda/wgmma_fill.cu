@@ -1,16 +1,21 @@
-// C = A·B with small blocks on Hopper's tensor cores: a dense kernel whose warps take A into registers, straight from the stored blocks, zeros where there is none.
+// C = A·B with small blocks on Hopper's tensor cores: a dense kernel whose warps take A into registers, straight from
+// the stored blocks, zeros where there is none.
 //
-// Idea: wgmma takes its first operand from registers, 16 rows a warp: just a row of blocks of 16. So no tile of A with zeros in it is put together in shared memory: four
-// warps bring the stored blocks by cp.async (those of one row that a stage uses lie beside each other in memory), a warp reads its own rows' blocks by ldmatrix, and zeros cost nothing.
-// Two warpgroups (or one) own BM rows by BN columns of C, in parts of 64 rows. The CTA lists the block columns that any of its rows uses (once per run of tiles of the same rows) and
-// streams those slabs of B alone, each once, by TMA. A part that stores nothing in a column skips it.
-// Half full it is a dense product that skips one step in sixteen (blocks of 16) and reads half of A.
-// `order` (optional) names the block rows in the order in which they are put together; any permutation is right.
-// Wins: see docs/results/bsr.md. Limits: f16/bf16, blocks of BS (16, 32, 64) rows by BC (16, 32, 64) columns, 16-byte aligned buffers and rows (N % 8 == 0), K/BC < 65536.
-// Where the idea comes from: this project's own arithmetic; the pipeline is that of wgmma_coop.cu.
+// Idea: wgmma takes its first operand from registers, 16 rows a warp: just a row of blocks of 16. So no tile of A with
+// zeros in it is put together in shared memory: four warps bring the stored blocks by cp.async (those of one row that a
+// stage uses lie beside each other in memory), a warp reads its own rows' blocks by ldmatrix, and zeros cost nothing.
+// Two warpgroups (or one) own BM rows by BN columns of C, in parts of 64 rows. The CTA lists the block columns that any
+// of its rows uses (once per run of tiles of the same rows) and streams those slabs of B alone, each once, by TMA. A
+// part that stores nothing in a column skips it. Half full it is a dense product that skips one step in sixteen (blocks
+// of 16) and reads half of A. `order` (optional) names the block rows in the order in which they are put together; any
+// permutation is right. Wins: see docs/results/bsr.md. Limits: f16/bf16, blocks of BS (16, 32, 64) rows by BC (16, 32,
+// 64) columns, 16-byte aligned buffers and rows (N % 8 == 0), K/BC < 65536. Where the idea comes from: this project's
+// own arithmetic; the pipeline is that of wgmma_coop.cu.
 //
-// Axes (-D): BM (64: one warpgroup a CTA and two CTAs on a multiprocessor; 128, 256), BN (256, 128; BM*BN <= 32768), SC (block columns per stage), STAGES (3 or more), DEAL (small_blocks.cuh).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, BC, B_COL, C_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+// Axes (-D): BM (64: one warpgroup a CTA and two CTAs on a multiprocessor; 128, 256), BN (256, 128; BM*BN <= 32768), SC
+// (block columns per stage), STAGES (3 or more), DEAL (small_blocks.cuh). Facts of the problem (-D): DTYPE (0 f16, 1
+// bf16), SCALED, ADDS, BS, BC, B_COL, C_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a
+// whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
 #include "small_blocks.cuh"
@@ -18,7 +23,8 @@
 constexpr int CONS = BM < 128 ? 1 : 2, NT = 128 * (CONS + 1), RP = 64 / BS, MI = BM / (64 * CONS), ALL = BM / BS, MT = BC / 16, CHUNKS = BC / 8, PANELS = BN / 64;
 constexpr u32 SLAB = BC * BN * 2, BLOCK = BS * BC * 2, B_BYTES = SC * SLAB, STAGE = B_BYTES + SC * ALL * BLOCK, CPANEL = 64 * 128; // bytes
 using MM = MmaHeld<BN, !B_COL>;
-// Whether blocks of the next stage are read between the multiplications of this one rather than after them: 3 % less time where these are many and short, as much more where not.
+// Whether blocks of the next stage are read between the multiplications of this one rather than after them: 3 % less
+// time where these are many and short, as much more where not.
 constexpr bool BETWEEN = BC == 16 && BM > 64;
 static_assert(ALL <= 32 && MI * SC <= 8 && STAGE % 1024 == 0, "a warpgroup's uses of a stage are counted to eight");
 
@@ -173,7 +179,8 @@ wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, cons
                 if (s > 0 && tid == 0) mb_arrive(empties + before * 8);
                 if (more) mb_wait(fulls + after * 8, phase_after);
               }
-              // A multiplication is taken only when the one before it ends: the next stage's blocks are read in between.
+              // A multiplication is taken only when the one before it ends: the next stage's blocks are read in
+              // between.
               if (BETWEEN && more) fetch(base + after * STAGE, s + 1, j, a[x ^ 1]);
             }
             if (!BETWEEN && more)

@@ -1,7 +1,8 @@
-//! Fill: a dense kernel whose warps take A from the stored blocks, zeros where there is none. Twin of `wgmma_fill.cu`, which says how.
+//! Fill: a dense kernel whose warps take A from the stored blocks, zeros where there is none. Twin of `wgmma_fill.cu`,
+//! which says how.
 //!
-//! Wins: blocks of 32, blocks of 16 that are few, rectangular ones. Limits: f16/bf16, blocks of 16, 32 or 64 rows and columns, rows of B and C of whole 16 bytes,
-//! at most 4096 block columns.
+//! Wins: blocks of 32, blocks of 16 that are few, rectangular ones. Limits: f16/bf16, blocks of 16, 32 or 64 rows and
+//! columns, rows of B and C of whole 16 bytes, at most 4096 block columns.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
@@ -68,7 +69,8 @@ impl Twin<BsrProblem> for Fill {
         let resident = 3 - lines;
         let columns = (p.k / p.bc).next_multiple_of(slabs);
         let stage = slabs * p.bc * (bn * 2 + rows * p.bs * 2);
-        // One panel of C a warpgroup on its way out, and the lists: a mark and a place a column, a word a stage and warpgroup.
+        // One panel of C a warpgroup on its way out, and the lists: a mark and a place a column, a word a stage and
+        // warpgroup.
         let fixed = lines * 8192 + (columns * 6 + columns / slabs * lines * 4).next_multiple_of(16);
         let deep = stages(chip, stage, fixed + MARGIN, resident, 8)?;
         let mut defines = facts(p);

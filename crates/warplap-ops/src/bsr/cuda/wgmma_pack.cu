@@ -1,16 +1,18 @@
 // C = A·B with blocks of 16 or 32 on Hopper's tensor cores: small blocks are packed into 64-deep stages as they arrive.
 //
-// Idea: as wgmma_union.cu, with lines of 64 rows that hold 64/BS block rows. The CTA walks the union of its block columns; 64/BS columns make a stage of
-// B, and for each line and column in use the blocks of the line's rows are stacked into a 64 x BS tile of A: stored blocks as they are, zeros (a copy
-// from outside of the matrix) where a row stores none. A warpgroup multiplies only those columns that its line uses at all. CM CTAs above each
-// other in a cluster walk their common union and share B by multicast. Four producing warps merge the rows (each for itself, all alike) and share
-// out the copies, which are many and small; everything goes through TMA.
-// Wins: blocks of 32, nearly empty. Limits: f16/bf16, BS 16 or 32, B row-major, 16-byte aligned buffers and rows (N % 8 == 0).
-// Where the idea comes from: this project's own arithmetic.
+// Idea: as wgmma_union.cu, with lines of 64 rows that hold 64/BS block rows. The CTA walks the union of its block
+// columns; 64/BS columns make a stage of B, and for each line and column in use the blocks of the line's rows are
+// stacked into a 64 x BS tile of A: stored blocks as they are, zeros (a copy from outside of the matrix) where a row
+// stores none. A warpgroup multiplies only those columns that its line uses at all. CM CTAs above each other in a
+// cluster walk their common union and share B by multicast. Four producing warps merge the rows (each for itself, all
+// alike) and share out the copies, which are many and small; everything goes through TMA. Wins: blocks of 32, nearly
+// empty. Limits: f16/bf16, BS 16 or 32, B row-major, 16-byte aligned buffers and rows (N % 8 == 0). Where the idea
+// comes from: this project's own arithmetic.
 //
-// Axes (-D): CONS (lines per CTA: 2, 4), BN (128, 256; CONS*BN <= 512), CM (1, 2; CM*CONS*64/BS <= 32), STAGES, SLOTS (64-column panels of C staged per warpgroup and
-// round), ORDER (0: tiles of one column band after each other, 1: of one line group), PASSING (1: C leaves L2 early, so that B stays).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, WIDE (1: N % 64 == 0: one copy brings a whole slab).
+// Axes (-D): CONS (lines per CTA: 2, 4), BN (128, 256; CONS*BN <= 512), CM (1, 2; CM*CONS*64/BS <= 32), STAGES, SLOTS
+// (64-column panels of C staged per warpgroup and round), ORDER (0: tiles of one column band after each other, 1: of
+// one line group), PASSING (1: C leaves L2 early, so that B stays). Facts of the problem (-D): DTYPE (0 f16, 1 bf16),
+// SCALED, ADDS, BS, WIDE (1: N % 64 == 0: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
 #include "small_blocks.cuh"
@@ -173,7 +175,8 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
         const u32 used = now >> (w * SPS) & ((1u << SPS) - 1);
         if (used) {
           const u64 a = narrow_desc<BS>(base + q * STAGE + B_BYTES + w * SPS * TILE), b = mma_desc(base + q * STAGE, BS * 128);
-          // A loop over the columns in use, each with its own fence: under a condition the compiler would wait after every multiplication.
+          // A loop over the columns in use, each with its own fence: under a condition the compiler would wait after
+          // every multiplication.
           for (u32 left = used; left; left &= left - 1) {
             const int j = __ffs(left) - 1;
             mma_fence();

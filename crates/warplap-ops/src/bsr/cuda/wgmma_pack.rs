@@ -1,6 +1,7 @@
 //! Pack: small blocks are stacked into tiles of 64 rows as they arrive. Twin of `wgmma_pack.cu`, which says how.
 //!
-//! Wins: blocks of 32 of which one in a hundred is stored. Limits: f16/bf16, B row-major, rows of B and C of whole 16 bytes.
+//! Wins: blocks of 32 of which one in a hundred is stored. Limits: f16/bf16, B row-major, rows of B and C of whole 16
+//! bytes.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;

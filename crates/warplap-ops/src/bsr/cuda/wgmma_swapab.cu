@@ -1,15 +1,19 @@
-// C = A·B with blocks of 16 or 32 on Hopper's tensor cores: the transposed product, so that no multiplication meets a block that is not stored.
+// C = A·B with blocks of 16 or 32 on Hopper's tensor cores: the transposed product, so that no multiplication meets a
+// block that is not stored.
 //
-// Idea: wgmma's first operand has 64 rows, which rows of small blocks seldom fill. So 64 columns of B take that side and a stored block the narrow one: nothing is padded.
-// A CTA owns ALL block rows by BN columns of C, split between two warpgroups by rows. It lists which rows store a block in which column (once per run of tiles of
-// the same rows), then streams the columns in use: each slab of B comes once by TMA, and just the stored blocks of A by cp.async, laid out as the tensor cores want
-// them. Every sum has its registers, so a warpgroup's rows are written out one after the other and each loops over the slabs it uses.
-// `order` (optional) names the block rows in the order in which they are put together; any permutation is right.
-// Wins: blocks of 16 and 32 unless nearly empty or, with 16, half full. Limits: f16/bf16, BS 16 or 32, 16-byte aligned buffers and rows (N % 8 == 0), K/BS < 65536.
-// Where the idea comes from: the "swap AB" option of dense kernels, and this project's own arithmetic.
+// Idea: wgmma's first operand has 64 rows, which rows of small blocks seldom fill. So 64 columns of B take that side
+// and a stored block the narrow one: nothing is padded. A CTA owns ALL block rows by BN columns of C, split between two
+// warpgroups by rows. It lists which rows store a block in which column (once per run of tiles of the same rows), then
+// streams the columns in use: each slab of B comes once by TMA, and just the stored blocks of A by cp.async, laid out
+// as the tensor cores want them. Every sum has its registers, so a warpgroup's rows are written out one after the other
+// and each loops over the slabs it uses. `order` (optional) names the block rows in the order in which they are put
+// together; any permutation is right. Wins: blocks of 16 and 32 unless nearly empty or, with 16, half full. Limits:
+// f16/bf16, BS 16 or 32, 16-byte aligned buffers and rows (N % 8 == 0), K/BS < 65536. Where the idea comes from: the
+// "swap AB" option of dense kernels, and this project's own arithmetic.
 //
 // Axes (-D): BN (128, 256), SC (slabs per stage), STAGES (2 or more), DEAL (small_blocks.cuh).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, B_COL, C_COL (1: column-major), WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, B_COL, C_COL (1: column-major), WIDE (1: N % 64
+// == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
 #include "small_blocks.cuh"
@@ -17,7 +21,8 @@
 constexpr int CONS = 2, NT = 128 * (CONS + 1), PANELS = BN / 64, RW = 128 * 128 / BN / BS, ALL = CONS * RW, MT = BS / 16;
 constexpr u32 PANEL = BS * 128, SLAB = PANELS * PANEL, BLOCK = BS * BS * 2; // bytes
 constexpr u32 B_BYTES = SC * SLAB, STAGE = B_BYTES + SC * ALL * BLOCK; // every row has its place for a block of every slab
-// Copies of A are handed on when LAG later stages are asked for. A warpgroup meets the next stage before it lets go of one: two more there must be.
+// Copies of A are handed on when LAG later stages are asked for. A warpgroup meets the next stage before it lets go of
+// one: two more there must be.
 constexpr int LAG = STAGES > 4 ? 3 : STAGES - 2, SHARE = (ALL + 2) / 3;
 using MM = Mma<BS, !B_COL, 0>;
 static_assert(ALL <= 32 && RW * SC <= 32 && STAGE % 1024 == 0 && LAG >= 0, "a warpgroup's uses of a stage are one word");

@@ -1,7 +1,8 @@
-//! Swapped operands: columns of B take the tall side of the tensor cores, so that only stored blocks are multiplied. Twin of
-//! `wgmma_swapab.cu`, which says how.
+//! Swapped operands: columns of B take the tall side of the tensor cores, so that only stored blocks are multiplied.
+//! Twin of `wgmma_swapab.cu`, which says how.
 //!
-//! Wins: blocks of 16 and 32, unless nearly empty. Limits: f16/bf16, rows of B and C of whole 16 bytes, at most 4096 block columns.
+//! Wins: blocks of 16 and 32, unless nearly empty. Limits: f16/bf16, rows of B and C of whole 16 bytes, at most 4096
+//! block columns.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
@@ -61,7 +62,8 @@ impl Twin<BsrProblem> for SwapAb {
         let [bn, slabs] = [axis(c, "BN")?.max(64), axis(c, "SC")?.max(1)];
         let (rows, columns, col) = (rows(p, bn), p.k / p.bs, p.b == Layout::Col);
         let stage = slabs * (p.bs * bn * 2 + rows * p.bs * p.bs * 2);
-        // Two block rows of C a warpgroup on their way out, and the lists: a mark and a place a column, a word a stage and warpgroup.
+        // Two block rows of C a warpgroup on their way out, and the lists: a mark and a place a column, a word a stage
+        // and warpgroup.
         let lists = (columns * 6 + columns.div_ceil(slabs) * LINES * 4 + 32).next_multiple_of(16);
         let fixed = LINES * 2 * p.bs * bn * 2 + lists;
         let deep = stages(chip, stage, fixed + MARGIN, 1, 8)?;

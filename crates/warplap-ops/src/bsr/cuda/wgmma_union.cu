@@ -1,20 +1,23 @@
-// C = A·B with block-sparse A on Hopper's tensor cores: CONS lines of 64 rows walk the union of their block columns together.
+// C = A·B with block-sparse A on Hopper's tensor cores: CONS lines of 64 rows walk the union of their block columns
+// together.
 //
-// Idea: every stored block pulls a 64 x BN slab of B out of L2, and that is the wall (not the tensor cores, not memory). So a CTA owns CONS lines of
-// 64 rows (one warpgroup each), walks the union of their columns in rising order, brings each slab once and lets those warpgroups use it whose line
-// stores a block there. CN CTAs side by side in a cluster walk the same lines over neighbouring columns of C and share the blocks of A by
-// multicast. The walk is merged on the fly by the lanes of the producing warp from the matrix's own indices: nothing is prepared, nothing can be
-// stale. `order` (optional) names the block rows in the order in which lines are put together, so that similar rows meet; any permutation is right.
-// A persistent grid; finished tiles leave through shared memory and TMA while the next tile's slabs arrive.
-// Wins: blocks of 64 and 128.
-// Limits: f16/bf16, BS 64 or 128, 16-byte aligned buffers and rows (N % 8 == 0; B column-major: K % 8 == 0 always holds).
-// Where the idea comes from: this project's own arithmetic; the pipeline is that of wgmma_coop.cu.
+// Idea: every stored block pulls a 64 x BN slab of B out of L2, and that is the wall (not the tensor cores, not
+// memory). So a CTA owns CONS lines of 64 rows (one warpgroup each), walks the union of their columns in rising order,
+// brings each slab once and lets those warpgroups use it whose line stores a block there. CN CTAs side by side in a
+// cluster walk the same lines over neighbouring columns of C and share the blocks of A by multicast. The walk is merged
+// on the fly by the lanes of the producing warp from the matrix's own indices: nothing is prepared, nothing can be
+// stale. `order` (optional) names the block rows in the order in which lines are put together, so that similar rows
+// meet; any permutation is right. A persistent grid; finished tiles leave through shared memory and TMA while the next
+// tile's slabs arrive. Wins: blocks of 64 and 128. Limits: f16/bf16, BS 64 or 128, 16-byte aligned buffers and rows (N
+// % 8 == 0; B column-major: K % 8 == 0 always holds). Where the idea comes from: this project's own arithmetic; the
+// pipeline is that of wgmma_coop.cu.
 //
-// Axes (-D): CONS (lines per CTA: 1, 2, 4), BN (64, 128, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS (64-column panels of C staged per warpgroup
-// and round), CTAS (per SM), ORDER (0: tiles of one column band after each other, 1: of one line group),
-// PASSING (1: C leaves L2 early, so that B stays), DYNAMIC (1: a CTA takes its next tile from a queue when it is nearly ready for it, so that long tiles at the front
-// even out, where a fixed share leaves some CTAs with half as much again; CN 1).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, B_COL, C_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+// Axes (-D): CONS (lines per CTA: 1, 2, 4), BN (64, 128, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS (64-column
+// panels of C staged per warpgroup and round), CTAS (per SM), ORDER (0: tiles of one column band after each other, 1:
+// of one line group), PASSING (1: C leaves L2 early, so that B stays), DYNAMIC (1: a CTA takes its next tile from a
+// queue when it is nearly ready for it, so that long tiles at the front even out, where a fixed share leaves some CTAs
+// with half as much again; CN 1). Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, B_COL, C_COL (1:
+// column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
 
@@ -25,7 +28,8 @@ using OpB = Operand<BN, 64, !B_COL, 1>;
 using MM = Mma<BN, 0, !B_COL>;
 constexpr u32 STAGE = OpB::bytes + CONS * OpA::bytes;
 constexpr int PRODUCER = CONS == 4 ? 32 : 40;
-// What the producer gives up is all there is to take: the sum stays what the launch allotted (96 x 640, 168 x 384, 128 x 256).
+// What the producer gives up is all there is to take: the sum stays what the launch allotted (96 x 640, 168 x 384, 128
+// x 256).
 constexpr int CONSUMER = CONS == 1 ? 216 : CONS == 4 ? 112 : 232;
 constexpr bool TRADE = CONS > 1 || CTAS > 1;
 static_assert(!DYNAMIC || CN == 1, "a cluster walks the same tiles");
@@ -37,7 +41,8 @@ struct Walk {
     lines = M / 64, groups = (lines + CONS - 1) / CONS, wide = (N + BN * CN - 1) / (BN * CN);
     count = groups * wide, first = blockIdx.x / CN, step = gridDim.x / CN;
   }
-  // The tile of a round. Rounds run forth and back over the clusters: with long groups first, sums come out nearly even.
+  // The tile of a round. Rounds run forth and back over the clusters: with long groups first, sums come out nearly
+  // even.
   DI int tile(int round) const { return round * step + (round & 1 ? step - 1 - first : first); }
   DI void place(int t, int& group, int& band) const { group = ORDER ? t / wide : t % groups, band = ORDER ? t % wide : t / groups; }
   // The line that warpgroup r of a group owns, or -1.
@@ -77,7 +82,8 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
     if (TRADE) regs_less<PRODUCER>();
     if (threadIdx.x < 32) {
       u32 phase = 1;
-      // The tile to come is looked up while this one's slabs are asked for: its first column is three dependent loads away.
+      // The tile to come is looked up while this one's slabs are asked for: its first column is three dependent loads
+      // away.
       int line = -1, at = 0, end = 0, round = 0, known = 0;
       u32 here = NONE, next = NONE;
       struct { int tile, line, at, end, col; u32 here, next; } to_come = {};

@@ -1,8 +1,8 @@
 //! Amx: brain floats through the tile registers of recent Intel server cores.
 //!
 //! Idea: one instruction multiplies 16×32 by 32×16 brain floats, eight times the work of a vector instruction on f32,
-//! so nothing is widened; four tiles of sums meet two of A and two of B. Wins: bf16 from about 64³ on. Limits: bf16, and
-//! a processor and system that grant AMX. From: Intel's optimisation manual, chapter 20.
+//! so nothing is widened; four tiles of sums meet two of A and two of B. Wins: bf16 from about 64³ on. Limits: bf16,
+//! and a processor and system that grant AMX. From: Intel's optimisation manual, chapter 20.
 
 use std::sync::Arc;
 

@@ -69,9 +69,9 @@ impl Kernel<Cpu> for Call {
         let threads = if self.threads > 1 { Parallelism::Rayon(self.threads) } else { Parallelism::None };
         let (a, b, c) = (Address(a.as_ptr()), Address(b.as_ptr()), Address(out.as_mut_ptr().cast_const()));
         let run = move || {
-            // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the slices
-            // hold what the problem spans; the strides are the problem's own, and c is borrowed mutably for the time of the
-            // call.
+            // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the
+            // slices hold what the problem spans; the strides are the problem's own, and c is borrowed mutably for the
+            // time of the call.
             unsafe {
                 faer::product(
                     (p.m as usize, p.n as usize, p.k as usize),

@@ -12,8 +12,8 @@ use crate::gemm::GemmProblem;
 /// Floating-point operations below which waking a thread takes longer than it saves.
 const WORTH_WAKING: f64 = 2e6;
 
-/// The fewest threads of the devices seen in this process. Ceilings are those of all threads of a device, and a floor is
-/// asked for without the device: with too few here it is only too low, which prunes less and nothing wrongly.
+/// The fewest threads of the devices seen in this process. Ceilings are those of all threads of a device, and a floor
+/// is asked for without the device: with too few here it is only too low, which prunes less and nothing wrongly.
 static FEWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 fn all(cpu: &Cpu) -> i64 {

@@ -1,4 +1,5 @@
-//! Every kernel compiles for every chip it claims, without a GPU: sampled configs, with and without batches and epilogues.
+//! Every kernel compiles for every chip it claims, without a GPU: sampled configs, with and without batches and
+//! epilogues.
 
 use warplap_core::op::Op;
 use warplap_core::variant::{Fit, Priority};

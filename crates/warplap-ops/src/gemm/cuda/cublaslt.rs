@@ -1,9 +1,9 @@
 //! cuBLASLt: NVIDIA's library, with its heuristic's list of algorithms as an axis.
 //!
 //! Idea: always race what a user could have called instead, and let the race correct the heuristic's order. Wins: large
-//! well-shaped products, strict f32. Limits: where the library is found; of the activations it has relu and the tanh form
-//! of gelu. C = A·B row-major is asked for as Cᵀ = Bᵀ·Aᵀ column-major, which is the same memory; the library's bias, one
-//! element for each of its rows, is then one for each column of C.
+//! well-shaped products, strict f32. Limits: where the library is found; of the activations it has relu and the tanh
+//! form of gelu. C = A·B row-major is asked for as Cᵀ = Bᵀ·Aᵀ column-major, which is the same memory; the library's
+//! bias, one element for each of its rows, is then one for each column of C.
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;

@@ -1,16 +1,18 @@
 // C = A·B for one to four rows of A: plain 16-byte loads, float32 sums, no tensor cores.
 //
-// Idea: reading B once is all the work, so every thread keeps many independent 16-byte loads of B in flight. Column-major B: a warp owns
-// ROWS columns of B and runs along K. Row-major B: LANES lanes lie side by side on 8 columns each, the other lanes, the warps and
-// the SPLIT CTAs of a cluster cut K; parts are added by shuffles, then through shared memory, then across the cluster, always in the same order.
-// Wins: M <= 4, above all M = 1.
-// Limits: f16/bf16, 16-byte aligned bases and leading dimensions, A row-major. No padding is read past the last row of a matrix.
-// Where the idea comes from: the usual memory-bound matrix-vector kernels; the cluster sum is this project's own choice.
+// Idea: reading B once is all the work, so every thread keeps many independent 16-byte loads of B in flight.
+// Column-major B: a warp owns ROWS columns of B and runs along K. Row-major B: LANES lanes lie side by side on 8
+// columns each, the other lanes, the warps and the SPLIT CTAs of a cluster cut K; parts are added by shuffles, then
+// through shared memory, then across the cluster, always in the same order. Wins: M <= 4, above all M = 1. Limits:
+// f16/bf16, 16-byte aligned bases and leading dimensions, A row-major. No padding is read past the last row of a
+// matrix. Where the idea comes from: the usual memory-bound matrix-vector kernels; the cluster sum is this project's
+// own choice.
 //
 // Axes (-D): WARPS (4, 8, 16), UNROLL (independent steps per thread: 1, 2, 4, 8), and by layout
 //   B_COL=1: ROWS (1, 2, 4);  SPLIT must be 1, LANES is not read
 //   B_COL=0: LANES (8, 16, 32), SPLIT (1, 2, 4, 8);  ROWS is not read
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), MROWS (= M, 1..4), BATCH (1: the grid holds several products), BIAS and ACT (epilogue.cuh).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), MROWS (= M, 1..4), BATCH (1: the grid
+// holds several products), BIAS and ACT (epilogue.cuh).
 #include "hopper.cuh"
 #include "epilogue.cuh"
 

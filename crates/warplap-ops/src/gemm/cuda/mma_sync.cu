@@ -1,16 +1,18 @@
-// C = A·B on the tensor cores every chip from sm_80 on has: cp.async, ldmatrix, mma.sync. Any layout, any shape, any alignment.
+// C = A·B on the tensor cores every chip from sm_80 on has: cp.async, ldmatrix, mma.sync. Any layout, any shape, any
+// alignment.
 //
-// Idea: one block a tile. Stages of A and B are brought by asynchronous copies as wide as the alignment allows (16, 8 or 4 bytes, zeros past the
-// edges; two bytes go through registers), in the order they lie in memory, with padded lines so that ldmatrix meets no bank twice; the
-// transposing form of ldmatrix turns what is turned. Blocks take tiles in bands for the sake of L2. Where there are few tiles, SLICES groups of warps
-// run through K side by side, each with a ring of its own; their sums are added in a fixed order.
-// Wins: where Hopper's copy engine cannot go (odd leading dimensions, unaligned buffers), other chips, tf32, small products.
-// Limits: f16, bf16, and f32 multiplied as tf32; sums in f32. Sizes below 2^31.
-// Where the idea comes from: CUTLASS's Ampere kernels and their multistage pipeline.
+// Idea: one block a tile. Stages of A and B are brought by asynchronous copies as wide as the alignment allows (16, 8
+// or 4 bytes, zeros past the edges; two bytes go through registers), in the order they lie in memory, with padded lines
+// so that ldmatrix meets no bank twice; the transposing form of ldmatrix turns what is turned. Blocks take tiles in
+// bands for the sake of L2. Where there are few tiles, SLICES groups of warps run through K side by side, each with a
+// ring of its own; their sums are added in a fixed order. Wins: where Hopper's copy engine cannot go (odd leading
+// dimensions, unaligned buffers), other chips, tf32, small products. Limits: f16, bf16, and f32 multiplied as tf32;
+// sums in f32. Sizes below 2^31. Where the idea comes from: CUTLASS's Ampere kernels and their multistage pipeline.
 //
-// Axes (-D): BM, BN (64, 128, 256), BK (32, 64; tf32 16, 32), WARPS (4, 8: of one slice), STAGES (2..5), SLICES (1, 2, 4), GROUP (tile rows of a band).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 tf32), A_COL, B_COL (1: column-major), VEC_A, VEC_B (bytes of one copy),
-// VEC_C (1: two columns of C may be stored at once), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
+// Axes (-D): BM, BN (64, 128, 256), BK (32, 64; tf32 16, 32), WARPS (4, 8: of one slice), STAGES (2..5), SLICES (1, 2,
+// 4), GROUP (tile rows of a band). Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 tf32), A_COL, B_COL (1:
+// column-major), VEC_A, VEC_B (bytes of one copy), VEC_C (1: two columns of C may be stored at once), BIAS and ACT
+// (epilogue.cuh). SHARED: bytes of the launch.
 #include "ampere.cuh"
 #include "epilogue.cuh"
 

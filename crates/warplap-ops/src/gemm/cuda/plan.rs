@@ -1,4 +1,5 @@
-//! What the plans of dense products share: facts of the problem, tensor maps of its matrices, what the copy engine takes.
+//! What the plans of dense products share: facts of the problem, tensor maps of its matrices, what the copy engine
+//! takes.
 
 use warplap_core::dtype::DType;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, Layers, TensorMapSpec};

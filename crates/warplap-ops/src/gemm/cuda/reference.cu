@@ -1,8 +1,9 @@
-// C = A·B, one thread an element, 16x16 tiles through shared memory, float32 sums. Any layout, any shape, any leading dimension.
+// C = A·B, one thread an element, 16x16 tiles through shared memory, float32 sums. Any layout, any shape, any leading
+// dimension.
 //
-// Idea: the plainest kernel that is still readable work for a GPU. Wins: never by design; it fits everything and is the fallback.
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major), BIAS and ACT (epilogue.cuh).
-// The grid holds the tiles of all products of a batch, which lie right behind each other.
+// Idea: the plainest kernel that is still readable work for a GPU. Wins: never by design; it fits everything and is the
+// fallback. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major), BIAS and ACT
+// (epilogue.cuh). The grid holds the tiles of all products of a batch, which lie right behind each other.
 #include "epilogue.cuh"
 #define T 16
 

@@ -1,15 +1,16 @@
 // C = A·B in strict f32 on the plain lanes: a block a tile, TM x TN sums a thread.
 //
-// Idea: stages of A and B lie in shared memory with K outside and rows (columns) contiguous, so that a thread reads its rows and columns as
-// 16-byte vectors. What lies so in memory is copied in vectors as wide as the alignment allows; what does not is turned on the way by 4-byte
-// copies, whose lines are padded so that a warp's copies meet no bank twice. A warp covers 16 rows and 32 columns of each quarter of the tile.
-// Wins: strict f32, where the tensor cores have nothing to offer.
-// Limits: f32; sizes below 2^31. Any layout, shape and alignment.
-// Where the idea comes from: the classical register-tiled product (MAGMA, CUTLASS's SIMT kernels).
+// Idea: stages of A and B lie in shared memory with K outside and rows (columns) contiguous, so that a thread reads its
+// rows and columns as 16-byte vectors. What lies so in memory is copied in vectors as wide as the alignment allows;
+// what does not is turned on the way by 4-byte copies, whose lines are padded so that a warp's copies meet no bank
+// twice. A warp covers 16 rows and 32 columns of each quarter of the tile. Wins: strict f32, where the tensor cores
+// have nothing to offer. Limits: f32; sizes below 2^31. Any layout, shape and alignment. Where the idea comes from: the
+// classical register-tiled product (MAGMA, CUTLASS's SIMT kernels).
 //
-// Axes (-D): BM, BN, BK (128x128x8, 64x64x16 and their like), TM, TN (sums of a thread: 8x8, 4x8), STAGES (2..4), GROUP (tile rows of a band).
-// Facts of the problem (-D): DTYPE (2), A_COL, B_COL (1: column-major), VEC_A, VEC_B (bytes of one copy, 4 where it is turned),
-// VEC_C (1: four columns of C may be stored at once), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
+// Axes (-D): BM, BN, BK (128x128x8, 64x64x16 and their like), TM, TN (sums of a thread: 8x8, 4x8), STAGES (2..4), GROUP
+// (tile rows of a band). Facts of the problem (-D): DTYPE (2), A_COL, B_COL (1: column-major), VEC_A, VEC_B (bytes of
+// one copy, 4 where it is turned), VEC_C (1: four columns of C may be stored at once), BIAS and ACT (epilogue.cuh).
+// SHARED: bytes of the launch.
 #include "ampere.cuh"
 #include "epilogue.cuh"
 

@@ -1,20 +1,22 @@
 // C = A·B on Hopper's tensor cores, two (or one, or three) warpgroups cooperating on one output tile.
 //
-// Idea: a persistent grid, one CTA per SM. One thread of a producer warpgroup streams stages of A and B through TMA; the CONS
-// consumer warpgroups each own BM/CONS rows of the tile and run wgmma from shared memory. Clusters share operands: CM CTAs above
-// each other share B, CN CTAs beside each other share A; each brings one part and multicasts it. The tile leaves through shared memory and
-// TMA stores, which drain while the next tile is multiplied. Tiles are visited in bands of GROUP tile rows so that a wave touches
-// a nearly square patch of C and the operands stay in L2.
-// Wins: at least one wave of tiles and K in the hundreds or more; the largest products.
-// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes). A row-major B is loaded in
-// panels of 64 columns: with BN % 64 != 0 the rest of the last panel is brought in vain.
-// Edges: TMA fills loads outside the matrix with zeros and clips stores, so M, N and K >= 1 are free.
-// Where the idea comes from: CUTLASS's "warp-specialized persistent cooperative" schedule; the pranjalssh/fast.cu study for
-// release-early and multicast with two consumers; the group order is Triton's tutorial matmul order.
+// Idea: a persistent grid, one CTA per SM. One thread of a producer warpgroup streams stages of A and B through TMA;
+// the CONS consumer warpgroups each own BM/CONS rows of the tile and run wgmma from shared memory. Clusters share
+// operands: CM CTAs above each other share B, CN CTAs beside each other share A; each brings one part and multicasts
+// it. The tile leaves through shared memory and TMA stores, which drain while the next tile is multiplied. Tiles are
+// visited in bands of GROUP tile rows so that a wave touches a nearly square patch of C and the operands stay in L2.
+// Wins: at least one wave of tiles and K in the hundreds or more; the largest products. Limits: f16/bf16, 16-byte
+// aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes). A row-major B is loaded in
+// panels of 64 columns: with BN % 64 != 0 the rest of the last panel is brought in vain. Edges: TMA fills loads outside
+// the matrix with zeros and clips stores, so M, N and K >= 1 are free. Where the idea comes from: CUTLASS's
+// "warp-specialized persistent cooperative" schedule; the pranjalssh/fast.cu study for release-early and multicast with
+// two consumers; the group order is Triton's tutorial matmul order.
 //
-// Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16, <= 256; BM*BN/CONS <= 20480, with CONS=3 BN <= 192), BK (64, 128), STAGES, CONS (1..3), CM, CN (1, 2; CM*CN <= 4),
-// GROUP (>= 1), LAG (0, 1: release a stage at once or one step later), SLOTS (64-row panels of C staged per warpgroup and round).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
+// Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16, <= 256; BM*BN/CONS <= 20480, with CONS=3 BN <= 192), BK (64, 128),
+// STAGES, CONS (1..3), CM, CN (1, 2; CM*CN <= 4), GROUP (>= 1), LAG (0, 1: release a stage at once or one step later),
+// SLOTS (64-row panels of C staged per warpgroup and round). Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL,
+// B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes
+// of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 

@@ -1,15 +1,17 @@
-// C = A·B on Hopper's tensor cores, two warpgroups taking turns: while one multiplies its tile, the other writes its own out.
+// C = A·B on Hopper's tensor cores, two warpgroups taking turns: while one multiplies its tile, the other writes its
+// own out.
 //
-// Idea: as wgmma_coop (persistent grid, TMA producer, cluster multicast, TMA stores), but each of the two consumer warpgroups owns a
-// whole BM x BN tile and every second tile of the CTA. A pair of named barriers passes the turn: a warpgroup may look at the stages only once
-// the other has seen the last of its own (the parity of a stage's barrier cannot tell the two tiles apart), then its epilogue hides
-// behind the other's products.
-// Wins: short K or many small tiles, where the epilogue is a visible share; tiles of 64x256 and 128x128.
-// Limits: as wgmma_coop; two tiles per CTA are in flight, so it wants at least two tiles per SM.
-// Where the idea comes from: CUTLASS's "warp-specialized persistent pingpong" schedule.
+// Idea: as wgmma_coop (persistent grid, TMA producer, cluster multicast, TMA stores), but each of the two consumer
+// warpgroups owns a whole BM x BN tile and every second tile of the CTA. A pair of named barriers passes the turn: a
+// warpgroup may look at the stages only once the other has seen the last of its own (the parity of a stage's barrier
+// cannot tell the two tiles apart), then its epilogue hides behind the other's products. Wins: short K or many small
+// tiles, where the epilogue is a visible share; tiles of 64x256 and 128x128. Limits: as wgmma_coop; two tiles per CTA
+// are in flight, so it wants at least two tiles per SM. Where the idea comes from: CUTLASS's "warp-specialized
+// persistent pingpong" schedule.
 //
-// Axes (-D): BM (64, 128), BN (multiple of 16, <= 256, BM*BN <= 20480), BK (64, 128), STAGES, CM, CN (1, 2), GROUP (>= 1), LAG (0, 1), SLOTS.
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
+// Axes (-D): BM (64, 128), BN (multiple of 16, <= 256, BM*BN <= 20480), BK (64, 128), STAGES, CM, CN (1, 2), GROUP (>=
+// 1), LAG (0, 1), SLOTS. Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L
+// products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 

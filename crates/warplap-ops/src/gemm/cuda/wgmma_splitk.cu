@@ -1,18 +1,22 @@
-// C = A·B with K cut between the CTAs of a cluster, which exchange their float32 parts through distributed shared memory.
+// C = A·B with K cut between the CTAs of a cluster, which exchange their float32 parts through distributed shared
+// memory.
 //
-// Idea: a product with few output tiles leaves most SMs idle. Here SPLIT CTAs of a cluster take one tile, each a run of K blocks with
-// its own TMA producer and wgmma consumers. Each then owns BN/SPLIT columns of the tile: it sends the other columns' accumulators
-// straight from registers to their owners (st.async onto the owner's mbarrier), adds what it receives in the order of K and stores through
-// TMA. The order is fixed: the same bits every run, no workspace, no second kernel. The cluster may also hold CM x CN tiles, which
-// share B and A by multicast as in wgmma_coop. The first loads are issued before the CTA has met: short problems are all latency.
-// Wins: fewer tiles than SMs (1024^3, 128x4096x4096); SPLIT=1 is a plain one-tile-per-CTA kernel for tiny products (512^3).
-// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes); K >= 1. SPLIT*CM*CN <= 8 (portable cluster size). A row-major B is loaded in
-// panels of 64 columns: with BN % 64 != 0 the rest of the last panel is brought in vain.
-// Where the idea comes from: split-K as in CUTLASS and cuBLAS; the exchange in registers and mbarriers replaces their workspace.
+// Idea: a product with few output tiles leaves most SMs idle. Here SPLIT CTAs of a cluster take one tile, each a run of
+// K blocks with its own TMA producer and wgmma consumers. Each then owns BN/SPLIT columns of the tile: it sends the
+// other columns' accumulators straight from registers to their owners (st.async onto the owner's mbarrier), adds what
+// it receives in the order of K and stores through TMA. The order is fixed: the same bits every run, no workspace, no
+// second kernel. The cluster may also hold CM x CN tiles, which share B and A by multicast as in wgmma_coop. The first
+// loads are issued before the CTA has met: short problems are all latency. Wins: fewer tiles than SMs (1024^3,
+// 128x4096x4096); SPLIT=1 is a plain one-tile-per-CTA kernel for tiny products (512^3). Limits: f16/bf16, 16-byte
+// aligned bases and leading dimensions; C row-major, N % 8 == 0 (TMA stores whole 16 bytes); K >= 1. SPLIT*CM*CN <= 8
+// (portable cluster size). A row-major B is loaded in panels of 64 columns: with BN % 64 != 0 the rest of the last
+// panel is brought in vain. Where the idea comes from: split-K as in CUTLASS and cuBLAS; the exchange in registers and
+// mbarriers replaces their workspace.
 //
-// Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16*SPLIT, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
-// CM, CN (1, 2, 4), CTAS (per SM: 1, 2).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
+// Axes (-D): BM (64*CONS*{1,2}), BN (multiple of 16*SPLIT, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4,
+// 8), CM, CN (1, 2, 4), CTAS (per SM: 1, 2). Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1:
+// column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh).
+// SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 
@@ -28,7 +32,8 @@ constexpr u32 RING = STAGES * STAGE > BM * CW * 2 ? STAGES * STAGE : BM * CW * 2
 static_assert(BM == MI * 64 * CONS && CW % 16 == 0 && BK % 64 == 0, "tile");
 static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
-// Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are where they go in C.
+// Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are
+// where they go in C.
 template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg, int tid, const elem* bias, int N) {
   pdl_wait();
   named_sync(1, CONS * 128); // the staged C overwrites the stages: every consumer is done with them

@@ -1,6 +1,7 @@
 //! Split-K: the blocks of a cluster cut K and exchange their parts in shared memory. Twin of `wgmma_splitk.cu`.
 //!
-//! Wins: fewer tiles than multiprocessors; without a split, small products. Limits: f16/bf16, aligned, N a multiple of 8.
+//! Wins: fewer tiles than multiprocessors; without a split, small products. Limits: f16/bf16, aligned, N a multiple of
+//! 8.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;

@@ -1,17 +1,21 @@
-// C = A·B on Hopper's tensor cores, every CTA taking an equal share of all the blocks of K, whatever tiles they belong to.
+// C = A·B on Hopper's tensor cores, every CTA taking an equal share of all the blocks of K, whatever tiles they belong
+// to.
 //
-// Idea: as wgmma_coop (persistent grid, TMA producer, cooperating warpgroups, cluster multicast, TMA stores), but the tiles of the last wave, which would leave SMs
-// idle (and, with CUT=2, those of the wave before), are laid end to end along K and cut into as many equal runs as there are clusters. Who has a tile's first block
-// owns it; whoever has another part of it writes that part's float32 sums to a workspace and raises a flag; the owner adds them in the order of K. The order is
-// fixed: the same bits every run. A cluster's run is worked off such that parts for others come first, so that owners do not wait, and owners wait only for CTAs
-// with lower numbers, which started before them. Flags are left at zero. The other tiles follow whole.
-// Made for: some tiles more than a whole number of waves, or fewer than one, with K in the thousands. It has won nowhere yet (docs/results/cuda.md).
-// Limits: as wgmma_coop; a workspace of BM*BN floats for each CTA.
-// Where the idea comes from: Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU".
+// Idea: as wgmma_coop (persistent grid, TMA producer, cooperating warpgroups, cluster multicast, TMA stores), but the
+// tiles of the last wave, which would leave SMs idle (and, with CUT=2, those of the wave before), are laid end to end
+// along K and cut into as many equal runs as there are clusters. Who has a tile's first block owns it; whoever has
+// another part of it writes that part's float32 sums to a workspace and raises a flag; the owner adds them in the order
+// of K. The order is fixed: the same bits every run. A cluster's run is worked off such that parts for others come
+// first, so that owners do not wait, and owners wait only for CTAs with lower numbers, which started before them. Flags
+// are left at zero. The other tiles follow whole. Made for: some tiles more than a whole number of waves, or fewer than
+// one, with K in the thousands. It has won nowhere yet (docs/results/cuda.md). Limits: as wgmma_coop; a workspace of
+// BM*BN floats for each CTA. Where the idea comes from: Osama et al., "Stream-K: Work-centric Parallel Decomposition
+// for Dense Matrix-Matrix Multiplication on the GPU".
 //
 // Axes (-D): as wgmma_coop, and CUT (1, 2: waves that are cut).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch,
-// FLAGS: words of the workspace before the parts.
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three
+// dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch, FLAGS: words of the workspace before the
+// parts.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 
@@ -25,8 +29,8 @@ constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 static_assert(BM == MI * 64 * CONS && BN % 16 == 0 && BK % 64 == 0, "tile");
 static_assert(STAGES * STAGE + CONS * SLOTS * CPANEL + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
-// What one cluster does: a run of the blocks of K of the tiles that are cut, then whole tiles. What all threads know alike lies in shared memory: in registers
-// it would push the sums out.
+// What one cluster does: a run of the blocks of K of the tiles that are cut, then whole tiles. What all threads know
+// alike lies in shared memory: in registers it would push the sums out.
 struct Deal { int blocks, runs, count, even, longer; };
 struct Share {
   const volatile Deal* deal;

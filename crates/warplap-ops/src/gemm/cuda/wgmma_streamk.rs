@@ -1,6 +1,8 @@
-//! Stream-K: the blocks of K of the last wave's tiles in equal shares for all. Twin of `wgmma_streamk.cu`, which says how.
+//! Stream-K: the blocks of K of the last wave's tiles in equal shares for all. Twin of `wgmma_streamk.cu`, which says
+//! how.
 //!
-//! Made for: tiles that leave much of a wave idle, K in the thousands; it has won nowhere yet. Limits: f16/bf16, aligned, N a multiple of 8; a workspace.
+//! Made for: tiles that leave much of a wave idle, K in the thousands; it has won nowhere yet. Limits: f16/bf16,
+//! aligned, N a multiple of 8; a workspace.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;

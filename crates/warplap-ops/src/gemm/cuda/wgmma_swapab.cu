@@ -1,17 +1,20 @@
-// C = A·B for few rows of A (decode): the weights B take the 64-row side of the tensor-core product, the rows of A its narrow side.
+// C = A·B for few rows of A (decode): the weights B take the 64-row side of the tensor-core product, the rows of A its
+// narrow side.
 //
-// Idea: wgmma's first operand has 64 rows at least; with M <= 64 rows of A most of them would be padding. So the transposed product is
-// computed: BW columns of B against BT rows of A, BT = 8, 16, 32, ... The weights are read once and the SMs stay busy by cutting
-// K between the SPLIT CTAs of a cluster. All but the first send their float32 accumulators from registers into the first one's shared memory
-// (st.async onto its mbarrier) and leave; it adds them in the order of K (the same bits every run), turns the tile by stmatrix and stores it.
-// SHARE tiles side by side may take the rows of A by multicast. The first loads are issued before the CTA has met.
-// Wins: M from 1 to 64 (and at 128 beside wgmma_splitk), where reading B is all the work.
-// Limits: f16/bf16, 16-byte aligned bases and leading dimensions; A row-major; C row-major; K >= 1; SPLIT*SHARE <= 8.
-// Where the idea comes from: the "swap AB" option of CUTLASS, DeepGEMM and quack.
+// Idea: wgmma's first operand has 64 rows at least; with M <= 64 rows of A most of them would be padding. So the
+// transposed product is computed: BW columns of B against BT rows of A, BT = 8, 16, 32, ... The weights are read once
+// and the SMs stay busy by cutting K between the SPLIT CTAs of a cluster. All but the first send their float32
+// accumulators from registers into the first one's shared memory (st.async onto its mbarrier) and leave; it adds them
+// in the order of K (the same bits every run), turns the tile by stmatrix and stores it. SHARE tiles side by side may
+// take the rows of A by multicast. The first loads are issued before the CTA has met. Wins: M from 1 to 64 (and at 128
+// beside wgmma_splitk), where reading B is all the work. Limits: f16/bf16, 16-byte aligned bases and leading
+// dimensions; A row-major; C row-major; K >= 1; SPLIT*SHARE <= 8. Where the idea comes from: the "swap AB" option of
+// CUTLASS, DeepGEMM and quack.
 //
-// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2, 4, 8),
-// SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
+// Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2,
+// 4, 8), SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4). Facts of the problem (-D): DTYPE (0 f16,
+// 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT
+// (epilogue.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 

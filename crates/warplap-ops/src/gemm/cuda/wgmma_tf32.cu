@@ -1,18 +1,21 @@
 // C = A·B in tf32 on Hopper's tensor cores: f32 in memory, products rounded to tf32, sums in f32.
 //
-// Idea: wgmma takes tf32 from shared memory only where K is contiguous, and one operand may come from registers instead. So the operand
-// whose rows lie contiguous in memory (a row-major B, seen as the first operand of Cᵀ = Bᵀ·Aᵀ) is the one that comes from registers: read from
-// its swizzled tile four bytes at a time, rounded there; the other (a row-major A) is rounded by TMA on its way to shared memory. A persistent grid, one TMA
-// producer, two warpgroups with 64 rows of the first operand each. While the tensor cores multiply one block of K, the next one's fragments are read.
-// In a cluster of CR CTAs above each other every one brings a part of the second operand and multicasts it: alone, a tile of 128 x 256 takes more from L2 than L2 gives.
-// Which of the 64 rows a lane holds is free (it only names the rows of C): rows 16 apart make the reads of a contiguous operand meet every bank once.
-// Wins: f32 where tf32 is allowed, from a wave of tiles on. Limits: 16-byte aligned bases and leading dimensions of A and B; not A column-major with B row-major (both
-// would have to come from registers).
-// Where the idea comes from: CUTLASS's mixed-input kernels keep the operand that has to change in registers.
+// Idea: wgmma takes tf32 from shared memory only where K is contiguous, and one operand may come from registers
+// instead. So the operand whose rows lie contiguous in memory (a row-major B, seen as the first operand of Cᵀ = Bᵀ·Aᵀ)
+// is the one that comes from registers: read from its swizzled tile four bytes at a time, rounded there; the other (a
+// row-major A) is rounded by TMA on its way to shared memory. A persistent grid, one TMA producer, two warpgroups with
+// 64 rows of the first operand each. While the tensor cores multiply one block of K, the next one's fragments are read.
+// In a cluster of CR CTAs above each other every one brings a part of the second operand and multicasts it: alone, a
+// tile of 128 x 256 takes more from L2 than L2 gives. Which of the 64 rows a lane holds is free (it only names the rows
+// of C): rows 16 apart make the reads of a contiguous operand meet every bank once. Wins: f32 where tf32 is allowed,
+// from a wave of tiles on. Limits: 16-byte aligned bases and leading dimensions of A and B; not A column-major with B
+// row-major (both would have to come from registers). Where the idea comes from: CUTLASS's mixed-input kernels keep the
+// operand that has to change in registers.
 //
-// Axes (-D): BR (64*CONS: rows of the first operand), BS (64, 128, 192, 256: rows of the second), STAGES, CONS (1, 2), CR (1, 2: CTAs of a cluster), GROUP (>= 1).
-// Facts of the problem (-D): DTYPE (2), SWAP (1: the first operand is Bᵀ), FLAT (1: the first operand's rows are contiguous, not K), BATCH (1: L products, maps of three
-// dimensions), VEC_C (1: two columns of C may be stored at once), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
+// Axes (-D): BR (64*CONS: rows of the first operand), BS (64, 128, 192, 256: rows of the second), STAGES, CONS (1, 2),
+// CR (1, 2: CTAs of a cluster), GROUP (>= 1). Facts of the problem (-D): DTYPE (2), SWAP (1: the first operand is Bᵀ),
+// FLAT (1: the first operand's rows are contiguous, not K), BATCH (1: L products, maps of three dimensions), VEC_C (1:
+// two columns of C may be stored at once), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 
@@ -80,7 +83,8 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
   } else {
     if (CONS > 1) regs_more<Roles<CONS>::consumer>();
     const int w = wg - 1, lane = tid & 31, warp = tid >> 5, r = lane >> 2, c = lane & 3;
-    // Where a lane's first element of a stage's block lies, and the row of the tile it belongs to. Its second row is eight on, or four where rows are contiguous.
+    // Where a lane's first element of a stage's block lies, and the row of the tile it belongs to. Its second row is
+    // eight on, or four where rows are contiguous.
     const int mine = FLAT ? w * 64 + (warp >> 1) * 32 + (warp & 1) * 8 + (r >> 2) * 16 + (r & 3) : w * 64 + warp * 16 + r;
     const u32 from = FLAT ? (mine >> 5) * 4096 + c * 128 + (r & 3) * 4 : mine * 128 + c * 4;
     const int chunk = FLAT ? (warp & 1) * 2 + (r >> 2) * 4 : 0;

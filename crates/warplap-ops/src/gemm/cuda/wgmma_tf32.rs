@@ -1,6 +1,7 @@
 //! tf32 on Hopper's tensor cores, one operand from registers. Twin of `wgmma_tf32.cu`, which says how.
 //!
-//! Wins: f32 where tf32 is allowed, from a wave of tiles on. Limits: A and B aligned; not A column-major with B row-major.
+//! Wins: f32 where tf32 is allowed, from a wave of tiles on. Limits: A and B aligned; not A column-major with B
+//! row-major.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;

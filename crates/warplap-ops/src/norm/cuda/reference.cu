@@ -1,8 +1,8 @@
 // y = norm(x + residual) * weight + bias, one block a row, float32 sums of the float32 sum.
 //
-// Idea: the plainest kernel there is: x + residual is read again for every step. Wins: never by design; it fits every length of row and type and is
-// the fallback.
-// Facts of the problem (-D): DTYPE, LAYER (1: the mean is taken away), RESIDUAL, WEIGHT, BIAS (1: the problem has it).
+// Idea: the plainest kernel there is: x + residual is read again for every step. Wins: never by design; it fits every
+// length of row and type and is the fallback. Facts of the problem (-D): DTYPE, LAYER (1: the mean is taken away),
+// RESIDUAL, WEIGHT, BIAS (1: the problem has it).
 #include "element.cuh"
 #define THREADS 256
 

@@ -1,12 +1,13 @@
-// y = norm(x + residual) * weight + bias, a warp or a block a row, the row in registers, float32 sums of the float32 sum.
+// y = norm(x + residual) * weight + bias, a warp or a block a row, the row in registers, float32 sums of the float32
+// sum.
 //
-// Idea: every thread brings its part of a row by vector loads and keeps it in float32. RMSNorm has one reduction, LayerNorm two (the mean, then squares of
-// what is left), each of warp shuffles and at most one barrier, in one order. Weights are asked for before the reduction where registers are plenty.
-// Rows that registers cannot hold (KEEP 0) are read again for every step.
-// Wins: everything. Limits: VEC divides N, so that vectors lie on their own size; buffers lie on 16 bytes.
-// Where the idea comes from: the usual row kernels (FlashInfer, quack).
-// Facts of the problem (-D): DTYPE, LAYER, RESIDUAL, WEIGHT, BIAS, N (elements of a row). Of the setting: WARPS (of a row), VEC (elements of a load),
-// STREAM (1: stores that need not stay in a cache), TOGETHER (rows of a block; 1 where WARPS is more), KEEP.
+// Idea: every thread brings its part of a row by vector loads and keeps it in float32. RMSNorm has one reduction,
+// LayerNorm two (the mean, then squares of what is left), each of warp shuffles and at most one barrier, in one order.
+// Weights are asked for before the reduction where registers are plenty. Rows that registers cannot hold (KEEP 0) are
+// read again for every step. Wins: everything. Limits: VEC divides N, so that vectors lie on their own size; buffers
+// lie on 16 bytes. Where the idea comes from: the usual row kernels (FlashInfer, quack). Facts of the problem (-D):
+// DTYPE, LAYER, RESIDUAL, WEIGHT, BIAS, N (elements of a row). Of the setting: WARPS (of a row), VEC (elements of a
+// load), STREAM (1: stores that need not stay in a cache), TOGETHER (rows of a block; 1 where WARPS is more), KEEP.
 #include "element.cuh"
 
 constexpr int LANES = 32 * WARPS, PIECES = N / VEC, PER = (PIECES + LANES - 1) / LANES;

@@ -142,8 +142,8 @@ impl<T: Element> Task for Block<'_, T> {
         let (n, bs) = (self.n, self.bs);
         let whole = n / L::N * L::N;
         for (r, c) in (0..bs).step_by(4).flat_map(|r| (0..bs).step_by(4).map(move |c| (r, c))) {
-            // SAFETY: bs is a multiple of 4; both factors hold bs lines of n numbers, `to` bs·bs elements that this task alone
-            // writes.
+            // SAFETY: bs is a multiple of 4; both factors hold bs lines of n numbers, `to` bs·bs elements that this
+            // task alone writes.
             unsafe {
                 let (left, right) = (self.left.as_ptr().add(r * n), self.right.as_ptr().add(c * n));
                 let mut sums = [[L::zero(); 4]; 4];

@@ -1,9 +1,10 @@
 // The blocks of G*B^T that a pattern names, on tensor cores through mma.sync, float32 sums.
 //
-// Idea: a CTA owns one block (or a 64 x 64 part of a larger one) and passes over n in steps of 64, STAGES of them on their way by cp.async. Of 64 x 64 each of the four
-// warps has a quarter; of smaller tiles each has the whole for its 16 of the 64, and the four sums are added in the end. Column-major factors are turned by ldmatrix.
-// Wins: half types. Limits: BS 16, 32, 64 or 128; row-major factors need n % 8 == 0; 16-byte aligned buffers.
-// Where the idea comes from: the usual mma.sync product; every block reads its two strips by itself, so L2 sees nnz * 2 * BS * n elements.
+// Idea: a CTA owns one block (or a 64 x 64 part of a larger one) and passes over n in steps of 64, STAGES of them on
+// their way by cp.async. Of 64 x 64 each of the four warps has a quarter; of smaller tiles each has the whole for its
+// 16 of the 64, and the four sums are added in the end. Column-major factors are turned by ldmatrix. Wins: half types.
+// Limits: BS 16, 32, 64 or 128; row-major factors need n % 8 == 0; 16-byte aligned buffers. Where the idea comes from:
+// the usual mma.sync product; every block reads its two strips by itself, so L2 sees nnz * 2 * BS * n elements.
 //
 // Axes (-D): STAGES (2..6). Facts of the problem (-D): DTYPE (0 f16, 1 bf16), BS, G_COL, B_COL (1: column-major).
 #include "ampere.cuh"

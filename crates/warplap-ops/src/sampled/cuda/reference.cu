@@ -1,7 +1,7 @@
 // The blocks of G*B^T that a pattern names, one thread an element, float32 sums.
 //
-// Idea: the plainest kernel there is. Wins: never by design; it fits every block size, type and order and is the fallback.
-// Facts of the problem (-D): DTYPE, BS, G_COL, B_COL (1: column-major).
+// Idea: the plainest kernel there is. Wins: never by design; it fits every block size, type and order and is the
+// fallback. Facts of the problem (-D): DTYPE, BS, G_COL, B_COL (1: column-major).
 #include "element.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)

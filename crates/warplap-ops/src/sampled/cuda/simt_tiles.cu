@@ -1,9 +1,9 @@
 // The blocks of G*B^T that a pattern names, in register tiles of 4 x 4 on plain lanes, float32 sums.
 //
-// Idea: a CTA owns TILE x TILE elements of one block and passes over n in steps of 16 through shared memory. Both orders of both factors are read along memory.
-// Wins: float32, and what the tensor cores' copies cannot read (rows that do not end on 16 bytes, odd block sizes). Limits: none.
-// Where the idea comes from: the usual register-tiled matrix product.
-// Facts of the problem (-D): DTYPE, BS, TILE (64, 32, 16 or 8; divides BS), G_COL, B_COL (1: column-major).
+// Idea: a CTA owns TILE x TILE elements of one block and passes over n in steps of 16 through shared memory. Both
+// orders of both factors are read along memory. Wins: float32, and what the tensor cores' copies cannot read (rows that
+// do not end on 16 bytes, odd block sizes). Limits: none. Where the idea comes from: the usual register-tiled matrix
+// product. Facts of the problem (-D): DTYPE, BS, TILE (64, 32, 16 or 8; divides BS), G_COL, B_COL (1: column-major).
 #include "element.cuh"
 
 constexpr int SIDE = TILE / 4, NT = SIDE * SIDE < 32 ? 32 : SIDE * SIDE, DEEP = 16, PITCH = TILE + 4, PARTS = BS / TILE;

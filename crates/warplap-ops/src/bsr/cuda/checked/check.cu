@@ -1,7 +1,8 @@
 // Is this a block-sparse matrix? One pass over its indices in device memory; `found` becomes 1 where anything is wrong.
 //
-// Idea: a warp a block row looks at its two pointers and at neighbouring columns. Nothing is read outside of the lists whatever they hold. Places of a turned matrix mark a bit
-// each, which nobody may have marked before. Comes in: found[0] = 0, and with `place` a zero bit for each block behind it.
+// Idea: a warp a block row looks at its two pointers and at neighbouring columns. Nothing is read outside of the lists
+// whatever they hold. Places of a turned matrix mark a bit each, which nobody may have marked before. Comes in:
+// found[0] = 0, and with `place` a zero bit for each block behind it.
 
 extern "C" __global__ void __launch_bounds__(256)
 check(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const int* __restrict__ place, unsigned int* found, int rows, int columns, int nnz) {

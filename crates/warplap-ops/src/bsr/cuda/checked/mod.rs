@@ -1,5 +1,5 @@
-//! Validation of indices where they lie: one pass on the device, one word home. Only a matrix that is wrong is read back, so
-//! that the error can name the place.
+//! Validation of indices where they lie: one pass on the device, one word home. Only a matrix that is wrong is read
+//! back, so that the error can name the place.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,8 +56,8 @@ impl IndexCheck {
             at.iter().map(|a| (&raw const *a).cast()).chain(sizes.iter().map(|s| (&raw const *s).cast())).collect();
         let blocks = (p.rows() as u32).div_ceil(8).clamp(1, 1024);
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
-        // SAFETY: four addresses and three numbers, as the entry declares them; the lists were checked to be as long as the
-        // problem says, and the kernel reads nothing beyond.
+        // SAFETY: four addresses and three numbers, as the entry declares them; the lists were checked to be as long as
+        // the problem says, and the kernel reads nothing beyond.
         unsafe { self.0.launch(&shape, &list, queue) }.map_err(device)?;
         let answer = queue.read_buffer(&found).map_err(device)?;
         if answer.indices().and_then(|words| words.first()) == Some(&0) {

@@ -1,8 +1,10 @@
-// C = alpha*A*B + beta*add with a block-sparse A in double precision: the right answer that every other kernel is held to.
+// C = alpha*A*B + beta*add with a block-sparse A in double precision: the right answer that every other kernel is held
+// to.
 //
-// Idea: one thread an element of C walks the blocks of its row, as the reference does, and adds up the squares of what it multiplies beside the products. The
-// largest product of the two sums of squares goes out too: from it comes how far a kernel may be off.
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), BS, BC, B_COL, C_COL (1: column-major), TURNED (1: block i is the transpose of stored block place[i]), ADDS.
+// Idea: one thread an element of C walks the blocks of its row, as the reference does, and adds up the squares of what
+// it multiplies beside the products. The largest product of the two sums of squares goes out too: from it comes how far
+// a kernel may be off. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), BS, BC, B_COL, C_COL (1: column-major),
+// TURNED (1: block i is the transpose of stored block place[i]), ADDS.
 #include "element.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)

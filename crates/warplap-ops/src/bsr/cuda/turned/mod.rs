@@ -1,7 +1,7 @@
 //! Blocks written out turned before a kernel that takes them in order: what lets every kernel do Aᵀ·B.
 //!
-//! The scratch is of the stored blocks' size, one for each stream; nothing is remembered between launches, so nothing can be
-//! stale. It costs one reading and one writing of the blocks (a tenth of the product at an eighth full).
+//! The scratch is of the stored blocks' size, one for each stream; nothing is remembered between launches, so nothing
+//! can be stale. It costs one reading and one writing of the blocks (a tenth of the product at an eighth full).
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -88,8 +88,8 @@ impl Turned {
             }
         };
         let list = [&slots[VALUES], &room, &slots[PLACE]].map(|a| (&raw const *a).cast::<c_void>());
-        // SAFETY: three addresses, as the entry declares them; the catalog hands out kernels that refuse other arguments than
-        // the signature's, the scratch is as long as the values, and the user vouches for the places.
+        // SAFETY: three addresses, as the entry declares them; the catalog hands out kernels that refuse other
+        // arguments than the signature's, the scratch is as long as the values, and the user vouches for the places.
         unsafe { turning.function.launch(&turning.shape, &list, queue) }.map_err(|e| e.rejection())?;
         body(room)
     }

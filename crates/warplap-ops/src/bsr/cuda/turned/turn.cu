@@ -1,7 +1,8 @@
 // Every block of a matrix turned: block i of the result is the transpose of block place[i].
 //
-// Idea: a CTA a block, in patches of 32 x 32 through shared memory, so that both sides are read and written along rows. The reads and writes of a plain copy.
-// Facts of the problem (-D): BS, BC (rows and columns of a block of the result), SIZE (bytes of an element: 2, 4).
+// Idea: a CTA a block, in patches of 32 x 32 through shared memory, so that both sides are read and written along rows.
+// The reads and writes of a plain copy. Facts of the problem (-D): BS, BC (rows and columns of a block of the result),
+// SIZE (bytes of an element: 2, 4).
 typedef unsigned long long u64;
 #if SIZE == 2
 typedef unsigned short word;

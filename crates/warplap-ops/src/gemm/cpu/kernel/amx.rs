@@ -1,7 +1,7 @@
 //! Blocked loops over AMX tiles: brain floats come in as they are, sums are kept in f32.
 //!
-//! The loops are those of `blocked`; what differs is the form of the panels (pairs of k side by side, 32 rows or columns
-//! at a time, zeros at the edges) and that sums pass through memory between tiles and C.
+//! The loops are those of `blocked`; what differs is the form of the panels (pairs of k side by side, 32 rows or
+//! columns at a time, zeros at the edges) and that sums pass through memory between tiles and C.
 
 use half::bf16;
 use warplap_cpu::amx::{Amx, DEPTH, SIDE, STEP};

@@ -134,8 +134,8 @@ unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
 }
 
 /// x Φ(x) = max(x, 0) - |x| Φ(-|x|), with Φ(-|x|) = e^(-x²/2) times a polynomial of t = 1 / (1 + p |x| / √2):
-/// Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26, off by at most 0.75e-7. Nothing cancels on either
-/// side.
+/// Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26, off by at most 0.75e-7. Nothing cancels on
+/// either side.
 ///
 /// # Safety
 /// As for [`activate`].

@@ -123,8 +123,8 @@ unsafe fn pack_rows<T: Element>(cut: &Cut, p: &Product<'_, T>, row: usize, heigh
 /// Runs a tile with A where it is, from (row, step) on. Only f32 gets here: other types are widened by packing.
 ///
 /// # Safety
-/// A spans the tile's rows and steps; B, `from` and `to` as for [`tile::run`]. `rows` is at most 8, and there are at most
-/// 3 vectors of columns.
+/// A spans the tile's rows and steps; B, `from` and `to` as for [`tile::run`]. `rows` is at most 8, and there are at
+/// most 3 vectors of columns.
 pub(super) unsafe fn read_in_place<T: Element, B: Element>(
     isa: Isa,
     p: &Product<'_, T>,

@@ -91,8 +91,8 @@ impl<T> Shared<T> {
 /// A, B and C.
 pub(super) type Buffers<'a, T> = (&'a [T], &'a [T], &'a mut [T]);
 
-/// The typed slices of a launch; the catalog hands out kernels that refuse other arguments than the signature's, so that
-/// they hold what the problem spans.
+/// The typed slices of a launch; the catalog hands out kernels that refuse other arguments than the signature's, so
+/// that they hold what the problem spans.
 pub(super) fn buffers<'a, T: Typed>(args: &mut [Arg<'a, Cpu>]) -> Result<Buffers<'a, T>, Rejection> {
     Ok((read(args[A].read()?)?, read(args[B].read()?)?, write(args[C].write()?)?))
 }

@@ -1,7 +1,7 @@
 //! Stages: packing tasks, then products that read what was packed, again and again, in one go of the pool.
 //!
-//! There is no barrier: a task waits only for the earlier tasks it needs. Tasks are taken in order and a packing task is
-//! never behind what waits for it, so those waited for are already running and no one waits forever.
+//! There is no barrier: a task waits only for the earlier tasks it needs. Tasks are taken in order and a packing task
+//! is never behind what waits for it, so those waited for are already running and no one waits forever.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -2,7 +2,8 @@
 //! broadcasts of A for R·V multiply-adds.
 //!
 //! A comes packed (R numbers per step) or in place, B packed or in place, and sums may go on from earlier steps of k.
-//! They are written as f32 ([`Narrow`] makes other types of them). One function is compiled per (R, V) and instruction set; [`run`] picks it.
+//! They are written as f32 ([`Narrow`] makes other types of them). One function is compiled per (R, V) and instruction
+//! set; [`run`] picks it.
 
 use warplap_cpu::simd::{Element, Isa, Lanes, Task};
 
@@ -57,8 +58,8 @@ const fn in_registers(r: usize, v: usize, registers: usize) -> bool {
     r * v + if r == 1 { 1 } else { v } < registers
 }
 
-/// The largest even number of rows (or one) of a tile of `v` vectors that [`run`] has for an instruction set; 0 where it
-/// has none.
+/// The largest even number of rows (or one) of a tile of `v` vectors that [`run`] has for an instruction set; 0 where
+/// it has none.
 pub(crate) const fn most_rows(isa: Isa, v: usize) -> usize {
     let mut rows = match v {
         1 | 2 => 14,

@@ -51,8 +51,8 @@ impl Oracle<Gemm, Cuda> for Right {
         arguments.extend(sizes.iter().map(|size| (&raw const *size).cast::<c_void>()));
         arguments.extend(long.iter().map(|size| (&raw const *size).cast::<c_void>()));
         let shape = LaunchShape { grid: [grid, 1, 1], threads: THREADS, ..LaunchShape::default() };
-        // SAFETY: the entry's parameters in order; the inputs are those drawn for the problem, the outputs were made for it.
-        // A bias is read only where there is one.
+        // SAFETY: the entry's parameters in order; the inputs are those drawn for the problem, the outputs were made
+        // for it. A bias is read only where there is one.
         unsafe { function.launch(&shape, &arguments, cuda.stream()) }?;
         let [rows, columns] = [&rows, &columns].map(|norms| cuda.stream().read(&norms.into()));
         let magnitude = largest(&rows?, &columns?, p.batch as usize);

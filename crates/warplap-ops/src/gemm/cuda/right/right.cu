@@ -1,9 +1,11 @@
-// C = act(A·B + bias) in double precision: the right answer that every other kernel is held to, with the squares of the norms of A's rows and B's columns.
+// C = act(A·B + bias) in double precision: the right answer that every other kernel is held to, with the squares of the
+// norms of A's rows and B's columns.
 //
-// Idea: tiles of 64x64 through shared memory, sixteen deep, 4x4 sums a thread, all in double precision; elements are widened when a tile is
-// brought in, once for 64 uses. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major), BIAS (1: there is one), ACT
-// (as epilogue.cuh counts activations; that file computes them in float32, this one in double precision and in other forms).
-// C lies as the output does: padding between its rows is NaN. The grid holds the tiles of all products of a batch.
+// Idea: tiles of 64x64 through shared memory, sixteen deep, 4x4 sums a thread, all in double precision; elements are
+// widened when a tile is brought in, once for 64 uses. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL,
+// B_COL (1: column-major), BIAS (1: there is one), ACT (as epilogue.cuh counts activations; that file computes them in
+// float32, this one in double precision and in other forms). C lies as the output does: padding between its rows is
+// NaN. The grid holds the tiles of all products of a batch.
 #include "element.cuh"
 #define T 64
 #define D 16
