@@ -17,14 +17,14 @@ const SLOTS: usize = 5;
 
 /// The caller's own tensors.
 #[derive(Clone, Copy)]
-struct Own<'a, 'py> {
+struct QkvMask<'a, 'py> {
     q: &'a Bound<'py, PyAny>,
     k: &'a Bound<'py, PyAny>,
     v: &'a Bound<'py, PyAny>,
     mask: Option<&'a Bound<'py, PyAny>>,
 }
 
-impl<'py> Own<'_, 'py> {
+impl<'py> QkvMask<'_, 'py> {
     fn with(&self, out: Option<&Bound<'py, PyAny>>) -> [Option<Bound<'py, PyAny>>; SLOTS] {
         [Some(self.q.clone()), Some(self.k.clone()), Some(self.v.clone()), self.mask.cloned(), out.cloned()]
     }
@@ -133,13 +133,13 @@ impl Request {
 
     /// Gives it as a new tensor of torch; nothing where the tensors have gaps that the choice does not follow.
     #[inline]
-    fn answer<'py>(&self, torch: &Torch, own: Own<'_, 'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn answer<'py>(&self, torch: &Torch, own: QkvMask<'_, 'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let gpu = argument::place(&self.inputs())?;
         answer::<Attention, SLOTS>(torch, own.q.py(), &self.problem, gpu, &(self, own))
     }
 }
 
-impl<'py> Fresh<'py, SLOTS> for (&Request, Own<'_, 'py>) {
+impl<'py> Fresh<'py, SLOTS> for (&Request, QkvMask<'_, 'py>) {
     #[inline]
     fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (Request { problem: p, exact: true, .. }, own) = self else { return Ok(None) };
@@ -184,7 +184,7 @@ pub(crate) fn attention_direct<'py>(
     if p.h != p.hkv || !(plain || request.q.cuda().is_some()) {
         return Ok(None);
     }
-    Ok(direct(py, request.answer(torch, Own { q, k, v, mask: None }))?.flatten())
+    Ok(direct(py, request.answer(torch, QkvMask { q, k, v, mask: None }))?.flatten())
 }
 
 /// Attention over tensors of torch as a new one, in their order or in that of whoever is chosen; `None` where they lie
@@ -199,7 +199,7 @@ pub(crate) fn attention_new<'py>(
     causal: bool,
     scale: Option<f64>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let own = Own { q, k, v, mask };
+    let own = QkvMask { q, k, v, mask };
     let torch = Torch::here(q.py()).filter(|t| own.of_torch(t).is_some());
     let torch = torch.ok_or_else(|| PyValueError::new_err("q, k, v or mask: is no tensor of torch"))?;
     request(own, causal, scale)?.answer(torch, own)
@@ -217,7 +217,7 @@ pub(crate) fn attention_into(
     scale: Option<f64>,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let (py, own) = (q.py(), Own { q, k, v, mask });
+    let (py, own) = (q.py(), QkvMask { q, k, v, mask });
     let mut request = request(own, causal, scale)?;
     let view = View::of(out, "out")?;
     request.write_to(&view)?;
@@ -227,7 +227,7 @@ pub(crate) fn attention_into(
     call::<Attention, SLOTS>(py, &request.problem, &request.memory(&view)?, tensors, |_| ())
 }
 
-fn request(own: Own<'_, '_>, causal: bool, scale: Option<f64>) -> PyResult<Request> {
+fn request(own: QkvMask<'_, '_>, causal: bool, scale: Option<f64>) -> PyResult<Request> {
     let mask = own.mask.map(|m| View::of(m, "mask")).transpose()?;
     let views = [View::of(own.q, "q")?, View::of(own.k, "k")?, View::of(own.v, "v")?];
     Request::of(views, mask, causal, scale)
@@ -244,5 +244,5 @@ pub(crate) fn attention_problem(
     causal: bool,
     scale: Option<f64>,
 ) -> PyResult<String> {
-    Ok(Attention::text(&request(Own { q, k, v, mask }, causal, scale)?.problem))
+    Ok(Attention::text(&request(QkvMask { q, k, v, mask }, causal, scale)?.problem))
 }

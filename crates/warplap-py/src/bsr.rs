@@ -62,7 +62,7 @@ impl Product {
 
     /// Writes it; `own` are the caller's own tensors, where they are torch's.
     #[inline]
-    fn run(&mut self, py: Python<'_>, out: &View, own: Option<&Own<'_, '_>>) -> PyResult<()> {
+    fn run(&mut self, py: Python<'_>, out: &View, own: Option<&Operands<'_, '_>>) -> PyResult<()> {
         self.write_to(out)?;
         let tensors = own.map(|o| {
             || {
@@ -76,7 +76,7 @@ impl Product {
 }
 
 /// The caller's own tensors; where `col` is nothing, `crow` is the sparse tensor itself.
-struct Own<'a, 'py> {
+struct Operands<'a, 'py> {
     crow: &'a Bound<'py, PyAny>,
     col: Option<&'a Bound<'py, PyAny>>,
     values: &'a Bound<'py, PyAny>,
@@ -159,7 +159,7 @@ pub(crate) fn bsr_direct<'py>(
         None => torch.empty(b, &[product.problem.m as i64, product.problem.n as i64])?,
     };
     let Ok(view) = torch.view(&out, "out") else { return Ok(None) };
-    let own = Own { crow: a, col: None, values: &values, b, out: &out };
+    let own = Operands { crow: a, col: None, values: &values, b, out: &out };
     let done = direct(py, product.run(py, &view, Some(&own)))?;
     Ok(done.map(|()| out))
 }
@@ -207,7 +207,7 @@ pub(crate) fn bsr_into(
     let py = crow.py();
     let mut product = product((crow, col, values), (m, k), b)?;
     let torch = Torch::here(py).filter(|t| t.are_tensors(&[crow, col, values, b, out]));
-    let own = Own { crow, col: Some(col), values, b, out };
+    let own = Operands { crow, col: Some(col), values, b, out };
     product.run(py, &View::of(out, "out")?, torch.map(|_| &own))
 }
 

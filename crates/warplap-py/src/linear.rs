@@ -15,13 +15,13 @@ use crate::torch::Torch;
 
 /// The caller's own tensors.
 #[derive(Clone, Copy)]
-struct Own<'a, 'py> {
+struct Layer<'a, 'py> {
     x: &'a Bound<'py, PyAny>,
     w: &'a Bound<'py, PyAny>,
     bias: Option<&'a Bound<'py, PyAny>>,
 }
 
-impl<'py> Own<'_, 'py> {
+impl<'py> Layer<'_, 'py> {
     /// By slot: the product's second matrix is the transposed weight.
     fn with(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         let turned = self.w.call_method0(intern!(self.w.py(), "t"))?;
@@ -50,7 +50,7 @@ fn activation(word: Option<&str>) -> PyResult<Activation> {
     word.parse().map_err(|()| PyValueError::new_err(format!("activation: is '{word}', which no product has")))
 }
 
-impl<'py> Fresh<'py, SLOTS> for (&Product, Own<'_, 'py>) {
+impl<'py> Fresh<'py, SLOTS> for (&Product, Layer<'_, 'py>) {
     #[inline]
     fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>> {
         let p = &self.0.problem;
@@ -69,13 +69,13 @@ impl<'py> Fresh<'py, SLOTS> for (&Product, Own<'_, 'py>) {
 
 /// A product of tensors of torch as a new one.
 #[inline]
-fn new<'py>(torch: &Torch, product: &Product, own: Own<'_, 'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+fn new<'py>(torch: &Torch, product: &Product, own: Layer<'_, 'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let gpu = argument::place(&product.inputs())?;
     answer::<Gemm, SLOTS>(torch, own.x.py(), &product.problem, gpu, &(product, own))
 }
 
 /// Writes a product into one more tensor or array.
-fn into(mut product: Product, own: Own<'_, '_>, out: &Bound<'_, PyAny>, view: &View) -> PyResult<()> {
+fn into(mut product: Product, own: Layer<'_, '_>, out: &Bound<'_, PyAny>, view: &View) -> PyResult<()> {
     product.write_to(view)?;
     let py = own.x.py();
     let torch = Torch::here(py).filter(|t| own.of_torch(t).is_some() && t.is_tensor(out));
@@ -94,7 +94,7 @@ pub(crate) fn linear_direct<'py>(
     activation: Option<&str>,
     out: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let (py, own) = (x.py(), Own { x, w, bias });
+    let (py, own) = (x.py(), Layer { x, w, bias });
     let Some(torch) = Torch::here(py) else { return Ok(None) };
     // Without a bias or an output x stands in its place: it is asked about anyway.
     if !torch.is_direct(py, &[x, w, bias.unwrap_or(x), out.as_ref().unwrap_or(x)])? {
@@ -116,7 +116,7 @@ pub(crate) fn linear_new<'py>(
     bias: Option<&Bound<'py, PyAny>>,
     activation: Option<&str>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let own = Own { x, w, bias };
+    let own = Layer { x, w, bias };
     let torch = Torch::here(x.py()).filter(|t| own.of_torch(t).is_some());
     let torch = torch.ok_or_else(|| PyValueError::new_err("x, w or bias: is no tensor of torch"))?;
     new(torch, &own.product(self::activation(activation)?, View::of)?, own)
@@ -132,7 +132,7 @@ pub(crate) fn linear_into(
     activation: Option<&str>,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let own = Own { x, w, bias };
+    let own = Layer { x, w, bias };
     into(own.product(self::activation(activation)?, View::of)?, own, out, &View::of(out, "out")?)
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn linear_problem(
     activation: Option<&str>,
     out: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let mut product = Own { x, w, bias }.product(self::activation(activation)?, View::of)?;
+    let mut product = Layer { x, w, bias }.product(self::activation(activation)?, View::of)?;
     if let Some(out) = out {
         product.write_to(&View::of(out, "out")?)?;
     }

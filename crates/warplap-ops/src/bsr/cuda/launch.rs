@@ -28,9 +28,9 @@ use crate::cuda::own::{Aligns, addresses};
 const KEPT: usize = 64;
 
 /// A twin as a variant.
-pub(super) struct Own<T>(pub(super) T);
+pub(super) struct OverBlocks<T>(pub(super) T);
 
-impl<T: BsrTwin> Variant<Bsr, Cuda> for Own<T> {
+impl<T: BsrTwin> Variant<Bsr, Cuda> for OverBlocks<T> {
     fn id(&self) -> &str {
         self.0.id()
     }

@@ -27,19 +27,19 @@ use warplap_cuda::Cuda;
 pub use checked::IndexCheck;
 
 use super::Bsr;
-use launch::Own;
+use launch::OverBlocks;
 
 /// Who may race.
 pub fn catalog() -> Catalog<Bsr, Cuda> {
-    Catalog::new(Arc::new(Own(reference::Reference)))
+    Catalog::new(Arc::new(OverBlocks(reference::Reference)))
         .with_oracle(Arc::new(right::Right))
-        .with(Arc::new(Own(wgmma_union::Union)))
-        .with(Arc::new(Own(wgmma_swapab::SwapAb)))
-        .with(Arc::new(Own(wgmma_fill::Fill)))
-        .with(Arc::new(Own(wgmma_pack::Pack)))
-        .with(Arc::new(Own(mma_rows::MmaRows)))
-        .with(Arc::new(Own(simt_f32::SimtF32)))
-        .with(Arc::new(Own(mma_tf32::MmaTf32)))
+        .with(Arc::new(OverBlocks(wgmma_union::Union)))
+        .with(Arc::new(OverBlocks(wgmma_swapab::SwapAb)))
+        .with(Arc::new(OverBlocks(wgmma_fill::Fill)))
+        .with(Arc::new(OverBlocks(wgmma_pack::Pack)))
+        .with(Arc::new(OverBlocks(mma_rows::MmaRows)))
+        .with(Arc::new(OverBlocks(simt_f32::SimtF32)))
+        .with(Arc::new(OverBlocks(mma_tf32::MmaTf32)))
         .with(Arc::new(blocked_ell::BlockedEll))
         .with(Arc::new(densify::Densify))
         .with(Arc::new(cusparse_bsr::CusparseBsr))

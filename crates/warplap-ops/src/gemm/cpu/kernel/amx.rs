@@ -28,7 +28,7 @@ pub(crate) struct Cut {
     pub threads: usize,
 }
 
-struct Plan<'a> {
+struct AmxCut<'a> {
     p: Product<'a, bf16>,
     isa: Isa,
     kc: usize,
@@ -68,7 +68,7 @@ pub(crate) unsafe fn product(amx: Amx, pool: &Pool, cut: Cut, p: Product<'_, bf1
         let (b, sums) = memory.split_at_mut(buffers * b_len);
         let b = Shared(b.as_mut_ptr());
         let sums = Shared(if sums_len > 0 { sums.as_mut_ptr() } else { std::ptr::null_mut() });
-        let plan = Plan { p, isa: Isa::best(), kc, columns, depth_blocks, packs, row_blocks, column_parts, sums };
+        let plan = AmxCut { p, isa: Isa::best(), kc, columns, depth_blocks, packs, row_blocks, column_parts, sums };
         let stages = Stages { threads, stages, packs, products: row_blocks * column_parts, buffers };
         // SAFETY: the buffers hold `b_len` numbers each; tasks write disjoint parts, and Stages lets no task start
         // before those whose parts it reads or overwrites.
@@ -83,7 +83,7 @@ pub(crate) unsafe fn product(amx: Amx, pool: &Pool, cut: Cut, p: Product<'_, bf1
     });
 }
 
-impl Plan<'_> {
+impl AmxCut<'_> {
     /// (first column, columns, first step, steps) of a stage.
     fn stage(&self, stage: usize) -> (usize, usize, usize, usize) {
         let (column, depth) = (stage / self.depth_blocks * self.columns, stage % self.depth_blocks * self.kc);

@@ -82,7 +82,7 @@ pub(crate) struct Product<'a, T> {
 }
 
 /// How the tasks of one product are laid out.
-struct Plan<'a, T> {
+struct BlockedCut<'a, T> {
     p: Product<'a, T>,
     blocking: Blocking,
     /// Columns of a register tile.
@@ -130,7 +130,7 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, blocking: Blocking, p: Pro
         let sums = Shared(if half { sums.as_mut_ptr() } else { std::ptr::null_mut() });
         let b_memory = Shared(b_memory.as_mut_ptr());
         let blocking = Blocking { kc, nc: columns, threads, ..blocking };
-        let plan = Plan { p, blocking, nr, depth_blocks, packs, row_blocks, column_parts, sums };
+        let plan = BlockedCut { p, blocking, nr, depth_blocks, packs, row_blocks, column_parts, sums };
         let stages = Stages { threads, stages, packs, products: row_blocks * column_parts, buffers };
         // SAFETY: the buffers hold `b_len` numbers each; tasks write disjoint parts, and Stages lets no task start
         // before those whose parts it reads or overwrites.
@@ -145,7 +145,7 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, blocking: Blocking, p: Pro
     });
 }
 
-impl<T: Element> Plan<'_, T> {
+impl<T: Element> BlockedCut<'_, T> {
     /// Columns and steps of k of a stage: (first column, columns, first step, steps).
     fn stage(&self, stage: usize) -> (usize, usize, usize, usize) {
         let (column, depth) =
