@@ -50,12 +50,15 @@ impl Twin<AttentionProblem> for FlashMma {
 
     fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
         let short = is_short(p, chip);
-        let good: &'static [[i64; 3]] = match p.d.max(p.dv) {
+        let all: &[[i64; 3]] = match p.d.max(p.dv) {
             129.. => &WIDE,
             _ if short => &SHORT,
             _ => &LONG,
         };
-        let column = |i: usize| good.iter().map(move |t| t[i]);
+        // The first value of every axis together are where a search begins.
+        let holds = |tile: &[i64; 3]| registers(p, tile.map(|v| v as u64)) <= MOST_REGISTERS;
+        let good: Vec<[i64; 3]> = all.iter().copied().filter(holds).collect();
+        let column = |i: usize| good.iter().map(|t| t[i]).collect::<Vec<_>>();
         let (p, chip) = (*p, chip.clone());
         Space::single()
             .axis(Axis::ints("BLOCK_M", column(0)))

@@ -84,29 +84,39 @@ impl Twin<AttentionProblem> for FlashSplit {
 
     fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
         let (units, multiprocessors) = (units(p), u64::from(chip.multiprocessors));
-        let enough = units >= 2 * multiprocessors;
+        let (enough, long) = (units >= 2 * multiprocessors, p.sk > 4096);
+        // The first value of every axis together are where a search begins.
+        let warps = if long { [8, 4] } else { [4, 8] };
+        let wide = (enough || long) && columns(p) == 1 && registers(p, 2) <= 255;
         // A cluster has eight blocks at the most: where that leaves multiprocessors idle, a long past is cut further.
-        let far = p.sk > 4096 && 8 * units < multiprocessors;
-        let combine = match enough {
-            true => [ONE, SCRATCH, CLUSTER],
-            false if far => [SCRATCH, CLUSTER, ONE],
-            false => [CLUSTER, SCRATCH, ONE],
+        let mut parts: [u64; 6] = match long && 8 * units < multiprocessors {
+            _ if enough => [1, 8, 4, 2, 16, 32],
+            true => [16, 8, 32, 4, 2, 1],
+            false => [8, 4, 2, 16, 32, 1],
+        };
+        let sk = p.sk;
+        let busy = move |parts: u64, warps: u64| {
+            let keys = parts * warps * 16 <= sk.next_multiple_of(128);
+            parts == 1 || (keys && (parts == 2 || units * parts <= 16 * multiprocessors))
+        };
+        parts.sort_by_key(|parts| !busy(*parts, warps[0]));
+        let combine = match parts[0] {
+            1 => [ONE, SCRATCH, CLUSTER],
+            2..=8 if chip.is_hopper() => [CLUSTER, SCRATCH, ONE],
+            _ => [SCRATCH, CLUSTER, ONE],
         };
         let (p, chip) = (*p, chip.clone());
         let of = |c: &Config, name: &str| c.int(name).map_or(0, |v| v as u64);
         Space::single()
-            .axis(Axis::ints("WARPS", if p.sk > 4096 { [8, 4] } else { [4, 8] }))
-            .axis(Axis::ints("TILES", if enough || p.sk > 4096 { [2, 1] } else { [1, 2] }))
+            .axis(Axis::ints("WARPS", warps.map(|w| w as i64)))
+            .axis(Axis::ints("TILES", if wide { [2, 1] } else { [1, 2] }))
             .axis(Axis::ints("COMBINE", combine.map(|c| c as i64)))
-            .axis(Axis::ints("PARTS", if far { [16, 8, 32, 4, 2, 1] } else { [8, 16, 4, 2, 32, 1] }))
+            .axis(Axis::ints("PARTS", parts.map(|n| n as i64)))
             .rule(Rule::on("one part needs nothing brought together", &["COMBINE", "PARTS"], move |c| {
                 (of(c, "COMBINE") == ONE) == (of(c, "PARTS") == 1)
             }))
-            .rule(Rule::on("every warp of every part has keys", &["WARPS", "PARTS"], move |c| {
-                of(c, "PARTS") == 1 || of(c, "PARTS") * of(c, "WARPS") * 16 <= p.sk.next_multiple_of(128)
-            }))
-            .rule(Rule::on("parts are blocks that run at once", &["PARTS"], move |c| {
-                of(c, "PARTS") <= 2 || units * of(c, "PARTS") <= 16 * multiprocessors
+            .rule(Rule::on("parts run at once, and every warp has keys", &["WARPS", "PARTS"], move |c| {
+                busy(of(c, "PARTS"), of(c, "WARPS"))
             }))
             .rule(Rule::on("the chip has what it takes", &["WARPS", "TILES", "COMBINE", "PARTS"], move |c| {
                 FlashSplit.plan(&p, c, &chip).is_ok()

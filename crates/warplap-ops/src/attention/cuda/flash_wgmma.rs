@@ -68,7 +68,9 @@ impl Twin<AttentionProblem> for FlashWgmma {
 
     fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
         let good = tiles(p, chip);
-        let column = |i: usize| good.iter().map(move |t| t[i]);
+        let column = |i: usize| good.iter().map(move |t| t[i]).collect::<Vec<_>>();
+        // The first value of every axis together are where a search begins: a lone warpgroup has no turns to take.
+        let lone = good.first().is_none_or(|t| t[0] == 1);
         let sched = if is_short(p, chip) {
             vec![0]
         } else if p.causal {
@@ -81,7 +83,7 @@ impl Twin<AttentionProblem> for FlashWgmma {
         TILE.iter()
             .enumerate()
             .fold(Space::single(), |space, (i, name)| space.axis(Axis::ints(name, column(i))))
-            .axis(Axis::ints("PINGPONG", if p.causal { [0, 1] } else { [1, 0] }))
+            .axis(Axis::ints("PINGPONG", if p.causal || lone { [0, 1] } else { [1, 0] }))
             .axis(Axis::ints("SCHED", sched))
             .rule(Rule::on("the tile is one worth trying", &TILE, move |c| {
                 good.contains(&TILE.map(|a| c.int(a).unwrap_or(0)))

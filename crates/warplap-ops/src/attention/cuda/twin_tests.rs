@@ -69,9 +69,14 @@ fn every_space_is_small_and_every_config_of_it_has_a_plan() {
         let p = problem(text);
         let slots = Attention::signature(&p).slots().len();
         for twin in TWINS.iter().filter(|t| matches!(t.fit(&p, &chip), Fit::Fits(_))) {
-            let configs = twin.space(&p, &chip).configs();
+            let space = twin.space(&p, &chip);
+            let configs = space.configs();
             let what = format!("{text}: {} on {:?}", twin.id(), chip.capability);
             assert!((1..=40).contains(&configs.len()), "{what} has {}", configs.len());
+            // Where the first values do not go together, a search begins anywhere.
+            let begins = space.default_config().unwrap();
+            let same = space.axes().iter().all(|axis| begins.get(axis.name()) == axis.default_value());
+            assert!(same, "{what} begins with {begins}");
             for config in &configs {
                 let plan = twin.plan(&p, config, &chip).unwrap_or_else(|why| panic!("{what} {config}: {why}"));
                 assert!(plan.shared <= chip.shared_memory && plan.threads <= 1024, "{what} {config}");

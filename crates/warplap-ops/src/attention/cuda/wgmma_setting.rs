@@ -46,14 +46,15 @@ pub(super) fn masks_by_copy(p: &AttentionProblem) -> bool {
     p.mask == Mask::Add && p.sk.is_multiple_of(8)
 }
 
-/// Those of a problem.
-pub(super) fn tiles(p: &AttentionProblem, chip: &Chip) -> &'static [[i64; 5]] {
-    match p.d.max(p.dv) {
+/// Those of a problem that registers and shared memory hold.
+pub(super) fn tiles(p: &AttentionProblem, chip: &Chip) -> Vec<[i64; 5]> {
+    let all: &[[i64; 5]] = match p.d.max(p.dv) {
         _ if is_short(p, chip) => &SHORT,
         0..=64 if p.mask == Mask::None && p.causal => &LONG_CAUSAL_64,
         0..=64 if p.mask == Mask::None => &LONG_64,
         _ => &LONG,
-    }
+    };
+    all.iter().copied().filter(|tile| Setting::plain(*tile).check(p, chip).is_ok()).collect()
 }
 
 /// One setting, read.
@@ -74,6 +75,12 @@ impl Setting {
         let [cons, bn, stages] = [axis(c, "CONS")?, axis(c, "BN")?, axis(c, "STAGES")?];
         let (qreg, share, pingpong, sched) = (flag("QREG")?, flag("SHARE")?, flag("PINGPONG")?, axis(c, "SCHED")?);
         Ok(Setting { cons, bn, stages, qreg, share, pingpong, sched })
+    }
+
+    /// A tile, every block of it taken by itself.
+    fn plain([cons, bn, stages, qreg, share]: [i64; 5]) -> Self {
+        let [cons, bn, stages] = [cons, bn, stages].map(|v| v as u64);
+        Setting { cons, bn, stages, qreg: qreg != 0, share: share != 0, pingpong: false, sched: 0 }
     }
 
     /// Queries of a tile.
