@@ -32,7 +32,7 @@ def made(monkeypatch):
         return searches[-1]
 
     warplap.register_search("backwards", make)
-    warplap.configure(search="backwards")
+    warplap.configure(search="backwards", budget=10.0)
     yield searches
     warplap.configure(search="auto")
 
