@@ -84,6 +84,21 @@ def test_a_graph_that_is_kept_gives_its_gradients_again():
     assert all(torch.equal(a, b) for a, b in zip(first, second))
 
 
+def test_a_checkpoint_keeps_what_came_in_and_nothing_else():
+    from torch.utils.checkpoint import checkpoint
+
+    q, k, v = (t.requires_grad_() for t in qkv((1, 2, 5, 4), (1, 2, 6, 4)))
+    attend = lambda *qkv: warplap.attention(*(t * 2 for t in qkv))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or len(kept) - 1, lambda i: kept[i]):
+        plain = attend(q, k, v)
+    assert type(plain.grad_fn).__name__ != "TrainedBackward" and kept
+    through = checkpoint(attend, q, k, v, use_reentrant=False)
+    right = torch.autograd.grad(attend(q, k, v).square().sum(), (q, k, v))
+    for out in (plain, through):
+        assert all(near(g, w, 1e-5) for g, w in zip(torch.autograd.grad(out.square().sum(), (q, k, v)), right))
+
+
 def test_gradients_of_gradients_are_torchs():
     q, k, v = (t.double() for t in qkv((1, 2, 5, 4), (1, 2, 6, 4)))
     q, k, v = (t.float().requires_grad_() for t in (q, k, v))

@@ -149,7 +149,7 @@ def attention(
     if out is not None:
         check_out(out, shape, q=q, k=k, v=v, mask=call[3])
     if out is None and _training.wanted(*call[:4]):
-        o = _training.Trained.apply(*call[:3], *call[4:], _from_scores)
+        o = _training.attend(*call[:3], *call[4:], _from_scores)
     else:
         o = op.attention(*call)
     o = o if o.shape == shape else o.reshape(shape)

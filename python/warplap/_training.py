@@ -26,6 +26,14 @@ def wanted(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     return plain and not torch.compiler.is_compiling() and not torch._C._functorch.peek_interpreter_stack()
 
 
+def attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float, from_scores: FromScores) -> Tensor:
+    """softmax(scale · Q·Kᵀ) · V with its gradients."""
+    # Checkpoints and offloading take over what a graph keeps: then torch's own graph must be the outer one.
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        return _sdpa.default(q, k, v, None, causal=is_causal, scale=scale, gqa=q.shape[1] != k.shape[1])
+    return Trained.apply(q, k, v, is_causal, scale, from_scores)  # type: ignore[no-any-return]
+
+
 class Trained(torch.autograd.Function):
     """softmax(scale · Q·Kᵀ) · V with torch's own graph kept inside."""
 

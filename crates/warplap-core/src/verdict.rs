@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::{Candidate, Trial};
-use crate::measure::{Ended, Lane, Race, RacePlan};
+use crate::measure::{Ended, Lane, Measurement, Race, RacePlan};
 
-/// Pooled spread between rounds above which a machine is called noisy.
+/// Pooled spread between rounds, or half the winner's interval, above which a machine is called noisy: nobody should read
+/// "clean" beside a time that is not known.
 pub const NOISY_ABOVE: f64 = 0.05;
 
 /// Errors closer than this factor count as equal: between two right kernels, the largest error over random inputs
@@ -111,7 +112,7 @@ pub fn decide(race: &Race, contenders: &[Contender], plan: &RacePlan, contended:
         ties: in_front.iter().filter(|&&l| l != winner).filter_map(|&l| name(l)).collect(),
         eps: plan.eps,
         confidence: if by_rule { 1.0 - plan.delta } else { 0.0 },
-        grade: grade(race, contended),
+        grade: grade(race, measured, contended),
         rounds: race.rounds,
         launches: race.launches,
     })
@@ -143,11 +144,12 @@ fn break_tie(race: &Race, contenders: &[Contender], in_front: &[usize], eps: f64
         .map(|(lane, _)| lane)
 }
 
-fn grade(race: &Race, contended: bool) -> Grade {
+fn grade(race: &Race, winner: &Measurement, contended: bool) -> Grade {
+    let wide = (winner.ci_us[1] - winner.ci_us[0]) / 2.0 > NOISY_ABOVE * winner.median_us;
     match race.ended {
         Ended::Capped => Grade::Capped,
         Ended::ByRule if contended => Grade::Contended,
-        Ended::ByRule if race.sigma > NOISY_ABOVE => Grade::Noisy,
+        Ended::ByRule if wide || race.sigma > NOISY_ABOVE => Grade::Noisy,
         Ended::ByRule => Grade::Clean,
     }
 }
@@ -156,7 +158,6 @@ fn grade(race: &Race, contended: bool) -> Grade {
 mod tests {
     use super::*;
     use crate::candidate::SourceHash;
-    use crate::measure::Measurement;
     use crate::space::Config;
 
     fn contender(name: &str) -> Contender {
@@ -232,6 +233,17 @@ mod tests {
         assert_eq!(of(&race, true), Grade::Contended);
         race.ended = Ended::Capped;
         assert_eq!(of(&race, true), Grade::Capped);
+    }
+
+    #[test]
+    fn a_time_that_is_not_known_is_never_clean() {
+        let of = |half: f64| {
+            let mut race = tied(&[0.0]);
+            let ci_us = [100.0 - half, 100.0 + half];
+            race.lanes[0] = Lane::Measured(Measurement { median_us: 100.0, ci_us, ..Measurement::default() });
+            decide(&race, &[contender("a")], &RacePlan::default(), false).unwrap().grade
+        };
+        assert_eq!((of(4.9), of(5.1), of(49.0)), (Grade::Clean, Grade::Noisy, Grade::Noisy));
     }
 
     #[test]
