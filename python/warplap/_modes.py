@@ -68,9 +68,11 @@ def configure(
     bucket: Literal["exact", "pow2"] | None = None,
     threads: int | None = None,
     search: str | None = None,
+    clock: Literal["use", "back-to-back"] | None = None,
 ) -> None:
-    """Changes what is given and keeps the rest: where records are kept, seconds per key, rounding of sizes, threads, and
-    the search by its name (one of your own too, see :func:`register_search`)."""
+    """Changes what is given and keeps the rest: where records are kept, seconds per key, rounding of sizes, threads,
+    the search by its name (one of your own too, see :func:`register_search`), and the clock: ``use`` times a call as
+    programs make it, behind other work; ``back-to-back`` times it behind itself."""
     _warplap.configure(
         store=None if store is None else os.fspath(store),
         in_memory=in_memory,
@@ -78,4 +80,5 @@ def configure(
         bucket=bucket,
         threads=threads,
         search=search,
+        clock=clock,
     )

@@ -27,6 +27,7 @@ def configure(
     bucket: str | None = None,
     threads: int | None = None,
     search: str | None = None,
+    clock: str | None = None,
     libraries: Sequence[tuple[str, str]] | None = None,
 ) -> str | None: ...
 def forget() -> None: ...
@@ -148,7 +149,15 @@ class Gpu:
     """One GPU by hand: problems as texts, memory as addresses."""
 
     def __init__(self, ordinal: int = 0) -> None: ...
-    def tune(self, problem: str, *, budget: float | None = None, again: bool = False, cold: bool = False) -> str: ...
+    def tune(
+        self,
+        problem: str,
+        *,
+        budget: float | None = None,
+        again: bool = False,
+        cold: bool = False,
+        clock: str | None = None,
+    ) -> str: ...
     def gemm(
         self, problem: str, *, variant: str | None = None, config: str | None = None, cold: bool = False
     ) -> GpuGemm: ...

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use warplap::any::{AnyDevice, Wanted};
-use warplap::core::measure::{CacheState, Policy, Queueing};
+use warplap::core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap::core::search;
 use warplap::{Bucket, Mode, Settings, Stop};
 
@@ -18,6 +18,9 @@ pub(crate) struct Where {
     /// With other data in the caches
     #[arg(long)]
     pub(crate) cold: bool,
+    /// What a timed launch stands behind: use (other work, its time taken off) or back-to-back (itself)
+    #[arg(long, value_name = "CLOCK", default_value = Clock::Use.name())]
+    pub(crate) clock: Clock,
 }
 
 impl Where {
@@ -26,6 +29,7 @@ impl Where {
         let mut policy = device.usual_policy();
         policy.queueing = self.queue.unwrap_or(policy.queueing);
         policy.cache = if self.cold { CacheState::Cold } else { policy.cache };
+        policy.clock = self.clock;
         policy
     }
 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use warplap_core::card::Entry;
 use warplap_core::device::Device;
-use warplap_core::measure::{CacheState, Policy, Queueing};
+use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
@@ -68,7 +68,8 @@ fn policy() -> Policy {
     let words = std::env::var("WARPLAP_POLICY").unwrap_or_default();
     let queueing = if words.contains("stream") { Queueing::Stream } else { Queueing::Graph };
     let cache = if words.contains("cold") { CacheState::Cold } else { CacheState::Hot };
-    Policy { queueing, cache }
+    let clock = if words.contains("back-to-back") { Clock::BackToBack } else { Clock::Use };
+    Policy { queueing, cache, clock }
 }
 
 /// The configs of a variant that are tried: a few of each, compiling takes longer than proving.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use warplap::core::device::Device;
+use warplap::core::measure::{CacheState, Policy};
 use warplap::core::slot::{Signature, Slot};
 use warplap::core::space::Config;
 use warplap::core::variant::Kernel;
@@ -32,9 +32,19 @@ impl Gpu {
     }
 
     /// Tunes a problem, or answers from the store; gives the record as JSON.
-    #[pyo3(signature = (problem, *, budget=None, again=false, cold=false))]
-    fn tune(&self, py: Python<'_>, problem: &str, budget: Option<f64>, again: bool, cold: bool) -> PyResult<String> {
-        let (tuner, text, stop) = self.tuner(problem, budget, again, cold)?;
+    #[pyo3(signature = (problem, *, budget=None, again=false, cold=false, clock=None))]
+    fn tune(
+        &self,
+        py: Python<'_>,
+        problem: &str,
+        budget: Option<f64>,
+        again: bool,
+        cold: bool,
+        clock: Option<&str>,
+    ) -> PyResult<String> {
+        let mut policy = policy(cold);
+        policy.clock = clock.map_or(Ok(policy.clock), state::clock)?;
+        let (tuner, text, stop) = self.tuner(problem, budget, again, policy)?;
         let watch = Watch { stop, tell: None };
         let outcome = py.detach(|| tuner.tune(&text, &watch));
         Ok(crate::road::tuned(&ended(outcome)?).to_string())
@@ -76,10 +86,10 @@ impl Gpu {
     }
 }
 
-fn policy(cold: bool) -> warplap::core::measure::Policy {
-    let mut policy = Cuda::usual_policy();
+fn policy(cold: bool) -> Policy {
+    let mut policy = state::state().gpu_settings().policy;
     if cold {
-        policy.cache = warplap::core::measure::CacheState::Cold;
+        policy.cache = CacheState::Cold;
     }
     policy
 }
@@ -87,18 +97,12 @@ fn policy(cold: bool) -> warplap::core::measure::Policy {
 type Opened = (Box<dyn warplap::any::AnyTuner>, String, warplap::Stop);
 
 impl Gpu {
-    fn tuner(&self, problem: &str, budget: Option<f64>, again: bool, cold: bool) -> PyResult<Opened> {
+    fn tuner(&self, problem: &str, budget: Option<f64>, again: bool, policy: Policy) -> PyResult<Opened> {
         let (op, text) = warplap::any::problem(problem, None).map_err(|e| PyValueError::new_err(e.to_string()))?;
         let state = state::state();
         let stop = warplap::Stop::default();
-        let mut settings = Settings {
-            mode: Mode::Tune,
-            policy: policy(cold),
-            again,
-            yardsticks: true,
-            stop: stop.clone(),
-            ..state.gpu_settings()
-        };
+        let mut settings =
+            Settings { mode: Mode::Tune, policy, again, yardsticks: true, stop: stop.clone(), ..state.gpu_settings() };
         settings.budget.seconds = budget.unwrap_or(settings.budget.seconds);
         let device = warplap::any::AnyDevice::Cuda(device(self.ordinal)?);
         Ok((op.open(&device, state.store.clone(), settings), text, stop))

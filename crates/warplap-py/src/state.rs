@@ -8,6 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use warplap::core::device::Device;
+use warplap::core::measure::{Clock, Policy};
 use warplap::core::search;
 use warplap::core::store::{Store, open_or_memory};
 use warplap::{Bucket, Cpu, Cuda, Mode, Settings, Stop};
@@ -39,7 +40,8 @@ impl State {
 
     /// The settings on a GPU: kernels are compiled and proved in other processes there, so a key takes longer.
     pub(crate) fn gpu_settings(&self) -> Settings {
-        let mut settings = Settings { policy: Cuda::usual_policy(), ..self.settings.clone() };
+        let policy = Policy { clock: self.settings.policy.clock, ..Cuda::usual_policy() };
+        let mut settings = Settings { policy, ..self.settings.clone() };
         if !self.budgeted {
             settings.budget.seconds = GPU_SECONDS;
         }
@@ -126,9 +128,16 @@ pub(crate) fn bucket(name: &str) -> PyResult<Bucket> {
     }
 }
 
+/// Reads a clock's name.
+pub(crate) fn clock(name: &str) -> PyResult<Clock> {
+    name.parse().map_err(|why| PyValueError::new_err(format!("clock: {why}")))
+}
+
 /// Changes what is given and keeps the rest; the warning about the store, if there is one.
 #[pyfunction]
-#[pyo3(signature = (*, store=None, in_memory=false, budget=None, bucket=None, threads=None, search=None, libraries=None))]
+#[pyo3(signature = (
+    *, store=None, in_memory=false, budget=None, bucket=None, threads=None, search=None, clock=None, libraries=None
+))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
 pub(crate) fn configure(
     py: Python<'_>,
@@ -138,6 +147,7 @@ pub(crate) fn configure(
     bucket: Option<&str>,
     threads: Option<usize>,
     search: Option<String>,
+    clock: Option<&str>,
     libraries: Option<Vec<(String, String)>>,
 ) -> PyResult<Option<String>> {
     if let Some(seconds) = budget.filter(|s| !s.is_finite() || *s <= 0.0) {
@@ -151,6 +161,7 @@ pub(crate) fn configure(
         return Err(PyValueError::new_err(format!("search: '{name}' is not known, expected one of {known}")));
     }
     let bucket = bucket.map(self::bucket).transpose()?;
+    let clock = clock.map(self::clock).transpose()?;
     let now = usual().load_full();
     let device = match (threads, &libraries) {
         (None, None) => now.device.clone(),
@@ -174,6 +185,7 @@ pub(crate) fn configure(
     settings.budget.seconds = budget.unwrap_or(settings.budget.seconds);
     settings.bucket = bucket.unwrap_or(settings.bucket);
     settings.search = search.unwrap_or(settings.search);
+    settings.policy.clock = clock.unwrap_or(settings.policy.clock);
     let next = State::new(device, store, warning, settings, now.budgeted || budget.is_some());
     let warning = next.warning.clone();
     usual().store(Arc::new(next));

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 use warplap::any::{AnyTuner, Operation, Wanted};
-use warplap::core::measure::{CacheState, Policy, Queueing};
+use warplap::core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap::core::record::Edition;
 use warplap::core::variant::Fit;
 use warplap::{Bucket, How, Mode, Settings, Stop};
@@ -244,7 +244,12 @@ fn missed_policy(key: &str, usual: Policy) -> Policy {
         (_, true) => Queueing::Stream,
         _ => usual.queueing,
     };
-    Policy { cache, queueing }
+    let clock = match (key.contains("clock=back-to-back"), key.contains("clock=use")) {
+        (true, _) => Clock::BackToBack,
+        (_, true) => Clock::Use,
+        _ => usual.clock,
+    };
+    Policy { cache, queueing, clock }
 }
 
 /// Answers one job.

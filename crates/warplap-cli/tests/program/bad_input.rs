@@ -73,6 +73,7 @@ fn a_bad_option_names_itself() {
         ("--device", "gpu"),
         ("--device", "cuda:99"),
         ("--queue", "later"),
+        ("--clock", "later"),
         ("--op", "gem"),
         ("--suite", "/nonexistent/suite.txt"),
     ] {

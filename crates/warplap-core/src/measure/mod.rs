@@ -99,6 +99,36 @@ pub enum CacheState {
     Cold,
 }
 
+/// What stands in front of a timed launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Other work, as in a program; its time is taken off.
+    #[default]
+    Use,
+    /// The launch before: itself, which a kernel that may begin early overlaps with.
+    BackToBack,
+}
+
+impl Clock {
+    /// Its name in keys and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Clock::Use => "use",
+            Clock::BackToBack => "back-to-back",
+        }
+    }
+}
+
+impl std::str::FromStr for Clock {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Clock::Use, Clock::BackToBack].into_iter().find(|clock| clock.name() == text);
+        known.ok_or_else(|| format!("'{text}' is not known, expected use or back-to-back"))
+    }
+}
+
 /// How candidates are measured. It is part of the Key: the best kernel may differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Policy {
@@ -106,6 +136,9 @@ pub struct Policy {
     pub queueing: Queueing,
     /// Hot or cold.
     pub cache: CacheState,
+    /// Behind other work, or back to back.
+    #[serde(default)]
+    pub clock: Clock,
 }
 
 impl std::fmt::Display for Policy {
@@ -118,7 +151,7 @@ impl std::fmt::Display for Policy {
             CacheState::Hot => "hot",
             CacheState::Cold => "cold",
         };
-        write!(f, "queue={queueing},cache={cache}")
+        write!(f, "queue={queueing},cache={cache},clock={}", self.clock.name())
     }
 }
 
@@ -129,4 +162,26 @@ pub trait Lap {
 
     /// Launches per sample.
     fn batch(&self) -> u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_says_its_clock_and_one_written_before_there_were_two_still_reads() {
+        let told = Policy { clock: Clock::BackToBack, ..Policy::default() };
+        assert_eq!(told.to_string(), "queue=stream,cache=hot,clock=back-to-back");
+        assert_eq!(Policy::default().to_string(), "queue=stream,cache=hot,clock=use");
+        let old: Policy = serde_json::from_str(r#"{"queueing":"graph","cache":"cold"}"#).unwrap();
+        assert_eq!((old.cache, old.clock), (CacheState::Cold, Clock::Use));
+        let written = serde_json::to_string(&told).unwrap();
+        assert!(
+            written.contains(r#""clock":"back-to-back""#) && serde_json::from_str::<Policy>(&written).unwrap() == told
+        );
+        for clock in [Clock::Use, Clock::BackToBack] {
+            assert_eq!(clock.name().parse(), Ok(clock));
+        }
+        assert!("late".parse::<Clock>().unwrap_err().contains("back-to-back"));
+    }
 }

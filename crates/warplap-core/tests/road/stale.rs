@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
 use warplap_core::key::Key;
-use warplap_core::measure::{CacheState, Policy, Queueing};
+use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap_core::op::Op as _;
 use warplap_core::settings::Mode;
 use warplap_core::store::Match;
@@ -93,9 +93,12 @@ fn changing_any_one_fact_of_the_key_misses() {
     for bucket in [Bucket::PowerOfTwo, own] {
         assert!(!found(&key(&p, &bucket, plain.policy)), "{bucket:?}");
     }
-    for policy in
-        [Policy { queueing: Queueing::Graph, ..plain.policy }, Policy { cache: CacheState::Cold, ..plain.policy }]
-    {
+    let policies = [
+        Policy { queueing: Queueing::Graph, ..plain.policy },
+        Policy { cache: CacheState::Cold, ..plain.policy },
+        Policy { clock: Clock::BackToBack, ..plain.policy },
+    ];
+    for policy in policies {
         assert!(!found(&key(&p, &plain.bucket, policy)), "{policy}");
     }
     // Another chip is foreign, never this one's.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use warplap_core::card::Entry;
 use warplap_core::catalog::{Catalog, Raced};
 use warplap_core::device::Device;
-use warplap_core::measure::{CacheState, Policy, Queueing};
+use warplap_core::measure::{Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
@@ -90,7 +90,7 @@ pub(crate) fn summary(what: &str, problems: u64, tally: &Tally, started: Instant
 
 /// Races the variants of an operation and prints who won.
 pub(crate) fn tune<O: Raced<Cuda>>(device: &Arc<Cuda>, problems: impl Iterator<Item = String>) -> Outcome {
-    let policy = Policy { queueing: Queueing::Graph, cache: CacheState::Hot };
+    let policy = Policy { queueing: Queueing::Graph, ..Policy::default() };
     let settings =
         Settings { budget: Budget { seconds: seconds(), ..Budget::default() }, policy, ..Settings::default() };
     let tuner = Tuner::new(device.clone(), O::catalog(), Store::memory(), settings);
