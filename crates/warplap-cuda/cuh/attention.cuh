@@ -135,6 +135,10 @@ template <int r_> DI void fetch_mask(u32 (&held)[r_ / 2], const Bend& v, int row
   }
 }
 
+// A mask's entry in the units of a score. Rounded towards zero, what is beyond floats stays the lowest of them, and
+// -inf, which alone hides, stays -inf.
+DI float added_of(float entry, float factor) { return __fmul_rz(entry, factor); }
+
 // Scores of queries `row` and row + 8 and of keys `col`, col + 1, col + 8 ...: scaled, bent and added to where the
 // problem says so; `edge` where some of them may lie outside what a query sees.
 template <int r_> DI void bend(float (&s)[r_], const u32 (&held)[r_ / 2], const Bend& v, int row, int col, bool edge) {
@@ -146,8 +150,7 @@ template <int r_> DI void bend(float (&s)[r_], const u32 (&held)[r_ / 2], const 
       // Cap * tanh, to float32's last bits of the cap.
       if (SOFTCAP) x = v.cap * (1.f - 2.f * inverse_fast(1.f + exp2_fast(x)));
       if (ALIBI) x -= v.leans * fabsf((float)(r + v.upper - c));
-      // Rounded towards zero, what is beyond floats stays the lowest of them, and -inf, which alone hides, stays -inf.
-      if (ADDED) x = __fmaf_rz(i & 1 ? widen_high(held[i / 2]) : widen_low(held[i / 2]), v.added, x);
+      if (ADDED) x += added_of(i & 1 ? widen_high(held[i / 2]) : widen_low(held[i / 2]), v.added);
       if (MASK == 2) x = (i & 1 ? held[i / 2] >> 16 : held[i / 2] & 0xffff) ? x : LOWEST;
       s[i] = x;
     }

@@ -40,6 +40,11 @@ pub(crate) trait Lent: Device {
         brief: bool,
     ) -> Result<(), Rejection>;
 
+    /// Whether what is launched now is only timed, and nobody reads what it leaves.
+    fn is_timed(_: &Self::Queue) -> bool {
+        false
+    }
+
     /// Runs a callable so that what it launches is queued here, and memory it lets go of stays in the pool.
     fn on_queue<R>(
         py: Python<'_>,
@@ -132,6 +137,10 @@ impl Lent for Cuda {
         _: bool,
     ) -> Result<(), Rejection> {
         kernel.launch(args, queue)
+    }
+
+    fn is_timed(queue: &Stream) -> bool {
+        queue.is_timed()
     }
 
     fn on_queue<R>(

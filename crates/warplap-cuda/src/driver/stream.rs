@@ -58,6 +58,11 @@ impl Stream {
         self.is_capturing().unwrap_or(true) && !self.rehearses.load(Ordering::Relaxed)
     }
 
+    /// Whether launches are captured by this crate's clock: they will be timed, and nobody reads what they leave.
+    pub fn is_timed(&self) -> bool {
+        self.rehearses.load(Ordering::Relaxed)
+    }
+
     /// # Safety
     /// `to` holds as many bytes as `from`.
     pub(crate) unsafe fn copy_in(&self, to: DevicePtr, from: &[u8]) -> Result<(), CudaError> {

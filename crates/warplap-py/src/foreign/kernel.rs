@@ -48,7 +48,7 @@ impl Call {
         Call { choice, signature, place, pool: Pool::new(), kept: Mutex::default() }
     }
 
-    fn run<D: Lent>(&self, py: Python<'_>, args: &mut [Arg<'_, D>]) -> PyResult<()> {
+    fn run<D: Lent>(&self, py: Python<'_>, args: &mut [Arg<'_, D>], timed: bool) -> PyResult<()> {
         let name: Name = args.iter_mut().map(number).collect();
         // Not held while Python runs: it may let another thread in, which would wait here for ever.
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,9 @@ impl Call {
             }
         };
         let given = self.choice.called(arguments.bind(py))?;
-        if self.choice.returns() { self.choice.copy(given, to.iter().map(|t| t.bind(py))) } else { Ok(()) }
+        // A program that calls it takes what it returns: a copy to where the race wants it is no part of its time.
+        let copied = self.choice.returns() && !timed;
+        if copied { self.choice.copy(given, to.iter().map(|t| t.bind(py))) } else { Ok(()) }
     }
 
     fn make<D: Lent>(&self, py: Python<'_>, name: Name, args: &mut [Arg<'_, D>]) -> PyResult<Made> {
@@ -103,7 +105,8 @@ fn number<D: Lent>(arg: &mut Arg<'_, D>) -> u64 {
 impl<D: Lent> Kernel<D> for Call {
     fn launch(&self, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Rejection> {
         Python::attach(|py| {
-            D::on_queue(py, queue, self.place, &self.pool, || self.run(py, args)).map_err(|error: PyErr| {
+            let run = || self.run(py, args, D::is_timed(queue));
+            D::on_queue(py, queue, self.place, &self.pool, run).map_err(|error: PyErr| {
                 if error.is_instance_of::<PyKeyboardInterrupt>(py) {
                     crate::watch::interrupt(error);
                     return Rejection::LaunchFailed { reason: "interrupted".into() };
