@@ -177,6 +177,10 @@ class Explanation:
                 lines.append(f"  second   {verdict['runner_up']['variant']}, {behind}")
             if verdict["ties"]:
                 lines.append(f"  ties     {', '.join(t['variant'] for t in verdict['ties'])}")
+            heat = self.record.get("last_heat")
+            if heat is not None:
+                longer = f"{heat['other']['variant']} takes {100 * heat['gap']:.1f} % longer"
+                lines.append(f"  called   {time_text(heat['call_us'])} a call as a program makes it; {longer}")
         if self.newcomers:
             lines.append(f"  new      {', '.join(self.newcomers)} (will race against the winner)")
         for v in self.variants:

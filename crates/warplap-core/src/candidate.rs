@@ -77,18 +77,19 @@ pub struct Trial {
 impl Trial {
     /// The median time in microseconds, for those that finished and those that were outpaced.
     pub fn median_us(&self) -> Option<f64> {
-        match &self.outcome {
-            Outcome::Measured(m) => Some(m.median_us),
-            Outcome::Rejected(Rejection::Outpaced { measurement }) => Some(measurement.median_us),
-            Outcome::Rejected(_) => None,
-        }
+        Some(self.measurement()?.median_us)
     }
 
     /// What it was raced for, the lower the better: its median time in microseconds, or its cost by another objective.
     pub fn cost(&self) -> Option<f64> {
+        Some(self.measurement()?.raced_for())
+    }
+
+    /// What was measured, of those that finished and those that were outpaced.
+    pub fn measurement(&self) -> Option<&Measurement> {
         match &self.outcome {
-            Outcome::Measured(m) => Some(m.raced_for()),
-            Outcome::Rejected(Rejection::Outpaced { measurement }) => Some(measurement.raced_for()),
+            Outcome::Measured(m) => Some(m),
+            Outcome::Rejected(Rejection::Outpaced { measurement }) => Some(measurement),
             Outcome::Rejected(_) => None,
         }
     }

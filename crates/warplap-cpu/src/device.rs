@@ -47,8 +47,17 @@ impl Cpu {
 
     /// This machine's CPU with so many threads.
     pub fn with_threads(threads: usize) -> Self {
+        Self::on(Pool::new(threads))
+    }
+
+    /// This machine's CPU on the threads of a pool that the program has already.
+    pub fn with_pool(pool: Arc<rayon::ThreadPool>) -> Self {
+        Self::on(Pool::lent(pool))
+    }
+
+    fn on(pool: Pool) -> Self {
         let chip = Chip::read();
-        let pool = Arc::new(Pool::new(threads));
+        let pool = Arc::new(pool);
         let isa = Isa::best();
         let fingerprint = Fingerprint::new(
             [
@@ -258,11 +267,11 @@ impl Device for Cpu {
 
     fn lap<'k>(
         &'k self,
-        _policy: Policy,
+        policy: Policy,
         sets: usize,
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
-        Ok(Box::new(CpuLap::new(sets, launch)?))
+        Ok(Box::new(CpuLap::new(&self.pool, policy.clock, sets, launch)?))
     }
 
     fn builders(&self) -> usize {

@@ -2,6 +2,7 @@
 
 mod any;
 mod donors;
+mod last_heat;
 mod newcomers;
 mod road;
 mod standing;

@@ -190,7 +190,7 @@ pub(super) fn is_current<D: Device>(card: &dyn Card<D>, candidate: &Candidate) -
 }
 
 /// Those of an edition that were right and are what they were, fastest first.
-fn right_ones<D: Device>(card: &dyn Card<D>, edition: Edition) -> Vec<Candidate> {
+pub(super) fn right_ones<D: Device>(card: &dyn Card<D>, edition: Edition) -> Vec<Candidate> {
     let right = |t: Trial| Some((t.cost()?, t.candidate));
     let mut right: Vec<(f64, Candidate)> = edition.trials.into_iter().filter_map(right).collect();
     right.retain(|(_, candidate)| is_current(card, candidate));

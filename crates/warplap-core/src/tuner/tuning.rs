@@ -134,6 +134,7 @@ impl<D: Device> Road<D> {
             work: card.work(),
             floor_us: floor.map(|f| f * 1e6),
             seconds: running.seconds(),
+            last_heat: None,
         })
     }
 

@@ -1,0 +1,69 @@
+//! The last heat: who answers is settled in the form a program calls it. A race times kernels; a call has a cost of its
+//! own besides, which differs between a kernel of ours and a library's function. So whoever owns the call (the Python
+//! package) lets the winner meet the best of the other kind once more, through the call itself, and says here who is to
+//! answer.
+
+use std::sync::Arc;
+
+use super::road::{is_current, locked, right_ones};
+use super::{How, Tuner};
+use crate::candidate::Candidate;
+use crate::card::Card;
+use crate::device::Device;
+use crate::op::Op;
+use crate::record::LastHeat;
+use crate::variant::Kernel;
+
+/// Who is behind the winner by more than this factor in the race has nothing to hope for from a cheaper call.
+const NEAR: f64 = 2.0;
+
+impl<O: Op, D: Device> Tuner<O, D> {
+    /// The fastest right candidate for a problem's key that is not of the winner's kind: a library's where the winner is
+    /// none, and the other way round. Variants of the host program that are libraries to it are named by `also`. `None`
+    /// where nobody of that kind was near, or the two have met already.
+    pub fn rival(&self, problem: &O::Problem, also: impl Fn(&str) -> bool) -> Option<Candidate> {
+        let edition = self.road.current(&self.key(problem))?;
+        let winner = &edition.verdict.winner;
+        let cost = |c: &Candidate| edition.trials.iter().find(|t| t.candidate == *c).and_then(|t| t.cost());
+        let near = cost(winner)? * NEAR;
+        let card = self.card(problem);
+        let card: &dyn Card<D> = &card;
+        let is_library = |id: &str| also(id) || card.find(id).is_some_and(|r| r.is_library());
+        let other = |c: &Candidate| is_library(&c.variant) != is_library(&winner.variant);
+        let met = edition.last_heat.is_some();
+        let mut others = right_ones(card, edition.clone()).into_iter().filter(|c| !met && other(c));
+        others.find(|c| cost(c).is_some_and(|cost| cost <= near) && self.road.usable(c, card))
+    }
+
+    /// A candidate's kernel for a problem, where it can be built.
+    pub fn built(&self, problem: &O::Problem, candidate: &Candidate) -> Option<Arc<dyn Kernel<D>>> {
+        let card = self.card(problem);
+        let card: &dyn Card<D> = &card;
+        let runner = card.find(&candidate.variant).filter(|_| self.road.usable(candidate, card))?;
+        runner.build(&candidate.config, self.device()).ok().map(Into::into)
+    }
+
+    /// Takes note of a last heat: from now on its winner answers.
+    pub fn settle(&self, problem: &O::Problem, heat: LastHeat) {
+        let (key, card) = (self.key(problem), self.card(problem));
+        let Some(mut edition) = self.road.current(&key).filter(|_| is_current(&card, &heat.winner)) else {
+            return;
+        };
+        let trial = edition.trials.iter().find(|t| t.candidate == heat.winner);
+        let verdict = &mut edition.verdict;
+        if let Some(measured) = trial.and_then(|t| t.measurement()).filter(|_| verdict.winner != heat.winner) {
+            (verdict.median_us, verdict.ci_us) = (measured.median_us, measured.ci_us);
+            verdict.runner_up = Some(std::mem::replace(&mut verdict.winner, heat.winner.clone()));
+            (verdict.margin, verdict.ties) = (Some(heat.gap), Vec::new());
+        }
+        edition.last_heat = Some(heat);
+        let winner = edition.verdict.winner.clone();
+        let text = O::text(problem);
+        if let Err(error) = self.store().put(&key, self.device().fingerprint(), edition.clone(), &text) {
+            tracing::warn!("the last heat of {key} was not kept: {error}");
+            locked(&self.road.unkept).insert(key.text.clone(), edition);
+        }
+        locked(&self.road.known).insert(key.text.clone(), (winner, How::Raced));
+        self.ready.clear();
+    }
+}
