@@ -20,7 +20,7 @@ use crate::failure::{raise, rejected};
 use crate::foreign::{self, Choice, Foreign};
 use crate::lent::Lent;
 use crate::state::refresh;
-use crate::watch::{Watch, ended};
+use crate::watch::{Line, Watch, ended};
 
 /// Work below which the interpreter's lock is kept during a launch: some microseconds.
 const BRIEF_FLOPS: f64 = 4e5;
@@ -136,13 +136,18 @@ impl<O: Op, D: Lent> Desk<O, D> {
     #[cold]
     fn choose(&self, py: Python<'_>, problem: &O::Problem, queue: &D::Queue) -> PyResult<Arc<Entry<D>>> {
         let settings = self.tuner.settings();
+        let may_race = settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none();
+        let races = may_race && !self.tuner.knows_key(problem);
+        let line = if races { Line::new(py) } else { Line::default() };
+        let tell = line.tell(py);
         let chosen = py.detach(|| {
-            if settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none() {
+            if races {
                 // Tuned here first, so that Ctrl-C is heard.
-                let _ = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell: None });
+                let _ = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell });
             }
             self.tuner.choose_on(problem, queue)
         });
+        drop(line);
         if settings.stop.said() {
             refresh();
         }
