@@ -22,6 +22,7 @@ mod linear;
 mod logs;
 mod once;
 mod parameter;
+mod program;
 mod road;
 mod sampled;
 mod search;
@@ -63,7 +64,11 @@ mod _warplap {
     #[pymodule_export]
     use crate::linear::{linear_direct, linear_into, linear_new, linear_problem};
     #[pymodule_export]
+    use crate::logs::connect_logs;
+    #[pymodule_export]
     use crate::once::run_once;
+    #[pymodule_export]
+    use crate::program::program;
     #[pymodule_export]
     use crate::road::{bench, device, explain, read_operation, read_problem, tune};
     #[pymodule_export]
@@ -81,7 +86,6 @@ mod _warplap {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::logs::connect();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
