@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from . import _cuda, _sdpa, _training, _warplap
+from ._by_torch import cast, has_kernels
 from ._library import check_out, floats, lib, op, ordinary
 
 
@@ -144,6 +146,12 @@ def attention(
     enable_gqa: bool,
     out: Tensor | None,
 ) -> Tensor:
+    if not has_kernels(q, k, v):
+        o = F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return o if out is None else out.copy_(o)
+    q, k, v = cast(q, k, v)
+    if mask is not None and mask.dtype != torch.bool:
+        (mask,) = cast(mask)
     call = as_called(q, k, v, mask=mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, out=out)
     shape = (*q.shape[:-1], v.shape[-1])
     if out is not None:
@@ -166,8 +174,9 @@ def spread_mask(mask: Tensor, q: Tensor, scores: tuple[int, ...]) -> Tensor:
     """The mask as what is added to the scores, of two dimensions where it is the same for all heads."""
     if mask.device != q.device:
         raise ValueError(f"mask: is on {mask.device}, expected {q.device} like q")
-    if mask.ndim < 2 or mask.ndim > max(q.ndim, 4):
-        raise ValueError(f"mask: has {mask.ndim} dimensions, expected 2 to {max(q.ndim, 2)}")
+    if mask.ndim < 1 or mask.ndim > max(q.ndim, 4):
+        raise ValueError(f"mask: has {mask.ndim} dimensions, expected 1 to {max(q.ndim, 2)}")
+    mask = mask[None] if mask.ndim == 1 else mask
     if mask.ndim > 4:
         mask = mask.expand(*q.shape[:-2], *mask.shape[-2:]).flatten(0, mask.ndim - 4)
     if any(m not in (1, s) for m, s in zip(mask.shape[::-1], scores[::-1])):

@@ -6,7 +6,7 @@ import os
 from types import TracebackType
 from typing import Literal
 
-from . import _warplap
+from . import _progress, _warplap
 
 Mode = Literal["off", "replay", "record", "tune"]
 
@@ -65,14 +65,18 @@ def configure(
     store: str | os.PathLike[str] | None = None,
     in_memory: bool = False,
     budget: float | None = None,
-    bucket: Literal["exact", "pow2"] | None = None,
+    bucket: Literal["changing", "exact", "pow2"] | None = None,
     threads: int | None = None,
     search: str | None = None,
     clock: Literal["use", "back-to-back"] | None = None,
+    progress: bool | None = None,
 ) -> None:
     """Changes what is given and keeps the rest: where records are kept, seconds per key, rounding of sizes, threads,
-    the search by its name (one of your own too, see :func:`register_search`), and the clock: ``use`` times a call as
-    programs make it, behind other work; ``back-to-back`` times it behind itself."""
+    the search by its name (one of your own too, see :func:`register_search`), the clock (``use`` times a call as
+    programs make it, behind other work; ``back-to-back`` times it behind itself), and whether a race of a first call
+    shows a line on a terminal (``WARPLAP_PROGRESS=0`` in the environment turns it off too)."""
+    if progress is not None:
+        _progress.show(progress)
     _warplap.configure(
         store=None if store is None else os.fspath(store),
         in_memory=in_memory,

@@ -38,9 +38,16 @@ impl Kept {
         let asked = suite::asked(what, None)?;
         let machine = Machine::open_to_read(root, asked.wanted(place.device)?)?;
         let policy = place.policy(&machine.device);
-        let settings = Settings { mode: Mode::Replay, bucket: Bucket::Exact, policy, ..Settings::default() };
-        let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
-        let found = tuner.find(&asked.problem)?;
+        let by = |bucket: Bucket| {
+            let settings = Settings { mode: Mode::Replay, bucket, policy, ..Settings::default() };
+            let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
+            let found = tuner.find(&asked.problem)?;
+            Ok::<_, Failure>((tuner, found))
+        };
+        let (mut tuner, mut found) = by(Bucket::default())?;
+        if found.edition.is_none() {
+            (tuner, found) = by(Bucket::Exact)?;
+        }
         let unknown =
             || Failure::input(format!("{what}: {}: expected a tuned problem (warplap tune {what})", found.matched));
         let edition = found.edition.clone().ok_or_else(unknown)?;

@@ -92,11 +92,7 @@ fn queueing(text: &str) -> Result<Queueing, String> {
 
 /// Reads a bucket's name.
 pub(crate) fn bucket(text: &str) -> Result<Bucket, String> {
-    match text {
-        "exact" => Ok(Bucket::Exact),
-        "pow2" => Ok(Bucket::PowerOfTwo),
-        _ => Err("expected exact or pow2".into()),
-    }
+    Bucket::named(text)
 }
 
 /// Reads seconds: more than none, at most a day.

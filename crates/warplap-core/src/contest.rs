@@ -10,7 +10,7 @@ use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
 use crate::device::Device;
 use crate::error::Error;
-use crate::gate::{Entrant, Gate};
+use crate::gate::{Entrant, Gate, TooLong};
 use crate::lanes::Lanes;
 use crate::measure::{RacePlan, race};
 use crate::progress::{Event, Observer};
@@ -79,6 +79,8 @@ pub(crate) struct Contest<'g, D: Device> {
     trials: Vec<Trial>,
     skipped: Vec<Skipped>,
     tried: u64,
+    /// Seconds that the last proof took.
+    proof: f64,
     rounds: u32,
     launches: u64,
     recalls: u32,
@@ -109,6 +111,7 @@ impl<'g, D: Device> Contest<'g, D> {
             trials: Vec::new(),
             skipped: Vec::new(),
             tried: 0,
+            proof: 0.0,
             rounds: 0,
             launches: 0,
             recalls: 0,
@@ -231,8 +234,14 @@ impl<'g, D: Device> Contest<'g, D> {
         }
         self.ahead.want(&pending);
         let mut last = Instant::now();
+        let half = self.running.left() / 2.0;
         while !pending.is_empty() {
-            if self.spent() {
+            if !entrants.is_empty() && self.running.left() < half {
+                // Some of the time is for the race; who was not proved by now comes after it.
+                self.late = pending;
+                break;
+            }
+            if self.spent() || (self.tried > 0 && !self.running.affords(self.proof)) {
                 pending.drain(..).for_each(|c| self.skip(&c.variant, &c.source, 1, SPENT));
                 break;
             }
@@ -250,6 +259,17 @@ impl<'g, D: Device> Contest<'g, D> {
                 self.skip(&candidate.variant, &candidate.source, 1, &reason);
                 continue;
             }
+            match self.gate.takes_too_long(&candidate).filter(|_| !incumbent) {
+                Some(TooLong::NoTime) => {
+                    self.skip(&candidate.variant, &candidate.source, 1, SPENT);
+                    continue;
+                }
+                Some(TooLong::FarBehind) => {
+                    self.skip(&candidate.variant, &candidate.source, 1, "it was far behind on a smaller problem");
+                    continue;
+                }
+                None => {}
+            }
             match compiled {
                 Ok(()) => self.enter(candidate, &mut entrants, search),
                 Err(rejection) => {
@@ -266,8 +286,15 @@ impl<'g, D: Device> Contest<'g, D> {
     fn enter(&mut self, candidate: Candidate, entrants: &mut Vec<Entrant<'g, D>>, search: &mut dyn Search) {
         self.tried += 1;
         let incumbent = self.incumbent.as_ref() == Some(&candidate);
-        match self.running.beside(|| self.gate.prove(&candidate, incumbent)) {
+        let started = Instant::now();
+        let proved = self.running.beside(|| self.gate.prove(&candidate, incumbent));
+        self.proof = started.elapsed().as_secs_f64() - self.gate.opening();
+        match proved {
             Ok(entrant) => {
+                if self.verdict.is_none() {
+                    // In the first race everyone is sampled, whatever the time.
+                    self.running.owe(entrant.sample);
+                }
                 self.observer.event(&Event::Proved(&candidate));
                 entrants.push(entrant);
             }
@@ -299,6 +326,9 @@ impl<'g, D: Device> Contest<'g, D> {
         let mut watch = Lanes::new(&mut lanes, &taken, self.device).racing_for(&self.settings.objective);
         let stage = if confirm { "confirm" } else { "race" };
         let outcome = self.gate.timing.of(stage, || race(contenders.len(), &mut watch, &plan, &mut stop));
+        if needed > 0 {
+            self.running.owe(-lanes.iter().map(|e| e.sample).sum::<f64>());
+        }
         self.rounds += outcome.rounds;
         self.launches += outcome.launches;
         let candidates: Vec<Candidate> = contenders.iter().map(|c| c.candidate.clone()).collect();

@@ -44,6 +44,7 @@ pub mod rejection;
 pub mod roofline;
 pub mod sandbox;
 pub mod scalar;
+mod scout;
 mod sealed;
 pub mod search;
 pub mod settings;

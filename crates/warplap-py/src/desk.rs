@@ -22,7 +22,7 @@ use crate::foreign::{self, Choice, Foreign};
 use crate::last_heat;
 use crate::lent::Lent;
 use crate::state::refresh;
-use crate::watch::{Watch, ended};
+use crate::watch::{Line, Watch, ended};
 
 /// Work below which the interpreter's lock is kept during a launch: some microseconds.
 const BRIEF_FLOPS: f64 = 4e5;
@@ -146,15 +146,20 @@ impl<O: Op, D: Lent> Desk<O, D> {
         call: &mut dyn FnMut(&Entry<D>) -> PyResult<()>,
     ) -> PyResult<Arc<Entry<D>>> {
         let settings = self.tuner.settings();
+        let may_race = settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none();
+        let races = may_race && !self.tuner.knows_key(problem);
+        let line = if races { Line::new(py) } else { Line::default() };
+        let tell = line.tell(py);
         let (chosen, raced) = py.detach(|| {
             let mut raced = false;
-            if settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none() {
+            if races {
                 // Tuned here first, so that Ctrl-C is heard.
-                let tuned = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell: None });
+                let tuned = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell });
                 raced = tuned.is_ok_and(|tuned| !tuned.from_store);
             }
             (self.tuner.choose_on(problem, queue), raced)
         });
+        drop(line);
         if settings.stop.said() {
             refresh();
         }

@@ -24,6 +24,7 @@ mod logs;
 mod maker;
 mod once;
 mod parameter;
+mod program;
 mod road;
 mod sampled;
 mod search;
@@ -65,7 +66,11 @@ mod _warplap {
     #[pymodule_export]
     use crate::linear::{linear_direct, linear_into, linear_new, linear_problem};
     #[pymodule_export]
+    use crate::logs::connect_logs;
+    #[pymodule_export]
     use crate::once::run_once;
+    #[pymodule_export]
+    use crate::program::program;
     #[pymodule_export]
     use crate::road::{bench, device, explain, read_operation, read_problem, tune};
     #[pymodule_export]
@@ -83,7 +88,6 @@ mod _warplap {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::logs::connect();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -121,11 +121,7 @@ pub(crate) fn set_mode(mode: &str) -> PyResult<()> {
 
 /// Reads a bucket's name.
 pub(crate) fn bucket(name: &str) -> PyResult<Bucket> {
-    match name {
-        "exact" => Ok(Bucket::Exact),
-        "pow2" => Ok(Bucket::PowerOfTwo),
-        other => Err(PyValueError::new_err(format!("bucket: '{other}' is not known, expected exact or pow2"))),
-    }
+    Bucket::named(name).map_err(|why| PyValueError::new_err(format!("bucket: {why}")))
 }
 
 /// Reads a clock's name.

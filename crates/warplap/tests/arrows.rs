@@ -1,4 +1,4 @@
-//! The direction of the arrows: cli, py → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → worker → core,
+//! The direction of the arrows: py → cli → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → worker → core,
 //! and nothing points back.
 
 use std::fs;
@@ -16,7 +16,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("warplap", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops"]),
     ("warplap-spec", &["warplap", "warplap-standin"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-standin"]),
-    ("warplap-py", &["warplap", "warplap-spec"]),
+    ("warplap-py", &["warplap", "warplap-spec", "warplap-cli"]),
     ("warplap-burn", &["warplap"]),
 ];
 

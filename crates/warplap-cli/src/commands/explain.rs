@@ -31,8 +31,8 @@ pub(crate) struct Explain {
     /// What to explain: op:field=value,…
     #[arg(value_name = "PROBLEM")]
     problem: String,
-    /// The bucket of the key: exact or pow2
-    #[arg(long, value_name = "BUCKET", default_value = "exact", value_parser = race_args::bucket)]
+    /// The bucket of the key: changing, exact or pow2
+    #[arg(long, value_name = "BUCKET", default_value = "changing", value_parser = race_args::bucket)]
     bucket: Bucket,
     #[command(flatten)]
     place: Where,

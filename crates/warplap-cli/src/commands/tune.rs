@@ -51,8 +51,8 @@ pub(crate) struct Tune {
     /// off: first choice; replay: the store alone; record: as replay, and remember misses; tune
     #[arg(long, value_name = "MODE", default_value = "tune")]
     mode: Mode,
-    /// Round sizes before they become a key: exact or pow2
-    #[arg(long, value_name = "BUCKET", default_value = "exact", value_parser = race_args::bucket)]
+    /// Sizes that share a key: changing (rows, positions), exact (none) or pow2 (all)
+    #[arg(long, value_name = "BUCKET", default_value = "changing", value_parser = race_args::bucket)]
     bucket: Bucket,
     /// Only say what would race
     #[arg(long)]
@@ -180,7 +180,7 @@ impl Tune {
                 let Ok(asked) = suite::asked(&missed.problem, None) else { continue };
                 let mut settings = settings.clone();
                 settings.policy = missed_policy(&missed.key, settings.policy);
-                settings.bucket = if missed.key.contains("bucket=pow2") { Bucket::PowerOfTwo } else { Bucket::Exact };
+                settings.bucket = Bucket::named(&missed.key().bucket).unwrap_or(settings.bucket);
                 jobs.push(Job { asked, settings });
             }
         }

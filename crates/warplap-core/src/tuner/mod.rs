@@ -6,6 +6,7 @@ mod last_heat;
 mod newcomers;
 mod road;
 mod standing;
+mod telling;
 mod tuning;
 
 use std::sync::Arc;
@@ -134,6 +135,11 @@ impl<O: Op, D: Device> Tuner<O, D> {
             }
         };
         outcome.map_err(|rejection| self.failed(problem, args, rejection))
+    }
+
+    /// Whether the winner of a problem's key is known to this process: then choosing races nothing and reads no store.
+    pub fn knows_key(&self, problem: &O::Problem) -> bool {
+        self.road.knows(&self.key(problem))
     }
 
     /// Hands the kernel of a known problem to `f`, or gives `f` back where nobody has chosen one yet: then a caller may

@@ -46,6 +46,11 @@ impl<D: Device> Road<D> {
         card.key(&self.settings.bucket, self.settings.policy).raced_for(&self.settings.objective)
     }
 
+    /// Whether the winner of a key is known to this process.
+    pub(crate) fn knows(&self, key: &Key) -> bool {
+        locked(&self.known).contains_key(&key.text)
+    }
+
     /// Chooses for somebody who launches on this queue; and whether the choice still holds the next time.
     pub(crate) fn choose(&self, card: &dyn Card<D>, queue: &D::Queue) -> Result<(Chosen<D>, bool), Error> {
         let key = self.key(card);
@@ -75,6 +80,11 @@ impl<D: Device> Road<D> {
                 }
                 // The device may have become busy meanwhile.
                 Err(Error::Device(_)) if self.device.busy(queue).is_some() => {}
+                Err(error @ Error::NoTime { .. }) => {
+                    tracing::warn!("{error}; the library answers");
+                    let (candidate, how) = self.library_choice(card, &error.to_string());
+                    return Ok(Decided { candidate, how, lasts: true });
+                }
                 Err(error @ (Error::NothingRight { .. } | Error::Device(_))) => {
                     return self.last_resort(card, &error);
                 }
@@ -139,17 +149,29 @@ impl<D: Device> Road<D> {
         card.find(&candidate.variant).is_some_and(can)
     }
 
+    /// An official library at its default config, where there is one; else the first choice.
+    fn library_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+        let (mut listed, _) = card.list(&self.device);
+        listed.retain(|l| l.runner.is_library());
+        self.first_of(listed, why).unwrap_or_else(|| self.first_choice(card, why))
+    }
+
     /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
     /// first it is the library's, or the reference.
     fn first_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
         let (mut listed, _) = card.list(&self.device);
         listed.retain(|l| !self.device.sandboxes() || l.runner.is_yardstick());
+        let reference = || (self.reference(card), How::Default(why.into()));
+        self.first_of(listed, why).unwrap_or_else(reference)
+    }
+
+    /// The first of a list that has a default config.
+    fn first_of(&self, listed: Vec<Listed<'_, D>>, why: &str) -> Option<(Candidate, How)> {
         let at_default = |l: Listed<'_, D>| {
             let config = l.runner.space(&self.device).default_config()?;
             Some(Candidate { variant: l.runner.id().into(), config, source: l.runner.source() })
         };
-        let candidate = listed.into_iter().find_map(at_default).unwrap_or_else(|| self.reference(card));
-        (candidate, How::Default(why.into()))
+        Some((listed.into_iter().find_map(at_default)?, How::Default(why.into())))
     }
 
     /// Builds a candidate for a problem. Where that fails (a bucket holds other shapes too): the next best that was

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::newcomers::unmet;
 use super::road::{Road, is_current, locked};
-use super::{How, Tuned};
+use super::{How, Tuned, telling};
 use crate::ahead::Ahead;
 use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
 use crate::card::Card;
@@ -21,11 +21,18 @@ use crate::quarantine::Quarantine;
 use crate::record::{Edition, Skipped};
 use crate::rejection::Rejection;
 use crate::roofline::{FLOOR_FELL, Work};
+use crate::scout::Scout;
 use crate::search::{self, Brief};
 use crate::settings::Running;
 use crate::store::Match;
 use crate::timing::Timing;
 use crate::yardstick;
+
+/// The share of a budget that measuring ceilings may take.
+const CEILINGS_SHARE: f64 = 0.5;
+
+/// Launches of a candidate that is proved, timed, and proved again, at least.
+const LAUNCHES: f64 = 4.0;
 
 impl<D: Device> Road<D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
@@ -47,11 +54,16 @@ impl<D: Device> Road<D> {
         if let Some(edition) = settled() {
             return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
         }
+        telling::started(card, &self.settings);
+        let running = Running::start(&self.settings);
         // Where nobody knows the work there is no floor under it, and nothing to measure ceilings for.
         if card.work() != Work::default() {
-            timing.of("ceilings", || self.device.get_ready(&self.store));
+            let patience = self.settings.budget.seconds * CEILINGS_SHARE;
+            timing.of("ceilings", || self.device.get_ready(&self.store, patience));
         }
-        let edition = self.race(&key, card, observer, &timing)?;
+        let raced = self.race(&key, card, observer, &timing, &running);
+        telling::ended(card, raced.as_ref(), running.seconds());
+        let edition = raced?;
         let put = || self.store.put(&key, self.device.fingerprint(), edition.clone(), &card.text());
         let kept = timing.of("record", put);
         let warning = kept.err().map(|e| format!("the record of {key} was not kept: {e}"));
@@ -95,17 +107,37 @@ impl<D: Device> Road<D> {
         }
     }
 
+    /// The problem that was raced for a key, where the store knows.
+    fn raced_for(&self, key: &Key) -> Option<String> {
+        match self.store.lookup(key, self.device.fingerprint()) {
+            Match::Exact(record) => Some(record.problem.clone()),
+            _ => None,
+        }
+    }
+
     /// The edition that answers for a key as things are: its winner is there, and nobody new wants to race.
     fn settled(&self, key: &Key, card: &dyn Card<D>) -> Option<Edition> {
         let edition = self.current(key)?;
         let winner = &edition.verdict.winner;
-        let whole = is_current(card, winner) && self.usable(winner, card) && self.newcomers(&edition, card).is_empty();
-        whole.then_some(edition)
+        // A bucket holds other sizes too: the next best answers for those that the winner cannot do.
+        let next_best = || {
+            let mut right = edition.trials.iter().filter(|t| t.is_right()).map(|t| &t.candidate);
+            let other = !self.settings.bucket.is_exact() && self.raced_for(key).is_none_or(|p| p != card.text());
+            other && right.any(|c| is_current(card, c) && self.usable(c, card))
+        };
+        let stands = is_current(card, winner) && (self.usable(winner, card) || next_best());
+        (stands && self.newcomers(&edition, card).is_empty()).then_some(edition)
     }
 
     /// Races what is new against the stored winner, or everyone where there is none.
-    fn race(&self, key: &Key, card: &dyn Card<D>, observer: &dyn Observer, timing: &Timing) -> Result<Edition, Error> {
-        let running = Running::start(&self.settings);
+    fn race(
+        &self,
+        key: &Key,
+        card: &dyn Card<D>,
+        observer: &dyn Observer,
+        timing: &Timing,
+        running: &Running<'_>,
+    ) -> Result<Edition, Error> {
         let earlier = self.current(key).filter(|e| is_current(card, &e.verdict.winner));
         // Another device's winner has no place to defend here.
         let known = || self.lookup(card, key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
@@ -115,11 +147,11 @@ impl<D: Device> Road<D> {
             .or_else(|| known().and_then(|(c, _)| renewed(card, c)))
             .filter(|c| self.usable(c, card));
         let earlier = earlier.filter(|_| !self.settings.again && incumbent.is_some());
-        let mut contested = self.contest(card, observer, incumbent.as_ref(), earlier.as_ref(), timing)?;
+        let mut contested = self.contest(card, observer, incumbent.as_ref(), earlier.as_ref(), (timing, running))?;
         if let Some(incumbent) = incumbent.filter(|i| earlier.is_some() && contested.outcomes.lost(i)) {
             // The stored winner is not right any more: those it once beat have a claim.
             tracing::warn!("{key}: the stored winner {incumbent} failed; everyone races again");
-            contested = self.contest(card, observer, None, None, timing)?;
+            contested = self.contest(card, observer, None, None, (timing, running))?;
         }
         let Contested { outcomes, skipped, floor } = contested;
         let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
@@ -145,17 +177,20 @@ impl<D: Device> Road<D> {
         observer: &dyn Observer,
         incumbent: Option<&Candidate>,
         earlier: Option<&Edition>,
-        timing: &Timing,
+        (timing, running): (&Timing, &Running<'_>),
     ) -> Result<Contested, Error> {
         let floor = self.floor(card);
-        let first = self.contest_above(floor, card, observer, (incumbent, earlier), timing)?;
+        let first = self.contest_above(floor, card, observer, (incumbent, earlier), (timing, running))?;
         let (Some(before), true) = (floor, first.outcomes.beat_physics() && !self.settings.stop.said()) else {
             return Ok(first);
         };
+        if first.outcomes.verdict.is_ok() && running.left() < CEILINGS_SHARE * self.settings.budget.seconds {
+            return Ok(first);
+        }
         self.device.measure_again(&self.store);
         match self.floor(card) {
             Some(now) if now < before * FLOOR_FELL => {
-                let second = self.contest_above(Some(now), card, observer, (incumbent, earlier), timing)?;
+                let second = self.contest_above(Some(now), card, observer, (incumbent, earlier), (timing, running))?;
                 Ok(if second.outcomes.verdict.is_ok() { second } else { first })
             }
             _ => Ok(first),
@@ -168,6 +203,14 @@ impl<D: Device> Road<D> {
         self.device.ceilings().and_then(|c| card.least(&c, cold))
     }
 
+    /// Whether there is time for what cannot be left out.
+    fn affords(&self, running: &Running<'_>, card: &dyn Card<D>, needed: f64) -> Result<(), Error> {
+        if needed == 0.0 || running.affords(needed) {
+            return Ok(());
+        }
+        Err(Error::NoTime { problem: card.text(), needed, budget: self.settings.budget.seconds })
+    }
+
     /// Listing, pruning, search, gate, race, verdict.
     fn contest_above(
         &self,
@@ -175,9 +218,10 @@ impl<D: Device> Road<D> {
         card: &dyn Card<D>,
         observer: &dyn Observer,
         (incumbent, earlier): (Option<&Candidate>, Option<&Edition>),
-        timing: &Timing,
+        (timing, running): (&Timing, &Running<'_>),
     ) -> Result<Contested, Error> {
-        let running = Running::start(&self.settings);
+        let scout = Scout::new(card, &*self.device, self.settings.seed);
+        self.affords(running, card, scout.as_ref().map_or(0.0, Scout::answer))?;
         let promoted = Promoted::of(&self.store, self.device.fingerprint(), &self.key(card));
         if promoted.is_empty() {
             card.call_worker(&self.device);
@@ -194,6 +238,12 @@ impl<D: Device> Road<D> {
         let unlisted = || Error::Device(format!("{}: who fits could not be asked", card.text()));
         let ((listed, aside), listing) = listing.map_err(|_| unlisted())?;
         timing.merge(listing);
+        let first = listed.first().and_then(|l| Some((l.runner, l.runner.space(&self.device).default_config()?)));
+        if let (Some(scout), Some((runner, config))) = (&scout, first) {
+            let first = Candidate { variant: runner.id().into(), config, source: runner.source() };
+            let launches = LAUNCHES * scout.launch(&first).unwrap_or(0.0);
+            self.affords(running, card, scout.answer() + launches)?;
+        }
         let mut pruned = timing.of("prune", || prune(&listed, &self.device));
         if let Some(edition) = earlier {
             let new = self.newcomers(edition, card);
@@ -221,9 +271,9 @@ impl<D: Device> Road<D> {
         })?;
         let store = &self.store;
         let quarantine = Quarantine::of(store, self.device.fingerprint(), card.op());
-        let gate = gate?.remembering(quarantine, promoted);
-        let ahead = Ahead::new(card, &*self.device);
-        let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, &running, observer)
+        let gate = gate?.remembering(quarantine, promoted).within(running, scout);
+        let ahead = Ahead::new(card, &*self.device).until(running);
+        let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, running, observer)
             .with_floor(floor)
             .with_incumbent(incumbent.cloned())
             .with_reference(Some(self.reference(card)))

@@ -3,6 +3,8 @@
 
 mod bad;
 mod border;
+mod buckets;
+mod budget;
 mod choosing;
 mod descend;
 mod fake;
@@ -12,4 +14,5 @@ mod racing;
 mod slots;
 mod stale;
 mod support;
+mod telling;
 mod texts;

@@ -368,10 +368,14 @@ impl Problem for BsrProblem {
         let mut r = *self;
         (r.m, r.k) = (blocks("m", self.m, self.bs), blocks("k", self.k, self.bc));
         // A vector stays a vector: it decides who may race.
-        r.n = if self.n == 1 { 1 } else { bucket.round("n", self.n) };
+        r.n = if self.n == 1 { 1 } else { bucket.round_changing("n", self.n) };
         // Rounding must not leave the legal range; where it does, the problem itself is raced.
         let even = self.row_max == self.even_max();
         r.filled(self.density(), (!even && self.nnz > 0).then(|| self.imbalance())).unwrap_or(*self)
+    }
+
+    fn smaller(&self) -> Option<Self> {
+        (self.n > 32).then_some(BsrProblem { n: 32, ..*self })
     }
 
     fn work(&self) -> Work {

@@ -60,7 +60,7 @@ impl Problem for ScaleProblem {
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
-        ScaleProblem { n: bucket.round("n", self.n), ..self.clone() }
+        ScaleProblem { n: bucket.round_changing("n", self.n), ..self.clone() }
     }
 
     fn work(&self) -> Work {
