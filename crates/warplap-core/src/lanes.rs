@@ -93,6 +93,6 @@ impl<D: Device> Meter for Watched<'_, '_, D> {
     }
 
     fn launch(&mut self) -> Result<f64, Rejection> {
-        contained(|| self.lap.run())
+        contained(|| self.lap.back_to_back())
     }
 }

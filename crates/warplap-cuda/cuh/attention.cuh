@@ -42,6 +42,8 @@
 // Scores are brought to powers of two one by one where they are bent; else the scale is part of the exponent's fused
 // multiply, and what is added is divided by it.
 constexpr bool BENT = SOFTCAP || NEGATIVE;
+// Scores may be as low as floats go where a matrix is added: exponents are then taken of differences, which are exact.
+constexpr bool ADDED = MASK == 1 || MASK == 3;
 // A row's maximum may grow by this power of two before older sums are scaled down: weights stay below 2^8, far inside
 // f16.
 #ifndef LAZY
@@ -144,7 +146,8 @@ template <int r_> DI void bend(float (&s)[r_], const u32 (&held)[r_ / 2], const 
       // Cap * tanh, to float32's last bits of the cap.
       if (SOFTCAP) x = v.cap * (1.f - 2.f * inverse_fast(1.f + exp2_fast(x)));
       if (ALIBI) x -= v.leans * fabsf((float)(r + v.upper - c));
-      if (MASK == 1 || MASK == 3) x = fmaf(i & 1 ? widen_high(held[i / 2]) : widen_low(held[i / 2]), v.added, x);
+      // Rounded towards zero, what is beyond floats stays the lowest of them, and -inf, which alone hides, stays -inf.
+      if (ADDED) x = __fmaf_rz(i & 1 ? widen_high(held[i / 2]) : widen_low(held[i / 2]), v.added, x);
       if (MASK == 2) x = (i & 1 ? held[i / 2] >> 16 : held[i / 2] & 0xffff) ? x : LOWEST;
       s[i] = x;
     }
@@ -176,12 +179,12 @@ struct Running {
       const bool grows = (m - old) * k > (float)LAZY;
       again[g] = grows ? exp2_fast((old - m) * k) : 1.f, most[g] = grows ? m : old, grew |= grows;
       // A row that has seen nothing yet: every exponent is -inf, and -inf minus itself is no number.
-      const float base = most[g] == LOWEST ? 0.f : most[g] * k;
+      const float from = most[g] == LOWEST ? 0.f : most[g], base = from * k;
       float parts[2] = {0.f, 0.f};
 #pragma unroll
       for (int i = 0; i < r_ / 2; i++) {
         float& x = s[i / 2 * 4 + g * 2 + (i & 1)];
-        const float y = fmaf(x, k, -base);
+        const float y = ADDED ? (x - from) * k : fmaf(x, k, -base);
         x = exp2_fast(y);
         parts[i & 1] += x;
       }

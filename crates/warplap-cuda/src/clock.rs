@@ -1,18 +1,30 @@
 //! The clock: events around a batch of launches, or around the replay of a captured one.
+//!
+//! By the clock for use every launch stands behind a neutral kernel; as many of those alone are timed right before, and
+//! what they take is taken off. Back to back, a kernel that may begin early would begin under itself.
+
+use std::time::{Duration, Instant};
 
 use warplap_core::device::Launch;
-use warplap_core::measure::{Lap, Policy, Queueing};
+use warplap_core::measure::{Clock, Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
 
 use crate::device::cuda::Cuda;
 use crate::driver::{Event, Graph};
 use crate::error::CudaError;
+use crate::neutral::Neutral;
 
-/// Seconds one sample shall take: the events' grain is half a microsecond.
+/// Seconds the launches of one sample shall take: the events' grain is half a microsecond.
 const SAMPLE: f64 = 250e-6;
 
 /// Launches of one sample at the most.
 const MAX_BATCH: u32 = 512;
+
+/// What the device is kept busy for while the host queues a sample: the events shall not see the host.
+const HEAD_START: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(2)];
+
+/// What a launch that seems to take no time at all is said to take.
+const LEAST: f64 = 1e-9;
 
 /// A kernel ready to be timed.
 pub(crate) struct CudaLap<'k> {
@@ -21,9 +33,20 @@ pub(crate) struct CudaLap<'k> {
     sets: usize,
     next: usize,
     batch: u32,
-    start: Event,
-    end: Event,
+    /// Before the neutral kernels alone, before the launches and after them.
+    marks: [Event; 3],
     graph: Option<Graph>,
+    behind: Option<Behind<'k>>,
+    /// The launches back to back, once somebody wants them so.
+    bare: Option<Graph>,
+}
+
+/// What the launches stand behind.
+struct Behind<'k> {
+    neutral: &'k Neutral,
+    /// A batch of it alone, where the launches were captured.
+    alone: Option<Graph>,
+    head_start: Duration,
 }
 
 /// A Rejection that a driver error can become on its way through a capture.
@@ -34,6 +57,10 @@ impl From<CudaError> for Refused {
     }
 }
 
+fn refused(error: CudaError) -> Rejection {
+    error.rejection()
+}
+
 impl<'k> CudaLap<'k> {
     /// Runs a few times to see how many launches a sample needs, then captures that many where the policy says so.
     pub(crate) fn new(
@@ -42,9 +69,9 @@ impl<'k> CudaLap<'k> {
         sets: usize,
         launch: Launch<'k, Cuda>,
     ) -> Result<Self, Rejection> {
-        let event = || Event::new(cuda.context()).map_err(|e| e.rejection());
-        let (start, end, sets) = (event()?, event()?, sets.max(1));
-        let mut lap = CudaLap { cuda, launch, sets, next: 0, batch: 1, start, end, graph: None };
+        let event = || Event::new(cuda.context()).map_err(refused);
+        let (marks, sets) = ([event()?, event()?, event()?], sets.max(1));
+        let mut lap = CudaLap { cuda, launch, sets, next: 0, batch: 1, marks, graph: None, behind: None, bare: None };
         // The first launch of all may load the kernel, or make what later ones find: it says nothing of those to come.
         lap.time()?;
         let first = lap.time()?;
@@ -59,21 +86,43 @@ impl<'k> CudaLap<'k> {
         // Whole turns over the sets, so that every sample sees each as often.
         let turn = sets as u32;
         lap.batch = if sets > 1 { wanted.div_ceil(turn) * turn } else { wanted };
-        if policy.queueing == Queueing::Graph {
-            let queue = cuda.stream();
-            match Graph::capture(queue, || lap.queue_batch().map_err(Refused)) {
-                Ok(graph) => lap.graph = Some(graph),
-                // It ran before: a callable that waits for its answer, say, runs well and cannot be captured.
-                Err(Refused(why)) => tracing::debug!("timed one by one, as it cannot be captured: {why}"),
-            }
-            lap.time()?;
+        if policy.clock == Clock::Use {
+            let behind = |neutral| Behind { neutral, alone: None, head_start: HEAD_START[0] };
+            lap.behind = cuda.neutral().map(behind);
         }
+        if policy.queueing == Queueing::Graph {
+            lap.capture();
+        }
+        lap.time()?;
         Ok(lap)
     }
 
+    /// Makes graphs of the launches; whoever cannot be captured is timed one by one.
+    fn capture(&mut self) {
+        let cuda = self.cuda;
+        match Graph::capture(cuda.stream(), || self.queue_batch().map_err(Refused)) {
+            Ok(graph) => self.graph = Some(graph),
+            // It ran before: a callable that waits for its answer, say, runs well and cannot be captured.
+            Err(Refused(why)) => return tracing::debug!("timed one by one, as it cannot be captured: {why}"),
+        }
+        let Some(behind) = &mut self.behind else { return };
+        let alone = Graph::capture(cuda.stream(), || behind.queue_alone(self.batch, cuda).map_err(Refused));
+        match alone {
+            Ok(graph) => behind.alone = Some(graph),
+            Err(Refused(why)) => {
+                tracing::debug!("timed one by one, as the neutral kernel cannot be captured: {why}");
+                self.graph = None;
+            }
+        }
+    }
+
     fn queue_batch(&mut self) -> Result<(), Rejection> {
+        let stream = self.cuda.stream();
         for _ in 0..self.batch {
-            (self.launch)(self.cuda.stream(), self.next)?;
+            if let Some(behind) = &self.behind {
+                behind.neutral.launch(Duration::ZERO, stream).map_err(refused)?;
+            }
+            (self.launch)(stream, self.next)?;
             self.next += 1;
             if self.next == self.sets {
                 self.next = 0;
@@ -82,22 +131,61 @@ impl<'k> CudaLap<'k> {
         Ok(())
     }
 
+    /// Seconds of one launch, those of what it stands behind taken off.
     fn time(&mut self) -> Result<f64, Rejection> {
-        let refused = |e: CudaError| e.rejection();
-        let stream = self.cuda.stream();
-        self.start.record(stream).map_err(refused)?;
+        let (cuda, stream) = (self.cuda, self.cuda.stream());
+        if let (Some(behind), Some(_)) = (&self.behind, &self.graph) {
+            behind.neutral.launch(behind.head_start, stream).map_err(refused)?;
+        }
+        let queueing = Instant::now();
+        self.marks[0].record(stream).map_err(refused)?;
+        match &self.behind {
+            Some(Behind { alone: Some(graph), .. }) => graph.launch(stream).map_err(refused)?,
+            Some(behind) => behind.queue_alone(self.batch, cuda)?,
+            None => {}
+        }
+        self.marks[1].record(stream).map_err(refused)?;
         match &self.graph {
             Some(graph) => graph.launch(stream).map_err(refused)?,
             None => self.queue_batch()?,
         }
-        self.end.record(stream).map_err(refused)?;
-        Ok(self.start.seconds_to(&self.end).map_err(refused)? / f64::from(self.batch))
+        self.marks[2].record(stream).map_err(refused)?;
+        let queued = queueing.elapsed();
+        let all = self.marks[1].seconds_to(&self.marks[2]).map_err(refused)?;
+        let Some(behind) = &mut self.behind else { return Ok(all / f64::from(self.batch)) };
+        let alone = self.marks[0].seconds_to(&self.marks[1]).map_err(refused)?;
+        let [least, most] = HEAD_START;
+        // What this sample needed and half of it again; one that was held up raises it, the others bring it down again.
+        behind.head_start = (queued * 3 / 2).max(behind.head_start / 2).clamp(least, most);
+        Ok(((all - alone) / f64::from(self.batch)).max(LEAST))
+    }
+}
+
+impl Behind<'_> {
+    fn queue_alone(&self, batch: u32, cuda: &Cuda) -> Result<(), Rejection> {
+        (0..batch).try_for_each(|_| self.neutral.launch(Duration::ZERO, cuda.stream())).map_err(refused)
     }
 }
 
 impl Lap for CudaLap<'_> {
     fn run(&mut self) -> Result<f64, Rejection> {
         self.time()
+    }
+
+    fn back_to_back(&mut self) -> Result<f64, Rejection> {
+        let behind = self.behind.take();
+        if behind.is_some() {
+            std::mem::swap(&mut self.graph, &mut self.bare);
+            if self.graph.is_none() && self.bare.is_some() {
+                self.capture();
+            }
+        }
+        let timed = self.time();
+        if behind.is_some() {
+            std::mem::swap(&mut self.graph, &mut self.bare);
+            self.behind = behind;
+        }
+        timed
     }
 
     fn batch(&self) -> u32 {

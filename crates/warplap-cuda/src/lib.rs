@@ -18,15 +18,16 @@ mod finder;
 mod hosted;
 mod matmul_spec;
 mod memory;
+mod neutral;
 mod nvml;
 mod nvrtc;
 mod own;
 mod ptxas;
 
-/// The kernels that the device runs for itself (comparisons, ceilings), for a test that compiles them.
+/// The kernels that the device runs for itself (comparisons, ceilings, the clock), for a test that compiles them.
 #[doc(hidden)]
 pub fn own_kernels(chip: &Chip) -> Vec<Source> {
-    compare::sources().into_iter().chain(ceilings::sources(chip)).collect()
+    compare::sources().into_iter().chain(ceilings::sources(chip)).chain([neutral::source()]).collect()
 }
 
 pub use chip::Chip;

@@ -8,9 +8,15 @@ mod proving;
 
 use std::time::Instant;
 
+use warplap_core::arg::Arg;
+use warplap_core::array::Array;
+use warplap_core::device::Device;
+use warplap_core::dtype::DType;
 use warplap_core::op::Op;
+use warplap_core::space::Config;
+use warplap_core::variant::{Fit, Variant};
 use warplap_cuda::Cuda;
-use warplap_ops::attention::{Attention, cuda};
+use warplap_ops::attention::{Attention, AttentionProblem, cuda};
 
 use proving::{Outcome, Tally, numbers, open, prove, seconds, summary};
 
@@ -85,8 +91,74 @@ fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
         prove(device, &catalog, &Attention::parse(&text)?, (turn as u64 / 2, 2), &mut tally)?;
         problems += 1;
     }
+    if part == 0 {
+        problems += lowest(device, &mut tally)?;
+    }
     summary("edges", problems, &tally, started);
     Ok(())
+}
+
+/// Masks with entries as low as their type goes, as programs write them in place of -inf: a row of nothing else weighs
+/// its keys alike, and beside any other entry they count nothing.
+fn lowest(device: &Cuda, tally: &mut Tally) -> Result<u64, Box<dyn std::error::Error>> {
+    let mut problems = 0;
+    for dtype in ["f16", "bf16"] {
+        for rest in ["sq=8,sk=777,d=128", "h=2,sq=130,sk=256,d=64", "h=16,sq=700,sk=333,d=128", "h=2,sq=64,sk=600,d=80"]
+        {
+            for scale in ["", ",scale=2", ",scale=-0.3", ",causal=true"] {
+                let p = Attention::parse(&format!("{rest},dtype={dtype},mask=add{scale}"))?;
+                for variant in cuda::catalog().variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_))) {
+                    let configs = variant.space(&p, device).configs();
+                    for config in configs.iter().step_by(configs.len().div_ceil(3).max(1)) {
+                        let worst = weighs_alike(device, &p, &**variant, config)?;
+                        let entry = tally.entry(format!("lowest {}", variant.id())).or_default();
+                        entry[usize::from(worst > 1.0)] += 1;
+                        if worst > 1.0 {
+                            println!("{}: {}[{config}]: {worst:.1} of the error", Attention::text(&p), variant.id());
+                        }
+                    }
+                }
+                problems += 1;
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// The largest share of the allowed error of one variant on such a mask.
+fn weighs_alike(
+    device: &Cuda,
+    p: &AttentionProblem,
+    variant: &dyn Variant<Attention, Cuda>,
+    config: &Config,
+) -> Result<f64, Box<dyn std::error::Error>> {
+    const MASK: usize = 3;
+    let mut inputs = Attention::draw(p, &mut fastrand::Rng::with_seed(3));
+    let least = if p.dtype == DType::F16 { -65504.0 } else { -3.3895313892515355e38 };
+    let drawn = inputs[MASK].to_f64();
+    let entry = |i: usize| match (i / p.sk as usize % 5, i % 3) {
+        (0, _) | (1, 0) => least,
+        (1, _) => f64::NEG_INFINITY,
+        (2, 1 | 2) => least,
+        _ => drawn[i],
+    };
+    inputs[MASK] = Array::from_f64(p.dtype, (0..drawn.len()).map(entry));
+    let right = &Attention::answer(p, &inputs)[0];
+    let buffers = inputs[..=MASK].iter().map(|a| device.upload(a)).collect::<Result<Vec<_>, _>>()?;
+    let mut out = device.upload(&Array::filled(p.dtype, right.values.len(), f64::NAN))?;
+    let kernel = variant.build(p, config, device)?;
+    let mut args: Vec<Arg<'_, Cuda>> = buffers.iter().map(|b| Arg::Read(device.view(b, 0..usize::MAX))).collect();
+    args.push(Arg::Write(device.view_mut(&mut out, 0..right.values.len())));
+    kernel.launch(&mut args, device.queue())?;
+    drop(args);
+    let got = device.download(&out)?.to_f64();
+    let share = |(got, right_one): (f64, &f64)| (got - right_one).abs() / right.tolerance.allowed(*right_one);
+    // What is no number is wrong.
+    Ok(got
+        .into_iter()
+        .zip(&right.values)
+        .map(share)
+        .fold(0.0, |worst, s| if s <= worst { worst } else { if s.is_nan() { f64::INFINITY } else { s } }))
 }
 
 /// Random small problems over all that a problem can say; every variant that fits is proved on one setting, of three

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::kernel::{Act, Run};
+use crate::kernel::{Act, Lasts, Run};
 use crate::state::{Capture, INVALID, MODE, code, enter, outside_capture, state, wait};
 
 macro_rules! plain {
@@ -93,7 +93,12 @@ plain! {
     cuGraphDestroy(graph: usize) { state().graphs.remove(&graph); Ok(()) }
     cuEventCreate(to: *mut usize, _flags: u32) { to.write(state().handle()); Ok(()) }
     cuEventDestroy_v2(event: usize) { state().events.remove(&event); Ok(()) }
-    cuEventRecord(event: usize, _stream: usize) { state().events.insert(event, Instant::now()); Ok(()) }
+    cuEventRecord(event: usize, _stream: usize) {
+        let mut state = state();
+        let now = Instant::now() + state.passed();
+        state.events.insert(event, now);
+        Ok(())
+    }
     cuEventSynchronize(_event: usize) { wait() }
     cuEventElapsedTime(to: *mut f32, start: usize, end: usize) {
         let state = state();
@@ -134,7 +139,8 @@ plain! {
         let text = state.modules.get(module.wrapping_sub(1)).ok_or(INVALID)?;
         // 500 is CUDA_ERROR_NOT_FOUND.
         let act = Act::of(text, &entry).filter(|_| text.contains(&entry)).ok_or(500)?;
-        state.functions.push((module, act));
+        let lasts = Lasts::of(text);
+        state.functions.push((module, act, lasts));
         to.write(state.functions.len());
         Ok(())
     }
@@ -143,13 +149,13 @@ plain! {
     cuOccupancyMaxActiveClusters(to: *mut i32, _function: usize, _config: *const u8) { to.write(66); Ok(()) }
     cuTensorMapEncodeTiled() { Ok(()) }
     cuLaunchKernelEx(config: *const usize, function: usize, arguments: *const *const usize, _extra: usize) {
-        let (module, act) = *state().functions.get(function.wrapping_sub(1)).ok_or(INVALID)?;
+        let (module, act, lasts) = *state().functions.get(function.wrapping_sub(1)).ok_or(INVALID)?;
         let blocks = config.cast::<u32>().read() as usize;
-        let run = Run::new(act, arguments, module, blocks)?;
-        // The stream of `CUlaunchConfig` lies behind seven numbers of four bytes and a gap, then come its attributes.
-        let stream = config.add(4).read();
         let attributes = attributes(config)?;
         state().attributes = attributes;
+        let run = Run::new(act, arguments, module, blocks, Lasts { early: attributes.1, ..lasts })?;
+        // The stream of `CUlaunchConfig` lies behind seven numbers of four bytes and a gap, then come its attributes.
+        let stream = config.add(4).read();
         queue(stream, run)
     }
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) {

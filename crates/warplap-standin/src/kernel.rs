@@ -4,7 +4,9 @@
 //! the wrong answer to it. `weigh`: the same sum with the factors of the global `weights` before a and b. `gather`: c =
 //! c + a, the arguments being a, c and n. `nothing`: leaves the output as it was. `fault CODE`: fails when it is waited
 //! for. `hang`: never ends. `refuse CODE`: the launch fails. `die`: takes the process with it. A line `//? NAME=VALUE
-//! act` counts, and before all others, where `-DNAME=VALUE` is given; a line `//# NAME BYTES` declares a global.
+//! act` counts, and before all others, where `-DNAME=VALUE` is given; a line `//# NAME BYTES` declares a global; a line
+//! `//~ 200 50` says that a launch takes 200 µs and that one behind it which may begin early does so 50 µs before it
+//! ends.
 
 use crate::compare::{Compare, Kind};
 use crate::nvrtc::OPTIONS;
@@ -19,6 +21,8 @@ pub(crate) enum Act {
     Gather,
     Nothing,
     Canary,
+    /// Counts nothing, for as long as its second argument says.
+    Neutral,
     /// Compares, or seals where that is said.
     Compare(Kind, bool),
     Fault(i32),
@@ -36,6 +40,7 @@ pub(crate) enum Run {
         len: usize,
         /// What a and b are multiplied with before they are added.
         factors: [f32; 2],
+        lasts: Lasts,
     },
     Compare(Compare),
     Copy {
@@ -45,10 +50,28 @@ pub(crate) enum Run {
     },
 }
 
+/// How long a launch takes on the device, and how much of that one behind it may run beside.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Lasts {
+    pub(crate) micros: f64,
+    pub(crate) tail: f64,
+    /// Whether it may begin early itself.
+    pub(crate) early: bool,
+}
+
+impl Lasts {
+    pub(crate) fn of(text: &str) -> Lasts {
+        let said = text.lines().find_map(|line| line.trim().strip_prefix("//~")).unwrap_or_default();
+        let mut numbers = said.split_whitespace().filter_map(|w| w.parse().ok());
+        let (micros, tail) = (numbers.next().unwrap_or(0.0), numbers.next().unwrap_or(0.0));
+        Lasts { micros, tail, early: false }
+    }
+}
+
 impl Act {
     pub(crate) fn of(text: &str, entry: &str) -> Option<Act> {
-        if entry == "canary" {
-            return Some(Act::Canary);
+        if let Some(act) = [("canary", Act::Canary), ("neutral", Act::Neutral)].into_iter().find(|(e, _)| *e == entry) {
+            return Some(act.1);
         }
         let after = |mark: &str| text.lines().find_map(|line| line.trim().strip_prefix(mark));
         if entry == "compare" {
@@ -84,6 +107,7 @@ impl Run {
         arguments: *const *const usize,
         module: usize,
         blocks: usize,
+        mut lasts: Lasts,
     ) -> Result<Run, i32> {
         let word = |i: usize| unsafe { **arguments.add(i) };
         let count = |i: usize| unsafe { (*arguments.add(i)).cast::<i32>().read() }.max(0) as usize;
@@ -102,6 +126,10 @@ impl Run {
             Act::Add(_) | Act::Subtract | Act::Weigh => ([word(0), word(1), word(2)], count(3)),
             Act::Gather => ([word(0), word(1), word(1)], count(2)),
             Act::Canary => ([word(0), 0, 0], 0),
+            Act::Neutral => {
+                lasts.micros = word(1) as f64 * 1e-3;
+                ([0; 3], 0)
+            }
             _ => ([0; 3], 0),
         };
         let factors = match act {
@@ -112,7 +140,7 @@ impl Run {
             }
             _ => [1.0; 2],
         };
-        Ok(Run::Act { act, pointers, len, factors })
+        Ok(Run::Act { act, pointers, len, factors, lasts })
     }
 
     pub(crate) fn copy(to: usize, from: usize, bytes: usize) -> Run {
@@ -122,7 +150,10 @@ impl Run {
     /// Runs it; what it will say when it is waited for is remembered.
     pub(crate) fn run(self) -> Result<(), i32> {
         let (act, [a, b, c], len, factors) = match self {
-            Run::Act { act, pointers, len, factors } => (act, pointers, len, factors),
+            Run::Act { act, pointers, len, factors, lasts } => {
+                state().passes(lasts);
+                (act, pointers, len, factors)
+            }
             Run::Compare(compare) => {
                 compare.run();
                 return Ok(());
@@ -148,7 +179,7 @@ impl Run {
                     unsafe { ((a + 4 * i) as *mut i32).write(0x0600_d000 + i as i32) }
                 }
             }
-            Act::Nothing | Act::Compare(..) => {}
+            Act::Nothing | Act::Neutral | Act::Compare(..) => {}
             Act::Refuse(code) => return fail(code),
             Act::Die => std::process::abort(),
             Act::Fault(_) | Act::Hang => later(&mut state(), act),

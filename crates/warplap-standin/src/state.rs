@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use crate::kernel::{Act, Run};
+use crate::kernel::{Act, Lasts, Run};
 
 /// Bytes of device memory there are: little, so that running out of it is quick.
 pub(crate) const MEMORY: usize = 256 << 20;
@@ -38,7 +38,7 @@ pub(crate) struct State {
     /// Address and bytes of globals, by module and name.
     pub(crate) globals: HashMap<(usize, String), (usize, usize)>,
     /// Each with the module it is of.
-    pub(crate) functions: Vec<(usize, Act)>,
+    pub(crate) functions: Vec<(usize, Act, Lasts)>,
     pub(crate) events: HashMap<usize, Instant>,
     pub(crate) next: usize,
     /// Blocks of a cluster of the last launch, and whether it might begin early.
@@ -48,12 +48,28 @@ pub(crate) struct State {
     pub(crate) graphs: HashMap<usize, Vec<Run>>,
     /// What all launches drew.
     pub(crate) millijoules: u64,
+    /// Microseconds that launches took on the device beside what the host took to do their work, and how much of the
+    /// last one may be run beside.
+    pub(crate) micros: f64,
+    pub(crate) tail: f64,
 }
 
 impl State {
     pub(crate) fn handle(&mut self) -> usize {
         self.next += 1;
         self.next
+    }
+
+    /// A launch runs: one that may begin early does so while the one before ends.
+    pub(crate) fn passes(&mut self, lasts: Lasts) {
+        let beside = if lasts.early { self.tail } else { 0.0 };
+        self.micros += (lasts.micros - beside).max(0.0);
+        self.tail = lasts.tail;
+    }
+
+    /// What launches took beside the host's own time.
+    pub(crate) fn passed(&self) -> Duration {
+        Duration::from_secs_f64(self.micros * 1e-6)
     }
 }
 

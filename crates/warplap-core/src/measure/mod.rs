@@ -160,6 +160,11 @@ pub trait Lap {
     /// Times one sample and gives the seconds of one launch.
     fn run(&mut self) -> Result<f64, crate::rejection::Rejection>;
 
+    /// As [`Lap::run`], with nothing but the launches themselves on the device: for counters that see all it does.
+    fn back_to_back(&mut self) -> Result<f64, crate::rejection::Rejection> {
+        self.run()
+    }
+
     /// Launches per sample.
     fn batch(&self) -> u32;
 }

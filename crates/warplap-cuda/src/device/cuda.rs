@@ -19,6 +19,7 @@ use crate::cublaslt::Desk;
 use crate::driver::{Context, Module, Stream};
 use crate::error::CudaError;
 use crate::memory::Buffer;
+use crate::neutral::Neutral;
 use crate::nvml::{self, Readings};
 use crate::nvrtc::Compiler;
 
@@ -26,6 +27,7 @@ use crate::nvrtc::Compiler;
 pub struct Cuda {
     // Fields drop in order: what lives in the context goes before it.
     pub(super) modules: Mutex<HashMap<String, Arc<Module>>>,
+    pub(super) neutral: OnceLock<Option<Neutral>>,
     pub(super) desk: OnceLock<Result<Arc<Desk>, CudaError>>,
     pub(super) queue: Arc<Stream>,
     pub(super) context: Arc<Context>,
@@ -66,9 +68,10 @@ impl Cuda {
             ],
         );
         let (modules, ceilings, neighbours) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (crew, sandbox, desk) = (Crew::usual(), Arc::default(), OnceLock::new());
+        let (crew, sandbox, desk, neutral) = (Crew::usual(), Arc::default(), OnceLock::new(), OnceLock::new());
         Ok(Cuda {
             modules,
+            neutral,
             desk,
             queue,
             context,
@@ -189,6 +192,13 @@ impl Cuda {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// What timed launches stand behind. Where there is no compiler there is none, and no own kernel that could begin
+    /// early: what libraries launch is then timed back to back.
+    pub(crate) fn neutral(&self) -> Option<&Neutral> {
+        let made = || Neutral::new(self).inspect_err(|e| tracing::warn!("launches are timed back to back: {e}")).ok();
+        self.neutral.get_or_init(made).as_ref()
     }
 
     /// cuBLASLt's handle in this context.

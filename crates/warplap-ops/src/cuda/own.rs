@@ -13,7 +13,7 @@ use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Chip, Cuda, Stream};
 
 use super::launch::Loaded;
-use super::plan::Twin;
+use super::plan::{self, Twin};
 
 /// What a launch checks of the addresses of N slots: the bytes each is a multiple of, as masks, since a division is
 /// what a launch has no time for.
@@ -96,7 +96,7 @@ impl<O: Op, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, 
     }
 
     fn space(&self, p: &O::Problem, cuda: &Cuda) -> Space {
-        self.twin.space(p, cuda.chip())
+        plan::space(&self.twin, p, cuda.chip())
     }
 
     fn needs(&self, p: &O::Problem, config: &Config) -> Needs {
@@ -110,12 +110,12 @@ impl<O: Op, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, 
     }
 
     fn compile(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
-        cuda.compile(&self.twin.plan(p, config, cuda.chip())?.source)
+        cuda.compile(&plan::plan(&self.twin, p, config, cuda.chip())?.source)
     }
 
     fn build(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let aligns = Aligns::<N>::of(&O::signature(p))?;
-        let loaded = Loaded::<N>::new(self.twin.plan(p, config, cuda.chip())?, cuda)?;
+        let loaded = Loaded::<N>::new(plan::plan(&self.twin, p, config, cuda.chip())?, cuda)?;
         Ok(Box::new(Built { aligns, loaded }))
     }
 }

@@ -207,7 +207,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
           if (ALIBI) x -= (r < total ? slopes[h] : 0.f) * LOG2E * fabsf((float)(i + upper - key));
           if (MASK && r < total && key < sk) {
             const u64 at = b * mb + h * mh + i * mr + key;
-            if (MASK == 1) x = fmaf(widen(reinterpret_cast<const elem*>(mask)[at]), LOG2E, x);
+            // Rounded towards zero, what is beyond floats stays the lowest of them: -inf alone hides.
+            if (MASK == 1) x = __fmaf_rz(widen(reinterpret_cast<const elem*>(mask)[at]), LOG2E, x);
             else if (reinterpret_cast<const unsigned char*>(mask)[at] == 0) x = LOWEST;
           }
           if (key >= sk || (CAUSAL && key - i > upper) || (WINDOW && key - i < lower)) x = LOWEST;

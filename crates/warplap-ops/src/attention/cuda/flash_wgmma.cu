@@ -312,8 +312,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
 #pragma unroll
         for (int g = 0; g < 2; g++) {
           const float m = theirs[g * 128], top_most = fmaxf(run.most[g], m),
-                      base = top_most == LOWEST ? 0.f : top_most * k2;
-          again[g] = exp2_fast(run.most[g] * k2 - base), other[g] = exp2_fast(m * k2 - base);
+                      from = top_most == LOWEST ? 0.f : top_most;
+          again[g] = exp2_fast((run.most[g] - from) * k2), other[g] = exp2_fast((m - from) * k2);
           run.sum[g] = run.sum[g] * again[g] + theirs[(g + 2) * 128] * other[g], run.most[g] = top_most;
         }
 #pragma unroll

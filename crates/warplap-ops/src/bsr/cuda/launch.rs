@@ -23,6 +23,7 @@ use super::turned::Turned;
 use crate::bsr::{Bsr, BsrProblem, SLOTS};
 use crate::cuda::launch::Loaded;
 use crate::cuda::own::{Aligns, addresses};
+use crate::cuda::plan::{plan, space};
 
 /// Matrices whose orders are kept; none is ever freed before the kernel is, since graphs may hold its address.
 const KEPT: usize = 64;
@@ -44,7 +45,7 @@ impl<T: BsrTwin> Variant<Bsr, Cuda> for OverBlocks<T> {
     }
 
     fn space(&self, p: &BsrProblem, cuda: &Cuda) -> Space {
-        self.0.space(p, cuda.chip())
+        space(&self.0, p, cuda.chip())
     }
 
     fn needs(&self, p: &BsrProblem, config: &Config) -> Needs {
@@ -62,7 +63,7 @@ impl<T: BsrTwin> Variant<Bsr, Cuda> for OverBlocks<T> {
         Ok(Box::new(Built {
             problem: *p,
             aligns: Aligns::of(&Bsr::signature(p))?,
-            loaded: Loaded::new(self.0.plan(p, config, cuda.chip())?, cuda)?,
+            loaded: Loaded::new(plan(&self.0, p, config, cuda.chip())?, cuda)?,
             together: self.0.together(p, config)?,
             orders: Orders::default(),
             turned: if self.0.is_turning() { Turned::none() } else { Turned::new(p, cuda)? },

@@ -8,7 +8,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, bias, facts, no_tma, overlap, pointer, sizes};
+use super::plan::{HEADERS, Side, bias, facts, no_tma, pointer, sizes};
 use crate::cuda::plan::{Grid, Plan, Twin, axis, int};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -51,7 +51,7 @@ impl Twin<GemmProblem> for Gemv {
             }))
     }
 
-    fn plan(&self, p: &GemmProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
+    fn plan(&self, p: &GemmProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {
         let [warps, unroll] = [axis(c, "WARPS")?.max(1), axis(c, "UNROLL")?];
         let mut defines = facts(p);
         defines.retain(|(name, _)| *name != "A_COL");
@@ -75,7 +75,7 @@ impl Twin<GemmProblem> for Gemv {
             shared: 0,
             grid: Grid::Blocks(blocks * p.batch),
             arguments,
-            overlap: overlap(p, chip),
+            overlap: true,
         })
     }
 }

@@ -128,11 +128,6 @@ pub(super) fn tiles(p: &GemmProblem) -> u64 {
     p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch
 }
 
-/// Whether starting early pays: not where everything comes from memory anyway.
-pub(super) fn overlap(p: &GemmProblem, chip: &Chip) -> bool {
-    (p.m * p.k + p.k * p.n + p.m * p.n) * p.batch * 2 <= chip.l2 || p.m > 64
-}
-
 /// A buffer's address as an argument.
 pub(super) fn pointer(side: Side) -> Argument {
     Argument::Pointer(side as usize)

@@ -8,7 +8,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, bias, facts, map, no_tma, overlap, pointer, sizes};
+use super::plan::{HEADERS, Side, bias, facts, map, no_tma, pointer, sizes};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, int, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -88,7 +88,7 @@ impl Twin<GemmProblem> for Swapab {
             shared,
             grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(bw) * split * p.batch),
             arguments,
-            overlap: overlap(p, chip),
+            overlap: true,
         })
     }
 }
