@@ -187,6 +187,11 @@ pub trait Device: Sized + Send + Sync + 'static {
         work()
     }
 
+    /// Lets time pass between two blocks of samples, so that they see more than one mood of the machine.
+    fn rest(&self, seconds: f64) {
+        std::thread::sleep(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1.0)));
+    }
+
     /// Whether other work was seen on the device lately.
     fn contended(&self) -> bool {
         false

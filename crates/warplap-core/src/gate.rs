@@ -362,5 +362,6 @@ fn drawn<D: Device>(card: &dyn Card<D>, seed: u64) -> Result<Drawing, Error> {
 /// A measurement of one launch alone.
 fn single(seconds: f64) -> Measurement {
     let us = seconds * 1e6;
-    Measurement { median_us: us, ci_us: [us, us], sigma: 0.0, rounds: 1, batch: 1, samples_us: vec![us], cost: None }
+    let samples_us = vec![us];
+    Measurement { median_us: us, ci_us: [us, us], rounds: 1, batch: 1, samples_us, ..Measurement::default() }
 }

@@ -86,12 +86,11 @@ pub(crate) fn run<D: Lent>(
     // The winner of the race keeps its place while the samples cannot tell that it is slower.
     let lost = ran.leader == Some(1) && !ran.ties.contains(&0);
     let (first, second) = if lost { (1, 0) } else { (0, 1) };
-    let gap = |lane: usize| ran.gaps.get(lane).copied().flatten();
     let name = |lane: usize| if lane == 0 { winner.clone() } else { rival.clone() };
     let call_us = match ran.lanes.get(first)? {
         warplap::core::candidate::Outcome::Measured(m) => m.median_us,
         _ => return None,
     };
-    let gap = (1.0 + gap(second)?) / (1.0 + gap(first)?) - 1.0;
+    let gap = ran.gap(second, first)?.ln.exp_m1();
     Some(LastHeat { winner: name(first), other: name(second), call_us, gap })
 }

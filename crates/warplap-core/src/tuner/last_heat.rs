@@ -3,6 +3,7 @@
 //! package) lets the winner meet the best of the other kind once more, through the call itself, and says here who is to
 //! answer.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::road::{is_current, locked, right_ones};
@@ -10,9 +11,12 @@ use super::{How, Tuner};
 use crate::candidate::Candidate;
 use crate::card::Card;
 use crate::device::Device;
+use crate::measure::Behind;
 use crate::op::Op;
-use crate::record::LastHeat;
+use crate::ranked::Ranked;
+use crate::record::{Edition, LastHeat};
 use crate::variant::Kernel;
+use crate::verdict::WonBy;
 
 /// Who is behind the winner by more than this factor in the race has nothing to hope for from a cheaper call.
 const NEAR: f64 = 2.0;
@@ -24,15 +28,15 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn rival(&self, problem: &O::Problem, also: impl Fn(&str) -> bool) -> Option<Candidate> {
         let edition = self.road.current(&self.key(problem))?;
         let winner = &edition.verdict.winner;
-        let cost = |c: &Candidate| edition.trials.iter().find(|t| t.candidate == *c).and_then(|t| t.cost());
-        let near = cost(winner)? * NEAR;
+        let near: Vec<Candidate> =
+            edition.ranked().iter().filter(|r| 1.0 + r.behind <= NEAR).map(|r| r.trial.candidate.clone()).collect();
         let card = self.card(problem);
         let card: &dyn Card<D> = &card;
         let is_library = |id: &str| also(id) || card.find(id).is_some_and(|r| r.is_library());
         let other = |c: &Candidate| is_library(&c.variant) != is_library(&winner.variant);
         let met = edition.last_heat.is_some();
         let mut others = right_ones(card, edition.clone()).into_iter().filter(|c| !met && other(c));
-        others.find(|c| cost(c).is_some_and(|cost| cost <= near) && self.road.usable(c, card))
+        others.find(|c| near.contains(c) && self.road.usable(c, card))
     }
 
     /// A candidate's kernel for a problem, where it can be built.
@@ -49,12 +53,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let Some(mut edition) = self.road.current(&key).filter(|_| is_current(&card, &heat.winner)) else {
             return;
         };
-        let trial = edition.trials.iter().find(|t| t.candidate == heat.winner);
-        let verdict = &mut edition.verdict;
-        if let Some(measured) = trial.and_then(|t| t.measurement()).filter(|_| verdict.winner != heat.winner) {
-            (verdict.median_us, verdict.ci_us) = (measured.median_us, measured.ci_us);
-            verdict.runner_up = Some(std::mem::replace(&mut verdict.winner, heat.winner.clone()));
-            (verdict.margin, verdict.ties) = (Some(heat.gap), Vec::new());
+        if edition.verdict.winner != heat.winner {
+            turn(&mut edition, &heat);
         }
         edition.last_heat = Some(heat);
         let winner = edition.verdict.winner.clone();
@@ -66,4 +66,25 @@ impl<O: Op, D: Device> Tuner<O, D> {
         locked(&self.road.known).insert(key.text.clone(), (winner, How::Raced));
         self.ready.clear();
     }
+}
+
+/// Puts the winner of a last heat in the place of the race's. Everyone else stays behind that one, and is so much
+/// further behind.
+fn turn(edition: &mut Edition, heat: &LastHeat) {
+    let further = |by: f64| ((1.0 + by) * (1.0 + heat.gap) - 1.0).max(0.0);
+    let place = |ranked: &Ranked<'_>| {
+        let [low, high] = ranked.ci.unwrap_or([ranked.behind; 2]);
+        let by = if ranked.trial.candidate == heat.winner { 0.0 } else { further(ranked.behind) };
+        (ranked.trial.candidate.clone(), Behind { by, ci: [further(low), further(high)] })
+    };
+    let behind: HashMap<Candidate, Behind> = edition.ranked().iter().map(place).collect();
+    edition.trials.iter_mut().for_each(|trial| trial.place(&behind));
+    let measured = edition.trials.iter().find(|t| t.candidate == heat.winner).and_then(|t| t.measurement());
+    let verdict = &mut edition.verdict;
+    if let Some(measured) = measured {
+        (verdict.median_us, verdict.ci_us) = (measured.median_us, measured.ci_us);
+    }
+    verdict.runner_up = Some(std::mem::replace(&mut verdict.winner, heat.winner.clone()));
+    // What is known of kernels alone says nothing of calls.
+    (verdict.margin, verdict.ties, verdict.won_by, verdict.confidence) = (Some(heat.gap), Vec::new(), WonBy::Call, 0.0);
 }

@@ -4,6 +4,7 @@ mod any;
 mod donors;
 mod last_heat;
 mod newcomers;
+mod provisional;
 mod road;
 mod standing;
 mod telling;
@@ -32,6 +33,7 @@ use crate::timing::Stages;
 use crate::variant::Kernel;
 
 pub use any::AnyTuner;
+pub use provisional::Provisional;
 pub use road::Road;
 pub(crate) use standing::named;
 pub use standing::{Found, Standing};
@@ -72,6 +74,8 @@ pub struct Tuned {
     pub edition: Edition,
     /// Whether the store answered and nothing was measured.
     pub from_store: bool,
+    /// What became of a provisional record that was there, in one sentence.
+    pub note: Option<String>,
     /// What could not be kept, if anything: the answer holds, the record is lost.
     pub warning: Option<String>,
     /// Where the seconds went.
@@ -210,14 +214,22 @@ impl<O: Op, D: Device> Tuner<O, D> {
     }
 
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
-    /// new in the catalog since races against the stored winner alone.
+    /// new in the catalog since races against the stored winner alone, and a provisional record is gone on with.
     pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
-        let tuned = self.road.tune(&self.card(problem), observer)?;
+        Ok(self.renewed(self.road.tune(&self.card(problem), observer)?))
+    }
+
+    /// As [`Tuner::tune`], but what is known answers at once, provisional or not: for the first launch of a problem.
+    pub fn ensure(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
+        Ok(self.renewed(self.road.ensure(&self.card(problem), observer)?))
+    }
+
+    fn renewed(&self, tuned: Tuned) -> Tuned {
         if tuned.replaced {
             // Kernels of the former winner are ready for some problems of this key.
             self.ready.clear();
         }
-        Ok(tuned)
+        tuned
     }
 
     /// Verifies one variant at one config on exactly this problem, then takes `samples` samples on the device's clock.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Chosen, How};
-use crate::candidate::{Candidate, Trial};
+use crate::candidate::Candidate;
 use crate::card::{Card, Listed};
 use crate::device::Device;
 use crate::error::Error;
@@ -73,7 +73,7 @@ impl<D: Device> Road<D> {
             return Ok(Decided { candidate, how, lasts: true });
         }
         if self.settings.mode == Mode::Tune && self.device.busy(queue).is_none() {
-            match self.tune(card, &Silent) {
+            match self.ensure(card, &Silent) {
                 Ok(tuned) => {
                     let how = if tuned.from_store { How::Stored } else { How::Raced };
                     return Ok(Decided { candidate: tuned.edition.verdict.winner, how, lasts: true });
@@ -213,9 +213,7 @@ pub(super) fn is_current<D: Device>(card: &dyn Card<D>, candidate: &Candidate) -
 
 /// Those of an edition that were right and are what they were, fastest first.
 pub(super) fn right_ones<D: Device>(card: &dyn Card<D>, edition: Edition) -> Vec<Candidate> {
-    let right = |t: Trial| Some((t.cost()?, t.candidate));
-    let mut right: Vec<(f64, Candidate)> = edition.trials.into_iter().filter_map(right).collect();
-    right.retain(|(_, candidate)| is_current(card, candidate));
-    right.sort_by(|a, b| a.0.total_cmp(&b.0));
-    right.into_iter().map(|(_, candidate)| candidate).collect()
+    let ranked = edition.ranked();
+    let right = ranked.iter().map(|r| &r.trial.candidate).filter(|candidate| is_current(card, candidate));
+    right.cloned().collect()
 }
