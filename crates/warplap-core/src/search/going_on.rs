@@ -1,7 +1,7 @@
 //! Going on: the trials of an earlier tuning and a search come in; those that may still win are asked for first, then
 //! what the search asks for and nobody has tried.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Search;
 use crate::candidate::{Candidate, Trial};
@@ -11,6 +11,8 @@ use crate::record::Skipped;
 pub(crate) struct GoingOn {
     /// Who races again.
     first: Vec<Candidate>,
+    /// All of those: the search has not asked for them, and hears of them when it does.
+    again: HashSet<Candidate>,
     known: HashMap<Candidate, Trial>,
     inner: Box<dyn Search>,
 }
@@ -19,7 +21,8 @@ impl GoingOn {
     /// `first` race again; what the search asks for of the `known` it is told at once.
     pub(crate) fn new(first: Vec<Candidate>, known: &[Trial], inner: Box<dyn Search>) -> Self {
         let known = known.iter().filter(|t| !t.is_unseen()).map(|t| (t.candidate.clone(), t.clone())).collect();
-        GoingOn { first, known, inner }
+        let again = first.iter().cloned().collect();
+        GoingOn { first, again, known, inner }
     }
 
     /// Those of the asked that nobody has tried.
@@ -54,7 +57,9 @@ impl Search for GoingOn {
 
     fn tell(&mut self, trial: &Trial) {
         self.known.insert(trial.candidate.clone(), trial.clone());
-        self.inner.tell(trial);
+        if !self.again.contains(&trial.candidate) {
+            self.inner.tell(trial);
+        }
     }
 
     fn ask_early(&mut self, at_most: usize) -> Vec<Candidate> {
