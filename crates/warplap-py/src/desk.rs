@@ -139,7 +139,7 @@ impl<O: Op, D: Lent> Desk<O, D> {
         let chosen = py.detach(|| {
             if settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none() {
                 // Tuned here first, so that Ctrl-C is heard.
-                let _ = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell: None });
+                let _ = self.tuner.ensure(problem, &Watch { stop: settings.stop.clone(), tell: None });
             }
             self.tuner.choose_on(problem, queue)
         });

@@ -13,13 +13,15 @@ pub(crate) struct GoingOn {
     first: Vec<Candidate>,
     known: HashMap<Candidate, Trial>,
     inner: Box<dyn Search>,
+    /// Whether the search has begun: before, it is told nothing, or it may think that it is over.
+    begun: bool,
 }
 
 impl GoingOn {
     /// `first` race again; what the search asks for of the `known` it is told at once.
     pub(crate) fn new(first: Vec<Candidate>, known: &[Trial], inner: Box<dyn Search>) -> Self {
         let known = known.iter().filter(|t| !t.is_unseen()).map(|t| (t.candidate.clone(), t.clone())).collect();
-        GoingOn { first, known, inner }
+        GoingOn { first, known, inner, begun: false }
     }
 
     /// Those of the asked that nobody has tried.
@@ -40,6 +42,7 @@ impl Search for GoingOn {
         if !self.first.is_empty() {
             return self.first.drain(..at_most.min(self.first.len())).collect();
         }
+        self.begun = true;
         loop {
             let asked = self.inner.ask(at_most);
             if asked.is_empty() {
@@ -54,7 +57,9 @@ impl Search for GoingOn {
 
     fn tell(&mut self, trial: &Trial) {
         self.known.insert(trial.candidate.clone(), trial.clone());
-        self.inner.tell(trial);
+        if self.begun {
+            self.inner.tell(trial);
+        }
     }
 
     fn ask_early(&mut self, at_most: usize) -> Vec<Candidate> {
