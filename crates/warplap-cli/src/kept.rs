@@ -6,9 +6,10 @@ use std::path::Path;
 use warplap::any::Standing;
 use warplap::core::objective::Objective;
 use warplap::core::record::{Edition, Record};
-use warplap::core::store::Checked;
+use warplap::core::store::{Checked, Store};
 use warplap::{Bucket, DType, Mode, Settings};
 
+use crate::facts::Subject;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::race_args::Where;
@@ -52,15 +53,7 @@ impl Kept {
             || Failure::input(format!("{what}: {}: expected a tuned problem (warplap tune {what})", found.matched));
         let edition = found.edition.clone().ok_or_else(unknown)?;
         let slug = tuner.device_slug();
-        let work = &edition.work;
-        let ceilings = machine.store.note(&slug, "ceilings").and_then(|note| {
-            let dtype = DType::ALL.iter().map(|d| d.name()).find(|d| asked.problem.contains(&format!("dtype={d}")));
-            let flops = note["flops"][dtype.unwrap_or("f32")].as_f64()?;
-            let levels = note["bandwidth"].as_array()?;
-            let fits = |l: &&serde_json::Value| l["capacity"].as_f64().is_some_and(|c| work.bytes <= c);
-            let rate = levels.iter().find(fits).or(levels.last())?["rate"].as_f64()?;
-            Some((flops, rate))
-        });
+        let ceilings = ceilings(&machine.store, &slug, &asked.problem, edition.work.bytes);
         let same = |entry: &warplap::core::store::Entry| entry.op == found.key.op && entry.hash == found.key.hash();
         let everywhere =
             machine.store.entries().into_iter().filter(same).filter_map(|entry| match machine.store.check(&entry) {
@@ -80,6 +73,25 @@ impl Kept {
             ceilings,
         })
     }
+}
+
+impl Kept {
+    /// What a report of it is about.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        let Kept { asked, op, problem, key, device, variants, ceilings, .. } = self;
+        Subject { asked, op, problem, key, device, variants, ceilings: *ceilings }
+    }
+}
+
+/// The best a device was seen to do: FLOP/s of the problem's type, and bytes a second of the level its bytes fit into.
+pub(crate) fn ceilings(store: &Store, slug: &str, problem: &str, bytes: f64) -> Option<(f64, f64)> {
+    let note = store.note(slug, "ceilings")?;
+    let dtype = DType::ALL.iter().map(|d| d.name()).find(|d| problem.contains(&format!("dtype={d}")));
+    let flops = note["flops"][dtype.unwrap_or("f32")].as_f64()?;
+    let levels = note["bandwidth"].as_array()?;
+    let fits = |l: &&serde_json::Value| l["capacity"].as_f64().is_some_and(|c| bytes <= c);
+    let rate = levels.iter().find(fits).or(levels.last())?["rate"].as_f64()?;
+    Some((flops, rate))
 }
 
 /// Writes a file whole: who reads it meanwhile sees the old one.

@@ -154,7 +154,7 @@ impl<O: Op, D: Lent> Desk<O, D> {
             let mut raced = false;
             if races {
                 // Tuned here first, so that Ctrl-C is heard.
-                let tuned = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell });
+                let tuned = self.tuner.ensure(problem, &Watch { stop: settings.stop.clone(), tell });
                 raced = tuned.is_ok_and(|tuned| !tuned.from_store);
             }
             (self.tuner.choose_on(problem, queue), raced)

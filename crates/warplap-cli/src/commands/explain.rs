@@ -7,16 +7,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::json;
 use warplap::any::{AnyTuner, Found};
-use warplap::core::candidate::{Outcome, Trial};
-use warplap::core::measure::Measurement;
+use warplap::core::candidate::{Candidate, Outcome};
 use warplap::core::record::Edition;
+use warplap::core::verdict::Grade;
 use warplap::{Bucket, Mode, Settings};
 
-use crate::answer::{Answer, Tally, how, measurement};
+use crate::answer::{Answer, how};
 use crate::console::{BAD, Console, DIM, GOOD, HEAD, NAME, WARN, paint};
 use crate::failure::{Exit, Failure};
 use crate::machine::Machine;
+use crate::names::telling;
 use crate::race_args::{self, Where};
+use crate::story;
 use crate::strip::strip;
 use crate::suite;
 use crate::table::{Cell, Table};
@@ -62,6 +64,7 @@ impl Explain {
             how: chosen,
             winner,
             edition: found.edition.clone(),
+            note: None,
             seconds: 0.0,
             stages: Vec::new(),
             builds: None,
@@ -116,7 +119,7 @@ impl Explain {
         let flops = edition.work.flops / verdict.median_us * 1e6;
         let share = units::percent(answer.roofline());
         fact("reaches", format!("{}, {share} of the roofline", units::rate(flops)));
-        if let Some(m) = winner_measurement(edition) {
+        if let Some(m) = edition.ranked().first().map(|r| r.measurement) {
             let marks = paint(GOOD, strip(&m.samples_us, 48));
             let spread = format!(
                 "{} of {}, spread {:.1} %",
@@ -129,7 +132,7 @@ impl Explain {
         let speed = |name: &str, ratio: Option<f64>| format!("{} the {name}", units::times(ratio));
         let (reference, library) = (answer.over_reference(), answer.over_library());
         fact("speed", format!("{}, {}", speed("reference", reference), speed("library", library)));
-        fact("decided", decided(edition));
+        fact("decided", story::decided(edition));
         if !found.newcomers.is_empty() {
             fact("new since", paint(WARN, format!("{} (the next tune races them)", found.newcomers.join(", "))));
         }
@@ -140,63 +143,41 @@ impl Explain {
     }
 }
 
-fn winner_measurement(edition: &Edition) -> Option<&Measurement> {
-    let trial = edition.trials.iter().find(|t| t.candidate == edition.verdict.winner)?;
-    measurement(trial)
-}
-
-/// How the verdict came about, in one sentence.
-fn decided(edition: &Edition) -> String {
-    let verdict = &edition.verdict;
-    let ahead = match (&verdict.runner_up, verdict.margin) {
-        (Some(second), Some(margin)) => format!("{:.1} % ahead of {second}", 100.0 * margin),
-        _ => "nobody else came near".into(),
-    };
-    let tie = if verdict.is_tie() { format!(", a tie with {}", verdict.ties.len()) } else { String::new() };
-    let sure = if verdict.confidence > 0.0 {
-        format!("{:.0} % sure to be within {:.1} % of the best", 100.0 * verdict.confidence, 100.0 * verdict.eps)
-    } else {
-        "ended before it could be sure".into()
-    };
-    let tally = Tally::of(edition);
-    let raced = format!(
-        "{} tried, {} rounds, {} launches, {:.1} s",
-        tally.tried,
-        verdict.rounds,
-        units::count(verdict.launches),
-        edition.seconds
-    );
-    format!("{ahead}{tie}; {sure}; {} ({raced})", verdict.grade.word())
-}
-
+/// Everyone who was timed, in the order that was decided.
 fn losers(edition: &Edition, console: &Console) -> String {
-    let best = winner_measurement(edition).map_or(edition.verdict.median_us, Measurement::raced_for);
-    let mut timed: Vec<(&Trial, &Measurement)> =
-        edition.trials.iter().filter_map(|t| Some((t, measurement(t)?))).collect();
-    timed.sort_by(|a, b| a.1.raced_for().total_cmp(&b.1.raced_for()));
-    let other = timed.iter().any(|(_, m)| m.cost.is_some());
-    let mut table =
-        Table::new(&["~ran", ">time", if other { ">behind by" } else { ">slower by" }, ">rounds", "samples", ""]);
-    let shown = if console.verbose > 0 { timed.len() } else { SHOWN };
-    for (trial, m) in timed.iter().take(shown) {
-        let is_winner = trial.candidate == edition.verdict.winner;
-        let behind = format!("{:.1} %", 100.0 * (m.raced_for() / best - 1.0));
-        let mark = match (&trial.outcome, edition.verdict.ties.contains(&trial.candidate)) {
-            _ if is_winner => Cell::styled("won", GOOD),
-            (_, true) => Cell::styled("tie", WARN),
-            (Outcome::Measured(_), _) => "stayed to the end".into(),
-            _ => Cell::styled("outpaced", DIM),
-        };
-        let name = Cell::styled(&trial.candidate, if is_winner { NAME } else { anstyle::Style::new() });
-        let marks = Cell::styled(strip(&m.samples_us, 20), DIM);
-        table.row([name, units::time(m.median_us).into(), behind.into(), m.rounds.into(), marks, mark]);
-    }
-    if table.is_empty() {
+    let ranked = edition.ranked();
+    let shown = if console.verbose > 0 { ranked.len() } else { SHOWN.min(ranked.len()) };
+    if shown == 0 {
         return String::new();
     }
-    let more = timed.len().saturating_sub(shown);
-    let more = if more > 0 { paint(DIM, format!("and {more} slower ones (-v shows all)\n")) } else { String::new() };
-    format!("\n{}{more}", table.render(console.width()))
+    let candidates: Vec<&Candidate> = ranked[..shown].iter().map(|r| &r.trial.candidate).collect();
+    let narrow = console.width().is_some();
+    let (short, common) = telling(&candidates);
+    let names: Vec<String> = if narrow { short } else { candidates.iter().map(ToString::to_string).collect() };
+    let other = ranked.iter().any(|r| r.measurement.cost.is_some());
+    let behind = if other { ">behind by" } else { ">slower by" };
+    let mut table = Table::new(&["~ran", ">time", behind, ">±", ">rounds", "samples", ""]);
+    for (r, name) in ranked[..shown].iter().zip(names) {
+        let mark = match &r.trial.outcome {
+            _ if r.won => Cell::styled("won", GOOD),
+            _ if r.tie => Cell::styled("tie", WARN),
+            Outcome::Measured(_) => "stayed".into(),
+            _ => Cell::styled("outpaced", DIM),
+        };
+        let name = Cell::styled(name, if r.won { NAME } else { anstyle::Style::new() });
+        let marks = Cell::styled(strip(&r.measurement.samples_us, 12), DIM);
+        let gap: Cell = if r.won { "".into() } else { format!("{:.1} %", 100.0 * r.behind).into() };
+        let spread = r.plus_minus().map(|p| format!("{:.1} %", 100.0 * p)).unwrap_or_default();
+        let row = [name, units::time(r.time_us).into(), gap, Cell::styled(spread, DIM), r.measurement.rounds.into()];
+        table.row(row.into_iter().chain([marks, mark]).collect::<Vec<_>>());
+    }
+    let mut notes: Vec<String> = if narrow { common } else { Vec::new() };
+    if ranked.len() > shown {
+        notes.push(format!("and {} slower ones (-v shows all)", ranked.len() - shown));
+    }
+    notes.push("times: the winner's own, the others' by their gap to it; ±: half the 95 % interval of the gap".into());
+    notes.push(Grade::LEGEND.into());
+    format!("\n{}{}\n", table.render(console.width()), paint(DIM, notes.join("\n")))
 }
 
 fn rejected(edition: &Edition, console: &Console) -> String {

@@ -1,7 +1,7 @@
 //! Going on: the trials of an earlier tuning and a search come in; those that may still win are asked for first, then
 //! what the search asks for and nobody has tried.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::Search;
 use crate::candidate::{Candidate, Trial};
@@ -11,18 +11,17 @@ use crate::record::Skipped;
 pub(crate) struct GoingOn {
     /// Who races again.
     first: Vec<Candidate>,
-    /// All of those: the search has not asked for them, and hears of them when it does.
-    again: HashSet<Candidate>,
     known: HashMap<Candidate, Trial>,
     inner: Box<dyn Search>,
+    /// Whether the search has begun: before, it is told nothing, or it may think that it is over.
+    begun: bool,
 }
 
 impl GoingOn {
     /// `first` race again; what the search asks for of the `known` it is told at once.
     pub(crate) fn new(first: Vec<Candidate>, known: &[Trial], inner: Box<dyn Search>) -> Self {
         let known = known.iter().filter(|t| !t.is_unseen()).map(|t| (t.candidate.clone(), t.clone())).collect();
-        let again = first.iter().cloned().collect();
-        GoingOn { first, again, known, inner }
+        GoingOn { first, known, inner, begun: false }
     }
 
     /// Those of the asked that nobody has tried.
@@ -43,6 +42,7 @@ impl Search for GoingOn {
         if !self.first.is_empty() {
             return self.first.drain(..at_most.min(self.first.len())).collect();
         }
+        self.begun = true;
         loop {
             let asked = self.inner.ask(at_most);
             if asked.is_empty() {
@@ -57,7 +57,7 @@ impl Search for GoingOn {
 
     fn tell(&mut self, trial: &Trial) {
         self.known.insert(trial.candidate.clone(), trial.clone());
-        if !self.again.contains(&trial.candidate) {
+        if self.begun {
             self.inner.tell(trial);
         }
     }

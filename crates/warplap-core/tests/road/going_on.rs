@@ -75,6 +75,6 @@ fn a_search_that_the_budget_broke_off_goes_on_with_what_it_had_not_tried() {
     assert_eq!(tuned.edition.verdict.winner.to_string(), "many[i=119]");
     assert_eq!((tuned.edition.verdict.grade, tuned.edition.trials.len()), (Grade::Clean, 121));
     let again = many.count.builds() - tried;
-    assert!(again <= 120 - tried + 16, "{again} were built again after {tried}");
+    assert!(again <= 120 - tried + 24, "{again} were built again after {tried}");
     assert!(tuned.edition.skipped.is_empty(), "{:?}", tuned.edition.skipped);
 }
