@@ -51,7 +51,7 @@ def test_modes_are_functions_and_context_managers():
     assert warplap.mode() == "tune"
     warplap.set_mode("replay")
     assert warplap.mode() == "replay"
-    with pytest.raises(ValueError, match="expected off, replay, record or tune"):
+    with pytest.raises(ValueError, match="expected off, replay, record, tune or background"):
         warplap.set_mode("fast")  # type: ignore[arg-type]
     tuned = warplap.tune([m["problem"] for m in warplap.store.misses()], progress=False)
     assert len(tuned) == 1 and warplap.store.misses() == []

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import Any
 
@@ -25,6 +26,7 @@ if _program.asked():  # the program warplap: neither torch nor the rest of the p
     raise SystemExit(_program.main())
 
 _warplap.connect_logs()
+atexit.register(_warplap.end_background)
 
 from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning

@@ -79,7 +79,8 @@ impl Subject<'_> {
         let mut facts = self.facts(&notes, best.map(|t| &t.candidate));
         facts["live"] = true.into();
         facts["headline"] = headline.into();
-        facts["lines"] = json!(["Still racing: times are of different moments until the verdict sets them in relation."]);
+        facts["lines"] =
+            json!(["Still racing: times are of different moments until the verdict sets them in relation."]);
         facts["trials"] = trials.iter().map(|t| self.trial(t, false)).collect();
         facts
     }

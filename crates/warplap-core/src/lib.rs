@@ -7,6 +7,7 @@
 mod ahead;
 pub mod arg;
 pub mod array;
+pub mod background;
 pub mod bench;
 pub mod bucket;
 pub mod by_type;

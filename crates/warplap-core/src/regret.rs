@@ -45,7 +45,7 @@ impl<D: Device> Road<D> {
     pub(crate) fn regret(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Regret, Error> {
         let by_bucket = self.tune(card, observer)?;
         // What a launch would use: the bucket's winner, or what takes its place where it cannot do this shape.
-        let bucket_winner = self.choose(card, self.device.queue())?.0.candidate;
+        let bucket_winner = self.choose(card, self.device.queue(), observer)?.0.candidate;
         let settings = Settings { bucket: Bucket::Exact, ..self.settings.clone() };
         let exact = Road::new(self.device.clone(), self.store.clone(), settings);
         let tuned = exact.tune(card, observer)?.edition.verdict;

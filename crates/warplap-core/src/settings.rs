@@ -23,6 +23,9 @@ pub enum Mode {
     /// Races what it does not know.
     #[default]
     Tune,
+    /// As tune, but nobody waits: an official library answers while a thread of the process races, one key at a time,
+    /// and the winner takes over when it is decided.
+    Background,
 }
 
 impl Mode {
@@ -33,6 +36,7 @@ impl Mode {
             Mode::Replay => "replay",
             Mode::Record => "record",
             Mode::Tune => "tune",
+            Mode::Background => "background",
         }
     }
 }
@@ -46,10 +50,10 @@ impl fmt::Display for Mode {
 impl FromStr for Mode {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune]
+        [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune, Mode::Background]
             .into_iter()
             .find(|m| m.name() == text)
-            .ok_or_else(|| format!("'{text}' is not a mode: expected off, replay, record or tune"))
+            .ok_or_else(|| format!("'{text}' is not a mode: expected off, replay, record, tune or background"))
     }
 }
 

@@ -7,7 +7,9 @@ use warplap_cpu::pool::Pool;
 
 fn works(pool: &Pool) -> bool {
     let ran = AtomicUsize::new(0);
-    pool.each(4, 200, |_| drop(ran.fetch_add(1, Ordering::Relaxed)));
+    pool.each(4, 200, |_| {
+        ran.fetch_add(1, Ordering::Relaxed);
+    });
     let inside = pool.install(|| ran.load(Ordering::Relaxed));
     inside == 200
 }

@@ -14,7 +14,7 @@ use warplap::core::rejection::Rejection;
 use warplap::core::slot::{Signature, Slot};
 use warplap::core::store::Store;
 use warplap::core::variant::Kernel;
-use warplap::{Arg, Mode, Settings, Tuner};
+use warplap::{Arg, How, Mode, Settings, Tuner};
 
 use crate::argument::{self, Checked};
 use crate::failure::{raise, rejected};
@@ -104,7 +104,7 @@ pub(crate) fn tuner<O: Raced<D>, D: Lent>(device: Arc<D>, store: Store, settings
 /// The tuner of one operation and what it has chosen so far.
 pub(crate) struct Desk<O: Op, D: Lent> {
     pub(crate) tuner: Tuner<O, D>,
-    ready: Dispatch<O::Problem, Entry<D>>,
+    ready: Arc<Dispatch<O::Problem, Entry<D>>>,
 }
 
 impl<O: Op, D: Lent> Desk<O, D> {
@@ -150,15 +150,9 @@ impl<O: Op, D: Lent> Desk<O, D> {
         let races = may_race && !self.tuner.knows_key(problem);
         let line = if races { Line::new(py) } else { Line::default() };
         let tell = line.tell(py);
-        let (chosen, raced) = py.detach(|| {
-            let mut raced = false;
-            if races {
-                // Tuned here first, so that Ctrl-C is heard.
-                let tuned = self.tuner.ensure(problem, &Watch { stop: settings.stop.clone(), tell });
-                raced = tuned.is_ok_and(|tuned| !tuned.from_store);
-            }
-            (self.tuner.choose_on(problem, queue), raced)
-        });
+        // Ctrl-C is heard while a race goes on.
+        let watch = Watch { stop: settings.stop.clone(), tell };
+        let chosen = py.detach(|| self.tuner.choose_watched(problem, queue, &watch));
         drop(line);
         if settings.stop.said() {
             refresh();
@@ -167,11 +161,16 @@ impl<O: Op, D: Lent> Desk<O, D> {
         // What was chosen because a stream is captured is chosen again afterwards.
         let lasts = self.tuner.with_known(problem, |_| ()).is_ok();
         let mut entry = self.entry(py, problem, &chosen.candidate, chosen.kernel)?;
+        let raced = chosen.how == How::Raced || (chosen.how == How::Stored && settings.mode == Mode::Background);
         if raced && !settings.stop.said() {
             entry = self.last_heat(py, problem, queue, (&chosen.candidate, entry), call)?;
         }
         if lasts {
             self.ready.put(problem.clone(), entry.clone());
+            if matches!(chosen.how, How::Default(_)) && !self.tuner.answers(problem, &chosen.candidate) {
+                // The winner of a race in the background took over meanwhile.
+                self.ready.clear();
+            }
         }
         Ok(entry)
     }
@@ -246,6 +245,9 @@ impl<D: Lent> Desks<D> {
     #[cold]
     fn open<O: Raced<D>>(&self) -> Desk<O, D> {
         let tuner = tuner::<O, D>(self.device.clone(), self.store.clone(), self.settings.clone());
-        Desk { tuner, ready: Dispatch::new() }
+        let desk = Desk { tuner, ready: Arc::default() };
+        let ready = desk.ready.clone();
+        desk.tuner.when_replaced(move || ready.clear());
+        desk
     }
 }

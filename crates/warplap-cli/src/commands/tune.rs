@@ -53,7 +53,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "S", value_parser = seconds)]
     total: Option<f64>,
     /// off: first choice; replay: the store alone; record: as replay, and remember misses; tune
-    #[arg(long, value_name = "MODE", default_value = "tune")]
+    #[arg(long, value_name = "MODE", default_value = "tune", value_parser = race_args::mode)]
     mode: Mode,
     /// Sizes that share a key: changing (rows, positions), exact (none) or pow2 (all)
     #[arg(long, value_name = "BUCKET", default_value = "changing", value_parser = race_args::bucket)]

@@ -26,7 +26,12 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// none, and the other way round. Variants of the host program that are libraries to it are named by `also`. `None`
     /// where nobody of that kind was near, or the two have met already.
     pub fn rival(&self, problem: &O::Problem, also: impl Fn(&str) -> bool) -> Option<Candidate> {
-        let edition = self.road.current(&self.key(problem))?;
+        let key = self.key(problem);
+        let edition = self.road.current(&key)?;
+        if let Some((_, how)) = locked(&self.road.known.winners).get_mut(&key.text) {
+            // Asked once: other problems of the key need no heat of their own.
+            *how = How::Stored;
+        }
         let winner = &edition.verdict.winner;
         let near: Vec<Candidate> =
             edition.ranked().iter().filter(|r| 1.0 + r.behind <= NEAR).map(|r| r.trial.candidate.clone()).collect();
@@ -63,7 +68,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
             tracing::warn!("the last heat of {key} was not kept: {error}");
             locked(&self.road.unkept).insert(key.text.clone(), edition);
         }
-        locked(&self.road.known).insert(key.text.clone(), (winner, How::Raced));
+        locked(&self.road.known.winners).insert(key.text.clone(), (winner, How::Stored));
         self.ready.clear();
     }
 }

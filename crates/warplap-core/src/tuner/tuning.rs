@@ -105,7 +105,7 @@ impl<D: Device> Road<D> {
     ) -> Tuned {
         let how = if from_store { How::Stored } else { How::Raced };
         let winner = &edition.verdict.winner;
-        let before = locked(&self.known).insert(key.text.clone(), (winner.clone(), how));
+        let before = locked(&self.known.winners).insert(key.text.clone(), (winner.clone(), how));
         let replaced = before.is_some_and(|(candidate, _)| candidate != *winner);
         Tuned { key, problem: card.text(), edition, from_store, note: None, warning, stages: Vec::new(), replaced }
     }

@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, reason = "the rooms of one test program")]
 
 mod bad;
+mod beside;
 mod border;
 mod buckets;
 mod budget;

@@ -1,7 +1,8 @@
 //! What is said of a race while it runs: one line at its start, one at its end.
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Mutex, Once};
+use std::thread::{self, ThreadId};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -10,19 +11,20 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::fake::{Act, problem, row};
 use crate::support::*;
 
-/// Collects the messages of one level.
-#[derive(Clone)]
-struct Heard(Level, Arc<Mutex<Vec<String>>>);
+/// Messages of level info, with the thread that said them: other tests of this program race meanwhile.
+static SAID: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
 
-impl Visit for Heard {
+struct Listener;
+
+impl Visit for Listener {
     fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
-        self.1.lock().unwrap().push(format!("{value:?}"));
+        SAID.lock().unwrap().push((thread::current().id(), format!("{value:?}")));
     }
 }
 
-impl Subscriber for Heard {
+impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == self.0
+        *metadata.level() == Level::INFO
     }
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
@@ -30,17 +32,20 @@ impl Subscriber for Heard {
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
+        event.record(&mut Listener);
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
 }
 
+/// What this thread says meanwhile.
 fn heard(work: impl FnOnce()) -> Vec<String> {
-    let heard = Heard(Level::INFO, Arc::default());
-    tracing::subscriber::with_default(heard.clone(), work);
-    let lines = heard.1.lock().unwrap();
-    lines.clone()
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
+    let own = |(thread, said): &(ThreadId, String)| (*thread == thread::current().id()).then(|| said.clone());
+    let before = SAID.lock().unwrap().iter().filter_map(own).count();
+    work();
+    SAID.lock().unwrap().iter().filter_map(own).skip(before).collect()
 }
 
 #[test]

@@ -170,11 +170,15 @@ mod tests {
         let Ok(_loaded) = (unsafe { Library::open(Some("libgomp.so.1"), RTLD_LAZY) }) else { return };
         let openmp = OpenMp::find().expect("it is loaded");
         let ran = AtomicUsize::new(0);
-        openmp.run(&|| drop(ran.fetch_add(1, Ordering::Relaxed)));
+        openmp.run(&|| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
         assert_eq!(ran.load(Ordering::Relaxed), openmp.threads());
         let panicked = catch_unwind(AssertUnwindSafe(|| openmp.run(&|| panic!("in a team"))));
         assert_eq!(panicked.unwrap_err().downcast_ref::<&str>(), Some(&"in a team"));
-        openmp.run(&|| drop(ran.fetch_add(1, Ordering::Relaxed)));
+        openmp.run(&|| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
         assert_eq!(ran.load(Ordering::Relaxed), 2 * openmp.threads(), "a panic leaves the team whole");
     }
 }
