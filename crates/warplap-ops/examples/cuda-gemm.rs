@@ -9,7 +9,7 @@
 //! - `screen`: the same without proofs, for products whose right answer takes the host long
 //!
 //! `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder), `WARPLAP_POLICY` (any of the words stream,
-//! cold; else graph and hot), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`,
+//! cold, back-to-back; else graph, hot and in use), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share `edges`, `fused`,
 //! `build`) and `WARPLAP_ONLY` (variants that `edges` and `fused` prove, in place of all).
 #![allow(clippy::print_stdout)]
 

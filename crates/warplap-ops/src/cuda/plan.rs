@@ -103,7 +103,13 @@ const EARLY: &str = "EARLY";
 pub(crate) fn space<P>(twin: &(impl Twin<P> + ?Sized), p: &P, chip: &Chip) -> Space {
     let space = twin.space(p, chip);
     let can = space.default_config().is_some_and(|c| twin.plan(p, &c, chip).is_ok_and(|plan| plan.overlap));
-    if can { space.axis(Axis::ints(EARLY, [0, 1])) } else { space }
+    if !can {
+        return space;
+    }
+    // In front of the others: who lists a space by its axes meets every kernel once before any of them a second time.
+    let early = Space::single().axis(Axis::ints(EARLY, [0, 1]));
+    let axes = space.axes().iter().cloned().fold(early, Space::axis);
+    space.rules().iter().cloned().fold(axes, Space::rule)
 }
 
 /// The plan of a setting of [`space`].

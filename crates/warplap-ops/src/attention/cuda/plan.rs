@@ -86,7 +86,8 @@ pub(super) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
 }
 
 /// How many heads' tiles go together. A mask all batches share is read once for them; where causal tiles differ in
-/// length, as many heads as have keys and values in half of L2, the longest tiles of all of them first.
+/// length, as many heads as have keys and values in half of L2, the longest tiles of all of them first, and as many
+/// each time: a few heads that are left over would have too few tiles for all multiprocessors.
 fn band(p: &AttentionProblem, chip: &Chip) -> u64 {
     if p.mask == Mask::Add && p.b > 1 {
         return p.b;
@@ -95,7 +96,9 @@ fn band(p: &AttentionProblem, chip: &Chip) -> u64 {
         return 1;
     }
     let head = p.sk * (p.d + p.dv) * p.dtype.bytes() as u64;
-    (chip.l2 / 2 / head * p.group()).clamp(1, p.b * p.h)
+    let all = p.b * p.h;
+    let most = (chip.l2 / 2 / head * p.group()).clamp(1, all);
+    all.div_ceil(all.div_ceil(most)).next_multiple_of(p.group()).min(most)
 }
 
 /// From one batch, head and row to the next.
@@ -152,9 +155,10 @@ mod tests {
         let chip = Chip::h200();
         let of = |text: &str| band(&problem(text), &chip);
         assert_eq!(of("b=2,h=16,sq=4096,d=128,dtype=bf16"), 1);
-        // Two megabytes a head, in half of fifty.
-        assert_eq!(of("b=4,h=16,sq=4096,d=128,dtype=bf16,causal=true"), 12);
-        assert_eq!(of("b=4,h=16,hkv=4,sq=4096,d=128,dtype=bf16,causal=true"), 48);
+        // Two megabytes a head, in half of fifty: twelve heads at the most, 64 in six parts and 32 in three.
+        assert_eq!(of("b=4,h=16,sq=4096,d=128,dtype=bf16,causal=true"), 11);
+        assert_eq!(of("b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true"), 11);
+        assert_eq!(of("b=4,h=16,hkv=4,sq=4096,d=128,dtype=bf16,causal=true"), 32);
         assert_eq!(of("b=1,h=8,sq=512,d=64,dtype=f16,causal=true"), 8);
         assert_eq!(of("b=3,h=8,sq=512,d=64,dtype=f16,mask=add"), 3);
         assert_eq!(of("h=1,sq=1,sk=1000000,d=256,dtype=f16,causal=true"), 1);

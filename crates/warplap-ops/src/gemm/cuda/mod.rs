@@ -56,7 +56,7 @@ mod tests {
     use warplap_cuda::Chip;
 
     use super::TWINS;
-    use crate::cuda::plan::{Argument, Plan, Twin};
+    use crate::cuda::plan::{self, Argument, Plan, Twin};
     use crate::gemm::{Activation, Gemm, GemmProblem, slot};
 
     fn problem(text: &str) -> GemmProblem {
@@ -162,6 +162,26 @@ mod tests {
         let p = problem("gemm:m=64,n=64,k=64,dtype=f16");
         assert!(TWINS[1..6].iter().all(|t| matches!(t.fit(&p, &older), Fit::Aside(_))));
         assert_eq!(TWINS[6].fit(&p, &older), Fit::HIGH);
+    }
+
+    #[test]
+    fn whether_a_launch_begins_early_is_an_axis_of_kernels_that_can() {
+        let (chip, p) = (Chip::h200(), problem("gemm:m=1024,n=1024,k=1024,dtype=f16"));
+        let early = |twin: &'static dyn Twin<GemmProblem>, chip: &Chip| {
+            let configs = plan::space(twin, &p, chip).configs();
+            let plans = configs.iter().map(|c| (c.int("EARLY"), plan::plan(twin, &p, c, chip).unwrap().overlap));
+            let mut seen: Vec<_> = plans.collect();
+            seen.sort();
+            seen.dedup();
+            seen
+        };
+        let both = [(Some(0), false), (Some(1), true)];
+        assert!(early(TWINS[1], &chip) == both && early(TWINS[6], &chip) == both);
+        // A reference never does, and a chip before Hopper cannot.
+        let older = Chip { capability: (8, 0), ..chip.clone() };
+        assert!(early(TWINS[0], &chip) == [(None, false)] && early(TWINS[6], &older) == [(None, false)]);
+        let first = plan::space(TWINS[1], &p, &chip).default_config().unwrap();
+        assert_eq!(first.int("EARLY"), Some(0), "a search begins with what programs need most often");
     }
 
     /// The shared memory of the record's winners, as the kernels were launched on an H200 when it was made.
