@@ -174,9 +174,8 @@ def spread_mask(mask: Tensor, q: Tensor, scores: tuple[int, ...]) -> Tensor:
     """The mask as what is added to the scores, of two dimensions where it is the same for all heads."""
     if mask.device != q.device:
         raise ValueError(f"mask: is on {mask.device}, expected {q.device} like q")
-    if mask.ndim < 1 or mask.ndim > max(q.ndim, 4):
-        raise ValueError(f"mask: has {mask.ndim} dimensions, expected 1 to {max(q.ndim, 2)}")
-    mask = mask[None] if mask.ndim == 1 else mask
+    if mask.ndim < 2 or mask.ndim > max(q.ndim, 4):
+        raise ValueError(f"mask: has {mask.ndim} dimensions, expected 2 to {max(q.ndim, 2)}")
     if mask.ndim > 4:
         mask = mask.expand(*q.shape[:-2], *mask.shape[-2:]).flatten(0, mask.ndim - 4)
     if any(m not in (1, s) for m, s in zip(mask.shape[::-1], scores[::-1])):

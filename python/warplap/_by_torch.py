@@ -20,7 +20,7 @@ def has_kernels(*tensors: Tensor | None) -> bool:
 def cast(*tensors: Tensor | None) -> tuple[Any, ...]:
     """The tensors in the type of an autocast region, as torch casts them for its own products."""
     device = next(t.device.type for t in tensors if t is not None)
-    if not torch.is_autocast_enabled(device):
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
         return tensors
     to = torch.get_autocast_dtype(device)
     fits = lambda t: t is not None and t.is_floating_point() and t.dtype != torch.float64

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from . import _arrays, _borrowed, _norm, _warplap
 from ._types import Array
 
+_torch: Any  # the operators over its tensors
+
 try:
     import torch
 except ImportError:  # torch is optional: NumPy arrays need none of it
@@ -19,7 +21,7 @@ except ImportError:  # torch is optional: NumPy arrays need none of it
 else:
     from torch.compiler import is_compiling as _compiling
 
-    from . import _torch
+    from . import _torch  # type: ignore[no-redef]
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 

@@ -80,7 +80,9 @@ def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
         if tensor.ndim == 0:
             raise ValueError(f"{name}: has 0 dimensions, expected 1 or more")
     if b.ndim > 2:
-        _spread(a, b)
+        shape = _spread(a, b)
+        if out is not None:
+            check_out(out, shape, a=a, b=b)
         return _batched.matmul(a, b, out)
     if a.shape[-1] != b.shape[0]:
         raise ValueError(f"b: has shape {list(b.shape)}, expected {a.shape[-1]} rows as a has columns")
@@ -98,13 +100,14 @@ def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
     return c if c.shape == shape else c.reshape(shape)
 
 
-def _spread(a: Tensor, b: Tensor) -> None:
-    """Whether two batches of matrices can be multiplied."""
+def _spread(a: Tensor, b: Tensor) -> tuple[int, ...]:
+    """The shape of the product of two batches of matrices."""
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"b: has shape {list(b.shape)}, expected {a.shape[-1]} rows as a has columns")
     pairs = zip(a.shape[-3::-1], b.shape[-3::-1])
     if any(one != other and 1 not in (one, other) for one, other in pairs):
         raise ValueError(f"b: has shape {list(b.shape)}, expected a batch that spreads with a's {list(a.shape)}")
+    return (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:-1], b.shape[-1])
 
 
 def _linear(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
@@ -158,9 +161,9 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None, ou
         raise unknown_activation(activation)
     x, w, bias = cast(x, w, bias)
     if not has_kernels(x, w, bias):
-        y = F.linear(x, w, bias)
-        y = y if activation is None else _ACTIVATIONS[activation](y)
-        return y if out is None else out.copy_(y)
+        wide = F.linear(x, w, bias)
+        wide = wide if activation is None else _ACTIVATIONS[activation](wide)
+        return wide if out is None else out.copy_(wide)
     floats(x=x, w=w, bias=bias, out=out)
     dims("w", w, 2)
     if x.ndim == 0 or x.shape[-1] != w.shape[1]:

@@ -31,9 +31,6 @@ const SLOW_SECONDS: f64 = 5e-3;
 /// A candidate that one launch shows this many times behind the best is not launched a second time.
 const FAR: f64 = 10.0;
 
-/// Launches of a proof.
-const PROOF: f64 = 3.0;
-
 /// Launches in a worker may take this many times the best time known, within these seconds.
 const PATIENCE: f64 = 30.0;
 const SHORTEST: f64 = 0.5;
@@ -334,11 +331,12 @@ impl<'g, D: Device> Gate<'g, D> {
     pub(crate) fn takes_too_long(&self, candidate: &Candidate) -> Option<TooLong> {
         let best = *self.best.borrow();
         let (scout, running) = (self.scout.as_ref().filter(|_| best.is_finite())?, self.running?);
-        let seconds = scout.launch(candidate)?;
-        if !running.affords(PROOF * seconds) {
+        let likely = scout.likely(candidate)?;
+        // Two proofs and a launch to see how many a sample needs.
+        if !running.affords(2.0 * likely.proof + likely.launch) {
             return Some(TooLong::NoTime);
         }
-        let far = seconds > FAR * best && seconds > SLOW_SECONDS && self.settings.objective.is_time();
+        let far = likely.launch > FAR * best && likely.launch > SLOW_SECONDS && self.settings.objective.is_time();
         (far && !self.card.is_yardstick(&candidate.variant)).then_some(TooLong::FarBehind)
     }
 

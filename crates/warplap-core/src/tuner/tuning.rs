@@ -34,8 +34,8 @@ use crate::yardstick;
 /// The share of a budget that measuring ceilings may take.
 const CEILINGS_SHARE: f64 = 0.5;
 
-/// Launches of a candidate that is proved, timed, and proved again, at least.
-const LAUNCHES: f64 = 4.0;
+/// Launches of a candidate that is timed, at least.
+const LAUNCHES: f64 = 2.0;
 
 impl<D: Device> Road<D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
@@ -251,7 +251,7 @@ impl<D: Device> Road<D> {
         (timing, running): (&Timing, &Running<'_>),
     ) -> Result<Contested, Error> {
         let scout = Scout::new(card, &*self.device, self.settings.seed);
-        self.affords(running, card, scout.as_ref().map_or(0.0, Scout::answer))?;
+        self.affords(running, card, scout.as_ref().map_or(0.0, Scout::opening))?;
         let promoted = Promoted::of(&self.store, self.device.fingerprint(), &self.key(card));
         if promoted.is_empty() {
             card.call_worker(&self.device);
@@ -271,8 +271,9 @@ impl<D: Device> Road<D> {
         let first = listed.first().and_then(|l| Some((l.runner, l.runner.space(&self.device).default_config()?)));
         if let (Some(scout), Some((runner, config))) = (&scout, first) {
             let first = Candidate { variant: runner.id().into(), config, source: runner.source() };
-            let launches = LAUNCHES * scout.launch(&first).unwrap_or(0.0);
-            self.affords(running, card, scout.answer() + launches)?;
+            // It is proved, timed, and proved again.
+            let least = scout.likely(&first).map_or(0.0, |l| 2.0 * l.proof + LAUNCHES * l.launch);
+            self.affords(running, card, scout.opening() + least)?;
         }
         let mut pruned = timing.of("prune", || prune(&listed, &self.device));
         let open = earlier.filter(|e| e.verdict.grade.is_provisional());

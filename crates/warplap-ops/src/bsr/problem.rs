@@ -375,7 +375,10 @@ impl Problem for BsrProblem {
     }
 
     fn smaller(&self) -> Option<Self> {
-        (self.n > 32).then_some(BsrProblem { n: 32, ..*self })
+        let mut r = *self;
+        (r.m, r.k, r.n) = (self.m.min(16 * self.bs), self.k.min(16 * self.bc), self.n.min(32));
+        let r = r.filled(self.density(), None).ok()?;
+        (r != *self && r.nnz > 0).then_some(r)
     }
 
     fn work(&self) -> Work {
