@@ -187,7 +187,8 @@ class Explanation:
                 lines.append(f"  ties     {', '.join(t['variant'] for t in verdict['ties'])}{why}")
             heat = self.record.get("last_heat")
             if heat is not None:
-                longer = f"{heat['other']['variant']} takes {100 * heat['gap']:.1f} % longer"
+                gap, other = heat["gap"], heat["other"]["variant"]
+                longer = f"{other} takes {100 * gap:.1f} % longer" if gap >= 0 else f"{other} cannot be told from it there"
                 lines.append(f"  called   {time_text(heat['call_us'])} a call as a program makes it; {longer}")
         if self.newcomers:
             lines.append(f"  new      {', '.join(self.newcomers)} (will race against the winner)")

@@ -35,6 +35,16 @@ pub(crate) fn decided(edition: &Edition) -> String {
     format!("{ahead}{ties}{why}; {sure}; {}{later} ({raced})", verdict.grade.word())
 }
 
+/// How the winner did in a program's own call, where it met somebody there.
+pub(crate) fn called(edition: &Edition) -> Option<String> {
+    let heat = edition.last_heat.as_ref()?;
+    let (time, longer) = (units::time(heat.call_us), 100.0 * heat.gap);
+    Some(match longer {
+        longer if longer >= 0.0 => format!("{time} as a program calls it; {} takes {longer:.1} % longer", heat.other),
+        _ => format!("{time} as a program calls it; {} cannot be told from it there", heat.other),
+    })
+}
+
 /// Who won, in one line.
 pub(crate) fn headline(edition: &Edition) -> String {
     let verdict = &edition.verdict;

@@ -133,6 +133,9 @@ impl Explain {
         let (reference, library) = (answer.over_reference(), answer.over_library());
         fact("speed", format!("{}, {}", speed("reference", reference), speed("library", library)));
         fact("decided", story::decided(edition));
+        if let Some(called) = story::called(edition) {
+            fact("called", called);
+        }
         if !found.newcomers.is_empty() {
             fact("new since", paint(WARN, format!("{} (the next tune races them)", found.newcomers.join(", "))));
         }
