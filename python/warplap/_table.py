@@ -157,6 +157,7 @@ def _row(
             # Medians of different heats are of different moods of the machine: only gaps to the winner compare.
             ratio, spread = 1.0 + behind["by"], (behind["ci"][1] - behind["ci"][0]) / 2
             low, high = (best * (1.0 + end) for end in behind["ci"])
+            high = max(high, best * ratio)
         if not measured.get("cost"):
             us = best * ratio
         row |= {"time_us": us, "low_us": low, "high_us": high, "plus_minus": spread, "behind": ratio}

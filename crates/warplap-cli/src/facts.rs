@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use warplap::any::Standing;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
 use warplap::core::measure::Measurement;
-use warplap::core::record::Edition;
+use warplap::core::record::{Edition, Skipped};
 use warplap::core::rejection::Rejection;
 use warplap::core::verdict::Grade;
 
@@ -57,7 +57,7 @@ impl Subject<'_> {
                                  "ci_us": verdict.ci_us, "grade": verdict.grade.word()});
         facts["work"] = json!(edition.work);
         facts["floor_us"] = json!(edition.floor_us);
-        let skipped = |s: &warplap::core::record::Skipped| json!({"variant": s.variant, "configs": s.configs, "reason": s.reason});
+        let skipped = |s: &Skipped| json!({"variant": s.variant, "configs": s.configs, "reason": s.reason});
         facts["skipped"] = edition.skipped.iter().map(skipped).collect();
         let ranked = edition.ranked();
         let trial = |t: &Trial| {
@@ -79,7 +79,8 @@ impl Subject<'_> {
         let mut facts = self.facts(&notes, best.map(|t| &t.candidate));
         facts["live"] = true.into();
         facts["headline"] = headline.into();
-        facts["lines"] = json!(["Still racing: times are of different moments until the verdict sets them in relation."]);
+        facts["lines"] =
+            json!(["Still racing: times are of different moments until the verdict sets them in relation."]);
         facts["trials"] = trials.iter().map(|t| self.trial(t, false)).collect();
         facts
     }

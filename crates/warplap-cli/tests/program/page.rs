@@ -95,7 +95,11 @@ fn a_browser_draws_every_part_of_a_report() {
     assert!(!drawn["title"].as_str().unwrap().contains("dtype="), "{}", drawn["title"]);
     assert!(drawn["narrow"].as_u64() <= Some(420), "{} pixels wide", drawn["narrow"]);
     // What each axis does, a row a value; the winner stands first and nobody above it.
-    assert!(drawn["effects"].as_array().unwrap().iter().all(|e| e["values"].as_u64() > Some(1)), "{}", drawn["effects"]);
+    assert!(
+        drawn["effects"].as_array().unwrap().iter().all(|e| e["values"].as_u64() > Some(1)),
+        "{}",
+        drawn["effects"]
+    );
     assert_eq!(drawn["ranking"][0][5], "won", "{}", drawn["ranking"][0]);
 
     let trials = tuned["trials"].as_array().unwrap();

@@ -159,10 +159,15 @@ impl<D: Device> Road<D> {
         };
         let (was, now) = (earlier.map(|e| e.verdict.grade).filter(|g| g.is_provisional()), new.verdict.grade);
         let edition = better(kept, new);
-        let went_on = was.map(|was| format!("went on with a {} record, now {}", was.word(), edition.verdict.grade.word()));
+        let went_on =
+            was.map(|was| format!("went on with a {} record, now {}", was.word(), edition.verdict.grade.word()));
         let note = match edition.verdict.grade == now {
             true => went_on,
-            false => Some(format!("the {} verdict that was kept stands: this one is {}", edition.verdict.grade.word(), now.word())),
+            false => Some(format!(
+                "the {} verdict that was kept stands: this one is {}",
+                edition.verdict.grade.word(),
+                now.word()
+            )),
         };
         note.iter().for_each(|note| tracing::info!("{}: {note}", card.text()));
         Ok((edition, note))

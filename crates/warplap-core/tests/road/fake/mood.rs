@@ -37,7 +37,8 @@ pub struct Mood {
 
 impl Mood {
     pub fn new(world: World, seed: u64) -> Mood {
-        let mut mood = Mood { world, rng: fastrand::Rng::with_seed(seed), now: 0.0, drift: 0.0, spell: 0.0, until: 0.0 };
+        let mut mood =
+            Mood { world, rng: fastrand::Rng::with_seed(seed), now: 0.0, drift: 0.0, spell: 0.0, until: 0.0 };
         mood.drift = world.drift * mood.normal();
         mood
     }
