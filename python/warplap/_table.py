@@ -16,6 +16,14 @@ def time_text(us: float | None) -> str:
     return f"{us} µs"
 
 
+def shown_us(measured: dict[str, Any], verdict: dict[str, Any]) -> float:
+    """A candidate's time as it compares with the winner's: the winner's times its gap."""
+    behind = measured.get("behind")
+    if behind is None or measured.get("cost"):
+        return measured["median_us"]
+    return verdict["median_us"] * (1.0 + behind["by"])
+
+
 def spread_text(row: dict[str, Any]) -> str:
     """Half the width of the 95 % interval, as a share: of the winner's time, of everyone else's gap to it."""
     spread = row["plus_minus"]
@@ -158,6 +166,7 @@ def _row(
             # Medians of different heats are of different moods of the machine: only gaps to the winner compare.
             ratio, spread = 1.0 + behind["by"], (behind["ci"][1] - behind["ci"][0]) / 2
             low, high = (best * (1.0 + end) for end in behind["ci"])
+            high = max(high, best * ratio)
         if not measured.get("cost"):
             us = best * ratio
         row |= {"time_us": us, "low_us": low, "high_us": high, "plus_minus": spread, "behind": ratio}

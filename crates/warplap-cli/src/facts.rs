@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use warplap::any::Standing;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
 use warplap::core::measure::Measurement;
-use warplap::core::record::Edition;
+use warplap::core::record::{Edition, Skipped};
 use warplap::core::rejection::Rejection;
 use warplap::core::verdict::Grade;
 
@@ -25,7 +25,8 @@ pub(crate) fn page(facts: &Value) -> String {
 pub(crate) struct Subject<'s> {
     /// As the user asked for it.
     pub(crate) asked: &'s str,
-    pub(crate) op: &'s str,
+    /// What it is called.
+    pub(crate) title: String,
     pub(crate) problem: &'s str,
     pub(crate) key: &'s str,
     pub(crate) device: &'s str,
@@ -57,7 +58,7 @@ impl Subject<'_> {
                                  "ci_us": verdict.ci_us, "grade": verdict.grade.word()});
         facts["work"] = json!(edition.work);
         facts["floor_us"] = json!(edition.floor_us);
-        let skipped = |s: &warplap::core::record::Skipped| json!({"variant": s.variant, "configs": s.configs, "reason": s.reason});
+        let skipped = |s: &Skipped| json!({"variant": s.variant, "configs": s.configs, "reason": s.reason});
         facts["skipped"] = edition.skipped.iter().map(skipped).collect();
         let ranked = edition.ranked();
         let trial = |t: &Trial| {
@@ -90,9 +91,8 @@ impl Subject<'_> {
         let standing = self.variants.iter().find(own).or_else(|| self.variants.iter().max_by_key(|v| v.axes.len()));
         let axes = standing.map_or(&[][..], |s| &s.axes[..]);
         let axes: Vec<Value> = axes.iter().map(|(name, values)| json!({"name": name, "values": values})).collect();
-        let title = format!("{} {}", self.op, units::short(self.problem));
         json!({
-            "title": title.trim(), "problem": self.problem, "key": self.key, "facts": notes, "live": false,
+            "title": self.title, "problem": self.problem, "key": self.key, "facts": notes, "live": false,
             "winner": null, "work": {"flops": 0, "bytes": 0}, "skipped": [], "axes": axes,
             "ceilings": self.ceilings.map(|c| json!({"flops": c.0, "bandwidth": c.1})),
         })

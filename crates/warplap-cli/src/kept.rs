@@ -19,6 +19,8 @@ use crate::suite;
 pub(crate) struct Kept {
     /// As the user asked for it.
     pub(crate) asked: String,
+    /// What it is called on a page.
+    pub(crate) title: String,
     pub(crate) op: &'static str,
     pub(crate) problem: String,
     pub(crate) key: String,
@@ -62,6 +64,7 @@ impl Kept {
             });
         Ok(Kept {
             asked: what.to_string(),
+            title: asked.title(),
             objective: asked.spec().map_or_else(Default::default, |s| s.objective.clone()),
             op: tuner.op(),
             key: found.key.text.clone(),
@@ -78,8 +81,8 @@ impl Kept {
 impl Kept {
     /// What a report of it is about.
     pub(crate) fn subject(&self) -> Subject<'_> {
-        let Kept { asked, op, problem, key, device, variants, ceilings, .. } = self;
-        Subject { asked, op, problem, key, device, variants, ceilings: *ceilings }
+        let Kept { asked, title, problem, key, device, variants, ceilings, .. } = self;
+        Subject { asked, title: title.clone(), problem, key, device, variants, ceilings: *ceilings }
     }
 }
 

@@ -15,6 +15,7 @@ mod names;
 mod notices;
 mod progress;
 mod race_args;
+mod ranking;
 mod story;
 mod strip;
 mod suite;

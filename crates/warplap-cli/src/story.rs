@@ -60,15 +60,15 @@ pub(crate) fn beside(edition: &Edition, variants: &[Standing]) -> Vec<String> {
         ranked.iter().find(|r| named(&r.trial.candidate.variant))
     };
     let mut lines = Vec::new();
-    for (what, found) in [("library", best(&|v| v.library)), ("reference", best(&|v| v.reference && !v.library))] {
+    for (what, found) in [("best library", best(&|v| v.library)), ("reference", best(&|v| v.reference && !v.library))] {
         let Some(found) = found else { continue };
         let name = &found.trial.candidate;
         let spread = found.plus_minus().map(|p| format!(" ± {:.1} %", 100.0 * p)).unwrap_or_default();
         lines.push(match found.won {
-            true => format!("the best {what} itself won"),
+            true => format!("the {what} itself won"),
             false => {
                 let ratio = units::times(Some(1.0 + found.behind));
-                format!("{ratio} as fast as the best {what}: {name}, {}{spread}", units::time(found.time_us))
+                format!("{ratio} as fast as the {what}: {name}, {}{spread}", units::time(found.time_us))
             }
         });
     }

@@ -87,7 +87,7 @@ impl Trial {
     /// Writes down how far it is behind the winner, where it was timed.
     pub(crate) fn place(&mut self, behind: &HashMap<Candidate, Behind>) {
         if let Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) = &mut self.outcome {
-            m.behind = behind.get(&self.candidate).copied();
+            m.behind = behind.get(&self.candidate).copied().map(Box::new);
         }
     }
 

@@ -18,8 +18,8 @@ impl Ledger {
     pub(crate) fn of(edition: &Edition) -> Ledger {
         let winner = &edition.verdict.winner;
         let known = |t: &crate::candidate::Trial| {
-            let behind = t.measurement()?.behind?;
-            Some((t.candidate.clone(), (winner.clone(), Gap::from(&behind))))
+            let behind = t.measurement()?.behind.as_deref()?;
+            Some((t.candidate.clone(), (winner.clone(), Gap::from(behind))))
         };
         let mut entries: HashMap<_, _> = edition.trials.iter().filter_map(known).collect();
         entries.insert(winner.clone(), (winner.clone(), Gap::NONE));
@@ -118,7 +118,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.note(&heat(&[0.0, 0.1, 0.3]), &[a.clone(), b.clone(), c.clone()], &a);
         // It was found wrong; the second races alone.
-        ledger.note(&heat(&[0.0]), &[b.clone()], &b);
+        ledger.note(&heat(&[0.0]), std::slice::from_ref(&b), &b);
         assert!((ledger.gap(&c, &b).unwrap().ln - 0.2).abs() < 1e-12);
         assert!((ledger.gap(&a, &b).unwrap().ln + 0.1).abs() < 1e-12);
     }

@@ -35,7 +35,7 @@ impl Edition {
             let measurement = Trial::measurement(trial)?;
             let won = trial.candidate == *winner;
             let plain = || own.map_or(0.0, |own| (measurement.raced_for() / own - 1.0).max(0.0));
-            let behind = measurement.behind.filter(|_| !won);
+            let behind = measurement.behind.as_deref().filter(|_| !won);
             let by = if won { 0.0 } else { behind.map_or_else(plain, |b| b.by) };
             // Where something else than time was raced for, the gap is one of that and not of times.
             let time_us = match measurement.cost {

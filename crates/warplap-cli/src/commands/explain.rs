@@ -7,25 +7,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::json;
 use warplap::any::{AnyTuner, Found};
-use warplap::core::candidate::{Candidate, Outcome};
+use warplap::core::candidate::Outcome;
 use warplap::core::record::Edition;
-use warplap::core::verdict::Grade;
 use warplap::{Bucket, Mode, Settings};
 
 use crate::answer::{Answer, how};
 use crate::console::{BAD, Console, DIM, GOOD, HEAD, NAME, WARN, paint};
 use crate::failure::{Exit, Failure};
 use crate::machine::Machine;
-use crate::names::telling;
 use crate::race_args::{self, Where};
+use crate::ranking;
 use crate::story;
 use crate::strip::strip;
 use crate::suite;
 use crate::table::{Cell, Table};
 use crate::units;
-
-/// Losers shown unless `-v` asks for all.
-const SHOWN: usize = 12;
 
 /// Arguments of `explain`.
 #[derive(Args)]
@@ -139,48 +135,11 @@ impl Explain {
         if !found.newcomers.is_empty() {
             fact("new since", paint(WARN, format!("{} (the next tune races them)", found.newcomers.join(", "))));
         }
-        page.push_str(&losers(edition, console));
+        page.push_str(&ranking::table(edition, console));
         page.push_str(&rejected(edition, console));
         page.push_str(&skipped(edition, console));
         Ok(page)
     }
-}
-
-/// Everyone who was timed, in the order that was decided.
-fn losers(edition: &Edition, console: &Console) -> String {
-    let ranked = edition.ranked();
-    let shown = if console.verbose > 0 { ranked.len() } else { SHOWN.min(ranked.len()) };
-    if shown == 0 {
-        return String::new();
-    }
-    let candidates: Vec<&Candidate> = ranked[..shown].iter().map(|r| &r.trial.candidate).collect();
-    let narrow = console.width().is_some();
-    let (short, common) = telling(&candidates);
-    let names: Vec<String> = if narrow { short } else { candidates.iter().map(ToString::to_string).collect() };
-    let other = ranked.iter().any(|r| r.measurement.cost.is_some());
-    let behind = if other { ">behind by" } else { ">slower by" };
-    let mut table = Table::new(&["~ran", ">time", behind, ">±", ">rounds", "samples", ""]);
-    for (r, name) in ranked[..shown].iter().zip(names) {
-        let mark = match &r.trial.outcome {
-            _ if r.won => Cell::styled("won", GOOD),
-            _ if r.tie => Cell::styled("tie", WARN),
-            Outcome::Measured(_) => "stayed".into(),
-            _ => Cell::styled("outpaced", DIM),
-        };
-        let name = Cell::styled(name, if r.won { NAME } else { anstyle::Style::new() });
-        let marks = Cell::styled(strip(&r.measurement.samples_us, 12), DIM);
-        let gap: Cell = if r.won { "".into() } else { format!("{:.1} %", 100.0 * r.behind).into() };
-        let spread = r.plus_minus().map(|p| format!("{:.1} %", 100.0 * p)).unwrap_or_default();
-        let row = [name, units::time(r.time_us).into(), gap, Cell::styled(spread, DIM), r.measurement.rounds.into()];
-        table.row(row.into_iter().chain([marks, mark]).collect::<Vec<_>>());
-    }
-    let mut notes: Vec<String> = if narrow { common } else { Vec::new() };
-    if ranked.len() > shown {
-        notes.push(format!("and {} slower ones (-v shows all)", ranked.len() - shown));
-    }
-    notes.push("times: the winner's own, the others' by their gap to it; ±: half the 95 % interval of the gap".into());
-    notes.push(Grade::LEGEND.into());
-    format!("\n{}{}\n", table.render(console.width()), paint(DIM, notes.join("\n")))
 }
 
 fn rejected(edition: &Edition, console: &Console) -> String {

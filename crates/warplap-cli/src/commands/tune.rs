@@ -145,8 +145,8 @@ impl Tune {
         let (variants, device, key) = (tuner.variants(Some(problem))?, tuner.device_slug(), tuner.key(problem)?.text);
         let subject = |bytes: f64| {
             let ceilings = ceilings(&machine.store, &device, problem, bytes);
-            let (op, variants) = (tuner.op(), &variants);
-            Subject { asked: problem, op, problem, key: &key, device: &device, variants, ceilings }
+            let (title, variants) = (job.asked.title(), &variants);
+            Subject { asked: problem, title, problem, key: &key, device: &device, variants, ceilings }
         };
         let answer = answer(job, machine, &Live::new(watch, subject(0.0), file))?;
         if let Some(edition) = &answer.edition {

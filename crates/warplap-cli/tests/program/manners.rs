@@ -30,8 +30,8 @@ fn ctrl_c_keeps_what_was_measured() {
     let kept = place.run(&["store", "ls", "--json"]).lines().len();
     assert_eq!(kept, printed, "every answer that was printed is kept");
     let problem: serde_json::Value = serde_json::from_str(&first).unwrap();
-    let again = place.run(&["tune", problem["problem"].as_str().unwrap(), "--json"]).lines().remove(0);
-    assert_eq!(again["from_store"], true);
+    let again = ["tune", problem["problem"].as_str().unwrap(), "--mode", "replay", "--json"];
+    assert_eq!(place.run(&again).lines().remove(0)["from_store"], true);
 }
 
 #[test]

@@ -8,8 +8,9 @@ use super::stats::POOLED_WEIGHT;
 
 /// A lane over this many times the best after one launch leaves, if a launch also costs `SLOW_LAUNCH` seconds.
 const FAR_BEHIND: f64 = 3.0;
-/// Below this many seconds a second launch costs less than the doubt.
-const SLOW_LAUNCH: f64 = 5e-3;
+/// Below this many seconds a second launch costs less than the doubt: a scheduler keeps a process waiting for 8 to 32 ms
+/// on a loaded machine.
+const SLOW_LAUNCH: f64 = 50e-3;
 /// A lane leaves after two rounds if both its samples are over this many times both of the leader's, and after three
 /// by the smaller factor. A tenant that strikes the best lane twice would cost it the race: what a tenant's slow-down
 /// can explain is asked a third time.

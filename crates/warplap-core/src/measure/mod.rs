@@ -41,7 +41,7 @@ pub struct Measurement {
     pub cost: Option<Box<Costs>>,
     /// How much slower it was than the winner, by the rounds both ran in or through others who raced with both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<Behind>,
+    pub behind: Option<Box<Behind>>,
 }
 
 /// What a candidate cost by an objective other than time.
