@@ -6,8 +6,6 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 START = """
 import multiprocessing, sys, torch, warplap
 warplap.configure(in_memory=True, budget=0.2)
@@ -22,7 +20,7 @@ def right(a, b):
 
 CHILD = """
 def child():
-    torch.set_num_threads({threads})  # more than one hangs in torch's own products after a fork
+    torch.set_num_threads(1)  # with more than one torch's own loops wait for ever after a fork
     a, b = known
     one = warplap.matmul(a, b)
     rows = one[:3].double().numpy() - a[:3].double().numpy() @ b.double().numpy()
@@ -63,11 +61,8 @@ def run(script: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_forked_child_computes_and_races(threads):
-    # torch's own loops would hang in a child with two threads, so its variants stay out of it there.
-    out = "" if threads == 1 else "\nwarplap.set_mode('replay')\n"
-    run(START + out + CHILD.format(threads=threads))
+def test_a_forked_child_computes_and_races():
+    run(START + CHILD)
 
 
 def test_workers_of_a_data_loader_compute():
