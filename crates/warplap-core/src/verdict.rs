@@ -147,6 +147,8 @@ impl Verdict {
         let mut others: Vec<(&Candidate, Gap)> = gaps.filter(|(c, _)| **c != self.winner).collect();
         others.sort_by(|a, b| a.1.ln.total_cmp(&b.1.ln).then_with(|| a.0.cmp(b.0)));
         let known = self.plus_minus() <= RacePlan::default().known_within && samples >= LEAST_SAMPLES;
+        // Other work beside favours some candidates over others: what was seen then holds for then.
+        let known = known && self.grade != Grade::Contended;
         self.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), self.eps, delta) } else { 0.0 };
         let ahead = others.iter().filter(|(_, gap)| gap.ln <= 0.0).map(|(c, _)| *c);
         let more: Vec<Candidate> = ahead.filter(|c| !self.ties.contains(c)).cloned().collect();
@@ -367,6 +369,8 @@ mod tests {
         assert_eq!(sure(0.001, 1.0, 8), 0.99, "never more than was asked for");
         assert!((0.80..0.90).contains(&sure(0.03, 1.0, 8)), "{}", sure(0.03, 1.0, 8));
         assert_eq!((sure(0.001, 6.0, 8), sure(0.001, 1.0, 4)), (0.0, 0.0), "a time that is not known carries none");
+        let beside = decide(&tied(&[0.0]), &[contender("a")], &RacePlan::default(), true).unwrap();
+        assert_eq!((beside.grade, beside.confidence), (Grade::Contended, 0.0));
         assert_eq!(confidence([Gap { ln: -0.1, ..Gap::NONE }].into_iter(), 0.01, 0.01), 0.0);
     }
 
