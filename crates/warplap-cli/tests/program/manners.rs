@@ -8,7 +8,7 @@ use super::{Corner, SMALL, program};
 
 /// Many problems that take a while together.
 fn long() -> Vec<String> {
-    (0..60).map(|i| format!("gemm:m={},n=96,k=96", 64 + i)).collect()
+    (0..60).map(|i| format!("gemm:m=96,n={},k=96", 64 + i)).collect()
 }
 
 #[test]
