@@ -7,7 +7,7 @@ import torch
 import warplap
 
 with tempfile.TemporaryDirectory() as folder:
-    for tuned in warplap.tune(["gemm:m=64,n=64,k=64,dtype=f32", "gemm:m=1,n=512,k=512,dtype=bf16"], budget=0.5):
+    for tuned in warplap.tune(["gemm:m=64,n=64,k=64,dtype=f32", "gemm:m=1,n=512,k=512,dtype=bf16"], budget=2.0):
         print(tuned)
     print(warplap.store.export(f"{folder}/bundle.jsonl"), "records")
 

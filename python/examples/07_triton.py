@@ -1,10 +1,17 @@
 """The decorator in place of triton.autotune. Runs on a GPU, or with TRITON_INTERPRET=1 on the CPU."""
 
+import os
+import sys
+
 import torch
-import triton
-import triton.language as tl
 
 import warplap
+
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    sys.exit(print("There is no GPU here for Triton's kernels; TRITON_INTERPRET=1 runs this example on the CPU."))
+
+import triton
+import triton.language as tl
 
 
 @warplap.autotune(

@@ -139,9 +139,29 @@ def test_wrong_arguments_are_named():
         (ValueError, "mask:", lambda: warplap.attention(q, k, v, mask=z(6, 9), is_causal=True)),
         (TypeError, "mask:", lambda: warplap.attention(q, k, v, mask=z(6, 9, dtype=torch.float64))),
         (TypeError, "k:", lambda: warplap.attention(q, k.half(), v)),
-        (TypeError, "q:", lambda: warplap.attention(q.double(), k.double(), v.double())),
         (ValueError, "out:", lambda: warplap.attention(q, k, v, out=z(2, 4, 6, 9))),
         (TypeError, "one library", lambda: warplap.attention(q.numpy(), k, v)),
     ]:
         with pytest.raises(error, match=name):
             call()
+
+
+@pytest.mark.parametrize("shape", [(6, 9), (2, 1, 6, 9), (1, 4, 6, 9), (2, 4, 6, 9), (1, 1, 1, 9)])
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_attn_mask_is_taken_as_torch_takes_it(shape, kind, device):
+    q, k, v = (torch.randn(2, 4, n, 8, device=device) for n in (6, 9, 9))
+    mask = torch.rand(shape, device=device) > 0.3 if kind == "bool" else torch.randn(shape, device=device)
+    if kind == "bool":
+        mask[..., 0] = True
+    right = F.scaled_dot_product_attention(q, k, v, mask)
+    near(warplap.attention(q, k, v, attn_mask=mask), right)
+    near(warplap.attention(q, k, v, mask), right)
+    near(warplap.attention(q, k, v, mask=mask), right)
+    with pytest.raises(ValueError, match="mask: is given beside attn_mask"):
+        warplap.attention(q, k, v, mask, mask=mask)
+
+
+def test_attention_of_doubles_is_torchs():
+    q, k, v = (torch.randn(1, 2, n, 8, dtype=torch.float64) for n in (6, 9, 9))
+    assert torch.equal(warplap.attention(q, k, v), F.scaled_dot_product_attention(q, k, v))
+    assert warplap.store.ls() == []

@@ -22,3 +22,12 @@ def test_the_example_runs(example, tmp_path):
 
 def test_there_are_examples():
     assert len(EXAMPLES) >= 7
+
+
+def test_the_example_of_triton_says_one_sentence_where_there_is_no_gpu(tmp_path):
+    env = {**os.environ, "WARPLAP_STORE": str(tmp_path / "store"), "CUDA_VISIBLE_DEVICES": ""}
+    env.pop("TRITON_INTERPRET", None)
+    example = next(e for e in EXAMPLES if e.stem == "07_triton")
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, env=env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert len(done.stdout.splitlines()) == 1 and "no GPU" in done.stdout

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -97,22 +100,18 @@ def test_second_derivatives_work():
 @pytest.mark.parametrize(
     ("error", "name", "call"),
     [
-        (
-            TypeError,
-            "a:",
-            lambda: warplap.matmul(torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64)),
-        ),
         (TypeError, "b:", lambda: warplap.matmul(torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.float16))),
         (TypeError, "a:", lambda: warplap.matmul(torch.zeros(2, 2, dtype=torch.int32), torch.zeros(2, 2))),
         (ValueError, "b:", lambda: warplap.matmul(torch.zeros(2, 3), torch.zeros(2, 3))),
-        (ValueError, "b:", lambda: warplap.matmul(torch.zeros(2, 3), torch.zeros(2, 3, 4))),
+        (ValueError, "b:", lambda: warplap.matmul(torch.zeros(2, 4), torch.zeros(2, 3, 4))),
+        (ValueError, "b:", lambda: warplap.matmul(torch.zeros(3, 4, 3), torch.zeros(2, 3, 4))),
+        (TypeError, "b:", lambda: warplap.matmul(torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.float64))),
         (ValueError, "a:", lambda: warplap.matmul(torch.tensor(1.0), torch.zeros(2, 3))),
         (ValueError, "out:", lambda: warplap.matmul(torch.zeros(2, 3), torch.zeros(3, 4), out=torch.zeros(4, 2))),
         (TypeError, "out:", lambda: warplap.matmul(torch.zeros(2, 3), torch.zeros(3, 4), out=torch.zeros(2, 4).half())),
         (TypeError, "a: is a str", lambda: warplap.matmul("a", torch.zeros(3, 4))),
         (TypeError, "a:", lambda: warplap.matmul("a", "b")),
         (TypeError, "one library", lambda: warplap.matmul(np.zeros((2, 2), np.float32), torch.zeros(2, 2))),
-        (TypeError, "a:", lambda: warplap.matmul(np.zeros((2, 2)), np.zeros((2, 2)))),
         (ValueError, "b:", lambda: warplap.matmul(np.zeros((2, 2), np.float32), np.zeros((3, 2), np.float32))),
         (TypeError, "a:", lambda: warplap.matmul(None, None)),
         (TypeError, "a:", lambda: warplap.matmul(torch.zeros(4, 4).to_sparse(), torch.zeros(4, 4))),
@@ -145,3 +144,65 @@ def test_out_with_a_gradient_is_refused():
         warplap.matmul(a, torch.zeros(2, 2), out=torch.zeros(2, 2))
     with torch.no_grad():
         warplap.matmul(a, torch.zeros(2, 2), out=torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((3, 5, 7), (3, 7, 4)), ((2, 3, 5, 7), (2, 3, 7, 4)), ((2, 3, 5, 7), (3, 7, 4)), ((5, 7), (3, 7, 4)), ((7,), (3, 7, 4)),
+     ((1, 5, 7), (3, 7, 4)), ((3, 5, 7), (1, 7, 4)), ((0, 5, 7), (0, 7, 4))],
+)  # fmt: skip
+def test_batches_on_both_sides_spread_as_torch_spreads_them(shapes, device):
+    a, b = (torch.randn(shape, device=device) for shape in shapes)
+    near(warplap.matmul(a, b), torch.matmul(a, b))
+    out = torch.empty_like(torch.matmul(a, b))
+    assert warplap.matmul(a, b, out=out) is out
+    near(out, torch.matmul(a, b))
+
+
+def test_a_batch_is_one_race_and_has_gradients():
+    a, b = torch.randn(3, 6, 8), torch.randn(3, 8, 4)
+    warplap.matmul(a, b)
+    assert [row["problem"] for row in warplap.store.ls()] == ["gemm:m=6,n=4,k=8,dtype=f32,batch=3"]
+    near(warplap.matmul(a.transpose(1, 2).contiguous().transpose(1, 2), b), a @ b)
+    a.requires_grad_()
+    warplap.matmul(a, b).sum().backward()
+    near(a.grad, torch.ones(3, 6, 4) @ b.transpose(1, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.complex64])
+def test_types_that_no_kernel_has_are_torchs(dtype, device):
+    a, b = torch.randn(5, 7, device=device).to(dtype), torch.randn(7, 3, device=device).to(dtype)
+    if dtype == torch.int64 and device == "cuda":
+        pytest.skip("torch multiplies no integers there")
+    assert torch.equal(warplap.matmul(a, b), a @ b)
+    if dtype == torch.float64:
+        assert torch.equal(warplap.linear(a, b.t(), None, "relu"), torch.relu(a @ b))
+        assert np.array_equal(warplap.matmul(a.cpu().numpy(), b.cpu().numpy()), a.cpu().numpy() @ b.cpu().numpy())
+    assert warplap.store.ls() == []
+
+
+def test_under_autocast_products_are_torchs(device):
+    x, w = torch.randn(5, 8, device=device), torch.randn(6, 8, device=device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        for a, b in ((x, w.t()), (x.bfloat16(), w.t()), (x, w.t().bfloat16())):
+            got, right = warplap.matmul(a, b), torch.matmul(a, b)
+            assert got.dtype == right.dtype == torch.bfloat16 and near(got, right)
+        got, right = warplap.linear(x, w.bfloat16(), torch.ones(6, device=device)), torch.nn.functional.linear(
+            x, w.bfloat16(), torch.ones(6, device=device)
+        )
+        assert got.dtype == right.dtype and near(got, right)
+        wide = warplap.matmul(x.double(), w.t().double())
+        assert wide.dtype == torch.matmul(x.double(), w.t().double()).dtype
+
+
+def test_mypy_rejects_what_is_no_array(tmp_path):
+    pytest.importorskip("mypy")
+    checked = tmp_path / "checked.py"
+    checked.write_text("import numpy, warplap\nwarplap.matmul(numpy.ones((2, 2)), numpy.ones((2, 2)))\n")
+    refused = tmp_path / "refused.py"
+    refused.write_text('import warplap\nwarplap.matmul(1, "x")\n')
+    run = lambda path: subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", str(path)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert run(checked).returncode == 0, run(checked).stdout
+    assert run(refused).returncode == 1 and "matmul" in run(refused).stdout

@@ -60,7 +60,9 @@ def test_one_more_setting_races_against_the_winner_alone():
     assert set(seen) == {1, 2, 3}
     second, seen = declare([1, 2, 3, 4])
     second(x)
-    assert set(seen) - {1} <= {winner, 4}, "the first one is the reference"
+    # The first one is the reference; who was near the winner races again where a busy machine has left that open.
+    decided = first.last["edition"]["verdict"]["grade"] == "clean"
+    assert not decided or set(seen) - {1} <= {winner, 4}
     assert len(second.last["edition"]["trials"]) == 4
 
 

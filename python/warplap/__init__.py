@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import Any
 
@@ -19,6 +20,13 @@ if os.environ.get("WARPLAP_ONCE"):  # started to run one GPU kernel once
     from . import _once
 
     _once.serve()
+from . import _program
+
+if _program.asked():  # the program warplap: neither torch nor the rest of the package is needed
+    raise SystemExit(_program.main())
+
+_warplap.connect_logs()
+atexit.register(_warplap.end_background)
 
 from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning

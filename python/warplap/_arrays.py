@@ -63,9 +63,11 @@ def _write(target: Any, rows: int, columns: int, write: Callable[[Any], None]) -
 
 def matmul(a: Any, b: Any, out: Any = None) -> Any:
     a, b = _array(a, "a"), _array(b, "b")
-    if a.ndim == 0 or b.ndim not in (1, 2):
-        name, found = ("a", a.ndim) if a.ndim == 0 else ("b", b.ndim)
-        raise ValueError(f"{name}: has {found} dimensions, expected 1 or 2 (a may have more)")
+    if a.ndim == 0 or b.ndim == 0:
+        raise ValueError(f"{'a' if a.ndim == 0 else 'b'}: has 0 dimensions, expected 1 or more")
+    # Batches on both sides, and types that no kernel has, are NumPy's own.
+    if b.ndim > 2 or (a.dtype == b.dtype and a.dtype.kind in "fiuc" and a.dtype.name not in ("float32", "float16")):
+        return _numpy().matmul(a, b, out=None if out is None else _array(out, "out"))
     lead, column = a.shape[:-1], b.ndim == 1
     right = b[:, None] if column else b
     if a.shape[-1] != right.shape[0]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from . import _cuda, _sdpa, _training, _warplap
+from ._by_torch import cast, has_kernels
 from ._library import check_out, floats, lib, op, ordinary
 
 
@@ -144,6 +146,12 @@ def attention(
     enable_gqa: bool,
     out: Tensor | None,
 ) -> Tensor:
+    if not has_kernels(q, k, v):
+        o = F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return o if out is None else out.copy_(o)
+    q, k, v = cast(q, k, v)
+    if mask is not None and mask.dtype != torch.bool:
+        (mask,) = cast(mask)
     call = as_called(q, k, v, mask=mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, out=out)
     shape = (*q.shape[:-1], v.shape[-1])
     if out is not None:

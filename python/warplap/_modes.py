@@ -6,9 +6,9 @@ import os
 from types import TracebackType
 from typing import Literal
 
-from . import _warplap
+from . import _progress, _warplap
 
-Mode = Literal["off", "replay", "record", "tune"]
+Mode = Literal["off", "replay", "record", "tune", "background"]
 
 
 def mode() -> Mode:
@@ -16,6 +16,8 @@ def mode() -> Mode:
 
     ``off``: neither store nor measuring, the first choice by priority. ``replay``: answers from the store, never
     measures. ``record``: as replay, and remembers what was missed. ``tune`` (the default): races what it does not know.
+    ``background``: as tune, but no call waits: torch's own operator answers while a thread races, and the winner takes
+    over when it is decided.
     """
     return _warplap.mode()  # type: ignore[return-value]
 
@@ -65,14 +67,21 @@ def configure(
     store: str | os.PathLike[str] | None = None,
     in_memory: bool = False,
     budget: float | None = None,
-    bucket: Literal["exact", "pow2"] | None = None,
+    bucket: Literal["changing", "exact", "pow2"] | None = None,
     threads: int | None = None,
     search: str | None = None,
     clock: Literal["use", "back-to-back"] | None = None,
+    progress: bool | None = None,
+    mode: Mode | None = None,
 ) -> None:
-    """Changes what is given and keeps the rest: where records are kept, seconds per key, rounding of sizes, threads,
-    the search by its name (one of your own too, see :func:`register_search`), and the clock: ``use`` times a call as
-    programs make it, behind other work; ``back-to-back`` times it behind itself."""
+    """Changes what is given and keeps the rest: the mode (see :func:`mode`), where records are kept, seconds per key,
+    rounding of sizes, threads, the search by its name (one of your own too, see :func:`register_search`), the clock
+    (``use`` times a call as programs make it, behind other work; ``back-to-back`` times it behind itself), and whether
+    a race of a first call shows a line on a terminal (``WARPLAP_PROGRESS=0`` in the environment turns it off too)."""
+    if mode is not None:
+        _warplap.set_mode(mode)
+    if progress is not None:
+        _progress.show(progress)
     _warplap.configure(
         store=None if store is None else os.fspath(store),
         in_memory=in_memory,

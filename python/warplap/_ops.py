@@ -6,6 +6,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from . import _arrays, _borrowed, _norm, _warplap
+from ._types import Array
+
+_torch: Any  # the operators over its tensors
 
 try:
     import torch
@@ -18,7 +21,7 @@ except ImportError:  # torch is optional: NumPy arrays need none of it
 else:
     from torch.compiler import is_compiling as _compiling
 
-    from . import _torch
+    from . import _torch  # type: ignore[no-redef]
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
@@ -39,12 +42,13 @@ def _is_torch(**tensors: Any) -> bool:
     return True
 
 
-def matmul(a: Any, b: Any, *, out: Any = None) -> Any:
+def matmul(a: Array, b: Array, *, out: Array | None = None) -> Array:
     """The product of two matrices, by whichever variant is fastest here and proved right.
 
-    ``a`` has shape (..., m, k) or (k,), ``b`` (k, n) or (k,); float32, float16 or bfloat16 with sums in float32. Both
-    may be transposed or padded. torch in, torch out (differentiable); NumPy in, NumPy out; CUDA arrays of other
-    libraries (CuPy, Numba, JAX) are borrowed where torch is there. ``out`` of shape (m, n) is written and returned.
+    ``a`` has shape (..., m, k) or (k,), ``b`` (..., k, n) or (k,), with batches spread as ``torch.matmul`` spreads them;
+    float32, float16 or bfloat16 with sums in float32, other types by torch's own product. Both may be transposed or
+    padded. torch in, torch out (differentiable); NumPy in, NumPy out; CUDA arrays of other libraries (CuPy, Numba, JAX)
+    are borrowed where torch is there. ``out`` of shape (m, n) is written and returned.
     """
     if not _compiling():
         found = _matmul_direct(a, b, out)
@@ -57,7 +61,9 @@ def matmul(a: Any, b: Any, *, out: Any = None) -> Any:
     return _arrays.matmul(a, b, out)
 
 
-def linear(x: Any, w: Any, bias: Any = None, activation: Activation | None = None, *, out: Any = None) -> Any:
+def linear(
+    x: Array, w: Array, bias: Array | None = None, activation: Activation | None = None, *, out: Array | None = None
+) -> Array:
     """``activation(x @ w.T + bias)``: x of shape (..., k), w (n, k), bias (n,).
 
     ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid". The product, its bias and, where
@@ -75,23 +81,29 @@ def linear(x: Any, w: Any, bias: Any = None, activation: Activation | None = Non
 
 
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: Array,
+    k: Array,
+    v: Array,
+    attn_mask: Array | None = None,
     *,
-    mask: Any = None,
+    mask: Array | None = None,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
     dropout_p: float = 0.0,
-    out: Any = None,
-) -> Any:
+    out: Array | None = None,
+) -> Array:
     """``softmax(scale * q @ k.T + mask) @ v`` head by head: the arguments mean what
     ``torch.nn.functional.scaled_dot_product_attention``'s mean.
 
-    Shapes (..., heads, queries, d); ``mask`` is bool (True takes part) or added to the scores. ``enable_gqa`` lets
-    several heads of q share one of k and v. Dropout is not offered: ``dropout_p`` other than 0 is an error.
+    Shapes (..., heads, queries, d); ``attn_mask`` (or ``mask``, which is the same) is bool (True takes part) or added to
+    the scores, and spreads over heads and batches. ``enable_gqa`` lets several heads of q share one of k and v. Dropout
+    is not offered: ``dropout_p`` other than 0 is an error.
     """
+    if attn_mask is not None:
+        if mask is not None:
+            raise ValueError("mask: is given beside attn_mask, expected one of them")
+        mask = attn_mask
     if mask is None and out is None and not enable_gqa and dropout_p == 0.0 and not _compiling():
         found = _attention_direct(q, k, v, is_causal, scale)
         if found is not None:
@@ -106,7 +118,7 @@ def attention(
     return _arrays.attention(q, k, v, mask, is_causal, scale, enable_gqa, out)
 
 
-def bsr_matmul(a: Any, b: Any, *, out: Any = None) -> Any:
+def bsr_matmul(a: Any, b: Array, *, out: Array | None = None) -> Array:
     """The product of a block-sparse and a dense matrix.
 
     ``a`` is a torch tensor of layout ``torch.sparse_bsr`` or a SciPy ``bsr_matrix``/``bsr_array`` (NumPy in, NumPy

@@ -45,6 +45,8 @@ def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 
 def _gemm(a: Any, b: Any, out: Any = None) -> str:
+    if b.ndim > 2:
+        raise ValueError(f"b: has {b.ndim} dimensions, expected 1 or 2 (a problem of a batch has batch= in its text)")
     a = a.reshape(-1, a.shape[-1]) if a.ndim != 2 else a
     return _warplap.matmul_problem(a, b.reshape(-1, 1) if b.ndim == 1 else b, out)
 
@@ -60,6 +62,7 @@ def _attention(
     q: Any,
     k: Any,
     v: Any,
+    attn_mask: Any = None,
     *,
     mask: Any = None,
     is_causal: bool = False,
@@ -68,6 +71,7 @@ def _attention(
     dropout_p: float = 0.0,
     out: Any = None,
 ) -> str:
+    mask = attn_mask if mask is None else mask
     q, k, v = (t if t.ndim == 4 else t[(None,) * (4 - t.ndim)] for t in (q, k, v))
     if mask is not None and _ops._is_torch(mask=mask):
         mask = _ops._torch.spread_mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2])).contiguous()

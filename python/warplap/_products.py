@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _cuda, _warplap
+from . import _batched, _cuda, _warplap
 from ._arrays import unknown_activation
+from ._by_torch import cast, has_kernels
 from ._library import check_out, dims, floats, lib, lines, op, ordinary, rows
 
 
@@ -71,10 +72,18 @@ torch.library.register_autograd("warplap::matmul", _matmul_backward, setup_conte
 
 
 def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
+    a, b = cast(a, b)
+    if not has_kernels(a, b):
+        return torch.matmul(a, b) if out is None else torch.matmul(a, b, out=out)
     floats(a=a, b=b, out=out)
-    dims("b", b, 1, 2)
-    if a.ndim == 0:
-        raise ValueError("a: has 0 dimensions, expected 1 or more")
+    for name, tensor in (("a", a), ("b", b)):
+        if tensor.ndim == 0:
+            raise ValueError(f"{name}: has 0 dimensions, expected 1 or more")
+    if b.ndim > 2:
+        shape = _spread(a, b)
+        if out is not None:
+            check_out(out, shape, a=a, b=b)
+        return _batched.matmul(a, b, out)
     if a.shape[-1] != b.shape[0]:
         raise ValueError(f"b: has shape {list(b.shape)}, expected {a.shape[-1]} rows as a has columns")
     right = b.unsqueeze(1) if b.ndim == 1 else b
@@ -89,6 +98,16 @@ def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
         return out
     c = op.matmul(left, right)
     return c if c.shape == shape else c.reshape(shape)
+
+
+def _spread(a: Tensor, b: Tensor) -> tuple[int, ...]:
+    """The shape of the product of two batches of matrices."""
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"b: has shape {list(b.shape)}, expected {a.shape[-1]} rows as a has columns")
+    pairs = zip(a.shape[-3::-1], b.shape[-3::-1])
+    if any(one != other and 1 not in (one, other) for one, other in pairs):
+        raise ValueError(f"b: has shape {list(b.shape)}, expected a batch that spreads with a's {list(a.shape)}")
+    return (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:-1], b.shape[-1])
 
 
 def _linear(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
@@ -138,10 +157,15 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None) -> Tensor:
-    floats(x=x, w=w, bias=bias, out=out)
-    dims("w", w, 2)
     if activation is not None and activation not in _ACTIVATIONS:
         raise unknown_activation(activation)
+    x, w, bias = cast(x, w, bias)
+    if not has_kernels(x, w, bias):
+        wide = F.linear(x, w, bias)
+        wide = wide if activation is None else _ACTIVATIONS[activation](wide)
+        return wide if out is None else out.copy_(wide)
+    floats(x=x, w=w, bias=bias, out=out)
+    dims("w", w, 2)
     if x.ndim == 0 or x.shape[-1] != w.shape[1]:
         raise ValueError(f"x: has shape {list(x.shape)}, expected {w.shape[1]} columns as w has")
     if bias is not None and tuple(bias.shape) != (w.shape[0],):

@@ -16,14 +16,51 @@ def time_text(us: float | None) -> str:
     return f"{us} µs"
 
 
+def shown_us(measured: dict[str, Any], verdict: dict[str, Any]) -> float:
+    """A candidate's time as it compares with the winner's: the winner's times its gap."""
+    behind = measured.get("behind")
+    if behind is None or measured.get("cost"):
+        return measured["median_us"]
+    return verdict["median_us"] * (1.0 + behind["by"])
+
+
 def spread_text(row: dict[str, Any]) -> str:
-    """Half the interval's width as a share of the time."""
-    us, low, high = row["time_us"], row["low_us"], row["high_us"]
-    return "" if not us or low is None else f"± {50 * (high - low) / us:.0f} %"
+    """Half the width of the 95 % interval, as a share: of the winner's time, of everyone else's gap to it."""
+    spread = row["plus_minus"]
+    return "" if spread is None else f"± {100 * spread:.1f} %"
+
+
+def sure_text(verdict: dict[str, Any]) -> str:
+    """How sure a verdict is, in words; that the samples do not say, where they carry no confidence."""
+    if not verdict["confidence"]:
+        return "the samples do not say how surely"
+    return f"{int(100 * verdict['confidence'] + 1e-6)} % sure to be within {100 * verdict['eps']:.0f} % of the best"
+
+
+def won_text(verdict: dict[str, Any]) -> str:
+    """Why a winner won that others may be as fast as; nothing where it was the fastest."""
+    return _WON_BY.get(verdict.get("won_by", "time"), "")
+
+
+_WON_BY = {
+    "incumbent": "it was the winner before, and nobody is surely 2 % faster",
+    "error": "a tie, won by the lower error",
+    "workspace": "a tie, won by the smaller workspace",
+    "priority": "a tie, won by priority",
+    "name": "a tie, won by name",
+    "call": "the fastest as a program calls it, which its kernel alone is not",
+}
+
+LEGEND = (
+    "times: the winner's own, the others' by their gap to it; ±: half the 95 % interval of either; "
+    "clean: decided, ± at most 5 %; noisy: ± above 5 %; contended: other work ran beside; "
+    "capped: the budget ended first. The next tune goes on with all but clean"
+)
 
 
 class Table:
-    """Rows as dictionaries: ``variant, config, time_us, low_us, high_us, gflops, gbps, roofline, behind, outcome``."""
+    """Rows as dictionaries, in the order that was decided: ``variant, config, time_us, low_us, high_us, plus_minus,
+    gflops, gbps, roofline, behind, outcome``. Times are the winner's own and the others' by their gap to it."""
 
     def __init__(self, title: str, rows: list[dict[str, Any]], note: str = "") -> None:
         self.title, self.rows, self.note = title, rows, note
@@ -44,7 +81,7 @@ class Table:
         return pandas.DataFrame(self.rows)
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        head = ["variant", "config", "time", "interval", "rate", "roofline", "behind", "outcome"]
+        head = ["variant", "config", "time", "±", "rate", "roofline", "behind", "outcome"]
         body = []
         for r in self.rows:
             rate = f"{r['gflops']:.4g} GFLOP/s" if r["gflops"] else (f"{r['gbps']:.4g} GB/s" if r["gbps"] else "")
@@ -82,8 +119,11 @@ def of_edition(found: dict[str, Any], every_config: bool) -> Table:
     edition, verdict = found["edition"], found["edition"]["verdict"]
     work, floor, best = edition["work"], edition.get("floor_us"), verdict["median_us"]
     rows = [_row(trial, work, floor, best, verdict["winner"]) for trial in edition["trials"]]
-    # Within what could not be told apart, the winner need not have the lowest median: it stands first all the same.
-    rows.sort(key=lambda r: (r["outcome"] != "winner", r["time_us"] is None, r["time_us"] or 0.0))
+    rows.sort(key=lambda r: (r["outcome"] != "winner", r["behind"] is None, r["behind"] or 0.0))
+    ties = [(t["variant"], _config(t["config"])) for t in verdict["ties"]]
+    for row in rows:
+        if row["outcome"] == "raced" and ((row["variant"], row["config"]) in ties or row["behind"] == 1.0):
+            row["outcome"] = "tie"
     if not every_config:
         seen: set[str] = set()
         rows = [r for r in rows if not (r["variant"] in seen or seen.add(r["variant"]))]  # type: ignore[func-returns-value]
@@ -93,18 +133,22 @@ def of_edition(found: dict[str, Any], every_config: bool) -> Table:
             tried.add(skipped["variant"])
             rows.append(_empty(skipped["variant"], f"aside: {skipped['reason']}"))
     note = f"{verdict['grade']}, {verdict['rounds']} rounds, {verdict['launches']} launches, {edition['seconds']:.1f} s"
-    return Table(found["problem"], rows, note)
+    return Table(found["problem"], rows, f"{note}\n{LEGEND}")
+
+
+def _config(config: dict[str, Any]) -> str:
+    return ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in config.items())
 
 
 def _empty(variant: str, outcome: str) -> dict[str, Any]:
-    blank = ("time_us", "low_us", "high_us", "gflops", "gbps", "roofline", "behind")
+    blank = ("time_us", "low_us", "high_us", "plus_minus", "gflops", "gbps", "roofline", "behind")
     return {"variant": variant, "config": "", **dict.fromkeys(blank), "outcome": outcome}
 
 
 def _row(
     trial: dict[str, Any], work: dict[str, float], floor: float | None, best: float, winner: dict[str, Any]
 ) -> dict:
-    config = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in trial["config"].items())
+    config = _config(trial["config"])
     measured, rejected = trial.get("measured"), trial.get("rejected")
     outcome = "raced"
     if rejected is not None:
@@ -115,8 +159,17 @@ def _row(
         outcome = "winner"
     row = {**_empty(trial["variant"], outcome), "config": config}
     if measured is not None:
-        us = measured["median_us"]
-        row |= {"time_us": us, "low_us": measured["ci_us"][0], "high_us": measured["ci_us"][1], "behind": us / best}
+        us, (low, high), behind = measured["median_us"], measured["ci_us"], measured.get("behind")
+        ratio = 1.0 if outcome == "winner" else max(1.0, us / best)
+        spread = (high - low) / us / 2 if us else None
+        if behind is not None and outcome != "winner":
+            # Medians of different heats are of different moods of the machine: only gaps to the winner compare.
+            ratio, spread = 1.0 + behind["by"], (behind["ci"][1] - behind["ci"][0]) / 2
+            low, high = (best * (1.0 + end) for end in behind["ci"])
+            high = max(high, best * ratio)
+        if not measured.get("cost"):
+            us = best * ratio
+        row |= {"time_us": us, "low_us": low, "high_us": high, "plus_minus": spread, "behind": ratio}
         row["gflops"] = work["flops"] / us / 1e3 if work["flops"] else None
         row["gbps"] = work["bytes"] / us / 1e3 if work["bytes"] else None
         row["roofline"] = floor / us if floor else None

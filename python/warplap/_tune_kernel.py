@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping, Sequence
 from . import _callables, _given, _once, _roles, _trial
 from ._cuda_kernel import LISTED, Kernel
 from ._launch import Launch
+from ._table import shown_us
 from ._tunable import configs_of, listing
 from ._workshop import Workshop, argument, compiler_here
 
@@ -164,7 +165,7 @@ def _results(found: dict[str, Any], configs: list[dict[str, Any]], whole: bool =
         rejected = trial.get("rejected")
         measured = trial.get("measured") or (rejected or {}).get("measurement")
         if measured is not None:
-            ms = measured["median_us"] / 1e3
+            ms = shown_us(measured, found["edition"]["verdict"]) / 1e3
             rows.append((ms, dict(config, time=ms, times=[us / 1e3 for us in measured["samples_us"]])))
         else:
             reason = "not tried" if rejected is None else f"{rejected['why']}: {rejected.get('reason', '')}"

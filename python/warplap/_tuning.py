@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable
 
 from . import _warplap
 from ._problems import Asked, asked
-from ._table import Table, of_edition, time_text
+from ._table import Table, of_edition, sure_text, time_text, won_text
 
 log = logging.getLogger("warplap")
 
@@ -28,6 +28,8 @@ class Tuned:
         self.time_us: float = verdict["median_us"]
         self.interval_us: tuple[float, float] = tuple(verdict["ci_us"])
         self.grade: str = verdict["grade"]
+        self.note: str | None = found.get("note")
+        """What became of a provisional record that was there."""
         self._found = found
 
     def table(self, every_config: bool = False) -> Table:
@@ -37,6 +39,7 @@ class Tuned:
     def __repr__(self) -> str:
         settings = ",".join(f"{k}={v}" for k, v in self.config.items())
         origin = "from the store" if self.from_store else f"raced in {self.record['seconds']:.1f} s"
+        origin += f"; {self.note}" if self.note else ""
         who = f"{self.variant}[{settings}]" if settings else self.variant
         return f"{self.problem}: {who} in {time_text(self.time_us)} ({self.grade}, {origin})"
 
@@ -97,7 +100,8 @@ def tune(
     progress: bool | None = None,
     device: str | None = None,
 ) -> list[Tuned]:
-    """Tunes problems ahead of time; what the store knows is not measured again unless ``again``.
+    """Tunes problems ahead of time; what the store knows is not measured again unless ``again``, and what it knows from
+    a noisy, contended or capped race is gone on with.
 
     A problem is a text (``"gemm:m=512,n=512,k=512,dtype=f32"``) or a tuple of an operator and its arguments
     (``(warplap.matmul, a, b)``; a dictionary at its end holds keyword arguments). ``budget`` is in seconds for each
@@ -170,13 +174,22 @@ class Explanation:
         lines = [self.problem, f"  key      {self.key}", f"  store    {self.matched}"]
         if self.record is not None:
             verdict = self.record["verdict"]
-            sure = f"within {100 * verdict['eps']:.0f} % of the best at {100 * verdict['confidence']:.0f} %"
-            lines.append(f"  winner   {self.variant}, {time_text(verdict['median_us'])}, {verdict['grade']}, {sure}")
+            grade = verdict["grade"] + ("" if verdict["grade"] == "clean" else " (the next tune goes on with it)")
+            spread = f"± {50 * (verdict['ci_us'][1] - verdict['ci_us'][0]) / verdict['median_us']:.1f} %"
+            time = f"{time_text(verdict['median_us'])} {spread}"
+            lines.append(f"  winner   {self.variant}, {time}, {grade}, {sure_text(verdict)}")
             if verdict["margin"] is not None and verdict["runner_up"] is not None:
-                behind = f"{100 * verdict['margin']:.1f} % behind"
+                tie = verdict["runner_up"] in verdict["ties"]
+                behind = "a tie" if tie else f"{100 * max(0.0, verdict['margin']):.1f} % behind"
                 lines.append(f"  second   {verdict['runner_up']['variant']}, {behind}")
             if verdict["ties"]:
-                lines.append(f"  ties     {', '.join(t['variant'] for t in verdict['ties'])}")
+                why = f" ({won_text(verdict)})" if won_text(verdict) else ""
+                lines.append(f"  ties     {', '.join(t['variant'] for t in verdict['ties'])}{why}")
+            heat = self.record.get("last_heat")
+            if heat is not None:
+                gap, other = heat["gap"], heat["other"]["variant"]
+                longer = f"{other} takes {100 * gap:.1f} % longer" if gap >= 0 else f"{other} cannot be told from it there"
+                lines.append(f"  called   {time_text(heat['call_us'])} a call as a program makes it; {longer}")
         if self.newcomers:
             lines.append(f"  new      {', '.join(self.newcomers)} (will race against the winner)")
         for v in self.variants:

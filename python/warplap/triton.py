@@ -17,6 +17,7 @@ from triton.runtime.autotuner import Config
 
 from . import _callables, _sandbox, _warplap
 from ._rig import Rig
+from ._table import shown_us
 
 __all__ = ["Autotuner", "Config", "autotune"]
 
@@ -255,7 +256,11 @@ def _timings(found: dict[str, Any], configs: list[Config]) -> dict[Config, list[
     timings = {}
     for config in configs:
         m = known.get(str(sorted((k, str(v)) for k, v in _settings(config).items())))
-        timings[config] = [m["median_us"] / 1e3, *(us / 1e3 for us in m["ci_us"])] if m else [float("inf")] * 3
+        if m is None:
+            timings[config] = [float("inf")] * 3
+            continue
+        shown = shown_us(m, found["edition"]["verdict"]) / 1e3
+        timings[config] = [shown, *(shown * us / m["median_us"] for us in m["ci_us"])]
     return timings
 
 

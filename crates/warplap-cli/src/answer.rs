@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 use warplap::How;
 use warplap::any::Standing;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
-use warplap::core::measure::Measurement;
 use warplap::core::objective::Objective;
+use warplap::core::ranked::Ranked;
 use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::timing::Stages;
@@ -26,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) winner: Candidate,
     /// Absent where nothing was ever measured.
     pub(crate) edition: Option<Edition>,
+    /// What became of a provisional record that was there.
+    pub(crate) note: Option<String>,
     /// Wall seconds this answer took.
     pub(crate) seconds: f64,
     /// What was raced for.
@@ -87,12 +89,13 @@ impl Answer {
         Some(edition.floor_us? / edition.verdict.median_us)
     }
 
-    /// How many times faster the winner is than the best of some variants; `None` where none of them was timed.
+    /// How many times faster the winner is than the best of some variants, by their gap to it; `None` where none of
+    /// them was timed.
     fn speedup(&self, over: impl Fn(&Standing) -> bool) -> Option<f64> {
         let edition = self.edition.as_ref()?;
-        let named = |t: &&Trial| self.variants.iter().any(|v| v.id == t.candidate.variant && over(v));
-        let best = edition.trials.iter().filter(named).filter_map(Trial::median_us).fold(f64::INFINITY, f64::min);
-        best.is_finite().then(|| best / edition.verdict.median_us)
+        let named = |id: &str| self.variants.iter().any(|v| v.id == id && over(v));
+        let best = edition.ranked().into_iter().find(|r| named(&r.trial.candidate.variant))?;
+        Some(best.time_us / edition.verdict.median_us)
     }
 
     pub(crate) fn over_reference(&self) -> Option<f64> {
@@ -107,9 +110,11 @@ impl Answer {
     pub(crate) fn json(&self) -> Value {
         let verdict = self.edition.as_ref().map(|e| &e.verdict);
         let tflops = self.edition.as_ref().map(|e| e.work.flops / e.verdict.median_us * 1e-6);
-        let mut trials: Vec<&Trial> = self.edition.iter().flat_map(|e| &e.trials).collect();
-        let cost = |t: &&Trial| t.cost().unwrap_or(f64::INFINITY);
-        trials.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let ranked = self.edition.as_ref().map(Edition::ranked).unwrap_or_default();
+        let failed = self.edition.iter().flat_map(|e| &e.trials).filter(|t| !t.is_right());
+        let trials: Vec<Value> = (ranked.iter().map(|r| timed(r, &self.objective)))
+            .chain(failed.map(|t| trial(t, &self.objective)))
+            .collect();
         let skipped: Vec<Value> = (self.edition.iter().flat_map(|e| &e.skipped))
             .map(|s| json!({"variant": s.variant, "configs": s.configs, "reason": s.reason}))
             .collect();
@@ -127,10 +132,13 @@ impl Answer {
             "tflops": tflops,
             "roofline_fraction": self.roofline(),
             "grade": verdict.map(|v| v.grade.word()),
+            "confidence": verdict.map(|v| v.confidence).filter(|c| *c > 0.0),
             "tie": verdict.is_some_and(|v| v.is_tie()),
+            "won_by": verdict.map(|v| v.won_by),
+            "note": self.note,
             "speedup_reference": self.over_reference(),
             "speedup_library": self.over_library(),
-            "trials": trials.into_iter().map(|t| trial(t, &self.objective)).collect::<Vec<_>>(),
+            "trials": trials,
             "skipped": skipped,
             "launches": self.launches(),
             "seconds": self.seconds,
@@ -153,7 +161,7 @@ impl Answer {
     pub(crate) fn reached(&self) -> Option<(f64, [f64; 2])> {
         let edition = self.edition.as_ref()?;
         let own = edition.trials.iter().find(|t| t.candidate == edition.verdict.winner)?;
-        let cost = measurement(own)?.cost.as_ref()?;
+        let cost = own.measurement()?.cost.as_ref()?;
         let mut ci = cost.ci.map(|c| self.objective.value(c));
         ci.sort_by(f64::total_cmp);
         Some((self.objective.value(cost.median), ci))
@@ -170,7 +178,11 @@ impl Answer {
         let Some(verdict) = self.edition.as_ref().map(|e| &e.verdict) else {
             return format!("{}  {}  (not measured)", self.problem, self.winner);
         };
-        let from = if self.is_stored() { "from the store".to_string() } else { format!("{:.1} s", self.seconds) };
+        let from = match &self.note {
+            _ if self.is_stored() => "from the store".to_string(),
+            Some(note) => format!("{:.1} s; {note}", self.seconds),
+            None => format!("{:.1} s", self.seconds),
+        };
         let (time, interval) = (units::time(verdict.median_us), units::plus_minus(verdict.median_us, verdict.ci_us));
         format!("{}  {}  {time} {interval}  {}  ({from})", self.problem, self.winner, verdict.grade.word())
     }
@@ -255,6 +267,12 @@ impl Answer {
         table
     }
 
+    /// What ± and the grades are, in one line for under the table.
+    pub(crate) fn legend(answers: &[Answer]) -> Option<String> {
+        let any = answers.iter().any(|a| a.edition.is_some());
+        any.then(|| format!("±: half the 95 % interval of the winner's time; {}", Grade::LEGEND))
+    }
+
     /// The table as it fits into the terminal.
     pub(crate) fn render(answers: &[Answer], width: Option<usize>) -> String {
         let wide = Answer::table(answers, false);
@@ -284,20 +302,18 @@ pub(crate) fn how(how: &How) -> &'static str {
     }
 }
 
-/// What was measured of a trial, if anything was.
-pub(crate) fn measurement(trial: &Trial) -> Option<&Measurement> {
-    match &trial.outcome {
-        Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) => Some(m),
-        Outcome::Rejected(_) => None,
-    }
+/// One that was timed: the time that compares with the winner's, its own median, and its gap to the winner.
+fn timed(ranked: &Ranked<'_>, objective: &Objective) -> Value {
+    let mut line = trial(ranked.trial, objective);
+    line["median_us"] = ranked.time_us.into();
+    line["own_median_us"] = ranked.measurement.median_us.into();
+    line["behind"] = json!({"by": ranked.behind, "ci": ranked.ci, "tie": ranked.tie});
+    line
 }
 
 fn trial(trial: &Trial, objective: &Objective) -> Value {
     let mut line = json!({"variant": trial.candidate.variant, "config": trial.candidate.config});
-    if let Some(us) = trial.median_us() {
-        line["median_us"] = us.into();
-    }
-    if let Some(cost) = measurement(trial).and_then(|m| m.cost.as_ref()) {
+    if let Some(cost) = trial.measurement().and_then(|m| m.cost.as_ref()) {
         line["objective"] = objective.value(cost.median).into();
         line["joules"] = json!(cost.joules);
     }

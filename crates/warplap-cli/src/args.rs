@@ -1,6 +1,6 @@
 //! The arguments: the list of commands, and who runs each.
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -93,15 +93,15 @@ fn after_help() -> String {
 }
 
 /// Reads the arguments; help, versions and bad ones are answered here.
-pub(crate) fn read() -> Result<Cli, ExitCode> {
-    if std::env::args_os().len() <= 1 {
+pub(crate) fn read(arguments: Vec<OsString>) -> Result<Cli, Exit> {
+    if arguments.len() <= 1 {
         let _ = Cli::command().print_help();
-        return Err(Exit::BadInput.code());
+        return Err(Exit::BadInput);
     }
-    Cli::try_parse().map_err(|e| {
+    Cli::try_parse_from(arguments).map_err(|e| {
         // Nobody is left to hear that help cannot be printed.
         let _ = e.print();
-        if e.use_stderr() { Exit::BadInput.code() } else { Exit::Ok.code() }
+        if e.use_stderr() { Exit::BadInput } else { Exit::Ok }
     })
 }
 

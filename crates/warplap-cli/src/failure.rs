@@ -1,7 +1,6 @@
 //! How a command ends: an exit code, and on failure one clear sentence.
 
 use std::io;
-use std::process::ExitCode;
 
 use warplap::core::problem::ProblemError;
 use warplap::core::store::StoreError;
@@ -33,11 +32,6 @@ impl Exit {
             Exit::BadInput => 2,
             Exit::Interrupted => 130,
         }
-    }
-
-    /// As the process gives it.
-    pub(crate) fn code(self) -> ExitCode {
-        ExitCode::from(self.number())
     }
 }
 
@@ -103,7 +97,7 @@ impl From<warplap::Error> for Failure {
         use warplap::Error;
         match e {
             Error::Problem(_) | Error::Unknown(_) | Error::Argument { .. } => Failure::input(e),
-            Error::Device(_) | Error::NothingRight { .. } | Error::Launch { .. } => Failure::NoAnswer(e.to_string()),
+            _ => Failure::NoAnswer(e.to_string()),
         }
     }
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 use warplap::any::Standing;
 use warplap::core::objective::Objective;
 use warplap::core::record::{Edition, Record};
-use warplap::core::store::Checked;
+use warplap::core::store::{Checked, Store};
 use warplap::{Bucket, DType, Mode, Settings};
 
+use crate::facts::Subject;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::race_args::Where;
@@ -18,6 +19,8 @@ use crate::suite;
 pub(crate) struct Kept {
     /// As the user asked for it.
     pub(crate) asked: String,
+    /// What it is called on a page.
+    pub(crate) title: String,
     pub(crate) op: &'static str,
     pub(crate) problem: String,
     pub(crate) key: String,
@@ -38,22 +41,21 @@ impl Kept {
         let asked = suite::asked(what, None)?;
         let machine = Machine::open_to_read(root, asked.wanted(place.device)?)?;
         let policy = place.policy(&machine.device);
-        let settings = Settings { mode: Mode::Replay, bucket: Bucket::Exact, policy, ..Settings::default() };
-        let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
-        let found = tuner.find(&asked.problem)?;
+        let by = |bucket: Bucket| {
+            let settings = Settings { mode: Mode::Replay, bucket, policy, ..Settings::default() };
+            let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
+            let found = tuner.find(&asked.problem)?;
+            Ok::<_, Failure>((tuner, found))
+        };
+        let (mut tuner, mut found) = by(Bucket::default())?;
+        if found.edition.is_none() {
+            (tuner, found) = by(Bucket::Exact)?;
+        }
         let unknown =
             || Failure::input(format!("{what}: {}: expected a tuned problem (warplap tune {what})", found.matched));
         let edition = found.edition.clone().ok_or_else(unknown)?;
         let slug = tuner.device_slug();
-        let work = &edition.work;
-        let ceilings = machine.store.note(&slug, "ceilings").and_then(|note| {
-            let dtype = DType::ALL.iter().map(|d| d.name()).find(|d| asked.problem.contains(&format!("dtype={d}")));
-            let flops = note["flops"][dtype.unwrap_or("f32")].as_f64()?;
-            let levels = note["bandwidth"].as_array()?;
-            let fits = |l: &&serde_json::Value| l["capacity"].as_f64().is_some_and(|c| work.bytes <= c);
-            let rate = levels.iter().find(fits).or(levels.last())?["rate"].as_f64()?;
-            Some((flops, rate))
-        });
+        let ceilings = ceilings(&machine.store, &slug, &asked.problem, edition.work.bytes);
         let same = |entry: &warplap::core::store::Entry| entry.op == found.key.op && entry.hash == found.key.hash();
         let everywhere =
             machine.store.entries().into_iter().filter(same).filter_map(|entry| match machine.store.check(&entry) {
@@ -62,6 +64,7 @@ impl Kept {
             });
         Ok(Kept {
             asked: what.to_string(),
+            title: asked.title(),
             objective: asked.spec().map_or_else(Default::default, |s| s.objective.clone()),
             op: tuner.op(),
             key: found.key.text.clone(),
@@ -73,6 +76,25 @@ impl Kept {
             ceilings,
         })
     }
+}
+
+impl Kept {
+    /// What a report of it is about.
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        let Kept { asked, title, problem, key, device, variants, ceilings, .. } = self;
+        Subject { asked, title: title.clone(), problem, key, device, variants, ceilings: *ceilings }
+    }
+}
+
+/// The best a device was seen to do: FLOP/s of the problem's type, and bytes a second of the level its bytes fit into.
+pub(crate) fn ceilings(store: &Store, slug: &str, problem: &str, bytes: f64) -> Option<(f64, f64)> {
+    let note = store.note(slug, "ceilings")?;
+    let dtype = DType::ALL.iter().map(|d| d.name()).find(|d| problem.contains(&format!("dtype={d}")));
+    let flops = note["flops"][dtype.unwrap_or("f32")].as_f64()?;
+    let levels = note["bandwidth"].as_array()?;
+    let fits = |l: &&serde_json::Value| l["capacity"].as_f64().is_some_and(|c| bytes <= c);
+    let rate = levels.iter().find(fits).or(levels.last())?["rate"].as_f64()?;
+    Some((flops, rate))
 }
 
 /// Writes a file whole: who reads it meanwhile sees the old one.

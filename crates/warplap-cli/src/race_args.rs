@@ -90,13 +90,15 @@ fn queueing(text: &str) -> Result<Queueing, String> {
     }
 }
 
+/// Reads a mode that suits a program which ends when it has answered.
+pub(crate) fn mode(text: &str) -> Result<Mode, String> {
+    let known = text.parse().ok().filter(|mode| *mode != Mode::Background);
+    known.ok_or_else(|| format!("'{text}' is not a mode of this command: expected off, replay, record or tune"))
+}
+
 /// Reads a bucket's name.
 pub(crate) fn bucket(text: &str) -> Result<Bucket, String> {
-    match text {
-        "exact" => Ok(Bucket::Exact),
-        "pow2" => Ok(Bucket::PowerOfTwo),
-        _ => Err("expected exact or pow2".into()),
-    }
+    Bucket::named(text)
 }
 
 /// Reads seconds: more than none, at most a day.

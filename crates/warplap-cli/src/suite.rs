@@ -10,6 +10,7 @@ use warplap::core::store::Store;
 use warplap_spec::{KernelFile, Language, Spec};
 
 use crate::failure::Failure;
+use crate::units;
 
 /// The most a suite file may hold, in bytes.
 const MOST: u64 = 16 << 20;
@@ -35,6 +36,17 @@ impl Asked {
         match &self.of {
             Of::Operation(op) => op.name,
             Of::Spec(_) => KernelFile::NAME,
+        }
+    }
+
+    /// What it is called on a page: the operation and its sizes, or the spec's name and constants.
+    pub(crate) fn title(&self) -> String {
+        match &self.of {
+            Of::Operation(op) => format!("{} {}", op.name, units::short(&self.problem)),
+            Of::Spec(spec) => {
+                let constants = spec.constants.iter().map(|(name, value)| format!(" {name}={value}"));
+                format!("{}{}", spec.name, constants.collect::<String>())
+            }
         }
     }
 

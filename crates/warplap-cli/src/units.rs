@@ -49,6 +49,11 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     share.filter(|s| s.is_finite()).map_or("—".into(), |s| format!("{:.0} %", 100.0 * s))
 }
 
+/// How sure something is, in words.
+pub(crate) fn sure(confidence: f64) -> String {
+    format!("{:.0} % sure to be", (100.0 * confidence + 1e-6).floor())
+}
+
 /// A size in bytes.
 pub(crate) fn bytes(count: u64) -> String {
     let mut value = count as f64;

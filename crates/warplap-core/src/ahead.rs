@@ -4,18 +4,21 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::candidate::Candidate;
 use crate::card::Card;
 use crate::device::Device;
 use crate::rejection::Rejection;
+use crate::settings::Running;
 
 /// Compiles candidates of one problem ahead of their turn.
 pub(crate) struct Ahead<'a, D: Device> {
     card: &'a dyn Card<D>,
     device: &'a D,
     builders: usize,
+    /// When there is no time left, where there is such a moment.
+    ends: Option<Instant>,
     board: Mutex<Board>,
     changed: Condvar,
 }
@@ -28,6 +31,8 @@ struct Board {
     likely: VecDeque<Candidate>,
     underway: HashSet<Candidate>,
     done: HashMap<Candidate, Result<(), Rejection>>,
+    /// The longest anybody took.
+    longest: Duration,
     closed: bool,
 }
 
@@ -45,7 +50,13 @@ impl Board {
 impl<'a, D: Device> Ahead<'a, D> {
     pub(crate) fn new(card: &'a dyn Card<D>, device: &'a D) -> Self {
         let (builders, board, changed) = (device.builders(), Mutex::default(), Condvar::new());
-        Ahead { card, device, builders, board, changed }
+        Ahead { card, device, builders, ends: None, board, changed }
+    }
+
+    /// Nothing is compiled that would take until after the end, by what others took.
+    pub(crate) fn until(mut self, running: &Running<'_>) -> Self {
+        self.ends = running.ends();
+        self
     }
 
     /// Starts the threads; they end when what is returned is dropped, each after what it is compiling.
@@ -104,17 +115,20 @@ impl<'a, D: Device> Ahead<'a, D> {
     fn work(&self) {
         let mut board = self.board();
         while !board.closed {
-            let Some(candidate) = board.next() else {
+            let late = self.ends.is_some_and(|ends| Instant::now() + board.longest > ends);
+            let Some(candidate) = (if late { None } else { board.next() }) else {
                 board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             drop(board);
+            let started = Instant::now();
             let outcome = match self.card.find(&candidate.variant) {
                 Some(runner) => runner.compile(&candidate.config, self.device),
                 // The gate says so with more words.
                 None => Ok(()),
             };
             board = self.board();
+            board.longest = board.longest.max(started.elapsed());
             board.underway.remove(&candidate);
             board.done.insert(candidate, outcome);
             self.changed.notify_all();

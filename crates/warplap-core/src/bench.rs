@@ -56,7 +56,7 @@ impl<D: Device> Road<D> {
         let config = legal(&found.space(device), config).map_err(Error::Unknown)?;
         let candidate = Candidate { variant: variant.into(), config, source: found.source() };
 
-        device.get_ready(&self.store);
+        device.get_ready(&self.store, f64::INFINITY);
         let floor = self.floor(card);
         let gate = Gate::open(card, device, settings)?;
         let entrant = match gate.prove(&candidate, false) {

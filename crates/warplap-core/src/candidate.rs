@@ -1,10 +1,11 @@
 //! A Candidate is a Variant with a Config; a Trial is what became of it.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Measurement;
+use crate::measure::{Behind, Measurement};
 use crate::rejection::Rejection;
 use crate::space::Config;
 
@@ -75,26 +76,39 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The median time in microseconds, for those that finished and those that were outpaced.
-    pub fn median_us(&self) -> Option<f64> {
+    /// What was measured, of those that finished and those that were outpaced.
+    pub fn measurement(&self) -> Option<&Measurement> {
         match &self.outcome {
-            Outcome::Measured(m) => Some(m.median_us),
-            Outcome::Rejected(Rejection::Outpaced { measurement }) => Some(measurement.median_us),
+            Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) => Some(m),
             Outcome::Rejected(_) => None,
         }
+    }
+
+    /// Writes down how far it is behind the winner, where it was timed.
+    pub(crate) fn place(&mut self, behind: &HashMap<Candidate, Behind>) {
+        if let Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) = &mut self.outcome {
+            m.behind = behind.get(&self.candidate).copied().map(Box::new);
+        }
+    }
+
+    /// The median time in microseconds of its own samples. Those of different heats do not compare: see
+    /// `Edition::ranked`.
+    pub fn median_us(&self) -> Option<f64> {
+        self.measurement().map(|m| m.median_us)
     }
 
     /// What it was raced for, the lower the better: its median time in microseconds, or its cost by another objective.
     pub fn cost(&self) -> Option<f64> {
-        match &self.outcome {
-            Outcome::Measured(m) => Some(m.raced_for()),
-            Outcome::Rejected(Rejection::Outpaced { measurement }) => Some(measurement.raced_for()),
-            Outcome::Rejected(_) => None,
-        }
+        self.measurement().map(Measurement::raced_for)
     }
 
     /// Whether the candidate gave the right answer (it was timed for the record).
     pub fn is_right(&self) -> bool {
-        self.median_us().is_some()
+        self.measurement().is_some()
+    }
+
+    /// Whether its turn never came.
+    pub(crate) fn is_unseen(&self) -> bool {
+        matches!(self.outcome, Outcome::Rejected(Rejection::TimedOut { .. }))
     }
 }

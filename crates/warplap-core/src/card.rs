@@ -40,6 +40,10 @@ pub trait Card<D: Device>: Send + Sync {
     fn ragged(&self) -> Option<Box<dyn Card<D>>> {
         None
     }
+    /// The card of a much smaller problem that tells what this one will take, where there is one.
+    fn smaller(&self) -> Option<Box<dyn Card<D>>> {
+        None
+    }
     /// The same once more.
     fn boxed(&self) -> Box<dyn Card<D>>;
     /// The useful work.
@@ -265,11 +269,18 @@ impl<O: Op, D: Device> Card<D> for Entry<O, D> {
     }
 
     fn representative(&self, bucket: &Bucket) -> Box<dyn Card<D>> {
-        Box::new(Entry { problem: self.problem.representative(bucket), catalog: self.catalog.clone() })
+        let asked = bucket.races_what_is_asked();
+        let problem = if asked { self.problem.clone() } else { self.problem.representative(bucket) };
+        Box::new(Entry { problem, catalog: self.catalog.clone() })
     }
 
     fn ragged(&self) -> Option<Box<dyn Card<D>>> {
         let problem = self.problem.ragged()?;
+        Some(Box::new(Entry { problem, catalog: self.catalog.clone() }))
+    }
+
+    fn smaller(&self) -> Option<Box<dyn Card<D>>> {
+        let problem = self.problem.smaller()?;
         Some(Box::new(Entry { problem, catalog: self.catalog.clone() }))
     }
 

@@ -91,8 +91,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// What it can do at best, as measured on it; `None` before anyone measured.
     fn ceilings(&self) -> Option<Arc<Ceilings>>;
 
-    /// Called before anything is raced: the time to measure ceilings, or to read them from the store's notes.
-    fn get_ready(&self, _store: &Store) {}
+    /// Called before anything is raced: the time to read ceilings from the store's notes, or to
+    /// measure them where that takes no more than so many seconds.
+    fn get_ready(&self, _store: &Store, _patience: f64) {}
 
     /// Called when a right candidate was faster than the ceilings allow: they may have been measured on a busy machine.
     /// The time to measure them again and keep the larger of old and new, each.
@@ -184,6 +185,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Runs what finds or builds a kernel so that a capture that is going on takes no harm from it.
     fn beside_capture<R>(&self, work: impl FnOnce() -> R) -> R {
         work()
+    }
+
+    /// Lets time pass between two blocks of samples, so that they see more than one mood of the machine.
+    fn rest(&self, seconds: f64) {
+        std::thread::sleep(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1.0)));
     }
 
     /// Whether other work was seen on the device lately.

@@ -5,6 +5,7 @@ use crate::rejection::Rejection;
 
 /// Why no answer can be given.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The problem cannot be used.
     #[error(transparent)]
@@ -27,6 +28,18 @@ pub enum Error {
         problem: String,
         /// What became of the reference.
         rejection: Rejection,
+    },
+    /// The budget is too short to prove anybody right.
+    #[error(
+        "{problem}: proving a kernel right takes about {needed:.1} s here, expected a budget of more than {budget} s"
+    )]
+    NoTime {
+        /// The problem in its text form.
+        problem: String,
+        /// Seconds it would take, about.
+        needed: f64,
+        /// Seconds there are.
+        budget: f64,
     },
     /// A kernel that was proved right failed when it was launched.
     #[error("{problem}: {rejection}")]

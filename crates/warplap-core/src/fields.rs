@@ -72,6 +72,7 @@ fn unescaped(text: &str) -> String {
 
 /// A problem text that cannot be used: which field, what was found, what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProblemError {
     /// The text is not `op:field=value,…`.
     #[error("'{text}' is not a problem: expected op:field=value,field=value")]

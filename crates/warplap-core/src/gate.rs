@@ -1,8 +1,9 @@
 //! The gate: a Candidate comes in; a built kernel that was proved right, ready to be timed, goes out, or a Rejection.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::candidate::Candidate;
 use crate::card::Card;
@@ -17,25 +18,41 @@ use crate::quarantine::{self, Quarantine};
 use crate::rejection::Rejection;
 use crate::roofline::IMPOSSIBLE_BELOW;
 use crate::sandbox::{Passed, SandboxRequest};
-use crate::settings::Settings;
+use crate::scout::Scout;
+use crate::settings::{Running, Settings};
 use crate::timing::Timing;
 use crate::variant::{Fit, Kernel, Priority};
 use crate::verdict::Contender;
 
 /// A candidate whose first launch takes this many times the best seen, and [`SLOW_SECONDS`], is not launched again.
 const HOPELESS: f64 = 3.0;
-const SLOW_SECONDS: f64 = 5e-3;
+/// Longer than a scheduler keeps a process waiting on a loaded machine (8 to 32 ms were seen): one launch that was put
+/// aside must not cost the best its place.
+const SLOW_SECONDS: f64 = 50e-3;
+
+/// A candidate that one launch shows this many times behind the best is not launched a second time.
+const FAR: f64 = 10.0;
 
 /// Launches in a worker may take this many times the best time known, within these seconds.
 const PATIENCE: f64 = 30.0;
 const SHORTEST: f64 = 0.5;
 const LONGEST: f64 = 10.0;
 
+/// Why a candidate is not launched.
+pub(crate) enum TooLong {
+    /// The budget has no time for its proof.
+    NoTime,
+    /// It is far behind on a smaller problem.
+    FarBehind,
+}
+
 /// A candidate that was proved right.
 pub(crate) struct Entrant<'g, D: Device> {
     pub(crate) contender: Contender,
     pub(crate) kernel: Arc<dyn Kernel<D>>,
     pub(crate) lap: Box<dyn Lap + 'g>,
+    /// Seconds that a sample takes, where a launch of it was timed.
+    pub(crate) sample: f64,
 }
 
 /// Inputs, answers and buffers that all candidates of one key are proved and timed on.
@@ -43,6 +60,9 @@ pub(crate) struct Gate<'g, D: Device> {
     card: &'g dyn Card<D>,
     device: &'g D,
     settings: &'g Settings,
+    // What proofs may take; as long as they like where there is none.
+    running: Option<&'g Running<'g>>,
+    scout: Option<Scout<'g, D>>,
     // Opened when the first candidate is proved here: what passed in a worker is not proved twice.
     prover: RefCell<Option<Prover<D>>>,
     // Drawn when a winner is to be proved again, or before on a thread of its own.
@@ -53,6 +73,8 @@ pub(crate) struct Gate<'g, D: Device> {
     timed: RefCell<Vec<Case<D>>>,
     /// Where the time goes.
     pub(crate) timing: Timing,
+    // Seconds it took to draw what kernels are proved on, until somebody asks.
+    opening: Cell<f64>,
     // The shortest time seen so far in seconds: what takes three times as long is not worth a second look.
     best: RefCell<f64>,
 }
@@ -69,6 +91,8 @@ impl<'g, D: Device> Gate<'g, D> {
             card,
             device,
             settings,
+            running: None,
+            scout: None,
             prover: RefCell::default(),
             fresh: OnceCell::new(),
             drawing: RefCell::default(),
@@ -76,8 +100,15 @@ impl<'g, D: Device> Gate<'g, D> {
             promoted: None,
             timed: RefCell::new(timed),
             timing: Timing::default(),
+            opening: Cell::new(0.0),
             best: RefCell::new(f64::INFINITY),
         })
+    }
+
+    /// Keeps proofs within a budget; a scout tells what some of them are likely to take.
+    pub(crate) fn within(mut self, running: &'g Running<'g>, scout: Option<Scout<'g, D>>) -> Self {
+        (self.running, self.scout) = (Some(running), scout);
+        self
     }
 
     /// Remembers who passed in a worker and who must not be tried again.
@@ -110,15 +141,15 @@ impl<'g, D: Device> Gate<'g, D> {
             self.keeps_up(passed.seconds)?;
         }
         let kernel: Arc<dyn Kernel<D>> = early.map_or_else(build, Ok)?.into();
-        let error = match passed {
-            Some(passed) => passed.error,
+        let (error, seconds) = match passed {
+            Some(passed) => (passed.error, None),
             None => {
                 let (error, seconds) = self.timing.of("verify", || self.prove_right(&*kernel))?;
                 if let Some(seconds) = seconds {
                     self.keeps_up(seconds)?;
                     self.seen(seconds);
                 }
-                error
+                (error, seconds)
             }
         };
         let (device, timed, shared) = (self.device, &self.timed, kernel.clone());
@@ -133,7 +164,8 @@ impl<'g, D: Device> Gate<'g, D> {
         let workspace = contained(|| Ok(kernel.workspace()))?;
         let contender =
             Contender { candidate: candidate.clone(), error, workspace, priority: priority as u8, incumbent };
-        Ok(Entrant { contender, kernel, lap })
+        let sample = seconds.map_or(0.0, |s| s * f64::from(lap.batch()));
+        Ok(Entrant { contender, kernel, lap, sample })
     }
 
     /// What a candidate showed in a worker, now or when its key was raced before; `None` where it is to be proved here.
@@ -142,15 +174,22 @@ impl<'g, D: Device> Gate<'g, D> {
             return Ok(Some(passed));
         }
         let trusted = self.card.is_yardstick(&candidate.variant);
+        let (wanted, left) =
+            (if trusted { LONGEST } else { self.patience() }, self.running.map_or(LONGEST, Running::left));
+        let patience = wanted.min(left.max(SHORTEST));
         let request = SandboxRequest {
             problem: self.card.text(),
             candidate: candidate.clone(),
             seed: self.settings.seed,
             policy: self.settings.policy,
-            patience: if trusted { LONGEST } else { self.patience() },
+            patience,
             trusted,
         };
         let outcome = self.card.sandbox(&request, self.device).transpose();
+        if patience < wanted && matches!(outcome, Err(Rejection::TimedOut { .. })) {
+            // It was the budget that ended it, which says nothing against it.
+            return outcome;
+        }
         if let Some(promoted) = self.promoted.as_ref().filter(|_| !matches!(outcome, Ok(None))) {
             promoted.tried(candidate);
         }
@@ -239,11 +278,28 @@ impl<'g, D: Device> Gate<'g, D> {
         let prover = match &mut *prover {
             Some(prover) => prover,
             closed => {
-                let opened = Prover::open(self.card, self.device, self.settings.seed, 2);
-                closed.insert(opened.map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?)
+                let started = Instant::now();
+                let small = |seconds: f64| self.running.is_none_or(|r| r.is_small(seconds));
+                let opened = Prover::open_while(self.card, self.device, self.settings.seed, 2, &small);
+                let opened = opened.map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
+                if small(opened.seconds) {
+                    // The winner is proved on a drawing of its own at the end.
+                    self.running.iter().for_each(|r| r.owe(opened.seconds));
+                } else if let Some(last) = opened.last() {
+                    let _ = self.fresh.set(last);
+                }
+                self.opening.set(started.elapsed().as_secs_f64());
+                closed.insert(opened)
             }
         };
-        prover.prove(kernel, self.device, &mut |_| {})
+        let best = *self.best.borrow();
+        let far = |seconds: f64| self.settings.objective.is_time() && seconds > FAR * best && seconds > SLOW_SECONDS;
+        prover.prove_unless(kernel, self.device, &mut |_| {}, &far)
+    }
+
+    /// Seconds it took to draw what kernels are proved on; nothing where nothing was drawn since this was last asked.
+    pub(crate) fn opening(&self) -> f64 {
+        self.opening.take()
     }
 
     /// Proves a winner once more after timing, on inputs it has not seen, in memory it was timed on.
@@ -272,6 +328,20 @@ impl<'g, D: Device> Gate<'g, D> {
         (floor > *self.best.borrow()).then(|| "its own roofline is above the best time seen".to_string())
     }
 
+    /// Why a candidate is not launched, by what it takes on a smaller problem: there is no time for it, or it is far
+    /// behind and nobody wants to know by how much.
+    pub(crate) fn takes_too_long(&self, candidate: &Candidate) -> Option<TooLong> {
+        let best = *self.best.borrow();
+        let (scout, running) = (self.scout.as_ref().filter(|_| best.is_finite())?, self.running?);
+        let likely = scout.likely(candidate)?;
+        // Two proofs and a launch to see how many a sample needs.
+        if !running.affords(2.0 * likely.proof + likely.launch) {
+            return Some(TooLong::NoTime);
+        }
+        let far = likely.launch > FAR * best && likely.launch > SLOW_SECONDS && self.settings.objective.is_time();
+        (far && !self.card.is_yardstick(&candidate.variant)).then_some(TooLong::FarBehind)
+    }
+
     /// The best time seen was no honest one: it is forgotten.
     pub(crate) fn forget(&self) {
         *self.best.borrow_mut() = f64::INFINITY;
@@ -292,5 +362,6 @@ fn drawn<D: Device>(card: &dyn Card<D>, seed: u64) -> Result<Drawing, Error> {
 /// A measurement of one launch alone.
 fn single(seconds: f64) -> Measurement {
     let us = seconds * 1e6;
-    Measurement { median_us: us, ci_us: [us, us], sigma: 0.0, rounds: 1, batch: 1, samples_us: vec![us], cost: None }
+    let samples_us = vec![us];
+    Measurement { median_us: us, ci_us: [us, us], rounds: 1, batch: 1, samples_us, ..Measurement::default() }
 }

@@ -72,7 +72,7 @@ impl<D: Device> Stopwatch for Lanes<'_, '_, D> {
     }
 
     fn pause(&mut self, seconds: f64) {
-        std::thread::sleep(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1.0)));
+        self.device.rest(seconds);
     }
 }
 

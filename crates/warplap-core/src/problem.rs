@@ -29,13 +29,20 @@ pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     /// that decides which variants are legal.
     fn key_fields(&self, bucket: &Bucket) -> Fields;
 
-    /// The problem that is raced for a key: sizes rounded by the bucket.
+    /// The problem with its sizes rounded by the bucket: those that change from call to call (rows, positions) by
+    /// [`Bucket::round_changing`], the others by [`Bucket::round`].
     fn representative(&self, bucket: &Bucket) -> Self;
 
     /// A smaller problem of the same kind whose sizes end inside of tiles: a candidate that can do it too is proved on
     /// it as well. `None` where there is none of use.
     fn ragged(&self) -> Option<Self> {
         None
+    }
+
+    /// A much smaller problem of the same kind whose time, scaled by the work, tells what this one's will be. `None`
+    /// where there is none.
+    fn smaller(&self) -> Option<Self> {
+        self.ragged()
     }
 
     /// The useful work.

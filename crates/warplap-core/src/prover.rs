@@ -3,6 +3,9 @@
 //! All drawings of one problem go through one set of memory, one after the other: what a kernel remembers of an address
 //! is wrong the second time.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use crate::card::Card;
 use crate::case::{Case, Drawing, Placed};
 use crate::device::Device;
@@ -20,15 +23,46 @@ pub(crate) fn seed(run: u64, drawing: u64) -> u64 {
 pub(crate) struct Prover<D: Device> {
     case: Case<D>,
     drawings: Vec<Placed<D>>,
+    /// Seconds that one drawing took, with its right answer.
+    pub(crate) seconds: f64,
 }
 
 impl<D: Device> Prover<D> {
     /// Draws so many sets of inputs with their right answers.
     pub(crate) fn open(card: &dyn Card<D>, device: &D, run: u64, drawings: u64) -> Result<Self, Error> {
-        let draw = |i| Placed::new(card, device, Drawing::inputs(card, seed(run, i))?);
-        let drawings = (1..=drawings.max(1)).map(draw).collect::<Result<Vec<Placed<D>>, Error>>()?;
-        let case = Case::among(card, device, &drawings[0])?.for_many(device);
-        Ok(Prover { case, drawings })
+        Self::open_while(card, device, run, drawings, &|_| true)
+    }
+
+    /// As [`Prover::open`], where one more set is drawn only while there is time for what the last one took.
+    pub(crate) fn open_while(
+        card: &dyn Card<D>,
+        device: &D,
+        run: u64,
+        drawings: u64,
+        affords: &dyn Fn(f64) -> bool,
+    ) -> Result<Self, Error> {
+        let draw = |i| {
+            let started = Instant::now();
+            let placed = Placed::new(card, device, Drawing::inputs(card, seed(run, i))?)?;
+            Ok::<_, Error>((placed, started.elapsed().as_secs_f64()))
+        };
+        let (first, mut seconds) = draw(1)?;
+        let mut placed = vec![first];
+        for i in 2..=drawings {
+            if !affords(seconds) {
+                break;
+            }
+            let (next, took) = draw(i)?;
+            placed.push(next);
+            seconds = took;
+        }
+        let case = Case::among(card, device, &placed[0])?.for_many(device);
+        Ok(Prover { case, drawings: placed, seconds })
+    }
+
+    /// The drawing that kernels were proved on last.
+    pub(crate) fn last(&self) -> Option<Arc<Drawing>> {
+        self.drawings.last().map(|placed| placed.drawing.clone())
     }
 
     /// Proves a kernel on every drawing: the largest error, and where a launch is a call the seconds of the fastest.
@@ -39,8 +73,22 @@ impl<D: Device> Prover<D> {
         device: &D,
         stage: &mut dyn FnMut(Stage),
     ) -> Result<(f64, Option<f64>), Rejection> {
+        self.prove_unless(kernel, device, stage, &|_| false)
+    }
+
+    /// As [`Prover::prove`], where a launch of so many seconds may say enough: what was seen until then goes out.
+    pub(crate) fn prove_unless(
+        &mut self,
+        kernel: &dyn Kernel<D>,
+        device: &D,
+        stage: &mut dyn FnMut(Stage),
+        enough: &dyn Fn(f64) -> bool,
+    ) -> Result<(f64, Option<f64>), Rejection> {
         let (mut error, mut fastest) = (0f64, None::<f64>);
         for drawing in 0..self.drawings.len() {
+            if fastest.is_some_and(enough) {
+                break;
+            }
             let (share, seconds) = self.prove_on(drawing, kernel, device, stage)?;
             error = error.max(share);
             fastest = match (fastest, seconds) {

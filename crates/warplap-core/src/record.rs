@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidate::{SourceHash, Trial};
+use crate::candidate::{Candidate, SourceHash, Trial};
 use crate::fingerprint::soft_id;
 use crate::roofline::Work;
 use crate::verdict::Verdict;
@@ -51,6 +51,22 @@ pub struct Edition {
     pub floor_us: Option<f64>,
     /// Wall seconds the tuning took.
     pub seconds: f64,
+    /// How the winner did in the form a program calls it, where it met somebody in that form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heat: Option<LastHeat>,
+}
+
+/// Two candidates in the form a program calls them, the cost of the call included.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastHeat {
+    /// Who answers.
+    pub winner: Candidate,
+    /// The other one: a library where the winner is a kernel of ours, and the other way round.
+    pub other: Candidate,
+    /// Median microseconds of a call to the winner.
+    pub call_us: f64,
+    /// How much longer a call to the other one took (0.05 = 5 %); below 0 where the samples cannot tell the two apart.
+    pub gap: f64,
 }
 
 /// Everything known about one key on one device.

@@ -45,7 +45,7 @@ impl<D: Device> Road<D> {
     pub(crate) fn regret(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Regret, Error> {
         let by_bucket = self.tune(card, observer)?;
         // What a launch would use: the bucket's winner, or what takes its place where it cannot do this shape.
-        let bucket_winner = self.choose(card, self.device.queue())?.0.candidate;
+        let bucket_winner = self.choose(card, self.device.queue(), observer)?.0.candidate;
         let settings = Settings { bucket: Bucket::Exact, ..self.settings.clone() };
         let exact = Road::new(self.device.clone(), self.store.clone(), settings);
         let tuned = exact.tune(card, observer)?.edition.verdict;
@@ -86,8 +86,7 @@ impl<D: Device> Road<D> {
             return Err(Error::Device(format!("{}: one of the two winners could not be timed", regret.problem)));
         };
         // The race's own gap is paired within rounds; plain medians only where it has none.
-        let gap = |n: usize| outcome.gaps.get(n).copied().flatten().map(|g| 1.0 + g);
-        regret.ratio = gap(0).zip(gap(1)).map_or(bucket_us / exact_us, |(bucket, exact)| bucket / exact);
+        regret.ratio = outcome.gap(0, 1).map_or(bucket_us / exact_us, |gap| gap.ln.exp());
         regret.tie = !outcome.ties.is_empty();
         (regret.bucket_us, regret.exact_us) = (bucket_us, exact_us);
         Ok(regret)

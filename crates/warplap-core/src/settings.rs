@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::bucket::Bucket;
 use crate::measure::Policy;
@@ -23,6 +23,9 @@ pub enum Mode {
     /// Races what it does not know.
     #[default]
     Tune,
+    /// As tune, but nobody waits: an official library answers while a thread of the process races, one key at a time,
+    /// and the winner takes over when it is decided.
+    Background,
 }
 
 impl Mode {
@@ -33,6 +36,7 @@ impl Mode {
             Mode::Replay => "replay",
             Mode::Record => "record",
             Mode::Tune => "tune",
+            Mode::Background => "background",
         }
     }
 }
@@ -46,10 +50,10 @@ impl fmt::Display for Mode {
 impl FromStr for Mode {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune]
+        [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune, Mode::Background]
             .into_iter()
             .find(|m| m.name() == text)
-            .ok_or_else(|| format!("'{text}' is not a mode: expected off, replay, record or tune"))
+            .ok_or_else(|| format!("'{text}' is not a mode: expected off, replay, record, tune or background"))
     }
 }
 
@@ -146,6 +150,15 @@ impl Default for Settings {
     }
 }
 
+/// Share of a budget by which it may be overdrawn by what cannot be interrupted.
+const SLACK: f64 = 0.1;
+
+/// Seconds that keeping a record takes: its file is on the disk before anybody is told.
+const RECORD: f64 = 0.02;
+
+/// The largest share of a budget that one more proof may take.
+const SMALL: f64 = 0.1;
+
 /// A budget that is running.
 #[derive(Debug)]
 pub(crate) struct Running<'a> {
@@ -154,11 +167,16 @@ pub(crate) struct Running<'a> {
     stop: &'a Stop,
     /// Seconds that do not count.
     free: Cell<f64>,
+    /// Seconds that ending properly will take: first samples of those who were proved, the winner's last proof.
+    owed: Cell<f64>,
 }
 
 impl<'a> Running<'a> {
     pub(crate) fn start(settings: &'a Settings) -> Self {
-        Running { started: Instant::now(), budget: settings.budget, stop: &settings.stop, free: Cell::new(0.0) }
+        let (free, owed) = (Cell::new(0.0), Cell::new(0.0));
+        let running = Running { started: Instant::now(), budget: settings.budget, stop: &settings.stop, free, owed };
+        running.owe(RECORD);
+        running
     }
 
     /// Does what is no race.
@@ -176,8 +194,67 @@ impl<'a> Running<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Whether time is up or somebody said stop.
+    /// Seconds that count so far.
+    fn spent(&self) -> f64 {
+        self.seconds() - self.free.get()
+    }
+
+    /// Seconds that are left; none where time is up.
+    pub(crate) fn left(&self) -> f64 {
+        (self.budget.seconds - self.spent()).max(0.0)
+    }
+
+    /// When the last uninterruptible thing has to end; never where only races count.
+    pub(crate) fn ends(&self) -> Option<Instant> {
+        let whole = Duration::try_from_secs_f64(self.budget.seconds * (1.0 + SLACK)).ok()?;
+        (self.budget.counts == Counts::Wall).then(|| self.started.checked_add(whole)).flatten()
+    }
+
+    /// So many seconds more will be needed before the end, or fewer where it is negative.
+    pub(crate) fn owe(&self, seconds: f64) {
+        if self.budget.counts == Counts::Wall {
+            self.owed.set((self.owed.get() + seconds).max(0.0));
+        }
+    }
+
+    /// Whether something may be begun that takes so many seconds and cannot be interrupted.
+    pub(crate) fn affords(&self, seconds: f64) -> bool {
+        let whole = self.budget.seconds * (1.0 + SLACK);
+        self.budget.counts == Counts::Races || self.spent() + self.owed.get() + seconds <= whole
+    }
+
+    /// Whether so many seconds are a small part of the budget, and may be spent twice.
+    pub(crate) fn is_small(&self, seconds: f64) -> bool {
+        self.budget.counts == Counts::Races || (seconds <= SMALL * self.budget.seconds && self.affords(2.0 * seconds))
+    }
+
+    /// Whether time is up or somebody said stop. What is owed is paid out of time: the slack is for what takes longer
+    /// than it seemed.
     pub(crate) fn over(&self) -> bool {
-        self.stop.said() || self.seconds() - self.free.get() >= self.budget.seconds
+        self.stop.said() || self.spent() + self.owed.get() >= self.budget.seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_owed_ends_a_budget_early_and_what_does_not_fit_is_not_begun() {
+        let mut settings = Settings::default();
+        settings.budget.seconds = 1000.0;
+        let running = Running::start(&settings);
+        assert!(!running.over() && running.affords(1000.0) && !running.affords(1200.0));
+        assert!(running.is_small(90.0) && !running.is_small(110.0));
+        running.owe(90.0);
+        assert!(!running.over() && !running.affords(1050.0));
+        running.owe(1010.0);
+        assert!(running.over() && !running.affords(1.0));
+        running.owe(-1100.0);
+        assert!(!running.over() && running.left() > 990.0);
+        settings.budget.counts = Counts::Races;
+        let running = Running::start(&settings);
+        running.owe(5000.0);
+        assert!(!running.over() && running.affords(5000.0), "only races count");
     }
 }

@@ -3,11 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::{Candidate, Trial};
-use crate::measure::{Ended, Lane, Measurement, Race, RacePlan};
-
-/// Pooled spread between rounds, or half the winner's interval, above which a machine is called noisy: nobody should read
-/// "clean" beside a time that is not known.
-pub const NOISY_ABOVE: f64 = 0.05;
+use crate::measure::{Ended, Gap, HYSTERESIS, Lane, Measurement, Race, RacePlan};
 
 /// Errors closer than this factor count as equal: between two right kernels, the largest error over random inputs
 /// scatters by nearly that much from one draw to the next.
@@ -16,17 +12,23 @@ pub const ERRORS_DIFFER_BY: f64 = 2.0;
 /// Share of `eps` a tie-break may cost by the measured gap; the rest is room for that measurement's own error.
 const TIE_BREAK_COSTS: f64 = 0.3;
 
+/// A confidence below this is none.
+const LEAST_CONFIDENCE: f64 = 0.5;
+
+/// Samples of the winner below which nothing is said to be sure.
+const LEAST_SAMPLES: u32 = 5;
+
 /// How much a verdict can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
-    /// Quiet machine, the race ended by its own rule.
+    /// The verdict was sure before the budget ended, and the winner's time is known within 5 %.
     Clean,
-    /// The race ended by its own rule on a noisy machine.
+    /// The winner's time is not known within 5 %: half its interval is wider.
     Noisy,
     /// Other work was running on the device.
     Contended,
-    /// The budget or the user ended the race before its rule did.
+    /// The budget or the user ended the race before it was sure who wins.
     Capped,
 }
 
@@ -38,6 +40,61 @@ impl Grade {
             Grade::Noisy => "noisy",
             Grade::Contended => "contended",
             Grade::Capped => "capped",
+        }
+    }
+
+    /// Whether it answers for now only: the next tuning of its key goes on with it.
+    pub fn is_provisional(self) -> bool {
+        self != Grade::Clean
+    }
+
+    /// What the grades mean, in one line for under a table.
+    pub const LEGEND: &'static str = "clean: decided, ± at most 5 %; noisy: ± above 5 %; contended: other work ran beside; \
+                                      capped: the budget ended first. The next tune goes on with all but clean";
+
+    /// The better, the higher.
+    pub(crate) fn rank(self) -> u8 {
+        match self {
+            Grade::Clean => 3,
+            Grade::Noisy => 2,
+            Grade::Contended => 1,
+            Grade::Capped => 0,
+        }
+    }
+}
+
+/// What made the winner the winner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WonBy {
+    /// It was the fastest.
+    #[default]
+    Time,
+    /// It is the stored winner, and nobody is surely 2 % faster.
+    Incumbent,
+    /// As fast as the fastest, with a clearly lower error.
+    Error,
+    /// As fast as the fastest, with a smaller workspace.
+    Workspace,
+    /// As fast as the fastest, of a higher priority.
+    Priority,
+    /// As fast as the fastest, and first by name.
+    Name,
+    /// The fastest in the form a program calls it, the cost of the call included.
+    Call,
+}
+
+impl WonBy {
+    /// Why somebody else may be as fast and did not win; nothing where the winner was the fastest.
+    pub fn reason(self) -> Option<&'static str> {
+        match self {
+            WonBy::Time => None,
+            WonBy::Incumbent => Some("it was the winner before, and nobody is surely 2 % faster"),
+            WonBy::Error => Some("a tie, won by the lower error"),
+            WonBy::Workspace => Some("a tie, won by the smaller workspace"),
+            WonBy::Priority => Some("a tie, won by priority"),
+            WonBy::Name => Some("a tie, won by name"),
+            WonBy::Call => Some("the fastest as a program calls it, which its kernel alone is not"),
         }
     }
 }
@@ -53,13 +110,18 @@ pub struct Verdict {
     pub ci_us: [f64; 2],
     /// The second best, where there was one.
     pub runner_up: Option<Candidate>,
-    /// How much slower the second best was (0.05 = 5 %).
+    /// How much slower the second best was (0.05 = 5 %); 0 where it may be as fast.
     pub margin: Option<f64>,
-    /// Survivors that could not be told from the winner within `eps`.
+    /// Those that could not be told from the winner.
     pub ties: Vec<Candidate>,
-    /// The race's indifference: differences below it do not matter.
+    /// What made it the winner among those.
+    #[serde(default)]
+    pub won_by: WonBy,
+    /// The race's indifference: differences below it do not matter. For an incumbent that keeps its place, what a gain
+    /// must be worth.
     pub eps: f64,
-    /// 1 - delta: the chance that the winner is within `eps` of the best. 0 where a capped race promises nothing.
+    /// The chance that the winner is within `eps` of the best of all that were timed, by the samples of all heats, and
+    /// no more than 1 - delta. 0 where the samples carry none.
     pub confidence: f64,
     /// How much this can be trusted.
     pub grade: Grade,
@@ -74,6 +136,35 @@ impl Verdict {
     pub fn is_tie(&self) -> bool {
         !self.ties.is_empty()
     }
+
+    /// Half the width of the winner's interval, as a share of its time.
+    pub fn plus_minus(&self) -> f64 {
+        (self.ci_us[1] - self.ci_us[0]) / 2.0 / self.median_us
+    }
+
+    /// Says how sure it is by everyone's gap to the winner, and who ties or comes second by them.
+    pub(crate) fn weigh<'c>(&mut self, gaps: impl Iterator<Item = (&'c Candidate, Gap)>, delta: f64, samples: u32) {
+        let mut others: Vec<(&Candidate, Gap)> = gaps.filter(|(c, _)| **c != self.winner).collect();
+        others.sort_by(|a, b| a.1.ln.total_cmp(&b.1.ln).then_with(|| a.0.cmp(b.0)));
+        let known = self.plus_minus() <= RacePlan::default().known_within && samples >= LEAST_SAMPLES;
+        // Other work beside favours some candidates over others: what was seen then holds for then.
+        let known = known && self.grade != Grade::Contended;
+        self.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), self.eps, delta) } else { 0.0 };
+        let ahead = others.iter().filter(|(_, gap)| gap.ln <= 0.0).map(|(c, _)| *c);
+        let more: Vec<Candidate> = ahead.filter(|c| !self.ties.contains(c)).cloned().collect();
+        self.ties.extend(more);
+        if let Some((second, gap)) = others.first() {
+            (self.runner_up, self.margin) = (Some((*second).clone()), Some(gap.behind().by));
+        }
+    }
+}
+
+/// The chance that nobody is ahead of the winner by more than `eps`: what is left of the others' chances, added up.
+/// No more than 1 - delta is ever said, and what is little is not said at all.
+fn confidence(gaps: impl Iterator<Item = Gap>, eps: f64, delta: f64) -> f64 {
+    let doubt: f64 = gaps.map(|gap| gap.chance_ahead(eps.ln_1p())).sum();
+    let sure = (1.0 - doubt).min(1.0 - delta);
+    if sure >= LEAST_CONFIDENCE { sure } else { 0.0 }
 }
 
 /// What the deciding knows of a lane besides its times.
@@ -99,23 +190,40 @@ pub fn decide(race: &Race, contenders: &[Contender], plan: &RacePlan, contended:
     let in_front: Vec<usize> = std::iter::once(leader).chain(race.ties.iter().copied()).collect();
     let winner = break_tie(race, contenders, &in_front, plan.eps)?;
     let Some(Lane::Measured(measured)) = race.lanes.get(winner) else { return None };
-    let runner_up = if winner == leader { race.runner_up } else { Some(leader) };
     let name = |lane: usize| contenders.get(lane).map(|c| c.candidate.clone());
-    let gap = |lane: usize| race.gaps.get(lane).copied().flatten();
-    let by_rule = race.ended == Ended::ByRule;
-    Some(Verdict {
+    let won_by = if winner == leader { WonBy::Time } else { reason(contenders.get(leader)?, contenders.get(winner)?) };
+    let mut verdict = Verdict {
         winner: name(winner)?,
         median_us: measured.median_us,
         ci_us: measured.ci_us,
-        runner_up: runner_up.and_then(name),
-        margin: runner_up.and_then(|r| Some((1.0 + gap(r)?) / (1.0 + gap(winner)?) - 1.0)),
+        runner_up: None,
+        margin: None,
         ties: in_front.iter().filter(|&&l| l != winner).filter_map(|&l| name(l)).collect(),
-        eps: plan.eps,
-        confidence: if by_rule { 1.0 - plan.delta } else { 0.0 },
-        grade: grade(race, measured, contended),
+        won_by,
+        eps: if won_by == WonBy::Incumbent { plan.eps.max(HYSTERESIS) } else { plan.eps },
+        confidence: 0.0,
+        grade: grade(race, measured, plan, contended),
         rounds: race.rounds,
         launches: race.launches,
-    })
+    };
+    let gaps = contenders.iter().enumerate().filter_map(|(lane, c)| Some((&c.candidate, race.gap(lane, winner)?)));
+    verdict.weigh(gaps, plan.delta, measured.rounds);
+    Some(verdict)
+}
+
+/// What a winner has over the leader of its race.
+fn reason(leader: &Contender, winner: &Contender) -> WonBy {
+    match () {
+        () if winner.incumbent => WonBy::Incumbent,
+        () if error(leader) > ERRORS_DIFFER_BY * error(winner) => WonBy::Error,
+        () if leader.workspace != winner.workspace => WonBy::Workspace,
+        () if leader.priority != winner.priority => WonBy::Priority,
+        () => WonBy::Name,
+    }
+}
+
+fn error(contender: &Contender) -> f64 {
+    if contender.error.is_nan() { f64::INFINITY } else { contender.error }
 }
 
 /// Every lane's candidate with what became of it. `candidates` are in the order of the lanes.
@@ -132,10 +240,11 @@ fn break_tie(race: &Race, contenders: &[Contender], in_front: &[usize], eps: f64
     if let Some((lane, _)) = known.iter().find(|(_, c)| c.incumbent) {
         return Some(*lane);
     }
-    let near = |lane: usize| race.gaps.get(lane).copied().flatten().is_some_and(|g| g <= TIE_BREAK_COSTS * eps);
+    let near = |lane: usize| {
+        race.leader.and_then(|leader| race.gap(lane, leader)).is_some_and(|g| g.ln.exp_m1() <= TIE_BREAK_COSTS * eps)
+    };
     let near: Vec<(usize, &Contender)> =
         known.into_iter().filter(|(l, _)| Some(*l) == race.leader || near(*l)).collect();
-    let error = |c: &Contender| if c.error.is_nan() { f64::INFINITY } else { c.error };
     // Measured against the lowest, not pairwise: "differs by more than a factor" is no order among three.
     let lowest = near.iter().map(|(_, c)| error(c)).fold(f64::INFINITY, f64::min);
     near.into_iter()
@@ -144,12 +253,12 @@ fn break_tie(race: &Race, contenders: &[Contender], in_front: &[usize], eps: f64
         .map(|(lane, _)| lane)
 }
 
-fn grade(race: &Race, winner: &Measurement, contended: bool) -> Grade {
-    let wide = (winner.ci_us[1] - winner.ci_us[0]) / 2.0 > NOISY_ABOVE * winner.median_us;
+fn grade(race: &Race, winner: &Measurement, plan: &RacePlan, contended: bool) -> Grade {
+    let wide = (winner.ci_us[1] - winner.ci_us[0]) / 2.0 > plan.known_within * winner.median_us;
     match race.ended {
         Ended::Capped => Grade::Capped,
         Ended::ByRule if contended => Grade::Contended,
-        Ended::ByRule if wide || race.sigma > NOISY_ABOVE => Grade::Noisy,
+        Ended::ByRule if wide => Grade::Noisy,
         Ended::ByRule => Grade::Clean,
     }
 }
@@ -158,6 +267,7 @@ fn grade(race: &Race, winner: &Measurement, contended: bool) -> Grade {
 mod tests {
     use super::*;
     use crate::candidate::SourceHash;
+    use crate::measure::Place;
     use crate::space::Config;
 
     fn contender(name: &str) -> Contender {
@@ -175,7 +285,7 @@ mod tests {
             ties: (1..gaps.len()).collect(),
             runner_up: (gaps.len() > 1).then_some(1),
             margin: gaps.get(1).copied(),
-            gaps: gaps.iter().map(|g| Some(*g)).collect(),
+            places: gaps.iter().map(|g| Some(Place::sure(g.ln_1p()))).collect(),
             rounds: 4,
             launches: 12,
             ended: Ended::ByRule,
@@ -194,8 +304,8 @@ mod tests {
         all[2].workspace = 1 << 30;
         let verdict = decide(&tied(&[0.0, 0.001, 0.015]), &all, &RacePlan::default(), false).unwrap();
         assert_eq!((verdict.winner.variant.as_str(), verdict.ties.len()), ("c", 2));
-        assert_eq!(verdict.runner_up.unwrap().variant, "a");
-        assert!(verdict.margin.unwrap() < 0.0, "the runner-up was the faster one, and the margin says so");
+        assert_eq!((verdict.runner_up.as_ref().unwrap().variant.as_str(), verdict.margin), ("a", Some(0.0)));
+        assert_eq!((verdict.won_by, verdict.eps), (WonBy::Incumbent, HYSTERESIS), "a tie is shown with its reason");
     }
 
     #[test]
@@ -229,7 +339,7 @@ mod tests {
         let mut race = tied(&[0.0]);
         assert_eq!(of(&race, false), Grade::Clean);
         race.sigma = 0.06;
-        assert_eq!(of(&race, false), Grade::Noisy);
+        assert_eq!(of(&race, false), Grade::Clean, "what counts is how well the time is known");
         assert_eq!(of(&race, true), Grade::Contended);
         race.ended = Ended::Capped;
         assert_eq!(of(&race, true), Grade::Capped);
@@ -244,6 +354,24 @@ mod tests {
             decide(&race, &[contender("a")], &RacePlan::default(), false).unwrap().grade
         };
         assert_eq!((of(4.9), of(5.1), of(49.0)), (Grade::Clean, Grade::Noisy, Grade::Noisy));
+    }
+
+    #[test]
+    fn a_confidence_is_said_where_samples_carry_it() {
+        let sure = |error: f64, half: f64, rounds: u32| {
+            let mut race = tied(&[0.0, 0.02]);
+            race.places[1] = Some(Place { variance: error * error, ..Place::sure(0.02) });
+            let ci_us = [100.0 - half, 100.0 + half];
+            race.lanes[0] = Lane::Measured(Measurement { median_us: 100.0, ci_us, rounds, ..Measurement::default() });
+            race.ties.clear();
+            decide(&race, &[contender("a"), contender("b")], &RacePlan::default(), false).unwrap().confidence
+        };
+        assert_eq!(sure(0.001, 1.0, 8), 0.99, "never more than was asked for");
+        assert!((0.80..0.90).contains(&sure(0.03, 1.0, 8)), "{}", sure(0.03, 1.0, 8));
+        assert_eq!((sure(0.001, 6.0, 8), sure(0.001, 1.0, 4)), (0.0, 0.0), "a time that is not known carries none");
+        let beside = decide(&tied(&[0.0]), &[contender("a")], &RacePlan::default(), true).unwrap();
+        assert_eq!((beside.grade, beside.confidence), (Grade::Contended, 0.0));
+        assert_eq!(confidence([Gap { ln: -0.1, ..Gap::NONE }].into_iter(), 0.01, 0.01), 0.0);
     }
 
     #[test]

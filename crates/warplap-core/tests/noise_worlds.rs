@@ -262,7 +262,8 @@ fn the_pick_is_within_one_per_cent_of_the_best_in_every_world() {
             if s.leaders < asked || s.winners < asked {
                 short.push(format!("{name} at K = {candidates}: {:.1} / {:.1} %", s.leaders, s.winners));
             }
-            if s.launches > 8.0 {
+            // Where the leader's time is not known within 5 %, blocks go on until it is: the price of the two worlds with spells.
+            if s.launches > 16.0 {
                 short.push(format!("{name} at K = {candidates}: {:.1} launches per candidate", s.launches));
             }
         }

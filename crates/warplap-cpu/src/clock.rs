@@ -4,16 +4,25 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use warplap_core::device::Launch;
-use warplap_core::measure::Lap;
+use warplap_core::measure::{Clock, Lap};
 use warplap_core::rejection::Rejection;
 
 use crate::device::Cpu;
+use crate::pool::Pool;
 
 /// The share of a sample that reading the clock may take.
 const CLOCK_SHARE: f64 = 0.002;
 
 /// Launches of one sample at the most.
 const MAX_BATCH: u32 = 1 << 16;
+
+/// Seconds one sample shall take: long enough that the operating system's own work shows in few samples, short enough
+/// that a race has many of them.
+const SAMPLE: f64 = 100e-6;
+
+/// Kernels longer than this are not launched before their turn: what the first launch of a block costs more (threads that
+/// wake up, caches that others have filled, some tens of microseconds) does not show in them.
+const LONG: f64 = 2e-3;
 
 /// Seconds it takes to read the clock twice: the shortest of many tries, found once per process.
 pub fn overhead() -> f64 {
@@ -29,34 +38,52 @@ pub fn overhead() -> f64 {
     })
 }
 
-/// A kernel ready to be timed.
+/// A kernel ready to be timed, as programs call it: a block of launches, behind a parallel operation of the threads that
+/// the process shares, if there are any. The first launch of a block does not count. Back to back, every launch counts
+/// and nothing comes before it.
 pub(crate) struct CpuLap<'k> {
     launch: Launch<'k, Cpu>,
+    pool: &'k Pool,
     sets: usize,
     next: usize,
     batch: u32,
+    clock: Clock,
+    /// Whether a launch that does not count comes first.
+    leads_in: bool,
 }
 
 impl<'k> CpuLap<'k> {
     /// Runs once to warm up and once to see how many launches a sample needs.
-    pub(crate) fn new(sets: usize, launch: Launch<'k, Cpu>) -> Result<Self, Rejection> {
-        let mut lap = CpuLap { launch, sets: sets.max(1), next: 0, batch: 1 };
+    pub(crate) fn new(pool: &'k Pool, clock: Clock, sets: usize, launch: Launch<'k, Cpu>) -> Result<Self, Rejection> {
+        let mut lap = CpuLap { launch, pool, sets: sets.max(1), next: 0, batch: 1, clock, leads_in: false };
         let first = lap.time()?;
         // A kernel that takes milliseconds needs no second look.
         let once = if first > 1e-3 { first } else { lap.time()?.min(first) };
-        let wanted = 2.0 * overhead() / CLOCK_SHARE;
+        let wanted = SAMPLE.max(2.0 * overhead() / CLOCK_SHARE);
         lap.batch = if once > 0.0 { (wanted / once).ceil().clamp(1.0, f64::from(MAX_BATCH)) as u32 } else { MAX_BATCH };
+        lap.leads_in = clock == Clock::Use && once < LONG;
         Ok(lap)
     }
 
+    fn launch(&mut self) -> Result<(), Rejection> {
+        (self.launch)(&(), self.next)?;
+        self.next += 1;
+        if self.next == self.sets {
+            self.next = 0;
+        }
+        Ok(())
+    }
+
     fn time(&mut self) -> Result<f64, Rejection> {
+        if self.clock == Clock::Use {
+            self.pool.rouse();
+        }
+        if self.leads_in {
+            self.launch()?;
+        }
         let start = Instant::now();
         for _ in 0..self.batch {
-            (self.launch)(&(), self.next)?;
-            self.next += 1;
-            if self.next == self.sets {
-                self.next = 0;
-            }
+            self.launch()?;
         }
         Ok((start.elapsed().as_secs_f64() - overhead()).max(0.0) / f64::from(self.batch))
     }
@@ -86,7 +113,8 @@ mod tests {
             seen.set(counts);
             Ok(())
         });
-        let mut lap = CpuLap::new(3, launch).unwrap();
+        let pool = Pool::new(1);
+        let mut lap = CpuLap::new(&pool, Clock::Use, 3, launch).unwrap();
         assert!(lap.batch() > 100, "an empty kernel takes nanoseconds: {}", lap.batch());
         assert!(lap.run().unwrap() < 1e-5);
         let [a, b, c] = seen.get();

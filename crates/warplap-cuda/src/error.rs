@@ -6,6 +6,7 @@ use warplap_worker::Class;
 
 /// Why CUDA could not do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CudaError {
     /// No driver library: there is no NVIDIA GPU to use here.
     #[error("no CUDA device: the NVIDIA driver library (libcuda.so.1) is not on this machine")]

@@ -1,8 +1,19 @@
 //! Right answers: double-precision products that every operation's answer is made of.
 
+use std::sync::LazyLock;
+
 use rayon::prelude::*;
+use warplap_cpu::pool::Pool;
 
 use crate::faer::{self, Parallelism, Strided};
+
+/// Runs loops of rayon's on threads that are made anew after a fork: those of its global pool never are, and a child
+/// would wait for them for ever.
+pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    static POOL: LazyLock<Pool> =
+        LazyLock::new(|| Pool::new(std::thread::available_parallelism().map_or(1, usize::from)));
+    POOL.install(work)
+}
 
 /// `c = a * b` in double precision, row-major, through a library; a plain triple loop checks it in the tests.
 pub(crate) fn product(m: usize, n: usize, k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
@@ -11,23 +22,25 @@ pub(crate) fn product(m: usize, n: usize, k: usize, a: &[f64], b: &[f64]) -> Vec
     if m * n * k == 0 {
         return c;
     }
-    // SAFETY: the three buffers hold m*k, k*n and m*n numbers (asserted above), c is ours alone.
-    unsafe {
-        faer::product(
-            (m, n, k),
-            Strided::rows(a.as_ptr(), k),
-            Strided::rows(b.as_ptr(), n),
-            Strided::rows(c.as_mut_ptr(), n),
-            Parallelism::Rayon(0),
-        );
-    }
+    in_parallel(|| {
+        // SAFETY: the three buffers hold m*k, k*n and m*n numbers (asserted above), c is ours alone.
+        unsafe {
+            faer::product(
+                (m, n, k),
+                Strided::rows(a.as_ptr(), k),
+                Strided::rows(b.as_ptr(), n),
+                Strided::rows(c.as_mut_ptr(), n),
+                Parallelism::Rayon(0),
+            );
+        }
+    });
     c
 }
 
 /// The largest Euclidean norm of the rows of a row-major matrix.
 pub(crate) fn largest_row_norm(rows: usize, columns: usize, a: &[f64]) -> f64 {
     let norm = |i: usize| a[i * columns..(i + 1) * columns].iter().map(|x| x * x).sum::<f64>().sqrt();
-    (0..rows).into_par_iter().map(norm).reduce(|| 0.0, f64::max)
+    in_parallel(|| (0..rows).into_par_iter().map(norm).reduce(|| 0.0, f64::max))
 }
 
 /// The largest Euclidean norm of the columns of a row-major matrix.

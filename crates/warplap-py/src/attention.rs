@@ -1,7 +1,6 @@
 //! `attention`: queries, keys and values of any library come in, what they attend to goes out.
 
 use pyo3::exceptions::PyValueError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use warplap::core::op::Op;
 use warplap::ops::attention::{Mask, Order, Strides};
@@ -146,7 +145,7 @@ impl<'py> Fresh<'py, SLOTS> for (&Request, QkvMask<'_, 'py>) {
         let [b, h, sq, dv] = [p.b, p.h, p.sq, p.dv].map(|size| size as i64);
         match p.layout {
             Order::Bhsd => torch.empty(own.q, &[b, h, sq, dv]),
-            Order::Bshd => torch.empty(own.q, &[b, sq, h, dv])?.call_method1(intern!(own.q.py(), "transpose"), (1, 2)),
+            Order::Bshd => torch.empty_strided(own.q, &[b, h, sq, dv], &[sq * h * dv, dv, h * dv, 1]),
         }
         .map(Some)
     }

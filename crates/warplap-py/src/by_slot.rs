@@ -2,7 +2,6 @@
 //! are missing are made, and the kernel of choice runs on it.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warplap::core::catalog::Raced;
@@ -12,7 +11,7 @@ use crate::argument::{self, Given};
 use crate::desk::Desks;
 use crate::failure::raise;
 use crate::lent::Lent;
-use crate::tensor::{Element, View, sizes};
+use crate::tensor::{Element, View};
 use crate::torch::Torch;
 
 /// The most slots an operation has.
@@ -109,8 +108,13 @@ impl<'a, 'py> Call<'a, 'py> {
             O::check(problem, &entry.lent(&memory)?[..self.slots.len()], &desks.device).map_err(raise)?;
             let own = || Ok(self.own.clone());
             entry.run(py, &queue, &memory, self.torch.map(|_| &own as _))?;
-            let made: Vec<&Bound<'py, PyAny>> = made.iter().filter_map(|i| self.own[*i].as_ref()).collect();
-            match made[..] {
+            // Taken out again: the call may be made once more, with outputs of its own.
+            let mut taken = |i: &usize| {
+                self.views[*i] = None;
+                self.own[*i].take()
+            };
+            let made: Vec<Bound<'py, PyAny>> = made.iter().filter_map(&mut taken).collect();
+            match &made[..] {
                 [] => Ok(None),
                 [one] => Ok(Some(one.clone())),
                 _ => PyTuple::new(py, made).map(|all| Some(all.into_any())),
@@ -146,10 +150,5 @@ fn fits(slot: &Slot, view: &View) -> PyResult<()> {
 #[inline]
 fn empty<'py>(torch: &Torch, like: &Bound<'py, PyAny>, slot: &Slot) -> PyResult<Bound<'py, PyAny>> {
     let signed = |all: &[usize]| all.iter().map(|n| *n as i64).collect::<Vec<i64>>();
-    let (py, shape) = (like.py(), signed(&slot.shape));
-    if slot.len() == slot.shape.iter().product::<usize>() && slot.strides.is_sorted_by(|a, b| a >= b) {
-        return torch.empty(like, &shape);
-    }
-    let lies = (sizes(py, &shape)?, sizes(py, &signed(&slot.strides))?);
-    like.call_method1(intern!(py, "new_empty_strided"), lies)
+    torch.empty_strided(like, &signed(&slot.shape), &signed(&slot.strides))
 }

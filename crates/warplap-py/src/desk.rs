@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use warplap::core::by_type::ByType;
+use warplap::core::candidate::Candidate;
 use warplap::core::catalog::{Catalog, Raced};
 use warplap::core::dispatch::Dispatch;
 use warplap::core::op::Op;
@@ -13,14 +14,15 @@ use warplap::core::rejection::Rejection;
 use warplap::core::slot::{Signature, Slot};
 use warplap::core::store::Store;
 use warplap::core::variant::Kernel;
-use warplap::{Arg, Mode, Settings, Tuner};
+use warplap::{Arg, How, Mode, Settings, Tuner};
 
 use crate::argument::{self, Checked};
 use crate::failure::{raise, rejected};
 use crate::foreign::{self, Choice, Foreign};
+use crate::last_heat;
 use crate::lent::Lent;
 use crate::state::refresh;
-use crate::watch::{Watch, ended};
+use crate::watch::{Line, Watch, ended};
 
 /// Work below which the interpreter's lock is kept during a launch: some microseconds.
 const BRIEF_FLOPS: f64 = 4e5;
@@ -102,7 +104,7 @@ pub(crate) fn tuner<O: Raced<D>, D: Lent>(device: Arc<D>, store: Store, settings
 /// The tuner of one operation and what it has chosen so far.
 pub(crate) struct Desk<O: Op, D: Lent> {
     pub(crate) tuner: Tuner<O, D>,
-    ready: Dispatch<O::Problem, Entry<D>>,
+    ready: Arc<Dispatch<O::Problem, Entry<D>>>,
 }
 
 impl<O: Op, D: Lent> Desk<O, D> {
@@ -113,12 +115,13 @@ impl<O: Op, D: Lent> Desk<O, D> {
         py: Python<'_>,
         problem: &O::Problem,
         queue: &D::Queue,
-        f: impl FnOnce(&Entry<D>) -> PyResult<R>,
+        mut f: impl FnMut(&Entry<D>) -> PyResult<R>,
     ) -> PyResult<R> {
-        match self.ready.with(problem, f) {
+        match self.ready.with(problem, &mut f) {
             Ok(done) => done,
-            Err(f) => {
-                let (entry, device) = (self.choose(py, problem, queue)?, self.tuner.device());
+            Err(_) => {
+                let mut call = |entry: &Entry<D>| f(entry).map(drop);
+                let (entry, device) = (self.choose(py, problem, queue, &mut call)?, self.tuner.device());
                 match device.busy(queue) {
                     // A library may load its kernel when it is first launched, which would break a capture.
                     Some(_) => device.beside_capture(|| f(&entry)),
@@ -133,29 +136,84 @@ impl<O: Op, D: Lent> Desk<O, D> {
         self.ready.with(problem, |_| ()).is_ok()
     }
 
+    /// Chooses for a problem; `call` is the caller's own call, which may be made again with any choice.
     #[cold]
-    fn choose(&self, py: Python<'_>, problem: &O::Problem, queue: &D::Queue) -> PyResult<Arc<Entry<D>>> {
+    fn choose(
+        &self,
+        py: Python<'_>,
+        problem: &O::Problem,
+        queue: &D::Queue,
+        call: &mut dyn FnMut(&Entry<D>) -> PyResult<()>,
+    ) -> PyResult<Arc<Entry<D>>> {
         let settings = self.tuner.settings();
-        let chosen = py.detach(|| {
-            if settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none() {
-                // Tuned here first, so that Ctrl-C is heard.
-                let _ = self.tuner.tune(problem, &Watch { stop: settings.stop.clone(), tell: None });
-            }
-            self.tuner.choose_on(problem, queue)
-        });
+        let may_race = settings.mode == Mode::Tune && self.tuner.device().busy(queue).is_none();
+        let races = may_race && !self.tuner.knows_key(problem);
+        let line = if races { Line::new(py) } else { Line::default() };
+        let tell = line.tell(py);
+        // Ctrl-C is heard while a race goes on.
+        let watch = Watch { stop: settings.stop.clone(), tell };
+        let chosen = py.detach(|| self.tuner.choose_watched(problem, queue, &watch));
+        drop(line);
         if settings.stop.said() {
             refresh();
         }
         let chosen = ended(chosen)?;
-        let signature = O::signature(problem);
-        let foreign = foreign::find::<O, D>(py, problem, &signature, &chosen.candidate)?;
-        let brief = !D::LAUNCH_IS_CALL || problem.work().flops < BRIEF_FLOPS;
-        let entry = Arc::new(Entry { kernel: chosen.kernel, foreign, brief, signature });
         // What was chosen because a stream is captured is chosen again afterwards.
-        if self.tuner.with_known(problem, |_| ()).is_ok() {
+        let lasts = self.tuner.with_known(problem, |_| ()).is_ok();
+        let mut entry = self.entry(py, problem, &chosen.candidate, chosen.kernel)?;
+        let raced = chosen.how == How::Raced || (chosen.how == How::Stored && settings.mode == Mode::Background);
+        if raced && !settings.stop.said() {
+            entry = self.last_heat(py, problem, queue, (&chosen.candidate, entry), call)?;
+        }
+        if lasts {
             self.ready.put(problem.clone(), entry.clone());
+            if matches!(chosen.how, How::Default(_)) && !self.tuner.answers(problem, &chosen.candidate) {
+                // The winner of a race in the background took over meanwhile.
+                self.ready.clear();
+            }
         }
         Ok(entry)
+    }
+
+    fn entry(
+        &self,
+        py: Python<'_>,
+        problem: &O::Problem,
+        candidate: &Candidate,
+        kernel: Arc<dyn Kernel<D>>,
+    ) -> PyResult<Arc<Entry<D>>> {
+        let signature = O::signature(problem);
+        let foreign = foreign::find::<O, D>(py, problem, &signature, candidate)?;
+        let brief = !D::LAUNCH_IS_CALL || problem.work().flops < BRIEF_FLOPS;
+        Ok(Arc::new(Entry { kernel, foreign, brief, signature }))
+    }
+
+    /// Lets the winner of a race meet the best of the other kind in the caller's own call: a library's function where the
+    /// winner is a kernel of ours, and the other way round. Who is faster there answers from now on.
+    fn last_heat(
+        &self,
+        py: Python<'_>,
+        problem: &O::Problem,
+        queue: &D::Queue,
+        (winner, entry): (&Candidate, Arc<Entry<D>>),
+        call: &mut dyn FnMut(&Entry<D>) -> PyResult<()>,
+    ) -> PyResult<Arc<Entry<D>>> {
+        let (tuner, device) = (&self.tuner, self.tuner.device());
+        // What is written over in place cannot be computed twice, and what is captured must not be.
+        let in_place = entry.signature.slots().iter().any(|s| s.is_read() && s.is_written());
+        if in_place || device.busy(queue).is_some() || !tuner.settings().objective.is_time() {
+            return Ok(entry);
+        }
+        let strangers = foreign::of(O::NAME, D::KIND);
+        let rival = tuner.rival(problem, |id| strangers.iter().any(|f| f.is(id)));
+        let Some(rival) = rival else { return Ok(entry) };
+        let Some(kernel) = tuner.built(problem, &rival) else { return Ok(entry) };
+        let other = self.entry(py, problem, &rival, kernel)?;
+        let mut calls = |lane: usize| call(if lane == 0 { &entry } else { &other });
+        let Some(heat) = last_heat::run(&**device, queue, (winner, &rival), &mut calls) else { return Ok(entry) };
+        let lost = heat.winner == rival;
+        tuner.settle(problem, heat);
+        Ok(if lost { other } else { entry })
     }
 }
 
@@ -187,6 +245,9 @@ impl<D: Lent> Desks<D> {
     #[cold]
     fn open<O: Raced<D>>(&self) -> Desk<O, D> {
         let tuner = tuner::<O, D>(self.device.clone(), self.store.clone(), self.settings.clone());
-        Desk { tuner, ready: Dispatch::new() }
+        let desk = Desk { tuner, ready: Arc::default() };
+        let ready = desk.ready.clone();
+        desk.tuner.when_replaced(move || ready.clear());
+        desk
     }
 }

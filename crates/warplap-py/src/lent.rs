@@ -31,6 +31,12 @@ pub(crate) trait Lent: Device {
     /// Where a call's launch is queued: torch's current stream of a GPU, or the default one.
     fn current(&self, py: Python<'_>) -> Self::Queue;
 
+    /// Brings threads it shares with others into the state that a parallel operation of theirs leaves them in.
+    fn rouse(&self);
+
+    /// Waits until everything queued has ended.
+    fn wait(&self, queue: &Self::Queue);
+
     /// Launches a kernel, with the interpreter's lock given up where that is worth it.
     fn launch(
         py: Python<'_>,
@@ -77,6 +83,12 @@ impl Lent for Cpu {
 
     #[inline]
     fn current(&self, _: Python<'_>) {}
+
+    fn rouse(&self) {
+        self.pool().rouse();
+    }
+
+    fn wait(&self, (): &()) {}
 
     #[inline]
     fn launch(
@@ -126,6 +138,13 @@ impl Lent for Cuda {
         let stream = Torch::here(py).and_then(|t| t.stream(self.ordinal())).unwrap_or(0);
         // SAFETY: the exchange API gave torch's current stream of this device; the default stream is always there.
         unsafe { self.foreign_stream(stream) }
+    }
+
+    fn rouse(&self) {}
+
+    fn wait(&self, queue: &Stream) {
+        // What was launched and failed is told by whoever asks for its answer.
+        let _ = queue.synchronize();
     }
 
     #[inline]

@@ -15,13 +15,16 @@ mod failure;
 mod foreign;
 mod gemm;
 mod gpu;
+mod last_heat;
 mod launches;
 mod legal;
 mod lent;
 mod linear;
 mod logs;
+mod maker;
 mod once;
 mod parameter;
+mod program;
 mod road;
 mod sampled;
 mod search;
@@ -63,7 +66,11 @@ mod _warplap {
     #[pymodule_export]
     use crate::linear::{linear_direct, linear_into, linear_new, linear_problem};
     #[pymodule_export]
+    use crate::logs::connect_logs;
+    #[pymodule_export]
     use crate::once::run_once;
+    #[pymodule_export]
+    use crate::program::program;
     #[pymodule_export]
     use crate::road::{bench, device, explain, read_operation, read_problem, tune};
     #[pymodule_export]
@@ -75,13 +82,12 @@ mod _warplap {
     #[pymodule_export]
     use crate::spec::tune_spec;
     #[pymodule_export]
-    use crate::state::{configure, forget, mode, set_mode};
+    use crate::state::{configure, end_background, forget, is_idle, mode, set_mode};
     #[pymodule_export]
     use crate::torch::use_torch;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::logs::connect();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

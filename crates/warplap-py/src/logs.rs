@@ -24,7 +24,7 @@ impl Visit for Message {
 
 impl Subscriber for Bridge {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("warplap")
+        metadata.is_event() && *metadata.level() <= Level::DEBUG && metadata.target().starts_with("warplap")
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -39,14 +39,14 @@ impl Subscriber for Bridge {
     fn event(&self, event: &Event<'_>) {
         let mut message = Message::default();
         event.record(&mut message);
-        let level = if *event.metadata().level() == Level::ERROR {
-            40
-        } else if *event.metadata().level() == Level::WARN {
-            30
-        } else {
-            20
+        let level = match *event.metadata().level() {
+            Level::ERROR => 40,
+            Level::WARN => 30,
+            Level::INFO => 20,
+            _ => 10,
         };
-        Python::attach(|py| {
+        // Nobody listens any more when the interpreter ends.
+        let _ = Python::try_attach(|py| {
             let log = || -> PyResult<()> {
                 let logger = py.import("logging")?.call_method1("getLogger", ("warplap",))?;
                 logger.call_method1("log", (level, "%s", message.0)).map(drop)
@@ -58,6 +58,7 @@ impl Subscriber for Bridge {
 }
 
 /// Sends traces to Python from now on.
-pub(crate) fn connect() {
+#[pyfunction]
+pub(crate) fn connect_logs() {
     let _ = tracing::subscriber::set_global_default(Bridge);
 }

@@ -80,6 +80,7 @@ pub(crate) fn tuned(tuned: &Tuned) -> Value {
         "edition": tuned.edition,
         "from_store": tuned.from_store,
         "warning": tuned.warning,
+        "note": tuned.note,
     })
 }
 

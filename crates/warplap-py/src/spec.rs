@@ -34,7 +34,7 @@ pub(crate) fn tune_spec(
         let spec = Spec::load(&path).map_err(wrong)?;
         spec.ready_on(&device).map_err(wrong)?;
         let tuner = spec.open(&device, state.store.clone(), settings).map_err(wrong)?;
-        let found = ended(tuner.tune(&spec.problem(), &watch))?;
+        let found = ended(tuner.ensure(&spec.problem(), &watch))?;
         Ok(crate::road::tuned(&found).to_string())
     })
 }

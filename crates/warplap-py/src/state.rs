@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use warplap::core::background;
 use warplap::core::device::Device;
 use warplap::core::measure::{Clock, Policy};
 use warplap::core::search;
@@ -16,10 +18,13 @@ use warplap::{Bucket, Cpu, Cuda, Mode, Settings, Stop};
 use crate::desk::Desks;
 use crate::gpu;
 
-const MODES: [Mode; 4] = [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune];
+const MODES: [Mode; 5] = [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune, Mode::Background];
 
 /// Seconds a key may take on a GPU unless somebody says otherwise.
 const GPU_SECONDS: f64 = 20.0;
+
+/// How long the end of the process waits for a race in the background, which ends after the launch it is at.
+const LAST_SECONDS: Duration = Duration::from_secs(5);
 
 /// One store, and desks by device and mode.
 pub(crate) struct State {
@@ -119,13 +124,21 @@ pub(crate) fn set_mode(mode: &str) -> PyResult<()> {
     Ok(())
 }
 
+/// Ends what is raced in the background with what it has measured; for the end of the process.
+#[pyfunction]
+pub(crate) fn end_background(py: Python<'_>) {
+    py.detach(|| background::close(LAST_SECONDS));
+}
+
+/// Whether nothing is raced in the background.
+#[pyfunction]
+pub(crate) fn is_idle() -> bool {
+    background::is_idle()
+}
+
 /// Reads a bucket's name.
 pub(crate) fn bucket(name: &str) -> PyResult<Bucket> {
-    match name {
-        "exact" => Ok(Bucket::Exact),
-        "pow2" => Ok(Bucket::PowerOfTwo),
-        other => Err(PyValueError::new_err(format!("bucket: '{other}' is not known, expected exact or pow2"))),
-    }
+    Bucket::named(name).map_err(|why| PyValueError::new_err(format!("bucket: {why}")))
 }
 
 /// Reads a clock's name.

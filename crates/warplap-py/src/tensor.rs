@@ -5,7 +5,7 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyDict;
 use pyo3::{ffi, intern};
 use warplap::DType;
 use warplap::cpu::{Slice, SliceMut};
@@ -351,15 +351,11 @@ fn spanned(shape: &[i64], strides: &[i64; DIMS]) -> Option<usize> {
     usize::try_from(last.checked_add(1)?).ok()
 }
 
-fn compact(shape: &[i64], strides: &mut [i64; DIMS]) {
+/// Strides of a row-major tensor without gaps.
+pub(crate) fn compact(shape: &[i64], strides: &mut [i64; DIMS]) {
     let mut step = 1i64;
     for d in (0..shape.len()).rev() {
         strides[d] = step;
         step = step.saturating_mul(shape[d].max(1));
     }
-}
-
-/// A tuple of sizes, for calls back into Python.
-pub(crate) fn sizes<'py>(py: Python<'py>, sizes: &[i64]) -> PyResult<Bound<'py, PyTuple>> {
-    PyTuple::new(py, sizes)
 }

@@ -2,12 +2,13 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyType};
 use pyo3::{ffi, intern};
 
 use crate::capsule;
 use crate::dlpack::ExchangeApi;
-use crate::tensor::{self, View};
+use crate::maker::{self, Maker};
+use crate::tensor::{self, DIMS, Element, View};
 
 /// What is kept of torch.
 pub(crate) struct Torch {
@@ -19,6 +20,7 @@ pub(crate) struct Torch {
     autocast: Option<Py<PyAny>>,
     from_dlpack: Py<PyAny>,
     bsr: Py<PyAny>,
+    maker: Option<Maker>,
 }
 
 /// A pool of torch's memory on a CUDA device, made when it is first needed.
@@ -52,6 +54,7 @@ impl Torch {
             autocast: optional("_is_any_autocast_enabled"),
             from_dlpack: torch.getattr("from_dlpack")?.unbind(),
             bsr: torch.getattr("sparse_bsr")?.unbind(),
+            maker: Maker::of(torch),
             tensor: tensor.unbind(),
             parameter: parameter.unbind(),
         })
@@ -158,12 +161,28 @@ impl Torch {
         self.from_dlpack.bind(py).call1((capsule,))
     }
 
-    /// A new tensor like another with these sizes.
+    /// A new tensor like another with these sizes, row-major.
     #[inline]
     pub(crate) fn empty<'py>(&self, like: &Bound<'py, PyAny>, sizes: &[i64]) -> PyResult<Bound<'py, PyAny>> {
-        let py = like.py();
-        let sizes: Bound<'py, PyTuple> = tensor::sizes(py, sizes)?;
-        like.call_method1(intern!(py, "new_empty"), (sizes,))
+        let mut strides = [0; DIMS];
+        tensor::compact(sizes, &mut strides);
+        self.empty_strided(like, sizes, &strides[..sizes.len()])
+    }
+
+    /// A new tensor like another with these sizes and strides.
+    #[inline]
+    pub(crate) fn empty_strided<'py>(
+        &self,
+        like: &Bound<'py, PyAny>,
+        sizes: &[i64],
+        strides: &[i64],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let (Some(maker), View { element: Element::Float(dtype), device, .. }) = (&self.maker, self.view(like, "")?)
+            && let Some(made) = maker.make(like.py(), dtype, device, sizes, strides)
+        {
+            return made;
+        }
+        maker::by_python(like, sizes, strides)
     }
 }
 

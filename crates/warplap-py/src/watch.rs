@@ -25,6 +25,32 @@ pub(crate) struct Watch {
     pub(crate) tell: Option<Py<PyAny>>,
 }
 
+/// The progress line of a terminal; it is erased when this is dropped.
+#[derive(Default)]
+pub(crate) struct Line(Option<Py<PyAny>>);
+
+impl Line {
+    /// A line where somebody looks at one.
+    pub(crate) fn new(py: Python<'_>) -> Line {
+        let line = || py.import("warplap._progress")?.call_method0("line");
+        // A race goes on whether it is seen or not.
+        Line(line().ok().filter(|line| !line.is_none()).map(Bound::unbind))
+    }
+
+    /// Who hears of the race.
+    pub(crate) fn tell(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.0.as_ref()?.getattr(py, "tell").ok()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(line) = &self.0 {
+            let _ = Python::try_attach(|py| line.call_method0(py, "close").map(drop));
+        }
+    }
+}
+
 impl Watch {
     fn say(&self, py: Python<'_>, event: &Event<'_>) -> PyResult<()> {
         py.check_signals()?;
@@ -44,12 +70,11 @@ impl Watch {
 
 impl Observer for Watch {
     fn event(&self, event: &Event<'_>) {
-        Python::attach(|py| {
-            if let Err(error) = self.say(py, event) {
-                interrupt(error);
-                self.stop.say();
-            }
-        });
+        let said = Python::try_attach(|py| self.say(py, event));
+        if let Some(Err(error)) = said {
+            interrupt(error);
+            self.stop.say();
+        }
     }
 }
 

@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Arc::new(Cpu::with_threads(threads).with_builders((threads - 1).max(1)));
     let store = Store::memory();
     // Measuring the machine's ceilings happens once and is kept: it is no part of tuning a kernel.
-    cpu.get_ready(&store);
+    cpu.get_ready(&store, f64::INFINITY);
     let budget = Budget { seconds: seconds.parse()?, ..Budget::default() };
     let tuner = Tuner::new(cpu, catalog, store, Settings { budget, search: search.clone(), ..Settings::default() });
     let started = Instant::now();

@@ -111,7 +111,7 @@ fn every_bad_config_is_a_rejection_with_its_reason_and_the_tuner_lives() {
     assert!(rejected(4).to_string().contains("exit code 0"), "{}", rejected(4));
     let winner = tuned.edition.verdict.winner.config.int("KIND");
     assert!(winner == Some(0) || winner == Some(6), "{winner:?}");
-    assert!(tuner.tune(&spec.problem(), &Silent).unwrap().from_store);
+    assert!(tuner.ensure(&spec.problem(), &Silent).unwrap().from_store);
 }
 
 #[test]

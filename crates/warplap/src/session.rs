@@ -48,6 +48,7 @@ pub struct SessionBuilder {
     settings: Settings,
     policy: Option<Policy>,
     threads: Option<usize>,
+    pool: Option<Arc<rayon::ThreadPool>>,
 }
 
 #[derive(Default)]
@@ -115,9 +116,19 @@ impl SessionBuilder {
         self
     }
 
+    /// Runs on the threads of a pool that the program has already, instead of making some.
+    pub fn pool(mut self, pool: Arc<rayon::ThreadPool>) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
     /// Makes a session on the CPU. A store that cannot be used becomes one in memory, with a warning.
     pub fn build(self) -> Session {
-        let device = self.threads.map_or_else(Cpu::new, Cpu::with_threads);
+        let device = match (&self.pool, self.threads) {
+            (Some(pool), _) => Cpu::with_pool(pool.clone()),
+            (None, Some(threads)) => Cpu::with_threads(threads),
+            (None, None) => Cpu::new(),
+        };
         let (store, warning) = self.place.open();
         Session::on(Arc::new(device), store, warning, self.settled::<Cpu>())
     }

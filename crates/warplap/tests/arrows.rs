@@ -1,11 +1,11 @@
-//! The direction of the arrows: cli, py → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → worker → core,
+//! The direction of the arrows: program, py → cli → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → worker → core,
 //! and nothing points back.
 
 use std::fs;
 use std::path::Path;
 
 /// Each package and the packages of ours it may use.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("warplap-core", &[]),
     ("warplap-worker", &["warplap-core"]),
     ("warplap-cpu", &["warplap-core", "warplap-worker"]),
@@ -13,10 +13,12 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("warplap-standin", &[]),
     ("warplap-cuda", &["warplap-core", "warplap-worker", "warplap-standin"]),
     ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
-    ("warplap", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops"]),
+    // Its tests and examples name it as users do, by the package that is the library and the program.
+    ("warplap", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap"]),
     ("warplap-spec", &["warplap", "warplap-standin"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-standin"]),
-    ("warplap-py", &["warplap", "warplap-spec"]),
+    ("warplap-program", &["warplap-session", "warplap-spec", "warplap-cli"]),
+    ("warplap-py", &["warplap", "warplap-spec", "warplap-cli"]),
     ("warplap-burn", &["warplap"]),
 ];
 

@@ -46,7 +46,7 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
     let (store_checks, store) = look_at_store(root);
     let mut checks = vec![build(), clock_check(), noise(), other_load(&cpu), governor(), quota()];
     checks.extend(store_checks);
-    cpu.get_ready(&store);
+    cpu.get_ready(&store, f64::INFINITY);
     checks.push(match cpu.ceilings() {
         Some(c) => good("ceilings", devices::shown(&c)),
         None => note("ceilings", "not measured".into(), "warplap tune measures them"),
@@ -111,7 +111,7 @@ fn cuda(store: &Store) -> Vec<Check> {
             Some(now) => good("gpu now", devices::said(&now)),
             None => note("gpu now", "NVML does not tell clocks or neighbours".into(), "nothing to do"),
         });
-        device.get_ready(store);
+        device.get_ready(store, f64::INFINITY);
         checks.push(match device.ceilings() {
             Some(c) => good("ceilings", devices::shown(&c)),
             None => note("ceilings", "could not be measured".into(), "look at the compiler's check"),

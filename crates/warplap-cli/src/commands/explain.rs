@@ -7,23 +7,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::json;
 use warplap::any::{AnyTuner, Found};
-use warplap::core::candidate::{Outcome, Trial};
-use warplap::core::measure::Measurement;
+use warplap::core::candidate::Outcome;
 use warplap::core::record::Edition;
 use warplap::{Bucket, Mode, Settings};
 
-use crate::answer::{Answer, Tally, how, measurement};
+use crate::answer::{Answer, how};
 use crate::console::{BAD, Console, DIM, GOOD, HEAD, NAME, WARN, paint};
 use crate::failure::{Exit, Failure};
 use crate::machine::Machine;
 use crate::race_args::{self, Where};
+use crate::ranking;
+use crate::story;
 use crate::strip::strip;
 use crate::suite;
 use crate::table::{Cell, Table};
 use crate::units;
-
-/// Losers shown unless `-v` asks for all.
-const SHOWN: usize = 12;
 
 /// Arguments of `explain`.
 #[derive(Args)]
@@ -31,8 +29,8 @@ pub(crate) struct Explain {
     /// What to explain: op:field=value,…
     #[arg(value_name = "PROBLEM")]
     problem: String,
-    /// The bucket of the key: exact or pow2
-    #[arg(long, value_name = "BUCKET", default_value = "exact", value_parser = race_args::bucket)]
+    /// The bucket of the key: changing, exact or pow2
+    #[arg(long, value_name = "BUCKET", default_value = "changing", value_parser = race_args::bucket)]
     bucket: Bucket,
     #[command(flatten)]
     place: Where,
@@ -62,6 +60,7 @@ impl Explain {
             how: chosen,
             winner,
             edition: found.edition.clone(),
+            note: None,
             seconds: 0.0,
             stages: Vec::new(),
             builds: None,
@@ -116,7 +115,7 @@ impl Explain {
         let flops = edition.work.flops / verdict.median_us * 1e6;
         let share = units::percent(answer.roofline());
         fact("reaches", format!("{}, {share} of the roofline", units::rate(flops)));
-        if let Some(m) = winner_measurement(edition) {
+        if let Some(m) = edition.ranked().first().map(|r| r.measurement) {
             let marks = paint(GOOD, strip(&m.samples_us, 48));
             let spread = format!(
                 "{} of {}, spread {:.1} %",
@@ -129,74 +128,18 @@ impl Explain {
         let speed = |name: &str, ratio: Option<f64>| format!("{} the {name}", units::times(ratio));
         let (reference, library) = (answer.over_reference(), answer.over_library());
         fact("speed", format!("{}, {}", speed("reference", reference), speed("library", library)));
-        fact("decided", decided(edition));
+        fact("decided", story::decided(edition));
+        if let Some(called) = story::called(edition) {
+            fact("called", called);
+        }
         if !found.newcomers.is_empty() {
             fact("new since", paint(WARN, format!("{} (the next tune races them)", found.newcomers.join(", "))));
         }
-        page.push_str(&losers(edition, console));
+        page.push_str(&ranking::table(edition, console));
         page.push_str(&rejected(edition, console));
         page.push_str(&skipped(edition, console));
         Ok(page)
     }
-}
-
-fn winner_measurement(edition: &Edition) -> Option<&Measurement> {
-    let trial = edition.trials.iter().find(|t| t.candidate == edition.verdict.winner)?;
-    measurement(trial)
-}
-
-/// How the verdict came about, in one sentence.
-fn decided(edition: &Edition) -> String {
-    let verdict = &edition.verdict;
-    let ahead = match (&verdict.runner_up, verdict.margin) {
-        (Some(second), Some(margin)) => format!("{:.1} % ahead of {second}", 100.0 * margin),
-        _ => "nobody else came near".into(),
-    };
-    let tie = if verdict.is_tie() { format!(", a tie with {}", verdict.ties.len()) } else { String::new() };
-    let sure = if verdict.confidence > 0.0 {
-        format!("{:.0} % sure to be within {:.1} % of the best", 100.0 * verdict.confidence, 100.0 * verdict.eps)
-    } else {
-        "ended before it could be sure".into()
-    };
-    let tally = Tally::of(edition);
-    let raced = format!(
-        "{} tried, {} rounds, {} launches, {:.1} s",
-        tally.tried,
-        verdict.rounds,
-        units::count(verdict.launches),
-        edition.seconds
-    );
-    format!("{ahead}{tie}; {sure}; {} ({raced})", verdict.grade.word())
-}
-
-fn losers(edition: &Edition, console: &Console) -> String {
-    let best = winner_measurement(edition).map_or(edition.verdict.median_us, Measurement::raced_for);
-    let mut timed: Vec<(&Trial, &Measurement)> =
-        edition.trials.iter().filter_map(|t| Some((t, measurement(t)?))).collect();
-    timed.sort_by(|a, b| a.1.raced_for().total_cmp(&b.1.raced_for()));
-    let other = timed.iter().any(|(_, m)| m.cost.is_some());
-    let mut table =
-        Table::new(&["~ran", ">time", if other { ">behind by" } else { ">slower by" }, ">rounds", "samples", ""]);
-    let shown = if console.verbose > 0 { timed.len() } else { SHOWN };
-    for (trial, m) in timed.iter().take(shown) {
-        let is_winner = trial.candidate == edition.verdict.winner;
-        let behind = format!("{:.1} %", 100.0 * (m.raced_for() / best - 1.0));
-        let mark = match (&trial.outcome, edition.verdict.ties.contains(&trial.candidate)) {
-            _ if is_winner => Cell::styled("won", GOOD),
-            (_, true) => Cell::styled("tie", WARN),
-            (Outcome::Measured(_), _) => "stayed to the end".into(),
-            _ => Cell::styled("outpaced", DIM),
-        };
-        let name = Cell::styled(&trial.candidate, if is_winner { NAME } else { anstyle::Style::new() });
-        let marks = Cell::styled(strip(&m.samples_us, 20), DIM);
-        table.row([name, units::time(m.median_us).into(), behind.into(), m.rounds.into(), marks, mark]);
-    }
-    if table.is_empty() {
-        return String::new();
-    }
-    let more = timed.len().saturating_sub(shown);
-    let more = if more > 0 { paint(DIM, format!("and {more} slower ones (-v shows all)\n")) } else { String::new() };
-    format!("\n{}{more}", table.render(console.width()))
 }
 
 fn rejected(edition: &Edition, console: &Console) -> String {

@@ -11,7 +11,6 @@ use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::Value as Setting;
 
-use crate::answer::measurement;
 use crate::commands::vllm_moe;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
@@ -157,7 +156,7 @@ fn trials(kept: &Kept) -> (&str, Vec<&Trial>) {
 }
 
 fn milliseconds(trial: &Trial) -> Option<Vec<f64>> {
-    Some(measurement(trial)?.samples_us.iter().map(|us| us / 1e3).collect())
+    Some(trial.measurement()?.samples_us.iter().map(|us| us / 1e3).collect())
 }
 
 fn t4(kept: &Kept) -> Value {
@@ -172,7 +171,7 @@ fn t4(kept: &Kept) -> Value {
         };
         let time = trial.median_us().map(|us| us / 1e3);
         let measured = time.map(|ms| json!({"name": "time", "value": ms, "unit": "ms"}));
-        let cost = measurement(trial).and_then(|m| m.cost.as_ref());
+        let cost = trial.measurement().and_then(|m| m.cost.as_ref());
         let joules = cost.and_then(|c| c.joules).map(|j| json!({"name": "energy", "value": j, "unit": "J"}));
         let raced =
             cost.map(|c| json!({"name": kept.objective.name(), "value": kept.objective.value(c.median), "unit": ""}));
@@ -225,7 +224,7 @@ fn cached(trial: &Trial, names: &[&String], objective: &Objective) -> String {
         (Outcome::Rejected(Rejection::DoesNotBuild { .. }), _) => json!("CompilationFailedConfig"),
         _ => json!("RuntimeFailedConfig"),
     };
-    if let Some(cost) = measurement(trial).and_then(|m| m.cost.as_ref()) {
+    if let Some(cost) = trial.measurement().and_then(|m| m.cost.as_ref()) {
         entry.insert(objective.name().into(), json!(objective.value(cost.median)));
         entry.extend(cost.joules.map(|j| ("energy".to_string(), json!(j))));
     } else if !objective.is_time() {

@@ -8,13 +8,17 @@ use clap::Args;
 use serde_json::json;
 use warplap::any::{AnyTuner, Operation, Wanted};
 use warplap::core::measure::{CacheState, Clock, Policy, Queueing};
+use warplap::core::progress::Observer;
 use warplap::core::record::Edition;
 use warplap::core::variant::Fit;
 use warplap::{Bucket, How, Mode, Settings, Stop};
 
 use crate::answer::Answer;
 use crate::console::{Console, DIM, GOOD, paint};
+use crate::facts::{Subject, page};
 use crate::failure::{Exit, Failure};
+use crate::kept::{ceilings, write};
+use crate::live::Live;
 use crate::machine::{self, Machine};
 use crate::progress::Progress;
 use crate::race_args::{self, RaceArgs, seconds};
@@ -49,14 +53,17 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "S", value_parser = seconds)]
     total: Option<f64>,
     /// off: first choice; replay: the store alone; record: as replay, and remember misses; tune
-    #[arg(long, value_name = "MODE", default_value = "tune")]
+    #[arg(long, value_name = "MODE", default_value = "tune", value_parser = race_args::mode)]
     mode: Mode,
-    /// Round sizes before they become a key: exact or pow2
-    #[arg(long, value_name = "BUCKET", default_value = "exact", value_parser = race_args::bucket)]
+    /// Sizes that share a key: changing (rows, positions), exact (none) or pow2 (all)
+    #[arg(long, value_name = "BUCKET", default_value = "changing", value_parser = race_args::bucket)]
     bucket: Bucket,
     /// Only say what would race
     #[arg(long)]
     dry_run: bool,
+    /// Keep a page that shows the race while it runs, and the verdict then (default report.html)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "report.html")]
+    live: Option<PathBuf>,
 }
 
 /// One problem to tune, and how.
@@ -88,7 +95,14 @@ impl Tune {
             return dry_run(&jobs, &machine, console);
         }
         make_ready(&jobs, &machine)?;
+        if let Some(file) = &self.live {
+            console.log(format_args!("the race is shown in {}", shown_as(file)));
+        }
         let started = Instant::now();
+        // Once a machine, whatever a problem's budget: reports say how far from the best there can be a time is.
+        if jobs.iter().any(|job| job.settings.mode == Mode::Tune && job.asked.spec().is_none()) {
+            machine.device.measured_ceilings(&machine.store);
+        }
         let progress = Progress::new(console, jobs.len());
         let (mut answers, mut failed) = (Vec::new(), 0);
         let count = jobs.len();
@@ -97,7 +111,7 @@ impl Tune {
                 break;
             }
             self.share_out(&mut job.settings, started.elapsed().as_secs_f64(), count - n);
-            match answer(job, &machine, &progress.begin(n, &job.asked.problem)) {
+            match self.answer(job, &machine, &progress.begin(n, &job.asked.problem)) {
                 Ok(answer) => {
                     if console.json {
                         console.line(&answer.json())?;
@@ -126,6 +140,23 @@ impl Tune {
             return Ok(Exit::Interrupted);
         }
         Ok(if failed > 0 { Exit::NoAnswer } else { Exit::Ok })
+    }
+
+    /// Answers one job, and keeps its page where one is asked for.
+    fn answer(&self, job: &Job, machine: &Machine, watch: &dyn Observer) -> Result<Answer, Failure> {
+        let Some(file) = &self.live else { return answer(job, machine, watch) };
+        let (tuner, problem) = (job.tuner(machine)?, job.asked.problem.as_str());
+        let (variants, device, key) = (tuner.variants(Some(problem))?, tuner.device_slug(), tuner.key(problem)?.text);
+        let subject = |bytes: f64| {
+            let ceilings = ceilings(&machine.store, &device, problem, bytes);
+            let (title, variants) = (job.asked.title(), &variants);
+            Subject { asked: problem, title, problem, key: &key, device: &device, variants, ceilings }
+        };
+        let answer = answer(job, machine, &Live::new(watch, subject(0.0), file))?;
+        if let Some(edition) = &answer.edition {
+            write(file, page(&subject(edition.work.bytes).tuned(edition)).as_bytes())?;
+        }
+        Ok(answer)
     }
 
     /// What was asked for; nothing, where the default suite is meant.
@@ -180,7 +211,7 @@ impl Tune {
                 let Ok(asked) = suite::asked(&missed.problem, None) else { continue };
                 let mut settings = settings.clone();
                 settings.policy = missed_policy(&missed.key, settings.policy);
-                settings.bucket = if missed.key.contains("bucket=pow2") { Bucket::PowerOfTwo } else { Bucket::Exact };
+                settings.bucket = Bucket::named(&missed.key().bucket).unwrap_or(settings.bucket);
                 jobs.push(Job { asked, settings });
             }
         }
@@ -229,11 +260,21 @@ impl Tune {
         if answers.iter().any(Answer::is_tie) {
             text.push_str(&format!("\n≈ another candidate is as fast, within {:.0} %", 100.0 * self.race.eps));
         }
-        if answers.iter().any(|a| a.edition.as_ref().is_some_and(|e| e.verdict.confidence == 0.0)) {
-            text.push_str("\ncapped: the budget ended the race before its rule did; --budget S --again gives it more");
+        for answer in answers {
+            if let Some(note) = &answer.note {
+                text.push_str(&format!("\n{}: {note}", answer.problem));
+            }
+        }
+        if let Some(legend) = Answer::legend(answers) {
+            text.push_str(&format!("\n{legend}"));
         }
         paint(DIM, text)
     }
+}
+
+/// The place of a file in full, where it can be told.
+fn shown_as(file: &Path) -> String {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).display().to_string()
 }
 
 /// The policy a missed key was asked under.
@@ -253,21 +294,21 @@ fn missed_policy(key: &str, usual: Policy) -> Policy {
 }
 
 /// Answers one job.
-fn answer(job: &Job, machine: &Machine, watch: &dyn warplap::core::progress::Observer) -> Result<Answer, Failure> {
+fn answer(job: &Job, machine: &Machine, watch: &dyn Observer) -> Result<Answer, Failure> {
     let tuner = job.tuner(machine)?;
     let problem = &job.asked.problem;
     let started = Instant::now();
-    let (key, winner, how, edition, stages) = match job.settings.mode {
+    let (key, winner, how, edition, stages, note) = match job.settings.mode {
         Mode::Tune => {
             let tuned = tuner.tune(problem, watch)?;
             let how = if tuned.from_store { How::Stored } else { How::Raced };
-            (tuned.key, tuned.edition.verdict.winner.clone(), how, Some(tuned.edition), tuned.stages)
+            (tuned.key, tuned.edition.verdict.winner.clone(), how, Some(tuned.edition), tuned.stages, tuned.note)
         }
         _ => {
             let found = tuner.find(problem)?;
             let (winner, how) = tuner.choose(problem)?;
             let edition = found.edition.filter(|_| !matches!(how, How::Default(_)));
-            (found.key, winner, how, edition, Vec::new())
+            (found.key, winner, how, edition, Vec::new(), None)
         }
     };
     let wants_energy = job.settings.mode == Mode::Tune && job.asked.spec().is_some_and(|s| s.energy);
@@ -283,6 +324,7 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn warplap::core::progress::Obs
         how,
         winner,
         edition,
+        note,
         seconds: started.elapsed().as_secs_f64(),
         stages,
         builds: job.asked.spec().map(|s| s.build_seconds()),

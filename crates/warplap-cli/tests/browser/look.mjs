@@ -48,7 +48,11 @@ const drawn = await page.evaluate(() => {
   const visible = at => document.getElementById(at).getBoundingClientRect().height > 20;
   return {
     title: document.title,
-    winner: rows("winner"),
+    headline: document.getElementById("headline").textContent,
+    lines: [...document.querySelectorAll("#lines li")].map(e => e.textContent),
+    effects: [...document.querySelectorAll("#effects figure")].map(e => ({ title: e.querySelector("h3").textContent, values: e.querySelectorAll("rect").length })),
+    pair: document.getElementById("pair").textContent,
+    ranking: rows("trials"),
     curve: { points: all("curve", "circle").length, failures: all("curve", "line[stroke='var(--bad)']").length, line: all("curve", "path").map(p => p.getAttribute("d"))[0], shown: visible("curve") },
     strips: { texts: texts("strips"), marks: all("strips", "line[stroke='var(--mark)']").length },
     parallel: { lines: all("parallel", "path").length, texts: texts("parallel") },
@@ -67,6 +71,11 @@ const [across, down] = await page.evaluate(() => ["across", "down"].map(id => do
 await page.select("#across", down);
 await page.select("#down", across);
 drawn.heat_turned = await heat();
+// On a telephone: nothing but figures and tables, which scroll by themselves, is wider than the page.
+await page.setViewport({ width: 420, height: 900 });
+await page.reload();
+drawn.narrow = await page.evaluate(() => document.documentElement.scrollWidth);
+if (process.env.WARPLAP_PICTURE) await page.screenshot({ path: process.env.WARPLAP_PICTURE, fullPage: true });
 drawn.errors = errors;
 drawn.elsewhere = requests.filter(url => !url.startsWith("file:"));
 drawn.browser = await browser.version();

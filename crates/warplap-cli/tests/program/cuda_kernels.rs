@@ -85,7 +85,7 @@ fn a_race_for_energy_is_won_by_who_draws_least_and_is_kept_beside_the_race_for_t
     assert_eq!((timed["how"].as_str(), timed["objective"].is_null()), (Some("raced"), true), "{timed}");
     assert!(timed["joules"].as_f64().is_some(), "{timed}");
     put_all(&place, &spec.replace("energy = true", "objective = \"energy\""), &kernel);
-    let again = with_energy(&place, &["tune", &path, "--json"]).lines().remove(0);
+    let again = with_energy(&place, &["tune", &path, "--mode", "replay", "--json"]).lines().remove(0);
     assert_eq!(again["how"], "stored", "{again}");
 }
 

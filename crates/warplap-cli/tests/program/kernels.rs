@@ -43,7 +43,7 @@ fn a_spec_is_tuned_explained_shown_and_written_down() {
     let rejected = |word: &str| trials.iter().filter(|t| t["rejection"] == word).count();
     assert_eq!((rejected("does_not_build"), rejected("wrong_answer")), (2, 2), "{line}");
     assert!(line["builds"]["count"].as_u64().unwrap() >= 10);
-    let again = place.run(&["tune", path, "--json"]);
+    let again = place.run(&["tune", path, "--mode", "replay", "--json"]);
     assert_eq!(again.lines()[0]["from_store"], true, "{}", again.stderr);
 
     let explained = place.run(&["explain", path]);

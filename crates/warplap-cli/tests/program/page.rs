@@ -87,6 +87,21 @@ fn a_browser_draws_every_part_of_a_report() {
     let Some(drawn) = looked_at(&page) else { return };
     assert_eq!((drawn["errors"].to_string(), drawn["elsewhere"].to_string()), ("[]".into(), "[]".into()));
 
+    // It opens with the answer, under the problem's name, and fits a telephone.
+    let winner = format!("{} takes ", tuned["winner"]["variant"].as_str().unwrap());
+    let headline = drawn["headline"].as_str().unwrap();
+    assert!(headline.starts_with(&winner[..4]) && headline.contains(" takes "), "{headline}");
+    assert!(texts(&drawn["lines"]).iter().any(|l| l.contains("within") || l.contains("the samples do not say")));
+    assert!(!drawn["title"].as_str().unwrap().contains("dtype="), "{}", drawn["title"]);
+    assert!(drawn["narrow"].as_u64() <= Some(420), "{} pixels wide", drawn["narrow"]);
+    // What each axis does, a row a value; the winner stands first and nobody above it.
+    assert!(
+        drawn["effects"].as_array().unwrap().iter().all(|e| e["values"].as_u64() > Some(1)),
+        "{}",
+        drawn["effects"]
+    );
+    assert_eq!(drawn["ranking"][0][5], "won", "{}", drawn["ranking"][0]);
+
     let trials = tuned["trials"].as_array().unwrap();
     let timed: Vec<&Value> = trials.iter().filter(|t| t["median_us"].is_number()).collect();
     let failed = trials.len() - timed.len();

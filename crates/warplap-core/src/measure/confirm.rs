@@ -10,8 +10,8 @@
 //! machine down and the fastest block may be a boost. What the fit cannot explain between blocks widens the gap's
 //! interval.
 
-use super::gap::{Gap, leader_of};
 use super::heat::bar;
+use super::place::{Place, doubt, leader_of};
 use super::plan::RacePlan;
 use super::sheet::{LaneState, Sheet};
 use super::stats::{POOLED_WEIGHT, clip_mean, leaning_variance, median};
@@ -21,10 +21,14 @@ use super::student::upper_quantile;
 const NEAR: f64 = 0.05;
 /// At most this many of them.
 const FINALISTS: usize = 4;
-/// Blocks, besides the race itself.
+/// Blocks, besides the race itself; as long as the verdict is open there are more.
 const BLOCKS: usize = 4;
 /// Paired rounds in a block.
 const ROUNDS: usize = 3;
+/// Rounds in one of the blocks that come after, where they take no longer than the pause before them.
+const MORE_ROUNDS: f64 = 12.0;
+/// Complete blocks without which the race's own gaps stand.
+const LEAST_BLOCKS: usize = 2;
 /// Seconds between blocks: longer than a clock's step, short against a tuning.
 const APART: f64 = 0.1;
 /// A race as long as this whole stage has seen as much of the machine's moods, and would double its price.
@@ -36,27 +40,38 @@ const SLOPE_VARIANCE: f64 = 0.06;
 /// One block: ln seconds by finalist and round.
 type Block = Vec<Vec<f64>>;
 
-/// Runs the stage where there are at least two near-equal lanes, and rewrites their `gaps` and places. Gives the
-/// rounds run. Stopped, or with its leader failed, it leaves the race's own gaps as they are.
+/// What the stage did.
+pub(super) struct Confirmed {
+    pub(super) rounds: u32,
+    /// Whether somebody may still be ahead of the leader by more than `eps`.
+    pub(super) unsure: bool,
+}
+
+/// Runs the stage where there are near-equal lanes or the verdict is open, and rewrites their `places`. Stopped before
+/// it has seen enough, or with its leader failed, it leaves the race's own places as they are.
 pub(super) fn confirm(
     sheet: &mut Sheet<'_>,
     plan: &RacePlan,
-    gaps: &mut [Option<Gap>],
+    places: &mut [Option<Place>],
     sigma: f64,
     rng: &mut fastrand::Rng,
-) -> u32 {
-    let Some(before) = leader_of(sheet, gaps) else { return 0 };
-    let mut field = finalists(sheet, gaps, before);
-    if field.len() < 2 || sheet.rounds[before].len() >= LONG_RACE {
-        return 0;
-    }
+) -> Confirmed {
+    let mut done = Confirmed { rounds: 0, unsure: false };
+    let Some(before) = leader_of(sheet, places) else { return done };
+    let mut field = finalists(sheet, places, before);
+    let mut open = is_open(sheet, plan, places, sigma);
+    let long = field.len() < 2 || sheet.rounds[before].len() >= LONG_RACE;
     let common = field.iter().map(|&l| sheet.rounds[l].len()).min().unwrap_or(0);
     let mut blocks: Vec<Block> = vec![field.iter().map(|&l| sheet.rounds[l][..common].to_vec()).collect()];
-    let mut rounds = 0;
-    for _ in 0..BLOCKS {
+    let mut length = ROUNDS;
+    while open.any() || (!long && blocks.len() <= BLOCKS) {
+        if done.rounds >= plan.max_rounds {
+            break;
+        }
         sheet.pause(APART);
+        let before_block = sheet.spent;
         let mut block = vec![Vec::new(); field.len()];
-        for _ in 0..ROUNDS {
+        for _ in 0..length {
             let mut order: Vec<usize> = (0..field.len()).collect();
             rng.shuffle(&mut order);
             for i in order {
@@ -64,10 +79,13 @@ pub(super) fn confirm(
                     block[i].push(x);
                 }
             }
-            if sheet.stopped || sheet.failed(before) {
-                return rounds;
+            if sheet.failed(before) {
+                return done;
             }
-            rounds += 1;
+            if sheet.stopped {
+                break;
+            }
+            done.rounds += 1;
             // A finalist that failed takes its column with it.
             for i in (0..field.len()).rev().filter(|&i| sheet.failed(field[i])).collect::<Vec<_>>() {
                 field.remove(i);
@@ -75,23 +93,69 @@ pub(super) fn confirm(
                 blocks.iter_mut().for_each(|b| drop(b.remove(i)));
             }
         }
+        if sheet.stopped {
+            break;
+        }
         blocks.push(block);
+        if blocks.len() > BLOCKS {
+            rewrite_by(sheet, plan, places, &field, &blocks, sigma);
+            open = is_open(sheet, plan, places, sigma);
+            let round = (sheet.spent - before_block) / length as f64;
+            length = (APART / round.max(1e-9)).clamp(ROUNDS as f64, MORE_ROUNDS) as usize;
+        }
     }
+    if (LEAST_BLOCKS + 1..=BLOCKS).contains(&blocks.len()) {
+        rewrite_by(sheet, plan, places, &field, &blocks, sigma);
+        open = is_open(sheet, plan, places, sigma);
+    }
+    done.unsure = open.unsure;
+    done
+}
+
+/// What more samples would say more about.
+struct Open {
+    /// Somebody may be ahead of the leader by more than `eps`.
+    unsure: bool,
+    /// The leader's own time is not known.
+    wide: bool,
+}
+
+impl Open {
+    fn any(&self) -> bool {
+        self.unsure || self.wide
+    }
+}
+
+fn is_open(sheet: &Sheet<'_>, plan: &RacePlan, places: &[Option<Place>], sigma: f64) -> Open {
+    let Some(leader) = leader_of(sheet, places) else { return Open { unsure: false, wide: false } };
+    Open {
+        unsure: doubt(places, leader, plan.eps.ln_1p()) > plan.delta,
+        wide: sheet.half_width(leader, sigma) > plan.known_within,
+    }
+}
+
+fn rewrite_by(
+    sheet: &mut Sheet<'_>,
+    plan: &RacePlan,
+    places: &mut [Option<Place>],
+    field: &[usize],
+    blocks: &[Block],
+    sigma: f64,
+) {
     if field.len() > 1 {
-        let (level, doubt) = at_common_level(&blocks, sigma);
-        rewrite(sheet, plan, gaps, &field, &level, doubt, sigma);
+        let (level, doubt) = at_common_level(blocks, sigma);
+        rewrite(sheet, plan, places, field, &level, doubt, sigma);
     }
-    rounds
 }
 
 /// The leader, then the nearest lanes to it that have not failed.
-fn finalists(sheet: &Sheet<'_>, gaps: &[Option<Gap>], leader: usize) -> Vec<usize> {
-    let mut near: Vec<(f64, usize)> = gaps
+fn finalists(sheet: &Sheet<'_>, places: &[Option<Place>], leader: usize) -> Vec<usize> {
+    let mut near: Vec<(f64, usize)> = places
         .iter()
         .enumerate()
         .filter(|(lane, _)| !sheet.failed(*lane))
-        .filter_map(|(lane, gap)| gap.map(|g| (g.gap, lane)))
-        .filter(|(gap, _)| *gap <= NEAR.ln_1p())
+        .filter_map(|(lane, place)| place.map(|p| (p.at, lane)))
+        .filter(|(at, lane)| *at <= NEAR.ln_1p() || sheet.places[*lane] == LaneState::Live)
         .collect();
     near.sort_by(|a, b| (a.1 != leader).cmp(&(b.1 != leader)).then(a.0.total_cmp(&b.0)));
     near.into_iter().take(FINALISTS).map(|(_, lane)| lane).collect()
@@ -140,11 +204,11 @@ fn held_back_slope(points: &[(f64, f64)], variance: f64) -> f64 {
     along / (across + variance / SLOPE_VARIANCE)
 }
 
-/// Puts the confirmed gaps in place of the race's, and says who is still in.
+/// Puts the confirmed places where the race's were, and says who is still in.
 fn rewrite(
     sheet: &mut Sheet<'_>,
     plan: &RacePlan,
-    gaps: &mut [Option<Gap>],
+    places: &mut [Option<Place>],
     field: &[usize],
     blocks: &[Block],
     doubt: f64,
@@ -155,22 +219,31 @@ fn rewrite(
         .collect();
     let first = (0..field.len()).min_by(|&a, &b| centres[a].total_cmp(&centres[b])).unwrap_or(0);
     let count = blocks.len() as f64;
-    let z = upper_quantile(plan.delta / field.len() as f64, POOLED_WEIGHT + count - 1.0);
+    let freedom = POOLED_WEIGHT + count - 1.0;
+    let z = upper_quantile(plan.delta / field.len() as f64, freedom);
     let expected = sigma * (2.0 / ROUNDS as f64).sqrt();
+    let variance = |i: usize| {
+        let between: Vec<f64> = blocks.iter().map(|b| clip_mean(&b[i], sigma) - clip_mean(&b[first], sigma)).collect();
+        leaning_variance(&between, expected) / count + 2.0 * doubt
+    };
+    let variances: Vec<f64> = (0..field.len()).map(|i| if i == first { f64::INFINITY } else { variance(i) }).collect();
+    // Gaps to the first are what was seen; its own part of them is half of the surest one.
+    let own = variances.iter().copied().fold(f64::INFINITY, f64::min) / 2.0;
     // The others keep their distance to the lane that led them until now.
-    let shift = centres[0] - centres[first];
-    for (lane, slot) in gaps.iter_mut().enumerate() {
-        if let (false, Some(g)) = (field.contains(&lane), slot) {
-            g.gap += shift;
+    let shift = places[field[0]].map_or(0.0, |p| centres[0] - centres[first] - p.at);
+    for (lane, slot) in places.iter_mut().enumerate() {
+        if let (false, Some(place)) = (field.contains(&lane), slot) {
+            place.at += shift;
         }
     }
     for (i, &lane) in field.iter().enumerate() {
-        let between: Vec<f64> = blocks.iter().map(|b| clip_mean(&b[i], sigma) - clip_mean(&b[first], sigma)).collect();
-        let reach =
-            if i == first { 0.0 } else { z * (leaning_variance(&between, expected) / count + 2.0 * doubt).sqrt() };
-        let gap = centres[i] - centres[first];
-        gaps[lane] = Some(Gap { gap, reach });
-        let outpaced = gap - reach > bar(lane, plan);
+        let (at, reach) = match i == first {
+            true => (0.0, 0.0),
+            false => (centres[i] - centres[first], z * variances[i].sqrt()),
+        };
+        let variance = if i == first { own } else { variances[i] - own };
+        places[lane] = Some(Place { at, variance, freedom, reach });
+        let outpaced = at - reach > bar(lane, plan);
         sheet.places[lane] = if outpaced { LaneState::Outpaced { by: field[first] } } else { LaneState::Live };
     }
 }

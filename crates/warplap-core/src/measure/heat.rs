@@ -1,14 +1,16 @@
 //! The race proper: live lanes come in, rounds are run and the slower lanes leave; where everyone stands goes out.
 
-use super::gap::Gap;
+use super::place::Place;
 use super::plan::{HYSTERESIS, RacePlan, WINNER_SAMPLES};
 use super::sheet::{LaneState, Sheet};
 use super::standing::Standing;
+use super::stats::POOLED_WEIGHT;
 
 /// A lane over this many times the best after one launch leaves, if a launch also costs `SLOW_LAUNCH` seconds.
 const FAR_BEHIND: f64 = 3.0;
-/// Below this many seconds a second launch costs less than the doubt.
-const SLOW_LAUNCH: f64 = 5e-3;
+/// Below this many seconds a second launch costs less than the doubt: a scheduler keeps a process waiting for 8 to 32 ms
+/// on a loaded machine.
+const SLOW_LAUNCH: f64 = 50e-3;
 /// A lane leaves after two rounds if both its samples are over this many times both of the leader's, and after three
 /// by the smaller factor. A tenant that strikes the best lane twice would cost it the race: what a tenant's slow-down
 /// can explain is asked a third time.
@@ -147,27 +149,32 @@ pub(super) fn bar(lane: usize, plan: &RacePlan) -> f64 {
 }
 
 impl Heat {
-    /// Every lane's gap to the leader: survivors by the standing, those that left by the rounds they shared with the
-    /// lane they left for, and that lane's own gap.
-    pub(super) fn gaps(&self, sheet: &Sheet<'_>) -> Vec<Option<Gap>> {
-        let mut gaps = vec![None; sheet.places.len()];
-        for (place, &lane) in self.standing.lanes.iter().enumerate() {
-            gaps[lane] = Some(Gap { gap: self.standing.gaps[place], reach: self.standing.reach(place) });
+    /// Every lane's place behind the leader: survivors by the standing, those that left by the rounds they shared with
+    /// the lane they left for, and that lane's own place.
+    pub(super) fn places(&self, sheet: &Sheet<'_>) -> Vec<Option<Place>> {
+        let standing = &self.standing;
+        let mut places = vec![None; sheet.places.len()];
+        // Whoever is left alone has nobody beside it to learn the noise from: that of the rounds before counts.
+        let alone = standing.lanes.len() == 1 && sheet.sigma.is_some();
+        for (n, &lane) in standing.lanes.iter().enumerate() {
+            let variance = if alone { standing.variance_by(self.sigma) } else { standing.variance(n) };
+            let freedom = standing.freedom.max(POOLED_WEIGHT + f64::from(self.rounds));
+            places[lane] = Some(Place { at: standing.gaps[n], variance, freedom, reach: standing.reach(n) });
         }
         // Who left last is behind a survivor, who left before is behind one of those: a pass each at most.
-        for _ in 0..gaps.len() {
+        for _ in 0..places.len() {
             let mut changed = false;
-            for (lane, place) in sheet.places.iter().enumerate() {
-                if let (LaneState::Outpaced { by }, None) = (place, gaps[lane]) {
-                    let behind = sheet.paired_gap(lane, *by, self.sigma);
-                    gaps[lane] = gaps[*by].zip(behind).map(|(g, b)| Gap { gap: g.gap + b, reach: 0.0 });
-                    changed |= gaps[lane].is_some();
+            for (lane, state) in sheet.places.iter().enumerate() {
+                if let (LaneState::Outpaced { by }, None) = (state, places[lane]) {
+                    let behind = Place::paired(&sheet.paired(lane, *by), self.sigma);
+                    places[lane] = places[*by].zip(behind).map(|(p, b): (Place, Place)| Place { at: p.at + b.at, ..b });
+                    changed |= places[lane].is_some();
                 }
             }
             if !changed {
                 break;
             }
         }
-        gaps
+        places
     }
 }

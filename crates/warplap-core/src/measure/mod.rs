@@ -4,6 +4,7 @@ mod confirm;
 mod energy;
 mod gap;
 mod heat;
+mod place;
 mod plan;
 mod race;
 mod sheet;
@@ -12,7 +13,9 @@ mod stats;
 mod student;
 
 pub(crate) use energy::{Drawn, Meter, between_ticks};
+pub use gap::{Behind, Gap};
 pub use heat::Ended;
+pub use place::Place;
 pub use plan::{Cost, HYSTERESIS, RacePlan, Stopwatch};
 pub use race::{Lane, Race, race};
 
@@ -36,6 +39,9 @@ pub struct Measurement {
     /// What it was raced for, where that was not its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Box<Costs>>,
+    /// How much slower it was than the winner, by the rounds both ran in or through others who raced with both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<Box<Behind>>,
 }
 
 /// What a candidate cost by an objective other than time.
@@ -73,6 +79,7 @@ impl Measurement {
             batch,
             samples_us: logs.into_iter().map(us).collect(),
             cost: None,
+            behind: None,
         }
     }
 }

@@ -52,8 +52,10 @@ pub struct RacePlan {
     pub delta: f64,
     /// The race is capped after this many rounds.
     pub max_rounds: u32,
-    /// Whether near-equal finalists run again in blocks spread over time.
+    /// Whether near-equal finalists run again in blocks spread over time, for as long as the verdict is open.
     pub confirm: bool,
+    /// Half the width of the leader's interval, as a share, above which its time is not known.
+    pub known_within: f64,
     /// The least seconds a launch can take by physics; a sample below `IMPOSSIBLE_BELOW` of it is `Impossible`.
     pub floor: Option<f64>,
     /// The lane of the stored winner, where there is one.
@@ -64,7 +66,16 @@ pub struct RacePlan {
 
 impl Default for RacePlan {
     fn default() -> Self {
-        RacePlan { eps: 0.01, delta: 0.01, max_rounds: 400, confirm: true, floor: None, incumbent: None, seed: 0 }
+        RacePlan {
+            eps: 0.01,
+            delta: 0.01,
+            max_rounds: 400,
+            confirm: true,
+            known_within: 0.05,
+            floor: None,
+            incumbent: None,
+            seed: 0,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The score sheet of a race: every sample passes its door, is judged, and is written down.
 
 use super::plan::{RacePlan, Stopwatch};
-use super::stats::{clip_mean, median, median_interval};
+use super::stats::{median, median_interval};
 use super::{Cost, Costs, Lane, Measurement};
 use crate::rejection::Rejection;
 use crate::roofline::IMPOSSIBLE_BELOW;
@@ -47,7 +47,7 @@ pub(super) struct Sheet<'a> {
     pub(super) spread: Vec<Option<f64>>,
     pub(super) launches: u64,
     /// Seconds measured so far.
-    spent: f64,
+    pub(super) spent: f64,
     pub(super) stopped: bool,
 }
 
@@ -200,6 +200,7 @@ impl<'a> Sheet<'a> {
             batch: self.batch(lane),
             samples_us: logs.iter().take(KEPT).map(|&x| us(x)).collect(),
             cost,
+            behind: None,
         }
     }
 
@@ -217,10 +218,19 @@ impl<'a> Sheet<'a> {
         centres.into_iter().map(|c| c.map(|c| c - best)).collect()
     }
 
-    /// ln of how much slower `lane` was than `leader`, over the rounds both ran in.
-    pub(super) fn paired_gap(&self, lane: usize, leader: usize, sigma: f64) -> Option<f64> {
-        let gaps: Vec<f64> = self.rounds[lane].iter().zip(&self.rounds[leader]).map(|(a, b)| a - b).collect();
-        (!gaps.is_empty()).then(|| clip_mean(&gaps, sigma * std::f64::consts::SQRT_2))
+    /// Half the width of the interval of a lane's median, as a share of it.
+    pub(super) fn half_width(&self, lane: usize, sigma: f64) -> f64 {
+        let logs: Vec<f64> = match self.costs[lane].is_empty() {
+            true => self.all[lane].clone(),
+            false => self.costs[lane].iter().map(|c| c.0).collect(),
+        };
+        let [low, high] = median_interval(&logs, sigma).map(|x| (x - median(&logs)).exp());
+        (high - low) / 2.0
+    }
+
+    /// ln of how much slower `lane` was than `leader`, round by round of those both ran in.
+    pub(super) fn paired(&self, lane: usize, leader: usize) -> Vec<f64> {
+        self.rounds[lane].iter().zip(&self.rounds[leader]).map(|(a, b)| a - b).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use super::student::{upper_quantile, upper_tail};
 const SIGMA_UNKNOWN: f64 = 0.05;
 
 /// The clip mean scatters a little wider than the mean the standard error is made for.
-const CLIP_MEAN_WIDENING: f64 = 1.1;
+pub(super) const CLIP_MEAN_WIDENING: f64 = 1.1;
 
 /// Doublings of n that the stopping rule shares `delta` between, evenly: from 4 to 127 rounds, enough to settle a dead
 /// heat at a sigma of 2.5 %. A longer race has no more to spend, and its promise is that much weaker.
@@ -28,7 +28,9 @@ pub(super) struct Standing {
     /// How many standard errors convince.
     z: f64,
     /// Degrees of freedom of the standard errors.
-    freedom: f64,
+    pub(super) freedom: f64,
+    /// Rounds looked at.
+    rounds: usize,
     /// The robust sigma of each lane between rounds.
     pub(super) spread: Vec<f64>,
     /// The pooled robust sigma.
@@ -56,7 +58,7 @@ impl Standing {
             })
             .collect();
         let (z, freedom) = (z(n, lanes.len(), delta), freedom(n, lanes.len()));
-        Standing { lanes, first, gaps, errors, z, freedom, spread, sigma: restore * sigma }
+        Standing { lanes, first, gaps, errors, z, freedom, rounds: n.max(1), spread, sigma: restore * sigma }
     }
 
     /// The leader's lane.
@@ -67,6 +69,16 @@ impl Standing {
     /// Half the width of the confidence interval of a place's gap.
     pub(super) fn reach(&self, place: usize) -> f64 {
         self.z * self.errors[place]
+    }
+
+    /// The variance of a place's centre.
+    pub(super) fn variance(&self, place: usize) -> f64 {
+        self.variance_by(self.spread[place])
+    }
+
+    /// The variance of the centre of a lane with this spread between rounds.
+    pub(super) fn variance_by(&self, spread: f64) -> f64 {
+        (CLIP_MEAN_WIDENING * spread).powi(2) / self.rounds as f64
     }
 
     /// The lower confidence bound of a place's gap.

@@ -22,6 +22,7 @@ const MOST: u64 = 1 << 30;
 
 /// Why a recorded space cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordedError {
     /// The file cannot be read.
     #[error("{0}")]

@@ -7,6 +7,7 @@ mod evolution;
 mod exhaustive;
 mod gaussian;
 mod genetic;
+mod going_on;
 mod ground;
 mod halving;
 mod hints;
@@ -20,6 +21,7 @@ mod tiers;
 mod walk;
 
 pub use arm::Arm;
+pub(crate) use going_on::GoingOn;
 pub use registered::{names, register};
 
 use crate::candidate::{Candidate, Trial};

@@ -73,9 +73,9 @@ impl Search for Tiers {
     }
 
     fn tell(&mut self, trial: &Trial) {
-        if let Some(search) = &mut self.current {
-            search.tell(trial);
-        }
+        // What somebody else asked for before the first tier was opened says nothing of a tier.
+        let Some(search) = &mut self.current else { return };
+        search.tell(trial);
         if let Some(cost) = trial.cost() {
             self.best_us = self.best_us.min(cost);
         }

@@ -4,6 +4,7 @@ use super::expr::ExprError;
 
 /// Why a space cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpaceError {
     /// A rule or a derived value cannot be read, names what is not there, or mixes kinds.
     #[error("{what}: {error}")]

@@ -50,6 +50,7 @@ pub struct Bundle {
 
 /// Why a bundle was refused.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BundleError {
     /// It could not be read.
     #[error("the bundle cannot be read: {0}")]

@@ -149,6 +149,7 @@ pub struct SetAside {
 
 /// Why a store could not be opened or written. Lookups never give one.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Somebody else could have written there, or it is not a directory.
     #[error("the store {} cannot be trusted: {why} ({remedy})", path.display())]

@@ -1,7 +1,7 @@
 //! A tuner of some operation, for programs that learn at run time what they are asked for. Problem texts come in; what
 //! the tuner says goes out.
 
-use super::{Found, How, Standing, Tuned, Tuner};
+use super::{Found, How, Provisional, Standing, Tuned, Tuner};
 use crate::bench::Benched;
 use crate::candidate::Candidate;
 use crate::device::Device;
@@ -24,6 +24,10 @@ pub trait AnyTuner: Send + Sync {
     fn key(&self, problem: &str) -> Result<Key, ProblemError>;
     /// Tunes, or answers from the store.
     fn tune(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
+    /// As [`AnyTuner::tune`], but what is known answers at once, provisional or not.
+    fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
+    /// The provisional keys of the tuner's settings, the oldest first: [`AnyTuner::tune`] of their problems goes on.
+    fn provisional(&self) -> Vec<Provisional>;
     /// Chooses by the tuner's mode.
     fn choose(&self, problem: &str) -> Result<(Candidate, How), Error>;
     /// What the store knows; measures nothing.
@@ -63,6 +67,14 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
 
     fn tune(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error> {
         Tuner::tune(self, &O::parse(problem)?, observer)
+    }
+
+    fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error> {
+        Tuner::ensure(self, &O::parse(problem)?, observer)
+    }
+
+    fn provisional(&self) -> Vec<Provisional> {
+        Tuner::provisional(self)
     }
 
     fn choose(&self, problem: &str) -> Result<(Candidate, How), Error> {

@@ -2,9 +2,12 @@
 
 mod any;
 mod donors;
+mod last_heat;
 mod newcomers;
+mod provisional;
 mod road;
 mod standing;
+mod telling;
 mod tuning;
 
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use crate::dispatch::Dispatch;
 use crate::error::Error;
 use crate::key::Key;
 use crate::op::Op;
-use crate::progress::Observer;
+use crate::progress::{Observer, Silent};
 use crate::record::{Edition, Record};
 use crate::regret::Regret;
 use crate::rejection::Rejection;
@@ -30,6 +33,7 @@ use crate::timing::Stages;
 use crate::variant::Kernel;
 
 pub use any::AnyTuner;
+pub use provisional::Provisional;
 pub use road::Road;
 pub(crate) use standing::named;
 pub use standing::{Found, Standing};
@@ -70,6 +74,8 @@ pub struct Tuned {
     pub edition: Edition,
     /// Whether the store answered and nothing was measured.
     pub from_store: bool,
+    /// What became of a provisional record that was there, in one sentence.
+    pub note: Option<String>,
     /// What could not be kept, if anything: the answer holds, the record is lost.
     pub warning: Option<String>,
     /// Where the seconds went.
@@ -82,13 +88,27 @@ pub struct Tuned {
 pub struct Tuner<O: Op, D: Device> {
     catalog: Catalog<O, D>,
     road: Road<D>,
-    ready: Dispatch<O::Problem, dyn Kernel<D>>,
+    ready: Arc<Dispatch<O::Problem, dyn Kernel<D>>>,
 }
 
 impl<O: Op, D: Device> Tuner<O, D> {
     /// A tuner over a catalog and a store.
     pub fn new(device: Arc<D>, catalog: Catalog<O, D>, store: Store, settings: Settings) -> Self {
-        Tuner { catalog, road: Road::new(device, store, settings), ready: Dispatch::new() }
+        let tuner = Tuner { catalog, road: Road::new(device, store, settings), ready: Arc::default() };
+        let ready = tuner.ready.clone();
+        tuner.when_replaced(move || ready.clear());
+        tuner
+    }
+
+    /// Lets somebody hear when a winner takes over from whoever answered while it was raced in the background: kernels
+    /// that were chosen before are out of date.
+    pub fn when_replaced(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.road.known.listen(Box::new(listener));
+    }
+
+    /// Whether a candidate is what answers for a problem's key now.
+    pub fn answers(&self, problem: &O::Problem, candidate: &Candidate) -> bool {
+        self.road.answers(&self.key(problem), candidate)
     }
 
     /// The device.
@@ -135,6 +155,11 @@ impl<O: Op, D: Device> Tuner<O, D> {
         outcome.map_err(|rejection| self.failed(problem, args, rejection))
     }
 
+    /// Whether the winner of a problem's key is known to this process: then choosing races nothing and reads no store.
+    pub fn knows_key(&self, problem: &O::Problem) -> bool {
+        self.road.knows(&self.key(problem))
+    }
+
     /// Hands the kernel of a known problem to `f`, or gives `f` back where nobody has chosen one yet: then a caller may
     /// let others go on while it chooses.
     #[inline]
@@ -154,7 +179,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
         queue: &D::Queue,
         f: impl FnOnce(&(dyn Kernel<D> + 'static)) -> R,
     ) -> Result<R, Error> {
-        let go = || Ok(f(&*self.chosen(problem, queue)?.kernel));
+        let go = || Ok(f(&*self.chosen(problem, queue, &Silent)?.kernel));
         match self.device().busy(queue) {
             // A library may load its kernel when it is first launched.
             Some(_) => self.device().beside_capture(go),
@@ -187,30 +212,52 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// As [`Tuner::choose`], for somebody who will launch on this queue: while it is being captured nothing is raced.
     pub fn choose_on(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<D>, Error> {
+        self.choose_watched(problem, queue, &Silent)
+    }
+
+    /// As [`Tuner::choose_on`], where somebody hears of a race.
+    pub fn choose_watched(
+        &self,
+        problem: &O::Problem,
+        queue: &D::Queue,
+        observer: &dyn Observer,
+    ) -> Result<Chosen<D>, Error> {
         match self.device().busy(queue) {
             // Even asking who fits may open a library, which a capture would take for a part of itself.
-            Some(_) => self.device().beside_capture(|| self.chosen(problem, queue)),
-            None => self.chosen(problem, queue),
+            Some(_) => self.device().beside_capture(|| self.chosen(problem, queue, observer)),
+            None => self.chosen(problem, queue, observer),
         }
     }
 
-    fn chosen(&self, problem: &O::Problem, queue: &D::Queue) -> Result<Chosen<D>, Error> {
-        let (chosen, lasts) = self.road.choose(&self.card(problem), queue)?;
+    fn chosen(&self, problem: &O::Problem, queue: &D::Queue, observer: &dyn Observer) -> Result<Chosen<D>, Error> {
+        let (chosen, lasts) = self.road.choose(&self.card(problem), queue, observer)?;
         if lasts {
             self.ready.put(problem.clone(), chosen.kernel.clone());
+            if matches!(chosen.how, How::Default(_)) && !self.answers(problem, &chosen.candidate) {
+                // The winner took over meanwhile.
+                self.ready.clear();
+            }
         }
         Ok(chosen)
     }
 
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
-    /// new in the catalog since races against the stored winner alone.
+    /// new in the catalog since races against the stored winner alone, and a provisional record is gone on with.
     pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
-        let tuned = self.road.tune(&self.card(problem), observer)?;
+        Ok(self.renewed(self.road.tune(&self.card(problem), observer)?))
+    }
+
+    /// As [`Tuner::tune`], but what is known answers at once, provisional or not: for the first launch of a problem.
+    pub fn ensure(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
+        Ok(self.renewed(self.road.ensure(&self.card(problem), observer)?))
+    }
+
+    fn renewed(&self, tuned: Tuned) -> Tuned {
         if tuned.replaced {
             // Kernels of the former winner are ready for some problems of this key.
             self.ready.clear();
         }
-        Ok(tuned)
+        tuned
     }
 
     /// Verifies one variant at one config on exactly this problem, then takes `samples` samples on the device's clock.

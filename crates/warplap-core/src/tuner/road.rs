@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Chosen, How};
-use crate::candidate::{Candidate, Trial};
+use crate::background;
+use crate::candidate::Candidate;
 use crate::card::{Card, Listed};
 use crate::device::Device;
 use crate::error::Error;
 use crate::key::Key;
-use crate::progress::Silent;
+use crate::progress::{Observer, Silent};
 use crate::record::Edition;
 use crate::settings::{Mode, Settings};
 use crate::store::{Match, Store};
@@ -22,9 +23,30 @@ pub struct Road<D: Device> {
     pub(crate) store: Store,
     pub(crate) settings: Settings,
     // Winners by key text: a new problem of a known key needs no disk.
-    pub(super) known: Mutex<HashMap<String, (Candidate, How)>>,
+    pub(super) known: Arc<Known>,
     // Editions by key text that the store could not keep: they answer for as long as this process lives.
     pub(super) unkept: Mutex<HashMap<String, Edition>>,
+}
+
+/// Winners by key text, and who wants to hear when one takes over from another.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) winners: Mutex<HashMap<String, (Candidate, How)>>,
+    listeners: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+}
+
+impl Known {
+    /// Tells somebody from now on when kernels that were chosen before may be out of date.
+    pub(super) fn listen(&self, listener: Box<dyn Fn() + Send + Sync>) {
+        locked(&self.listeners).push(listener);
+    }
+
+    fn take_over(&self, key: &Key, winner: Candidate) {
+        let before = locked(&self.winners).insert(key.text.clone(), (winner.clone(), How::Raced));
+        if before.is_some_and(|(candidate, _)| candidate != winner) {
+            locked(&self.listeners).iter().for_each(|listener| listener());
+        }
+    }
 }
 
 /// What was decided about a key.
@@ -38,7 +60,7 @@ struct Decided {
 impl<D: Device> Road<D> {
     /// A road to a store.
     pub fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
-        Road { device, store, settings, known: Mutex::default(), unkept: Mutex::default() }
+        Road { device, store, settings, known: Arc::default(), unkept: Mutex::default() }
     }
 
     /// The key of a card's problem.
@@ -46,43 +68,67 @@ impl<D: Device> Road<D> {
         card.key(&self.settings.bucket, self.settings.policy).raced_for(&self.settings.objective)
     }
 
+    /// Whether the winner of a key is known to this process.
+    pub(crate) fn knows(&self, key: &Key) -> bool {
+        locked(&self.known.winners).contains_key(&key.text)
+    }
+
     /// Chooses for somebody who launches on this queue; and whether the choice still holds the next time.
-    pub(crate) fn choose(&self, card: &dyn Card<D>, queue: &D::Queue) -> Result<(Chosen<D>, bool), Error> {
+    pub(crate) fn choose(
+        &self,
+        card: &dyn Card<D>,
+        queue: &D::Queue,
+        observer: &dyn Observer,
+    ) -> Result<(Chosen<D>, bool), Error> {
         let key = self.key(card);
-        let known = locked(&self.known).get(&key.text).cloned();
+        let known = locked(&self.known.winners).get(&key.text).cloned();
         let decided = match known {
             Some((candidate, how)) => Decided { candidate, how, lasts: true },
-            None => self.decide(&key, card, queue)?,
+            None => self.decide(&key, card, queue, observer)?,
         };
         let Decided { candidate, how, lasts } = decided;
         let chosen = self.build(&key, card, &candidate, how.clone())?;
         if lasts {
-            locked(&self.known).entry(key.text).or_insert((candidate, how));
+            locked(&self.known.winners).entry(key.text).or_insert((candidate, how));
         }
         Ok((chosen, lasts))
     }
 
-    fn decide(&self, key: &Key, card: &dyn Card<D>, queue: &D::Queue) -> Result<Decided, Error> {
+    fn decide(
+        &self,
+        key: &Key,
+        card: &dyn Card<D>,
+        queue: &D::Queue,
+        observer: &dyn Observer,
+    ) -> Result<Decided, Error> {
         if self.settings.mode == Mode::Off {
             let (candidate, how) = self.first_choice(card, "the mode is off");
             return Ok(Decided { candidate, how, lasts: true });
         }
         if self.settings.mode == Mode::Tune && self.device.busy(queue).is_none() {
-            match self.tune(card, &Silent) {
+            match self.ensure(card, observer) {
                 Ok(tuned) => {
                     let how = if tuned.from_store { How::Stored } else { How::Raced };
                     return Ok(Decided { candidate: tuned.edition.verdict.winner, how, lasts: true });
                 }
                 // The device may have become busy meanwhile.
                 Err(Error::Device(_)) if self.device.busy(queue).is_some() => {}
+                Err(error @ Error::NoTime { .. }) => {
+                    tracing::warn!("{error}; the library answers");
+                    let (candidate, how) = self.library_choice(card, &error.to_string());
+                    return Ok(Decided { candidate, how, lasts: true });
+                }
                 Err(error @ (Error::NothingRight { .. } | Error::Device(_))) => {
                     return self.last_resort(card, &error);
                 }
                 Err(other) => return Err(other),
             }
         }
-        let tunes = self.settings.mode == Mode::Tune;
+        let tunes = matches!(self.settings.mode, Mode::Tune | Mode::Background);
         let found = self.lookup(card, key);
+        if self.settings.mode == Mode::Background && self.device.busy(queue).is_none() {
+            return Ok(self.decide_beside(card, found));
+        }
         if !matches!(found, Some((_, How::Stored))) && (self.settings.mode == Mode::Record || tunes) {
             self.store.miss(key, self.device.fingerprint(), &card.text());
         }
@@ -92,6 +138,35 @@ impl<D: Device> Road<D> {
         });
         let lasts = !tunes || how == How::Stored;
         Ok(Decided { candidate, how, lasts })
+    }
+
+    /// What the store knows answers, or else an official library; what is open is raced in the background.
+    fn decide_beside(&self, card: &dyn Card<D>, found: Option<(Candidate, How)>) -> Decided {
+        self.race_beside(card);
+        let stored = found.filter(|(candidate, how)| *how == How::Stored && self.usable(candidate, card));
+        let (candidate, how) =
+            stored.unwrap_or_else(|| self.library_choice(card, "it is being raced in the background"));
+        Decided { candidate, how, lasts: true }
+    }
+
+    /// Sends a race to the background. Where the store's answer stands it measures nothing.
+    fn race_beside(&self, card: &dyn Card<D>) {
+        let (card, device, store) = (card.boxed(), self.device.clone(), self.store.clone());
+        let (settings, known) = (self.settings.clone(), self.known.clone());
+        background::send(Box::new(move |stop| {
+            let settings = Settings { mode: Mode::Tune, stop: stop.clone(), ..settings };
+            let road = Road::new(device.clone(), store, settings);
+            // A capture that begins meanwhile takes no harm from what this thread does.
+            match device.beside_capture(|| road.tune(&*card, &Silent)) {
+                Ok(tuned) => known.take_over(&tuned.key, tuned.edition.verdict.winner),
+                Err(error) => tracing::warn!("{error}; the library goes on answering"),
+            }
+        }));
+    }
+
+    /// Whether a candidate is what answers for a key now.
+    pub(crate) fn answers(&self, key: &Key, candidate: &Candidate) -> bool {
+        locked(&self.known.winners).get(&key.text).is_none_or(|(known, _)| known == candidate)
     }
 
     /// Nobody could be raced: the reference answers all the same, once it has shown that it is right.
@@ -139,17 +214,29 @@ impl<D: Device> Road<D> {
         card.find(&candidate.variant).is_some_and(can)
     }
 
+    /// An official library at its default config, where there is one; else the first choice.
+    fn library_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+        let (mut listed, _) = card.list(&self.device);
+        listed.retain(|l| l.runner.is_library());
+        self.first_of(listed, why).unwrap_or_else(|| self.first_choice(card, why))
+    }
+
     /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
     /// first it is the library's, or the reference.
     fn first_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
         let (mut listed, _) = card.list(&self.device);
         listed.retain(|l| !self.device.sandboxes() || l.runner.is_yardstick());
+        let reference = || (self.reference(card), How::Default(why.into()));
+        self.first_of(listed, why).unwrap_or_else(reference)
+    }
+
+    /// The first of a list that has a default config.
+    fn first_of(&self, listed: Vec<Listed<'_, D>>, why: &str) -> Option<(Candidate, How)> {
         let at_default = |l: Listed<'_, D>| {
             let config = l.runner.space(&self.device).default_config()?;
             Some(Candidate { variant: l.runner.id().into(), config, source: l.runner.source() })
         };
-        let candidate = listed.into_iter().find_map(at_default).unwrap_or_else(|| self.reference(card));
-        (candidate, How::Default(why.into()))
+        Some((listed.into_iter().find_map(at_default)?, How::Default(why.into())))
     }
 
     /// Builds a candidate for a problem. Where that fails (a bucket holds other shapes too): the next best that was
@@ -190,10 +277,8 @@ pub(super) fn is_current<D: Device>(card: &dyn Card<D>, candidate: &Candidate) -
 }
 
 /// Those of an edition that were right and are what they were, fastest first.
-fn right_ones<D: Device>(card: &dyn Card<D>, edition: Edition) -> Vec<Candidate> {
-    let right = |t: Trial| Some((t.cost()?, t.candidate));
-    let mut right: Vec<(f64, Candidate)> = edition.trials.into_iter().filter_map(right).collect();
-    right.retain(|(_, candidate)| is_current(card, candidate));
-    right.sort_by(|a, b| a.0.total_cmp(&b.0));
-    right.into_iter().map(|(_, candidate)| candidate).collect()
+pub(super) fn right_ones<D: Device>(card: &dyn Card<D>, edition: Edition) -> Vec<Candidate> {
+    let ranked = edition.ranked();
+    let right = ranked.iter().map(|r| &r.trial.candidate).filter(|candidate| is_current(card, candidate));
+    right.cloned().collect()
 }

@@ -2,14 +2,21 @@
 #![allow(unreachable_pub, reason = "the rooms of one test program")]
 
 mod bad;
+mod beside;
 mod border;
+mod buckets;
+mod budget;
 mod choosing;
 mod descend;
 mod fake;
+mod going_on;
 mod keeping;
+mod last_heat;
 mod own_arguments;
 mod racing;
 mod slots;
 mod stale;
 mod support;
+mod sure;
+mod telling;
 mod texts;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use warplap_core::bucket::Bucket;
 use warplap_core::candidate::{Outcome, Trial};
 use warplap_core::catalog::Catalog;
 use warplap_core::error::Error;
@@ -27,8 +28,9 @@ pub fn memory() -> Store {
     Store::memory()
 }
 
+/// Every size has its own key.
 pub fn settings() -> Settings {
-    Settings::default()
+    Settings { bucket: Bucket::Exact, ..Settings::default() }
 }
 
 pub fn mode(mode: Mode) -> Settings {

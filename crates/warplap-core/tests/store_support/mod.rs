@@ -61,6 +61,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         batch: 1,
         samples_us: vec![12.1, 12.345678901234567, 0.1 + 0.2],
         cost: None,
+        behind: None,
     };
     let wrong = Rejection::WrongAnswer { error: f64::INFINITY, allowed: 1e-3, reason: "NaN at 3".into() };
     Edition {
@@ -76,6 +77,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
             margin: None,
             ties: vec![],
             eps: 0.01,
+            won_by: Default::default(),
             confidence: 0.99,
             grade: Grade::Clean,
             rounds: 3,
@@ -93,6 +95,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         }],
         work: Work { flops: 1e9, bytes: 1e6 },
         floor_us: Some(1.5),
+        last_heat: None,
         seconds: 0.25,
     }
 }

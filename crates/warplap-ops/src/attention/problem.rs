@@ -304,10 +304,16 @@ impl Problem for AttentionProblem {
             return *self;
         }
         // One query stays one query: decoding is a matter of memory, not of arithmetic.
-        let round = |name, size| if size == 1 { 1 } else { bucket.round(name, size).min(MAX_SIZE) };
+        let round = |name, size| if size == 1 { 1 } else { bucket.round_changing(name, size).min(MAX_SIZE) };
         let mut r = *self;
         (r.b, r.sq, r.sk) = (round("b", self.b), round("sq", self.sq), round("sk", self.sk));
         r
+    }
+
+    fn smaller(&self) -> Option<Self> {
+        let (b, h, hkv) = (1, self.h / self.hkv, 1);
+        let smaller = AttentionProblem { b, h, hkv, sq: self.sq.min(96), sk: self.sk.min(96), ..*self };
+        (smaller != *self).then_some(smaller)
     }
 
     fn work(&self) -> Work {

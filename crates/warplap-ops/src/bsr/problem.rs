@@ -368,10 +368,17 @@ impl Problem for BsrProblem {
         let mut r = *self;
         (r.m, r.k) = (blocks("m", self.m, self.bs), blocks("k", self.k, self.bc));
         // A vector stays a vector: it decides who may race.
-        r.n = if self.n == 1 { 1 } else { bucket.round("n", self.n) };
+        r.n = if self.n == 1 { 1 } else { bucket.round_changing("n", self.n) };
         // Rounding must not leave the legal range; where it does, the problem itself is raced.
         let even = self.row_max == self.even_max();
         r.filled(self.density(), (!even && self.nnz > 0).then(|| self.imbalance())).unwrap_or(*self)
+    }
+
+    fn smaller(&self) -> Option<Self> {
+        let mut r = *self;
+        (r.m, r.k, r.n) = (self.m.min(16 * self.bs), self.k.min(16 * self.bc), self.n.min(32));
+        let r = r.filled(self.density(), None).ok()?;
+        (r != *self && r.nnz > 0).then_some(r)
     }
 
     fn work(&self) -> Work {

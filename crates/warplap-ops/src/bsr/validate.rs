@@ -11,6 +11,7 @@ use super::{Bsr, BsrProblem, slot};
 
 /// What is wrong with a matrix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BsrError {
     /// The shape itself is not legal.
     #[error(transparent)]

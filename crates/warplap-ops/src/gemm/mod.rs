@@ -76,7 +76,8 @@ impl Op for Gemm {
             let mut product = right::product(m, n, k, &a, &b);
             magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b));
             if p.has_epilogue() {
-                product.par_chunks_mut(n).for_each(|row| finish(row, bias.as_deref(), p.act));
+                let bias = bias.as_deref();
+                right::in_parallel(|| product.par_chunks_mut(n).for_each(|row| finish(row, bias, p.act)));
             }
             for i in 0..m {
                 let at = one * c_stride + i * ldc;
@@ -117,14 +118,15 @@ fn tolerance(p: &GemmProblem, magnitude: f64, bias: f64) -> Tolerance {
 fn dense(array: &Array, start: usize, (rows, columns): (usize, usize), layout: Layout, ld: usize) -> Vec<f64> {
     let mut out = vec![0f64; rows * columns];
     // Millions of elements, for an answer that a whole race waits for.
-    out.par_chunks_mut(columns.max(1)).enumerate().for_each(|(i, row)| {
+    let fill = |(i, row): (usize, &mut [f64])| {
         for (j, value) in row.iter_mut().enumerate() {
             *value = array.at(match layout {
                 Layout::Row => start + i * ld + j,
                 Layout::Col => start + j * ld + i,
             });
         }
-    });
+    };
+    right::in_parallel(|| out.par_chunks_mut(columns.max(1)).enumerate().for_each(fill));
     out
 }
 

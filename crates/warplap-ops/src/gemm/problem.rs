@@ -286,13 +286,13 @@ impl Problem for GemmProblem {
             return *self;
         }
         // A vector stays a vector: its kind decides who may race.
-        let round = |name, size| {
-            if size == 1 { 1 } else { bucket.round(name, size) }
-        };
-        let mut r = GemmProblem::new(round("m", self.m), round("n", self.n), round("k", self.k), self.dtype)
-            .with_layouts(self.a, self.b)
-            .with_epilogue(self.bias, self.act);
-        (r.align, r.batch, r.tf32) = (self.align, round("batch", self.batch), self.tf32);
+        let kept = |size, rounded| if size == 1 { 1 } else { rounded };
+        let m = kept(self.m, bucket.round_changing("m", self.m));
+        let (n, k) = (kept(self.n, bucket.round("n", self.n)), kept(self.k, bucket.round("k", self.k)));
+        let mut r =
+            GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b).with_epilogue(self.bias, self.act);
+        let batch = kept(self.batch, bucket.round_changing("batch", self.batch));
+        (r.align, r.batch, r.tf32) = (self.align, batch, self.tf32);
         r
     }
 

@@ -19,6 +19,8 @@ use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
+use crate::right;
+
 /// The operation norm(x + residual) * weight + bias.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm;
@@ -85,18 +87,20 @@ impl Op for Norm {
         let mut sum = inputs[slot::X].to_f64();
         if p.residual {
             let residual = inputs[slot::RESIDUAL].to_f64();
-            sum.par_iter_mut().zip(&residual).for_each(|(s, r)| *s += r);
+            sum.iter_mut().zip(&residual).for_each(|(s, r)| *s += r);
         }
         let mut values = sum.clone();
-        let worst = values.par_chunks_mut(n).map(|row| normalised(p, row)).reduce(Reach::default, Reach::or);
-        values.par_chunks_mut(n).for_each(|row| {
+        let finish = |row: &mut [f64]| {
+            let reach = normalised(p, row);
             if let Some(weight) = &weight {
                 row.iter_mut().zip(weight).for_each(|(y, w)| *y *= w);
             }
             if let Some(bias) = &bias {
                 row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
             }
-        });
+            reach
+        };
+        let worst = right::in_parallel(|| values.par_chunks_mut(n).map(finish).reduce(Reach::default, Reach::or));
         let largest = |of: &Option<Vec<f64>>| of.iter().flatten().fold(0f64, |most, v| most.max(v.abs()));
         let weight = if p.weight { largest(&weight) } else { 1.0 };
         let mut answers = vec![Answer { values, tolerance: tolerance(p, worst, weight, largest(&bias)) }];
@@ -109,9 +113,9 @@ impl Op for Norm {
 
 /// Scales rows by powers of two and moves them by as much.
 fn bend(array: &mut Array, scales: &[f32], shift: f32) {
-    fn each<T: Copy + Send>(all: &mut [T], scales: &[f32], bent: impl Fn(T, f32) -> T + Sync) {
+    fn each<T: Copy>(all: &mut [T], scales: &[f32], bent: impl Fn(T, f32) -> T) {
         let n = (all.len() / scales.len().max(1)).max(1);
-        let rows = all.par_chunks_mut(n).zip(scales);
+        let rows = all.chunks_mut(n).zip(scales);
         rows.for_each(|(row, scale)| row.iter_mut().for_each(|x| *x = bent(*x, *scale)));
     }
     match array {

@@ -148,7 +148,7 @@ impl Problem for NormProblem {
 
     fn representative(&self, bucket: &Bucket) -> Self {
         let most = MAX_SIZE.min(MAX_ELEMENTS / self.n.max(1)).max(self.rows);
-        NormProblem { rows: bucket.round("rows", self.rows).min(most), ..*self }
+        NormProblem { rows: bucket.round_changing("rows", self.rows).min(most), ..*self }
     }
 
     fn ragged(&self) -> Option<Self> {

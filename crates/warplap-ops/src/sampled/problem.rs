@@ -49,6 +49,10 @@ impl Problem for SampledProblem {
         SampledProblem { pattern: self.pattern.representative(bucket), ..*self }
     }
 
+    fn smaller(&self) -> Option<Self> {
+        Some(SampledProblem { pattern: self.pattern.smaller()?, ..*self })
+    }
+
     fn work(&self) -> Work {
         let p = &self.pattern;
         let (values, strip) = (p.values_len() as f64, p.bs as f64 * p.n as f64);

@@ -135,6 +135,6 @@ fn go<D: Lent>(py: Python<'_>, road: Road<D>, card: &Callables, asked: &Asked) -
         return Ok(Some((winner, known.to_string())));
     }
     let watch = Watch { stop: card.stop().clone(), tell: None };
-    let outcome = ended(py.detach(|| road.tune(card, &watch)))?;
+    let outcome = ended(py.detach(|| road.ensure(card, &watch)))?;
     Ok(Some((place(&outcome.edition.verdict.winner)?, tuned(&outcome).to_string())))
 }

@@ -38,6 +38,13 @@ fn all() -> std::sync::MutexGuard<'static, Vec<Arc<Foreigner>>> {
     FOREIGNERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Foreigner {
+    /// Whether this is its name.
+    pub(crate) fn is(&self, id: &str) -> bool {
+        self.id == id
+    }
+}
+
 /// Those that want to race in an operation on a kind of device, in the order they came.
 pub(crate) fn of(op: &str, device: &str) -> Vec<Arc<Foreigner>> {
     all().iter().filter(|f| f.op == op && f.device == device).cloned().collect()

@@ -188,7 +188,7 @@ impl AnyDevice {
     /// What it can do at best; measured now where nobody has yet.
     pub fn measured_ceilings(&self, store: &Store) -> Option<Arc<Ceilings>> {
         fn of(device: &impl Device, store: &Store) -> Option<Arc<Ceilings>> {
-            device.get_ready(store);
+            device.get_ready(store, f64::INFINITY);
             device.ceilings()
         }
         with!(self, device => of(&**device, store))

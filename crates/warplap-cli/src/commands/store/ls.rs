@@ -136,7 +136,7 @@ fn row(table: &mut Table, entry: &Entry, checked: Option<&Checked>) {
             let trials = edition.map_or(0, |e| e.trials.len());
             let cold = if record.key.contains("cache=cold") { " cold" } else { "" };
             let clock = if record.key.contains("clock=back-to-back") { " back-to-back" } else { "" };
-            let bucket = if record.key.contains("bucket=exact") { "" } else { " bucket" };
+            let bucket = if record.key.contains("bucket=pow2") { " bucket" } else { "" };
             let problem = format!("{}{cold}{clock}{bucket}", record.problem);
             table.row([hash, problem.into(), Cell::styled(winner, NAME), time.into(), trials.into(), age]);
         }

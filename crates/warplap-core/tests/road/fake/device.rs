@@ -16,6 +16,8 @@ use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::store::Store;
 use warplap_core::verify::poison_of;
 
+use super::mood::Mood;
+
 /// A launch tells its meter what it took by the table.
 #[derive(Default)]
 pub struct Meter(pub Mutex<f64>);
@@ -113,6 +115,8 @@ pub struct Fake {
     pub remeasured: AtomicU64,
     /// Simulated seconds measured so far.
     pub now: Mutex<f64>,
+    /// What the machine does to its launches, where it is not just a little noise.
+    mood: Mutex<Option<Mood>>,
 }
 
 fn ceilings(rate: f64) -> Ceilings {
@@ -145,7 +149,14 @@ impl Fake {
             compared: 0.into(),
             remeasured: 0.into(),
             now: Mutex::default(),
+            mood: Mutex::default(),
         }
+    }
+
+    /// A device on a machine with moods.
+    pub fn in_mood(self, mood: Mood) -> Fake {
+        *self.mood.lock().unwrap() = Some(mood);
+        self
     }
 
     /// Elements per second at best.
@@ -179,6 +190,9 @@ impl Lap for FakeLap<'_> {
         (self.launch)(&meter, self.next)?;
         self.next = (self.next + 1) % self.sets;
         let seconds = *meter.0.lock().unwrap();
+        if let Some(mood) = &mut *self.device.mood.lock().unwrap() {
+            return Ok(mood.launch(seconds));
+        }
         let mut rng = self.device.rng.lock().unwrap();
         let normal = (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos();
         *self.device.now.lock().unwrap() += seconds;
@@ -212,6 +226,12 @@ impl Device for Fake {
         self.remeasured.fetch_add(1, Ordering::SeqCst);
         if let Some(better) = &*self.better.lock().unwrap() {
             *self.ceilings.lock().unwrap() = Some(Arc::new(better.clone()));
+        }
+    }
+    fn rest(&self, seconds: f64) {
+        match &mut *self.mood.lock().unwrap() {
+            Some(mood) => mood.rest(seconds),
+            None => std::thread::sleep(std::time::Duration::from_secs_f64(seconds)),
         }
     }
     fn queue(&self) -> &Meter {

@@ -1,9 +1,11 @@
 //! A fake operation on a fake device.
 
 mod device;
+mod mood;
 mod row;
 
 pub use device::{Buffer, Fake, In, Meter, Out, Worker};
+pub use mood::{Mood, WORLDS, World};
 pub use row::{Act, Count, Panics, Row, row};
 
 use warplap_core::arg::Arg;
@@ -60,7 +62,7 @@ impl Problem for ScaleProblem {
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
-        ScaleProblem { n: bucket.round("n", self.n), ..self.clone() }
+        ScaleProblem { n: bucket.round_changing("n", self.n), ..self.clone() }
     }
 
     fn work(&self) -> Work {

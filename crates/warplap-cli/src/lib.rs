@@ -1,0 +1,43 @@
+//! The program `warplap`: tunes problems, explains winners, keeps the store. Arguments come in; tables, JSON lines and
+//! an exit code go out. A library, so that whoever carries the program need not carry a second file.
+
+mod answer;
+mod args;
+mod commands;
+mod console;
+mod facts;
+mod failure;
+mod global;
+mod kept;
+mod live;
+mod machine;
+mod names;
+mod notices;
+mod progress;
+mod race_args;
+mod ranking;
+mod story;
+mod strip;
+mod suite;
+mod sweep;
+mod table;
+mod units;
+
+use std::ffi::OsString;
+
+/// Runs the program with its arguments, the first of which is its name; the exit code goes out.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match args::read(arguments.into_iter().collect()) {
+        Ok(cli) => cli,
+        Err(exit) => return exit.number(),
+    };
+    let console = console::Console::new(&cli.global);
+    notices::listen(&console);
+    match cli.run(&console) {
+        Ok(exit) => exit.number(),
+        Err(failure) => {
+            console.fail(&failure);
+            failure.exit().number()
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Sizes that share a key: what is raced for them, and what each of them runs.
+
+use warplap_core::bucket::Bucket;
+use warplap_core::settings::Settings;
+
+use crate::fake::{ScaleProblem, problem, row};
+use crate::support::{self, *};
+
+/// Sizes that change share keys, as they do unless somebody says otherwise.
+fn changing() -> Settings {
+    Settings::default()
+}
+
+#[test]
+fn sizes_that_change_race_once_and_each_gets_a_kernel_of_its_own() {
+    let rows = [row("reference", 9e-3), row("fast", 1e-3)];
+    let tuner = tuner(&rows, &memory(), changing());
+    let sized = |len: u64| ScaleProblem { n: len, ..problem(1) };
+    assert!(!tune(&tuner, &sized(57)).from_store);
+    let built = rows[1].count.builds();
+    for size in [33, 91, 128] {
+        assert!(tuner.knows_key(&sized(size)) && launch(&tuner, &sized(size)).unwrap(), "{size}");
+        assert!(tune(&tuner, &sized(size)).from_store, "{size}");
+    }
+    assert_eq!(rows[1].count.builds(), built + 3, "one kernel each");
+    for size in [32, 129] {
+        assert!(!tuner.knows_key(&sized(size)) && !tune(&tuner, &sized(size)).from_store, "{size}");
+    }
+    let tuner = support::tuner(&rows, &memory(), Settings { bucket: Bucket::Exact, ..changing() });
+    assert!(!tune(&tuner, &sized(57)).from_store && !tune(&tuner, &sized(91)).from_store);
+}
+
+#[test]
+fn what_is_raced_for_a_bucket_is_the_size_that_was_asked_for() {
+    let tuner = tuner(&[row("reference", 1e-3)], &memory(), changing());
+    assert!(tune(&tuner, &problem(57)).problem.starts_with("scale:n=57,"));
+    assert!(tuner.record(&problem(91)).unwrap().problem.starts_with("scale:n=57,"));
+}
+
+#[test]
+fn a_size_that_the_winner_cannot_do_gets_the_next_best_and_no_race() {
+    let rows = [row("reference", 9e-3), row("even", 1e-3).multiple(2), row("any", 1.1e-3)];
+    let store = memory();
+    let tuner = tuner(&rows, &store, changing());
+    assert_eq!(tune(&tuner, &problem(64)).edition.verdict.winner.variant, "even");
+    let chosen = tuner.choose(&problem(91)).unwrap();
+    assert_eq!(chosen.candidate.variant, "any");
+    // Nor does a process that has to read the store.
+    let fresh = support::tuner(&rows, &store, changing());
+    assert!(tune(&fresh, &problem(91)).from_store);
+    assert_eq!(fresh.choose(&problem(91)).unwrap().candidate.variant, "any");
+    assert!(launch(&fresh, &problem(91)).unwrap());
+}

@@ -1,0 +1,44 @@
+//! A budget holds, whatever takes long. Launches sleep here, so that the machine's speed does not matter.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use warplap_core::settings::{Budget, Settings};
+
+use crate::fake::{Act, Fake, Row, ScaleProblem, problem, row};
+use crate::support::*;
+
+const SECONDS: f64 = 0.6;
+
+/// What scheduling may add on a busy machine.
+const NOISE: f64 = 0.15;
+
+fn hurried() -> Settings {
+    Settings { budget: Budget { seconds: SECONDS, ..Budget::default() }, ..settings() }
+}
+
+/// Seconds it takes to tune, and how many were measured.
+fn tuned_in(tuner: &T, p: &ScaleProblem) -> (f64, usize) {
+    let started = Instant::now();
+    let tuned = tune(tuner, p);
+    (started.elapsed().as_secs_f64(), tuned.edition.trials.iter().filter(|t| t.is_right()).count())
+}
+
+#[test]
+fn slow_launches_leave_time_for_the_race_and_the_last_proof() {
+    let rows: Vec<Row> = (0..20).map(|i| row(&format!("v{i}"), 1e-3).real(40_000)).collect();
+    let (seconds, right) = tuned_in(&tuner(&rows, &memory(), hurried()), &problem(64));
+    assert!(right >= 2, "{right}");
+    assert!(seconds < SECONDS * 1.2 + NOISE, "{seconds}");
+}
+
+#[test]
+fn nothing_is_compiled_that_would_take_until_after_the_end() {
+    let slow = |i: u32| row(&format!("v{i}"), 1e-3).act(Act::CompilesSlowly(350));
+    let rows: Vec<Row> = [row("reference", 2e-3)].into_iter().chain((0..12).map(slow)).collect();
+    let device = Fake::new();
+    device.builders.store(2, Ordering::SeqCst);
+    let (seconds, right) = tuned_in(&on(device, &rows, &memory(), hurried()), &problem(64));
+    assert!(right >= 2, "{right}");
+    assert!(seconds < SECONDS * 1.2 + NOISE, "{seconds}");
+}

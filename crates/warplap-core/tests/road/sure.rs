@@ -1,0 +1,63 @@
+//! Verdicts hold together: nobody stands above the winner, and a confidence is right as often as it says. Whole
+//! tunings of many heats, in worlds of noise whose truth is known.
+#![allow(clippy::print_stdout)]
+
+use warplap_core::record::Edition;
+
+use crate::fake::{Fake, Mood, Row, WORLDS, World, problem, row};
+use crate::support::*;
+
+/// Sixty configs of which the best takes a millisecond: a fifth is within 10 % of it, one in sixteen within 1 %.
+fn field(seed: u64) -> Row {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let best = rng.usize(..60);
+    let time = |i| 1e-3 * if i == best { 1.0 } else { 1.0 + 2.5 * rng.f64().powi(2) };
+    let seconds: Vec<f64> = (0..60).map(time).collect();
+    row("many", 1.0).configs(&seconds)
+}
+
+fn tuned_in(world: World, row: &Row, seed: u64) -> Edition {
+    let device = Fake::new().in_mood(Mood::new(world, seed));
+    let tuner = on(device, &[crate::fake::row("reference", 9e-3), row.clone()], &memory(), settings());
+    tune(&tuner, &problem(64)).edition
+}
+
+/// How much slower the winner truly is than the best.
+fn loss(edition: &Edition, row: &Row) -> f64 {
+    let at = edition.verdict.winner.config.int("i").map_or(0, |i| usize::try_from(i).unwrap());
+    let best = row.seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    row.seconds[at] / best - 1.0
+}
+
+#[test]
+fn a_confidence_is_right_as_often_as_it_says_and_nobody_stands_above_the_winner() {
+    let (mut said, mut right, mut count, mut losses) = (0.0, 0.0, 0.0, Vec::new());
+    for world in WORLDS {
+        let (mut here, mut held, mut sure) = (0.0, 0.0, 0.0);
+        for seed in 0..40 {
+            let row = field(seed);
+            let edition = tuned_in(world, &row, seed);
+            let verdict = &edition.verdict;
+            let ranked = edition.ranked();
+            assert!(ranked[0].won && ranked.len() > 50, "{}: {} were timed", world.name, ranked.len());
+            for r in &ranked {
+                assert!(r.time_us >= verdict.median_us, "{}: {} is shown faster", world.name, r.trial.candidate);
+                assert!(r.won || r.ci.is_some(), "{}: {} has no interval", world.name, r.trial.candidate);
+            }
+            losses.push(loss(&edition, &row));
+            if verdict.confidence > 0.0 {
+                here += 1.0;
+                sure += verdict.confidence;
+                held += f64::from(u8::from(loss(&edition, &row) <= verdict.eps));
+            }
+        }
+        println!("{}: {here} of 40 say how sure they are, {:.3} on average; {held} are right", world.name, sure / here);
+        (said, right, count) = (said + sure, right + held, count + here);
+    }
+    let (said, right) = (said / count, right / count);
+    losses.sort_by(f64::total_cmp);
+    println!("said {said:.3}, right {right:.3} of {count}; median loss {:.4}", losses[losses.len() / 2]);
+    assert!(count >= 100.0, "{count} of 200 say how sure they are");
+    assert!((said - right).abs() <= 0.03, "said {said:.3}, right {right:.3}");
+    assert!(losses[losses.len() / 2] <= 0.005);
+}

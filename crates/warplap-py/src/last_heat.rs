@@ -1,0 +1,96 @@
+//! The last heat of a race: two choices for one problem come in, as calls on the caller's own tensors; which of them is
+//! to answer goes out. What is timed is what a user's stopwatch sees: finding the kernel, taking the tensors apart,
+//! making the output, launching.
+
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use warplap::core::candidate::Candidate;
+use warplap::core::measure::{RacePlan, Stopwatch, race};
+use warplap::core::record::LastHeat;
+use warplap::core::rejection::Rejection;
+
+use crate::lent::Lent;
+
+/// Seconds of one sample: a block of calls of one of the two.
+const SAMPLE: f64 = 150e-6;
+
+/// Calls of one sample at the most.
+const MOST: u32 = 1000;
+
+/// Calls that take longer than this are as long as their kernels, which have been raced.
+const LONG: f64 = 2e-3;
+
+/// How long the two may take to be told apart.
+const LIMIT: Duration = Duration::from_millis(100);
+
+/// Rounds without which nothing is said.
+const LEAST: u32 = 4;
+
+/// The chance that somebody is sent away who was not slower.
+const DELTA: f64 = 0.01;
+
+/// Calls to the winner of a race and to its rival, by lane.
+struct Calls<'c, 'q, D: Lent> {
+    call: &'c mut dyn FnMut(usize) -> PyResult<()>,
+    device: &'c D,
+    queue: &'q D::Queue,
+    batch: [u32; 2],
+}
+
+impl<D: Lent> Calls<'_, '_, D> {
+    fn block(&mut self, lane: usize, calls: u32) -> PyResult<f64> {
+        self.device.rouse();
+        (self.call)(lane)?;
+        self.device.wait(self.queue);
+        let start = Instant::now();
+        for _ in 0..calls {
+            (self.call)(lane)?;
+        }
+        self.device.wait(self.queue);
+        Ok(start.elapsed().as_secs_f64() / f64::from(calls))
+    }
+}
+
+impl<D: Lent> Stopwatch for Calls<'_, '_, D> {
+    fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
+        self.block(lane, self.batch[lane]).map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })
+    }
+
+    fn batch(&self, lane: usize) -> u32 {
+        self.batch[lane]
+    }
+}
+
+/// Lets the winner of a race meet its rival, both as calls by lane (0 and 1) that may be made again and again. `None` where the calls are
+/// too long for their cost to matter, or one fails.
+pub(crate) fn run<D: Lent>(
+    device: &D,
+    queue: &D::Queue,
+    (winner, rival): (&Candidate, &Candidate),
+    call: &mut dyn FnMut(usize) -> PyResult<()>,
+) -> Option<LastHeat> {
+    let mut calls = Calls { call, device, queue, batch: [1, 1] };
+    let once = [calls.block(0, 1).ok()?, calls.block(1, 1).ok()?];
+    if once[0].min(once[1]) > LONG {
+        return None;
+    }
+    calls.batch = once.map(|once| (SAMPLE / once.max(1e-9)).ceil().clamp(1.0, f64::from(MOST)) as u32);
+    let plan = RacePlan { delta: DELTA, confirm: false, ..RacePlan::default() };
+    let (started, mut asked) = (Instant::now(), 0u32);
+    let mut stop = || {
+        asked += 1;
+        asked > 2 * LEAST && started.elapsed() > LIMIT
+    };
+    let ran = race(2, &mut calls, &plan, &mut stop);
+    // The winner of the race keeps its place while the samples cannot tell that it is slower.
+    let lost = ran.leader == Some(1) && !ran.ties.contains(&0);
+    let (first, second) = if lost { (1, 0) } else { (0, 1) };
+    let name = |lane: usize| if lane == 0 { winner.clone() } else { rival.clone() };
+    let call_us = match ran.lanes.get(first)? {
+        warplap::core::candidate::Outcome::Measured(m) => m.median_us,
+        _ => return None,
+    };
+    let gap = ran.gap(second, first)?.ln.exp_m1();
+    Some(LastHeat { winner: name(first), other: name(second), call_us, gap })
+}

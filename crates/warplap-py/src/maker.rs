@@ -1,0 +1,121 @@
+//! New tensors of torch: a type, a device, sizes and strides come in; a Python tensor whose elements nobody has set goes
+//! out.
+//!
+//! A call of `new_empty` through Python costs more than a small product. torch exports functions in C for programs that
+//! it has compiled ahead, and its own function that wraps a tensor for Python: together they take a third of the time.
+//! They are looked up by name in the libraries that torch has loaded, tried once, and where one is missing or gives
+//! anything else than expected, tensors are made through Python.
+
+use std::ffi::{c_int, c_void};
+use std::path::Path;
+
+use libloading::os::unix::{Library, RTLD_LAZY};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use pyo3::{ffi, intern};
+use warplap::DType;
+
+use crate::dlpack::{self, DlDevice};
+use crate::tensor::{Element, View};
+
+/// Open what is loaded already, and nothing else.
+const RTLD_NOLOAD: c_int = if cfg!(target_os = "macos") { 0x10 } else { 4 };
+
+/// A tensor of torch's, as its functions in C name it.
+type Handle = *mut c_void;
+type Empty = unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> i32;
+type Delete = unsafe extern "C" fn(Handle) -> i32;
+type Wrap = unsafe extern "C" fn(Handle) -> *mut ffi::PyObject;
+type Number = unsafe extern "C" fn() -> i32;
+
+/// The function that gives a tensor to Python, by its name in C++: `THPVariable_Wrap(const at::TensorBase&)`.
+const WRAP: &[u8] = b"_Z16THPVariable_WrapRKN2at10TensorBaseE\0";
+
+/// torch's functions that make a tensor.
+pub(crate) struct Maker {
+    empty: Empty,
+    delete: Delete,
+    wrap: Wrap,
+    /// torch's numbers of f32, f16 and bf16, and of the CPU and CUDA.
+    dtypes: [i32; 3],
+    devices: [i32; 2],
+    _libraries: [Library; 2],
+}
+
+impl Maker {
+    /// The functions of the torch in this folder, if they are there and do what they should.
+    pub(crate) fn of(torch: &Bound<'_, PyModule>) -> Option<Maker> {
+        let folder: String = torch.getattr("__path__").ok()?.get_item(0).ok()?.extract().ok()?;
+        let maker = Maker::open(&Path::new(&folder).join("lib"))?;
+        let tried = maker.make(torch.py(), DType::F16, DlDevice { kind: dlpack::CPU, index: 0 }, &[3, 2], &[1, 4]);
+        let seen = View::of_capsule(&tried?.ok()?, "tried").ok()?;
+        let right = seen.element == Element::Float(DType::F16) && seen.on_host();
+        (right && seen.sizes() == [3, 2] && seen.strides[..2] == [1, 4]).then_some(maker)
+    }
+
+    fn open(folder: &Path) -> Option<Maker> {
+        let ending = if cfg!(target_os = "macos") { "dylib" } else { "so" };
+        // SAFETY: the libraries are in the process already: their initialisers have run.
+        let open = |name: &str| unsafe {
+            Library::open(Some(folder.join(format!("lib{name}.{ending}"))), RTLD_LAZY | RTLD_NOLOAD).ok()
+        };
+        let (cpu, python) = (open("torch_cpu")?, open("torch_python")?);
+        // SAFETY: these names stand for functions of these types wherever torch exports them; a tensor's base is its
+        // first part, so that a handle, which points to a tensor, is a reference to it.
+        unsafe {
+            let number = |name: &str| cpu.get::<Number>(format!("aoti_torch_{name}\0").as_bytes()).map(|f| f()).ok();
+            let dtypes = [number("dtype_float32")?, number("dtype_float16")?, number("dtype_bfloat16")?];
+            let devices = [number("device_type_cpu")?, number("device_type_cuda")?];
+            Some(Maker {
+                empty: *cpu.get::<Empty>(b"aoti_torch_empty_strided\0").ok()?,
+                delete: *cpu.get::<Delete>(b"aoti_torch_delete_tensor_object\0").ok()?,
+                wrap: *python.get::<Wrap>(WRAP).ok()?,
+                dtypes,
+                devices,
+                _libraries: [cpu, python],
+            })
+        }
+    }
+
+    /// A new tensor; `None` where it is of a type or on a device that these functions are not asked for.
+    #[inline]
+    pub(crate) fn make<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: DType,
+        device: DlDevice,
+        sizes: &[i64],
+        strides: &[i64],
+    ) -> Option<PyResult<Bound<'py, PyAny>>> {
+        let dtype = match dtype {
+            DType::F32 => self.dtypes[0],
+            DType::F16 => self.dtypes[1],
+            DType::Bf16 => self.dtypes[2],
+            _ => return None,
+        };
+        let (kind, index) = match device.kind {
+            dlpack::CPU => (self.devices[0], 0),
+            dlpack::CUDA => (self.devices[1], device.index),
+            _ => return None,
+        };
+        let mut handle: Handle = std::ptr::null_mut();
+        let ndim = sizes.len().min(strides.len()) as i64;
+        // SAFETY: there are as many sizes and strides as dimensions; 0 means that the handle was written, which is then
+        // ours to give back. Wrapping takes a share of the tensor of its own, with the interpreter held.
+        Some(unsafe {
+            if (self.empty)(ndim, sizes.as_ptr(), strides.as_ptr(), dtype, kind, index, &mut handle) != 0 {
+                return Some(Err(PyRuntimeError::new_err("out: torch gave no memory for it")));
+            }
+            let object = (self.wrap)(handle);
+            (self.delete)(handle);
+            Bound::from_owned_ptr_or_err(py, object)
+        })
+    }
+}
+
+/// A new tensor like another through Python.
+pub(crate) fn by_python<'py>(like: &Bound<'py, PyAny>, sizes: &[i64], strides: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+    let py = like.py();
+    like.call_method1(intern!(py, "new_empty_strided"), (PyTuple::new(py, sizes)?, PyTuple::new(py, strides)?))
+}
