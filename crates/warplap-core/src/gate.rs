@@ -18,7 +18,7 @@ use crate::quarantine::{self, Quarantine};
 use crate::rejection::Rejection;
 use crate::roofline::IMPOSSIBLE_BELOW;
 use crate::sandbox::{Passed, SandboxRequest};
-use crate::scout::Scout;
+use crate::scout::{QUICK, Scout};
 use crate::settings::{Running, Settings};
 use crate::timing::Timing;
 use crate::variant::{Fit, Kernel, Priority};
@@ -333,7 +333,7 @@ impl<'g, D: Device> Gate<'g, D> {
     pub(crate) fn takes_too_long(&self, candidate: &Candidate) -> Option<TooLong> {
         let best = *self.best.borrow();
         let (scout, running) = (self.scout.as_ref().filter(|_| best.is_finite())?, self.running?);
-        let likely = scout.likely(candidate)?;
+        let likely = scout.likely(candidate, QUICK)?;
         // Two proofs and a launch to see how many a sample needs.
         if !running.affords(2.0 * likely.proof + likely.launch) {
             return Some(TooLong::NoTime);

@@ -11,16 +11,24 @@ use crate::case::{Case, Drawing};
 use crate::device::Device;
 
 /// A problem of less than so many times the smaller one's work is not worth a look ahead.
-const WORTH: f64 = 4.0;
+const WORTH: f64 = 8.0;
 
 /// Operations below which a problem says nothing about a larger one.
 const TELLING: f64 = 1e4;
 
 /// Looks of which the shortest counts: the first finds cold caches, and others' work makes each longer and none shorter.
-const LOOKS: usize = 4;
+#[derive(Clone, Copy)]
+pub(crate) struct Looks {
+    most: usize,
+    /// Seconds after which no further look is taken.
+    long: f64,
+}
 
-/// Seconds after which no further look is taken.
-const LONG: f64 = 5e-3;
+/// Where much hangs on it: whether anything is raced at all.
+pub(crate) const CAREFUL: Looks = Looks { most: 8, long: 2e-2 };
+
+/// Where it is one candidate of many.
+pub(crate) const QUICK: Looks = Looks { most: 4, long: 5e-3 };
 
 /// A smaller problem of the same kind, where launches are calls that nobody can end.
 pub(crate) struct Scout<'g, D: Device> {
@@ -54,7 +62,7 @@ impl<'g, D: Device> Scout<'g, D> {
         }
         let mut case = None;
         let (mut draw, mut answer) = (f64::INFINITY, f64::INFINITY);
-        look(|| {
+        CAREFUL.take(|| {
             let started = Instant::now();
             let inputs = Drawing::inputs(&*small, seed).ok()?;
             let drawn = started.elapsed().as_secs_f64();
@@ -75,7 +83,7 @@ impl<'g, D: Device> Scout<'g, D> {
     }
 
     /// What a candidate is likely to take; `None` where it cannot do the smaller problem.
-    pub(crate) fn likely(&self, candidate: &Candidate) -> Option<Likely> {
+    pub(crate) fn likely(&self, candidate: &Candidate, looks: Looks) -> Option<Likely> {
         let runner = self.small.find(&candidate.variant)?;
         if !runner.fits(self.device) || !runner.space(self.device).contains(&candidate.config) {
             return None;
@@ -83,7 +91,7 @@ impl<'g, D: Device> Scout<'g, D> {
         let kernel = runner.build(&candidate.config, self.device).ok()?;
         let mut case = self.case.borrow_mut();
         let mut likely = Likely { launch: f64::INFINITY, proof: f64::INFINITY };
-        look(|| {
+        looks.take(|| {
             let started = Instant::now();
             let (left, launch) = case.run(&*kernel, self.device).ok()?;
             case.judge(left, self.device).ok()?;
@@ -95,14 +103,16 @@ impl<'g, D: Device> Scout<'g, D> {
     }
 }
 
-/// Looks some times, fewer where that takes long; nothing where a look fails.
-fn look(mut once: impl FnMut() -> Option<()>) -> Option<()> {
-    let began = Instant::now();
-    for _ in 0..LOOKS {
-        once()?;
-        if began.elapsed().as_secs_f64() > LONG {
-            break;
+impl Looks {
+    /// Looks some times, fewer where that takes long; nothing where a look fails.
+    fn take(self, mut once: impl FnMut() -> Option<()>) -> Option<()> {
+        let began = Instant::now();
+        for _ in 0..self.most {
+            once()?;
+            if began.elapsed().as_secs_f64() > self.long {
+                break;
+            }
         }
+        Some(())
     }
-    Some(())
 }

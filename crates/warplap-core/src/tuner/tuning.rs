@@ -23,7 +23,7 @@ use crate::quarantine::Quarantine;
 use crate::record::{Edition, Skipped};
 use crate::rejection::Rejection;
 use crate::roofline::{FLOOR_FELL, Work};
-use crate::scout::Scout;
+use crate::scout::{CAREFUL, Scout};
 use crate::search::{self, Arm, Brief, GoingOn};
 use crate::settings::Running;
 use crate::store::Match;
@@ -272,7 +272,7 @@ impl<D: Device> Road<D> {
         if let (Some(scout), Some((runner, config))) = (&scout, first) {
             let first = Candidate { variant: runner.id().into(), config, source: runner.source() };
             // It is proved, timed, and proved again.
-            let least = scout.likely(&first).map_or(0.0, |l| 2.0 * l.proof + LAUNCHES * l.launch);
+            let least = scout.likely(&first, CAREFUL).map_or(0.0, |l| 2.0 * l.proof + LAUNCHES * l.launch);
             self.affords(running, card, scout.opening() + least)?;
         }
         let mut pruned = timing.of("prune", || prune(&listed, &self.device));
