@@ -148,8 +148,8 @@ def test_out_with_a_gradient_is_refused():
 
 @pytest.mark.parametrize(
     "shapes",
-    [((3, 5, 7), (3, 7, 4)), ((2, 3, 5, 7), (2, 3, 7, 4)), ((2, 3, 5, 7), (3, 7, 4)), ((5, 7), (3, 7, 4)), ((7,), (3, 7, 4)),
-     ((1, 5, 7), (3, 7, 4)), ((3, 5, 7), (1, 7, 4)), ((0, 5, 7), (0, 7, 4))],
+    [((3, 5, 7), (3, 7, 4)), ((2, 3, 5, 7), (2, 3, 7, 4)), ((2, 3, 5, 7), (3, 7, 4)), ((5, 7), (3, 7, 4)),
+     ((7,), (3, 7, 4)), ((1, 5, 7), (3, 7, 4)), ((3, 5, 7), (1, 7, 4)), ((0, 5, 7), (0, 7, 4))],
 )  # fmt: skip
 def test_batches_on_both_sides_spread_as_torch_spreads_them(shapes, device):
     a, b = (torch.randn(shape, device=device) for shape in shapes)

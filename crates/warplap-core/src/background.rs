@@ -1,4 +1,4 @@
-//! The background: races that nobody waits for come in as jobs; one thread of the process runs them, one after the other.
+//! The background: races that nobody waits for come in as jobs; one thread of the process runs them, one by one.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

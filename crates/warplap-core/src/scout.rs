@@ -16,7 +16,7 @@ const WORTH: f64 = 8.0;
 /// Operations below which a problem says nothing about a larger one.
 const TELLING: f64 = 1e4;
 
-/// Looks of which the shortest counts: the first finds cold caches, and others' work makes each longer and none shorter.
+/// Looks of which the shortest counts: the first finds cold caches, and others' work makes each longer, none shorter.
 #[derive(Clone, Copy)]
 pub(crate) struct Looks {
     most: usize,
