@@ -24,6 +24,8 @@ pub trait AnyTuner: Send + Sync {
     fn key(&self, problem: &str) -> Result<Key, ProblemError>;
     /// Tunes, or answers from the store.
     fn tune(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
+    /// As [`AnyTuner::tune`], but what is known answers at once, provisional or not.
+    fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
     /// The provisional keys of the tuner's settings, the oldest first: [`AnyTuner::tune`] of their problems goes on.
     fn provisional(&self) -> Vec<Provisional>;
     /// Chooses by the tuner's mode.
@@ -65,6 +67,10 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
 
     fn tune(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error> {
         Tuner::tune(self, &O::parse(problem)?, observer)
+    }
+
+    fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error> {
+        Tuner::ensure(self, &O::parse(problem)?, observer)
     }
 
     fn provisional(&self) -> Vec<Provisional> {
