@@ -1,49 +1,8 @@
 //! Races explicit kernel variants on the machine at hand, proves them right, remembers the winner, and from then on
 //! dispatches to it at no noticeable cost.
 //!
-//! ```
-//! use warplap::{DType, GemmProblem, Mode, Session};
-//!
-//! let session = Session::builder().in_memory().mode(Mode::Off).build();
-//! let (a, b, mut c) = (vec![1.0f32; 6], vec![2.0f32; 12], vec![0.0f32; 8]);
-//! session.gemm(&GemmProblem::new(2, 4, 3, DType::F32), &a[..], &b[..], &mut c[..])?;
-//! assert_eq!(c, [6.0; 8]);
-//! # Ok::<(), warplap::Error>(())
-//! ```
-//!
-//! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`, `sampled`
-//! and `norm` are the operations.
+//! Everything is in `warplap-session`, and here by its short name. `cargo install warplap` gives the program; a library
+//! that wants none of what the program needs says `default-features = false` and names what it wants: `cpu` and `cuda`
+//! are the variants by device kind; `gemm`, `attention`, `bsr`, `sampled` and `norm` are the operations.
 
-pub mod any;
-pub mod own;
-mod prepared;
-mod session;
-#[cfg(feature = "cuda")]
-pub mod worker;
-
-pub use prepared::Prepared;
-pub use session::{Session, SessionBuilder};
-
-pub use warplap_core as core;
-pub use warplap_cpu as cpu;
-#[cfg(feature = "cuda")]
-pub use warplap_cuda as cuda;
-pub use warplap_ops as ops;
-
-pub use warplap_core::arg::Arg;
-pub use warplap_core::bucket::Bucket;
-pub use warplap_core::catalog::Raced;
-pub use warplap_core::dtype::DType;
-pub use warplap_core::error::Error;
-pub use warplap_core::op::Op;
-pub use warplap_core::settings::{Budget, Mode, Settings, Stop};
-pub use warplap_core::tuner::{How, Tuned, Tuner};
-pub use warplap_cpu::Cpu;
-#[cfg(feature = "cuda")]
-pub use warplap_cuda::Cuda;
-pub use warplap_ops::exports::*;
-
-/// The README's program compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+pub use warplap_session::*;

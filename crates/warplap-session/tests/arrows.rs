@@ -1,5 +1,5 @@
-//! The direction of the arrows: program, py → cli → spec → warplap, and py, burn → warplap → ops → {cpu, cuda} → worker → core,
-//! and nothing points back.
+//! The direction of the arrows: warplap, py → cli → spec → session → ops → {cpu, cuda} → worker → core, and nothing points
+//! back. Packages name the session `warplap`, as users do.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("warplap-cuda", &["warplap-core", "warplap-worker", "warplap-standin"]),
     ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
     // Its tests and examples name it as users do, by the package that is the library and the program.
-    ("warplap", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap"]),
+    ("warplap-session", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap"]),
     ("warplap-spec", &["warplap", "warplap-standin"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-standin"]),
-    ("warplap-program", &["warplap-session", "warplap-spec", "warplap-cli"]),
+    ("warplap", &["warplap-session", "warplap-spec", "warplap-cli"]),
     ("warplap-py", &["warplap", "warplap-spec", "warplap-cli"]),
     ("warplap-burn", &["warplap"]),
 ];
