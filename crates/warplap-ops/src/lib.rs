@@ -33,6 +33,8 @@ mod cuda;
 mod faer;
 #[cfg(feature = "gemm")]
 pub mod gemm;
+#[cfg(any(feature = "gemm", feature = "norm"))]
+mod host;
 #[cfg(feature = "norm")]
 pub mod norm;
 pub mod registry;

@@ -1,19 +1,9 @@
 //! Right answers: double-precision products that every operation's answer is made of.
 
-use std::sync::LazyLock;
-
 use rayon::prelude::*;
-use warplap_cpu::pool::Pool;
 
 use crate::faer::{self, Parallelism, Strided};
-
-/// Runs loops of rayon's on threads that are made anew after a fork: those of its global pool never are, and a child
-/// would wait for them for ever.
-pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    static POOL: LazyLock<Pool> =
-        LazyLock::new(|| Pool::new(std::thread::available_parallelism().map_or(1, usize::from)));
-    POOL.install(work)
-}
+use crate::host::in_parallel;
 
 /// `c = a * b` in double precision, row-major, through a library; a plain triple loop checks it in the tests.
 pub(crate) fn product(m: usize, n: usize, k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {

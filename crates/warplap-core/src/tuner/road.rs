@@ -214,10 +214,12 @@ impl<D: Device> Road<D> {
         card.find(&candidate.variant).is_some_and(can)
     }
 
-    /// An official library at its default config, where there is one; else the first choice.
+    /// An official library at its default config, where there is one; else the first choice. The last of a catalog comes
+    /// first: a host program's own libraries stand behind ours, and are what its users would call without us.
     fn library_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
         let (mut listed, _) = card.list(&self.device);
         listed.retain(|l| l.runner.is_library());
+        listed.sort_by_key(|l| std::cmp::Reverse(card.runners().position(|r| r.id() == l.runner.id())));
         self.first_of(listed, why).unwrap_or_else(|| self.first_choice(card, why))
     }
 

@@ -22,6 +22,7 @@ use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
+use crate::host::in_parallel;
 use crate::right;
 
 /// The operation C = act(A·B + bias).
@@ -77,7 +78,7 @@ impl Op for Gemm {
             magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b));
             if p.has_epilogue() {
                 let bias = bias.as_deref();
-                right::in_parallel(|| product.par_chunks_mut(n).for_each(|row| finish(row, bias, p.act)));
+                in_parallel(|| product.par_chunks_mut(n).for_each(|row| finish(row, bias, p.act)));
             }
             for i in 0..m {
                 let at = one * c_stride + i * ldc;
@@ -126,7 +127,7 @@ fn dense(array: &Array, start: usize, (rows, columns): (usize, usize), layout: L
             });
         }
     };
-    right::in_parallel(|| out.par_chunks_mut(columns.max(1)).enumerate().for_each(fill));
+    in_parallel(|| out.par_chunks_mut(columns.max(1)).enumerate().for_each(fill));
     out
 }
 

@@ -19,7 +19,7 @@ use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::right;
+use crate::host::in_parallel;
 
 /// The operation norm(x + residual) * weight + bias.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ impl Op for Norm {
             }
             reach
         };
-        let worst = right::in_parallel(|| values.par_chunks_mut(n).map(finish).reduce(Reach::default, Reach::or));
+        let worst = in_parallel(|| values.par_chunks_mut(n).map(finish).reduce(Reach::default, Reach::or));
         let largest = |of: &Option<Vec<f64>>| of.iter().flatten().fold(0f64, |most, v| most.max(v.abs()));
         let weight = if p.weight { largest(&weight) } else { 1.0 };
         let mut answers = vec![Answer { values, tolerance: tolerance(p, worst, weight, largest(&bias)) }];
