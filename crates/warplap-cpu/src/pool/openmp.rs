@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -49,8 +50,8 @@ enum Start {
 pub(super) struct OpenMp {
     start: Start,
     threads: Option<unsafe extern "C" fn() -> c_int>,
-    /// Keeps the library loaded for as long as its functions are known here.
-    _library: Library,
+    /// Never closed: the runtime's threads stay in its code for as long as the process lives.
+    _library: ManuallyDrop<Library>,
 }
 
 impl OpenMp {
@@ -71,7 +72,7 @@ impl OpenMp {
             )
         };
         let start = gomp.map(Start::Gomp).or(kmpc.map(Start::Kmpc))?;
-        Some(OpenMp { start, threads, _library: library })
+        Some(OpenMp { start, threads, _library: ManuallyDrop::new(library) })
     }
 
     /// Threads that the runtime grants to the calling thread.
