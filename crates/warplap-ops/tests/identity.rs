@@ -165,7 +165,7 @@ fn variants_have_the_rust_files_they_use() {
     for wrapper in ["cuda/own.rs", "bsr/cuda/launch.rs"] {
         has(wrapper, &["warplap-ops/src/cuda/launch.rs", "warplap-cuda/src/driver/function.rs"]);
     }
-    has("gemm/cpu/packed.rs", &["warplap-cpu/src/pool.rs", "warplap-ops/src/gemm/cpu/kernel/blocked.rs"]);
+    has("gemm/cpu/packed.rs", &["warplap-cpu/src/pool/mod.rs", "warplap-ops/src/gemm/cpu/kernel/blocked.rs"]);
     has("gemm/cuda/cublaslt.rs", &["warplap-cuda/src/cublaslt.rs"]);
     has("bsr/cuda/densify.rs", &["warplap-cuda/src/cublaslt.rs", "warplap-ops/src/bsr/cuda/densify.cu"]);
     for library in ["bsr/cuda/cusparse_bsr.rs", "bsr/cuda/blocked_ell.rs"] {
