@@ -82,12 +82,13 @@ def test_one_more_config_races_against_the_winner_alone(tmp_path):
             return real(*a, **k)
         add.fn.run = run
         call(300)
-        print(sorted(set(runs)), add.best_config.kwargs["BLOCK"])
+        print(sorted(set(runs)), add.last["edition"]["verdict"]["grade"], add.best_config.kwargs["BLOCK"])
     """
-    winner = int(interpreted(tmp_path, body).split()[-1])
+    *_, grade, winner = interpreted(tmp_path, body).split()
     more = interpreted(tmp_path, body, head=HEAD + ADD.replace("C(256, 8)]", "C(256, 8), C(128)]"))
     raced = set(eval(more.rsplit("]", 1)[0] + "]"))
-    assert raced - {16} <= {winner, 128} and 128 in raced, (raced, winner)
+    # Who was near the winner races again where a busy machine has left that open.
+    assert 128 in raced and (grade != "clean" or raced - {16} <= {int(winner), 128}), (raced, winner)
 
 
 def test_a_wrong_config_never_wins(tmp_path):

@@ -23,9 +23,9 @@ const NEAR: f64 = 2.0;
 
 impl<O: Op, D: Device> Tuner<O, D> {
     /// The fastest right candidate for a problem's key that is not of the winner's kind: a library's where the winner is
-    /// none, and the other way round. Variants of the host program that are libraries to it are named by `also`. `None`
+    /// none, and the other way round. Libraries of the host program, which are named by `hosts`, go before ours. `None`
     /// where nobody of that kind was near, or the two have met already.
-    pub fn rival(&self, problem: &O::Problem, also: impl Fn(&str) -> bool) -> Option<Candidate> {
+    pub fn rival(&self, problem: &O::Problem, hosts: impl Fn(&str) -> bool) -> Option<Candidate> {
         let key = self.key(problem);
         let edition = self.road.current(&key)?;
         if let Some((_, how)) = locked(&self.road.known.winners).get_mut(&key.text) {
@@ -37,7 +37,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
             edition.ranked().iter().filter(|r| 1.0 + r.behind <= NEAR).map(|r| r.trial.candidate.clone()).collect();
         let card = self.card(problem);
         let card: &dyn Card<D> = &card;
-        let is_library = |id: &str| also(id) || card.find(id).is_some_and(|r| r.is_library());
+        // Where the host program has libraries of its own, its users would call those.
+        let hosted = edition.trials.iter().any(|t| t.is_right() && hosts(&t.candidate.variant));
+        let is_library = |id: &str| if hosted { hosts(id) } else { card.find(id).is_some_and(|r| r.is_library()) };
         let other = |c: &Candidate| is_library(&c.variant) != is_library(&winner.variant);
         let met = edition.last_heat.is_some();
         let mut others = right_ones(card, edition.clone()).into_iter().filter(|c| !met && other(c));
