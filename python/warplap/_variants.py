@@ -17,6 +17,10 @@ def _torch_mm(a: Tensor, b: Tensor, c: Tensor) -> None:
     torch.mm(a, b, out=c) if a.ndim == 2 else torch.bmm(a, b, out=c)
 
 
+def _torch_mm_new(a: Tensor, b: Tensor) -> Tensor:
+    return torch.mm(a, b) if a.ndim == 2 else torch.bmm(a, b)
+
+
 # What is done to a product in its own memory.
 _FINISHES: dict[str, Callable[[Tensor], Any]] = {
     "relu": torch.relu_,
@@ -36,6 +40,19 @@ def _torch_linear(
         torch.addmm(bias, a, b, out=c) if a.ndim == 2 else torch.baddbmm(bias, a, b, out=c)
     if finish is not None:
         finish(c)
+
+
+def _torch_linear_new(
+    a: Tensor, b: Tensor, bias: Tensor | None = None, *, finish: Callable[[Tensor], Any] | None
+) -> Tensor:
+    """The same as a new tensor."""
+    if bias is None:
+        c = _torch_mm_new(a, b)
+    else:
+        c = torch.addmm(bias, a, b) if a.ndim == 2 else torch.baddbmm(bias, a, b)
+    if finish is not None:
+        finish(c)
+    return c
 
 
 def _has_epilogue(problem: str) -> bool:
@@ -85,6 +102,7 @@ def add(
     prepare: Callable[..., Any] | None = None,
     facts: Callable[[str], dict[str, Any]] | None = None,
     returns: bool = False,
+    give: Callable[..., Any] | None = None,
 ) -> None:
     """Lets a callable race in an operation ("matmul", "attention", "bsr_matmul") on the CPU or on CUDA devices.
 
@@ -92,6 +110,7 @@ def add(
     output: ``call(a, b, c, bias)``, ``call(q, k, v, mask, out)``, ``call(crow, col, values, b, c)``. Where a problem
     does not have a slot (``mask``) it gets None, and nothing where no further ones follow (``bias``). With ``returns``
     it gets what is read (``call(q, k, v, mask)``) and returns the output, which becomes a user's answer without a copy.
+    One that writes may come with ``give``, which returns the output in the same way, for users who give none.
 
     What else it needs to know of a problem ``facts`` says: it is asked once with the problem's text and gives keyword
     arguments, ``lambda problem: {"causal": "causal=true" in problem}``. ``fit`` is asked likewise and says why the
@@ -104,7 +123,7 @@ def add(
     source = f"{source_of(call)}\n{version}"
     _warplap.add_variant(
         _warplap.read_operation(op), name, source, call, fit,
-        device=device, space=space, prepare=prepare, facts=facts, returns=returns,
+        device=device, space=space, prepare=prepare, facts=facts, returns=returns, give=give,
     )  # fmt: skip
     _warplap.forget()
 
@@ -112,9 +131,12 @@ def add(
 def join() -> None:
     """torch's implementations join the catalogs."""
     _warplap.configure(libraries=[("torch", f"{torch.__version__}/{torch.get_num_threads()}")])
-    add("gemm", "torch_mm", _torch_mm, _torch_mm_fit)
+    add("gemm", "torch_mm", _torch_mm, _torch_mm_fit, give=_torch_mm_new)
     for device in ("cpu", "cuda"):
-        add("gemm", "torch_linear", _torch_linear, _torch_linear_fit, device=device, facts=_torch_linear_facts)
+        add(
+            "gemm", "torch_linear", _torch_linear, _torch_linear_fit,
+            device=device, facts=_torch_linear_facts, give=_torch_linear_new,
+        )  # fmt: skip
     add("attention", "torch_sdpa", _sdpa.default, facts=_facts.of_attention, returns=True)
     if torch.backends.mkl.is_available():
         add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, facts=_facts.of_sparse)

@@ -18,6 +18,7 @@ def add_variant(
     prepare: Callable[..., Any] | None = None,
     facts: Callable[[str], dict[str, Any]] | None = None,
     returns: bool = False,
+    give: Callable[..., Any] | None = None,
 ) -> None: ...
 def configure(
     *,

@@ -99,7 +99,7 @@ impl<'a, 'py> Call<'a, 'py> {
         let queue = desks.queue(py);
         desks.of::<O>().with(py, problem, &queue, |entry| {
             // What a callable returns needs no output to be made; indices are looked at first.
-            let returning = entry.foreign.as_ref().filter(|f| f.returns() && self.fresh && !self.indexed);
+            let returning = entry.foreign.as_ref().filter(|f| f.gives() && self.fresh && !self.indexed);
             if let (Some(foreign), Some(_)) = (returning, self.torch) {
                 return foreign.give(py, &self.own).map(Some);
             }

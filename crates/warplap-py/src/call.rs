@@ -84,7 +84,7 @@ fn answer_on<'py, O: Raced<D>, D: Lent, const N: usize>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let queue = desks.queue(py);
     desks.of::<O>().with(py, problem, &queue, |entry| {
-        if let Some(foreign) = entry.foreign.as_ref().filter(|f| f.returns()) {
+        if let Some(foreign) = entry.foreign.as_ref().filter(|f| f.gives()) {
             return match foreign.give(py, &fresh.tensors(None)?) {
                 // It was raced on tensors that lie as the problem says, and may not take others.
                 Err(error) if error.is_instance_of::<PyRuntimeError>(py) && fresh.make(torch)?.is_none() => Ok(None),

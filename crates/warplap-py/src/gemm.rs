@@ -5,7 +5,7 @@ use warplap::core::op::Op;
 use warplap::{Activation, Gemm, GemmProblem, Layout};
 
 use crate::argument::{self, Checked, Given};
-use crate::call::{call, direct, is_known};
+use crate::call::{Fresh, answer, call, direct, is_known};
 use crate::tensor::View;
 use crate::torch::Torch;
 
@@ -107,6 +107,24 @@ impl Product {
     }
 }
 
+impl<'py> Fresh<'py, SLOTS> for (&Product, [&Bound<'py, PyAny>; 2]) {
+    #[inline]
+    fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let p = &self.0.problem;
+        torch.empty(self.1[0], &[p.m as i64, p.n as i64]).map(Some)
+    }
+
+    #[inline]
+    fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
+        self.0.memory(out)
+    }
+
+    fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
+        let [a, b] = self.1;
+        Ok([Some(a.clone()), Some(b.clone()), out.cloned(), None])
+    }
+}
+
 /// The product of two tensors of torch, computed at once: `None` where that is not for this path to do.
 #[pyfunction]
 #[pyo3(signature = (a, b, out=None))]
@@ -126,9 +144,9 @@ pub(crate) fn matmul_direct<'py>(
     }
     let (Ok(view_a), Ok(view_b)) = (torch.view(a, "a"), torch.view(b, "b")) else { return Ok(None) };
     let Ok(mut product) = Product::of(NAMES, view_a, view_b) else { return Ok(None) };
-    let out = match out {
-        Some(out) => out,
-        None => torch.empty(a, &[product.problem.m as i64, product.problem.n as i64])?,
+    let Some(out) = out else {
+        let gpu = argument::place(&product.inputs())?;
+        return Ok(direct(py, answer::<Gemm, SLOTS>(torch, py, &product.problem, gpu, &(&product, [a, b])))?.flatten());
     };
     let Ok(view) = torch.view(&out, "out") else { return Ok(None) };
     let done = direct(py, product.run(py, &view, Some([a, b, &out])))?;

@@ -19,10 +19,14 @@ const SAMPLE: f64 = 150e-6;
 const MOST: u32 = 1000;
 
 /// Calls that take longer than this are as long as their kernels, which have been raced.
-const LONG: f64 = 2e-3;
+const LONG: f64 = 0.1;
 
-/// How long the two may take to be told apart.
-const LIMIT: Duration = Duration::from_millis(100);
+/// Calls longer than this need no other one before them.
+const LEADS_IN: f64 = 2e-3;
+
+/// How long the two may take to be told apart: so many seconds, or rounds where calls are long.
+const LIMIT: f64 = 0.1;
+const ROUNDS: f64 = 10.0;
 
 /// Rounds without which nothing is said.
 const LEAST: u32 = 4;
@@ -36,12 +40,16 @@ struct Calls<'c, 'q, D: Lent> {
     device: &'c D,
     queue: &'q D::Queue,
     batch: [u32; 2],
+    /// Whether a call that does not count comes first.
+    leads_in: bool,
 }
 
 impl<D: Lent> Calls<'_, '_, D> {
     fn block(&mut self, lane: usize, calls: u32) -> PyResult<f64> {
         self.device.rouse();
-        (self.call)(lane)?;
+        if self.leads_in {
+            (self.call)(lane)?;
+        }
         self.device.wait(self.queue);
         let start = Instant::now();
         for _ in 0..calls {
@@ -70,17 +78,19 @@ pub(crate) fn run<D: Lent>(
     (winner, rival): (&Candidate, &Candidate),
     call: &mut dyn FnMut(usize) -> PyResult<()>,
 ) -> Option<LastHeat> {
-    let mut calls = Calls { call, device, queue, batch: [1, 1] };
+    let mut calls = Calls { call, device, queue, batch: [1, 1], leads_in: true };
     let once = [calls.block(0, 1).ok()?, calls.block(1, 1).ok()?];
     if once[0].min(once[1]) > LONG {
         return None;
     }
+    calls.leads_in = once[0].min(once[1]) < LEADS_IN;
+    let limit = Duration::from_secs_f64(LIMIT.max(ROUNDS * (once[0] + once[1])));
     calls.batch = once.map(|once| (SAMPLE / once.max(1e-9)).ceil().clamp(1.0, f64::from(MOST)) as u32);
     let plan = RacePlan { delta: DELTA, confirm: false, ..RacePlan::default() };
     let (started, mut asked) = (Instant::now(), 0u32);
     let mut stop = || {
         asked += 1;
-        asked > 2 * LEAST && started.elapsed() > LIMIT
+        asked > 2 * LEAST && started.elapsed() > limit
     };
     let ran = race(2, &mut calls, &plan, &mut stop);
     // The winner of the race keeps its place while the samples cannot tell that it is slower.

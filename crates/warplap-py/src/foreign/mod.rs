@@ -30,6 +30,8 @@ pub(crate) struct Foreigner {
     facts: Option<Py<PyAny>>,
     returns: bool,
     call: Py<PyAny>,
+    /// Does the same and returns a new output, where `call` writes into one.
+    give: Option<Py<PyAny>>,
 }
 
 static FOREIGNERS: Mutex<Vec<Arc<Foreigner>>> = Mutex::new(Vec::new());
@@ -137,6 +139,12 @@ impl Choice {
         self.face.returns
     }
 
+    /// Whether it makes an output of its own where none is given.
+    #[inline]
+    pub(crate) fn gives(&self) -> bool {
+        self.face.returns || self.face.give.is_some()
+    }
+
     /// Calls it with tensors by slot, and lets it write; what one returns is copied to where it belongs.
     #[inline]
     pub(crate) fn write<'py>(&self, py: Python<'py>, tensors: &[Option<Bound<'py, PyAny>>]) -> PyResult<()> {
@@ -148,24 +156,27 @@ impl Choice {
         self.copy(given, to)
     }
 
-    /// What one that returns gives for tensors by slot.
+    /// What one that gives its output gives for tensors by slot.
     #[inline]
     pub(crate) fn give<'py>(
         &self,
         py: Python<'py>,
         tensors: &[Option<Bound<'py, PyAny>>],
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.called(&self.arguments(py, tensors)?)
+        let give = self.face.give.as_ref().unwrap_or(&self.face.call).bind(py);
+        give.call(self.read(py, tensors)?, self.keywords.as_ref().map(|k| k.bind(py)))
     }
 
     /// The arguments of a call: one a slot, None where the problem does not have it, without the last ones it does not
     /// have; for one that returns, without those that are written and not read.
     #[inline]
     fn arguments<'py>(&self, py: Python<'py>, tensors: &[Option<Bound<'py, PyAny>>]) -> PyResult<Bound<'py, PyTuple>> {
-        let end = |given: &[Option<Bound<'py, PyAny>>]| given.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
-        if !self.face.returns {
-            return PyTuple::new(py, &tensors[..end(tensors)]);
-        }
+        if self.face.returns { self.read(py, tensors) } else { PyTuple::new(py, &tensors[..end(tensors)]) }
+    }
+
+    /// The arguments without those that are written and not read.
+    #[inline]
+    fn read<'py>(&self, py: Python<'py>, tensors: &[Option<Bound<'py, PyAny>>]) -> PyResult<Bound<'py, PyTuple>> {
         let read = tensors.iter().enumerate().filter(|(i, _)| !self.unread.contains(i));
         let read: Vec<Option<Bound<'py, PyAny>>> = read.map(|(_, t)| t.clone()).collect();
         PyTuple::new(py, &read[..end(&read)])
@@ -200,13 +211,20 @@ impl Choice {
     }
 }
 
+/// Behind the last slot that is there.
+#[inline]
+fn end(given: &[Option<Bound<'_, PyAny>>]) -> usize {
+    given.iter().rposition(Option::is_some).map_or(0, |i| i + 1)
+}
+
 /// Adds a callable to an operation's catalog on the CPU or on CUDA devices; one of the same name is replaced. It gets
 /// one tensor a slot, None where the problem does not have it; with `returns` those that it reads, and returns the
 /// others. `fit` says why it stands aside from a problem (given as text), or None; `space` gives its tunables for one,
 /// a dictionary of names and values, and `facts` what else it needs to know of one: both come as keyword arguments;
-/// `prepare` compiles what a setting needs for one, ahead of its turn.
+/// `prepare` compiles what a setting needs for one, ahead of its turn; `give` is the same function for callers without an
+/// output: it gets what is read and returns a new one.
 #[pyfunction]
-#[pyo3(signature = (op, id, source, call, fit=None, *, device="cpu", space=None, prepare=None, facts=None, returns=false))]
+#[pyo3(signature = (op, id, source, call, fit=None, *, device="cpu", space=None, prepare=None, facts=None, returns=false, give=None))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
 pub(crate) fn add_variant(
     op: &str,
@@ -219,12 +237,13 @@ pub(crate) fn add_variant(
     prepare: Option<Py<PyAny>>,
     facts: Option<Py<PyAny>>,
     returns: bool,
+    give: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     if !matches!(device, "cpu" | "cuda") {
         return Err(PyValueError::new_err(format!("device: is '{device}', expected cpu or cuda")));
     }
     let (source, op, device, id) = (SourceHash::of(&[source]), op.to_string(), device.to_string(), id.to_string());
-    let new = Arc::new(Foreigner { op, device, id, source, fit, space, prepare, facts, returns, call });
+    let new = Arc::new(Foreigner { op, device, id, source, fit, space, prepare, facts, returns, call, give });
     let mut all = all();
     let former = match all.iter_mut().find(|f| f.op == new.op && f.device == new.device && f.id == new.id) {
         Some(old) => Some(std::mem::replace(old, new)),
