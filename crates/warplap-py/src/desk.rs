@@ -209,8 +209,11 @@ impl<O: Op, D: Lent> Desk<O, D> {
         let Some(rival) = rival else { return Ok(entry) };
         let Some(kernel) = tuner.built(problem, &rival) else { return Ok(entry) };
         let other = self.entry(py, problem, &rival, kernel)?;
+        let budget = tuner.settings().budget.seconds;
         let mut calls = |lane: usize| call(if lane == 0 { &entry } else { &other });
-        let Some(heat) = last_heat::run(&**device, queue, (winner, &rival), &mut calls) else { return Ok(entry) };
+        let Some(heat) = last_heat::run(&**device, queue, (winner, &rival), &mut calls, budget) else {
+            return Ok(entry);
+        };
         let lost = heat.winner == rival;
         tuner.settle(problem, heat);
         Ok(if lost { other } else { entry })

@@ -12,22 +12,23 @@ use warplap::core::rejection::Rejection;
 
 use crate::lent::Lent;
 
-/// Seconds of one sample: a block of calls of one of the two. Long enough that caches, threads and the allocator are as in
-/// a loop of its own: what the other one left there shows in the first calls.
-const SAMPLE: f64 = 2e-3;
+/// Rounds that shall fit into the heat, a block of calls of either side in each.
+const ROUNDS: f64 = 10.0;
+
+/// The share of a budget that the heat may take, and its seconds at the most: blocks of 20 ms. A processor that has work
+/// for that long runs at another clock than one that had some for a moment, and not all kernels bear it alike: a product
+/// of 512³ that was 3 % ahead of torch's in blocks of 2 ms is 12 % behind in a loop of 60 ms.
+const SHARE: f64 = 0.1;
+const LIMIT: f64 = 0.4;
 
 /// Calls of one sample at the most.
-const MOST: u32 = 1000;
+const MOST: u32 = 50_000;
 
-/// Calls that take longer than this are as long as their kernels, which have been raced.
-const LONG: f64 = 0.1;
+/// The share of a budget that calls may take which are longer than a block.
+const LONG: f64 = 0.25;
 
 /// Calls longer than this need no other one before them.
 const LEADS_IN: f64 = 2e-3;
-
-/// How long the two may take to be told apart: so many seconds, or rounds where calls are long.
-const LIMIT: f64 = 0.2;
-const ROUNDS: f64 = 12.0;
 
 /// Rounds without which nothing is said.
 const LEAST: u32 = 4;
@@ -71,22 +72,24 @@ impl<D: Lent> Stopwatch for Calls<'_, '_, D> {
     }
 }
 
-/// Lets the winner of a race meet its rival, both as calls by lane (0 and 1) that may be made again and again. `None` where the calls are
-/// too long for their cost to matter, or one fails.
+/// Lets the winner of a race meet its rival, both as calls by lane (0 and 1) that may be made again and again, within a
+/// share of the seconds of a budget. `None` where the calls are too long for that, or one fails.
 pub(crate) fn run<D: Lent>(
     device: &D,
     queue: &D::Queue,
     (winner, rival): (&Candidate, &Candidate),
     call: &mut dyn FnMut(usize) -> PyResult<()>,
+    budget: f64,
 ) -> Option<LastHeat> {
     let mut calls = Calls { call, device, queue, batch: [1, 1], leads_in: true };
     let once = [calls.block(0, 1).ok()?, calls.block(1, 1).ok()?];
-    if once[0].min(once[1]) > LONG {
+    let (both, limit) = (ROUNDS * (once[0] + once[1]), (SHARE * budget).min(LIMIT));
+    if both > limit.max(LONG * budget) {
         return None;
     }
+    let (sample, limit) = (limit / (2.0 * ROUNDS), Duration::from_secs_f64(limit.max(both)));
     calls.leads_in = once[0].min(once[1]) < LEADS_IN;
-    let limit = Duration::from_secs_f64(LIMIT.max(ROUNDS * (once[0] + once[1])));
-    calls.batch = once.map(|once| (SAMPLE / once.max(1e-9)).ceil().clamp(1.0, f64::from(MOST)) as u32);
+    calls.batch = once.map(|once| (sample / once.max(1e-9)).ceil().clamp(1.0, f64::from(MOST)) as u32);
     let plan = RacePlan { delta: DELTA, confirm: false, ..RacePlan::default() };
     let (started, mut asked) = (Instant::now(), 0u32);
     let mut stop = || {
