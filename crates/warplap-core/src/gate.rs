@@ -241,6 +241,11 @@ impl<'g, D: Device> Gate<'g, D> {
         self.promoted.as_ref().is_some_and(|p| p.find(candidate).is_some())
     }
 
+    /// Whether a candidate is a library's.
+    pub(crate) fn is_library(&self, candidate: &Candidate) -> bool {
+        self.card.find(&candidate.variant).is_some_and(|runner| runner.is_library())
+    }
+
     /// Why a candidate is not tried, if it is in quarantine.
     pub(crate) fn quarantined(&self, candidate: &Candidate) -> Option<String> {
         let found = self.quarantine.as_ref()?.find(candidate)?;
