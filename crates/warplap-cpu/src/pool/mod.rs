@@ -42,6 +42,8 @@ impl Pool {
     /// A pool of so many threads, the caller's included. They are made when they are first needed; where that fails, the
     /// caller works alone.
     pub fn new(threads: usize) -> Self {
+        // Watched from here on: others may use the runtime, and fork, before this pool is first used.
+        generation();
         Pool { threads: threads.max(1), crew: AtomicPtr::default() }
     }
 
