@@ -169,9 +169,12 @@ fn who_failed_is_not_tried_again_by_the_next_process_and_who_passed_needs_no_wor
         assert!(quarantine::clear(&store, slug, one).unwrap());
     }
     let again = Settings { again: true, ..settings() };
-    let third = Tuner::<Sum, Cuda>::new(cuda.clone(), catalog(&few(&["reference", "good", "wrong"])), store, again);
-    let third = third.tune(&SumProblem { n: 5000 }, &Silent).unwrap().edition;
-    assert!(third.trials.iter().any(|t| t.candidate.variant == "wrong" && !t.is_right()));
+    let few = few(&["reference", "good", "wrong"]);
+    let third = Tuner::<Sum, Cuda>::new(cuda.clone(), catalog(&few), store.clone(), again);
+    third.tune(&SumProblem { n: 5000 }, &Silent).unwrap();
+    // On a noisy machine the edition that is kept may be the second one, so the quarantine is what is asked.
+    let names: Vec<String> = quarantine::all(&store).into_iter().map(|(_, q)| q.candidate.variant).collect();
+    assert_eq!(names, ["wrong"]);
 }
 
 #[test]
