@@ -59,6 +59,16 @@ def test_a_callable_may_return_its_output_and_in_a_race_it_is_copied(aside):
     assert raced(ATTENTION, "mine")["time_us"] is None
 
 
+def test_both_forms_of_a_callable_are_proved(aside):
+    def product(a, b, c):
+        torch.mm(a, b, out=c)
+
+    warplap.add_variant("gemm", aside("gemm", "product"), product, give=torch.mm)
+    assert raced("gemm:m=8,n=4,k=5,dtype=f32", "product")["time_us"] > 0
+    warplap.add_variant("gemm", "product", product, give=lambda a, b: torch.mm(a, b) + 1)
+    assert raced("gemm:m=8,n=4,k=5,dtype=f32", "product")["outcome"].startswith("wrong answer")
+
+
 def test_strides_and_indices_are_the_problems(aside):
     def product(a, b, c):
         assert a.stride() == (1, 40) and b.stride() == (16, 1) and c.stride() == (20, 1)
@@ -132,3 +142,40 @@ def test_attention_over_gaps_is_torchs(device):
     assert problem.endswith("layout=bshd"), problem
     wide = torch.randn(2, 4, 16, 16, device=device)[..., ::2]
     near(warplap.attention(wide, k, v), F.scaled_dot_product_attention(wide, k, v))
+
+
+def test_torchs_own_function_gets_the_callers_arguments_as_they_are():
+    code = """
+import torch, torch.nn.functional as F, warplap
+from warplap import _variants
+got = []
+def layer(*given):
+    got[:] = given
+    return F.linear(*given)
+def product(*given):
+    got[:] = given
+    return torch.mm(*given)
+for v in warplap.explain("gemm:m=5,n=6,k=4,dtype=f32,b=col").variants:
+    fit = None if v["reference"] else lambda problem: "not asked"
+    _variants.add(
+        "gemm", v["variant"], _variants._torch_linear, fit, facts=_variants._torch_linear_facts,
+        give=_variants._torch_linear_new, _as_called={"linear": layer, "matmul": product},
+    )
+warplap.configure(in_memory=True, budget=0.05)
+x, w, bias = torch.randn(5, 4), torch.randn(6, 4), torch.randn(6)
+def same(given, own):
+    return len(given) == len(own) and all(g is o for g, o in zip(given, own))
+for _ in range(2):
+    got.clear()
+    y = warplap.linear(x, w, bias)
+    assert same(got, (x, w, bias)) and torch.equal(y, F.linear(x, w, bias)), got
+    assert torch.equal(warplap.linear(x, w), F.linear(x, w)) and same(got, (x, w, None)), got
+    assert torch.equal(warplap.matmul(x, w.t()), F.linear(x, w)) and got[0] is x, got
+    got.clear()
+    torch.testing.assert_close(warplap.linear(x, w, bias, "relu"), F.linear(x, w, bias).relu())
+    out = torch.empty(5, 6)
+    torch.testing.assert_close(warplap.linear(x, w, bias, out=out), F.linear(x, w, bias))
+    assert not got, "an activation and an output are not theirs"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -103,6 +103,7 @@ def add(
     facts: Callable[[str], dict[str, Any]] | None = None,
     returns: bool = False,
     give: Callable[..., Any] | None = None,
+    _as_called: dict[str, Callable[..., Any]] | None = None,  # torch's own functions only: no proof sees them
 ) -> None:
     """Lets a callable race in an operation ("matmul", "attention", "bsr_matmul") on the CPU or on CUDA devices.
 
@@ -124,6 +125,7 @@ def add(
     _warplap.add_variant(
         _warplap.read_operation(op), name, source, call, fit,
         device=device, space=space, prepare=prepare, facts=facts, returns=returns, give=give,
+        as_called=_as_called,
     )  # fmt: skip
     _warplap.forget()
 
@@ -131,11 +133,15 @@ def add(
 def join() -> None:
     """torch's implementations join the catalogs."""
     _warplap.configure(libraries=[("torch", f"{torch.__version__}/{torch.get_num_threads()}")])
-    add("gemm", "torch_mm", _torch_mm, _torch_mm_fit, give=_torch_mm_new)
+    add(
+        "gemm", "torch_mm", _torch_mm, _torch_mm_fit,
+        give=_torch_mm_new, _as_called={"matmul": torch.mm, "linear": F.linear},
+    )  # fmt: skip
     for device in ("cpu", "cuda"):
         add(
             "gemm", "torch_linear", _torch_linear, _torch_linear_fit,
             device=device, facts=_torch_linear_facts, give=_torch_linear_new,
+            _as_called={"linear": F.linear},
         )  # fmt: skip
     add("attention", "torch_sdpa", _sdpa.default, facts=_facts.of_attention, returns=True)
     if torch.backends.mkl.is_available():

@@ -19,6 +19,7 @@ def add_variant(
     facts: Callable[[str], dict[str, Any]] | None = None,
     returns: bool = False,
     give: Callable[..., Any] | None = None,
+    as_called: dict[str, Callable[..., Any]] | None = None,
 ) -> None: ...
 def configure(
     *,

@@ -112,7 +112,7 @@ pub struct Verdict {
     pub runner_up: Option<Candidate>,
     /// How much slower the second best was (0.05 = 5 %); 0 where it may be as fast.
     pub margin: Option<f64>,
-    /// Those that could not be told from the winner.
+    /// Those that could not be told from the winner: the intervals of their gaps hold 0.
     pub ties: Vec<Candidate>,
     /// What made it the winner among those.
     #[serde(default)]
@@ -150,9 +150,8 @@ impl Verdict {
         // Other work beside favours some candidates over others: what was seen then holds for then.
         let known = known && self.grade != Grade::Contended;
         self.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), self.eps, delta) } else { 0.0 };
-        let ahead = others.iter().filter(|(_, gap)| gap.ln <= 0.0).map(|(c, _)| *c);
-        let more: Vec<Candidate> = ahead.filter(|c| !self.ties.contains(c)).cloned().collect();
-        self.ties.extend(more);
+        // The interval that is shown beside a gap is what says whether there is one.
+        self.ties = others.iter().filter(|(_, gap)| gap.behind().is_tie()).map(|(c, _)| (*c).clone()).collect();
         if let Some((second, gap)) = others.first() {
             (self.runner_up, self.margin) = (Some((*second).clone()), Some(gap.behind().by));
         }
@@ -198,7 +197,7 @@ pub fn decide(race: &Race, contenders: &[Contender], plan: &RacePlan, contended:
         ci_us: measured.ci_us,
         runner_up: None,
         margin: None,
-        ties: in_front.iter().filter(|&&l| l != winner).filter_map(|&l| name(l)).collect(),
+        ties: Vec::new(),
         won_by,
         eps: if won_by == WonBy::Incumbent { plan.eps.max(HYSTERESIS) } else { plan.eps },
         confidence: 0.0,

@@ -1,5 +1,6 @@
 //! The clock: one sample is enough launches that reading the clock does not show.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -23,6 +24,31 @@ const SAMPLE: f64 = 100e-6;
 /// Kernels longer than this are not launched before their turn: what the first launch of a block costs more (threads that
 /// wake up, caches that others have filled, some tens of microseconds) does not show in them.
 const LONG: f64 = 2e-3;
+
+thread_local! {
+    static TIMED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether what this thread launches is only timed, and nobody reads what it leaves.
+pub fn is_timed() -> bool {
+    TIMED.get()
+}
+
+/// Says so for as long as it lives.
+struct Timed;
+
+impl Timed {
+    fn start() -> Timed {
+        TIMED.set(true);
+        Timed
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        TIMED.set(false);
+    }
+}
 
 /// Seconds it takes to read the clock twice: the shortest of many tries, found once per process.
 pub fn overhead() -> f64 {
@@ -75,6 +101,7 @@ impl<'k> CpuLap<'k> {
     }
 
     fn time(&mut self) -> Result<f64, Rejection> {
+        let _timed = Timed::start();
         if self.clock == Clock::Use {
             self.pool.rouse();
         }
@@ -102,8 +129,7 @@ impl Lap for CpuLap<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
-
+    
     #[test]
     fn short_kernels_are_batched_and_sets_rotate() {
         let seen = Cell::new([0u32; 3]);
@@ -111,6 +137,7 @@ mod tests {
             let mut counts = seen.get();
             counts[set] += 1;
             seen.set(counts);
+            assert!(is_timed());
             Ok(())
         });
         let pool = Pool::new(1);
@@ -119,5 +146,6 @@ mod tests {
         assert!(lap.run().unwrap() < 1e-5);
         let [a, b, c] = seen.get();
         assert!(a.abs_diff(b) <= 1 && b.abs_diff(c) <= 1);
+        assert!(!is_timed());
     }
 }

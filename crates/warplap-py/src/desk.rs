@@ -205,7 +205,7 @@ impl<O: Op, D: Lent> Desk<O, D> {
             return Ok(entry);
         }
         let strangers = foreign::of(O::NAME, D::KIND);
-        let rival = tuner.rival(problem, |id| strangers.iter().any(|f| f.is(id)));
+        let rival = tuner.rival(problem, |id| strangers.iter().any(|f| f.is(id) && f.is_library()));
         let Some(rival) = rival else { return Ok(entry) };
         let Some(kernel) = tuner.built(problem, &rival) else { return Ok(entry) };
         let other = self.entry(py, problem, &rival, kernel)?;

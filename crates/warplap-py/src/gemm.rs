@@ -6,6 +6,7 @@ use warplap::{Activation, Gemm, GemmProblem, Layout};
 
 use crate::argument::{self, Checked, Given};
 use crate::call::{Fresh, answer, call, direct, is_known};
+use crate::foreign::Choice;
 use crate::tensor::View;
 use crate::torch::Torch;
 
@@ -122,6 +123,12 @@ impl<'py> Fresh<'py, SLOTS> for (&Product, [&Bound<'py, PyAny>; 2]) {
     fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         let [a, b] = self.1;
         Ok([Some(a.clone()), Some(b.clone()), out.cloned(), None])
+    }
+
+    #[inline]
+    fn as_called(&self, choice: &Choice) -> Option<PyResult<Bound<'py, PyAny>>> {
+        let [a, b] = self.1;
+        Some(choice.as_called("matmul")?.bind(a.py()).call1((a, b)))
     }
 }
 

@@ -97,9 +97,8 @@ pub(crate) fn run<D: Lent>(
         asked > 2 * LEAST && started.elapsed() > limit
     };
     let ran = race(2, &mut calls, &plan, &mut stop);
-    // The winner of the race keeps its place while the samples cannot tell that it is slower.
-    let lost = ran.leader == Some(1) && !ran.ties.contains(&0);
-    let (first, second) = if lost { (1, 0) } else { (0, 1) };
+    // Both were right and near each other: who leads here answers, however closely.
+    let (first, second) = if ran.leader == Some(1) { (1, 0) } else { (0, 1) };
     let name = |lane: usize| if lane == 0 { winner.clone() } else { rival.clone() };
     let call_us = match ran.lanes.get(first)? {
         warplap::core::candidate::Outcome::Measured(m) => m.median_us,

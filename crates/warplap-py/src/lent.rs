@@ -47,9 +47,7 @@ pub(crate) trait Lent: Device {
     ) -> Result<(), Rejection>;
 
     /// Whether what is launched now is only timed, and nobody reads what it leaves.
-    fn is_timed(_: &Self::Queue) -> bool {
-        false
-    }
+    fn is_timed(queue: &Self::Queue) -> bool;
 
     /// Runs a callable so that what it launches is queued here, and memory it lets go of stays in the pool.
     fn on_queue<R>(
@@ -99,6 +97,10 @@ impl Lent for Cpu {
         brief: bool,
     ) -> Result<(), Rejection> {
         if brief { kernel.launch(args, queue) } else { py.detach(|| kernel.launch(args, queue)) }
+    }
+
+    fn is_timed((): &()) -> bool {
+        warplap::cpu::clock::is_timed()
     }
 
     fn on_queue<R>(_: Python<'_>, (): &(), _: DlDevice, _: &Pool, call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {

@@ -9,6 +9,7 @@ use warplap::{Activation, Gemm};
 
 use crate::argument::{self, Checked};
 use crate::call::{Fresh, answer, call, direct};
+use crate::foreign::Choice;
 use crate::gemm::{Product, SLOTS};
 use crate::tensor::View;
 use crate::torch::Torch;
@@ -64,6 +65,14 @@ impl<'py> Fresh<'py, SLOTS> for (&Product, Layer<'_, 'py>) {
 
     fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         self.1.with(out)
+    }
+
+    #[inline]
+    fn as_called(&self, choice: &Choice) -> Option<PyResult<Bound<'py, PyAny>>> {
+        let Layer { x, w, bias } = self.1;
+        let plain = self.0.problem.act == Activation::None;
+        let function = choice.as_called("linear").filter(|_| plain)?;
+        Some(function.bind(x.py()).call1((x, w, bias)))
     }
 }
 

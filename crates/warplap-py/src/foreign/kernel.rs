@@ -3,6 +3,7 @@
 //! While it is raced it gets tensors made from the race's own buffers, on the race's own stream. A launch takes the
 //! interpreter's lock for itself, so that tuning runs without it.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
@@ -27,7 +28,16 @@ type Name = Vec<u64>;
 struct Made {
     name: Name,
     arguments: Py<PyTuple>,
+    /// What one that gives a new output is called with.
+    read: Py<PyTuple>,
     to: Vec<Py<PyAny>>,
+}
+
+impl Made {
+    fn clone_ref(&self, py: Python<'_>) -> Made {
+        let to = self.to.iter().map(|t| t.clone_ref(py)).collect();
+        Made { name: Vec::new(), arguments: self.arguments.clone_ref(py), read: self.read.clone_ref(py), to }
+    }
 }
 
 /// How many argument lists a kernel keeps: a race uses one set of buffers to prove and a few to time.
@@ -41,26 +51,25 @@ pub(super) struct Call {
     // Making a tensor takes longer than a small product: who asks for the same memory again gets the same tensors. They
     // own nothing, so memory that is gone meanwhile is not touched by keeping them.
     kept: Mutex<Vec<Made>>,
+    /// Whether the other form of one that writes, which gives a new output, is what is proved next.
+    gives: AtomicBool,
 }
 
 impl Call {
     pub(super) fn new(choice: Choice, signature: Signature, place: DlDevice) -> Self {
-        Call { choice, signature, place, pool: Pool::new(), kept: Mutex::default() }
+        Call { choice, signature, place, pool: Pool::new(), kept: Mutex::default(), gives: AtomicBool::new(false) }
     }
 
     fn run<D: Lent>(&self, py: Python<'_>, args: &mut [Arg<'_, D>], timed: bool) -> PyResult<()> {
         let name: Name = args.iter_mut().map(number).collect();
         // Not held while Python runs: it may let another thread in, which would wait here for ever.
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let clone = |made: &Made| {
-            (made.arguments.clone_ref(py), made.to.iter().map(|t| t.clone_ref(py)).collect::<Vec<Py<PyAny>>>())
-        };
-        let known = kept().iter().find(|made| made.name == name).map(clone);
-        let (arguments, to) = match known {
+        let known = kept().iter().find(|made| made.name == name).map(|made| made.clone_ref(py));
+        let Made { arguments, read, to, .. } = match known {
             Some(known) => known,
             None => {
                 let made = self.make(py, name, args)?;
-                let given = clone(&made);
+                let given = made.clone_ref(py);
                 let mut held = kept();
                 let left = if held.len() >= KEEP { Some(held.remove(0)) } else { None };
                 held.push(made);
@@ -69,10 +78,15 @@ impl Call {
                 given
             }
         };
+        let to = to.iter().map(|t| t.bind(py));
+        // Programs call either form, so proofs are of both in turns.
+        if !timed && self.choice.gives() && self.gives.fetch_xor(true, Relaxed) {
+            return self.choice.copy(self.choice.given(read.bind(py))?, to);
+        }
         let given = self.choice.called(arguments.bind(py))?;
         // A program that calls it takes what it returns: a copy to where the race wants it is no part of its time.
         let copied = self.choice.returns() && !timed;
-        if copied { self.choice.copy(given, to.iter().map(|t| t.bind(py))) } else { Ok(()) }
+        if copied { self.choice.copy(given, to) } else { Ok(()) }
     }
 
     fn make<D: Lent>(&self, py: Python<'_>, name: Name, args: &mut [Arg<'_, D>]) -> PyResult<Made> {
@@ -88,8 +102,9 @@ impl Call {
         });
         let tensors = tensors.collect::<PyResult<Vec<Option<Bound<'_, PyAny>>>>>()?;
         let arguments = self.choice.arguments(py, &tensors)?.unbind();
+        let read = self.choice.read(py, &tensors)?.unbind();
         let to = self.choice.written.iter().filter_map(|i| Some(tensors[*i].as_ref()?.clone().unbind())).collect();
-        Ok(Made { name, arguments, to })
+        Ok(Made { name, arguments, read, to })
     }
 }
 

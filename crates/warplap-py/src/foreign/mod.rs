@@ -6,6 +6,7 @@ mod variant;
 
 pub(crate) use variant::Foreign;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -32,6 +33,8 @@ pub(crate) struct Foreigner {
     call: Py<PyAny>,
     /// Does the same and returns a new output, where `call` writes into one.
     give: Option<Py<PyAny>>,
+    /// Functions that take the arguments of a call of ours as they are, by the name of that call.
+    as_called: Vec<(String, Py<PyAny>)>,
 }
 
 static FOREIGNERS: Mutex<Vec<Arc<Foreigner>>> = Mutex::new(Vec::new());
@@ -44,6 +47,11 @@ impl Foreigner {
     /// Whether this is its name.
     pub(crate) fn is(&self, id: &str) -> bool {
         self.id == id
+    }
+
+    /// Whether it is torch's own.
+    pub(crate) fn is_library(&self) -> bool {
+        self.id.starts_with("torch_")
     }
 }
 
@@ -163,8 +171,20 @@ impl Choice {
         py: Python<'py>,
         tensors: &[Option<Bound<'py, PyAny>>],
     ) -> PyResult<Bound<'py, PyAny>> {
+        self.given(&self.read(py, tensors)?)
+    }
+
+    #[inline]
+    fn given<'py>(&self, read: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let py = read.py();
         let give = self.face.give.as_ref().unwrap_or(&self.face.call).bind(py);
-        give.call(self.read(py, tensors)?, self.keywords.as_ref().map(|k| k.bind(py)))
+        give.call(read, self.keywords.as_ref().map(|k| k.bind(py)))
+    }
+
+    /// The function that takes the arguments of a call of ours as they are.
+    #[inline]
+    pub(crate) fn as_called(&self, name: &str) -> Option<&Py<PyAny>> {
+        self.face.as_called.iter().find(|(n, _)| n == name).map(|(_, function)| function)
     }
 
     /// The arguments of a call: one a slot, None where the problem does not have it, without the last ones it does not
@@ -222,9 +242,10 @@ fn end(given: &[Option<Bound<'_, PyAny>>]) -> usize {
 /// others. `fit` says why it stands aside from a problem (given as text), or None; `space` gives its tunables for one,
 /// a dictionary of names and values, and `facts` what else it needs to know of one: both come as keyword arguments;
 /// `prepare` compiles what a setting needs for one, ahead of its turn; `give` is the same function for callers without an
-/// output: it gets what is read and returns a new one.
+/// output: it gets what is read and returns a new one. `as_called` names functions that compute the same from the
+/// arguments of a call of ours as they are, by that call's name.
 #[pyfunction]
-#[pyo3(signature = (op, id, source, call, fit=None, *, device="cpu", space=None, prepare=None, facts=None, returns=false, give=None))]
+#[pyo3(signature = (op, id, source, call, fit=None, *, device="cpu", space=None, prepare=None, facts=None, returns=false, give=None, as_called=None))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
 pub(crate) fn add_variant(
     op: &str,
@@ -238,12 +259,14 @@ pub(crate) fn add_variant(
     facts: Option<Py<PyAny>>,
     returns: bool,
     give: Option<Py<PyAny>>,
+    as_called: Option<HashMap<String, Py<PyAny>>>,
 ) -> PyResult<()> {
     if !matches!(device, "cpu" | "cuda") {
         return Err(PyValueError::new_err(format!("device: is '{device}', expected cpu or cuda")));
     }
+    let as_called = as_called.into_iter().flatten().collect();
     let (source, op, device, id) = (SourceHash::of(&[source]), op.to_string(), device.to_string(), id.to_string());
-    let new = Arc::new(Foreigner { op, device, id, source, fit, space, prepare, facts, returns, call, give });
+    let new = Arc::new(Foreigner { op, device, id, source, fit, space, prepare, facts, returns, call, give, as_called });
     let mut all = all();
     let former = match all.iter_mut().find(|f| f.op == new.op && f.device == new.device && f.id == new.id) {
         Some(old) => Some(std::mem::replace(old, new)),

@@ -80,6 +80,6 @@ impl<O: Op, D: Lent> Variant<O, D> for Foreign<O> {
     }
 
     fn is_library(&self) -> bool {
-        self.face.id.starts_with("torch_")
+        self.face.is_library()
     }
 }
