@@ -24,7 +24,7 @@ import warplap
 
 warnings.filterwarnings("ignore", message="Sparse")
 
-TURNS = 7
+TURNS = 15
 """Turns of both sides in one run."""
 SECONDS = 0.08
 """What one side is timed for in one turn."""

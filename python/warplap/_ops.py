@@ -19,7 +19,8 @@ except ImportError:  # torch is optional: NumPy arrays need none of it
         return False
 
 else:
-    from torch.compiler import is_compiling as _compiling
+    # The other tracers bring tensors of their own or a mode, which the native half sees.
+    from torch.compiler import is_dynamo_compiling as _compiling
 
     from . import _torch  # type: ignore[no-redef]
 

@@ -75,13 +75,20 @@ pub struct Trial {
     pub outcome: Outcome,
 }
 
-impl Trial {
+impl Outcome {
     /// What was measured, of those that finished and those that were outpaced.
     pub fn measurement(&self) -> Option<&Measurement> {
-        match &self.outcome {
+        match self {
             Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) => Some(m),
             Outcome::Rejected(_) => None,
         }
+    }
+}
+
+impl Trial {
+    /// What was measured, of those that finished and those that were outpaced.
+    pub fn measurement(&self) -> Option<&Measurement> {
+        self.outcome.measurement()
     }
 
     /// Writes down how far it is behind the winner, where it was timed.

@@ -61,7 +61,7 @@ impl<O: Op, D: Device> Variant<O, D> for Contained<O, D> {
     fn build(&self, problem: &O::Problem, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection> {
         contained(|| {
             let (inner, outline) = (self.0.build(problem, config, device)?, O::signature(problem).outline());
-            Ok(Box::new(Held { outline, inner }) as Box<dyn Kernel<D>>)
+            Ok(Box::new(Held { outline, workspace: inner.workspace(), inner }) as Box<dyn Kernel<D>>)
         })
     }
 
@@ -73,6 +73,7 @@ impl<O: Op, D: Device> Variant<O, D> for Contained<O, D> {
 /// A kernel that is held to its problem's signature: other arguments are refused before it sees them.
 struct Held<D: Device> {
     outline: Outline,
+    workspace: u64,
     inner: Box<dyn Kernel<D>>,
 }
 
@@ -86,7 +87,7 @@ impl<D: Device> Kernel<D> for Held<D> {
     }
 
     fn workspace(&self) -> u64 {
-        self.inner.workspace()
+        self.workspace
     }
 }
 

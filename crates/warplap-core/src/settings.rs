@@ -74,6 +74,8 @@ pub struct Budget {
     pub seconds: f64,
     /// What counts as spent.
     pub counts: Counts,
+    /// The share of the seconds that is left to whoever asked, for a last heat.
+    pub afterwards: f64,
     /// Candidates tried.
     pub trials: u64,
     /// Share of the roofline that is good enough to stop at once.
@@ -82,7 +84,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { seconds: 4.0, counts: Counts::Wall, trials: 10_000, good_enough: 0.97 }
+        Budget { seconds: 4.0, counts: Counts::Wall, afterwards: 0.0, trials: 10_000, good_enough: 0.97 }
     }
 }
 
@@ -174,7 +176,9 @@ pub(crate) struct Running<'a> {
 impl<'a> Running<'a> {
     pub(crate) fn start(settings: &'a Settings) -> Self {
         let (free, owed) = (Cell::new(0.0), Cell::new(0.0));
-        let running = Running { started: Instant::now(), budget: settings.budget, stop: &settings.stop, free, owed };
+        let mut budget = settings.budget;
+        budget.seconds *= 1.0 - budget.afterwards.clamp(0.0, 0.5);
+        let running = Running { started: Instant::now(), budget, stop: &settings.stop, free, owed };
         running.owe(RECORD);
         running
     }

@@ -129,7 +129,7 @@ impl Lap for CpuLap<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    
+
     #[test]
     fn short_kernels_are_batched_and_sets_rotate() {
         let seen = Cell::new([0u32; 3]);

@@ -9,7 +9,7 @@ use warplap::{Attention, AttentionProblem};
 use crate::argument::{self, Checked, Given};
 use crate::call::{Fresh, answer, call, direct};
 use crate::tensor::View;
-use crate::torch::Torch;
+use crate::torch::{Made, Torch};
 
 /// Slots of attention.
 const SLOTS: usize = 5;
@@ -140,12 +140,12 @@ impl Request {
 
 impl<'py> Fresh<'py, SLOTS> for (&Request, QkvMask<'_, 'py>) {
     #[inline]
-    fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (Request { problem: p, exact: true, .. }, own) = self else { return Ok(None) };
+    fn make(&self, torch: &Torch) -> PyResult<Option<Made<'py>>> {
+        let (Request { problem: p, exact: true, q, .. }, own) = self else { return Ok(None) };
         let [b, h, sq, dv] = [p.b, p.h, p.sq, p.dv].map(|size| size as i64);
         match p.layout {
-            Order::Bhsd => torch.empty(own.q, &[b, h, sq, dv]),
-            Order::Bshd => torch.empty_strided(own.q, &[b, h, sq, dv], &[sq * h * dv, dv, h * dv, 1]),
+            Order::Bhsd => torch.empty(own.q, q, &[b, h, sq, dv]),
+            Order::Bshd => torch.empty_strided(own.q, q, &[b, h, sq, dv], &[sq * h * dv, dv, h * dv, 1]),
         }
         .map(Some)
     }

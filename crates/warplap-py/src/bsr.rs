@@ -154,11 +154,13 @@ pub(crate) fn bsr_direct<'py>(
     }
     let (Ok((structure, values, view)), Ok(dense)) = (parts(a), torch.view(b, "b")) else { return Ok(None) };
     let Ok(mut product) = Product::of(structure, view, dense) else { return Ok(None) };
-    let out = match out {
-        Some(out) => out,
-        None => torch.empty(b, &[product.problem.m as i64, product.problem.n as i64])?,
+    let (out, view) = match out {
+        Some(out) => {
+            let Ok(view) = torch.view(&out, "out") else { return Ok(None) };
+            (out, view)
+        }
+        None => torch.empty(b, &product.b, &[product.problem.m as i64, product.problem.n as i64])?,
     };
-    let Ok(view) = torch.view(&out, "out") else { return Ok(None) };
     let own = Operands { crow: a, col: None, values: &values, b, out: &out };
     let done = direct(py, product.run(py, &view, Some(&own)))?;
     Ok(done.map(|()| out))

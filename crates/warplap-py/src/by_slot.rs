@@ -12,7 +12,7 @@ use crate::desk::Desks;
 use crate::failure::raise;
 use crate::lent::Lent;
 use crate::tensor::{Element, View};
-use crate::torch::Torch;
+use crate::torch::{Made, Torch};
 
 /// The most slots an operation has.
 pub(crate) const MOST: usize = 8;
@@ -83,8 +83,7 @@ impl<'a, 'py> Call<'a, 'py> {
             let alike = self.slots.iter().zip(&self.own).find(|(s, own)| s.dtype == slot.dtype && own.is_some());
             let like = alike.and_then(|(_, own)| own.as_ref()).ok_or_else(|| wrong(slot, "is missing"))?;
             let made = empty(torch, like, slot)?;
-            self.views[*i] = Some(torch.view(&made, &slot.name)?);
-            self.own[*i] = Some(made);
+            (self.own[*i], self.views[*i]) = (Some(made.0), Some(made.1));
         }
         Ok(missing)
     }
@@ -148,7 +147,7 @@ fn fits(slot: &Slot, view: &View) -> PyResult<()> {
 
 /// A new tensor for a slot.
 #[inline]
-fn empty<'py>(torch: &Torch, like: &Bound<'py, PyAny>, slot: &Slot) -> PyResult<Bound<'py, PyAny>> {
+fn empty<'py>(torch: &Torch, like: &Bound<'py, PyAny>, slot: &Slot) -> PyResult<Made<'py>> {
     let signed = |all: &[usize]| all.iter().map(|n| *n as i64).collect::<Vec<i64>>();
-    torch.empty_strided(like, &signed(&slot.shape), &signed(&slot.strides))
+    torch.empty_strided(like, &torch.view(like, "")?, &signed(&slot.shape), &signed(&slot.strides))
 }

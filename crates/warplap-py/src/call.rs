@@ -12,7 +12,7 @@ use crate::foreign::Choice;
 use crate::lent::Lent;
 use crate::state::state;
 use crate::tensor::View;
-use crate::torch::Torch;
+use crate::torch::{Made, Torch};
 
 /// Does an operation on memory by slot. `tensors` are the caller's own, where they are torch's; `queued` is told the
 /// stream that a launch on a GPU goes to.
@@ -47,9 +47,9 @@ fn on<'py, O: Raced<D>, D: Lent, const N: usize>(
 
 /// A call without an output of its own.
 pub(crate) trait Fresh<'py, const N: usize> {
-    /// A new tensor to be written; nothing where the inputs do not lie as the problem says, which some callables
+    /// A new tensor to be written, and its memory; nothing where the inputs do not lie as the problem says, which some callables
     /// follow.
-    fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>>;
+    fn make(&self, torch: &Torch) -> PyResult<Option<Made<'py>>>;
 
     /// Memory by slot, with that of the output.
     fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, N>>;
@@ -101,8 +101,7 @@ fn answer_on<'py, O: Raced<D>, D: Lent, const N: usize>(
                 outcome => outcome.map(Some),
             };
         }
-        let Some(out) = fresh.make(torch)? else { return Ok(None) };
-        let view = torch.view(&out, "out")?;
+        let Some((out, view)) = fresh.make(torch)? else { return Ok(None) };
         entry.run(py, &queue, &fresh.memory(&view)?, Some(&|| fresh.tensors(Some(&out))))?;
         Ok(Some(out))
     })

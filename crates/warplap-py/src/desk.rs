@@ -13,6 +13,7 @@ use warplap::core::problem::Problem;
 use warplap::core::rejection::Rejection;
 use warplap::core::slot::{Signature, Slot};
 use warplap::core::store::Store;
+use warplap::core::tuner::Rival;
 use warplap::core::variant::Kernel;
 use warplap::{Arg, How, Mode, Settings, Tuner};
 
@@ -206,12 +207,13 @@ impl<O: Op, D: Lent> Desk<O, D> {
         }
         let strangers = foreign::of(O::NAME, D::KIND);
         let rival = tuner.rival(problem, |id| strangers.iter().any(|f| f.is(id) && f.is_library()));
-        let Some(rival) = rival else { return Ok(entry) };
+        let Some(Rival { candidate: rival, is_library }) = rival else { return Ok(entry) };
         let Some(kernel) = tuner.built(problem, &rival) else { return Ok(entry) };
         let other = self.entry(py, problem, &rival, kernel)?;
         let budget = tuner.settings().budget.seconds;
         let mut calls = |lane: usize| call(if lane == 0 { &entry } else { &other });
-        let Some(heat) = last_heat::run(&**device, queue, (winner, &rival), &mut calls, budget) else {
+        let library = usize::from(is_library);
+        let Some(heat) = last_heat::run(&**device, queue, (winner, &rival), library, &mut calls, budget) else {
             return Ok(entry);
         };
         let lost = heat.winner == rival;
@@ -247,7 +249,9 @@ impl<D: Lent> Desks<D> {
 
     #[cold]
     fn open<O: Raced<D>>(&self) -> Desk<O, D> {
-        let tuner = tuner::<O, D>(self.device.clone(), self.store.clone(), self.settings.clone());
+        let mut settings = self.settings.clone();
+        settings.budget.afterwards = last_heat::SHARE;
+        let tuner = tuner::<O, D>(self.device.clone(), self.store.clone(), settings);
         let desk = Desk { tuner, ready: Arc::default() };
         let ready = desk.ready.clone();
         desk.tuner.when_replaced(move || ready.clear());

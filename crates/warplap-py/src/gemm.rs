@@ -8,7 +8,7 @@ use crate::argument::{self, Checked, Given};
 use crate::call::{Fresh, answer, call, direct, is_known};
 use crate::foreign::Choice;
 use crate::tensor::View;
-use crate::torch::Torch;
+use crate::torch::{Made, Torch};
 
 /// Slots of a product.
 pub(crate) const SLOTS: usize = 4;
@@ -72,6 +72,12 @@ impl Product {
         Ok(self)
     }
 
+    /// The first matrix.
+    #[inline]
+    pub(crate) fn first(&self) -> &View {
+        &self.a
+    }
+
     /// Takes into the problem what depends on the output.
     #[inline]
     pub(crate) fn write_to(&mut self, out: &View) -> PyResult<()> {
@@ -110,9 +116,9 @@ impl Product {
 
 impl<'py> Fresh<'py, SLOTS> for (&Product, [&Bound<'py, PyAny>; 2]) {
     #[inline]
-    fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn make(&self, torch: &Torch) -> PyResult<Option<Made<'py>>> {
         let p = &self.0.problem;
-        torch.empty(self.1[0], &[p.m as i64, p.n as i64]).map(Some)
+        torch.empty(self.1[0], &self.0.a, &[p.m as i64, p.n as i64]).map(Some)
     }
 
     #[inline]

@@ -13,25 +13,28 @@ use warplap::core::rejection::Rejection;
 use crate::lent::Lent;
 
 /// Rounds that shall fit into the heat, a block of calls of either side in each.
-const ROUNDS: f64 = 10.0;
+const ROUNDS: f64 = 6.0;
 
-/// The share of a budget that the heat may take, and its seconds at the most: blocks of 20 ms. A processor that has work
+/// The share of a budget that the heat may take, and its seconds at the most: blocks of 50 ms. A processor that has work
 /// for that long runs at another clock than one that had some for a moment, and not all kernels bear it alike: a product
-/// of 512³ that was 3 % ahead of torch's in blocks of 2 ms is 12 % behind in a loop of 60 ms.
-const SHARE: f64 = 0.1;
-const LIMIT: f64 = 0.4;
+/// of 512³ that is 1 % ahead of torch's in blocks of 20 ms is 7 % behind in blocks of 50 ms and more.
+pub(crate) const SHARE: f64 = 0.15;
+const LIMIT: f64 = 0.6;
+
+/// What a kernel of ours must be ahead of a library's function to answer in its place.
+const AHEAD: f64 = 0.01;
 
 /// Calls of one sample at the most.
 const MOST: u32 = 50_000;
 
 /// The share of a budget that calls may take which are longer than a block.
-const LONG: f64 = 0.25;
+const LONG: f64 = 0.2;
 
 /// Calls longer than this need no other one before them.
 const LEADS_IN: f64 = 2e-3;
 
 /// Rounds without which nothing is said.
-const LEAST: u32 = 4;
+const LEAST: u32 = 3;
 
 /// The chance that somebody is sent away who was not slower.
 const DELTA: f64 = 0.01;
@@ -73,21 +76,23 @@ impl<D: Lent> Stopwatch for Calls<'_, '_, D> {
 }
 
 /// Lets the winner of a race meet its rival, both as calls by lane (0 and 1) that may be made again and again, within a
-/// share of the seconds of a budget. `None` where the calls are too long for that, or one fails.
+/// share of the seconds of a budget; `library` is the lane of a library's function. `None` where the calls are too long
+/// for that, or one fails.
 pub(crate) fn run<D: Lent>(
     device: &D,
     queue: &D::Queue,
     (winner, rival): (&Candidate, &Candidate),
+    library: usize,
     call: &mut dyn FnMut(usize) -> PyResult<()>,
     budget: f64,
 ) -> Option<LastHeat> {
     let mut calls = Calls { call, device, queue, batch: [1, 1], leads_in: true };
     let once = [calls.block(0, 1).ok()?, calls.block(1, 1).ok()?];
-    let (both, limit) = (ROUNDS * (once[0] + once[1]), (SHARE * budget).min(LIMIT));
-    if both > limit.max(LONG * budget) {
+    let (least, limit) = (f64::from(LEAST) * (once[0] + once[1]), (SHARE * budget).min(LIMIT));
+    if least > limit.max(LONG * budget) {
         return None;
     }
-    let (sample, limit) = (limit / (2.0 * ROUNDS), Duration::from_secs_f64(limit.max(both)));
+    let (sample, limit) = (limit / (2.0 * ROUNDS), Duration::from_secs_f64(limit.max(least)));
     calls.leads_in = once[0].min(once[1]) < LEADS_IN;
     calls.batch = once.map(|once| (sample / once.max(1e-9)).ceil().clamp(1.0, f64::from(MOST)) as u32);
     let plan = RacePlan { delta: DELTA, confirm: false, ..RacePlan::default() };
@@ -97,13 +102,12 @@ pub(crate) fn run<D: Lent>(
         asked > 2 * LEAST && started.elapsed() > limit
     };
     let ran = race(2, &mut calls, &plan, &mut stop);
-    // Both were right and near each other: who leads here answers, however closely.
-    let (first, second) = if ran.leader == Some(1) { (1, 0) } else { (0, 1) };
+    // Where little is to be had, users get what they would have without us.
+    let ahead = ran.gap(library, 1 - library)?.ln.exp_m1();
+    let first = if ahead > AHEAD { 1 - library } else { library };
+    let second = 1 - first;
     let name = |lane: usize| if lane == 0 { winner.clone() } else { rival.clone() };
-    let call_us = match ran.lanes.get(first)? {
-        warplap::core::candidate::Outcome::Measured(m) => m.median_us,
-        _ => return None,
-    };
+    let call_us = ran.lanes.get(first)?.measurement()?.median_us;
     let gap = ran.gap(second, first)?.ln.exp_m1();
     Some(LastHeat { winner: name(first), other: name(second), call_us, gap })
 }

@@ -12,7 +12,7 @@ use crate::call::{Fresh, answer, call, direct};
 use crate::foreign::Choice;
 use crate::gemm::{Product, SLOTS};
 use crate::tensor::View;
-use crate::torch::Torch;
+use crate::torch::{Made, Torch};
 
 /// The caller's own tensors.
 #[derive(Clone, Copy)]
@@ -53,9 +53,9 @@ fn activation(word: Option<&str>) -> PyResult<Activation> {
 
 impl<'py> Fresh<'py, SLOTS> for (&Product, Layer<'_, 'py>) {
     #[inline]
-    fn make(&self, torch: &Torch) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn make(&self, torch: &Torch) -> PyResult<Option<Made<'py>>> {
         let p = &self.0.problem;
-        torch.empty(self.1.x, &[p.m as i64, p.n as i64]).map(Some)
+        torch.empty(self.1.x, self.0.first(), &[p.m as i64, p.n as i64]).map(Some)
     }
 
     #[inline]
@@ -105,8 +105,13 @@ pub(crate) fn linear_direct<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let (py, own) = (x.py(), Layer { x, w, bias });
     let Some(torch) = Torch::here(py) else { return Ok(None) };
-    // Without a bias or an output x stands in its place: it is asked about anyway.
-    if !torch.is_direct(py, &[x, w, bias.unwrap_or(x), out.as_ref().unwrap_or(x)])? {
+    let is_direct = match (bias, &out) {
+        (None, None) => torch.is_direct(py, &[x, w])?,
+        (Some(bias), None) => torch.is_direct(py, &[x, w, bias])?,
+        // Without a bias x stands in its place: it is asked about anyway.
+        (_, Some(out)) => torch.is_direct(py, &[x, w, bias.unwrap_or(x), out])?,
+    };
+    if !is_direct {
         return Ok(None);
     }
     let Ok(act) = self::activation(activation) else { return Ok(None) };

@@ -6,10 +6,9 @@
 //! They are looked up by name in the libraries that torch has loaded, tried once, and where one is missing or gives
 //! anything else than expected, tensors are made through Python.
 
-use std::ffi::{c_int, c_void};
-use std::path::Path;
+use std::ffi::c_void;
 
-use libloading::os::unix::{Library, RTLD_LAZY};
+use libloading::os::unix::Library;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -17,14 +16,13 @@ use pyo3::{ffi, intern};
 use warplap::DType;
 
 use crate::dlpack::{self, DlDevice};
+use crate::loaded;
 use crate::tensor::{Element, View};
-
-/// Open what is loaded already, and nothing else.
-const RTLD_NOLOAD: c_int = if cfg!(target_os = "macos") { 0x10 } else { 4 };
 
 /// A tensor of torch's, as its functions in C name it.
 type Handle = *mut c_void;
 type Empty = unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> i32;
+type Data = unsafe extern "C" fn(Handle, *mut *mut c_void) -> i32;
 type Delete = unsafe extern "C" fn(Handle) -> i32;
 type Wrap = unsafe extern "C" fn(Handle) -> *mut ffi::PyObject;
 type Number = unsafe extern "C" fn() -> i32;
@@ -35,6 +33,7 @@ const WRAP: &[u8] = b"_Z16THPVariable_WrapRKN2at10TensorBaseE\0";
 /// torch's functions that make a tensor.
 pub(crate) struct Maker {
     empty: Empty,
+    data: Data,
     delete: Delete,
     wrap: Wrap,
     /// torch's numbers of f32, f16 and bf16, and of the CPU and CUDA.
@@ -46,21 +45,16 @@ pub(crate) struct Maker {
 impl Maker {
     /// The functions of the torch in this folder, if they are there and do what they should.
     pub(crate) fn of(torch: &Bound<'_, PyModule>) -> Option<Maker> {
-        let folder: String = torch.getattr("__path__").ok()?.get_item(0).ok()?.extract().ok()?;
-        let maker = Maker::open(&Path::new(&folder).join("lib"))?;
+        let maker = Maker::open(torch)?;
         let tried = maker.make(torch.py(), DType::F16, DlDevice { kind: dlpack::CPU, index: 0 }, &[3, 2], &[1, 4]);
-        let seen = View::of_capsule(&tried?.ok()?, "tried").ok()?;
-        let right = seen.element == Element::Float(DType::F16) && seen.on_host();
+        let (tensor, made) = tried?.ok()?;
+        let seen = View::of_capsule(&tensor, "tried").ok()?;
+        let right = seen.element == Element::Float(DType::F16) && seen.on_host() && seen.address == made.address;
         (right && seen.sizes() == [3, 2] && seen.strides[..2] == [1, 4]).then_some(maker)
     }
 
-    fn open(folder: &Path) -> Option<Maker> {
-        let ending = if cfg!(target_os = "macos") { "dylib" } else { "so" };
-        // SAFETY: the libraries are in the process already: their initialisers have run.
-        let open = |name: &str| unsafe {
-            Library::open(Some(folder.join(format!("lib{name}.{ending}"))), RTLD_LAZY | RTLD_NOLOAD).ok()
-        };
-        let (cpu, python) = (open("torch_cpu")?, open("torch_python")?);
+    fn open(torch: &Bound<'_, PyModule>) -> Option<Maker> {
+        let (cpu, python) = (loaded::of_torch(torch, "torch_cpu")?, loaded::of_torch(torch, "torch_python")?);
         // SAFETY: these names stand for functions of these types wherever torch exports them; a tensor's base is its
         // first part, so that a handle, which points to a tensor, is a reference to it.
         unsafe {
@@ -69,6 +63,7 @@ impl Maker {
             let devices = [number("device_type_cpu")?, number("device_type_cuda")?];
             Some(Maker {
                 empty: *cpu.get::<Empty>(b"aoti_torch_empty_strided\0").ok()?,
+                data: *cpu.get::<Data>(b"aoti_torch_get_data_ptr\0").ok()?,
                 delete: *cpu.get::<Delete>(b"aoti_torch_delete_tensor_object\0").ok()?,
                 wrap: *python.get::<Wrap>(WRAP).ok()?,
                 dtypes,
@@ -78,7 +73,7 @@ impl Maker {
         }
     }
 
-    /// A new tensor; `None` where it is of a type or on a device that these functions are not asked for.
+    /// A new tensor and its memory; `None` where it is of a type or on a device that these functions are not asked for.
     #[inline]
     pub(crate) fn make<'py>(
         &self,
@@ -87,8 +82,8 @@ impl Maker {
         device: DlDevice,
         sizes: &[i64],
         strides: &[i64],
-    ) -> Option<PyResult<Bound<'py, PyAny>>> {
-        let dtype = match dtype {
+    ) -> Option<PyResult<(Bound<'py, PyAny>, View)>> {
+        let number = match dtype {
             DType::F32 => self.dtypes[0],
             DType::F16 => self.dtypes[1],
             DType::Bf16 => self.dtypes[2],
@@ -99,17 +94,21 @@ impl Maker {
             dlpack::CUDA => (self.devices[1], device.index),
             _ => return None,
         };
-        let mut handle: Handle = std::ptr::null_mut();
+        let (mut handle, mut data): (Handle, _) = (std::ptr::null_mut(), std::ptr::null_mut());
         let ndim = sizes.len().min(strides.len()) as i64;
         // SAFETY: there are as many sizes and strides as dimensions; 0 means that the handle was written, which is then
         // ours to give back. Wrapping takes a share of the tensor of its own, with the interpreter held.
         Some(unsafe {
-            if (self.empty)(ndim, sizes.as_ptr(), strides.as_ptr(), dtype, kind, index, &mut handle) != 0 {
+            if (self.empty)(ndim, sizes.as_ptr(), strides.as_ptr(), number, kind, index, &mut handle) != 0 {
                 return Some(Err(PyRuntimeError::new_err("out: torch gave no memory for it")));
             }
-            let object = (self.wrap)(handle);
+            let (object, found) = ((self.wrap)(handle), (self.data)(handle, &mut data));
             (self.delete)(handle);
-            Bound::from_owned_ptr_or_err(py, object)
+            if found != 0 {
+                return Some(Err(PyRuntimeError::new_err("out: torch did not say where its memory is")));
+            }
+            let view = View::laid_out(data as usize, device, dtype, sizes, strides);
+            Bound::from_owned_ptr_or_err(py, object).map(|object| (object, view))
         })
     }
 }

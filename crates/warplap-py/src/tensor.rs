@@ -204,6 +204,23 @@ impl View {
         Ok(View { address, device, element, ndim, shape, strides, read_only, span, _keep: keep })
     }
 
+    /// Memory that lies like this, with at most so many dimensions as there may be.
+    #[inline]
+    pub(crate) fn laid_out(
+        address: usize,
+        device: dlpack::DlDevice,
+        dtype: DType,
+        sizes: &[i64],
+        steps: &[i64],
+    ) -> View {
+        let ndim = sizes.len().min(DIMS);
+        let (mut shape, mut strides) = ([1; DIMS], [0; DIMS]);
+        shape[..ndim].copy_from_slice(&sizes[..ndim]);
+        strides[..ndim].copy_from_slice(&steps[..ndim]);
+        let (element, span) = (Element::Float(dtype), spanned(&shape[..ndim], &strides));
+        View { address, device, element, ndim, shape, strides, read_only: false, span, _keep: None }
+    }
+
     /// Indices that somebody keeps in one place for as long as the view is used.
     pub(crate) fn of_indices(address: usize, len: usize, device: dlpack::DlDevice) -> View {
         let (mut shape, mut strides) = ([1; DIMS], [0; DIMS]);

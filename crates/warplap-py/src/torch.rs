@@ -8,6 +8,7 @@ use pyo3::{ffi, intern};
 use crate::capsule;
 use crate::dlpack::ExchangeApi;
 use crate::maker::{self, Maker};
+use crate::moods::Moods;
 use crate::tensor::{self, DIMS, Element, View};
 
 /// What is kept of torch.
@@ -15,13 +16,14 @@ pub(crate) struct Torch {
     tensor: Py<PyType>,
     parameter: Py<PyType>,
     api: Option<*const ExchangeApi>,
-    grad_enabled: Py<PyAny>,
-    dispatch_modes: Option<Py<PyAny>>,
-    autocast: Option<Py<PyAny>>,
+    moods: Moods,
     from_dlpack: Py<PyAny>,
     bsr: Py<PyAny>,
     maker: Option<Maker>,
 }
+
+/// A new tensor and its memory.
+pub(crate) type Made<'py> = (Bound<'py, PyAny>, View);
 
 /// A pool of torch's memory on a CUDA device, made when it is first needed.
 pub(crate) type Pool = PyOnceLock<Py<PyAny>>;
@@ -45,13 +47,9 @@ impl Torch {
         let parameter = torch.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?;
         let names = ["__dlpack_c_exchange_api__", "__c_dlpack_exchange_api__"];
         let api = names.iter().find_map(|name| capsule::exchange_api(&tensor.getattr(*name).ok()?));
-        let internal = torch.getattr("_C")?;
-        let optional = |name: &str| internal.getattr(name).ok().map(Bound::unbind);
         Ok(Torch {
             api,
-            grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
-            dispatch_modes: optional("_len_torch_dispatch_stack"),
-            autocast: optional("_is_any_autocast_enabled"),
+            moods: Moods::of(torch)?,
             from_dlpack: torch.getattr("from_dlpack")?.unbind(),
             bsr: torch.getattr("sparse_bsr")?.unbind(),
             maker: Maker::of(torch),
@@ -88,16 +86,10 @@ impl Torch {
             }
             wants |= is_true(&tensor.getattr(intern!(py, "requires_grad"))?);
         }
-        if wants && is_true(&self.grad_enabled.bind(py).call0()?) {
+        if wants && self.moods.keep_gradients(py)? {
             return Ok(false);
         }
-        let quiet = |ask: &Option<Py<PyAny>>| -> PyResult<bool> {
-            Ok(match ask {
-                Some(ask) => !ask.bind(py).call0()?.is_truthy()?,
-                None => true,
-            })
-        };
-        Ok(quiet(&self.dispatch_modes)? && quiet(&self.autocast)?)
+        Ok(!self.moods.watch(py)?)
     }
 
     /// Whether a tensor is block-sparse by rows.
@@ -161,28 +153,31 @@ impl Torch {
         self.from_dlpack.bind(py).call1((capsule,))
     }
 
-    /// A new tensor like another with these sizes, row-major.
+    /// A new tensor like another with these sizes, row-major, and its memory. `seen` is the other's.
     #[inline]
-    pub(crate) fn empty<'py>(&self, like: &Bound<'py, PyAny>, sizes: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn empty<'py>(&self, like: &Bound<'py, PyAny>, seen: &View, sizes: &[i64]) -> PyResult<Made<'py>> {
         let mut strides = [0; DIMS];
         tensor::compact(sizes, &mut strides);
-        self.empty_strided(like, sizes, &strides[..sizes.len()])
+        self.empty_strided(like, seen, sizes, &strides[..sizes.len()])
     }
 
-    /// A new tensor like another with these sizes and strides.
+    /// A new tensor like another with these sizes and strides, and its memory. `seen` is the other's.
     #[inline]
     pub(crate) fn empty_strided<'py>(
         &self,
         like: &Bound<'py, PyAny>,
+        seen: &View,
         sizes: &[i64],
         strides: &[i64],
-    ) -> PyResult<Bound<'py, PyAny>> {
-        if let (Some(maker), View { element: Element::Float(dtype), device, .. }) = (&self.maker, self.view(like, "")?)
-            && let Some(made) = maker.make(like.py(), dtype, device, sizes, strides)
+    ) -> PyResult<Made<'py>> {
+        if let (Some(maker), Element::Float(dtype)) = (&self.maker, seen.element)
+            && let Some(made) = maker.make(like.py(), dtype, seen.device, sizes, strides)
         {
             return made;
         }
-        maker::by_python(like, sizes, strides)
+        let made = maker::by_python(like, sizes, strides)?;
+        let view = self.view(&made, "out")?;
+        Ok((made, view))
     }
 }
 

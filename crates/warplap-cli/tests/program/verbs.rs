@@ -1,6 +1,6 @@
 //! Every verb once, and what `tune` promises.
 
-use super::{Corner, SMALL};
+use super::{Corner, SMALL, program};
 
 #[test]
 fn a_tune_line_has_its_fields_and_a_second_tune_measures_nothing() {
@@ -73,6 +73,29 @@ fn the_table_names_the_winner_and_where_it_came_from() {
     assert!(tuned.stdout.contains("1 raced"));
     let known = place.run(&["tune", SMALL, "--mode", "replay"]);
     assert!(known.stdout.contains("0 raced with 0 launches, 1 from the store"), "{}", known.stdout);
+}
+
+#[test]
+fn a_live_page_is_whole_while_the_race_runs_and_ends_with_the_verdict() {
+    let corner = Corner::new();
+    let page = corner.dir.path().join("race.html");
+    let live = format!("--live={}", page.display());
+    let problem = "gemm:m=512,n=512,k=512,dtype=f32";
+    let mut racing = program(&corner.store());
+    racing.args(["tune", problem, "--budget", "2", "-q", &live]);
+    let mut racing = racing.spawn().unwrap();
+    let (mut seen, mut ended) = (0, None);
+    while ended.is_none() {
+        ended = racing.try_wait().unwrap();
+        let text = std::fs::read_to_string(&page).unwrap_or_default();
+        assert!(text.is_empty() || text.trim_end().ends_with("</html>"), "a page is written whole or not at all");
+        seen += usize::from(ended.is_none() && text.contains("\"live\":true"));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(ended.unwrap().success() && seen > 0, "nobody could watch");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let winner = corner.run(&["tune", problem, "--mode", "replay", "--json"]).lines().remove(0)["winner"].clone();
+    assert!(text.contains("\"live\":false") && text.contains(winner["variant"].as_str().unwrap()));
 }
 
 #[test]

@@ -18,14 +18,23 @@ use crate::record::{Edition, LastHeat};
 use crate::variant::Kernel;
 use crate::verdict::WonBy;
 
-/// Who is behind the winner by more than this factor in the race has nothing to hope for from a cheaper call.
+/// A kernel of ours that is behind a library by more than this factor in the race has nothing to hope for from a cheaper
+/// call. A library is asked however far behind: what it is like in a program is what we promise not to fall behind.
 const NEAR: f64 = 2.0;
+
+/// Who meets the winner of a race in a last heat.
+pub struct Rival {
+    /// Who.
+    pub candidate: Candidate,
+    /// Whether it is the library's function of the two.
+    pub is_library: bool,
+}
 
 impl<O: Op, D: Device> Tuner<O, D> {
     /// The fastest right candidate for a problem's key that is not of the winner's kind: a library's where the winner is
     /// none, and the other way round. Libraries of the host program, which are named by `hosts`, go before ours. `None`
-    /// where nobody of that kind was near, or the two have met already.
-    pub fn rival(&self, problem: &O::Problem, hosts: impl Fn(&str) -> bool) -> Option<Candidate> {
+    /// where there is nobody of that kind with a chance, or the two have met already.
+    pub fn rival(&self, problem: &O::Problem, hosts: impl Fn(&str) -> bool) -> Option<Rival> {
         let key = self.key(problem);
         let edition = self.road.current(&key)?;
         if let Some((_, how)) = locked(&self.road.known.winners).get_mut(&key.text) {
@@ -43,7 +52,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let other = |c: &Candidate| is_library(&c.variant) != is_library(&winner.variant);
         let met = edition.last_heat.is_some();
         let mut others = right_ones(card, edition.clone()).into_iter().filter(|c| !met && other(c));
-        others.find(|c| near.contains(c) && self.road.usable(c, card))
+        let hopes = |c: &Candidate| is_library(&c.variant) || near.contains(c);
+        let candidate = others.find(|c| hopes(c) && self.road.usable(c, card))?;
+        Some(Rival { is_library: is_library(&candidate.variant), candidate })
     }
 
     /// A candidate's kernel for a problem, where it can be built.

@@ -33,6 +33,7 @@ use crate::timing::Stages;
 use crate::variant::Kernel;
 
 pub use any::AnyTuner;
+pub use last_heat::Rival;
 pub use provisional::Provisional;
 pub use road::Road;
 pub(crate) use standing::named;

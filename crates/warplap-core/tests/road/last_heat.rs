@@ -14,6 +14,8 @@ fn who_wins_the_last_heat_answers_and_stands_first() {
     let won = tune(&tuner, &problem(64)).edition.verdict.winner;
     let is_theirs = |id: &str| id == "theirs" || id == "far";
     let rival = tuner.rival(&problem(64), is_theirs).expect("somebody of the other kind was near");
+    assert!(rival.is_library);
+    let rival = rival.candidate;
     assert_eq!((won.variant.as_str(), rival.variant.as_str()), ("ours", "theirs"));
     assert!(tuner.built(&problem(64), &rival).is_some());
 
@@ -35,7 +37,7 @@ fn who_keeps_its_place_keeps_its_verdict() {
     let rows = [row("reference", 9e-3), row("ours", 1e-3), row("theirs", 1.1e-3)];
     let tuner = tuner(&rows, &memory(), settings());
     let before = tune(&tuner, &problem(64)).edition.verdict;
-    let other = tuner.rival(&problem(64), |id| id == "theirs").unwrap();
+    let other = tuner.rival(&problem(64), |id| id == "theirs").unwrap().candidate;
     tuner.settle(&problem(64), LastHeat { winner: before.winner.clone(), other, call_us: 2.0, gap: 0.01 });
     let edition = tune(&tuner, &problem(64)).edition;
     assert_eq!(edition.verdict, before);
@@ -43,11 +45,16 @@ fn who_keeps_its_place_keeps_its_verdict() {
 }
 
 #[test]
-fn who_is_far_behind_or_not_there_is_nobodys_rival() {
-    let rows = [row("reference", 9e-3), row("ours", 1e-3), row("theirs", 2.5e-3)];
+fn who_is_far_behind_a_library_or_not_there_is_nobodys_rival() {
+    let rows = [row("reference", 9e-3), row("fast", 1e-3), row("slow", 2.5e-3)];
     let tuner = tuner(&rows, &memory(), settings());
-    assert!(tuner.rival(&problem(64), |id| id == "theirs").is_none(), "nothing was raced");
+    assert!(tuner.rival(&problem(64), |id| id == "slow").is_none(), "nothing was raced");
     tune(&tuner, &problem(64));
-    assert!(tuner.rival(&problem(64), |id| id == "theirs").is_none(), "a cheaper call does not make up for that");
-    assert!(tuner.rival(&problem(64), |_| false).is_none(), "all are of one kind");
+    let met = |library: &'static str| tuner.rival(&problem(64), move |id| id == library);
+    assert!(met("fast").is_none(), "a cheaper call does not make up for that");
+    assert!(met("none").is_none(), "all are of one kind");
+    assert!(
+        met("slow").is_some_and(|r| r.is_library && r.candidate.variant == "slow"),
+        "a library is asked at any rate"
+    );
 }

@@ -266,7 +266,8 @@ pub(crate) fn add_variant(
     }
     let as_called = as_called.into_iter().flatten().collect();
     let (source, op, device, id) = (SourceHash::of(&[source]), op.to_string(), device.to_string(), id.to_string());
-    let new = Arc::new(Foreigner { op, device, id, source, fit, space, prepare, facts, returns, call, give, as_called });
+    let new =
+        Arc::new(Foreigner { op, device, id, source, fit, space, prepare, facts, returns, call, give, as_called });
     let mut all = all();
     let former = match all.iter_mut().find(|f| f.op == new.op && f.device == new.device && f.id == new.id) {
         Some(old) => Some(std::mem::replace(old, new)),
