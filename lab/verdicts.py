@@ -1,9 +1,9 @@
 """Races one problem many times with fresh stores and holds the verdicts to their word: who is shown faster than the
 winner (nobody may be), how often "x % sure" is right, and what the winners lose to the best of a long re-measurement.
 
-The truth is measured afterwards: every candidate that any race showed within a fifth of its winner is timed in turns,
-many short blocks each, and compared within turns. Needs the program `warplap` and Python alone; runs on the CPU.
-`--load N` keeps N processes busy while it races; the truth is measured without them."""
+The truth is measured afterwards: long races of everyone, several, each in a process of its own; candidates are compared
+within rounds. Needs the program `warplap` and Python alone; runs on the CPU. `--load N` keeps N processes busy while it
+races; the truth is measured without them."""
 
 import argparse
 import json
@@ -12,8 +12,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-NEAR = 1.2
 
 
 def run(program, store, *arguments):
@@ -28,38 +26,47 @@ def named(trial):
     return trial["variant"], ",".join(f"{k}={v}" for k, v in config)
 
 
-def races(args, folder):
-    """The answers of all races, each with a store of its own that knows the machine's ceilings already."""
+def ceilings(args, folder):
+    """What a store knows of the machine, as paths and contents."""
     ready = folder / "ready"
     run(args.program, str(ready), "tune", args.problem, "--budget", "0.05")
-    notes = [path for path in ready.rglob("*ceilings*") if path.is_file()]
+    return {path.relative_to(ready): path.read_bytes() for path in ready.rglob("*ceilings*") if path.is_file()}
+
+
+def prepared(store, notes):
+    """A new store that knows the machine's ceilings already."""
+    for name, content in notes.items():
+        copy = store / name
+        copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        copy.write_bytes(content)
+    store.chmod(0o700) if store.exists() else None
+    return str(store)
+
+
+def races(args, folder, notes):
+    """The answers of all races, each with a store of its own."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.load)]
     try:
         for n in range(args.races):
-            store = folder / str(n)
-            for note in notes:
-                copy = store / note.relative_to(ready)
-                copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                copy.write_bytes(note.read_bytes())
-            store.chmod(0o700) if store.exists() else None
             budget = ("--budget", str(args.budget), "--seed", str(n))
-            yield run(args.program, str(store), "tune", args.problem, *budget)[0]
+            yield run(args.program, prepared(folder / str(n), notes), "tune", args.problem, *budget)[0]
     finally:
         for process in busy:
             process.kill()
 
 
-def truth(args, store, candidates):
-    """How many times longer than the fastest each candidate takes, by medians of ratios within turns."""
-    turns = {candidate: [] for candidate in candidates}
-    for _ in range(args.turns):
-        for candidate, times in turns.items():
-            config = ("--config", candidate[1]) if candidate[1] else ()
-            samples = ("--samples", str(args.samples))
-            line = run(args.program, store, "bench", args.problem, "--variant", candidate[0], *config, *samples)[0]
-            times.append(line["median_us"])
-    level = [statistics.median(times[i] for times in turns.values()) for i in range(args.turns)]
-    centre = {c: statistics.median(t / level[i] for i, t in enumerate(times)) for c, times in turns.items()}
+def truth(args, folder, notes):
+    """How many times longer than the fastest each candidate takes: the median over long races of everyone, each in a
+    process and with memory of its own, of the gaps that its rounds show."""
+    gaps = {}
+    for n in range(args.turns):
+        store = prepared(folder / f"long-{n}", notes)
+        long = ("--budget", str(args.long), "--seed", str(1000 + n), "--search", "exhaustive", "--eps", "0.002")
+        answer = run(args.program, store, "tune", args.problem, *long)[0]
+        for trial in answer["trials"]:
+            if "median_us" in trial:
+                gaps.setdefault(named(trial), []).append(trial["median_us"] / answer["median_us"])
+    centre = {candidate: statistics.median(found) for candidate, found in gaps.items()}
     best = min(centre.values())
     return {candidate: value / best for candidate, value in centre.items()}
 
@@ -71,27 +78,25 @@ def main():
     parser.add_argument("--races", type=int, default=50)
     parser.add_argument("--load", type=int, default=0, help="busy processes beside the races")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of a race")
-    parser.add_argument("--turns", type=int, default=7, help="turns of the re-measurement; 0 for none")
-    parser.add_argument("--samples", type=int, default=60, help="samples of a turn")
+    parser.add_argument("--turns", type=int, default=5, help="long races of the re-measurement; 0 for none")
+    parser.add_argument("--long", type=float, default=20.0, help="seconds of a long race")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
-        answers = list(races(args, Path(folder)))
-        shown, near, grades = 0, {}, {}
+        notes = ceilings(args, Path(folder))
+        answers = list(races(args, Path(folder), notes))
+        shown, grades = 0, {}
         for answer in answers:
             timed = [t for t in answer["trials"] if "median_us" in t]
             shown += sum(t["median_us"] < answer["median_us"] for t in timed)
             assert named(timed[0]) == named(answer["winner"]), "the winner does not stand first"
-            for trial in timed:
-                if trial["median_us"] <= NEAR * answer["median_us"]:
-                    near[named(trial)] = near.get(named(trial), 0) + 1
             grades[answer["grade"]] = grades.get(answer["grade"], 0) + 1
         print(f"{args.problem}: {len(answers)} races of {args.budget} s under load {args.load}: {grades}")
         print(f"candidates shown faster than the winner: {shown}")
         if not args.turns:
             return
-        often = sorted(near, key=near.get, reverse=True)
-        wanted = {named(a["winner"]) for a in answers} | set(often[:16])
-        real = truth(args, str(Path(folder) / "ready"), sorted(wanted))
+        real = truth(args, Path(folder), notes)
+        # Who was not even reached in long races was nowhere near.
+        real |= {named(a["winner"]): float("inf") for a in answers if named(a["winner"]) not in real}
         lost = [real[named(a["winner"])] - 1 for a in answers]
         print(f"regret of the winners among {len(real)} re-measured: median {100 * statistics.median(lost):.1f} %, "
               f"worst {100 * max(lost):.1f} %")

@@ -158,6 +158,12 @@ pub trait Device: Sized + Send + Sync + 'static {
         None
     }
 
+    /// Seconds that a contest's samples must be spread over before they say how sure its verdict is: a machine that is
+    /// shared with others has moods, and what is fastest in one of them need not be in the next.
+    fn moods(&self) -> f64 {
+        0.0
+    }
+
     /// Joules it has drawn since some moment in the past, where it tells.
     fn joules(&self) -> Option<f64> {
         None

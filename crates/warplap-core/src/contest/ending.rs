@@ -98,7 +98,8 @@ impl<'g, D: Device> Contest<'g, D> {
         let own = self.trials.iter().find(|t| t.candidate == verdict.winner).and_then(|t| t.measurement());
         let (samples, promised) = (own.map_or(0, |m| m.rounds), verdict.confidence > 0.0);
         verdict.weigh(gaps.iter().map(|(candidate, gap)| (candidate, *gap)), self.settings.delta, samples);
-        if !promised {
+        let brief = self.began.is_none_or(|began| began.elapsed().as_secs_f64() < self.device.moods());
+        if !promised || brief {
             verdict.confidence = 0.0;
         }
         let behind: HashMap<Candidate, Behind> = gaps.into_iter().map(|(c, gap)| (c, gap.behind())).collect();

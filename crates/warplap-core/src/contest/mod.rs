@@ -4,6 +4,7 @@
 //! measured: the incumbent or the first choice, and where they fail the reference.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use crate::ahead::Ahead;
 use crate::candidate::{Candidate, SourceHash, Trial};
@@ -86,6 +87,8 @@ pub(crate) struct Contest<'g, D: Device> {
     rounds: u32,
     launches: u64,
     recalls: u32,
+    /// When the first heat began.
+    began: Option<Instant>,
 }
 
 impl<'g, D: Device> Contest<'g, D> {
@@ -118,6 +121,7 @@ impl<'g, D: Device> Contest<'g, D> {
             rounds: 0,
             launches: 0,
             recalls: 0,
+            began: None,
         }
     }
 
