@@ -28,6 +28,7 @@ mod gate;
 pub mod key;
 mod lanes;
 mod ledger;
+pub mod letters;
 pub mod measure;
 pub mod objective;
 pub mod op;

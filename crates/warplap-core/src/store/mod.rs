@@ -25,6 +25,7 @@ use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::record::Record;
 
+pub mod alphabet;
 pub mod bundle;
 pub mod care;
 mod directory;
@@ -41,6 +42,7 @@ mod rules;
 mod sealed;
 mod shelf;
 mod small;
+mod sound;
 mod trust;
 mod url;
 mod whole;
