@@ -51,6 +51,13 @@ fn f42_a_directory_somebody_else_could_write_is_refused_with_a_remedy() {
             fs::remove_dir(root).unwrap();
             mode(root.parent().unwrap(), 0o777);
         }),
+        ("parent 0770", |root| mode(root.parent().unwrap(), 0o770)),
+        ("parent 0775", |root| mode(root.parent().unwrap(), 0o775)),
+        ("missing below a parent 0770", |root| {
+            fs::remove_dir(root).unwrap();
+            mode(root.parent().unwrap(), 0o770);
+        }),
+        ("grandparent 0770", |root| mode(root.parent().unwrap().parent().unwrap(), 0o770)),
         ("grandparent 0777", |root| mode(root.parent().unwrap().parent().unwrap(), 0o777)),
         ("a way through a link in a directory 0777", |root| {
             let parent = root.parent().unwrap();

@@ -66,7 +66,7 @@ impl Export {
         };
         match &self.output {
             Some(path) => {
-                write(path, text.as_bytes())?;
+                write(path, text.as_bytes(), "--output")?;
                 console.log(format_args!("wrote {}", path.display()));
             }
             None => console.say(text)?,
@@ -93,7 +93,7 @@ impl Export {
             Failure::input(format!("--output {}: {e}: expected a folder that can be written", folder.display()))
         };
         std::fs::create_dir_all(folder).map_err(refused)?;
-        write(&folder.join(&name), text.as_bytes())?;
+        write(&folder.join(&name), text.as_bytes(), "--output")?;
         console.log(format_args!("wrote {}", folder.join(&name).display()));
         Ok(Exit::Ok)
     }

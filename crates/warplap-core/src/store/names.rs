@@ -169,19 +169,6 @@ pub(crate) fn new_record(key: &Key, device: &Fingerprint, edition: Edition, prob
     record
 }
 
-/// What is there with a record merged in. What claims to come from `local` and differs from what `local` has is left
-/// out.
-pub(crate) fn join(there: Record, mut other: Record, local: &str) -> Record {
-    use crate::fingerprint::soft_id;
-    let has = |e: &Edition| there.editions.iter().any(|t| t.origin == local && soft_id(&t.soft) == soft_id(&e.soft));
-    let before = other.editions.len();
-    other.editions.retain(|e| e.origin != local || !has(e));
-    if other.editions.is_empty() && before > 0 {
-        return there;
-    }
-    there.merge(other)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

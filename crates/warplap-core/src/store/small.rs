@@ -88,7 +88,7 @@ impl Store {
 }
 
 /// A note's value, or what is wrong with what is there.
-fn read_note(found: &Found, place: &Place) -> Result<Option<Value>, String> {
+pub(super) fn read_note(found: &Found, place: &Place) -> Result<Option<Value>, String> {
     let bytes = match found {
         Found::Nothing => return Ok(None),
         Found::Unfit(why) => return Err(why.clone()),
