@@ -27,6 +27,15 @@ pub fn visible(text: &str) -> std::borrow::Cow<'_, str> {
     shown.into()
 }
 
+/// A text that may be long, for a message: its beginning, and how much more there is.
+pub fn brief(text: &str) -> std::borrow::Cow<'_, str> {
+    const SHOWN: usize = 120;
+    match text.char_indices().nth(SHOWN) {
+        None => text.into(),
+        Some((end, _)) => format!("{}… ({} characters in all)", &text[..end], text.chars().count()).into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +45,7 @@ mod tests {
         assert_eq!(visible("a\u{9b}31mb\u{1b}[2J\u{7}\r"), "a\\u{9b}31mb\\u{1b}[2J\\u{7}\\u{d}");
         assert_eq!(visible("x\u{202e}y\u{200b}"), "x\\u{202e}y\\u{200b}");
         assert_eq!(visible("µs → größer\n\tok"), "µs → größer\n\tok");
+        assert_eq!(brief("short"), "short");
+        assert!(brief(&"ä".repeat(20_000)).ends_with("ä… (20000 characters in all)"));
     }
 }

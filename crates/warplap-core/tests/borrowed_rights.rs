@@ -28,7 +28,7 @@ fn heard(program: &Path, mode: u32) -> String {
     let mut command = Command::new(program);
     command.args(["a_set_uid_program_ignores_them", "--exact", "--nocapture", "--test-threads=1"]);
     command.env("WARPLAP_TEST_PART", "listen").uid(NOBODY).gid(NOBODY).current_dir("/").stdin(Stdio::null());
-    NAMES.iter().for_each(|name| drop(command.env(name, "/tmp/planted")));
+    command.envs(NAMES.map(|name| (name, "/tmp/planted")));
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     said.lines().find_map(|l| l.strip_prefix("heard ")).unwrap_or_else(|| panic!("{said}")).to_string()

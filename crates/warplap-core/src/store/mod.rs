@@ -106,8 +106,10 @@ pub enum Checked {
     Newer(u32),
     /// A whole record, but of another key or device than its place says.
     Misplaced(String),
-    /// Gone meanwhile, or it could not be read just now.
+    /// It could not be read just now.
     Unreadable(String),
+    /// Nothing: whoever listed it saw it before it was removed.
+    Gone,
 }
 
 /// A key that was asked for and not found.

@@ -194,7 +194,7 @@ impl Store {
             Err(e) => return Checked::Damaged(e.to_string()),
         };
         match self.shelf.get(&place) {
-            Ok(found) => judge(&found, &place).unwrap_or_else(|| Checked::Unreadable("it is gone".into())),
+            Ok(found) => judge(&found, &place).unwrap_or(Checked::Gone),
             Err(e) => Checked::Unreadable(e.to_string()),
         }
     }
@@ -234,6 +234,7 @@ impl Store {
                 self.warn_about(place, &why);
                 None
             }
+            Checked::Gone => None,
         }
     }
 
@@ -260,7 +261,7 @@ impl Store {
         device: Option<&Fingerprint>,
     ) -> Result<(Option<Record>, Option<String>), StoreError> {
         match judge_for(found, place, device) {
-            None => Ok((None, None)),
+            None | Some(Checked::Gone) => Ok((None, None)),
             Some(Checked::Whole(record)) => Ok((Some(*record), None)),
             Some(Checked::Newer(schema)) => Err(StoreError::NewerSchema { path: self.path(place), schema }),
             Some(Checked::Damaged(why) | Checked::Misplaced(why) | Checked::Unreadable(why)) => {
