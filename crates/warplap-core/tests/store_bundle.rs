@@ -181,6 +181,85 @@ fn a_bundle_whose_names_are_code_or_whose_winner_was_wrong_is_refused() {
 }
 
 #[test]
+fn of_hostile_bundles_with_right_checksums_nothing_unsound_gets_through() {
+    let bytes = many(3).to_bytes();
+    let mut random = fastrand::Rng::with_seed(15);
+    let pieces = [
+        "../",
+        "\\\"",
+        "\\u009b",
+        "\\u001b[2J",
+        "*/",
+        "system(0);",
+        "null",
+        "1e308",
+        "-1",
+        "true",
+        "{}",
+        "[]",
+        "\\n#define",
+        "",
+        "253402300799",
+        "origin0000000002",
+        "naive",
+        "tiled",
+        "rejected",
+        "measured",
+        "\u{202e}",
+        "$(id)",
+        "`id`",
+    ];
+    let (mut taken, cases) = (0, if long() { 200_000 } else { 2_000 });
+    for _ in 0..cases {
+        let (head, mut body) = header(&bytes);
+        for _ in 0..random.usize(1..4) {
+            // A word, a number or a piece of punctuation becomes something else.
+            let from = (0..=random.usize(..body.len())).rev().find(|i| body.is_char_boundary(*i)).unwrap_or(0);
+            let length = body[from..].find(['"', ',', ':', '{', '}', '[', ']']).unwrap_or(0).max(1);
+            let to = (from + length..=body.len()).find(|i| body.is_char_boundary(*i)).unwrap_or(body.len());
+            body.replace_range(from..to, pieces[random.usize(..pieces.len())]);
+        }
+        let count = head["count"].as_u64().unwrap() as usize;
+        let Ok(bundle) = Bundle::parse(&forged(&bytes, count, |_| body.clone())) else { continue };
+        let store = Store::memory();
+        if bundle.put_into(&store).is_err() {
+            continue;
+        }
+        taken += 1;
+        for record in bundle.records() {
+            for edition in &record.editions {
+                let winner = &edition.verdict.winner;
+                assert!(edition.trials.iter().any(|t| t.candidate == *winner && t.is_right()), "{record:?}");
+                let names =
+                    edition.trials.iter().map(|t| t.candidate.variant.as_str()).chain([edition.program.as_str()]);
+                let code = ['"', '\'', ';', '(', '*', '$', '`', '\n', '/', '\\', '\u{9b}', '\u{1b}', '\u{202e}'];
+                assert!(names.into_iter().all(|name| !name.contains(code)), "{record:?}");
+            }
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let kept = Bundle::of(&store, |_| true);
+        assert!(kept.records().flat_map(|r| r.editions).all(|e| e.origin != store.id() && e.tuned_at <= now));
+    }
+    say(std::io::stderr(), format!("{cases} hostile bundles: {taken} were harmless and taken, the others refused"));
+}
+
+#[test]
+fn records_that_are_removed_meanwhile_do_no_harm_to_a_check() {
+    let dir = temp();
+    let store = open(dir.path(), "store");
+    many(300).put_into(&store).unwrap();
+    let entries = store.entries();
+    std::thread::scope(|scope| {
+        let remover = scope.spawn(|| entries.iter().for_each(|e| drop(store.remove(e).unwrap())));
+        while !remover.is_finished() {
+            let found = verify(&store);
+            assert!(found.is_clean(), "{found:?}");
+        }
+    });
+    assert!(matches!(store.check(&entries[0]), warplap_core::store::Checked::Gone));
+}
+
+#[test]
 fn a_record_on_the_disk_that_does_not_hold_together_answers_nobody_and_is_named() {
     let dir = temp();
     let store = open(dir.path(), "store");

@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::names::Place;
+use super::rules::WRITE_WAIT;
+use super::shelf::{Change, Found};
 use super::signing::PublicKey;
-use super::small::read_note;
+use super::small::{read_note, write_note};
 use super::{Store, StoreError};
 
 /// Notes of the store itself stand under this name in place of a device's.
@@ -35,22 +37,30 @@ impl Store {
     /// Whom this store trusts; an error where that cannot be read.
     pub fn trusted(&self) -> Result<Trusted, StoreError> {
         let place = Place::note(STORE, NAME)?;
-        let untrusted = |why: String| StoreError::Untrusted {
-            path: self.path(&place),
-            why,
-            remedy: "remove it, and say again whom the store trusts (warplap store trust add)".into(),
-        };
-        let note = read_note(&self.shelf.get(&place)?, &place).map_err(untrusted)?;
-        note.map_or(Ok(Trusted::default()), |note| serde_json::from_value(note).map_err(|e| untrusted(e.to_string())))
+        self.read_trusted(&place, &self.shelf.get(&place)?)
     }
 
     /// Changes whom this store trusts, durably.
-    pub fn trust(&self, change: impl FnOnce(&mut Trusted)) -> Result<Trusted, StoreError> {
-        let mut trusted = self.trusted()?;
-        change(&mut trusted);
-        let note = serde_json::to_value(&trusted).map_err(|e| StoreError::Invalid(e.to_string()))?;
-        self.put_note(STORE, NAME, &note)?;
-        Ok(trusted)
+    pub fn trust(&self, change: impl Fn(&mut Trusted)) -> Result<Trusted, StoreError> {
+        let place = Place::note(STORE, NAME)?;
+        let mut became = Trusted::default();
+        self.shelf.put(&place, WRITE_WAIT, &mut |found| {
+            became = self.read_trusted(&place, &found)?;
+            change(&mut became);
+            let note = serde_json::to_value(&became).map_err(|e| StoreError::Invalid(e.to_string()))?;
+            Ok(Change::to(write_note(&place, note)?))
+        })?;
+        Ok(became)
+    }
+
+    fn read_trusted(&self, place: &Place, found: &Found) -> Result<Trusted, StoreError> {
+        let untrusted = |why: String| StoreError::Untrusted {
+            path: self.path(place),
+            why,
+            remedy: "remove it, and say again whom the store trusts (warplap store trust add)".into(),
+        };
+        let note = read_note(found, place).map_err(untrusted)?;
+        note.map_or(Ok(Trusted::default()), |note| serde_json::from_value(note).map_err(|e| untrusted(e.to_string())))
     }
 
     /// Whether this store takes what these signed; `None`: somebody did not sign.

@@ -386,7 +386,11 @@ fn mention<D: Device>(card: &dyn Card<D>, edition: &Edition, outcomes: &Outcomes
             None => {}
         }
     }
-    skipped.extend(edition.skipped.iter().filter(|s| current(&s.variant, &s.source)).cloned());
+    for old in edition.skipped.iter().filter(|s| current(&s.variant, &s.source)) {
+        if !skipped.iter().any(|s| s.variant == old.variant && s.reason == old.reason) {
+            skipped.push(old.clone());
+        }
+    }
 }
 
 /// A stored candidate with the code there is now.

@@ -55,7 +55,7 @@ impl Trust {
                 if name.len() > 100 || name.chars().any(is_unseen) {
                     return Err(Failure::input("--name: expected a name of at most 100 letters in one line"));
                 }
-                show(&store.trust(|t| drop(t.keys.insert(key, name.clone())))?, console)
+                show(&store.trust(|t| drop(t.keys.insert(key.clone(), name.clone())))?, console)
             }
             Verb::List => show(&store.trusted()?, console),
             Verb::Remove { key } => {
