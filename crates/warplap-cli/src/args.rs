@@ -1,9 +1,11 @@
 //! The arguments: the list of commands, and who runs each.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use warplap::core::letters::{is_unseen, visible};
 
 use crate::commands::{
     bench, completions, devices, doctor, explain, export, record, regret, replay, report, space, store, tune, variants,
@@ -98,9 +100,13 @@ pub(crate) fn read(arguments: Vec<OsString>) -> Result<Cli, Exit> {
         let _ = Cli::command().print_help();
         return Err(Exit::BadInput);
     }
+    let odd = arguments.iter().any(|a| a.to_string_lossy().chars().any(is_unseen));
     Cli::try_parse_from(arguments).map_err(|e| {
         // Nobody is left to hear that help cannot be printed.
-        let _ = e.print();
+        let _ = match odd {
+            true => std::io::stderr().write_all(visible(&e.render().to_string()).as_bytes()),
+            false => e.print(),
+        };
         if e.use_stderr() { Exit::BadInput } else { Exit::Ok }
     })
 }

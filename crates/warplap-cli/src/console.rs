@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anstyle::{AnsiColor, Style};
 use indicatif::ProgressBar;
 use serde_json::Value;
+use warplap::core::letters::{is_unseen, visible};
 
 use crate::failure::Failure;
 use crate::global::Global;
@@ -29,6 +30,36 @@ pub(crate) fn paint(style: Style, text: impl Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
+/// A text as a terminal may get it, whatever stands in names and reasons: of escapes our own styles stay, and all else
+/// that is not seen is shown by its number.
+pub(crate) fn shown(text: &str) -> String {
+    const STYLES: [&str; 7] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m"];
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        shown.push_str(&visible(&rest[..at]));
+        rest = &rest[at..];
+        let length = STYLES.iter().find(|style| rest.starts_with(**style)).map(|style| style.len());
+        match length {
+            Some(length) => shown.push_str(&rest[..length]),
+            None => shown.push_str("\\u{1b}"),
+        }
+        rest = &rest[length.unwrap_or(1)..];
+    }
+    shown.push_str(&visible(rest));
+    shown
+}
+
+/// JSON in one line, with what is not seen in its own escapes.
+fn one_line(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.chars().any(is_unseen) {
+        return text;
+    }
+    let coded = |c: char| if is_unseen(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    text.chars().map(coded).collect()
+}
+
 /// Where a command talks.
 pub(crate) struct Console {
     pub(crate) json: bool,
@@ -46,7 +77,7 @@ impl Console {
 
     /// Writes an answer, whole lines of it, to stdout.
     pub(crate) fn say(&self, text: impl Display) -> Result<(), Failure> {
-        let mut text = text.to_string();
+        let mut text = shown(&text.to_string());
         if !text.ends_with('\n') {
             text.push('\n');
         }
@@ -67,7 +98,7 @@ impl Console {
         // Not through the colour stream: JSON has none, and a hundred thousand lines are searched for nothing.
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         for value in values {
-            writeln!(out, "{value}")?;
+            writeln!(out, "{}", one_line(&value))?;
         }
         Ok(out.flush()?)
     }
@@ -92,6 +123,7 @@ impl Console {
     }
 
     fn err(&self, text: impl Display) {
+        let text = shown(&text.to_string());
         self.above(|| {
             // Nobody is left to hear that stderr cannot be written.
             let _ = writeln!(anstream::stderr().lock(), "{text}");
@@ -125,5 +157,23 @@ impl Console {
             return None;
         }
         console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_colours_reach_the_terminal_and_nothing_else_does() {
+        for style in [HEAD, DIM, GOOD, WARN, BAD, NAME] {
+            assert_eq!(shown(&paint(style, "x")), paint(style, "x"));
+        }
+        let hostile = "a\u{9b}31m\x1b[8mhidden\x1b]0;title\x07\u{202e}";
+        let text = shown(&paint(NAME, hostile));
+        assert_eq!(text, paint(NAME, "a\\u{9b}31m\\u{1b}[8mhidden\\u{1b}]0;title\\u{7}\\u{202e}"));
+        let line = one_line(&serde_json::json!({"why": hostile}));
+        assert!(!line.chars().any(is_unseen), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["why"], hostile);
     }
 }

@@ -82,7 +82,13 @@ impl From<ProblemError> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(e: StoreError) -> Self {
-        Failure::input(e)
+        match e {
+            // A disk that is full or a store that is busy is nobody's bad input.
+            StoreError::Io { .. } | StoreError::Busy { .. } | StoreError::Shelf { .. } => {
+                Failure::NoAnswer(e.to_string())
+            }
+            e => Failure::input(e),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the store has kept of a problem: for commands that only show or write it down. Nothing is measured.
 
-use std::io::Write;
 use std::path::Path;
 
 use warplap::any::Standing;
+use warplap::core::given;
 use warplap::core::objective::Objective;
 use warplap::core::record::{Edition, Record};
 use warplap::core::store::{Checked, Store};
@@ -97,15 +97,17 @@ pub(crate) fn ceilings(store: &Store, slug: &str, problem: &str, bytes: f64) -> 
     Some((flops, rate))
 }
 
-/// Writes a file whole: who reads it meanwhile sees the old one.
-pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let refused = |e: std::io::Error| {
-        Failure::input(format!("--output {}: {e}: expected a file that can be written", path.display()))
-    };
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    let mut file = std::fs::File::create(&part).map_err(refused)?;
-    file.write_all(content).and_then(|()| file.sync_all()).map_err(refused)?;
-    std::fs::rename(&part, path).map_err(refused)
+/// Writes a file that a user names, `what` says by which argument: who reads it meanwhile sees the old one, and what is
+/// no regular file is written through. That there is no room for it is not the user's mistake.
+pub(crate) fn write(path: &Path, content: &[u8], what: &str) -> Result<(), Failure> {
+    given::write(path, content).map_err(|e| match is_full(&e) {
+        true => Failure::NoAnswer(format!("{what} {}: {e}: nothing was written there", path.display())),
+        false => Failure::input(format!("{what} {}: {e}: expected a file that can be written", path.display())),
+    })
+}
+
+/// Whether an error says that there is no room, or no more is allowed.
+pub(crate) fn is_full(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

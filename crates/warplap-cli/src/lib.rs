@@ -25,8 +25,19 @@ mod units;
 
 use std::ffi::OsString;
 
+/// Lets a write that is over a limit (`ulimit -f`) be an error like any other: a signal would end the program without an
+/// answer.
+fn survive_limits() {
+    #[cfg(unix)]
+    // SAFETY: ignoring a signal runs no code of ours when it comes.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 /// Runs the program with its arguments, the first of which is its name; the exit code goes out.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    survive_limits();
     let cli = match args::read(arguments.into_iter().collect()) {
         Ok(cli) => cli,
         Err(exit) => return exit.number(),

@@ -42,7 +42,7 @@ impl<'l> Live<'l> {
         let leader = state.leader.as_deref().unwrap_or("proving the first candidates");
         let headline = format!("{leader} ({} of {} tried)", state.trials.len().min(state.candidates), state.candidates);
         // A page that cannot be written now is written at the end, and said of then.
-        let _ = write(self.file, page(&self.subject.racing(&headline, &state.trials)).as_bytes());
+        let _ = write(self.file, page(&self.subject.racing(&headline, &state.trials)).as_bytes(), "--live");
         state.written = Some(Instant::now());
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use warplap::core::progress::{Event, Observer};
 
-use crate::console::{Console, DIM, NAME, paint};
+use crate::console::{Console, DIM, NAME, paint, shown};
 use crate::units;
 
 /// Progress over several problems.
@@ -38,7 +38,7 @@ impl<'c> Progress<'c> {
     pub(crate) fn begin(&self, number: usize, problem: &str) -> Watch<'_> {
         if let Some(bar) = &self.bar {
             bar.set_position(number as u64);
-            bar.set_message(problem.to_string());
+            bar.set_message(shown(problem));
         }
         Watch { progress: self, problem: problem.to_string(), tried: AtomicUsize::new(0), state: Mutex::default() }
     }
@@ -81,7 +81,8 @@ impl Watch<'_> {
         let Some(bar) = &self.progress.bar else { return };
         let tried = self.tried.load(Ordering::Relaxed).min(state.candidates);
         let leader = state.leader.as_deref().unwrap_or("proving the first candidates");
-        bar.set_message(format!("{}  {tried}/{} tried  {leader}", paint(NAME, &self.problem), state.candidates));
+        let text = format!("{}  {tried}/{} tried  {leader}", paint(NAME, &self.problem), state.candidates);
+        bar.set_message(shown(&text));
     }
 }
 

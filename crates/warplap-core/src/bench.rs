@@ -114,7 +114,9 @@ pub fn legal(space: &Space, asked: Option<&Config>) -> Result<Config, String> {
         config = space.config(&point);
     }
     match space.rules().iter().find(|rule| !rule.holds(&config)) {
-        Some(rule) => Err(format!("the config {config} breaks the rule '{rule}'")),
+        Some(rule) => {
+            Err(format!("the config {config} breaks the rule '{}'", crate::letters::brief(&rule.to_string())))
+        }
         None => Ok(config),
     }
 }

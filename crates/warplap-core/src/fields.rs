@@ -4,6 +4,8 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
+use crate::letters::is_harmful;
+
 /// Named facts in printing order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields(pub Vec<(&'static str, String)>);
@@ -39,15 +41,26 @@ impl Display for Fields {
 /// A value as it stands in a text: what would end it, or be trimmed off, is written as `%` and two digits a byte. So no
 /// two lists of values have one text.
 pub(crate) fn escaped(value: &str) -> String {
-    let plain = |b: &u8| !matches!(b, b'%' | b',' | b';') && !b.is_ascii_whitespace() && !b.is_ascii_control();
-    let mut text = Vec::with_capacity(value.len());
-    for byte in value.bytes() {
-        match plain(&byte) && (byte.is_ascii() || value.trim() == value) {
-            true => text.push(byte),
-            false => text.extend(format!("%{byte:02x}").bytes()),
+    let trimmed = value.trim() == value;
+    let ends = |c: char| matches!(c, '%' | ',' | ';') || c.is_ascii_whitespace() || !(c.is_ascii() || trimmed);
+    coded(value, |c| ends(c) || is_harmful(c))
+}
+
+/// A text of somebody else's making without what no key may have: each such character is written as `%` and two digits
+/// a byte.
+pub fn harmless(text: &str) -> String {
+    coded(text, is_harmful)
+}
+
+fn coded(text: &str, which: impl Fn(char) -> bool) -> String {
+    let mut coded = String::with_capacity(text.len());
+    for c in text.chars() {
+        match which(c) {
+            true => coded.extend(c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02x}"))),
+            false => coded.push(c),
         }
     }
-    String::from_utf8(text).unwrap_or_default()
+    coded
 }
 
 /// The value behind a text. What is not an escape stands for itself.

@@ -87,7 +87,12 @@ impl<'g, D: Device> Gate<'g, D> {
         let sets = device.sets(settings.policy, first.footprint()).max(1) as u64;
         let others = (1..sets).map(draw);
         let timed = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Case<D>>, Error>>()?;
-        Ok(Gate {
+        Ok(Gate { timed: RefCell::new(timed), ..Gate::untimed(card, device, settings) })
+    }
+
+    /// A gate where candidates are proved and nothing is timed.
+    pub(crate) fn untimed(card: &'g dyn Card<D>, device: &'g D, settings: &'g Settings) -> Self {
+        Gate {
             card,
             device,
             settings,
@@ -98,11 +103,11 @@ impl<'g, D: Device> Gate<'g, D> {
             drawing: RefCell::default(),
             quarantine: None,
             promoted: None,
-            timed: RefCell::new(timed),
+            timed: RefCell::default(),
             timing: Timing::default(),
             opening: Cell::new(0.0),
             best: RefCell::new(f64::INFINITY),
-        })
+        }
     }
 
     /// Keeps proofs within a budget; a scout tells what some of them are likely to take.
@@ -166,6 +171,23 @@ impl<'g, D: Device> Gate<'g, D> {
             Contender { candidate: candidate.clone(), error, workspace, priority: priority as u8, incumbent };
         let sample = seconds.map_or(0.0, |s| s * f64::from(lap.batch()));
         Ok(Entrant { contender, kernel, lap, sample })
+    }
+
+    /// Proves a candidate as a race would, in a worker or here, and remembers that it passed or why it did not.
+    pub(crate) fn admit(&self, candidate: &Candidate) -> Result<(), Rejection> {
+        if let Some(held) = self.quarantine.as_ref().and_then(|q| q.find(candidate)) {
+            return Err(held.rejection);
+        }
+        if self.sandbox(candidate)?.is_some() {
+            return Ok(());
+        }
+        let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
+        let kernel = self.card.find(&candidate.variant).ok_or_else(unknown)?.build(&candidate.config, self.device)?;
+        let (error, seconds) = self.prove_right(&*kernel).inspect_err(|why| self.put_away(candidate, why))?;
+        if let Some(promoted) = &self.promoted {
+            promoted.add(candidate, Passed { error, seconds: seconds.unwrap_or(0.0) });
+        }
+        Ok(())
     }
 
     /// What a candidate showed in a worker, now or when its key was raced before; `None` where it is to be proved here.

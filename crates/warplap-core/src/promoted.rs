@@ -1,6 +1,6 @@
-//! Promoted: candidates that passed in a worker for a key are kept in a note of the store; the next race of the key,
-//! under the same code, driver and compiler, needs no worker for them. Where the key was raced to its end and its
-//! record is gone since, those who passed are enough.
+//! Promoted: candidates that passed on this machine for a key, in a worker or where the road admitted them, are kept in
+//! a note of the store, which no bundle carries; under the same code, driver and compiler they need not pass again.
+//! Where the key was raced to its end and its record is gone since, those who passed are enough.
 
 use std::cell::{Cell, RefCell};
 

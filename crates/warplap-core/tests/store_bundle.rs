@@ -146,6 +146,137 @@ fn a_bundle_that_is_not_whole_and_sound_is_refused_whole() {
 }
 
 #[test]
+fn a_bundle_whose_names_are_code_or_whose_winner_was_wrong_is_refused() {
+    let bytes = many(2).to_bytes();
+    let code = "x*/int y=system(\\\"id\\\");/*";
+    let spoils: Vec<(String, String)> = vec![
+        ("\"variant\":\"tiled\"".into(), format!("\"variant\":\"{code}\"")),
+        ("\"mc\":".into(), format!("\"{code}\":")),
+        ("\"isa\":\"avx2\"".into(), format!("\"isa\":\"{code}\"")),
+        ("\"program\":\"0.1.0\"".into(), format!("\"program\":\"{code}\"")),
+        ("\"origin\":\"origin".into(), "\"origin\":\"\\u009b31m".into()),
+        ("\"problem\":\"matmul".into(), "\"problem\":\"\\u001b]0;matmul".into()),
+        ("\"driver\":\"1.0\"".into(), "\"driver\":\"\\u202e1.0\"".into()),
+        // Its own trials call its winner wrong, or do not know it, or it took no time.
+        ("\"measured\":{".into(), "\"rejected\":{\"does_not_build\":{\"reason\":\"x\"}},\"was\":{".into()),
+        (
+            "\"verdict\":{\"winner\":{\"variant\":\"tiled\"".into(),
+            "\"verdict\":{\"winner\":{\"variant\":\"naive\"".into(),
+        ),
+        ("\"median_us\":12.345678901234567".into(), "\"median_us\":-1.0".into()),
+        ("\"median_us\":12.345678901234567".into(), "\"median_us\":1e300".into()),
+        ("\"floor_us\":1.5".into(), "\"floor_us\":99.5".into()),
+    ];
+    for (from, to) in spoils {
+        let spoil = |body: &str| body.replace(&from, &to);
+        let forged = forged(&bytes, 2, spoil);
+        assert_ne!(forged, bytes, "{from} is not there");
+        match Bundle::parse(&forged) {
+            Err(BundleError::BadRecord { line: 1, why }) => {
+                assert!(!why.contains(['\u{9b}', '\u{1b}', '\u{202e}']), "{why:?}")
+            }
+            other => panic!("{from} → {to}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn of_hostile_bundles_with_right_checksums_nothing_unsound_gets_through() {
+    let bytes = many(3).to_bytes();
+    let mut random = fastrand::Rng::with_seed(15);
+    let pieces = [
+        "../",
+        "\\\"",
+        "\\u009b",
+        "\\u001b[2J",
+        "*/",
+        "system(0);",
+        "null",
+        "1e308",
+        "-1",
+        "true",
+        "{}",
+        "[]",
+        "\\n#define",
+        "",
+        "253402300799",
+        "origin0000000002",
+        "naive",
+        "tiled",
+        "rejected",
+        "measured",
+        "\u{202e}",
+        "$(id)",
+        "`id`",
+    ];
+    let (mut taken, cases) = (0, if long() { 200_000 } else { 2_000 });
+    for _ in 0..cases {
+        let (head, mut body) = header(&bytes);
+        for _ in 0..random.usize(1..4) {
+            // A word, a number or a piece of punctuation becomes something else.
+            let from = (0..=random.usize(..body.len())).rev().find(|i| body.is_char_boundary(*i)).unwrap_or(0);
+            let length = body[from..].find(['"', ',', ':', '{', '}', '[', ']']).unwrap_or(0).max(1);
+            let to = (from + length..=body.len()).find(|i| body.is_char_boundary(*i)).unwrap_or(body.len());
+            body.replace_range(from..to, pieces[random.usize(..pieces.len())]);
+        }
+        let count = head["count"].as_u64().unwrap() as usize;
+        let Ok(bundle) = Bundle::parse(&forged(&bytes, count, |_| body.clone())) else { continue };
+        let store = Store::memory();
+        if bundle.put_into(&store).is_err() {
+            continue;
+        }
+        taken += 1;
+        for record in bundle.records() {
+            for edition in &record.editions {
+                let winner = &edition.verdict.winner;
+                assert!(edition.trials.iter().any(|t| t.candidate == *winner && t.is_right()), "{record:?}");
+                let names =
+                    edition.trials.iter().map(|t| t.candidate.variant.as_str()).chain([edition.program.as_str()]);
+                let code = ['"', '\'', ';', '(', '*', '$', '`', '\n', '/', '\\', '\u{9b}', '\u{1b}', '\u{202e}'];
+                assert!(names.into_iter().all(|name| !name.contains(code)), "{record:?}");
+            }
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let kept = Bundle::of(&store, |_| true);
+        assert!(kept.records().flat_map(|r| r.editions).all(|e| e.origin != store.id() && e.tuned_at <= now));
+    }
+    say(std::io::stderr(), format!("{cases} hostile bundles: {taken} were harmless and taken, the others refused"));
+}
+
+#[test]
+fn records_that_are_removed_meanwhile_do_no_harm_to_a_check() {
+    let dir = temp();
+    let store = open(dir.path(), "store");
+    many(300).put_into(&store).unwrap();
+    let entries = store.entries();
+    std::thread::scope(|scope| {
+        let remover = scope.spawn(|| entries.iter().for_each(|e| drop(store.remove(e).unwrap())));
+        while !remover.is_finished() {
+            let found = verify(&store);
+            assert!(found.is_clean(), "{found:?}");
+        }
+    });
+    assert!(matches!(store.check(&entries[0]), warplap_core::store::Checked::Gone));
+}
+
+#[test]
+fn a_record_on_the_disk_that_does_not_hold_together_answers_nobody_and_is_named() {
+    let dir = temp();
+    let store = open(dir.path(), "store");
+    store.put(&key(1), &device(1), edition(store.id(), 1, 1), "").unwrap();
+    let path = file_of(&dir.path().join("store"), &key(1), &device(1));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let body = text.split_once('\n').unwrap().1.strip_suffix("\n}\n").unwrap();
+    let body = body.replacen("\"variant\": \"tiled\"", "\"variant\": \"tilde\"", 1);
+    let sum = blake3::hash(body.as_bytes()).to_hex();
+    std::fs::write(&path, format!("{{\"checksum\": \"blake3:{sum}\", \"record\":\n{body}\n}}\n")).unwrap();
+    let found = verify(&store);
+    assert!(found.damaged.iter().any(|(_, why)| why.contains("none of its trials")), "{found:?}");
+    assert_eq!(store.lookup(&key(1), &device(1)), Match::Miss);
+    assert_eq!(store.set_aside().len(), 1);
+}
+
+#[test]
 fn verify_counts_and_prune_takes_what_it_is_told() {
     let dir = temp();
     let store = open(dir.path(), "store");

@@ -51,6 +51,13 @@ fn f42_a_directory_somebody_else_could_write_is_refused_with_a_remedy() {
             fs::remove_dir(root).unwrap();
             mode(root.parent().unwrap(), 0o777);
         }),
+        ("parent 0770", |root| mode(root.parent().unwrap(), 0o770)),
+        ("parent 0775", |root| mode(root.parent().unwrap(), 0o775)),
+        ("missing below a parent 0770", |root| {
+            fs::remove_dir(root).unwrap();
+            mode(root.parent().unwrap(), 0o770);
+        }),
+        ("grandparent 0770", |root| mode(root.parent().unwrap().parent().unwrap(), 0o770)),
         ("grandparent 0777", |root| mode(root.parent().unwrap().parent().unwrap(), 0o777)),
         ("a way through a link in a directory 0777", |root| {
             let parent = root.parent().unwrap();
@@ -232,10 +239,17 @@ fn f44_an_unknown_variant_is_only_a_name() {
     // Whether a variant exists is asked of the catalog; the store gives the name and runs nothing.
     let (_dir, root) = place();
     let store = Store::directory(&root).unwrap();
-    let mut odd = edition(store.id(), 1, 1);
-    odd.verdict.winner.variant = "../../bin/sh; $(reboot)".into();
-    store.put(&key(1), &device(1), odd, "").unwrap();
+    let named = |name: &str| {
+        let mut odd = edition(store.id(), 1, 1);
+        odd.verdict.winner.variant = name.into();
+        odd.trials[0].candidate.variant = name.into();
+        odd
+    };
+    store.put(&key(1), &device(1), named("nobody_knows_it"), "").unwrap();
     assert!(matches!(store.lookup(&key(1), &device(1)), Match::Exact(_)));
+    // What is no name at all is not even kept.
+    let said = store.put(&key(1), &device(1), named("../../bin/sh; $(reboot)"), "").unwrap_err().to_string();
+    assert!(said.contains("no variant's name"), "{said}");
 }
 
 #[test]

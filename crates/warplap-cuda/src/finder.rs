@@ -1,10 +1,11 @@
 //! The finder: where NVIDIA's libraries lie. The name of one comes in; the first that opens goes out: from the folder a
 //! variable names, the active Python environment's packages, the toolkit, or the loader's own path.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use warplap_core::environment;
 
 /// A library to be found at run time.
 pub(crate) struct Wanted {
@@ -42,7 +43,7 @@ impl Wanted {
     /// Files it may be, best first.
     fn places(&self) -> Vec<PathBuf> {
         let mut folders = Vec::new();
-        if let Some(named) = env::var_os(self.variable).map(PathBuf::from) {
+        if let Some(named) = environment::var(self.variable).map(PathBuf::from) {
             if named.is_file() {
                 return vec![named];
             }
@@ -58,7 +59,7 @@ impl Wanted {
 
 /// The NVIDIA packages of the active Python environments.
 fn packages() -> Vec<PathBuf> {
-    let roots = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os);
+    let roots = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(environment::var);
     let pythons = roots.flat_map(|root| entries(&PathBuf::from(root).join("lib"), "python3"));
     pythons.map(|python| python.join("site-packages").join("nvidia")).collect()
 }
@@ -76,7 +77,7 @@ fn toolkits() -> Vec<PathBuf> {
 pub(crate) fn toolkit_headers() -> &'static [PathBuf] {
     static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let named = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
+        let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(environment::var).map(PathBuf::from);
         let shared = packages().into_iter().flat_map(|p| ["cu13", "cuda_runtime", "cu12"].map(|f| p.join(f)));
         headers_of(named.chain(shared).chain(toolkits()))
     })

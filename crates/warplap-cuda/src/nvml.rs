@@ -88,7 +88,7 @@ impl Nvml {
     fn load() -> Option<Nvml> {
         // SAFETY: NVIDIA's library has no initialiser that asks anything of its loader; the signatures are nvml.h's.
         unsafe {
-            let library = match std::env::var_os("WARPLAP_NVML") {
+            let library = match warplap_core::environment::var("WARPLAP_NVML") {
                 Some(named) => Library::new(named).ok()?,
                 None => {
                     ["libnvidia-ml.so.1", "libnvidia-ml.so", "nvml.dll"].iter().find_map(|n| Library::new(*n).ok())?

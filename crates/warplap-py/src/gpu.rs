@@ -31,7 +31,9 @@ pub(crate) fn device(ordinal: usize) -> PyResult<Arc<Cuda>> {
     static OPENED: [OnceLock<Result<Arc<Cuda>, String>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
     let opened = OPENED.get(ordinal).ok_or_else(|| missing(ordinal))?.get_or_init(|| {
         let mut device = Cuda::open(ordinal as i32).map_err(|e| e.to_string())?;
-        if let Some((program, arguments)) = WORKER.get().filter(|_| std::env::var_os("WARPLAP_WORKER").is_none()) {
+        if let Some((program, arguments)) =
+            WORKER.get().filter(|_| warplap::core::environment::var("WARPLAP_WORKER").is_none())
+        {
             device = device.with_worker(program, arguments);
         }
         Ok(Arc::new(match default_root() {

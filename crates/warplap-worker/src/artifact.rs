@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use warplap_core::given;
+use warplap_core::passing::Passing;
 
 const MAGIC: &[u8] = b"warplap artifact 1\n";
 const KEY_FILE: &str = "key";
@@ -52,8 +54,8 @@ pub fn digest<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
 pub struct Artifacts {
     folder: PathBuf,
     key: [u8; KEY],
-    /// Whether the directory goes with this object.
-    passing: bool,
+    /// The directory, where it goes with this object.
+    _passing: Option<Passing>,
 }
 
 impl Artifacts {
@@ -61,25 +63,22 @@ impl Artifacts {
     pub fn open(directory: &Path) -> Result<Self, ArtifactError> {
         let folder = directory.join("artifacts-v1");
         let failed = ArtifactError::at(folder.display().to_string());
-        fs::create_dir_all(&folder).map_err(&failed)?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&folder).map_err(&failed)?;
+        owned(&fs::symlink_metadata(&folder).map_err(&failed)?).map_err(&failed)?;
         restrict(&folder, 0o700).map_err(&failed)?;
         let key = key(&folder).map_err(&failed)?;
-        Ok(Artifacts { folder, key, passing: false })
+        Ok(Artifacts { folder, key, _passing: None })
     }
 
     /// In a directory of their own that nobody else can open and that goes with this object.
     pub fn passing() -> Result<Self, ArtifactError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
-        let unique = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed), nanos);
-        let directory = std::env::temp_dir().join(format!("warplap-{}-{}-{}", unique.0, unique.1, unique.2));
-        let mut builder = fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        // Fails where the name is taken: nothing that somebody else made is ever used.
-        builder.create(&directory).map_err(ArtifactError::at(directory.display()))?;
-        let mut artifacts = Self::open(&directory)?;
-        artifacts.passing = true;
+        let passing = Passing::new().map_err(ArtifactError::at("a folder of their own"))?;
+        let mut artifacts = Self::open(passing.path())?;
+        artifacts._passing = Some(passing);
         Ok(artifacts)
     }
 
@@ -113,6 +112,7 @@ impl Artifacts {
         let unique = format!(".{digest}.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let temporary = self.folder.join(unique);
         let written = (|| {
+            given::allowed(MAGIC.len() + KEY + body.len())?;
             let mut file = File::create(&temporary)?;
             file.write_all(MAGIC)?;
             file.write_all(self.mac(digest, &body).as_bytes())?;
@@ -138,30 +138,34 @@ impl Artifacts {
     }
 }
 
-impl Drop for Artifacts {
-    fn drop(&mut self) {
-        if self.passing {
-            let _ = fs::remove_dir_all(self.directory());
-        }
-    }
-}
-
-/// The user's key: made on first use, 0600. A key that is not whole is replaced, and what it sealed is built again.
+/// The user's key: made on first use, 0600. A key that is not whole, or that others could read, is replaced, and what it
+/// sealed is built again; one that belongs to somebody else is refused.
 fn key(folder: &Path) -> std::io::Result<[u8; KEY]> {
     let path = folder.join(KEY_FILE);
     for _ in 0..3 {
-        if let Ok(bytes) = fs::read(&path) {
-            if let Ok(key) = <[u8; KEY]>::try_from(&bytes[..]) {
-                restrict(&path, 0o600)?;
-                return Ok(key);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) => {
+                if meta.is_file() {
+                    owned(&meta)?;
+                }
+                let sealed = if meta.is_file() && is_secret(&meta) { fs::read(&path).ok() } else { None };
+                if let Some(key) = sealed.and_then(|bytes| <[u8; KEY]>::try_from(&bytes[..]).ok()) {
+                    return Ok(key);
+                }
+                tracing::warn!("{} is no key that the user alone knew; it is made anew", path.display());
+                fs::remove_file(&path)?;
             }
-            fs::remove_file(&path)?;
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
         }
         let mut key = [0u8; KEY];
         File::open("/dev/urandom")?.read_exact(&mut key)?;
         let temporary = folder.join(format!(".key.{}", std::process::id()));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
-        restrict(&temporary, 0o600)?;
+        let _ = fs::remove_file(&temporary);
+        let mut options = OpenOptions::new();
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.write(true).create_new(true).open(&temporary)?;
         file.write_all(&key)?;
         file.sync_all()?;
         // A hard link fails where another process was first: its key counts.
@@ -172,6 +176,36 @@ fn key(folder: &Path) -> std::io::Result<[u8; KEY]> {
         }
     }
     Err(std::io::Error::other("no key could be made"))
+}
+
+/// An error where something belongs to another user, or is a link.
+#[cfg(unix)]
+fn owned(meta: &fs::Metadata) -> std::io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    match () {
+        () if meta.is_symlink() => Err(std::io::Error::other("it is a symbolic link: expected what it points to")),
+        () if meta.uid() != own => {
+            let (uid, remedy) = (meta.uid(), "remove it, or keep the store elsewhere");
+            Err(std::io::Error::other(format!("it belongs to user {uid}, not to user {own}: {remedy}")))
+        }
+        () => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+fn owned(_: &fs::Metadata) -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn is_secret(meta: &fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::mode(meta) & 0o077 == 0
+}
+
+#[cfg(not(unix))]
+fn is_secret(_: &fs::Metadata) -> bool {
+    true
 }
 
 #[cfg(unix)]
@@ -231,6 +265,7 @@ mod tests {
         fs::copy(inside.join("abc"), inside.join("other")).unwrap();
         assert_eq!(artifacts.get::<Vec<u32>>("other"), None);
         fs::write(inside.join(KEY_FILE), [1; KEY]).unwrap();
+        restrict(&inside.join(KEY_FILE), 0o600).unwrap();
         assert_eq!(Artifacts::open(folder.path()).unwrap().get::<Vec<u32>>("abc"), None);
     }
 
@@ -252,5 +287,38 @@ mod tests {
         let (folder, ..) = kept();
         let mode = |p: &str| fs::metadata(folder.path().join(p)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("artifacts-v1"), mode("artifacts-v1/key")), (0o700, 0o600));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_that_others_could_read_seals_nothing_any_more_and_anothers_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let (folder, _, artifact) = kept();
+        let path = folder.path().join("artifacts-v1/key");
+        let open = || Artifacts::open(folder.path());
+        assert_eq!(open().unwrap().get("abc"), Some(artifact));
+        for mode in [0o644, 0o660, 0o606] {
+            let before = fs::read(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(open().unwrap().get::<Vec<u32>>("abc"), None, "{mode:o}");
+            assert_ne!(fs::read(&path).unwrap(), before, "{mode:o}: a new key");
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        // A link to a file that somebody else knows.
+        let known = folder.path().join("known");
+        fs::write(&known, [1; KEY]).unwrap();
+        fs::set_permissions(&known, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::remove_file(&path).unwrap();
+        symlink(&known, &path).unwrap();
+        open().unwrap();
+        assert_ne!(fs::read(&path).unwrap(), [1; KEY]);
+        assert_eq!(fs::read(&known).unwrap(), [1; KEY]);
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(12345), None).unwrap();
+            assert!(open().unwrap_err().to_string().contains("belongs to user 12345"));
+            chown(&path, Some(0), None).unwrap();
+            chown(path.parent().unwrap(), Some(12345), None).unwrap();
+            assert!(open().unwrap_err().to_string().contains("belongs to user 12345"));
+        }
     }
 }

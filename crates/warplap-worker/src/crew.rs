@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use warplap_core::environment;
+
 use crate::process::{ASKED, Gone, Process, Program};
 use crate::protocol::{Order, Report, Setup};
 
@@ -31,7 +33,7 @@ pub struct Crew {
 impl Crew {
     /// As `WARPLAP_SANDBOX` says: `off` lets every candidate run in the caller's process.
     pub fn usual() -> Self {
-        Crew { off: env::var_os("WARPLAP_SANDBOX").is_some_and(|v| v == "off"), ..Crew::default() }
+        Crew { off: environment::var("WARPLAP_SANDBOX").is_some_and(|v| v == "off"), ..Crew::default() }
     }
 
     /// Lets a program serve, instead of the one found by itself.
@@ -65,7 +67,7 @@ impl Crew {
         if let Some((path, arguments)) = &self.chosen {
             return Ok(called(path.clone(), arguments.clone()));
         }
-        if let Some(path) = env::var_os("WARPLAP_WORKER").filter(|p| !p.is_empty()) {
+        if let Some(path) = environment::var("WARPLAP_WORKER") {
             return Ok(plain(path.into()));
         }
         let this = env::current_exe().map_err(|e| format!("this program's own file is not known: {e}"))?;

@@ -47,7 +47,7 @@ impl<'g> Service<'g> {
 /// be started as a worker later. To be called at the top of `main`, before anything is printed or started.
 pub fn serve_if_asked(services: &[Service<'_>]) {
     this_program_serves();
-    let Some(caller) = std::env::var(ASKED).ok().and_then(|id| id.parse::<i32>().ok()) else { return };
+    let Some(caller) = warplap_core::environment::text(ASKED).and_then(|id| id.parse::<i32>().ok()) else { return };
     // The environment of a worker may be inherited by a program that it was not meant for.
     if std::os::unix::process::parent_id() != caller.unsigned_abs() {
         return;

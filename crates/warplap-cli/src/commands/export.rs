@@ -7,11 +7,10 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use warplap::core::candidate::{Outcome, Trial};
 use warplap::core::objective::Objective;
-use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::Value as Setting;
 
-use crate::commands::vllm_moe;
+use crate::commands::{c_header, vllm_moe};
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 use crate::kept::{Kept, write};
@@ -61,13 +60,13 @@ impl Export {
         }
         let kept = Kept::find(&self.what, &self.place, root)?;
         let text = match (self.form.header, self.form.t4) {
-            (true, _) => header(&kept),
+            (true, _) => c_header::header(&kept)?,
             (_, true) => format!("{:#}\n", t4(&kept)),
             _ => cachefile(&kept),
         };
         match &self.output {
             Some(path) => {
-                write(path, text.as_bytes())?;
+                write(path, text.as_bytes(), "--output")?;
                 console.log(format_args!("wrote {}", path.display()));
             }
             None => console.say(text)?,
@@ -94,56 +93,10 @@ impl Export {
             Failure::input(format!("--output {}: {e}: expected a folder that can be written", folder.display()))
         };
         std::fs::create_dir_all(folder).map_err(refused)?;
-        write(&folder.join(&name), text.as_bytes())?;
+        write(&folder.join(&name), text.as_bytes(), "--output")?;
         console.log(format_args!("wrote {}", folder.join(&name).display()));
         Ok(Exit::Ok)
     }
-}
-
-/// A name that the preprocessor takes.
-fn macro_name(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
-}
-
-/// The winners of every device the store knows, this one as the default.
-fn header(kept: &Kept) -> String {
-    let guard = format!("WARPLAP_{}_H", macro_name(kept.key.split(',').next().unwrap_or(kept.op)));
-    let mut text = format!(
-        "/* Written by warplap {} for {}. */\n#ifndef {guard}\n#define {guard}\n\n",
-        kept.edition.program,
-        kept.problem.replace("*/", "* /")
-    );
-    let mut others: Vec<(&str, &Edition)> = kept
-        .everywhere
-        .iter()
-        .filter(|(slug, _)| *slug != kept.device)
-        .filter_map(|(slug, record)| Some((slug.as_str(), record.editions.last()?)))
-        .collect();
-    others.sort_by_key(|(slug, _)| *slug);
-    let section = |edition: &Edition| {
-        let winner = &edition.verdict.winner;
-        let mut lines = format!("/* {} in {:.3} us */\n", winner, edition.verdict.median_us);
-        for (name, value) in &winner.config.0 {
-            let value = match value {
-                Setting::Bool(b) => u8::from(*b).to_string(),
-                other => other.to_string(),
-            };
-            lines.push_str(&format!("#define {name} {value}\n"));
-        }
-        lines
-    };
-    for (n, (slug, edition)) in others.iter().enumerate() {
-        let word = if n == 0 { "#if" } else { "#elif" };
-        text.push_str(&format!("{word} defined(WARPLAP_DEVICE_{})\n{}", macro_name(slug), section(edition)));
-    }
-    let here =
-        format!("/* WARPLAP_DEVICE_{}, and the default */\n{}", macro_name(&kept.device), section(&kept.edition));
-    match others.is_empty() {
-        true => text.push_str(&here),
-        false => text.push_str(&format!("#else\n{here}#endif\n")),
-    }
-    text.push_str("\n#endif\n");
-    text
 }
 
 /// The trials of the variant that has axes: other formats know one kernel.

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod bench;
+mod c_header;
 pub(crate) mod completions;
 pub(crate) mod devices;
 pub(crate) mod doctor;

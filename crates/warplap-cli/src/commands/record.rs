@@ -12,6 +12,7 @@ use warplap::{Bucket, Mode, Settings};
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
+use crate::kept;
 use crate::machine::{self, Machine};
 use crate::progress::Progress;
 use crate::race_args::Where;
@@ -94,8 +95,7 @@ impl Record {
         recorded.kernel = format!("{} {variant}", asked.problem);
         recorded.device = tuner.device_slug();
         recorded.source = format!("warplap {} record, median of {} samples", env!("CARGO_PKG_VERSION"), self.samples);
-        let written = |e| Failure::input(format!("--output {}: {e}", self.output.display()));
-        std::fs::write(&self.output, recorded.to_text()).map_err(written)?;
+        kept::write(&self.output, recorded.to_text().as_bytes(), "--output")?;
         let (all, right) = (recorded.len(), recorded.times().count());
         if console.json {
             let file = self.output.display().to_string();

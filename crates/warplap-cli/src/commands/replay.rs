@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
+use warplap::core::letters::brief;
 use warplap::core::recorded::{Recorded, Replayed, Yardstick, replay};
 use warplap::core::search::{Brief, DONORS};
 
@@ -48,6 +49,9 @@ impl Replay {
         let nothing = || Failure::input(format!("--space {}: every config failed", self.space.display()));
         let yardstick = Yardstick::new(&recorded, budget).ok_or_else(nothing)?;
         let donor = self.donor.as_ref().map(|path| read("--donor", path, console)).transpose()?;
+        if let Some(why) = donor.as_ref().and_then(|donor| strange(&recorded, donor)) {
+            console.warn(format_args!("--donor {why}"));
+        }
         let donors: Vec<_> = donor.iter().flat_map(|d| d.best(DONORS)).map(Recorded::donor).collect();
         let all = donor.iter().filter(|_| !self.ten).flat_map(Recorded::right);
         let elsewhere: Vec<_> = all.map(|(config, time)| (Recorded::donor(config), time)).collect();
@@ -140,6 +144,25 @@ impl Replay {
             ),
         ))
     }
+}
+
+/// What makes a donor a stranger to a space: it has other parameters, or is of another kernel.
+fn strange(recorded: &Recorded, donor: &Recorded) -> Option<String> {
+    let names = |r: &Recorded| {
+        let mut names: Vec<String> = r.space.axes().iter().map(|a| a.name().to_string()).collect();
+        names.sort();
+        names.join(", ")
+    };
+    let (wanted, found) = (names(recorded), names(donor));
+    if wanted != found {
+        let why = format!("has the parameters {}, the space has {}", brief(&found), brief(&wanted));
+        return Some(format!("{} {why}: it is of another kernel and tells nothing here", donor.name));
+    }
+    let known = !recorded.kernel.is_empty() && !donor.kernel.is_empty();
+    (known && recorded.kernel != donor.kernel).then(|| {
+        let (theirs, ours) = (brief(&donor.kernel), brief(&recorded.kernel));
+        format!("{} is of the kernel {theirs}, the space of {ours}: its configs are tried all the same", donor.name)
+    })
 }
 
 /// Reads a recorded space; what is wrong names the option and the file.

@@ -36,7 +36,7 @@ impl Report {
                 kept.subject().tuned(&kept.edition)
             }
         };
-        write(&self.output, page(&facts).as_bytes())?;
+        write(&self.output, page(&facts).as_bytes(), "--output")?;
         let trials = facts["trials"].as_array().map_or(0, Vec::len);
         if console.json {
             console.line(&json!({"report": self.output, "trials": trials}))?;

@@ -154,7 +154,7 @@ impl Tune {
         };
         let answer = answer(job, machine, &Live::new(watch, subject(0.0), file))?;
         if let Some(edition) = &answer.edition {
-            write(file, page(&subject(edition.work.bytes).tuned(edition)).as_bytes())?;
+            write(file, page(&subject(edition.work.bytes).tuned(edition)).as_bytes(), "--live")?;
         }
         Ok(answer)
     }

@@ -248,8 +248,11 @@ mod tests {
         let config = json!({"BLOCK_SIZE_M": block, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1,
                             "num_warps": 4, "num_stages": 5, "num_ctas": 1});
         let winner = json!({"variant": "fused_moe_kernel", "config": config, "source": "00"});
+        let mut won = winner.clone();
+        won["measured"] = json!({"median_us": 1.0, "ci_us": [1.0, 1.0], "sigma": 0.0, "rounds": 1, "batch": 1,
+                                 "samples_us": [1.0]});
         serde_json::from_value(json!({
-            "soft": {}, "origin": "here", "tuned_at": 1, "program": "0", "trials": [], "skipped": [],
+            "soft": {}, "origin": "here", "tuned_at": 1, "program": "0", "trials": [won], "skipped": [],
             "work": {"flops": 0.0, "bytes": 0.0}, "floor_us": null, "seconds": 1.0,
             "verdict": {"winner": winner, "median_us": 1.0, "ci_us": [1.0, 1.0], "runner_up": null, "margin": null,
                         "ties": [], "confidence": 0.95, "eps": 0.02, "grade": "clean", "rounds": 1, "launches": 1},

@@ -1,6 +1,7 @@
 //! The real program, run as a user runs it: arguments in, exit code, stdout and stderr out.
 
 mod bad_input;
+mod bundles;
 mod cuda_kernels;
 mod kernels;
 mod manners;

@@ -2,13 +2,52 @@
 
 use serde_json::Value as Json;
 
+/// What a text was found to be.
+struct Found {
+    /// The text with bare names of numbers that JSON does not have as `null`.
+    clean: Vec<u8>,
+    /// Whether every bracket was closed.
+    closed: bool,
+    /// Where the last record two levels deep ended, and the brackets that were open then.
+    record: Option<(usize, Vec<u8>)>,
+    /// Where the last value of any kind ended that is surely whole.
+    value: Option<(usize, Vec<u8>)>,
+}
+
+impl Found {
+    /// What stands before a place where something ended.
+    fn up_to(mut self, end: Option<(usize, Vec<u8>)>) -> Option<Json> {
+        let (end, open) = end?;
+        self.clean.truncate(end);
+        self.clean.extend(open.into_iter().rev());
+        serde_json::from_slice(&self.clean).ok()
+    }
+}
+
 /// Reads a text that should hold records two levels deep. Gives what it holds up to the last whole record, and whether
 /// anything was cut off; `None` when there is nothing to save.
 pub(super) fn mended(text: &str) -> Option<(Json, bool)> {
+    let mut found = scanned(text);
+    if found.closed
+        && let Ok(json) = serde_json::from_slice(&found.clean)
+    {
+        return Some((json, false));
+    }
+    let record = found.record.take();
+    found.up_to(record).map(|json| (json, true))
+}
+
+/// Reads a text that was cut off. Gives what it holds up to the last whole value.
+pub(super) fn closed(text: &str) -> Option<Json> {
+    let mut found = scanned(text);
+    let value = found.value.take();
+    found.up_to(value)
+}
+
+fn scanned(text: &str) -> Found {
     let (mut clean, mut open) = (Vec::with_capacity(text.len()), Vec::new());
     let (mut in_text, mut escaped) = (false, false);
-    // Where the last whole record ended, and the brackets that were open then.
-    let mut whole: Option<(usize, Vec<u8>)> = None;
+    let (mut record, mut value) = (None, None);
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
@@ -21,6 +60,7 @@ pub(super) fn mended(text: &str) -> Option<(Json, bool)> {
                 b'"' => in_text = true,
                 b'{' => open.push(b'}'),
                 b'[' => open.push(b']'),
+                b',' => value = Some((clean.len(), open.clone())),
                 b'}' | b']' if open.last() == Some(&byte) => {
                     open.pop();
                 }
@@ -38,19 +78,14 @@ pub(super) fn mended(text: &str) -> Option<(Json, bool)> {
         }
         clean.push(byte);
         at += 1;
-        if byte == b'}' && !in_text && open.len() == 2 {
-            whole = Some((clean.len(), open.clone()));
+        if !in_text && matches!(byte, b'}' | b']') {
+            value = Some((clean.len(), open.clone()));
+            if byte == b'}' && open.len() == 2 {
+                record.clone_from(&value);
+            }
         }
     }
-    if open.is_empty()
-        && let Ok(json) = serde_json::from_slice(&clean)
-    {
-        return Some((json, false));
-    }
-    let (end, open) = whole?;
-    clean.truncate(end);
-    clean.extend(open.into_iter().rev());
-    serde_json::from_slice(&clean).ok().map(|json| (json, true))
+    Found { closed: open.is_empty(), clean, record, value }
 }
 
 #[cfg(test)]

@@ -20,6 +20,9 @@ pub use score::{Curve, Yardstick};
 /// The most a file may hold, in bytes.
 const MOST: u64 = 1 << 30;
 
+/// A hundred years: nothing that was timed took as long.
+const LONGEST_MS: f64 = 3.2e12;
+
 /// Why a recorded space cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -72,13 +75,14 @@ impl Recorded {
         if rows.is_empty() {
             return Err(RecordedError::Form("it holds no measured config: expected at least one".into()));
         }
+        unique(&axes)?;
         let space = Space::of_points(axes, rows.iter().map(|r| r.point.clone()).collect())?;
         let diagram = space.diagram()?;
         let mut times = vec![Err("unknown".to_string()); usize::try_from(diagram.count()).unwrap_or(0)];
         for row in rows {
             if let Some(index) = diagram.index(&row.point) {
                 // A time that is none is a failure, whatever the file calls it.
-                let sane = |t: f64| if t.is_finite() && t > 0.0 { Ok(t) } else { Err("no time".to_string()) };
+                let sane = |t: f64| if t > 0.0 && t <= LONGEST_MS { Ok(t) } else { Err("no time".to_string()) };
                 times[index as usize] = row.time_ms.and_then(sane);
             }
         }
@@ -98,11 +102,7 @@ impl Recorded {
 
     /// Reads a file of any form that is known.
     pub fn read(path: &Path) -> Result<Self, RecordedError> {
-        let size = std::fs::metadata(path)?.len();
-        if size > MOST {
-            return Err(RecordedError::Form(format!("it has {size} bytes: expected at most {MOST}")));
-        }
-        let text = std::fs::read_to_string(path)?;
+        let text = crate::given::text(path, MOST)?;
         let mut recorded = Self::parse(&text)?;
         if recorded.name.is_empty() {
             recorded.name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
@@ -110,15 +110,17 @@ impl Recorded {
         Ok(recorded)
     }
 
-    /// Reads a text of any form that is known. A Kernel Tuner cachefile may end anywhere.
+    /// Reads a text of any form that is known. It may end anywhere: what stands whole before is read.
     pub fn parse(text: &str) -> Result<Self, RecordedError> {
         let form = |e: serde_json::Error| RecordedError::Form(format!("it is not a recorded space: {e}"));
         let (json, torn) = match serde_json::from_str::<Json>(text) {
             Ok(json) => (json, false),
             Err(error) => mend::mended(text).ok_or_else(|| form(error))?,
         };
+        // Our own form has its configs in one list and their times in another.
+        let json = if torn && json.get("params").is_some() { mend::closed(text).unwrap_or(json) } else { json };
         let read = match &json {
-            _ if json.get("params").is_some() => serde_json::from_value::<Neutral>(json).map_err(form)?.recorded(),
+            _ if json.get("params").is_some() => serde_json::from_value::<Neutral>(json).map_err(form)?.recorded(torn),
             _ if json.get("tune_params_keys").is_some() => kernel_tuner::read(&json),
             _ if json.get("results").is_some() => t4::read(&json),
             _ => Err(RecordedError::Form(
@@ -181,6 +183,12 @@ impl Recorded {
         order.sort_by(|a, b| time(*a).total_cmp(&time(*b)));
         order.into_iter().take(most).map(|i| self.space.config(&self.point(i))).collect()
     }
+}
+
+/// An error where two axes share a name.
+fn unique(axes: &[Axis]) -> Result<(), SpaceError> {
+    let twice = axes.iter().enumerate().find(|(n, a)| axes[..*n].iter().any(|b| b.name() == a.name()));
+    twice.map_or(Ok(()), |(_, axis)| Err(SpaceError::Twice(axis.name().into())))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The tuner-neutral form of a space: parameters, restrictions, and where it was measured a row per config.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Recorded, RecordedError, Row};
+use super::{Recorded, RecordedError, Row, unique};
 use crate::space::{Axis, Space, Value};
 
 /// One parameter as it is written in files.
@@ -15,26 +15,31 @@ pub(super) struct Param {
 /// A file of the neutral form. What is not known here is passed over.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Neutral {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     pub(super) name: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "or_nothing", skip_serializing_if = "String::is_empty")]
     pub(super) kernel: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "or_nothing", skip_serializing_if = "String::is_empty")]
     pub(super) device: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "or_nothing", skip_serializing_if = "String::is_empty")]
     pub(super) source: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, deserialize_with = "or_nothing", skip_serializing_if = "String::is_empty")]
     pub(super) licence: String,
     pub(super) params: Vec<Param>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     pub(super) restrictions: Vec<String>,
     /// Value numbers, counted in the order of `params`' values.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
     pub(super) configs: Vec<Vec<u16>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
     pub(super) time_ms: Vec<Option<f64>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_nothing", skip_serializing_if = "Vec::is_empty")]
     pub(super) status: Vec<String>,
+}
+
+/// What is `null` in a file is as good as not there.
+fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
 impl Neutral {
@@ -44,17 +49,19 @@ impl Neutral {
 
     /// The space its axes and restrictions define.
     pub(super) fn space(&self) -> Result<Space, RecordedError> {
-        let mut space = self.axes().into_iter().fold(Space::single(), Space::axis);
+        let axes = self.axes();
+        unique(&axes)?;
+        let mut space = axes.into_iter().fold(Space::single(), Space::axis);
         for restriction in &self.restrictions {
             space = space.constrain(restriction)?;
         }
         Ok(space)
     }
 
-    /// The rows it holds, as a space of exactly those.
-    pub(super) fn recorded(&self) -> Result<Recorded, RecordedError> {
+    /// The rows it holds, as a space of exactly those. Of a file that was torn those count whose time is there too.
+    pub(super) fn recorded(&self, torn: bool) -> Result<Recorded, RecordedError> {
         let (rows, times) = (self.configs.len(), self.time_ms.len());
-        if rows != times {
+        if rows != times && !torn {
             return Err(RecordedError::Form(format!(
                 "'configs' has {rows} rows and 'time_ms' {times}: expected as many"
             )));

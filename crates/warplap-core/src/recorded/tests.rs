@@ -48,6 +48,50 @@ fn our_own_form_reads_back_what_it_writes() {
 }
 
 #[test]
+fn our_own_form_cut_anywhere_gives_back_the_configs_whose_times_are_there() {
+    let whole = Recorded::parse(CACHEFILE).unwrap();
+    let text = whole.to_text();
+    let short = Recorded::parse(&text[..text.len() - 1]).unwrap();
+    assert!(short.torn && short.len() == whole.len());
+    let times = text.find("\"time_ms\":[").unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for cut in 0..text.len() {
+        match Recorded::parse(&text[..cut]) {
+            Ok(read) => {
+                assert!(read.torn && cut > times, "{cut}");
+                for i in 0..read.len() {
+                    let same = (0..whole.len()).find(|j| whole.point(*j) == read.point(i)).unwrap();
+                    assert_eq!(read.time_ms(i).ok(), whole.time_ms(same).ok(), "{cut}");
+                }
+                seen.insert(read.len());
+            }
+            Err(why) => assert!(cut < times + 20, "{cut}: {why}"),
+        }
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn odd_files_are_refused_by_name_or_read_as_what_they_mean() {
+    let form =
+        |params: &str, more: &str| format!(r#"{{"params": [{params}], "configs": [[0, 0]], "time_ms": [1.0]{more}}}"#);
+    let (x, y) = (r#"{"name": "x", "values": [1]}"#, r#"{"name": "y", "values": [1]}"#);
+    let twice = Recorded::parse(&form(&format!("{x}, {x}"), "")).unwrap_err().to_string();
+    assert!(twice.contains("'x' is there twice"), "{twice}");
+    let twice = Recorded::definition(&format!(r#"{{"params": [{x}, {x}]}}"#)).unwrap_err().to_string();
+    assert!(twice.contains("'x' is there twice"), "{twice}");
+    let keys =
+        r#"{"tune_params_keys": ["x", "x"], "tune_params": {"x": [1]}, "cache": {"1,1": {"x": 1, "time": 1.0}}}"#;
+    assert!(Recorded::parse(keys).unwrap_err().to_string().contains("'x' is there twice"));
+    let both = format!("{x}, {y}");
+    assert!(Recorded::parse(&form(&both, r#", "restrictions": null, "status": null, "device": null"#)).is_ok());
+    for time in ["1e300", "-1.0", "0.0", "null"] {
+        let read = Recorded::parse(&form(&both, "").replace("1.0", time)).unwrap();
+        assert_eq!(read.times().count(), 0, "{time}");
+    }
+}
+
+#[test]
 fn what_is_no_recorded_space_is_answered_with_what_was_expected() {
     for (text, word) in [
         ("", "not a recorded space"),

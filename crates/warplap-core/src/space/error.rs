@@ -1,6 +1,7 @@
 //! Why a space cannot be used: a sentence that names the axis or the rule.
 
 use super::expr::ExprError;
+use crate::letters::brief;
 
 /// Why a space cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,10 +25,10 @@ pub enum SpaceError {
     #[error("'{0}' is there twice: expected one axis or derived value of that name")]
     Twice(String),
     /// One rule alone leaves nothing.
-    #[error("the rule '{0}' is never true: no setting of its axes obeys it")]
+    #[error("the rule '{}' is never true: no setting of its axes obeys it", brief(.0))]
     NeverTrue(String),
     /// The rules together leave nothing.
-    #[error("the rules leave no legal config: '{0}' is the first that contradicts those before it")]
+    #[error("the rules leave no legal config: '{}' is the first that contradicts those before it", brief(.0))]
     Contradiction(String),
     /// The count leaves 128 bits.
     #[error("the space holds more than 2^128 configs: expected fewer axes or values, or more rules")]

@@ -10,6 +10,16 @@ fn tiles() -> Space {
 }
 
 #[test]
+fn a_rule_of_twenty_thousand_terms_is_not_said_whole() {
+    let long = format!("{} x > y", "x > 0 and ".repeat(20_000));
+    let said = Space::single().axis(Axis::ints("x", 0..4)).constrain(&long).unwrap_err().to_string();
+    assert!(said.contains("no axis 'y'") && said.contains('^') && said.len() < 1000, "{} bytes", said.len());
+    let never = format!("{} x > 9", "x > 0 and ".repeat(20_000));
+    let said = Space::single().axis(Axis::ints("x", 0..4)).constrain(&never).unwrap().check().unwrap_err().to_string();
+    assert!(said.contains("never true") && said.len() < 400, "{} bytes", said.len());
+}
+
+#[test]
 fn a_space_refuses_what_it_does_not_hold() {
     let space = tiles();
     let good = space.default_config().unwrap();

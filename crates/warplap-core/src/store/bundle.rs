@@ -4,8 +4,7 @@
 //! A bundle is read whole and checked whole before anything of it is used. It has no paths: where a record goes follows
 //! from what it says.
 
-use std::collections::BTreeMap;
-use std::io::Read;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -14,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::care::{for_each, spread};
 use super::file::parse;
 use super::names::Place;
-use super::whole::Whole;
+use super::signing::{PublicKey, SecretKey};
 use super::{Checked, Entry, MAX_RECORD, Merged, Store, StoreError};
+use crate::given;
 use crate::record::Record;
 
 const FORMAT: &str = "warplap-bundle";
@@ -37,15 +37,41 @@ struct Header {
     version: u32,
     count: usize,
     checksum: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signed: Option<Signed>,
+}
+
+/// Who vouches for a bundle.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signed {
+    key: String,
+    signature: String,
+}
+
+impl Header {
+    /// What is signed: the form, how many records there are, and what they are.
+    fn message(&self) -> String {
+        format!("{} {}\n{}\n{}\n", self.format, self.version, self.count, self.checksum)
+    }
 }
 
 /// Records in one file.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Bundle {
     // As text: a bundle of many trials is several times larger once parsed.
     records: BTreeMap<Place, Box<str>>,
+    // Who signed what is in it; nothing where somebody did not.
+    signers: Option<BTreeSet<PublicKey>>,
     /// Records of the store that could not be taken: damaged, misplaced, or a newer program's.
     pub left_out: usize,
+}
+
+impl Default for Bundle {
+    /// A bundle of nothing, which everybody has signed.
+    fn default() -> Self {
+        Bundle { records: BTreeMap::new(), signers: Some(BTreeSet::new()), left_out: 0 }
+    }
 }
 
 /// Why a bundle was refused.
@@ -64,6 +90,14 @@ pub enum BundleError {
     /// It is cut short, changed, or two records share a place.
     #[error("the bundle is damaged: {0}; nothing was imported")]
     Damaged(String),
+    /// Its signature is not its key's.
+    #[error(
+        "the bundle's signature does not fit: it was changed after {key} signed it, or never signed by it; nothing was imported"
+    )]
+    Forged {
+        /// The key that is named in it.
+        key: String,
+    },
     /// A line is no sound record.
     #[error("record {line} of the bundle cannot be used: {why}; nothing was imported")]
     BadRecord {
@@ -91,7 +125,7 @@ impl Bundle {
     /// The records of a store for which `keep` says yes.
     pub fn of(store: &Store, keep: impl Fn(&Entry) -> bool) -> Bundle {
         let entries: Vec<Entry> = store.entries().into_iter().filter(keep).collect();
-        let found = Mutex::new(Bundle::default());
+        let found = Mutex::new(Bundle { signers: None, ..Bundle::default() });
         for_each(store, &entries, |_, checked| {
             let line = match checked {
                 Checked::Whole(record) => line(&record),
@@ -108,7 +142,7 @@ impl Bundle {
 
     /// A bundle of these records; those of one key and device are merged.
     pub fn of_records(records: impl IntoIterator<Item = Record>) -> Bundle {
-        let mut bundle = Bundle::default();
+        let mut bundle = Bundle { signers: None, ..Bundle::default() };
         for record in records {
             bundle.add(record);
         }
@@ -155,18 +189,35 @@ impl Bundle {
             }
         }
         self.left_out = self.left_out.max(other.left_out);
+        self.signers = self.signers.zip(other.signers).map(|(one, two)| one.into_iter().chain(two).collect());
         self
+    }
+
+    /// Who signed what is in it; `None` where somebody did not.
+    pub fn signers(&self) -> Option<&BTreeSet<PublicKey>> {
+        self.signers.as_ref()
     }
 
     /// The file's bytes. The same records give the same bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
+        self.written(None)
+    }
+
+    /// The file's bytes with a signature.
+    pub fn to_signed_bytes(&self, key: &SecretKey) -> Vec<u8> {
+        self.written(Some(key))
+    }
+
+    fn written(&self, key: Option<&SecretKey>) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.records.values().map(|text| text.len() + 1).sum());
         for text in self.records.values() {
             body.extend_from_slice(text.as_bytes());
             body.push(b'\n');
         }
         let (format, checksum) = (FORMAT.into(), format!("blake3:{}", blake3::hash(&body).to_hex()));
-        let header = Header { format, version: VERSION, count: self.records.len(), checksum };
+        let mut header = Header { format, version: VERSION, count: self.records.len(), checksum, signed: None };
+        header.signed =
+            key.map(|key| Signed { key: key.public().to_string(), signature: key.sign(header.message().as_bytes()) });
         let mut bytes = serde_json::to_vec(&header).unwrap_or_default();
         bytes.push(b'\n');
         bytes.append(&mut body);
@@ -195,11 +246,12 @@ impl Bundle {
         if format!("blake3:{}", blake3::hash(body).to_hex()) != header.checksum {
             return Err(damaged("it is cut short or changed (its checksum does not fit)"));
         }
+        let signers = header.signed.as_ref().map(|signed| signer(&header, signed)).transpose()?;
         let body = std::str::from_utf8(body).map_err(|_| damaged("it is not text"))?;
         if !body.is_empty() && !body.ends_with('\n') {
             return Err(damaged("its last line has no end"));
         }
-        let mut bundle = Bundle::default();
+        let mut bundle = Bundle { signers: signers.map(|key| BTreeSet::from([key])), ..Bundle::default() };
         for (n, text) in body.lines().enumerate() {
             let bad = |why: String| BundleError::BadRecord { line: n + 1, why };
             if n >= header.count {
@@ -219,21 +271,18 @@ impl Bundle {
 
     /// Reads a bundle's file.
     pub fn read(path: &Path) -> Result<Bundle, BundleError> {
-        let mut bytes = Vec::new();
-        std::fs::File::open(path)?.take(MAX_BUNDLE + 1).read_to_end(&mut bytes)?;
-        Bundle::parse(&bytes)
+        Bundle::parse(&given::bytes(path, MAX_BUNDLE)?)
     }
 
-    /// Writes the bundle to a file, whole or not at all.
+    /// Writes the bundle to a file, whole or not at all; through what is no regular file.
     pub fn write(&self, path: &Path) -> Result<(), StoreError> {
-        let path = std::path::absolute(path).map_err(|e| StoreError::io("finding", path, e))?;
-        let root = path.parent().unwrap_or(&path);
-        Whole::default().write(root, &path, &self.to_bytes()).map_err(|e| StoreError::io("writing", &path, e))
+        given::write(path, &self.to_bytes()).map_err(|e| StoreError::io("writing", path, e))
     }
 
     /// Merges every record into a store, durably. An error (a full disk) ends it; what was put by then stays, and
-    /// importing again goes on from there.
+    /// importing again goes on from there. A store that says so takes what trusted keys signed, and nothing else.
     pub fn put_into(&self, store: &Store) -> Result<Imported, StoreError> {
+        store.takes(self.signers.as_ref())?;
         let texts: Vec<&str> = self.records.values().map(|text| &**text).collect();
         let batches: Vec<&[&str]> = texts.chunks(BATCH).collect();
         let done = Mutex::new((Imported::default(), None::<StoreError>));
@@ -258,6 +307,13 @@ impl Bundle {
         imported.refused.sort();
         failed.map_or(Ok(imported), Err)
     }
+}
+
+/// The key that signed a bundle, if it did.
+fn signer(header: &Header, signed: &Signed) -> Result<PublicKey, BundleError> {
+    let key = signed.key.parse::<PublicKey>().ok();
+    let forged = || BundleError::Forged { key: super::names::shorten(&signed.key) };
+    key.filter(|key| key.signed(header.message().as_bytes(), &signed.signature)).ok_or_else(forged)
 }
 
 /// A record's place and its line; `None` when it has none that could be read again.

@@ -74,6 +74,7 @@ pub fn verify(store: &Store) -> Verified {
             Checked::Newer(schema) => found.newer.push((entry, schema)),
             Checked::Misplaced(why) => found.misplaced.push((entry, why)),
             Checked::Unreadable(why) => found.unreadable.push((entry, why)),
+            Checked::Gone => {}
         }
     });
     let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -129,7 +130,7 @@ pub fn prune(store: &Store, rules: &Prune) -> Result<Pruned, StoreError> {
         for_each(store, &entries, |n, checked| {
             let mut going = going.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             match checked {
-                Checked::Newer(_) | Checked::Unreadable(_) => {
+                Checked::Newer(_) | Checked::Unreadable(_) | Checked::Gone => {
                     going.remove(&n);
                 }
                 Checked::Damaged(_) | Checked::Misplaced(_) if rules.damaged => {

@@ -2,9 +2,10 @@
 
 use serde::Deserialize;
 
-use super::names::{Kind, Place, unsound};
+use super::names::{Kind, Place};
 use super::sealed::{readable, seal, unseal};
 use super::shelf::Found;
+use super::sound::unsound;
 use super::{Checked, MAX_RECORD, StoreError};
 use crate::record::{Record, SCHEMA};
 
@@ -49,7 +50,7 @@ pub(crate) fn parse(body: &str) -> Result<Record, Checked> {
         return Err(newer);
     }
     match unsound(&record) {
-        Some(why) => Err(Checked::Damaged(why.to_string())),
+        Some(why) => Err(Checked::Damaged(why)),
         None => Ok(record),
     }
 }
@@ -59,7 +60,7 @@ pub(crate) fn parse(body: &str) -> Result<Record, Checked> {
 pub(crate) fn encode(mut record: Record) -> Result<String, StoreError> {
     let invalid = |why: String| StoreError::Invalid(why);
     if let Some(why) = unsound(&record) {
-        return Err(invalid(why.to_string()));
+        return Err(invalid(why));
     }
     loop {
         let body = readable(&record).map_err(|e| invalid(e.to_string()))?;

@@ -51,6 +51,11 @@ impl Files {
 
     /// A file's bytes, at most `limit`. Never follows a link, never waits for a pipe, takes nobody else's file.
     pub(crate) fn read(&self, path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
+        self.read_with(path, limit).map(|(bytes, _)| bytes)
+    }
+
+    /// As [`Files::read`], with what the file system says of the file.
+    pub(crate) fn read_with(&self, path: &Path, limit: u64) -> Result<(Vec<u8>, fs::Metadata), ReadError> {
         self.ask(Step::Open, path)?;
         let file = no_follow(OpenOptions::new().read(true)).open(path).map_err(|e| match e.raw_os_error() {
             Some(code) if code == loop_error() => ReadError::Bad("it is a symbolic link".into()),
@@ -67,11 +72,11 @@ impl Files {
             return Err(ReadError::Bad(format!("it has {} bytes, more than {limit}", meta.len())));
         }
         let mut bytes = Vec::with_capacity(meta.len() as usize + 1);
-        file.take(limit + 1).read_to_end(&mut bytes)?;
+        (&file).take(limit + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
             return Err(ReadError::Bad(format!("it has more than {limit} bytes")));
         }
-        Ok(bytes)
+        Ok((bytes, meta))
     }
 
     pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
@@ -83,6 +88,7 @@ impl Files {
         // In two halves, so that a test can stop between them.
         let (first, second) = bytes.split_at(bytes.len() / 2);
         self.ask(Step::Write, path)?;
+        crate::given::allowed(bytes.len())?;
         if self.0.is_none() {
             return file.write_all(bytes);
         }

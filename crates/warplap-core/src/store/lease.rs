@@ -129,7 +129,8 @@ fn is_dead(token: &str) -> bool {
     boot_id != "-" && boot_id == boot() && started(pid).as_deref() != Some(start)
 }
 
-fn boot() -> String {
+/// This machine since it was started, and the space of its process numbers.
+pub(crate) fn boot() -> String {
     let read = |path: &str| fs::read_to_string(path).map(|t| t.trim().to_string()).ok().filter(|t| !t.is_empty());
     let Some(id) = read("/proc/sys/kernel/random/boot_id") else {
         return "-".into();
@@ -140,7 +141,7 @@ fn boot() -> String {
 }
 
 /// When a process started, in the kernel's ticks; `None` when there is no such process.
-fn started(pid: u32) -> Option<String> {
+pub(crate) fn started(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let after_name = &stat[stat.rfind(')')? + 1..];
     let mut fields = after_name.split_whitespace();

@@ -20,7 +20,8 @@ pub(crate) fn documents(top: &Path, kind: Kind) -> Vec<Listed> {
         let mut files: Vec<_> = dir.flatten().filter_map(|e| Some((hash_of(&e)?, e))).collect();
         files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         all.extend(files.into_iter().filter_map(|(hash, file)| {
-            let meta = file.metadata().ok().filter(|m| m.is_file())?;
+            // What is no file is listed too: whoever opens it says so.
+            let meta = file.metadata().ok()?;
             Some(listed(Place::filed(kind, device, op, &hash).ok()?, &meta))
         }));
     });

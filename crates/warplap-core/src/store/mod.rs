@@ -25,6 +25,7 @@ use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::record::Record;
 
+pub mod alphabet;
 pub mod bundle;
 pub mod care;
 mod directory;
@@ -40,18 +41,25 @@ mod open;
 mod rules;
 mod sealed;
 mod shelf;
+mod signing;
 mod small;
+mod sound;
+mod stamp;
 mod trust;
+pub mod trusted;
 mod url;
 mod whole;
 
 pub use directory::DirectoryShelf;
+pub(crate) use lease::{boot, started};
 pub use lock::Flight;
 pub use memory::MemoryShelf;
 pub use names::{Kind, Place};
 pub use open::{Opened, default_address, default_root, open_default, open_or_memory};
 pub use rules::Store;
 pub use shelf::{Change, Found, Listed, Mark, Next, Shelf};
+pub use signing::{KeyError, PublicKey, SecretKey};
+pub use trust::distrust;
 pub use url::{Address, Opener, register};
 
 /// The largest record that is read or written, in bytes.
@@ -98,8 +106,10 @@ pub enum Checked {
     Newer(u32),
     /// A whole record, but of another key or device than its place says.
     Misplaced(String),
-    /// Gone meanwhile, or it could not be read just now.
+    /// It could not be read just now.
     Unreadable(String),
+    /// Nothing: whoever listed it saw it before it was removed.
+    Gone,
 }
 
 /// A key that was asked for and not found.
@@ -204,6 +214,12 @@ pub enum StoreError {
         /// Where it is, [`Shelf::title`].
         title: String,
         /// What it said.
+        why: String,
+    },
+    /// The store takes bundles of trusted keys alone.
+    #[error("{why}: this store takes bundles alone that a key it trusts has signed (warplap store trust)")]
+    Unsigned {
+        /// What is wrong with this one.
         why: String,
     },
     /// What was to be kept has no place or no form here.

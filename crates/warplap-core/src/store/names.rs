@@ -6,9 +6,9 @@ use crate::key::Key;
 use crate::record::{Edition, Record, SCHEMA};
 
 /// The longest key or problem text that is kept.
-const MAX_TEXT: usize = 1 << 20;
+pub(crate) const MAX_TEXT: usize = 1 << 20;
 /// The end of the year 9999: a time after it is not one.
-const MAX_TIME: u64 = 253_402_300_799;
+pub(crate) const MAX_TIME: u64 = 253_402_300_799;
 
 /// The largest small document: identity, missed key, note.
 pub(crate) const MAX_SMALL: u64 = 4 << 20;
@@ -152,19 +152,7 @@ impl std::fmt::Display for Place {
 
 /// A name for a message, whatever was put in it.
 pub(crate) fn shorten(text: &str) -> String {
-    text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
-/// Whether a record that could be read also makes sense; why not.
-pub(crate) fn unsound(record: &Record) -> Option<&'static str> {
-    if record.schema != SCHEMA {
-        return Some("its form is of an older version");
-    }
-    if record.key.len() > MAX_TEXT || record.problem.len() > MAX_TEXT {
-        return Some("its key or problem is too long");
-    }
-    let odd = |e: &Edition| e.tuned_at > MAX_TIME || e.origin.len() > 64;
-    record.editions.iter().any(odd).then_some("it has an edition from no possible time or place")
+    text.chars().take(40).map(|c| if crate::letters::is_unseen(c) { '?' } else { c }).collect()
 }
 
 /// A new record of one edition.
@@ -179,19 +167,6 @@ pub(crate) fn new_record(key: &Key, device: &Fingerprint, edition: Edition, prob
     };
     record.put(edition);
     record
-}
-
-/// What is there with a record merged in. What claims to come from `local` and differs from what `local` has is left
-/// out.
-pub(crate) fn join(there: Record, mut other: Record, local: &str) -> Record {
-    use crate::fingerprint::soft_id;
-    let has = |e: &Edition| there.editions.iter().any(|t| t.origin == local && soft_id(&t.soft) == soft_id(&e.soft));
-    let before = other.editions.len();
-    other.editions.retain(|e| e.origin != local || !has(e));
-    if other.editions.is_empty() && before > 0 {
-        return there;
-    }
-    there.merge(other)
 }
 
 #[cfg(test)]

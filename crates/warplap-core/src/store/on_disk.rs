@@ -77,6 +77,10 @@ impl Shelf for DirectoryShelf {
         match self.whole.files.remove(&path) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            // A directory that nobody put there this way goes out of the way with all that is in it.
+            Err(_) if path.is_dir() => {
+                self.move_aside(&path).map(|_| true).map_err(|e| StoreError::io("setting aside", &path, e))
+            }
             Err(e) => Err(StoreError::io("removing", &path, e)),
         }
     }
@@ -142,7 +146,8 @@ impl Shelf for DirectoryShelf {
             }
         };
         let old: Vec<_> = listing::leftovers(&self.root).into_iter().filter(is_old).collect();
-        let removed = old.iter().filter(|(path, _)| self.whole.files.remove(path).is_ok()).count();
+        let gone = |path: &PathBuf| self.whole.files.remove(path).is_ok() || fs::remove_dir(path).is_ok();
+        let removed = old.iter().filter(|(path, _)| gone(path)).count();
         for (path, _) in listing::files(&self.root.join(LOCKS)) {
             // Taking a lock that nobody has and letting go of it removes its file.
             if path.extension().is_some_and(|e| e == "flight" || e == "write" || e == "note" || e == "miss") {

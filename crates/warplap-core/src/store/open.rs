@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::trust::env_is_ours;
 use super::{Address, Store, StoreError};
+use crate::environment;
 
 /// A store that works, and what there is to say about it.
 pub struct Opened {
@@ -18,10 +18,7 @@ pub struct Opened {
 /// Where the store is when nobody names one: `WARPLAP_STORE` (a directory or a URL), or `warplap` in the user's cache
 /// directory. The environment is not listened to in a program that runs with another user's rights.
 pub fn default_address() -> Result<Address, StoreError> {
-    if !env_is_ours() {
-        return Err(StoreError::NoHome);
-    }
-    address_from(|name| std::env::var_os(name).filter(|v| !v.is_empty()))
+    address_from(environment::var)
 }
 
 /// The directory of [`default_address`], where it is one.

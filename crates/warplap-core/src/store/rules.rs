@@ -11,8 +11,9 @@ use super::file::{encode, judge};
 use super::files::Files;
 use super::lock::Flight;
 use super::memory::MemoryShelf;
-use super::names::{Kind, Place, join, new_record};
+use super::names::{Kind, Place, new_record};
 use super::shelf::{Change, Found, Listed, Mark, Shelf};
+use super::stamp::join;
 use super::{Checked, Entry, Match, Merged, SetAside, StoreError};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
@@ -107,7 +108,8 @@ impl Store {
         Ok(())
     }
 
-    /// Merges a whole record, durably. An edition that claims to come from here never replaces one that is here.
+    /// Merges a whole record from elsewhere, durably. An edition that claims to come from here never replaces one that is
+    /// here and never counts as one, and none is newer than the moment it came.
     pub fn merge(&self, record: Record) -> Result<Merged, StoreError> {
         self.merge_many(vec![record]).pop().unwrap_or(Ok(Merged::Unchanged))
     }
@@ -135,13 +137,11 @@ impl Store {
         let put = self.shelf.put_many(&at, WRITE_WAIT, &mut |n, found| {
             let (place, _, record) = &firsts[n];
             let (there, set_aside) = self.there(&found, place, None)?;
+            let both = join(there.clone(), record.clone(), self.id());
             let (record, merged) = match there {
-                Some(there) => {
-                    let both = join(there.clone(), record.clone(), self.id());
-                    let merged = if both == there { Merged::Unchanged } else { Merged::Joined };
-                    (both, merged)
-                }
-                None => (record.clone(), Merged::Added),
+                Some(there) if both == there => (both, Merged::Unchanged),
+                Some(_) => (both, Merged::Joined),
+                None => (both, Merged::Added),
             };
             became[n] = merged;
             let put = (merged != Merged::Unchanged).then(|| encode(record)).transpose()?;
@@ -194,7 +194,7 @@ impl Store {
             Err(e) => return Checked::Damaged(e.to_string()),
         };
         match self.shelf.get(&place) {
-            Ok(found) => judge(&found, &place).unwrap_or_else(|| Checked::Unreadable("it is gone".into())),
+            Ok(found) => judge(&found, &place).unwrap_or(Checked::Gone),
             Err(e) => Checked::Unreadable(e.to_string()),
         }
     }
@@ -234,6 +234,7 @@ impl Store {
                 self.warn_about(place, &why);
                 None
             }
+            Checked::Gone => None,
         }
     }
 
@@ -260,7 +261,7 @@ impl Store {
         device: Option<&Fingerprint>,
     ) -> Result<(Option<Record>, Option<String>), StoreError> {
         match judge_for(found, place, device) {
-            None => Ok((None, None)),
+            None | Some(Checked::Gone) => Ok((None, None)),
             Some(Checked::Whole(record)) => Ok((Some(*record), None)),
             Some(Checked::Newer(schema)) => Err(StoreError::NewerSchema { path: self.path(place), schema }),
             Some(Checked::Damaged(why) | Checked::Misplaced(why) | Checked::Unreadable(why)) => {
@@ -274,7 +275,7 @@ impl Store {
     fn has(&self, place: &Place, record: &Record) -> bool {
         let found = self.shelf.get(place).ok();
         match found.and_then(|found| judge(&found, place)) {
-            Some(Checked::Whole(there)) => join((*there).clone(), record.clone(), self.id()) == *there,
+            Some(Checked::Whole(there)) => join(Some((*there).clone()), record.clone(), self.id()) == *there,
             _ => false,
         }
     }

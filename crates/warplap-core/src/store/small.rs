@@ -64,14 +64,9 @@ impl Store {
     /// Keeps a small document on a device, durably. Names are lower case letters, digits, `_` and `-`.
     pub fn put_note(&self, device_slug: &str, name: &str, value: &Value) -> Result<(), StoreError> {
         let place = Place::note(device_slug, name)?;
-        let note = Note { device: device_slug.into(), name: name.into(), value: value.clone() };
-        let body = readable(&note).map_err(|e| StoreError::Invalid(e.to_string()))?;
-        let (text, limit) = (seal(Kind::Note.word(), &body), Kind::Note.limit());
-        if text.len() as u64 > limit {
-            return Err(StoreError::Invalid(format!("the note has {} bytes, more than {limit}", text.len())));
-        }
+        let bytes = write_note(&place, value.clone())?;
         self.shelf.put(&place, WRITE_WAIT, &mut |found| {
-            Ok(Change { set_aside: read_note(&found, &place).err(), put: Some(text.clone().into_bytes()) })
+            Ok(Change { set_aside: read_note(&found, &place).err(), put: Some(bytes.clone()) })
         })
     }
 
@@ -87,8 +82,19 @@ impl Store {
     }
 }
 
+/// The bytes of a note.
+pub(super) fn write_note(place: &Place, value: Value) -> Result<Vec<u8>, StoreError> {
+    let note = Note { device: place.device().into(), name: place.name().into(), value };
+    let body = readable(&note).map_err(|e| StoreError::Invalid(e.to_string()))?;
+    let (text, limit) = (seal(Kind::Note.word(), &body), Kind::Note.limit());
+    if text.len() as u64 > limit {
+        return Err(StoreError::Invalid(format!("the note has {} bytes, more than {limit}", text.len())));
+    }
+    Ok(text.into_bytes())
+}
+
 /// A note's value, or what is wrong with what is there.
-fn read_note(found: &Found, place: &Place) -> Result<Option<Value>, String> {
+pub(super) fn read_note(found: &Found, place: &Place) -> Result<Option<Value>, String> {
     let bytes = match found {
         Found::Nothing => return Ok(None),
         Found::Unfit(why) => return Err(why.clone()),

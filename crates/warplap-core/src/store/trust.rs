@@ -10,7 +10,7 @@ use super::StoreError;
 
 /// Why a file or directory could have been written by somebody else; `None` when it could not.
 #[cfg(unix)]
-pub(crate) fn distrust(meta: &Metadata) -> Option<String> {
+pub fn distrust(meta: &Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let own = rustix::process::geteuid().as_raw();
     if meta.uid() != own && meta.uid() != 0 {
@@ -22,7 +22,7 @@ pub(crate) fn distrust(meta: &Metadata) -> Option<String> {
 
 /// Elsewhere the user's own directories are private by default.
 #[cfg(not(unix))]
-pub(crate) fn distrust(_: &Metadata) -> Option<String> {
+pub fn distrust(_: &Metadata) -> Option<String> {
     None
 }
 
@@ -73,7 +73,7 @@ fn walk(end: &Path) -> Result<(), StoreError> {
     use std::path::Component;
     let own = rustix::process::geteuid().as_raw();
     let refuse = |path: &Path, why: String| {
-        let remedy = "keep the store below your home, or change that directory's owner and mode".to_string();
+        let remedy = format!("chmod go-w {}, or keep the store elsewhere below your home", path.display());
         Err(StoreError::Untrusted { path: path.to_path_buf(), why, remedy })
     };
     let mut at = PathBuf::from("/");
@@ -118,8 +118,9 @@ fn walk(end: &Path) -> Result<(), StoreError> {
             return refuse(&at, "it is not a directory".into());
         }
         // In a sticky directory nobody can replace what belongs to us, and the next step checks that it does.
-        if mode(&meta) & 0o002 != 0 && mode(&meta) & 0o1000 == 0 {
-            return refuse(&at, format!("everyone may write to it (mode {:04o})", mode(&meta)));
+        if mode(&meta) & 0o022 != 0 && mode(&meta) & 0o1000 == 0 {
+            let who = if mode(&meta) & 0o002 != 0 { "everyone" } else { "its group" };
+            return refuse(&at, format!("{who} may write to it (mode {:04o})", mode(&meta)));
         }
     }
     Ok(())
@@ -134,17 +135,4 @@ fn parts(path: &Path) -> Vec<PathBuf> {
 #[cfg(unix)]
 fn mode(meta: &Metadata) -> u32 {
     std::os::unix::fs::MetadataExt::mode(meta) & 0o7777
-}
-
-/// Whether the environment may be listened to: not in a program that runs with another user's rights.
-#[cfg(unix)]
-pub(crate) fn env_is_ours() -> bool {
-    use rustix::process::{getegid, geteuid, getgid, getuid};
-    getuid() == geteuid() && getgid() == getegid()
-}
-
-/// Elsewhere there are no borrowed rights.
-#[cfg(not(unix))]
-pub(crate) fn env_is_ours() -> bool {
-    true
 }

@@ -36,7 +36,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// where there is nobody of that kind with a chance, or the two have met already.
     pub fn rival(&self, problem: &O::Problem, hosts: impl Fn(&str) -> bool) -> Option<Rival> {
         let key = self.key(problem);
-        let edition = self.road.current(&key)?;
+        // Nobody runs for the first time in a program's own calls.
+        let edition = self.road.current(&key).filter(|e| e.origin == self.store().id())?;
         if let Some((_, how)) = locked(&self.road.known.winners).get_mut(&key.text) {
             // Asked once: other problems of the key need no heat of their own.
             *how = How::Stored;

@@ -1,5 +1,6 @@
 //! The tuner: the corridor from request to dispatch. It calls the rooms in order and has no arithmetic of its own.
 
+mod admitting;
 mod any;
 mod donors;
 mod last_heat;

@@ -125,17 +125,29 @@ impl<D: Device> Road<D> {
             }
         }
         let tunes = matches!(self.settings.mode, Mode::Tune | Mode::Background);
-        let found = self.lookup(card, key);
+        let found = self.lookup_edition(card, key);
         if self.settings.mode == Mode::Background && self.device.busy(queue).is_none() {
-            return Ok(self.decide_beside(card, found));
+            let proved = found.filter(|(edition, how)| self.is_admitted(key, card, (edition, how)));
+            return Ok(self.decide_beside(card, proved.map(winner)));
         }
         if !matches!(found, Some((_, How::Stored))) && (self.settings.mode == Mode::Record || tunes) {
             self.store.miss(key, self.device.fingerprint(), &card.text());
         }
-        let (candidate, how) = found.filter(|(c, _)| self.usable(c, card)).unwrap_or_else(|| {
-            let mode = || format!("the mode is {} and the store does not know the key", self.settings.mode);
-            self.first_choice(card, &self.device.busy(queue).filter(|_| tunes).unwrap_or_else(mode))
+        let busy = self.device.busy(queue);
+        let mut why = format!("the mode is {} and the store does not know the key", self.settings.mode);
+        let found = found.filter(|(edition, _)| self.usable(&edition.verdict.winner, card));
+        let admitted = found.filter(|(edition, how)| {
+            let winner = &edition.verdict.winner;
+            let may = match (self.is_admitted(key, card, (edition, how)), &busy) {
+                (true, _) => Ok(()),
+                (false, Some(busy)) => Err(format!("it was never proved here, and {busy}")),
+                (false, None) => self.admit_alone(key, card, winner).map_err(|e| e.to_string()),
+            };
+            may.inspect_err(|e| why = format!("the stored winner {winner} came from elsewhere: {e}")).is_ok()
         });
+        let (candidate, how) = admitted
+            .map(winner)
+            .unwrap_or_else(|| self.first_choice(card, busy.as_ref().filter(|_| tunes).unwrap_or(&why)));
         let lasts = !tunes || how == How::Stored;
         Ok(Decided { candidate, how, lasts })
     }
@@ -192,16 +204,20 @@ impl<D: Device> Road<D> {
 
     /// What the store knows of a key, without measuring anything.
     pub(crate) fn lookup(&self, card: &dyn Card<D>, key: &Key) -> Option<(Candidate, How)> {
+        self.lookup_edition(card, key).map(winner)
+    }
+
+    /// The edition that the store has for a key, and how its winner would be used.
+    fn lookup_edition(&self, card: &dyn Card<D>, key: &Key) -> Option<(Edition, How)> {
         let soft = self.device.fingerprint().soft_id();
-        let winner = |edition: &Edition| edition.verdict.winner.clone();
         match self.store.lookup(key, self.device.fingerprint()) {
             Match::Exact(record) => {
                 let edition = record.current(&soft, self.store.id())?;
                 let how = if is_current(card, &edition.verdict.winner) { How::Stored } else { How::Stale };
-                Some((winner(edition), how))
+                Some((edition.clone(), how))
             }
-            Match::Near(record) => Some((winner(record.stale(&soft, self.store.id())?), How::Stale)),
-            Match::Foreign(record, slug) => Some((winner(record.editions.last()?), How::Foreign(slug))),
+            Match::Near(record) => Some((record.stale(&soft, self.store.id())?.clone(), How::Stale)),
+            Match::Foreign(record, slug) => Some((record.editions.last()?.clone(), How::Foreign(slug))),
             Match::Miss => None,
         }
     }
@@ -255,6 +271,12 @@ impl<D: Device> Road<D> {
         let how = How::Default(format!("{candidate} cannot be built for this problem"));
         let edition = if self.settings.mode == Mode::Off { None } else { self.current(key) };
         let others = match edition {
+            // Of what came from elsewhere nobody runs that has not passed here.
+            Some(edition) if edition.origin != self.store.id() => {
+                let mut right = right_ones(card, edition);
+                right.retain(|other| self.has_passed(key, card, other));
+                right
+            }
             Some(edition) => right_ones(card, edition),
             None => vec![self.first_choice(card, "").0],
         };
@@ -266,6 +288,11 @@ impl<D: Device> Road<D> {
         let kernel = card.reference().build(&candidate.config, &self.device).map_err(nothing)?;
         Ok(Chosen { candidate, how, kernel: kernel.into() })
     }
+}
+
+/// The winner of an edition.
+fn winner((edition, how): (Edition, How)) -> (Candidate, How) {
+    (edition.verdict.winner, how)
 }
 
 /// A lock whose holder's panic harms nobody: what it guards is whole at any time.

@@ -40,6 +40,8 @@ pub struct Found {
     pub key: Key,
     /// How the winner would be used; `None` on a miss.
     pub how: Option<How>,
+    /// Whether the winner was raced or proved on this machine as it is now: else it passes the gate before it is used.
+    pub proved: bool,
     /// How the lookup matched, in one sentence.
     pub matched: String,
     /// The edition that answers.
@@ -56,7 +58,7 @@ impl<D: Device> Road<D> {
         let key = self.key(card);
         let (soft, local) = (self.device.fingerprint().soft_id(), self.store.id());
         let how = self.lookup(card, &key).map(|(_, how)| how);
-        let (matched, edition, record) = match self.store.lookup(&key, self.device.fingerprint()) {
+        let (mut matched, edition, record) = match self.store.lookup(&key, self.device.fingerprint()) {
             Match::Exact(record) => {
                 let edition = record.current(&soft, local).cloned();
                 let here = edition.as_ref().is_some_and(|e| e.origin == local);
@@ -78,7 +80,11 @@ impl<D: Device> Road<D> {
         };
         let raced = card.representative(&self.settings.bucket);
         let newcomers = edition.as_ref().map(|e| self.newcomers(e, &*raced)).unwrap_or_default();
-        Found { key, how, matched, edition, record, newcomers }
+        let proved = edition.as_ref().zip(how.as_ref()).is_some_and(|found| self.is_admitted(&key, card, found));
+        if edition.is_some() && !proved {
+            matched.push_str("; its winner was not proved here yet: it is before its first use");
+        }
+        Found { key, how, proved, matched, edition, record, newcomers }
     }
 
     /// The variants in their order, as they stand to a problem.

@@ -34,6 +34,9 @@ use crate::yardstick;
 /// The share of a budget that measuring ceilings may take.
 const CEILINGS_SHARE: f64 = 0.5;
 
+/// Why a candidate that another machine timed does not race here beside its winner.
+const ELSEWHERE: &str = "it lost on the machine the record came from";
+
 /// Launches of a candidate that is timed, at least.
 const LAUNCHES: f64 = 2.0;
 
@@ -66,6 +69,11 @@ impl<D: Device> Road<D> {
         let _flight = self.store.lock(&key, self.device.fingerprint());
         // Whoever held the lock may have tuned the key meanwhile.
         if let Some(edition) = settled().filter(|e| !open(e.verdict.grade) || before.as_ref() != Some(e)) {
+            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
+        }
+        // What came from elsewhere answers once it has passed here.
+        let proposed = self.standing(&key, card).filter(|e| !self.settings.again && !open(e.verdict.grade));
+        if let Some(edition) = timing.of("admit", || self.admit_edition(&key, card, proposed?)) {
             return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
         }
         telling::started(card, &self.settings);
@@ -129,8 +137,13 @@ impl<D: Device> Road<D> {
         }
     }
 
-    /// The edition that answers for a key as things are: its winner is there, and nobody new wants to race.
+    /// The edition that answers for a key as things are: it stands, and its winner was proved here.
     fn settled(&self, key: &Key, card: &dyn Card<D>) -> Option<Edition> {
+        self.standing(key, card).filter(|edition| self.is_admitted(key, card, (edition, &How::Stored)))
+    }
+
+    /// The edition of a key whose winner is there, and against which nobody new wants to race.
+    pub(super) fn standing(&self, key: &Key, card: &dyn Card<D>) -> Option<Edition> {
         let edition = self.current(key)?;
         let winner = &edition.verdict.winner;
         // A bucket holds other sizes too: the next best answers for those that the winner cannot do.
@@ -234,7 +247,7 @@ impl<D: Device> Road<D> {
     }
 
     /// Whether there is time for what cannot be left out.
-    fn affords(&self, running: &Running<'_>, card: &dyn Card<D>, needed: f64) -> Result<(), Error> {
+    pub(super) fn affords(&self, running: &Running<'_>, card: &dyn Card<D>, needed: f64) -> Result<(), Error> {
         if needed == 0.0 || running.affords(needed) {
             return Ok(());
         }
@@ -316,14 +329,17 @@ impl<D: Device> Road<D> {
         let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, running, observer)
             .with_floor(floor)
             .with_incumbent(incumbent.cloned())
-            .with_ledger(earlier.map(Ledger::of).unwrap_or_default())
+            .with_ledger(earlier.filter(|e| e.origin == store.id()).map(Ledger::of).unwrap_or_default())
             .with_reference(Some(self.reference(card)))
             .run(&mut *search, &entered)?;
         timing.merge(gate.timing.take());
         let mut skipped: Vec<Skipped> = aside.into_iter().chain(pruned.skipped).collect();
         skipped.append(&mut outcomes.skipped);
         if let Some(edition) = earlier {
-            carry_over(card, edition, &mut outcomes, &mut skipped);
+            match edition.origin == store.id() {
+                true => carry_over(card, edition, &mut outcomes, &mut skipped),
+                false => mention(card, edition, &outcomes, &mut skipped),
+            }
         }
         Ok(Contested { outcomes, skipped, floor })
     }
@@ -352,8 +368,33 @@ fn carry_over<D: Device>(card: &dyn Card<D>, edition: &Edition, outcomes: &mut O
     }
 }
 
+/// What an edition from elsewhere knows besides: its trials were none of this machine's. Who did not race now counts as
+/// skipped, so that it is no newcomer the next time.
+fn mention<D: Device>(card: &dyn Card<D>, edition: &Edition, outcomes: &Outcomes, skipped: &mut Vec<Skipped>) {
+    let current = |id: &str, source: &SourceHash| card.find(id).is_some_and(|v| v.source() == *source);
+    let met = |c: &Candidate| outcomes.trials.iter().any(|t| t.candidate == *c);
+    for Candidate { variant, source, .. } in edition.trials.iter().map(|t| &t.candidate).filter(|c| !met(c)) {
+        let known = skipped.iter_mut().find(|s| s.variant == *variant && s.reason == ELSEWHERE);
+        match known {
+            Some(known) => known.configs += 1,
+            None if current(variant, source) => skipped.push(Skipped {
+                variant: variant.clone(),
+                source: source.clone(),
+                configs: 1,
+                reason: ELSEWHERE.into(),
+            }),
+            None => {}
+        }
+    }
+    for old in edition.skipped.iter().filter(|s| current(&s.variant, &s.source)) {
+        if !skipped.iter().any(|s| s.variant == old.variant && s.reason == old.reason) {
+            skipped.push(old.clone());
+        }
+    }
+}
+
 /// A stored candidate with the code there is now.
-fn renewed<D: Device>(card: &dyn Card<D>, candidate: Candidate) -> Option<Candidate> {
+pub(super) fn renewed<D: Device>(card: &dyn Card<D>, candidate: Candidate) -> Option<Candidate> {
     let source = card.find(&candidate.variant)?.source();
     Some(Candidate { source, ..candidate })
 }

@@ -10,6 +10,7 @@ mod choosing;
 mod descend;
 mod fake;
 mod going_on;
+mod imported;
 mod keeping;
 mod last_heat;
 mod own_arguments;

@@ -50,7 +50,7 @@ pub(crate) struct PoolProps {
 
 /// The driver library: the file `WARPLAP_CUDA_DRIVER` names and no other, or the system's.
 fn open_library() -> Option<Library> {
-    if let Some(named) = std::env::var_os("WARPLAP_CUDA_DRIVER") {
+    if let Some(named) = warplap_core::environment::var("WARPLAP_CUDA_DRIVER") {
         // SAFETY: as below, of the library the user names.
         return unsafe { Library::new(named) }.ok();
     }

@@ -11,9 +11,11 @@ use warplap::core::candidate::{Candidate, SourceHash};
 use warplap::core::card::Card;
 use warplap::core::key::Key;
 use warplap::core::measure::Policy;
+use warplap::core::problem::harmless;
 use warplap::core::rejection::Rejection;
 use warplap::core::sandbox::{Passed, SandboxRequest};
 use warplap::core::space::{Axis, Config, Space, Value};
+use warplap::core::store::alphabet::is_variant;
 use warplap::core::variant::Kernel;
 use warplap::{Bucket, Stop};
 
@@ -54,7 +56,7 @@ impl Callables {
         // By code and by what is set: the settings of one variant all name the same.
         let mut lists: Vec<(String, SourceHash, Numbered)> = Vec::new();
         for (number, (id, settings, source)) in candidates.iter().enumerate() {
-            let (config, source) = (config(settings)?, SourceHash::of(&[source]));
+            let (config, source, id) = (config(settings)?, SourceHash::of(&[source]), &named(id));
             let alike = |c: &Config| c.0.keys().eq(config.0.keys());
             match lists.iter_mut().find(|l| l.0 == *id && l.1 == source && alike(&l.2[0].0)) {
                 Some(list) => list.2.push((config, number)),
@@ -71,7 +73,7 @@ impl Callables {
             }
             groups.push(Group { id, source, space, numbers });
         }
-        Ok(Callables { op: op.to_string(), fields: fields.to_string(), groups: Arc::new(groups), doors })
+        Ok(Callables { op: op.to_string(), fields: harmless(fields), groups: Arc::new(groups), doors })
     }
 
     /// How many candidates there are.
@@ -91,6 +93,15 @@ impl Callables {
 
     pub(super) fn stop(&self) -> &Stop {
         &self.doors.stop
+    }
+}
+
+/// The id of a callable that may be called anything: what no record takes stands as `_`.
+fn named(name: &str) -> String {
+    let plain: String = name.chars().map(|c| if is_variant(c.encode_utf8(&mut [0; 4])) { c } else { '_' }).collect();
+    match (is_variant(name), plain.char_indices().nth(64)) {
+        (true, _) => name.to_string(),
+        (_, cut) => format!("{}_{}", &plain[..cut.map_or(plain.len(), |(at, _)| at)], SourceHash::of(&[name]).0),
     }
 }
 

@@ -129,7 +129,9 @@ fn go<D: Lent>(py: Python<'_>, road: Road<D>, card: &Callables, asked: &Asked) -
     };
     if !asked.measure {
         let found = py.detach(|| road.find(card));
-        let Some(edition) = found.edition.filter(|_| found.how == Some(How::Stored)) else { return Ok(None) };
+        let Some(edition) = found.edition.filter(|_| found.proved && found.how == Some(How::Stored)) else {
+            return Ok(None);
+        };
         let Some(winner) = card.number(&edition.verdict.winner) else { return Ok(None) };
         let known = json!({"key": found.key.text, "problem": card.problem(), "edition": edition, "from_store": true});
         return Ok(Some((winner, known.to_string())));

@@ -48,7 +48,7 @@ impl Workshop {
     pub(crate) fn open(spec: &Spec) -> Result<Self, Rejection> {
         let folder =
             tempfile::Builder::new().prefix("warplap-").tempdir().map_err(|e| failed("no folder to build in", e))?;
-        let compiler = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty()).unwrap_or_else(|| "cc".into());
+        let compiler = warplap::core::environment::text("CC").unwrap_or_else(|| "cc".into());
         let log = folder.path().join("version.log");
         let asked = child::run(command(&compiler).arg("--version"), &log, COMPILE);
         let missing = |why: &dyn std::fmt::Display| {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use warplap::core::store::Store;
 use warplap::core::store::bundle::{Bundle, Imported};
+use warplap::core::store::{Store, StoreError};
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
@@ -39,7 +39,13 @@ pub(super) fn read(file: &Path) -> Result<Bundle, Failure> {
 
 /// Puts a bundle into a store and says what that did.
 pub(super) fn put(bundle: &Bundle, store: &Store, console: &Console) -> Result<Exit, Failure> {
-    let Imported { added, joined, unchanged, refused } = bundle.put_into(store)?;
+    let stopped = |e: StoreError| match e {
+        StoreError::Unsigned { .. } | StoreError::Untrusted { .. } => Failure::input(e),
+        e => {
+            Failure::NoAnswer(format!("{e}; what was taken over by then stays, and importing again goes on from there"))
+        }
+    };
+    let Imported { added, joined, unchanged, refused } = bundle.put_into(store).map_err(stopped)?;
     for why in &refused {
         console.warn(why);
     }

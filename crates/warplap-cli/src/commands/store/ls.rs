@@ -117,6 +117,7 @@ fn trouble(checked: &Checked) -> String {
         Checked::Newer(schema) => format!("written by a newer warplap (form {schema})"),
         Checked::Misplaced(why) => format!("misplaced: {why}"),
         Checked::Unreadable(why) => format!("unreadable: {why}"),
+        Checked::Gone => "gone".into(),
     }
 }
 

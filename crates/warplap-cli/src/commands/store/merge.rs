@@ -10,7 +10,8 @@ use warplap::core::store::bundle::Bundle;
 use super::import;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
-use crate::machine::kept;
+use crate::kept;
+use crate::machine;
 use crate::units;
 
 /// Arguments of `store merge`.
@@ -29,13 +30,14 @@ impl Merge {
         let mut all = Bundle::default();
         for from in &self.from {
             let is_store = Address::of(from).is_ok_and(|a| a.directory().is_none_or(Path::is_dir));
-            let bundle = if is_store { Bundle::of(&kept(Some(from), false)?, |_| true) } else { import::read(from)? };
+            let bundle =
+                if is_store { Bundle::of(&machine::kept(Some(from), false)?, |_| true) } else { import::read(from)? };
             all = all.merge(bundle);
         }
         let Some(into) = &self.into else {
-            return import::put(&all, &kept(root, true)?, console);
+            return import::put(&all, &machine::kept(root, true)?, console);
         };
-        all.write(into).map_err(|e| Failure::input(format!("--into: {e}: expected a file that can be written")))?;
+        kept::write(into, &all.to_bytes(), "--into")?;
         let file = into.display().to_string();
         if console.json {
             console.line(&json!({"file": file, "records": all.len()}))?;

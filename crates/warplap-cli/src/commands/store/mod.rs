@@ -2,6 +2,7 @@
 
 mod export;
 mod import;
+mod keygen;
 mod ls;
 mod merge;
 mod prune;
@@ -9,6 +10,7 @@ mod quarantine;
 mod rm;
 mod show;
 mod stats;
+mod trust;
 mod verify;
 
 use std::path::Path;
@@ -42,6 +44,10 @@ pub(crate) enum Store {
     Import(import::Import),
     /// Merge bundles and other stores into this one, or into one bundle
     Merge(merge::Merge),
+    /// Make a key to sign bundles with
+    Keygen(keygen::Keygen),
+    /// Say whose bundles this store takes
+    Trust(trust::Trust),
     /// Count records, bytes and misses
     Stats,
 }
@@ -59,6 +65,8 @@ impl Store {
             Store::Export(export) => export.run(&read()?, console),
             Store::Import(import) => import.run(root, console),
             Store::Merge(merge) => merge.run(root, console),
+            Store::Keygen(keygen) => keygen.run(console),
+            Store::Trust(trust) => trust.run(&kept(root, true)?, console),
             Store::Stats => stats::run(&read()?, console),
         }
     }

@@ -30,14 +30,23 @@ impl ExprError {
     }
 }
 
+/// Characters that are shown before and behind the place in a long expression.
+const AROUND: usize = 60;
+
 impl fmt::Display for ExprError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A line break or a tab inside would tear the caret from its column.
         let flat = |text: &str| text.replace(|c: char| c.is_whitespace() || c.is_control(), " ");
         let wide = self.text.get(self.at.clone()).map_or(1, |t| t.chars().count().max(1));
-        writeln!(f, "{} (column {})", self.reason, self.column())?;
-        writeln!(f, "  {}", flat(&self.text))?;
-        write!(f, "  {}{}", " ".repeat(self.column() - 1), "^".repeat(wide))
+        // Of a long one only what stands around the place is shown.
+        let (column, all) = (self.column(), self.text.chars().count());
+        let from = if all > 2 * AROUND { (column - 1).saturating_sub(AROUND) } else { 0 };
+        let shown: String = flat(&self.text).chars().skip(from).take(2 * AROUND).collect();
+        let (before, after) = (if from > 0 { "…" } else { "" }, if from + 2 * AROUND < all { "…" } else { "" });
+        let gap = column - 1 - from + before.chars().count();
+        writeln!(f, "{} (column {column})", self.reason)?;
+        writeln!(f, "  {before}{shown}{after}")?;
+        write!(f, "  {}{}", " ".repeat(gap), "^".repeat(wide.min(AROUND)))
     }
 }
 

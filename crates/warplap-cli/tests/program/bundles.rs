@@ -1,0 +1,133 @@
+//! Bundles between stores: signed, foreign, from pipes and into them.
+
+use super::{Corner, SMALL};
+
+#[test]
+fn a_signed_bundle_goes_where_its_key_is_trusted() {
+    let (there, here) = (Corner::new(), Corner::new());
+    let path = |name: &str| there.dir.path().join(name).to_str().unwrap().to_string();
+    assert_eq!(there.run(&["tune", SMALL, "--budget", "0.1", "-q"]).code, 0);
+    let made = there.run(&["store", "keygen", &path("key")]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let key = made.stdout.trim();
+    assert!(key.starts_with("warplap-key-ed25519:"), "{key}");
+    assert_eq!(there.run(&["store", "keygen", &path("key")]).code, 2, "a key is never replaced");
+    let signed = there.run(&["store", "export", &path("signed"), "--sign", &path("key")]);
+    assert!(signed.code == 0 && signed.stdout.contains(key), "{}{}", signed.stdout, signed.stderr);
+    assert_eq!(there.run(&["store", "export", &path("plain")]).code, 0);
+    assert_eq!(there.run(&["store", "export", &path("x"), "--sign", &path("plain")]).code, 2);
+
+    assert_eq!(here.run(&["store", "trust", "require"]).code, 0);
+    for bundle in ["plain", "signed"] {
+        let refused = here.run(&["store", "import", &path(bundle)]);
+        assert!(refused.code == 2 && refused.stderr.contains("store trust"), "{}", refused.stderr);
+    }
+    assert_eq!(here.run(&["store", "trust", "add", "nonsense"]).code, 2);
+    let added = here.run(&["store", "trust", "add", key, "--name", "the build farm"]);
+    assert!(added.code == 0 && added.stdout.contains("the build farm"), "{}", added.stderr);
+    let taken = here.run(&["store", "import", &path("signed")]);
+    assert!(taken.code == 0 && taken.stdout.contains("1 added"), "{}{}", taken.stdout, taken.stderr);
+    assert_eq!(here.run(&["store", "import", &path("plain")]).code, 2);
+    let listed = here.run(&["store", "trust", "list", "--json"]).lines().remove(0);
+    assert_eq!((listed["required"].as_bool(), listed["keys"][key].as_str()), (Some(true), Some("the build farm")));
+    assert_eq!(here.run(&["store", "trust", "remove", key]).code, 0);
+    assert_eq!(here.run(&["store", "trust", "remove", key]).code, 1);
+    assert_eq!(here.run(&["store", "import", &path("signed")]).code, 2);
+    assert_eq!(here.run(&["store", "trust", "require", "--off"]).code, 0);
+    assert_eq!(here.run(&["store", "import", &path("plain")]).code, 0);
+}
+
+#[cfg(unix)]
+mod odd_files {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::process::Command;
+    use std::time::Instant;
+
+    use super::super::{Corner, Ended, SMALL, program};
+
+    fn pipe(path: &std::path::Path) {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    }
+
+    #[test]
+    fn bundles_go_through_pipes_and_devices_and_a_silent_pipe_is_not_waited_for() {
+        let place = Corner::new();
+        assert_eq!(place.run(&["tune", SMALL, "--budget", "0.1", "-q"]).code, 0);
+        let path = place.dir.path().join("pipe");
+        pipe(&path);
+        let named = path.to_str().unwrap();
+        let other = Corner::new();
+        let (out, taken) = std::thread::scope(|scope| {
+            let taken = scope.spawn(|| other.run(&["store", "import", named]));
+            (place.run(&["store", "export", named]), taken.join().unwrap())
+        });
+        assert_eq!((out.code, taken.code), (0, 0), "{}{}", out.stderr, taken.stderr);
+        assert!(taken.stdout.contains("1 added"), "{}", taken.stdout);
+        assert!(std::fs::symlink_metadata(&path).unwrap().file_type().is_fifo(), "the pipe is still one");
+        assert_eq!(place.run(&["store", "export", "/dev/null"]).code, 0);
+        assert!(std::fs::symlink_metadata("/dev/null").unwrap().file_type().is_char_device());
+        assert_eq!(place.run(&["report", SMALL, "--output", "/dev/null"]).code, 0);
+        let full = place.run(&["store", "export", "/dev/full"]);
+        assert!(full.code == 1 && full.stderr.contains("No space"), "{}: {}", full.code, full.stderr);
+        let begun = Instant::now();
+        let silent = place.run(&["store", "import", named]);
+        assert!(silent.code == 2 && silent.stderr.contains("nobody wrote"), "{}", silent.stderr);
+        assert!(begun.elapsed().as_secs() < 60);
+    }
+
+    #[test]
+    fn what_is_no_file_in_a_records_place_is_named_and_pruned() {
+        let place = Corner::new();
+        assert_eq!(place.run(&["tune", SMALL, "--budget", "0.1", "-q"]).code, 0);
+        let record = place.snapshot().into_keys().find(|p| p.to_str().unwrap().contains("records-v1")).unwrap();
+        let beside = |digit: &str| record.with_file_name(format!("{}.json", digit.repeat(32)));
+        symlink(&record, beside("a")).unwrap();
+        pipe(&beside("b"));
+        std::fs::create_dir_all(beside("c").join("deep")).unwrap();
+        let found = place.run(&["store", "verify"]);
+        assert_eq!(found.code, 1, "{}", found.stdout);
+        for digit in ["a", "b", "c"] {
+            assert!(found.stdout.contains(&digit.repeat(32)), "{digit}: {}", found.stdout);
+        }
+        let pruned = place.run(&["store", "prune", "--damaged"]);
+        assert_eq!(pruned.code, 0, "{}", pruned.stderr);
+        let after = place.run(&["store", "verify"]);
+        assert!(after.code == 0 && after.stdout.contains("1 record whole"), "{}", after.stdout);
+    }
+
+    #[test]
+    fn a_limit_on_files_costs_the_record_and_not_the_answer() {
+        let place = Corner::new();
+        let limited = |args: &str| {
+            let program = env!("CARGO_BIN_EXE_warplap");
+            let line = format!("ulimit -f 1; exec {program} --store {} {args}", place.store().display());
+            Ended::of(Command::new("sh").args(["-c", &line]).output().unwrap())
+        };
+        let tuned = limited(&format!("tune {SMALL} --budget 0.1 --json"));
+        assert_eq!(tuned.code, 0, "{}", tuned.stderr);
+        assert!(tuned.stdout.contains("winner") && tuned.stderr.contains("ulimit"), "{}", tuned.stderr);
+        assert_eq!(place.run(&["tune", SMALL, "--budget", "0.1", "-q"]).code, 0);
+        let bundle = place.dir.path().join("bundle").to_str().unwrap().to_string();
+        assert_eq!(place.run(&["store", "export", &bundle]).code, 0);
+        let other = Corner::new();
+        let line = format!("ulimit -f 1; exec {:?} store import {bundle}", program(&other.store()).get_program());
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).env("WARPLAP_STORE", other.store());
+        let import = Ended::of(command.output().unwrap());
+        assert!(import.code == 1 && import.stderr.contains("importing again goes on"), "{}", import.stderr);
+    }
+
+    #[test]
+    fn no_control_character_reaches_the_terminal() {
+        let place = Corner::new();
+        for odd in ["\u{9b}31m", "\x1b[2J", "\u{202e}x", "\x07"] {
+            for args in [vec!["tune", odd], vec!["store", "show", odd], vec![odd], vec!["tune", SMALL, "--budget", odd]]
+            {
+                let ended = place.run(&args);
+                assert_ne!(ended.code, 0);
+                let said = ended.stdout + &ended.stderr;
+                assert!(!said.contains(['\u{9b}', '\x1b', '\u{202e}', '\x07']), "{args:?}: {said:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Letters: which characters a text from outside may bring along. A text comes in; one that can be shown goes out.
+
+/// Whether a character may turn, hide or colour what stands beside it on a screen.
+pub fn is_unseen(c: char) -> bool {
+    let turns = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+    c.is_control() || turns || matches!(c, '\u{ad}' | '\u{61c}' | '\u{feff}')
+}
+
+/// Whether a character has no business in the text of a key or a problem: it is not seen, or ends a string.
+pub fn is_harmful(c: char) -> bool {
+    is_unseen(c) || matches!(c, '"' | '\'' | '\\' | '`')
+}
+
+/// A text for a screen: what is not seen stands there by its number, `\u{9b}`; lines and tabs stay.
+pub fn visible(text: &str) -> std::borrow::Cow<'_, str> {
+    let odd = |c: char| is_unseen(c) && !matches!(c, '\n' | '\t');
+    if !text.chars().any(odd) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match odd(c) {
+            true => shown.extend(c.escape_unicode()),
+            false => shown.push(c),
+        }
+    }
+    shown.into()
+}
+
+/// A text that may be long, for a message: its beginning, and how much more there is.
+pub fn brief(text: &str) -> std::borrow::Cow<'_, str> {
+    const SHOWN: usize = 120;
+    match text.char_indices().nth(SHOWN) {
+        None => text.into(),
+        Some((end, _)) => format!("{}… ({} characters in all)", &text[..end], text.chars().count()).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        assert_eq!(visible("a\u{9b}31mb\u{1b}[2J\u{7}\r"), "a\\u{9b}31mb\\u{1b}[2J\\u{7}\\u{d}");
+        assert_eq!(visible("x\u{202e}y\u{200b}"), "x\\u{202e}y\\u{200b}");
+        assert_eq!(visible("µs → größer\n\tok"), "µs → größer\n\tok");
+        assert_eq!(brief("short"), "short");
+        assert!(brief(&"ä".repeat(20_000)).ends_with("ä… (20000 characters in all)"));
+    }
+}
