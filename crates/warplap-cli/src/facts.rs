@@ -113,7 +113,7 @@ impl Subject<'_> {
         json!({
             "variant": trial.candidate.variant, "config": trial.candidate.config, "us": trial.median_us(),
             "rounds": measurement.rounds, "samples": measurement.samples_us, "outcome": outcome, "reason": reason,
-            "command": command,
+            "command": command, "takes": measurement.resources,
         })
     }
 }

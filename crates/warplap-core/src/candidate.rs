@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Behind, Measurement};
 use crate::rejection::Rejection;
+use crate::resources::Resources;
 use crate::space::Config;
 
 /// Identity of the code behind a variant: records made by other code are stale.
@@ -95,6 +96,13 @@ impl Trial {
     pub(crate) fn place(&mut self, behind: &HashMap<Candidate, Behind>) {
         if let Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) = &mut self.outcome {
             m.behind = behind.get(&self.candidate).copied().map(Box::new);
+        }
+    }
+
+    /// Writes down what its kernel takes, where it was timed.
+    pub(crate) fn takes(&mut self, resources: Option<Resources>) {
+        if let Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) = &mut self.outcome {
+            m.resources = resources.map(Box::new);
         }
     }
 

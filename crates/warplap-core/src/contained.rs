@@ -8,6 +8,7 @@ use crate::caught::{caught, contained};
 use crate::device::Device;
 use crate::op::Op;
 use crate::rejection::Rejection;
+use crate::resources::Resources;
 use crate::roofline::Ceilings;
 use crate::slot::Outline;
 use crate::space::{Axis, Config, Space};
@@ -88,6 +89,10 @@ impl<D: Device> Kernel<D> for Held<D> {
 
     fn workspace(&self) -> u64 {
         self.workspace
+    }
+
+    fn resources(&self) -> Option<Resources> {
+        self.inner.resources()
     }
 }
 

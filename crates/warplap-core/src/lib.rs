@@ -48,6 +48,7 @@ pub mod record;
 pub mod recorded;
 pub mod regret;
 pub mod rejection;
+pub mod resources;
 pub mod roofline;
 pub mod sandbox;
 pub mod scalar;

@@ -7,6 +7,7 @@ use crate::candidate::SourceHash;
 use crate::device::Device;
 use crate::op::Op;
 use crate::rejection::Rejection;
+use crate::resources::Resources;
 use crate::roofline::Ceilings;
 use crate::space::{Config, Space};
 
@@ -132,5 +133,10 @@ pub trait Kernel<D: Device>: Send + Sync {
     /// Bytes of workspace one launch takes.
     fn workspace(&self) -> u64 {
         0
+    }
+
+    /// What it takes of a multiprocessor, where its device tells.
+    fn resources(&self) -> Option<Resources> {
+        None
     }
 }

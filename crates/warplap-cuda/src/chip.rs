@@ -27,6 +27,16 @@ pub struct Chip {
 }
 
 impl Chip {
+    /// Threads that a multiprocessor has room for.
+    pub fn resident_threads(&self) -> u32 {
+        match self.capability {
+            (7, 5) => 1024,
+            (8, 0) => 2048,
+            (8 | 12, _) => 1536,
+            _ => 2048,
+        }
+    }
+
     /// An H200, for arithmetic and compiling where there is no GPU.
     pub fn h200() -> Self {
         Chip {

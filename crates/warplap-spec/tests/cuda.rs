@@ -51,4 +51,11 @@ fn whatever_a_cuda_kernel_does_it_does_to_its_worker() {
     }
     assert_eq!(tuned.edition.verdict.winner.config.int("KIND"), Some(0));
     assert!(cuda.canary().is_ok(), "the caller's context lives");
+
+    // What a kernel takes of a multiprocessor is kept with its times: the stand-in gives 32 registers to every one, and
+    // room for half of the threads.
+    for timed in tuned.edition.trials.iter().filter_map(Trial::measurement) {
+        let taken = timed.resources.as_deref().expect("the driver tells");
+        assert_eq!((taken.registers, taken.occupancy), (32, 0.5));
+    }
 }

@@ -146,6 +146,10 @@ plain! {
     }
     cuFuncGetAttribute(to: *mut i32, _attribute: i32, _function: usize) { to.write(32); Ok(()) }
     cuFuncSetAttribute(_function: usize, _attribute: i32, _value: i32) { Ok(()) }
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(to: *mut i32, _function: usize, threads: i32, _shared: usize) {
+        to.write(2048 / threads.max(1) / 2);
+        Ok(())
+    }
     cuOccupancyMaxActiveClusters(to: *mut i32, _function: usize, _config: *const u8) { to.write(66); Ok(()) }
     cuTensorMapEncodeTiled() { Ok(()) }
     cuLaunchKernelEx(config: *const usize, function: usize, arguments: *const *const usize, _extra: usize) {

@@ -49,6 +49,7 @@ impl<'g, D: Device> Contest<'g, D> {
         self.launches += outcome.launches;
         let candidates: Vec<Candidate> = contenders.iter().map(|c| c.candidate.clone()).collect();
         let mut trials = verdict::trials(&outcome, &candidates);
+        trials.iter_mut().zip(&lanes).for_each(|(trial, entrant)| trial.takes(entrant.kernel.resources()));
         if let Some(earlier) = earlier.filter(|_| trials[..known].iter().any(Trial::is_unseen)) {
             // Stopped before it had seen those who led: what was known of them stands.
             trials.drain(..known).for_each(drop);

@@ -19,6 +19,7 @@ pub use place::Place;
 pub use plan::{Cost, HYSTERESIS, RacePlan, Stopwatch};
 pub use race::{Lane, Race, race};
 
+use crate::resources::Resources;
 use serde::{Deserialize, Serialize};
 
 /// What was measured of one candidate.
@@ -42,6 +43,9 @@ pub struct Measurement {
     /// How much slower it was than the winner, by the rounds both ran in or through others who raced with both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<Box<Behind>>,
+    /// What the kernel takes of a multiprocessor, where its device tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Box<Resources>>,
 }
 
 /// What a candidate cost by an objective other than time.
@@ -80,6 +84,7 @@ impl Measurement {
             samples_us: logs.into_iter().map(us).collect(),
             cost: None,
             behind: None,
+            resources: None,
         }
     }
 }

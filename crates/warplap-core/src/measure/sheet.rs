@@ -201,6 +201,7 @@ impl<'a> Sheet<'a> {
             samples_us: logs.iter().take(KEPT).map(|&x| us(x)).collect(),
             cost,
             behind: None,
+            resources: None,
         }
     }
 

@@ -62,6 +62,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         samples_us: vec![12.1, 12.345678901234567, 0.1 + 0.2],
         cost: None,
         behind: None,
+        resources: None,
     };
     let wrong = Rejection::WrongAnswer { error: f64::INFINITY, allowed: 1e-3, reason: "NaN at 3".into() };
     Edition {

@@ -148,6 +148,7 @@ table! {
     function_get = "cuFuncGetAttribute" (value: *mut i32, attribute: i32, function: Handle);
     function_set = "cuFuncSetAttribute" (function: Handle, attribute: i32, value: i32);
     launch = "cuLaunchKernelEx" (config: *const LaunchConfig, function: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void);
+    most_blocks = "cuOccupancyMaxActiveBlocksPerMultiprocessor" (count: *mut i32, function: Handle, threads: i32, shared: usize);
     most_clusters = "cuOccupancyMaxActiveClusters" (count: *mut i32, function: Handle, config: *const LaunchConfig);
     tensor_map_tiled = "cuTensorMapEncodeTiled" (map: *mut c_void, dtype: i32, rank: u32, address: DevicePtr, dims: *const u64, strides: *const u64, boxes: *const u32, element_strides: *const u32, interleave: i32, swizzle: i32, promotion: i32, fill: i32);
 }

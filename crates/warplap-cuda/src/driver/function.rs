@@ -3,6 +3,8 @@
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
+use warplap_core::resources::Resources;
+
 use super::api::{DevicePtr, Handle, LaunchAttribute, LaunchConfig};
 use super::context::Context;
 use super::stream::Stream;
@@ -108,6 +110,28 @@ impl Function {
         let api = context.api()?;
         // SAFETY: the function is alive; 8 is CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
         context.note(unsafe { api.function_set(self.handle, 8, i32::try_from(bytes).unwrap_or(i32::MAX)) })
+    }
+
+    /// What a launch of this shape takes of a multiprocessor with room for `most` threads; `None` where the driver does
+    /// not tell.
+    pub fn resources(&self, shape: &LaunchShape, most: u32) -> Option<Resources> {
+        let context = &self.module.context;
+        let api = context.api().ok()?;
+        let ask = |attribute: i32| {
+            let mut value = 0;
+            // SAFETY: the function is alive, the pointer is to a local.
+            context.note(unsafe { api.function_get(&mut value, attribute, self.handle) }).ok()?;
+            u32::try_from(value).ok()
+        };
+        // The numbers of CU_FUNC_ATTRIBUTE_NUM_REGS, LOCAL_SIZE_BYTES and SHARED_SIZE_BYTES.
+        let (registers, local, own) = (ask(4)?, ask(3)?, ask(1)?);
+        let (threads, mut blocks) = (i32::try_from(shape.threads).ok()?, 0);
+        // SAFETY: as above.
+        let asked = unsafe { api.most_blocks(&mut blocks, self.handle, threads, shape.shared as usize) };
+        context.note(asked).ok()?;
+        let shared = own.saturating_add(shape.shared);
+        let taken = Resources { registers, local, shared, threads: shape.threads, ..Resources::default() };
+        Some(taken.on(u32::try_from(blocks).ok()?, most))
     }
 
     /// How many clusters of `size` blocks run at once.

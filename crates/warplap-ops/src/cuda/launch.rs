@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use warplap_core::rejection::Rejection;
+use warplap_core::resources::Resources;
 use warplap_cuda::{Cuda, Function, LaunchShape, Stream, TensorMap, TensorMapSpec};
 
 use super::plan::{Argument, Grid, Plan};
@@ -81,6 +82,7 @@ pub(crate) struct Loaded<const N: usize> {
     list: List,
     scratch: Option<Scratch>,
     workspace: u64,
+    resources: Option<Resources>,
     maps: Vec<(usize, TensorMapSpec)>,
     // A place is found by hashing the addresses; whoever comes to a place that is taken replaces what is there. A
     // launch on another thread may still read what was replaced, so everything lives in `made` as long as this object.
@@ -113,6 +115,7 @@ impl<const N: usize> Loaded<N> {
             }
         };
         shape.grid[0] = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(|| over("grid"))?;
+        let resources = function.resources(&shape, cuda.chip().resident_threads());
         let spec = |argument: &Argument| match argument {
             Argument::Map(buffer, spec) => Some((*buffer, *spec)),
             _ => None,
@@ -125,6 +128,7 @@ impl<const N: usize> Loaded<N> {
             list: List::new(&plan.arguments),
             scratch,
             workspace,
+            resources,
             maps,
             kept,
             made: Mutex::default(),
@@ -134,6 +138,11 @@ impl<const N: usize> Loaded<N> {
     /// Bytes of scratch for each stream.
     pub(crate) fn workspace(&self) -> u64 {
         self.workspace
+    }
+
+    /// What a launch takes of a multiprocessor.
+    pub(crate) fn resources(&self) -> Option<Resources> {
+        self.resources
     }
 
     /// Queues one launch on buffers at these addresses.

@@ -7,6 +7,7 @@ use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
+use warplap_core::resources::Resources;
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
@@ -136,6 +137,10 @@ impl<const N: usize> Kernel<Cuda> for Built<N> {
 
     fn workspace(&self) -> u64 {
         self.loaded.workspace()
+    }
+
+    fn resources(&self) -> Option<Resources> {
+        self.loaded.resources()
     }
 }
 

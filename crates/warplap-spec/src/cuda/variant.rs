@@ -7,6 +7,7 @@ use warplap::Cuda;
 use warplap::core::arg::Arg;
 use warplap::core::candidate::SourceHash;
 use warplap::core::rejection::Rejection;
+use warplap::core::resources::Resources;
 use warplap::core::space::{Config, Space};
 use warplap::core::variant::{Fit, Kernel, Needs, Variant};
 use warplap::cuda::{Function, LaunchShape, OwnSource, Stream};
@@ -133,6 +134,7 @@ pub(super) struct Built {
     function: Function,
     shape: LaunchShape,
     block: [u32; 3],
+    resources: Option<Resources>,
 }
 
 impl Built {
@@ -144,7 +146,8 @@ impl Built {
         function.allow_shared(shared).map_err(|e| e.rejection())?;
         let threads = block.iter().product();
         let shape = LaunchShape { grid, threads, shared, cluster, ..LaunchShape::default() };
-        Ok(Built { spec: spec.clone(), function, shape, block })
+        let resources = function.resources(&shape, cuda.chip().resident_threads());
+        Ok(Built { spec: spec.clone(), function, shape, block, resources })
     }
 }
 
@@ -166,5 +169,9 @@ impl Kernel<Cuda> for Built {
         // eight bytes in little-endian order. The catalog hands out kernels that refuse other arguments than the
         // signature's, and `Right` checks its own; the views borrow their buffers.
         unsafe { self.function.launch_in(&self.shape, self.block, &pointers, queue) }.map_err(|e| e.rejection())
+    }
+
+    fn resources(&self) -> Option<Resources> {
+        self.resources
     }
 }

@@ -12,6 +12,7 @@ use warplap_core::array::Array;
 use warplap_core::candidate::SourceHash;
 use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
+use warplap_core::resources::Resources;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Buffer, Chip, Cuda, Stream, View};
@@ -99,6 +100,10 @@ impl Kernel<Cuda> for Built {
 
     fn workspace(&self) -> u64 {
         self.turned.bytes()
+    }
+
+    fn resources(&self) -> Option<Resources> {
+        self.loaded.resources()
     }
 }
 
