@@ -92,7 +92,7 @@ fn a_live_page_is_whole_while_the_race_runs_and_ends_with_the_verdict() {
         seen += usize::from(ended.is_none() && text.contains("\"live\":true"));
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    assert!(ended.unwrap().success() && seen > 0, "nobody could watch");
+    assert!(racing.wait().unwrap().success() && seen > 0, "nobody could watch");
     let text = std::fs::read_to_string(&page).unwrap();
     let winner = corner.run(&["tune", problem, "--mode", "replay", "--json"]).lines().remove(0)["winner"].clone();
     assert!(text.contains("\"live\":false") && text.contains(winner["variant"].as_str().unwrap()));
