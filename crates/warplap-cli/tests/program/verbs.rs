@@ -82,7 +82,7 @@ fn a_live_page_is_whole_while_the_race_runs_and_ends_with_the_verdict() {
     let live = format!("--live={}", page.display());
     let problem = "gemm:m=512,n=512,k=512,dtype=f32";
     let mut racing = program(&corner.store());
-    racing.args(["tune", problem, "--budget", "2", "-q", &live]);
+    racing.args(["tune", problem, "--budget", "2", "-q", &live]).stdout(std::process::Stdio::null());
     let mut racing = racing.spawn().unwrap();
     let (mut seen, mut ended) = (0, None);
     while ended.is_none() {
