@@ -6,6 +6,7 @@
 
 pub mod artifact;
 mod crew;
+mod guest;
 mod hosted;
 mod pool;
 mod process;
@@ -14,8 +15,10 @@ mod sandbox;
 mod serve;
 
 pub use crew::Crew;
+pub use guest::Guest;
 pub use hosted::{Class, Compile, Fault, Ground, Hosted};
 pub use pool::{COMPILE, Pool};
+pub use process::{Gone, Program};
 pub use protocol::{CompileOrder, Setup};
 pub use sandbox::Sandbox;
 pub use serve::{Service, serve_if_asked};

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -31,16 +31,18 @@ const WRITE: Duration = Duration::from_secs(10);
 
 /// The program that serves as a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Program {
-    pub(crate) path: PathBuf,
-    pub(crate) arguments: Vec<OsString>,
+pub struct Program {
+    /// Its file.
+    pub path: PathBuf,
+    /// What it is called with.
+    pub arguments: Vec<OsString>,
     /// Variables of its environment besides the caller's.
-    pub(crate) environment: Vec<(OsString, OsString)>,
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 /// Why nothing was heard of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Gone {
+pub enum Gone {
     /// It did not answer in time.
     Silent,
     /// It ended, and how.
@@ -50,7 +52,8 @@ pub(crate) enum Gone {
 /// A worker process. Dropping it ends it.
 pub(crate) struct Process {
     child: Child,
-    socket: UnixStream,
+    ended: Option<ExitStatus>,
+    pub(crate) socket: UnixStream,
     printed: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -73,7 +76,7 @@ impl Process {
         let printed = Arc::new(Mutex::default());
         let remembered = printed.clone();
         thread::Builder::new().name("warplap-output".into()).spawn(move || remember(output, &remembered))?;
-        Ok(Process { child, socket, printed })
+        Ok(Process { child, ended: None, socket, printed })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -86,11 +89,15 @@ impl Process {
 
     /// The next message, if it comes before the deadline.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, deadline: Instant) -> Result<(T, Vec<u8>), Gone> {
-        let mut timed = Timed { socket: &self.socket, deadline };
-        protocol::read(&mut timed).map_err(|e| self.gone(&e))
+        protocol::read(&mut self.until(deadline)).map_err(|e| self.gone(&e))
     }
 
-    fn gone(&mut self, error: &io::Error) -> Gone {
+    /// What it says before a deadline.
+    pub(crate) fn until(&self, deadline: Instant) -> Timed<'_> {
+        Timed { socket: &self.socket, deadline }
+    }
+
+    pub(crate) fn gone(&mut self, error: &io::Error) -> Gone {
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Gone::Silent,
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
@@ -105,10 +112,9 @@ impl Process {
         // It closed its socket, so it is ending; one that only pretends to is helped along.
         let until = Instant::now() + Duration::from_secs(2);
         let status = loop {
-            match self.child.try_wait() {
-                Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
-                Ok(status) => break status,
-                Err(_) => break None,
+            match self.status() {
+                None if Instant::now() < until => thread::sleep(Duration::from_millis(2)),
+                status => break status,
             }
         };
         let how = match status.map(|s| (s.signal(), s.code())) {
@@ -116,23 +122,53 @@ impl Process {
             Some((_, Some(code))) => format!("the worker ended with exit code {code}"),
             _ => "the worker closed its pipe".to_string(),
         };
-        let printed = locked(&self.printed);
-        let text = String::from_utf8_lossy(&printed);
-        match last_words(&text) {
-            Some(words) => format!("{how}: {}", words.chars().take(200).collect::<String>()),
+        match self.last_words() {
+            Some(words) => format!("{how}: {words}"),
             None => how,
+        }
+    }
+
+    /// The last thing it printed, in short.
+    pub(crate) fn last_words(&self) -> Option<String> {
+        let printed = locked(&self.printed);
+        let words = last_words(&String::from_utf8_lossy(&printed))?;
+        Some(words.chars().filter(|c| !c.is_control()).take(200).collect())
+    }
+
+    /// How it ended, if it has. Whoever is left of its group ends then: while nobody waited for it, the group's number
+    /// is nobody else's.
+    fn status(&mut self) -> Option<ExitStatus> {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        if self.ended.is_none() {
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let ended = self.pid().is_some_and(|id| !matches!(waitid(WaitId::Pid(id), look), Ok(None)));
+            if ended {
+                self.signal(rustix::process::Signal::KILL);
+                self.ended = self.child.wait().ok();
+            }
+        }
+        self.ended
+    }
+
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw)
+    }
+
+    /// Sends a signal to its group, unless it has ended.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(id) = self.pid().filter(|_| self.ended.is_none()) {
+            let _ = rustix::process::kill_process_group(id, signal);
         }
     }
 
     /// Ends it and everything it started, and waits until it is gone.
     pub(crate) fn kill(&mut self) {
-        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        if let (Ok(None), Some(id)) = (self.child.try_wait(), id) {
+        if self.status().is_none() {
             // The group first; a child that has not made its group yet is killed by its own number.
-            let _ = rustix::process::kill_process_group(id, rustix::process::Signal::KILL);
+            self.signal(rustix::process::Signal::KILL);
             let _ = self.child.kill();
+            self.ended = self.child.wait().ok();
         }
-        let _ = self.child.wait();
     }
 }
 
@@ -159,12 +195,15 @@ fn named(signal: i32) -> &'static str {
         8 => " (arithmetic)",
         9 => " (killed)",
         11 => " (segmentation fault)",
+        14 => " (alarm)",
+        24 => " (processor time spent)",
+        31 => " (a system call that kernels have no business with)",
         _ => "",
     }
 }
 
 /// Reads with what is left of a deadline as its time limit.
-struct Timed<'s> {
+pub(crate) struct Timed<'s> {
     socket: &'s UnixStream,
     deadline: Instant,
 }
