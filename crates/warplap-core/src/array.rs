@@ -28,6 +28,11 @@ macro_rules! array {
                 match dtype { $(DType::$V => Array::$V(values.map(Scalar::from_f64).collect()),)* }
             }
 
+            /// What bytes hold as they lie in memory; what is left over at their end does not count.
+            pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Self {
+                match dtype { $(DType::$V => Array::$V(taken(bytes)),)* }
+            }
+
             /// Zeros in memory that the system hands out when it is first written: by whichever core does so, not here.
             fn zeros(dtype: DType, len: usize) -> Self {
                 match dtype { $(DType::$V => Array::$V(Scalar::zeros(len)),)* }
@@ -144,6 +149,10 @@ impl Array {
     }
 }
 
+fn taken<T: Scalar>(bytes: &[u8]) -> Vec<T> {
+    bytes.chunks_exact(size_of::<T>()).map(T::get).collect()
+}
+
 fn equal<T: PartialEq + Sync>(a: &[T], b: &[T]) -> bool {
     if a.len() != b.len() || a.len() <= PART {
         return a == b;
@@ -231,6 +240,7 @@ mod tests {
             );
             assert_eq!(drawn.at(7), values[7]);
             assert_eq!(drawn.to_bytes().len(), drawn.bytes(), "{dtype}");
+            assert!(Array::from_bytes(dtype, &drawn.to_bytes()).same(&drawn), "{dtype}");
             let before = drawn.clone();
             drawn.fill(3..5, 1.0 - values[3]);
             assert_eq!(drawn.same(&before), drawn == before, "{dtype}");

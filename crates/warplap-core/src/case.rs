@@ -272,6 +272,16 @@ impl<D: Device> Case<D> {
         Ok(())
     }
 
+    /// A drawing whose inputs are those in memory now, without the right answers to them.
+    pub(crate) fn left_with(&self, device: &D, drawing: &Drawing) -> Result<Drawing, Error> {
+        let slots = self.signature.slots().iter().zip(&self.buffers).zip(&drawing.arrays);
+        let left = slots.map(|((slot, buffer), drawn)| match buffer.as_ref().filter(|_| slot.role == Role::In) {
+            Some(buffer) => device.download(buffer),
+            None => Ok(drawn.clone()),
+        });
+        Ok(Drawing { arrays: left.collect::<Result<_, Error>>()?, answers: None })
+    }
+
     /// Launches a kernel on this case's buffers. A panic becomes a Rejection.
     pub fn launch(&mut self, kernel: &dyn Kernel<D>, device: &D, queue: &D::Queue) -> Result<(), Rejection> {
         let mut args: Vec<Arg<'_, D>> = Vec::with_capacity(self.buffers.len());

@@ -164,6 +164,15 @@ pub trait Device: Sized + Send + Sync + 'static {
         0.0
     }
 
+    /// Whether kernels run in processes of their own here, and find other inputs at every timed launch: one that fails, at
+    /// whichever launch, costs only itself and is not tried again.
+    fn is_walled(&self) -> bool {
+        false
+    }
+
+    /// Seconds after which a launch counts as hung from now on, where one that hangs can be ended.
+    fn set_patience(&self, _seconds: f64) {}
+
     /// Joules it has drawn since some moment in the past, where it tells.
     fn joules(&self) -> Option<f64> {
         None

@@ -38,6 +38,9 @@ const PATIENCE: f64 = 30.0;
 const SHORTEST: f64 = 0.5;
 const LONGEST: f64 = 10.0;
 
+/// Seconds of a sample of many launches, at the most.
+const SHORT_SAMPLE: f64 = 1e-3;
+
 /// Why a candidate is not launched.
 pub(crate) enum TooLong {
     /// The budget has no time for its proof.
@@ -149,7 +152,8 @@ impl<'g, D: Device> Gate<'g, D> {
         let (error, seconds) = match passed {
             Some(passed) => (passed.error, None),
             None => {
-                let (error, seconds) = self.timing.of("verify", || self.prove_right(&*kernel))?;
+                let proved = self.timing.of("verify", || self.prove_right(candidate, &*kernel));
+                let (error, seconds) = self.judged(candidate, proved)?;
                 if let Some(seconds) = seconds {
                     self.keeps_up(seconds)?;
                     self.seen(seconds);
@@ -161,7 +165,8 @@ impl<'g, D: Device> Gate<'g, D> {
         let sets = timed.borrow().len();
         let launch =
             Box::new(move |queue: &D::Queue, set: usize| timed.borrow_mut()[set].launch(&*shared, device, queue));
-        let lap = self.timing.of("lap", || contained(|| device.lap(self.settings.policy, sets, launch)))?;
+        let lap = self.timing.of("lap", || contained(|| device.lap(self.settings.policy, sets, launch)));
+        let lap = self.judged(candidate, lap)?;
         let priority = match runner.fit(device) {
             Fit::Fits(priority) => priority,
             Fit::Aside(_) => Priority::Low,
@@ -169,7 +174,9 @@ impl<'g, D: Device> Gate<'g, D> {
         let workspace = contained(|| Ok(kernel.workspace()))?;
         let contender =
             Contender { candidate: candidate.clone(), error, workspace, priority: priority as u8, incumbent };
-        let sample = seconds.map_or(0.0, |s| s * f64::from(lap.batch()));
+        // A launch in another process was timed with the way there; where a sample has many it is short.
+        let many = lap.batch() > 1 && device.is_walled();
+        let sample = seconds.map_or(0.0, |s| if many { SHORT_SAMPLE } else { s * f64::from(lap.batch()) });
         Ok(Entrant { contender, kernel, lap, sample })
     }
 
@@ -183,7 +190,8 @@ impl<'g, D: Device> Gate<'g, D> {
         }
         let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
         let kernel = self.card.find(&candidate.variant).ok_or_else(unknown)?.build(&candidate.config, self.device)?;
-        let (error, seconds) = self.prove_right(&*kernel).inspect_err(|why| self.put_away(candidate, why))?;
+        let (error, seconds) =
+            self.prove_right(candidate, &*kernel).inspect_err(|why| self.put_away(candidate, why))?;
         if let Some(promoted) = &self.promoted {
             promoted.add(candidate, Passed { error, seconds: seconds.unwrap_or(0.0) });
         }
@@ -196,9 +204,7 @@ impl<'g, D: Device> Gate<'g, D> {
             return Ok(Some(passed));
         }
         let trusted = self.card.is_yardstick(&candidate.variant);
-        let (wanted, left) =
-            (if trusted { LONGEST } else { self.patience() }, self.running.map_or(LONGEST, Running::left));
-        let patience = wanted.min(left.max(SHORTEST));
+        let (wanted, patience) = self.patience_with(candidate);
         let request = SandboxRequest {
             problem: self.card.text(),
             candidate: candidate.clone(),
@@ -226,6 +232,24 @@ impl<'g, D: Device> Gate<'g, D> {
                 self.put_away(candidate, rejection);
             }
             _ => {}
+        }
+        outcome
+    }
+
+    /// Seconds after which launches of a candidate count as hung: how many it should have, and how many there are.
+    fn patience_with(&self, candidate: &Candidate) -> (f64, f64) {
+        let trusted = self.card.is_yardstick(&candidate.variant);
+        let wanted = if trusted { LONGEST } else { self.patience() };
+        (wanted, wanted.min(self.running.map_or(LONGEST, Running::left).max(SHORTEST)))
+    }
+
+    /// Puts a candidate away that failed in a process of its own, unless it was the budget that ended it.
+    pub(crate) fn judged<T>(&self, candidate: &Candidate, outcome: Result<T, Rejection>) -> Result<T, Rejection> {
+        if let Some(rejection) = outcome.as_ref().err().filter(|_| self.device.is_walled()) {
+            let (wanted, patience) = self.patience_with(candidate);
+            if patience >= wanted || !matches!(rejection, Rejection::TimedOut { .. }) {
+                self.put_away(candidate, rejection);
+            }
         }
         outcome
     }
@@ -300,7 +324,7 @@ impl<'g, D: Device> Gate<'g, D> {
     }
 
     /// Proves a kernel here.
-    fn prove_right(&self, kernel: &dyn Kernel<D>) -> Result<(f64, Option<f64>), Rejection> {
+    fn prove_right(&self, candidate: &Candidate, kernel: &dyn Kernel<D>) -> Result<(f64, Option<f64>), Rejection> {
         let mut prover = self.prover.borrow_mut();
         let prover = match &mut *prover {
             Some(prover) => prover,
@@ -320,6 +344,7 @@ impl<'g, D: Device> Gate<'g, D> {
             }
         };
         let best = *self.best.borrow();
+        self.device.set_patience(self.patience_with(candidate).1);
         let far = |seconds: f64| self.settings.objective.is_time() && seconds > FAR * best && seconds > SLOW_SECONDS;
         prover.prove_unless(kernel, self.device, &mut |_| {}, &far)
     }
@@ -330,7 +355,12 @@ impl<'g, D: Device> Gate<'g, D> {
     }
 
     /// Proves a winner once more after timing, on inputs it has not seen, in memory it was timed on.
-    pub(crate) fn prove_again(&self, kernel: &dyn Kernel<D>) -> Result<Result<(), Rejection>, Error> {
+    pub(crate) fn prove_again(&self, entrant: &mut Entrant<'g, D>) -> Result<Result<(), Rejection>, Error> {
+        let (kernel, device) = (entrant.kernel.clone(), self.device);
+        device.set_patience(LONGEST);
+        if let Err(rejection) = contained(|| entrant.lap.settle()) {
+            return Ok(Err(rejection));
+        }
         let drawing = match self.fresh.get() {
             Some(drawing) => drawing,
             None => {
@@ -341,8 +371,16 @@ impl<'g, D: Device> Gate<'g, D> {
         };
         let mut timed = self.timed.borrow_mut();
         let case = &mut timed[0];
-        case.refill_asking(self.card, self.device, drawing)?;
-        Ok(case.verify(kernel, self.device).and_then(|_| case.inputs_untouched(self.device)))
+        if device.is_walled() {
+            // On inputs as its timed launches have left them: what it remembers of them is out of date by a few elements.
+            let left = case.left_with(device, drawing)?.answered(self.card)?;
+            case.refill(device, &Arc::new(left))?;
+            if let Err(rejection) = case.verify(&*kernel, device) {
+                return Ok(Err(rejection));
+            }
+        }
+        case.refill_asking(self.card, device, drawing)?;
+        Ok(case.verify(&*kernel, device).and_then(|_| case.inputs_untouched(device)))
     }
 
     /// Why a candidate is not worth building: what it can do at best is slower than what was seen.

@@ -113,12 +113,9 @@ impl<D: Device> Prover<D> {
         stage(Stage::Run);
         let (left, seconds) = self.case.run(kernel, device)?;
         stage(Stage::Judge);
-        Ok((self.case.judge(left, device)?, seconds))
-    }
-
-    /// Whether the inputs are still what was drawn last.
-    pub(crate) fn inputs_untouched(&self, device: &D) -> Result<(), Rejection> {
-        self.case.inputs_untouched(device)
+        let error = self.case.judge(left, device)?;
+        self.case.inputs_untouched(device)?;
+        Ok((error, seconds))
     }
 
     /// The memory kernels are proved in.

@@ -111,7 +111,6 @@ impl<D: Device> Open<D> {
         let seconds = time(&mut self.prover, &kernel, device, request.policy, stage)?;
         // Many launches in a row, then once more: what a launch leaves behind must not harm the next.
         let (again, _) = self.prover.prove_on(0, &*kernel, device, stage)?;
-        self.prover.inputs_untouched(device)?;
         error = error.max(again);
         if let Some((card, prover)) = &mut self.ragged
             && let Some(runner) = card.find(id).filter(|r| can(r, config, device))

@@ -19,6 +19,8 @@ pub trait Scalar: Copy + PartialEq + Send + Sync + 'static {
 
     /// Appends its bytes as they lie in memory.
     fn put(self, to: &mut Vec<u8>);
+    /// What its bytes hold, as they lie in memory.
+    fn get(bytes: &[u8]) -> Self;
 
     /// A random element: floats uniform in [-1, 1), bytes any, wider integers 0 to 255, a coin's side.
     fn drawn(rng: &mut fastrand::Rng) -> Self {
@@ -98,6 +100,9 @@ impl Scalar for F8E4m3 {
     fn put(self, to: &mut Vec<u8>) {
         to.push(self.0);
     }
+    fn get(bytes: &[u8]) -> Self {
+        Self(bytes[0])
+    }
 }
 
 impl Scalar for F8E5m2 {
@@ -124,6 +129,9 @@ impl Scalar for F8E5m2 {
     fn put(self, to: &mut Vec<u8>) {
         to.push(self.0);
     }
+    fn get(bytes: &[u8]) -> Self {
+        Self(bytes[0])
+    }
 }
 
 impl Scalar for Bool {
@@ -138,6 +146,9 @@ impl Scalar for Bool {
     }
     fn put(self, to: &mut Vec<u8>) {
         to.push(self.0);
+    }
+    fn get(bytes: &[u8]) -> Self {
+        Self(bytes[0])
     }
     fn drawn(rng: &mut fastrand::Rng) -> Self {
         Bool(u8::from(rng.bool()))
@@ -158,6 +169,11 @@ macro_rules! plain {
             }
             fn put(self, to: &mut Vec<u8>) {
                 to.extend_from_slice(&self.to_ne_bytes());
+            }
+            fn get(bytes: &[u8]) -> Self {
+                let mut own = [0; size_of::<$T>()];
+                own.copy_from_slice(bytes);
+                <$T>::from_ne_bytes(own)
             }
             $(fn drawn(rng: &mut fastrand::Rng) -> Self {
                 let drawn: fn(&mut fastrand::Rng) -> Self = $drawn;
@@ -189,6 +205,11 @@ macro_rules! halves {
             }
             fn put(self, to: &mut Vec<u8>) {
                 to.extend_from_slice(&self.to_ne_bytes());
+            }
+            fn get(bytes: &[u8]) -> Self {
+                let mut own = [0; size_of::<$T>()];
+                own.copy_from_slice(bytes);
+                <$T>::from_ne_bytes(own)
             }
         }
     )*};

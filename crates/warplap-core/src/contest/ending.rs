@@ -62,10 +62,10 @@ impl<'g, D: Device> Contest<'g, D> {
                 break;
             };
             let Some(at) = self.front.iter().position(|e| e.contender.candidate == verdict.winner) else { break };
-            let entrant = self.front.remove(at);
-            let again = self.gate.timing.of("verify again", || self.gate.prove_again(&*entrant.kernel))?;
+            let mut entrant = self.front.remove(at);
+            let again = self.gate.timing.of("verify again", || self.gate.prove_again(&mut entrant))?;
             let Err(rejection) = again else { return Ok(self.kept(verdict)) };
-            if self.gate.is_promoted(&verdict.winner) {
+            if self.device.is_walled() || self.gate.is_promoted(&verdict.winner) {
                 self.gate.put_away(&verdict.winner, &rejection);
             }
             if let Some(trial) = self.trials.iter_mut().find(|t| t.candidate == verdict.winner) {

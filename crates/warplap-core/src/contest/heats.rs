@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use super::{Contest, FRONT};
-use crate::candidate::{Candidate, Trial};
+use crate::candidate::{Candidate, Outcome, Trial};
 use crate::device::Device;
 use crate::gate::Entrant;
 use crate::lanes::Lanes;
@@ -67,6 +67,11 @@ impl<'g, D: Device> Contest<'g, D> {
             }
         }
         for trial in trials {
+            if let Outcome::Rejected(rejection) = &trial.outcome
+                && !trial.is_unseen()
+            {
+                let _ = self.gate.judged::<()>(&trial.candidate, Err(rejection.clone()));
+            }
             // Who has a trial of an earlier race gets the newer one, where there is one.
             let before = self.trials.iter().position(|t| t.candidate == trial.candidate);
             match before {

@@ -177,6 +177,11 @@ pub trait Lap {
         self.run()
     }
 
+    /// Whether what was timed is what it takes: asked of a winner before it is proved again.
+    fn settle(&mut self) -> Result<(), crate::rejection::Rejection> {
+        Ok(())
+    }
+
     /// Launches per sample.
     fn batch(&self) -> u32;
 }

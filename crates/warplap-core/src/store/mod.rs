@@ -59,7 +59,7 @@ pub use open::{Opened, default_address, default_root, open_default, open_or_memo
 pub use rules::Store;
 pub use shelf::{Change, Found, Listed, Mark, Next, Shelf};
 pub use signing::{KeyError, PublicKey, SecretKey};
-pub use trust::distrust;
+pub use trust::{check as is_private, distrust};
 pub use url::{Address, Opener, register};
 
 /// The largest record that is read or written, in bytes.

@@ -28,7 +28,7 @@ pub fn distrust(_: &Metadata) -> Option<String> {
 
 /// Checks a store's root and every directory on the way to it. The root itself may be missing: `Ok(false)`.
 #[cfg(unix)]
-pub(crate) fn check(root: &Path) -> Result<bool, StoreError> {
+pub fn check(root: &Path) -> Result<bool, StoreError> {
     let refuse = |path: &Path, why: String, remedy: &str| {
         Err(StoreError::Untrusted { path: path.to_path_buf(), why, remedy: remedy.to_string() })
     };
@@ -62,7 +62,7 @@ pub(crate) fn check(root: &Path) -> Result<bool, StoreError> {
 
 /// Elsewhere only the kind is checked.
 #[cfg(not(unix))]
-pub(crate) fn check(root: &Path) -> Result<bool, StoreError> {
+pub fn check(root: &Path) -> Result<bool, StoreError> {
     Ok(root.is_dir())
 }
 
