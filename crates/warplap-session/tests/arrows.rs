@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
     // Its tests and examples name it as users do, by the package that is the library and the program.
     ("warplap-session", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap"]),
-    ("warplap-spec", &["warplap", "warplap-standin"]),
+    ("warplap-spec", &["warplap", "warplap-worker", "warplap-standin"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-standin"]),
     ("warplap", &["warplap-session", "warplap-spec", "warplap-cli"]),
     ("warplap-py", &["warplap", "warplap-spec", "warplap-cli"]),

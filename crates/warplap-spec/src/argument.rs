@@ -3,11 +3,17 @@
 use std::sync::Arc;
 
 use warplap::DType;
-use warplap::core::arg::Scalar;
+use warplap::core::arg;
 use warplap::core::array::Array;
+use warplap::core::each_array;
 use warplap::core::rejection::Rejection;
+use warplap::core::scalar::Scalar;
 use warplap::core::slot::Slot;
 use warplap::core::space::Value;
+
+/// Shorter buffers are drawn anew as a whole; of longer ones one element of so many is.
+const SHORT: usize = 16;
+const FRESH: usize = 8;
 
 /// What the kernel does with an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,17 +150,17 @@ impl Argument {
     }
 
     /// A scalar's value as a launch is given it.
-    pub(crate) fn scalar(&self) -> Scalar {
+    pub(crate) fn scalar(&self) -> arg::Scalar {
         match &self.value {
-            Some(Value::Int(i)) => Scalar::Int(*i),
-            _ => Scalar::Real(self.number()),
+            Some(Value::Int(i)) => arg::Scalar::Int(*i),
+            _ => arg::Scalar::Real(self.number()),
         }
     }
 
     /// Refuses another number than the spec's own, rounded to the scalar's type: kernels were tried out and proved with
     /// that one alone, and it may be what keeps them inside of their buffers.
     #[inline]
-    pub(crate) fn check(&self, given: Scalar) -> Result<(), Rejection> {
+    pub(crate) fn check(&self, given: arg::Scalar) -> Result<(), Rejection> {
         let rounded = |number: f64| match self.element {
             Element::Stored(DType::F32) => f64::from(number as f32),
             Element::Stored(DType::I32) => f64::from(number as i32),
@@ -173,12 +179,26 @@ impl Argument {
         match &self.fill {
             _ if self.role == Role::Out => Array::none(),
             _ if self.role == Role::Scalar => Array::from_f64(dtype, [self.number()]),
-            Fill::Random if dtype == DType::I32 => Array::from_f64(dtype, (0..len).map(|_| f64::from(rng.u8(..)))),
-            Fill::Random => Array::random(dtype, len, rng),
+            Fill::Random => self.random(rng),
             Fill::Zeros => Array::filled(dtype, len, 0.0),
             Fill::Range => Array::from_f64(dtype, (0..len).map(|i| i as f64)),
             Fill::File(array) => Array::clone(array),
         }
+    }
+
+    /// Random content, most of it the same in every drawing, the first element always: a kernel that keeps its last
+    /// answer, and looks at a few elements to see whether it may, finds them as they were and is wrong.
+    fn random(&self, rng: &mut fastrand::Rng) -> Array {
+        let (dtype, len) = (self.dtype(), self.len());
+        if len < SHORT {
+            return Array::random(dtype, len, rng);
+        }
+        let name = self.name.bytes().fold(len as u64, |seed, byte| mix(seed, byte.into()));
+        let mut array = Array::random(dtype, len, &mut fastrand::Rng::with_seed(name));
+        each_array!(&mut array, values => for _ in 0..len.div_ceil(FRESH) {
+            values[rng.usize(1..len)] = Scalar::drawn(rng);
+        });
+        array
     }
 
     /// The content of constant memory, which is the same for every proof.
@@ -238,8 +258,8 @@ mod tests {
         ];
         for number in numbers {
             let drawn = number.draw(&mut fastrand::Rng::with_seed(0)).at(0);
-            assert!(number.check(Scalar::Real(drawn)).is_ok() && number.check(number.scalar()).is_ok(), "{drawn}");
-            let said = number.check(Scalar::Real(drawn + 1.0)).unwrap_err().to_string();
+            assert!(number.check(arg::Scalar::Real(drawn)).is_ok() && number.check(number.scalar()).is_ok(), "{drawn}");
+            let said = number.check(arg::Scalar::Real(drawn + 1.0)).unwrap_err().to_string();
             assert!(said.contains("'n' is") && said.contains("as in the spec"), "{said}");
         }
     }

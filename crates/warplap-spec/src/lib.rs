@@ -28,6 +28,7 @@ mod read;
 mod spec;
 
 pub use argument::{Argument, Element, Fill, Role};
+pub use c::Apart;
 pub use error::SpecError;
 pub use op::{KernelFile, KernelProblem};
 pub use prove::ground;

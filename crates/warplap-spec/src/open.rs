@@ -14,7 +14,7 @@ use warplap::core::store::Store;
 use warplap::core::variant::Variant;
 use warplap::{Cpu, Cuda, Op, Settings, Tuner};
 
-use crate::c::{OwnC, PlainC};
+use crate::c::{Apart, OwnC, PlainC, Runs};
 use crate::cuda::{OwnCuda, PlainCuda, Right};
 use crate::error::SpecError;
 use crate::op::{KernelFile, KernelProblem};
@@ -136,7 +136,8 @@ impl Spec {
         let settings = Settings { objective: self.objective.clone(), ..settings };
         match (self.language, device) {
             (Language::C, AnyDevice::Cpu(cpu)) => {
-                Ok(Box::new(Tuner::new(self.builder(cpu), self.on_cpu(), store, settings)))
+                let device = Arc::new(Apart::new(self.builder(cpu)));
+                Ok(Box::new(Tuner::new(device, self.apart(), store, settings)))
             }
             (Language::Cuda, AnyDevice::Cuda(cuda)) => {
                 Ok(Box::new(Tuner::new(cuda.clone(), self.on_cuda(), store, settings)))
@@ -149,8 +150,19 @@ impl Spec {
         }
     }
 
-    /// Who may race on the CPU: the reference, where it is a kernel, and the kernel itself.
+    /// Who may race on the CPU, each in a process of its own: the reference, where it is a kernel, and the kernel itself.
+    pub fn apart(self: &Arc<Self>) -> Catalog<KernelFile, Apart> {
+        self.in_c()
+    }
+
+    /// The same in the caller's own process, for programs that call a winner there by the record that a race in
+    /// processes of their own has left. After one call elsewhere whatever a kernel does it does to the caller: a fault
+    /// ends the program. A tuner over this catalog should only replay.
     pub fn on_cpu(self: &Arc<Self>) -> Catalog<KernelFile, Cpu> {
+        self.in_c()
+    }
+
+    fn in_c<D: Runs>(self: &Arc<Self>) -> Catalog<KernelFile, D> {
         let own = Arc::new(OwnC(self.clone()));
         match &self.reference {
             Reference::Kernel(_) => Catalog::new(Arc::new(PlainC(self.clone()))).with(own),

@@ -280,7 +280,7 @@ impl Spec {
 
     /// Where C kernels are built.
     pub(crate) fn workshop(&self) -> Result<&Workshop, Rejection> {
-        self.workshop.get_or_init(|| Workshop::open(self)).as_ref().map_err(Clone::clone)
+        self.workshop.get_or_init(Workshop::open).as_ref().map_err(Clone::clone)
     }
 
     /// How many libraries were built, the seconds of all builds, and those in which at least one was under way.

@@ -5,12 +5,15 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use warplap::any::{AnyDevice, AnyTuner, Wanted};
+use warplap::core::arg::{Arg, Scalar};
+use warplap::core::array::Array;
 use warplap::core::candidate::{Outcome, Trial};
+use warplap::core::device::Device;
 use warplap::core::progress::Silent;
 use warplap::core::rejection::Rejection;
 use warplap::core::store::Store;
-use warplap::{Budget, Settings};
-use warplap_spec::Spec;
+use warplap::{Budget, Cpu, DType, Mode, Settings, Tuner};
+use warplap_spec::{KernelProblem, Spec};
 
 /// A folder with files in it.
 struct Folder(tempfile::TempDir);
@@ -112,6 +115,45 @@ fn every_bad_config_is_a_rejection_with_its_reason_and_the_tuner_lives() {
     let winner = tuned.edition.verdict.winner.config.int("KIND");
     assert!(winner == Some(0) || winner == Some(6), "{winner:?}");
     assert!(tuner.ensure(&spec.problem(), &Silent).unwrap().from_store);
+}
+
+#[test]
+fn a_winner_is_called_in_the_callers_own_process_where_the_caller_says_so() {
+    let folder = Folder::new(&[("k.toml", &SPEC.replace("[0, 1, 2, 3, 4, 5, 6]", "[0, 3, 6]")), ("scale.c", SCALE)]);
+    let (spec, store) = (Spec::load(&folder.path("k.toml")).unwrap(), Store::memory());
+    let device = AnyDevice::open(Wanted::CPU, None).unwrap();
+    let budget = Budget { seconds: 30.0, ..Budget::default() };
+    let settings = Settings { budget, ..Settings::default() };
+    let tuned = spec.open(&device, store.clone(), settings).unwrap().tune(&spec.problem(), &Silent).unwrap();
+    let cpu = Arc::new(Cpu::new());
+    let here = Tuner::new(cpu.clone(), spec.on_cpu(), store, Settings { mode: Mode::Replay, ..Settings::default() });
+    let problem = KernelProblem::new(&spec);
+    let chosen = here.choose(&problem).unwrap();
+    assert_eq!(chosen.candidate, tuned.edition.verdict.winner);
+    let (x, y) = (cpu.upload(&Array::filled(DType::F32, 1000, 2.0)).unwrap(), Array::filled(DType::F32, 1000, 0.0));
+    let mut y = cpu.upload(&y).unwrap();
+    let mut args = [
+        Arg::Write(cpu.view_mut(&mut y, 0..1000)),
+        Arg::Read(cpu.view(&x, 0..1000)),
+        Arg::Scalar(Scalar::Int(1000)),
+        Arg::Scalar(Scalar::Real(0.3)),
+    ];
+    chosen.kernel.launch(&mut args, &()).unwrap();
+    assert!((cpu.download(&y).unwrap().at(999) - 0.6).abs() < 1e-6);
+}
+
+#[test]
+fn a_kernel_with_threads_of_its_own_is_timed_and_a_mode_that_loading_changed_is_undone() {
+    let spec = SPEC.replace("[0, 1, 2, 3, 4, 5, 6]", "[0, 6]");
+    let spec = spec.replace("entry =", "flags = [\"-fopenmp\", \"-ffast-math\"]\nentry =");
+    let source = SCALE.replace("for (int i", "\n#pragma omp parallel for\nfor (int i");
+    let folder = Folder::new(&[("k.toml", &spec), ("scale.c", &source)]);
+    let spec = Spec::load(&folder.path("k.toml")).unwrap();
+    let tuned = tuner(&spec, 30.0).tune(&spec.problem(), &Silent).unwrap();
+    for trial in &tuned.edition.trials {
+        let right = matches!(trial.outcome, Outcome::Measured(_) | Outcome::Rejected(Rejection::Outpaced { .. }));
+        assert!(right, "{:?}", trial.outcome);
+    }
 }
 
 #[test]

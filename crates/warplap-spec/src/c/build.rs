@@ -1,5 +1,5 @@
-//! The workshop: a config comes in; a library that was built and tried out goes out, or why not. Everything lies in a
-//! private folder that goes with the spec.
+//! The workshop: a config comes in; a library that was built goes out, or why not; and processes to run libraries in.
+//! Everything lies in a private folder that goes with the spec.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,29 @@ use warplap::core::array::Array;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::Config;
 
-use super::call::Loaded;
+use super::cell::Cell;
 use super::child::{self, words};
-use super::text;
-use crate::argument::{Argument, Role, bytes};
+use super::folder::Folder;
+use super::{apart, calls, text};
+use crate::argument::Argument;
 use crate::spec::{Code, Reference, Spec};
 
 /// What every kernel is compiled with.
 const FLAGS: [&str; 4] = ["-O3", "-march=native", "-shared", "-fPIC"];
 
-/// What a compiler may take, and a kernel that is tried out: the reference is allowed to be slow.
+/// What a compiler may take.
 const COMPILE: Duration = Duration::from_secs(120);
-const TRIAL: Duration = Duration::from_secs(20);
-const REFERENCE: Duration = Duration::from_secs(300);
 
 type Made = Arc<OnceLock<Result<PathBuf, Rejection>>>;
 
 /// Where a spec's C kernels are built.
 #[derive(Debug)]
 pub(crate) struct Workshop {
-    folder: tempfile::TempDir,
+    folder: Folder,
     compiler: String,
     version: String,
     built: Mutex<HashMap<String, Made>>,
-    reference: OnceLock<Result<Arc<Loaded>, Rejection>>,
-    trial: OnceLock<Result<PathBuf, Rejection>>,
+    program: OnceLock<Result<PathBuf, Rejection>>,
     spent: Mutex<Vec<(Instant, Instant)>>,
 }
 
@@ -45,9 +43,8 @@ fn failed(what: &str, error: impl std::fmt::Display) -> Rejection {
 
 impl Workshop {
     /// Finds the compiler (`CC`, else cc) and makes the folder.
-    pub(crate) fn open(spec: &Spec) -> Result<Self, Rejection> {
-        let folder =
-            tempfile::Builder::new().prefix("warplap-").tempdir().map_err(|e| failed("no folder to build in", e))?;
+    pub(crate) fn open() -> Result<Self, Rejection> {
+        let folder = Folder::create().map_err(|e| failed("no folder to build in", e))?;
         let compiler = warplap::core::environment::text("CC").unwrap_or_else(|| "cc".into());
         let log = folder.path().join("version.log");
         let asked = child::run(command(&compiler).arg("--version"), &log, COMPILE);
@@ -59,13 +56,8 @@ impl Workshop {
             return Err(missing(&"does not say its version"));
         }
         let version = ended.said.lines().next().unwrap_or_default().trim().to_string();
-        // Numbers are written into the call.
-        let buffers = spec.parameters().filter(|a| a.role != Role::Scalar);
-        let mut rng = fastrand::Rng::with_seed(7);
-        let content: Vec<u8> = buffers.flat_map(|a| bytes(&a.draw(&mut rng))).collect();
-        std::fs::write(folder.path().join("content"), content).map_err(|e| failed("no inputs to try kernels on", e))?;
         let (built, spent) = (Mutex::default(), Mutex::default());
-        Ok(Workshop { folder, compiler, version, built, reference: OnceLock::new(), trial: OnceLock::new(), spent })
+        Ok(Workshop { folder, compiler, version, built, program: OnceLock::new(), spent })
     }
 
     /// The compiler's first line about itself.
@@ -75,27 +67,38 @@ impl Workshop {
 
     /// The kernel at a config: built once, whoever asks first.
     pub(crate) fn own(&self, spec: &Spec, config: &Config) -> Result<PathBuf, Rejection> {
-        self.library(&format!("own {config}"), &spec.code, &spec.arguments, &spec.defines(config), TRIAL)
+        self.library(&format!("own {config}"), &spec.code, &spec.arguments, &spec.defines(config))
     }
 
-    /// The reference, loaded: the kernel the spec names, or the kernel itself at its default config.
-    pub(crate) fn reference(&self, spec: &Spec) -> Result<Arc<Loaded>, Rejection> {
-        let load = || {
-            let path = match &spec.reference {
-                Reference::Kernel(code) => {
-                    let defines = spec.defines(&Config::new());
-                    self.library("reference", code, &spec.arguments, &defines, REFERENCE)?
-                }
-                _ => self.own(spec, &spec.default_config())?,
-            };
-            Loaded::open(&path).map(Arc::new)
-        };
-        self.reference.get_or_init(load).clone()
+    /// The reference's library: that of the kernel the spec names, or the kernel's own at its default config.
+    pub(crate) fn reference(&self, spec: &Spec) -> Result<PathBuf, Rejection> {
+        match &spec.reference {
+            Reference::Kernel(code) => {
+                let defines = spec.defines(&Config::new());
+                self.library("reference", code, &spec.arguments, &defines)
+            }
+            _ => self.own(spec, &spec.default_config()),
+        }
     }
 
-    /// What the reference gives for inputs, for each argument that is written.
+    /// What the reference gives for inputs, for each argument that is written: every answer comes from a process of its
+    /// own, so that it remembers nothing of the one before.
     pub(crate) fn answer(&self, spec: &Spec, inputs: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
-        self.reference(spec)?.answer(spec, inputs)
+        apart::answer(spec, self.cell(&self.reference(spec)?)?, inputs)
+    }
+
+    /// A process with a library in it.
+    pub(crate) fn cell(&self, library: &Path) -> Result<Cell, Rejection> {
+        let program = self.program.get_or_init(|| self.make_program()).clone()?;
+        self.checked(library)?;
+        self.checked(&program)?;
+        Cell::start(&program, library, apart::memory_for_itself())
+    }
+
+    /// Refuses to load what somebody else could have put there.
+    pub(crate) fn checked(&self, file: &Path) -> Result<(), Rejection> {
+        let refused = |e: std::io::Error| Rejection::LaunchFailed { reason: e.to_string() };
+        self.folder.holds(file).map_err(refused)
     }
 
     fn library(
@@ -104,7 +107,6 @@ impl Workshop {
         code: &Code,
         arguments: &[Argument],
         defines: &[(String, String)],
-        patience: Duration,
     ) -> Result<PathBuf, Rejection> {
         let (made, number) = {
             let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,10 +117,7 @@ impl Workshop {
         made.get_or_init(|| {
             let started = Instant::now();
             let stem = format!("k{number}-{}", code.entry);
-            let outcome = self.compile(&stem, code, arguments, defines).and_then(|library| {
-                self.try_out(&stem, &library, arguments, patience)?;
-                Ok(library)
-            });
+            let outcome = self.compile(&stem, code, arguments, defines);
             let ended = Instant::now();
             self.spent.lock().unwrap_or_else(PoisonError::into_inner).push((started, ended));
             outcome
@@ -152,39 +151,19 @@ impl Workshop {
         }
     }
 
-    /// Runs a library in a process of its own, so that a crash is its own.
-    fn try_out(&self, stem: &str, library: &Path, arguments: &[Argument], patience: Duration) -> Result<(), Rejection> {
-        let program = self.trial.get_or_init(|| self.make_trial(arguments)).clone()?;
-        let log = self.folder.path().join(format!("{stem}.trial"));
-        let content = self.folder.path().join("content");
-        let ended = child::run(Command::new(program).arg(library).arg(content), &log, patience);
-        let ended = ended.map_err(|e| failed("it cannot be tried out", e))?;
-        match ended.status {
-            Some(status) if status.code() == Some(text::PASSED) => Ok(()),
-            Some(status) if status.code() == Some(text::HINDERED) => {
-                Err(Rejection::LaunchFailed { reason: ended.said.trim().into() })
-            }
-            Some(status) => Err(Rejection::Crashed { reason: format!("{} when it was tried out", words(status)) }),
-            None => Err(Rejection::TimedOut { seconds: patience.as_secs_f64() }),
-        }
-    }
-
-    fn make_trial(&self, arguments: &[Argument]) -> Result<PathBuf, Rejection> {
+    fn make_program(&self) -> Result<PathBuf, Rejection> {
         let at = |name: &str| self.folder.path().join(name);
-        let (source, program, log) = (at("trial.c"), at("trial"), at("trial.log"));
-        std::fs::write(&source, text::trial(arguments)).map_err(|e| failed("no room to build", e))?;
+        let (source, program, log) = (at("cell.c"), at("cell"), at("cell.log"));
+        std::fs::write(&source, calls::cell()).map_err(|e| failed("no room to build", e))?;
         let mut command = command(&self.compiler);
-        command.args(["-O1", "-o"]).arg(&program).arg(&source);
+        command.args(["-O2", "-o"]).arg(&program).arg(&source);
         if cfg!(target_os = "linux") {
             command.arg("-ldl");
         }
         let ended = child::run(&mut command, &log, COMPILE).map_err(|e| failed(&self.compiler, e))?;
         match ended.status {
             Some(status) if status.success() => Ok(program),
-            _ => Err(failed(
-                "the program that tries kernels out",
-                ended.said.lines().next().unwrap_or("it does not build"),
-            )),
+            _ => Err(failed("the program that runs kernels", ended.said.lines().next().unwrap_or("it does not build"))),
         }
     }
 

@@ -1,18 +1,17 @@
-//! Calling a built library: buffers come in as pointers, the door is called, outputs are written in place.
+//! Calling a built library in the caller's own process, where a caller chose so: buffers come in as pointers, the door
+//! is called, outputs are written in place.
 
 use std::ffi::c_void;
 use std::path::Path;
 
 use libloading::Library;
+use warplap::Cpu;
 use warplap::core::arg::Arg;
-use warplap::core::array::Array;
-use warplap::core::device::Device;
 use warplap::core::rejection::Rejection;
 use warplap::cpu::SliceMut;
-use warplap::{Cpu, Error};
 
 use super::text::DOOR;
-use crate::argument::{Argument, Role};
+use crate::argument::Role;
 use crate::spec::Spec;
 
 type Door = unsafe extern "C" fn(*const *mut c_void);
@@ -35,7 +34,7 @@ impl Loaded {
             |e: libloading::Error| Rejection::LaunchFailed { reason: format!("the library does not load: {e}") };
         // SAFETY: the file lies in a private folder, was built from the user's own source and has run without a fault;
         // what its initialisers do is the user's word.
-        let library = unsafe { Library::new(path) }.map_err(failed)?;
+        let library = keeping_mode(|| unsafe { Library::new(path) }).map_err(failed)?;
         // SAFETY: the door has this type: it is written in `text::door`.
         let door = unsafe { *library.get::<Door>(DOOR.as_bytes()).map_err(failed)? };
         Ok(Loaded { door, _library: library })
@@ -69,30 +68,23 @@ impl Loaded {
         unsafe { (self.door)(at.as_ptr()) };
         Ok(())
     }
+}
 
-    /// What it gives for inputs, for each argument that is written.
-    pub(crate) fn answer(&self, spec: &Spec, inputs: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
-        let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
-        let device = Cpu::with_threads(1);
-        let filled = |(argument, input): (&Argument, &Array)| match argument.role {
-            Role::Out => device.upload(&Array::filled(argument.dtype(), argument.len(), f64::NAN)),
-            _ => device.upload(input),
-        };
-        let buffers = spec.parameters().zip(inputs).map(filled).collect::<Result<Vec<_>, Error>>();
-        let mut buffers = buffers.map_err(failed)?;
-        let lent = spec.parameters().zip(&mut buffers).map(|(argument, buffer)| match argument.role {
-            Role::Scalar => Arg::Scalar(argument.scalar()),
-            Role::Out | Role::InOut => Arg::Write(device.view_mut(buffer, 0..argument.len())),
-            Role::In | Role::Constant => Arg::Read(device.view(buffer, 0..argument.len())),
-        });
-        let mut args: Vec<Arg<'_, Cpu>> = lent.collect();
-        spec.signature().check(&args).map_err(failed)?;
-        // SAFETY: they were just checked.
-        unsafe { self.call(spec, &mut args) }?;
-        drop(args);
-        let written = spec.parameters().zip(&buffers).filter(|(argument, _)| argument.is_output());
-        written.map(|(_, buffer)| Ok(device.download(buffer).map_err(failed)?.to_f64())).collect()
+/// Runs what may leave the floating-point mode of this thread changed, and undoes that: gcc's -ffast-math does so when
+/// a library is loaded.
+fn keeping_mode<R>(work: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut mode = 0u32;
+        // SAFETY: it stores four bytes where the pointer points.
+        unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mode, options(nostack)) };
+        let result = work();
+        // SAFETY: it reads what was stored above, which is a legal mode.
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack, readonly)) };
+        result
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    work()
 }
 
 fn pointer(view: &mut SliceMut<'_>) -> *mut u8 {

@@ -1,10 +1,18 @@
-//! C kernels on the CPU: built with the system compiler, tried out in a process of their own, loaded and called.
+//! Kernels in C: built with the system compiler, run in processes of their own, or, where a caller chooses so, in the
+//! caller's.
 
+mod apart;
 mod build;
 mod call;
+mod calls;
+mod cell;
 pub(crate) mod child;
+mod folder;
+mod memory;
+mod remote;
 mod text;
 mod variant;
 
+pub use apart::Apart;
 pub(crate) use build::Workshop;
-pub(crate) use variant::{OwnC, PlainC};
+pub(crate) use variant::{OwnC, PlainC, Runs};

@@ -1,12 +1,11 @@
-//! The C that is written here: the door through which every kernel is called in one way, and the program that tries a
-//! kernel out.
+//! The C that is written here: the door through which every kernel is called in one way.
 
 use std::path::Path;
 
 use warplap::DType;
 use warplap::core::space::Value;
 
-use crate::argument::{Argument, Element, Role};
+use crate::argument::{Argument, Element};
 
 /// The door's name in a built library.
 pub(crate) const DOOR: &str = "warplap_call";
@@ -45,71 +44,10 @@ fn literal(argument: &Argument, value: &Value) -> String {
     }
 }
 
-/// What the trial program ends with when all went well: a kernel that ends the process itself does not know it.
-pub(crate) const PASSED: i32 = 42;
-/// What it ends with when it could not even begin.
-pub(crate) const HINDERED: i32 = 97;
-
-/// A program that loads a library and calls its door twice, on buffers with forbidden memory on both sides: whoever
-/// reads or writes past an end dies here and not in the tuner.
-pub(crate) fn trial(arguments: &[Argument]) -> String {
-    let buffers: Vec<&Argument> = arguments.iter().filter(|a| a.role != Role::Scalar).collect();
-    let sizes: Vec<String> = buffers.iter().map(|a| (a.len() * a.dtype().bytes()).to_string()).collect();
-    let filled: Vec<&str> = buffers.iter().map(|a| if a.is_input() { "1" } else { "0" }).collect();
-    format!(
-        r#"#define _DEFAULT_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#ifndef MAP_ANONYMOUS
-#define MAP_ANONYMOUS MAP_ANON
-#endif
-#ifndef MAP_NORESERVE
-#define MAP_NORESERVE 0
-#endif
-static const size_t bytes[] = {{{}}};
-static const int filled[] = {{{}}};
-enum {{ buffers = sizeof(bytes) / sizeof(bytes[0]) }};
-enum {{ fence = 16 << 20 }};
-static void stop(const char *why) {{ fprintf(stderr, "%s\n", why); _exit({HINDERED}); }}
-static void *room(size_t wanted) {{
-  size_t page = (size_t)sysconf(_SC_PAGESIZE), padded = (wanted + 63) / 64 * 64, whole = (padded + page - 1) / page * page;
-  char *at = mmap(0, whole + 2 * fence, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED || mprotect(at + fence, whole, PROT_READ | PROT_WRITE)) stop("no memory");
-  return at + fence + whole - padded;
-}}
-int main(int count, char **words) {{
-  void *at[buffers], *library, *found;
-  void (*door)(void *const *);
-  FILE *content;
-  if (count != 3) stop("usage: trial LIBRARY CONTENT");
-  content = fopen(words[2], "rb");
-  if (!content) stop("no content");
-  for (int i = 0; i < buffers; i++) {{
-    at[i] = room(bytes[i]);
-    if (filled[i] && fread(at[i], 1, bytes[i], content) != bytes[i]) stop("the content ends early");
-  }}
-  library = dlopen(words[1], RTLD_NOW | RTLD_LOCAL);
-  if (!library) stop(dlerror());
-  found = dlsym(library, "{DOOR}");
-  if (!found) stop("no door");
-  memcpy(&door, &found, sizeof door);
-  for (int run = 0; run < 2; run++) door(at);
-  _exit({PASSED});
-}}
-"#,
-        sizes.join(", "),
-        filled.join(", "),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::argument::Fill;
+    use crate::argument::{Fill, Role};
 
     #[test]
     fn the_door_hands_pointers_in_order_and_numbers_by_value() {

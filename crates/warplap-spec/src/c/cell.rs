@@ -1,0 +1,188 @@
+//! A cell as its caller sees it: a library comes in; its kernel is called and timed in a process of its own, and what
+//! became of that goes out. `cell.c` is the other side.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use warplap::core::rejection::Rejection;
+use warplap_worker::{Gone, Guest, Program};
+
+use super::memory::Memory;
+
+const LOAD: u64 = 1;
+const MAP: u64 = 2;
+const CALL: u64 = 3;
+const TIME: u64 = 4;
+
+/// What loading a library may take, and mapping memory.
+const LOADING: Duration = Duration::from_secs(5);
+
+/// Regions from this size on are asked for in large pages, where programs get those without asking.
+const LARGE: u64 = 2 << 20;
+
+/// Where an argument lies.
+pub(crate) type Place<'m> = (&'m Memory, u64);
+
+/// A process in which one kernel runs.
+pub(crate) struct Cell {
+    guest: Guest,
+    regions: HashMap<u64, u64>,
+    number: u64,
+    calls: u64,
+    longest: f64,
+    fallen: Option<Rejection>,
+}
+
+/// What timed calls showed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    /// Seconds of all calls that count.
+    pub(crate) seconds: f64,
+    /// Calls after which a poisoned element was still there.
+    pub(crate) stale: u64,
+}
+
+/// Timed calls as they are asked for.
+pub(crate) struct Series<'m> {
+    /// Calls that do not count, and calls that do.
+    pub(crate) calls: (u32, u32),
+    /// The set to begin with.
+    pub(crate) first: usize,
+    /// Four words for each argument: see `stir` in `cell.c`.
+    pub(crate) plan: &'m [[u64; 4]],
+    /// The places of each set.
+    pub(crate) sets: Vec<Vec<Place<'m>>>,
+    /// What is drawn between calls is drawn by.
+    pub(crate) seed: u64,
+}
+
+impl Cell {
+    /// Starts a process that may take so many bytes for itself, and loads a library there.
+    pub(crate) fn start(program: &Path, library: &Path, memory: u64) -> Result<Self, Rejection> {
+        let arguments = vec![memory.to_string().into()];
+        let program = Program { path: program.into(), arguments, environment: Vec::new() };
+        let failed = |why: String| Rejection::LaunchFailed { reason: why };
+        let guest = Guest::start(&program).map_err(|e| failed(format!("no process to run it in: {e}")))?;
+        let mut cell = Cell { guest, regions: HashMap::new(), number: 0, calls: 0, longest: 0.0, fallen: None };
+        let mut path = std::os::unix::ffi::OsStrExt::as_bytes(library.as_os_str()).to_vec();
+        path.resize(path.len().next_multiple_of(8), 0);
+        let words: Vec<u64> =
+            path.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default())).collect();
+        let [refused, ..] = cell.order(LOAD, &words, None, LOADING)?;
+        if refused != 0 {
+            let said = cell.guest.last_words().unwrap_or_default();
+            return Err(failed(format!("the library does not load: {said}")));
+        }
+        Ok(cell)
+    }
+
+    /// Calls the kernel once.
+    pub(crate) fn call(&mut self, places: &[Place<'_>], patience: Duration) -> Result<(), Rejection> {
+        let words = self.words(places)?;
+        self.calls += 1;
+        let [_, nanoseconds, ..] = self.order(CALL, &words, None, patience)?;
+        self.longest = self.longest.max(nanoseconds as f64 * 1e-9);
+        Ok(())
+    }
+
+    /// Calls the kernel in a row and times it there.
+    pub(crate) fn time(&mut self, series: &Series<'_>, patience: Duration) -> Result<Timed, Rejection> {
+        let (lead, batch) = series.calls;
+        let (sets, arguments) = (series.sets.len() as u64, series.plan.len() as u64);
+        let head = [lead.into(), batch.into(), series.first as u64, sets, arguments, series.seed];
+        let mut words: Vec<u64> = head.into_iter().chain(series.plan.iter().flatten().copied()).collect();
+        for places in &series.sets {
+            words.extend(self.words(places)?);
+        }
+        self.calls += u64::from(lead) + u64::from(batch);
+        let [_, nanoseconds, stale, _] = self.order(TIME, &words, None, patience)?;
+        Ok(Timed { seconds: nanoseconds as f64 * 1e-9, stale })
+    }
+
+    /// Places as the cell knows them; memory it has not seen yet is handed over.
+    fn words(&mut self, places: &[Place<'_>]) -> Result<Vec<u64>, Rejection> {
+        let mut words = Vec::with_capacity(2 * places.len());
+        for (memory, offset) in places {
+            let region = match self.regions.get(&memory.id()) {
+                Some(region) => *region,
+                None => {
+                    let large = u64::from(memory.whole() >= LARGE && large_pages());
+                    self.order(MAP, &[memory.whole(), large], Some(memory.file().as_fd()), LOADING)?;
+                    let region = self.regions.len() as u64;
+                    self.regions.insert(memory.id(), region);
+                    region
+                }
+            };
+            words.extend([region, memory.at() + offset]);
+        }
+        Ok(words)
+    }
+
+    /// Says an order and waits for its reply. Who has fallen once stays fallen.
+    fn order(
+        &mut self,
+        op: u64,
+        words: &[u64],
+        file: Option<BorrowedFd<'_>>,
+        patience: Duration,
+    ) -> Result<[u64; 4], Rejection> {
+        if let Some(rejection) = &self.fallen {
+            return Err(rejection.clone());
+        }
+        self.number += 1;
+        let head = [op, words.len() as u64, self.number];
+        let bytes: Vec<u8> = head.iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect();
+        let mut reply = [0; 40];
+        self.guest.thaw();
+        let sent = self.guest.send(&bytes, file.as_slice());
+        let heard = sent.and_then(|()| self.guest.receive(&mut reply, Instant::now() + patience));
+        let mut parts = reply.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default()));
+        let [number, said @ ..] = std::array::from_fn::<u64, 5, _>(|_| parts.next().unwrap_or_default());
+        let after = self.after();
+        let fallen = match heard {
+            Ok(()) if number != self.number => {
+                Rejection::Crashed { reason: format!("the worker answers out of turn{after}") }
+            }
+            Ok(()) if said[3] != 0 => mode_changed(said[3]),
+            Ok(()) => {
+                self.guest.freeze();
+                return Ok(said);
+            }
+            Err(Gone::Silent) => Rejection::TimedOut { seconds: patience.as_secs_f64() },
+            Err(Gone::Ended(how)) => Rejection::Crashed { reason: format!("{how}{after}") },
+        };
+        self.guest.kill();
+        self.fallen = Some(fallen.clone());
+        Err(fallen)
+    }
+
+    /// Seconds of the longest of single calls.
+    pub(crate) fn longest(&self) -> f64 {
+        self.longest
+    }
+
+    /// Which call it was, for a reason.
+    pub(crate) fn after(&self) -> String {
+        match self.calls {
+            0 => " when it was loaded".into(),
+            1 => ", at its first call".into(),
+            calls => format!(", within its first {calls} calls"),
+        }
+    }
+}
+
+fn mode_changed(what: u64) -> Rejection {
+    let names = [(1, "rounding"), (2, "flush to zero"), (4, "traps"), (8, "the x87 unit's precision")];
+    let changed: Vec<&str> = names.iter().filter(|(bit, _)| what & bit != 0).map(|(_, name)| *name).collect();
+    let reason = format!("leaves the floating-point mode changed: {}", changed.join(", "));
+    Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason }
+}
+
+/// Whether programs get large pages without asking: then kernels shall have them here too.
+fn large_pages() -> bool {
+    static ALWAYS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    let told = || std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    *ALWAYS.get_or_init(|| told().is_ok_and(|text| text.contains("[always]")))
+}
