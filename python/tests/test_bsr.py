@@ -199,3 +199,15 @@ def test_wrong_arguments_are_named():
     ]:
         with pytest.raises(error, match=name):
             call()
+
+
+def test_double_precision_is_torchs():
+    dense = torch.randn(16, 32, dtype=torch.float64)
+    a, b = dense.to_sparse_bsr((8, 8)), torch.randn(32, 5, dtype=torch.float64)
+    torch.testing.assert_close(warplap.bsr_matmul(a, b), dense @ b)
+    torch.testing.assert_close(warplap.bsr_matmul(a, b[:, 0]), dense @ b[:, 0])
+    out = torch.empty(16, 5, dtype=torch.float64)
+    assert warplap.bsr_matmul(a, b, out=out) is out
+    torch.testing.assert_close(out, dense @ b)
+    with pytest.raises(TypeError, match="^b: "):
+        warplap.bsr_matmul(a, b.float())

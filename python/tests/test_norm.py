@@ -148,7 +148,7 @@ def test_numpy_in_numpy_out():
         ({"residual": torch.ones(4, 3)}, ValueError, "residual"),
         ({"residual": np.ones((3, 4), np.float32)}, TypeError, "residual"),
         ({"x": torch.tensor(1.0)}, ValueError, "x"),
-        ({"x": torch.ones(3, 4, dtype=torch.float64)}, TypeError, "x"),
+        ({"x": torch.ones(3, 4, dtype=torch.int64)}, TypeError, "x"),
         ({"x": np.ones((3, 4))}, TypeError, "x"),
         ({"x": [1.0]}, TypeError, "x"),
         ({"x": None}, TypeError, "x"),
@@ -160,6 +160,16 @@ def test_what_is_wrong_is_named(change, error, name):
     given = {"x": torch.ones(3, 4), **change}
     with pytest.raises(error, match=f"^{name}: "):
         warplap.norm(given.pop("x"), given.pop("weight", None), given.pop("bias", None), **given)
+
+
+def test_double_precision_is_torchs(device):
+    x, w = (torch.randn(*size, dtype=torch.float64, device=device, requires_grad=True) for size in ((3, 8), (8,)))
+    torch.testing.assert_close(warplap.norm(x, w), torch.nn.functional.rms_norm(x, (8,), w, 1e-5))
+    y, total = warplap.norm(x, w, residual=x, kind="layer")
+    torch.testing.assert_close(y, torch.nn.functional.layer_norm(2 * x, (8,), w))
+    assert torch.equal(total, 2 * x)
+    y.sum().backward()
+    assert x.grad is not None and x.grad.dtype == torch.float64
 
 
 def test_it_compiles_whole_and_shapes_recompile_nothing(device):

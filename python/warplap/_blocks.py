@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _cuda, _warplap
+from ._by_torch import is_double
 from ._library import check_out, dims, floats, lib, op
 
 
@@ -155,6 +156,10 @@ def bsr_matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
         raise TypeError(f"a: has layout {a.layout}, expected torch.sparse_bsr (a.to_sparse_bsr((32, 32)))")
     if a.ndim != 2:
         raise ValueError(f"a: has {a.ndim} dimensions, expected 2")
+    if is_double(a, b, out) and b.ndim in (1, 2) and b.shape[0] == a.shape[1]:
+        c = torch.mm(a, b.unsqueeze(1) if b.ndim == 1 else b)
+        c = c if b.ndim == 2 else c.squeeze(1)
+        return c if out is None else out.copy_(c)
     parts = a.crow_indices(), a.col_indices(), a.values()
     return bsr_parts(*parts, a.shape[0], a.shape[1], b, out, name="a")
 

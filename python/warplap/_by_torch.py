@@ -17,6 +17,11 @@ def has_kernels(*tensors: Tensor | None) -> bool:
     return not dense or len(types) != 1 or not types.isdisjoint(FLOATS)
 
 
+def is_double(*tensors: Tensor | None) -> bool:
+    """Whether all of these are in double precision, which is torch's to compute in."""
+    return all(t is None or t.dtype == torch.float64 for t in tensors)
+
+
 def cast(*tensors: Tensor | None) -> tuple[Any, ...]:
     """The tensors in the type of an autocast region, as torch casts them for its own products."""
     device = next(t.device.type for t in tensors if t is not None)

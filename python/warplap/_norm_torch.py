@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _cuda, _facts
+from ._by_torch import is_double
 from ._library import floats, lib, op, ordinary, rows
 from ._norm import call_of, check
 
@@ -161,6 +162,8 @@ def norm(
     if x.device.type in kinds and torch.is_autocast_enabled(x.device.type):
         # Arithmetic is in float32 anyway: x decides.
         residual, weight, bias = (t if t is None else t.to(x.dtype) for t in (residual, weight, bias))
+    if is_double(x, residual, weight, bias):
+        return by_torch(x, residual, weight, bias, layer=kind == "layer", eps=eps)
     floats(x=x, residual=residual, weight=weight, bias=bias)
     if residual is None:
         return op.norm(x, weight, bias, kind == "layer", eps)
