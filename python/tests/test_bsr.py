@@ -182,7 +182,7 @@ def test_wrong_arguments_are_named():
         (
             TypeError,
             "a:",
-            lambda: warplap.bsr_matmul(torch.ones(16, 16).double().to_sparse_bsr((8, 8)), torch.zeros(16, 2).double()),
+            lambda: warplap.bsr_matmul(torch.ones(16, 16).long().to_sparse_bsr((8, 8)), torch.zeros(16, 2).long()),
         ),
         (ValueError, "out:", lambda: warplap.bsr_matmul(a, b, out=torch.zeros(3, 64))),
         (TypeError, "one library", lambda: warplap.bsr_matmul(a, b.numpy())),
@@ -209,5 +209,5 @@ def test_double_precision_is_torchs():
     out = torch.empty(16, 5, dtype=torch.float64)
     assert warplap.bsr_matmul(a, b, out=out) is out
     torch.testing.assert_close(out, dense @ b)
-    with pytest.raises(TypeError, match="^b: "):
+    with pytest.raises(TypeError, match="^a: "):
         warplap.bsr_matmul(a, b.float())
