@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::measure::{CacheState, Lap, Measurement};
 use crate::promoted::Promoted;
 use crate::prover::{Prover, seed};
-use crate::quarantine::{self, Quarantine};
+use crate::quarantine::{self, PUT_AWAY, Quarantine};
 use crate::rejection::Rejection;
 use crate::roofline::IMPOSSIBLE_BELOW;
 use crate::sandbox::{Passed, SandboxRequest};
@@ -295,7 +295,7 @@ impl<'g, D: Device> Gate<'g, D> {
     /// Why a candidate is not tried, if it is in quarantine.
     pub(crate) fn quarantined(&self, candidate: &Candidate) -> Option<String> {
         let found = self.quarantine.as_ref()?.find(candidate)?;
-        Some(format!("in quarantine: {}", found.rejection))
+        Some(format!("{PUT_AWAY}: {}", found.rejection))
     }
 
     /// Why a candidate is not tried, if its key was raced to its end before without it.

@@ -15,6 +15,9 @@ use crate::store::{Store, StoreError};
 
 const PREFIX: &str = "quarantine-";
 
+/// How the reason begins for which somebody in quarantine is not tried.
+pub(crate) const PUT_AWAY: &str = "in quarantine";
+
 /// A candidate in quarantine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quarantined {

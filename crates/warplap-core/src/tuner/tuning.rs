@@ -19,7 +19,7 @@ use crate::measure::CacheState;
 use crate::progress::{Event, Observer};
 use crate::promoted::Promoted;
 use crate::prune::prune;
-use crate::quarantine::Quarantine;
+use crate::quarantine::{PUT_AWAY, Quarantine};
 use crate::record::{Edition, Skipped};
 use crate::rejection::Rejection;
 use crate::roofline::{FLOOR_FELL, Work};
@@ -233,8 +233,13 @@ impl<D: Device> Road<D> {
         self.device.measure_again(&self.store);
         match self.floor(card) {
             Some(now) if now < before * FLOOR_FELL => {
-                let second = self.contest_above(Some(now), card, observer, (incumbent, earlier), (timing, running))?;
-                Ok(if second.outcomes.verdict.is_ok() { second } else { first })
+                let mut second =
+                    self.contest_above(Some(now), card, observer, (incumbent, earlier), (timing, running))?;
+                if second.outcomes.verdict.is_err() {
+                    return Ok(first);
+                }
+                second.take_over(first.outcomes.trials);
+                Ok(second)
             }
             _ => Ok(first),
         }
@@ -404,6 +409,21 @@ struct Contested {
     outcomes: Outcomes,
     skipped: Vec<Skipped>,
     floor: Option<f64>,
+}
+
+impl Contested {
+    /// Takes over what became of those in an earlier contest who were put away then and did not race again.
+    fn take_over(&mut self, earlier: Vec<Trial>) {
+        for trial in earlier.into_iter().filter(|t| !t.is_right()) {
+            let Candidate { variant, .. } = &trial.candidate;
+            let away = self.skipped.iter_mut().find(|s| s.variant == *variant && s.reason.starts_with(PUT_AWAY));
+            if let Some(away) = away.filter(|_| !self.outcomes.trials.iter().any(|t| t.candidate == trial.candidate)) {
+                away.configs -= 1;
+                self.outcomes.trials.push(trial);
+            }
+        }
+        self.skipped.retain(|s| s.configs > 0);
+    }
 }
 
 impl Outcomes {
