@@ -47,8 +47,8 @@ fn on<'py, O: Raced<D>, D: Lent, const N: usize>(
 
 /// A call without an output of its own.
 pub(crate) trait Fresh<'py, const N: usize> {
-    /// A new tensor to be written, and its memory; nothing where the inputs do not lie as the problem says, which some callables
-    /// follow.
+    /// A new tensor to be written, and its memory; nothing where the inputs do not lie as the problem says, which some
+    /// callables follow.
     fn make(&self, torch: &Torch) -> PyResult<Option<Made<'py>>>;
 
     /// Memory by slot, with that of the output.
