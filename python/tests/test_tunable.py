@@ -49,6 +49,8 @@ def test_one_more_setting_races_against_the_winner_alone():
 
         def fn(x, n):
             seen.append(n)
+            if n in (2, 3):
+                time.sleep(0.002)
             return x * 2
 
         return warplap.tunable(space={"n": values}, name="twice", version="1")(fn), seen
@@ -56,13 +58,11 @@ def test_one_more_setting_races_against_the_winner_alone():
     x = torch.randn(16)
     first, seen = declare([1, 2, 3])
     first(x)
-    winner = first.config(x)["n"]
+    assert first.config(x)["n"] == 1
     assert set(seen) == {1, 2, 3}
     second, seen = declare([1, 2, 3, 4])
     second(x)
-    # The first one is the reference; who was near the winner races again where a busy machine has left that open.
-    decided = first.last["edition"]["verdict"]["grade"] == "clean"
-    assert not decided or set(seen) - {1} <= {winner, 4}
+    assert set(seen) == {1, 4}, "who lost by far is not asked again"
     assert len(second.last["edition"]["trials"]) == 4
 
 
