@@ -42,12 +42,16 @@ pub(crate) struct Timed {
     pub(crate) seconds: f64,
     /// Calls after which a poisoned element was still there.
     pub(crate) stale: u64,
+    /// Calls that count.
+    pub(crate) calls: u32,
 }
 
 /// Timed calls as they are asked for.
 pub(crate) struct Series<'m> {
     /// Calls that do not count, and calls that do.
     pub(crate) calls: (u32, u32),
+    /// When this has passed, the call in hand is the last one.
+    pub(crate) enough: Duration,
     /// The set to begin with.
     pub(crate) first: usize,
     /// Four words for each argument: see `stir` in `cell.c`.
@@ -91,14 +95,15 @@ impl Cell {
     pub(crate) fn time(&mut self, series: &Series<'_>, patience: Duration) -> Result<Timed, Rejection> {
         let (lead, batch) = series.calls;
         let (sets, arguments) = (series.sets.len() as u64, series.plan.len() as u64);
-        let head = [lead.into(), batch.into(), series.first as u64, sets, arguments, series.seed];
+        let enough = series.enough.as_nanos() as u64;
+        let head = [lead.into(), batch.into(), enough, series.first as u64, sets, arguments, series.seed];
         let mut words: Vec<u64> = head.into_iter().chain(series.plan.iter().flatten().copied()).collect();
         for places in &series.sets {
             words.extend(self.words(places)?);
         }
         self.calls += u64::from(lead) + u64::from(batch);
-        let [_, nanoseconds, stale, _] = self.order(TIME, &words, None, patience)?;
-        Ok(Timed { seconds: nanoseconds as f64 * 1e-9, stale })
+        let [_, nanoseconds, stale, calls, _] = self.order(TIME, &words, None, patience)?;
+        Ok(Timed { seconds: nanoseconds as f64 * 1e-9, stale, calls: calls.clamp(1, batch.into()) as u32 })
     }
 
     /// Places as the cell knows them; memory it has not seen yet is handed over.
@@ -127,25 +132,25 @@ impl Cell {
         words: &[u64],
         file: Option<BorrowedFd<'_>>,
         patience: Duration,
-    ) -> Result<[u64; 4], Rejection> {
+    ) -> Result<[u64; 5], Rejection> {
         if let Some(rejection) = &self.fallen {
             return Err(rejection.clone());
         }
         self.number += 1;
         let head = [op, words.len() as u64, self.number];
         let bytes: Vec<u8> = head.iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect();
-        let mut reply = [0; 40];
+        let mut reply = [0; 48];
         self.guest.thaw();
         let sent = self.guest.send(&bytes, file.as_slice());
         let heard = sent.and_then(|()| self.guest.receive(&mut reply, Instant::now() + patience));
         let mut parts = reply.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default()));
-        let [number, said @ ..] = std::array::from_fn::<u64, 5, _>(|_| parts.next().unwrap_or_default());
+        let [number, said @ ..] = std::array::from_fn::<u64, 6, _>(|_| parts.next().unwrap_or_default());
         let after = self.after();
         let fallen = match heard {
             Ok(()) if number != self.number => {
                 Rejection::Crashed { reason: format!("the worker answers out of turn{after}") }
             }
-            Ok(()) if said[3] != 0 => mode_changed(said[3]),
+            Ok(()) if said[4] != 0 => mode_changed(said[4]),
             Ok(()) => {
                 self.guest.freeze();
                 return Ok(said);
