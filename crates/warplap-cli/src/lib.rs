@@ -7,6 +7,8 @@ mod commands;
 mod console;
 mod facts;
 mod failure;
+#[doc(hidden)]
+pub mod fuzzing;
 mod global;
 mod kept;
 mod live;

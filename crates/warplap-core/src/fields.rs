@@ -4,7 +4,7 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use crate::letters::is_harmful;
+use crate::letters::{brief, is_harmful};
 
 /// Named facts in printing order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,13 +88,13 @@ fn unescaped(text: &str) -> String {
 #[non_exhaustive]
 pub enum ProblemError {
     /// The text is not `op:field=value,…`.
-    #[error("'{text}' is not a problem: expected op:field=value,field=value")]
+    #[error("'{}' is not a problem: expected op:field=value,field=value", brief(text))]
     Form {
         /// What was given.
         text: String,
     },
     /// The operation does not exist.
-    #[error("unknown operation '{name}': expected one of {known}")]
+    #[error("unknown operation '{}': expected one of {known}", brief(name))]
     UnknownOp {
         /// What was given.
         name: String,
@@ -102,7 +102,7 @@ pub enum ProblemError {
         known: String,
     },
     /// A field is missing.
-    #[error("field '{field}' is missing: expected {expected}")]
+    #[error("field '{}' is missing: expected {expected}", brief(field))]
     Missing {
         /// Its name.
         field: String,
@@ -110,7 +110,7 @@ pub enum ProblemError {
         expected: String,
     },
     /// A field is not known.
-    #[error("unknown field '{field}'{hint}: expected one of {known}")]
+    #[error("unknown field '{}'{hint}: expected one of {known}", brief(field))]
     Unknown {
         /// Its name.
         field: String,
@@ -120,13 +120,13 @@ pub enum ProblemError {
         known: String,
     },
     /// A field is there twice.
-    #[error("field '{field}' is given twice: expected it once")]
+    #[error("field '{}' is given twice: expected it once", brief(field))]
     Twice {
         /// Its name.
         field: String,
     },
     /// A field's value cannot be used.
-    #[error("field '{field}' is '{found}': expected {expected}")]
+    #[error("field '{}' is '{}': expected {expected}", brief(field), brief(found))]
     Value {
         /// Its name.
         field: String,

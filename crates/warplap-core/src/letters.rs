@@ -1,5 +1,7 @@
 //! Letters: which characters a text from outside may bring along. A text comes in; one that can be shown goes out.
 
+use std::borrow::Cow;
+
 /// Whether a character may turn, hide or colour what stands beside it on a screen.
 pub fn is_unseen(c: char) -> bool {
     let turns = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
@@ -12,7 +14,7 @@ pub fn is_harmful(c: char) -> bool {
 }
 
 /// A text for a screen: what is not seen stands there by its number, `\u{9b}`; lines and tabs stay.
-pub fn visible(text: &str) -> std::borrow::Cow<'_, str> {
+pub fn visible(text: &str) -> Cow<'_, str> {
     let odd = |c: char| is_unseen(c) && !matches!(c, '\n' | '\t');
     if !text.chars().any(odd) {
         return text.into();
@@ -28,12 +30,21 @@ pub fn visible(text: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// A text that may be long, for a message: its beginning, and how much more there is.
-pub fn brief(text: &str) -> std::borrow::Cow<'_, str> {
-    const SHOWN: usize = 120;
-    match text.char_indices().nth(SHOWN) {
+pub fn brief(text: &str) -> Cow<'_, str> {
+    cut(text, 120)
+}
+
+/// As [`brief`], with as many characters as are to be shown.
+pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
         None => text.into(),
         Some((end, _)) => format!("{}… ({} characters in all)", &text[..end], text.chars().count()).into(),
     }
+}
+
+/// What a reader of a format says about a text of somebody else's making, which it may quote: fit to be shown.
+pub fn shown(said: impl std::fmt::Display) -> String {
+    cut(&visible(&said.to_string()), 400).into_owned()
 }
 
 #[cfg(test)]
@@ -47,5 +58,7 @@ mod tests {
         assert_eq!(visible("µs → größer\n\tok"), "µs → größer\n\tok");
         assert_eq!(brief("short"), "short");
         assert!(brief(&"ä".repeat(20_000)).ends_with("ä… (20000 characters in all)"));
+        assert_eq!(shown("unknown field `a\u{9b}`"), "unknown field `a\\u{9b}`");
+        assert!(shown("x".repeat(1 << 20)).len() < 500);
     }
 }

@@ -69,6 +69,7 @@ fn f1_nothing_acknowledged_is_lost_to_kill_9() {
     let store = Store::directory(&root).unwrap();
     assert!(acked.iter().all(|n| found(&store, *n) == Some(*n as i64)));
     assert!(verify(&store).is_clean() && store.set_aside().is_empty());
+    say(std::io::stderr(), format!("{kills} kills, {} records acknowledged, none lost", acked.len()));
     assert!(acked.len() > kills as usize / 2, "the writers came to {} acknowledgements only", acked.len());
 }
 
@@ -208,6 +209,7 @@ fn f4_no_damage_gives_a_wrong_value() {
             std::fs::write(&path, &originals[n as usize]).unwrap();
         }
     }
+    say(std::io::stderr(), format!("{rounds} damages, {missed} seen and set aside, none believed"));
     assert_eq!(store.set_aside().len(), missed);
     assert_eq!(store.sweep(Duration::ZERO), missed);
     assert!(verify(&store).is_clean());

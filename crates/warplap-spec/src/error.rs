@@ -3,6 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use warplap::core::letters::cut;
+
+/// Characters of one line of a reason.
+const LONGEST: usize = 1000;
+
 /// A spec file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
@@ -17,7 +22,9 @@ pub struct SpecError {
 impl SpecError {
     /// About a file as a whole.
     pub fn new(file: &Path, reason: impl fmt::Display) -> Self {
-        SpecError { file: file.to_path_buf(), line: None, reason: reason.to_string() }
+        // A reason may quote what stands in the file, and be long.
+        let lines: Vec<String> = reason.to_string().lines().map(|line| cut(line, LONGEST).into_owned()).collect();
+        SpecError { file: file.to_path_buf(), line: None, reason: lines.join("\n") }
     }
 }
 

@@ -19,6 +19,8 @@ mod argument;
 mod c;
 mod cuda;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod npy;
 mod op;
 mod open;

@@ -6,6 +6,8 @@
 
 pub mod artifact;
 mod crew;
+#[doc(hidden)]
+pub mod fuzzing;
 mod guest;
 mod hosted;
 mod pool;

@@ -15,4 +15,4 @@ pub(crate) mod space;
 pub(crate) mod store;
 pub(crate) mod tune;
 pub(crate) mod variants;
-mod vllm_moe;
+pub(crate) mod vllm_moe;

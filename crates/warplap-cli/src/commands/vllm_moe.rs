@@ -225,10 +225,19 @@ fn ordered(body: &Map<String, Value>) -> String {
 /// Checks a file; one sentence about it.
 pub(crate) fn check_file(path: &Path) -> Result<String, Failure> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let named = |why: &dyn std::fmt::Display| Failure::input(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| named(&e))?;
+    check_text(name, &text, named)
+}
+
+/// Checks a table by its file's name and its text; one sentence about it.
+pub(crate) fn check_text(
+    name: &str,
+    text: &str,
+    named: impl Fn(&dyn std::fmt::Display) -> Failure,
+) -> Result<String, Failure> {
     let table = Table::of_name(name)?;
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
-    let body: Map<String, Value> =
-        serde_json::from_str(&text).map_err(|e| Failure::input(format!("{}: {e}: expected JSON", path.display())))?;
+    let body: Map<String, Value> = serde_json::from_str(text).map_err(|e| named(&format!("{e}: expected JSON")))?;
     let (rows, warning) = table.check(&body)?;
     Ok(match warning {
         Some(warning) => format!("{name}: {rows} rows; {warning}"),

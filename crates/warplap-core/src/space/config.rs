@@ -137,10 +137,8 @@ impl Config {
                 "false" => Value::Bool(false),
                 v => match (v.parse::<i64>(), v.parse::<f64>()) {
                     (Ok(i), _) => Value::Int(i),
-                    // "nan" and "inf" are names.
-                    (_, Ok(x)) if v.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.') => {
-                        Value::Float(Real(x))
-                    }
+                    // "nan" and "inf" are names, and so is what is too large for a number.
+                    (_, Ok(x)) if x.is_finite() => Value::Float(Real(x)),
                     _ => Value::from(v),
                 },
             };
@@ -175,6 +173,11 @@ mod tests {
 
     #[test]
     fn a_broken_config_names_the_part() {
+        for name in ["nan", "-inf", "1e400"] {
+            let config = Config::parse(&format!("x={name}")).unwrap();
+            assert_eq!(config.get("x"), Some(&Value::from(name)));
+            assert_eq!(Config::parse(&config.to_string()), Ok(config));
+        }
         assert!(Config::parse("mc").unwrap_err().contains("'mc'"));
         assert!(Config::parse("mc=1,mc=2").unwrap_err().contains("twice"));
     }

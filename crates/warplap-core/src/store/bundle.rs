@@ -16,6 +16,7 @@ use super::names::Place;
 use super::signing::{PublicKey, SecretKey};
 use super::{Checked, Entry, MAX_RECORD, Merged, Store, StoreError};
 use crate::given;
+use crate::letters::shown;
 use crate::record::Record;
 
 const FORMAT: &str = "warplap-bundle";
@@ -233,8 +234,8 @@ impl Bundle {
         // No header is longer than this, and without an end of line there is none.
         let end = bytes.iter().take(1024).position(|b| *b == b'\n');
         let end = end.ok_or_else(|| BundleError::NotABundle("it has no header line".into()))?;
-        let header: Header =
-            serde_json::from_slice(&bytes[..end]).map_err(|e| BundleError::NotABundle(format!("its header: {e}")))?;
+        let header: Header = serde_json::from_slice(&bytes[..end])
+            .map_err(|e| BundleError::NotABundle(format!("its header: {}", shown(e))))?;
         if header.format != FORMAT || header.version != VERSION {
             let what = format!("it says {} {}", super::names::shorten(&header.format), header.version);
             return Err(BundleError::NotABundle(what));

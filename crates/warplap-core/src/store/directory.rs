@@ -128,17 +128,14 @@ impl DirectoryShelf {
 
     /// Waits for the other writers of a place.
     pub(super) fn write_lock(&self, at: &Place, wait: Duration) -> Result<Flight, StoreError> {
-        let purpose = match at.kind() {
-            Kind::Record => "write",
-            Kind::Miss => "miss",
-            Kind::Note => "note",
-        };
-        self.lock_file(&self.lock_path(at, purpose), wait)
+        self.lock_file(&self.lock_path(at, "write"), wait)
     }
 
     /// The lock file of a place for one purpose.
     pub(super) fn lock_path(&self, at: &Place, purpose: &str) -> PathBuf {
-        self.root.join(LOCKS).join(format!("{}.{}.{purpose}", at.device(), at.name().replace('/', ".")))
+        // A record and the miss of its key have one name.
+        let kind = if at.kind() == Kind::Miss { "miss." } else { "" };
+        self.root.join(LOCKS).join(format!("{}.{}.{kind}{purpose}", at.device(), at.name().replace('/', ".")))
     }
 
     /// Takes a lock file, creating the directory for it.

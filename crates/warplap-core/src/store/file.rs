@@ -7,6 +7,7 @@ use super::sealed::{readable, seal, unseal};
 use super::shelf::Found;
 use super::sound::unsound;
 use super::{Checked, MAX_RECORD, StoreError};
+use crate::letters::shown;
 use crate::record::{Record, SCHEMA};
 
 /// What was found at `place`, which should hold its record. `None`: there is none.
@@ -42,7 +43,7 @@ pub(crate) fn parse(body: &str) -> Result<Record, Checked> {
         Ok(record) => record,
         Err(e) => {
             let form = serde_json::from_str::<Form>(body).ok();
-            let damaged = || Checked::Damaged(format!("it is no record: {e}"));
+            let damaged = || Checked::Damaged(format!("it is no record: {}", shown(e)));
             return Err(form.and_then(|f| newer(f.schema)).unwrap_or_else(damaged));
         }
     };

@@ -43,8 +43,11 @@ impl Lease {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
-            let Ok(theirs) = fs::read_to_string(&path) else {
-                continue;
+            let theirs = match said(&path) {
+                Ok(theirs) => theirs,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                // Nobody can tell whose it is: as one that is half written, it ends by silence.
+                Err(_) => String::new(),
             };
             let touched = fs::metadata(&path).and_then(|m| m.modified()).ok();
             // Silence is timed by our own clock against changes of theirs: the two clocks need not agree.
@@ -55,9 +58,8 @@ impl Lease {
                     false
                 }
             };
-            if silent || is_dead(&theirs) {
-                evict(files, &path, &theirs)?;
-            } else if !pause(&mut wait, until) {
+            let evicted = (silent || is_dead(&theirs)) && evict(files, &path, &theirs)?;
+            if !evicted && !pause(&mut wait, until) {
                 return Ok(None);
             }
         }
@@ -93,15 +95,20 @@ fn create(files: &Files, path: &Path, token: &str) -> io::Result<()> {
     })
 }
 
-/// Removes a dead holder's lease. One evicts at a time and looks again first: the lease may have a new holder by now.
-fn evict(files: &Files, path: &Path, dead: &str) -> io::Result<()> {
+/// What stands in a lease: what is no text is nobody's name, and a text all the same.
+fn said(path: &Path) -> io::Result<String> {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Removes a dead holder's lease; whether it is gone. One evicts at a time and looks again first: the lease may have a
+/// new holder by now.
+fn evict(files: &Files, path: &Path, dead: &str) -> io::Result<bool> {
     let gate = path.with_added_extension("evict");
     match files.create(&gate) {
         Ok(_) => {
-            if fs::read_to_string(path).is_ok_and(|t| t == dead) {
-                let _ = files.remove(path);
-            }
-            files.remove(&gate)
+            let same = said(path).unwrap_or_default() == dead;
+            let gone = !same || files.remove(path).is_ok();
+            files.remove(&gate).map(|()| gone)
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             // An evictor needs microseconds: a gate that stays was left by one that was killed in between.
@@ -110,7 +117,7 @@ fn evict(files: &Files, path: &Path, dead: &str) -> io::Result<()> {
                 let _ = files.remove(&gate);
             }
             std::thread::sleep(Duration::from_millis(1));
-            Ok(())
+            Ok(false)
         }
         Err(e) => Err(e),
     }
@@ -184,6 +191,18 @@ mod tests {
             assert!(Lease::take(&Files::default(), &path, soon()).unwrap().is_some());
         }
         fs::write(&lease, "another-machine 1 1\nx\n").unwrap();
+        assert!(Lease::take(&Files::default(), &path, soon()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_nobody_can_read_in_a_leases_place_is_waited_for_no_longer_than_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key.flight");
+        let lease = path.with_added_extension("lease");
+        fs::write(&lease, [0xff, 0xac, b'\n']).unwrap();
+        assert!(Lease::take(&Files::default(), &path, soon()).unwrap().is_none());
+        fs::remove_file(&lease).unwrap();
+        fs::create_dir(&lease).unwrap();
         assert!(Lease::take(&Files::default(), &path, soon()).unwrap().is_none());
     }
 

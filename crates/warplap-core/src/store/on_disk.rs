@@ -155,7 +155,7 @@ impl Shelf for DirectoryShelf {
         let removed = old.iter().filter(|(path, _)| gone(path)).count();
         for (path, _) in listing::files(&self.root.join(LOCKS)) {
             // Taking a lock that nobody has and letting go of it removes its file.
-            if path.extension().is_some_and(|e| e == "flight" || e == "write" || e == "note" || e == "miss") {
+            if path.extension().is_some_and(|e| e == "flight" || e == "write") {
                 drop(Flight::shared(&self.whole.files, &path, Some(Instant::now())));
             }
         }

@@ -10,6 +10,7 @@ use warplap::core::rejection::Rejection;
 use warplap_worker::{Gone, Guest, Program};
 
 use super::memory::Memory;
+use super::reply::{self, Reply};
 
 const LOAD: u64 = 1;
 const MAP: u64 = 2;
@@ -74,8 +75,7 @@ impl Cell {
         path.resize(path.len().next_multiple_of(8), 0);
         let words: Vec<u64> =
             path.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default())).collect();
-        let [refused, ..] = cell.order(LOAD, &words, None, LOADING)?;
-        if refused != 0 {
+        if cell.order(LOAD, &words, None, 0, LOADING)?.failed {
             let said = cell.guest.last_words().unwrap_or_default();
             return Err(failed(format!("the library does not load: {said}")));
         }
@@ -86,8 +86,8 @@ impl Cell {
     pub(crate) fn call(&mut self, places: &[Place<'_>], patience: Duration) -> Result<(), Rejection> {
         let words = self.words(places)?;
         self.calls += 1;
-        let [_, nanoseconds, ..] = self.order(CALL, &words, None, patience)?;
-        self.longest = self.longest.max(nanoseconds as f64 * 1e-9);
+        let reply = self.order(CALL, &words, None, 1, patience)?;
+        self.longest = self.longest.max(reply.nanoseconds as f64 * 1e-9);
         Ok(())
     }
 
@@ -101,9 +101,14 @@ impl Cell {
         for places in &series.sets {
             words.extend(self.words(places)?);
         }
-        self.calls += u64::from(lead) + u64::from(batch);
-        let [_, nanoseconds, stale, calls, _] = self.order(TIME, &words, None, patience)?;
-        Ok(Timed { seconds: nanoseconds as f64 * 1e-9, stale, calls: calls.clamp(1, batch.into()) as u32 })
+        let calls = u64::from(lead) + u64::from(batch);
+        self.calls += calls;
+        let reply = self.order(TIME, &words, None, calls, patience)?;
+        Ok(Timed {
+            seconds: reply.nanoseconds as f64 * 1e-9,
+            stale: reply.stale,
+            calls: reply.calls.clamp(1, batch.into()) as u32,
+        })
     }
 
     /// Places as the cell knows them; memory it has not seen yet is handed over.
@@ -114,7 +119,7 @@ impl Cell {
                 Some(region) => *region,
                 None => {
                     let large = u64::from(memory.whole() >= LARGE && large_pages());
-                    self.order(MAP, &[memory.whole(), large], Some(memory.file().as_fd()), LOADING)?;
+                    self.order(MAP, &[memory.whole(), large], Some(memory.file().as_fd()), 0, LOADING)?;
                     let region = self.regions.len() as u64;
                     self.regions.insert(memory.id(), region);
                     region
@@ -125,36 +130,34 @@ impl Cell {
         Ok(words)
     }
 
-    /// Says an order and waits for its reply. Who has fallen once stays fallen.
+    /// Says an order of so many calls and waits for its reply. Who has fallen once stays fallen.
     fn order(
         &mut self,
         op: u64,
         words: &[u64],
         file: Option<BorrowedFd<'_>>,
+        calls: u64,
         patience: Duration,
-    ) -> Result<[u64; 5], Rejection> {
+    ) -> Result<Reply, Rejection> {
         if let Some(rejection) = &self.fallen {
             return Err(rejection.clone());
         }
         self.number += 1;
         let head = [op, words.len() as u64, self.number];
         let bytes: Vec<u8> = head.iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect();
-        let mut reply = [0; 48];
+        let mut reply = [0; reply::BYTES];
         self.guest.thaw();
+        let started = Instant::now();
         let sent = self.guest.send(&bytes, file.as_slice());
         let heard = sent.and_then(|()| self.guest.receive(&mut reply, Instant::now() + patience));
-        let mut parts = reply.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default()));
-        let [number, said @ ..] = std::array::from_fn::<u64, 6, _>(|_| parts.next().unwrap_or_default());
         let after = self.after();
-        let fallen = match heard {
-            Ok(()) if number != self.number => {
-                Rejection::Crashed { reason: format!("the worker answers out of turn{after}") }
-            }
-            Ok(()) if said[4] != 0 => mode_changed(said[4]),
-            Ok(()) => {
+        let fallen = match heard.map(|()| Reply::read(&reply, self.number, calls, started.elapsed())) {
+            Ok(Ok(reply)) => {
                 self.guest.freeze();
-                return Ok(said);
+                return Ok(reply);
             }
+            Ok(Err(Rejection::Crashed { reason })) => Rejection::Crashed { reason: format!("{reason}{after}") },
+            Ok(Err(rejection)) => rejection,
             Err(Gone::Silent) => Rejection::TimedOut { seconds: patience.as_secs_f64() },
             Err(Gone::Ended(how)) => Rejection::Crashed { reason: format!("{how}{after}") },
         };
@@ -176,13 +179,6 @@ impl Cell {
             calls => format!(", within its first {calls} calls"),
         }
     }
-}
-
-fn mode_changed(what: u64) -> Rejection {
-    let names = [(1, "rounding"), (2, "flush to zero"), (4, "traps"), (8, "the x87 unit's precision")];
-    let changed: Vec<&str> = names.iter().filter(|(bit, _)| what & bit != 0).map(|(_, name)| *name).collect();
-    let reason = format!("leaves the floating-point mode changed: {}", changed.join(", "));
-    Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason }
 }
 
 /// Whether programs get large pages without asking: then kernels shall have them here too.

@@ -10,6 +10,7 @@ pub(crate) mod child;
 mod folder;
 mod memory;
 mod remote;
+pub(crate) mod reply;
 mod text;
 mod variant;
 
