@@ -31,6 +31,8 @@ pub mod care;
 mod directory;
 mod file;
 pub mod files;
+#[cfg(unix)]
+mod group;
 mod holder;
 mod lease;
 mod listing;
