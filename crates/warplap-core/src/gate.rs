@@ -141,7 +141,11 @@ impl<'g, D: Device> Gate<'g, D> {
     pub(crate) fn prove(&'g self, candidate: &Candidate, incumbent: bool) -> Result<Entrant<'g, D>, Rejection> {
         let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
         let runner = self.card.find(&candidate.variant).ok_or_else(unknown)?;
-        let build = || self.timing.of("build", || runner.build(&candidate.config, self.device));
+        // Where a library is loaded in a process of its own, it may take that down already.
+        let build = || {
+            let built = self.timing.of("build", || runner.build(&candidate.config, self.device));
+            self.judged(candidate, built)
+        };
         // Building what is trusted harms nobody, and what does not build needs no worker.
         let early = if runner.is_yardstick() { Some(build()?) } else { None };
         let passed = self.timing.of("sandbox", || self.sandbox(candidate))?;
@@ -189,7 +193,8 @@ impl<'g, D: Device> Gate<'g, D> {
             return Ok(());
         }
         let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
-        let kernel = self.card.find(&candidate.variant).ok_or_else(unknown)?.build(&candidate.config, self.device)?;
+        let runner = self.card.find(&candidate.variant).ok_or_else(unknown)?;
+        let kernel = self.judged(candidate, runner.build(&candidate.config, self.device))?;
         let (error, seconds) =
             self.prove_right(candidate, &*kernel).inspect_err(|why| self.put_away(candidate, why))?;
         if let Some(promoted) = &self.promoted {

@@ -23,6 +23,9 @@ use crate::protocol;
 /// Tells a program that it was started to serve, and for which process.
 pub(crate) const ASKED: &str = "WARPLAP_SERVE";
 
+/// How long the last words of a worker that has ended are waited for.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 /// Bytes of what a worker printed that are remembered.
 const TAIL: usize = 16 << 10;
 
@@ -55,6 +58,8 @@ pub(crate) struct Process {
     ended: Option<ExitStatus>,
     pub(crate) socket: UnixStream,
     printed: Arc<Mutex<Vec<u8>>>,
+    /// Reads what it prints, until nobody is left who could.
+    reader: thread::JoinHandle<()>,
 }
 
 impl Process {
@@ -75,8 +80,9 @@ impl Process {
         let child = spawn(command)?;
         let printed = Arc::new(Mutex::default());
         let remembered = printed.clone();
-        thread::Builder::new().name("warplap-output".into()).spawn(move || remember(output, &remembered))?;
-        Ok(Process { child, ended: None, socket, printed })
+        let reader = thread::Builder::new().name("warplap-output".into());
+        let reader = reader.spawn(move || remember(output, &remembered))?;
+        Ok(Process { child, ended: None, socket, printed, reader })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -117,6 +123,11 @@ impl Process {
                 status => break status,
             }
         };
+        // What it printed last may still be on its way.
+        let until = Instant::now() + LAST_WORDS;
+        while status.is_some() && !self.reader.is_finished() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
         let how = match status.map(|s| (s.signal(), s.code())) {
             Some((Some(signal), _)) => format!("the worker died of signal {signal}{}", named(signal)),
             Some((_, Some(code))) => format!("the worker ended with exit code {code}"),

@@ -95,6 +95,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("frees twice", "char *volatile p = malloc(99); free(p); free(p);", "crashed", "signal 6 (abort)"),
     row("frees its output", "free(y);", "crashed", ""),
     row("calls nowhere", "void (*volatile nowhere)(void) = 0; nowhere();", "crashed", FAULT),
+    row("faults at a tenth of its calls", "if (rand() % 10 == 0) *(volatile int *)0 = 1;", "crashed", FAULT),
     row("fails an assertion", "assert(calls < 30);", "crashed", "calls < 30"),
     row("faults when loaded", "", "crashed", "when it was loaded")
         .top("static int *volatile at; __attribute__((constructor)) static void first(void) { *at = 1; }"),
