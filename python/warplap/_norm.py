@@ -12,18 +12,24 @@ Kind = Literal["rms", "layer"]
 _DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
-@functools.lru_cache(maxsize=4096)
-def prepared(
-    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float
-) -> _warplap.Prepared:
-    """The call for rows of a shape, ready."""
+@functools.lru_cache(maxsize=256)
+def _form(dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float) -> str:
+    """The text of a problem but for its sizes: those are what is new in a call, and nobody waits for the rest."""
     name = str(dtype).removeprefix("torch.")
     if name not in _DTYPES:
         raise TypeError(f"x: holds {name}, expected float32, float16 or bfloat16")
     has = {"residual": residual, "weight": weight, "bias": bias}
     flags = "".join(f",{field}={str(value).lower()}" for field, value in has.items())
-    rows, n = math.prod(shape[:-1]), shape[-1]
-    return _warplap.Prepared(f"norm:rows={rows},n={n},dtype={_DTYPES[name]},kind={kind}{flags},eps={eps!r}")
+    return f"norm:rows=%d,n=%d,dtype={_DTYPES[name]},kind={kind}{flags},eps={eps!r}"
+
+
+@functools.lru_cache(maxsize=4096)
+def prepared(
+    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float
+) -> _warplap.Prepared:
+    """The call for rows of a shape, ready."""
+    form = _form(dtype, residual, weight, bias, kind, eps)
+    return _warplap.Prepared(form % (math.prod(shape[:-1]), shape[-1]))
 
 
 def call_of(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> _warplap.Prepared:

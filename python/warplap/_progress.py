@@ -33,11 +33,13 @@ class Line:
     def tell(self, event: str, what: Any, number: Any) -> None:
         """Something happened."""
         if event == "started":
-            self._problem = what
+            self._problem, self._leader = what, ""
         elif event == "tried":
             self._tried += 1
         elif event == "leader":
             self._leader = f", {what} leads with {time_text(number)}"
+        elif event == "waiting":
+            self._leader = f", waiting for {what}"
         now = time.monotonic()
         if now - self._shown >= _EVERY:
             self._shown = now

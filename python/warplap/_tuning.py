@@ -64,7 +64,11 @@ class _Bar:
             self._tried = 0
         elif event == "tried":
             self._tried += 1
-        if self._bar is not None and event in ("started", "tried", "leader"):
+        if self._bar is None:
+            return
+        if event == "waiting":
+            self._bar.set_postfix_str(f"waiting for {what}")
+        elif event in ("started", "tried", "leader"):
             leader = f" {what} {time_text(number)}" if event == "leader" else ""
             self._bar.set_postfix_str(f"{self._tried} tried{leader}")
 

@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any, Callable
 
 import triton
@@ -47,10 +48,12 @@ class Autotuner(TritonAutotuner):
         budget: float | None = None,
         **kwargs: Any,
     ) -> None:
-        missing = [name for name in key if name not in arg_names]
-        if missing:
-            raise ValueError(
-                f"key: names {', '.join(missing)}, expected arguments of the kernel: {', '.join(arg_names)}"
+        for name in (n for n in key if n not in arg_names):
+            # Triton takes no notice of it: kernels that are out there have such names.
+            warnings.warn(
+                f"key: {name!r} is not an argument of {getattr(fn, '__name__', 'the kernel')} and is ignored, "
+                f"expected some of {', '.join(arg_names)}",
+                stacklevel=3,
             )
         super().__init__(fn, arg_names, configs, key, *args, **kwargs)
         self._tolerance, self._budget = tolerance, budget

@@ -92,7 +92,7 @@ impl Observer for Watch<'_> {
         let loud = self.progress.console.verbose > 0;
         match event {
             Event::Started { candidates, .. } => {
-                state.candidates = *candidates;
+                (state.candidates, state.leader) = (*candidates, None);
                 if loud {
                     let many = units::some(*candidates, "candidate", "candidates");
                     self.progress.console.log(format_args!("{}: {many} may race", self.problem));
@@ -114,6 +114,7 @@ impl Observer for Watch<'_> {
                     self.progress.console.log(format_args!("  {candidate} leads with {}", units::time(*us)));
                 }
             }
+            Event::Waiting(holder) => state.leader = Some(format!("waiting for {holder}")),
             _ => {}
         }
         self.show(&state);

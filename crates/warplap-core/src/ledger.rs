@@ -94,6 +94,7 @@ mod tests {
             launches: 4,
             ended: Ended::ByRule,
             sigma: 0.01,
+            floor: None,
         }
     }
 

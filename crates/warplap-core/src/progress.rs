@@ -13,6 +13,8 @@ pub enum Event<'a> {
         /// Candidates after pruning.
         candidates: usize,
     },
+    /// Somebody else tunes the key: who. Said again and again while it lasts.
+    Waiting(&'a str),
     /// A candidate gave the right answer and enters the race.
     Proved(&'a Candidate),
     /// A candidate's trial has ended.

@@ -289,6 +289,7 @@ mod tests {
             launches: 12,
             ended: Ended::ByRule,
             sigma: 0.01,
+            floor: None,
         }
     }
 

@@ -73,6 +73,10 @@ fn f42_a_directory_somebody_else_could_write_is_refused_with_a_remedy() {
             mode(&root.join("records-v1"), 0o777);
         }),
     ];
+    // A group that its user is alone in may write: for root no group counts as such, for others most machines have one.
+    if !rustix::process::geteuid().is_root() {
+        permutations.retain(|(name, _)| !name.ends_with("0770") && !name.ends_with("0775"));
+    }
     if rustix::process::geteuid().is_root() {
         permutations.push(("another owner", |root| std::os::unix::fs::chown(root, Some(12345), None).unwrap()));
         permutations.push(("parent of another owner", |root| {

@@ -62,6 +62,7 @@ impl Watch {
             Event::Tried(trial) => tell.call1(("tried", trial.candidate.to_string(), trial.median_us())),
             Event::Racing(lanes) => tell.call1(("racing", py.None(), *lanes)),
             Event::Leader(candidate, us) => tell.call1(("leader", candidate.to_string(), *us)),
+            Event::Waiting(holder) => tell.call1(("waiting", *holder, py.None())),
             _ => return Ok(()),
         }
         .map(drop)

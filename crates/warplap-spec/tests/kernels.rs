@@ -152,9 +152,7 @@ fn a_kernel_with_threads_of_its_own_is_timed_and_a_mode_that_loading_changed_is_
     let tuned = tuner(&spec, 30.0).tune(&spec.problem(), &Silent).unwrap();
     for trial in &tuned.edition.trials {
         let right = matches!(trial.outcome, Outcome::Measured(_) | Outcome::Rejected(Rejection::Outpaced { .. }));
-        // On a busy machine threads that spin for each other wait for a turn of the scheduler at every call.
-        let waited = matches!(&trial.outcome, Outcome::Rejected(r) if r.to_string().contains("it hung for"));
-        assert!(right || waited, "{:?}", trial.outcome);
+        assert!(right, "{:?}", trial.outcome);
     }
 }
 

@@ -8,6 +8,7 @@ mod manners;
 mod page;
 mod spaces;
 mod verbs;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -82,7 +82,7 @@ fn a_live_page_is_whole_while_the_race_runs_and_ends_with_the_verdict() {
     let live = format!("--live={}", page.display());
     let problem = "gemm:m=512,n=512,k=512,dtype=f32";
     let mut racing = program(&corner.store());
-    racing.args(["tune", problem, "--budget", "2", "-q", &live]).stdout(std::process::Stdio::null());
+    racing.args(["tune", problem, "--budget", "120", "-q", &live]).stdout(std::process::Stdio::null());
     let mut racing = racing.spawn().unwrap();
     let (mut seen, mut ended) = (0, None);
     while ended.is_none() {
@@ -90,9 +90,14 @@ fn a_live_page_is_whole_while_the_race_runs_and_ends_with_the_verdict() {
         let text = std::fs::read_to_string(&page).unwrap_or_default();
         assert!(text.is_empty() || text.trim_end().ends_with("</html>"), "a page is written whole or not at all");
         seen += usize::from(ended.is_none() && text.contains("\"live\":true"));
+        if seen == 10 {
+            let pid = rustix::process::Pid::from_child(&racing);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    assert!(racing.wait().unwrap().success() && seen > 0, "nobody could watch");
+    racing.wait().unwrap();
+    assert!(ended.is_some_and(|e| matches!(e.code(), Some(0 | 130))) && seen > 0, "nobody could watch: {ended:?}");
     let text = std::fs::read_to_string(&page).unwrap();
     let winner = corner.run(&["tune", problem, "--mode", "replay", "--json"]).lines().remove(0)["winner"].clone();
     assert!(text.contains("\"live\":false") && text.contains(winner["variant"].as_str().unwrap()));

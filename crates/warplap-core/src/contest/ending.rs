@@ -85,7 +85,7 @@ impl<'g, D: Device> Contest<'g, D> {
         });
         let rejection = said.unwrap_or(Rejection::TimedOut { seconds: self.running.seconds() });
         let (trials, skipped) = (self.trials, self.skipped);
-        Ok(Outcomes { verdict: Err(rejection), trials, skipped, behind: HashMap::new() })
+        Ok(Outcomes { verdict: Err(rejection), trials, skipped, behind: HashMap::new(), floor: self.floor })
     }
 
     /// The verdict as it is kept: weighed by the gaps of all heats, which every trial carries.
@@ -105,7 +105,7 @@ impl<'g, D: Device> Contest<'g, D> {
         let behind: HashMap<Candidate, Behind> = gaps.into_iter().map(|(c, gap)| (c, gap.behind())).collect();
         let mut trials = self.trials;
         trials.iter_mut().for_each(|trial| trial.place(&behind));
-        Outcomes { verdict: Ok(verdict), trials, skipped: self.skipped, behind }
+        Outcomes { verdict: Ok(verdict), trials, skipped: self.skipped, behind, floor: self.floor }
     }
 
     /// Nobody leads. Those who were right and left for the sake of one that failed since race again, and when there are

@@ -30,6 +30,7 @@ impl<'g, D: Device> Contest<'g, D> {
             delta: self.settings.delta,
             confirm,
             floor: self.floor,
+            believed: (0..contenders.len()).filter(|&l| self.gate.is_library(&contenders[l].candidate)).collect(),
             incumbent: contenders.iter().position(|c| c.incumbent),
             seed: self.settings.seed.wrapping_add(self.tried),
             ..RacePlan::default()
@@ -45,6 +46,7 @@ impl<'g, D: Device> Contest<'g, D> {
         if needed > 0 {
             self.running.owe(-lanes.iter().map(|e| e.sample).sum::<f64>());
         }
+        self.floor = outcome.floor;
         self.rounds += outcome.rounds;
         self.launches += outcome.launches;
         let candidates: Vec<Candidate> = contenders.iter().map(|c| c.candidate.clone()).collect();

@@ -41,6 +41,8 @@ pub(crate) struct Outcomes {
     pub(crate) skipped: Vec<Skipped>,
     /// How far everyone that was ever timed for the key is behind the winner.
     pub(crate) behind: HashMap<Candidate, Behind>,
+    /// The floor it was judged against, in seconds: lower than it was where a library was faster.
+    pub(crate) floor: Option<f64>,
 }
 
 /// One variant's part of the contest: how many configs the search may ask for.

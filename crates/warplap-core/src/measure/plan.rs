@@ -58,6 +58,8 @@ pub struct RacePlan {
     pub known_within: f64,
     /// The least seconds a launch can take by physics; a sample below `IMPOSSIBLE_BELOW` of it is `Impossible`.
     pub floor: Option<f64>,
+    /// Lanes of libraries. Where one of them is faster than physics allows, it is the floor that is wrong: it falls.
+    pub believed: Vec<usize>,
     /// The lane of the stored winner, where there is one.
     pub incumbent: Option<usize>,
     /// Decides the order within rounds.
@@ -73,6 +75,7 @@ impl Default for RacePlan {
             confirm: true,
             known_within: 0.05,
             floor: None,
+            believed: Vec::new(),
             incumbent: None,
             seed: 0,
         }

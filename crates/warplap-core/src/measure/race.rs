@@ -59,6 +59,8 @@ pub struct Race {
     pub ended: Ended,
     /// Pooled relative spread between rounds, the machine's common drift taken out.
     pub sigma: f64,
+    /// The floor it was judged against at the end, in seconds.
+    pub floor: Option<f64>,
 }
 
 impl Race {
@@ -140,6 +142,7 @@ fn finish(sheet: &Sheet<'_>, plan: &RacePlan, mut places: Vec<Option<Place>>, ro
         launches: sheet.launches,
         ended: heat.ended,
         sigma: heat.sigma,
+        floor: sheet.floor,
     }
 }
 

@@ -33,7 +33,9 @@ pub(super) enum LaneState {
 pub(super) struct Sheet<'a> {
     watch: &'a mut dyn Stopwatch,
     stop: &'a mut dyn FnMut() -> bool,
-    floor: Option<f64>,
+    /// Seconds no honest launch can be below, as far as is known.
+    pub(super) floor: Option<f64>,
+    believed: &'a [usize],
     pub(super) places: Vec<LaneState>,
     /// ln seconds, or ln of the cost by another objective, by lane and round of the race proper.
     pub(super) rounds: Vec<Vec<f64>>,
@@ -56,12 +58,13 @@ impl<'a> Sheet<'a> {
         lanes: usize,
         watch: &'a mut dyn Stopwatch,
         stop: &'a mut dyn FnMut() -> bool,
-        plan: &RacePlan,
+        plan: &'a RacePlan,
     ) -> Self {
         Sheet {
             watch,
             stop,
             floor: plan.floor,
+            believed: &plan.believed,
             places: vec![LaneState::Live; lanes],
             rounds: vec![Vec::new(); lanes],
             all: vec![Vec::new(); lanes],
@@ -101,7 +104,7 @@ impl<'a> Sheet<'a> {
             return None;
         }
         let batch = self.batch(lane);
-        let judged = self.watch.sample(lane).and_then(|seconds| self.judge(seconds));
+        let judged = self.watch.sample(lane).and_then(|seconds| self.judge(lane, seconds));
         let cost = self.watch.cost();
         let launches = cost.map_or(u64::from(batch), |c| c.launches);
         self.launches += launches;
@@ -120,12 +123,16 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    fn judge(&self, seconds: f64) -> Result<f64, Rejection> {
+    fn judge(&mut self, lane: usize, seconds: f64) -> Result<f64, Rejection> {
         // NaN is in no range.
         if !SENSIBLE.contains(&seconds) {
             return Err(Rejection::Impossible { reason: format!("the clock said {seconds:e} s for one launch") });
         }
         match self.floor {
+            Some(floor) if seconds < IMPOSSIBLE_BELOW * floor && self.believed.contains(&lane) => {
+                self.floor = Some(seconds / IMPOSSIBLE_BELOW);
+                Ok(seconds)
+            }
             Some(floor) if seconds < IMPOSSIBLE_BELOW * floor => Err(Rejection::Impossible {
                 reason: format!("{:.3} us where physics asks for {:.3} us", seconds * 1e6, floor * 1e6),
             }),
@@ -260,6 +267,17 @@ mod tests {
     }
 
     #[test]
+    fn a_floor_that_a_library_is_below_was_none() {
+        let (mut watch, mut stop) = (Table(vec![8e-4, 7.1e-4, 8e-4, f64::NAN]), || false);
+        let plan = RacePlan { floor: Some(1e-3), believed: vec![1, 3], ..RacePlan::default() };
+        let mut sheet = Sheet::new(4, &mut watch, &mut stop, &plan);
+        assert_eq!(sheet.take(0), None, "nobody has shown yet that this can be");
+        assert!(sheet.take(1).is_some() && sheet.take(2).is_some());
+        assert_eq!(sheet.take(3), None, "no clock says that, whoever runs");
+        assert!((sheet.floor.unwrap() - 7.1e-4 / IMPOSSIBLE_BELOW).abs() < 1e-9);
+    }
+
+    #[test]
     fn a_pause_can_be_stopped_in() {
         let mut watch = Table(Vec::new());
         let mut asked = 0;
@@ -267,7 +285,8 @@ mod tests {
             asked += 1;
             asked > 3
         };
-        let mut sheet = Sheet::new(0, &mut watch, &mut stop, &RacePlan::default());
+        let plan = RacePlan::default();
+        let mut sheet = Sheet::new(0, &mut watch, &mut stop, &plan);
         sheet.pause(1.0);
         assert!(sheet.stopped);
         assert_eq!(asked, 4);

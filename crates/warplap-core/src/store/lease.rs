@@ -26,9 +26,14 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
+    /// The lease beside a lock file.
+    pub(super) fn beside(path: &Path) -> PathBuf {
+        path.with_added_extension("lease")
+    }
+
     /// Takes the lease beside the lock file `path`, waiting until `until`.
     pub(crate) fn take(files: &Files, path: &Path, until: Option<Instant>) -> io::Result<Option<Lease>> {
-        let path = path.with_added_extension("lease");
+        let path = Lease::beside(path);
         let token = format!("{}\n{:016x}\n", own_name(), fresh());
         let mut wait = Duration::from_millis(1);
         let mut watched: Option<(String, Option<SystemTime>, Instant)> = None;
@@ -119,7 +124,7 @@ fn evict(files: &Files, path: &Path, dead: &str) -> io::Result<bool> {
 }
 
 /// Machine, boot, process and when it started: no other process ever has the same.
-fn own_name() -> String {
+pub(super) fn own_name() -> String {
     let pid = std::process::id();
     format!("{} {pid} {}", boot(), started(pid).unwrap_or_default())
 }

@@ -12,7 +12,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::files::Files;
-use super::lease::Lease;
+use super::holder::Holder;
+use super::lease::{Lease, own_name};
+
+/// Bytes of a holder's name at the most.
+const NAME_LIMIT: u64 = 512;
 
 /// The right to tune one key on one device, alone. Dropping it lets the next one in.
 #[must_use = "dropped at once, it protects nothing"]
@@ -40,6 +44,12 @@ impl Flight {
     /// The right to a name among the threads of this process, waiting until an instant (for ever with `None`).
     pub fn local(name: &str, until: Option<Instant>) -> Option<Flight> {
         LocalLock::take(name, until).map(|lock| Flight(Hold::Local { _lock: lock }))
+    }
+
+    /// Who holds the lock file `path`, as far as it is known.
+    pub(crate) fn holder(files: &Files, path: &Path) -> Option<Holder> {
+        let said = |path: &Path| Holder::read(str::from_utf8(&files.read(path, NAME_LIMIT).ok()?).ok()?);
+        said(path).or_else(|| said(&Lease::beside(path)))
     }
 
     /// Takes the lock file `path`, waiting until `until` (for ever with `None`). `Ok(None)`: somebody else still has
@@ -99,7 +109,7 @@ impl FileLock {
     fn take(files: &Files, path: &Path, until: Option<Instant>) -> io::Result<Option<FileLock>> {
         let mut wait = Duration::from_millis(1);
         loop {
-            let file = files.open_lock(path)?;
+            let mut file = files.open_lock(path)?;
             if until.is_none() {
                 files.lock(&file, path)?;
             } else if !files.try_lock(&file, path)? {
@@ -110,6 +120,8 @@ impl FileLock {
             }
             // The last holder removed the file before letting go: a lock on a removed file protects nothing.
             if is_at(&file, path) {
+                // Who waits wants to know for whom; a disk that is full keeps nobody from working.
+                let _ = file.set_len(0).and_then(|()| files.write(&mut file, path, own_name().as_bytes()));
                 let (path, files) = (path.to_path_buf(), files.clone());
                 return Ok(Some(FileLock { file, path, files, holder: std::process::id() }));
             }

@@ -31,6 +31,9 @@ pub mod care;
 mod directory;
 mod file;
 pub mod files;
+#[cfg(unix)]
+mod group;
+mod holder;
 mod lease;
 mod listing;
 mod lock;
@@ -51,6 +54,7 @@ mod url;
 mod whole;
 
 pub use directory::DirectoryShelf;
+pub use holder::Holder;
 pub(crate) use lease::{boot, started};
 pub use lock::Flight;
 pub use memory::MemoryShelf;

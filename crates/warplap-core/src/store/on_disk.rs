@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::directory::{DirectoryShelf, LOCKS, WRITE_WAIT, folder};
+use super::holder::Holder;
 use super::listing;
 use super::lock::Flight;
 use super::names::{Kind, Place, is_slug};
@@ -102,6 +103,10 @@ impl Shelf for DirectoryShelf {
 
     fn lease(&self, at: &Place, wait: Option<Duration>) -> Result<Option<Flight>, StoreError> {
         self.shared(&self.lock_path(at, "flight"), wait.map(|wait| Instant::now() + wait))
+    }
+
+    fn holder(&self, at: &Place) -> Option<Holder> {
+        Flight::holder(&self.whole.files, &self.lock_path(at, "flight"))
     }
 
     fn add(&self, at: &Place, document: &dyn Fn() -> Vec<u8>) -> Result<(), StoreError> {

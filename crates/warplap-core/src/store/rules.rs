@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::directory::DirectoryShelf;
 use super::file::{encode, judge};
 use super::files::Files;
+use super::holder::Holder;
 use super::lock::Flight;
 use super::memory::MemoryShelf;
 use super::names::{Kind, Place, new_record};
@@ -173,6 +174,11 @@ impl Store {
     /// Like [`Store::lock`], but gives up after `wait`: `None` when somebody else is still tuning the key.
     pub fn try_lock(&self, key: &Key, device: &Fingerprint, wait: Duration) -> Option<Flight> {
         self.flight(key, device, Some(wait))
+    }
+
+    /// Who tunes a key on a device now, as far as it is known.
+    pub fn holder(&self, key: &Key, device: &Fingerprint) -> Option<Holder> {
+        self.shelf.holder(&Place::of(key, &device.slug()).ok()?)
     }
 
     /// Every record by its place, sorted by device, operation and hash; none is opened.

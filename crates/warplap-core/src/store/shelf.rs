@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use super::holder::Holder;
 use super::lock::Flight;
 use super::names::{Kind, Place};
 use super::{SetAside, StoreError};
@@ -40,6 +41,11 @@ pub trait Shelf: Send + Sync {
     /// reading or writing. Waits no longer than `wait` (as long as it takes with `None`); `Ok(None)`: somebody else has
     /// it.
     fn lease(&self, at: &Place, wait: Option<Duration>) -> Result<Option<Flight>, StoreError>;
+
+    /// Who has the right to work on a place now, as far as it is known.
+    fn holder(&self, _at: &Place) -> Option<Holder> {
+        None
+    }
 
     /// As [`Shelf::put`] for several places, which come in their order; `next` is told which one. Worth having where
     /// many documents are made durable in one go.

@@ -16,8 +16,16 @@ pub fn distrust(meta: &Metadata) -> Option<String> {
     if meta.uid() != own && meta.uid() != 0 {
         return Some(format!("it belongs to user {}, not to user {own}", meta.uid()));
     }
-    let mode = meta.mode() & 0o7777;
-    (mode & 0o022 != 0).then(|| format!("others may write to it (mode {mode:04o})"))
+    (strangers(meta) != 0).then(|| format!("others may write to it (mode {:04o})", mode(meta)))
+}
+
+/// The bits of a mode that let somebody else write: not those of a group that the user is alone in.
+#[cfg(unix)]
+fn strangers(meta: &Metadata) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    let open = mode(meta) & 0o022;
+    let own = rustix::process::geteuid().as_raw();
+    if open == 0o020 && super::group::is_private(meta.gid(), own) { 0 } else { open }
 }
 
 /// Elsewhere the user's own directories are private by default.
@@ -118,7 +126,7 @@ fn walk(end: &Path) -> Result<(), StoreError> {
             return refuse(&at, "it is not a directory".into());
         }
         // In a sticky directory nobody can replace what belongs to us, and the next step checks that it does.
-        if mode(&meta) & 0o022 != 0 && mode(&meta) & 0o1000 == 0 {
+        if strangers(&meta) != 0 && mode(&meta) & 0o1000 == 0 {
             let who = if mode(&meta) & 0o002 != 0 { "everyone" } else { "its group" };
             return refuse(&at, format!("{who} may write to it (mode {:04o})", mode(&meta)));
         }

@@ -2,7 +2,9 @@
 
 mod admitting;
 mod any;
+mod contesting;
 mod donors;
+mod earlier;
 mod last_heat;
 mod newcomers;
 mod provisional;
@@ -10,6 +12,7 @@ mod road;
 mod standing;
 mod telling;
 mod tuning;
+mod waiting;
 
 use std::sync::Arc;
 

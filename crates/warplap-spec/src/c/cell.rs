@@ -43,12 +43,16 @@ pub(crate) struct Timed {
     pub(crate) seconds: f64,
     /// Calls after which a poisoned element was still there.
     pub(crate) stale: u64,
+    /// Calls that count.
+    pub(crate) calls: u32,
 }
 
 /// Timed calls as they are asked for.
 pub(crate) struct Series<'m> {
     /// Calls that do not count, and calls that do.
     pub(crate) calls: (u32, u32),
+    /// When this has passed, the call in hand is the last one.
+    pub(crate) enough: Duration,
     /// The set to begin with.
     pub(crate) first: usize,
     /// Four words for each argument: see `stir` in `cell.c`.
@@ -91,7 +95,8 @@ impl Cell {
     pub(crate) fn time(&mut self, series: &Series<'_>, patience: Duration) -> Result<Timed, Rejection> {
         let (lead, batch) = series.calls;
         let (sets, arguments) = (series.sets.len() as u64, series.plan.len() as u64);
-        let head = [lead.into(), batch.into(), series.first as u64, sets, arguments, series.seed];
+        let enough = series.enough.as_nanos() as u64;
+        let head = [lead.into(), batch.into(), enough, series.first as u64, sets, arguments, series.seed];
         let mut words: Vec<u64> = head.into_iter().chain(series.plan.iter().flatten().copied()).collect();
         for places in &series.sets {
             words.extend(self.words(places)?);
@@ -99,7 +104,11 @@ impl Cell {
         let calls = u64::from(lead) + u64::from(batch);
         self.calls += calls;
         let reply = self.order(TIME, &words, None, calls, patience)?;
-        Ok(Timed { seconds: reply.nanoseconds as f64 * 1e-9, stale: reply.stale })
+        Ok(Timed {
+            seconds: reply.nanoseconds as f64 * 1e-9,
+            stale: reply.stale,
+            calls: reply.calls.clamp(1, batch.into()) as u32,
+        })
     }
 
     /// Places as the cell knows them; memory it has not seen yet is handed over.

@@ -14,7 +14,7 @@ use warplap::core::variant::Kernel;
 use warplap::core::verify::poison_of;
 
 use super::apart::{Apart, Queue, View};
-use super::cell::{Cell, Place, Series};
+use super::cell::{Cell, Place, Series, Timed};
 use super::memory::Memory;
 use crate::argument::{Argument, Fill, Role};
 use crate::spec::Spec;
@@ -27,9 +27,13 @@ const MAX_BATCH: u32 = 1 << 16;
 const LONG: f64 = 2e-3;
 /// Seconds of the one sample by which a winner's own report is held against the clock here.
 const LONG_SAMPLE: f64 = 20e-3;
-/// A sample may take so many times what it took first, within these seconds.
+/// A sample ends early after so many times what it took first, and not before these seconds: on a busy machine threads
+/// that wait for each other take a thousand times as long, and nobody hangs.
+const ENOUGH: f64 = 30.0;
+const ENOUGH_SECONDS: f64 = 0.1;
+/// One call may take so many times what it took first, within these seconds.
 const PATIENCE: f64 = 30.0;
-const SHORTEST: f64 = 0.5;
+const SHORTEST: f64 = 1.0;
 const LONGEST: f64 = 10.0;
 
 /// A built kernel in its process.
@@ -174,20 +178,25 @@ impl RemoteLap {
         lap.batch = if once > 0.0 { (SAMPLE / once).ceil().clamp(1.0, f64::from(MAX_BATCH)) as u32 } else { MAX_BATCH };
         lap.lead = u32::from(clock == Clock::Use && once < LONG);
         lap.expected = once * f64::from(lap.batch + lap.lead);
-        lap.patience =
-            Duration::from_secs_f64((PATIENCE * lap.expected).clamp(SHORTEST, LONGEST.max(3.0 * lap.expected)));
+        lap.patience = Duration::from_secs_f64((PATIENCE * once).clamp(SHORTEST, LONGEST.max(3.0 * once)));
         Ok(lap)
     }
 
     fn time(&mut self) -> Result<f64, Rejection> {
+        self.sample().map(|timed| timed.seconds / f64::from(timed.calls))
+    }
+
+    fn sample(&mut self) -> Result<Timed, Rejection> {
+        let enough = Duration::from_secs_f64((ENOUGH * self.expected).clamp(ENOUGH_SECONDS, LONGEST));
         let series = Series {
             calls: (self.lead, self.batch),
+            enough,
             first: self.next,
             plan: &self.plan,
             sets: self.sets.iter().map(Recorded::places).collect(),
             seed: self.seeds.u64(..),
         };
-        let timed = locked(&self.sets[0].cell).time(&series, self.patience);
+        let timed = locked(&self.sets[0].cell).time(&series, enough + self.patience);
         let timed = timed.map_err(|rejection| match rejection {
             // It came back before: nobody may take this for a turn that did not come.
             Rejection::TimedOut { seconds } => {
@@ -196,14 +205,14 @@ impl RemoteLap {
             }
             other => other,
         })?;
-        let calls = self.lead + self.batch;
+        let calls = self.lead + timed.calls;
         for set in 0..self.sets.len().min(calls as usize) {
             self.sets[(self.next + set) % self.sets.len()].untouched()?;
         }
         self.next = (self.next + calls as usize) % self.sets.len();
         (self.launches, self.stale) = (self.launches + u64::from(calls), self.stale + timed.stale);
         self.kept_nothing()?;
-        Ok(timed.seconds / f64::from(self.batch))
+        Ok(timed)
     }
 
     /// Whether outputs were written at every launch.
@@ -231,9 +240,10 @@ impl Lap for RemoteLap {
         self.batch = (LONG_SAMPLE / once).ceil().clamp(1.0, f64::from(MAX_BATCH)) as u32;
         // One that remembered until now may have more to do this time.
         self.patience = Duration::from_secs_f64(LONGEST.max(3.0 * once));
-        let (started, launches) = (Instant::now(), f64::from(self.batch));
-        let told = self.run().map(|seconds| seconds * launches);
-        let (passed, told) = (started.elapsed().as_secs_f64(), told?);
+        let started = Instant::now();
+        let timed = self.sample();
+        let (passed, timed) = (started.elapsed().as_secs_f64(), timed?);
+        let (told, launches) = (timed.seconds, f64::from(timed.calls));
         self.batch = usual;
         if passed > 3.0 * told + 1e-6 * launches + LONG_SAMPLE / 2.0 {
             let reason = format!("its process told {told:.4} s of {launches} launches, and {passed:.4} s passed");

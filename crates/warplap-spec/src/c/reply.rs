@@ -1,12 +1,12 @@
-//! A cell's reply: forty bytes come in, which the kernel over there may have written; what it told goes out, or why
+//! A cell's reply: forty-eight bytes come in, which the kernel over there may have written; what it told goes out, or why
 //! nobody believes it.
 
 use std::time::Duration;
 
 use warplap::core::rejection::Rejection;
 
-/// Bytes of a reply: five words, as `struct reply` of `cell.c` has them.
-pub(crate) const BYTES: usize = 40;
+/// Bytes of a reply: six words, as `struct reply` of `cell.c` has them.
+pub(crate) const BYTES: usize = 48;
 
 /// What a cell told of one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +17,15 @@ pub(crate) struct Reply {
     pub(crate) nanoseconds: u64,
     /// Calls after which a poisoned element was still there.
     pub(crate) stale: u64,
+    /// Calls that count.
+    pub(crate) calls: u64,
 }
 
 impl Reply {
     /// Reads the reply to an order: its number, the calls it asked for, and the time that passed here meanwhile.
     pub(crate) fn read(bytes: &[u8; BYTES], number: u64, calls: u64, passed: Duration) -> Result<Reply, Rejection> {
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[8 * at + i]));
-        let [told, failed, nanoseconds, stale, mode] = [word(0), word(1), word(2), word(3), word(4)];
+        let [told, failed, nanoseconds, stale, counted, mode] = std::array::from_fn(word);
         if told != number {
             return Err(Rejection::Crashed { reason: "the worker answers out of turn".into() });
         }
@@ -38,7 +40,10 @@ impl Reply {
         if stale > calls {
             return Err(wrong(format!("its process told of {stale} unwritten outputs in {calls} launches")));
         }
-        Ok(Reply { failed: failed != 0, nanoseconds, stale })
+        if counted > calls {
+            return Err(wrong(format!("its process told of {counted} launches of {calls}")));
+        }
+        Ok(Reply { failed: failed != 0, nanoseconds, stale, calls: counted })
     }
 }
 
@@ -56,26 +61,27 @@ fn wrong(reason: String) -> Rejection {
 mod tests {
     use super::*;
 
-    fn read(words: [u64; 5]) -> Result<Reply, String> {
+    fn read(words: [u64; 6]) -> Result<Reply, String> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         Reply::read(&bytes.try_into().unwrap(), 7, 3, Duration::from_micros(5)).map_err(|e| e.to_string())
     }
 
     #[test]
     fn what_can_be_true_is_believed() {
-        assert_eq!(read([7, 0, 5000, 3, 0]), Ok(Reply { failed: false, nanoseconds: 5000, stale: 3 }));
-        assert!(read([7, 1, 0, 0, 0]).unwrap().failed);
+        assert_eq!(read([7, 0, 5000, 3, 2, 0]), Ok(Reply { failed: false, nanoseconds: 5000, stale: 3, calls: 2 }));
+        assert!(read([7, 1, 0, 0, 0, 0]).unwrap().failed);
     }
 
     #[test]
     fn what_cannot_be_true_is_not() {
         for (words, why) in [
-            ([6, 0, 0, 0, 0], "out of turn"),
-            ([7, 0, 0, 0, 3], "rounding, flush to zero"),
-            ([7, 0, 5001, 0, 0], "s passed"),
-            ([7, 0, u64::MAX, 0, 0], "s passed"),
-            ([7, 0, 0, 4, 0], "4 unwritten outputs in 3"),
-            ([7, 0, 0, u64::MAX, 0], "unwritten"),
+            ([6, 0, 0, 0, 0, 0], "out of turn"),
+            ([7, 0, 0, 0, 0, 3], "rounding, flush to zero"),
+            ([7, 0, 5001, 0, 0, 0], "s passed"),
+            ([7, 0, u64::MAX, 0, 0, 0], "s passed"),
+            ([7, 0, 0, 4, 0, 0], "4 unwritten outputs in 3"),
+            ([7, 0, 0, u64::MAX, 0, 0], "unwritten"),
+            ([7, 0, 0, 0, 4, 0], "4 launches of 3"),
         ] {
             assert!(read(words).unwrap_err().contains(why), "{words:?}");
         }

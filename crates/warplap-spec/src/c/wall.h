@@ -73,21 +73,20 @@ static void on(int call, unsigned with) {
   rule(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 1);
   answer(with);
 }
-/* This call gets an answer where an argument has one of some bits; else it is allowed. */
-static void on_bits(int call, int which, unsigned bits, unsigned with, unsigned without) {
+/* This call gets an answer where an argument compares with a number (BPF_JEQ: is it, BPF_JSET: has one of its bits), else
+ * another. */
+static void on_argument(int call, int which, unsigned how, unsigned number, unsigned with, unsigned without) {
   rule(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 4);
   load_argument(which);
-  rule(BPF_JMP | BPF_JSET | BPF_K, bits, 0, 1);
+  rule((unsigned short)(BPF_JMP | how | BPF_K), number, 0, 1);
   answer(with);
   answer(without);
 }
-/* This call gets an answer where an argument is a number, else another. */
+static void on_bits(int call, int which, unsigned bits, unsigned with, unsigned without) {
+  on_argument(call, which, BPF_JSET, bits, with, without);
+}
 static void on_number(int call, int which, unsigned number, unsigned with, unsigned without) {
-  rule(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 4);
-  load_argument(which);
-  rule(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1);
-  answer(with);
-  answer(without);
+  on_argument(call, which, BPF_JEQ, number, with, without);
 }
 
 /* Memory that is shared and no file's counts against no limit: nobody gets it. */

@@ -11,21 +11,22 @@ use crate::case::{Case, Drawing};
 use crate::caught::contained;
 use crate::device::Device;
 use crate::error::Error;
-use crate::measure::{CacheState, Lap, Measurement};
+use crate::measure::Lap;
 use crate::promoted::Promoted;
 use crate::prover::{Prover, seed};
-use crate::quarantine::{self, PUT_AWAY, Quarantine};
+use crate::quarantine::Quarantine;
 use crate::rejection::Rejection;
-use crate::roofline::IMPOSSIBLE_BELOW;
-use crate::sandbox::{Passed, SandboxRequest};
-use crate::scout::{QUICK, Scout};
+use crate::scout::Scout;
 use crate::settings::{Running, Settings};
 use crate::timing::Timing;
 use crate::variant::{Fit, Kernel, Priority};
 use crate::verdict::Contender;
 
-/// A candidate whose first launch takes this many times the best seen, and [`SLOW_SECONDS`], is not launched again.
-const HOPELESS: f64 = 3.0;
+mod apart;
+mod pace;
+
+pub(crate) use pace::TooLong;
+
 /// Longer than a scheduler keeps a process waiting on a loaded machine (8 to 32 ms were seen): one launch that was put
 /// aside must not cost the best its place.
 const SLOW_SECONDS: f64 = 50e-3;
@@ -33,21 +34,11 @@ const SLOW_SECONDS: f64 = 50e-3;
 /// A candidate that one launch shows this many times behind the best is not launched a second time.
 const FAR: f64 = 10.0;
 
-/// Launches in a worker may take this many times the best time known, within these seconds.
-const PATIENCE: f64 = 30.0;
-const SHORTEST: f64 = 0.5;
+/// Seconds after which the longest launch counts as hung.
 const LONGEST: f64 = 10.0;
 
 /// Seconds of a sample of many launches, at the most.
 const SHORT_SAMPLE: f64 = 1e-3;
-
-/// Why a candidate is not launched.
-pub(crate) enum TooLong {
-    /// The budget has no time for its proof.
-    NoTime,
-    /// It is far behind on a smaller problem.
-    FarBehind,
-}
 
 /// A candidate that was proved right.
 pub(crate) struct Entrant<'g, D: Device> {
@@ -184,150 +175,6 @@ impl<'g, D: Device> Gate<'g, D> {
         Ok(Entrant { contender, kernel, lap, sample })
     }
 
-    /// Proves a candidate as a race would, in a worker or here, and remembers that it passed or why it did not.
-    pub(crate) fn admit(&self, candidate: &Candidate) -> Result<(), Rejection> {
-        if let Some(held) = self.quarantine.as_ref().and_then(|q| q.find(candidate)) {
-            return Err(held.rejection);
-        }
-        if self.sandbox(candidate)?.is_some() {
-            return Ok(());
-        }
-        let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
-        let runner = self.card.find(&candidate.variant).ok_or_else(unknown)?;
-        let kernel = self.judged(candidate, runner.build(&candidate.config, self.device))?;
-        let (error, seconds) =
-            self.prove_right(candidate, &*kernel).inspect_err(|why| self.put_away(candidate, why))?;
-        if let Some(promoted) = &self.promoted {
-            promoted.add(candidate, Passed { error, seconds: seconds.unwrap_or(0.0) });
-        }
-        Ok(())
-    }
-
-    /// What a candidate showed in a worker, now or when its key was raced before; `None` where it is to be proved here.
-    fn sandbox(&self, candidate: &Candidate) -> Result<Option<Passed>, Rejection> {
-        if let Some(passed) = self.promoted.as_ref().and_then(|p| p.find(candidate)) {
-            return Ok(Some(passed));
-        }
-        let trusted = self.card.is_yardstick(&candidate.variant);
-        let (wanted, patience) = self.patience_with(candidate);
-        let request = SandboxRequest {
-            problem: self.card.text(),
-            candidate: candidate.clone(),
-            seed: self.settings.seed,
-            policy: self.settings.policy,
-            patience,
-            trusted,
-        };
-        let outcome = self.card.sandbox(&request, self.device).transpose();
-        if patience < wanted && matches!(outcome, Err(Rejection::TimedOut { .. })) {
-            // It was the budget that ended it, which says nothing against it.
-            return outcome;
-        }
-        if let Some(promoted) = self.promoted.as_ref().filter(|_| !matches!(outcome, Ok(None))) {
-            promoted.tried(candidate);
-        }
-        match (&outcome, &self.promoted) {
-            (Ok(Some(passed)), Some(promoted)) => promoted.add(candidate, *passed),
-            (Err(rejection), promoted) => {
-                // A library's proposal that cannot be built there never can be; own kernels are passed over by variant.
-                let lasts = trusted && matches!(rejection, Rejection::DoesNotBuild { .. });
-                if let Some(promoted) = promoted.as_ref().filter(|_| lasts) {
-                    promoted.refuse(candidate);
-                }
-                self.put_away(candidate, rejection);
-            }
-            _ => {}
-        }
-        outcome
-    }
-
-    /// Seconds after which launches of a candidate count as hung: how many it should have, and how many there are.
-    fn patience_with(&self, candidate: &Candidate) -> (f64, f64) {
-        let trusted = self.card.is_yardstick(&candidate.variant);
-        let wanted = if trusted { LONGEST } else { self.patience() };
-        (wanted, wanted.min(self.running.map_or(LONGEST, Running::left).max(SHORTEST)))
-    }
-
-    /// Puts a candidate away that failed in a process of its own, unless it was the budget that ended it.
-    pub(crate) fn judged<T>(&self, candidate: &Candidate, outcome: Result<T, Rejection>) -> Result<T, Rejection> {
-        if let Some(rejection) = outcome.as_ref().err().filter(|_| self.device.is_walled()) {
-            let (wanted, patience) = self.patience_with(candidate);
-            if patience >= wanted || !matches!(rejection, Rejection::TimedOut { .. }) {
-                self.put_away(candidate, rejection);
-            }
-        }
-        outcome
-    }
-
-    /// Seconds after which launches count as hung.
-    fn patience(&self) -> f64 {
-        let cold = self.settings.policy.cache == CacheState::Cold;
-        let floor = || self.card.least(&*self.device.ceilings()?, cold);
-        let best = *self.best.borrow();
-        let expected = if best.is_finite() { best } else { floor().unwrap_or(LONGEST) };
-        (PATIENCE * expected).clamp(SHORTEST, LONGEST)
-    }
-
-    /// A candidate failed where only those race that passed in a worker: it is not tried again.
-    pub(crate) fn put_away(&self, candidate: &Candidate, rejection: &Rejection) {
-        if let Some(promoted) = &self.promoted {
-            promoted.remove(candidate);
-        }
-        // Somebody must be left to fall back on.
-        let needed = self.is_last_resort(candidate);
-        if let Some(quarantine) = self.quarantine.as_ref().filter(|_| quarantine::deserved(rejection) && !needed) {
-            quarantine.put(candidate, rejection, &self.card.text());
-        }
-    }
-
-    /// Whether a candidate is the reference as it is without tuning, which answers when everyone else has failed.
-    fn is_last_resort(&self, candidate: &Candidate) -> bool {
-        let reference = self.card.reference();
-        let usual = || reference.space(self.device).default_config();
-        reference.id() == candidate.variant && usual().is_none_or(|config| config == candidate.config)
-    }
-
-    /// Whether a candidate passed in a worker.
-    pub(crate) fn is_promoted(&self, candidate: &Candidate) -> bool {
-        self.promoted.as_ref().is_some_and(|p| p.find(candidate).is_some())
-    }
-
-    /// Whether a candidate is a library's.
-    pub(crate) fn is_library(&self, candidate: &Candidate) -> bool {
-        self.card.find(&candidate.variant).is_some_and(|runner| runner.is_library())
-    }
-
-    /// Why a candidate is not tried, if it is in quarantine.
-    pub(crate) fn quarantined(&self, candidate: &Candidate) -> Option<String> {
-        let found = self.quarantine.as_ref()?.find(candidate)?;
-        Some(format!("{PUT_AWAY}: {}", found.rejection))
-    }
-
-    /// Why a candidate is not tried, if its key was raced to its end before without it.
-    pub(crate) fn passed_over(&self, candidate: &Candidate) -> Option<String> {
-        let promoted = self.promoted.as_ref().filter(|_| !self.settings.again)?;
-        if promoted.refused(candidate) && self.card.reference().id() != candidate.variant {
-            return Some("it could not be built in a worker before".to_string());
-        }
-        let over = !self.card.is_yardstick(&candidate.variant) && promoted.passed_over(candidate);
-        over.then(|| "the key was raced to its end without it before".to_string())
-    }
-
-    /// Keeps who passed for the next race of the key.
-    pub(crate) fn keep(&self, whole: bool) {
-        if let Some(promoted) = &self.promoted {
-            promoted.ended(whole);
-            promoted.keep();
-        }
-    }
-
-    /// What takes three times as long as the best is not worth a second look.
-    fn keeps_up(&self, seconds: f64) -> Result<(), Rejection> {
-        let slow =
-            self.settings.objective.is_time() && seconds > HOPELESS * *self.best.borrow() && seconds > SLOW_SECONDS;
-        if slow { Err(Rejection::Outpaced { measurement: single(seconds) }) } else { Ok(()) }
-    }
-
     /// Proves a kernel here.
     fn prove_right(&self, candidate: &Candidate, kernel: &dyn Kernel<D>) -> Result<(f64, Option<f64>), Rejection> {
         let mut prover = self.prover.borrow_mut();
@@ -387,51 +234,9 @@ impl<'g, D: Device> Gate<'g, D> {
         case.refill_asking(self.card, device, drawing)?;
         Ok(case.verify(&*kernel, device).and_then(|_| case.inputs_untouched(device)))
     }
-
-    /// Why a candidate is not worth building: what it can do at best is slower than what was seen.
-    pub(crate) fn hopeless(&self, candidate: &Candidate) -> Option<String> {
-        if !self.settings.objective.is_time() {
-            return None;
-        }
-        let runner = self.card.find(&candidate.variant)?;
-        let floor = runner.floor(&candidate.config, &*self.device.ceilings()?)? * IMPOSSIBLE_BELOW;
-        (floor > *self.best.borrow()).then(|| "its own roofline is above the best time seen".to_string())
-    }
-
-    /// Why a candidate is not launched, by what it takes on a smaller problem: there is no time for it, or it is far
-    /// behind and nobody wants to know by how much.
-    pub(crate) fn takes_too_long(&self, candidate: &Candidate) -> Option<TooLong> {
-        let best = *self.best.borrow();
-        let (scout, running) = (self.scout.as_ref().filter(|_| best.is_finite())?, self.running?);
-        let likely = scout.likely(candidate, QUICK)?;
-        // Two proofs and a launch to see how many a sample needs.
-        if !running.affords(2.0 * likely.proof + likely.launch) {
-            return Some(TooLong::NoTime);
-        }
-        let far = likely.launch > FAR * best && likely.launch > SLOW_SECONDS && self.settings.objective.is_time();
-        (far && !self.card.is_yardstick(&candidate.variant)).then_some(TooLong::FarBehind)
-    }
-
-    /// The best time seen was no honest one: it is forgotten.
-    pub(crate) fn forget(&self) {
-        *self.best.borrow_mut() = f64::INFINITY;
-    }
-
-    /// A time was seen.
-    pub(crate) fn seen(&self, seconds: f64) {
-        let mut best = self.best.borrow_mut();
-        *best = best.min(seconds);
-    }
 }
 
 /// Inputs, with the right answer unless it will be asked for on the device.
 fn drawn<D: Device>(card: &dyn Card<D>, seed: u64) -> Result<Drawing, Error> {
     if card.oracle().is_some() { Drawing::inputs(card, seed) } else { Drawing::new(card, seed) }
-}
-
-/// A measurement of one launch alone.
-fn single(seconds: f64) -> Measurement {
-    let us = seconds * 1e6;
-    let samples_us = vec![us];
-    Measurement { median_us: us, ci_us: [us, us], rounds: 1, batch: 1, samples_us, ..Measurement::default() }
 }
