@@ -19,6 +19,9 @@ const JUDGE: Duration = Duration::from_secs(60);
 /// What building may take, with a compiler's own deadline inside of it.
 const BUILD: Duration = Duration::from_secs(90);
 
+/// Stages of one proof at the most: each has a deadline of its own, and whoever began new ones without end had none.
+const STAGES: u32 = 64;
+
 /// How long after its deadline a candidate that faulted is waited for, to be told what it did.
 const FAULT: Duration = Duration::from_secs(2);
 
@@ -111,6 +114,7 @@ impl Sandbox {
 fn converse(worker: &mut Process, request: &SandboxRequest) -> Ended {
     let mut stage = Stage::Draw;
     let mut started = Instant::now();
+    let mut stages = 0;
     if let Err(gone) = worker.send(&Order::Prove(request.clone())) {
         return Ended::Lost(format!("{gone:?}"));
     }
@@ -122,7 +126,13 @@ fn converse(worker: &mut Process, request: &SandboxRequest) -> Ended {
             Stage::Judge => JUDGE,
         };
         match worker.receive::<Report>(started + limit) {
-            Ok((Report::Stage(next), _)) => (stage, started) = (next, Instant::now()),
+            Ok((Report::Stage(next), _)) if stages < STAGES => {
+                (stage, started, stages) = (next, Instant::now(), stages + 1);
+            }
+            Ok((Report::Stage(_), _)) => {
+                worker.kill();
+                return Ended::Guilty(Rejection::Crashed { reason: "the worker tells of stages without end".into() });
+            }
             Ok((Report::Done { outcome, fatal: None }, _)) => return Ended::Done(outcome),
             Ok((Report::Done { outcome, fatal: Some(why) }, _)) => {
                 worker.kill();

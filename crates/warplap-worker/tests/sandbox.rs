@@ -42,6 +42,7 @@ fn every_fault_is_contained_and_named() {
         ("exits", "crashed", "exit code 0"),
         ("panics", "crashed", "planted"),
         ("breaks", "crashed", "refused"),
+        ("begins_for_ever", "crashed", "stages without end"),
         ("is_refused", "launch_failed", "refused"),
         ("is_wrong", "wrong_answer", ""),
         ("is_unknown", "does_not_build", "nobody is called so"),

@@ -87,6 +87,10 @@ impl Prove for Acting {
             "segfaults" => unsafe { std::ptr::without_provenance_mut::<u8>(64).write_volatile(1) },
             "exits" => std::process::exit(0),
             "panics" => panic!("planted"),
+            "begins_for_ever" => loop {
+                stage(Stage::Run);
+                std::thread::sleep(Duration::from_millis(1));
+            },
             "builds_slowly" => sleep(Duration::from_millis(700)),
             "is_unknown" => return Err(Refusal::Unknown("nobody is called so".into())),
             _ => {}
