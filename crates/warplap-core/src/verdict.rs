@@ -147,8 +147,6 @@ impl Verdict {
         let mut others: Vec<(&Candidate, Gap)> = gaps.filter(|(c, _)| **c != self.winner).collect();
         others.sort_by(|a, b| a.1.ln.total_cmp(&b.1.ln).then_with(|| a.0.cmp(b.0)));
         let known = self.plus_minus() <= RacePlan::default().known_within && samples >= LEAST_SAMPLES;
-        // Other work beside favours some candidates over others: what was seen then holds for then.
-        let known = known && self.grade != Grade::Contended;
         self.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), self.eps, delta) } else { 0.0 };
         // The interval that is shown beside a gap is what says whether there is one.
         self.ties = others.iter().filter(|(_, gap)| gap.behind().is_tie()).map(|(c, _)| (*c).clone()).collect();
@@ -207,6 +205,10 @@ pub fn decide(race: &Race, contenders: &[Contender], plan: &RacePlan, contended:
     };
     let gaps = contenders.iter().enumerate().filter_map(|(lane, c)| Some((&c.candidate, race.gap(lane, winner)?)));
     verdict.weigh(gaps, plan.delta, measured.rounds);
+    if contended {
+        // Other work beside favours some candidates over others: what was seen then holds for then.
+        verdict.confidence = 0.0;
+    }
     Some(verdict)
 }
 
@@ -371,6 +373,9 @@ mod tests {
         assert_eq!((sure(0.001, 6.0, 8), sure(0.001, 1.0, 4)), (0.0, 0.0), "a time that is not known carries none");
         let beside = decide(&tied(&[0.0]), &[contender("a")], &RacePlan::default(), true).unwrap();
         assert_eq!((beside.grade, beside.confidence), (Grade::Contended, 0.0));
+        let capped = Race { ended: Ended::Capped, ..tied(&[0.0]) };
+        let beside = decide(&capped, &[contender("a")], &RacePlan::default(), true).unwrap();
+        assert_eq!((beside.grade, beside.confidence), (Grade::Capped, 0.0));
         assert_eq!(confidence([Gap { ln: -0.1, ..Gap::NONE }].into_iter(), 0.01, 0.01), 0.0);
     }
 
