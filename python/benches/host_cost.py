@@ -22,6 +22,13 @@ def least(call, loops: int = 100, windows: int = 400) -> float:
     return min(timeit.repeat(call, number=loops, repeat=windows)) / loops * 1e6
 
 
+def trained(call, *given):
+    """A call and its gradients."""
+    given = [t.clone().requires_grad_() for t in given]
+    along = torch.ones_like(call(*given))
+    return lambda: torch.autograd.grad(call(*given), given, along)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     warplap.configure(in_memory=True, budget=0.3, threads=1)
@@ -38,6 +45,10 @@ def main() -> None:
         "torch.mm(a, b, out=c)": lambda: torch.mm(a, b, out=c),
         "matmul(a, b)": lambda: warplap.matmul(a, b),
         "a @ b": lambda: a @ b,
+        "matmul(a, b) and its gradients": trained(warplap.matmul, a, b),
+        "a @ b and its gradients": trained(torch.matmul, a, b),
+        "linear(a, b, w) and its gradients": trained(warplap.linear, a, b, w),
+        "torch: linear and its gradients": trained(torch.nn.functional.linear, a, b, w),
         "bsr_matmul(s, d, out=e) of 16x16": lambda: warplap.bsr_matmul(s, d, out=e),
         "torch: s @ d": lambda: s @ d,
         "attention of one query and key": lambda: warplap.attention(q, q, q),

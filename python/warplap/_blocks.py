@@ -10,6 +10,7 @@ from torch import Tensor
 from . import _cuda, _warplap
 from ._by_torch import is_double
 from ._library import check_out, dims, floats, lib, op
+from ._nodes import operator
 
 
 def _bsr_into(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
@@ -130,25 +131,29 @@ def _save_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _sampled_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, g, b = ctx.saved_tensors
     m, k = g.shape[0], b.shape[0]
-    grad_g = op.bsr_matmul(crow, col, grad, m, k, b) if ctx.needs_input_grad[2] else None
-    grad_b = op.bsr_matmul(*transposed(crow, col, grad, k), k, m, g) if ctx.needs_input_grad[3] else None
+    grad_g = _product(crow, col, grad, m, k, b) if ctx.needs_input_grad[2] else None
+    grad_b = _product(*transposed(crow, col, grad, k), k, m, g) if ctx.needs_input_grad[3] else None
     return None, None, grad_g, grad_b, None, None
 
 
-torch.library.register_autograd("warplap::bsr_sampled", _sampled_backward, setup_context=_save_sampled, lib=lib)
+_gradient = operator("bsr_sampled", _sampled, _save_sampled, _sampled_backward)
 
 
 def _bsr_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, values, b = ctx.saved_tensors
     grad_values = grad_b = None
     if ctx.needs_input_grad[2]:
-        grad_values = op.bsr_sampled(crow, col, grad, b, *values.shape[1:])
+        grad_values = _gradient(crow, col, grad, b, *values.shape[1:])
     if ctx.needs_input_grad[5]:
-        grad_b = op.bsr_matmul(*transposed(crow, col, values, ctx.k), ctx.k, ctx.m, grad)
+        grad_b = _product(*transposed(crow, col, values, ctx.k), ctx.k, ctx.m, grad)
     return None, None, grad_values, None, None, grad_b
 
 
-torch.library.register_autograd("warplap::bsr_matmul", _bsr_backward, setup_context=_save_bsr, lib=lib)
+def _bsr_run(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
+    return (_cuda.bsr_matmul if b.is_cuda else _bsr_cpu)(crow, col, values, m, k, b)
+
+
+_product = operator("bsr_matmul", _bsr_run, _save_bsr, _bsr_backward)
 
 
 def bsr_matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
@@ -177,10 +182,10 @@ def bsr_parts(
     right = b.unsqueeze(1) if b.ndim == 1 else b
     shape = (m, *b.shape[1:])
     if out is None:
-        c = op.bsr_matmul(crow, col, values, m, k, right)
+        c = _product(crow, col, values, m, k, right)
         return c if b.ndim == 2 else c.reshape(shape)
     check_out(out, shape, **{name: values, "b": b})
     if out.is_contiguous() or (out.ndim == 2 and out.t().is_contiguous()):
         op.bsr_matmul_out(crow, col, values, m, k, right, out if out.ndim == 2 else out.unsqueeze(1))
         return out
-    return out.copy_(op.bsr_matmul(crow, col, values, m, k, right).reshape(shape))
+    return out.copy_(_product(crow, col, values, m, k, right).reshape(shape))

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from . import _cuda, _facts
 from ._by_torch import is_double
-from ._library import floats, lib, op, ordinary, rows
+from ._library import floats, lib, ordinary, rows
+from ._nodes import operator
 from ._norm import call_of, check
 
 _tags = (torch.Tag.pt2_compliant_tag,)
@@ -150,8 +151,8 @@ def _norm_add_backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tens
     return (*wanted, None, None)
 
 
-torch.library.register_autograd("warplap::norm", _norm_backward, setup_context=_save_norm, lib=lib)
-torch.library.register_autograd("warplap::norm_add", _norm_add_backward, setup_context=_save_norm_add, lib=lib)
+_alone = operator("norm", _norm, _save_norm, _norm_backward)
+_added = operator("norm_add", _run, _save_norm_add, _norm_add_backward)
 
 
 def norm(
@@ -166,5 +167,5 @@ def norm(
         return by_torch(x, residual, weight, bias, layer=kind == "layer", eps=eps)
     floats(x=x, residual=residual, weight=weight, bias=bias)
     if residual is None:
-        return op.norm(x, weight, bias, kind == "layer", eps)
-    return op.norm_add(x, residual, weight, bias, kind == "layer", eps)
+        return _alone(x, weight, bias, kind == "layer", eps)
+    return _added(x, residual, weight, bias, kind == "layer", eps)

@@ -11,7 +11,8 @@ from torch import Tensor
 from . import _batched, _cuda, _warplap
 from ._arrays import unknown_activation
 from ._by_torch import cast, has_kernels
-from ._library import check_out, dims, floats, lib, lines, op, ordinary, rows
+from ._library import FLOATS, check_out, dims, floats, lib, lines, op, ordinary, rows
+from ._nodes import operator
 
 
 def _matmul_into(a: Tensor, b: Tensor, out: Tensor) -> None:
@@ -65,13 +66,29 @@ def _save_pair(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
 def _matmul_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     a, b = ctx.saved_tensors
     needs_a, needs_b = ctx.needs_input_grad[:2]
-    return (op.matmul(grad, b.t()) if needs_a else None, op.matmul(a.t(), grad) if needs_b else None)
+    return (_matmul(grad, b.t()) if needs_a else None, _matmul(a.t(), grad) if needs_b else None)
 
 
-torch.library.register_autograd("warplap::matmul", _matmul_backward, setup_context=_save_pair, lib=lib)
+def _matmul_run(a: Tensor, b: Tensor) -> Tensor:
+    found = _warplap.matmul_direct(a, b)
+    if found is not None:
+        return found
+    return _matmul_cuda(a, b) if a.is_cuda else _matmul_cpu(a, b)
+
+
+_matmul = operator("matmul", _matmul_run, _save_pair, _matmul_backward)
+
+
+def _fit(a: Tensor, b: Tensor) -> bool:
+    """Whether two are what most calls have: of one type that kernels have, in one place, the second a matrix."""
+    kind = a.dtype
+    same = kind in FLOATS and kind == b.dtype and a.device == b.device and a.layout == b.layout == torch.strided
+    return same and a.dim() >= 2 and b.dim() == 2
 
 
 def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
+    if out is None and _fit(a, b) and a.dim() == 2 and a.shape[1] == b.shape[0]:
+        return _matmul(a, b)
     a, b = cast(a, b)
     if not has_kernels(a, b):
         return torch.matmul(a, b) if out is None else torch.matmul(a, b, out=out)
@@ -94,9 +111,9 @@ def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
         if out.ndim == 2:
             op.matmul_out(left, right, out)
         else:
-            out.copy_(op.matmul(left, right).reshape(shape))
+            out.copy_(_matmul(left, right).reshape(shape))
         return out
-    c = op.matmul(left, right)
+    c = _matmul(left, right)
     return c if c.shape == shape else c.reshape(shape)
 
 
@@ -138,13 +155,18 @@ def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | No
     x, w = ctx.saved_tensors
     needs_x, needs_w, needs_bias = ctx.needs_input_grad[:3]
     return (
-        op.matmul(grad, w) if needs_x else None,
-        op.matmul(grad.t(), x) if needs_w else None,
+        _matmul(grad, w) if needs_x else None,
+        _matmul(grad.t(), x) if needs_w else None,
         grad.sum(0) if needs_bias else None,
     )
 
 
-torch.library.register_autograd("warplap::linear", _linear_backward, setup_context=_save_linear, lib=lib)
+def _linear_run(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    found = _warplap.linear_direct(x, w, bias, None)
+    return _linear(x, w, bias) if found is None else found
+
+
+_layer = operator("linear", _linear_run, _save_linear, _linear_backward)
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -159,6 +181,8 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None) -> Tensor:
     if activation is not None and activation not in _ACTIVATIONS:
         raise unknown_activation(activation)
+    if out is None and _fit(x, w) and x.shape[-1] == w.shape[1] and (bias is None or _fits_beside(bias, w)):
+        return _linear_of(x, w, bias, activation)
     x, w, bias = cast(x, w, bias)
     if not has_kernels(x, w, bias):
         wide = F.linear(x, w, bias)
@@ -170,15 +194,25 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None, ou
         raise ValueError(f"x: has shape {list(x.shape)}, expected {w.shape[1]} columns as w has")
     if bias is not None and tuple(bias.shape) != (w.shape[0],):
         raise ValueError(f"bias: has shape {list(bias.shape)}, expected {[w.shape[0]]}")
-    shape = (*x.shape[:-1], w.shape[0])
-    if out is not None:
-        check_out(out, shape, x=x, w=w, bias=bias)
+    if out is None:
+        return _linear_of(x, w, bias, activation)
+    check_out(out, (*x.shape[:-1], w.shape[0]), x=x, w=w, bias=bias)
+    return out.copy_(_linear_of(x, w, bias, activation))
+
+
+def _fits_beside(bias: Tensor, w: Tensor) -> bool:
+    """Whether a bias is one of a weight's."""
+    same = bias.dtype == w.dtype and bias.device == w.device and bias.layout == torch.strided
+    return same and bias.dim() == 1 and bias.shape[0] == w.shape[0]
+
+
+def _linear_of(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+    """Of tensors that belong together."""
     flat, y = rows(x), None
     if x.ndim != 2 and not torch.compiler.is_compiling():  # matrices were tried before they came here
         y = _warplap.linear_direct(flat, w, bias, activation)
     if y is None:
-        y = op.linear(flat, w, bias)
+        y = _layer(flat, w, bias)
         if activation is not None:
             y = _ACTIVATIONS[activation](y)
-    y = y if y.shape == shape else y.reshape(shape)
-    return y if out is None else out.copy_(y)
+    return y if x.ndim == 2 else y.reshape((*x.shape[:-1], w.shape[0]))

@@ -1,0 +1,57 @@
+"""An operator called in a plain program goes straight to its kernel, and is one node of torch's graph where a gradient
+is wanted. Torch's dispatcher, which costs ten times as much on the host, is for those who trace, cast or watch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from torch import Tensor
+
+from ._library import lib, op
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+_functorch = torch._C._functorch.peek_interpreter_stack
+_modes = torch._C._len_torch_dispatch_stack
+_casts = torch._C._is_any_autocast_enabled
+_traces = torch._C._get_tracing_state
+
+
+def _is_watched() -> bool:
+    """Whether somebody wants to see operators by their names: a mode, a transform, autocast, a tracer."""
+    return bool(_modes() or _casts() or _functorch() is not None or _traces() is not None)
+
+
+def operator(
+    name: str, run: Callable[..., Any], save: Callable[..., None], backward: Callable[..., tuple[Any, ...]]
+) -> Callable[..., Any]:
+    """The call of a registered operator, whose gradients are told to the dispatcher too.
+
+    ``run`` computes it on a CPU or a GPU; ``save`` and ``backward`` are what ``torch.library.register_autograd`` takes.
+    """
+    torch.library.register_autograd(f"warplap::{name}", backward, setup_context=save, lib=lib)
+    dispatched = getattr(op, name).default
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        out = run(*args)
+        save(ctx, args, out)
+        return out
+
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__doc__": f"warplap::{name}"}
+    node = type(name, (torch.autograd.Function,), members)
+
+    def call(*args: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return dispatched(*args)
+        wanted = False
+        for value in args:
+            if isinstance(value, Tensor):
+                if type(value) not in _PLAIN or not (value.is_cpu or value.is_cuda):
+                    return dispatched(*args)
+                wanted = wanted or value.requires_grad
+        if _is_watched():
+            return dispatched(*args)
+        return node.apply(*args) if wanted and torch.is_grad_enabled() else run(*args)
+
+    return call
