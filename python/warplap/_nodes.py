@@ -14,8 +14,15 @@ from ._library import lib, op
 _PLAIN = (Tensor, torch.nn.Parameter)
 _functorch = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
-_casts = torch._C._is_any_autocast_enabled
 _traces = torch._C._get_tracing_state
+
+
+def _casts_somewhere() -> bool:
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+
+# Torch's own answer in one call, where this version has it.
+_casts: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", _casts_somewhere)
 
 
 def _is_watched() -> bool:

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::fs;
 
-use super::lease::{boot, started};
+use super::lease::named;
+use crate::letters::shown;
 
 /// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +18,9 @@ pub struct Holder {
 impl Holder {
     /// Who wrote a lock file's text; `None` where nobody did.
     pub(crate) fn read(text: &str) -> Option<Holder> {
-        let mut words = text.split_whitespace();
-        let (boot_id, pid, start) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
-        let here = boot_id != "-" && boot_id == boot();
-        let lives = || started(pid).as_deref() == Some(start);
         // The name of somebody who died is left over: whoever has the lock now did not write its own.
-        (!here || lives()).then_some(Holder { pid, here })
+        let name = named(text).filter(|name| !name.here || name.lives())?;
+        Some(Holder { pid: name.pid, here: name.here })
     }
 
     /// Whether it is stopped, as Ctrl-Z and debuggers do.
@@ -47,17 +45,17 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A line of what the system says of a process, in letters that a terminal may be sent.
+/// What the system says of a process, in letters that a terminal may be sent.
 fn status(pid: u32, name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    Some(line.trim().chars().filter(|c| !c.is_control()).collect())
+    Some(shown(line.trim()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::lease::own_name;
+    use crate::store::lease::{boot, own_name};
 
     #[test]
     fn holders_are_named_as_far_as_they_are_known() {

@@ -131,14 +131,29 @@ pub(super) fn own_name() -> String {
 
 /// Whether a token names a process of this machine that is gone. A half-written token is nobody's yet.
 fn is_dead(token: &str) -> bool {
-    let mut words = token.split_whitespace();
-    let (Some(boot_id), Some(pid), Some(start)) = (words.next(), words.next(), words.next()) else {
-        return false;
-    };
-    let Ok(pid) = pid.parse::<u32>() else {
-        return false;
-    };
-    boot_id != "-" && boot_id == boot() && started(pid).as_deref() != Some(start)
+    named(token).is_some_and(|name| name.here && !name.lives())
+}
+
+/// A process by the name it gave itself.
+pub(super) struct Name<'t> {
+    pub(super) pid: u32,
+    /// Whether it is one of this machine's.
+    pub(super) here: bool,
+    start: &'t str,
+}
+
+impl Name<'_> {
+    /// Whether it still runs, where it is one of this machine's.
+    pub(super) fn lives(&self) -> bool {
+        started(self.pid).as_deref() == Some(self.start)
+    }
+}
+
+/// Whose name a text begins with.
+pub(super) fn named(text: &str) -> Option<Name<'_>> {
+    let mut words = text.split_whitespace();
+    let (boot_id, pid, start) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
+    Some(Name { pid, here: boot_id != "-" && boot_id == boot(), start })
 }
 
 /// This machine since it was started, and the space of its process numbers.

@@ -48,7 +48,7 @@ impl<D: Device> Road<D> {
             let is_stopped = stopped.is_some_and(|since| since.elapsed() >= STOPPED);
             if self.settings.stop.said() || is_stopped || began.elapsed() >= patience {
                 let seconds = began.elapsed().as_secs_f64();
-                let note = format!("raced without waiting longer for {name}: it has held this key for {seconds:.1} s");
+                let note = format!("raced without waiting longer for {name}, after {seconds:.1} s");
                 tracing::warn!("{key}: {note}");
                 return Turn { _flight: None, note: Some(note) };
             }
