@@ -17,6 +17,7 @@ use crate::oracle::FarAnswer;
 use crate::rejection::Rejection;
 use crate::sealed::Sealed;
 use crate::slot::{Role, Signature, Slot};
+use crate::stir::Spot;
 use crate::variant::Kernel;
 
 /// Elements of one guard band. A multiple of every cache line, so that what lies between them stays aligned.
@@ -273,13 +274,45 @@ impl<D: Device> Case<D> {
     }
 
     /// A drawing whose inputs are those in memory now, without the right answers to them.
-    pub(crate) fn left_with(&self, device: &D, drawing: &Drawing) -> Result<Drawing, Error> {
+    fn left_with(&self, device: &D, drawing: &Drawing) -> Result<Drawing, Error> {
         let slots = self.signature.slots().iter().zip(&self.buffers).zip(&drawing.arrays);
         let left = slots.map(|((slot, buffer), drawn)| match buffer.as_ref().filter(|_| slot.role == Role::In) {
             Some(buffer) => device.download(buffer),
             None => Ok(drawn.clone()),
         });
         Ok(Drawing { arrays: left.collect::<Result<_, Error>>()?, answers: None })
+    }
+
+    /// What a clock changes between a kernel's launches, where the device says where it is.
+    pub(crate) fn spots(&self, kernel: &dyn Kernel<D>, device: &D) -> Vec<Spot> {
+        let all = self.signature.slots().iter().zip(&self.buffers);
+        let spot = |(slot, buffer): (&Slot, &Option<D::Buffer>)| {
+            let at = device.place(buffer.as_ref()?)?;
+            Spot::of(slot, at + (guard(slot) * slot.dtype.bytes()) as u64)
+        };
+        let writes = kernel.writes();
+        all.filter(|(slot, _)| writes || !slot.is_written()).filter_map(spot).collect()
+    }
+
+    /// Finds the right answers to what timed launches have left in memory: there, or else on the host.
+    pub(crate) fn ask_again(&mut self, card: &dyn Card<D>, device: &D, drawing: &Drawing) -> Result<(), Error> {
+        // What was changed in place again and again may be anything by now.
+        let slots = self.signature.slots().iter().zip(&drawing.arrays).zip(&mut self.buffers);
+        for ((slot, array), buffer) in slots.filter(|((slot, _), _)| slot.role == Role::InOut) {
+            if let (Some(image), Some(buffer)) = (image(slot, array), buffer) {
+                device.write(buffer, &image)?;
+            }
+        }
+        self.fresh = true;
+        match ask(card, &self.signature, &self.buffers, device)? {
+            // What was drawn is there no longer.
+            Some(far) => (self.far, self.drawing) = (Some(far), None),
+            None => {
+                let left = self.left_with(device, drawing)?.answered(card)?;
+                self.refill(device, &Arc::new(left))?;
+            }
+        }
+        Ok(())
     }
 
     /// Launches a kernel on this case's buffers. A panic becomes a Rejection.

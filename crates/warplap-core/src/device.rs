@@ -11,6 +11,7 @@ use crate::measure::{Lap, Policy};
 use crate::rejection::Rejection;
 use crate::roofline::Ceilings;
 use crate::sandbox::{Passed, SandboxRequest};
+use crate::stir::Spot;
 use crate::store::Store;
 use crate::tolerance::Tolerance;
 
@@ -148,9 +149,18 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn sets(&self, policy: Policy, footprint: usize) -> usize;
 
     /// Makes one lap of a kernel ready for timing (on a GPU: captures its graph), deciding how many launches one
-    /// sample takes.
-    fn lap<'k>(&'k self, policy: Policy, sets: usize, launch: Launch<'k, Self>)
-    -> Result<Box<dyn Lap + 'k>, Rejection>;
+    /// sample takes. A launch is given each of the sets in turn, whose spots change between launches.
+    fn lap<'k>(
+        &'k self,
+        policy: Policy,
+        sets: &[Vec<Spot>],
+        launch: Launch<'k, Self>,
+    ) -> Result<Box<dyn Lap + 'k>, Rejection>;
+
+    /// The address of memory that its clock changes between launches.
+    fn place(&self, _buffer: &Self::Buffer) -> Option<u64> {
+        None
+    }
 
     /// Lets a candidate prove itself in a worker process first: built, verified and launched there, it has passed or
     /// is rejected. `None`: it may prove itself here.

@@ -142,8 +142,9 @@ fn time<D: Device>(
 ) -> Result<f64, Rejection> {
     stage(Stage::Run);
     let case = RefCell::new(prover.case());
+    let spots = case.borrow().spots(&**kernel, device);
     let launch = Box::new(|queue: &D::Queue, _| case.borrow_mut().launch(&**kernel, device, queue));
-    let mut lap = contained(|| device.lap(policy, 1, launch))?;
+    let mut lap = contained(|| device.lap(policy, &[spots], launch))?;
     let mut best = f64::INFINITY;
     for _ in 0..SAMPLES {
         stage(Stage::Run);

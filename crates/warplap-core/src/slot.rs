@@ -43,6 +43,8 @@ pub struct Slot {
     pub align: usize,
     /// Whether the problem has it.
     pub present: bool,
+    /// Whether its elements mean something by their order, and must keep it: it was read from a file, say.
+    pub steady: bool,
 }
 
 impl Slot {
@@ -52,7 +54,7 @@ impl Slot {
         for i in (1..shape.len()).rev() {
             strides[i - 1] = strides[i].saturating_mul(shape[i]);
         }
-        Slot { name: name.into(), role, dtype, shape, strides, align: dtype.bytes(), present: true }
+        Slot { name: name.into(), role, dtype, shape, strides, align: dtype.bytes(), present: true, steady: false }
     }
 
     /// A slot that kernels read, row-major without padding.
@@ -90,6 +92,12 @@ impl Slot {
     /// This slot, where the problem has it.
     pub fn when(mut self, present: bool) -> Self {
         self.present = present;
+        self
+    }
+
+    /// This slot, whose elements keep their order between timed launches.
+    pub fn steady(mut self) -> Self {
+        self.steady = true;
         self
     }
 

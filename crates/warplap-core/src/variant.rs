@@ -130,6 +130,11 @@ pub trait Kernel<D: Device>: Send + Sync {
         None
     }
 
+    /// Whether a timed launch writes its outputs: one that gives its callers new ones leaves those of the race alone.
+    fn writes(&self) -> bool {
+        true
+    }
+
     /// Bytes of workspace one launch takes.
     fn workspace(&self) -> u64 {
         0

@@ -12,6 +12,7 @@ use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{CacheState, Lap, Policy};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
+use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 
 use crate::chip::Chip;
@@ -277,10 +278,10 @@ impl Device for Cpu {
     fn lap<'k>(
         &'k self,
         policy: Policy,
-        sets: usize,
+        sets: &[Vec<Spot>],
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
-        Ok(Box::new(CpuLap::new(&self.pool, policy.clock, sets, launch)?))
+        Ok(Box::new(CpuLap::new(&self.pool, policy.clock, sets.len(), launch)?))
     }
 
     fn builders(&self) -> usize {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use planted::{KINDS, Planted, Sum, SumProblem, catalog, grounds};
+use planted::{KINDS, Planted, RECITING, Sum, SumProblem, catalog, grounds};
 use warplap_core::candidate::{Outcome, Trial};
 use warplap_core::device::Device;
 use warplap_core::progress::Silent;
@@ -91,6 +91,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("contained {contained} of {planted}; good candidates measured {measured} of {good}; {seconds:.1} s");
     println!("caller's context: {}", alive.map_or_else(|e| e.to_string(), |()| "alive".into()));
     println!("in quarantine {kept}; winner {}", tuned.edition.verdict.winner);
+
+    let tuner = Tuner::<Sum, Cuda>::new(device.clone(), catalog(RECITING), store.clone(), settings.clone());
+    let reciting = tuner.tune(&SumProblem { n: 50_000 }, &Silent)?.edition;
+    for trial in reciting.trials.iter().filter(|t| t.candidate.variant == "recites") {
+        let (said, winner) = (word(trial), &reciting.verdict.winner.variant);
+        println!("one that recites its last answer: {said}, {winner} won ({:?})", trial.outcome);
+    }
 
     // Once more: nobody in quarantine is tried, nobody who passed needs a worker.
     let again = Settings { again: true, ..settings };

@@ -1,18 +1,20 @@
 //! The clock: events around a batch of launches, or around the replay of a captured one.
 //!
 //! By the clock for use every launch stands behind a neutral kernel; as many of those alone are timed right before, and
-//! what they take is taken off. Back to back, a kernel that may begin early would begin under itself.
+//! what they take is taken off. Back to back, a kernel that may begin early would begin under itself. The neutral kernel
+//! also changes what the launch will find, so that no kernel gains by remembering.
 
 use std::time::{Duration, Instant};
 
 use warplap_core::device::Launch;
 use warplap_core::measure::{Clock, Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
+use warplap_core::stir::Spot;
 
 use crate::device::cuda::Cuda;
 use crate::driver::{Event, Graph};
 use crate::error::CudaError;
-use crate::neutral::Neutral;
+use crate::neutral::{Looked, Neutral, Spoon};
 
 /// Seconds the launches of one sample shall take: the events' grain is half a microsecond.
 const SAMPLE: f64 = 250e-6;
@@ -23,6 +25,9 @@ const MAX_BATCH: u32 = 512;
 /// What the device is kept busy for while the host queues a sample: the events shall not see the host.
 const HEAD_START: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(2)];
 
+/// Launches that are looked at before a winner is proved once more.
+const LOOKED_AT: u32 = 32;
+
 /// What a launch that seems to take no time at all is said to take.
 const LEAST: f64 = 1e-9;
 
@@ -30,7 +35,8 @@ const LEAST: f64 = 1e-9;
 pub(crate) struct CudaLap<'k> {
     cuda: &'k Cuda,
     launch: Launch<'k, Cuda>,
-    sets: usize,
+    /// What is stirred before a launch on each set of buffers.
+    sets: Vec<Vec<Spot>>,
     next: usize,
     batch: u32,
     /// Before the neutral kernels alone, before the launches and after them.
@@ -44,6 +50,8 @@ pub(crate) struct CudaLap<'k> {
 /// What the launches stand behind.
 struct Behind<'k> {
     neutral: &'k Neutral,
+    /// For each set of buffers.
+    spoons: Vec<Spoon>,
     /// A batch of it alone, where the launches were captured.
     alone: Option<Graph>,
     head_start: Duration,
@@ -66,11 +74,13 @@ impl<'k> CudaLap<'k> {
     pub(crate) fn new(
         cuda: &'k Cuda,
         policy: Policy,
-        sets: usize,
+        sets: &[Vec<Spot>],
         launch: Launch<'k, Cuda>,
     ) -> Result<Self, Rejection> {
         let event = || Event::new(cuda.context()).map_err(refused);
-        let (marks, sets) = ([event()?, event()?, event()?], sets.max(1));
+        let marks = [event()?, event()?, event()?];
+        let sets = if sets.is_empty() { vec![Vec::new()] } else { sets.to_vec() };
+        let turn = sets.len() as u32;
         let mut lap = CudaLap { cuda, launch, sets, next: 0, batch: 1, marks, graph: None, behind: None, bare: None };
         // The first launch of all may load the kernel, or make what later ones find: it says nothing of those to come.
         lap.time()?;
@@ -84,17 +94,43 @@ impl<'k> CudaLap<'k> {
         };
         let wanted = (SAMPLE / once.max(1e-9)).ceil().clamp(1.0, f64::from(MAX_BATCH)) as u32;
         // Whole turns over the sets, so that every sample sees each as often.
-        let turn = sets as u32;
-        lap.batch = if sets > 1 { wanted.div_ceil(turn) * turn } else { wanted };
+        lap.batch = if turn > 1 { wanted.div_ceil(turn) * turn } else { wanted };
         if policy.clock == Clock::Use {
-            let behind = |neutral| Behind { neutral, alone: None, head_start: HEAD_START[0] };
-            lap.behind = cuda.neutral().map(behind);
+            lap.behind = lap.stirring();
         }
+        let before = lap.looked()?;
         if policy.queueing == Queueing::Graph {
             lap.capture();
         }
         lap.time()?;
+        lap.kept_nothing(before)?;
         Ok(lap)
+    }
+
+    /// What launches stand behind, where there is a neutral kernel.
+    fn stirring(&self) -> Option<Behind<'k>> {
+        let behind = |neutral: &'k Neutral| {
+            let spoons = self.sets.iter().map(|spots| neutral.spoon(spots)).collect();
+            Behind { neutral, spoons, alone: None, head_start: HEAD_START[0] }
+        };
+        self.cuda.neutral().map(behind)
+    }
+
+    fn looked(&self) -> Result<Option<Looked>, Rejection> {
+        let looked = self.behind.as_ref().map(|behind| behind.neutral.looked(self.cuda.stream()));
+        looked.transpose().map_err(refused)
+    }
+
+    /// Whether every output that was looked at since then had been written.
+    fn kept_nothing(&self, since: Option<Looked>) -> Result<(), Rejection> {
+        let (Some(since), Some(now)) = (since, self.looked()?) else { return Ok(()) };
+        let (stale, looked) = (now.stale - since.stale, now.at - since.at);
+        if stale == 0 {
+            return Ok(());
+        }
+        let reason =
+            format!("left what was poisoned before the launch unwritten in {stale} of {looked} timed launches");
+        Err(Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason })
     }
 
     /// Makes graphs of the launches; whoever cannot be captured is timed one by one.
@@ -106,7 +142,7 @@ impl<'k> CudaLap<'k> {
             Err(Refused(why)) => return tracing::debug!("timed one by one, as it cannot be captured: {why}"),
         }
         let Some(behind) = &mut self.behind else { return };
-        let alone = Graph::capture(cuda.stream(), || behind.queue_alone(self.batch, cuda).map_err(Refused));
+        let alone = Graph::capture(cuda.stream(), || behind.queue_alone(self.batch, self.next, cuda).map_err(Refused));
         match alone {
             Ok(graph) => behind.alone = Some(graph),
             Err(Refused(why)) => {
@@ -118,13 +154,15 @@ impl<'k> CudaLap<'k> {
 
     fn queue_batch(&mut self) -> Result<(), Rejection> {
         let stream = self.cuda.stream();
-        for _ in 0..self.batch {
+        for i in 0..self.batch {
             if let Some(behind) = &self.behind {
-                behind.neutral.launch(Duration::ZERO, stream).map_err(refused)?;
+                // In front of the first there was no launch of this kernel.
+                let spoon = behind.spoons[self.next].checking(i > 0);
+                behind.neutral.stir(&spoon, stream).map_err(refused)?;
             }
             (self.launch)(stream, self.next)?;
             self.next += 1;
-            if self.next == self.sets {
+            if self.next == self.sets.len() {
                 self.next = 0;
             }
         }
@@ -135,13 +173,13 @@ impl<'k> CudaLap<'k> {
     fn time(&mut self) -> Result<f64, Rejection> {
         let (cuda, stream) = (self.cuda, self.cuda.stream());
         if let (Some(behind), Some(_)) = (&self.behind, &self.graph) {
-            behind.neutral.launch(behind.head_start, stream).map_err(refused)?;
+            behind.neutral.idle(behind.head_start, stream).map_err(refused)?;
         }
         let queueing = Instant::now();
         self.marks[0].record(stream).map_err(refused)?;
         match &self.behind {
             Some(Behind { alone: Some(graph), .. }) => graph.launch(stream).map_err(refused)?,
-            Some(behind) => behind.queue_alone(self.batch, cuda)?,
+            Some(behind) => behind.queue_alone(self.batch, self.next, cuda)?,
             None => {}
         }
         self.marks[1].record(stream).map_err(refused)?;
@@ -162,8 +200,10 @@ impl<'k> CudaLap<'k> {
 }
 
 impl Behind<'_> {
-    fn queue_alone(&self, batch: u32, cuda: &Cuda) -> Result<(), Rejection> {
-        (0..batch).try_for_each(|_| self.neutral.launch(Duration::ZERO, cuda.stream())).map_err(refused)
+    /// As many of the neutral kernels as a batch of launches has, stirring the same.
+    fn queue_alone(&self, batch: u32, first: usize, cuda: &Cuda) -> Result<(), Rejection> {
+        let spoon = |i: u32| &self.spoons[(first + i as usize) % self.spoons.len()];
+        (0..batch).try_for_each(|i| self.neutral.stir(spoon(i), cuda.stream())).map_err(refused)
     }
 }
 
@@ -186,6 +226,20 @@ impl Lap for CudaLap<'_> {
             self.behind = behind;
         }
         timed
+    }
+
+    /// A few launches one by one, whichever the policy: what they leave unwritten is seen, and what they remember is out
+    /// of date when they are proved once more.
+    fn settle(&mut self) -> Result<(), Rejection> {
+        let (behind, graph, batch) = (self.behind.take(), self.graph.take(), self.batch);
+        (self.behind, self.batch) = (self.stirring(), LOOKED_AT);
+        let before = self.looked();
+        let looked = before.and_then(|before| {
+            self.queue_batch()?;
+            self.kept_nothing(before)
+        });
+        (self.behind, self.graph, self.batch) = (behind, graph, batch);
+        looked
     }
 
     fn batch(&self) -> u32 {

@@ -21,7 +21,7 @@ fn timed(cuda: &Cuda, queueing: Queueing, clock: Clock, micros: u32, tail: u32, 
     // SAFETY: the entry takes nothing.
     let launch = move |stream: &_, _| unsafe { function.launch(&shape, &[], stream) }.map_err(|e| e.rejection());
     let policy = Policy { queueing, clock, ..Policy::default() };
-    let mut lap = cuda.lap(policy, 1, Box::new(launch)).unwrap();
+    let mut lap = cuda.lap(policy, &[Vec::new()], Box::new(launch)).unwrap();
     let median = |mut times: Vec<f64>| {
         times.sort_by(f64::total_cmp);
         times[2] * 1e6

@@ -8,14 +8,14 @@ mod standin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use planted::{KINDS, Planted, Sum, SumProblem, catalog, grounds, kind};
+use planted::{KINDS, Planted, RECITING, Sum, SumProblem, catalog, grounds, kind};
 use standin::{device, scenario, worker_with};
 use warplap_core::arg::Arg;
 use warplap_core::array::Array;
 use warplap_core::candidate::{Candidate, Outcome};
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
-use warplap_core::measure::Policy;
+use warplap_core::measure::{Clock, Policy};
 use warplap_core::progress::Silent;
 use warplap_core::quarantine;
 use warplap_core::rejection::Rejection;
@@ -175,6 +175,19 @@ fn who_failed_is_not_tried_again_by_the_next_process_and_who_passed_needs_no_wor
     // On a noisy machine the edition that is kept may be the second one, so the quarantine is what is asked.
     let names: Vec<String> = quarantine::all(&store).into_iter().map(|(_, q)| q.candidate.variant).collect();
     assert_eq!(names, ["wrong"]);
+}
+
+#[test]
+fn a_kernel_that_recites_its_last_answer_does_not_win() {
+    let cuda = Arc::new(device());
+    for clock in [Clock::Use, Clock::BackToBack] {
+        let settings = Settings { policy: Policy { clock, ..Cuda::usual_policy() }, ..settings() };
+        let tuner = Tuner::new(cuda.clone(), catalog(RECITING), Store::memory(), settings);
+        let tuned = tuner.tune(&SumProblem { n: 3000 }, &Silent).unwrap();
+        let said: Vec<String> = tuned.edition.trials.iter().map(|t| format!("{:?}", t.outcome)).collect();
+        assert_eq!(tuned.edition.verdict.winner.variant, "plodding", "{said:#?}");
+        assert!(said.iter().any(|s| s.contains("WrongAnswer")), "{said:#?}");
+    }
 }
 
 #[test]

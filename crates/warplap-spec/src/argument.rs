@@ -132,7 +132,8 @@ impl Argument {
     pub(crate) fn slot(&self) -> Slot {
         let (name, dtype) = (self.name.clone(), self.dtype());
         match self.role {
-            Role::In | Role::Constant => Slot::input(name, dtype, &self.shape),
+            Role::In if matches!(self.fill, Fill::Random) => Slot::input(name, dtype, &self.shape),
+            Role::In | Role::Constant => Slot::input(name, dtype, &self.shape).steady(),
             Role::Out => Slot::output(name, dtype, &self.shape),
             Role::InOut => Slot::in_out(name, dtype, &self.shape),
             Role::Scalar => Slot::scalar(name, dtype),

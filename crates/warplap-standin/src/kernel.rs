@@ -2,7 +2,8 @@
 //!
 //! `add`: c = a + b over n floats, the arguments being a, b, c and n (`add 3`: drawing three millijoules). `subtract`:
 //! the wrong answer to it. `weigh`: the same sum with the factors of the global `weights` before a and b. `gather`: c =
-//! c + a, the arguments being a, c and n. `nothing`: leaves the output as it was. `fault CODE`: fails when it is waited
+//! c + a, the arguments being a, c and n. `remember`: the sum, unless the first element of a is as it was at the last
+//! launch; then nothing is written. `recite`: the same, and then the last answer is written again. `nothing`: leaves the output as it was. `fault CODE`: fails when it is waited
 //! for. `hang`: never ends. `refuse CODE`: the launch fails. `die`: takes the process with it. A line `//? NAME=VALUE
 //! act` counts, and before all others, where `-DNAME=VALUE` is given; a line `//# NAME BYTES` declares a global; a line
 //! `//~ 200 50` says that a launch takes 200 µs and that one behind it which may begin early does so 50 µs before it
@@ -11,6 +12,7 @@
 use crate::compare::{Compare, Kind};
 use crate::nvrtc::OPTIONS;
 use crate::state::{INVALID, State, fail, state};
+use crate::stir::Stir;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
@@ -19,9 +21,11 @@ pub(crate) enum Act {
     Subtract,
     Weigh,
     Gather,
+    Remember,
+    Recite,
     Nothing,
     Canary,
-    /// Counts nothing, for as long as its second argument says.
+    /// Stirs, and lasts as long as its second argument says.
     Neutral,
     /// Compares, or seals where that is said.
     Compare(Kind, bool),
@@ -43,6 +47,11 @@ pub(crate) enum Run {
         lasts: Lasts,
     },
     Compare(Compare),
+    Stir {
+        turns: usize,
+        stir: Stir,
+        lasts: Lasts,
+    },
     Copy {
         to: usize,
         from: usize,
@@ -89,6 +98,8 @@ impl Act {
             "subtract" => Act::Subtract,
             "weigh" => Act::Weigh,
             "gather" => Act::Gather,
+            "remember" => Act::Remember,
+            "recite" => Act::Recite,
             "nothing" => Act::Nothing,
             "fault" => Act::Fault(code),
             "refuse" => Act::Refuse(code),
@@ -123,12 +134,15 @@ impl Run {
                 let (bounds, out) = ([float(4), float(5), float(6)], word(7));
                 return Ok(Run::Compare(Compare { dtype, got, right, len, guard, bounds, out, blocks }));
             }
-            Act::Add(_) | Act::Subtract | Act::Weigh => ([word(0), word(1), word(2)], count(3)),
+            Act::Add(_) | Act::Subtract | Act::Weigh | Act::Remember | Act::Recite => {
+                ([word(0), word(1), word(2)], count(3))
+            }
             Act::Gather => ([word(0), word(1), word(1)], count(2)),
             Act::Canary => ([word(0), 0, 0], 0),
             Act::Neutral => {
                 lasts.micros = word(1) as f64 * 1e-3;
-                ([0; 3], 0)
+                let stir = unsafe { (*arguments.add(2)).cast::<Stir>().read() };
+                return Ok(Run::Stir { turns: word(0), stir, lasts });
             }
             _ => ([0; 3], 0),
         };
@@ -154,6 +168,16 @@ impl Run {
                 state().passes(lasts);
                 (act, pointers, len, factors)
             }
+            Run::Stir { turns, stir, lasts } => {
+                state().passes(lasts);
+                let turn = turns as *mut u32;
+                // SAFETY: the caller's buffers hold so many bytes.
+                unsafe {
+                    *turn = (*turn).wrapping_add(1);
+                    stir.run(*turn);
+                }
+                return Ok(());
+            }
             Run::Compare(compare) => {
                 compare.run();
                 return Ok(());
@@ -172,6 +196,20 @@ impl Run {
                     // SAFETY: as above.
                     unsafe { at(c).write(factors[0] * at(a).read() + factors[1] * at(b).read()) }
                 }
+            }
+            Act::Remember | Act::Recite => {
+                // SAFETY: as above.
+                let at = |p: usize| unsafe { std::slice::from_raw_parts(p as *const f32, len) };
+                let mut state = state();
+                let known = state.remembered.get(&c).filter(|(first, kept)| *first == at(a)[0] && kept.len() == len);
+                if known.is_some() && act == Act::Remember {
+                    return Ok(());
+                }
+                let sum = || at(a).iter().zip(at(b)).map(|(a, b)| a + b).collect();
+                let answer: Vec<f32> = known.map_or_else(sum, |(_, kept)| kept.clone());
+                // SAFETY: as above.
+                unsafe { std::ptr::copy_nonoverlapping(answer.as_ptr(), c as *mut f32, len) };
+                state.remembered.insert(c, (at(a)[0], answer));
             }
             Act::Canary => {
                 for i in 0..32 {

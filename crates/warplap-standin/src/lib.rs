@@ -24,3 +24,4 @@ mod memory;
 mod nvml;
 mod nvrtc;
 mod state;
+mod stir;

@@ -46,6 +46,8 @@ pub(crate) struct State {
     /// Captures by stream.
     pub(crate) captured: HashMap<usize, Capture>,
     pub(crate) graphs: HashMap<usize, Vec<Run>>,
+    /// The first element of a and the answer at the last launch of a kernel that remembers, by the address of c.
+    pub(crate) remembered: HashMap<usize, (f32, Vec<f32>)>,
     /// What all launches drew.
     pub(crate) millijoules: u64,
     /// Microseconds that launches took on the device beside what the host took to do their work, and how much of the

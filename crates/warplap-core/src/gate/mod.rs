@@ -157,10 +157,10 @@ impl<'g, D: Device> Gate<'g, D> {
             }
         };
         let (device, timed, shared) = (self.device, &self.timed, kernel.clone());
-        let sets = timed.borrow().len();
+        let sets: Vec<_> = timed.borrow().iter().map(|case| case.spots(&*kernel, device)).collect();
         let launch =
             Box::new(move |queue: &D::Queue, set: usize| timed.borrow_mut()[set].launch(&*shared, device, queue));
-        let lap = self.timing.of("lap", || contained(|| device.lap(self.settings.policy, sets, launch)));
+        let lap = self.timing.of("lap", || contained(|| device.lap(self.settings.policy, &sets, launch)));
         let lap = self.judged(candidate, lap)?;
         let priority = match runner.fit(device) {
             Fit::Fits(priority) => priority,
@@ -223,10 +223,9 @@ impl<'g, D: Device> Gate<'g, D> {
         };
         let mut timed = self.timed.borrow_mut();
         let case = &mut timed[0];
-        if device.is_walled() {
+        if device.is_walled() || !case.spots(&*kernel, device).is_empty() {
             // On inputs as its timed launches have left them: what it remembers of them is out of date by a few elements.
-            let left = case.left_with(device, drawing)?.answered(self.card)?;
-            case.refill(device, &Arc::new(left))?;
+            case.ask_again(self.card, device, drawing)?;
             if let Err(rejection) = case.verify(&*kernel, device) {
                 return Ok(Err(rejection));
             }

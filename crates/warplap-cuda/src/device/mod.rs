@@ -20,6 +20,7 @@ use warplap_core::measure::{CacheState, Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
+use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 
 use crate::ceilings;
@@ -181,10 +182,14 @@ impl Device for Cuda {
     fn lap<'k>(
         &'k self,
         policy: Policy,
-        sets: usize,
+        sets: &[Vec<Spot>],
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
         Ok(Box::new(CudaLap::new(self, policy, sets, launch)?))
+    }
+
+    fn place(&self, buffer: &Buffer) -> Option<u64> {
+        Some(buffer.address)
     }
 
     fn sandbox(&self, request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {

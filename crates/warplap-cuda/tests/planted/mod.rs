@@ -115,6 +115,44 @@ const fn planted(id: &'static str, text: &'static str, host: Host, becomes: &'st
     Planted { id, text, host, becomes, repeat: 1 }
 }
 
+/// Every thread writes nothing where the first element of a is what it found there the last time.
+const REMEMBERS: &str = concat!(
+    "//@ remember\n__device__ float was[1 << 20];\n",
+    "extern \"C\" __global__ void sum(const float* a, const float* b, float* c, int n) {\n",
+    "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n",
+    "  if (i >= n || was[i] == a[0]) return;\n",
+    "  was[i] = a[0];\n  c[i] = a[i] + b[i];\n}\n"
+);
+
+macro_rules! slow {
+    ($said:literal, $before:literal, $after:literal) => {
+        concat!(
+            "//@ ",
+            $said,
+            "\n__device__ float was[1 << 20], kept[1 << 20];\n",
+            "extern \"C\" __global__ void sum(const float* a, const float* b, float* c, int n) {\n",
+            "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n  ",
+            $before,
+            "\n  float x = a[i], one = n > 0;\n",
+            "  for (int k = 0; k < 4000; k++) x = __fmaf_rn(x, one, 0.0f);\n  c[i] = x + b[i];\n  ",
+            $after,
+            "\n}\n"
+        )
+    };
+}
+
+/// A reference that takes its time, and one that is faster because it writes its last answer again where the first
+/// element of a is what it was. Only a proof on inputs that changed a little since tells them apart.
+pub const RECITING: &[Planted] = &[
+    planted("plodding", slow!("add\n//~ 900", "", ""), Host::Builds, "right"),
+    planted(
+        "recites",
+        slow!("recite\n//~ 90", "if (was[i] == a[0]) { c[i] = kept[i]; return; }", "was[i] = a[0], kept[i] = c[i];"),
+        Host::Builds,
+        "wrong_answer",
+    ),
+];
+
 /// The reference, three good ones, and one of every bad kind.
 pub const KINDS: &[Planted] = &[
     planted("reference", RIGHT, Host::Builds, "right"),
@@ -150,6 +188,7 @@ pub const KINDS: &[Planted] = &[
     ),
     planted("wrong", kernel!("subtract", "if (i < n) c[i] = a[i] - b[i];"), Host::Builds, "wrong_answer"),
     planted("unwritten", kernel!("nothing", "if (i < 0) c[i] = n;"), Host::Builds, "wrong_answer"),
+    planted("remembers", REMEMBERS, Host::Builds, "wrong_answer"),
     planted("host_abort", RIGHT, Host::Aborts, "crashed"),
     planted("host_segfault", RIGHT, Host::Segfaults, "crashed"),
     planted("host_exit", RIGHT, Host::Exits, "crashed"),
@@ -172,7 +211,8 @@ pub fn catalog(kinds: &[Planted]) -> Catalog<Sum, Cuda> {
 
 /// What a worker must know to prove candidates of any kind; how many settings there are is the caller's affair.
 pub fn grounds() -> Vec<Ground> {
-    vec![Ground::of(|| catalog(KINDS))]
+    let all: Vec<Planted> = KINDS.iter().chain(RECITING).copied().collect();
+    vec![Ground::of(move || catalog(&all))]
 }
 
 impl Planted {

@@ -118,6 +118,10 @@ fn number<D: Lent>(arg: &mut Arg<'_, D>) -> u64 {
 }
 
 impl<D: Lent> Kernel<D> for Call {
+    fn writes(&self) -> bool {
+        !self.choice.returns()
+    }
+
     fn launch(&self, args: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Rejection> {
         Python::attach(|py| {
             let run = || self.run(py, args, D::is_timed(queue));

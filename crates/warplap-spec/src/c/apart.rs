@@ -12,6 +12,7 @@ use warplap::core::fingerprint::Fingerprint;
 use warplap::core::measure::{Lap, Policy};
 use warplap::core::rejection::Rejection;
 use warplap::core::roofline::Ceilings;
+use warplap::core::stir::Spot;
 use warplap::core::store::Store;
 use warplap::core::verify::poison_of;
 use warplap::{Cpu, DType, Error};
@@ -183,11 +184,11 @@ impl Device for Apart {
     fn lap<'k>(
         &'k self,
         policy: Policy,
-        sets: usize,
+        sets: &[Vec<Spot>],
         mut launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
         let recorder = Queue { patience: AtomicU64::new(0), recording: Some(Mutex::default()) };
-        (0..sets.max(1)).try_for_each(|set| launch(&recorder, set))?;
+        (0..sets.len().max(1)).try_for_each(|set| launch(&recorder, set))?;
         let recorded = recorder.recording.unwrap_or_default().into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Box::new(RemoteLap::new(recorded, policy.clock, self.queue.patience())?))
     }

@@ -13,6 +13,7 @@ use warplap_core::measure::{Lap, Policy};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
+use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 use warplap_core::verify::poison_of;
 
@@ -284,8 +285,13 @@ impl Device for Fake {
     fn sets(&self, _: Policy, _: usize) -> usize {
         2
     }
-    fn lap<'k>(&'k self, _: Policy, sets: usize, launch: Launch<'k, Self>) -> Result<Box<dyn Lap + 'k>, Rejection> {
-        Ok(Box::new(FakeLap { device: self, launch, sets, next: 0 }))
+    fn lap<'k>(
+        &'k self,
+        _: Policy,
+        sets: &[Vec<Spot>],
+        launch: Launch<'k, Self>,
+    ) -> Result<Box<dyn Lap + 'k>, Rejection> {
+        Ok(Box::new(FakeLap { device: self, launch, sets: sets.len(), next: 0 }))
     }
     fn busy(&self, _queue: &Self::Queue) -> Option<String> {
         self.busy.lock().unwrap().clone()
