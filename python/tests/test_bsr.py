@@ -169,6 +169,34 @@ def test_a_sparse_layer_is_its_dense_twin_and_trains(device):
     near(copy(x), layer(x))
 
 
+def test_a_sparse_layer_lies_in_memory_as_its_dense_twin_does(device):
+    mask = torch.rand(4, 3) < 0.6
+    mask[0, 0] = True
+    layer = warplap.SparseLinear.from_dense(torch.nn.Linear(48, 64), mask, block=16).to(device)
+    dense = layer.to_dense()
+    drawn = lambda *shape: torch.randn(*shape, device=device)
+    for x in (drawn(2, 5, 48), drawn(48, 7).t(), drawn(48)):
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        out, right = layer(ours), dense(theirs)
+        assert out.shape == right.shape and out.stride() == right.stride()
+        near(out, right)
+        along = torch.randn_like(right)
+        got = torch.autograd.grad(out, [ours, layer.values, layer.bias], along, create_graph=True)
+        wanted = torch.autograd.grad(right, [theirs, dense.weight, dense.bias], along, create_graph=True)
+        near(got[0], wanted[0])
+        near(got[2], wanted[2])
+        assert got[0].is_contiguous() and got[1].is_contiguous()
+        blocks = wanted[1].reshape(4, 16, 3, 16).transpose(1, 2)[mask]
+        near(got[1], blocks)
+        # Gradients of gradients: of what was multiplied, and of the weight.
+        second = [torch.autograd.grad(g.square().sum(), x)[0] for g, x in ((got[1], ours), (blocks, theirs))]
+        near(*second, 1e-3)
+    with torch.autocast(device, torch.bfloat16):
+        assert layer(drawn(3, 48)).dtype is torch.bfloat16
+    empty = layer(drawn(0, 48))
+    assert empty.shape == (0, 64)
+
+
 def test_wrong_arguments_are_named():
     a, b = sparse(64, 48, 16), torch.randn(48, 3)
     for error, name, call in [

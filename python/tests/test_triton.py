@@ -183,6 +183,60 @@ def test_strided_views_are_raced_as_they_lie(tmp_path):
     )
 
 
+def test_what_a_descriptor_describes_is_copied_and_compared(tmp_path):
+    said = interpreted(
+        tmp_path,
+        """
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+def hook(named):
+    named["source"].block_shape = named["target"].block_shape = [named["BLOCK"], 16]
+
+@warplap.autotune([triton.Config({"BLOCK": b}, pre_hook=hook) for b in (16, 64)], key=["n"])
+@triton.jit
+def double(source, target, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK
+    x = source.load([at, 0]) * 2
+    if BLOCK == 64:
+        x += 1
+    target.store([at, 0], x)
+
+x, y = torch.randn(256, 16), torch.full((256, 16), 7.0)
+seen, launch = [], double.fn.run
+def watched(*args, **kwargs):
+    seen.append(args[1].base is y)
+    return launch(*args, **kwargs)
+double.fn.run = watched
+described = [TensorDescriptor.from_tensor(t, [1, 16]) for t in (x, y)]
+double[lambda m: (triton.cdiv(256, m["BLOCK"]),)](*described, 256)
+print(torch.equal(y, 2 * x), double.best_config.kwargs["BLOCK"], sum(seen))
+print([t.get("rejected") is not None for t in double.last["edition"]["trials"] if t["config"]["BLOCK"] == 64])
+print("float32" in warplap.store.ls()[0]["key"])
+""",
+    )
+    assert said.split("\n")[:3] == ["True 16 1", "[True]", "True"]
+
+
+def test_a_tensor_in_the_key_counts_by_what_it_looks_like(tmp_path):
+    said = interpreted(
+        tmp_path,
+        """
+@warplap.autotune([triton.Config({"BLOCK": b}) for b in (16, 64)], key=["table", "n"])
+@triton.jit
+def scale(table, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, at + tl.load(table), mask=at < n)
+
+y = torch.zeros(100)
+for i in range(3):
+    scale[lambda m: (triton.cdiv(100, m["BLOCK"]),)](torch.tensor([i, 1]), y, 100)
+    print(y[3].item())
+print(len(scale.cache), len(warplap.store.ls()))
+""",
+    )
+    assert said.split("\n")[:4] == ["3.0", "4.0", "5.0", "1 1"]
+
+
 def test_modes_are_obeyed_and_a_key_that_is_no_argument_is_named_and_ignored(tmp_path):
     interpreted(
         tmp_path,

@@ -136,14 +136,14 @@ def _sampled_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return None, None, grad_g, grad_b, None, None
 
 
-_gradient = operator("bsr_sampled", _sampled, _save_sampled, _sampled_backward)
+gradient_of_blocks = operator("bsr_sampled", _sampled, _save_sampled, _sampled_backward)
 
 
 def _bsr_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, values, b = ctx.saved_tensors
     grad_values = grad_b = None
     if ctx.needs_input_grad[2]:
-        grad_values = _gradient(crow, col, grad, b, *values.shape[1:])
+        grad_values = gradient_of_blocks(crow, col, grad, b, *values.shape[1:])
     if ctx.needs_input_grad[5]:
         grad_b = _product(*transposed(crow, col, values, ctx.k), ctx.k, ctx.m, grad)
     return None, None, grad_values, None, None, grad_b
@@ -151,6 +151,11 @@ def _bsr_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 def _bsr_run(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
     return (_cuda.bsr_matmul if b.is_cuda else _bsr_cpu)(crow, col, values, m, k, b)
+
+
+def into(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
+    """Writes the product on a CPU or a GPU."""
+    (_bsr_cuda_out if b.is_cuda else _bsr_into)(crow, col, values, m, k, b, out)
 
 
 _product = operator("bsr_matmul", _bsr_run, _save_bsr, _bsr_backward)

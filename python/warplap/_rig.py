@@ -6,6 +6,7 @@ filled with NaN before each proof, so that a candidate that writes nothing is no
 
 from __future__ import annotations
 
+import copy as copying
 import math
 import time
 from typing import Any, Callable
@@ -17,6 +18,7 @@ except ImportError:
 
 # How far a right answer may be off, as a share of itself and of the largest value beside it.
 _TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
+_TOLERANCE |= {"float8_e4m3fn": 0.125, "float8_e4m3fnuz": 0.125, "float8_e5m2": 0.25, "float8_e5m2fnuz": 0.25}
 
 
 def _is_tensor(value: Any) -> bool:
@@ -25,6 +27,11 @@ def _is_tensor(value: Any) -> bool:
 
 def _is_array(value: Any) -> bool:
     return type(value).__module__ == "numpy" and hasattr(value, "ctypes")  # scalars have none
+
+
+def is_descriptor(value: Any) -> bool:
+    """Whether it tells a kernel how a tensor lies: Triton's TensorDescriptor."""
+    return hasattr(value, "block_shape") and _is_tensor(getattr(value, "base", None))
 
 
 def copied(value: Any, seen: dict[int, Any]) -> Any:
@@ -37,6 +44,10 @@ def copied(value: Any, seen: dict[int, Any]) -> Any:
         copy: Any = flat.clone().as_strided(value.shape, value.stride(), 0)
     elif _is_tensor(value):
         copy = value.detach().clone()
+    elif is_descriptor(value):
+        copy = copying.copy(value)
+        copy.base = copied(value.base, seen)
+        copy.block_shape = list(value.block_shape)  # hooks of configs set it
     elif _is_array(value):
         copy = value.copy()
     elif isinstance(value, (tuple, list)) and type(value) in (tuple, list):
@@ -53,6 +64,8 @@ def leaves(value: Any) -> list[Any]:
     """The tensors and arrays in a value, in order."""
     if _is_tensor(value) or _is_array(value):
         return [value]
+    if is_descriptor(value):
+        return [value.base]
     if isinstance(value, (tuple, list)):
         return [leaf for v in value for leaf in leaves(v)]
     if isinstance(value, dict):
@@ -73,11 +86,13 @@ def _floating(value: Any) -> bool:
     return value.is_floating_point() if _is_tensor(value) else value.dtype.kind == "f"
 
 
+def _dense(value: Any) -> Any:
+    return value.detach().to_dense() if _is_tensor(value) and value.layout != torch.strided else value
+
+
 def _wide(value: Any) -> Any:
-    if _is_tensor(value):
-        value = value.to_dense() if value.layout != torch.strided else value
-        return value.detach().to(torch.float64)
-    return value.astype("float64")
+    value = _dense(value)
+    return value.detach().to(torch.float64) if _is_tensor(value) else value.astype("float64")
 
 
 def share_of_tolerance(got: Any, right: Any, tolerance: float | None) -> float:
@@ -85,11 +100,11 @@ def share_of_tolerance(got: Any, right: Any, tolerance: float | None) -> float:
     if tuple(got.shape) != tuple(right.shape):
         return math.inf
     name = str(right.dtype).removeprefix("torch.")
+    if name not in _TOLERANCE:
+        return 0.0 if bool((_dense(got) == _dense(right)).all()) else math.inf
     a, b = _wide(got), _wide(right)
     if 0 in a.shape:
         return 0.0
-    if name not in _TOLERANCE:
-        return 0.0 if bool((a == b).all()) else math.inf
     same = (a == b) | ((a != a) & (b != b))
     if bool(same.all()):
         return 0.0

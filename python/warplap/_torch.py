@@ -7,13 +7,14 @@ recompile nothing.
 from __future__ import annotations
 
 from ._attention import attention, spread_mask
-from ._blocks import bsr_matmul, bsr_parts
+from ._blocks import bsr_matmul
 from ._library import autocast
 from ._norm_torch import norm
 from ._products import linear, matmul
+from ._sparse import linear as sparse_linear
 
-__all__ = ["attention", "bsr_matmul", "bsr_parts", "linear", "matmul", "norm", "spread_mask"]
+__all__ = ["attention", "bsr_matmul", "linear", "matmul", "norm", "sparse_linear", "spread_mask"]
 
-for _name in ("matmul", "linear", "attention", "bsr_matmul"):
+for _name in ("matmul", "linear", "attention", "bsr_matmul", "bsr_linear"):
     autocast(_name, "cpu", "AutocastCPU")
     autocast(_name, "cuda", "AutocastCUDA")

@@ -94,10 +94,9 @@ class SparseLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x: has shape {list(x.shape)}, expected {self.in_features} columns")
-        flat = x.reshape(-1, self.in_features)
-        y = _torch.bsr_parts(self.crow, self.col, self.values, self.out_features, self.in_features, flat.t(), None).t()
-        y = y if self.bias is None else y + self.bias
-        return y.reshape(*x.shape[:-1], self.out_features)
+        flat = x if x.ndim == 2 else x.reshape(-1, self.in_features)
+        y = _torch.sparse_linear(self.crow, self.col, self.values, self.bias, self.out_features, flat)
+        return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         shape = f"in_features={self.in_features}, out_features={self.out_features}"

@@ -17,7 +17,7 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.autotuner import Config
 
 from . import _callables, _sandbox, _warplap
-from ._rig import Rig
+from ._rig import Rig, is_descriptor, leaves
 from ._table import shown_us
 
 __all__ = ["Autotuner", "Config", "autotune"]
@@ -81,8 +81,10 @@ class Autotuner(TritonAutotuner):
 
     def _tuning_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         named = {k: v for k, v in {**dict(zip(self.arg_names, args)), **kwargs}.items() if k in self.arg_names}
-        values = [named[k] for k in self.keys if k in named]
-        return (*values, *(str(v.dtype) for v in named.values() if hasattr(v, "dtype")))
+        # Of a tensor, what it looks like: where it lies is new with every call.
+        values = [_callables.describe(named[k]) if leaves(named[k]) else named[k] for k in self.keys if k in named]
+        tensors = (v.base if is_descriptor(v) else v for v in named.values())
+        return (*values, *(str(t.dtype) for t in tensors if hasattr(t, "dtype")))
 
     def _launch(self, config: Config, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """One launch as a trial: with the hooks, and with zeros where the user asked for them."""
@@ -144,7 +146,7 @@ class Autotuner(TritonAutotuner):
         def restore(rig: Rig) -> None:
             rig.reset()
 
-        names = [n for n in self.keys if n in self.nargs or n in rest]
+        names = [n for n in self.keys if n in self.arg_names and (n in self.nargs or n in rest)]
         text = ",".join([*(f"{n}={v}" for n, v in zip(names, key)), *map(str, key[len(names) :])])
         winner, found = _callables.compete(
             f"triton_{name}",
@@ -205,6 +207,7 @@ class Autotuner(TritonAutotuner):
             or self.fn.used_global_vals
             or config.pre_hook is not None
             or not set(rest) <= config.kwargs.keys()
+            or any(leaves(a) for n, a in zip(self._names, args) if n in self.keys)
         ):
             return
         try:

@@ -287,7 +287,7 @@ impl<D: Device> Case<D> {
     pub(crate) fn spots(&self, kernel: &dyn Kernel<D>, device: &D) -> Vec<Spot> {
         let all = self.signature.slots().iter().zip(&self.buffers);
         let spot = |(slot, buffer): (&Slot, &Option<D::Buffer>)| {
-            let at = device.place(buffer.as_ref()?)?;
+            let at = device.whereabouts(buffer.as_ref()?)?;
             Spot::of(slot, at + (guard(slot) * slot.dtype.bytes()) as u64)
         };
         let writes = kernel.writes();

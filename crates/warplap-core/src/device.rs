@@ -158,7 +158,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     ) -> Result<Box<dyn Lap + 'k>, Rejection>;
 
     /// The address of memory that its clock changes between launches.
-    fn place(&self, _buffer: &Self::Buffer) -> Option<u64> {
+    fn whereabouts(&self, _buffer: &Self::Buffer) -> Option<u64> {
         None
     }
 

@@ -188,7 +188,7 @@ impl Device for Cuda {
         Ok(Box::new(CudaLap::new(self, policy, sets, launch)?))
     }
 
-    fn place(&self, buffer: &Buffer) -> Option<u64> {
+    fn whereabouts(&self, buffer: &Buffer) -> Option<u64> {
         Some(buffer.address)
     }
 
