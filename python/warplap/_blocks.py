@@ -153,11 +153,6 @@ def _bsr_run(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tenso
     return (_cuda.bsr_matmul if b.is_cuda else _bsr_cpu)(crow, col, values, m, k, b)
 
 
-def into(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
-    """Writes the product on a CPU or a GPU."""
-    (_bsr_cuda_out if b.is_cuda else _bsr_into)(crow, col, values, m, k, b, out)
-
-
 _product = operator("bsr_matmul", _bsr_run, _save_bsr, _bsr_backward)
 
 

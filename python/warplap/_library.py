@@ -19,7 +19,8 @@ for _schema in (
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale) -> Tensor",
     "bsr_matmul(Tensor crow, Tensor col, Tensor values, SymInt m, SymInt k, Tensor b) -> Tensor",
     "bsr_matmul_out(Tensor crow, Tensor col, Tensor values, SymInt m, SymInt k, Tensor b, Tensor(a!) out) -> ()",
-    "bsr_linear(Tensor crow, Tensor col, Tensor values, Tensor? bias, SymInt n, Tensor x) -> Tensor",
+    "bsr_linear(Tensor crow, Tensor col, Tensor values, Tensor? bias, SymInt n, Tensor x, bool turned)"
+    " -> Tensor",
     "bsr_sampled(Tensor crow, Tensor col, Tensor grad, Tensor b, int bs, int bc) -> Tensor",
 ):
     lib.define(_schema, tags=_tags)

@@ -1,5 +1,5 @@
-"""A layer with a block-sparse weight over torch tensors: ``x @ weight.T + bias`` with rows in and rows out, and so are its
-gradients."""
+"""A layer with a block-sparse weight over torch tensors: ``x @ weight.T + bias``, rows in and rows out, and its gradients
+likewise."""
 
 from __future__ import annotations
 
@@ -8,17 +8,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._blocks import gradient_of_blocks, into, transposed
+from . import _cuda, _warplap
+from ._blocks import gradient_of_blocks
 from ._library import lib
 from ._nodes import operator
 
 
-def _run(crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None, n: int, x: Tensor) -> Tensor:
+def _run(
+    crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None, n: int, x: Tensor, turned: bool
+) -> Tensor:
     y = x.new_empty((x.shape[0], n))
-    if y.numel() > 0:
-        # What kernels see is weight @ x.T, where a row of x is a column.
-        into(crow, col, values, n, x.shape[1], x.t(), y.t())
-    return y if bias is None else y.add_(bias)
+    if y.numel() == 0:
+        return y
+    # What kernels see is weight @ x.T, where a row of x is a column. With ``turned`` the weight is the stored matrix
+    # transposed.
+    k = x.shape[1]
+    stored = (k, n) if turned else (n, k)
+    if not x.is_cuda:
+        # Kernels of the CPU write rows of what is y transposed.
+        made = x.new_empty((n, x.shape[0]))
+        right = x.t() if x.is_contiguous() else x.t().contiguous()
+        _warplap.bsr_into(crow, col, values.contiguous(), *stored, right, made, None, turned)
+        return y.copy_(made.t()) if bias is None else torch.add(made.t(), bias, out=y)
+    x, values = _cuda.aligned(x.contiguous()), _cuda.aligned(values.contiguous())
+    bias = None if bias is None else _cuda.aligned(bias.contiguous())
+    try:
+        _warplap.bsr_into(crow, col, values, *stored, x.t(), y.t(), bias, turned)
+    except NotImplementedError as why:
+        _cuda.tell("torch.sparse", why)
+        weight = torch.sparse_bsr_tensor(crow, col, values, stored, check_invariants=False).to_dense()
+        return torch.nn.functional.linear(x, weight.t() if turned else weight, bias)
+    return y
 
 
 lib.impl("bsr_linear", _run, "CPU")
@@ -26,12 +46,14 @@ lib.impl("bsr_linear", _run, "CUDA")
 
 
 @torch.library.register_fake("warplap::bsr_linear", lib=lib)
-def _fake(crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None, n: int, x: Tensor) -> Tensor:
+def _fake(
+    crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None, n: int, x: Tensor, turned: bool
+) -> Tensor:
     return x.new_empty((x.shape[0], n))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    crow, col, values, _, _, x = inputs
+    crow, col, values, _, _, x, ctx.turned = inputs
     ctx.save_for_backward(crow, col, values, x)
 
 
@@ -39,14 +61,15 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, values, x = ctx.saved_tensors
     grad_values = grad_bias = grad_x = None
     if ctx.needs_input_grad[2]:
-        grad_values = gradient_of_blocks(crow, col, grad.t(), x.t(), *values.shape[1:])
+        down, across = (x, grad) if ctx.turned else (grad, x)
+        grad_values = gradient_of_blocks(crow, col, down.t(), across.t(), *values.shape[1:])
     if ctx.needs_input_grad[3]:
         grad_bias = grad.sum(0)
     if ctx.needs_input_grad[5]:
-        columns = x.shape[1]
-        grad_x = linear(*transposed(crow, col, values, columns), None, columns, grad)
-    return None, None, grad_values, grad_bias, None, grad_x
+        grad_x = linear(crow, col, values, None, x.shape[1], grad, not ctx.turned)
+    return None, None, grad_values, grad_bias, None, grad_x, None
 
 
-# ``linear(crow, col, values, bias, n, x)``: x has shape (rows, k), the answer (rows, n).
+# ``linear(crow, col, values, bias, n, x, turned)``: x has shape (rows, k), the answer (rows, n); with ``turned`` the
+# stored matrix has k rows and n columns.
 linear = operator("bsr_linear", _run, _save, _backward)

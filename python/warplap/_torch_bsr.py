@@ -7,6 +7,7 @@ takes several times as long as the kernel itself.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import logging
 from typing import Any
 
@@ -26,7 +27,7 @@ def fit(problem: str) -> str | None:
     """Why the kernel stands aside from a problem, if it does."""
     given = fields(problem)
     bs, n = int(given["bs"]), int(given["n"])
-    if given.keys() & {"alpha", "bc", "beta", "c", "inplace", "turned", "tf32"}:
+    if given.keys() & {"alpha", "bc", "beta", "bias", "c", "inplace", "turned", "tf32"}:
         return "plain products only"
     if given.get("dtype") not in ("f16", "bf16"):
         return "Triton's kernel sums float32 in float64: half types only"
@@ -34,10 +35,9 @@ def fit(problem: str) -> str | None:
         return "Triton's blocks are powers of two from 16"
     if not _tiles(n):
         return "columns of B must be a multiple of 32"
-    try:
-        _kernel()
-    except Exception as why:
-        return f"torch's Triton kernel is not there: {why}"
+    # Looked at, not imported: that takes seconds, and a race has begun. It is imported while it is compiled.
+    if importlib.util.find_spec("triton") is None:
+        return "torch's Triton kernel is not there: Triton is not installed"
     return None
 
 
@@ -117,3 +117,4 @@ def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
         told = str(why)
     if told != "done":
         _log.info("%s was not compiled ahead: %s", problem, told)
+    _kernel()

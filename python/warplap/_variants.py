@@ -86,7 +86,7 @@ def _torch_bmm(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, values: Tenso
 
 def _torch_bsr_fit(problem: str) -> str | None:
     given = _facts.fields(problem)
-    if given.keys() & {"alpha", "bc", "beta", "c", "inplace", "turned"}:
+    if given.keys() & {"alpha", "bc", "beta", "bias", "c", "inplace", "turned"}:
         return "plain products only"
     return None if given["dtype"] == "f32" else "torch's block-sparse product on the CPU has no half types"
 

@@ -95,7 +95,7 @@ class SparseLinear(nn.Module):
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x: has shape {list(x.shape)}, expected {self.in_features} columns")
         flat = x if x.ndim == 2 else x.reshape(-1, self.in_features)
-        y = _torch.sparse_linear(self.crow, self.col, self.values, self.bias, self.out_features, flat)
+        y = _torch.sparse_linear(self.crow, self.col, self.values, self.bias, self.out_features, flat, False)
         return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:

@@ -90,7 +90,7 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
         let layout = ["row", "col"][rng.usize(..2)];
         let written = if rng.u8(..3) == 0 { ",c=col" } else { "" };
         let skew = if rng.bool() { format!(",imbalance={:.1}", 1.0 + 7.0 * rng.f64()) } else { String::new() };
-        let scale = ["", "", ",alpha=-0.75", ",beta=1", ",alpha=1.5,beta=-0.5"][rng.usize(..5)];
+        let scale = ["", "", ",alpha=-0.75", ",beta=1", ",alpha=1.5,beta=-0.5", ",bias=true"][rng.usize(..6)];
         let turned = if rng.u8(..4) == 0 { ",turned=true" } else { "" };
         let density = rng.f64().powi(2);
         let shape = format!("m={m},k={k},n={n},bs={bs},density={density:.3},pattern={pattern}{skew},b={layout}");

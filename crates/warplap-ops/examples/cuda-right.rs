@@ -47,6 +47,7 @@ const SPARSE: [&str; 8] = [
     "bsr:m=256,k=384,n=71,bs=32,density=0.4,dtype=f32,alpha=-0.5,beta=2,turned=true",
     "bsr:m=384,k=384,n=40,bs=128,density=0.4,dtype=f16,alpha=3",
     "bsr:m=512,k=512,n=512,bs=16,density=0.1,dtype=f32,tf32=true,beta=1",
+    "bsr:m=256,k=384,n=72,bs=32,density=0.4,dtype=bf16,c=col,alpha=-0.5,beta=2,bias=true",
     "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f16",
 ];
 

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use warplap::core::op::Op;
 use warplap::cuda::Stream;
+use warplap::ops::bsr::Factor;
 use warplap::{Bsr, BsrProblem};
 
 use crate::argument::{self, Checked, Given};
@@ -26,6 +27,7 @@ struct Product {
     structure: Arc<Structure>,
     values: View,
     b: View,
+    bias: Option<View>,
 }
 
 impl Product {
@@ -33,14 +35,28 @@ impl Product {
     fn of(structure: Arc<Structure>, values: View, b: View) -> PyResult<Product> {
         let mut p = structure.problem;
         p.dtype = argument::floats(&[("a", &values), ("b", &b)])?;
-        argument::shape(&values, "a.values()", &[p.nnz as i64, p.bs as i64, p.bc as i64])?;
+        // Blocks of a transpose lie as those of the matrix do.
+        let (tall, wide) = if p.turned { (p.bc, p.bs) } else { (p.bs, p.bc) };
+        argument::shape(&values, "a.values()", &[p.nnz as i64, tall as i64, wide as i64])?;
         argument::compact(&values, "a.values()", "contiguous row-major blocks")?;
         argument::dims(&b, "b", 2)?;
         p.n = b.shape[1] as u64;
         argument::shape(&b, "b", &[p.k as i64, p.n as i64])?;
         argument::sizes(&b, "b")?;
         p.b = argument::order(&b, "b")?;
-        Ok(Product { problem: p, structure, values, b })
+        Ok(Product { problem: p, structure, values, b, bias: None })
+    }
+
+    /// With one number added to each row of the output.
+    fn with_bias(mut self, bias: Option<View>) -> PyResult<Product> {
+        if let Some(bias) = &bias {
+            let p = &mut self.problem;
+            argument::same(bias, "bias", p.dtype, "a")?;
+            argument::shape(bias, "bias", &[p.m as i64])?;
+            argument::compact(bias, "bias", "contiguous")?;
+            (p.bias, p.beta) = (true, Factor::ONE);
+        }
+        Ok(Product { bias, ..self })
     }
 
     /// Takes into the problem what depends on the output.
@@ -57,7 +73,8 @@ impl Product {
     fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
         let [rows, columns] = self.structure.given();
         let (values, b) = (Given::read("a", &self.values), Given::read("b", &self.b));
-        argument::checked([rows, columns, values, b, Given::write("out", out), Given::NONE, Given::NONE])
+        let bias = self.bias.as_ref().map_or(Given::NONE, |bias| Given::read("bias", bias));
+        argument::checked([rows, columns, values, b, Given::write("out", out), bias, self.structure.place()])
     }
 
     /// Writes it; `own` are the caller's own tensors, where they are torch's.
@@ -186,17 +203,23 @@ fn product(
     (crow, col, values): (&Bound<'_, PyAny>, &Bound<'_, PyAny>, &Bound<'_, PyAny>),
     (m, k): (u64, u64),
     b: &Bound<'_, PyAny>,
+    turned: bool,
 ) -> PyResult<Product> {
     let view = View::of(values, "a.values()")?;
     argument::dims(&view, "a.values()", 3)?;
     let (bs, bc) = (view.shape[1].max(0) as u64, view.shape[2].max(0) as u64);
-    let structure = Structure::of(crow, col, Frame { m, k, bs, bc })?;
+    let mut structure = Structure::of(crow, col, Frame { m, k, bs, bc })?;
+    if turned {
+        structure = structure.turned(b.py())?;
+    }
     Product::of(structure, view, View::of(b, "b")?)
 }
 
-/// Writes the product of a block-sparse matrix, given by its parts, and a dense one into a third.
+/// Writes the product of a block-sparse matrix, given by its parts, and a dense one into a third; `turned`: of its
+/// transpose. A bias has one element for each row of the output.
 #[pyfunction]
-#[pyo3(signature = (crow, col, values, m, k, b, out))]
+#[pyo3(signature = (crow, col, values, m, k, b, out, bias=None, turned=false))]
+#[expect(clippy::too_many_arguments, reason = "the parts of a matrix, and what is done with it")]
 pub(crate) fn bsr_into(
     crow: &Bound<'_, PyAny>,
     col: &Bound<'_, PyAny>,
@@ -205,10 +228,15 @@ pub(crate) fn bsr_into(
     k: u64,
     b: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
+    bias: Option<&Bound<'_, PyAny>>,
+    turned: bool,
 ) -> PyResult<()> {
     let py = crow.py();
-    let mut product = product((crow, col, values), (m, k), b)?;
-    let torch = Torch::here(py).filter(|t| t.are_tensors(&[crow, col, values, b, out]));
+    let bias = bias.map(|bias| View::of(bias, "bias")).transpose()?;
+    let mut product = product((crow, col, values), (m, k), b, turned)?.with_bias(bias)?;
+    // Callables have neither a bias nor a transpose.
+    let plain = product.bias.is_none() && !turned;
+    let torch = Torch::here(py).filter(|t| plain && t.are_tensors(&[crow, col, values, b, out]));
     let own = Operands { crow, col: Some(col), values, b, out };
     product.run(py, &View::of(out, "out")?, torch.map(|_| &own))
 }
@@ -223,5 +251,5 @@ pub(crate) fn bsr_problem(
     k: u64,
     b: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
-    Ok(Bsr::text(&product((crow, col, values), (m, k), b)?.problem))
+    Ok(Bsr::text(&product((crow, col, values), (m, k), b, false)?.problem))
 }

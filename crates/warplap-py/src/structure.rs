@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use warplap::core::array::Array;
 use warplap::cuda::{Buffer, Stream};
-use warplap::ops::bsr::{BsrProblem, validate};
+use warplap::ops::bsr::{BsrProblem, turned_index, validate};
 use warplap::{DType, Layout};
 
 use crate::argument::{self, Given};
@@ -27,7 +27,7 @@ use crate::torch::Torch;
 /// Indices in device memory.
 struct OnGpu {
     // They own what the views show.
-    _buffers: [Buffer; 2],
+    _buffers: Vec<Buffer>,
     tensors: PyOnceLock<[Py<PyAny>; 2]>,
     // Whether a captured graph knows their addresses.
     captured: AtomicBool,
@@ -40,10 +40,14 @@ static CAPTURED: Mutex<Vec<Arc<Structure>>> = Mutex::new(Vec::new());
 pub(crate) struct Structure {
     row_ptr: Vec<i32>,
     col_idx: Vec<i32>,
+    // Where each block is stored, for the transpose of a matrix.
+    place: Vec<i32>,
     pub(crate) problem: BsrProblem,
-    /// The copies that kernels read, where the tensors are: row pointers and columns.
-    views: [View; 2],
+    /// The copies that kernels read, where the tensors are: row pointers, columns and, of a transpose, places.
+    views: [View; 3],
     on_gpu: Option<OnGpu>,
+    // The same matrix transposed, once somebody wants it.
+    turned: OnceLock<Arc<Structure>>,
     // The tensors they were read from: their memory is not given to others while the copies are kept by its address.
     seen: Option<Seen>,
 }
@@ -123,25 +127,71 @@ impl Structure {
         }
         let (rows, columns) = (rows.call_method0("cpu")?, columns.call_method0("cpu")?);
         let views = (View::of(&rows, "crow_indices")?, View::of(&columns, "col_indices")?);
-        let mut structure = Structure::read(&views.0, &views.1, frame, seen)?;
-        let upload = |indices: &[i32]| {
-            let indices = Array::I32(if indices.is_empty() { vec![0] } else { indices.to_vec() });
+        Structure::read(&views.0, &views.1, frame, seen)?.upload(&queue, ordinal)
+    }
+
+    /// The same with its copies on a GPU.
+    fn upload(mut self, queue: &Stream, ordinal: usize) -> PyResult<Structure> {
+        let upload = |indices: &Vec<i32>| {
+            let indices = Array::I32(if indices.is_empty() { vec![0] } else { indices.clone() });
             queue.upload(&indices).map_err(|e| PyRuntimeError::new_err(e.to_string()))
         };
-        let buffers = [upload(&structure.row_ptr)?, upload(&structure.col_idx)?];
+        let indices = [&self.row_ptr, &self.col_idx, &self.place];
+        let buffers = indices.into_iter().map(upload).collect::<PyResult<Vec<Buffer>>>()?;
         let device = DlDevice { kind: dlpack::CUDA, index: ordinal as i32 };
-        let lengths = [structure.row_ptr.len(), structure.col_idx.len()];
-        structure.views = std::array::from_fn(|i| View::of_indices(buffers[i].address() as usize, lengths[i], device));
+        self.views = std::array::from_fn(|i| View::of_indices(buffers[i].address() as usize, indices[i].len(), device));
         let (tensors, captured) = (PyOnceLock::new(), AtomicBool::new(false));
-        structure.on_gpu = Some(OnGpu { _buffers: buffers, tensors, captured });
-        Ok(structure)
+        self.on_gpu = Some(OnGpu { _buffers: buffers, tensors, captured });
+        Ok(self)
+    }
+
+    /// The transposed matrix over the same blocks: made once.
+    pub(crate) fn turned(&self, py: Python<'_>) -> PyResult<Arc<Structure>> {
+        if let Some(made) = self.turned.get() {
+            return Ok(made.clone());
+        }
+        let index = turned_index(&self.row_ptr, &self.col_idx, self.problem.columns());
+        let BsrProblem { m, k, bs, bc, .. } = self.problem;
+        let problem = BsrProblem::of_blocks((k, m, 1), (bc, bs), DType::F32, Layout::Row, &index.row_ptr)
+            .map_err(|e| PyValueError::new_err(format!("a: {e}")))?;
+        let problem = BsrProblem { turned: true, ..problem };
+        let mut made = Structure::on_host(index.row_ptr, index.col_idx, index.place, problem, None);
+        if self.on_gpu.is_some() {
+            let ordinal = self.views[0].device.index as usize;
+            let queue = state().gpu(ordinal)?.queue(py);
+            if queue.is_capturing().unwrap_or(true) {
+                return Err(PyNotImplementedError::new_err(
+                    "a: its transpose is new and the stream is being captured; run backward once before the capture",
+                ));
+            }
+            made = made.upload(&queue, ordinal)?;
+        }
+        Ok(self.turned.get_or_init(|| Arc::new(made)).clone())
+    }
+
+    fn on_host(
+        row_ptr: Vec<i32>,
+        col_idx: Vec<i32>,
+        place: Vec<i32>,
+        problem: BsrProblem,
+        seen: Option<Seen>,
+    ) -> Structure {
+        let host = DlDevice { kind: dlpack::CPU, index: 0 };
+        let views = [&row_ptr, &col_idx, &place].map(|v| View::of_indices(v.as_ptr() as usize, v.len(), host));
+        Structure { row_ptr, col_idx, place, problem, views, on_gpu: None, turned: OnceLock::new(), seen }
     }
 
     /// The indices as a call's first two slots.
     #[inline]
     pub(crate) fn given(&self) -> [Given<'_>; 2] {
-        let [rows, columns] = &self.views;
+        let [rows, columns, _] = &self.views;
         [Given::read("a", rows), Given::read("a", columns)]
+    }
+
+    /// Where blocks are stored, where that is not one after the other.
+    #[inline]
+    pub(crate) fn place(&self) -> Given<'_> {
+        if self.problem.turned { Given::read("a", &self.views[2]) } else { Given::NONE }
     }
 
     /// The indices as tensors of torch: the caller's own, but on a GPU the checked ones: they have the type that
@@ -184,9 +234,7 @@ impl Structure {
         let problem =
             BsrProblem::of_blocks((m, k, 1), (bs, bc), DType::F32, Layout::Row, &row_ptr).map_err(|e| bad(&e))?;
         validate(&row_ptr, &col_idx, problem.values_len(), &problem).map_err(|e| bad(&e))?;
-        let host = DlDevice { kind: dlpack::CPU, index: 0 };
-        let views = [&row_ptr, &col_idx].map(|v| View::of_indices(v.as_ptr() as usize, v.len(), host));
-        Ok(Structure { row_ptr, col_idx, problem, views, on_gpu: None, seen })
+        Ok(Structure::on_host(row_ptr, col_idx, Vec::new(), problem, seen))
     }
 }
 

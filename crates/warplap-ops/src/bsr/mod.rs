@@ -42,7 +42,8 @@ pub mod slot {
     pub const B: usize = 3;
     /// C; what beta multiplies is read from it where the product is in place.
     pub const C: usize = 4;
-    /// What beta multiplies, in C's order, where beta is not 0 and the product is not in place.
+    /// What beta multiplies, in C's order, where beta is not 0 and the product is not in place: as many elements as C has,
+    /// or as rows where it is a bias.
     pub const ADD: usize = 5;
     /// Where each block is stored, `nnz` indices, for a turned A.
     pub const PLACE: usize = 6;
@@ -89,13 +90,17 @@ impl Op for Bsr {
             true => Slot::in_out("c", p.dtype, &[p.m, p.n]),
             false => Slot::output("c", p.dtype, &[p.m, p.n]),
         };
+        let add = match p.bias {
+            true => Slot::input("add", p.dtype, &[p.m]).aligned(ALIGN),
+            false => dense(Slot::input("add", p.dtype, &[p.m, p.n]), p.c),
+        };
         Signature(vec![
             index("row_ptr", p.rows() as u64 + 1),
             index("col_idx", p.nnz),
             Slot::input("values", p.dtype, &[p.nnz, p.bs, p.bc]).aligned(ALIGN),
             dense(Slot::input("b", p.dtype, &[p.k, p.n]), p.b),
             dense(c, p.c),
-            dense(Slot::input("add", p.dtype, &[p.m, p.n]), p.c).when(p.adds() && !p.in_place),
+            add.when(p.adds() && !p.in_place),
             index("place", p.nnz).when(p.turned),
         ])
     }
@@ -109,7 +114,8 @@ impl Op for Bsr {
         inputs[slot::VALUES] = Array::random(p.dtype, p.values_len(), rng);
         inputs[slot::B] = Array::random(p.dtype, (p.k * p.n) as usize, rng);
         if p.adds() || p.in_place {
-            inputs[addend(p)] = Array::random(p.dtype, (p.m * p.n) as usize, rng);
+            let len = if p.bias { p.m } else { p.m * p.n };
+            inputs[addend(p)] = Array::random(p.dtype, len as usize, rng);
         }
         if p.turned {
             let mut place: Vec<i32> = (0..p.nnz as i32).collect();
@@ -155,7 +161,12 @@ impl Op for Bsr {
         let (alpha, beta) = (f64::from(p.alpha.get()), f64::from(p.beta.get()));
         answer.iter_mut().for_each(|x| *x *= alpha);
         if p.adds() {
-            answer.iter_mut().enumerate().for_each(|(i, x)| *x += beta * inputs[addend(p)].at(i));
+            let at = |i: usize| match (p.bias, p.c) {
+                (false, _) => i,
+                (true, Layout::Row) => i / n,
+                (true, Layout::Col) => i % m,
+            };
+            answer.iter_mut().enumerate().for_each(|(i, x)| *x += beta * inputs[addend(p)].at(at(i)));
         }
         vec![Answer { values: answer, tolerance: tolerance(p, magnitude) }]
     }
@@ -176,6 +187,8 @@ mod tests {
             "m=48,k=64,n=4,bs=24,bc=16,density=0.4,c=col,beta=2,turned=true",
             "m=48,k=64,n=4,bs=16,bc=32,density=0.4,b=col,c=col",
             "m=32,k=48,n=7,bs=8,density=0.4,c=col,alpha=3,beta=-0.5,inplace=true",
+            "m=32,k=48,n=7,bs=8,density=0.4,bias=true",
+            "m=32,k=48,n=7,bs=8,density=0.4,c=col,alpha=3,beta=-0.5,bias=true",
         ] {
             let p = Bsr::parse(text).unwrap();
             let inputs = Bsr::draw(&p, &mut fastrand::Rng::with_seed(4));
@@ -201,7 +214,7 @@ mod tests {
                 sum *= f64::from(p.alpha.get());
                 let place = if p.c == Layout::Row { i * n + j } else { j * m + i };
                 if p.adds() {
-                    sum += f64::from(p.beta.get()) * inputs[addend(&p)].at(place);
+                    sum += f64::from(p.beta.get()) * inputs[addend(&p)].at(if p.bias { i } else { place });
                 }
                 assert!((answer[place] - sum).abs() < 1e-12, "{text} at {i}, {j}");
             }
@@ -215,6 +228,7 @@ mod tests {
             ("", vec!["add", "place"]),
             (",beta=2", vec!["place"]),
             (",beta=2,turned=true", vec![]),
+            (",bias=true", vec!["place"]),
             (",beta=2,inplace=true", vec!["add", "place"]),
         ] {
             let p = Bsr::parse(&format!("{plain}{rest}")).unwrap();

@@ -40,6 +40,8 @@ pub struct BsrProblem {
     pub beta: Factor,
     /// Whether the addend is C's own former elements, where beta is not 0; otherwise it is an argument of its own.
     pub in_place: bool,
+    /// Whether the addend is a bias: one element for each row of C, the same for all columns.
+    pub bias: bool,
     /// Whether blocks are stored turned and elsewhere: the indices are those of A, and block `i` of A is the transpose
     /// of stored block `place[i]`. So Aᵀ·B is this product over the index of the transposed pattern.
     pub turned: bool,
@@ -97,6 +99,7 @@ impl BsrProblem {
             alpha: Factor::ONE,
             beta: Factor::ZERO,
             in_place: false,
+            bias: false,
             turned: false,
             tf32: false,
             pattern: Pattern::Uniform,
@@ -266,6 +269,7 @@ impl Problem for BsrProblem {
         "alpha",
         "beta",
         "inplace",
+        "bias",
         "turned",
         "tf32",
     ];
@@ -293,6 +297,7 @@ impl Problem for BsrProblem {
             .with_unless("alpha", self.alpha, Factor::ONE)
             .with_unless("beta", self.beta, Factor::ZERO)
             .with_unless("inplace", self.in_place, false)
+            .with_unless("bias", self.bias, false)
             .with_unless("turned", self.turned, false)
             .with_unless("tf32", self.tf32, false)
     }
@@ -318,8 +323,14 @@ impl Problem for BsrProblem {
         let b = fields.word_or("b", "row or col", Layout::Row)?;
         let c = fields.word_or("c", "row or col", Layout::Row)?;
         let alpha = fields.word_or("alpha", "a finite number", Factor::ONE)?;
-        let beta = fields.word_or("beta", "a finite number", Factor::ZERO)?;
+        let bias = fields.word_or("bias", "true or false", false)?;
+        // A bias that is not multiplied with anything is the usual one.
+        let beta = fields.word_or("beta", "a finite number", if bias { Factor::ONE } else { Factor::ZERO })?;
         let in_place = fields.word_or("inplace", "true or false", false)?;
+        if bias && (in_place || beta == Factor::ZERO) {
+            let expected = "false, or a beta other than 0 and not in place: the bias is what is added";
+            return Err(ProblemError::value("bias", bias, expected));
+        }
         if in_place && beta == Factor::ZERO {
             return Err(ProblemError::value(
                 "inplace",
@@ -333,7 +344,7 @@ impl Problem for BsrProblem {
             return Err(ProblemError::value("tf32", tf32, "false, or dtype=f32: only f32 is rounded to tf32"));
         }
         let plain = Self::plain((m, k, n), (bs, bc), dtype);
-        let p = BsrProblem { b, c, pattern, alpha, beta, in_place, turned, tf32, ..plain };
+        let p = BsrProblem { b, c, pattern, alpha, beta, in_place, bias, turned, tf32, ..plain };
         p.filled(density, skewed.then_some(imbalance))
     }
 
@@ -354,6 +365,7 @@ impl Problem for BsrProblem {
             .with("imbalance", imbalance_class(self.imbalance()))
             .with_unless("scale", if self.adds() { "beta" } else { scale }, "1")
             .with_unless("inplace", self.in_place, false)
+            .with_unless("bias", self.bias, false)
             .with_unless("turned", self.turned, false)
             .with_unless("tf32", self.tf32, false)
     }
@@ -387,7 +399,7 @@ impl Problem for BsrProblem {
         // At least the columns of the fullest row are needed of B; which others are is not known from counts.
         let needed = self.row_max as f64 * bc * n;
         let indices = 4.0 * (self.nnz as f64 + self.rows() as f64 + 1.0);
-        let c = self.m as f64 * n * if self.adds() { 2.0 } else { 1.0 };
+        let c = self.m as f64 * n * if self.adds() && !self.bias { 2.0 } else { 1.0 };
         let bytes = (values + needed + c) * self.dtype.bytes() as f64 + indices;
         Work { flops: 2.0 * values * n, bytes }
     }
@@ -421,6 +433,7 @@ mod tests {
             "bsr:m=64,k=64,n=1,bs=8,density=0,dtype=f32",
             "bsr:m=64,k=64,n=1,bs=8,density=1,dtype=f32,pattern=banded",
             "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,alpha=-0.75,beta=2,turned=true,tf32=true",
+            "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,c=col,beta=1,bias=true",
             "bsr:m=64,k=96,n=8,bs=16,bc=32,density=0.5,dtype=f32,b=col,c=col",
             "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,beta=2,inplace=true",
         ] {

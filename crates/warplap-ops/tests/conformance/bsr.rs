@@ -24,8 +24,8 @@ pub(crate) fn problems() -> Vec<String> {
             for (i, layout) in ["", ",b=col"].into_iter().enumerate() {
                 problems.push(format!("bsr:{shape},dtype={dtype}{layout}"));
                 problems.push(format!("bsr:{shape},dtype={dtype}{layout},c=col"));
-                let scale =
-                    ["beta=1,turned=true", "alpha=-0.75,beta=2.5", "alpha=1.5,turned=true"][(i + shape.len()) % 3];
+                let scales = ["beta=1,turned=true", "alpha=-0.75,beta=2.5", "alpha=1.5,turned=true", "bias=true"];
+                let scale = scales[(i + shape.len()) % 4];
                 problems.push(format!("bsr:{shape},dtype={dtype}{layout},{scale}"));
                 problems.push(format!("bsr:{shape},dtype={dtype}{layout},c=col,{scale}"));
             }

@@ -44,7 +44,7 @@ impl<'a, T: Typed + Copy> Matrix<'a, T> {
         let b = &typed::read::<T>(args[slot::B].read()?)?[..(p.k * p.n) as usize];
         let c = Shared::new(&mut typed::write::<T>(args[slot::C].write()?)?[..sums]);
         let add = match p.adds() && !p.in_place {
-            true => Some(&typed::read::<T>(args[slot::ADD].read()?)?[..sums]),
+            true => Some(&typed::read::<T>(args[slot::ADD].read()?)?[..if p.bias { p.m as usize } else { sums }]),
             false => None,
         };
         let (stored, _) = check_rows(row_ptr, p.rows(), p.columns()).map_err(|e| failed(e.to_string()))?;

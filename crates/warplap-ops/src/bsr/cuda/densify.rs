@@ -26,7 +26,7 @@ use super::turned::Turned;
 use super::wgmma_fill::Fill;
 use super::wgmma_swapab::SwapAb;
 use super::wgmma_union::Union;
-use crate::bsr::{Bsr, BsrProblem, SLOTS, addend};
+use crate::bsr::{Bsr, BsrProblem, Factor, SLOTS, addend};
 use crate::cuda::own::{Aligns, addresses};
 use crate::cuda::plan::axis;
 use crate::gemm::Layout;
@@ -66,6 +66,7 @@ impl Variant<Bsr, Cuda> for Densify {
         match Lt::get() {
             Err(why) => Fit::aside(why),
             Ok(_) if scratch(p) > cuda.chip().memory / 4 => Fit::aside("its scratch is too much of this GPU's memory"),
+            Ok(_) if p.bias && !has_bias(p) => Fit::aside("the library adds a bias to columns of C alone, unscaled"),
             Ok(_) if p.m.max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
             // Still an anchor of the race, and better than plain lanes unless nearly empty.
             Ok(_) if density < SPARSE && served(p, cuda.chip()) => {
@@ -122,6 +123,11 @@ fn source(p: &BsrProblem) -> (Source, u64) {
     (source, p.m / p.bs * columns.div_ceil(wide))
 }
 
+/// Whether the library can add the bias: it knows one that is added to every column, and no factors beside it.
+fn has_bias(p: &BsrProblem) -> bool {
+    p.bias && p.c == Layout::Col && (p.alpha, p.beta) == (Factor::ONE, Factor::ONE)
+}
+
 /// The dense product as the library is asked for it. It knows column-major matrices: a row-major C is Cᵀ = Bᵀ·Aᵀ in the
 /// same memory, a column-major one A·B with both turned as they need it.
 fn product(p: &BsrProblem) -> MatmulSpec {
@@ -138,7 +144,7 @@ fn product(p: &BsrProblem) -> MatmulSpec {
             (matrix(p.k, p.m, true), right, matrix(p.m, p.n, false))
         }
     };
-    let (workspace, epilogue) = (WORKSPACE << 20, MatmulEpilogue::default());
+    let (workspace, epilogue) = (WORKSPACE << 20, MatmulEpilogue { bias: p.bias, ..MatmulEpilogue::default() });
     MatmulSpec { dtype: p.dtype, tf32: p.tf32, a, b, d, batch: 1, align: 16, workspace, epilogue }
 }
 
@@ -181,6 +187,11 @@ impl Kernel<Cuda> for Filled {
         // The library reads no addend where beta is 0, but takes none that is nowhere.
         let add = if p.adds() { slots[addend(p)] } else { c };
         let (first, second) = if p.c == Layout::Row { (b, full) } else { (full, b) };
+        if p.bias {
+            // SAFETY: as above; the bias holds an element for each row of D.
+            let launched = unsafe { self.matmul.launch_biased([first, second, c], add, queue) };
+            return launched.map_err(|e| e.rejection());
+        }
         let factors = (p.alpha.get(), p.beta.get());
         // SAFETY: as above; the product runs after the scratch was filled, on the same stream.
         unsafe { self.matmul.launch_scaled([first, second, add, c], factors, queue) }.map_err(|e| e.rejection())

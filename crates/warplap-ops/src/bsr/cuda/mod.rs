@@ -65,7 +65,7 @@ mod tests {
         &super::mma_rows::MmaRows,
     ];
 
-    const PROBLEMS: [&str; 21] = [
+    const PROBLEMS: [&str; 24] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
         "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
@@ -87,6 +87,9 @@ mod tests {
         "bsr:m=4096,k=4096,n=4096,bs=64,bc=16,density=0.125,dtype=f16,c=col,turned=true",
         "bsr:m=4096,k=4096,n=4096,bs=16,bc=32,density=0.125,dtype=f32",
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16,beta=1,inplace=true",
+        "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=bf16,b=col,c=col,bias=true",
+        "bsr:m=4096,k=4096,n=4096,bs=32,density=0.125,dtype=bf16,b=col,c=col,bias=true",
+        "bsr:m=4096,k=4096,n=4096,bs=32,density=0.125,dtype=f32,bias=true",
     ];
 
     fn problem(text: &str) -> BsrProblem {

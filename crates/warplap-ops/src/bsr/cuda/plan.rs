@@ -128,8 +128,10 @@ pub(super) fn facts(p: &BsrProblem) -> Vec<(&'static str, i64)> {
 }
 
 /// What happens to sums before they are stored, as `scaled.cuh` is told it.
-pub(super) fn scale_facts(p: &BsrProblem) -> [(&'static str, i64); 2] {
-    [("SCALED", i64::from(p.is_scaled())), ("ADDS", i64::from(p.adds()))]
+pub(super) fn scale_facts(p: &BsrProblem) -> [(&'static str, i64); 3] {
+    let plain = (p.alpha, p.beta) == (Factor::ONE, Factor::ONE);
+    let bias = if p.bias { 1 + i64::from(plain) } else { 0 };
+    [("SCALED", i64::from(p.is_scaled())), ("ADDS", i64::from(p.adds())), ("BIAS", bias)]
 }
 
 /// The last arguments of every kernel: `SCALE_PARAMETERS` of `scaled.cuh`.

@@ -3,7 +3,7 @@
 // Idea: the plainest kernel there is: neighbouring threads take neighbouring columns and walk the blocks of their row.
 // Wins: never by design; it fits every block size, type and order of B and is the fallback.
 // Facts of the problem (-D): DTYPE, BS, BC, B_COL, C_COL (1: column-major), TURNED (1: block i is the transpose of
-// stored block place[i]), SCALED, ADDS.
+// stored block place[i]), SCALED, ADDS, BIAS.
 #include "scaled.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -19,5 +19,5 @@ reference(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, cons
     const u64 row = (u64)col_idx[block] * BC;
     for (int q = 0; q < BC; q++) sum = fmaf(widen(a[TURNED ? q * BS : q]), widen(B[B_COL ? j * k + row + q : (row + q) * n + j]), sum);
   }
-  C[at] = narrow(scaled_one(sum, add, at, alpha, beta));
+  C[at] = narrow(scaled_one(sum, add, BIAS ? i : at, alpha, beta));
 }

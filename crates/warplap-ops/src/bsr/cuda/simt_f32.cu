@@ -133,13 +133,17 @@ simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, floa
   }
 #pragma unroll
   for (int i = 0; i < 8; i++) {
-    const u64 at = ((u64)row * BS + part * ROWS + i / 4 * (ROWS / 2) + ty * 4 + i % 4) * N + col;
+    const u64 line = (u64)row * BS + part * ROWS + i / 4 * (ROWS / 2) + ty * 4 + i % 4, at = line * N + col;
 #pragma unroll
     for (int g = 0; g < 2; g++) {
       const int c = g ? c_hi : c_lo;
       if (col + c >= N) continue;
       float* const v = acc[i] + g * 4;
-      if (SCALED) scale_two(v[0], v[1], add, at + c, alpha, beta), scale_two(v[2], v[3], add, at + c + 2, alpha, beta);
+      if (BIAS) {
+        const float shared = shared_by_row(add, line, beta);
+#pragma unroll
+        for (int j = 0; j < 4; j++) v[j] = plus_shared(v[j], shared, alpha);
+      } else if (SCALED) scale_two(v[0], v[1], add, at + c, alpha, beta), scale_two(v[2], v[3], add, at + c + 2, alpha, beta);
       // Times one: a store of 16 bytes wants even columns in even registers, where B's even columns lie, and operands
       // of one bank are read one after the other. A product has registers of its own and leaves the sums free to lie in
       // the other bank.

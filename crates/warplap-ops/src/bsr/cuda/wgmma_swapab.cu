@@ -12,7 +12,7 @@
 // "swap AB" option of dense kernels, and this project's own arithmetic.
 //
 // Axes (-D): BN (128, 256), SC (slabs per stage), STAGES (2 or more), DEAL (small_blocks.cuh).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BS, B_COL, C_COL (1: column-major), WIDE (1: N % 64
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, BIAS, BS, B_COL, C_COL (1: column-major), WIDE (1: N % 64
 // == 0 and B row-major: one copy brings a whole slab).
 #include "hopper.cuh"
 #include "scaled.cuh"
@@ -194,7 +194,7 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
 #pragma unroll
               for (int i = 0; i < BS / 2; i++) {
                 const int line = i / 4 * 8 + (lane & 3) * 2 + i % 2, c = left + p * 64 + i % 4 / 2 * 8;
-                if (!ADDS || (row >= 0 && c < N)) d[r][p][i] = scaled_one(d[r][p][i], add, C_COL ? (u64)c * M + (u64)row * BS + line : ((u64)row * BS + line) * N + c, alpha, beta);
+                if (!ADDS || (row >= 0 && c < N)) d[r][p][i] = scaled_one(d[r][p][i], add, BIAS ? (u64)row * BS + line : C_COL ? (u64)c * M + (u64)row * BS + line : ((u64)row * BS + line) * N + c, alpha, beta);
               }
           }
           if (tid == 0) tma_store_wait_read<1>();

@@ -18,7 +18,7 @@ pub(super) struct Right;
 /// The kernel for a problem.
 pub(super) fn source(p: &BsrProblem) -> Source {
     let col = |layout| layout == Layout::Col;
-    let facts = [("B_COL", col(p.b)), ("C_COL", col(p.c)), ("TURNED", p.turned), ("ADDS", p.adds())];
+    let facts = [("B_COL", col(p.b)), ("C_COL", col(p.c)), ("TURNED", p.turned), ("ADDS", p.adds()), ("BIAS", p.bias)];
     let mut defines = vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64), ("BC", p.bc as i64)];
     defines.extend(facts.map(|(name, fact)| (name, i64::from(fact))));
     Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines }

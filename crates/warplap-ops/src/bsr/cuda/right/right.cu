@@ -4,7 +4,7 @@
 // Idea: one thread an element of C walks the blocks of its row, as the reference does, and adds up the squares of what
 // it multiplies beside the products. The largest product of the two sums of squares goes out too: from it comes how far
 // a kernel may be off. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), BS, BC, B_COL, C_COL (1: column-major),
-// TURNED (1: block i is the transpose of stored block place[i]), ADDS.
+// TURNED (1: block i is the transpose of stored block place[i]), ADDS, BIAS (1: an addend for each row).
 #include "element.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -23,7 +23,7 @@ right(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const el
       }
     }
     sum *= alpha;
-    if (ADDS) sum = fma(beta, (double)widen(add[at]), sum);
+    if (ADDS) sum = fma(beta, (double)widen(add[BIAS ? i : at]), sum);
     C[at] = sum;
   }
   // Numbers that are not negative are ordered as their bits are.
