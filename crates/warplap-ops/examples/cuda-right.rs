@@ -39,7 +39,7 @@ const DENSE: [&str; 16] = [
     "gemm:m=200,n=328,k=72,dtype=f32,tf32=true,act=silu",
 ];
 
-const SPARSE: [&str; 8] = [
+const SPARSE: [&str; 9] = [
     "bsr:m=64,k=64,n=64,bs=16,density=0.5,dtype=f16",
     "bsr:m=48,k=32,n=5,bs=16,density=0.5,imbalance=1.5,b=col,dtype=bf16",
     "bsr:m=16,k=16,n=3,bs=8,density=0,dtype=f16",
