@@ -17,6 +17,10 @@ from ._nodes import operator
 def _run(
     crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None, n: int, x: Tensor, turned: bool
 ) -> Tensor:
+    if x.is_cuda:
+        found = _warplap.bsr_linear_direct(crow, col, values, bias, n, x, turned)
+        if found is not None:
+            return found
     y = x.new_empty((x.shape[0], n))
     if y.numel() == 0:
         return y
@@ -62,7 +66,10 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     grad_values = grad_bias = grad_x = None
     if ctx.needs_input_grad[2]:
         down, across = (x, grad) if ctx.turned else (grad, x)
-        grad_values = gradient_of_blocks(crow, col, down.t(), across.t(), *values.shape[1:])
+        if grad.is_cuda and not torch.is_grad_enabled():
+            grad_values = _warplap.bsr_blocks_direct(crow, col, values, down, across)
+        if grad_values is None:
+            grad_values = gradient_of_blocks(crow, col, down.t(), across.t(), *values.shape[1:])
     if ctx.needs_input_grad[3]:
         grad_bias = grad.sum(0)
     if ctx.needs_input_grad[5]:

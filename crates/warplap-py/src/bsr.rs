@@ -22,8 +22,8 @@ use crate::torch::Torch;
 const SLOTS: usize = 7;
 
 /// A product and its memory.
-struct Product {
-    problem: BsrProblem,
+pub(crate) struct Product {
+    pub(crate) problem: BsrProblem,
     structure: Arc<Structure>,
     values: View,
     b: View,
@@ -32,7 +32,7 @@ struct Product {
 
 impl Product {
     #[inline]
-    fn of(structure: Arc<Structure>, values: View, b: View) -> PyResult<Product> {
+    pub(crate) fn of(structure: Arc<Structure>, values: View, b: View) -> PyResult<Product> {
         let mut p = structure.problem;
         p.dtype = argument::floats(&[("a", &values), ("b", &b)])?;
         // Blocks of a transpose lie as those of the matrix do.
@@ -48,7 +48,7 @@ impl Product {
     }
 
     /// With one number added to each row of the output.
-    fn with_bias(mut self, bias: Option<View>) -> PyResult<Product> {
+    pub(crate) fn with_bias(mut self, bias: Option<View>) -> PyResult<Product> {
         if let Some(bias) = &bias {
             let p = &mut self.problem;
             argument::same(bias, "bias", p.dtype, "a")?;
@@ -79,7 +79,7 @@ impl Product {
 
     /// Writes it; `own` are the caller's own tensors, where they are torch's.
     #[inline]
-    fn run(&mut self, py: Python<'_>, out: &View, own: Option<&Operands<'_, '_>>) -> PyResult<()> {
+    pub(crate) fn run(&mut self, py: Python<'_>, out: &View, own: Option<&Operands<'_, '_>>) -> PyResult<()> {
         self.write_to(out)?;
         let tensors = own.map(|o| {
             || {
@@ -93,7 +93,7 @@ impl Product {
 }
 
 /// The caller's own tensors; where `col` is nothing, `crow` is the sparse tensor itself.
-struct Operands<'a, 'py> {
+pub(crate) struct Operands<'a, 'py> {
     crow: &'a Bound<'py, PyAny>,
     col: Option<&'a Bound<'py, PyAny>>,
     values: &'a Bound<'py, PyAny>,

@@ -31,6 +31,7 @@ mod road;
 mod sampled;
 mod search;
 mod shelf;
+mod sparse_linear;
 mod spec;
 mod state;
 mod structure;
@@ -81,6 +82,8 @@ mod _warplap {
     use crate::search::{PyArm, register_search};
     #[pymodule_export]
     use crate::shelf::{store_export, store_import, store_list, store_misses, store_place, store_prune, store_show};
+    #[pymodule_export]
+    use crate::sparse_linear::{bsr_blocks_direct, bsr_linear_direct};
     #[pymodule_export]
     use crate::spec::tune_spec;
     #[pymodule_export]

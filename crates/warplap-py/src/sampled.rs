@@ -23,7 +23,20 @@ pub(crate) fn sampled_into(
     values: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let py = crow.py();
-    let (left, right, out) = (View::of(g, "grad")?, View::of(b, "b")?, View::of(values, "values")?);
+    let views = (View::of(g, "grad")?, View::of(b, "b")?, View::of(values, "values")?);
+    let torch = Torch::here(py).filter(|t| t.are_tensors(&[crow, col, g, b, values]));
+    let own = [g, b, values].map(Bound::clone);
+    write(crow, col, views, torch.map(|_| own))
+}
+
+/// The same for memory; `own` are the caller's tensors over it, where they are torch's.
+pub(crate) fn write<'py>(
+    crow: &Bound<'py, PyAny>,
+    col: &Bound<'py, PyAny>,
+    (left, right, out): (View, View, View),
+    own: Option<[Bound<'py, PyAny>; 3]>,
+) -> PyResult<()> {
+    let py = crow.py();
     let dtype = argument::floats(&[("grad", &left), ("b", &right), ("values", &out)])?;
     for (view, name, dims) in [(&left, "grad", 2), (&right, "b", 2), (&out, "values", 3)] {
         argument::dims(view, name, dims)?;
@@ -42,14 +55,16 @@ pub(crate) fn sampled_into(
     if nnz == 0 {
         return Ok(());
     }
+    let structure_of = structure.clone();
     let [rows, columns] = structure.given();
     let (left, right) = (Given::read("grad", &left), Given::read("b", &right));
     let memory = argument::checked([rows, columns, left, right, Given::write("values", &out)])?;
-    let tensors = || {
-        let [rows, columns] = structure.tensors(crow, Some(col))?;
-        Ok([rows, columns, Some(g.clone()), Some(b.clone()), Some(values.clone())])
-    };
-    let torch = Torch::here(py).filter(|t| t.are_tensors(&[crow, col, g, b, values]));
-    let own = torch.map(|_| &tensors as _);
+    let tensors = own.map(|[g, b, values]| {
+        move || {
+            let [rows, columns] = structure_of.tensors(crow, Some(col))?;
+            Ok([rows, columns, Some(g.clone()), Some(b.clone()), Some(values.clone())])
+        }
+    });
+    let own = tensors.as_ref().map(|t| t as _);
     call::<Sampled, SLOTS>(py, &problem, &memory, own, |queue| structure.launched(queue))
 }

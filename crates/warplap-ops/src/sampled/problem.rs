@@ -21,7 +21,7 @@ impl SampledProblem {
     /// The gradient of a product's stored blocks, where the gradient of C has this order.
     pub fn of(product: &BsrProblem, g: Layout) -> Self {
         let plain = BsrProblem { alpha: crate::bsr::Factor::ONE, beta: crate::bsr::Factor::ZERO, ..*product };
-        let plain = BsrProblem { in_place: false, turned: false, tf32: false, c: Layout::Row, ..plain };
+        let plain = BsrProblem { in_place: false, bias: false, turned: false, tf32: false, c: Layout::Row, ..plain };
         SampledProblem { pattern: plain, g }
     }
 }

@@ -5,6 +5,7 @@ mod plan;
 mod reference;
 mod right;
 mod simt_tiles;
+mod wgmma_strips;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::cuda::own::Own;
 pub fn catalog() -> Catalog<Sampled, Cuda> {
     Catalog::new(Arc::new(Own::<_, _, SLOTS>::new(reference::Reference)))
         .with_oracle(Arc::new(right::Right))
+        .with(Arc::new(Own::<_, _, SLOTS>::new(wgmma_strips::WgmmaStrips)))
         .with(Arc::new(Own::<_, _, SLOTS>::new(mma_blocks::MmaBlocks)))
         .with(Arc::new(Own::<_, _, SLOTS>::new(simt_tiles::SimtTiles)))
 }
@@ -32,20 +34,24 @@ mod tests {
     use crate::cuda::plan::Twin;
     use crate::sampled::{Sampled, SampledProblem};
 
-    const TWINS: [&dyn Twin<SampledProblem>; 3] =
-        [&super::reference::Reference, &super::mma_blocks::MmaBlocks, &super::simt_tiles::SimtTiles];
+    const TWINS: [&dyn Twin<SampledProblem>; 4] = [
+        &super::reference::Reference,
+        &super::mma_blocks::MmaBlocks,
+        &super::simt_tiles::SimtTiles,
+        &super::wgmma_strips::WgmmaStrips,
+    ];
 
     #[test]
     fn every_kernel_compiles_for_what_it_fits_and_tensor_cores_take_what_they_can_read() {
         let chip = Chip::h200();
         let compiler = compiling::compiler();
         for (text, expected) in [
-            ("m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16", [true, true, true]),
-            ("m=4096,k=4096,n=4096,bs=16,density=0.125,dtype=bf16,b=col,g=col", [true, true, true]),
-            ("m=4096,k=4096,n=4097,bs=128,density=0.125,dtype=f16,b=col,g=col", [true, true, true]),
-            ("m=4096,k=4096,n=4097,bs=32,density=0.125,dtype=f16", [true, false, true]),
-            ("m=4800,k=4800,n=512,bs=24,density=0.125,dtype=f16", [true, false, true]),
-            ("m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32", [true, false, true]),
+            ("m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16", [true, true, true, true]),
+            ("m=4096,k=4096,n=4096,bs=16,density=0.125,dtype=bf16,b=col,g=col", [true, true, true, true]),
+            ("m=4096,k=4096,n=4097,bs=128,density=0.125,dtype=f16,b=col,g=col", [true, true, true, false]),
+            ("m=4096,k=4096,n=4097,bs=32,density=0.125,dtype=f16", [true, false, true, false]),
+            ("m=4800,k=4800,n=512,bs=24,density=0.125,dtype=f16", [true, false, true, false]),
+            ("m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f32", [true, false, true, false]),
         ] {
             let p = Sampled::parse(text).unwrap();
             let fits = TWINS.map(|t| matches!(t.fit(&p, &chip), Fit::Fits(_)));

@@ -14,11 +14,14 @@ pub(super) fn facts(p: &SampledProblem) -> Vec<(&'static str, i64)> {
     vec![("DTYPE", dtype), ("BS", bs), ("G_COL", col(p.g)), ("B_COL", col(p.pattern.b))]
 }
 
-/// The parameters that every entry has: all slots in order, then sizes. Refuses what no kernel takes.
+/// Refuses what no kernel takes.
+pub(super) fn square(p: &SampledProblem) -> Result<(), Rejection> {
+    no_square(p).map_or(Ok(()), |reason| Err(Rejection::DoesNotBuild { reason }))
+}
+
+/// The parameters that most entries have: all slots in order, then sizes.
 pub(super) fn arguments(p: &SampledProblem) -> Result<Vec<Argument>, Rejection> {
-    if let Some(reason) = no_square(p) {
-        return Err(Rejection::DoesNotBuild { reason });
-    }
+    square(p)?;
     let p = &p.pattern;
     let sizes = [p.m, p.k, p.n, p.rows() as u64].map(int);
     Ok((0..SLOTS).map(Argument::Pointer).chain(sizes).collect())
