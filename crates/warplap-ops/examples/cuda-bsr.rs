@@ -84,7 +84,7 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
         let bs = [16, 32, 64, 128, 16, 32, 64, 128, 8, 24][rng.usize(..10)];
         let bc = if rng.u8(..4) == 0 { [16, 32, 64, 128, 8][rng.usize(..5)] } else { bs };
         let (m, k) = (bs * rng.u64(1..=1024 / bs), bc * [1, 4, 512 / bc, 1024 / bc][rng.usize(..4)]);
-        let n = [64, 72, 256, 400, 8, 5][rng.usize(..6)];
+        let n = [64, 72, 256, 400, 8, 5, 1, 16][rng.usize(..8)];
         let pattern = ["uniform", "banded", "blockdiag", "powerlaw", "causal", "window"][rng.usize(..6)];
         let dtype = ["f16", "bf16", "f32", "f32,tf32=true"][rng.usize(..4)];
         let layout = ["row", "col"][rng.usize(..2)];
