@@ -78,12 +78,14 @@ def compete(
     tolerance: float | None = None,
     budget: float | None = None,
     again: bool = False,
+    measure: bool = True,
     before: Callable[[Rig], None] | None = None,
     trial: Callable[[Rig, int], tuple[str, str, float] | None] | None = None,
 ) -> tuple[int, dict[str, Any] | None]:
     """The number of the fastest right candidate, and what is known about the key; the first one where nothing may be
-    measured and nothing is known. ``before`` is called on the rig's arguments before each timed launch; ``trial`` runs
-    a candidate elsewhere before it runs here for the first time, and says why it must not."""
+    measured (in this mode, under capture, without ``measure``) and nothing is known. ``before`` is called on the rig's
+    arguments before each timed launch; ``trial`` runs a candidate elsewhere before it runs here for the first time, and
+    says why it must not."""
     mode = _warplap.mode()
     if mode == "off":
         return 0, None
@@ -101,7 +103,7 @@ def compete(
             None if trial is None else shop.trial,
             gpu=gpu,
             budget=budget,
-            measure=mode == "tune" and not capturing(),
+            measure=measure and mode == "tune" and not capturing(),
             again=again,
         )
     except NotImplementedError as why:

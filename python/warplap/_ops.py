@@ -24,6 +24,8 @@ else:
 
     from . import _torch  # type: ignore[no-redef]
 
+    _trained_matmul, _trained_linear = _torch.trained_matmul, _torch.trained_linear
+
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
 _matmul_direct = _warplap.matmul_direct
@@ -55,6 +57,10 @@ def matmul(a: Array, b: Array, *, out: Array | None = None) -> Array:
         found = _matmul_direct(a, b, out)
         if found is not None:
             return found
+        if out is None and torch is not None:
+            found = _trained_matmul(a, b)
+            if found is not None:
+                return found
     if _is_torch(a=a, b=b, out=out):
         return _torch.matmul(a, b, out)
     if _borrowed.is_on_cuda(a):
@@ -74,6 +80,10 @@ def linear(
         found = _linear_direct(x, w, bias, activation, out)
         if found is not None:
             return found
+        if out is None and torch is not None:
+            found = _trained_linear(x, w, bias, activation)
+            if found is not None:
+                return found
     if _is_torch(x=x, w=w, bias=bias, out=out):
         return _torch.linear(x, w, bias, activation, out)
     if _borrowed.is_on_cuda(x):

@@ -11,8 +11,13 @@ from ._blocks import bsr_matmul, bsr_parts
 from ._library import autocast
 from ._norm_torch import norm
 from ._products import linear, matmul
+from ._trained import linear as trained_linear
+from ._trained import matmul as trained_matmul
 
-__all__ = ["attention", "bsr_matmul", "bsr_parts", "linear", "matmul", "norm", "spread_mask"]
+__all__ = [
+    "attention", "bsr_matmul", "bsr_parts", "linear", "matmul", "norm", "spread_mask", "trained_linear",
+    "trained_matmul",
+]  # fmt: skip
 
 for _name in ("matmul", "linear", "attention", "bsr_matmul"):
     autocast(_name, "cpu", "AutocastCPU")
