@@ -166,6 +166,7 @@ class Seen(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_who_traces_casts_or_watches_is_served_as_before(winner):
     x, w, b = leaves((6, 7), (5, 7), (5,))
     right = F.linear(x, w, b)

@@ -153,7 +153,7 @@ def _bsr_run(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tenso
     return (_cuda.bsr_matmul if b.is_cuda else _bsr_cpu)(crow, col, values, m, k, b)
 
 
-_product = operator("bsr_matmul", _bsr_run, _save_bsr, _bsr_backward).call
+_product, bsr_node = operator("bsr_matmul", _bsr_run, _save_bsr, _bsr_backward)
 
 
 def bsr_matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:

@@ -111,8 +111,8 @@ def compete(
         return 0, None
     except RuntimeError as error:
         if shop.failed is not None:
-            why = f"{type(shop.failed).__name__}: {shop.failed}"
-            raise RuntimeError(f"{op}: the reference failed: {why}") from shop.failed
+            reason = f"{type(shop.failed).__name__}: {shop.failed}"
+            raise RuntimeError(f"{op}: the reference failed: {reason}") from shop.failed
         raise error
     return (0, None) if found is None else (found[0], json.loads(found[1]))
 

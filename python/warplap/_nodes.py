@@ -57,7 +57,7 @@ def operator(
         return out
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__doc__": f"warplap::{name}"}
-    node = type(name, (torch.autograd.Function,), members)
+    node: Any = type(name, (torch.autograd.Function,), members)
 
     def call(*args: Any) -> Any:
         if torch.compiler.is_compiling():

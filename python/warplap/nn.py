@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from . import _ops, _torch
+from ._pattern import Pattern, pattern
 
 __all__ = ["Linear", "SparseLinear"]
 
@@ -44,6 +47,8 @@ class SparseLinear(nn.Module):
 
     crow: Tensor
     col: Tensor
+    bias: nn.Parameter | None
+    _pattern: Pattern | None = None
 
     def __init__(
         self, in_features: int, out_features: int, crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None
@@ -53,7 +58,7 @@ class SparseLinear(nn.Module):
         self.register_buffer("crow", crow)
         self.register_buffer("col", col)
         self.values = nn.Parameter(values)
-        self.bias = nn.Parameter(bias) if bias is not None else None
+        self.register_parameter("bias", None if bias is None else nn.Parameter(bias))
 
     @classmethod
     def from_dense(cls, dense: nn.Linear, mask: Tensor, block: int = 32) -> SparseLinear:
@@ -94,10 +99,40 @@ class SparseLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x: has shape {list(x.shape)}, expected {self.in_features} columns")
-        flat = x.reshape(-1, self.in_features)
+        flat = x if x.ndim == 2 else x.reshape(-1, self.in_features)
+        y = None if torch.compiler.is_compiling() else self._at_once(flat)
+        if y is not None:
+            return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)
         y = _torch.bsr_parts(self.crow, self.col, self.values, self.out_features, self.in_features, flat.t(), None).t()
         y = y if self.bias is None else y + self.bias
         return y.reshape(*x.shape[:-1], self.out_features)
+
+    def _at_once(self, x: Tensor) -> Tensor | None:
+        """By what was found out about the weight before; None where a call takes the general way."""
+        # As modules keep them: asking the module takes longer than the product of a small one.
+        own, buffers = self._parameters, self._buffers
+        values, crow, col = own.get("values"), buffers.get("crow"), buffers.get("col")
+        if values is None or crow is None or col is None or "bias" not in own:  # somebody computes one for every call
+            return None
+        bias = own["bias"]
+        known = self._pattern
+        if known is None or not known.is_of(crow, col, values):
+            known = self._pattern = pattern(crow, col, values, (self.out_features, self.in_features))
+            if known is None:
+                return None
+        if torch.is_grad_enabled() and (values.requires_grad or x.requires_grad):
+            turned = known.node(x)
+            return None if turned is None else turned.t() if bias is None else turned.t() + bias
+        turned = known.product(x)
+        if turned is None:
+            return None
+        if bias is None:
+            return turned.t()
+        return turned.t() + bias if torch.is_grad_enabled() and bias.requires_grad else turned.t().add_(bias)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies of a layer look at their own weight.
+        return {name: value for name, value in self.__dict__.items() if name != "_pattern"}
 
     def extra_repr(self) -> str:
         shape = f"in_features={self.in_features}, out_features={self.out_features}"
