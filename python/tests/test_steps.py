@@ -228,12 +228,16 @@ def test_wrong_arguments_are_refused_in_our_words_after_a_heat_too(winner):
     with pytest.raises(ValueError, match="activation"):
         warplap.linear(x, w, b, "softplus")
     assert warplap.linear(x.double(), w.double()).dtype == torch.float64
+    with pytest.raises(TypeError, match="^w: holds"):
+        warplap.linear(x, w.detach().half().requires_grad_(), b)
     with pytest.raises(TypeError):
         warplap.linear(x, "w")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("shapes", [((6, 7), (7, 5)), ((2, 3, 7), (7, 5)), ((7,), (7, 5)), ((6, 7), (7,)), ((7,), (7,))])
+@pytest.mark.parametrize(
+    "shapes", [((6, 7), (7, 5)), ((2, 3, 7), (7, 5)), ((7,), (7, 5)), ((6, 7), (7,)), ((7,), (7,))]
+)
 def test_products_of_every_form_have_their_gradients(winner, shapes, dtype):
     a, b = given = leaves(*shapes, dtype=dtype)
     ours, right = warplap.matmul(a, b), torch.matmul(a, b)

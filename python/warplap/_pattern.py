@@ -1,4 +1,4 @@
-"""The weight of a sparse layer as a call wants it: looked at once for each pattern, and seen again by who its parts are.
+"""The weight of a sparse layer as a call wants it: looked at once for each pattern, known again by its parts.
 
 A layer's indices seldom change and its values stay where they are; what was found about them (that they fit each other,
 the sparse tensor that the native half knows) holds until one of them is another one.

@@ -1,8 +1,8 @@
 """matmul and linear where gradients are wanted: the last heat is one of whole steps.
 
 Every product of a node is raced by itself, but what a program waits for is the call and its gradients, with everything
-that a graph does around them. So our node meets torch's own function once a key, forward and backward, in the race of
-all callables, and who wins answers from then on: a call that torch won is torch's own, and so is its graph.
+that a graph does around them. So on the CPU our node meets torch's own function once a key, forward and backward, in
+the race of all callables, and who wins answers from then on: a call that torch won is torch's own, and so is its graph.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Steps:
     def choose(self, key: Any, given: Sequence[Tensor | None], act: str, own: Call, theirs: Call) -> Call | None:
         """Who answers a call with these tensors, now and later; None where this is not to be decided now, or not by
         us."""
-        if _warplap.mode() == "off" or is_watched() or not _belong_together(given) or _callables.capturing():
+        if _warplap.mode() == "off" or is_watched() or not _belong_together(given):
             return None
         try:
             text = self._text(given, act)
@@ -67,7 +67,7 @@ class Steps:
         """What a choice is kept by: the problem of the forward product with its sizes rounded as the engine rounds
         them, and what else makes the step."""
         bare = [None if t is None else t.detach() for t in given]
-        known = json.loads(_warplap.explain(self._problem(*bare), gpu=_callables.gpu_of(bare)))
+        known = json.loads(_warplap.explain(self._problem(*bare)))
         fields = known["key"].partition(";")[0].partition(":")[2]
         wants = "".join(letter for letter, t in zip(self.letters, given) if t is not None and t.requires_grad)
         dims = "x".join(str(t.ndim) for t in given[:2] if t is not None)
@@ -106,8 +106,7 @@ def _holds(found: dict[str, Any]) -> bool:
 
 
 def _as_laid(own: Call, theirs: Call, given: Sequence[Tensor | None]) -> Call:
-    """Our node for tensors that lie as those of the heat; others are torch's own, and so is what a transform of functorch
-    goes over."""
+    """Our node for tensors that lie as those of the heat; others are torch's own, and so are those of a transform."""
     lie = [t is not None and t.is_contiguous() for t in given[:2]]
 
     def call(a: Tensor, b: Tensor, *more: Tensor | None) -> Tensor:
@@ -118,18 +117,11 @@ def _as_laid(own: Call, theirs: Call, given: Sequence[Tensor | None]) -> Call:
 
 
 def _belong_together(given: Sequence[Tensor | None]) -> bool:
-    """Whether these are plain tensors in one place, of one type that kernels have and sizes that are raced."""
+    """Whether these are plain tensors on the CPU, of one type that kernels have and sizes that are raced."""
     tensors = [t for t in given if t is not None]
     first = tensors[0]
-    return first.dtype in FLOATS and all(
-        type(t) in PLAIN
-        and t.layout == torch.strided
-        and t.dtype == first.dtype
-        and t.device == first.device
-        and t.device.type in ("cpu", "cuda")
-        and ordinary(t)
-        for t in tensors
-    )
+    alike = lambda t: type(t) in PLAIN and t.layout == torch.strided and t.dtype == first.dtype and t.is_cpu
+    return first.dtype in FLOATS and all(alike(t) and ordinary(t) for t in tensors)
 
 
 def _is_hooked() -> bool:
@@ -157,8 +149,6 @@ class Step:
             self._given = given[0]
         out = self._call(*self._leaves)
         gradients = torch.autograd.grad(out, self._wanted, given[-1])
-        if out.is_cuda:  # what the host takes is part of a step
-            torch.cuda.current_stream(out.device).synchronize()
         return out, *gradients
 
 
@@ -170,12 +160,11 @@ def drawn(given: Sequence[Tensor | None], call: Call) -> tuple[Tensor | None, ..
     """
     first = given[0]
     assert first is not None
-    device = first.device
-    chance = torch.Generator(device).manual_seed(14)
+    chance = torch.Generator().manual_seed(14)
 
     def draw(like: Tensor, depth: int) -> Tensor:
         extent = 1 + sum((n - 1) * s for n, s in zip(like.shape, like.stride()))
-        flat = torch.randint(-8, 9, (extent,), generator=chance, device=device).to(like.dtype)
+        flat = torch.randint(-8, 9, (extent,), generator=chance).to(like.dtype)
         scale = 2.0 ** -(3 + round(math.log2(depth) / 2))
         return flat.mul_(scale).as_strided(like.shape, like.stride())
 

@@ -1,7 +1,7 @@
-"""matmul and linear of plain tensors where gradients are wanted: straight to who won the whole step.
+"""matmul and linear of plain tensors on the CPU where gradients are wanted: straight to who won the whole step.
 
-A lookup and a call, by what decides who is fastest; everything else (nothing decided yet, tensors that do not fit,
-somebody who traces) costs nothing here and goes the general way.
+A lookup and a call, by what decides who is fastest; everything else (tensors that do not fit, somebody who traces) goes
+the general way.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ def matmul(a: Any, b: Any) -> Tensor | None:
     if type(a) not in PLAIN or type(b) not in PLAIN:
         return None
     wants_a, wants_b = a.requires_grad, b.requires_grad
-    if not ((wants_a or wants_b) and _keeps()):
+    if not ((wants_a or wants_b) and _keeps() and a.is_cpu):
         return None
-    key = a.shape, b.shape, wants_a, wants_b, a.dtype, a.get_device()
+    key = a.shape, b.shape, wants_a, wants_b, a.dtype
     chosen = _of_products.get(key) or _choose_product(key, a, b)
     if chosen is None or modes() or casts():  # who traces with torch.jit has sizes that no key knows
         return None
-    return chosen(a, b)
+    try:
+        return chosen(a, b)
+    except RuntimeError:  # what is wrong is said in our words on the general way
+        return None
 
 
 def linear(x: Any, w: Any, bias: Any, activation: str | None) -> Tensor | None:
@@ -59,13 +62,16 @@ def linear(x: Any, w: Any, bias: Any, activation: str | None) -> Tensor | None:
         size, wants_bias = bias.shape, bias.requires_grad
     else:
         return None
-    if not ((wants_x or wants_w or wants_bias) and _keeps()):
+    if not ((wants_x or wants_w or wants_bias) and _keeps() and x.is_cpu):
         return None
-    key = x.shape, w.shape, size, wants_x, wants_w, wants_bias, activation, x.dtype, x.get_device()
+    key = x.shape, w.shape, size, wants_x, wants_w, wants_bias, activation, x.dtype
     chosen = _of_layers.get(key) or _choose_layer(key, x, w, bias, activation)
     if chosen is None or modes() or casts():
         return None
-    return chosen(x, w, bias)
+    try:
+        return chosen(x, w, bias)
+    except RuntimeError:
+        return None
 
 
 def _choose_product(key: Any, a: Tensor, b: Tensor) -> Call | None:
