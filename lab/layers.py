@@ -34,7 +34,8 @@ def step(layer, x):
 def beside(name, ours, theirs, turns):
     ours(), theirs()
     took = lambda call: Timer("call()", globals={"call": call}).blocked_autorange(min_run_time=0.15).median * 1e6
-    pairs = [(took(ours), took(theirs)) for _ in range(turns)]
+    # Who comes first takes turns too.
+    pairs = [(took(ours), took(theirs)) if turn % 2 else (took(theirs), took(ours))[::-1] for turn in range(turns)]
     ratios = [right / left for left, right in pairs]
     times = [statistics.median(side) for side in zip(*pairs)]
     spread = f"{min(ratios):.2f} … {max(ratios):.2f}"

@@ -110,6 +110,20 @@ def test_a_bias_that_is_computed_for_every_call_is_taken():
     near(sparse(x).detach(), right.detach())
 
 
+def test_inference_mode_and_a_bias_of_another_type_are_taken():
+    x = torch.randn(3, 24)
+    with torch.inference_mode():
+        made = layer()
+        assert is_right(made, x) and is_right(made, x)
+    sparse = layer()
+    with torch.inference_mode():
+        is_right(sparse, x)
+    assert is_right(sparse, x) and sparse(x).requires_grad
+    sparse.values.data = sparse.values.data.bfloat16()
+    with torch.no_grad():
+        assert sparse(x.bfloat16()).dtype == torch.float32  # as torch adds them
+
+
 class Seen(TorchDispatchMode):
     def __init__(self):
         super().__init__()

@@ -23,10 +23,16 @@ def leaves(*shapes, dtype=torch.float32):
 
 def slowly(call):
     def slow(*given):
-        time.sleep(0.003)
+        time.sleep(0.002)
         return call(*given)
 
     return slow
+
+
+@pytest.fixture(autouse=True)
+def time_for_heats(monkeypatch):
+    """The budgets of tests are short, and machines that test are busy."""
+    monkeypatch.setattr(_steps, "_RUNS", 1)
 
 
 @pytest.fixture
@@ -41,6 +47,7 @@ def slow_torch(monkeypatch):
     class Slow:
         linear = staticmethod(slowly(F.linear))
 
+    warplap.configure(budget=0.5)
     monkeypatch.setattr(_trained, "F", Slow)
     monkeypatch.setattr(_steps, "_holds", lambda found: True)
 
@@ -94,6 +101,13 @@ def test_a_node_with_a_wrong_gradient_never_wins(slow_torch, monkeypatch):
     (heat,) = heats()
     (edition,) = warplap.store.show(heat["hash"])["editions"]
     assert "result 2 differs" in str(edition["trials"])
+
+
+def test_a_step_too_long_for_a_heat_is_torchs(monkeypatch):
+    monkeypatch.setattr(_steps, "_RUNS", 1e9)
+    x, w = leaves((6, 7), (5, 7))
+    assert type(warplap.linear(x, w).grad_fn).__name__ == "MmBackward0"
+    assert not warplap.store.ls()  # nor was anything else raced for it
 
 
 @pytest.mark.parametrize("mode", ["off", "replay", "record", "background"])

@@ -56,7 +56,11 @@ def pattern(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -
     plain = all(type(t) in PLAIN and t.layout == torch.strided and t.device == values.device for t in parts)
     if not plain or values.dtype not in FLOATS or values.device.type not in ("cpu", "cuda") or is_watched():
         return None
-    with torch.no_grad():
+    if values.ndim != 3 or any(side % 8 or not 8 <= side <= 128 for side in values.shape[1:]):
+        return None
+    if crow.is_inference() or col.is_inference():  # nobody counts how often they are written
+        return None
+    with torch.inference_mode(False), torch.no_grad():
         # A sparse tensor does not tell how often its indices were written: those of this one never are.
         indices = crow.clone(), col.clone()
         sparse = torch.sparse_bsr_tensor(*indices, values.detach(), shape, check_invariants=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import time
 from typing import Any, Callable, Sequence
 
 import torch
@@ -29,6 +30,9 @@ _AHEAD = 0.01
 
 # The share of a key's budget that a heat may take; each product of the node had all of it.
 _SHARE = 0.25
+
+# Steps without which nothing can be said: proofs, and a few rounds.
+_RUNS = 12
 
 # Choices that are kept at the most: sizes may change all the time.
 _MOST = 4096
@@ -90,12 +94,22 @@ class Steps:
         if _warplap.mode() == "tune" and (found is None or (winner == 1 and not _holds(found))):
             with torch.autograd.graph.saved_tensors_hooks(_itself, _itself) if _is_hooked() else torch.enable_grad():
                 args = drawn(given, theirs)
+                took = min(_seconds(sides[0], args) for _ in range(2))
+                if _RUNS * took > _modes.budget():
+                    _log.info("%s:%s: a step takes %.2g s, too long for a heat; torch answers", self.name, text, took)
+                    return True
                 sides[1](*args)  # every product finds its own kernel before the whole is timed
                 winner, found = compete(args, measure=True, again=found is not None)
                 if winner == 1 and found is not None and _holds(found) and not found["from_store"]:
                     # Where others want the cores, one race may see torch's threads wait by chance: once more.
                     winner, found = compete(args, measure=True, again=True)
         return found is not None and not (winner == 1 and _holds(found))
+
+
+def _seconds(step: Step, args: tuple[Any, ...]) -> float:
+    began = time.perf_counter()
+    step(*args)
+    return time.perf_counter() - began
 
 
 def _holds(found: dict[str, Any]) -> bool:

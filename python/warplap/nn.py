@@ -128,7 +128,8 @@ class SparseLinear(nn.Module):
             return None
         if bias is None:
             return turned.t()
-        return turned.t() + bias if torch.is_grad_enabled() and bias.requires_grad else turned.t().add_(bias)
+        in_place = bias.dtype == turned.dtype and not (torch.is_grad_enabled() and bias.requires_grad)
+        return turned.t().add_(bias) if in_place else turned.t() + bias
 
     def __getstate__(self) -> dict[str, Any]:
         # Copies of a layer look at their own weight.
