@@ -115,7 +115,8 @@ def test_other_modes_measure_nothing(mode):
     a, b = leaves((6, 7), (7, 5))
     with warplap.set_mode(mode):
         c = warplap.matmul(a, b)
-        assert type(c.grad_fn).__name__ == "matmulBackward" and not heats()
+        answers = "MmBackward0" if mode == "background" else "matmulBackward"
+        assert type(c.grad_fn).__name__ == answers and not heats()
         near(torch.autograd.grad(c.sum(), a)[0], b.detach().sum(1).expand(6, 7))
     warplap.matmul(a, b)
     assert len(heats()) == 1

@@ -103,7 +103,9 @@ class Steps:
                 if winner == 1 and found is not None and _holds(found) and not found["from_store"]:
                     # Where others want the cores, one race may see torch's threads wait by chance: once more.
                     winner, found = compete(args, measure=True, again=True)
-        return found is not None and not (winner == 1 and _holds(found))
+        if found is None:  # in the background no call waits, and who answers meanwhile is torch
+            return _warplap.mode() == "background"
+        return not (winner == 1 and _holds(found))
 
 
 def _seconds(step: Step, args: tuple[Any, ...]) -> float:
