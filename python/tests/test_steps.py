@@ -182,7 +182,7 @@ class Seen(TorchDispatchMode):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_who_traces_casts_or_watches_is_served_as_before(winner):
+def test_who_traces_casts_or_watches_is_served(winner):
     x, w, b = leaves((6, 7), (5, 7), (5,))
     right = F.linear(x, w, b)
     near(warplap.linear(x, w, b).detach(), right.detach())
@@ -192,7 +192,9 @@ def test_who_traces_casts_or_watches_is_served_as_before(winner):
     traced = torch.fx.experimental.proxy_tensor.make_fx(lambda x: warplap.linear(x, w, b))(x)
     assert "warplap.linear" in traced.code
     with torch.autocast("cpu", torch.bfloat16):
-        assert warplap.linear(x, w, b).dtype == torch.bfloat16
+        cast = warplap.linear(x, w, b)
+    assert cast.dtype == torch.bfloat16
+    near(torch.autograd.grad(cast.float().sum(), w)[0].bfloat16(), x.detach().sum(0).expand(5, 7))
     grads = torch.func.grad(lambda w: warplap.linear(x, w, b).sum())(w)
     near(grads, torch.autograd.grad(right.sum(), w)[0])
     layer = Linear(7, 5)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from . import _callables, _modes, _warplap
 from ._library import FLOATS, ordinary
-from ._nodes import PLAIN, is_watched, transform
+from ._nodes import PLAIN, casts, is_watched, transform
 
 _log = logging.getLogger("warplap")
 
@@ -122,12 +122,13 @@ def _holds(found: dict[str, Any]) -> bool:
 
 
 def _as_laid(own: Call, theirs: Call, given: Sequence[Tensor | None]) -> Call:
-    """Our node for tensors that lie as those of the heat; others are torch's own, and so are those of a transform."""
+    """Our node for tensors that lie as those of the heat; others are torch's own, and so is what transforms and autocast
+    make of them."""
     lie = [t is not None and t.is_contiguous() for t in given[:2]]
 
     def call(a: Tensor, b: Tensor, *more: Tensor | None) -> Tensor:
         laid = a.is_contiguous() == lie[0] and b.is_contiguous() == lie[1]
-        return own(a, b, *more) if laid and transform() is None else theirs(a, b, *more)
+        return own(a, b, *more) if laid and transform() is None and not casts() else theirs(a, b, *more)
 
     return call
 

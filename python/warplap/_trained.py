@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import _warplap
 from ._library import rows
-from ._nodes import PLAIN, casts, modes
+from ._nodes import PLAIN, modes
 from ._products import ACTIVATIONS, linear_node, matmul_node
 from ._steps import Call, Steps
 
@@ -43,7 +43,7 @@ def matmul(a: Any, b: Any) -> Tensor | None:
         return None
     key = a.shape, b.shape, wants_a, wants_b, a.dtype
     chosen = _of_products.get(key) or _choose_product(key, a, b)
-    if chosen is None or modes() or casts():  # who traces with torch.jit has sizes that no key knows
+    if chosen is None or modes():  # who traces with torch.jit has sizes that no key knows
         return None
     try:
         return chosen(a, b)
@@ -66,7 +66,7 @@ def linear(x: Any, w: Any, bias: Any, activation: str | None) -> Tensor | None:
         return None
     key = x.shape, w.shape, size, wants_x, wants_w, wants_bias, activation, x.dtype
     chosen = _of_layers.get(key) or _choose_layer(key, x, w, bias, activation)
-    if chosen is None or modes() or casts():
+    if chosen is None or modes():
         return None
     try:
         return chosen(x, w, bias)
