@@ -6,6 +6,7 @@ the sparse tensor that the native half knows) holds until one of them is another
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from . import _warplap
 from ._blocks import bsr_node
+from ._callables import capturing
 from ._library import FLOATS
 from ._nodes import PLAIN, is_watched
 
@@ -26,8 +28,10 @@ class Pattern(NamedTuple):
     versions: tuple[int, int]
     memory: int
     shape: tuple[int, int]
+    indices: tuple[Tensor, Tensor]
+    """Copies of the indices, which nobody else writes."""
     sparse: Tensor
-    """The weight as a sparse tensor over the same memory."""
+    """The weight as a sparse tensor over them and the same values."""
 
     def is_of(self, crow: Tensor, col: Tensor, values: Tensor) -> bool:
         """Whether these are still its parts."""
@@ -47,7 +51,7 @@ class Pattern(NamedTuple):
         """The same as a node of torch's graph; None where somebody watches."""
         if type(x) not in PLAIN or x.dtype != self.values.dtype or x.device != self.values.device or is_watched():
             return None
-        return bsr_node(self.crow, self.col, self.values, *self.shape, x.t())  # type: ignore[no-any-return]
+        return bsr_node(*self.indices, self.values, *self.shape, x.t())  # type: ignore[no-any-return]
 
 
 def pattern(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Pattern | None:
@@ -60,10 +64,13 @@ def pattern(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -
         return None
     if crow.is_inference() or col.is_inference():  # nobody counts how often they are written
         return None
-    with torch.inference_mode(False), torch.no_grad():
-        # A sparse tensor does not tell how often its indices were written: those of this one never are.
+    if values.is_cuda and capturing():  # what is copied now is there when the graph runs
+        return None
+    with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of sparse tensors: this one is nobody's business
+        # A sparse tensor does not tell how often its indices were written.
         indices = crow.clone(), col.clone()
         sparse = torch.sparse_bsr_tensor(*indices, values.detach(), shape, check_invariants=False)
     if sparse.values().data_ptr() != values.data_ptr():
         return None  # of a version that makes copies
-    return Pattern(crow, col, values, (crow._version, col._version), values.data_ptr(), shape, sparse)
+    return Pattern(crow, col, values, (crow._version, col._version), values.data_ptr(), shape, indices, sparse)
