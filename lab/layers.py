@@ -31,6 +31,13 @@ def step(layer, x):
     return run
 
 
+def answers(layer, x):
+    """Whose step a call of a dense layer is."""
+    node = layer(x).grad_fn
+    node = node if layer.activation is None else node.next_functions[0][0]
+    return "our node" if type(node).__name__ == "linearBackward" else "torch's own"
+
+
 def beside(name, ours, theirs, turns):
     ours(), theirs()
     took = lambda call: Timer("call()", globals={"call": call}).blocked_autorange(min_run_time=0.15).median * 1e6
@@ -51,12 +58,13 @@ def main() -> None:
     warplap.configure(in_memory=True, budget=2.0)
     print(f"warplap {warplap.__version__}, torch {torch.__version__}, {torch.get_num_threads()} threads")
     print(f"{'layer':48s} {'warplap µs':>9s} {'torch µs':>9s} {'ratio':>6s}   least … most")
+    print("dense layers, forward and backward, and who answers:")
     for rows, k, n, activation in DENSE:
         layer, own = torch.nn.Linear(k, n), Linear(k, n, activation=activation)
         own.load_state_dict(layer.state_dict())
         dense = layer if activation is None else torch.nn.Sequential(layer, torch.nn.GELU())
         x, name = torch.randn(rows, k, requires_grad=True), f"{rows}×{k}→{n}" + (f", {activation}" if activation else "")
-        beside(f"Linear {name}, forward and backward", step(own, x), step(dense, x), turns)
+        beside(f"Linear {name}, {answers(own, x)}", step(own, x), step(dense, x), turns)
     for rows, k, block in SPARSE:
         dense = torch.nn.Linear(k, k)
         mask = torch.rand(k // block, k // block) < 0.125
