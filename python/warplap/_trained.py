@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import _warplap
 from ._library import rows
-from ._nodes import PLAIN, modes
+from ._nodes import modes
 from ._products import ACTIVATIONS, linear_node, matmul_node
 from ._steps import Call, Steps
 
@@ -34,10 +34,8 @@ _layers = Steps("train_linear", "xwb", _layer_problem)
 _of_products, _of_layers = _products.chosen, _layers.chosen
 
 
-def matmul(a: Any, b: Any) -> Tensor | None:
-    """The product by whoever won; None where it is not for this way to compute."""
-    if type(a) not in PLAIN or type(b) not in PLAIN:
-        return None
+def matmul(a: Tensor, b: Tensor) -> Tensor | None:
+    """The product of plain tensors by whoever won; None where it is not for this way to compute."""
     wants_a, wants_b = a.requires_grad, b.requires_grad
     if not ((wants_a or wants_b) and _keeps() and a.is_cpu):
         return None
@@ -51,17 +49,10 @@ def matmul(a: Any, b: Any) -> Tensor | None:
         return None
 
 
-def linear(x: Any, w: Any, bias: Any, activation: str | None) -> Tensor | None:
-    """The layer by whoever won; None where it is not for this way to compute."""
-    if type(x) not in PLAIN or type(w) not in PLAIN:
-        return None
+def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None) -> Tensor | None:
+    """The layer over plain tensors by whoever won; None where it is not for this way to compute."""
     wants_x, wants_w = x.requires_grad, w.requires_grad
-    if bias is None:
-        size, wants_bias = None, False
-    elif type(bias) in PLAIN:
-        size, wants_bias = bias.shape, bias.requires_grad
-    else:
-        return None
+    size, wants_bias = (None, False) if bias is None else (bias.shape, bias.requires_grad)
     if not ((wants_x or wants_w or wants_bias) and _keeps() and x.is_cpu):
         return None
     key = x.shape, w.shape, size, wants_x, wants_w, wants_bias, activation, x.dtype
