@@ -29,6 +29,12 @@ def trained(call, *given):
     return lambda: torch.autograd.grad(call(*given), given, along)
 
 
+def unwatched(layer, x):
+    """A layer as a program that only asks it runs it."""
+    layer.requires_grad_(False)
+    return lambda: layer(x)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     warplap.configure(in_memory=True, budget=0.3, threads=1)
@@ -36,6 +42,8 @@ def main() -> None:
     s, d, e = torch.randn(16, 16).to_sparse_bsr((8, 8)), torch.randn(16, 1), torch.empty(16, 1)
     q = torch.randn(1, 1, 1, 8)
     x, w, y = torch.randn(1, 8), torch.randn(8), torch.empty(1, 8)
+    v, z, dense = a.clone().requires_grad_(), torch.randn(8, 64), torch.nn.Linear(64, 64)
+    sparse = warplap.SparseLinear.from_dense(dense, torch.eye(2) > 0)
     prepared = warplap._warplap.Prepared("norm:rows=1,n=8,dtype=f32")
     native = warplap._warplap
     lines = {
@@ -49,6 +57,10 @@ def main() -> None:
         "a @ b and its gradients": trained(torch.matmul, a, b),
         "linear(a, b, w) and its gradients": trained(warplap.linear, a, b, w),
         "torch: linear and its gradients": trained(torch.nn.functional.linear, a, b, w),
+        "linear(v, b, w) alone, gradients wanted": lambda: warplap.linear(v, b, w),
+        "torch: linear alone, gradients wanted": lambda: torch.nn.functional.linear(v, b, w),
+        "SparseLinear of 64x64, no gradients": unwatched(sparse, z),
+        "torch: nn.Linear of 64x64, no gradients": unwatched(dense, z),
         "bsr_matmul(s, d, out=e) of 16x16": lambda: warplap.bsr_matmul(s, d, out=e),
         "torch: s @ d": lambda: s @ d,
         "attention of one query and key": lambda: warplap.attention(q, q, q),

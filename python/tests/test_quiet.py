@@ -16,6 +16,11 @@ import torch, warplap, warplap.nn
 warplap.configure(in_memory=True, budget=0.05)
 x, w = torch.randn(16, 32), torch.randn(24, 32)
 warplap.matmul(x, w.t()); warplap.linear(x, w, torch.randn(24), "gelu"); warplap.norm(x, torch.randn(32))
+layer = warplap.nn.SparseLinear.from_dense(torch.nn.Linear(32, 16), torch.ones(2, 4, dtype=torch.bool), 8)
+layer(x).sum().backward()
+warplap.nn.Linear(32, 16, activation="relu")(x).sum().backward()
+with torch.no_grad():
+    layer(x)
 q = torch.randn(1, 2, 8, 16)
 warplap.attention(q, q, q, attn_mask=torch.ones(8, 8, dtype=torch.bool))
 with warnings.catch_warnings():

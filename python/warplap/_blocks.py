@@ -136,7 +136,7 @@ def _sampled_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return None, None, grad_g, grad_b, None, None
 
 
-gradient_of_blocks = operator("bsr_sampled", _sampled, _save_sampled, _sampled_backward)
+gradient_of_blocks = operator("bsr_sampled", _sampled, _save_sampled, _sampled_backward).call
 
 
 def _bsr_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -153,7 +153,7 @@ def _bsr_run(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tenso
     return (_cuda.bsr_matmul if b.is_cuda else _bsr_cpu)(crow, col, values, m, k, b)
 
 
-_product = operator("bsr_matmul", _bsr_run, _save_bsr, _bsr_backward)
+_product = operator("bsr_matmul", _bsr_run, _save_bsr, _bsr_backward).call
 
 
 def bsr_matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:

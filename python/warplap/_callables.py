@@ -78,12 +78,14 @@ def compete(
     tolerance: float | None = None,
     budget: float | None = None,
     again: bool = False,
+    measure: bool = True,
     before: Callable[[Rig], None] | None = None,
     trial: Callable[[Rig, int], tuple[str, str, float] | None] | None = None,
 ) -> tuple[int, dict[str, Any] | None]:
     """The number of the fastest right candidate, and what is known about the key; the first one where nothing may be
-    measured and nothing is known. ``before`` is called on the rig's arguments before each timed launch; ``trial`` runs
-    a candidate elsewhere before it runs here for the first time, and says why it must not."""
+    measured (in this mode, under capture, without ``measure``) and nothing is known. ``before`` is called on the rig's
+    arguments before each timed launch; ``trial`` runs a candidate elsewhere before it runs here for the first time, and
+    says why it must not."""
     mode = _warplap.mode()
     if mode == "off":
         return 0, None
@@ -101,7 +103,7 @@ def compete(
             None if trial is None else shop.trial,
             gpu=gpu,
             budget=budget,
-            measure=mode == "tune" and not capturing(),
+            measure=measure and mode == "tune" and not capturing(),
             again=again,
         )
     except NotImplementedError as why:
@@ -109,8 +111,8 @@ def compete(
         return 0, None
     except RuntimeError as error:
         if shop.failed is not None:
-            why = f"{type(shop.failed).__name__}: {shop.failed}"
-            raise RuntimeError(f"{op}: the reference failed: {why}") from shop.failed
+            reason = f"{type(shop.failed).__name__}: {shop.failed}"
+            raise RuntimeError(f"{op}: the reference failed: {reason}") from shop.failed
         raise error
     return (0, None) if found is None else (found[0], json.loads(found[1]))
 

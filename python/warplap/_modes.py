@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Literal
+from typing import Callable, Literal
 
 from . import _progress, _warplap
 
 Mode = Literal["off", "replay", "record", "tune", "background"]
+
+# What is to be forgotten when the mode or a setting changes: choices that Python keeps by itself.
+_forgets: list[Callable[[], None]] = []
+
+_budget = 4.0
+
+
+def when_changed(forget: Callable[[], None]) -> None:
+    """Lets somebody know that the mode, a setting or a list of variants is another one."""
+    _forgets.append(forget)
+
+
+def changed() -> None:
+    """Tells them."""
+    for forget in _forgets:
+        forget()
+
+
+def budget() -> float:
+    """Seconds of measuring that a key has."""
+    return _budget
 
 
 def mode() -> Mode:
@@ -32,6 +53,7 @@ class set_mode:
     def __init__(self, mode: Mode) -> None:
         self._before = _warplap.mode()
         _warplap.set_mode(mode)
+        changed()
 
     def __enter__(self) -> None:
         return None
@@ -40,6 +62,7 @@ class set_mode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _warplap.set_mode(self._before)
+        changed()
 
 
 def off() -> set_mode:
@@ -78,6 +101,7 @@ def configure(
     rounding of sizes, threads, the search by its name (one of your own too, see :func:`register_search`), the clock
     (``use`` times a call as programs make it, behind other work; ``back-to-back`` times it behind itself), and whether
     a race of a first call shows a line on a terminal (``WARPLAP_PROGRESS=0`` in the environment turns it off too)."""
+    global _budget
     if mode is not None:
         _warplap.set_mode(mode)
     if progress is not None:
@@ -91,3 +115,5 @@ def configure(
         search=search,
         clock=clock,
     )
+    _budget = _budget if budget is None else budget
+    changed()

@@ -4,16 +4,18 @@ is wanted. Torch's dispatcher, which costs ten times as much on the host, is for
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ._library import lib, op
 
-_PLAIN = (Tensor, torch.nn.Parameter)
-_functorch = torch._C._functorch.peek_interpreter_stack
-_modes = torch._C._len_torch_dispatch_stack
+# What is plainly torch's: no subclass that has its own mind.
+PLAIN = frozenset((Tensor, torch.nn.Parameter))
+# The innermost of functorch's transforms, and how many modes there are.
+transform = torch._C._functorch.peek_interpreter_stack
+modes = torch._C._len_torch_dispatch_stack
 _traces = torch._C._get_tracing_state
 
 
@@ -22,18 +24,27 @@ def _casts_somewhere() -> bool:
 
 
 # Torch's own answer in one call, where this version has it.
-_casts: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", _casts_somewhere)
+casts: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", _casts_somewhere)
 
 
-def _is_watched() -> bool:
+def is_watched() -> bool:
     """Whether somebody wants to see operators by their names: a mode, a transform, autocast, a tracer."""
-    return bool(_modes() or _casts() or _functorch() is not None or _traces() is not None)
+    return bool(modes() or casts() or transform() is not None or _traces() is not None)
+
+
+class Operator(NamedTuple):
+    """A registered operator."""
+
+    call: Callable[..., Any]
+    """As the caller's tensors and torch's state want it."""
+    node: Callable[..., Any]
+    """As a node of torch's graph, for those who have looked at both."""
 
 
 def operator(
     name: str, run: Callable[..., Any], save: Callable[..., None], backward: Callable[..., tuple[Any, ...]]
-) -> Callable[..., Any]:
-    """The call of a registered operator, whose gradients are told to the dispatcher too.
+) -> Operator:
+    """A registered operator, whose gradients are told to the dispatcher too.
 
     ``run`` computes it on a CPU or a GPU; ``save`` and ``backward`` are what ``torch.library.register_autograd`` takes.
     """
@@ -46,7 +57,7 @@ def operator(
         return out
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__doc__": f"warplap::{name}"}
-    node = type(name, (torch.autograd.Function,), members)
+    node: Any = type(name, (torch.autograd.Function,), members)
 
     def call(*args: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -54,11 +65,11 @@ def operator(
         wanted = False
         for value in args:
             if isinstance(value, Tensor):
-                if type(value) not in _PLAIN or not (value.is_cpu or value.is_cuda):
+                if type(value) not in PLAIN or not (value.is_cpu or value.is_cuda):
                     return dispatched(*args)
                 wanted = wanted or value.requires_grad
-        if _is_watched():
+        if is_watched():
             return dispatched(*args)
         return node.apply(*args) if wanted and torch.is_grad_enabled() else run(*args)
 
-    return call
+    return Operator(call, node.apply)

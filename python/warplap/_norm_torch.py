@@ -151,8 +151,8 @@ def _norm_add_backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tens
     return (*wanted, None, None)
 
 
-_alone = operator("norm", _norm, _save_norm, _norm_backward)
-_added = operator("norm_add", _run, _save_norm_add, _norm_add_backward)
+_alone = operator("norm", _norm, _save_norm, _norm_backward).call
+_added = operator("norm_add", _run, _save_norm_add, _norm_add_backward).call
 
 
 def norm(

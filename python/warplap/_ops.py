@@ -14,6 +14,7 @@ try:
     import torch
 except ImportError:  # torch is optional: NumPy arrays need none of it
     torch = None  # type: ignore[assignment]
+    _PLAIN: frozenset[type] = frozenset()
 
     def _compiling() -> bool:
         return False
@@ -23,6 +24,9 @@ else:
     from torch.compiler import is_dynamo_compiling as _compiling
 
     from . import _torch  # type: ignore[no-redef]
+    from ._nodes import PLAIN as _PLAIN
+
+    _trained_matmul, _trained_linear = _torch.trained_matmul, _torch.trained_linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
@@ -55,6 +59,9 @@ def matmul(a: Array, b: Array, *, out: Array | None = None) -> Array:
         found = _matmul_direct(a, b, out)
         if found is not None:
             return found
+        if out is None and type(a) in _PLAIN and type(b) in _PLAIN:
+            found = _trained_matmul(a, b)
+            return _torch.matmul(a, b, None) if found is None else found
     if _is_torch(a=a, b=b, out=out):
         return _torch.matmul(a, b, out)
     if _borrowed.is_on_cuda(a):
@@ -74,6 +81,9 @@ def linear(
         found = _linear_direct(x, w, bias, activation, out)
         if found is not None:
             return found
+        if out is None and type(x) in _PLAIN and type(w) in _PLAIN and (bias is None or type(bias) in _PLAIN):
+            found = _trained_linear(x, w, bias, activation)
+            return _torch.linear(x, w, bias, activation, None) if found is None else found
     if _is_torch(x=x, w=w, bias=bias, out=out):
         return _torch.linear(x, w, bias, activation, out)
     if _borrowed.is_on_cuda(x):

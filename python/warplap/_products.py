@@ -59,6 +59,15 @@ def _matmul_out_fake(a: Tensor, b: Tensor, out: Tensor) -> None:
     return None
 
 
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """A product of a backward pass: at once where nobody traces and no gradient of it is wanted."""
+    if not torch.compiler.is_compiling():
+        found = _warplap.matmul_direct(a, b)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    return _matmul(a, b)  # type: ignore[no-any-return]
+
+
 def _save_pair(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
@@ -66,7 +75,7 @@ def _save_pair(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
 def _matmul_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     a, b = ctx.saved_tensors
     needs_a, needs_b = ctx.needs_input_grad[:2]
-    return (_matmul(grad, b.t()) if needs_a else None, _matmul(a.t(), grad) if needs_b else None)
+    return (_product(grad, b.t()) if needs_a else None, _product(a.t(), grad) if needs_b else None)
 
 
 def _matmul_run(a: Tensor, b: Tensor) -> Tensor:
@@ -76,7 +85,15 @@ def _matmul_run(a: Tensor, b: Tensor) -> Tensor:
     return _matmul_cuda(a, b) if a.is_cuda else _matmul_cpu(a, b)
 
 
-_matmul = operator("matmul", _matmul_run, _save_pair, _matmul_backward)
+_matmul, _matmul_node = operator("matmul", _matmul_run, _save_pair, _matmul_backward)
+
+
+def matmul_node(a: Tensor, b: Tensor) -> Tensor:
+    """One node of torch's graph, of plain tensors that fit."""
+    if a.ndim == b.ndim == 2:
+        return _matmul_node(a, b)  # type: ignore[no-any-return]
+    c = _matmul_node(rows(a), b.unsqueeze(1) if b.ndim == 1 else b)
+    return c.reshape((*a.shape[:-1], *b.shape[1:]))  # type: ignore[no-any-return]
 
 
 def _fit(a: Tensor, b: Tensor) -> bool:
@@ -155,8 +172,8 @@ def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | No
     x, w = ctx.saved_tensors
     needs_x, needs_w, needs_bias = ctx.needs_input_grad[:3]
     return (
-        _matmul(grad, w) if needs_x else None,
-        _matmul(grad.t(), x) if needs_w else None,
+        _product(grad, w) if needs_x else None,
+        _product(grad.t(), x) if needs_w else None,
         grad.sum(0) if needs_bias else None,
     )
 
@@ -166,9 +183,9 @@ def _linear_run(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     return _linear(x, w, bias) if found is None else found
 
 
-_layer = operator("linear", _linear_run, _save_linear, _linear_backward)
+_layer, _layer_node = operator("linear", _linear_run, _save_linear, _linear_backward)
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda y: F.gelu(y, approximate="tanh"),
@@ -178,15 +195,22 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def linear_node(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """One node of torch's graph, of plain tensors that fit."""
+    if x.ndim == 2:
+        return _layer_node(x, w, bias)  # type: ignore[no-any-return]
+    return _layer_node(rows(x), w, bias).reshape((*x.shape[:-1], w.shape[0]))  # type: ignore[no-any-return]
+
+
 def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None) -> Tensor:
-    if activation is not None and activation not in _ACTIVATIONS:
+    if activation is not None and activation not in ACTIVATIONS:
         raise unknown_activation(activation)
     if out is None and _fit(x, w) and x.shape[-1] == w.shape[1] and (bias is None or _fits_beside(bias, w)):
         return _linear_of(x, w, bias, activation)
     x, w, bias = cast(x, w, bias)
     if not has_kernels(x, w, bias):
         wide = F.linear(x, w, bias)
-        wide = wide if activation is None else _ACTIVATIONS[activation](wide)
+        wide = wide if activation is None else ACTIVATIONS[activation](wide)
         return wide if out is None else out.copy_(wide)
     floats(x=x, w=w, bias=bias, out=out)
     dims("w", w, 2)
@@ -214,5 +238,5 @@ def _linear_of(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None
     if y is None:
         y = _layer(flat, w, bias)
         if activation is not None:
-            y = _ACTIVATIONS[activation](y)
+            y = ACTIVATIONS[activation](y)
     return y if x.ndim == 2 else y.reshape((*x.shape[:-1], w.shape[0]))

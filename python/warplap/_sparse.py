@@ -79,4 +79,4 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 # ``linear(crow, col, values, bias, n, x, turned)``: x has shape (rows, k), the answer (rows, n); with ``turned`` the
 # stored matrix has k rows and n columns.
-linear = operator("bsr_linear", _run, _save, _backward)
+linear = operator("bsr_linear", _run, _save, _backward).call

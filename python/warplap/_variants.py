@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _facts, _norm_torch, _sdpa, _warplap
+from . import _facts, _modes, _norm_torch, _sdpa, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
 
@@ -128,6 +128,7 @@ def add(
         as_called=_as_called,
     )  # fmt: skip
     _warplap.forget()
+    _modes.changed()
 
 
 def join() -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _ops, _torch
+from ._library import floats
 
 __all__ = ["Linear", "SparseLinear"]
 
@@ -44,6 +45,7 @@ class SparseLinear(nn.Module):
 
     crow: Tensor
     col: Tensor
+    bias: nn.Parameter | None
 
     def __init__(
         self, in_features: int, out_features: int, crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None
@@ -53,7 +55,7 @@ class SparseLinear(nn.Module):
         self.register_buffer("crow", crow)
         self.register_buffer("col", col)
         self.values = nn.Parameter(values)
-        self.bias = nn.Parameter(bias) if bias is not None else None
+        self.register_parameter("bias", None if bias is None else nn.Parameter(bias))
 
     @classmethod
     def from_dense(cls, dense: nn.Linear, mask: Tensor, block: int = 32) -> SparseLinear:
@@ -94,8 +96,19 @@ class SparseLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.in_features:
             raise ValueError(f"x: has shape {list(x.shape)}, expected {self.in_features} columns")
+        # As modules keep them: asking the module takes longer. What is not there is computed for every call.
+        own, buffers = self._parameters, self._buffers
+        values, bias = own.get("values"), own.get("bias")
+        values = self.values if values is None else values
+        bias = self.bias if bias is None else bias
         flat = x if x.ndim == 2 else x.reshape(-1, self.in_features)
-        y = _torch.sparse_linear(self.crow, self.col, self.values, self.bias, self.out_features, flat, False)
+        if flat.dtype != values.dtype and not torch.is_autocast_enabled(flat.device.type):
+            floats(values=values, x=flat)
+        fused = bias is None or bias.dtype == values.dtype
+        y = _torch.sparse_linear(
+            buffers["crow"], buffers["col"], values, bias if fused else None, self.out_features, flat, False
+        )
+        y = y if fused else y + bias
         return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
