@@ -37,6 +37,7 @@ pub(crate) enum Act {
 
 /// One launch with its arguments, or a copy.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "launches are copied into graphs, and there are few of them")]
 pub(crate) enum Run {
     Act {
         act: Act,
