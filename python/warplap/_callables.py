@@ -81,15 +81,16 @@ def compete(
     measure: bool = True,
     before: Callable[[Rig], None] | None = None,
     trial: Callable[[Rig, int], tuple[str, str, float] | None] | None = None,
+    by_wall: bool = False,
 ) -> tuple[int, dict[str, Any] | None]:
     """The number of the fastest right candidate, and what is known about the key; the first one where nothing may be
     measured (in this mode, under capture, without ``measure``) and nothing is known. ``before`` is called on the rig's
     arguments before each timed launch; ``trial`` runs a candidate elsewhere before it runs here for the first time, and
-    says why it must not."""
+    says why it must not. ``by_wall`` has the host's clock time candidates that wait for their GPU themselves."""
     mode = _warplap.mode()
     if mode == "off":
         return 0, None
-    gpu = gpu_of((args, kwargs))
+    gpu = None if by_wall else gpu_of((args, kwargs))
     if gpu is not None:  # the device's own versions say nothing of torch
         candidates = [(name, config, f"{source}\ntorch {torch.__version__}") for name, config, source in candidates]
     shop = _Shop(runs, reference, args, kwargs, tolerance, before, trial)

@@ -1,8 +1,9 @@
 """matmul and linear where gradients are wanted: the last heat is one of whole steps.
 
 Every product of a node is raced by itself, but what a program waits for is the call and its gradients, with everything
-that a graph does around them. So on the CPU our node meets torch's own function once a key, forward and backward, in
-the race of all callables, and who wins answers from then on: a call that torch won is torch's own, and so is its graph.
+that a graph does around them. So our node meets torch's own function once a key, forward and backward, in the race of
+all callables, and who wins answers from then on: a call that torch won is torch's own, and so is its graph. On a GPU the
+host's clock times several steps in a row and the wait for the last: a small step takes as long as the host.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ _SHARE = 0.25
 # Steps without which nothing can be said: proofs, and a few rounds.
 _RUNS = 12
 
+# Steps in a row on a GPU: the host runs ahead of it, as in a program.
+_IN_A_ROW = 8
+
 # Choices that are kept at the most: sizes may change all the time.
 _MOST = 4096
 
@@ -50,7 +54,7 @@ class Steps:
     def choose(self, key: Any, given: Sequence[Tensor | None], act: str, own: Call, theirs: Call) -> Call | None:
         """Who answers a call with these tensors, now and later; None where this is not to be decided now, or not by
         us."""
-        if _warplap.mode() == "off" or is_watched() or not _belong_together(given):
+        if _warplap.mode() == "off" or is_watched() or not _belong_together(given) or _callables.capturing():
             return None
         try:
             text = self._text(given, act)
@@ -71,23 +75,29 @@ class Steps:
         """What a choice is kept by: the problem of the forward product with its sizes rounded as the engine rounds
         them, and what else makes the step."""
         bare = [None if t is None else t.detach() for t in given]
-        known = json.loads(_warplap.explain(self._problem(*bare)))
+        first = given[0]
+        assert first is not None
+        known = json.loads(_warplap.explain(self._problem(*bare), gpu=first.device.index if first.is_cuda else None))
         fields = known["key"].partition(";")[0].partition(":")[2]
         wants = "".join(letter for letter, t in zip(self.letters, given) if t is not None and t.requires_grad)
         dims = "x".join(str(t.ndim) for t in given[:2] if t is not None)
-        return f"{fields},act={act},dims={dims},wants={wants}"
+        on = f",on={_callables.op_name(torch.cuda.get_device_name(first.device))}" if first.is_cuda else ""
+        return f"{fields},act={act},dims={dims},wants={wants}{on}"
 
     def _is_torchs(self, text: str, given: Sequence[Tensor | None], own: Call, theirs: Call) -> bool:
         """Whether torch's own function answers: as the store says, or a heat."""
         wants = [t is not None and t.requires_grad for t in given]
-        sides = [Step(theirs, wants), Step(own, wants)]
+        first = given[0]
+        assert first is not None
+        times = _IN_A_ROW if first.is_cuda else 1
+        sides = [Step(theirs, wants, times), Step(own, wants, times)]
         version = f"warplap {_warplap.__version__} torch {torch.__version__}"
         candidates: list[tuple[str, dict[str, Any], str]] = [("torch", {}, version), ("warplap", {}, version)]
 
         def compete(args: tuple[Any, ...], measure: bool, again: bool = False) -> tuple[int, dict[str, Any] | None]:
             return _callables.compete(
                 self.name, text, candidates, sides, sides[0], args, {},
-                measure=measure, again=again, budget=_SHARE * _modes.budget(),
+                measure=measure, again=again, budget=_SHARE * _modes.budget(), by_wall=True,
             )  # fmt: skip
 
         winner, found = compete(tuple(given), measure=False)
@@ -95,7 +105,7 @@ class Steps:
             with torch.autograd.graph.saved_tensors_hooks(_itself, _itself) if _is_hooked() else torch.enable_grad():
                 args = drawn(given, theirs)
                 took = min(_seconds(sides[0], args) for _ in range(2))
-                if _RUNS * took > _modes.budget():
+                if _RUNS * took > _modes.budget():  # of all that are in a row
                     _log.info("%s:%s: a step takes %.2g s, too long for a heat; torch answers", self.name, text, took)
                     return True
                 sides[1](*args)  # every product finds its own kernel before the whole is timed
@@ -134,11 +144,11 @@ def _as_laid(own: Call, theirs: Call, given: Sequence[Tensor | None]) -> Call:
 
 
 def _belong_together(given: Sequence[Tensor | None]) -> bool:
-    """Whether these are plain tensors on the CPU, of one type that kernels have and sizes that are raced."""
+    """Whether these are plain tensors in one place, of one type that kernels have and sizes that are raced."""
     tensors = [t for t in given if t is not None]
     first = tensors[0]
-    alike = lambda t: type(t) in PLAIN and t.layout == torch.strided and t.dtype == first.dtype and t.is_cpu
-    return first.dtype in FLOATS and all(alike(t) and ordinary(t) for t in tensors)
+    alike = lambda t: type(t) in PLAIN and t.layout == torch.strided and t.dtype == first.dtype and t.device == first.device
+    return first.dtype in FLOATS and (first.is_cpu or first.is_cuda) and all(alike(t) and ordinary(t) for t in tensors)
 
 
 def _is_hooked() -> bool:
@@ -151,10 +161,10 @@ def _itself(kept: Tensor) -> Tensor:
 
 
 class Step:
-    """A call on the inputs that come first, and its gradients along the tensor that comes last."""
+    """A call on the inputs that come first, and its gradients along the tensor that comes last, so many times in a row."""
 
-    def __init__(self, call: Call, wants: Sequence[bool]) -> None:
-        self._call, self._wants = call, wants
+    def __init__(self, call: Call, wants: Sequence[bool], times: int) -> None:
+        self._call, self._wants, self._times = call, wants, times
         self._given: Any = None
         self._leaves: list[Tensor | None] = []
 
@@ -164,8 +174,11 @@ class Step:
             self._leaves = [None if t is None else t.detach().requires_grad_(want) for t, want in pairs]
             self._wanted = [t for t in self._leaves if t is not None and t.requires_grad]
             self._given = given[0]
-        out = self._call(*self._leaves)
-        gradients = torch.autograd.grad(out, self._wanted, given[-1])
+        for _ in range(self._times):
+            out = self._call(*self._leaves)
+            gradients = torch.autograd.grad(out, self._wanted, given[-1])
+        if out.is_cuda:
+            torch.cuda.current_stream(out.device).synchronize()
         return out, *gradients
 
 
@@ -183,7 +196,7 @@ def drawn(given: Sequence[Tensor | None], call: Call) -> tuple[Tensor | None, ..
         extent = 1 + sum((n - 1) * s for n, s in zip(like.shape, like.stride()))
         flat = torch.randint(-8, 9, (extent,), generator=chance).to(like.dtype)
         scale = 2.0 ** -(3 + round(math.log2(depth) / 2))
-        return flat.mul_(scale).as_strided(like.shape, like.stride())
+        return flat.mul_(scale).to(like.device).as_strided(like.shape, like.stride())
 
     with torch.no_grad():
         depths = [1, first.shape[-1], 1]  # the second of them is the weight

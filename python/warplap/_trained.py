@@ -1,4 +1,4 @@
-"""matmul and linear of plain tensors on the CPU where gradients are wanted: straight to who won the whole step.
+"""matmul and linear of plain tensors where gradients are wanted: straight to who won the whole step.
 
 A lookup and a call, by what decides who is fastest; everything else (tensors that do not fit, somebody who traces) goes
 the general way.
@@ -37,9 +37,9 @@ _of_products, _of_layers = _products.chosen, _layers.chosen
 def matmul(a: Tensor, b: Tensor) -> Tensor | None:
     """The product of plain tensors by whoever won; None where it is not for this way to compute."""
     wants_a, wants_b = a.requires_grad, b.requires_grad
-    if not ((wants_a or wants_b) and _keeps() and a.is_cpu):
+    if not ((wants_a or wants_b) and _keeps()):
         return None
-    key = a.shape, b.shape, wants_a, wants_b, a.dtype
+    key = a.shape, b.shape, wants_a, wants_b, a.dtype, a.is_cuda
     chosen = _of_products.get(key) or _choose_product(key, a, b)
     if chosen is None or modes():  # who traces with torch.jit has sizes that no key knows
         return None
@@ -53,9 +53,9 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None) ->
     """The layer over plain tensors by whoever won; None where it is not for this way to compute."""
     wants_x, wants_w = x.requires_grad, w.requires_grad
     size, wants_bias = (None, False) if bias is None else (bias.shape, bias.requires_grad)
-    if not ((wants_x or wants_w or wants_bias) and _keeps() and x.is_cpu):
+    if not ((wants_x or wants_w or wants_bias) and _keeps()):
         return None
-    key = x.shape, w.shape, size, wants_x, wants_w, wants_bias, activation, x.dtype
+    key = x.shape, w.shape, size, wants_x, wants_w, wants_bias, activation, x.dtype, x.is_cuda
     chosen = _of_layers.get(key) or _choose_layer(key, x, w, bias, activation)
     if chosen is None or modes():
         return None
