@@ -24,7 +24,7 @@ pub(crate) fn bsr_linear_direct<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = crow.py();
     let Some((torch, blocks, given)) = looked_at(crow, values, x)? else { return Ok(None) };
-    let bias = bias.map(|bias| torch.view(bias, "bias")).transpose()?;
+    let bias = bias.map(|bias| View::of(bias, "bias")).transpose()?;
     let [rows, k] = [given.shape[0], given.shape[1]];
     let (bs, bc) = (blocks.shape[1].max(0) as u64, blocks.shape[2].max(0) as u64);
     let (m, k) = if turned { (k as u64, n) } else { (n, k as u64) };
@@ -54,7 +54,7 @@ pub(crate) fn bsr_blocks_direct<'py>(
     let made = || {
         let sizes = &blocks.shape[..3];
         let (out, view) = torch.empty(values, &blocks, sizes)?;
-        let left = torch.view(y, "grad")?;
+        let left = View::of(y, "grad")?;
         sampled::write(crow, col, (left.turned(), given.turned(), view), None)?;
         Ok(out)
     };

@@ -13,6 +13,7 @@ mod queue;
 mod reference;
 mod right;
 mod simt_f32;
+mod thin_mma;
 mod thin_rows;
 mod turned;
 mod wgmma_fill;
@@ -38,6 +39,7 @@ pub fn catalog() -> Catalog<Bsr, Cuda> {
         .with(Arc::new(OverBlocks(wgmma_swapab::SwapAb)))
         .with(Arc::new(OverBlocks(wgmma_fill::Fill)))
         .with(Arc::new(OverBlocks(wgmma_pack::Pack)))
+        .with(Arc::new(OverBlocks(thin_mma::ThinMma)))
         .with(Arc::new(OverBlocks(thin_rows::ThinRows)))
         .with(Arc::new(OverBlocks(mma_rows::MmaRows)))
         .with(Arc::new(OverBlocks(simt_f32::SimtF32)))
@@ -57,7 +59,7 @@ mod tests {
     use crate::bsr::{Bsr, BsrProblem};
     use crate::cuda::compiling;
 
-    const TWINS: [&dyn BsrTwin; 8] = [
+    const TWINS: [&dyn BsrTwin; 9] = [
         &super::wgmma_union::Union,
         &super::wgmma_pack::Pack,
         &super::wgmma_fill::Fill,
@@ -66,9 +68,10 @@ mod tests {
         &super::mma_tf32::MmaTf32,
         &super::mma_rows::MmaRows,
         &super::thin_rows::ThinRows,
+        &super::thin_mma::ThinMma,
     ];
 
-    const PROBLEMS: [&str; 27] = [
+    const PROBLEMS: [&str; 28] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
         "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
@@ -96,6 +99,7 @@ mod tests {
         "bsr:m=4096,k=4096,n=1,bs=64,density=0.25,dtype=bf16,bias=true",
         "bsr:m=4096,k=4096,n=16,bs=32,density=0.125,dtype=f16,b=col,c=col",
         "bsr:m=4096,k=4096,n=7,bs=16,density=0.125,dtype=f32,beta=2",
+        "bsr:m=4096,k=4096,n=64,bs=64,density=0.25,dtype=bf16,b=col,c=col,bias=true",
     ];
 
     fn problem(text: &str) -> BsrProblem {
