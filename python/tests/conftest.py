@@ -12,6 +12,8 @@ warnings.filterwarnings("ignore", message="Sparse BSR tensor support is in beta"
 
 import torch  # noqa: E402
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import warplap  # noqa: E402
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -60,3 +62,15 @@ def near(got, right, share=2e-5):
     worst = (got - right).abs().nan_to_num().max().item() if got.numel() else 0.0
     assert worst <= dtype * max(1.0, right.abs().nan_to_num().max().item() if right.numel() else 1.0), worst
     return True
+
+
+class Seen(TorchDispatchMode):
+    """Which operators were called, by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))

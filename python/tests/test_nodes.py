@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import near
-from torch.utils._python_dispatch import TorchDispatchMode
+from conftest import Seen, near
 
 import warplap
 
@@ -81,16 +80,6 @@ def test_only_wanted_gradients_are_computed():
     assert a.grad is not None and b.grad is None
     with torch.no_grad():
         assert warplap.matmul(a, b).grad_fn is None
-
-
-class Seen(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 def test_who_watches_sees_the_operator():

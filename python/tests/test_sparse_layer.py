@@ -8,9 +8,8 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import near
+from conftest import Seen, near
 from torch.nn.utils import parametrize
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from warplap.nn import SparseLinear
 
@@ -111,16 +110,6 @@ def test_inference_mode_and_a_bias_of_another_type_are_taken():
     sparse.values.data = sparse.values.data.bfloat16()
     with torch.no_grad():
         assert sparse(x.bfloat16()).dtype == torch.float32  # as torch adds them
-
-
-class Seen(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("grad", [True, False])

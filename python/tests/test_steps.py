@@ -8,8 +8,7 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import near
-from torch.utils._python_dispatch import TorchDispatchMode
+from conftest import Seen, near
 from torch.utils.checkpoint import checkpoint
 
 import warplap
@@ -169,16 +168,6 @@ def test_a_kink_falls_on_the_same_elements_for_everyone():
         y = F.linear(x, w, b)
         assert torch.equal(y.double(), F.linear(x.double(), w.double(), b.double())) and 0.1 < y.std() < 10
         assert along.shape == y.shape and along.is_contiguous()
-
-
-class Seen(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")

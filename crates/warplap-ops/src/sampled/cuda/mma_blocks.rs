@@ -3,13 +3,12 @@
 //! Wins: half types. Limits: blocks of 16, 32, 64 or 128; rows of row-major factors of whole 16 bytes.
 
 use warplap_core::candidate::SourceHash;
-use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, Source};
 
-use super::plan::{arguments, blocks, facts};
+use super::plan::{arguments, blocks, facts, no_tensor_cores};
 use crate::cuda::plan::{Grid, Plan, Twin, axis};
 use crate::gemm::Layout;
 use crate::sampled::SampledProblem;
@@ -30,15 +29,11 @@ impl Twin<SampledProblem> for MmaBlocks {
     }
 
     fn fit(&self, p: &SampledProblem, chip: &Chip) -> Fit {
-        let of = &p.pattern;
-        let row = p.g == Layout::Row || of.b == Layout::Row;
-        match () {
-            () if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
-            () if of.dtype == DType::F32 => Fit::aside("f16 and bf16 only"),
-            () if !matches!(of.bs, 16 | 32 | 64 | 128) => Fit::aside("blocks of 16, 32, 64 or 128"),
-            () if row && !of.n.is_multiple_of(8) => Fit::aside("rows of G and B must be whole runs of 16 bytes"),
-            () if of.m.max(of.n).max(of.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
-            () => Fit::HIGH,
+        match no_tensor_cores(p) {
+            Some(why) => Fit::aside(why),
+            None if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
+            None if !matches!(p.pattern.bs, 16 | 32 | 64 | 128) => Fit::aside("blocks of 16, 32, 64 or 128"),
+            None => Fit::HIGH,
         }
     }
 

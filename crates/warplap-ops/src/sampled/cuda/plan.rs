@@ -1,5 +1,6 @@
 //! What the plans of sampled products share: the facts kernels are compiled with, the arguments.
 
+use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_cuda::dtype_code;
 
@@ -17,6 +18,18 @@ pub(super) fn facts(p: &SampledProblem) -> Vec<(&'static str, i64)> {
 /// Refuses what no kernel takes.
 pub(super) fn square(p: &SampledProblem) -> Result<(), Rejection> {
     no_square(p).map_or(Ok(()), |reason| Err(Rejection::DoesNotBuild { reason }))
+}
+
+/// Why a problem is nothing for tensor cores, if so.
+pub(super) fn no_tensor_cores(p: &SampledProblem) -> Option<&'static str> {
+    let of = &p.pattern;
+    let row = p.g == Layout::Row || of.b == Layout::Row;
+    match () {
+        () if of.dtype == DType::F32 => Some("f16 and bf16 only"),
+        () if row && !of.n.is_multiple_of(8) => Some("rows of G and B must be whole runs of 16 bytes"),
+        () if of.m.max(of.n).max(of.k).max(of.nnz * of.bs) > i32::MAX as u64 => Some("sizes must fit 31 bits"),
+        () => None,
+    }
 }
 
 /// The parameters that most entries have: all slots in order, then sizes.

@@ -3,13 +3,12 @@
 //! Wins: half types on Hopper. Limits: blocks of 16, 32 or 64; rows of row-major factors of whole 16 bytes.
 
 use warplap_core::candidate::SourceHash;
-use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, HOPPER, Layers, Source, TensorMapSpec};
 
-use super::plan::{facts, square};
+use super::plan::{facts, no_tensor_cores, square};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
 use crate::gemm::Layout;
 use crate::sampled::SampledProblem;
@@ -45,17 +44,11 @@ impl Twin<SampledProblem> for WgmmaStrips {
     }
 
     fn fit(&self, p: &SampledProblem, chip: &Chip) -> Fit {
-        let of = &p.pattern;
-        let row = p.g == Layout::Row || of.b == Layout::Row;
-        match () {
-            () if !chip.is_hopper() => Fit::aside("needs a Hopper chip"),
-            () if of.dtype == DType::F32 => Fit::aside("f16 and bf16 only"),
-            () if !of.is_square() || !matches!(of.bs, 16 | 32 | 64) => Fit::aside("blocks of 16, 32 or 64"),
-            () if row && !of.n.is_multiple_of(8) => Fit::aside("rows of G and B must be whole runs of 16 bytes"),
-            () if of.m.max(of.n).max(of.k).max(of.nnz * of.bs) > i32::MAX as u64 => {
-                Fit::aside("sizes must fit 31 bits")
-            }
-            () => Fit::HIGH,
+        match no_tensor_cores(p) {
+            Some(why) => Fit::aside(why),
+            None if !chip.is_hopper() => Fit::aside("needs a Hopper chip"),
+            None if !matches!(p.pattern.bs, 16 | 32 | 64) => Fit::aside("blocks of 16, 32 or 64"),
+            None => Fit::HIGH,
         }
     }
 
