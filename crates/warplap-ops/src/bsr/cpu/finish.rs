@@ -18,6 +18,9 @@ pub(super) struct Finish<T> {
     bias: Option<Bias>,
 }
 
+/// Lanes of the widest vector.
+const WIDEST: usize = 16;
+
 /// How the elements of C lie over those of a bias.
 #[derive(Clone, Copy, PartialEq)]
 enum Bias {
@@ -94,8 +97,7 @@ impl<T: Element> Finish<T> {
     /// A vector of sums, of which `lanes` are elements of C.
     ///
     /// # Safety
-    /// As for `one`, for `lanes` elements from that one on, which are of one row of C, or of one column where it is
-    /// column-major.
+    /// As for `one`, for `lanes` elements from that one on, which are of one row of C where that is row-major.
     #[inline(always)]
     pub(super) unsafe fn vector<L: Lanes>(self, sum: L::V, element: usize, lanes: usize) -> L::V {
         // SAFETY: the caller's word, passed on; lanes past the last are not read.
@@ -108,11 +110,21 @@ impl<T: Element> Finish<T> {
                 return sum;
             }
             let element = self.start + element;
-            if let Some(Bias::Shared(columns)) = self.bias {
-                let shared = (*self.add.add(element / columns)).widen();
-                return L::fma(L::splat(self.beta), L::splat(shared), sum);
+            match self.bias {
+                Some(Bias::Shared(columns)) => {
+                    let shared = (*self.add.add(element / columns)).widen();
+                    return L::fma(L::splat(self.beta), L::splat(shared), sum);
+                }
+                // They may go on in the next column.
+                Some(Bias::Each(rows)) => {
+                    let mut each = [0f32; WIDEST];
+                    let some = each.iter_mut().take(lanes).enumerate();
+                    some.for_each(|(i, x)| *x = (*self.add.add((element + i) % rows)).widen());
+                    return L::fma(L::splat(self.beta), f32::load::<L>(each.as_ptr()), sum);
+                }
+                None => {}
             }
-            let at = self.add.add(self.bias.map_or(element, |bias| bias.at(element)));
+            let at = self.add.add(element);
             let add = if lanes < L::N { T::load_first::<L>(at, lanes) } else { T::load::<L>(at) };
             L::fma(L::splat(self.beta), add, sum)
         }
