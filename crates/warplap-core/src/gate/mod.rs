@@ -221,15 +221,23 @@ impl<'g, D: Device> Gate<'g, D> {
                 self.fresh.get_or_init(|| Arc::new(drawing))
             }
         };
-        let mut timed = self.timed.borrow_mut();
-        let case = &mut timed[0];
-        if device.is_walled() || !case.spots(&*kernel, device).is_empty() {
-            // On inputs as its timed launches have left them: what it remembers of them is out of date by a few elements.
+        let stirs = device.is_walled() || !self.timed.borrow()[0].spots(&*kernel, device).is_empty();
+        // On inputs as its timed launches have left them: what it remembers of them is out of date by a few elements, unless
+        // it had to look again at the very last launch. So twice.
+        for round in 0..if stirs { 2 } else { 0 } {
+            if round > 0
+                && let Err(rejection) = contained(|| entrant.lap.settle())
+            {
+                return Ok(Err(rejection));
+            }
+            let case = &mut self.timed.borrow_mut()[0];
             case.ask_again(self.card, device, drawing)?;
             if let Err(rejection) = case.verify(&*kernel, device) {
                 return Ok(Err(rejection));
             }
         }
+        let mut timed = self.timed.borrow_mut();
+        let case = &mut timed[0];
         case.refill_asking(self.card, device, drawing)?;
         Ok(case.verify(&*kernel, device).and_then(|_| case.inputs_untouched(device)))
     }
