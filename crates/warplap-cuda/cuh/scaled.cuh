@@ -1,7 +1,8 @@
 // What happens to the sums of a block-sparse product before they are stored: alpha times the sum, plus beta times an
 // addend of C's shape, in float32. Comes in: -DSCALED=1 (alpha counts), -DADDS=1 (beta and the addend count too; then
-// SCALED is 1), -DBIAS=1 (the addend has one element for each row of C; 2: and both factors are one). Goes out: SCALE_PARAMETERS, the last parameters of a kernel's entry, and functions that leave no
-// instruction behind where nothing is scaled. The addend may be C itself: whoever writes an element has read it before.
+// SCALED is 1), -DBIAS=1 (the addend has one element for each row of C; 2: and both factors are one). Goes out:
+// SCALE_PARAMETERS, the last parameters of a kernel's entry, and functions that leave no instruction behind where
+// nothing is scaled. The addend may be C itself: whoever writes an element has read it before.
 #include "element.cuh"
 #ifndef SCALED
 #define SCALED 0

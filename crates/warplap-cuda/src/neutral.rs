@@ -80,10 +80,12 @@ impl Neutral {
         Ok(Neutral { function, memory, state })
     }
 
-    /// What stirs these spots.
+    /// What stirs these spots, outputs first: where there are too many, none of them goes unwatched for inputs.
     pub(crate) fn spoon(&self, spots: &[Spot]) -> Spoon {
         let mut spoon = Spoon { state: self.state.address, count: 0, check: 0, places: [Place::default(); MOST] };
-        for (place, spot) in spoon.places.iter_mut().zip(spots) {
+        let is_output = |spot: &&Spot| matches!(spot.stir, Stir::Poison(_));
+        let (written, read): (Vec<&Spot>, Vec<&Spot>) = spots.iter().partition(is_output);
+        for (place, spot) in spoon.places.iter_mut().zip(written.into_iter().chain(read)) {
             let (kind, bits) = match spot.stir {
                 Stir::Swap => (1, 0),
                 Stir::Poison(bits) => (2, bits),

@@ -55,13 +55,13 @@ pub(crate) fn write<'py>(
     if nnz == 0 {
         return Ok(());
     }
-    let structure_of = structure.clone();
+    let known = &structure;
     let [rows, columns] = structure.given();
     let (left, right) = (Given::read("grad", &left), Given::read("b", &right));
     let memory = argument::checked([rows, columns, left, right, Given::write("values", &out)])?;
     let tensors = own.map(|[g, b, values]| {
         move || {
-            let [rows, columns] = structure_of.tensors(crow, Some(col))?;
+            let [rows, columns] = known.tensors(crow, Some(col))?;
             Ok([rows, columns, Some(g.clone()), Some(b.clone()), Some(values.clone())])
         }
     });

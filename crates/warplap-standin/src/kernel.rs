@@ -3,11 +3,11 @@
 //! `add`: c = a + b over n floats, the arguments being a, b, c and n (`add 3`: drawing three millijoules). `subtract`:
 //! the wrong answer to it. `weigh`: the same sum with the factors of the global `weights` before a and b. `gather`: c =
 //! c + a, the arguments being a, c and n. `remember`: the sum, unless the first element of a is as it was at the last
-//! launch; then nothing is written. `recite`: the same, and then the last answer is written again. `nothing`: leaves the output as it was. `fault CODE`: fails when it is waited
-//! for. `hang`: never ends. `refuse CODE`: the launch fails. `die`: takes the process with it. A line `//? NAME=VALUE
-//! act` counts, and before all others, where `-DNAME=VALUE` is given; a line `//# NAME BYTES` declares a global; a line
-//! `//~ 200 50` says that a launch takes 200 µs and that one behind it which may begin early does so 50 µs before it
-//! ends.
+//! launch; then nothing is written. `recite`: the same, and then the last answer is written again. `nothing`: leaves
+//! the output as it was. `fault CODE`: fails when it is waited for. `hang`: never ends. `refuse CODE`: the launch
+//! fails. `die`: takes the process with it. A line `//? NAME=VALUE act` counts, and before all others, where
+//! `-DNAME=VALUE` is given; a line `//# NAME BYTES` declares a global; a line `//~ 200 50` says that a launch takes 200
+//! µs and that one behind it which may begin early does so 50 µs before it ends.
 
 use crate::compare::{Compare, Kind};
 use crate::nvrtc::OPTIONS;

@@ -210,9 +210,6 @@ impl<'g, D: Device> Gate<'g, D> {
     pub(crate) fn prove_again(&self, entrant: &mut Entrant<'g, D>) -> Result<Result<(), Rejection>, Error> {
         let (kernel, device) = (entrant.kernel.clone(), self.device);
         device.set_patience(LONGEST);
-        if let Err(rejection) = contained(|| entrant.lap.settle()) {
-            return Ok(Err(rejection));
-        }
         let drawing = match self.fresh.get() {
             Some(drawing) => drawing,
             None => {
@@ -222,14 +219,15 @@ impl<'g, D: Device> Gate<'g, D> {
             }
         };
         let stirs = device.is_walled() || !self.timed.borrow()[0].spots(&*kernel, device).is_empty();
-        // On inputs as its timed launches have left them: what it remembers of them is out of date by a few elements, unless
-        // it had to look again at the very last launch. So twice.
-        for round in 0..if stirs { 2 } else { 0 } {
-            if round > 0
-                && let Err(rejection) = contained(|| entrant.lap.settle())
-            {
+        for _ in 0..if stirs { 2 } else { 1 } {
+            if let Err(rejection) = contained(|| entrant.lap.settle()) {
                 return Ok(Err(rejection));
             }
+            if !stirs {
+                continue;
+            }
+            // On inputs as its timed launches have left them: what it remembers of them is out of date by a few elements,
+            // unless it had to look again at the very last launch. So twice.
             let case = &mut self.timed.borrow_mut()[0];
             case.ask_again(self.card, device, drawing)?;
             if let Err(rejection) = case.verify(&*kernel, device) {

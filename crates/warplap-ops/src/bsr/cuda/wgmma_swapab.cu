@@ -194,7 +194,8 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
 #pragma unroll
               for (int i = 0; i < BS / 2; i++) {
                 const int line = i / 4 * 8 + (lane & 3) * 2 + i % 2, c = left + p * 64 + i % 4 / 2 * 8;
-                if (!ADDS || (row >= 0 && c < N)) d[r][p][i] = scaled_one(d[r][p][i], add, BIAS ? (u64)row * BS + line : C_COL ? (u64)c * M + (u64)row * BS + line : ((u64)row * BS + line) * N + c, alpha, beta);
+                const u64 y = (u64)row * BS + line, at = BIAS ? y : C_COL ? (u64)c * M + y : y * N + c;
+                if (!ADDS || (row >= 0 && c < N)) d[r][p][i] = scaled_one(d[r][p][i], add, at, alpha, beta);
               }
           }
           if (tid == 0) tma_store_wait_read<1>();

@@ -24,8 +24,8 @@ template <int mn_> DI u64 panel_desc(u32 a) {
 template <int mn_> constexpr __device__ u64 panel_step(int kk) { return mn_ ? kk * BS * 2 : kk * 2; }
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS)
-wgmma_strips(const __grid_constant__ TMap tG, const __grid_constant__ TMap tB, const __grid_constant__ TMap tO, const int* __restrict__ row_ptr,
-             const int* __restrict__ col_idx, int n, int rows) {
+wgmma_strips(const __grid_constant__ TMap tG, const __grid_constant__ TMap tB, const __grid_constant__ TMap tO,
+             const int* __restrict__ row_ptr, const int* __restrict__ col_idx, int n, int rows) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, fulls = smem_addr(full), empties = smem_addr(empty);
@@ -39,7 +39,8 @@ wgmma_strips(const __grid_constant__ TMap tG, const __grid_constant__ TMap tB, c
   pdl_launch();
   pdl_wait();
   // First chunks of all rows come first: the last ones are seldom whole, and often nothing.
-  const int row = blockIdx.x % rows, first = __ldg(row_ptr + row) + blockIdx.x / rows * BLOCKS, count = min(__ldg(row_ptr + row + 1) - first, BLOCKS);
+  const int row = blockIdx.x % rows, first = __ldg(row_ptr + row) + blockIdx.x / rows * BLOCKS;
+  const int count = min(__ldg(row_ptr + row + 1) - first, BLOCKS);
   if (count <= 0) return;
   const int chunks = (n + 63) / 64;
   int q = 0;
