@@ -3,9 +3,11 @@ winner (nobody may be), how often "x % sure" is right, and what the winners lose
 
 The truth is measured afterwards: long races of everyone, several, each in a process of its own; candidates are compared
 within rounds. Needs the program `warplap` and Python alone; runs on the CPU. `--load N` keeps N processes busy while it
-races; the truth is measured without them."""
+races; the truth is measured twice then, beside as many busy processes and without them, because who is fastest on a
+shared machine need not be on an idle one."""
 
 import argparse
+import contextlib
 import json
 import statistics
 import subprocess
@@ -43,24 +45,30 @@ def prepared(store, notes):
     return str(store)
 
 
-def races(args, folder, notes):
-    """The answers of all races, each with a store of its own."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.load)]
+@contextlib.contextmanager
+def beside(load):
+    """Keeps this many processes busy."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(load)]
     try:
-        for n in range(args.races):
-            budget = ("--budget", str(args.budget), "--seed", str(n))
-            yield run(args.program, prepared(folder / str(n), notes), "tune", args.problem, *budget)[0]
+        yield
     finally:
         for process in busy:
             process.kill()
 
 
-def truth(args, folder, notes):
+def races(args, folder, notes):
+    """The answers of all races, each with a store of its own."""
+    for n in range(args.races):
+        budget = ("--budget", str(args.budget), "--seed", str(n))
+        yield run(args.program, prepared(folder / str(n), notes), "tune", args.problem, *budget)[0]
+
+
+def truth(args, folder, notes, load):
     """How many times longer than the fastest each candidate takes: the median over long races of everyone, each in a
     process and with memory of its own, of the gaps that its rounds show."""
     gaps = {}
     for n in range(args.turns):
-        store = prepared(folder / f"long-{n}", notes)
+        store = prepared(folder / f"long-{load}-{n}", notes)
         long = ("--budget", str(args.long), "--seed", str(1000 + n), "--search", "exhaustive", "--eps", "0.002")
         answer = run(args.program, store, "tune", args.problem, *long)[0]
         for trial in answer["trials"]:
@@ -83,7 +91,8 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
         notes = ceilings(args, Path(folder))
-        answers = list(races(args, Path(folder), notes))
+        with beside(args.load):
+            answers = list(races(args, Path(folder), notes))
         shown, grades = 0, {}
         for answer in answers:
             timed = [t for t in answer["trials"] if "median_us" in t]
@@ -94,16 +103,23 @@ def main():
         print(f"candidates shown faster than the winner: {shown}")
         if not args.turns:
             return
-        real = truth(args, Path(folder), notes)
-        # Who was not even reached in long races was nowhere near.
-        real |= {named(a["winner"]): float("inf") for a in answers if named(a["winner"]) not in real}
-        lost = [real[named(a["winner"])] - 1 for a in answers]
-        print(f"regret of the winners among {len(real)} re-measured: median {100 * statistics.median(lost):.1f} %, "
-              f"worst {100 * max(lost):.1f} %")
-        sure = [(a["confidence"], real[named(a["winner"])] <= 1.01) for a in answers if a["confidence"]]
-        if sure:
-            said, right = statistics.mean(s for s, _ in sure), statistics.mean(r for _, r in sure)
-            print(f"{len(sure)} said how sure they are: {100 * said:.1f} % on average, right {100 * right:.1f} %")
+        for load in dict.fromkeys((args.load, 0)):
+            with beside(load):
+                real = truth(args, Path(folder), notes, load)
+            judged(answers, real, load)
+
+
+def judged(answers, real, load):
+    """Prints what the winners lost to the truth of a machine under this load, and how often sure ones were right."""
+    # Who was not even reached in long races was nowhere near.
+    real = {named(a["winner"]): float("inf") for a in answers} | real
+    lost = [real[named(a["winner"])] - 1 for a in answers]
+    print(f"against {len(real)} re-measured under load {load}: regret of the winners, median "
+          f"{100 * statistics.median(lost):.1f} %, worst {100 * max(lost):.1f} %")
+    sure = [(a["confidence"], real[named(a["winner"])] <= 1.01) for a in answers if a["confidence"]]
+    if sure:
+        said, right = statistics.mean(s for s, _ in sure), statistics.mean(r for _, r in sure)
+        print(f"{len(sure)} said how sure they are: {100 * said:.1f} % on average, right {100 * right:.1f} %")
 
 
 if __name__ == "__main__":

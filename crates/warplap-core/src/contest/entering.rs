@@ -33,7 +33,10 @@ impl<'g, D: Device> Contest<'g, D> {
         let mut last = Instant::now();
         let half = self.running.left() / 2.0;
         while !pending.is_empty() {
-            if !entrants.is_empty() && self.running.left() < half {
+            // What a user would call instead is waited for, however long it takes to open: nobody wins for its absence.
+            let may_begin =
+                !entrants.is_empty() && !(self.verdict.is_none() && self.lacks_library(&entrants, &pending));
+            if may_begin && self.running.left() < half {
                 // Some of the time is for the race; who was not proved by now comes after it.
                 self.late = pending;
                 break;
@@ -45,7 +48,7 @@ impl<'g, D: Device> Contest<'g, D> {
             let wait = || self.gate.timing.of("compile", || self.ahead.ready(&mut pending, WAIT));
             let ready = self.running.beside(wait);
             let Some((candidate, compiled)) = ready else {
-                if !entrants.is_empty() && last.elapsed() > LATE {
+                if may_begin && last.elapsed() > LATE {
                     self.late = pending;
                     break;
                 }
@@ -77,6 +80,12 @@ impl<'g, D: Device> Contest<'g, D> {
             last = Instant::now();
         }
         entrants
+    }
+
+    /// Whether a library is still to come, and none has come yet.
+    fn lacks_library(&self, entrants: &[Entrant<'g, D>], pending: &[Candidate]) -> bool {
+        let came = entrants.iter().any(|e| self.gate.is_library(&e.contender.candidate));
+        !came && pending.iter().any(|c| self.gate.is_library(c))
     }
 
     /// Sends one candidate through the gate.

@@ -42,3 +42,17 @@ fn nothing_is_compiled_that_would_take_until_after_the_end() {
     assert!(right >= 2, "{right}");
     assert!(seconds < SECONDS * 1.2 + NOISE, "{seconds}");
 }
+
+#[test]
+fn a_library_that_opens_slowly_has_a_turn_before_somebody_who_is_ready_wins() {
+    let rows = [
+        row("reference", 2e-3).real(20_000),
+        row("ready", 2e-3).real(20_000),
+        row("library", 1e-3).library().act(Act::CompilesSlowly((SECONDS * 700.0) as u64)),
+    ];
+    let device = Fake::new();
+    device.builders.store(2, Ordering::SeqCst);
+    let tuned = tune(&on(device, &rows, &memory(), hurried()), &problem(64));
+    assert_ne!(fate(&tuned.edition, "ready"), "nothing");
+    assert_eq!(tuned.edition.verdict.winner.variant, "library");
+}

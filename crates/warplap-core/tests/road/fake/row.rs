@@ -74,6 +74,8 @@ pub struct Row {
     pub multiple: u64,
     /// What a launch really takes.
     pub real: Duration,
+    /// Whether it is what a user would call instead.
+    pub library: bool,
     pub count: Arc<Count>,
 }
 
@@ -105,6 +107,7 @@ pub fn row(id: &str, seconds: f64) -> Row {
         panics: None,
         multiple: 1,
         real: Duration::ZERO,
+        library: false,
         count: Arc::default(),
     }
 }
@@ -127,6 +130,9 @@ impl Row {
     }
     pub fn real(self, micros: u64) -> Row {
         Row { real: Duration::from_micros(micros), ..self }
+    }
+    pub fn library(self) -> Row {
+        Row { library: true, ..self }
     }
     pub fn multiple(self, multiple: u64) -> Row {
         Row { multiple, ..self }
@@ -155,6 +161,10 @@ impl Variant<Scale, Fake> for Row {
             Some(Panics::Rule) => space.rule(Rule::on("panics", &["i"], |_| panic!("rule"))),
             _ => space,
         }
+    }
+
+    fn is_library(&self) -> bool {
+        self.library
     }
 
     fn needs(&self, _: &ScaleProblem, _: &Config) -> Needs {
