@@ -50,27 +50,16 @@ def ours(s):
 
 
 def runnable(others):
-    """Those that run at all, with the quickest of Triton's settings for all of them."""
-    kept, triton = {}, []
+    """Those that run at all: a setting may not fit the chip or the shape."""
+    kept = {}
     for name, call in others.items():
         try:
-            for _ in range(3):
-                call()
+            call()
             torch.cuda.synchronize()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(10):
-                call()
-            end.record()
-            end.synchronize()
-        except Exception:  # a setting that does not fit the chip or the shape
+        except Exception:
             continue
-        if name.startswith("Triton"):
-            triton.append((start.elapsed_time(end), name))
-        else:
-            kept[name] = call
-    # The host may have bound that clock: the four best meet in the rounds.
-    return kept | {name: others[name] for _, name in sorted(triton)[:4]}
+        kept[name] = call
+    return kept
 
 
 def main():
@@ -99,7 +88,10 @@ def main():
         ratios.setdefault("thin" in name, []).append(ratio)
         config = found.record["verdict"]["winner"]["config"]
         winner = f"{found.variant}[{','.join(f'{k}={v}' for k, v in config.items())}]"
-        others = ", ".join(f"{who} {us:.1f}" for who, us in sorted(middle.items(), key=lambda x: x[1]) if who != best)
+        # Of Triton's settings the best is enough.
+        kinds = {who.split(" tile=")[0]: us for who, us in sorted(middle.items(), key=lambda x: -x[1])}
+        kinds.pop(best.split(" tile=")[0])
+        others = ", ".join(f"{who} {us:.1f}" for who, us in sorted(kinds.items(), key=lambda x: x[1]))
         print(f"| {name} | `{winner}` | {own:.2f} | {best} | {middle[best]:.2f} | **{ratio:.2f}** | {wanted:g} | {others} |", flush=True)
         if args.json:
             raced = {}

@@ -39,6 +39,16 @@ DI void mma_step(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned." MMA_SHAPE " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// Of four neighbouring fragments of two-byte elements a lane holds a word each; afterwards lane t of a group of four holds
+// the eight columns of fragment t, so that 16 bytes can be stored at once.
+DI void quad_turn(u32 (&w)[4], int t) {
+  u32 x = __shfl_xor_sync(~0u, t & 1 ? w[0] : w[1], 1), y = __shfl_xor_sync(~0u, t & 1 ? w[2] : w[3], 1);
+  if (t & 1) w[0] = x, w[2] = y;
+  else w[1] = x, w[3] = y;
+  x = __shfl_xor_sync(~0u, t & 2 ? w[0] : w[2], 2), y = __shfl_xor_sync(~0u, t & 2 ? w[1] : w[3], 2);
+  if (t & 2) w[0] = x, w[1] = y;
+  else w[2] = x, w[3] = y;
+}
 // f32 bits rounded to tf32.
 DI u32 to_tf32(u32 bits) {
   u32 r;

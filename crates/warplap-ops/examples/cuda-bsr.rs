@@ -44,6 +44,9 @@ fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
         (6, 8, 520, "density=0.25,imbalance=3"),
         (12, 40, 264, "density=0.1,imbalance=8"),
         (4, 4, 7, "density=0.5"),
+        (3, 5, 77, "density=0.5"),
+        (5, 4, 301, "density=0.3,beta=1"),
+        (2, 6, 130, "density=0.6,beta=2,inplace=true"),
     ] {
         for bs in [8, 16, 24, 32, 64, 128] {
             for dtype in ["bf16", "f16", "f32"] {
@@ -84,13 +87,15 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
         let bs = [16, 32, 64, 128, 16, 32, 64, 128, 8, 24][rng.usize(..10)];
         let bc = if rng.u8(..4) == 0 { [16, 32, 64, 128, 8][rng.usize(..5)] } else { bs };
         let (m, k) = (bs * rng.u64(1..=1024 / bs), bc * [1, 4, 512 / bc, 1024 / bc][rng.usize(..4)]);
-        let n = [64, 72, 256, 400, 8, 5, 1, 16][rng.usize(..8)];
+        let n = [64, 72, 256, 400, 8, 5, 1, 16, 77, 129, 300][rng.usize(..11)];
         let pattern = ["uniform", "banded", "blockdiag", "powerlaw", "causal", "window"][rng.usize(..6)];
         let dtype = ["f16", "bf16", "f32", "f32,tf32=true"][rng.usize(..4)];
         let layout = ["row", "col"][rng.usize(..2)];
         let written = if rng.u8(..3) == 0 { ",c=col" } else { "" };
         let skew = if rng.bool() { format!(",imbalance={:.1}", 1.0 + 7.0 * rng.f64()) } else { String::new() };
-        let scale = ["", "", ",alpha=-0.75", ",beta=1", ",alpha=1.5,beta=-0.5", ",bias=true"][rng.usize(..6)];
+        let scales =
+            ["", "", ",alpha=-0.75", ",beta=1", ",alpha=1.5,beta=-0.5", ",bias=true", ",beta=0.5,inplace=true"];
+        let scale = scales[rng.usize(..7)];
         let turned = if rng.u8(..4) == 0 { ",turned=true" } else { "" };
         let density = rng.f64().powi(2);
         let shape = format!("m={m},k={k},n={n},bs={bs},density={density:.3},pattern={pattern}{skew},b={layout}");

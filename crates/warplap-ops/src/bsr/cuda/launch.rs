@@ -21,6 +21,7 @@ use super::order::order;
 use super::plan::{BUFFERS, BsrTwin, COL_IDX, ROW_PTR};
 use super::queue::Queue;
 use super::turned::Turned;
+use super::widened::{self, Widened};
 use crate::bsr::{Bsr, BsrProblem, SLOTS};
 use crate::cuda::launch::Loaded;
 use crate::cuda::own::{Aligns, addresses};
@@ -32,6 +33,16 @@ const KEPT: usize = 64;
 /// A twin as a variant.
 pub(super) struct OverBlocks<T>(pub(super) T);
 
+impl<T: BsrTwin> OverBlocks<T> {
+    /// The problem as the twin sees it: with longer rows, where it takes those alone.
+    fn seen(&self, p: &BsrProblem, chip: &Chip) -> BsrProblem {
+        match widened::wider(p) {
+            Some(wide) if matches!(self.0.fit(p, chip), Fit::Aside(_)) => wide,
+            _ => *p,
+        }
+    }
+}
+
 impl<T: BsrTwin> Variant<Bsr, Cuda> for OverBlocks<T> {
     fn id(&self) -> &str {
         self.0.id()
@@ -42,32 +53,40 @@ impl<T: BsrTwin> Variant<Bsr, Cuda> for OverBlocks<T> {
     }
 
     fn fit(&self, p: &BsrProblem, cuda: &Cuda) -> Fit {
-        self.0.fit(p, cuda.chip())
+        self.0.fit(&self.seen(p, cuda.chip()), cuda.chip())
     }
 
     fn space(&self, p: &BsrProblem, cuda: &Cuda) -> Space {
-        space(&self.0, p, cuda.chip())
+        space(&self.0, &self.seen(p, cuda.chip()), cuda.chip())
     }
 
     fn needs(&self, p: &BsrProblem, config: &Config) -> Needs {
-        let plan = self.0.plan(p, config, &Chip::h200());
-        let workspace = if self.0.is_turning() { 0 } else { Turned::workspace(p) };
+        let seen = self.seen(p, &Chip::h200());
+        let plan = self.0.plan(&seen, config, &Chip::h200());
+        let turned = if self.0.is_turning() { 0 } else { Turned::workspace(p) };
+        let workspace = turned + if seen == *p { 0 } else { widened::workspace(p) };
         plan.map_or(Needs::default(), |plan| Needs { threads: u64::from(plan.threads), workspace, ..Needs::default() })
     }
 
     fn compile(&self, p: &BsrProblem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
-        cuda.compile(&self.0.plan(p, config, cuda.chip())?.source)?;
+        let seen = self.seen(p, cuda.chip());
+        cuda.compile(&self.0.plan(&seen, config, cuda.chip())?.source)?;
+        if seen != *p {
+            cuda.compile(&widened::source(p))?;
+        }
         if self.0.is_turning() { Ok(()) } else { Turned::compile(p, cuda) }
     }
 
     fn build(&self, p: &BsrProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
+        let seen = self.seen(p, cuda.chip());
         Ok(Box::new(Built {
             problem: *p,
             aligns: Aligns::of(&Bsr::signature(p))?,
-            loaded: Loaded::new(plan(&self.0, p, config, cuda.chip())?, cuda)?,
-            together: self.0.together(p, config)?,
+            loaded: Loaded::new(plan(&self.0, &seen, config, cuda.chip())?, cuda)?,
+            together: self.0.together(&seen, config)?,
             orders: Orders::default(),
             turned: if self.0.is_turning() { Turned::none() } else { Turned::new(p, cuda)? },
+            widened: if seen == *p { Widened::none() } else { Widened::new(p, cuda)? },
             tiles: Queue::new(self.0.has_queue(config)?),
         }))
     }
@@ -80,6 +99,7 @@ struct Built {
     together: usize,
     orders: Orders,
     turned: Turned,
+    widened: Widened,
     tiles: Queue,
 }
 
@@ -88,18 +108,21 @@ impl Kernel<Cuda> for Built {
         let slots = addresses(args, &self.aligns)?;
         let order = if self.together == 0 { 0 } else { self.order(args, queue)? };
         let tiles = self.tiles.address(queue)?;
-        self.turned.with(&slots, queue, |values| {
-            let [row_ptr, col_idx, _, b, c, add, place] = slots;
-            let at = [row_ptr, col_idx, values, b, c, add, place, order, tiles];
-            // SAFETY: the plan is the twin's, which lists the entry's parameters; the catalog hands out kernels that
-            // refuse other arguments than the signature's, so that the buffers hold what the problem spans, the views
-            // borrow them, and the caller vouches for the indices.
-            unsafe { self.loaded.launch(&at, queue) }
+        self.widened.with(&slots, queue, |slots| {
+            self.turned.with(slots, queue, |values| {
+                let [row_ptr, col_idx, _, b, c, add, place] = *slots;
+                let at = [row_ptr, col_idx, values, b, c, add, place, order, tiles];
+                // SAFETY: the plan is the twin's, which lists the entry's parameters; the catalog hands out kernels
+                // that refuse other arguments than the signature's, so that the buffers hold what the problem spans
+                // (copies are as long as the rows the twin sees), the views borrow them, and the caller vouches for
+                // the indices.
+                unsafe { self.loaded.launch(&at, queue) }
+            })
         })
     }
 
     fn workspace(&self) -> u64 {
-        self.turned.bytes()
+        self.turned.bytes() + self.widened.bytes()
     }
 
     fn resources(&self) -> Option<Resources> {

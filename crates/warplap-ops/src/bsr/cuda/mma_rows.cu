@@ -13,6 +13,7 @@
 #include "scaled.cuh"
 
 constexpr int ROWS = BS < 64 ? BS : 64, PARTS = BS / ROWS, NT = 256, WM = ROWS == 64 ? 2 : 1, WN = 8 / WM, MI = ROWS / WM / 16, NI = BN / WN / 8;
+constexpr int RUN = NI % 4 == 0 ? 4 : 2; // fragments of a store
 constexpr int B_LINES = B_COL ? BN : BK, B_LINE = B_COL ? BK : BN;
 constexpr u32 A_PITCH = BK * 2 + 16, B_PITCH = B_LINE * 2 + 16, A_BYTES = ROWS * A_PITCH, STAGE = A_BYTES + B_LINES * B_PITCH;
 static_assert(NI % 2 == 0 && BC % BK == 0, "fragments");
@@ -79,17 +80,30 @@ mma_rows(const elem* __restrict__ values, const elem* __restrict__ B, elem* C, c
     }
     if (++q == STAGES) q = 0;
   }
+  const int t = lane & 3;
 #pragma unroll
   for (int i = 0; i < MI; i++) {
     const long long top = (long long)row * BS + part * ROWS + wm + i * 16 + (lane >> 2);
 #pragma unroll
-    for (int j = 0; j < NI; j++) {
-      const int c = col + wn + j * 8;
-      scale_fragments(acc[i][j], add, top, top + 8, c, N, alpha, beta);
-      if (c + (lane & 3) * 2 >= N) continue;
+    for (int j = 0; j < NI; j++) scale_fragments(acc[i][j], add, top, top + 8, col + wn + j * 8, N, alpha, beta);
 #pragma unroll
-      for (int h = 0; h < 2; h++)
-        *reinterpret_cast<u32*>(C + (top + h * 8) * N + c + (lane & 3) * 2) = (u32)narrow(acc[i][j][h * 2]) | (u32)narrow(acc[i][j][h * 2 + 1]) << 16;
+    for (int h = 0; h < 2; h++) {
+      elem* const line = C + (top + h * 8) * N;
+#pragma unroll
+      for (int j = 0; j < NI; j += RUN) {
+        u32 w[4] = {};
+#pragma unroll
+        for (int f = 0; f < RUN; f++) w[f] = (u32)narrow(acc[i][j + f][h * 2]) | (u32)narrow(acc[i][j + f][h * 2 + 1]) << 16;
+        if (RUN == 4) {
+          quad_turn(w, t);
+          const int c = col + wn + (j + t) * 8;
+          if (c < N) *reinterpret_cast<uint4*>(line + c) = make_uint4(w[0], w[1], w[2], w[3]);
+        } else { // two fragments: halves of them
+          const u32 other = __shfl_xor_sync(~0u, t & 1 ? w[0] : w[1], 1);
+          const int c = col + wn + (j + (t & 1)) * 8 + (t & 2) * 2;
+          if (c < N) *reinterpret_cast<uint2*>(line + c) = t & 1 ? make_uint2(other, w[1]) : make_uint2(w[0], other);
+        }
+      }
     }
   }
 }

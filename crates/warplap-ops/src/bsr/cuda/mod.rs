@@ -20,6 +20,7 @@ mod wgmma_fill;
 mod wgmma_pack;
 mod wgmma_swapab;
 mod wgmma_union;
+mod widened;
 
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ mod tests {
         &super::thin_mma::ThinMma,
     ];
 
-    const PROBLEMS: [&str; 28] = [
+    const PROBLEMS: [&str; 31] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
         "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
@@ -100,6 +101,9 @@ mod tests {
         "bsr:m=4096,k=4096,n=16,bs=32,density=0.125,dtype=f16,b=col,c=col",
         "bsr:m=4096,k=4096,n=7,bs=16,density=0.125,dtype=f32,beta=2",
         "bsr:m=4096,k=4096,n=64,bs=64,density=0.25,dtype=bf16,b=col,c=col,bias=true",
+        "bsr:m=8192,k=8192,n=64,bs=32,density=0.05,dtype=bf16",
+        "bsr:m=4096,k=4096,n=16,bs=16,density=0.25,dtype=bf16",
+        "bsr:m=4096,k=4096,n=11,bs=32,density=0.25,dtype=f16,beta=1",
     ];
 
     fn problem(text: &str) -> BsrProblem {
@@ -169,7 +173,7 @@ mod tests {
     fn kernels_stand_aside_where_the_copy_engine_cannot_go() {
         let chip = Chip::h200();
         for text in [
-            "bsr:m=64,k=64,n=63,bs=64,density=0.5,dtype=f16",
+            "bsr:m=64,k=64,n=67,bs=64,density=0.5,dtype=f16",
             "bsr:m=64,k=64,n=62,bs=16,density=0.5,dtype=f32",
             "bsr:m=64,k=64,n=64,bs=8,density=0.5,dtype=bf16",
         ] {
@@ -185,7 +189,8 @@ mod tests {
         let Some(compiler) = compiling::compiler() else { return };
         for (text, capability) in PROBLEMS.iter().flat_map(|text| [(8, 0), (9, 0)].map(|c| (*text, c))) {
             let (p, chip) = (problem(text), compiling::chip(capability));
-            let others = [super::densify::text, super::turned::source, super::blocked_ell::source];
+            let others =
+                [super::densify::text, super::turned::source, super::widened::source, super::blocked_ell::source];
             let mut sources = others.map(|source| source(&p)).to_vec();
             sources.extend([super::checked::source(), super::right::source(&p), super::reference::source(&p)]);
             for source in sources {
