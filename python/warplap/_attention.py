@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import _cuda, _sdpa, _training, _warplap
 from ._by_torch import cast, has_kernels
+from ._compiled import compiled, fake
 from ._library import check_out, floats, lib, op, ordinary
 
 
@@ -45,9 +46,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: 
 
 lib.impl("attention", _attention, "CPU")
 lib.impl("attention", _attention, "CUDA")
+compiled("attention", _attention)
 
 
-@torch.library.register_fake("warplap::attention", lib=lib)
+@fake("attention")
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     return _attention_out(q, v)
 

@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 from torch import Tensor
 
+from ._compiled import compiled
 from ._library import lib, op
 
 # What is plainly torch's: no subclass that has its own mind.
@@ -50,6 +51,7 @@ def operator(
     """
     torch.library.register_autograd(f"warplap::{name}", backward, setup_context=save, lib=lib)
     dispatched = getattr(op, name).default
+    compiled(name, run)
 
     def forward(ctx: Any, *args: Any) -> Any:
         out = run(*args)
