@@ -1,4 +1,4 @@
-"""Programs that torch.compile makes call kernels without torch's dispatcher; who watches or profiles still sees operators."""
+"""Programs that torch.compile makes call kernels without torch's dispatcher; who watches still sees operators."""
 
 from __future__ import annotations
 

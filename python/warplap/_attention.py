@@ -98,6 +98,9 @@ def _from_scores(
 
 torch.library.register_autograd("warplap::attention", _attention_backward, setup_context=_save_attention, lib=lib)
 
+_training_of = _training.Training(_from_scores)
+trained = _training_of.direct
+
 
 def as_called(
     q: Tensor,
@@ -159,7 +162,7 @@ def attention(
     if out is not None:
         check_out(out, shape, q=q, k=k, v=v, mask=call[3])
     if out is None and _training.wanted(*call[:4]):
-        o = _training.attend(*call[:3], *call[4:], _from_scores)
+        o = _training_of.attend(*call[:3], *call[4:], call[0].shape[1] != call[1].shape[1])
     else:
         o = op.attention(*call)
     o = o if o.shape == shape else o.reshape(shape)

@@ -1,9 +1,9 @@
 """Programs that torch.compile makes call our kernels as functions: torch's dispatcher, which costs a quarter of a small
 compiled call, is for those who watch.
 
-Inductor writes ``torch.ops.warplap.run_matmul(...)`` where it would write ``torch.ops.warplap.matmul.default(...)``. It is
-told so when an operator's shape is asked for, which it does before it writes: loading it takes seconds, and most programs
-do without.
+Inductor writes ``torch.ops.warplap.run_matmul(...)`` where it would write ``torch.ops.warplap.matmul.default(...)``. It
+is told so when an operator's shape is asked for, which it does before it writes: loading it takes seconds, and most
+programs do without.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _modes = torch._C._len_torch_dispatch_stack
 _keeps = torch.is_grad_enabled
 _profiles = torch.autograd._profiler_enabled
 
-# Operators by the names that Inductor has for them, and what it is to write in their place. Its caches on disk hold these
-# names too: a later version must know them still.
+# Operators by the names that Inductor has for them, and what it is to write in their place. Its caches on disk hold
+# these names too: a later version must know them still.
 _names: dict[str, str] = {}
 _is_told = False
 
