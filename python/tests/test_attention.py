@@ -95,6 +95,9 @@ def test_a_checkpoint_keeps_what_came_in_and_nothing_else():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or len(kept) - 1, lambda i: kept[i]):
         plain = attend(q, k, v)
     assert kept
+    first = torch.autograd.grad(plain.square().sum(), q, create_graph=True)[0]
+    again = torch.autograd.grad(attend(q, k, v).square().sum(), q, create_graph=True)[0]
+    near(*(torch.autograd.grad(g.square().sum(), k, retain_graph=True)[0] for g in (first, again)), 1e-4)
     through = checkpoint(attend, q, k, v, use_reentrant=False)
     right = torch.autograd.grad(attend(q, k, v).square().sum(), (q, k, v))
     for out in (plain, through):

@@ -8,6 +8,7 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from ._compiled import compiled
 from ._library import lib, op
@@ -62,7 +63,7 @@ def operator(
     node: Any = type(name, (torch.autograd.Function,), members)
 
     def call(*args: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return dispatched(*args)
         wanted = False
         for value in args:
