@@ -5,6 +5,7 @@ Each line is the least of many short windows: on a busy machine the others measu
 
 from __future__ import annotations
 
+import functools
 import sys
 import timeit
 import warnings
@@ -35,12 +36,46 @@ def unwatched(layer, x):
     return lambda: layer(x)
 
 
+def side_by_side(calls, loops: int = 50, windows: int = 200) -> None:
+    """Microseconds of calls whose windows take turns."""
+    took = {name: least(call, loops, 1) for name, call in calls.items()}
+    for _ in range(windows):
+        for name, call in calls.items():
+            took[name] = min(took[name], timeit.timeit(call, number=loops) / loops * 1e6)
+    for name, least_of in took.items():
+        print(f"{name:40s} {least_of:8.3f} µs", flush=True)
+
+
+def asked(layer, x):
+    """A layer as a program runs it that keeps no gradients."""
+
+    def call():
+        with torch.no_grad():
+            return layer(x)
+
+    return call
+
+
+def compiled(layers, x) -> None:
+    """Layers as torch.compile makes them."""
+    quick = {name: torch.compile(layer) for name, layer in layers.items()}
+    side_by_side({f"{name}, compiled, no gradients": asked(layer, x) for name, layer in quick.items()})
+    torch._dynamo.reset()  # a program has one of the two
+    y = x.clone().requires_grad_()
+    side_by_side({f"{name}, compiled, forward": functools.partial(layer, y) for name, layer in quick.items()})
+    given = {name: [y, *layer.parameters()] for name, layer in layers.items()}
+    along = torch.ones(len(x), 64)
+    step = lambda name: lambda: torch.autograd.grad(quick[name](y), given[name], along)
+    side_by_side({f"{name}, compiled, with gradients": step(name) for name in quick})
+
+
 def main() -> None:
     torch.set_num_threads(1)
     warplap.configure(in_memory=True, budget=0.3, threads=1)
     a, b, c = torch.randn(8, 8), torch.randn(8, 8), torch.empty(8, 8)
     s, d, e = torch.randn(16, 16).to_sparse_bsr((8, 8)), torch.randn(16, 1), torch.empty(16, 1)
-    q = torch.randn(1, 1, 1, 8)
+    q, h = torch.randn(1, 1, 1, 8), torch.randn(1, 2, 16, 16).requires_grad_()
+    attend = torch.nn.functional.scaled_dot_product_attention
     x, w, y = torch.randn(1, 8), torch.randn(8), torch.empty(1, 8)
     v, z, dense = a.clone().requires_grad_(), torch.randn(8, 64), torch.nn.Linear(64, 64)
     sparse = warplap.SparseLinear.from_dense(dense, torch.eye(2) > 0)
@@ -64,7 +99,7 @@ def main() -> None:
         "bsr_matmul(s, d, out=e) of 16x16": lambda: warplap.bsr_matmul(s, d, out=e),
         "torch: s @ d": lambda: s @ d,
         "attention of one query and key": lambda: warplap.attention(q, q, q),
-        "torch: scaled_dot_product_attention": lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q),
+        "torch: scaled_dot_product_attention": lambda: attend(q, q, q),
         "a prepared norm of 1x8 into y": lambda: prepared(x, None, w, None, y),
         "norm(x, w)": lambda: warplap.norm(x, w),
         "torch: rms_norm(x, (8,), w)": lambda: torch.nn.functional.rms_norm(x, (8,), w, 1e-5),
@@ -74,6 +109,18 @@ def main() -> None:
     print(f"warplap {warplap.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")
     for name, call in lines.items():
         print(f"{name:40s} {least(call):8.3f} µs", flush=True)
+    attention = {"attention of 16": warplap.attention, "torch: attention of 16": attend}
+    side_by_side({f"{name}, gradients wanted": functools.partial(call, h, h, h) for name, call in attention.items()})
+    heads = [h.detach()] * 3
+    side_by_side({f"{name}, with gradients": trained(call, *heads) for name, call in attention.items()})
+    dense = torch.nn.Linear(64, 64)
+    sparse = warplap.SparseLinear.from_dense(dense, torch.eye(2) > 0)
+    compiled({"SparseLinear": sparse, "torch: nn.Linear": dense}, z)
+    parts = sparse.crow, sparse.col, sparse.values, sparse.bias, 64, z, False
+    with torch.no_grad():
+        kernel = lambda: torch.ops.warplap.run_bsr_linear(*parts)
+        product = lambda: torch.addmm(dense.bias, z, dense.weight.t())
+        side_by_side({"SparseLinear, its kernel alone": kernel, "torch: nn.Linear, addmm alone": product})
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import _cuda, _sdpa, _training, _warplap
 from ._by_torch import cast, has_kernels
+from ._compiled import compiled, fake
 from ._library import check_out, floats, lib, op, ordinary
 
 
@@ -45,9 +46,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: 
 
 lib.impl("attention", _attention, "CPU")
 lib.impl("attention", _attention, "CUDA")
+compiled("attention", _attention)
 
 
-@torch.library.register_fake("warplap::attention", lib=lib)
+@fake("attention")
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     return _attention_out(q, v)
 
@@ -95,6 +97,9 @@ def _from_scores(
 
 
 torch.library.register_autograd("warplap::attention", _attention_backward, setup_context=_save_attention, lib=lib)
+
+_training_of = _training.Training(_from_scores)
+trained = _training_of.direct
 
 
 def as_called(
@@ -157,7 +162,7 @@ def attention(
     if out is not None:
         check_out(out, shape, q=q, k=k, v=v, mask=call[3])
     if out is None and _training.wanted(*call[:4]):
-        o = _training.attend(*call[:3], *call[4:], _from_scores)
+        o = _training_of.attend(*call[:3], *call[4:], call[0].shape[1] != call[1].shape[1])
     else:
         o = op.attention(*call)
     o = o if o.shape == shape else o.reshape(shape)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from . import _cuda, _warplap
 from ._by_torch import is_double
+from ._compiled import fake
 from ._library import check_out, dims, floats, lib, op
 from ._nodes import operator
 
@@ -35,12 +36,12 @@ lib.impl("bsr_matmul", _cuda.bsr_matmul, "CUDA")
 lib.impl("bsr_matmul_out", _bsr_cuda_out, "CUDA")
 
 
-@torch.library.register_fake("warplap::bsr_matmul", lib=lib)
+@fake("bsr_matmul")
 def _bsr_fake(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
     return b.new_empty((m, b.shape[1]))
 
 
-@torch.library.register_fake("warplap::bsr_matmul_out", lib=lib)
+@fake("bsr_matmul_out")
 def _bsr_out_fake(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
     return None
 
@@ -119,7 +120,7 @@ lib.impl("bsr_sampled", _sampled, "CPU")
 lib.impl("bsr_sampled", _sampled, "CUDA")
 
 
-@torch.library.register_fake("warplap::bsr_sampled", lib=lib)
+@fake("bsr_sampled")
 def _sampled_fake(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int, bc: int) -> Tensor:
     return grad.new_empty((col.shape[0], bs, bc))
 

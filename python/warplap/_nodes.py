@@ -8,7 +8,9 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
+from ._compiled import compiled
 from ._library import lib, op
 
 # What is plainly torch's: no subclass that has its own mind.
@@ -50,6 +52,7 @@ def operator(
     """
     torch.library.register_autograd(f"warplap::{name}", backward, setup_context=save, lib=lib)
     dispatched = getattr(op, name).default
+    compiled(name, run)
 
     def forward(ctx: Any, *args: Any) -> Any:
         out = run(*args)
@@ -60,7 +63,7 @@ def operator(
     node: Any = type(name, (torch.autograd.Function,), members)
 
     def call(*args: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return dispatched(*args)
         wanted = False
         for value in args:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import _cuda, _facts
 from ._by_torch import is_double
+from ._compiled import fake
 from ._library import floats, lib, ordinary, rows
 from ._nodes import operator
 from ._norm import call_of, check
@@ -94,12 +95,12 @@ for _device in ("CPU", "CUDA"):
     lib.impl("norm_add", _run, _device)
 
 
-@torch.library.register_fake("warplap::norm", lib=lib)
+@fake("norm")
 def _norm_fake(x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float) -> Tensor:
     return x.new_empty(x.shape)
 
 
-@torch.library.register_fake("warplap::norm_add", lib=lib)
+@fake("norm_add")
 def _norm_add_fake(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float
 ) -> tuple[Tensor, Tensor]:

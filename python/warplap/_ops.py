@@ -27,6 +27,7 @@ else:
     from ._nodes import PLAIN as _PLAIN
 
     _trained_matmul, _trained_linear = _torch.trained_matmul, _torch.trained_linear
+    _trained_attention = _torch.trained_attention
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
@@ -115,8 +116,10 @@ def attention(
         if mask is not None:
             raise ValueError("mask: is given beside attn_mask, expected one of them")
         mask = attn_mask
-    if mask is None and out is None and not enable_gqa and dropout_p == 0.0 and not _compiling():
-        found = _attention_direct(q, k, v, is_causal, scale)
+    if mask is None and out is None and dropout_p == 0.0 and not _compiling():
+        found = None if enable_gqa else _attention_direct(q, k, v, is_causal, scale)
+        if found is None and type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:
+            found = _trained_attention(q, k, v, is_causal, scale, enable_gqa)
         if found is not None:
             return found
     if dropout_p != 0.0:

@@ -11,6 +11,7 @@ from torch import Tensor
 from . import _batched, _cuda, _warplap
 from ._arrays import unknown_activation
 from ._by_torch import cast, has_kernels
+from ._compiled import fake
 from ._library import FLOATS, check_out, dims, floats, lib, lines, op, ordinary, rows
 from ._nodes import operator
 
@@ -49,12 +50,12 @@ lib.impl("matmul_out", _matmul_into, "CPU")
 lib.impl("matmul_out", _matmul_cuda_into, "CUDA")
 
 
-@torch.library.register_fake("warplap::matmul", lib=lib)
+@fake("matmul")
 def _matmul_fake(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty((a.shape[0], b.shape[1]))
 
 
-@torch.library.register_fake("warplap::matmul_out", lib=lib)
+@fake("matmul_out")
 def _matmul_out_fake(a: Tensor, b: Tensor, out: Tensor) -> None:
     return None
 
@@ -159,7 +160,7 @@ lib.impl("linear", _linear, "CPU")
 lib.impl("linear", _linear, "CUDA")
 
 
-@torch.library.register_fake("warplap::linear", lib=lib)
+@fake("linear")
 def _linear_fake(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty((x.shape[0], w.shape[0]))
 

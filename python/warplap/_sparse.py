@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import _cuda, _warplap
 from ._blocks import gradient_of_blocks
+from ._compiled import fake
 from ._library import lib
 from ._nodes import operator
 
@@ -49,7 +50,7 @@ lib.impl("bsr_linear", _run, "CPU")
 lib.impl("bsr_linear", _run, "CUDA")
 
 
-@torch.library.register_fake("warplap::bsr_linear", lib=lib)
+@fake("bsr_linear")
 def _fake(
     crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None, n: int, x: Tensor, turned: bool
 ) -> Tensor:

@@ -7,6 +7,7 @@ recompile nothing.
 from __future__ import annotations
 
 from ._attention import attention, spread_mask
+from ._attention import trained as trained_attention
 from ._blocks import bsr_matmul
 from ._library import autocast
 from ._norm_torch import norm
@@ -16,8 +17,8 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bsr_matmul", "linear", "matmul", "norm", "sparse_linear", "spread_mask", "trained_linear",
-    "trained_matmul",
+    "attention", "bsr_matmul", "linear", "matmul", "norm", "sparse_linear", "spread_mask", "trained_attention",
+    "trained_linear", "trained_matmul",
 ]  # fmt: skip
 
 for _name in ("matmul", "linear", "attention", "bsr_matmul", "bsr_linear"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from . import _ops, _torch
+from . import _ops
 from ._library import floats
+from ._torch import sparse_linear
 
 __all__ = ["Linear", "SparseLinear"]
 
@@ -105,7 +106,7 @@ class SparseLinear(nn.Module):
         if flat.dtype != values.dtype and not torch.is_autocast_enabled(flat.device.type):
             floats(values=values, x=flat)
         fused = bias is None or bias.dtype == values.dtype
-        y = _torch.sparse_linear(
+        y = sparse_linear(
             buffers["crow"], buffers["col"], values, bias if fused else None, self.out_features, flat, False
         )
         y = y if fused else y + bias
