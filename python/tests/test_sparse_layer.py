@@ -135,3 +135,6 @@ def test_wrong_inputs_are_refused():
                 sparse(torch.randn(3, 16))
             with pytest.raises(TypeError, match="expected torch.float32"):
                 sparse(torch.randn(3, 24).half())
+            for nothing in ("x", 1.0, torch.tensor(1.0)):
+                with pytest.raises(TypeError, match="^x: is .*expected a tensor of 24 columns"):
+                    sparse(nothing)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _warplap
+from ._quiet import sparse
 
 _log = logging.getLogger("warplap")
 _told: set[str] = set()
@@ -47,6 +48,5 @@ def bsr_matmul(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Ten
         _warplap.bsr_into(crow, col, values, m, k, right, whole)
     except NotImplementedError as why:
         tell("torch.sparse", why)
-        a = torch.sparse_bsr_tensor(crow, col, values, (m, k), check_invariants=False)
-        return target.copy_(torch.mm(a, b))
+        return target.copy_(torch.mm(sparse(crow, col, values, (m, k)), b))
     return target if whole is target else target.copy_(whole)

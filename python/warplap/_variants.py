@@ -11,6 +11,7 @@ from torch import Tensor
 from . import _facts, _modes, _norm_torch, _sdpa, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
+from ._quiet import sparse
 
 
 def _torch_mm(a: Tensor, b: Tensor, c: Tensor) -> None:
@@ -73,7 +74,7 @@ def _torch_linear_facts(problem: str) -> dict[str, Any]:
 
 def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, b: Tensor, c: Tensor, *, m: int, k: int) -> None:
     if col is not None:  # else crow is the sparse tensor itself
-        crow = torch.sparse_bsr_tensor(crow, col, values, (m, k), check_invariants=False)
+        crow = sparse(crow, col, values, (m, k))
     torch.mm(crow, b, out=c)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from . import _ops
 from ._library import floats
+from ._quiet import sparse
 from ._torch import sparse_linear
 
 __all__ = ["Linear", "SparseLinear"]
@@ -88,14 +89,18 @@ class SparseLinear(nn.Module):
         dense = nn.Linear(self.in_features, self.out_features, self.bias is not None)
         dense = dense.to(device=self.values.device, dtype=self.values.dtype)
         with torch.no_grad():
-            sparse = torch.sparse_bsr_tensor(self.crow, self.col, self.values, (self.out_features, self.in_features))
-            dense.weight.copy_(sparse.to_dense())
+            shape = (self.out_features, self.in_features)
+            dense.weight.copy_(sparse(self.crow, self.col, self.values, shape).to_dense())
             if self.bias is not None:
                 dense.bias.copy_(self.bias)
         return dense
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[-1] != self.in_features:
+        try:
+            wide = x.shape[-1]
+        except (AttributeError, IndexError):
+            raise TypeError(f"x: is {x!r:.40}, expected a tensor of {self.in_features} columns") from None
+        if wide != self.in_features:
             raise ValueError(f"x: has shape {list(x.shape)}, expected {self.in_features} columns")
         # As modules keep them: asking the module takes longer. What is not there is computed for every call.
         own, buffers = self._parameters, self._buffers
