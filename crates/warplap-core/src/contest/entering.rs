@@ -34,8 +34,8 @@ impl<'g, D: Device> Contest<'g, D> {
         let half = self.running.left() / 2.0;
         while !pending.is_empty() {
             // What a user would call instead is waited for, however long it takes to open: nobody wins for its absence.
-            let may_begin =
-                !entrants.is_empty() && !(self.verdict.is_none() && self.lacks_library(&entrants, &pending));
+            let lacks = self.verdict.is_none() && self.lacks_library(&entrants, &pending);
+            let may_begin = !entrants.is_empty() && !lacks;
             if may_begin && self.running.left() < half {
                 // Some of the time is for the race; who was not proved by now comes after it.
                 self.late = pending;

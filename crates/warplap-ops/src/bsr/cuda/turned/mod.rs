@@ -3,16 +3,15 @@
 //! The scratch is of the stored blocks' size, one for each stream; nothing is remembered between launches, so nothing
 //! can be stale. It costs one reading and one writing of the blocks (a tenth of the product at an eighth full).
 
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
-use warplap_cuda::{Buffer, Cuda, Function, LaunchShape, Source, Stream};
+use warplap_cuda::{Cuda, Function, LaunchShape, Source, Stream};
 
 use crate::bsr::slot::{PLACE, VALUES};
 use crate::bsr::{BsrProblem, SLOTS};
+use crate::cuda::scratch::{Need, Scratch};
 
 /// The kernel's text.
 pub(super) const TEXT: &str = include_str!("turn.cu");
@@ -29,10 +28,10 @@ pub(super) struct Turned(Option<Turning>);
 struct Turning {
     function: Function,
     shape: LaunchShape,
-    dtype: DType,
-    values: usize,
-    // By stream, made when one is first seen: launches on one stream follow each other.
-    rooms: Mutex<HashMap<usize, Buffer>>,
+    bytes: u64,
+    scratch: Scratch,
+    /// Held while a launch is queued: no other one comes between the turning and what reads it.
+    queueing: Mutex<()>,
 }
 
 impl Turned {
@@ -55,7 +54,9 @@ impl Turned {
         let blocks = u32::try_from(p.nnz).map_err(over)?;
         let function = cuda.build(&source(p))?;
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
-        Ok(Turned(Some(Turning { function, shape, dtype: p.dtype, values: p.values_len(), rooms: Mutex::default() })))
+        let bytes = Turned::workspace(p);
+        let scratch = Scratch::new(Need { words: bytes.div_ceil(4), zeros: 0 });
+        Ok(Turned(Some(Turning { function, shape, bytes, scratch, queueing: Mutex::default() })))
     }
 
     /// Bytes of scratch of one launch.
@@ -65,7 +66,7 @@ impl Turned {
 
     /// The same of what was built.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.as_ref().map_or(0, |turning| (turning.values * turning.dtype.bytes()) as u64)
+        self.0.as_ref().map_or(0, |turning| turning.bytes)
     }
 
     /// Runs a body with the address of the blocks in order. What the body queues comes after the turning, and no other
@@ -77,16 +78,8 @@ impl Turned {
         body: impl FnOnce(u64) -> Result<R, Rejection>,
     ) -> Result<R, Rejection> {
         let Some(turning) = &self.0 else { return body(slots[VALUES]) };
-        let mut rooms = turning.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = match rooms.get(&queue.handle()) {
-            Some(room) => room.address(),
-            None => {
-                let room = queue.alloc(turning.dtype, turning.values).map_err(|e| e.rejection())?;
-                let address = room.address();
-                rooms.insert(queue.handle(), room);
-                address
-            }
-        };
+        let _one = turning.queueing.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = turning.scratch.address(queue)?;
         let list = [&slots[VALUES], &room, &slots[PLACE]].map(|a| (&raw const *a).cast::<c_void>());
         // SAFETY: three addresses, as the entry declares them; the catalog hands out kernels that refuse other
         // arguments than the signature's, the scratch is as long as the values, and the user vouches for the places.

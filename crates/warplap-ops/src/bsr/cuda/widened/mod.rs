@@ -3,6 +3,7 @@
 //! both, in scratch of their size, one for each stream.
 
 use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
 
 use warplap_core::rejection::Rejection;
 use warplap_cuda::{Cuda, Function, LaunchShape, Source, Stream};
@@ -74,6 +75,8 @@ struct Widening {
     unit: u64,
     reads_c: bool,
     scratch: Scratch,
+    /// Held while a launch is queued: no other one comes between its copies.
+    queueing: Mutex<()>,
 }
 
 impl Widened {
@@ -94,6 +97,7 @@ impl Widened {
             unit: unit(p),
             reads_c: p.in_place && p.adds(),
             scratch: Scratch::new(Need { words: workspace(p).div_ceil(4), zeros: 0 }),
+            queueing: Mutex::default(),
         })))
     }
 
@@ -111,6 +115,7 @@ impl Widened {
         body: impl FnOnce(&[u64; SLOTS]) -> Result<(), Rejection>,
     ) -> Result<(), Rejection> {
         let Some(widening) = &self.0 else { return body(at) };
+        let _one = widening.queueing.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut wide, mut room) = (*at, widening.scratch.address(queue)?);
         for copied in &widening.copied {
             wide[copied.slot] = room;
