@@ -79,6 +79,22 @@ fn integers_of_either_width_are_understood_and_the_process_keeps_its_threads() {
 }
 
 #[test]
+fn what_is_in_the_process_is_found_there_before_anything_else() {
+    let Some([numpy, other]) = installed::libraries() else { return };
+    let _alone = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    // As a Python package brings it in.
+    // SAFETY: its initialisers ask nothing of their loader.
+    let _loaded = std::mem::ManuallyDrop::new(unsafe { libloading::Library::new(&numpy) }.unwrap());
+    let folder = other.parent().unwrap().to_path_buf();
+    let places = Places { named: None, environments: Vec::new(), folders: vec![folder], ..Places::here() };
+    assert!(places.loaded.contains(&numpy.canonicalize().unwrap()), "{:?}", places.loaded);
+    let found = Places { loaded: vec![numpy.clone()], ..places.clone() }.look();
+    assert_eq!(found.library("openblas").unwrap().path(), numpy);
+    let found = Places { loaded: Vec::new(), ..places }.look();
+    assert_eq!(found.library("openblas").unwrap().path(), other.canonicalize().unwrap());
+}
+
+#[test]
 fn a_child_that_was_forked_after_a_call_multiplies_too() {
     let Some([numpy, _]) = installed::libraries() else { return };
     let _alone = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
