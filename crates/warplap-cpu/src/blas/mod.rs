@@ -44,11 +44,6 @@ impl Maker {
             Maker::Named => "named",
         }
     }
-
-    /// Whether a call of it can be held to one thread.
-    pub fn is_held(self) -> bool {
-        matches!(self, Maker::Mkl | Maker::OpenBlas)
-    }
 }
 
 /// A library that was seen: it is loaded when it is first opened.

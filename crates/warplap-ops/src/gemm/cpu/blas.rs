@@ -11,7 +11,6 @@ use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
-use warplap_core::roofline::Ceilings;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::Cpu;
@@ -77,11 +76,7 @@ impl Variant<Gemm, Cpu> for Blas {
         Needs { threads: config.size("threads").unwrap_or(1) as u64, ..Needs::default() }
     }
 
-    fn floor(&self, p: &GemmProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
-        // Whoever cannot be held to one thread may take them all.
-        self.library(config).filter(|seen| seen.maker().is_held()).and_then(|_| threads::floor(p, config, ceilings))
-    }
-
+    // No floor of its own: ceilings that were measured too low would keep a library out.
     fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let refused = |reason: String| Rejection::DoesNotBuild { reason };
         let seen = self.library(config).ok_or_else(|| refused("the library is not there".into()))?;
