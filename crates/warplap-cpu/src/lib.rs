@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 pub mod amx;
+pub mod blas;
 mod ceilings;
 mod chip;
 pub mod clock;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use warplap::any::{AnyDevice, Wanted};
 use warplap::core::roofline::Ceilings;
 use warplap::core::store::Store;
+use warplap::cpu::blas;
 use warplap::{Cpu, Cuda};
 
 use crate::console::{Console, DIM, HEAD, paint};
@@ -68,7 +69,12 @@ fn cpu(cpu: &Cpu, device: &AnyDevice, store: &Store) -> Page {
         ("caches", caches.join(", ")),
         ("memory", units::bytes(cpu.chip().memory)),
     ];
+    let libraries = blas::found().libraries();
+    let shown = |l: &blas::Seen| format!("{} ({})", l.maker().word(), l.path().display());
+    let blas: Vec<String> = libraries.iter().map(shown).collect();
+    facts.push(("blas", if blas.is_empty() { "none (warplap doctor says why)".into() } else { blas.join(", ") }));
     let mut json = json!({
+        "blas": libraries.iter().map(|l| json!({"library": l.maker().word(), "path": l.path()})).collect::<Vec<_>>(),
         "device": "cpu",
         "model": cpu.chip().model,
         "threads": cpu.threads(),

@@ -9,7 +9,7 @@ use serde_json::json;
 use warplap::core::device::Device;
 use warplap::core::measure::Measurement;
 use warplap::core::store::{self, Address, Store, StoreError};
-use warplap::cpu::{clock, load};
+use warplap::cpu::{blas, clock, load};
 use warplap::{Cpu, Cuda};
 
 use super::devices;
@@ -45,6 +45,7 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
     let cpu = Cpu::new();
     let (store_checks, store) = look_at_store(root);
     let mut checks = vec![build(), clock_check(), noise(), other_load(&cpu), governor(), quota()];
+    checks.extend(libraries());
     checks.extend(store_checks);
     cpu.get_ready(&store, f64::INFINITY);
     checks.push(match cpu.ceilings() {
@@ -189,6 +190,25 @@ fn governor() -> Check {
         Ok(governor) => note("governor", governor, "sudo cpupower frequency-set -g performance"),
         Err(_) => good("governor", "not ours to set (the host decides)".into()),
     }
+}
+
+/// The BLAS libraries that race on the CPU, loaded to see that they can be.
+fn libraries() -> Vec<Check> {
+    let found = blas::found();
+    let opened = |seen: &blas::Seen| match seen.open() {
+        Ok(library) => {
+            good("blas", format!("{}: {} ({})", seen.maker().word(), library.version(), seen.path().display()))
+        }
+        Err(why) => note("blas", why, "it does not race; WARPLAP_BLAS names another one"),
+    };
+    let mut checks: Vec<Check> = found.libraries().iter().map(opened).collect();
+    if checks.is_empty() {
+        checks.push(Check { name: "blas", state: State::Note, found: found.none(), remedy: None });
+    } else {
+        let passed_by = |why: &String| Check { name: "blas", state: State::Note, found: why.clone(), remedy: None };
+        checks.extend(found.passed_by().iter().map(passed_by));
+    }
+    checks
 }
 
 /// A container that grants fewer CPU seconds than the machine has threads is throttled in bursts.

@@ -1,6 +1,6 @@
 //! Every verb once, and what `tune` promises.
 
-use super::{Corner, SMALL, program};
+use super::{Corner, Ended, SMALL, program};
 
 #[test]
 fn a_tune_line_has_its_fields_and_a_second_tune_measures_nothing() {
@@ -194,6 +194,35 @@ fn devices_doctor_variants_and_completions_answer() {
     assert!(variants.iter().any(|v| v["reference"] == true) && variants.iter().any(|v| v["library"] == true));
     assert!(place.run(&["variants"]).stdout.contains("gemm"));
     assert!(place.run(&["completions", "bash"]).stdout.contains("warplap"));
+}
+
+#[test]
+fn devices_doctor_and_variants_name_the_blas_library_or_why_there_is_none() {
+    let place = Corner::new();
+    let run = |args: &[&str], blas: &str| {
+        Ended::of(program(&place.store()).env("WARPLAP_BLAS", blas).args(args).output().unwrap())
+    };
+    let devices = run(&["devices", "--json"], "off").lines().remove(0);
+    assert_eq!(devices["blas"], serde_json::json!([]), "{devices}");
+    let doctor = run(&["doctor", "--json"], "off").lines();
+    let blas = doctor.iter().find(|l| l["check"] == "blas").expect("a line of its own");
+    assert!(blas["state"] == "note" && blas["found"].as_str().unwrap().contains("WARPLAP_BLAS=off"), "{blas}");
+    let variants = run(&["variants", SMALL, "--json"], "off").lines();
+    let blas = variants.iter().find(|v| v["variant"] == "blas").unwrap_or_else(|| panic!("{variants:?}"));
+    assert!(blas.to_string().contains("WARPLAP_BLAS=off"), "{blas}");
+    // Named, it is shown by its path; what cannot be loaded is said, and nothing else is harmed.
+    let this = std::env::current_exe().unwrap();
+    let folder = tempfile::tempdir_in(this.parent().unwrap()).unwrap();
+    let broken = folder.path().join("libopenblas.so.0");
+    std::fs::write(&broken, b"\x7fELF and no more").unwrap();
+    let named = broken.to_str().unwrap();
+    let devices = run(&["devices", "--json"], named).lines().remove(0);
+    assert_eq!((&devices["blas"][0]["library"], devices["blas"].as_array().unwrap().len()), (&"openblas".into(), 1));
+    let doctor = run(&["doctor", "--json"], named);
+    let said = doctor.lines().into_iter().find(|l| l["check"] == "blas").expect("a line of its own");
+    assert!(doctor.code == 0 && said["found"].as_str().unwrap().contains("too short"), "{said}");
+    let tuned = run(&["tune", SMALL, "--budget", "0.2", "-q"], named);
+    assert_eq!(tuned.code, 0, "{}", tuned.stderr);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// Forks that lie between the first call of this function and now, on the child's side.
-pub(super) fn generation() -> u64 {
+pub(crate) fn generation() -> u64 {
     watch();
     FORKS.load(Ordering::Relaxed)
 }

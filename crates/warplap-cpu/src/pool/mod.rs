@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use rayon::ThreadPool;
 
-use forked::generation;
+pub(crate) use forked::generation;
 use openmp::OpenMp;
 
 /// The device's threads.

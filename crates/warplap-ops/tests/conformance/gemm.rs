@@ -1,5 +1,26 @@
 //! Dense products.
 
+use warplap_core::dtype::DType;
+use warplap_core::variant::Fit;
+use warplap_cpu::Cpu;
+use warplap_ops::gemm::GemmProblem;
+
+use crate::installed;
+
+/// Sees to it that a BLAS library races: the one that `WARPLAP_BLAS` names, or NumPy's.
+pub(crate) fn with_a_library() {
+    if std::env::var_os("WARPLAP_BLAS").is_none() && cfg!(target_os = "linux") {
+        let [numpy, _] = installed::libraries().expect("nobody said off");
+        // SAFETY: what reads the environment here goes through std, or comes later on this thread.
+        unsafe { std::env::set_var("WARPLAP_BLAS", numpy) };
+    }
+    let (catalog, cpu) = (warplap_ops::gemm::cpu::catalog(), Cpu::new());
+    let blas = catalog.find("blas").expect("it is listed");
+    let wanted = cfg!(target_os = "linux") && std::env::var_os("WARPLAP_BLAS").is_some_and(|v| v != "off");
+    let fit = blas.fit(&GemmProblem::new(64, 64, 64, DType::F32), &cpu);
+    assert!(fit == Fit::HIGH || !wanted, "{fit:?}");
+}
+
 /// The edge problems.
 pub(crate) fn problems() -> Vec<String> {
     let mut problems = Vec::new();

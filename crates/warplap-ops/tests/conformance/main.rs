@@ -16,6 +16,8 @@ use warplap_cpu::Cpu;
 mod attention;
 mod bsr;
 mod gemm;
+#[path = "../../../warplap-cpu/tests/installed/mod.rs"]
+mod installed;
 mod norm;
 mod sampled;
 
@@ -110,7 +112,7 @@ fn with_bent<R>(
     body(&mut args)
 }
 
-/// One test an operation.
+/// One test an operation that needs nothing from outside.
 macro_rules! conforming {
     ($($op:ident: $test:ident),* $(,)?) => {
         $(#[test]
@@ -120,8 +122,13 @@ macro_rules! conforming {
     };
 }
 
+#[test]
+fn every_gemm_variant_is_right_on_edge_problems() {
+    gemm::with_a_library();
+    conform(&warplap_ops::gemm::cpu::catalog(), &gemm::problems());
+}
+
 conforming! {
-    gemm: every_gemm_variant_is_right_on_edge_problems,
     attention: every_attention_variant_is_right_on_edge_problems,
     bsr: every_bsr_variant_is_right_on_edge_problems,
     sampled: every_sampled_variant_is_right_on_edge_problems,

@@ -3,6 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod batched;
+mod blas;
 mod direct;
 mod gemv;
 pub(crate) mod kernel;
@@ -27,7 +28,8 @@ pub fn catalog() -> Catalog<Gemm, Cpu> {
         .with(batched(direct::Direct))
         .with(batched(skinny::Skinny))
         .with(batched(gemv::Gemv))
-        .with(batched(library::Library));
+        .with(batched(library::Library))
+        .with(batched(blas::Blas::here()));
     #[cfg(target_arch = "x86_64")]
     let catalog = catalog.with(batched(amx::AmxTiles));
     catalog
