@@ -12,11 +12,12 @@ use store_support::{part, say};
 use warplap_core::environment;
 
 const NOBODY: u32 = 65534;
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "WARPLAP_CUDA_DRIVER",
     "WARPLAP_NVRTC",
     "WARPLAP_NVML",
     "WARPLAP_CUBLASLT",
+    "WARPLAP_BLAS",
     "WARPLAP_WORKER",
     "WARPLAP_STORE",
     "CC",
@@ -50,7 +51,7 @@ fn a_set_uid_program_ignores_them() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = dir.path().join("program");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    assert_eq!(heard(&program, 0o755), "7 true", "an ordinary program listens");
+    assert_eq!(heard(&program, 0o755), "8 true", "an ordinary program listens");
     assert_eq!(heard(&program, 0o4755), "0 false", "set-uid");
     assert_eq!(heard(&program, 0o2755), "0 false", "set-gid");
 }
