@@ -35,7 +35,9 @@ def _run(
         made = x.new_empty((n, x.shape[0]))
         right = x.t() if x.is_contiguous() else x.t().contiguous()
         _warplap.bsr_into(crow, col, values.contiguous(), *stored, right, made, None, turned)
-        return y.copy_(made.t()) if bias is None else torch.add(made.t(), bias, out=y)
+        # Apart: torch turns in patches where it only copies, and in single elements where it adds too.
+        y.copy_(made.t())
+        return y if bias is None else y.add_(bias)
     x, values = _cuda.aligned(x.contiguous()), _cuda.aligned(values.contiguous())
     bias = None if bias is None else _cuda.aligned(bias.contiguous())
     try:
