@@ -175,3 +175,38 @@ def norm(
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("norm", tensors, kind, eps)
     return _norm.of_arrays(x, residual, weight, bias, kind, eps)
+
+
+def scaled_mm(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    *,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+    out: Any = None,
+) -> Any:
+    """``(a * scale_a) @ (b * scale_b)`` of torch.float8_e4m3fn, as ``torch._scaled_mm`` computes it.
+
+    ``a`` is [m, k] and ``b`` [k, n]; b is fastest where it is column-major (``w.t()`` of a weight [n, k]). The factors
+    are float32: one number each, [m, 1] and [1, n], or [m, k/128] and [k/128, n/128] for blocks. ``out_dtype`` is
+    torch.bfloat16 (the default), float16 or float32. Sums are in float32; with ``use_fast_accum`` the narrower sums of
+    a GPU's tensor cores may run through all of k. Not differentiable.
+    """
+    _needs_torch()
+    return _torch.scaled_mm(a, b, scale_a, scale_b, out_dtype or torch.bfloat16, use_fast_accum, out)
+
+
+def int_mm(a: Any, b: Any, *, out: Any = None) -> Any:
+    """``a @ b`` of torch.int8 with exact sums in torch.int32, as ``torch._int_mm`` computes it.
+
+    ``a`` is [m, k] and ``b`` [k, n]; b is fastest where it is column-major (``w.t()`` of a weight [n, k]).
+    """
+    _needs_torch()
+    return _torch.int_mm(a, b, out)
+
+
+def _needs_torch() -> None:
+    if torch is None:
+        raise NotImplementedError("products of 8-bit tensors are torch's; install torch")

@@ -40,7 +40,7 @@ def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     try:
         text = _linear if name == "linear" else _TEXTS[_warplap.read_operation(name)]
     except (ValueError, KeyError):
-        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention, bsr_matmul or norm") from None
+        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention, bsr_matmul, norm, scaled_mm or int_mm") from None
     return text(*args, **kwargs)
 
 
@@ -89,5 +89,13 @@ def _bsr(a: Any, b: Any, out: Any = None) -> str:
     return _warplap.bsr_problem(a.indptr, a.indices, a.data, a.shape[0], a.shape[1], b)
 
 
+def _qgemm(*args: Any, **kwargs: Any) -> str:
+    from . import _quant
+
+    return _quant.problem(*args, **kwargs)
+
+
 # By the operation that an operator is.
-_TEXTS: dict[str, Callable[..., str]] = {"gemm": _gemm, "attention": _attention, "bsr": _bsr, "norm": _norm.problem}
+_TEXTS: dict[str, Callable[..., str]] = {
+    "gemm": _gemm, "attention": _attention, "bsr": _bsr, "norm": _norm.problem, "qgemm": _qgemm,
+}  # fmt: skip

@@ -9,6 +9,7 @@ drawn, whole numbers (they may be indices) are copied. A callable goes over by i
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -41,16 +42,29 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
+        self._ready = False
         self.useless: str | None = None
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def begin(self) -> None:
+        """Starts it without waiting until it is ready, which takes seconds that others can use."""
+        if self._process is None and self.useless is None:
+            with contextlib.suppress(OSError):  # told when it is asked
+                self._spawn()
+
+    def _spawn(self) -> None:
         env, pipe = {**os.environ, "WARPLAP_SANDBOX": "off"}, subprocess.PIPE
         command = _child.command("import warplap._proving as p; p.serve()")
         self._process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-        self._rest = b""
+        self._rest, self._ready = b"", False
         atexit.register(self.end, self._process)
-        if self._line(START) != {"ready": True}:
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._spawn()
+        assert self._process is not None
+        if not self._ready and self._line(START) != {"ready": True}:
             raise _Gone("it did not get ready")
+        self._ready = True
         return self._process
 
     def _line(self, seconds: float) -> Any:
@@ -81,7 +95,7 @@ class Worker:
         if self.useless is not None:
             return None
         try:
-            process = self._process or self._start()
+            process = self._start()
         except (OSError, _Gone, TimeoutError, ValueError) as why:
             self.end()
             self.useless = str(why)

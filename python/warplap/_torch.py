@@ -12,13 +12,14 @@ from ._blocks import bsr_matmul
 from ._library import autocast
 from ._norm_torch import norm
 from ._products import linear, matmul
+from ._quant import int_mm, scaled_mm
 from ._sparse import linear as sparse_linear
 from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bsr_matmul", "linear", "matmul", "norm", "sparse_linear", "spread_mask", "trained_attention",
-    "trained_linear", "trained_matmul",
+    "attention", "bsr_matmul", "int_mm", "linear", "matmul", "norm", "scaled_mm", "sparse_linear", "spread_mask",
+    "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip
 
 for _name in ("matmul", "linear", "attention", "bsr_matmul", "bsr_linear"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _facts, _modes, _norm_torch, _sdpa, _warplap
+from . import _facts, _modes, _norm_torch, _quant, _sdpa, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
 from ._quiet import sparse
@@ -154,6 +155,9 @@ def join() -> None:
             "norm", "torch_norm", _norm_torch.by_torch, _norm_torch.fit,
             device=device, facts=_norm_torch.facts, returns=True,
         )  # fmt: skip
+        fits = functools.partial(_quant.scaled_fit, device), functools.partial(_quant.int_fit, device)
+        add("qgemm", "torch_scaled_mm", _quant.by_scaled_mm, fits[0], device=device, facts=_quant.facts)
+        add("qgemm", "torch_int_mm", _quant.by_int_mm, fits[1], device=device)
     for name, way, fit in _sdpa.BACKENDS:
         add("attention", name, way, fit, device="cuda", facts=_facts.of_attention, returns=True)
     add(

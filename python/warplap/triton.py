@@ -8,10 +8,14 @@ alone.
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import functools
+import os
 import warnings
 from typing import Any, Callable
 
+import torch
 import triton
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.autotuner import Config
@@ -32,6 +36,10 @@ _HOOKS = (
 )
 # Grids whose launches are kept, for each kernel.
 _GRIDS = 64
+# Triton's compiler takes several threads at once since it says so itself.
+_COMPILES_ASIDE = hasattr(triton, "AsyncCompileMode") and not triton.knobs.runtime.interpret
+# Configs that are all raced whatever it takes: `LISTED` of the native half.
+_ALL = 48
 
 
 class Autotuner(TritonAutotuner):
@@ -124,6 +132,8 @@ class Autotuner(TritonAutotuner):
 
         def refused(i: int, a: tuple[Any, ...], k: dict[str, Any]) -> tuple[str, str, float] | None:
             """Why a config must not be launched here: it has harmed the worker."""
+            if not tried:
+                self._compile_all(configs, grid, a, k)
             if i not in tried:
                 tried[i] = self._try_out(configs[i], grid, a, k)
             return tried[i]
@@ -167,11 +177,34 @@ class Autotuner(TritonAutotuner):
             self.configs_timings = _timings(found, configs)
         return configs[winner]
 
+    def _compile_all(
+        self, configs: list[Config], grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Compiles the configs side by side before any of them is timed. What fails is told when its turn comes."""
+        device = _gpu(args, kwargs)
+        if device is None or not _COMPILES_ASIDE or len(configs) > _ALL:
+            return
+        if _sandbox.is_on():
+            _sandbox.worker.begin()
+        jit: Any = self.fn
+        while not hasattr(jit, "device_caches") and hasattr(jit, "fn"):
+            jit = jit.fn
+        jit.device_caches[device.index]  # made once, before many ask for it
+
+        def compile_one(config: Config) -> None:
+            with torch.cuda.device(device), contextlib.suppress(Exception):
+                self.fn.run(*args, grid=grid, warmup=True, **kwargs, **config.all_kwargs())
+
+        # Hooks are the user's and may do anything: their configs are compiled by their first launch.
+        plain = [c for c in configs if c.pre_hook is None and not self.user_defined_pre_hook]
+        with concurrent.futures.ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), 16)) as threads:
+            list(threads.map(compile_one, plain))
+
     def _try_out(
         self, config: Config, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[str, str, float] | None:
         """Compiles a config and runs it in the worker first. Configs with hooks, which may do anything, are not."""
-        on_gpu = any(getattr(value, "is_cuda", False) for value in (*args, *kwargs.values()))
+        on_gpu = _gpu(args, kwargs) is not None
         if not on_gpu or not _sandbox.is_on() or config.pre_hook is not None or self.user_defined_pre_hook:
             return None
         kernel = self.fn.run(*args, grid=grid, warmup=True, **kwargs, **config.all_kwargs())
@@ -239,6 +272,11 @@ class Autotuner(TritonAutotuner):
             self._at.clear()
         found = self._at[grid] = launches.at(self, grid)
         return found
+
+
+def _gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
+    """The GPU that the arguments are on."""
+    return next((v.device for v in (*args, *kwargs.values()) if getattr(v, "is_cuda", False)), None)
 
 
 def _call(tuner: Autotuner, config: Config, grid: Any, *args: Any, **kwargs: Any) -> None:

@@ -31,8 +31,9 @@ struct Board {
     likely: VecDeque<Candidate>,
     underway: HashSet<Candidate>,
     done: HashMap<Candidate, Result<(), Rejection>>,
-    /// The longest anybody took.
+    /// The longest anybody took, and whether one of them can be launched.
     longest: Duration,
+    compiled: bool,
     closed: bool,
 }
 
@@ -115,7 +116,9 @@ impl<'a, D: Device> Ahead<'a, D> {
     fn work(&self) {
         let mut board = self.board();
         while !board.closed {
-            let late = self.ends.is_some_and(|ends| Instant::now() + board.longest > ends);
+            // Late or not, somebody has to be there: until one is, they are compiled one at a time.
+            let needed = !board.compiled && board.underway.is_empty();
+            let late = !needed && self.ends.is_some_and(|ends| Instant::now() + board.longest > ends);
             let Some(candidate) = (if late { None } else { board.next() }) else {
                 board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -129,6 +132,7 @@ impl<'a, D: Device> Ahead<'a, D> {
             };
             board = self.board();
             board.longest = board.longest.max(started.elapsed());
+            board.compiled |= outcome.is_ok();
             board.underway.remove(&candidate);
             board.done.insert(candidate, outcome);
             self.changed.notify_all();

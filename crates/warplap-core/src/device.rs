@@ -174,6 +174,18 @@ pub trait Device: Sized + Send + Sync + 'static {
         0.0
     }
 
+    /// Seconds of its processors that others outside of this machine have taken so far, where it is told: a virtual
+    /// machine shares them, and what it has lost falls on some candidates and not on others.
+    fn stolen(&self) -> f64 {
+        0.0
+    }
+
+    /// How far a kernel's time in one process is from its time in the next, as a standard deviation of its logarithm.
+    /// No number of samples in one process shows it.
+    fn scatter(&self) -> f64 {
+        0.0
+    }
+
     /// Whether kernels run in processes of their own here, and find other inputs at every timed launch: one that fails, at
     /// whichever launch, costs only itself and is not tried again.
     fn is_walled(&self) -> bool {

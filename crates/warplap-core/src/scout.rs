@@ -19,16 +19,18 @@ const TELLING: f64 = 1e4;
 /// Looks of which the shortest counts: the first finds cold caches, and others' work makes each longer, none shorter.
 #[derive(Clone, Copy)]
 pub(crate) struct Looks {
+    /// However long they take: a host that is shared may take a core away for tens of milliseconds.
+    least: usize,
     most: usize,
     /// Seconds after which no further look is taken.
     long: f64,
 }
 
 /// Where much hangs on it: whether anything is raced at all.
-pub(crate) const CAREFUL: Looks = Looks { most: 8, long: 2e-2 };
+pub(crate) const CAREFUL: Looks = Looks { least: 3, most: 8, long: 2e-2 };
 
 /// Where it is one candidate of many.
-pub(crate) const QUICK: Looks = Looks { most: 4, long: 5e-3 };
+pub(crate) const QUICK: Looks = Looks { least: 1, most: 4, long: 5e-3 };
 
 /// A smaller problem of the same kind, where launches are calls that nobody can end.
 pub(crate) struct Scout<'g, D: Device> {
@@ -107,9 +109,9 @@ impl Looks {
     /// Looks some times, fewer where that takes long; nothing where a look fails.
     fn take(self, mut once: impl FnMut() -> Option<()>) -> Option<()> {
         let began = Instant::now();
-        for _ in 0..self.most {
+        for look in 1..=self.most {
             once()?;
-            if began.elapsed().as_secs_f64() > self.long {
+            if look >= self.least && began.elapsed().as_secs_f64() > self.long {
                 break;
             }
         }

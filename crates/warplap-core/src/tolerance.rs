@@ -38,6 +38,21 @@ impl Tolerance {
         Tolerance { relative: exact.relative + 4.0 * TF32, floor: exact.floor + walk }
     }
 
+    /// The bound for a dot product of f8e4m3 on tensor cores: products are exact, but what one step of 32 adds up is
+    /// cut to about 13 bits behind the largest number in it, and so is the sum so far. Such sums run through `run`
+    /// terms; those of several runs are added up in f32.
+    pub fn narrow_dot(output: DType, length: usize, run: usize, magnitude: f64) -> Self {
+        const NARROW: f64 = 1.220703125e-4;
+        const STEP: usize = 32;
+        let exact = Tolerance::dot(output, DType::F32, length, magnitude);
+        // Each term is cut at a place that hangs on the sum of its run: independent cuts add up to the root of their
+        // number, within a run and between runs.
+        let walk = 0.6 * GROWTH * NARROW * magnitude * (run as f64 / length.max(1) as f64).sqrt();
+        // The sum so far is cut towards zero once a step: that part grows with the right value.
+        let bias = NARROW * run.div_ceil(STEP) as f64;
+        Tolerance { relative: exact.relative + bias, floor: exact.floor + walk }
+    }
+
     /// The same bound loosened by a factor, for operations with more steps than one dot product.
     pub fn times(self, factor: f64) -> Self {
         Tolerance { relative: self.relative * factor, floor: self.floor * factor }

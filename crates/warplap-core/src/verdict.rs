@@ -143,11 +143,11 @@ impl Verdict {
     }
 
     /// Says how sure it is by everyone's gap to the winner, and who ties or comes second by them.
-    pub(crate) fn weigh<'c>(&mut self, gaps: impl Iterator<Item = (&'c Candidate, Gap)>, delta: f64, samples: u32) {
+    pub(crate) fn weigh<'c>(&mut self, gaps: impl Iterator<Item = (&'c Candidate, Gap)>, doubt: Doubt, samples: u32) {
         let mut others: Vec<(&Candidate, Gap)> = gaps.filter(|(c, _)| **c != self.winner).collect();
         others.sort_by(|a, b| a.1.ln.total_cmp(&b.1.ln).then_with(|| a.0.cmp(b.0)));
         let known = self.plus_minus() <= RacePlan::default().known_within && samples >= LEAST_SAMPLES;
-        self.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), self.eps, delta) } else { 0.0 };
+        self.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), self.eps, doubt) } else { 0.0 };
         // The interval that is shown beside a gap is what says whether there is one.
         self.ties = others.iter().filter(|(_, gap)| gap.behind().is_tie()).map(|(c, _)| (*c).clone()).collect();
         if let Some((second, gap)) = others.first() {
@@ -156,11 +156,23 @@ impl Verdict {
     }
 }
 
+/// What samples cannot take away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doubt {
+    /// The chance to be wrong that a race may take.
+    pub(crate) delta: f64,
+    /// How far a kernel's time in this process is from its time in the next: see
+    /// [`Device::scatter`](crate::device::Device::scatter).
+    pub(crate) scatter: f64,
+}
+
 /// The chance that nobody is ahead of the winner by more than `eps`: what is left of the others' chances, added up.
 /// No more than 1 - delta is ever said, and what is little is not said at all.
-fn confidence(gaps: impl Iterator<Item = Gap>, eps: f64, delta: f64) -> f64 {
-    let doubt: f64 = gaps.map(|gap| gap.chance_ahead(eps.ln_1p())).sum();
-    let sure = (1.0 - doubt).min(1.0 - delta);
+fn confidence(gaps: impl Iterator<Item = Gap>, eps: f64, doubt: Doubt) -> f64 {
+    // Both sides of a gap scatter.
+    let elsewhere = Gap { error: doubt.scatter * std::f64::consts::SQRT_2, ..Gap::NONE };
+    let chances: f64 = gaps.map(|gap| gap.and(elsewhere).chance_ahead(eps.ln_1p())).sum();
+    let sure = (1.0 - chances).min(1.0 - doubt.delta);
     if sure >= LEAST_CONFIDENCE { sure } else { 0.0 }
 }
 
@@ -204,7 +216,8 @@ pub fn decide(race: &Race, contenders: &[Contender], plan: &RacePlan, contended:
         launches: race.launches,
     };
     let gaps = contenders.iter().enumerate().filter_map(|(lane, c)| Some((&c.candidate, race.gap(lane, winner)?)));
-    verdict.weigh(gaps, plan.delta, measured.rounds);
+    // The contest weighs again at its end, where it knows the device.
+    verdict.weigh(gaps, Doubt { delta: plan.delta, scatter: 0.0 }, measured.rounds);
     if contended {
         // Other work beside favours some candidates over others: what was seen then holds for then.
         verdict.confidence = 0.0;
@@ -376,7 +389,19 @@ mod tests {
         let capped = Race { ended: Ended::Capped, ..tied(&[0.0]) };
         let beside = decide(&capped, &[contender("a")], &RacePlan::default(), true).unwrap();
         assert_eq!((beside.grade, beside.confidence), (Grade::Capped, 0.0));
-        assert_eq!(confidence([Gap { ln: -0.1, ..Gap::NONE }].into_iter(), 0.01, 0.01), 0.0);
+        let ahead = Gap { ln: -0.1, ..Gap::NONE };
+        assert_eq!(confidence([ahead].into_iter(), 0.01, Doubt { delta: 0.01, scatter: 0.0 }), 0.0);
+    }
+
+    #[test]
+    fn where_times_scatter_between_processes_near_equals_leave_a_doubt_that_no_sample_takes_away() {
+        let sure = |gap: f64, scatter: f64| {
+            let known = Gap { ln: gap, error: 1e-4, ..Gap::NONE };
+            confidence([known].into_iter(), 0.01, Doubt { delta: 0.01, scatter })
+        };
+        assert_eq!((sure(0.0, 0.0), sure(0.1, 0.012)), (0.99, 0.99));
+        // Two standard deviations of 1.2 % each: 1 % is 0.59 of both together.
+        assert!((0.70..0.74).contains(&sure(0.0, 0.012)), "{}", sure(0.0, 0.012));
     }
 
     #[test]

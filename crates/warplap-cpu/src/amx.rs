@@ -1,4 +1,5 @@
-//! AMX: the tile registers of recent Intel server cores, for products of brain floats summed in f32.
+//! AMX: the tile registers of recent Intel server cores, for products of brain floats summed in f32 and of signed bytes
+//! summed in i32.
 //!
 //! The compiler's own functions for it are not stable, so this room writes the instructions itself. [`Amx::get`] gives
 //! out a proof that the processor has tiles, the system saves them, and this process asked for permission; everything
@@ -27,6 +28,12 @@ impl Amx {
     pub fn get() -> Option<Amx> {
         static FOUND: OnceLock<bool> = OnceLock::new();
         FOUND.get_or_init(|| present() && permitted()).then_some(Amx(()))
+    }
+
+    /// Whether tiles multiply signed bytes too.
+    pub fn has_bytes(self) -> bool {
+        const AMX_INT8: u32 = 1 << 25;
+        __cpuid_count(7, 0).edx & AMX_INT8 != 0
     }
 
     /// Sets up this thread's tiles, calls `f`, and lets the tiles go: a thread that holds them costs more to switch.
@@ -85,6 +92,60 @@ impl Amx {
     }
 }
 
+/// The loop of [`Tiles`]: 32 rows by 32 columns of sums of four bytes over steps of 64 bytes along k.
+macro_rules! squares {
+    ($product:literal, ($steps:ident, $a:ident, $b:ident, $from:ident, $from_row:ident, $to:ident, $to_row:ident)) => {
+        // SAFETY: `self` proves that the tiles are set up; the caller promised the memory.
+        unsafe {
+            asm!(
+                "test {from}, {from}",
+                "jz 3f",
+                "tileloadd tmm0, [{from} + {from_row}]",
+                "tileloadd tmm1, [{from} + {from_row} + 64]",
+                "tileloadd tmm2, [{from_low} + {from_row}]",
+                "tileloadd tmm3, [{from_low} + {from_row} + 64]",
+                "jmp 4f",
+                "3:",
+                "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
+                "4:",
+                "test {steps}, {steps}",
+                "jz 5f",
+                "2:",
+                "tileloadd tmm6, [{b} + {line}]",
+                "tileloadd tmm4, [{a} + {line}]",
+                "tileloadd tmm7, [{b} + {line} + 1024]",
+                concat!($product, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm5, [{a} + {line} + 1024]",
+                concat!($product, " tmm1, tmm4, tmm7"),
+                concat!($product, " tmm2, tmm5, tmm6"),
+                concat!($product, " tmm3, tmm5, tmm7"),
+                "add {a}, 2048",
+                "add {b}, 2048",
+                "dec {steps}",
+                "jnz 2b",
+                "5:",
+                "tilestored [{to} + {to_row}], tmm0",
+                "tilestored [{to} + {to_row} + 64], tmm1",
+                "tilestored [{to_low} + {to_row}], tmm2",
+                "tilestored [{to_low} + {to_row} + 64], tmm3",
+                steps = inout(reg) $steps => _,
+                a = inout(reg) $a => _,
+                b = inout(reg) $b => _,
+                line = in(reg) 64usize,
+                from = in(reg) $from,
+                from_low = in(reg) $from.wrapping_add(16 * $from_row),
+                from_row = in(reg) 4 * $from_row,
+                to = in(reg) $to,
+                to_low = in(reg) $to.add(16 * $to_row),
+                to_row = in(reg) 4 * $to_row,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
+    };
+}
+
 /// This thread's tiles, set up.
 #[derive(Debug)]
 pub struct Tiles(PhantomData<*const ()>);
@@ -106,54 +167,22 @@ impl Tiles {
         (from, from_row): (*const f32, usize),
         (to, to_row): (*mut f32, usize),
     ) {
-        // SAFETY: `self` proves that the tiles are set up; the caller promised the memory.
-        unsafe {
-            asm!(
-                "test {from}, {from}",
-                "jz 3f",
-                "tileloadd tmm0, [{from} + {from_row}]",
-                "tileloadd tmm1, [{from} + {from_row} + 64]",
-                "tileloadd tmm2, [{from_low} + {from_row}]",
-                "tileloadd tmm3, [{from_low} + {from_row} + 64]",
-                "jmp 4f",
-                "3:",
-                "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-                "4:",
-                "test {steps}, {steps}",
-                "jz 5f",
-                "2:",
-                "tileloadd tmm6, [{b} + {line}]",
-                "tileloadd tmm4, [{a} + {line}]",
-                "tileloadd tmm7, [{b} + {line} + 1024]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm5, [{a} + {line} + 1024]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {a}, 2048",
-                "add {b}, 2048",
-                "dec {steps}",
-                "jnz 2b",
-                "5:",
-                "tilestored [{to} + {to_row}], tmm0",
-                "tilestored [{to} + {to_row} + 64], tmm1",
-                "tilestored [{to_low} + {to_row}], tmm2",
-                "tilestored [{to_low} + {to_row} + 64], tmm3",
-                steps = inout(reg) steps => _,
-                a = inout(reg) a => _,
-                b = inout(reg) b => _,
-                line = in(reg) 64usize,
-                from = in(reg) from,
-                from_low = in(reg) from.wrapping_add(16 * from_row),
-                from_row = in(reg) 4 * from_row,
-                to = in(reg) to,
-                to_low = in(reg) to.add(16 * to_row),
-                to_row = in(reg) 4 * to_row,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
-            );
-        }
+        squares!("tdpbf16ps", (steps, a, b, from, from_row, to, to_row));
+    }
+
+    /// The same of signed bytes with i32 sums: a step is 64 of them along k, and lies as their pairs would.
+    ///
+    /// # Safety
+    /// As for `multiply`; the processor [has bytes](Amx::has_bytes).
+    pub unsafe fn multiply_bytes(
+        &self,
+        steps: usize,
+        a: *const u16,
+        b: *const u16,
+        (from, from_row): (*const f32, usize),
+        (to, to_row): (*mut f32, usize),
+    ) {
+        squares!("tdpbssd", (steps, a, b, from, from_row, to, to_row));
     }
 }
 
@@ -240,5 +269,31 @@ mod tests {
             }
         }
         assert!(amx.flops(100) > 0.0);
+    }
+
+    #[test]
+    fn tiles_multiply_signed_bytes_like_plain_loops_where_there_are_any() {
+        let Some(amx) = Amx::get().filter(|amx| amx.has_bytes()) else { return };
+        let (steps, deep) = (3, 2 * DEPTH);
+        let number = |i: usize, j: usize| ((i * 37 + j * 91) % 256) as u8 as i8;
+        let (mut a, mut b) = (vec![0i8; 2 * steps * STEP], vec![0i8; 2 * steps * STEP]);
+        for i in 0..SIDE {
+            for p in 0..steps * deep {
+                let (step, q) = (p / deep, p % deep);
+                a[2 * step * STEP + i * deep + q] = number(i, p);
+                b[2 * step * STEP + i / 16 * 1024 + q / 4 * 64 + i % 16 * 4 + q % 4] = number(p, i + 1);
+            }
+        }
+        let (mut to, from) = (vec![7i32; SIDE * SIDE], vec![-5i32; SIDE * SIDE]);
+        for start in [std::ptr::null(), from.as_ptr().cast::<f32>()] {
+            let (at, out) = ((a.as_ptr().cast::<u16>(), b.as_ptr().cast::<u16>()), to.as_mut_ptr().cast::<f32>());
+            // SAFETY: all vectors are long enough, and the processor has the instruction.
+            amx.with(|t| unsafe { t.multiply_bytes(steps, at.0, at.1, (start, SIDE), (out, SIDE)) });
+            for (at, found) in to.iter().enumerate() {
+                let (i, j) = (at / SIDE, at % SIDE);
+                let sum: i32 = (0..steps * deep).map(|p| i32::from(number(i, p)) * i32::from(number(p, j + 1))).sum();
+                assert_eq!(*found, sum - if start.is_null() { 0 } else { 5 }, "({i}, {j})");
+            }
+        }
     }
 }

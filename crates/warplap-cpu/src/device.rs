@@ -26,6 +26,10 @@ use crate::{ceilings, load};
 /// milliseconds, while two threads lost less than one.
 const MOODS: f64 = 0.3;
 
+/// Gaps between near-equals differed by 0.9 to 3.0 % from process to process (`docs/results/cpu.md`): of that, one kernel's
+/// part.
+const SCATTER: f64 = 0.012;
+
 /// Bytes of one cache line: buffers start on one.
 const LINE: usize = 64;
 
@@ -294,6 +298,14 @@ impl Device for Cpu {
 
     fn moods(&self) -> f64 {
         MOODS
+    }
+
+    fn stolen(&self) -> f64 {
+        load::stolen().unwrap_or(0.0) / self.threads() as f64
+    }
+
+    fn scatter(&self) -> f64 {
+        SCATTER
     }
 
     fn supports(&self, dtype: DType) -> bool {

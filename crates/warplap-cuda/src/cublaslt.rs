@@ -29,6 +29,11 @@ type Opaque = *mut c_void;
 /// Numbers of `cublasLtMatmulDescAttributes_t`.
 const EPILOGUE: i32 = 7;
 const BIAS_POINTER: i32 = 8;
+/// Of A; that of B follows.
+const SCALE_POINTER: i32 = 17;
+const FAST_ACCUM: i32 = 25;
+/// Of A; that of B follows.
+const SCALE_MODE: i32 = 31;
 
 /// An algorithm as the library describes it: copied, never looked into.
 type Algo = [u64; 8];
@@ -176,6 +181,10 @@ pub struct Matmul {
     layouts: [Opaque; 3],
     // The address of the bias that the descriptor names: it belongs to the descriptor, not to a launch.
     bias: Mutex<u64>,
+    // The same of the factors of A and B.
+    scales: Mutex<[u64; 2]>,
+    // Whether alpha and beta are whole numbers.
+    whole: bool,
     algo: Algo,
     workspace: usize,
     // One for each stream it was launched on: launches of different streams may run at once.
@@ -212,22 +221,32 @@ impl Matmul {
             desc: null,
             layouts: [null; 3],
             bias: Mutex::default(),
+            scales: Mutex::default(),
+            whole: spec.dtype == DType::I8,
             algo: Algo::default(),
             workspace: 0,
             spaces: Mutex::default(),
             captured: AtomicBool::new(false),
         };
         // The numbers are those of cudaDataType, cublasComputeType_t and cublasLt.h's attributes.
-        let dtype = match spec.dtype {
-            DType::F32 => 0,
-            DType::F16 => 2,
-            DType::Bf16 => 14,
-            other => return Err(CudaError::NoLibrary(format!("product of {other} in cuBLASLt"))),
+        let code = |dtype| match (dtype, spec.bytes) {
+            (DType::F32, _) => Ok(0),
+            (DType::F16, _) => Ok(2),
+            (DType::Bf16, _) => Ok(14),
+            (DType::I8, Some(_)) => Ok(3),
+            (DType::I32, Some(_)) => Ok(10),
+            (DType::F8E4m3, Some(_)) => Ok(28),
+            (other, _) => Err(CudaError::NoLibrary(format!("product of {other} in cuBLASLt"))),
         };
-        let compute = if spec.tf32 { 77 } else { 68 };
+        let (dtype, out) = (code(spec.dtype)?, code(spec.bytes.map_or(spec.dtype, |bytes| bytes.out))?);
+        let (compute, scale) = match (made.whole, spec.tf32) {
+            (true, _) => (72, 10),
+            (false, true) => (77, 0),
+            (false, false) => (68, 0),
+        };
         // SAFETY: all pointers are to fields or locals; what is made here is destroyed in `drop`.
         unsafe {
-            checked((lt.desc_create)(&mut made.desc, compute, 0), "cublasLtMatmulDescCreate")?;
+            checked((lt.desc_create)(&mut made.desc, compute, scale), "cublasLtMatmulDescCreate")?;
             let [turned_a, turned_b] = [spec.a, spec.b].map(|matrix| i32::from(matrix.turned));
             for (attribute, value) in [(3, turned_a), (4, turned_b), (EPILOGUE, spec.epilogue.code())] {
                 let value = (&raw const value).cast::<c_void>();
@@ -237,7 +256,15 @@ impl Matmul {
                 // No bias yet, but the heuristic may look at how its address is aligned.
                 made.name_bias(&mut 0, spec.align.min(256))?;
             }
-            for (layout, m) in made.layouts.iter_mut().zip([spec.a, spec.b, spec.d]) {
+            if let Some(bytes) = spec.bytes.filter(|_| !made.whole) {
+                made.set(FAST_ACCUM, &u8::from(bytes.fast))?;
+                for (side, mode) in bytes.scales.iter().flatten().enumerate() {
+                    made.set(SCALE_MODE + side as i32, &(*mode as i32))?;
+                    // No factors yet, but the heuristic wants to be told of some.
+                    made.set(SCALE_POINTER + side as i32, &256u64)?;
+                }
+            }
+            for ((layout, m), dtype) in made.layouts.iter_mut().zip([spec.a, spec.b, spec.d]).zip([dtype, dtype, out]) {
                 let pitch = m.pitch as i64;
                 checked((lt.layout_create)(layout, dtype, m.rows, m.columns, pitch), "cublasLtMatrixLayoutCreate")?;
                 if spec.batch > 1 {
@@ -328,12 +355,39 @@ impl Matmul {
 
     /// Writes the address of a bias into the descriptor; the caller holds the lock, or is alone.
     fn name_bias(&self, named: &mut u64, bias: u64) -> Result<(), CudaError> {
-        let value = (&raw const bias).cast::<c_void>();
-        // SAFETY: the pointer is to a local, which the library copies; nobody else reads the descriptor meanwhile.
-        let status = unsafe { (self.lt.desc_set)(self.desc, BIAS_POINTER, value, 8) };
-        checked(status, "cublasLtMatmulDescSetAttribute")?;
+        self.set(BIAS_POINTER, &bias)?;
         *named = bias;
         Ok(())
+    }
+
+    /// Sets an attribute of the descriptor; the caller holds the lock that guards it, or is alone.
+    fn set<T: Copy>(&self, attribute: i32, value: &T) -> Result<(), CudaError> {
+        let at = (&raw const *value).cast::<c_void>();
+        // SAFETY: the value is copied by the library; nobody else reads the descriptor meanwhile.
+        let status = unsafe { (self.lt.desc_set)(self.desc, attribute, at, size_of::<T>()) };
+        checked(status, "cublasLtMatmulDescSetAttribute")
+    }
+
+    /// Queues the product of 8-bit matrices whose factors lie at two more addresses.
+    ///
+    /// # Safety
+    /// As for `launch`; the factors are what the spec says of A and of B.
+    pub unsafe fn launch_factored(
+        &self,
+        [a, b, d]: [u64; 3],
+        factors: [u64; 2],
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        // Held until the launch is queued: it then has the addresses.
+        let mut named = self.scales.lock().unwrap_or_else(PoisonError::into_inner);
+        if *named != factors {
+            *named = [0; 2];
+            self.set(SCALE_POINTER, &factors[0])?;
+            self.set(SCALE_POINTER + 1, &factors[1])?;
+            *named = factors;
+        }
+        // SAFETY: the caller's word; nothing is read of what beta would multiply.
+        unsafe { self.launch_scaled([a, b, d, d], (1.0, 0.0), stream) }
     }
 
     /// Queues D = alpha·op(A)·op(B) + beta·C for the matrices A, B, C and D at these addresses; C, laid out as D, may
@@ -351,6 +405,8 @@ impl Matmul {
         let space = if self.workspace == 0 { 0 } else { self.space(stream)? };
         let [layout_a, layout_b, layout_d] = self.layouts;
         let (c, d) = (c as *const c_void, d as *mut c_void);
+        // Of whole numbers the library reads whole ones.
+        let [alpha, beta] = [alpha, beta].map(|x| if self.whole { x as i32 as u32 } else { x.to_bits() });
         // SAFETY: the caller's word for the matrices; descriptors live as long as this object, and the workspace is
         // this stream's own.
         let status = unsafe {

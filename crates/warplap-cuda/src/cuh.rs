@@ -29,6 +29,12 @@ pub const ATTENTION_AMPERE: (&str, &str) = ("attention_ampere.cuh", include_str!
 /// Copies of four dimensions and products with softmax under them, behind `hopper.cuh`.
 pub const ATTENTION_HOPPER: (&str, &str) = ("attention_hopper.cuh", include_str!("../cuh/attention_hopper.cuh"));
 
+/// What codes of 8 bits stand for, and what their factors belong to. Includes `element.cuh`.
+pub const QUANT: (&str, &str) = ("quant.cuh", include_str!("../cuh/quant.cuh"));
+
+/// Hopper's tensor cores on bytes. Includes `hopper.cuh` and `quant.cuh`.
+pub const QUANT_HOPPER: (&str, &str) = ("quant_hopper.cuh", include_str!("../cuh/quant_hopper.cuh"));
+
 /// The constant `DTYPE` that kernels are compiled with.
 pub fn dtype_code(dtype: DType) -> i64 {
     match dtype {

@@ -33,14 +33,14 @@ pub fn own_kernels(chip: &Chip) -> Vec<Source> {
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul};
-pub use cuh::{AMPERE, ELEMENT, EPILOGUE, HOPPER, SCALED, SMALL_BLOCKS, dtype_code};
+pub use cuh::{AMPERE, ELEMENT, EPILOGUE, HOPPER, QUANT, QUANT_HOPPER, SCALED, SMALL_BLOCKS, dtype_code};
 pub use cuh::{ATTENTION, ATTENTION_AMPERE, ATTENTION_HOPPER};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Layers, Stream, TensorMap, TensorMapSpec};
 pub use error::CudaError;
 pub use hosted::{Ground, serve_if_asked};
-pub use matmul_spec::{MatmulActivation, MatmulEpilogue, MatmulSpec, MatrixSpec};
+pub use matmul_spec::{BytesSpec, MatmulActivation, MatmulEpilogue, MatmulScale, MatmulSpec, MatrixSpec};
 pub use memory::{Buffer, View, ViewMut};
 pub use nvml::Readings;
 pub use nvrtc::Compiler;

@@ -18,10 +18,34 @@ pub struct MatrixSpec {
     pub turned: bool,
 }
 
-/// A product D = op(A)·op(B), column-major, f32 sums.
+/// What a product of 8-bit numbers has beside others: another type of D, and factors of A and B.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BytesSpec {
+    /// Type of D: bf16, f16 or f32 for f8e4m3, i32 for i8.
+    pub out: DType,
+    /// Whether the narrow sums of the tensor cores may run through all of k.
+    pub fast: bool,
+    /// What the factors of A and B belong to, where there are any.
+    pub scales: Option<[MatmulScale; 2]>,
+}
+
+/// What factors belong to, by the numbers of `cublasLtMatmulMatrixScale_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatmulScale {
+    /// The whole matrix.
+    Tensor = 0,
+    /// Each row of op(A), or each column of op(B).
+    Outer = 3,
+    /// Each 128 elements along k of a row or column.
+    Vector128 = 4,
+    /// Each 128×128 elements.
+    Block128 = 5,
+}
+
+/// A product D = op(A)·op(B), column-major, f32 sums; i32 sums of signed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulSpec {
-    /// Type of the elements: f32, f16 or bf16.
+    /// Type of the elements: f32, f16 or bf16; with `bytes` f8e4m3 or i8.
     pub dtype: DType,
     /// Whether f32 factors may be rounded to tf32.
     pub tf32: bool,
@@ -39,6 +63,8 @@ pub struct MatmulSpec {
     pub workspace: u64,
     /// What is done to D before it is stored.
     pub epilogue: MatmulEpilogue,
+    /// What a product of 8-bit numbers has beside.
+    pub bytes: Option<BytesSpec>,
 }
 
 /// What is done to a product before it is stored: a bias, one element for each row of D and the same for all of a

@@ -16,6 +16,7 @@ use warplap_ops::attention::Attention;
 use warplap_ops::bsr::Bsr;
 use warplap_ops::gemm::Gemm;
 use warplap_ops::norm::Norm;
+use warplap_ops::qgemm::Qgemm;
 use warplap_ops::sampled::Sampled;
 
 type Failed = Box<dyn std::error::Error>;
@@ -88,6 +89,17 @@ const ATTENTION: [&str; 14] = [
     "attention:b=2,h=16,sq=2048,d=128,dtype=bf16",
 ];
 
+/// Sums of signed bytes are exact: nothing is allowed beside them.
+const BYTES: [&str; 7] = [
+    "qgemm:m=64,n=64,k=64,out=bf16,scale=tensor",
+    "qgemm:m=1,n=1,k=1,out=f32,scale=none",
+    "qgemm:m=77,n=131,k=259,out=f16,scale=row",
+    "qgemm:m=65,n=130,k=33,out=bf16,scale=row,fast=true",
+    "qgemm:m=33,n=300,k=700,out=f32,scale=block",
+    "qgemm:m=129,n=129,k=128,out=bf16,scale=block",
+    "qgemm:m=1024,n=1024,k=2048,out=bf16,scale=block",
+];
+
 /// Elements of a guard band, and what they hold.
 const GUARD: usize = 256;
 const BAND: f64 = -1024.0;
@@ -98,6 +110,7 @@ fn main() -> Result<(), Failed> {
     held::<Bsr>(&device, &SPARSE)?;
     held::<Sampled>(&device, &SAMPLED)?;
     held::<Norm>(&device, &NORM)?;
+    held::<Qgemm>(&device, &BYTES)?;
     held::<Attention>(&device, &ATTENTION)
 }
 

@@ -9,7 +9,8 @@
         feature = "attention",
         feature = "bsr",
         feature = "sampled",
-        feature = "norm"
+        feature = "norm",
+        feature = "qgemm"
     )),
     allow(
         dead_code,
@@ -37,6 +38,8 @@ pub mod gemm;
 mod host;
 #[cfg(feature = "norm")]
 pub mod norm;
+#[cfg(feature = "qgemm")]
+pub mod qgemm;
 pub mod registry;
 #[cfg(feature = "gemm")]
 mod right;
@@ -55,6 +58,8 @@ pub mod exports {
     pub use crate::gemm::{Activation, Gemm, GemmProblem, Layout};
     #[cfg(feature = "norm")]
     pub use crate::norm::{Norm, NormProblem};
+    #[cfg(feature = "qgemm")]
+    pub use crate::qgemm::{Qgemm, QgemmProblem};
     #[cfg(feature = "sampled")]
     pub use crate::sampled::{Sampled, SampledProblem};
 }

@@ -55,4 +55,6 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<crate::sampled::Sampled>();
     #[cfg(feature = "norm")]
     visitor.visit::<crate::norm::Norm>();
+    #[cfg(feature = "qgemm")]
+    visitor.visit::<crate::qgemm::Qgemm>();
 }

@@ -211,12 +211,13 @@ fn wrapped(tree: &mut Tree, wrapper: &str, inside: &str) -> String {
 
 #[test]
 fn what_was_compiled_in_is_what_the_files_say() {
-    use warplap_ops::{attention, bsr, gemm, sampled};
+    use warplap_ops::{attention, bsr, gemm, qgemm, sampled};
     let mut tree = Tree::new(crates());
     for (folder, variants) in [
         ("attention/cpu", compiled(&attention::cpu::catalog())),
         ("bsr/cpu", compiled(&bsr::cpu::catalog())),
         ("sampled/cpu", compiled(&sampled::cpu::catalog())),
+        ("qgemm/cpu", compiled(&qgemm::cpu::catalog())),
     ] {
         for (id, found) in variants {
             let expected = tree.identity(&format!("warplap-ops/src/{folder}/{id}.rs")).expect(&id);
@@ -228,6 +229,7 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("gemm/cuda", "cuda/own.rs", compiled(&gemm::cuda::catalog())),
         ("attention/cuda", "cuda/own.rs", compiled(&attention::cuda::catalog())),
         ("sampled/cuda", "cuda/own.rs", compiled(&sampled::cuda::catalog())),
+        ("qgemm/cuda", "cuda/own.rs", compiled(&qgemm::cuda::catalog())),
         ("bsr/cuda", "bsr/cuda/launch.rs", compiled(&bsr::cuda::catalog())),
     ] {
         for (id, found) in variants {

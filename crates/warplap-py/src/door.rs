@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warplap::any;
-use warplap::core::slot::{Role, Signature};
+use warplap::core::slot::{Role, Signature, Slot};
 use warplap::ops::registry::{self, Known, Visitor};
 
 use crate::argument;
@@ -98,7 +98,9 @@ impl Prepared {
                 op.name
             )));
         }
-        let indexed = signature.slots().iter().any(|s| s.role == Role::In && s.dtype.is_whole());
+        // Bytes are numbers, not places.
+        let wide = |s: &Slot| s.dtype.is_whole() && s.dtype.bytes() > 1;
+        let indexed = signature.slots().iter().any(|s| s.role == Role::In && wide(s));
         Ok(Prepared { door, signature, indexed, problem: text })
     }
 

@@ -32,6 +32,8 @@ impl Element {
             (4, 16, 1) => Element::Float(DType::Bf16),
             (2, 64, 1) => Element::Float(DType::F64),
             (0, 32, 1) => Element::Float(DType::I32),
+            (0, 8, 1) => Element::Float(DType::I8),
+            (10, 8, 1) => Element::Float(DType::F8E4m3),
             (0, 64, 1) => Element::I64,
             _ => Element::Other(dtype),
         }
@@ -289,7 +291,7 @@ impl View {
         if !self.is_aligned() {
             return None;
         }
-        typed!(F64, F32, F16, Bf16, I32)
+        typed!(F64, F32, F16, Bf16, I32, I8, F8E4m3)
     }
 
     /// The memory for writing.
@@ -309,7 +311,7 @@ impl View {
         if !self.is_aligned() {
             return None;
         }
-        typed!(F64, F32, F16, Bf16, I32)
+        typed!(F64, F32, F16, Bf16, I32, I8, F8E4m3)
     }
 
     /// Whether elements lie on addresses their type may have.

@@ -11,8 +11,8 @@
 //! # Ok::<(), warplap::Error>(())
 //! ```
 //!
-//! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`, `sampled`
-//! and `norm` are the operations.
+//! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`,
+//! `sampled`, `norm` and `qgemm` are the operations.
 
 pub mod any;
 pub mod own;

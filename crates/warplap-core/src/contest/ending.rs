@@ -10,13 +10,16 @@ use crate::error::Error;
 use crate::measure::{Behind, RacePlan};
 use crate::rejection::Rejection;
 use crate::search::Search;
-use crate::verdict::Verdict;
+use crate::verdict::{Doubt, Verdict};
 
 /// How often those are called back who left for the sake of a leader that failed; then it is the reference's turn.
 const RECALLS: u32 = 8;
 
 /// How often those race again who left early and may be as fast as the winner all the same.
 const SECOND_LOOKS: u32 = 3;
+
+/// The share of the machine's time that others may take while a verdict still says how sure it is.
+const STOLEN: f64 = 0.005;
 
 impl<'g, D: Device> Contest<'g, D> {
     /// Races the front once more, in blocks spread over time, until the verdict carries or the budget ends. Who left an
@@ -97,15 +100,23 @@ impl<'g, D: Device> Contest<'g, D> {
         gaps.retain(|candidate, _| !wrong(candidate));
         let own = self.trials.iter().find(|t| t.candidate == verdict.winner).and_then(|t| t.measurement());
         let (samples, promised) = (own.map_or(0, |m| m.rounds), verdict.confidence > 0.0);
-        verdict.weigh(gaps.iter().map(|(candidate, gap)| (candidate, *gap)), self.settings.delta, samples);
-        let brief = self.began.is_none_or(|began| began.elapsed().as_secs_f64() < self.device.moods());
-        if !promised || brief {
+        let doubt = Doubt { delta: self.settings.delta, scatter: self.device.scatter() };
+        verdict.weigh(gaps.iter().map(|(candidate, gap)| (candidate, *gap)), doubt, samples);
+        if !promised || !self.saw_the_machine() {
             verdict.confidence = 0.0;
         }
         let behind: HashMap<Candidate, Behind> = gaps.into_iter().map(|(c, gap)| (c, gap.behind())).collect();
         let mut trials = self.trials;
         trials.iter_mut().for_each(|trial| trial.place(&behind));
         Outcomes { verdict: Ok(verdict), trials, skipped: self.skipped, behind, floor: self.floor }
+    }
+
+    /// Whether its samples are spread over enough of the machine's moods, and others took nothing of it meanwhile.
+    fn saw_the_machine(&self) -> bool {
+        self.began.is_some_and(|(began, stolen)| {
+            let seconds = began.elapsed().as_secs_f64();
+            seconds >= self.device.moods() && self.device.stolen() - stolen <= STOLEN * seconds
+        })
     }
 
     /// Nobody leads. Those who were right and left for the sake of one that failed since race again, and when there are

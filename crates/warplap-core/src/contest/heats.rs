@@ -19,7 +19,7 @@ const NEAR: f64 = 0.03;
 impl<'g, D: Device> Contest<'g, D> {
     /// Races newcomers against the front, and keeps the new front.
     pub(super) fn race(&mut self, newcomers: Vec<Entrant<'g, D>>, search: &mut dyn Search, confirm: bool) {
-        self.began.get_or_insert_with(Instant::now);
+        self.began.get_or_insert_with(|| (Instant::now(), self.device.stolen()));
         let earlier = self.verdict.take();
         let known = self.front.len();
         let mut lanes: Vec<Entrant<'g, D>> = self.front.drain(..).chain(newcomers).collect();

@@ -89,8 +89,8 @@ pub(crate) struct Contest<'g, D: Device> {
     rounds: u32,
     launches: u64,
     recalls: u32,
-    /// When the first heat began.
-    began: Option<Instant>,
+    /// When the first heat began, and how many seconds had been stolen by then.
+    began: Option<(Instant, f64)>,
 }
 
 impl<'g, D: Device> Contest<'g, D> {

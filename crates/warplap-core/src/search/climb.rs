@@ -1,27 +1,28 @@
-//! Greedy iterated local search: a random sample, then climbs from the best spots to better neighbours.
+//! Greedy local search with restarts: a random sample, then climbs from the best spots to better neighbours.
 //!
-//! A climb takes the first better neighbour it finds (one axis changed, to whatever value). On a peak it starts again
-//! from the best spot that no climb has been at, or, every second time, from a jump that changes two or three axes of
-//! one of the best.
+//! A climb takes the first better neighbour it finds (one axis changed, to whatever value). On a peak it starts again:
+//! in turns from the best of a fresh sample, which leads out of valleys that hold everything around the best, and from
+//! the best spot that no climb has been at.
 
 use std::collections::HashSet;
 
 use super::ground::Spot;
 use super::walk::{Rule, Seen, Told};
 
-/// Random candidates before the first climb: with fewer, climbs start in poor valleys.
+/// Random candidates before the first climb and in a fresh sample: with fewer, climbs start in poor valleys.
 const SAMPLE: usize = 20;
 
-/// Greedy iterated local search.
+/// Greedy local search with restarts.
 #[derive(Default)]
 pub(super) struct Climb {
     here: Option<Spot>,
     /// Neighbours of `here` that were not asked yet, the next one last.
     open: Vec<Spot>,
     climbed: HashSet<Spot>,
-    restarts: usize,
-    /// A jump that was asked and may be climbed from.
-    jumped: Option<Spot>,
+    /// The fresh sample that is being drawn.
+    drawn: Vec<Spot>,
+    /// Whether the last restart was from a fresh sample.
+    fresh: bool,
 }
 
 impl Climb {
@@ -32,43 +33,30 @@ impl Climb {
         self.open = seen.new_neighbours(spot);
     }
 
-    /// Where to climb next, once a peak is reached.
-    fn restart(&mut self, seen: &mut Seen) -> Option<Spot> {
-        self.restarts += 1;
-        if let Some(spot) = self.jumped.take()
-            && matches!(seen.told(spot), Some(Told::Time(_)))
-        {
-            self.move_to(spot, seen);
-            return None;
-        }
-        if self.restarts.is_multiple_of(2)
-            && let Some(spot) = self.jump(seen)
-        {
-            self.jumped = Some(spot);
-            return Some(spot);
-        }
-        let next = seen.right.iter().map(|r| r.1).find(|s| !self.climbed.contains(s));
-        if let Some(spot) = next {
+    /// Goes on from the best spot that no climb has been at, of those `among`.
+    fn move_to_best(&mut self, among: impl Fn(&Spot) -> bool, seen: &mut Seen) {
+        let best = seen.right.iter().map(|r| r.1).find(|s| among(s) && !self.climbed.contains(s));
+        if let Some(spot) = best {
             self.move_to(spot, seen);
         }
-        None
     }
 
-    /// A new spot two or three axes away from one of the best.
-    fn jump(&mut self, seen: &mut Seen) -> Option<Spot> {
-        let from = seen.right.get(seen.rng.usize(..3.min(seen.right.len().max(1))))?.1;
-        let place = seen.ground.place(from)?;
-        for _ in 0..30 {
-            let mut point = place.point.clone();
-            for _ in 0..seen.rng.usize(2..=3) {
-                let axis = seen.rng.usize(..point.len().max(1));
-                let values = seen.ground.axes(place.arm).get(axis)?.values().len() as u16;
-                point[axis] = seen.rng.u16(..values);
-            }
-            if let Some(spot) = seen.ground.spot(place.arm, &point).filter(|s| seen.is_new(*s)) {
-                return Some(spot);
-            }
+    /// Starts again, once a peak is reached. Gives a spot to ask where that takes a sample.
+    fn restart(&mut self, seen: &mut Seen) -> Option<Spot> {
+        if self.drawn.len() >= SAMPLE {
+            let drawn = std::mem::take(&mut self.drawn);
+            self.move_to_best(|s| drawn.contains(s), seen);
+            return None;
         }
+        if self.drawn.is_empty() {
+            self.fresh = !self.fresh;
+        }
+        if self.fresh {
+            let spot = seen.random();
+            self.drawn.extend(spot);
+            return spot;
+        }
+        self.move_to_best(|_| true, seen);
         None
     }
 }
@@ -105,5 +93,41 @@ impl Rule for Climb {
         if time.is_some_and(|t| t < level) {
             self.move_to(spot, seen);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::measured;
+    use super::super::{Arm, Brief, named};
+    use crate::candidate::SourceHash;
+    use crate::space::{Axis, Config, Space};
+    use crate::variant::Priority;
+
+    /// A wide valley whose bottom is at 2, 2, 2, and a better one behind it that no single step leads to.
+    fn time(config: &Config) -> f64 {
+        let at: Vec<i64> = ["x", "y", "z"].iter().filter_map(|axis| config.int(axis)).collect();
+        let away = |from: i64| at.iter().map(|v| (v - from).abs() as f64).sum::<f64>();
+        if at.iter().all(|v| *v >= 6) { 1.0 + 0.1 * away(8) } else { 5.0 + away(2) }
+    }
+
+    #[test]
+    fn a_climb_that_stands_in_a_wide_valley_gets_out_of_it() {
+        let mut found = 0;
+        for seed in 0..20 {
+            let axes = ["x", "y", "z"].iter().fold(Space::single(), |s, axis| s.axis(Axis::ints(axis, 0..10)));
+            let arm = Arm::new("a", SourceHash::of(&["a"]), Priority::High, axes);
+            // It stands at the bottom of the wrong valley at once, and has seen nothing else.
+            let bottom = |d: i64| arm.candidate(Config::new().with("x", 2).with("y", 2).with("z", d));
+            let donors: Vec<_> = (0..6).map(bottom).collect();
+            let mut search = named("climb", vec![arm], &Brief { seed, donors, ..Brief::default() }).unwrap();
+            for _ in 0..150 {
+                let candidate = search.ask(1).remove(0);
+                let time = time(&candidate.config);
+                found += usize::from(time == 1.0);
+                search.tell(&measured(candidate, time));
+            }
+        }
+        assert!(found >= 18, "in {found} of 20 runs");
     }
 }

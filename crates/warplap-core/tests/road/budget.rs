@@ -44,6 +44,16 @@ fn nothing_is_compiled_that_would_take_until_after_the_end() {
 }
 
 #[test]
+fn where_time_is_up_before_anybody_is_compiled_somebody_still_is() {
+    let rows = [row("reference", 2e-3), row("broken", 1e-3).act(Act::CompileFails), row("other", 1e-3)];
+    let device = Fake::new();
+    device.builders.store(2, Ordering::SeqCst);
+    let budget = Budget { seconds: 1e-6, ..Budget::default() };
+    let (_, right) = tuned_in(&on(device, &rows, &memory(), Settings { budget, ..settings() }), &problem(64));
+    assert!(right >= 1, "nobody was measured");
+}
+
+#[test]
 fn a_library_that_opens_slowly_has_a_turn_before_somebody_who_is_ready_wins() {
     let rows = [
         row("reference", 2e-3).real(20_000),

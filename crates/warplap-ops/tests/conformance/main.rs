@@ -19,6 +19,7 @@ mod gemm;
 #[path = "../../../warplap-cpu/tests/installed/mod.rs"]
 mod installed;
 mod norm;
+mod qgemm;
 mod sampled;
 
 /// Configs tried per variant and problem; all of them where there are no more.
@@ -133,4 +134,5 @@ conforming! {
     bsr: every_bsr_variant_is_right_on_edge_problems,
     sampled: every_sampled_variant_is_right_on_edge_problems,
     norm: every_norm_variant_is_right_on_edge_problems,
+    qgemm: every_qgemm_variant_is_right_on_edge_problems,
 }

@@ -205,6 +205,14 @@ impl Device for Apart {
         self.cpu.moods()
     }
 
+    fn stolen(&self) -> f64 {
+        self.cpu.stolen()
+    }
+
+    fn scatter(&self) -> f64 {
+        self.cpu.scatter()
+    }
+
     fn builders(&self) -> usize {
         self.cpu.builders()
     }

@@ -96,6 +96,11 @@ pub struct Fake {
     pub better: Mutex<Option<Ceilings>>,
     pub busy: Mutex<Option<String>>,
     pub contended: AtomicBool,
+    /// Seconds that others take between two questions, and how often it was asked.
+    pub thieves: AtomicU64,
+    asked: AtomicU64,
+    /// How far a time in this process is from that in the next.
+    pub scatter: f64,
     /// Uploads fail.
     pub full: AtomicBool,
     /// What a worker says of a candidate.
@@ -136,6 +141,9 @@ impl Fake {
             better: Mutex::default(),
             busy: Mutex::default(),
             contended: false.into(),
+            thieves: 0.into(),
+            asked: 0.into(),
+            scatter: 0.0,
             full: false.into(),
             worker: Mutex::default(),
             builders: 0.into(),
@@ -228,6 +236,13 @@ impl Device for Fake {
         if let Some(better) = &*self.better.lock().unwrap() {
             *self.ceilings.lock().unwrap() = Some(Arc::new(better.clone()));
         }
+    }
+    fn stolen(&self) -> f64 {
+        // Each question finds that much more gone.
+        self.thieves.load(Ordering::SeqCst) as f64 * self.asked.fetch_add(1, Ordering::SeqCst) as f64
+    }
+    fn scatter(&self) -> f64 {
+        self.scatter
     }
     fn rest(&self, seconds: f64) {
         match &mut *self.mood.lock().unwrap() {

@@ -145,7 +145,7 @@ fn product(p: &BsrProblem) -> MatmulSpec {
         }
     };
     let (workspace, epilogue) = (WORKSPACE << 20, MatmulEpilogue { bias: p.bias, ..MatmulEpilogue::default() });
-    MatmulSpec { dtype: p.dtype, tf32: p.tf32, a, b, d, batch: 1, align: 16, workspace, epilogue }
+    MatmulSpec { dtype: p.dtype, tf32: p.tf32, a, b, d, batch: 1, align: 16, workspace, epilogue, bytes: None }
 }
 
 struct Filled {

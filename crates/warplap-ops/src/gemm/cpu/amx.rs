@@ -12,16 +12,53 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
-use warplap_core::space::{Axis, Config, Space};
+use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::Cpu;
 use warplap_cpu::amx::Amx;
 use warplap_cpu::pool::Pool;
 
-use super::kernel::amx::{self, Cut};
+use super::kernel::amx::{self, BY_PANEL, Cut};
 use super::kernel::product;
 use super::threads;
 use crate::gemm::{Gemm, GemmProblem, Kind};
+
+/// Bytes of A that the caches of a core hold while all of B walks past.
+const NEAR: u64 = 4 << 20;
+
+/// How loops over tiles can be cut where so many bytes stay while the other factor walks past.
+pub(crate) fn cuts(a: u64) -> Space {
+    let columns = [BY_PANEL as i64, 1024, 2048];
+    Space::single()
+        .axis(Axis::ints("kc", [1024, 512, 256]))
+        .axis(Axis::ints("mc", [256, 128]))
+        .axis(Axis::ints("nc", columns.into_iter().skip(usize::from(a > NEAR))))
+        .rule(Rule::on("panels of B come without blocks", &["kc", "mc", "nc"], |c| {
+            c.size("nc") != Some(BY_PANEL) || (c.size("kc"), c.size("mc")) == (Some(1024), Some(256))
+        }))
+}
+
+/// The cut of a config.
+pub(crate) fn cut(config: &Config) -> Result<Cut, Rejection> {
+    let size = |name: &str| {
+        let reason = || Rejection::DoesNotBuild { reason: format!("axis '{name}' is not set in '{config}'") };
+        config.size(name).filter(|s| *s > 0).ok_or_else(reason)
+    };
+    Ok(Cut { mc: size("mc")?, kc: size("kc")?, nc: size("nc")?, threads: size("threads")? })
+}
+
+/// What a cut takes for factors of so many rows, columns and pairs of bytes along k.
+pub(crate) fn needs([m, n, k]: [u64; 3], config: &Config) -> Needs {
+    let size = |name| config.size(name).unwrap_or(1) as u64;
+    let (columns, threads) = (n.min(size("nc")) + 32, size("threads"));
+    let workspace = if size("nc") == BY_PANEL as u64 {
+        2 * (m + 32) * (k + 32) + threads * (64 * (k + 32) + 4096)
+    } else {
+        let (a, b) = (2 * threads * (size("mc") + 64) * (size("kc") + 32), 4 * (size("kc") + 32) * columns);
+        a + b + 4 * (m + 32) * columns
+    };
+    Needs { threads, workspace, ..Needs::default() }
+}
 
 /// Tile registers.
 pub(super) struct AmxTiles;
@@ -47,19 +84,11 @@ impl Variant<Gemm, Cpu> for AmxTiles {
     }
 
     fn space(&self, p: &GemmProblem, cpu: &Cpu) -> Space {
-        Space::single()
-            .axis(Axis::ints("kc", [1024, 512, 256]))
-            .axis(Axis::ints("mc", [256, 128]))
-            .axis(Axis::ints("nc", [1024, 2048]))
-            .axis(threads::axis(p, cpu))
+        cuts(2 * p.m * p.k).axis(threads::axis(p, cpu))
     }
 
     fn needs(&self, p: &GemmProblem, config: &Config) -> Needs {
-        let size = |name| config.size(name).unwrap_or(1) as u64;
-        let (columns, threads) = (p.n.min(size("nc")) + 32, size("threads"));
-        let b = 4 * (size("kc") + 32) * columns;
-        let a = 2 * threads * (size("mc") + 64) * (size("kc") + 32);
-        Needs { threads, workspace: a + b + 4 * (p.m + 32) * columns, ..Needs::default() }
+        needs([p.m, p.n, p.k], config)
     }
 
     fn floor(&self, p: &GemmProblem, config: &Config, ceilings: &Ceilings) -> Option<f64> {
@@ -72,14 +101,7 @@ impl Variant<Gemm, Cpu> for AmxTiles {
         if p.dtype != DType::Bf16 {
             return Err(refused(format!("tiles multiply bf16, not {}", p.dtype)));
         }
-        let size = |name: &str| {
-            config
-                .size(name)
-                .filter(|s| *s > 0)
-                .ok_or_else(|| refused(format!("axis '{name}' is not set in '{config}'")))
-        };
-        let cut = Cut { mc: size("mc")?, kc: size("kc")?, nc: size("nc")?, threads: size("threads")? };
-        Ok(Box::new(TileKernel { problem: *p, amx, cut, pool: cpu.pool().clone() }))
+        Ok(Box::new(TileKernel { problem: *p, amx, cut: cut(config)?, pool: cpu.pool().clone() }))
     }
 }
 

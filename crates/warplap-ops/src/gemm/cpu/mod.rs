@@ -1,7 +1,7 @@
 //! Dense products on the CPU. The order of the list is the order of ties; the first is the reference.
 
 #[cfg(target_arch = "x86_64")]
-mod amx;
+pub(crate) mod amx;
 mod batched;
 mod blas;
 mod direct;

@@ -102,6 +102,7 @@ fn spec(p: &GemmProblem, workspace: u64) -> Option<MatmulSpec> {
         align: p.align,
         workspace,
         epilogue: epilogue(p)?,
+        bytes: None,
     })
 }
 

@@ -3,6 +3,10 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
+mod amx_pack;
+#[cfg(target_arch = "x86_64")]
+mod amx_sums;
 pub(crate) mod blocked;
 pub(crate) mod dot;
 pub(crate) mod epilogue;
