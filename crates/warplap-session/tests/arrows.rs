@@ -1,11 +1,11 @@
-//! The direction of the arrows: warplap, py → cli → spec → session → ops → {cpu, cuda} → worker → core, and nothing points
-//! back. Packages name the session `warplap`, as users do.
+//! The direction of the arrows: warplap, py → cli → {spec → session → ops → {cpu, cuda}, fleet} → worker → core, and
+//! nothing points back. Packages name the session `warplap`, as users do.
 
 use std::fs;
 use std::path::Path;
 
 /// Each package and the packages of ours it may use.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("warplap-core", &[]),
     ("warplap-worker", &["warplap-core"]),
     ("warplap-cpu", &["warplap-core", "warplap-worker"]),
@@ -16,9 +16,10 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     // Its tests and examples name it as users do, by the package that is the library and the program.
     ("warplap-session", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap"]),
     ("warplap-spec", &["warplap", "warplap-worker", "warplap-standin"]),
-    ("warplap-cli", &["warplap", "warplap-spec", "warplap-standin"]),
+    ("warplap-fleet", &["warplap-core", "warplap-worker"]),
+    ("warplap-cli", &["warplap", "warplap-spec", "warplap-fleet", "warplap-standin"]),
     ("warplap", &["warplap-session", "warplap-spec", "warplap-cli"]),
-    ("warplap-py", &["warplap", "warplap-spec", "warplap-cli"]),
+    ("warplap-py", &["warplap", "warplap-spec", "warplap-fleet", "warplap-cli"]),
     ("warplap-burn", &["warplap"]),
     // For tests alone: hands bytes to every parser.
     ("warplap-fuzz", &["warplap", "warplap-worker", "warplap-spec", "warplap-cli"]),
