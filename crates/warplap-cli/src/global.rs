@@ -10,7 +10,7 @@ pub(crate) struct Global {
     /// Print JSON lines on stdout and nothing else there
     #[arg(long, global = true, help_heading = "For every command")]
     pub(crate) json: bool,
-    /// Keep records in this directory, or at file:/DIR or memory: (default: $WARPLAP_STORE, else warplap in your cache
+    /// Keep records in this directory, or at file:/DIR, memory: or postgres://user@host/db (default: $WARPLAP_STORE, else warplap in your cache
     /// directory)
     #[arg(long, global = true, value_name = "DIR|URL", help_heading = "For every command")]
     pub(crate) store: Option<PathBuf>,

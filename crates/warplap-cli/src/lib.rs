@@ -40,6 +40,8 @@ fn survive_limits() {
 /// Runs the program with its arguments, the first of which is its name; the exit code goes out.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     survive_limits();
+    #[cfg(feature = "fleet")]
+    warplap_fleet::register();
     let cli = match args::read(arguments.into_iter().collect()) {
         Ok(cli) => cli,
         Err(exit) => return exit.number(),

@@ -106,6 +106,13 @@ impl Trial {
         }
     }
 
+    /// Drops its single samples; what was made of them stays.
+    pub fn forget_samples(&mut self) {
+        if let Outcome::Measured(m) | Outcome::Rejected(Rejection::Outpaced { measurement: m }) = &mut self.outcome {
+            m.samples_us.clear();
+        }
+    }
+
     /// The median time in microseconds of its own samples. Those of different heats do not compare: see
     /// `Edition::ranked`.
     pub fn median_us(&self) -> Option<f64> {

@@ -15,6 +15,10 @@ pub const SCHEMA: u32 = 1;
 /// Editions kept per key and origin; the oldest leave first.
 pub const MAX_EDITIONS: usize = 8;
 
+/// Editions of other origins kept near for one key and soft fingerprint; the best stay. A thousand machines would make
+/// one huge record.
+pub(crate) const MAX_ELSEWHERE: usize = 3;
+
 /// A variant or a tier that was not raced, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Skipped {
@@ -56,6 +60,13 @@ pub struct Edition {
     pub last_heat: Option<LastHeat>,
 }
 
+impl Edition {
+    /// The better, the higher, in the store of this id.
+    pub(crate) fn rank(&self, local: &str) -> (bool, u8, u64) {
+        (self.origin == local, self.verdict.grade.rank(), self.tuned_at)
+    }
+}
+
 /// Two candidates in the form a program calls them, the cost of the call included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastHeat {
@@ -87,15 +98,15 @@ pub struct Record {
 }
 
 impl Record {
-    /// The edition to use under a soft fingerprint: measured here before imported, newest first. An imported edition
-    /// answers only where there is no local one.
+    /// The edition to use under a soft fingerprint: measured here before imported, then the better grade, then the
+    /// newest. An imported edition answers only where there is no local one.
     pub fn current(&self, soft: &str, local: &str) -> Option<&Edition> {
-        self.editions.iter().filter(|e| soft_id(&e.soft) == soft).max_by_key(|e| (e.origin == local, e.tuned_at))
+        self.editions.iter().filter(|e| soft_id(&e.soft) == soft).max_by_key(|e| e.rank(local))
     }
 
-    /// The newest edition under any other soft fingerprint: stale, but better than nothing.
+    /// The best edition under any other soft fingerprint: stale, but better than nothing.
     pub fn stale(&self, soft: &str, local: &str) -> Option<&Edition> {
-        self.editions.iter().filter(|e| soft_id(&e.soft) != soft).max_by_key(|e| (e.origin == local, e.tuned_at))
+        self.editions.iter().filter(|e| soft_id(&e.soft) != soft).max_by_key(|e| e.rank(local))
     }
 
     /// Both records' editions; the two must be of one op, key and device. One edition per (soft fingerprint, origin)
@@ -129,26 +140,47 @@ impl Record {
         self.settle();
     }
 
+    /// Drops what a store does not keep of others: all but the best editions for each soft fingerprint.
+    pub(crate) fn keep_best_of_others(&mut self, local: &str) {
+        let mut others: BTreeMap<String, Vec<(bool, u8, u64, String)>> = BTreeMap::new();
+        let rank = |e: &Edition| {
+            let (own, grade, at) = e.rank(local);
+            (own, grade, at, e.origin.clone())
+        };
+        for edition in self.editions.iter().filter(|e| e.origin != local) {
+            others.entry(soft_id(&edition.soft)).or_default().push(rank(edition));
+        }
+        others.values_mut().for_each(|ranks| {
+            ranks.sort();
+            ranks.reverse();
+            ranks.truncate(MAX_ELSEWHERE);
+        });
+        self.editions.retain(|e| {
+            e.origin == local || others.get(&soft_id(&e.soft)).is_some_and(|ranks| ranks.contains(&rank(e)))
+        });
+    }
+
     /// Brings the editions into their one order and drops what is over the limits.
     pub(crate) fn settle(&mut self) {
         let text = |e: &Edition| serde_json::to_string(e).unwrap_or_default();
-        let mut best: BTreeMap<(String, String), (u64, String, Edition)> = BTreeMap::new();
+        let mut best: BTreeMap<(String, String), (u64, usize, String, Edition)> = BTreeMap::new();
         for edition in self.editions.drain(..) {
             let id = (soft_id(&edition.soft), edition.origin.clone());
-            let rank = (edition.tuned_at, text(&edition));
+            // Of one tuning whoever knows more trials stays: the winner may have travelled without those it beat.
+            let rank = (edition.tuned_at, edition.trials.len(), text(&edition));
             match best.get(&id) {
-                Some((at, t, _)) if (*at, t) >= (rank.0, &rank.1) => {}
+                Some((at, trials, t, _)) if (*at, *trials, t) >= (rank.0, rank.1, &rank.2) => {}
                 _ => {
-                    best.insert(id, (rank.0, rank.1, edition));
+                    best.insert(id, (rank.0, rank.1, rank.2, edition));
                 }
             }
         }
-        let mut all: Vec<(u64, String, Edition)> = best.into_values().collect();
-        all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        let mut all: Vec<(u64, usize, String, Edition)> = best.into_values().collect();
+        all.sort_by(|a, b| (a.0, &a.2).cmp(&(b.0, &b.2)));
         // The newest of each origin stay; what is dropped depends on the set alone, not on the order of merging.
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         let mut kept: Vec<Edition> = Vec::new();
-        for (_, _, edition) in all.into_iter().rev() {
+        for (_, _, _, edition) in all.into_iter().rev() {
             let count = seen.entry(edition.origin.clone()).or_default();
             *count += 1;
             if *count <= MAX_EDITIONS {

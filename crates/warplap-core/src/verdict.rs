@@ -53,7 +53,7 @@ impl Grade {
                                       capped: the budget ended first. The next tune goes on with all but clean";
 
     /// The better, the higher.
-    pub(crate) fn rank(self) -> u8 {
+    pub fn rank(self) -> u8 {
         match self {
             Grade::Clean => 3,
             Grade::Noisy => 2,

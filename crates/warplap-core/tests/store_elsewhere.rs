@@ -234,7 +234,7 @@ fn a_registered_scheme_opens_it_by_its_url() {
         Ok(BOOKS.lock().unwrap().get_or_insert_default().entry(name).or_default().clone())
     }
     assert!(matches!(Store::open("book://one"), Err(StoreError::UnknownScheme { .. })));
-    register("book", open).unwrap();
+    register("book", |url| open(url).map(Store::new)).unwrap();
     let (one, again, other) =
         (Store::open("book://one").unwrap(), Store::open("book://one").unwrap(), Store::open("book://two").unwrap());
     one.put(&key(1), &device(1), edition(one.id(), 1, 1), "").unwrap();

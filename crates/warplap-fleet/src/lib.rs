@@ -1,3 +1,62 @@
 //! Many machines tune together. A store in PostgreSQL stands far behind the near one in a directory: the near one answers
 //! everything, the far one is asked on a miss and told of what is new. Placement and retries belong to an engine that
 //! people run already.
+//!
+//! [`register`] lets every store of the process be opened as `postgres://user@host/database`.
+
+pub mod address;
+pub mod cards;
+mod error;
+mod far;
+mod flights;
+pub mod follow;
+mod line;
+mod passwords;
+mod post;
+mod rest;
+pub mod roster;
+pub mod sealed;
+pub mod session;
+pub mod tables;
+pub mod wants;
+
+use std::sync::Arc;
+
+use warplap_core::store::{self, Store, StoreError};
+
+pub use address::Address;
+pub use error::FarError;
+pub use far::{KEY_FILE, Postgres};
+pub use session::Session;
+
+/// The tables of a fleet.
+pub const SCHEMA_SQL: &str = include_str!("schema.sql");
+/// Keeps whoever may only read from the locks that tuners take turns by.
+pub const GUARDS_SQL: &str = include_str!("guards.sql");
+
+/// Lets stores be opened by `postgres:` and `postgresql:` URLs, in this process from now on.
+pub fn register() {
+    for scheme in ["postgres", "postgresql"] {
+        // It is refused for schemes of the core's own alone.
+        let _ = store::register(scheme, open);
+    }
+}
+
+/// The store of a URL: near in a directory, far in PostgreSQL. Nothing is connected yet.
+pub fn open(url: &str) -> Result<Store, StoreError> {
+    let address = Address::read(url).map_err(StoreError::Invalid)?;
+    let directory = near_of(&address)?;
+    let near = Store::directory(&directory)?;
+    let far = Postgres::behind(near.clone(), address, Some(directory));
+    Ok(near.with_far(Arc::new(far)))
+}
+
+/// The directory of the near store of an address.
+pub fn near_of(address: &Address) -> Result<std::path::PathBuf, StoreError> {
+    match &address.near {
+        Some(path) => {
+            std::path::absolute(path).map_err(|e| StoreError::Invalid(format!("near={}: {e}", path.display())))
+        }
+        None => store::near_root().ok_or(StoreError::NoHome),
+    }
+}

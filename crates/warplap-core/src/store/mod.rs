@@ -29,6 +29,7 @@ pub mod alphabet;
 pub mod bundle;
 pub mod care;
 mod directory;
+mod far;
 mod file;
 pub mod files;
 #[cfg(unix)]
@@ -54,12 +55,13 @@ mod url;
 mod whole;
 
 pub use directory::DirectoryShelf;
+pub use far::{ASKING, BEFORE_A_RACE, Far, Right};
 pub use holder::Holder;
 pub(crate) use lease::{boot, started};
 pub use lock::Flight;
 pub use memory::MemoryShelf;
 pub use names::{Kind, Place};
-pub use open::{Opened, default_address, default_root, open_default, open_or_memory};
+pub use open::{Opened, default_address, default_root, near_root, open_default, open_or_memory};
 pub use rules::Store;
 pub use shelf::{Change, Found, Listed, Mark, Next, Shelf};
 pub use signing::{KeyError, PublicKey, SecretKey};
@@ -235,6 +237,15 @@ impl StoreError {
     pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         StoreError::Io { doing, path: path.to_path_buf(), source }
     }
+}
+
+/// A record from its JSON, sound and in no newer form, or why it is none.
+pub fn read_record(text: &str) -> Result<Record, String> {
+    file::parse(text).map_err(|checked| match checked {
+        Checked::Newer(schema) => format!("a newer warplap wrote it (form {schema})"),
+        Checked::Damaged(why) => why,
+        other => format!("{other:?}"),
+    })
 }
 
 /// The folder name of a device from its hard fingerprint.

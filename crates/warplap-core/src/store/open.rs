@@ -36,6 +36,15 @@ fn address_from(env: impl Fn(&str) -> Option<OsString>) -> Result<Address, Store
             other => Ok(other),
         };
     }
+    near_from(env).map(Address::Directory).ok_or(StoreError::NoHome)
+}
+
+/// Where a store in a directory is when nobody names one: `warplap` in the user's cache directory.
+pub fn near_root() -> Option<PathBuf> {
+    near_from(environment::var)
+}
+
+fn near_from(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     // The XDG rules say that a relative path is to be ignored.
     let absolute = |name| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let caches = if cfg!(target_os = "macos") {
@@ -45,7 +54,7 @@ fn address_from(env: impl Fn(&str) -> Option<OsString>) -> Result<Address, Store
     } else {
         absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
     };
-    caches.map(|caches| Address::Directory(caches.join("warplap"))).ok_or(StoreError::NoHome)
+    caches.map(|caches| caches.join("warplap"))
 }
 
 /// The store at the default address.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::directory::DirectoryShelf;
+use super::far::Far;
 use super::file::{encode, judge};
 use super::files::Files;
 use super::holder::Holder;
@@ -33,6 +34,7 @@ const MAX_FOREIGN: usize = 64;
 #[derive(Clone)]
 pub struct Store {
     pub(super) shelf: Arc<dyn Shelf>,
+    pub(super) far: Option<Arc<dyn Far>>,
     // Only ever taken with `try_lock`: in a child made by fork it may be held by a thread that does not exist there.
     warned: Arc<Mutex<HashSet<String>>>,
 }
@@ -40,7 +42,7 @@ pub struct Store {
 impl Store {
     /// The store on a shelf.
     pub fn new(shelf: Arc<dyn Shelf>) -> Store {
-        Store { shelf, warned: Arc::default() }
+        Store { shelf, far: None, warned: Arc::default() }
     }
 
     /// An empty store that ends with its process.
@@ -106,6 +108,9 @@ impl Store {
             Ok(Change { set_aside, put: Some(encode(record)?.into_bytes()) })
         })?;
         self.found(&place);
+        if let Some(far) = &self.far {
+            far.news();
+        }
         Ok(())
     }
 
@@ -306,10 +311,11 @@ impl Store {
         let Ok(place) = Place::of(key, &device.slug()) else {
             return Flight::local(&key.text, until);
         };
-        self.shelf.lease(&place, wait).unwrap_or_else(|e| {
+        let near = self.shelf.lease(&place, wait).unwrap_or_else(|e| {
             self.warn_about(&place, &format!("other processes may tune the same keys: {e}"));
             Flight::local(&format!("{}/{place}", self.place()), until)
-        })
+        })?;
+        self.far_flight(near, key, device, until)
     }
 
     /// What a listing holds, sorted; nothing where it cannot be listed.

@@ -38,7 +38,7 @@ pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
     /// Whether a signature of `message` is this key's.
-    pub(crate) fn signed(&self, message: &[u8], signature: &str) -> bool {
+    pub fn signed(&self, message: &[u8], signature: &str) -> bool {
         let verify = |bytes: [u8; 64]| {
             let key = VerifyingKey::from_bytes(&self.0).ok()?;
             key.verify_strict(message, &Signature::from_bytes(&bytes)).ok()
@@ -115,7 +115,8 @@ impl SecretKey {
         Ok(SecretKey(SigningKey::from_bytes(&bytes)))
     }
 
-    pub(crate) fn sign(&self, message: &[u8]) -> String {
+    /// A signature of a message, in hexadecimal digits.
+    pub fn sign(&self, message: &[u8]) -> String {
         hex(&self.0.sign(message).to_bytes())
     }
 }

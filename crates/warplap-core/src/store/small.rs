@@ -29,6 +29,10 @@ impl Store {
             let missed = Missed { op, key, problem: problem.to_string(), device: device.hard.clone() };
             seal(Kind::Miss.word(), &readable(&missed).unwrap_or_default()).into_bytes()
         };
+        if let Some(far) = &self.far {
+            let (op, key) = (key.op.clone(), key.text.clone());
+            far.want(Missed { op, key, problem: problem.to_string(), device: device.hard.clone() });
+        }
         if let Err(e) = self.shelf.add(&place.miss(), &document) {
             self.warn_once("misses".into(), &format!("missed keys cannot be remembered: {e}"));
         }

@@ -10,11 +10,13 @@ use crate::record::{Edition, Record};
 pub(crate) fn join(there: Option<Record>, other: Record, local: &str) -> Record {
     let had_some = !other.editions.is_empty();
     let other = stamped(other, there.as_ref(), local, now());
-    match there {
-        Some(there) if had_some && other.editions.is_empty() => there,
+    let mut both = match there {
+        Some(there) if had_some && other.editions.is_empty() => return there,
         Some(there) => there.merge(other),
         None => other,
-    }
+    };
+    both.keep_best_of_others(local);
+    both
 }
 
 /// A record as a store takes it in. An edition in the store's own name is left out where the store has its own, and else

@@ -2,13 +2,13 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
 use super::names::shorten;
-use super::{Shelf, Store, StoreError};
+use super::{Store, StoreError};
 
-/// Opens the shelf of a URL, which is given whole.
-pub type Opener = fn(&str) -> Result<Arc<dyn Shelf>, StoreError>;
+/// Opens the store of a URL, which is given whole.
+pub type Opener = fn(&str) -> Result<Store, StoreError>;
 
 static OTHERS: RwLock<Vec<(&'static str, Opener)>> = RwLock::new(Vec::new());
 
@@ -66,7 +66,7 @@ impl Address {
         }
     }
 
-    /// The directory, where it is one.
+    /// The directory, where it is one. A store with a far side has one too, but for its opener to know.
     pub fn directory(&self) -> Option<&Path> {
         match self {
             Address::Directory(path) => Some(path),
@@ -79,7 +79,7 @@ impl Address {
         match self {
             Address::Directory(path) => Store::directory(path),
             Address::Memory => Ok(Store::memory()),
-            Address::Other { url, opener } => opener(url).map(Store::new),
+            Address::Other { url, opener } => opener(url),
         }
     }
 }

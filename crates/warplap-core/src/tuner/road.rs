@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::progress::{Observer, Silent};
 use crate::record::Edition;
 use crate::settings::{Mode, Settings};
-use crate::store::{Match, Store};
+use crate::store::{ASKING, Match, Store};
 use crate::verify::Case;
 
 /// A device, a store and settings: what every operation's tuner has.
@@ -125,6 +125,9 @@ impl<D: Device> Road<D> {
             }
         }
         let tunes = matches!(self.settings.mode, Mode::Tune | Mode::Background);
+        if self.settings.mode == Mode::Record {
+            self.ask(key, ASKING);
+        }
         let found = self.lookup_edition(card, key);
         if self.settings.mode == Mode::Background && self.device.busy(queue).is_none() {
             let proved = found.filter(|(edition, how)| self.is_admitted(key, card, (edition, how)));

@@ -1,6 +1,6 @@
 //! Tuning one key: the second half of the corridor, from listing to record. A Problem comes in; an Edition goes out.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::contesting::Contested;
 use super::provisional::better;
@@ -15,7 +15,7 @@ use crate::progress::Observer;
 use crate::record::Edition;
 use crate::roofline::Work;
 use crate::settings::Running;
-use crate::store::Match;
+use crate::store::{ASKING, BEFORE_A_RACE, Match};
 use crate::timing::Timing;
 use crate::verdict::Grade;
 
@@ -40,7 +40,10 @@ impl<D: Device> Road<D> {
         let card = &*card.representative(&self.settings.bucket);
         let timing = Timing::default();
         let settled = || timing.of("lookup", || self.settled(&key, card)).filter(|_| !self.settings.again);
-        let before = settled();
+        let before = settled().or_else(|| {
+            self.ask(&key, ASKING);
+            settled()
+        });
         if let Some(edition) = before.as_ref().filter(|e| !open(e.verdict.grade)) {
             return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition.clone(), true, None) });
         }
@@ -49,7 +52,8 @@ impl<D: Device> Road<D> {
             return Err(Error::Device(format!("nothing may be measured now: {why}")));
         }
         let turn = timing.of("wait", || self.turn(&key, observer));
-        // Whoever held the lock may have tuned the key meanwhile.
+        // Whoever held the lock may have tuned the key meanwhile, here or on another machine.
+        self.ask(&key, BEFORE_A_RACE);
         if let Some(edition) = settled().filter(|e| !open(e.verdict.grade) || before.as_ref() != Some(e)) {
             return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
         }
@@ -70,6 +74,10 @@ impl<D: Device> Road<D> {
         let (edition, note) = raced?;
         let put = || self.store.put(&key, self.device.fingerprint(), edition.clone(), &card.text());
         let kept = timing.of("record", put);
+        // Whoever waits for this key on another machine finds it there when the lock is free.
+        if self.store.far().is_some() {
+            timing.of("publish", || self.store.publish());
+        }
         let warning = kept.err().map(|e| format!("the record of {key} was not kept: {e}"));
         let mut unkept = locked(&self.unkept);
         match &warning {
@@ -84,6 +92,13 @@ impl<D: Device> Road<D> {
         tracing::debug!("{}: {stages:?}", card.text());
         let note = turn.note.or(note);
         Ok(Tuned { stages, note, ..self.answer(key, card, edition, false, warning) })
+    }
+
+    /// Asks the far side of the store for a key that is not known here.
+    pub(super) fn ask(&self, key: &Key, wait: Duration) {
+        if !self.settings.again {
+            self.store.ask(key, self.device.fingerprint(), wait);
+        }
     }
 
     fn answer(

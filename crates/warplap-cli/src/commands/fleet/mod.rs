@@ -1,0 +1,56 @@
+//! `warplap fleet`: many machines tune together, one file a verb.
+
+mod init;
+mod join;
+mod reach;
+mod status;
+mod sync;
+mod trust;
+mod want;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Subcommand;
+
+use crate::console::Console;
+use crate::failure::{Exit, Failure};
+
+/// Verbs of `fleet`.
+#[derive(Subcommand)]
+pub(crate) enum Fleet {
+    /// Make the tables and roles of a fleet in a database
+    Init(init::Init),
+    /// Give this store a key, and ask to be let in
+    Join(join::Join),
+    /// List the kinds of device, their cards, and how far each is off its class
+    Devices,
+    /// Say that problems are wanted
+    Want(Box<want::Want>),
+    /// Say what is done, wanted and failed
+    Status,
+    /// Take over what others have tuned
+    Pull(sync::Pull),
+    /// Send what this machine has tuned
+    Push,
+    /// Push, then pull
+    Sync(sync::Pull),
+    /// Say who may publish
+    Trust(trust::Trust),
+}
+
+impl Fleet {
+    pub(crate) fn run(self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
+        match self {
+            Fleet::Init(init) => init.run(root, console),
+            Fleet::Join(join) => join.run(root, console),
+            Fleet::Devices => status::devices(root, console),
+            Fleet::Want(want) => want.run(root, console),
+            Fleet::Status => status::status(root, console),
+            Fleet::Pull(pull) => pull.run(root, console, false),
+            Fleet::Push => sync::run_push(root, console),
+            Fleet::Sync(pull) => pull.run(root, console, true),
+            Fleet::Trust(trust) => trust.run(root, console),
+        }
+    }
+}

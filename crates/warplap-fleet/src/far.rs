@@ -1,0 +1,124 @@
+//! The far side of a store, in PostgreSQL: the core's [`Far`] over a line for questions, one for flights and the post.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use warplap_core::fingerprint::Fingerprint;
+use warplap_core::key::Key;
+use warplap_core::record::Record;
+use warplap_core::store::{ASKING, Far, Flight, Missed, Right, SecretKey, Store};
+
+use crate::address::Address;
+use crate::error::FarError;
+use crate::flights::Flights;
+use crate::line::Line;
+use crate::post::Post;
+use crate::rest::Rest;
+use crate::sealed::origin;
+use crate::tables;
+
+/// The file of a near store's key, beside its records.
+pub const KEY_FILE: &str = "fleet.key";
+
+/// A far store in PostgreSQL. Nothing is connected before it is first asked.
+pub struct Postgres {
+    address: Address,
+    near: Store,
+    line: Line,
+    flights: Flights,
+    post: Arc<Post>,
+    asking: Rest,
+    turns: Rest,
+    /// Under which name this store publishes; empty for one that never joined.
+    own: String,
+}
+
+impl Postgres {
+    /// The far side of a near store, whose key lies in `directory` where it has joined.
+    pub fn behind(near: Store, address: Address, directory: Option<PathBuf>) -> Postgres {
+        let key = directory.map(|directory| directory.join(KEY_FILE)).filter(|path| path.exists());
+        let key = key
+            .and_then(|path| SecretKey::read(&path).inspect_err(|e| tracing::warn!("nothing is published: {e}")).ok());
+        let own = key.as_ref().map(|key| origin(&key.public())).unwrap_or_default();
+        Postgres {
+            line: Line::to(address.clone()),
+            flights: Flights::at(&address),
+            post: Post::new(near.clone(), &address, key),
+            asking: Rest::default(),
+            turns: Rest::default(),
+            near,
+            address,
+            own,
+        }
+    }
+
+    /// Sends what is new near, now; how many editions were new to the fleet.
+    pub fn send(&self) -> Result<u64, FarError> {
+        self.post.send()
+    }
+}
+
+impl Far for Postgres {
+    fn title(&self) -> String {
+        self.address.title().into()
+    }
+
+    fn fetch(&self, key: &Key, device: &Fingerprint, wait: Duration) -> Option<Record> {
+        // Whoever has time was given a turn by the same server.
+        let rest = if wait > ASKING { &self.turns } else { &self.asking };
+        rest.check().ok()?;
+        let (slug, soft, hash, own) = (device.slug(), device.soft_id(), key.hash(), self.own.clone());
+        let asked = self.line.ask(wait, move |session| tables::answers(session, &slug, &soft, &hash, &own));
+        let claimed = rest.hear(self.address.title(), "asking", asked).ok()?;
+        // The first question of a process is a good moment to send what an earlier one could not.
+        self.post.news();
+        let mut found: Option<Record> = None;
+        for claim in claimed {
+            match claim.open() {
+                Ok(record) if record.key == key.text && record.device == device.hard => {
+                    found = Some(match found {
+                        Some(before) => before.merge(record),
+                        None => record,
+                    });
+                }
+                Ok(_) => tracing::warn!("{key}: an answer of {} is of another key", claim.sealed.origin),
+                Err(why) => tracing::warn!("{key}: an answer of {} is not taken: {why}", claim.sealed.origin),
+            }
+        }
+        found
+    }
+
+    fn flight(&self, key: &Key, device: &Fingerprint, wait: Duration) -> Right {
+        if self.turns.check().is_err() {
+            return Right::Unknown;
+        }
+        let number = Flights::number(&device.slug(), &device.soft_id(), &key.hash());
+        match self.flights.take(number, wait) {
+            Ok(Some(guard)) => Right::Ours(Flight::over(guard)),
+            Ok(None) => Right::Theirs,
+            Err(e) => {
+                let _ = self.turns.hear::<()>(self.address.title(), "taking turns", Err(e));
+                Right::Unknown
+            }
+        }
+    }
+
+    fn news(&self) {
+        self.post.news();
+    }
+
+    fn publish(&self, wait: Duration) {
+        self.post.arrived(wait);
+    }
+
+    fn want(&self, missed: Missed) {
+        self.post.missed(missed);
+    }
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Postgres({}, near {})", self.address.title(), self.near.place())
+    }
+}

@@ -1,0 +1,97 @@
+//! One connection: an address comes in; a client that remembers what it has prepared goes out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use postgres::config::SslMode;
+use postgres::types::ToSql;
+use postgres::{Client, NoTls, Row, Statement, Transaction};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::address::{Address, cause};
+use crate::error::FarError;
+
+/// A connection and what is prepared on it.
+pub struct Session {
+    client: Client,
+    prepared: HashMap<&'static str, Statement>,
+}
+
+impl Session {
+    /// Connects.
+    pub fn open(address: &Address) -> Result<Session, FarError> {
+        let down = |e: postgres::Error| match e.code() {
+            // Wrong passwords and unknown databases are said by the server.
+            Some(_) => FarError::Refused(cause(&e)),
+            None => FarError::Down(cause(&e)),
+        };
+        let client = match address.config.get_ssl_mode() {
+            SslMode::Disable => address.config.connect(NoTls).map_err(down)?,
+            _ => address.config.connect(MakeRustlsConnect::new(trusting(address)?)).map_err(down)?,
+        };
+        Ok(Session { client, prepared: HashMap::new() })
+    }
+
+    /// Whether the connection is gone.
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// The rows of a query, which is prepared once for each connection.
+    pub fn rows(&mut self, sql: &'static str, with: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, postgres::Error> {
+        let statement = match self.prepared.get(sql) {
+            Some(statement) => statement.clone(),
+            None => {
+                let statement = self.client.prepare(sql)?;
+                self.prepared.insert(sql, statement.clone());
+                statement
+            }
+        };
+        self.client.query(&statement, with)
+    }
+
+    /// Commands that give nothing back.
+    pub fn run(&mut self, sql: &str) -> Result<(), postgres::Error> {
+        self.client.batch_execute(sql)
+    }
+
+    /// A transaction.
+    pub fn begin(&mut self) -> Result<Transaction<'_>, postgres::Error> {
+        self.client.transaction()
+    }
+
+    /// A transaction that reads, and sees one moment.
+    pub fn moment(&mut self) -> Result<Transaction<'_>, postgres::Error> {
+        use postgres::IsolationLevel::RepeatableRead;
+        self.client.build_transaction().isolation_level(RepeatableRead).read_only(true).start()
+    }
+}
+
+/// Encryption with a server whose name an authority has vouched for.
+fn trusting(address: &Address) -> Result<ClientConfig, FarError> {
+    let mut roots = RootCertStore::empty();
+    let bad = |why: String| FarError::Down(why);
+    match &address.authorities {
+        Some(path) => {
+            let refused = |e: &dyn std::fmt::Display| {
+                bad(format!("sslrootcert {}: {e}: expected a file of certificates (PEM)", path.display()))
+            };
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|e| refused(&e))? {
+                roots.add(certificate.map_err(|e| refused(&e))?).map_err(|e| refused(&e))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    if roots.is_empty() {
+        return Err(bad("no authority is known that could vouch for the server: name a file with sslrootcert".into()));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|e| bad(e.to_string()))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
