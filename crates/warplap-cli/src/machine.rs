@@ -23,8 +23,8 @@ impl Machine {
         let address = root.map(named).transpose()?.or_else(|| store::default_address().ok());
         // The library has warned through `tracing` where it had to.
         let opened = store::open_or_memory(root);
-        let kept = address.as_ref().and_then(Address::directory).filter(|_| opened.warning.is_none());
-        Ok(Machine { device: device(wanted, kept)?, store: opened.store })
+        let kept = address.as_ref().and_then(Address::near).filter(|_| opened.warning.is_none());
+        Ok(Machine { device: device(wanted, kept.as_deref())?, store: opened.store })
     }
 
     /// As [`Machine::open`], for commands that only read: where there is no directory, none is made.

@@ -27,7 +27,7 @@ use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::Mode;
 use warplap_core::store::bundle::Bundle;
-use warplap_core::store::{Mark, Match, Merged, Place, Shelf, Store, StoreError, care, register};
+use warplap_core::store::{Mark, Match, Merged, Opener, Place, Shelf, Store, StoreError, care, register};
 use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 
@@ -234,7 +234,7 @@ fn a_registered_scheme_opens_it_by_its_url() {
         Ok(BOOKS.lock().unwrap().get_or_insert_default().entry(name).or_default().clone())
     }
     assert!(matches!(Store::open("book://one"), Err(StoreError::UnknownScheme { .. })));
-    register("book", |url| open(url).map(Store::new)).unwrap();
+    register("book", Opener { open: |url| open(url).map(Store::new), near: |_| None }).unwrap();
     let (one, again, other) =
         (Store::open("book://one").unwrap(), Store::open("book://one").unwrap(), Store::open("book://two").unwrap());
     one.put(&key(1), &device(1), edition(one.id(), 1, 1), "").unwrap();

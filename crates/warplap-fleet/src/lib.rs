@@ -22,7 +22,7 @@ pub mod wants;
 
 use std::sync::Arc;
 
-use warplap_core::store::{self, Store, StoreError};
+use warplap_core::store::{self, Opener, Store, StoreError};
 
 pub use address::Address;
 pub use error::FarError;
@@ -38,7 +38,7 @@ pub const GUARDS_SQL: &str = include_str!("guards.sql");
 pub fn register() {
     for scheme in ["postgres", "postgresql"] {
         // It is refused for schemes of the core's own alone.
-        let _ = store::register(scheme, open);
+        let _ = store::register(scheme, Opener { open, near });
     }
 }
 
@@ -49,6 +49,10 @@ pub fn open(url: &str) -> Result<Store, StoreError> {
     let near = Store::directory(&directory)?;
     let far = Postgres::behind(near.clone(), address, Some(directory));
     Ok(near.with_far(Arc::new(far)))
+}
+
+fn near(url: &str) -> Option<std::path::PathBuf> {
+    near_of(&Address::read(url).ok()?).ok()
 }
 
 /// The directory of the near store of an address.

@@ -93,6 +93,8 @@ mod _warplap {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Stores may be in PostgreSQL: WARPLAP_STORE, configure(store=…).
+        warplap_fleet::register();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -164,7 +164,7 @@ impl Keeping {
         match self {
             Keeping::Memory => None,
             Keeping::Usual => default_root(),
-            Keeping::Named(named) => Address::of(named).ok()?.directory().map(Path::to_path_buf),
+            Keeping::Named(named) => Address::of(named).ok()?.near(),
         }
     }
 }

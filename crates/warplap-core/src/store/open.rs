@@ -21,9 +21,9 @@ pub fn default_address() -> Result<Address, StoreError> {
     address_from(environment::var)
 }
 
-/// The directory of [`default_address`], where it is one.
+/// The directory near by of [`default_address`].
 pub fn default_root() -> Option<PathBuf> {
-    default_address().ok()?.directory().map(Path::to_path_buf)
+    default_address().ok()?.near()
 }
 
 fn address_from(env: impl Fn(&str) -> Option<OsString>) -> Result<Address, StoreError> {

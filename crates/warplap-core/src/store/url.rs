@@ -7,8 +7,14 @@ use std::sync::{PoisonError, RwLock};
 use super::names::shorten;
 use super::{Store, StoreError};
 
-/// Opens the store of a URL, which is given whole.
-pub type Opener = fn(&str) -> Result<Store, StoreError>;
+/// How the URLs of a scheme are opened. Each is given whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Opener {
+    /// Opens the store.
+    pub open: fn(&str) -> Result<Store, StoreError>,
+    /// The directory near by that belongs to it, where there is one: compiled kernels are kept there.
+    pub near: fn(&str) -> Option<PathBuf>,
+}
 
 static OTHERS: RwLock<Vec<(&'static str, Opener)>> = RwLock::new(Vec::new());
 
@@ -66,7 +72,16 @@ impl Address {
         }
     }
 
-    /// The directory, where it is one. A store with a far side has one too, but for its opener to know.
+    /// The directory near by: the store itself, or what belongs to it on this machine.
+    pub fn near(&self) -> Option<PathBuf> {
+        match self {
+            Address::Directory(path) => Some(path.clone()),
+            Address::Memory => None,
+            Address::Other { url, opener } => (opener.near)(url),
+        }
+    }
+
+    /// The directory, where it is one.
     pub fn directory(&self) -> Option<&Path> {
         match self {
             Address::Directory(path) => Some(path),
@@ -79,7 +94,7 @@ impl Address {
         match self {
             Address::Directory(path) => Store::directory(path),
             Address::Memory => Ok(Store::memory()),
-            Address::Other { url, opener } => opener(url),
+            Address::Other { url, opener } => (opener.open)(url),
         }
     }
 }
@@ -168,7 +183,7 @@ mod tests {
         let said = Store::open("nosuch://host/x").unwrap_err().to_string();
         assert!(said.contains("'nosuch:'") && said.contains("file:, memory:") && said.contains("./nosuch:"), "{said}");
         for bad in ["file", "memory", "", "x", "UP", "a b"] {
-            assert!(register(bad, |_| Err(StoreError::NoHome)).is_err(), "{bad}");
+            assert!(register(bad, Opener { open: |_| Err(StoreError::NoHome), near: |_| None }).is_err(), "{bad}");
         }
     }
 }
