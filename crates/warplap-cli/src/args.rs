@@ -7,6 +7,8 @@ use std::sync::Arc;
 use clap::{CommandFactory, Parser, Subcommand};
 use warplap::core::letters::{is_unseen, visible};
 
+#[cfg(feature = "fleet")]
+use crate::commands::fleet;
 use crate::commands::{
     bench, completions, devices, doctor, explain, export, record, regret, replay, report, space, store, tune, variants,
 };
@@ -54,6 +56,10 @@ pub(crate) enum Command {
     /// List, check, prune and exchange records
     #[command(subcommand)]
     Store(store::Store),
+    /// Tune on many machines: this one's devices, a Ray cluster, a Slurm cluster
+    #[cfg(feature = "fleet")]
+    #[command(subcommand)]
+    Fleet(Box<fleet::Fleet>),
     /// Prove CUDA candidates and compile kernels for another process, which starts it
     #[command(hide = true)]
     Worker,
@@ -79,6 +85,8 @@ impl Cli {
             Command::Doctor => doctor::run(root, console),
             Command::Variants(variants) => variants.run(console),
             Command::Store(store) => store.run(root, console),
+            #[cfg(feature = "fleet")]
+            Command::Fleet(fleet) => fleet.run(root, console),
             // Whoever was started by a caller of its own never comes here.
             Command::Worker => Err(Failure::input("worker is not for people: warplap starts it by itself".to_string())),
             Command::Completions(completions) => completions.run(Cli::command(), console),

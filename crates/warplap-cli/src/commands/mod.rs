@@ -7,6 +7,8 @@ pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod export;
+#[cfg(feature = "fleet")]
+pub(crate) mod fleet;
 pub(crate) mod record;
 pub(crate) mod regret;
 pub(crate) mod replay;

@@ -95,7 +95,8 @@ fn start(command: &mut Command, remedy: &str) -> Result<Child, EngineError> {
 fn said(command: &mut Command, remedy: &str) -> Result<String, EngineError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let ended = command.stdin(Stdio::null()).output();
-    let ended = ended.map_err(|source| EngineError::Program { program: program.clone(), source, remedy: remedy.into() })?;
+    let ended =
+        ended.map_err(|source| EngineError::Program { program: program.clone(), source, remedy: remedy.into() })?;
     if !ended.status.success() {
         let words = String::from_utf8_lossy(&ended.stderr);
         let why = words.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it said nothing");
