@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -75,6 +75,9 @@ pub(crate) struct Tune {
     /// More for sbatch and srun, such as --slurm=--partition=gpu (may be said several times)
     #[arg(long = "slurm", value_name = "ARGUMENT", allow_hyphen_values = true)]
     more: Vec<String>,
+    /// Seconds without a word after which a Slurm worker counts as dead, and its jobs are submitted again
+    #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
+    silence: f64,
     /// Only say which jobs there would be
     #[arg(long)]
     dry_run: bool,
@@ -159,7 +162,8 @@ impl Tune {
                     Failure::input("--spool is missing: expected a folder that every node of the cluster sees")
                 })?;
                 let spool = std::path::absolute(&spool).map_err(|e| Failure::input(format!("--spool: {e}")))?;
-                Box::new(Slurm::new(program, spool, self.more.clone()))
+                let slurm = Slurm::new(program, spool, self.more.clone());
+                Box::new(slurm.with_silence(Duration::from_secs_f64(self.silence)))
             }
         })
     }
