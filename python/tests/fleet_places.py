@@ -46,6 +46,7 @@ class Place:
 
     def start(self, fault: str, *more: str) -> subprocess.Popen[str]:
         environment = {**self.environment, "WARPLAP_FLEET_FAULT": fault}
+        (self.folder / "fault").write_text(fault)
         pipe = subprocess.PIPE
         return subprocess.Popen(self.command(*more), env=environment, stdout=pipe, stderr=pipe, text=True)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet_places import LONG, Place, is_alive, wait_for
+from fleet_places import LONG, Place, is_alive, program, wait_for
 
 # A cluster listens on the machine's own address, not on loopback. Ray reads this when it is loaded.
 os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
@@ -42,7 +42,14 @@ def cluster() -> Iterator[Cluster]:
 
 def place(folder: Path, cluster: Cluster, problems: int) -> Place:
     folder.chmod(0o700)
-    return Place(folder, problems, ["--engine", "ray", "--address", cluster.address], {})
+    # Nodes have an environment of their own: what a test sets reaches their workers by a file.
+    script = folder / "warplap"
+    script.write_text(
+        f'#!/bin/sh\nexport TMPDIR={folder} WARPLAP_FLEET_FAULT="$(cat {folder}/fault)"\nexec {program()} "$@"\n'
+    )
+    script.chmod(0o755)
+    engine = ["--engine", "ray", "--address", cluster.address]
+    return Place(folder, problems, engine, {"WARPLAP_PROGRAM": str(script)})
 
 
 def test_jobs_are_done_on_their_class_whoever_dies(tmp_path: Path, cluster: Cluster) -> None:
@@ -54,7 +61,7 @@ def test_jobs_are_done_on_their_class_whoever_dies(tmp_path: Path, cluster: Clus
     began = time.time()
 
     first = here.start(fault)
-    wait_for("some races", lambda: len(here.races()) >= len(jobs) // 4)
+    wait_for("some races", lambda: len(here.races()) >= len(jobs) // 4, 120)
     victim = cluster.list_all_nodes()[-1]
     node_processes = {p for _, _, p, _ in here.races() if is_alive(p)}
     cluster.remove_node(victim, allow_graceful=False)
