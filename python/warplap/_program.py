@@ -24,4 +24,7 @@ def main() -> int:
     script = os.path.join(sysconfig.get_path("scripts"), "warplap")
     if os.access(script, os.X_OK):  # GPU kernels are proved in processes of their own, which it starts
         os.environ.setdefault("WARPLAP_WORKER", script)
+        os.environ.setdefault("WARPLAP_PROGRAM", script)  # what engines of a fleet start
+    if "fleet" in sys.argv:
+        os.environ.setdefault("WARPLAP_PYTHON", sys.executable)
     return _warplap.program(["warplap", *sys.argv[1:]])

@@ -59,7 +59,7 @@ pub(crate) enum Command {
     /// Tune on many machines together: a store in PostgreSQL, engines that place jobs
     #[cfg(feature = "fleet")]
     #[command(subcommand)]
-    Fleet(fleet::Fleet),
+    Fleet(Box<fleet::Fleet>),
     /// Prove CUDA candidates and compile kernels for another process, which starts it
     #[command(hide = true)]
     Worker,

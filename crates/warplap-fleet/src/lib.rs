@@ -5,11 +5,14 @@
 //! [`register`] lets every store of the process be opened as `postgres://user@host/database`.
 
 pub mod address;
+pub mod card;
 pub mod cards;
+pub mod engine;
 mod error;
 mod far;
 mod flights;
 pub mod follow;
+pub mod jobs;
 mod line;
 mod passwords;
 mod post;

@@ -3,6 +3,8 @@
 mod bad_input;
 mod bundles;
 mod cuda_kernels;
+#[cfg(feature = "fleet")]
+mod fleet_here;
 mod kernels;
 mod manners;
 mod page;

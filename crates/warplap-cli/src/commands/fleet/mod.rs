@@ -1,12 +1,16 @@
 //! `warplap fleet`: many machines tune together, one file a verb.
 
+mod fault;
 mod init;
+mod job;
 mod join;
 mod reach;
 mod status;
 mod sync;
 mod trust;
+mod tune;
 mod want;
+mod work;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,6 +41,10 @@ pub(crate) enum Fleet {
     Sync(sync::Pull),
     /// Say who may publish
     Trust(trust::Trust),
+    /// Tune problems on every class of devices that an engine finds; what the store has is not tuned again
+    Tune(Box<tune::Tune>),
+    /// Tune what job lines on stdin ask for and print event lines: what engines run
+    Work(work::Work),
 }
 
 impl Fleet {
@@ -51,6 +59,8 @@ impl Fleet {
             Fleet::Push => sync::run_push(root, console),
             Fleet::Sync(pull) => pull.run(root, console, true),
             Fleet::Trust(trust) => trust.run(root, console),
+            Fleet::Tune(tune) => tune.run(root, console),
+            Fleet::Work(work) => work.run(root, console),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The targets: bytes come in, what was said of them goes out; what must hold is asserted on the way. One list, in the
 //! order they are run.
 
+mod fleet;
 mod spaces;
 mod specs;
 mod store;
@@ -51,6 +52,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("moe", tables::moe),
     target("sweep", tables::sweep),
     target("log", tables::log),
+    target("job", fleet::jobs),
 ];
 
 /// What was said, of a success or a failure.

@@ -1,0 +1,1 @@
+"""Engines that are written in Python: see ``warplap fleet tune --engine ray``."""
