@@ -5,6 +5,8 @@ mod bundles;
 mod cuda_kernels;
 #[cfg(feature = "fleet")]
 mod fleet_here;
+#[cfg(feature = "fleet")]
+mod fleet_store;
 mod kernels;
 mod manners;
 mod page;

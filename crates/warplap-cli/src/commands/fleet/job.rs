@@ -8,6 +8,7 @@ use warplap::core::store::Store;
 use warplap::{Bucket, Settings};
 use warplap_fleet::jobs::{Class, Job, policy};
 
+use super::shared::Open;
 use crate::failure::Failure;
 use crate::suite::{self, Asked};
 
@@ -55,13 +56,14 @@ pub(super) fn plan(asked: &[Asked], class: &Class, manner: &Manner) -> Result<Ve
     asked.iter().map(|one| planned(one, class, manner, &class.policy, manner.bucket.clone())).collect()
 }
 
-/// The jobs of what programs asked for on a class and did not find.
-pub(super) fn missed(store: &Store, class: &Class, manner: &Manner) -> Result<Vec<Planned>, Failure> {
+/// The jobs of what programs asked for on a class and did not find, here or anywhere in the fleet.
+pub(super) fn missed(store: &Store, wants: &[Open], class: &Class, manner: &Manner) -> Result<Vec<Planned>, Failure> {
     let mut plans = Vec::new();
-    for missed in store.misses().into_iter().filter(|m| m.device_slug() == class.device) {
+    let here = store.misses().into_iter().filter(|m| m.device_slug() == class.device).map(|m| (m.key(), m.problem));
+    let there = wants.iter().filter(|w| w.device == class.device).map(|w| (w.key.clone(), w.problem.clone()));
+    for (key, problem) in here.chain(there) {
         // A record is data: one that is no problem to us is passed over.
-        let Ok(asked) = suite::asked(&missed.problem, None) else { continue };
-        let key = missed.key();
+        let Ok(asked) = suite::asked(&problem, None) else { continue };
         let how = if policy(&key.policy).is_ok() { key.policy.clone() } else { class.policy.clone() };
         let bucket = Bucket::named(&key.bucket).unwrap_or_else(|_| manner.bucket.clone());
         plans.push(planned(&asked, class, manner, &how, bucket)?);

@@ -5,6 +5,7 @@ mod init;
 mod job;
 mod join;
 mod reach;
+mod shared;
 mod status;
 mod sync;
 mod trust;

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use warplap::core::environment;
 use warplap::core::store::{SecretKey, Store};
 use warplap_fleet::sealed::origin;
 use warplap_fleet::{Address, FarError, KEY_FILE, Session};
@@ -20,12 +21,27 @@ pub(super) struct Reached {
     pub(super) own: String,
 }
 
+/// The URL of a far store, where one is named: by `--store`, or `WARPLAP_STORE`.
+fn named(root: Option<&Path>) -> Option<String> {
+    let text = match root {
+        Some(root) => root.to_str().map(str::to_string),
+        None => environment::var("WARPLAP_STORE").and_then(|text| text.into_string().ok()),
+    };
+    text.filter(|text| is_url(text))
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("postgres://") || text.starts_with("postgresql://")
+}
+
+/// Whether the store that is named has a far side.
+pub(super) fn is_far(root: Option<&Path>) -> bool {
+    named(root).is_some()
+}
+
 /// Opens the far store that is named: by an argument, `--store`, or `WARPLAP_STORE`.
 pub(super) fn reach(url: Option<&str>, root: Option<&Path>) -> Result<Reached, Failure> {
-    let named = url.map(str::to_string).or_else(|| root.and_then(Path::to_str).map(str::to_string));
-    let named = named.or_else(|| std::env::var("WARPLAP_STORE").ok());
-    let is_url = |text: &String| text.starts_with("postgres://") || text.starts_with("postgresql://");
-    let Some(url) = named.filter(is_url) else {
+    let Some(url) = url.map_or_else(|| named(root), |url| Some(url.to_string()).filter(|url| is_url(url))) else {
         let expected = "expected postgres://user@host/database as URL, in --store or in WARPLAP_STORE";
         return Err(Failure::input(format!("no far store is named: {expected}")));
     };

@@ -16,6 +16,7 @@ use warplap_fleet::engine::{Engine, EngineError, Program, here::Here, ray::Ray, 
 use warplap_fleet::jobs::{Class, Event, State};
 
 use super::job::{Manner, Planned, classes, missed, plan};
+use super::shared::{self, Open};
 use crate::console::{BAD, Console, DIM, GOOD, paint};
 use crate::failure::{Exit, Failure};
 use crate::machine;
@@ -48,7 +49,7 @@ pub(crate) struct Tune {
     /// A file with one problem a line
     #[arg(long, value_name = "FILE")]
     suite: Option<PathBuf>,
-    /// Also what programs in mode record asked for and did not find
+    /// Also what programs in mode record asked for and did not find, and what the fleet wants
     #[arg(long)]
     misses: bool,
     /// Who places the jobs
@@ -107,7 +108,8 @@ impl Tune {
         let mut engine = self.engine(root)?;
         console.log(paint(DIM, "looking for devices"));
         let classes = classes(engine.classes().map_err(failed)?, &self.device)?;
-        let mut plans = self.plans(&asked, op, &classes, &store)?;
+        let wants = shared::catch_up(root, &classes, console)?;
+        let mut plans = self.plans(&asked, op, &classes, (&store, &wants))?;
         let wanted = plans.len();
         plans.retain(|plan| !plan.is_done(&store));
         let mut standing =
@@ -117,6 +119,8 @@ impl Tune {
         }
         let started = Instant::now();
         self.drive(&mut *engine, &mut standing, &stop, console)?;
+        let ended = standing.plans.iter().filter_map(|p| Some((&p.job, &p.key, standing.last.get(&p.job.id)?)));
+        shared::tell(root, ended, console)?;
         standing.tell(started.elapsed().as_secs_f64(), &store, console)?;
         if stop.said() {
             console.log("interrupted; run it again to go on");
@@ -130,7 +134,7 @@ impl Tune {
         asked: &[Asked],
         op: Option<&'static warplap::any::Operation>,
         classes: &[Class],
-        store: &Store,
+        (store, wants): (&Store, &[Open]),
     ) -> Result<Vec<Planned>, Failure> {
         let manner = Manner { budget: self.budget, search: self.search.clone(), bucket: self.bucket.clone() };
         let default = self.problems.is_empty() && self.suite.is_none() && !self.misses;
@@ -139,7 +143,7 @@ impl Tune {
             let usual = if default { suite::default(op, &class.kind)? } else { Vec::new() };
             plans.extend(plan(if default { &usual } else { asked }, class, &manner)?);
             if self.misses {
-                plans.extend(missed(store, class, &manner)?);
+                plans.extend(missed(store, wants, class, &manner)?);
             }
         }
         let mut seen = std::collections::BTreeSet::new();
