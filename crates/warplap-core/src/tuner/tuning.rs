@@ -179,6 +179,8 @@ impl<D: Device> Road<D> {
             floor_us: outcomes.floor.map(|f| f * 1e6),
             seconds: running.seconds(),
             last_heat: None,
+            artifacts: Default::default(),
+            vouched: Default::default(),
         };
         let (was, now) = (earlier.map(|e| e.verdict.grade).filter(|g| g.is_provisional()), new.verdict.grade);
         let edition = better(kept, new);

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use warplap::core::store::bundle::Bundle;
+use warplap::core::store::bundle::{Bundle, Claims};
 use warplap::core::store::{Entry, SecretKey, Store};
 
+use super::sign::beside;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 use crate::kept;
@@ -28,6 +29,15 @@ pub(crate) struct Export {
     /// Sign it with the key of `store keygen`
     #[arg(long, value_name = "KEYFILE")]
     sign: Option<PathBuf>,
+    /// Its number in the row of bundles of its name; a store takes no lower one (default with --sign: the time)
+    #[arg(long, value_name = "N")]
+    serial: Option<u64>,
+    /// What it is a bundle of (default with --sign: the operation, or all)
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    name: Option<String>,
+    /// Nobody takes it after this time: 12h, 30d
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    expires: Option<u64>,
 }
 
 impl Export {
@@ -38,20 +48,61 @@ impl Export {
         };
         let refused = |e| Failure::input(format!("--sign: {e}"));
         let key = self.sign.as_deref().map(SecretKey::read).transpose().map_err(refused)?;
-        let bundle = Bundle::of(store, wanted);
-        let bytes = key.as_ref().map_or_else(|| bundle.to_bytes(), |key| bundle.to_signed_bytes(key));
+        let mut bundle = Bundle::of(store, wanted);
+        let usual = || key.as_ref().map(|_| op.map_or("all", |op| op.name).to_string());
+        bundle.claims = Claims {
+            name: self.name.clone().or_else(usual).unwrap_or_default(),
+            serial: self.serial.or_else(|| key.as_ref().map(|_| now())),
+            expires: self.expires.map(|seconds| now().saturating_add(seconds)),
+        };
+        let bytes = bundle.to_bytes();
+        let signature = key.as_ref().map(|key| Bundle::sign(&bytes, key)).transpose()?;
         kept::write(&self.file, &bytes, "FILE")?;
+        let beside = beside(&self.file);
+        match &signature {
+            Some(signature) => kept::write(&beside, signature.to_string().as_bytes(), "FILE.minisig")?,
+            // That of what stood here before is none of this bundle.
+            None => drop(std::fs::remove_file(&beside)),
+        }
         if bundle.left_out > 0 {
             console.warn(format_args!("{} damaged or newer records were left out", bundle.left_out));
         }
         let (file, signer) = (self.file.display().to_string(), key.map(|key| key.public().to_string()));
         if console.json {
             let (records, left_out) = (bundle.len(), bundle.left_out);
-            console.line(&json!({"file": file, "records": records, "left_out": left_out, "signed_by": signer}))?;
+            let Claims { name, serial, expires } = &bundle.claims;
+            console.line(&json!({"file": file, "records": records, "left_out": left_out, "signed_by": signer,
+                "name": name, "serial": serial, "expires": expires}))?;
         } else {
             let signed = signer.map(|key| format!(", signed by {key}")).unwrap_or_default();
             console.say(format!("{} written to {file}{signed}", units::some(bundle.len(), "record", "records")))?;
         }
         Ok(Exit::Ok)
     }
+}
+
+fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
+    let good = (1..=64).contains(&text.len()) && text.bytes().all(plain);
+    good.then(|| text.to_string()).ok_or_else(|| "expected lower case letters, digits, _ and -".into())
+}
+
+/// Seconds of a text such as `12h` or `30d`.
+fn period(text: &str) -> Result<u64, String> {
+    let unit = |letter| match letter {
+        's' => Some(1),
+        'm' => Some(60),
+        'h' => Some(3_600),
+        'd' => Some(86_400),
+        _ => None,
+    };
+    let seconds = text.chars().last().and_then(unit).and_then(|unit: u64| {
+        let number: u64 = text[..text.len() - 1].parse().ok()?;
+        number.checked_mul(unit).filter(|seconds| *seconds > 0 && *seconds <= 36_500 * 86_400)
+    });
+    seconds.ok_or_else(|| "expected a number and s, m, h or d, such as 30d".into())
 }
