@@ -251,3 +251,24 @@ fn artifacts_come_out_of_bundles_that_a_trusted_key_signed_and_of_no_others() {
     assert_eq!(good.artifacts().unwrap()[&"ab".repeat(32)], [1, 2, 3]);
     assert_eq!(good.to_bytes(), bytes);
 }
+
+#[test]
+fn signing_and_checking_take_less_than_a_hundredth_of_a_second() {
+    let key = SecretKey::generate().unwrap();
+    let bytes = claiming(Some(1), None, 5);
+    let trusted = trusting(&[&key]).trusted().unwrap();
+    let (mut signing, mut checking) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let begun = std::time::Instant::now();
+        let signature = Bundle::sign(&bytes, &key).unwrap();
+        signing.push(begun.elapsed());
+        let begun = std::time::Instant::now();
+        assert!(Bundle::signed(&bytes, &[signature], &trusted).is_ok());
+        checking.push(begun.elapsed());
+    }
+    signing.sort();
+    checking.sort();
+    let line = format!("a bundle of {} bytes: sign {:?}, check and read {:?}", bytes.len(), signing[100], checking[100]);
+    say(std::io::stderr(), line.clone());
+    assert!(signing[100].as_millis() < 10 && checking[100].as_millis() < 10, "{line}");
+}

@@ -2,6 +2,7 @@
 
 mod admitting;
 mod any;
+mod carried;
 mod contesting;
 mod donors;
 mod earlier;

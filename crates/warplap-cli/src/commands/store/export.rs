@@ -1,11 +1,13 @@
 //! `warplap store export`: records into one bundle file, to be imported elsewhere.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
 use warplap::core::store::bundle::{Bundle, Claims};
-use warplap::core::store::{Entry, SecretKey, Store};
+use warplap::core::store::{self, Address, Entry, SecretKey, Store};
+use warplap::cuda::Artifacts;
 
 use super::sign::beside;
 use crate::console::Console;
@@ -38,10 +40,13 @@ pub(crate) struct Export {
     /// Nobody takes it after this time: 12h, 30d
     #[arg(long, value_name = "TIME", value_parser = period)]
     expires: Option<u64>,
+    /// Put the compiled kernels of winners and ties in; others take them with a trusted signature alone
+    #[arg(long, requires = "sign")]
+    artifacts: bool,
 }
 
 impl Export {
-    pub(crate) fn run(&self, store: &Store, console: &Console) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, store: &Store, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let op = suite::operation(self.op.as_deref())?;
         let wanted = |e: &Entry| {
             op.is_none_or(|op| e.op == op.name) && self.device.as_ref().is_none_or(|d| e.device_slug.contains(d))
@@ -55,6 +60,9 @@ impl Export {
             serial: self.serial.or_else(|| key.as_ref().map(|_| now())),
             expires: self.expires.map(|seconds| now().saturating_add(seconds)),
         };
+        if self.artifacts {
+            carry(&mut bundle, root)?;
+        }
         let bytes = bundle.to_bytes();
         let signature = key.as_ref().map(|key| Bundle::sign(&bytes, key)).transpose()?;
         kept::write(&self.file, &bytes, "FILE")?;
@@ -72,6 +80,7 @@ impl Export {
             let (records, left_out) = (bundle.len(), bundle.left_out);
             let Claims { name, serial, expires } = &bundle.claims;
             console.line(&json!({"file": file, "records": records, "left_out": left_out, "signed_by": signer,
+                "artifacts": bundle.carried(),
                 "name": name, "serial": serial, "expires": expires}))?;
         } else {
             let signed = signer.map(|key| format!(", signed by {key}")).unwrap_or_default();
@@ -105,4 +114,23 @@ fn period(text: &str) -> Result<u64, String> {
         number.checked_mul(unit).filter(|seconds| *seconds > 0 && *seconds <= 36_500 * 86_400)
     });
     seconds.ok_or_else(|| "expected a number and s, m, h or d, such as 30d".into())
+}
+
+/// Puts the compiled kernels of a bundle's winners and ties into it, as far as the store keeps them.
+fn carry(bundle: &mut Bundle, root: Option<&Path>) -> Result<(), Failure> {
+    let Some(kept) = artifacts(root)? else { return Ok(()) };
+    let digests: BTreeSet<String> = bundle.records().flat_map(|r| r.editions).flat_map(|e| e.artifacts).collect();
+    for digest in digests {
+        if let Some(bytes) = kept.bytes(&digest) {
+            bundle.carry(&digest, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// The compiled kernels of a store in a directory.
+pub(super) fn artifacts(root: Option<&Path>) -> Result<Option<Artifacts>, Failure> {
+    let address = root.map_or_else(store::default_address, Address::of)?;
+    let opened = address.directory().map(Artifacts::open).transpose();
+    opened.map_err(|e| Failure::NoAnswer(e.to_string()))
 }

@@ -48,8 +48,31 @@ impl Import {
         let read = |file: &PathBuf| read(file, &self.signature, self.unsigned, &trusted);
         let bundles = self.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         put(&bundles, &store, Take { older: self.allow_older }, console)?;
+        take_artifacts(&bundles, root, console)?;
         if self.prove { super::proving::run(root, self.device, console) } else { Ok(Exit::Ok) }
     }
+}
+
+/// Keeps the compiled kernels of bundles that somebody who is trusted signed; those of others are left where they are.
+fn take_artifacts(bundles: &[Bundle], root: Option<&Path>, console: &Console) -> Result<(), Failure> {
+    let (mut taken, mut left) = (0, 0);
+    for bundle in bundles.iter().filter(|bundle| bundle.carried() > 0) {
+        let (Some(carried), Some(kept)) = (bundle.artifacts(), super::export::artifacts(root)?) else {
+            left += bundle.carried();
+            continue;
+        };
+        for (digest, bytes) in carried {
+            kept.put_bytes(digest, bytes).map_err(|e| Failure::NoAnswer(e.to_string()))?;
+            taken += 1;
+        }
+    }
+    if left > 0 {
+        console.warn(format_args!("{left} compiled kernels were left out: nobody whom this store trusts signed them"));
+    }
+    if taken > 0 {
+        console.log(format_args!("{} kept", units::some(taken, "compiled kernel", "compiled kernels")));
+    }
+    Ok(())
 }
 
 /// Reads a bundle and the signatures beside it; the sentence names the file.

@@ -78,7 +78,7 @@ impl Store {
             Store::Prune(prune) => prune.run(&read()?, console),
             Store::Quarantine(quarantine) => quarantine.run(&read()?, console),
             Store::Rm(rm) => rm.run(&read()?, console),
-            Store::Export(export) => export.run(&read()?, console),
+            Store::Export(export) => export.run(&read()?, root, console),
             Store::Import(import) => import.run(root, console),
             Store::Merge(merge) => merge.run(root, console),
             Store::Keygen(keygen) => keygen.run(console),

@@ -53,6 +53,11 @@ impl Reader {
         signatures.iter().any(|s| s.comment() == self.comment && s.vouches(key))
     }
 
+    /// Whether these bytes, which somebody read later, are the file whose index is used here.
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        bytes.ends_with(&self.index) && bytes.len() as u64 == self.body.1 + self.index.len() as u64
+    }
+
     /// What it says of itself.
     pub fn claims(&self) -> &Claims {
         &self.claims
