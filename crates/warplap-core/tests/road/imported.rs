@@ -97,7 +97,7 @@ fn a_wrong_winner_with_a_good_signature_stops_at_the_proof_and_a_right_one_needs
     // Not where nobody signed, and not where the one who did is trusted no more.
     let unsigned = importing(elsewhere());
     unsigned.trust(|t| t.policy = Policy::Signed).unwrap();
-    store.trust(|t| drop(t.keys.clear())).unwrap();
+    store.trust(|t| t.keys.clear()).unwrap();
     for store in [unsigned, store] {
         let chosen = tuner(&rows(), &store, mode(Mode::Replay)).choose(&problem(64)).unwrap();
         assert_eq!(chosen.candidate.variant, "reference");
