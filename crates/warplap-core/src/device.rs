@@ -1,5 +1,6 @@
 //! A Device: a place that runs kernels and owns a clock.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -99,6 +100,12 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Called when a right candidate was faster than the ceilings allow: they may have been measured on a busy machine.
     /// The time to measure them again and keep the larger of old and new, each.
     fn measure_again(&self, _store: &Store) {}
+
+    /// Builds something, and says by their digests which compiled kernels that took; on a device that keeps none,
+    /// nothing is built.
+    fn built_from(&self, _build: &mut dyn FnMut()) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
 
     /// The queue used while tuning.
     fn queue(&self) -> &Self::Queue;

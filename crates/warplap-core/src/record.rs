@@ -1,6 +1,6 @@
 //! What is kept: every trial of a key, not only the winner, one edition per soft fingerprint and origin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,12 @@ pub struct Edition {
     /// How the winner did in the form a program calls it, where it met somebody in that form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heat: Option<LastHeat>,
+    /// Compiled kernels of the winner and its ties, by their digest.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub artifacts: BTreeSet<String>,
+    /// The origins of the keys that signed the bundles it came in. The store that takes it in says so, nobody else.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub vouched: BTreeSet<String>,
 }
 
 impl Edition {

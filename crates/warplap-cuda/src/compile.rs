@@ -1,6 +1,8 @@
 //! Compile: a source with its constants comes in; a CUBIN with the assembler's report goes out, from the artifacts
 //! where they hold it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -88,6 +90,23 @@ impl Default for Workshop {
     }
 }
 
+thread_local! {
+    /// The digests of what this thread takes, while somebody asks.
+    static TAKEN: RefCell<Option<BTreeSet<String>>> = const { RefCell::new(None) };
+}
+
+/// Builds something, and says what was taken for it.
+pub(crate) fn built_from(build: &mut dyn FnMut()) -> BTreeSet<String> {
+    let before = TAKEN.replace(Some(BTreeSet::new()));
+    build();
+    TAKEN.replace(before).unwrap_or_default()
+}
+
+fn taken(digest: String) -> String {
+    TAKEN.with_borrow_mut(|taken| taken.as_mut().map(|taken| taken.insert(digest.clone())));
+    digest
+}
+
 impl Workshop {
     pub(crate) fn compiler(&self) -> Result<&Compiler, CudaError> {
         self.compiler.get_or_init(Compiler::find).as_ref().map_err(Clone::clone)
@@ -106,7 +125,7 @@ impl Workshop {
         let cubin = self.kept(&digest, &source.order(arch), compiler, crew)?;
         match cubin.report.refusal() {
             Some(refusal) => Err(refusal),
-            None => Ok((digest, cubin)),
+            None => Ok((taken(digest), cubin)),
         }
     }
 
@@ -116,7 +135,7 @@ impl Workshop {
         let order = source.order(arch);
         let digest = order.digest(&who(compiler.version()));
         let cubin = self.kept(&digest, &order, compiler, crew)?;
-        Ok((digest, cubin))
+        Ok((taken(digest), cubin))
     }
 
     /// Kept, or compiled and kept.

@@ -47,3 +47,5 @@ pub use nvrtc::Compiler;
 pub use own::OwnSource;
 pub use ptxas::Report;
 pub use warplap_worker::Class;
+/// Compiled kernels in their folder.
+pub use warplap_worker::artifact::Artifacts;

@@ -15,7 +15,6 @@ use crate::flights::Flights;
 use crate::line::Line;
 use crate::post::Post;
 use crate::rest::Rest;
-use crate::sealed::origin;
 use crate::tables;
 
 /// The file of a near store's key, beside its records.
@@ -40,7 +39,7 @@ impl Postgres {
         let key = directory.map(|directory| directory.join(KEY_FILE)).filter(|path| path.exists());
         let key = key
             .and_then(|path| SecretKey::read(&path).inspect_err(|e| tracing::warn!("nothing is published: {e}")).ok());
-        let own = key.as_ref().map(|key| origin(&key.public())).unwrap_or_default();
+        let own = key.as_ref().map(|key| key.public().origin()).unwrap_or_default();
         Postgres {
             line: Line::to(address.clone()),
             flights: Flights::at(&address),

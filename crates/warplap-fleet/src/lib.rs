@@ -5,6 +5,7 @@
 //! [`register`] lets every store of the process be opened as `postgres://user@host/database`.
 
 pub mod address;
+pub mod bundle_shelf;
 pub mod card;
 pub mod cards;
 pub mod engine;
@@ -37,11 +38,13 @@ pub const SCHEMA_SQL: &str = include_str!("schema.sql");
 /// Keeps whoever may only read from the locks that tuners take turns by.
 pub const GUARDS_SQL: &str = include_str!("guards.sql");
 
-/// Lets stores be opened by `postgres:` and `postgresql:` URLs, in this process from now on.
+/// Lets stores be opened by `postgres:`, `postgresql:` and `bundle:` URLs, in this process from now on.
 pub fn register() {
-    for scheme in ["postgres", "postgresql"] {
+    let bundle = Opener { open: bundle_shelf::open, near: |_| store::near_root() };
+    let far = Opener { open, near };
+    for (scheme, opener) in [("postgres", far), ("postgresql", far), (bundle_shelf::SCHEME, bundle)] {
         // It is refused for schemes of the core's own alone.
-        let _ = store::register(scheme, Opener { open, near });
+        let _ = store::register(scheme, opener);
     }
 }
 

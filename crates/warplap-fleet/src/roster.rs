@@ -7,7 +7,6 @@ use warplap_core::store::{PublicKey, SecretKey};
 
 use crate::error::FarError;
 use crate::far::KEY_FILE;
-use crate::sealed::origin;
 use crate::session::Session;
 use crate::{GUARDS_SQL, SCHEMA_SQL, tables};
 
@@ -60,7 +59,7 @@ pub fn join(session: &mut Session, near: &Path, node: &str) -> Result<(String, P
         SecretKey::generate().and_then(|key| key.write(&path)).map_err(refused)?;
     }
     let key = SecretKey::read(&path).map_err(refused)?.public();
-    let (id, text) = (origin(&key), key.to_string());
+    let (id, text) = (key.origin(), key.to_string());
     let says = |e: postgres::Error| FarError::of(&e);
     const ADD: &str = "insert into warplap.origin (id, key, node) values ($1, $2, $3) on conflict do nothing";
     session.rows(ADD, &[&id, &text, &node]).map_err(says)?;

@@ -44,16 +44,11 @@ pub struct Sealed {
     pub signature: String,
 }
 
-/// The origin of what a key signs.
-pub fn origin(key: &PublicKey) -> String {
-    blake3::hash(key.to_string().as_bytes()).to_hex()[..16].to_string()
-}
-
 impl Sealed {
     /// Seals an edition of a record under a key's name; with it the compressed body.
     pub fn seal(record: &Record, edition: &Edition, key: &SecretKey) -> Result<(Sealed, Vec<u8>), String> {
         let mut whole = Record { editions: vec![edition.clone()], ..record.clone() };
-        let origin = origin(&key.public());
+        let origin = key.public().origin();
         whole.editions[0].origin = origin.clone();
         let body = serde_json::to_string(&whole).map_err(|e| e.to_string())?;
         let mut short = whole;
@@ -76,17 +71,17 @@ impl Sealed {
             digest: blake3::hash(body.as_bytes()).to_hex().to_string(),
             signature: String::new(),
         };
-        sealed.signature = key.sign(sealed.message().as_bytes());
+        sealed.signature = key.sign(sealed.message().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok((sealed, zstd::bulk::compress(body.as_bytes(), LEVEL).map_err(|e| e.to_string())?))
     }
 
     /// The record of an answer, once everything it claims holds: the signature is the key's, the key the origin's, and
     /// what is inside says the same as the outside.
     pub fn open(&self, key: &PublicKey) -> Result<Record, String> {
-        if origin(key) != self.origin {
+        if key.origin() != self.origin {
             return Err("its key is not its origin's".into());
         }
-        if !key.signed(self.message().as_bytes(), &self.signature) {
+        if !bytes(&self.signature).is_some_and(|signature| key.signed(self.message().as_bytes(), &signature)) {
             return Err("its signature does not fit".into());
         }
         if self.answer.len() > MAX_ANSWER {
@@ -124,6 +119,13 @@ impl Sealed {
         let Sealed { device, op, hash, soft, origin, tuned_at, digest, .. } = self;
         format!("warplap edition 1\n{device}\n{op}\n{hash}\n{soft}\n{origin}\n{tuned_at}\n{answer}\n{digest}\n")
     }
+}
+
+/// The bytes of a signature that is written in hexadecimal digits.
+fn bytes(text: &str) -> Option<[u8; 64]> {
+    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits.chunks_exact(2).map(|two| two[0] * 16 + two[1]).collect();
+    bytes.try_into().ok().filter(|_| text.len() == 128)
 }
 
 /// Leaves the trials that matter to whoever uses the winner: itself, those as fast, and the libraries.

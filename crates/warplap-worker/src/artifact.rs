@@ -49,6 +49,11 @@ pub fn digest<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
+/// Whether a text is a digest: only such become names of files that came from elsewhere.
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
 /// A folder of artifacts.
 #[derive(Debug)]
 pub struct Artifacts {
@@ -89,6 +94,35 @@ impl Artifacts {
 
     /// What was kept under a digest, if it is exactly what was written.
     pub fn get<R: DeserializeOwned>(&self, digest: &str) -> Option<Artifact<R>> {
+        let body = self.body(digest)?;
+        let (len, rest) = body.split_at_checked(4)?;
+        let (report, image) = rest.split_at_checked(u32::from_le_bytes(len.try_into().ok()?) as usize)?;
+        Some(Artifact { report: serde_json::from_slice(report).ok()?, image: image.to_vec() })
+    }
+
+    /// The bytes that were kept under a digest, report and image together, for somebody far away.
+    pub fn bytes(&self, digest: &str) -> Option<Vec<u8>> {
+        is_digest(digest).then(|| self.body(digest)).flatten()
+    }
+
+    /// Keeps bytes that [`Artifacts::bytes`] gave somewhere else, sealed with the key of this place. They are code:
+    /// whoever calls this has checked that somebody who is trusted signed them.
+    pub fn put_bytes(&self, digest: &str, body: &[u8]) -> Result<(), ArtifactError> {
+        let parts = body.split_at_checked(4).and_then(|(len, rest)| {
+            let (report, image) = rest.split_at_checked(u32::from_le_bytes(len.try_into().ok()?) as usize)?;
+            let report = serde_json::from_slice::<serde_json::Value>(report).ok();
+            report.filter(|_| !image.is_empty())
+        });
+        if !is_digest(digest) || parts.is_none() {
+            return Err(ArtifactError(format!("{} bytes under '{digest:.64}' are no artifact", body.len())));
+        }
+        match self.body(digest) {
+            Some(_) => Ok(()),
+            None => self.write(digest, body),
+        }
+    }
+
+    fn body(&self, digest: &str) -> Option<Vec<u8>> {
         let bytes = fs::read(self.folder.join(digest)).ok()?;
         let rest = bytes.strip_prefix(MAGIC)?;
         let (mac, body) = rest.split_at_checked(KEY)?;
@@ -97,26 +131,28 @@ impl Artifacts {
             tracing::warn!("artifact {digest} was changed since it was written; it is built again");
             return None;
         }
-        let (len, rest) = body.split_at_checked(4)?;
-        let (report, image) = rest.split_at_checked(u32::from_le_bytes(len.try_into().ok()?) as usize)?;
-        Some(Artifact { report: serde_json::from_slice(report).ok()?, image: image.to_vec() })
+        Some(body.to_vec())
     }
 
     /// Keeps a kernel: temporary file, fsync, rename. Two writers of one digest write the same bytes.
     pub fn put<R: Serialize>(&self, digest: &str, artifact: &Artifact<R>) -> Result<(), ArtifactError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let report = serde_json::to_vec(&artifact.report).map_err(|e| ArtifactError(e.to_string()))?;
         let mut body = (report.len() as u32).to_le_bytes().to_vec();
         body.extend_from_slice(&report);
         body.extend_from_slice(&artifact.image);
+        self.write(digest, &body)
+    }
+
+    fn write(&self, digest: &str, body: &[u8]) -> Result<(), ArtifactError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let unique = format!(".{digest}.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let temporary = self.folder.join(unique);
         let written = (|| {
             given::allowed(MAGIC.len() + KEY + body.len())?;
             let mut file = File::create(&temporary)?;
             file.write_all(MAGIC)?;
-            file.write_all(self.mac(digest, &body).as_bytes())?;
-            file.write_all(&body)?;
+            file.write_all(self.mac(digest, body).as_bytes())?;
+            file.write_all(body)?;
             file.sync_all()?;
             fs::rename(&temporary, self.folder.join(digest))?;
             // The name is safe once the folder is; some file systems cannot sync one.
@@ -267,6 +303,20 @@ mod tests {
         fs::write(inside.join(KEY_FILE), [1; KEY]).unwrap();
         restrict(&inside.join(KEY_FILE), 0o600).unwrap();
         assert_eq!(Artifacts::open(folder.path()).unwrap().get::<Vec<u32>>("abc"), None);
+    }
+
+    #[test]
+    fn bytes_travel_to_another_folder_under_another_key() {
+        let (one, other) = (Artifacts::passing().unwrap(), Artifacts::passing().unwrap());
+        let (digest, artifact) = ("0a".repeat(32), Kept { image: vec![7; 300], report: vec![90, 0] });
+        one.put(&digest, &artifact).unwrap();
+        let bytes = one.bytes(&digest).unwrap();
+        other.put_bytes(&digest, &bytes).unwrap();
+        assert_eq!(other.get(&digest), Some(artifact));
+        assert_eq!(one.bytes("../artifacts-v1/key"), None);
+        for (name, bad) in [("../x", &bytes[..]), (&digest[1..], &bytes), (&digest, &bytes[..3]), (&digest, &[9; 40])] {
+            assert!(other.put_bytes(name, bad).is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -37,6 +37,103 @@ fn a_signed_bundle_goes_where_its_key_is_trusted() {
     assert_eq!(here.run(&["store", "import", &path("plain")]).code, 0);
 }
 
+/// Bundles and the program minisign, in both directions. Takes a few seconds, most of them tuning.
+#[test]
+fn minisign_checks_our_signatures_and_its_own_are_taken_here() {
+    use std::process::Command;
+    if Command::new("minisign").arg("-v").output().is_err() {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"minisign is not installed: not tried\n");
+        return;
+    }
+    let (there, here) = (Corner::new(), Corner::new());
+    let path = |name: &str| there.dir.path().join(name).to_str().unwrap().to_string();
+    let minisign = |args: &[&str]| Command::new("minisign").args(args).output().unwrap();
+    assert_eq!(there.run(&["tune", SMALL, "--budget", "0.1", "-q"]).code, 0);
+    let made = there.run(&["store", "keygen", &path("key"), "--json"]).lines().remove(0);
+    let public = made["minisign"].as_str().unwrap();
+    let export = ["store", "export", &path("b"), "--sign", &path("key"), "--serial", "5", "--expires", "30d"];
+    assert_eq!(there.run(&export).code, 0);
+
+    let good = minisign(&["-Vm", &path("b"), "-P", public]);
+    let said = String::from_utf8_lossy(&good.stdout).to_string();
+    assert!(good.status.success() && said.contains("serial=5") && said.contains("expires="), "{said}");
+    assert!(minisign(&["-Vm", &path("b"), "-p", &path("key.pub")]).status.success());
+    let mut bytes = std::fs::read(path("b")).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last / 2] ^= 1;
+    std::fs::write(path("changed"), &bytes).unwrap();
+    std::fs::copy(path("b.minisig"), path("changed.minisig")).unwrap();
+    assert!(!minisign(&["-Vm", &path("changed"), "-P", public]).status.success());
+
+    // A key of minisign's own, and a bundle it signed.
+    let own = minisign(&["-G", "-W", "-p", &path("own.pub"), "-s", &path("own.key")]);
+    assert!(own.status.success(), "{}", String::from_utf8_lossy(&own.stderr));
+    assert_eq!(there.run(&["store", "export", &path("theirs")]).code, 0);
+    assert!(minisign(&["-Sm", &path("theirs"), "-s", &path("own.key")]).status.success());
+    assert_eq!(here.run(&["store", "trust", "require"]).code, 0);
+    assert_eq!(here.run(&["store", "import", &path("theirs")]).code, 2, "a stranger's");
+    assert_eq!(here.run(&["store", "trust", "add", &path("own.pub")]).code, 0);
+    let taken = here.run(&["store", "import", &path("theirs")]);
+    assert!(taken.code == 0 && taken.stdout.contains("1 added"), "{}{}", taken.stdout, taken.stderr);
+    assert_eq!(here.run(&["store", "trust", "add", public]).code, 0);
+    assert_eq!(here.run(&["store", "import", &path("changed")]).code, 2);
+    assert_eq!(here.run(&["store", "import", &path("b")]).code, 0);
+}
+
+#[test]
+fn bundles_expire_go_forward_need_several_keys_and_fall_with_a_revoked_one() {
+    let (there, here) = (Corner::new(), Corner::new());
+    let path = |name: &str| there.dir.path().join(name).to_str().unwrap().to_string();
+    assert_eq!(there.run(&["tune", SMALL, "--budget", "0.1", "-q"]).code, 0);
+    let key = |name: &str| there.run(&["store", "keygen", &path(name)]).stdout.trim().to_string();
+    let (one, two) = (key("one"), key("two"));
+    let export = |file: &str, serial: &str| {
+        let args = ["store", "export", &path(file), "--sign", &path("one"), "--serial", serial];
+        assert_eq!(there.run(&args).code, 0);
+    };
+    export("new", "8");
+    export("old", "7");
+    for key in [&one, &two] {
+        assert_eq!(here.run(&["store", "trust", "add", key]).code, 0);
+    }
+    assert_eq!(here.run(&["store", "import", &path("new")]).code, 0);
+    let old = here.run(&["store", "import", &path("old")]);
+    assert!(old.code == 2 && old.stderr.contains("--allow-older"), "{}", old.stderr);
+    assert_eq!(here.run(&["store", "import", &path("old"), "--allow-older"]).code, 0);
+    let brief = ["store", "export", &path("brief"), "--sign", &path("one"), "--expires", "1s"];
+    assert_eq!(there.run(&brief).code, 0);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let expired = here.run(&["store", "import", &path("brief")]);
+    assert!(expired.code == 2 && expired.stderr.contains("expired"), "{}", expired.stderr);
+    for bad in ["0d", "d", "3", "30w", "99999d"] {
+        assert_eq!(there.run(&["store", "export", &path("x"), "--expires", bad]).code, 2, "{bad}");
+    }
+    assert_eq!(here.run(&["store", "trust", "threshold", "2"]).code, 0);
+    let one_of_two = here.run(&["store", "import", &path("new")]);
+    assert!(one_of_two.code == 2 && one_of_two.stderr.contains("1 of the 2"), "{}", one_of_two.stderr);
+    assert_eq!(there.run(&["store", "sign", &path("new"), &path("two")]).code, 0);
+    assert_eq!(here.run(&["store", "import", &path("new")]).code, 0);
+    assert_eq!(here.run(&["store", "trust", "revoke", &one]).code, 0);
+    let listed = here.run(&["store", "trust", "ls"]);
+    assert!(listed.stdout.contains("revoked") && listed.stdout.contains("2 must have signed"), "{}", listed.stdout);
+    assert_eq!(here.run(&["store", "import", &path("old"), "--allow-older"]).code, 2);
+    assert_eq!(here.run(&["store", "trust", "policy", "any"]).code, 2);
+    assert_eq!(here.run(&["store", "trust", "policy", "signed"]).code, 0);
+}
+
+#[test]
+fn what_was_proved_at_deployment_is_told() {
+    let (there, here) = (Corner::new(), Corner::new());
+    let file = there.dir.path().join("b").to_str().unwrap().to_string();
+    assert_eq!(there.run(&["tune", SMALL, "--budget", "0.1", "-q", "--device", "cpu"]).code, 0);
+    assert_eq!(there.run(&["store", "export", &file]).code, 0);
+    let taken = here.run(&["store", "import", &file, "--prove", "--device", "cpu", "--json"]);
+    let proved = taken.lines().pop().unwrap();
+    assert_eq!((taken.code, proved["proved"].as_u64(), proved["failed"].as_u64()), (0, Some(1), Some(0)), "{proved}");
+    let again = here.run(&["store", "verify", "--prove", "--device", "cpu"]);
+    assert!(again.code == 0 && again.stdout.contains("1 winner proved"), "{}", again.stdout);
+}
+
 #[cfg(unix)]
 mod odd_files {
     use std::os::unix::fs::{FileTypeExt, symlink};

@@ -164,3 +164,36 @@ fn without_a_reference_the_default_config_is_right_or_the_spec_is_refused_with_t
         assert!(parts.iter().all(|part| said.contains(part)), "{command}: {said}");
     }
 }
+
+#[test]
+fn a_fresh_replica_with_signed_artifacts_compiles_nothing() {
+    let (there, here, bare) = (Corner::new(), Corner::new(), Corner::new());
+    let file = |name: &str| there.dir.path().join(name).to_str().unwrap().to_string();
+    let path = put_all(&there, &SPEC.replace("KIND = [0, 1, 2]", "KIND = [0]"), SUM);
+    let counted = |place: &Corner, args: &[&str], into: &str| {
+        let mut program = program(&place.store());
+        program.env("WARPLAP_CUDA_DRIVER", library()).env("WARPLAP_NVRTC", library());
+        program.env("WARPLAP_NVML", "/nonexistent/libnvidia-ml.so").env("WARPLAP_STANDIN_COMPILED", file(into));
+        let ended = Ended::of(program.args(args).output().unwrap());
+        (ended, std::fs::read(file(into)).map_or(0, |bytes| bytes.len()))
+    };
+    let tune = ["tune", &path, "--json"];
+    let (tuned, compiled) = counted(&there, &tune, "first");
+    assert!(tuned.code == 0 && compiled >= 1, "{compiled}: {}", tuned.stderr);
+    let key = there.run(&["store", "keygen", &file("key")]).stdout.trim().to_string();
+    let export = ["store", "export", &file("b"), "--sign", &file("key"), "--artifacts", "--json"];
+    let exported = there.run(&export).lines().remove(0);
+    assert!(exported["artifacts"].as_u64() >= Some(1), "{exported}");
+
+    // Nobody is trusted: the records are taken, the code is not, and kernels are compiled again.
+    let unsigned = bare.run(&["store", "import", &file("b"), "--unsigned"]);
+    assert!(unsigned.code == 0 && unsigned.stderr.contains("left out"), "{}", unsigned.stderr);
+    let (answered, compiled) = counted(&bare, &tune, "bare");
+    assert!(answered.code == 0 && compiled >= 1, "{compiled}: {}", answered.stderr);
+
+    assert_eq!(here.run(&["store", "trust", "add", &key]).code, 0);
+    assert_eq!(here.run(&["store", "import", &file("b")]).code, 0);
+    let (answered, compiled) = counted(&here, &tune, "here");
+    let line = answered.lines().remove(0);
+    assert_eq!((line["how"].as_str(), compiled), (Some("stored"), 0), "{line}{}", answered.stderr);
+}

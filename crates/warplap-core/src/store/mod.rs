@@ -39,6 +39,7 @@ mod lease;
 mod listing;
 mod lock;
 mod memory;
+pub mod minisign;
 mod names;
 mod on_disk;
 mod open;
@@ -226,6 +227,12 @@ pub enum StoreError {
     #[error("{why}: this store takes bundles alone that a key it trusts has signed (warplap store trust)")]
     Unsigned {
         /// What is wrong with this one.
+        why: String,
+    },
+    /// A bundle has expired, or is older than one that was taken before.
+    #[error("the bundle is out of date: {why}; nothing was imported")]
+    OutOfDate {
+        /// What is wrong with it, and what to do.
         why: String,
     },
     /// What was to be kept has no place or no form here.

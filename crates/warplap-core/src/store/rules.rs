@@ -1,7 +1,7 @@
 //! The store itself: the rules of keeping, the same on every shelf. Keys and editions come in, records and matches go
 //! out.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -122,6 +122,11 @@ impl Store {
 
     /// Merges many records, each as [`Store::merge`] would; the answers are in the order of the records.
     pub fn merge_many(&self, records: Vec<Record>) -> Vec<Result<Merged, StoreError>> {
+        self.merge_vouched(records, &BTreeSet::new())
+    }
+
+    /// Merges records whose editions say rightly who vouches for them.
+    pub(super) fn take_in(&self, records: Vec<Record>) -> Vec<Result<Merged, StoreError>> {
         let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
         let mut done: Vec<Result<Merged, StoreError>> = Vec::with_capacity(records.len());
         for (n, record) in records.iter().enumerate() {
@@ -161,7 +166,7 @@ impl Store {
         }
         for which in places.values() {
             for n in &which[1..] {
-                done[*n] = self.merge(records[*n].clone());
+                done[*n] = self.take_in(vec![records[*n].clone()]).pop().unwrap_or(Ok(Merged::Unchanged));
             }
         }
         done
@@ -235,7 +240,7 @@ impl Store {
             }
         };
         match judge_for(&found, place, device)? {
-            Checked::Whole(record) => Some(*record),
+            Checked::Whole(record) => Some(self.without_revoked(*record)),
             Checked::Damaged(_) | Checked::Misplaced(_) => self.load_damaged(place, device),
             Checked::Newer(schema) => {
                 self.warn_about(place, &format!("it was written by a newer warplap (form {schema})"));

@@ -1,5 +1,5 @@
-//! Keys and signatures of bundles: Ed25519. A secret key is a file of one line that its owner alone may read; a public
-//! key is a word that can be sent in a letter.
+//! Keys: Ed25519. A secret key is a file of one line that its owner alone may read; a public key is a word that can be
+//! sent in a letter, ours or that of the program minisign.
 
 use std::fmt;
 use std::io::Write;
@@ -9,6 +9,7 @@ use std::str::FromStr;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 
 use super::files::{Files, ReadError};
+use super::minisign;
 
 const PUBLIC: &str = "warplap-key-ed25519:";
 const SECRET: &str = "warplap-secret-ed25519:";
@@ -20,7 +21,7 @@ const MAX_FILE: u64 = 4096;
 #[non_exhaustive]
 pub enum KeyError {
     /// It is no key.
-    #[error("this is no key: expected {PUBLIC} and 64 hexadecimal digits")]
+    #[error("this is no key: expected {PUBLIC} and 64 hexadecimal digits, or a public key of minisign (RW…)")]
     Form,
     /// Its file cannot be used.
     #[error("{path}: {why}")]
@@ -38,12 +39,48 @@ pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
     /// Whether a signature of `message` is this key's.
-    pub fn signed(&self, message: &[u8], signature: &str) -> bool {
-        let verify = |bytes: [u8; 64]| {
-            let key = VerifyingKey::from_bytes(&self.0).ok()?;
-            key.verify_strict(message, &Signature::from_bytes(&bytes)).ok()
-        };
-        unhex::<64>(signature).and_then(verify).is_some()
+    pub fn signed(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        let key = VerifyingKey::from_bytes(&self.0);
+        key.is_ok_and(|key| key.verify_strict(message, &Signature::from_bytes(signature)).is_ok())
+    }
+
+    /// The origin of what its owner measured: 16 hexadecimal digits of the key's hash.
+    pub fn origin(&self) -> String {
+        hex(&self.hash())
+    }
+
+    /// The key as minisign takes it (`minisign -P`).
+    pub fn minisign(&self) -> String {
+        minisign::key_text(self.minisign_id(), &self.0)
+    }
+
+    /// The key's file as minisign takes it (`minisign -p`).
+    pub fn minisign_file(&self) -> String {
+        format!("untrusted comment: minisign public key {}\n{}\n", self.origin().to_uppercase(), self.minisign())
+    }
+
+    /// The 32 bytes.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A key of 32 bytes; an error where they are none.
+    pub fn of(bytes: [u8; 32]) -> Result<Self, KeyError> {
+        // What is no point of the curve can sign nothing.
+        VerifyingKey::from_bytes(&bytes).map(|_| PublicKey(bytes)).map_err(|_| KeyError::Form)
+    }
+
+    /// The id minisign knows it by, which it shows as the origin.
+    pub(super) fn minisign_id(&self) -> [u8; 8] {
+        let mut id = self.hash();
+        id.reverse();
+        id
+    }
+
+    fn hash(&self) -> [u8; 8] {
+        let mut first = [0; 8];
+        first.copy_from_slice(&blake3::hash(&self.0).as_bytes()[..8]);
+        first
     }
 }
 
@@ -63,9 +100,8 @@ impl FromStr for PublicKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        let bytes = text.trim().strip_prefix(PUBLIC).and_then(unhex::<32>).ok_or(KeyError::Form)?;
-        // What is no point of the curve can sign nothing.
-        VerifyingKey::from_bytes(&bytes).map(|_| PublicKey(bytes)).map_err(|_| KeyError::Form)
+        let own = text.trim().strip_prefix(PUBLIC).and_then(unhex::<32>);
+        PublicKey::of(own.or_else(|| minisign::read_key(text)).ok_or(KeyError::Form)?)
     }
 }
 
@@ -115,9 +151,9 @@ impl SecretKey {
         Ok(SecretKey(SigningKey::from_bytes(&bytes)))
     }
 
-    /// A signature of a message, in hexadecimal digits.
-    pub fn sign(&self, message: &[u8]) -> String {
-        hex(&self.0.sign(message).to_bytes())
+    /// Signs a message.
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        self.0.sign(message).to_bytes()
     }
 }
 
@@ -165,9 +201,12 @@ mod tests {
         assert!(one.public().signed(b"message", &signature));
         assert!(!other.public().signed(b"message", &signature));
         assert!(!one.public().signed(b"messagf", &signature));
-        for bad in ["", "00", &signature[1..], &format!("{signature}0"), &"zz".repeat(64), &"é".repeat(64)] {
-            assert!(!one.public().signed(b"message", bad), "{bad}");
+        for bit in 0..512 {
+            let mut bad = signature;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(!one.public().signed(b"message", &bad), "bit {bit}");
         }
+        assert_eq!(one.public().origin().len(), 16);
         assert_eq!(one.public().to_string().parse::<PublicKey>().unwrap(), one.public());
         for bad in ["", "warplap-key-ed25519:", "warplap-key-ed25519:zz", &"0".repeat(64)] {
             assert!(bad.parse::<PublicKey>().is_err(), "{bad}");

@@ -2,6 +2,7 @@
 //! its winner is one of its trials, was right and measured, and every time is one that a clock can give.
 
 use super::alphabet::odd;
+use super::bundle::is_digest;
 use super::names::{MAX_TEXT, MAX_TIME};
 use crate::measure::Measurement;
 use crate::record::{Edition, Record, SCHEMA};
@@ -40,6 +41,9 @@ fn incoherent(edition: &Edition) -> Option<String> {
         return Some(format!("its winner's {:e} us is no time", verdict.median_us));
     }
     let heat_us = edition.last_heat.as_ref().map_or(1.0, |heat| heat.call_us);
+    if !edition.artifacts.iter().all(|digest| is_digest(digest)) {
+        return Some("it has an artifact whose digest is none".into());
+    }
     let amounts = [work.flops, work.bytes, edition.seconds * 1e6, edition.floor_us.unwrap_or(0.0), heat_us];
     if !amounts.iter().all(|x| x.is_finite() && *x >= 0.0) || edition.seconds * 1e6 > LONGEST_US {
         return Some("its work, its floor or the seconds it took are no amount".into());

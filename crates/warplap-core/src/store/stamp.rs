@@ -7,9 +7,17 @@ use crate::fingerprint::soft_id;
 use crate::record::{Edition, Record};
 
 /// What is there with a record from elsewhere merged in.
-pub(crate) fn join(there: Option<Record>, other: Record, local: &str) -> Record {
+pub(crate) fn join(mut there: Option<Record>, other: Record, local: &str) -> Record {
     let had_some = !other.editions.is_empty();
-    let other = stamped(other, there.as_ref(), local, now());
+    let mut other = stamped(other, there.as_ref(), local, now());
+    // What is known and signed once more stays what it is, with one more to vouch for it.
+    for known in there.iter_mut().flat_map(|there| &mut there.editions) {
+        let same = |e: &&mut Edition| Edition { vouched: e.vouched.clone(), ..known.clone() } == **e;
+        if let Some(again) = other.editions.iter_mut().find(same) {
+            known.vouched.append(&mut again.vouched);
+            again.vouched = known.vouched.clone();
+        }
+    }
     let mut both = match there {
         Some(there) if had_some && other.editions.is_empty() => return there,
         Some(there) => there.merge(other),
@@ -29,7 +37,8 @@ fn stamped(mut record: Record, there: Option<&Record>, local: &str, now: u64) ->
         edition.origin = returned(local);
     }
     // Taken in a second time it is no newer than the first time.
-    let known = |e: &Edition| here(e).iter().any(|t| Edition { tuned_at: e.tuned_at, ..(*t).clone() } == *e);
+    let as_new = |t: &Edition, e: &Edition| Edition { tuned_at: e.tuned_at, vouched: e.vouched.clone(), ..t.clone() };
+    let known = |e: &Edition| here(e).iter().any(|t| as_new(t, e) == *e);
     record.editions.retain(|e| e.tuned_at <= now || !known(e));
     for edition in &mut record.editions {
         edition.tuned_at = edition.tuned_at.min(now);

@@ -1,7 +1,7 @@
 //! A tuner of some operation, for programs that learn at run time what they are asked for. Problem texts come in; what
 //! the tuner says goes out.
 
-use super::{Found, How, Provisional, Standing, Tuned, Tuner};
+use super::{Found, How, Proved, Provisional, Standing, Tuned, Tuner};
 use crate::bench::Benched;
 use crate::candidate::Candidate;
 use crate::device::Device;
@@ -10,6 +10,7 @@ use crate::key::Key;
 use crate::op::Op;
 use crate::problem::ProblemError;
 use crate::progress::Observer;
+use crate::record::Record;
 use crate::regret::Regret;
 use crate::rejection::Rejection;
 use crate::space::{Config, Space};
@@ -28,6 +29,8 @@ pub trait AnyTuner: Send + Sync {
     fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
     /// The provisional keys of the tuner's settings, the oldest first: [`AnyTuner::tune`] of their problems goes on.
     fn provisional(&self) -> Vec<Provisional>;
+    /// Proves the winner of a record and its ties here; `None` where there is nothing to prove ([`Tuner::prove`]).
+    fn prove(&self, record: &Record) -> Option<Proved>;
     /// Chooses by the tuner's mode.
     fn choose(&self, problem: &str) -> Result<(Candidate, How), Error>;
     /// What the store knows; measures nothing.
@@ -75,6 +78,10 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
 
     fn provisional(&self) -> Vec<Provisional> {
         Tuner::provisional(self)
+    }
+
+    fn prove(&self, record: &Record) -> Option<Proved> {
+        Tuner::prove(self, record)
     }
 
     fn choose(&self, problem: &str) -> Result<(Candidate, How), Error> {

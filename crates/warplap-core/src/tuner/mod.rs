@@ -2,11 +2,13 @@
 
 mod admitting;
 mod any;
+mod carried;
 mod contesting;
 mod donors;
 mod earlier;
 mod last_heat;
 mod newcomers;
+mod proved;
 mod provisional;
 mod road;
 mod standing;
@@ -38,6 +40,7 @@ use crate::variant::Kernel;
 
 pub use any::AnyTuner;
 pub use last_heat::Rival;
+pub use proved::Proved;
 pub use provisional::Provisional;
 pub use road::Road;
 pub(crate) use standing::named;

@@ -139,18 +139,25 @@ impl<D: Device> Road<D> {
         let busy = self.device.busy(queue);
         let mut why = format!("the mode is {} and the store does not know the key", self.settings.mode);
         let found = found.filter(|(edition, _)| self.usable(&edition.verdict.winner, card));
+        let imported = found.as_ref().is_some_and(|(edition, _)| edition.origin != self.store.id());
         let admitted = found.filter(|(edition, how)| {
             let winner = &edition.verdict.winner;
             let may = match (self.is_admitted(key, card, (edition, how)), &busy) {
                 (true, _) => Ok(()),
                 (false, Some(busy)) => Err(format!("it was never proved here, and {busy}")),
+                // Nothing is proved in the way of a program that only replays.
+                (false, None) if self.settings.mode == Mode::Replay && edition.origin != self.store.id() => {
+                    Err("it was never proved here (warplap store verify --prove)".into())
+                }
                 (false, None) => self.admit_alone(key, card, winner).map_err(|e| e.to_string()),
             };
             may.inspect_err(|e| why = format!("the stored winner {winner} came from elsewhere: {e}")).is_ok()
         });
-        let (candidate, how) = admitted
-            .map(winner)
-            .unwrap_or_else(|| self.first_choice(card, busy.as_ref().filter(|_| tunes).unwrap_or(&why)));
+        let unproved = admitted.is_none() && imported && self.settings.mode == Mode::Replay;
+        let (candidate, how) = admitted.map(winner).unwrap_or_else(|| match unproved {
+            true => self.yardstick_choice(card, &why),
+            false => self.first_choice(card, busy.as_ref().filter(|_| tunes).unwrap_or(&why)),
+        });
         let lasts = !tunes || how == How::Stored;
         Ok(Decided { candidate, how, lasts })
     }
@@ -249,6 +256,13 @@ impl<D: Device> Road<D> {
         listed.retain(|l| !self.device.sandboxes() || l.runner.is_yardstick());
         let reference = || (self.reference(card), How::Default(why.into()));
         self.first_of(listed, why).unwrap_or_else(reference)
+    }
+
+    /// An official library at its default config, or the reference: who needs no proof.
+    fn yardstick_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+        let (mut listed, _) = card.list(&self.device);
+        listed.retain(|l| l.runner.is_library());
+        self.first_of(listed, why).unwrap_or_else(|| (self.reference(card), How::Default(why.into())))
     }
 
     /// The first of a list that has a default config.

@@ -182,18 +182,21 @@ impl<D: Device> Road<D> {
         }
         let Contested { outcomes, skipped } = contested;
         let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
+        let verdict = outcomes.verdict.map_err(nothing)?;
         let new = Edition {
             soft: self.device.fingerprint().soft.clone(),
             origin: self.store.id().to_string(),
             tuned_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             program: env!("CARGO_PKG_VERSION").to_string(),
-            verdict: outcomes.verdict.map_err(nothing)?,
+            artifacts: self.artifacts_of(card, &verdict),
+            verdict,
             trials: outcomes.trials,
             skipped,
             work: card.work(),
             floor_us: outcomes.floor.map(|f| f * 1e6),
             seconds: running.seconds(),
             last_heat: None,
+            vouched: Default::default(),
         };
         let (was, now) = (earlier.map(|e| e.verdict.grade).filter(|g| g.is_provisional()), new.verdict.grade);
         let edition = better(kept, new);

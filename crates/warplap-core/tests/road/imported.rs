@@ -6,7 +6,9 @@ use warplap_core::record::Record;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::Mode;
-use warplap_core::store::{Merged, Store};
+use warplap_core::store::bundle::Bundle;
+use warplap_core::store::trusted::Policy;
+use warplap_core::store::{Merged, SecretKey, Store};
 use warplap_core::tuner::{AnyTuner, How};
 use warplap_core::variant::Fit;
 
@@ -41,10 +43,70 @@ fn proved(tuner: &T) -> bool {
 }
 
 const MODES: [Mode; 3] = [Mode::Replay, Mode::Record, Mode::Tune];
+/// Those that prove at the first use; in `replay` nothing is proved in the way.
+const PROVING: [Mode; 2] = [Mode::Record, Mode::Tune];
+
+#[test]
+fn in_replay_nothing_is_proved_in_the_way_and_what_was_proved_before_answers() {
+    let store = importing(elsewhere());
+    let unproved = rows();
+    let here = tuner(&unproved, &store, mode(Mode::Replay));
+    let chosen = here.choose(&problem(64)).unwrap();
+    assert_eq!(chosen.candidate.variant, "reference");
+    assert!(matches!(chosen.how, How::Default(why) if why.contains("verify --prove")));
+    assert_eq!((unproved[2].count.builds(), unproved[2].count.launches()), (0, 0));
+    // At deployment.
+    let record = store.read(&here.key(&problem(64)), &here.device_slug()).unwrap();
+    let found = here.prove(&record).unwrap();
+    assert!(found.passed.iter().any(|c| c.variant == "a") && found.failed.is_empty(), "{found:?}");
+    assert_eq!(here.device().counts()[1], 0, "nothing is timed");
+    let later = rows();
+    let replay = tuner(&later, &store, mode(Mode::Replay));
+    let chosen = replay.choose(&problem(64)).unwrap();
+    assert_eq!((chosen.candidate.variant.as_str(), chosen.how), ("a", How::Stored));
+    assert_eq!(later[2].count.launches(), 0, "built, not proved again");
+    // Of what was raced here there is nothing to prove.
+    let own = memory();
+    let tuned = tuner(&rows(), &own, settings());
+    tune(&tuned, &problem(64));
+    assert_eq!(tuned.prove(&tuned.record(&problem(64)).unwrap()), None);
+}
+
+#[test]
+fn a_wrong_winner_with_a_good_signature_stops_at_the_proof_and_a_right_one_needs_none_where_signatures_are_enough() {
+    let friend = SecretKey::generate().unwrap();
+    let bytes = Bundle::of_records([elsewhere()]).to_bytes();
+    let store = memory();
+    store.trust(|t| t.add(&friend.public(), "")).unwrap();
+    let signature = Bundle::sign(&bytes, &friend).unwrap();
+    Bundle::signed(&bytes, &[signature], &store.trusted().unwrap()).unwrap().put_into(&store).unwrap();
+    let wrong = rows_where_a(Act::OffBy(1.0));
+    let here = tuner(&wrong, &store, mode(Mode::Replay));
+    let record = store.read(&here.key(&problem(64)), &here.device_slug()).unwrap();
+    let found = here.prove(&record).unwrap();
+    assert!(found.failed.iter().any(|(c, _)| c.variant == "a"), "{found:?}");
+    assert_eq!(here.choose(&problem(64)).unwrap().candidate.variant, "reference");
+    for mode_ in MODES {
+        let wrong = rows_where_a(Act::OffBy(1.0));
+        assert!(launch(&tuner(&wrong, &store, mode(mode_)), &problem(64)).unwrap(), "{mode_}");
+    }
+    store.trust(|t| t.policy = Policy::Signed).unwrap();
+    let right = rows();
+    let chosen = tuner(&right, &store, mode(Mode::Replay)).choose(&problem(64)).unwrap();
+    assert_eq!((chosen.candidate.variant.as_str(), right[2].count.launches()), ("a", 0));
+    // Not where nobody signed, and not where the one who did is trusted no more.
+    let unsigned = importing(elsewhere());
+    unsigned.trust(|t| t.policy = Policy::Signed).unwrap();
+    store.trust(|t| t.keys.clear()).unwrap();
+    for store in [unsigned, store] {
+        let chosen = tuner(&rows(), &store, mode(Mode::Replay)).choose(&problem(64)).unwrap();
+        assert_eq!(chosen.candidate.variant, "reference");
+    }
+}
 
 #[test]
 fn an_imported_winner_that_is_wrong_here_never_answers() {
-    for mode_ in MODES {
+    for mode_ in PROVING {
         let store = importing(elsewhere());
         let wrong = rows_where_a(Act::OffBy(1.0));
         let here = tuner(&wrong, &store, mode(mode_));
@@ -63,7 +125,7 @@ fn an_imported_winner_that_is_wrong_here_never_answers() {
 
 #[test]
 fn an_imported_winner_is_proved_once_and_then_costs_nothing() {
-    for mode_ in MODES {
+    for mode_ in PROVING {
         let store = importing(elsewhere());
         let first = rows();
         let here = tuner(&first, &store, mode(mode_));
@@ -103,7 +165,7 @@ fn where_there_are_workers_an_imported_winner_runs_in_one_first() {
             _ => Some(Ok(Passed { error: 0.1, seconds: 1e-3 })),
         }
     }
-    for mode_ in MODES {
+    for mode_ in PROVING {
         let store = importing(elsewhere());
         let fake = Fake::new();
         *fake.worker.lock().unwrap() = Some(crashes);

@@ -97,6 +97,8 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         work: Work { flops: 1e9, bytes: 1e6 },
         floor_us: Some(1.5),
         last_heat: None,
+        artifacts: Default::default(),
+        vouched: Default::default(),
         seconds: 0.25,
     }
 }

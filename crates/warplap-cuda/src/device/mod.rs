@@ -61,6 +61,10 @@ impl Device for Cuda {
         &self.fingerprint
     }
 
+    fn built_from(&self, build: &mut dyn FnMut()) -> std::collections::BTreeSet<String> {
+        crate::compile::built_from(build)
+    }
+
     fn limits(&self) -> Limits {
         Limits {
             threads: 1024,

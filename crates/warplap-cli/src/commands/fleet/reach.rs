@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use warplap::core::environment;
 use warplap::core::store::{SecretKey, Store};
-use warplap_fleet::sealed::origin;
 use warplap_fleet::{Address, FarError, KEY_FILE, Session};
 
 use crate::failure::Failure;
@@ -52,7 +51,7 @@ pub(super) fn reach(url: Option<&str>, root: Option<&Path>) -> Result<Reached, F
     let session = Session::open(&address).map_err(|e| said(&title, &e))?;
     let key = Some(folder.join(KEY_FILE)).filter(|path| path.exists());
     let own = match key.map(|path| SecretKey::read(&path)).transpose() {
-        Ok(key) => key.map(|key| origin(&key.public())).unwrap_or_default(),
+        Ok(key) => key.map(|key| key.public().origin()).unwrap_or_default(),
         Err(e) => return Err(Failure::input(e)),
     };
     Ok(Reached { session, near, folder, url, title, own })

@@ -1,12 +1,18 @@
 //! `warplap store import`: bundles come in. All are read and checked before the first record is taken over.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use warplap::core::store::bundle::{Bundle, Imported};
+use warplap::any::Wanted;
+use warplap::core::given;
+use warplap::core::store::bundle::{Bundle, BundleError, Imported, MAX_BUNDLE};
+use warplap::core::store::minisign::{MAX_SIGNATURES, Signature};
+use warplap::core::store::trusted::{Take, Trusted};
 use warplap::core::store::{Store, StoreError};
 
+use super::sign::beside;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 use crate::machine::kept;
@@ -18,34 +24,91 @@ pub(crate) struct Import {
     /// Bundles to read
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    /// Signatures that stand elsewhere than in FILE.minisig
+    #[arg(long, value_name = "FILE")]
+    signature: Vec<PathBuf>,
+    /// Take a bundle that is older than one that was taken before
+    #[arg(long)]
+    allow_older: bool,
+    /// Look at no signature: it is taken as one that nobody signed
+    #[arg(long, conflicts_with = "signature")]
+    unsigned: bool,
+    /// Prove every winner from elsewhere here and now
+    #[arg(long)]
+    prove: bool,
+    /// Where to prove: auto, cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto", requires = "prove")]
+    device: Wanted,
 }
 
 impl Import {
-    pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
-        let mut all = Bundle::default();
-        for file in &self.files {
-            all = all.merge(read(file)?);
-        }
-        put(&all, &kept(root, true)?, console)
+    pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
+        let store = kept(root, true)?;
+        let trusted = store.trusted()?;
+        let read = |file: &PathBuf| read(file, &self.signature, self.unsigned, &trusted);
+        let bundles = self.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        put(&bundles, &store, Take { older: self.allow_older }, console)?;
+        take_artifacts(&bundles, root, console)?;
+        if self.prove { super::proving::run(root, self.device, console) } else { Ok(Exit::Ok) }
     }
 }
 
-/// Reads a bundle; the sentence names the file.
-pub(super) fn read(file: &Path) -> Result<Bundle, Failure> {
-    let bad =
-        |e| Failure::input(format!("FILE is '{}': {e}: expected a bundle of warplap store export", file.display()));
-    Bundle::read(file).map_err(bad)
+/// Keeps the compiled kernels of bundles that somebody who is trusted signed; those of others are left where they are.
+fn take_artifacts(bundles: &[Bundle], root: Option<&Path>, console: &Console) -> Result<(), Failure> {
+    let (mut taken, mut left) = (0, 0);
+    for bundle in bundles.iter().filter(|bundle| bundle.carried() > 0) {
+        let (Some(carried), Some(kept)) = (bundle.artifacts(), super::export::artifacts(root)?) else {
+            left += bundle.carried();
+            continue;
+        };
+        for (digest, bytes) in carried {
+            kept.put_bytes(digest, bytes).map_err(|e| Failure::NoAnswer(e.to_string()))?;
+            taken += 1;
+        }
+    }
+    if left > 0 {
+        console.warn(format_args!("{left} compiled kernels were left out: nobody whom this store trusts signed them"));
+    }
+    if taken > 0 {
+        console.log(format_args!("{} kept", units::some(taken, "compiled kernel", "compiled kernels")));
+    }
+    Ok(())
 }
 
-/// Puts a bundle into a store and says what that did.
-pub(super) fn put(bundle: &Bundle, store: &Store, console: &Console) -> Result<Exit, Failure> {
+/// Reads a bundle and the signatures beside it; the sentence names the file.
+pub(super) fn read(file: &Path, more: &[PathBuf], unsigned: bool, trusted: &Trusted) -> Result<Bundle, Failure> {
+    let bad = |e: BundleError| {
+        Failure::input(format!("FILE is '{}': {e}: expected a bundle of warplap store export", file.display()))
+    };
+    let bytes = given::bytes(file, MAX_BUNDLE).map_err(|e| bad(e.into()))?;
+    let mut signatures = Vec::new();
+    let beside = beside(file);
+    let there = beside.symlink_metadata().is_ok() && more.is_empty();
+    for path in more.iter().chain(there.then_some(&beside)).filter(|_| !unsigned) {
+        let unread = |e: &dyn std::fmt::Display| Failure::input(format!("--signature {}: {e}", path.display()));
+        let text = given::bytes(path, MAX_SIGNATURES).map_err(|e| unread(&e))?;
+        signatures.extend(Signature::parse_all(&text).map_err(|e| unread(&e))?);
+    }
+    Bundle::signed(&bytes, &signatures, trusted).map_err(bad)
+}
+
+/// Puts bundles into a store and says what that did.
+pub(super) fn put(bundles: &[Bundle], store: &Store, take: Take, console: &Console) -> Result<Exit, Failure> {
     let stopped = |e: StoreError| match e {
-        StoreError::Unsigned { .. } | StoreError::Untrusted { .. } => Failure::input(e),
+        StoreError::Unsigned { .. } | StoreError::Untrusted { .. } | StoreError::OutOfDate { .. } => Failure::input(e),
         e => {
             Failure::NoAnswer(format!("{e}; what was taken over by then stays, and importing again goes on from there"))
         }
     };
-    let Imported { added, joined, unchanged, refused } = bundle.put_into(store).map_err(stopped)?;
+    let mut all = Imported::default();
+    for bundle in bundles {
+        let Imported { added, joined, unchanged, refused } = bundle.put_into_as(store, take).map_err(stopped)?;
+        all.added += added;
+        all.joined += joined;
+        all.unchanged += unchanged;
+        all.refused.extend(refused);
+    }
+    let Imported { added, joined, unchanged, refused } = all;
     for why in &refused {
         console.warn(why);
     }
@@ -53,7 +116,7 @@ pub(super) fn put(bundle: &Bundle, store: &Store, console: &Console) -> Result<E
         let refused = refused.len();
         console.line(&json!({"added": added, "joined": joined, "unchanged": unchanged, "refused": refused}))?;
     } else {
-        let records = units::some(bundle.len(), "record", "records");
+        let records = units::some(bundles.iter().map(Bundle::len).sum(), "record", "records");
         console
             .say(format!("{records}: {added} added, {joined} joined, {unchanged} known already → {}", store.place()))?;
     }

@@ -8,6 +8,7 @@ use warplap::core::store::SecretKey;
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
+use crate::kept;
 
 /// Arguments of `store keygen`.
 #[derive(Args)]
@@ -22,11 +23,17 @@ impl Keygen {
         let bad = |e| Failure::input(format!("FILE: {e}"));
         let key = SecretKey::generate().map_err(bad)?;
         key.write(&self.file).map_err(bad)?;
-        let public = key.public().to_string();
+        let (public, minisign) = (key.public().to_string(), key.public().minisign());
+        let mut beside = self.file.as_os_str().to_owned();
+        beside.push(".pub");
+        kept::write(beside.as_ref(), key.public().minisign_file().as_bytes(), "FILE.pub")?;
         if console.json {
-            console.line(&json!({"file": self.file.display().to_string(), "key": public}))?;
+            console.line(&json!({"file": self.file.display().to_string(), "key": public, "minisign": minisign}))?;
         } else {
-            console.log(format_args!("keep {} to yourself; others trust this:", self.file.display()));
+            let file = self.file.display();
+            console.log(format_args!(
+                "keep {file} to yourself; others trust this (for minisign: {minisign}, {file}.pub):"
+            ));
             console.say(public)?;
         }
         Ok(Exit::Ok)

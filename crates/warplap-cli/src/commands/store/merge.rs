@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 use warplap::core::store::Address;
 use warplap::core::store::bundle::Bundle;
+use warplap::core::store::trusted::{Take, Trusted};
 
 use super::import;
 use crate::console::Console;
@@ -27,16 +28,22 @@ pub(crate) struct Merge {
 
 impl Merge {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
-        let mut all = Bundle::default();
+        let store = self.into.is_none().then(|| machine::kept(root, true)).transpose()?;
+        let trusted = store.as_ref().map_or_else(|| Ok(Trusted::default()), |store| store.trusted())?;
+        let mut bundles = Vec::new();
         for from in &self.from {
             let is_store = Address::of(from).is_ok_and(|a| a.directory().is_none_or(Path::is_dir));
-            let bundle =
-                if is_store { Bundle::of(&machine::kept(Some(from), false)?, |_| true) } else { import::read(from)? };
-            all = all.merge(bundle);
+            bundles.push(match is_store {
+                true => Bundle::of(&machine::kept(Some(from), false)?, |_| true),
+                // Into a bundle that nobody has signed anything goes.
+                false => import::read(from, &[], store.is_none(), &trusted)?,
+            });
         }
-        let Some(into) = &self.into else {
-            return import::put(&all, &machine::kept(root, true)?, console);
-        };
+        if let Some(store) = store {
+            return import::put(&bundles, &store, Take::default(), console);
+        }
+        let Some(into) = &self.into else { return Ok(Exit::Ok) };
+        let all = bundles.into_iter().fold(Bundle::default(), Bundle::merge);
         kept::write(into, &all.to_bytes(), "--into")?;
         let file = into.display().to_string();
         if console.json {

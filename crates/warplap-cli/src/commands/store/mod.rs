@@ -5,17 +5,21 @@ mod import;
 mod keygen;
 mod ls;
 mod merge;
+mod proving;
 mod prune;
 mod quarantine;
 mod rm;
 mod show;
+mod sign;
 mod stats;
 mod trust;
 mod verify;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::Subcommand;
+use warplap::any::Wanted;
 use warplap::core::record::Record;
 use warplap::core::store::{Checked, Entry};
 
@@ -31,7 +35,14 @@ pub(crate) enum Store {
     /// Print one record, every trial of it
     Show(show::Show),
     /// Check every file; exit 1 when one is damaged
-    Verify,
+    Verify {
+        /// Then prove every winner from elsewhere here; exit 1 when one fails
+        #[arg(long)]
+        prove: bool,
+        /// Where to prove: auto, cpu, cuda or cuda:N
+        #[arg(long, value_name = "DEVICE", default_value = "auto", requires = "prove")]
+        device: Wanted,
+    },
     /// Remove old, stale or damaged records
     Prune(prune::Prune),
     /// List candidates that crashed, hung or were wrong and are not tried again; let them go
@@ -46,6 +57,8 @@ pub(crate) enum Store {
     Merge(merge::Merge),
     /// Make a key to sign bundles with
     Keygen(keygen::Keygen),
+    /// Add a signature to those beside a bundle
+    Sign(sign::Sign),
     /// Say whose bundles this store takes
     Trust(trust::Trust),
     /// Count records, bytes and misses
@@ -53,19 +66,23 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
+    pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
         let read = || kept(root, false);
         match self {
             Store::Ls(ls) => ls.run(&read()?, console),
             Store::Show(show) => show.run(&read()?, console),
-            Store::Verify => verify::run(&read()?, console),
+            Store::Verify { prove, device } => match verify::run(&read()?, console)? {
+                Exit::Ok if *prove => proving::run(root, *device, console),
+                exit => Ok(exit),
+            },
             Store::Prune(prune) => prune.run(&read()?, console),
             Store::Quarantine(quarantine) => quarantine.run(&read()?, console),
             Store::Rm(rm) => rm.run(&read()?, console),
-            Store::Export(export) => export.run(&read()?, console),
+            Store::Export(export) => export.run(&read()?, root, console),
             Store::Import(import) => import.run(root, console),
             Store::Merge(merge) => merge.run(root, console),
             Store::Keygen(keygen) => keygen.run(console),
+            Store::Sign(sign) => sign.run(console),
             Store::Trust(trust) => trust.run(&kept(root, true)?, console),
             Store::Stats => stats::run(&read()?, console),
         }

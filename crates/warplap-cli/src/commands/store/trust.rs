@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use warplap::core::given;
 use warplap::core::letters::is_unseen;
-use warplap::core::store::trusted::Trusted;
+use warplap::core::store::trusted::{Policy, Trusted};
 use warplap::core::store::{PublicKey, Store};
 
 use crate::console::Console;
@@ -22,7 +22,7 @@ pub(crate) struct Trust {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Trust a key: what `store keygen` printed, or a file with it
+    /// Trust a key: what `store keygen` printed, a public key of minisign, or a file with one
     Add {
         /// The public key, or a file that holds it
         #[arg(value_name = "KEY|FILE")]
@@ -32,12 +32,34 @@ enum Verb {
         name: String,
     },
     /// List the keys, and whether they are asked for
+    #[command(alias = "ls")]
     List,
     /// Trust a key no more
     Remove {
         /// The public key, or a file that holds it
         #[arg(value_name = "KEY|FILE")]
         key: String,
+    },
+    /// Refuse from now on what a key signed, and let nothing answer that came under it
+    Revoke {
+        /// The public key, or a file that holds it
+        #[arg(value_name = "KEY|FILE")]
+        key: String,
+    },
+    /// Say how many of the trusted keys must have signed a bundle
+    Threshold {
+        /// How many
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16))]
+        keys: u64,
+    },
+    /// Say when a winner from elsewhere may run here: proved (it passed here), signed (a trusted key is enough)
+    Policy {
+        /// proved, signed, or any with --without-proof
+        #[arg(value_name = "POLICY")]
+        policy: String,
+        /// Let winners run that nobody proved and nobody signed
+        #[arg(long)]
+        without_proof: bool,
     },
     /// From now on take bundles alone that a trusted key has signed
     Require {
@@ -51,11 +73,11 @@ impl Trust {
     pub(crate) fn run(&self, store: &Store, console: &Console) -> Result<Exit, Failure> {
         match &self.verb {
             Verb::Add { key, name } => {
-                let key = read(key)?.to_string();
+                let key = read(key)?;
                 if name.len() > 100 || name.chars().any(is_unseen) {
                     return Err(Failure::input("--name: expected a name of at most 100 letters in one line"));
                 }
-                show(&store.trust(|t| drop(t.keys.insert(key.clone(), name.clone())))?, console)
+                show(&store.trust(|t| t.add(&key, name))?, console)
             }
             Verb::List => show(&store.trusted()?, console),
             Verb::Remove { key } => {
@@ -64,6 +86,23 @@ impl Trust {
                     return Err(Failure::NoAnswer(format!("{key} is not trusted here")));
                 }
                 show(&store.trust(|t| drop(t.keys.remove(&key.to_string())))?, console)
+            }
+            Verb::Revoke { key } => {
+                let key = read(key)?;
+                show(&store.trust(|t| t.revoke(&key))?, console)
+            }
+            Verb::Threshold { keys } => show(&store.trust(|t| t.threshold = Some(*keys as usize))?, console),
+            Verb::Policy { policy, without_proof } => {
+                let policy = match (&**policy, without_proof) {
+                    ("proved", false) => Policy::Proved,
+                    ("signed", false) => Policy::Signed,
+                    ("any", true) => Policy::Any,
+                    _ => {
+                        let what = "expected proved or signed (any runs what nobody proved: --without-proof)";
+                        return Err(Failure::input(format!("POLICY is '{policy}': {what}")));
+                    }
+                };
+                show(&store.trust(|t| t.policy = policy)?, console)
             }
             Verb::Require { off } => show(&store.trust(|t| t.required = !off)?, console),
         }
@@ -83,14 +122,23 @@ fn read(given: &str) -> Result<PublicKey, Failure> {
 
 fn show(trusted: &Trusted, console: &Console) -> Result<Exit, Failure> {
     if console.json {
-        console.line(&json!({"required": trusted.required, "keys": trusted.keys}))?;
+        let Trusted { required, keys, revoked, policy, serials, .. } = trusted;
+        console.line(&json!({"required": required, "keys": keys, "revoked": revoked, "policy": policy.word(),
+            "threshold": trusted.needed(), "serials": serials}))?;
         return Ok(Exit::Ok);
     }
     for (key, name) in &trusted.keys {
         console.say(format!("{key}  {name}").trim_end())?;
     }
+    for (key, name) in &trusted.revoked {
+        console.say(format!("{key}  {name}").trim_end().to_string() + "  revoked")?;
+    }
     let keys = units::some(trusted.keys.len(), "trusted key", "trusted keys");
     let asked = if trusted.required { "a signature of one is asked for" } else { "unsigned bundles are taken too" };
-    console.say(format!("{keys}; {asked}"))?;
+    let needed = match trusted.needed() {
+        1 => String::new(),
+        needed => format!("; {needed} must have signed"),
+    };
+    console.say(format!("{keys}; {asked}{needed}; winners from elsewhere: {}", trusted.policy.word()))?;
     Ok(Exit::Ok)
 }

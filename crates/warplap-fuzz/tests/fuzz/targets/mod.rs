@@ -30,6 +30,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("bundle", store::bundle),
     target("lines", store::lines),
     target("signed", store::signed),
+    target("reader", store::reader),
     target("note", store::note),
     target("identity", store::identity),
     target("lease", store::lease),

@@ -9,8 +9,10 @@ use warplap::core::fingerprint::Fingerprint;
 use warplap::core::key::Key;
 use warplap::core::record::Record;
 use warplap::core::store::alphabet::{is_axis, is_value, is_variant};
-use warplap::core::store::bundle::Bundle;
+use warplap::core::store::bundle::{Bundle, Reader};
 use warplap::core::store::files::{Files, Hook, Step};
+use warplap::core::store::minisign::{Hashed, Signature};
+use warplap::core::store::trusted::Trusted;
 use warplap::core::store::{Change, Checked, Kind, Match, MemoryShelf, Place, PublicKey, Shelf, Store};
 
 const BELIEVED: &str = "believed";
@@ -136,17 +138,48 @@ fn parsed(bytes: &[u8]) -> String {
     format!("{} records", bundle.len())
 }
 
-/// A signed bundle: nobody here has the key, so nothing that differs can carry its name.
+/// Signatures beside a bundle: nobody here has the key, so nothing that differs can be its.
 pub(crate) fn signed(bytes: &[u8]) -> String {
-    const ORIGINAL: &[u8] = include_bytes!("../../../corpus/signed/a-signed-bundle");
-    let Ok(bundle) = Bundle::parse(bytes) else { return parsed(bytes) };
-    let signers: Vec<&PublicKey> = bundle.signers().into_iter().flatten().collect();
-    if !signers.is_empty() {
-        let original = Bundle::parse(ORIGINAL).expect("the bundle of the corpus");
-        assert!(original.signers().is_some_and(|own| signers.iter().all(|key| own.contains(key))));
-        assert_eq!(bundle.to_bytes(), original.to_bytes(), "forged");
+    const BUNDLE: &[u8] = include_bytes!("../../../corpus/bundle/three-records");
+    const ORIGINAL: &[u8] = include_bytes!("../../../corpus/signed/a-signature");
+    const KEY: &str = "RWSqunL6Tt3bfVxL97U3kuy1sUCPJIkxhvgSSOif+lM4iUE14okZhZyP";
+    let key: PublicKey = KEY.parse().expect("the key of the corpus");
+    let signatures = match Signature::parse_all(bytes) {
+        Ok(signatures) => signatures,
+        Err(e) => {
+            assert!(super::is_short(&e.to_string()) && super::is_seen(&e.to_string()), "{e:?}");
+            return e.to_string();
+        }
+    };
+    let text: String = signatures.iter().map(|s| s.to_string()).collect();
+    assert_eq!(Signature::parse_all(text.as_bytes()).expect("what was written can be read"), signatures);
+    let original = Signature::parse_all(ORIGINAL).expect("the signature of the corpus").remove(0);
+    let file = Hashed::of(BUNDLE);
+    let good: Vec<&Signature> = signatures.iter().filter(|s| s.is_of(&key, &file)).collect();
+    assert!(good.iter().all(|s| s.comment() == original.comment()), "forged");
+    let mut trusted = Trusted::default();
+    trusted.add(&key, "");
+    assert_eq!(Bundle::signed(BUNDLE, &signatures, &trusted).is_ok(), !good.is_empty());
+    format!("{} of {} signatures", good.len(), signatures.len())
+}
+
+/// A bundle that is read record by record: what it gives is sound, whatever its header and index say.
+pub(crate) fn reader(bytes: &[u8]) -> String {
+    let path = folder().join("bundle");
+    std::fs::write(&path, bytes).expect("a file of our own");
+    match Reader::open(&path).and_then(|reader| Ok((reader.places()?, reader))) {
+        Err(e) => {
+            assert!(super::is_short(&e.to_string()) && super::is_seen(&e.to_string()), "{e:?}");
+            e.to_string()
+        }
+        Ok((places, reader)) => {
+            for (place, _) in &places {
+                let document = reader.document(place, &[]).expect("it was read before");
+                assert!(document.is_none_or(|bytes| sealed_body(&bytes).is_some()));
+            }
+            format!("{} records", places.len())
+        }
     }
-    format!("{} signers", signers.len())
 }
 
 /// A note under a checksum that fits: on a device, whom the store trusts, and a key that was missed.

@@ -1,0 +1,174 @@
+//! A store straight from a bundle: `bundle:/path/FILE` comes in, a shelf goes out that is read record by record and
+//! asks nobody. What is written goes into memory and ends with the process.
+//!
+//! `bundle:/path/FILE?key=KEY` opens it where KEY has signed it (`FILE.minisig` beside it), and `&trust=signed` lets its
+//! winners run without a proof; without that they are proved before their first use, like any other. Without a key the
+//! file, like a store's directory, must be one that nobody else can write to.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use warplap_core::given;
+use warplap_core::store::bundle::{Bundle, MAX_BUNDLE, Reader};
+use warplap_core::store::minisign::{MAX_SIGNATURES, Signature};
+use warplap_core::store::trusted::{Policy, Trusted};
+use warplap_core::store::{
+    Flight, Found, Kind, Listed, Mark, MemoryShelf, Next, Place, PublicKey, Shelf, Store, StoreError, distrust,
+};
+
+/// The scheme of bundles.
+pub const SCHEME: &str = "bundle";
+
+/// A bundle under a shelf in memory.
+pub struct BundleShelf {
+    path: PathBuf,
+    reader: Reader,
+    signers: Vec<PublicKey>,
+    written: Arc<MemoryShelf>,
+    modified: SystemTime,
+    listed: OnceLock<Vec<Listed>>,
+}
+
+/// What a URL asks for.
+#[derive(Debug, Default, PartialEq)]
+struct Asked {
+    path: PathBuf,
+    keys: Vec<PublicKey>,
+    policy: Policy,
+}
+
+impl Asked {
+    fn of(url: &str) -> Result<Asked, StoreError> {
+        let bad = |why: String| StoreError::Invalid(format!("{why}: expected bundle:/path/FILE?key=KEY&trust=signed"));
+        let rest = url.strip_prefix("bundle:").unwrap_or(url);
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let path = path.strip_prefix("//").unwrap_or(path);
+        let mut asked = Asked { path: path.into(), ..Asked::default() };
+        for (name, value) in
+            query.split('&').filter(|part| !part.is_empty()).map(|p| p.split_once('=').unwrap_or((p, "")))
+        {
+            match (name, value) {
+                ("key", key) => asked.keys.push(key.parse().map_err(|e| bad(format!("key: {e}")))?),
+                ("trust", "proved") => asked.policy = Policy::Proved,
+                ("trust", "signed") => asked.policy = Policy::Signed,
+                _ => return Err(bad("the bundle's URL asks for something unknown".into())),
+            }
+        }
+        match asked.path.as_os_str().is_empty() || asked.policy == Policy::Signed && asked.keys.is_empty() {
+            true => Err(bad("the bundle's URL has no file, or asks for signatures without a key".into())),
+            false => Ok(asked),
+        }
+    }
+}
+
+/// Opens the store of a URL.
+pub fn open(url: &str) -> Result<Store, StoreError> {
+    let Asked { path, keys, policy } = Asked::of(url)?;
+    let title = format!("bundle {}", path.display());
+    let failed = |why: &dyn std::fmt::Display| StoreError::Shelf { title: title.clone(), why: why.to_string() };
+    let meta = std::fs::metadata(&path).map_err(|e| failed(&e))?;
+    if let Some(why) = distrust(&meta).filter(|_| keys.is_empty()) {
+        return Err(failed(&format!("{why}: name the key that signed it (?key=…), or chmod go-w it")));
+    }
+    let reader = Reader::open(&path).map_err(|e| failed(&e))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    if reader.claims().expires.is_some_and(|at| at <= now) {
+        return Err(failed(&"it has expired: ask its maker for a newer one"));
+    }
+    if !keys.is_empty() {
+        signed(&path, &reader, &keys).map_err(|why| failed(&why))?;
+    }
+    let written = Arc::new(MemoryShelf::new());
+    if !keys.is_empty() {
+        let noted = Store::new(written.clone());
+        noted.trust(|t: &mut Trusted| {
+            keys.iter().for_each(|key| t.add(key, ""));
+            t.policy = policy;
+        })?;
+    }
+    let modified = meta.modified().unwrap_or(UNIX_EPOCH);
+    let shelf = BundleShelf { path, reader, signers: keys, written, modified, listed: OnceLock::new() };
+    Ok(Store::new(Arc::new(shelf)))
+}
+
+/// Whether every key has signed a bundle. Our own signatures are checked without reading the records; others cover the
+/// whole file, which is read for them.
+fn signed(path: &Path, reader: &Reader, keys: &[PublicKey]) -> Result<(), String> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".minisig");
+    let text = given::bytes(beside.as_ref(), MAX_SIGNATURES).map_err(|e| format!("its signature: {e}"))?;
+    let signatures = Signature::parse_all(&text).map_err(|e| e.to_string())?;
+    for key in keys.iter().filter(|key| !reader.is_signed(key, &signatures)) {
+        let bytes = given::bytes(path, MAX_BUNDLE).map_err(|e| e.to_string())?;
+        let mut trusted = Trusted::default();
+        trusted.add(key, "");
+        Bundle::signed(&bytes, &signatures, &trusted).map_err(|e| e.to_string())?;
+        if !reader.is_of(&bytes) {
+            return Err("it was changed while it was opened".into());
+        }
+    }
+    Ok(())
+}
+
+impl BundleShelf {
+    fn failed(&self, why: impl ToString) -> StoreError {
+        StoreError::Shelf { title: self.title(), why: why.to_string() }
+    }
+
+    fn listed(&self) -> Result<&[Listed], StoreError> {
+        if let Some(listed) = self.listed.get() {
+            return Ok(listed);
+        }
+        let places = self.reader.places().map_err(|e| self.failed(e))?;
+        let listed =
+            places.into_iter().map(|(place, bytes)| Listed { place, bytes, modified: self.modified }).collect();
+        Ok(self.listed.get_or_init(|| listed))
+    }
+}
+
+impl Shelf for BundleShelf {
+    fn id(&self) -> &str {
+        self.written.id()
+    }
+
+    fn title(&self) -> String {
+        format!("bundle {}", self.path.display())
+    }
+
+    fn get(&self, at: &Place) -> Result<Found, StoreError> {
+        let over = self.written.get(at)?;
+        if over != Found::Nothing || at.kind() != Kind::Record {
+            return Ok(over);
+        }
+        let document = self.reader.document(at, &self.signers).map_err(|e| self.failed(e))?;
+        Ok(document.map_or(Found::Nothing, Found::Bytes))
+    }
+
+    fn put(&self, at: &Place, wait: Duration, next: &mut Next<'_>) -> Result<(), StoreError> {
+        let below = self.get(at)?;
+        self.written.put(at, wait, &mut |found| next(if found == Found::Nothing { below.clone() } else { found }))
+    }
+
+    fn delete(&self, at: &Place) -> Result<bool, StoreError> {
+        self.written.delete(at)
+    }
+
+    fn since(&self, kind: Kind, mark: Option<&Mark>) -> Result<(Vec<Listed>, Mark), StoreError> {
+        let (mut listed, next) = self.written.since(kind, mark)?;
+        if kind == Kind::Record && mark.is_none() {
+            let over: Vec<Place> = listed.iter().map(|l| l.place.clone()).collect();
+            listed.extend(self.listed()?.iter().filter(|l| !over.contains(&l.place)).cloned());
+        }
+        Ok((listed, next))
+    }
+
+    fn lease(&self, at: &Place, wait: Option<Duration>) -> Result<Option<Flight>, StoreError> {
+        self.written.lease(at, wait)
+    }
+
+    /// Other devices' records are not looked for: a listing would read every record.
+    fn elsewhere(&self, _at: &Place) -> Result<Vec<Listed>, StoreError> {
+        Ok(Vec::new())
+    }
+}

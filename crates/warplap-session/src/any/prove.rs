@@ -1,0 +1,67 @@
+//! Proving at deployment: a device and a store come in; every winner from elsewhere for this device passes the gate now,
+//! or is told with the reason. A program that only replays uses what has passed, and nothing else from elsewhere.
+
+use warplap_core::bucket::Bucket;
+use warplap_core::key::Key;
+use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
+use warplap_core::record::Record;
+use warplap_core::settings::{Settings, Stop};
+use warplap_core::store::{Checked, Store};
+use warplap_core::tuner::Proved;
+
+use super::{AnyDevice, operation};
+
+/// What became of the winners of a store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProvedAll {
+    /// Keys whose winner has passed here, now or before.
+    pub passed: usize,
+    /// Ties that have passed besides.
+    pub ties: usize,
+    /// Keys whose winner, or a tie, has not: the key, the candidate and why.
+    pub failed: Vec<(String, String, String)>,
+    /// Keys with nothing to prove: raced here, of other versions or code, or of an operation or setting that is not
+    /// known here.
+    pub other: usize,
+}
+
+/// Proves every winner from elsewhere, and its ties, for this device. `begin` hears of each key: its number, how many
+/// there are, and its problem.
+pub fn prove(device: &AnyDevice, store: &Store, stop: &Stop, begin: &dyn Fn(usize, usize, &str)) -> ProvedAll {
+    let slug = device.fingerprint().slug();
+    let entries: Vec<_> = store.entries().into_iter().filter(|entry| entry.device_slug == slug).collect();
+    let mut all = ProvedAll::default();
+    for (n, entry) in entries.iter().enumerate().take_while(|_| !stop.said()) {
+        let Checked::Whole(record) = store.check(entry) else { continue };
+        begin(n, entries.len(), &record.problem);
+        let Some(Proved { passed, failed }) = prove_one(device, store, stop, &record) else {
+            all.other += 1;
+            continue;
+        };
+        if failed.is_empty() {
+            all.passed += 1;
+        }
+        all.ties += passed.len().saturating_sub(1);
+        all.failed.extend(failed.into_iter().map(|(c, why)| (record.key.clone(), c.to_string(), why)));
+    }
+    all
+}
+
+fn prove_one(device: &AnyDevice, store: &Store, stop: &Stop, record: &Record) -> Option<Proved> {
+    let op = operation(&record.op).ok()?;
+    let key = Key::new(&record.op, record.key.clone());
+    let bucket = Bucket::named(&key.bucket).ok()?;
+    // A key says how it was measured; proving measures nothing, but the record is found by it.
+    let policy = policies().find(|policy| policy.to_string() == key.policy)?;
+    let settings = Settings { bucket, policy, stop: stop.clone(), ..Settings::default() };
+    op.open(device, store.clone(), settings).prove(record)
+}
+
+fn policies() -> impl Iterator<Item = Policy> {
+    let queues = [Queueing::Stream, Queueing::Graph];
+    let caches = [CacheState::Hot, CacheState::Cold];
+    let clocks = [Clock::Use, Clock::BackToBack];
+    let with = move |queueing| caches.into_iter().map(move |cache| (queueing, cache));
+    let pairs = queues.into_iter().flat_map(with);
+    pairs.flat_map(move |(queueing, cache)| clocks.into_iter().map(move |clock| Policy { queueing, cache, clock }))
+}
