@@ -1,6 +1,6 @@
 """The Ray engine on a real cluster of four nodes on one machine: two of a class with one CPU thread, two with two.
 
-About 60 s; ``WARPLAP_FLEET_LONG=1`` is the form with 200 jobs whose figures are in docs/results/fleet.md.
+Where Ray is installed about 60 s; ``WARPLAP_FLEET_LONG=1 python/run-tests`` installs it and runs the form with 200 jobs.
 """
 
 from __future__ import annotations

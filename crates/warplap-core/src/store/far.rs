@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lock::Flight;
-use super::{Match, Missed, Store};
+use super::{Match, Merged, Missed, Store};
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::record::Record;
@@ -72,8 +72,12 @@ impl Store {
         if matches!(self.lookup(key, device), Match::Exact(_)) {
             return false;
         }
-        let Some(record) = far.fetch(key, device, wait) else { return false };
-        let kept = self.merge(record);
+        let Some(mut record) = far.fetch(key, device, wait) else { return false };
+        // Each was signed by whoever measured it.
+        for edition in &mut record.editions {
+            edition.vouched = [edition.origin.clone()].into();
+        }
+        let kept = self.take_in(vec![record]).pop().unwrap_or(Ok(Merged::Unchanged));
         kept.inspect_err(|e| self.warn_once("far".into(), &format!("{key}: what came is not kept: {e}"))).is_ok()
     }
 

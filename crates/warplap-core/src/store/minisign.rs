@@ -97,7 +97,7 @@ impl Signature {
         if lines.is_empty() || !lines.len().is_multiple_of(4) || lines.len() / 4 > MOST {
             return Err(no("expected four lines for each, and at most 16 of them"));
         }
-        lines.chunks(4).map(|four| Signature::parse(four)).collect()
+        lines.chunks(4).map(Signature::parse).collect()
     }
 
     fn parse(lines: &[&str]) -> Result<Signature, NoSignature> {
@@ -162,7 +162,7 @@ mod tests {
         assert!(made.is_of(&one.public(), &file) && !made.is_of(&other.public(), &file));
         assert!(!made.is_of(&one.public(), &Hashed::of(b"a filf")));
         let text = made.to_string();
-        assert_eq!(Signature::parse_all(text.as_bytes()).unwrap(), [made.clone()]);
+        assert_eq!(Signature::parse_all(text.as_bytes()).unwrap(), std::slice::from_ref(&made));
         let both = format!("{text}{}", Signature::new(&other, &file, ""));
         assert_eq!(Signature::parse_all(both.as_bytes()).unwrap().len(), 2);
         let moved = Signature { comment: "serial=9".into(), ..made };

@@ -76,10 +76,14 @@ fn in_replay_nothing_is_proved_in_the_way_and_what_was_proved_before_answers() {
 fn a_wrong_winner_with_a_good_signature_stops_at_the_proof_and_a_right_one_needs_none_where_signatures_are_enough() {
     let friend = SecretKey::generate().unwrap();
     let bytes = Bundle::of_records([elsewhere()]).to_bytes();
-    let store = memory();
-    store.trust(|t| t.add(&friend.public(), "")).unwrap();
-    let signature = Bundle::sign(&bytes, &friend).unwrap();
-    Bundle::signed(&bytes, &[signature], &store.trusted().unwrap()).unwrap().put_into(&store).unwrap();
+    let signed = || {
+        let store = memory();
+        store.trust(|t| t.add(&friend.public(), "")).unwrap();
+        let signature = Bundle::sign(&bytes, &friend).unwrap();
+        Bundle::signed(&bytes, &[signature], &store.trusted().unwrap()).unwrap().put_into(&store).unwrap();
+        store
+    };
+    let store = signed();
     let wrong = rows_where_a(Act::OffBy(1.0));
     let here = tuner(&wrong, &store, mode(Mode::Replay));
     let record = store.read(&here.key(&problem(64)), &here.device_slug()).unwrap();
@@ -90,6 +94,7 @@ fn a_wrong_winner_with_a_good_signature_stops_at_the_proof_and_a_right_one_needs
         let wrong = rows_where_a(Act::OffBy(1.0));
         assert!(launch(&tuner(&wrong, &store, mode(mode_)), &problem(64)).unwrap(), "{mode_}");
     }
+    let store = signed();
     store.trust(|t| t.policy = Policy::Signed).unwrap();
     let right = rows();
     let chosen = tuner(&right, &store, mode(Mode::Replay)).choose(&problem(64)).unwrap();
