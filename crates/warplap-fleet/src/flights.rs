@@ -16,8 +16,8 @@ const SILENT: u32 = 25;
 /// Between two tries.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How long one try may take.
-const TRY: Duration = Duration::from_millis(1500);
+/// How long one try may take, connecting included: whoever tries is about to spend seconds on a race.
+const TRY: Duration = Duration::from_secs(3);
 
 /// The flights of this process.
 pub(crate) struct Flights {

@@ -8,3 +8,11 @@ mod sharing;
 mod store_support;
 mod turns;
 mod writers;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Lets one test at a time have the machine: those with many processes or writers.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -89,7 +89,7 @@ fn turns_cost_little(store: &Store, what: &str) {
         let right = store.far().unwrap().flight(&key(n), &device(1), Duration::from_secs(1));
         assert!(matches!(right, Right::Unknown), "{what}: {right:?}");
     }
-    assert!(asked.elapsed() < Duration::from_secs(3), "{what}: turns took {:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(5), "{what}: turns took {:?}", asked.elapsed());
 }
 
 /// How many editions have arrived.

@@ -32,6 +32,7 @@ fn sealed(secret: &SecretKey, n: u64) -> (Sealed, Vec<u8>, String) {
 
 #[test]
 fn a_follower_among_writers_loses_nothing_and_one_that_goes_by_numbers_does() {
+    let _alone = crate::alone();
     let commits: u64 = if long() { 25_000 } else { 2_000 };
     let server = Server::start();
     let database = server.database();
@@ -101,6 +102,7 @@ fn a_follower_among_writers_loses_nothing_and_one_that_goes_by_numbers_does() {
 
 #[test]
 fn what_was_acknowledged_survives_power_cuts() {
+    let _alone = crate::alone();
     let cuts = if long() { 8 } else { 2 };
     let server = Server::start();
     let database = server.database();
