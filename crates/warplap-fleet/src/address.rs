@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use postgres::Config;
 use postgres::config::{Host, SslMode};
+use warplap_core::store::decoded;
 
 use crate::passwords;
 
@@ -114,22 +115,8 @@ pub(crate) fn cause(error: &postgres::Error) -> String {
 
 fn directory(text: &str) -> Result<PathBuf, String> {
     let path =
-        percent(text).ok_or_else(|| format!("'{text}': expected a path, two hexadecimal digits behind each %"))?;
+        decoded(text).ok_or_else(|| format!("'{text}': expected a path, two hexadecimal digits behind each %"))?;
     if path.is_empty() { Err("an empty path: expected a directory or a file".into()) } else { Ok(path.into()) }
-}
-
-fn percent(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        bytes.push((digit()? * 16 + digit()?) as u8);
-    }
-    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
 /// Whether nobody is on the way to a host.

@@ -67,7 +67,7 @@ pub use rules::Store;
 pub use shelf::{Change, Found, Listed, Mark, Next, Shelf};
 pub use signing::{KeyError, PublicKey, SecretKey};
 pub use trust::{check as is_private, distrust};
-pub use url::{Address, Opener, register};
+pub use url::{Address, Opener, decoded, register};
 
 /// The largest record that is read or written, in bytes.
 pub const MAX_RECORD: u64 = 16 << 20;

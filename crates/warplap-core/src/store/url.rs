@@ -128,7 +128,8 @@ fn file(rest: &str) -> Result<PathBuf, StoreError> {
     decoded(path).map(PathBuf::from).ok_or_else(|| bad("expected two hexadecimal digits behind each %, and text"))
 }
 
-fn decoded(text: &str) -> Option<String> {
+/// The text behind a URL's `%20` and the like; nothing where two hexadecimal digits are missing, or it is no text.
+pub fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
