@@ -22,7 +22,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("warplap-py", &["warplap", "warplap-spec", "warplap-fleet", "warplap-cli"]),
     ("warplap-burn", &["warplap"]),
     // For tests alone: hands bytes to every parser.
-    ("warplap-fuzz", &["warplap", "warplap-worker", "warplap-spec", "warplap-cli"]),
+    ("warplap-fuzz", &["warplap", "warplap-worker", "warplap-spec", "warplap-fleet", "warplap-cli"]),
 ];
 
 /// The packages of ours a manifest names, in dependencies of any kind.
