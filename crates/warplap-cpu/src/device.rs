@@ -9,7 +9,7 @@ use warplap_core::dtype::DType;
 use warplap_core::each_array;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
-use warplap_core::measure::{CacheState, Lap, Policy};
+use warplap_core::measure::{CacheState, Lap, Policy, RACE};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::stir::Spot;
@@ -76,7 +76,7 @@ impl Cpu {
                 ("isa", isa.name().to_string()),
                 ("caches", chip.caches.iter().map(|c| c.to_string()).collect::<Vec<_>>().join("/")),
             ],
-            [("warplap", env!("CARGO_PKG_VERSION").to_string()), ("gemm", GEMM_VERSION.to_string())],
+            [("race", RACE.to_string()), ("gemm", GEMM_VERSION.to_string())],
         );
         Cpu { chip, fingerprint, pool, isa, ceilings: Mutex::default(), builders: 0 }
     }

@@ -8,6 +8,8 @@ pub(crate) const KIND: &str = "cuda";
 pub struct Chip {
     /// The model's name.
     pub name: String,
+    /// Which card it is, among all there are.
+    pub uuid: [u8; 16],
     /// Where it sits: domain, bus and device of PCI.
     pub bus: String,
     /// Compute capability, major and minor.
@@ -37,10 +39,23 @@ impl Chip {
         }
     }
 
+    /// The card's name among all there are, as `nvidia-smi -L` writes it.
+    pub fn card(&self) -> String {
+        let digits: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+        format!("GPU-{}", parts.join("-"))
+    }
+
+    /// Device memory in GiB, rounded: a few megabytes more or less are the driver's, not the chip's.
+    pub fn gibibytes(&self) -> u64 {
+        (self.memory + (1 << 29)) >> 30
+    }
+
     /// An H200, for arithmetic and compiling where there is no GPU.
     pub fn h200() -> Self {
         Chip {
             name: "NVIDIA H200".into(),
+            uuid: [0; 16],
             bus: "0000:00:00.0".into(),
             capability: (9, 0),
             multiprocessors: 132,

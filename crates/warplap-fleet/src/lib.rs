@@ -4,39 +4,23 @@
 //!
 //! [`register`] lets every store of the process be opened as `postgres://user@host/database`.
 
-pub mod address;
 pub mod bundle_shelf;
-pub mod card;
-pub mod cards;
+pub mod card_lock;
 pub mod engine;
-mod error;
 mod far;
-mod flights;
-pub mod follow;
 pub mod jobs;
-mod line;
-mod passwords;
-mod post;
-mod rest;
-pub mod roster;
-pub mod sealed;
-pub mod session;
-pub mod tables;
-pub mod wants;
 
 use std::sync::Arc;
 
 use warplap_core::store::{self, Opener, Store, StoreError};
 
-pub use address::Address;
-pub use error::FarError;
-pub use far::{KEY_FILE, Postgres};
-pub use session::Session;
+pub use far::{Address, FarError, KEY_FILE, Postgres, Session};
+pub use far::{address, cards, follow, roster, sealed, session, tables, wants};
 
 /// The tables of a fleet.
-pub const SCHEMA_SQL: &str = include_str!("schema.sql");
+pub const SCHEMA_SQL: &str = include_str!("far/schema.sql");
 /// Keeps whoever may only read from the locks that tuners take turns by.
-pub const GUARDS_SQL: &str = include_str!("guards.sql");
+pub const GUARDS_SQL: &str = include_str!("far/guards.sql");
 
 /// Lets stores be opened by `postgres:`, `postgresql:` and `bundle:` URLs, in this process from now on.
 pub fn register() {

@@ -24,6 +24,7 @@ plain! {
         std::ptr::copy_nonoverlapping(name.as_ptr().cast(), to, name.len());
         Ok(())
     }
+    cuDeviceGetUuid_v2(to: *mut [u8; 16], device: i32) { to.write([device as u8; 16]); Ok(()) }
     cuDeviceTotalMem_v2(to: *mut usize, _device: i32) { to.write(MEMORY); Ok(()) }
     cuDeviceGetAttribute(to: *mut i32, attribute: i32, _device: i32) {
         // Those of an H200, by the numbers of CUdevice_attribute.

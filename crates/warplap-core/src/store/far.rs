@@ -18,7 +18,7 @@ pub const ASKING: Duration = Duration::from_millis(50);
 pub const BEFORE_A_RACE: Duration = Duration::from_secs(2);
 
 /// How long somebody who has tuned a key waits until others can have the answer.
-const PUBLISHING: Duration = Duration::from_secs(5);
+const PUBLISHING: Duration = Duration::from_secs(10);
 
 /// A store that many machines share. Every call has a patience of its own.
 pub trait Far: Send + Sync {

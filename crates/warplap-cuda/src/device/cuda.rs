@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
 use warplap_core::fingerprint::Fingerprint;
+use warplap_core::measure::RACE;
 use warplap_core::roofline::Ceilings;
 use warplap_worker::artifact::Artifacts;
 use warplap_worker::{Crew, Sandbox, Setup};
@@ -58,11 +59,11 @@ impl Cuda {
                 ("model", chip.name.clone()),
                 ("capability", format!("{}.{}", chip.capability.0, chip.capability.1)),
                 ("multiprocessors", chip.multiprocessors.to_string()),
-                ("memory", chip.memory.to_string()),
+                ("memory", format!("{} GiB", chip.gibibytes())),
                 ("l2", chip.l2.to_string()),
             ],
             [
-                ("warplap", env!("CARGO_PKG_VERSION").to_string()),
+                ("race", RACE.to_string()),
                 ("driver", format!("{}.{}", chip.driver.0, chip.driver.1)),
                 ("nvrtc", compiler),
             ],

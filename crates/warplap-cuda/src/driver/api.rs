@@ -107,6 +107,8 @@ table! {
     device_count = "cuDeviceGetCount" (count: *mut i32);
     device_get = "cuDeviceGet" (device: *mut i32, ordinal: i32);
     device_name = "cuDeviceGetName" (name: *mut c_char, len: i32, device: i32);
+    // A partition of a card has a name of its own.
+    device_uuid = "cuDeviceGetUuid_v2" (uuid: *mut [u8; 16], device: i32);
     device_memory = "cuDeviceTotalMem_v2" (bytes: *mut usize, device: i32);
     device_attribute = "cuDeviceGetAttribute" (value: *mut i32, attribute: i32, device: i32);
     context_retain = "cuDevicePrimaryCtxRetain" (context: *mut Handle, device: i32);

@@ -48,10 +48,11 @@ impl Context {
     }
 
     fn chip(&self) -> Result<Chip, CudaError> {
-        let (mut name, mut memory, mut driver) = ([0 as c_char; 256], 0usize, 0);
+        let (mut name, mut uuid, mut memory, mut driver) = ([0 as c_char; 256], [0; 16], 0usize, 0);
         // SAFETY: the buffer is as long as it is said to be, one byte kept for the end; the others are locals.
         let name = unsafe {
             self.api.device_name(name.as_mut_ptr(), 255, self.device)?;
+            self.api.device_uuid(&mut uuid, self.device)?;
             self.api.device_memory(&mut memory, self.device)?;
             self.api.driver_version(&mut driver)?;
             CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
@@ -64,6 +65,7 @@ impl Context {
         // The numbers are those of CUdevice_attribute in cuda.h.
         Ok(Chip {
             name,
+            uuid,
             bus: format!("{:04x}:{:02x}:{:02x}.0", read(50)?, read(33)?, read(34)?),
             capability: (read(75)?, read(76)?),
             multiprocessors: read(16)?,

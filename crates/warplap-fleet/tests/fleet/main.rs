@@ -1,5 +1,7 @@
 //! The fleet against a real PostgreSQL.
 
+mod kernels;
+mod load;
 mod outages;
 mod rights;
 mod server;

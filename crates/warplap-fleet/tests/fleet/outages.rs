@@ -16,12 +16,12 @@ use crate::store_support::{device, key};
 
 /// What stands between a machine and the server.
 const OPEN: u8 = 0;
-const SILENT: u8 = 1;
+pub(crate) const SILENT: u8 = 1;
 const SLOW: u8 = 2;
 const CLOSED: u8 = 3;
 
 /// A wire that passes everything on, or not.
-fn wire(to: u16) -> (u16, Arc<AtomicU8>) {
+pub(crate) fn wire(to: u16) -> (u16, Arc<AtomicU8>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, state) = (listener.local_addr().unwrap().port(), Arc::new(AtomicU8::new(OPEN)));
     let shared = state.clone();
@@ -44,7 +44,7 @@ fn wire(to: u16) -> (u16, Arc<AtomicU8>) {
                                     std::thread::sleep(Duration::from_millis(5));
                                 }
                             }
-                            SLOW => std::thread::sleep(Duration::from_millis(300)),
+                            SLOW => std::thread::sleep(Duration::from_millis(600)),
                             _ => {}
                         }
                         if to.write_all(&part[..n]).is_err() {

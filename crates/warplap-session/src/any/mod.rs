@@ -2,9 +2,11 @@
 //!
 //! [`operations`] is the registry of `warplap-ops`, its types forgotten: an operation added there is behind this door.
 
+mod check;
 mod device;
 mod prove;
 
+pub use check::{Checked, Claim, check, claims};
 #[cfg(feature = "cuda")]
 pub(crate) use device::cuda;
 pub use device::{AnyDevice, Kind, Wanted, kinds};

@@ -9,7 +9,7 @@ use warplap_core::settings::{Settings, Stop};
 use warplap_core::store::{Checked, Store};
 use warplap_core::tuner::Proved;
 
-use super::{AnyDevice, operation};
+use super::{AnyDevice, Operation, operation};
 
 /// What became of the winners of a store.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,13 +48,17 @@ pub fn prove(device: &AnyDevice, store: &Store, stop: &Stop, begin: &dyn Fn(usiz
 }
 
 fn prove_one(device: &AnyDevice, store: &Store, stop: &Stop, record: &Record) -> Option<Proved> {
-    let op = operation(&record.op).ok()?;
+    let (op, settings) = as_raced(record, stop)?;
+    op.open(device, store.clone(), settings).prove(record)
+}
+
+/// The operation of a record, and settings under which it is found: its key says how it was measured.
+pub(super) fn as_raced(record: &Record, stop: &Stop) -> Option<(&'static Operation, Settings)> {
     let key = Key::new(&record.op, record.key.clone());
     let bucket = Bucket::named(&key.bucket).ok()?;
-    // A key says how it was measured; proving measures nothing, but the record is found by it.
     let policy = policies().find(|policy| policy.to_string() == key.policy)?;
     let settings = Settings { bucket, policy, stop: stop.clone(), ..Settings::default() };
-    op.open(device, store.clone(), settings).prove(record)
+    Some((operation(&record.op).ok()?, settings))
 }
 
 fn policies() -> impl Iterator<Item = Policy> {

@@ -1,5 +1,6 @@
 //! `warplap fleet`: many machines tune together, one file a verb.
 
+mod check;
 mod fault;
 mod init;
 mod job;
@@ -40,6 +41,8 @@ pub(crate) enum Fleet {
     Push,
     /// Push, then pull
     Sync(sync::Pull),
+    /// Race some winners of others here once more, and name those that are slow
+    Check(check::Check),
     /// Say who may publish
     Trust(trust::Trust),
     /// Tune problems on every class of devices that an engine finds; what the store has is not tuned again
@@ -59,6 +62,7 @@ impl Fleet {
             Fleet::Pull(pull) => pull.run(root, console, false),
             Fleet::Push => sync::run_push(root, console),
             Fleet::Sync(pull) => pull.run(root, console, true),
+            Fleet::Check(check) => check.run(root, console),
             Fleet::Trust(trust) => trust.run(root, console),
             Fleet::Tune(tune) => tune.run(root, console),
             Fleet::Work(work) => work.run(root, console),

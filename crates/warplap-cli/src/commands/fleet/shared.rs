@@ -28,7 +28,7 @@ pub(super) fn catch_up(root: Option<&Path>, classes: &[Class], console: &Console
     let mut open = Vec::new();
     for class in classes {
         let (own, near) = (far.own.clone(), far.near.clone());
-        let pulled = follow::pull(&mut far.session, &near, &own, Some(&class.device), false);
+        let pulled = follow::pull(&mut far.session, &near, &own, Some(&class.device), false, None);
         for why in pulled.map_err(|e| said(&far.title, &e))?.refused {
             console.warn(why);
         }

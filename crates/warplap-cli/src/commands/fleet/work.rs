@@ -11,7 +11,7 @@ use clap::Args;
 use warplap::any::{AnyDevice, Wanted, kinds};
 use warplap::core::progress::Observer;
 use warplap::{Cpu, How, Mode, Settings, Stop};
-use warplap_fleet::card::{CardLock, usual_dir};
+use warplap_fleet::card_lock::{CardLock, usual_dir};
 use warplap_fleet::jobs::{Class, Event, Job, MOST_LINE, State};
 
 use super::fault::Fault;
@@ -231,11 +231,11 @@ fn id_in(line: &str) -> Option<String> {
     (!id.is_empty() && id.len() <= 128).then(|| id.to_string())
 }
 
-/// The card's name on this machine, the same for every program: where a GPU sits, or the one CPU.
+/// The card's name, the same for every program, in containers too: a GPU's own, or the one CPU.
 fn card(device: &AnyDevice) -> String {
     match device {
         AnyDevice::Cpu(_) => "cpu".into(),
-        AnyDevice::Cuda(cuda) => format!("cuda-{}", cuda.chip().bus),
+        AnyDevice::Cuda(cuda) => cuda.chip().card(),
     }
 }
 

@@ -5,7 +5,7 @@ mod import;
 mod keygen;
 mod ls;
 mod merge;
-mod proving;
+pub(super) mod proving;
 mod prune;
 mod quarantine;
 mod rm;

@@ -1,4 +1,4 @@
-//! Proving what a store holds from elsewhere, for `store verify --prove` and `store import --prove`.
+//! Proving what a store holds from elsewhere, for `store verify`, `store import` and `fleet pull` with `--prove`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::units;
 
 /// Proves every winner from elsewhere on a device, and says what became of them.
-pub(super) fn run(root: Option<&Path>, device: Wanted, console: &Arc<Console>) -> Result<Exit, Failure> {
+pub(in crate::commands) fn run(root: Option<&Path>, device: Wanted, console: &Arc<Console>) -> Result<Exit, Failure> {
     let machine = Machine::open(root, device)?;
     let (stop, progress) = (listen(console), std::cell::OnceCell::new());
     let found = prove(&machine.device, &machine.store, &stop, &|n, count, problem| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use postgres::error::SqlState;
 
-use crate::address::cause;
+use super::address::cause;
 
 /// Why the far side did not answer. Nobody loses anything by it: the near store goes on.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -16,6 +16,9 @@ pub enum FarError {
     /// It did not answer in time.
     #[error("it did not answer within {} ms", .0.as_millis())]
     Slow(Duration),
+    /// It has no session to spare, or is just starting.
+    #[error("it says: {0}")]
+    Busy(String),
     /// It failed not long ago and is left alone for a while.
     #[error("it is left alone for a while because it failed before")]
     Resting,
@@ -37,6 +40,10 @@ impl FarError {
             {
                 FarError::Schema(format!("it has no tables of this version: {} (warplap fleet init)", cause(error)))
             }
+            Some(code) if [&SqlState::TOO_MANY_CONNECTIONS, &SqlState::CANNOT_CONNECT_NOW].contains(&code) => {
+                FarError::Busy(cause(error))
+            }
+            // Wrong passwords and unknown databases are said by the server.
             Some(_) => FarError::Refused(cause(error)),
             None => FarError::Down(cause(error)),
         }

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use warplap_core::store::Missed;
 
-use crate::session::Session;
-use crate::tables::device_id;
+use super::session::Session;
+use super::tables::device_id;
 
 /// A key that fails so often, on two nodes or more, is left alone.
 pub const TRIES: i32 = 3;

@@ -11,8 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::address::{Address, cause};
-use crate::error::FarError;
+use super::address::Address;
+use super::error::FarError;
 
 /// A connection and what is prepared on it.
 pub struct Session {
@@ -23,11 +23,7 @@ pub struct Session {
 impl Session {
     /// Connects.
     pub fn open(address: &Address) -> Result<Session, FarError> {
-        let down = |e: postgres::Error| match e.code() {
-            // Wrong passwords and unknown databases are said by the server.
-            Some(_) => FarError::Refused(cause(&e)),
-            None => FarError::Down(cause(&e)),
-        };
+        let down = |e: postgres::Error| FarError::of(&e);
         let client = match address.config.get_ssl_mode() {
             SslMode::Disable => address.config.connect(NoTls).map_err(down)?,
             _ => address.config.connect(MakeRustlsConnect::new(trusting(address)?)).map_err(down)?,

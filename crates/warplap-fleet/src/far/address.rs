@@ -10,7 +10,7 @@ use postgres::Config;
 use postgres::config::{Host, SslMode};
 use warplap_core::store::decoded;
 
-use crate::passwords;
+use super::passwords;
 
 /// How long connecting may take where the URL does not say.
 const CONNECTING: Duration = Duration::from_secs(1);

@@ -39,9 +39,9 @@ create table if not exists warplap.want (
   primary key (device, hash));
 
 create table if not exists warplap.artifact (
-  digest text primary key check (octet_length(digest) = 64), origin text not null references warplap.origin,
+  digest text not null check (octet_length(digest) = 64), origin text not null references warplap.origin,
   body bytea not null check (octet_length(body) <= 16777216),
-  signature text not null check (octet_length(signature) = 128));
+  signature text not null check (octet_length(signature) = 128), primary key (digest, origin));
 
 create table if not exists warplap.card (
   id text primary key check (octet_length(id) <= 200), device int not null references warplap.device,

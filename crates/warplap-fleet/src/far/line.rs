@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::address::Address;
-use crate::error::FarError;
-use crate::session::Session;
+use super::address::Address;
+use super::error::FarError;
+use super::session::Session;
 
 /// After so long without a question the connection is closed, or kept awake where it holds locks.
 const IDLE: Duration = Duration::from_secs(8);

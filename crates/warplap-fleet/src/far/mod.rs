@@ -1,5 +1,21 @@
 //! The far side of a store, in PostgreSQL: the core's [`Far`] over a line for questions, one for flights and the post.
 
+pub mod address;
+pub mod cards;
+mod error;
+mod flights;
+pub mod follow;
+mod kernels;
+mod line;
+mod passwords;
+mod post;
+mod rest;
+pub mod roster;
+pub mod sealed;
+pub mod session;
+pub mod tables;
+pub mod wants;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +25,27 @@ use warplap_core::key::Key;
 use warplap_core::record::Record;
 use warplap_core::store::{ASKING, Far, Flight, Missed, Right, SecretKey, Store};
 
-use crate::address::Address;
-use crate::error::FarError;
-use crate::flights::Flights;
-use crate::line::Line;
-use crate::post::Post;
-use crate::rest::Rest;
-use crate::tables;
+pub use address::Address;
+pub use error::FarError;
+pub use session::Session;
+
+use flights::Flights;
+use line::Line;
+use post::Post;
+use rest::Rest;
 
 /// The file of a near store's key, beside its records.
 pub const KEY_FILE: &str = "fleet.key";
+
+/// The server ends a session that is silent for so many seconds, with all that it holds; ours speaks more often.
+const SILENT: u32 = 25;
 
 /// A far store in PostgreSQL. Nothing is connected before it is first asked.
 pub struct Postgres {
     address: Address,
     near: Store,
-    line: Line,
+    /// For questions and flights: whoever was given a turn on it gets an answer on it too.
+    line: Arc<Line>,
     flights: Flights,
     post: Arc<Post>,
     asking: Rest,
@@ -36,14 +57,15 @@ pub struct Postgres {
 impl Postgres {
     /// The far side of a near store, whose key lies in `directory` where it has joined.
     pub fn behind(near: Store, address: Address, directory: Option<PathBuf>) -> Postgres {
-        let key = directory.map(|directory| directory.join(KEY_FILE)).filter(|path| path.exists());
+        let key = directory.as_ref().map(|directory| directory.join(KEY_FILE)).filter(|path| path.exists());
         let key = key
             .and_then(|path| SecretKey::read(&path).inspect_err(|e| tracing::warn!("nothing is published: {e}")).ok());
         let own = key.as_ref().map(|key| key.public().origin()).unwrap_or_default();
+        let line = Arc::new(Line::to(address.ending_when_idle(SILENT)));
         Postgres {
-            line: Line::to(address.clone()),
-            flights: Flights::at(&address),
-            post: Post::new(near.clone(), &address, key),
+            flights: Flights::on(line.clone()),
+            line,
+            post: Post::new(near.clone(), &address, key, directory),
             asking: Rest::default(),
             turns: Rest::default(),
             near,

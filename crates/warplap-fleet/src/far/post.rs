@@ -1,21 +1,25 @@
 //! The post: what is new near is sent to the far side, by a thread of its own and until it has arrived. How far it came
 //! is a mark of the near store, which is kept with it: a process that ends in between loses nothing, the next one goes on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use warplap_core::key::Key;
+use warplap_core::record::{Edition, Record};
 use warplap_core::store::{Checked, Mark, Missed, SecretKey, Store};
+use warplap_worker::artifact::Artifacts;
 
-use crate::address::Address;
-use crate::error::FarError;
-use crate::line::Line;
-use crate::rest::Rest;
-use crate::sealed::Sealed;
-use crate::tables;
-use crate::wants;
+use super::address::Address;
+use super::error::FarError;
+use super::kernels::{self, Kernel};
+use super::line::Line;
+use super::rest::Rest;
+use super::sealed::Sealed;
+use super::tables;
+use super::wants;
 
 /// Editions sent in one transaction.
 const BATCH: usize = 64;
@@ -36,6 +40,8 @@ pub(crate) struct Post {
     line: Line,
     title: String,
     key: Option<SecretKey>,
+    /// Where compiled kernels are kept.
+    directory: Option<PathBuf>,
     rest: Rest,
     state: Mutex<State>,
     changed: Condvar,
@@ -52,12 +58,13 @@ struct State {
 }
 
 impl Post {
-    pub(crate) fn new(near: Store, address: &Address, key: Option<SecretKey>) -> Arc<Post> {
+    pub(crate) fn new(near: Store, address: &Address, key: Option<SecretKey>, directory: Option<PathBuf>) -> Arc<Post> {
         Arc::new(Post {
             near,
             line: Line::to(address.clone()),
             title: address.title().into(),
             key,
+            directory,
             rest: Rest::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -161,10 +168,14 @@ impl Post {
         let (entries, upto) = self.near.since(mark.as_ref()).map_err(near)?;
         let mut new = 0;
         for batch in entries.chunks(BATCH) {
-            let editions: Vec<_> = batch.iter().flat_map(|entry| self.sealed(&self.near.check(entry), key)).collect();
-            if !editions.is_empty() {
-                new += self.line.ask(PATIENCE, move |session| tables::publish(session, &editions))?;
+            let checked: Vec<Checked> = batch.iter().map(|entry| self.near.check(entry)).collect();
+            let editions: Vec<_> = checked.iter().flat_map(|checked| self.sealed(checked, key)).collect();
+            if editions.is_empty() {
+                continue;
             }
+            // First the kernels: whoever hears of a winner finds them there.
+            self.send_kernels(&checked, key)?;
+            new += self.line.ask(PATIENCE, move |session| tables::publish(session, &editions))?;
         }
         self.near.put_note(OWNER, NOTE, &json!({"far": far, "mark": upto.0})).map_err(near)?;
         let missed: Vec<Missed> = self.state().missed.values().cloned().collect();
@@ -179,19 +190,48 @@ impl Post {
         Ok(new)
     }
 
+    /// Sends the compiled kernels of this store's own winners and ties, those that are not there yet.
+    fn send_kernels(&self, checked: &[Checked], key: &SecretKey) -> Result<(), FarError> {
+        let own = checked.iter().flat_map(|checked| self.own(checked)).map(|(_, edition)| edition);
+        let digests: BTreeSet<String> = own.flat_map(|edition| edition.artifacts.iter().cloned()).collect();
+        let Some(directory) = self.directory.as_ref().filter(|_| !digests.is_empty()) else { return Ok(()) };
+        let kept = match Artifacts::open(directory) {
+            Ok(kept) => kept,
+            Err(why) => {
+                tracing::warn!("compiled kernels are not published: {why}");
+                return Ok(());
+            }
+        };
+        let origin = key.public().origin();
+        let unsent = self.line.ask(PATIENCE, move |session| kernels::unsent(session, &origin, &digests))?;
+        for digest in unsent {
+            if let Some(kernel) = Kernel::seal(&kept, &digest, key) {
+                self.line.ask(PATIENCE, move |session| kernels::send(session, std::slice::from_ref(&kernel)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The editions of a record that are this store's own.
+    fn own<'r>(&'r self, checked: &'r Checked) -> impl Iterator<Item = (&'r Record, &'r Edition)> {
+        let record = match checked {
+            Checked::Whole(record) => Some(&**record),
+            _ => None,
+        };
+        let own = |e: &&Edition| e.origin == self.near.id();
+        record.into_iter().flat_map(move |r| r.editions.iter().filter(own).map(move |e| (r, e)))
+    }
+
     /// Who measured here says so: the editions of a record that are this store's own, sealed.
     fn sealed(&self, checked: &Checked, key: &SecretKey) -> Vec<(Sealed, Vec<u8>, String)> {
-        let Checked::Whole(record) = checked else { return Vec::new() };
-        let hard = serde_json::to_string(&record.device).unwrap_or_default();
-        let own = record.editions.iter().filter(|e| e.origin == self.near.id());
-        own.filter_map(|edition| match Sealed::seal(record, edition, key) {
-            Ok((sealed, body)) => Some((sealed, body, hard.clone())),
+        let sealed = |(record, edition): (&Record, &Edition)| match Sealed::seal(record, edition, key) {
+            Ok((sealed, body)) => Some((sealed, body, serde_json::to_string(&record.device).unwrap_or_default())),
             Err(why) => {
                 tracing::warn!("{}: it is not published: {why}", Key::new(&record.op, record.key.clone()));
                 None
             }
-        })
-        .collect()
+        };
+        self.own(checked).filter_map(sealed).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -4,12 +4,13 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::error::FarError;
+use super::error::FarError;
 
 /// How long it is left alone after its first failure; twice as long after each further one.
 const FIRST: Duration = Duration::from_secs(15);
-/// The same where it was only late: the first connection of a process may be, and is there a moment later.
-const LATE: Duration = Duration::from_secs(1);
+/// The same where it was only late, as a multiple of the patience that was lost: the first connection of a process may
+/// be late, and is there a moment later.
+const LATE: u32 = 20;
 /// The longest rest.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -49,7 +50,11 @@ impl Rest {
                 if failing.times == 0 {
                     tracing::warn!("{title}: {doing}: {e}; the near store goes on, nothing is lost");
                 }
-                let first = if matches!(e, FarError::Slow(_)) { LATE } else { FIRST };
+                let first = match e {
+                    FarError::Slow(patience) => *patience * LATE,
+                    FarError::Busy(_) => Duration::from_secs(1),
+                    _ => FIRST,
+                };
                 let rest = first.saturating_mul(1 << failing.times.min(8)).min(LONGEST);
                 *failing = Failing { times: failing.times + 1, until: Some(Instant::now() + rest) };
             }

@@ -5,8 +5,8 @@ use postgres::Row;
 use postgres::types::ToSql;
 use warplap_core::store::PublicKey;
 
-use crate::sealed::Sealed;
-use crate::session::Session;
+use super::sealed::Sealed;
+use super::session::Session;
 
 /// The version of the tables this program knows.
 pub const SCHEMA: i32 = 1;

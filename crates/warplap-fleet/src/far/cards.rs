@@ -7,8 +7,8 @@ use serde::Serialize;
 use warplap_core::roofline::Ceilings;
 use warplap_core::store::Store;
 
-use crate::session::Session;
-use crate::tables::device_id;
+use super::session::Session;
+use super::tables::device_id;
 
 /// A card this far off its class's median, in compute or bandwidth, screens nobody.
 pub const GATE: f64 = 0.05;

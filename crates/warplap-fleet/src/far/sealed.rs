@@ -71,7 +71,7 @@ impl Sealed {
             digest: blake3::hash(body.as_bytes()).to_hex().to_string(),
             signature: String::new(),
         };
-        sealed.signature = key.sign(sealed.message().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        sealed.signature = digits(&key.sign(sealed.message().as_bytes()));
         Ok((sealed, zstd::bulk::compress(body.as_bytes(), LEVEL).map_err(|e| e.to_string())?))
     }
 
@@ -121,8 +121,13 @@ impl Sealed {
     }
 }
 
+/// A signature in hexadecimal digits.
+pub(crate) fn digits(signature: &[u8; 64]) -> String {
+    signature.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The bytes of a signature that is written in hexadecimal digits.
-fn bytes(text: &str) -> Option<[u8; 64]> {
+pub(crate) fn bytes(text: &str) -> Option<[u8; 64]> {
     let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
     let bytes: Vec<u8> = digits.chunks_exact(2).map(|two| two[0] * 16 + two[1]).collect();
     bytes.try_into().ok().filter(|_| text.len() == 128)

@@ -5,10 +5,11 @@ use std::path::Path;
 use serde::Serialize;
 use warplap_core::store::{PublicKey, SecretKey};
 
-use crate::error::FarError;
-use crate::far::KEY_FILE;
-use crate::session::Session;
-use crate::{GUARDS_SQL, SCHEMA_SQL, tables};
+use super::KEY_FILE;
+use super::error::FarError;
+use super::session::Session;
+use super::tables;
+use crate::{GUARDS_SQL, SCHEMA_SQL};
 
 /// A machine that may publish, or asks to.
 #[derive(Clone, Debug, Serialize)]

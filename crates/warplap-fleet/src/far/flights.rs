@@ -1,20 +1,21 @@
 //! Flights across machines: a key comes in; the right to tune it alone goes out, a lock of a session in the database. It
 //! ends with its guard, with its process, and half a minute after its machine froze or was cut off.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::address::Address;
-use crate::error::FarError;
-use crate::line::Line;
+use super::error::FarError;
+use super::line::Line;
 
-/// The server ends a session that is silent for so long; ours speaks more often.
-const SILENT: u32 = 25;
+/// Between two tries, at the least and at the most. In between it is a share of what was waited already: a thousand
+/// that wait for one key do not keep the server busy, and one of them is always about to try.
+const STEPS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+const SHARE: u32 = 20;
 
-/// Between two tries.
-const STEP: Duration = Duration::from_millis(10);
+/// Who comes back after so long waits anew.
+const FORGOTTEN: Duration = Duration::from_secs(5);
 
 /// How long one try may take, connecting included: whoever tries is about to spend seconds on a race.
 const TRY: Duration = Duration::from_secs(3);
@@ -24,6 +25,13 @@ pub(crate) struct Flights {
     line: Arc<Line>,
     // A session may take a lock twice: whether this process has it is for us to know.
     ours: Arc<Mutex<HashSet<i64>>>,
+    waits: Mutex<HashMap<i64, Wait>>,
+}
+
+/// Since when somebody waits, and when it was tried last.
+struct Wait {
+    since: Instant,
+    last: Instant,
 }
 
 /// A right that ends when it is dropped.
@@ -34,8 +42,9 @@ struct Held {
 }
 
 impl Flights {
-    pub(crate) fn at(address: &Address) -> Flights {
-        Flights { line: Arc::new(Line::to(address.ending_when_idle(SILENT))), ours: Arc::default() }
+    /// On a line whose sessions the server ends when they are silent.
+    pub(crate) fn on(line: Arc<Line>) -> Flights {
+        Flights { line, ours: Arc::default(), waits: Mutex::default() }
     }
 
     /// The lock's number for a key on a device.
@@ -46,7 +55,7 @@ impl Flights {
 
     /// Tries until it is free or the time is up; `None`: somebody else has it.
     pub(crate) fn take(&self, number: i64, wait: Duration) -> Result<Option<Box<dyn Send>>, FarError> {
-        let until = Instant::now() + wait;
+        let (until, busy_until) = (Instant::now() + wait, Instant::now() + TRY);
         loop {
             if locked(&self.ours).insert(number) {
                 let held = Held { line: self.line.clone(), ours: self.ours.clone(), number };
@@ -56,8 +65,17 @@ impl Flights {
                     session.rows("select pg_try_advisory_lock($1)", &[&number]).map(|rows| rows[0].get::<_, bool>(0))
                 });
                 match got {
-                    Ok(true) => return Ok(Some(Box::new(held))),
+                    Ok(true) => {
+                        locked(&self.waits).remove(&number);
+                        return Ok(Some(Box::new(held)));
+                    }
                     Ok(false) => held.forget(),
+                    // A server with no session to spare has one when somebody hangs up.
+                    Err(FarError::Busy(_)) if Instant::now() < busy_until => {
+                        held.forget();
+                        std::thread::sleep(self.step(number));
+                        continue;
+                    }
                     // It may have come after all: dropping says that it is not wanted.
                     Err(e) => return Err(e),
                 }
@@ -66,8 +84,21 @@ impl Flights {
             if left.is_zero() {
                 return Ok(None);
             }
-            std::thread::sleep(STEP.min(left));
+            std::thread::sleep(self.step(number).min(left));
         }
+    }
+
+    /// How long it is until the next try.
+    fn step(&self, number: i64) -> Duration {
+        let (now, mut waits) = (Instant::now(), locked(&self.waits));
+        let wait = waits.entry(number).or_insert(Wait { since: now, last: now });
+        if now - wait.last > FORGOTTEN {
+            wait.since = now;
+        }
+        wait.last = now;
+        let step = ((now - wait.since) / SHARE).clamp(STEPS[0], STEPS[1]);
+        // Those who came together do not try together for ever.
+        step.mul_f64(0.5 + 0.5 * fastrand::f64())
     }
 }
 
