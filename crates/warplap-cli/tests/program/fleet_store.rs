@@ -67,6 +67,15 @@ fn what_one_machine_tunes_another_answers_without_a_race() {
     let pulled = two.json(&["fleet", "sync"]);
     assert_eq!((&pulled[0]["added"], &pulled[0]["refused"]), (&1.into(), &0.into()), "{}", pulled[0]);
     assert_eq!(one.json(&["fleet", "trust", "ls"]).len(), 2);
+    let page = one.dir.path().join("fleet.html");
+    assert_eq!(one.json(&["fleet", "report", "-o", page.to_str().unwrap()])[0]["classes"], 1);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(["Classes</h2>", "Cards</h2>", "Machines</h2>"].iter().all(|part| page.contains(part)), "{page}");
+    // What came from others is proved for those who only replay, and raced once more by who wants to know.
+    let proved = two.json(&["fleet", "pull", "--prove", "--device", "cpu"]);
+    assert!(proved.last().unwrap()["proved"].as_u64() >= Some(1), "{proved:?}");
+    let checked = two.run(&["fleet", "check", "--share", "1", "--budget", "0.3", "--device", "cpu", "--json"]);
+    assert!(!checked.lines().is_empty() && checked.lines()[0]["said"].is_string(), "{}", checked.stderr);
     assert!(!two.json(&["fleet", "devices"])[0]["cards"].as_array().unwrap().is_empty());
     // Bad input changes nothing and says what was expected.
     let bad = one.run(&["fleet", "trust", "add", "nobody"]);

@@ -12,7 +12,7 @@ use super::line::Line;
 /// Between two tries, at the least and at the most. In between it is a share of what was waited already: a thousand
 /// that wait for one key do not keep the server busy, and one of them is always about to try.
 const STEPS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
-const SHARE: u32 = 20;
+const SHARE: u32 = 10;
 
 /// Who comes back after so long waits anew.
 const FORGOTTEN: Duration = Duration::from_secs(5);

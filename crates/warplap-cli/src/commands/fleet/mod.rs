@@ -6,6 +6,7 @@ mod init;
 mod job;
 mod join;
 mod reach;
+mod report;
 mod shared;
 mod status;
 mod sync;
@@ -35,6 +36,8 @@ pub(crate) enum Fleet {
     Want(Box<want::Want>),
     /// Say what is done, wanted and failed
     Status,
+    /// Put all of that and the cards on a page
+    Report(report::Report),
     /// Take over what others have tuned
     Pull(sync::Pull),
     /// Send what this machine has tuned
@@ -59,6 +62,7 @@ impl Fleet {
             Fleet::Devices => status::devices(root, console),
             Fleet::Want(want) => want.run(root, console),
             Fleet::Status => status::status(root, console),
+            Fleet::Report(report) => report.run(root, console),
             Fleet::Pull(pull) => pull.run(root, console, false),
             Fleet::Push => sync::run_push(root, console),
             Fleet::Sync(pull) => pull.run(root, console, true),
