@@ -20,10 +20,13 @@ def program() -> str:
 
 
 class Place:
-    """A folder with a store, marks of those that died, and a log of races that began."""
+    """A folder with a store (or the URL of one), marks of those that died, and a log of races that began."""
 
-    def __init__(self, folder: Path, problems: int, engine: list[str], environment: dict[str, str]) -> None:
-        self.folder, self.engine = folder, engine
+    def __init__(
+        self, folder: Path, problems: int, engine: list[str], environment: dict[str, str], store: str | None = None
+    ) -> None:
+        self.folder, self.engine, self.store = folder, engine, store or str(folder / "store")
+        self.device = "cpu"
         self.log, self.marks, self.suite = folder / "log", folder / "marks", folder / "suite.txt"
         self.marks.mkdir()
         sizes = [(8 * (1 + n % 20), 8 * (1 + n // 20)) for n in range(problems)]
@@ -41,8 +44,8 @@ class Place:
         return f"die-once={percent},poison={poison},slow={slow},marks={self.marks},log={self.log}"
 
     def command(self, *more: str) -> list[str]:
-        words = [program(), "--store", str(self.folder / "store"), "fleet", "tune", "--suite", str(self.suite), "--json"]
-        return [*words, "--budget", "0.05", "--bucket", "exact", "--device", "cpu", *self.engine, *more]
+        words = [program(), "--store", self.store, "fleet", "tune", "--suite", str(self.suite), "--json"]
+        return [*words, "--budget", "0.05", "--bucket", "exact", "--device", self.device, *self.engine, *more]
 
     def start(self, fault: str, *more: str) -> subprocess.Popen[str]:
         environment = {**self.environment, "WARPLAP_FLEET_FAULT": fault}

@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::tries::Tries;
-use super::{Engine, EngineError, Program, classes_in, said, start};
+use super::{Engine, EngineError, Program, await_end, classes_in, said, start};
 use crate::jobs::{Class, Event, Job, State};
 
 /// How often somebody with nothing to do looks again.
@@ -47,10 +47,7 @@ impl Engine for Here {
         if self.classes.is_empty() {
             self.classes()?;
         }
-        let mut tries = Tries::new(jobs);
-        let nobody = |job: &Job| !self.classes.iter().any(|class| class.suits(job));
-        tries.give_up(nobody, "this machine has no device of that class").into_iter().for_each(&mut *tell);
-        let tries = Mutex::new(tries);
+        let tries = Mutex::new(Tries::of(jobs, &self.classes, "this machine has no device of that class", tell));
         let (send, events) = channel();
         let started = std::thread::scope(|scope| {
             let places: Vec<_> = (self.classes.iter())
@@ -172,14 +169,6 @@ impl Worker {
     /// Lets it end by itself, for a while.
     fn end(&mut self) {
         self.to = None;
-        let until = Instant::now() + ENDING;
-        while Instant::now() < until {
-            if let Ok(Some(_)) = self.child.try_wait() {
-                return;
-            }
-            std::thread::sleep(LOOK);
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = await_end(&mut self.child, ENDING);
     }
 }

@@ -9,7 +9,8 @@ mod tries;
 
 use std::ffi::OsString;
 use std::io;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::jobs::{Class, Event, Job, LineError};
 
@@ -89,6 +90,19 @@ fn start(command: &mut Command, remedy: &str) -> Result<Child, EngineError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     spawned.map_err(|source| EngineError::Program { program, source, remedy: remedy.to_string() })
+}
+
+/// How a program ended; one that is not over after a while is killed.
+fn await_end(child: &mut Child, within: Duration) -> io::Result<ExitStatus> {
+    let until = Instant::now() + within;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill()?;
+    child.wait()
 }
 
 /// What a program says on stdout until it ends well.

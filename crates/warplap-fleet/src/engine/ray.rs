@@ -6,13 +6,15 @@ use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use super::{Engine, EngineError, Program, classes_in, said, start};
+use super::{Engine, EngineError, Program, await_end, classes_in, said, start};
 use crate::jobs::{Class, Event, Job, State};
 
 const REMEDY: &str = "WARPLAP_PYTHON names a Python that has the packages warplap and ray";
 const DRIVER: &str = "the Ray driver";
 /// How often the word to stop is listened for.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a driver may take to leave its cluster.
+const ENDING: Duration = Duration::from_secs(60);
 
 /// A Ray cluster.
 pub struct Ray {
@@ -61,11 +63,9 @@ impl Engine for Ray {
                 }
             }
         });
-        if let Some(mut to) = to {
-            let text: String = jobs.iter().map(|job| job.line() + "\n").collect();
-            // A driver that ended early has said why; its end is heard below.
-            let _ = to.write_all(text.as_bytes());
-        }
+        let text: String = jobs.iter().map(|job| job.line() + "\n").collect();
+        // A driver reads when it has seen its cluster; one that ended before has said why, and its end is heard below.
+        let writer = std::thread::spawn(move || to.is_none_or(|mut to| to.write_all(text.as_bytes()).is_ok()));
         let mut wrong = None;
         loop {
             match lines.recv_timeout(LOOK) {
@@ -84,11 +84,8 @@ impl Engine for Ray {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if stop() {
-            let _ = child.kill();
-        }
-        let status = child.wait()?;
-        let _ = reader.join();
+        let status = await_end(&mut child, if stop() { Duration::ZERO } else { ENDING })?;
+        let _ = (writer.join(), reader.join());
         match wrong {
             Some(wrong) if !open.is_empty() => Err(wrong),
             _ if !open.is_empty() && !stop() => {

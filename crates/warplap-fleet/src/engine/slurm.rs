@@ -147,9 +147,7 @@ impl Engine for Slurm {
         if self.classes.is_empty() {
             self.classes()?;
         }
-        let mut tries = Tries::new(jobs);
-        let nobody = |job: &Job| !self.classes.iter().any(|class| class.suits(job));
-        tries.give_up(nobody, "no node has a device of that class").into_iter().for_each(&mut *tell);
+        let mut tries = Tries::of(jobs, &self.classes, "no node has a device of that class", tell);
         let (mut out, mut shunned): (Vec<Batch>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
         while !tries.is_empty() && !stop() {
             for class in distinct(&self.classes) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::TRIES;
-use crate::jobs::{Event, Job, State};
+use crate::jobs::{Class, Event, Job, State};
 
 /// Jobs that wait for their turn, and what was said of those that had it.
 #[derive(Default)]
@@ -13,8 +13,14 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    pub(super) fn new(jobs: Vec<Job>) -> Tries {
-        Tries { waiting: jobs.into(), out: BTreeMap::new() }
+    /// The tries of jobs that are for one of some classes; the others are given up, and `nobody` is why.
+    pub(super) fn of(jobs: Vec<Job>, classes: &[Class], nobody: &str, tell: &mut dyn FnMut(Event)) -> Tries {
+        let (waiting, hopeless): (VecDeque<Job>, VecDeque<Job>) =
+            jobs.into_iter().partition(|job| classes.iter().any(|class| class.suits(job)));
+        for job in hopeless {
+            tell(Event::new(&job.id, State::Failed, "", job.attempt).because(nobody));
+        }
+        Tries { waiting, out: BTreeMap::new() }
     }
 
     /// The next job that suits.
@@ -28,13 +34,6 @@ impl Tries {
     /// Whether every job has had its last word.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.out.is_empty()
-    }
-
-    /// Jobs that nobody suits: they are given up with a reason.
-    pub(super) fn give_up(&mut self, hopeless: impl Fn(&Job) -> bool, why: &str) -> Vec<Event> {
-        let (given, kept): (VecDeque<Job>, VecDeque<Job>) = self.waiting.drain(..).partition(|job| hopeless(job));
-        self.waiting = kept;
-        given.iter().map(|job| Event::new(&job.id, State::Failed, "", job.attempt).because(why)).collect()
     }
 
     /// Hears of a job: its last word takes it off the list. `false`: it is not under way, so it is old news.
@@ -76,7 +75,13 @@ mod tests {
 
     #[test]
     fn a_job_that_is_lost_is_tried_again_and_fails_after_its_tries() {
-        let mut tries = Tries::new(vec![example("a"), example("b")]);
+        let a = example("a");
+        let (device, soft, policy) = (a.device.clone(), a.soft.clone(), a.policy.clone());
+        let class = Class { device, soft, policy, kind: "cpu".into(), node: "n".into(), name: "cpu".into() };
+        let stranger = Job { device: "another".into(), ..example("c") };
+        let mut told = Vec::new();
+        let mut tries = Tries::of(vec![a, example("b"), stranger], &[class], "no", &mut |event| told.push(event));
+        assert!(told.len() == 1 && told[0].id == "c" && told[0].state == State::Failed, "{told:?}");
         for attempt in 1..=TRIES {
             let job = tries.next(|job| job.id == "a").unwrap();
             assert_eq!(job.attempt, attempt);

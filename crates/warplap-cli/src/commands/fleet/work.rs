@@ -42,7 +42,8 @@ pub(crate) struct Work {
     /// The name of this machine in events (default: its own)
     #[arg(long, value_name = "NAME", env = "WARPLAP_NODE", hide_env_values = true)]
     node: Option<String>,
-    /// Faults for tests of engines
+    /// Faults for tests of engines; no release has them
+    #[cfg(debug_assertions)]
     #[arg(long, hide = true, env = "WARPLAP_FLEET_FAULT", hide_env_values = true)]
     fault: Option<Fault>,
 }
@@ -65,7 +66,7 @@ impl Work {
         let stop = machine::listen(console);
         let machine = self.machine(root)?;
         let class = self.class(&machine.device, &self.device.to_string());
-        let (card, fault) = (card(&machine.device), self.fault.clone().unwrap_or_default());
+        let (card, fault) = (card(&machine.device), self.fault());
         let bench = Bench { machine, class, card, fault, stop };
         if let Some(seconds) = self.beat {
             beat(console.clone(), bench.class.node.clone(), seconds);
@@ -87,6 +88,16 @@ impl Work {
             }
         }
         Ok(Exit::Interrupted)
+    }
+
+    #[cfg(debug_assertions)]
+    fn fault(&self) -> Fault {
+        self.fault.clone().unwrap_or_default()
+    }
+
+    #[cfg(not(debug_assertions))]
+    fn fault(&self) -> Fault {
+        Fault::default()
     }
 
     fn machine(&self, root: Option<&Path>) -> Result<Machine, Failure> {
@@ -168,9 +179,11 @@ impl Bench {
         };
         settings.budget.seconds = job.budget;
         let tuner = asked.open(&self.machine.device, self.machine.store.clone(), settings)?;
-        // What is known needs no card.
-        let known = tuner.find(&asked.problem)?.how == Some(How::Stored);
+        // What is known needs no card; it may have become known while we waited for one.
+        let is_known = || Ok::<bool, Failure>(tuner.find(&asked.problem)?.how == Some(How::Stored));
+        let known = is_known()?;
         let lock = if known { None } else { self.lock()? };
+        let known = known || is_known()?;
         begin()?;
         if !known {
             self.fault.strike(job, &self.class.device);
