@@ -37,22 +37,54 @@ create trigger history after insert or update on warplap.edition for each row ex
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    def node(number: int) -> dict:
-        mine = {"WARPLAP_THREADS": str(NODES[number]), "WARPLAP_TEST_NODE": str(number)}
-        return {"num_cpus": 2, "env_vars": mine, "object_store_memory": 80 << 20}
+class Four:
+    """A cluster of four nodes."""
 
-    began = time.monotonic()
-    cluster = Cluster(initialize_head=True, head_node_args={**node(0), "include_dashboard": False})
-    try:
+    def __init__(self) -> None:
+        def node(number: int) -> dict:
+            mine = {"WARPLAP_THREADS": str(NODES[number]), "WARPLAP_TEST_NODE": str(number)}
+            return {"num_cpus": 2, "env_vars": mine, "object_store_memory": 80 << 20}
+
+        began = time.monotonic()
+        self.cluster = Cluster(initialize_head=True, head_node_args={**node(0), "include_dashboard": False})
         for number in range(1, len(NODES)):
-            cluster.add_node(**node(number))
-        cluster.wait_for_nodes(timeout=120)
+            self.cluster.add_node(**node(number))
+        self.cluster.wait_for_nodes(timeout=120)
+        self.address = self.cluster.address
         print(f"four nodes are up after {time.monotonic() - began:.1f} s")
-        yield cluster
-    finally:
-        cluster.shutdown()
+
+    def processes(self, number: int) -> list[int]:
+        """The processes of a node: Ray's, its workers, and their children."""
+        own = {f"WARPLAP_TEST_NODE={number}".encode(), f"RAY_AUTH_TOKEN={os.environ['RAY_AUTH_TOKEN']}".encode()}
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and own <= set((entry / "environ").read_bytes().split(b"\0")):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+    def lose(self, number: int) -> None:
+        """A machine is gone at once, with all that runs on it."""
+        for process in self.processes(number):
+            try:
+                os.kill(process, signal.SIGKILL)
+            except OSError:
+                pass
+
+    def racing(self, here: Place) -> tuple[str, int] | None:
+        """The job of the race that goes on, and its node, where that is not the head."""
+        job, _, process, _ = here.races()[-1] if here.races() else ("", "", 0, 0.0)
+        nodes = [number for number in range(1, len(NODES)) if is_alive(process) and process in self.processes(number)]
+        return (job, nodes[0]) if nodes else None
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Four]:
+    four = Four()
+    yield four
+    four.cluster.shutdown()
 
 
 @pytest.fixture
@@ -62,7 +94,7 @@ def server() -> Iterator[Server]:
     server.end()
 
 
-def place(folder: Path, cluster: Cluster, server: Server, problems: int) -> Place:
+def place(folder: Path, four: Four, server: Server, problems: int) -> Place:
     """Nodes have an environment of their own: what a test sets reaches their workers by this script."""
     folder.chmod(0o700)
     script = folder / "warplap"
@@ -71,7 +103,7 @@ def place(folder: Path, cluster: Cluster, server: Server, problems: int) -> Plac
         f'export WARPLAP_FLEET_FAULT="$(cat {folder}/fault)"\nexec {program()} "$@"\n'
     )
     script.chmod(0o755)
-    engine = ["--engine", "ray", "--address", cluster.address]
+    engine = ["--engine", "ray", "--address", four.address]
     environment = {"WARPLAP_PROGRAM": str(script), "XDG_CACHE_HOME": str(folder / "near-driver")}
     here = Place(folder, problems, engine, environment, server.url)
     for number, near in enumerate(["driver", *map(str, range(len(NODES)))]):
@@ -83,30 +115,10 @@ def place(folder: Path, cluster: Cluster, server: Server, problems: int) -> Plac
     return here
 
 
-def of_node(number: int) -> list[int]:
-    """The processes of a node: Ray's, its workers, and their children."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdigit() else []
-        except OSError:
-            continue
-        if f"WARPLAP_TEST_NODE={number}".encode() in words and f"RAY_AUTH_TOKEN={os.environ['RAY_AUTH_TOKEN']}".encode() in words:
-            found.append(int(entry.name))
-    return found
-
-
-def racing(here: Place) -> tuple[str, int] | None:
-    """The job of the race that goes on, and its node, where that is not the head."""
-    job, _, process, _ = here.races()[-1] if here.races() else ("", "", 0, 0.0)
-    nodes = [number for number in range(1, len(NODES)) if is_alive(process) and process in of_node(number)]
-    return (job, nodes[0]) if nodes else None
-
-
 def test_a_worker_that_is_killed_takes_its_child_and_the_lock_with_it(
-    tmp_path: Path, cluster: Cluster, server: Server
+    tmp_path: Path, four: Four, server: Server
 ) -> None:
-    here = place(tmp_path, cluster, server, 1)
+    here = place(tmp_path, four, server, 1)
     here.device = next(iter(here.jobs().values()))["device"]
     running = here.start(here.fault(percent=0, slow=60_000))
     wait_for("a race", here.races)
@@ -136,9 +148,9 @@ def test_a_worker_that_is_killed_takes_its_child_and_the_lock_with_it(
     wait_for("the end of the second try", lambda: not is_alive(second), 60)
 
 
-def test_a_class_that_no_node_has_is_given_up_with_a_reason(cluster: Cluster) -> None:
+def test_a_class_that_no_node_has_is_given_up_with_a_reason(four: Four) -> None:
     job = {"id": "a", "op": "gemm", "problem": "gemm:m=8", "policy": "", "bucket": "exact", "budget": 1, "search": "auto"}
-    words = [sys.executable, "-m", "warplap.fleet.ray", "--patience", "1", "--address", cluster.address, "--", program()]
+    words = [sys.executable, "-m", "warplap.fleet.ray", "--patience", "1", "--address", four.address, "--", program()]
     lines = json.dumps({**job, "device": "a-card", "soft": "0"}) + "\nnonsense\n"
     ended = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=300)
     said = {event["id"]: event for event in map(json.loads, ended.stdout.splitlines())}
@@ -146,8 +158,8 @@ def test_a_class_that_no_node_has_is_given_up_with_a_reason(cluster: Cluster) ->
     assert "no node has had a device of a-card 0" in said["a"]["why"] and "no job line" in said["line-2"]["why"]
 
 
-def test_every_job_is_done_once_on_its_class_whoever_dies(tmp_path: Path, cluster: Cluster, server: Server) -> None:
-    here = place(tmp_path, cluster, server, 100 if LONG else 5)
+def test_every_job_is_done_once_on_its_class_whoever_dies(tmp_path: Path, four: Four, server: Server) -> None:
+    here = place(tmp_path, four, server, 100 if LONG else 5)
     jobs = here.jobs()
     assert len({job["device"] for job in jobs.values()}) == 2 and len(jobs) == (200 if LONG else 10)
     poison = min(jobs)
@@ -158,14 +170,12 @@ def test_every_job_is_done_once_on_its_class_whoever_dies(tmp_path: Path, cluste
 
     first = here.start(fault)
     wait_for("some races", lambda: len(here.races()) >= len(jobs) // 4)
-    wait_for("a race on a node that may be lost", lambda: racing(here))
-    job, node = racing(here) or pytest.fail("the race was over too soon")
+    wait_for("a race on a node that may be lost", lambda: four.racing(here))
+    job, node = four.racing(here) or pytest.fail("the race was over too soon")
     killed = time.time()
-    for process in of_node(node):
-        os.kill(process, signal.SIGKILL)
-    cluster.remove_node(cluster.list_all_nodes()[node], allow_graceful=False)
+    four.lose(node)
     nexts = lambda: [at for which, _, _, at in here.races() if which == job and at > killed]
-    wait_for("the lost job's next try", nexts)
+    wait_for("the lost job's next try", nexts, 120)
     again = nexts()[0] - killed
     print(f"begun again {again:.1f} s after its node was lost")
     wait_for("more races", lambda: len(here.races()) >= len(jobs) // 2)

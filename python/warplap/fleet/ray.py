@@ -74,6 +74,7 @@ class Driver:
 
     def __init__(self, words: list[str], out: TextIO) -> None:
         self.words, self.out, self.jobs = words, out, Jobs(out)
+        self.alive: set[str] = set()
         self.known: set[str] = set()
         self.asked: dict[Any, Line] = {}
         self.running: dict[Any, Batch] = {}
@@ -83,15 +84,16 @@ class Driver:
         """Asks nodes that came since the last time for their devices, and forgets those that have gone."""
         self.looked = time.monotonic()
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        self.alive = set(alive)
         for one in self.jobs.classes.values():
             one.nodes = {node: count for node, count in one.nodes.items() if node in alive}
         for ref, batch in self.running.items():
-            if not batch.nodes & alive.keys():
+            if not batch.nodes & self.alive:
                 ray.cancel(ref, force=True)
-        for node in alive.keys() - self.known:
+        for node in self.alive - self.known:
             task = ray.remote(num_cpus=0, max_retries=0, label_selector={"ray.io/node-id": node})(work)
             self.asked[task.remote(self.words, None, ["--probe"], "", PROBE)] = alive[node]
-        self.known |= alive.keys()
+        self.known |= self.alive
 
     def meet(self, ref: Any) -> list[Line]:
         """Notes the devices of a node that has answered; one that died meanwhile has none."""
@@ -141,14 +143,17 @@ class Driver:
         batch = self.running.pop(ref)
         try:
             lines = result(ref)
-            if lines[-1]["errors"]:
-                print(lines[-1]["errors"], file=sys.stderr)
-            self.jobs.ended(batch.of, batch.jobs, lines)
-        except ray.exceptions.TaskCancelledError:  # its nodes are gone, and others may come
-            batch.of.waiting.extend(batch.jobs)
-        except ray.exceptions.RayError as error:  # its nodes or workers went more often than Ray repeats it
+        except ray.exceptions.RayError as error:  # its workers or nodes went more often than Ray repeats it
+            self.look()
+            if not batch.nodes & self.alive or isinstance(error, ray.exceptions.TaskCancelledError):
+                batch.of.waiting.extend(batch.jobs)  # others may come
+                return
             for job in batch.jobs:
                 self.jobs.again(batch.of, job, f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:500])
+            return
+        if lines[-1]["errors"]:
+            print(lines[-1]["errors"], file=sys.stderr)
+        self.jobs.ended(batch.of, batch.jobs, lines)
 
     def run(self, lines: Iterable[str], patience: float) -> None:
         """Until every job has had its last word, or nobody listens any more."""
