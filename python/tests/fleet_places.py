@@ -1,4 +1,4 @@
-"""What tests of engines share: the program, a store of their own, jobs that are over in a moment, and a log of races."""
+"""What tests of engines share: the program, a store of their own, jobs that take a moment, and a log of races."""
 
 from __future__ import annotations
 

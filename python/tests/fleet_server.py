@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: ``WARPLAP_TEST_POSTGRES`` (a folder of programs), else Debian's. None found is a failure."""
+"""A real PostgreSQL: ``WARPLAP_TEST_POSTGRES`` names a folder of programs, else Debian's. None found is a failure."""
 
 from __future__ import annotations
 

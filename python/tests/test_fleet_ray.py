@@ -99,7 +99,7 @@ def place(folder: Path, four: Four, server: Server, problems: int) -> Place:
     folder.chmod(0o700)
     script = folder / "warplap"
     script.write_text(
-        f'#!/bin/sh\nexport TMPDIR={folder} XDG_CACHE_HOME={folder}/near-$WARPLAP_TEST_NODE\nunset XDG_RUNTIME_DIR\n'
+        f"#!/bin/sh\nexport TMPDIR={folder} XDG_CACHE_HOME={folder}/near-$WARPLAP_TEST_NODE\nunset XDG_RUNTIME_DIR\n"
         f'export WARPLAP_FLEET_FAULT="$(cat {folder}/fault)"\nexec {program()} "$@"\n'
     )
     script.chmod(0o755)
@@ -138,7 +138,7 @@ def test_a_worker_that_is_killed_takes_its_child_and_the_lock_with_it(
     os.kill(worker, signal.SIGKILL)
     took = wait_for("the end of the child and its lock", is_free, 10)
     lock.close()
-    print(f"child and lock are gone after {took:.3f} s")
+    print(f"child and lock are gone after {1000 * took:.1f} ms")
     assert took <= 1.0
     wait_for("the next try", lambda: len(here.races()) > 1, 120)
     # Nobody listens any more: the driver ends, and Ray ends what it had running.
@@ -149,9 +149,8 @@ def test_a_worker_that_is_killed_takes_its_child_and_the_lock_with_it(
 
 
 def test_a_class_that_no_node_has_is_given_up_with_a_reason(four: Four) -> None:
-    job = {"id": "a", "op": "gemm", "problem": "gemm:m=8", "policy": "", "bucket": "exact", "budget": 1, "search": "auto"}
     words = [sys.executable, "-m", "warplap.fleet.ray", "--patience", "1", "--address", four.address, "--", program()]
-    lines = json.dumps({**job, "device": "a-card", "soft": "0"}) + "\nnonsense\n"
+    lines = json.dumps({"id": "a", "device": "a-card", "soft": "0", "budget": 1}) + "\nnonsense\n"
     ended = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=300)
     said = {event["id"]: event for event in map(json.loads, ended.stdout.splitlines())}
     assert ended.returncode == 0 and said["a"]["state"] == said["line-2"]["state"] == "failed", ended
@@ -165,7 +164,7 @@ def test_every_job_is_done_once_on_its_class_whoever_dies(tmp_path: Path, four: 
     poison = min(jobs)
     # As many die as are chosen by the digits of their ids: at least one of those that may.
     percent = max(15, 1 + min(int(job[:4], 16) % 100 for job in jobs if job != poison))
-    fault = here.fault(poison, percent, slow=500)
+    fault = here.fault(poison, percent, slow=200 if LONG else 500)
     began = time.time()
 
     first = here.start(fault)
@@ -196,8 +195,8 @@ def test_every_job_is_done_once_on_its_class_whoever_dies(tmp_path: Path, four: 
     assert recorded == [[str(results), str(results)]]
     times = Counter(job for job, *_ in here.races())
     print(
-        f"{len(jobs)} jobs: {len(died)} died once, {results} results ({total['done']} in the second run), {len(times)} jobs "
-        f"in {sum(times.values())} races, {time.time() - began:.0f} s in all"
+        f"{len(jobs)} jobs: {len(died)} died once, {results} results ({total['done']} in the second run), "
+        f"{sum(times.values())} races begun, {time.time() - began:.0f} s in all"
     )
     assert again <= 30
 
@@ -214,5 +213,6 @@ def test_an_address_beyond_this_machine_needs_a_token(address: str) -> None:
 def test_a_python_without_ray_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ModuleNotFoundError(name='ray')\n")
     words = [sys.executable, "-m", "warplap.fleet.ray", "--probe"]
-    ended = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1 and "pip install 'warplap[ray]'" in ended.stderr, ended.stderr

@@ -1,4 +1,4 @@
-"""The jobs of an engine: their lines come in; batches for a class of devices go out, and event lines of what became of them.
+"""The jobs of an engine: lines come in; batches for classes of devices go out, and events that say what became of them.
 
 A job that ended its worker is tried again alone, and given up after its tries.
 """
@@ -84,6 +84,7 @@ class Jobs:
     def ended(self, of: Class, batch: list[Line], lines: list[Line]) -> None:
         """What became of a batch, from its worker's lines; the last one says how the worker ended."""
         *events, end = lines
+        died = f"the worker ended in the middle of it (exit {end['code']}) {end['errors']}".strip()
         refused = {event["id"]: event["why"] for event in events if event["state"] == "refused"}
         last = {event["id"] for event in events if event["state"] in ("done", "failed")}
         begun = {event["id"] for event in events if event["state"] == "begun"}
@@ -95,7 +96,7 @@ class Jobs:
             if job["id"] in refused:
                 self.again(of, job, refused[job["id"]])
             elif job["id"] in begun or (job is left[0] and not last | begun | refused.keys()):
-                self.again(of, job, f"the worker ended in the middle of it (exit {end['code']}) {end['errors']}".strip())
+                self.again(of, job, died)
             else:
                 of.waiting.append(job)
 

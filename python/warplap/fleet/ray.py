@@ -18,8 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from warplap.fleet._address import check
 from warplap.fleet._jobs import Class, Jobs, Line
@@ -38,7 +37,7 @@ SLACK = 600.0
 
 
 def work(words: list[str], store: str | None, more: list[str], jobs: str, limit: float) -> str:
-    """Runs ``fleet work`` on a node: its lines, then one that says how it ended. It dies with the Ray worker it is in."""
+    """Runs ``fleet work`` on a node: its lines, then one that says how it ended. It dies with its Ray worker."""
     words = words if shutil.which(words[0]) else [sys.executable, "-m", "warplap", *words[1:]]
     node = f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()[:8]}"
     command = [*words, "fleet", "work", "--node", node, *more]
@@ -56,12 +55,10 @@ def work(words: list[str], store: str | None, more: list[str], jobs: str, limit:
 
 
 def result(ref: Any) -> list[Line]:
-    """The lines of a task that is over."""
     return [json.loads(line) for line in ray.get(ref, timeout=PROBE).splitlines()]
 
 
-@dataclass
-class Batch:
+class Batch(NamedTuple):
     """Jobs that were handed over, and the nodes that may have them."""
 
     of: Class
@@ -74,8 +71,7 @@ class Driver:
 
     def __init__(self, words: list[str], out: TextIO) -> None:
         self.words, self.out, self.jobs = words, out, Jobs(out)
-        self.alive: set[str] = set()
-        self.known: set[str] = set()
+        self.alive, self.known = set[str](), set[str]()
         self.asked: dict[Any, Line] = {}
         self.running: dict[Any, Batch] = {}
         self.looked = 0.0
@@ -145,11 +141,10 @@ class Driver:
             lines = result(ref)
         except ray.exceptions.RayError as error:  # its workers or nodes went more often than Ray repeats it
             self.look()
-            if not batch.nodes & self.alive or isinstance(error, ray.exceptions.TaskCancelledError):
-                batch.of.waiting.extend(batch.jobs)  # others may come
-                return
+            why = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:500]
             for job in batch.jobs:
-                self.jobs.again(batch.of, job, f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:500])
+                # Where all its nodes are gone nobody has tried it, and others may come.
+                self.jobs.again(batch.of, job, why) if batch.nodes & self.alive else batch.of.waiting.append(job)
             return
         if lines[-1]["errors"]:
             print(lines[-1]["errors"], file=sys.stderr)
@@ -189,11 +184,10 @@ def main() -> None:
     except (ConnectionError, RuntimeError) as error:
         sys.exit(f"no Ray cluster answers at {address}: {error}")
     driver = Driver(given.program, out)
-    found = list(driver.meet_all())
-    if given.probe:
-        for line in found:
+    for line in driver.meet_all():
+        if given.probe:
             driver.jobs.tell(line)
-    else:
+    if not given.probe:
         driver.run(sys.stdin, given.patience)
 
 
