@@ -23,7 +23,7 @@ from fleet_places import LONG, Place, is_alive, program, wait_for
 from fleet_server import Server
 
 # A cluster listens on the machine's own address, not on loopback. Ray reads this when it is loaded.
-os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 #: Threads of each node's CPU; the first node is the head.

@@ -28,8 +28,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"{sys.executable} has no package ray: pip install 'warplap[ray]', here and on every node")
 
-#: Ray's own repetitions of a task whose node or worker is gone.
-RETRIES = 2
+RETRIES = 2  #: Ray's own repetitions of a task whose node or worker is gone.
 #: Seconds that a probe may take, on a busy node too; between two looks for new nodes; between two looks at who listens.
 PROBE, LOOK, TURN = 120.0, 5.0, 0.5
 #: Seconds that a batch may take, beside twenty times those that are expected: somebody else may hold the card.
@@ -179,6 +178,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Ray and its workers may print; stdout is for events alone
     mine: Line = {"_node_ip_address": "127.0.0.1", "include_dashboard": False} if address == "local" else {}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of our own calls nobody
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **mine)
     except (ConnectionError, RuntimeError) as error:
