@@ -196,7 +196,7 @@ def test_every_job_is_done_once_on_its_class_whoever_dies(tmp_path: Path, four: 
     times = Counter(job for job, *_ in here.races())
     print(
         f"{len(jobs)} jobs: {len(died)} died once, {results} results ({total['done']} in the second run), "
-        f"{sum(times.values())} races begun, {time.time() - began:.0f} s in all"
+        f"{sum(times.values())} times begun on a card, {time.time() - began:.0f} s in all"
     )
     assert again <= 30
 
