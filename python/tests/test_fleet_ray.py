@@ -119,7 +119,8 @@ def test_a_worker_that_is_killed_takes_its_child_and_the_lock_with_it(
     tmp_path: Path, four: Four, server: Server
 ) -> None:
     here = place(tmp_path, four, server, 1)
-    here.device = next(iter(here.jobs().values()))["device"]
+    probe = subprocess.run([program(), "fleet", "work", "--probe", "--threads", "1"], capture_output=True, timeout=60)
+    here.device = json.loads(probe.stdout.splitlines()[0])["device"]
     running = here.start(here.fault(percent=0, slow=60_000))
     wait_for("a race", here.races)
     child = here.races()[0][2]
