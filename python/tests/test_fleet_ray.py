@@ -1,7 +1,7 @@
 """The Ray engine on a real cluster of four nodes on one machine, with a real PostgreSQL as the store they share.
 
-Two nodes are of a class with two CPU threads, two of a class with one; each has a near store of its own. Under 100 s on
-two idle cores; ``WARPLAP_FLEET_LONG=1`` makes it 200 jobs and three minutes more.
+Two nodes are of a class with two CPU threads, two of a class with one; each has a near store of its own. 100 to 140 s on
+two busy cores; with ``WARPLAP_FLEET_LONG=1`` it is 200 jobs, and takes 210 s.
 """
 
 from __future__ import annotations
