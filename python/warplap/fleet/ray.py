@@ -28,7 +28,7 @@ BATCH_SECONDS = 45.0
 #: Ray's own repetitions of a task whose node or worker is gone.
 RETRIES = 3
 #: Bytes of a line.
-MOST_LINE = 1 << 16
+MOST_LINE = 1 << 22
 
 Line = dict[str, Any]
 

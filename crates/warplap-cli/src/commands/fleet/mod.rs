@@ -7,6 +7,7 @@ mod job;
 mod join;
 mod reach;
 mod shared;
+mod split;
 mod status;
 mod sync;
 mod trust;
