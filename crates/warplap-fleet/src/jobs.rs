@@ -292,7 +292,7 @@ pub struct Class {
     /// The device's name on that machine: `cpu`, `cuda:0`.
     #[serde(default)]
     pub name: String,
-    /// Which card it is on that machine, whoever asks: where a GPU sits, or `cpu`.
+    /// Which card it is, whoever asks: a GPU's own name, or `cpu`.
     #[serde(default)]
     pub card: String,
 }

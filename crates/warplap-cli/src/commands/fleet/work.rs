@@ -35,7 +35,7 @@ pub(crate) struct Work {
     /// CPU threads to race with (default: all there are); a CPU with fewer is another class
     #[arg(long, value_name = "N", env = "WARPLAP_THREADS", hide_env_values = true, value_parser = threads)]
     threads: Option<usize>,
-    /// The card's name in locks and records (default: where a GPU sits, or cpu)
+    /// The card's name in locks and records (default: a GPU's own, or cpu)
     #[arg(long, value_name = "NAME", value_parser = card_name)]
     card: Option<String>,
     /// Take the CPU for so many cards, to try a split out; give each its threads with --threads
@@ -233,6 +233,7 @@ impl Bench<'_> {
         match (part, part.race()) {
             (_, Some(part)) => {
                 self.fault.strike(job, &self.class.device);
+                self.machine.device.measured_ceilings(&self.machine.store);
                 let heat = tuner.race_part(&job.problem, &self.class.seat(), &part, &Unwatched)?;
                 done.winner = Some(heat.verdict.winner.to_string());
                 done.median_us = Some(heat.verdict.median_us);
