@@ -102,10 +102,8 @@ mod tests {
             let config = Config::parse(&format!("isa=avx512,kc={n},keep=raw,threads=2,tile=14x32")).unwrap();
             let candidate = Candidate { variant: "packed".into(), config, source: SourceHash(String::new()) };
             let behind = Some(Box::new(Behind { by, ci: [by - 0.01, by + 0.01] }));
-            Trial {
-                candidate,
-                outcome: Outcome::Measured(Measurement { median_us: 100.0, behind, ..Measurement::default() }),
-            }
+            let measured = Measurement { median_us: 100.0, behind, ..Measurement::default() };
+            Trial::new(candidate, Outcome::Measured(measured))
         };
         let trials = [trial(128, 0.0), trial(256, 0.2), trial(512, 0.3)];
         let ranked: Vec<Ranked<'_>> = trials

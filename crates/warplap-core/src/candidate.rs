@@ -74,6 +74,42 @@ pub struct Trial {
     /// What became of it.
     #[serde(flatten)]
     pub outcome: Outcome,
+    /// Where it ran, where the space was split over several cards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran: Option<Box<Ran>>,
+}
+
+/// Where a trial of a space that was split over cards ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ran {
+    /// The card whose time it is.
+    pub card: String,
+    /// Whether it was screened there or in the finals.
+    pub stage: Stage,
+    /// What it took on other cards at the same stage.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<CardTime>,
+}
+
+/// How far a candidate of a split space came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// It raced within its share, on one card.
+    Screened,
+    /// It raced against the best of all shares, on several cards.
+    Finals,
+}
+
+/// What a candidate took on a card.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CardTime {
+    /// The card.
+    pub card: String,
+    /// Its median time there in microseconds.
+    pub median_us: f64,
+    /// The confidence interval of that median.
+    pub ci_us: [f64; 2],
 }
 
 impl Outcome {
@@ -87,6 +123,11 @@ impl Outcome {
 }
 
 impl Trial {
+    /// What became of a candidate on the one card there is.
+    pub fn new(candidate: Candidate, outcome: Outcome) -> Self {
+        Trial { candidate, outcome, ran: None }
+    }
+
     /// What was measured, of those that finished and those that were outpaced.
     pub fn measurement(&self) -> Option<&Measurement> {
         self.outcome.measurement()
@@ -132,5 +173,21 @@ impl Trial {
     /// Whether its turn never came.
     pub(crate) fn is_unseen(&self) -> bool {
         matches!(self.outcome, Outcome::Rejected(Rejection::TimedOut { .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_on_the_one_card_there_is_has_the_bytes_it_always_had() {
+        let old = r#"{"variant":"v","config":{},"source":"s","rejected":{"crashed":{"reason":"r"}}}"#;
+        let mut trial: Trial = serde_json::from_str(old).unwrap();
+        assert_eq!((serde_json::to_string(&trial).unwrap().as_str(), &trial.ran), (old, &None));
+        trial.ran = Some(Box::new(Ran { card: "node:cuda-1".into(), stage: Stage::Finals, also: Vec::new() }));
+        let told = serde_json::to_string(&trial).unwrap();
+        assert!(told.ends_with(r#""ran":{"card":"node:cuda-1","stage":"finals"}}"#), "{told}");
+        assert_eq!(serde_json::from_str::<Trial>(&told).unwrap(), trial);
     }
 }

@@ -58,6 +58,7 @@ pub mod search;
 pub mod settings;
 pub mod slot;
 pub mod space;
+pub mod split;
 pub mod stir;
 pub mod store;
 pub mod timing;

@@ -242,11 +242,7 @@ fn error(contender: &Contender) -> f64 {
 
 /// Every lane's candidate with what became of it. `candidates` are in the order of the lanes.
 pub fn trials(race: &Race, candidates: &[Candidate]) -> Vec<Trial> {
-    candidates
-        .iter()
-        .zip(&race.lanes)
-        .map(|(candidate, lane)| Trial { candidate: candidate.clone(), outcome: lane.clone() })
-        .collect()
+    candidates.iter().zip(&race.lanes).map(|(candidate, lane)| Trial::new(candidate.clone(), lane.clone())).collect()
 }
 
 fn break_tie(race: &Race, contenders: &[Contender], in_front: &[usize], eps: f64) -> Option<usize> {

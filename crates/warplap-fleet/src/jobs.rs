@@ -5,10 +5,17 @@
 
 use serde::{Deserialize, Serialize};
 use warplap_core::bucket::Bucket;
+use warplap_core::candidate::Candidate;
 use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
+use warplap_core::roofline::Ceilings;
+use warplap_core::split::{Gathered, Heat, Part, Share};
 
-/// The longest line that is read, in bytes.
-pub const MOST_LINE: usize = 1 << 16;
+/// The longest line that is read, in bytes: ten thousand trials of a share.
+pub const MOST_LINE: usize = 1 << 22;
+/// The most candidates of finals.
+const MOST_FINALISTS: usize = 64;
+/// The most cards that a job names.
+const MOST_CARDS: usize = 1024;
 /// The longest reason that is kept, in bytes.
 const MOST_WHY: usize = 2000;
 /// The longest budget of a job, in seconds.
@@ -65,6 +72,49 @@ pub struct Job {
     /// The how manieth try it is.
     #[serde(default = "first")]
     pub attempt: u32,
+    /// The cards it may run on, as [`Class::seat`] names them; any of its class where none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<String>,
+    /// What of its key it does, where the key's space is split over cards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Box<JobPart>>,
+}
+
+/// What a job of a split space does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPart {
+    /// Says what the card can do.
+    Ceilings,
+    /// Races one share of the space, with the anchors.
+    Share(Share),
+    /// Races the best of all shares together.
+    Finals(Vec<Candidate>),
+    /// Keeps what all cards found.
+    Keep(Gathered),
+}
+
+impl JobPart {
+    /// What is to be raced, if anything.
+    pub fn race(&self) -> Option<Part> {
+        match self {
+            JobPart::Share(share) => Some(Part::Share(*share)),
+            JobPart::Finals(who) => Some(Part::Finals(who.clone())),
+            JobPart::Ceilings | JobPart::Keep(_) => None,
+        }
+    }
+
+    fn check(&self) -> Result<(), LineError> {
+        match self {
+            JobPart::Share(share) if !share.is_sound() => {
+                Err(wrong("part", &format!("share {} of {}", share.nth, share.of), "a share below their number"))
+            }
+            JobPart::Finals(who) if who.is_empty() || who.len() > MOST_FINALISTS => {
+                Err(wrong("part", &format!("finals of {}", who.len()), "1 to 64 candidates"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 fn first() -> u32 {
@@ -93,6 +143,11 @@ impl Job {
         if !(self.budget > 0.0 && self.budget <= MOST_BUDGET) {
             return Err(wrong("budget", &self.budget.to_string(), "seconds, more than 0 and at most 86400"));
         }
+        if self.cards.len() > MOST_CARDS {
+            return Err(wrong("cards", &self.cards.len().to_string(), "at most 1024 names"));
+        }
+        self.cards.iter().try_for_each(|card| name("cards", card, 256))?;
+        self.part.as_deref().map_or(Ok(()), JobPart::check)?;
         self.policy()?;
         self.bucket()?;
         Ok(())
@@ -180,6 +235,12 @@ pub struct Event {
     /// When, in seconds of the machine's clock since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<f64>,
+    /// What its card can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceilings: Option<Box<Ceilings>>,
+    /// What its card saw of a part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heat: Option<Box<Heat>>,
 }
 
 impl Event {
@@ -187,7 +248,8 @@ impl Event {
     pub fn new(id: &str, state: State, node: &str, attempt: u32) -> Event {
         let (id, node) = (id.to_string(), node.to_string());
         let (why, seconds, winner, median_us, from_store, device) = (None, None, None, None, None, None);
-        Event { id, state, node, attempt, why, seconds, winner, median_us, from_store, device, at: None }
+        let (at, ceilings, heat) = (None, None, None);
+        Event { id, state, node, attempt, why, seconds, winner, median_us, from_store, device, at, ceilings, heat }
     }
 
     /// The same with a reason.
@@ -230,6 +292,9 @@ pub struct Class {
     /// The device's name on that machine: `cpu`, `cuda:0`.
     #[serde(default)]
     pub name: String,
+    /// Which card it is, whoever asks: a GPU's own name, or `cpu`.
+    #[serde(default)]
+    pub card: String,
 }
 
 impl Class {
@@ -249,7 +314,14 @@ impl Class {
 
     /// Whether a job is for it.
     pub fn suits(&self, job: &Job) -> bool {
-        self.device == job.device && self.soft == job.soft
+        let here = || job.cards.is_empty() || job.cards.contains(&self.seat());
+        self.device == job.device && self.soft == job.soft && here()
+    }
+
+    /// The card's name in the whole fleet.
+    pub fn seat(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.:".contains(c) { c } else { '-' };
+        format!("{}:{}", self.node, self.card).chars().map(plain).collect()
     }
 }
 
@@ -291,6 +363,8 @@ pub(crate) fn example(id: &str) -> Job {
         budget: 0.5,
         search: "auto".into(),
         attempt: 1,
+        cards: Vec::new(),
+        part: None,
     }
 }
 
@@ -336,6 +410,32 @@ mod tests {
         for line in ["", "{}", "[]", "null", "{\"id\":1}", &format!("{{\"id\":\"{}\"}}", "x".repeat(MOST_LINE))] {
             assert!(Job::read(line).is_err() && Event::read(line).is_err() && Class::read(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_job_of_a_part_says_which_and_for_which_cards() {
+        let plain = example("a").line();
+        assert!(!plain.contains("part") && !plain.contains("cards"), "{plain}");
+        let with = |part: &str| Job::read(&plain.replace(r#""attempt":1"#, &format!(r#""attempt":1,{part}"#)));
+        let job = with(r#""part":{"share":{"nth":1,"of":4}},"cards":["n1:cuda-0"]"#).unwrap();
+        assert_eq!(job.part.as_ref().unwrap().race(), Some(Part::Share(Share { nth: 1, of: 4 })));
+        assert_eq!(Job::read(&job.line()), Ok(job.clone()));
+        let class = |card: &str| Class {
+            device: job.device.clone(),
+            soft: job.soft.clone(),
+            kind: "cuda".into(),
+            policy: job.policy.clone(),
+            node: "n1".into(),
+            name: "cuda:0".into(),
+            card: card.into(),
+        };
+        assert!(class("cuda-0").suits(&job) && !class("cuda-1").suits(&job) && class("x").suits(&example("a")));
+        assert_eq!(with(r#""part":"ceilings""#).unwrap().part.unwrap().race(), None);
+        for part in [r#"{"share":{"nth":4,"of":4}}"#, r#"{"finals":[]}"#, r#"{"share":{"nth":0,"of":0}}"#] {
+            let said = with(&format!(r#""part":{part}"#)).unwrap_err().to_string();
+            assert!(said.starts_with("part") && said.contains("expected"), "{said}");
+        }
+        assert!(with(r#""cards":["a b"]"#).unwrap_err().to_string().starts_with("cards"));
     }
 
     #[test]

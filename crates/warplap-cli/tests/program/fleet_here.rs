@@ -122,7 +122,7 @@ fn a_worker_answers_what_it_can_refuses_another_class_and_survives_nonsense() {
     assert_eq!(worker.hear()["state"], "refused");
     for (line, part) in [
         ("nonsense".to_string(), "not a job line"),
-        ("x".repeat(1 << 17), "expected at most"),
+        ("x".repeat(1 << 23), "expected at most"),
         (with("budget", (-1).into()), "budget"),
         (with("problem", "gemm:m=0".into()), "m"),
         (with("search", "fast".into()), "search"),

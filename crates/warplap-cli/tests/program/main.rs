@@ -6,6 +6,8 @@ mod cuda_kernels;
 #[cfg(feature = "fleet")]
 mod fleet_here;
 #[cfg(feature = "fleet")]
+mod fleet_split;
+#[cfg(feature = "fleet")]
 mod fleet_store;
 mod kernels;
 mod manners;

@@ -74,7 +74,7 @@ impl<'g, D: Device> Contest<'g, D> {
                 Ok(()) => self.enter(candidate, &mut entrants, search),
                 Err(rejection) => {
                     self.tried += 1;
-                    self.tell(Trial { candidate, outcome: Outcome::Rejected(rejection) }, search);
+                    self.tell(Trial::new(candidate, Outcome::Rejected(rejection)), search);
                 }
             }
             last = Instant::now();
@@ -104,7 +104,7 @@ impl<'g, D: Device> Contest<'g, D> {
                 self.observer.event(&Event::Proved(&candidate));
                 entrants.push(entrant);
             }
-            Err(rejection) => self.tell(Trial { candidate, outcome: Outcome::Rejected(rejection) }, search),
+            Err(rejection) => self.tell(Trial::new(candidate, Outcome::Rejected(rejection)), search),
         }
     }
 }

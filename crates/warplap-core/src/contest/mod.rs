@@ -75,6 +75,8 @@ pub(crate) struct Contest<'g, D: Device> {
     incumbent: Option<Candidate>,
     /// Who is tried when everyone else failed.
     reference: Option<Candidate>,
+    /// Whether it only ranks candidates for a contest elsewhere.
+    screening: bool,
     front: Vec<Entrant<'g, D>>,
     /// Asked for and still compiled while others raced.
     late: Vec<Candidate>,
@@ -112,6 +114,7 @@ impl<'g, D: Device> Contest<'g, D> {
             floor: None,
             incumbent: None,
             reference: None,
+            screening: false,
             front: Vec::new(),
             late: Vec::new(),
             verdict: None,
@@ -148,6 +151,12 @@ impl<'g, D: Device> Contest<'g, D> {
     /// Who is tried when everyone else failed.
     pub(crate) fn with_reference(mut self, reference: Option<Candidate>) -> Self {
         self.reference = reference;
+        self
+    }
+
+    /// It only ranks: who is near the front meets again elsewhere, and is not confirmed here.
+    pub(crate) fn screening(mut self, only: bool) -> Self {
+        self.screening = only;
         self
     }
 
@@ -193,8 +202,10 @@ impl<'g, D: Device> Contest<'g, D> {
                 self.race(entrants, search, false);
             }
         }
-        let unconfirmed = self.front.len() > 1 && self.running.over();
-        self.settle(search);
+        let unconfirmed = !self.screening && self.front.len() > 1 && self.running.over();
+        if !self.screening {
+            self.settle(search);
+        }
         self.skipped.extend(search.skipped());
         let cut = self.skip_rest(entered) || unconfirmed;
         if let Some(verdict) = self.verdict.as_mut().filter(|_| cut && self.running.over()) {

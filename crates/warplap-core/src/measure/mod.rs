@@ -18,6 +18,7 @@ pub use heat::Ended;
 pub use place::Place;
 pub use plan::{Cost, HYSTERESIS, RacePlan, Stopwatch};
 pub use race::{Lane, Race, race};
+pub(crate) use stats::{clip_mean, median, pooled_sigma};
 
 use crate::resources::Resources;
 use serde::{Deserialize, Serialize};

@@ -25,7 +25,7 @@ impl Place {
     }
 
     /// The place behind another lane by the rounds both ran in; `None` where there was none.
-    pub(super) fn paired(gaps: &[f64], sigma: f64) -> Option<Place> {
+    pub(crate) fn paired(gaps: &[f64], sigma: f64) -> Option<Place> {
         let (sigma, rounds) = (sigma * std::f64::consts::SQRT_2, gaps.len() as f64);
         (!gaps.is_empty()).then(|| Place {
             at: clip_mean(gaps, sigma),

@@ -18,7 +18,7 @@ pub(super) const POOLED_WEIGHT: f64 = 4.0;
 const MAD_TO_SIGMA: f64 = 1.4826;
 
 /// The median; 0 of nothing.
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -30,7 +30,7 @@ pub(super) fn median(values: &[f64]) -> f64 {
 
 /// The standard deviation of rows about their own medians, from the pooled median absolute deviation. Rows of `n`
 /// values sit closer to their own median than to the true one: the factor makes up for it.
-pub(super) fn pooled_sigma(rows: &[Vec<f64>]) -> f64 {
+pub(crate) fn pooled_sigma(rows: &[Vec<f64>]) -> f64 {
     let n = rows.first().map_or(0, Vec::len);
     if n < 2 {
         return SIGMA_FLOOR;
@@ -49,7 +49,7 @@ pub(super) fn pooled_sigma(rows: &[Vec<f64>]) -> f64 {
 /// The median plus the mean of what is left, each residual clipped to `CLIP` sigmas: nearly as sharp as the mean on
 /// clean samples, nearly as unmoved as the median by outliers. Of two middle values it starts from the lower, not from
 /// between them: tenants only ever add time, and two samples of four are struck often.
-pub(super) fn clip_mean(values: &[f64], sigma: f64) -> f64 {
+pub(crate) fn clip_mean(values: &[f64], sigma: f64) -> f64 {
     if values.is_empty() {
         return 0.0;
     }

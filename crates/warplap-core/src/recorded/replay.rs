@@ -57,7 +57,7 @@ pub fn replay(recorded: &Recorded, name: &str, budget: usize, brief: &Brief) -> 
                     Outcome::Rejected(Rejection::LaunchFailed { reason: reason.into() })
                 }
             };
-            search.tell(&Trial { candidate, outcome });
+            search.tell(&Trial::new(candidate, outcome));
         }
     }
     replayed.own_seconds = started.elapsed().as_secs_f64();

@@ -62,7 +62,7 @@ impl Arm {
         self.space.diagram().ok()?.index(&self.space.default_point()?)
     }
 
-    pub(super) fn kept(&self) -> Option<&[u128]> {
+    pub(crate) fn kept(&self) -> Option<&[u128]> {
         self.kept.as_deref()
     }
 
@@ -80,8 +80,13 @@ impl Arm {
 
     /// Whether it may propose a config.
     pub fn holds(&self, config: &Config) -> bool {
-        let index = || self.space.diagram().ok()?.index(&self.space.point(config)?);
-        index().is_some_and(|index| self.kept.as_ref().is_none_or(|kept| kept.contains(&index)))
+        self.index(config).is_some()
+    }
+
+    /// The index into the space of a config that it may propose.
+    pub(crate) fn index(&self, config: &Config) -> Option<u128> {
+        let index = self.space.diagram().ok()?.index(&self.space.point(config)?)?;
+        self.kept.as_ref().is_none_or(|kept| kept.contains(&index)).then_some(index)
     }
 
     /// Takes its first config out as an arm of its own.

@@ -158,11 +158,11 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn measured(candidate: Candidate, median_us: f64) -> Trial {
-        Trial { candidate, outcome: Outcome::Measured(Measurement { median_us, ..Measurement::default() }) }
+        Trial::new(candidate, Outcome::Measured(Measurement { median_us, ..Measurement::default() }))
     }
 
     pub(crate) fn failed(candidate: Candidate) -> Trial {
-        Trial { candidate, outcome: Outcome::Rejected(Rejection::Crashed { reason: "test".into() }) }
+        Trial::new(candidate, Outcome::Rejected(Rejection::Crashed { reason: "test".into() }))
     }
 
     /// A bowl with walls: 3 axes, a rule, a share of failing configs, one optimum.

@@ -14,6 +14,7 @@ use crate::record::Record;
 use crate::regret::Regret;
 use crate::rejection::Rejection;
 use crate::space::{Config, Space};
+use crate::split::{Gathered, Heat, Part};
 
 /// A tuner of some operation. Problems are texts; every method reads them again.
 pub trait AnyTuner: Send + Sync {
@@ -27,6 +28,10 @@ pub trait AnyTuner: Send + Sync {
     fn tune(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
     /// As [`AnyTuner::tune`], but what is known answers at once, provisional or not.
     fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
+    /// Races a part of a problem's space on this device, which is called `card`; records nothing.
+    fn race_part(&self, problem: &str, card: &str, part: &Part, observer: &dyn Observer) -> Result<Heat, Error>;
+    /// Records what several devices of this one's class gathered, once the winner has passed here.
+    fn keep_gathered(&self, problem: &str, all: Gathered, observer: &dyn Observer) -> Result<Tuned, Error>;
     /// The provisional keys of the tuner's settings, the oldest first: [`AnyTuner::tune`] of their problems goes on.
     fn provisional(&self) -> Vec<Provisional>;
     /// Proves the winner of a record and its ties here; `None` where there is nothing to prove ([`Tuner::prove`]).
@@ -74,6 +79,14 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
 
     fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error> {
         Tuner::ensure(self, &O::parse(problem)?, observer)
+    }
+
+    fn race_part(&self, problem: &str, card: &str, part: &Part, observer: &dyn Observer) -> Result<Heat, Error> {
+        Tuner::race_part(self, &O::parse(problem)?, card, part, observer)
+    }
+
+    fn keep_gathered(&self, problem: &str, all: Gathered, observer: &dyn Observer) -> Result<Tuned, Error> {
+        Tuner::keep_gathered(self, &O::parse(problem)?, all, observer)
     }
 
     fn provisional(&self) -> Vec<Provisional> {

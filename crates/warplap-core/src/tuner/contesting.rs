@@ -24,6 +24,7 @@ use crate::roofline::FLOOR_FELL;
 use crate::scout::{CAREFUL, Scout};
 use crate::search::{self, Arm, Brief, GoingOn};
 use crate::settings::Running;
+use crate::split::Part;
 use crate::timing::Timing;
 use crate::yardstick;
 
@@ -31,6 +32,17 @@ use super::tuning::CEILINGS_SHARE;
 
 /// Launches of a candidate that is timed, at least.
 const LAUNCHES: f64 = 2.0;
+
+/// What is known before a contest, and what of the space is raced.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Known<'k> {
+    /// The winner that defends its place.
+    pub(super) incumbent: Option<&'k Candidate>,
+    /// The tuning that is gone on with.
+    pub(super) earlier: Option<&'k Edition>,
+    /// What of the space is raced; all of it where nothing is said.
+    pub(super) part: Option<&'k Part>,
+}
 
 /// What a contest gave, with all that was skipped.
 pub(super) struct Contested {
@@ -59,12 +71,11 @@ impl<D: Device> Road<D> {
         &self,
         card: &dyn Card<D>,
         observer: &dyn Observer,
-        incumbent: Option<&Candidate>,
-        earlier: Option<&Edition>,
+        known: Known<'_>,
         (timing, running): (&Timing, &Running<'_>),
     ) -> Result<Contested, Error> {
         let floor = self.floor(card);
-        let first = self.contest_above(floor, card, observer, (incumbent, earlier), (timing, running))?;
+        let first = self.contest_above(floor, card, observer, known, (timing, running))?;
         let (Some(before), true) = (floor, first.outcomes.beat_physics() && !self.settings.stop.said()) else {
             return Ok(first);
         };
@@ -76,8 +87,7 @@ impl<D: Device> Road<D> {
         let floors = self.floor(card).into_iter().chain(first.outcomes.floor);
         match floors.min_by(f64::total_cmp) {
             Some(now) if now < before * FLOOR_FELL => {
-                let mut second =
-                    self.contest_above(Some(now), card, observer, (incumbent, earlier), (timing, running))?;
+                let mut second = self.contest_above(Some(now), card, observer, known, (timing, running))?;
                 if second.outcomes.verdict.is_err() {
                     return Ok(first);
                 }
@@ -108,7 +118,7 @@ impl<D: Device> Road<D> {
         floor: Option<f64>,
         card: &dyn Card<D>,
         observer: &dyn Observer,
-        (incumbent, earlier): (Option<&Candidate>, Option<&Edition>),
+        Known { incumbent, earlier, part }: Known<'_>,
         (timing, running): (&Timing, &Running<'_>),
     ) -> Result<Contested, Error> {
         let scout = Scout::new(card, &*self.device, self.settings.seed);
@@ -137,6 +147,12 @@ impl<D: Device> Road<D> {
             self.affords(running, card, scout.opening() + least)?;
         }
         let mut pruned = timing.of("prune", || prune(&listed, &self.device));
+        let mut left_out: Vec<Skipped> = aside.into_iter().chain(std::mem::take(&mut pruned.skipped)).collect();
+        if let Some(part) = part {
+            pruned.arms = part.of_arms(pruned.arms);
+            // What nobody could race is told once, by the first share.
+            left_out.retain(|_| part.is_first());
+        }
         let open = earlier.filter(|e| e.verdict.grade.is_provisional());
         let mut again: Vec<Candidate> = open.map(may_win).unwrap_or_default();
         again.retain(|c| is_current(card, c) && self.usable(c, card));
@@ -158,12 +174,13 @@ impl<D: Device> Road<D> {
         let candidates = entered.iter().map(|e| usize::try_from(e.configs).unwrap_or(usize::MAX)).sum();
         observer.event(&Event::Started { problem: &card.text(), candidates });
 
-        let name = &self.settings.search;
+        let name = part.map_or(self.settings.search.as_str(), |part| part.search(&self.settings.search));
         // A floor says how far a time is from the best there can be, and nothing of other objectives.
         let floor_us = floor.map(|f| f * 1e6).filter(|_| self.settings.objective.is_time());
         let elsewhere = self.elsewhere(card);
         let donors = elsewhere.iter().take(search::DONORS).map(|(candidate, _)| candidate.clone()).collect();
-        let brief = Brief { seed: self.settings.seed, floor_us, defaults: true, donors, elsewhere };
+        let seed = part.map_or(self.settings.seed, |part| part.seed(self.settings.seed));
+        let brief = Brief { seed, floor_us, defaults: true, donors, elsewhere };
         let mut search = search::named(name, pruned.arms, &brief).ok_or_else(|| {
             Error::Unknown(format!("there is no search '{name}': expected one of {}", search::names().join(", ")))
         })?;
@@ -179,9 +196,10 @@ impl<D: Device> Road<D> {
             .with_incumbent(incumbent.cloned())
             .with_ledger(earlier.filter(|e| e.origin == store.id()).map(Ledger::of).unwrap_or_default())
             .with_reference(Some(self.reference(card)))
+            .screening(matches!(part, Some(Part::Share(_))))
             .run(&mut *search, &entered)?;
         timing.merge(gate.timing.take());
-        let mut skipped: Vec<Skipped> = aside.into_iter().chain(pruned.skipped).collect();
+        let mut skipped = left_out;
         skipped.append(&mut outcomes.skipped);
         if let Some(edition) = earlier {
             match edition.origin == store.id() {

@@ -8,6 +8,7 @@ mod donors;
 mod earlier;
 mod last_heat;
 mod newcomers;
+mod parting;
 mod proved;
 mod provisional;
 mod road;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::contesting::Contested;
+use super::contesting::{Contested, Known};
 use super::provisional::better;
 use super::road::{Road, is_current, locked};
 use super::{How, Tuned, telling};
@@ -72,7 +72,16 @@ impl<D: Device> Road<D> {
         let raced = self.race(&key, card, observer, &timing, &running);
         telling::ended(card, raced.as_ref().map(|(edition, _)| edition), running.seconds());
         let (edition, note) = raced?;
-        let put = || self.store.put(&key, self.device.fingerprint(), edition.clone(), &card.text());
+        let warning = self.keep(&key, card, &edition, &timing);
+        let stages = timing.take();
+        tracing::debug!("{}: {stages:?}", card.text());
+        let note = turn.note.or(note);
+        Ok(Tuned { stages, note, ..self.answer(key, card, edition, false, warning) })
+    }
+
+    /// Keeps an edition and publishes it. Gives what went wrong: then it answers for as long as this process lives.
+    pub(super) fn keep(&self, key: &Key, card: &dyn Card<D>, edition: &Edition, timing: &Timing) -> Option<String> {
+        let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), &card.text());
         let kept = timing.of("record", put);
         // Whoever waits for this key on another machine finds it there when the lock is free.
         if self.store.far().is_some() {
@@ -87,11 +96,7 @@ impl<D: Device> Road<D> {
             }
             None => drop(unkept.remove(&key.text)),
         }
-        drop(unkept);
-        let stages = timing.take();
-        tracing::debug!("{}: {stages:?}", card.text());
-        let note = turn.note.or(note);
-        Ok(Tuned { stages, note, ..self.answer(key, card, edition, false, warning) })
+        warning
     }
 
     /// Asks the far side of the store for a key that is not known here.
@@ -101,7 +106,7 @@ impl<D: Device> Road<D> {
         }
     }
 
-    fn answer(
+    pub(super) fn answer(
         &self,
         key: Key,
         card: &dyn Card<D>,
@@ -174,11 +179,12 @@ impl<D: Device> Road<D> {
             .filter(|c| self.usable(c, card));
         let kept = earlier.clone().filter(|e| e.origin == self.store.id());
         let earlier = earlier.filter(|_| !self.settings.again && incumbent.is_some());
-        let mut contested = self.contest(card, observer, incumbent.as_ref(), earlier.as_ref(), (timing, running))?;
+        let known = Known { incumbent: incumbent.as_ref(), earlier: earlier.as_ref(), part: None };
+        let mut contested = self.contest(card, observer, known, (timing, running))?;
         if let Some(incumbent) = incumbent.filter(|i| earlier.is_some() && contested.outcomes.lost(i)) {
             // The stored winner is not right any more: those it once beat have a claim.
             tracing::warn!("{key}: the stored winner {incumbent} failed; everyone races again");
-            contested = self.contest(card, observer, None, None, (timing, running))?;
+            contested = self.contest(card, observer, Known::default(), (timing, running))?;
         }
         let Contested { outcomes, skipped } = contested;
         let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
@@ -186,7 +192,7 @@ impl<D: Device> Road<D> {
         let new = Edition {
             soft: self.device.fingerprint().soft.clone(),
             origin: self.store.id().to_string(),
-            tuned_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            tuned_at: now(),
             program: env!("CARGO_PKG_VERSION").to_string(),
             artifacts: self.artifacts_of(card, &verdict),
             verdict,
@@ -213,6 +219,11 @@ impl<D: Device> Road<D> {
         note.iter().for_each(|note| tracing::info!("{}: {note}", card.text()));
         Ok((edition, note))
     }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
 /// A stored candidate with the code there is now.

@@ -84,10 +84,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
             rounds: 3,
             launches: 6,
         },
-        trials: vec![
-            Trial { candidate: winner, outcome: Outcome::Measured(measured) },
-            Trial { candidate: loser, outcome: Outcome::Rejected(wrong) },
-        ],
+        trials: vec![Trial::new(winner, Outcome::Measured(measured)), Trial::new(loser, Outcome::Rejected(wrong))],
         skipped: vec![Skipped {
             variant: "gpu".into(),
             source: SourceHash::of(&["gpu"]),

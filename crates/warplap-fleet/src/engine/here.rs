@@ -117,7 +117,11 @@ impl Place<'_> {
     }
 
     fn start(&self) -> Result<Worker, EngineError> {
-        let mut command = self.program.work(["--device", self.class.name.as_str()]);
+        let Class { name, card, .. } = self.class;
+        let mut command = self.program.work(["--device", name.as_str()]);
+        if !card.is_empty() {
+            command.args(["--card", card]);
+        }
         let mut child = start(&mut command, REMEDY)?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let from = from.ok_or_else(|| std::io::Error::other("a worker without a way out"))?;

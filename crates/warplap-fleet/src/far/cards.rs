@@ -4,14 +4,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use warplap_core::roofline::Ceilings;
+use warplap_core::split::gate;
 use warplap_core::store::Store;
 
 use super::session::Session;
 use super::tables::device_id;
-
-/// A card this far off its class's median, in compute or bandwidth, screens nobody.
-pub const GATE: f64 = 0.05;
 
 /// The note in which a store keeps what it measured of a device.
 const NOTE: &str = "ceilings";
@@ -34,7 +31,7 @@ pub struct Card {
 impl Card {
     /// Whether its times may rank candidates for other cards.
     pub fn passes(&self) -> bool {
-        self.off.is_none_or(|off| off.abs() <= GATE)
+        self.off.is_none_or(|off| off.abs() <= gate::OFF)
     }
 }
 
@@ -73,29 +70,19 @@ pub fn all(session: &mut Session) -> Result<Vec<Card>, postgres::Error> {
 }
 
 /// The numbers that cards are compared by.
-fn numbers(text: &str) -> BTreeMap<String, f64> {
-    let Ok(ceilings) = serde_json::from_str::<Ceilings>(text) else { return BTreeMap::new() };
-    let flops = ceilings.flops.iter().map(|(dtype, flops)| (dtype.to_string(), *flops));
-    let memory = ceilings.bandwidth.last().map(|b| ("memory".to_string(), b.rate));
-    flops.chain(memory).filter(|(_, value)| value.is_finite() && *value > 0.0).collect()
+fn numbers(text: &str) -> gate::Reach {
+    serde_json::from_str(text).map(|ceilings| gate::reach(&ceilings)).unwrap_or_default()
 }
 
 /// Says of each card how far it is off the median of its class.
 fn compare(cards: &mut [Card]) {
-    let mut of: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
-    for card in cards.iter() {
-        for (name, value) in &card.ceilings {
-            of.entry((card.device.clone(), name.clone())).or_default().push(*value);
-        }
+    let mut of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, card) in cards.iter().enumerate() {
+        of.entry(card.device.clone()).or_default().push(at);
     }
-    of.values_mut().for_each(|values| values.sort_by(f64::total_cmp));
-    for card in cards {
-        let shares = card.ceilings.iter().filter_map(|(name, value)| {
-            let values = of.get(&(card.device.clone(), name.clone())).filter(|values| values.len() > 1)?;
-            let middle = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
-            Some(value / middle - 1.0)
-        });
-        card.off = shares.max_by(|a, b| a.abs().total_cmp(&b.abs()));
+    for class in of.into_values() {
+        let reach: Vec<gate::Reach> = class.iter().map(|at| cards[*at].ceilings.clone()).collect();
+        class.into_iter().zip(gate::off(&reach)).for_each(|(at, off)| cards[at].off = off);
     }
 }
 

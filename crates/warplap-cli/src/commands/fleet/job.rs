@@ -89,6 +89,8 @@ fn planned(asked: &Asked, class: &Class, manner: &Manner, how: &str, bucket: Buc
         budget: manner.budget,
         search: manner.search.clone(),
         attempt: 1,
+        cards: Vec::new(),
+        part: None,
     };
     Ok(Planned { job, key })
 }

@@ -8,6 +8,7 @@ mod join;
 mod reach;
 mod report;
 mod shared;
+mod split;
 mod status;
 mod sync;
 mod trust;

@@ -11,12 +11,13 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use warplap::core::environment;
 use warplap::core::store::{Address, Store, default_address};
-use warplap::{Bucket, Stop};
+use warplap::{Bucket, Settings, Stop};
 use warplap_fleet::engine::{Engine, EngineError, Program, here::Here, ray::Ray, slurm::Slurm};
 use warplap_fleet::jobs::{Class, Event, State};
 
 use super::job::{Manner, Planned, classes, missed, plan};
 use super::shared::{self, Open};
+use super::split::{Run, Split};
 use crate::console::{BAD, Console, DIM, GOOD, paint};
 use crate::failure::{Exit, Failure};
 use crate::machine;
@@ -79,6 +80,16 @@ pub(crate) struct Tune {
     /// Seconds without a word after which a Slurm worker counts as dead, and its jobs are submitted again
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     silence: f64,
+    /// Split each key's space over the cards of its class, at most N of them: shares are screened, the best meet on several
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64",
+          value_parser = clap::value_parser!(u16).range(2..=1024))]
+    split: Option<u16>,
+    /// Cards that race the finals of a split space
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u8).range(2..=16))]
+    finals: u8,
+    /// How far off the median of its class, in percent, a card may be that screens
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    gate: f64,
     /// Only say which jobs there would be
     #[arg(long)]
     dry_run: bool,
@@ -103,11 +114,15 @@ impl Tune {
         if let Some(path) = &self.suite {
             asked.extend(suite::read(path, op)?);
         }
+        if self.split.is_some() && self.engine != Which::Here {
+            return Err(Failure::input("--split: expected --engine here: the others do not say which card a job gets"));
+        }
         let stop = machine::listen(console);
         let store = machine::kept(root, true)?;
         let mut engine = self.engine(root)?;
         console.log(paint(DIM, "looking for devices"));
-        let classes = classes(engine.classes().map_err(failed)?, &self.device)?;
+        let found = engine.classes().map_err(failed)?;
+        let classes = classes(found.clone(), &self.device)?;
         let wants = shared::catch_up(root, &classes, console)?;
         let mut plans = self.plans(&asked, op, &classes, (&store, &wants))?;
         let wanted = plans.len();
@@ -118,6 +133,9 @@ impl Tune {
             return standing.dry_run(console);
         }
         let started = Instant::now();
+        if let Some(cards) = self.split {
+            self.split(cards, (&mut *engine, &found), &mut standing, &stop, console)?;
+        }
         self.drive(&mut *engine, &mut standing, &stop, console)?;
         let ended = standing.plans.iter().filter_map(|p| Some((&p.job, &p.key, standing.last.get(&p.job.id)?)));
         shared::tell(root, ended, console)?;
@@ -172,6 +190,33 @@ impl Tune {
         })
     }
 
+    /// Tunes what can be split over cards; the rest is left for one card each.
+    fn split(
+        &self,
+        cards: u16,
+        (engine, found): (&mut dyn Engine, &[Class]),
+        standing: &mut Standing,
+        stop: &Stop,
+        console: &Arc<Console>,
+    ) -> Result<(), Failure> {
+        let (cards, finals, gate) = (usize::from(cards), usize::from(self.finals), self.gate / 100.0);
+        let split = Split { cards, finals, gate, eps: Settings::default().eps };
+        let mut run = Run { engine, stop, console };
+        let events = split.drive(&mut run, found, &standing.plans).map_err(failed)?;
+        for event in events {
+            let job = standing.plans.iter().map(|plan| &plan.job).find(|job| job.id == event.id);
+            if let Some(job) = job {
+                console.log(news(&job.problem, &event));
+                if console.json {
+                    console.line(&line(&job.problem, &event))?;
+                }
+            }
+            standing.tries.insert(event.id.clone(), event.attempt);
+            standing.last.insert(event.id.clone(), event);
+        }
+        Ok(())
+    }
+
     fn drive(
         &self,
         engine: &mut dyn Engine,
@@ -179,8 +224,9 @@ impl Tune {
         stop: &Stop,
         console: &Arc<Console>,
     ) -> Result<(), Failure> {
-        let jobs: Vec<_> = standing.plans.iter().map(|plan| plan.job.clone()).collect();
-        if jobs.is_empty() {
+        let open = standing.plans.iter().filter(|plan| !standing.last.contains_key(&plan.job.id));
+        let jobs: Vec<_> = open.map(|plan| plan.job.clone()).collect();
+        if jobs.is_empty() || stop.said() {
             return Ok(());
         }
         let problems: BTreeMap<String, String> = jobs.iter().map(|j| (j.id.clone(), j.problem.clone())).collect();
@@ -283,6 +329,11 @@ impl Standing {
             ),
         ))
     }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let expected = || "expected a percentage, more than 0 and at most 1000".to_string();
+    text.parse().ok().filter(|p| *p > 0.0 && *p <= 1000.0).ok_or_else(expected)
 }
 
 /// How workers are started: this program, with the store that was named.

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use warplap::any::{AnyDevice, Wanted, kinds};
 use warplap::core::progress::Observer;
+use warplap::core::store::Store;
+use warplap::core::tuner::{AnyTuner, Tuned};
 use warplap::{Cpu, How, Mode, Settings, Stop};
 use warplap_fleet::card_lock::{CardLock, usual_dir};
-use warplap_fleet::jobs::{Class, Event, Job, MOST_LINE, State};
+use warplap_fleet::jobs::{Class, Event, Job, JobPart, MOST_LINE, State};
 
 use super::fault::Fault;
 use crate::console::Console;
@@ -33,6 +35,13 @@ pub(crate) struct Work {
     /// CPU threads to race with (default: all there are); a CPU with fewer is another class
     #[arg(long, value_name = "N", env = "WARPLAP_THREADS", hide_env_values = true, value_parser = threads)]
     threads: Option<usize>,
+    /// The card's name in locks and records (default: a GPU's own, or cpu)
+    #[arg(long, value_name = "NAME", value_parser = card_name)]
+    card: Option<String>,
+    /// Take the CPU for so many cards, to try a split out; give each its threads with --threads
+    #[arg(long, value_name = "N", env = "WARPLAP_CPU_CARDS", hide_env_values = true, default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpu_cards: u32,
     /// Only say which devices there are, a line each
     #[arg(long)]
     probe: bool,
@@ -49,10 +58,10 @@ pub(crate) struct Work {
 }
 
 /// What a job needs.
-struct Bench {
+struct Bench<'w> {
+    work: &'w Work,
     machine: Machine,
     class: Class,
-    card: String,
     fault: Fault,
     stop: Stop,
 }
@@ -66,8 +75,8 @@ impl Work {
         let stop = machine::listen(console);
         let machine = self.machine(root)?;
         let class = self.class(&machine.device, &self.device.to_string());
-        let (card, fault) = (card(&machine.device), self.fault());
-        let bench = Bench { machine, class, card, fault, stop };
+        let fault = self.fault();
+        let bench = Bench { work: self, machine, class, fault, stop };
         if let Some(seconds) = self.beat {
             beat(console.clone(), bench.class.node.clone(), seconds);
         }
@@ -108,6 +117,14 @@ impl Work {
         Ok(machine)
     }
 
+    /// The device once more, as somebody who has measured nothing opens it.
+    fn opened(&self, wanted: Wanted) -> Result<AnyDevice, warplap::Error> {
+        match (AnyDevice::open(wanted, None)?, self.threads) {
+            (AnyDevice::Cpu(_), Some(threads)) => Ok(AnyDevice::Cpu(Arc::new(Cpu::with_threads(threads)))),
+            (device, _) => Ok(device),
+        }
+    }
+
     fn class(&self, device: &AnyDevice, name: &str) -> Class {
         let print = device.fingerprint();
         Class {
@@ -117,6 +134,7 @@ impl Work {
             policy: device.usual_policy().to_string(),
             node: self.node.clone().unwrap_or_else(host),
             name: name.to_string(),
+            card: self.card.clone().unwrap_or_else(|| card(device)),
         }
     }
 
@@ -124,13 +142,19 @@ impl Work {
         for kind in kinds() {
             for number in 0..kind.count().unwrap_or(0) {
                 let wanted = Wanted::Named(kind.word, number);
-                let opened = match (kind.word, self.threads) {
-                    ("cpu", Some(threads)) => Ok(AnyDevice::Cpu(Arc::new(Cpu::with_threads(threads)))),
-                    _ => AnyDevice::open(wanted, None),
+                let class = match self.opened(wanted) {
+                    Ok(device) => self.class(&device, &wanted.to_string()),
+                    Err(e) => {
+                        console.warn(format_args!("{wanted}: {e}"));
+                        continue;
+                    }
                 };
-                match opened {
-                    Ok(device) => console.line(&json(&self.class(&device, &wanted.to_string())))?,
-                    Err(e) => console.warn(format_args!("{wanted}: {e}")),
+                match (kind.word, self.cpu_cards) {
+                    ("cpu", 2..) => {
+                        let card = |n: u32| Class { card: format!("{}-{n}", class.card), ..class.clone() };
+                        (0..self.cpu_cards).try_for_each(|n| console.line(&json(&card(n))))?;
+                    }
+                    _ => console.line(&json(&class))?,
                 }
             }
         }
@@ -138,13 +162,16 @@ impl Work {
     }
 }
 
-impl Bench {
+impl Bench<'_> {
     /// Answers one job; whatever happens, it gets its last word.
     fn serve(&self, job: &Job, console: &Console) -> Result<(), Failure> {
         let event = |state| Event::new(&job.id, state, &self.class.node, job.attempt);
         if !self.class.suits(job) {
             let (own, asked) = (&self.class, (&job.device, &job.soft));
-            let why = format!("this is {} {}, and not {} {}", own.device, own.soft, asked.0, asked.1);
+            let mut why = format!("this is {} {}, and not {} {}", own.device, own.soft, asked.0, asked.1);
+            if (&own.device, &own.soft) == asked {
+                why = format!("this is {}, and not {}", own.seat(), job.cards.join(" or "));
+            }
             return self.say(event(State::Refused).because(why), console);
         }
         let started = Instant::now();
@@ -179,6 +206,9 @@ impl Bench {
         };
         settings.budget.seconds = job.budget;
         let tuner = asked.open(&self.machine.device, self.machine.store.clone(), settings)?;
+        if let Some(part) = &job.part {
+            return self.part(job, part, &*tuner, begin);
+        }
         // What is known needs no card; it may have become known while we waited for one.
         let is_known = || Ok::<bool, Failure>(tuner.find(&asked.problem)?.how == Some(How::Stored));
         let known = is_known()?;
@@ -191,20 +221,61 @@ impl Bench {
         }
         let tuned = tuner.ensure(&asked.problem, &Unwatched)?;
         drop(lock);
+        Ok(self.done(job, &tuned))
+    }
+
+    fn done(&self, job: &Job, tuned: &Tuned) -> Event {
         let mut done = Event::new(&job.id, State::Done, &self.class.node, job.attempt);
         done.winner = Some(tuned.edition.verdict.winner.to_string());
         done.median_us = Some(tuned.edition.verdict.median_us);
         done.from_store = Some(tuned.from_store);
+        done
+    }
+
+    /// What a split space wants of this card.
+    fn part(
+        &self,
+        job: &Job,
+        part: &JobPart,
+        tuner: &dyn AnyTuner,
+        begin: &dyn Fn() -> Result<(), Failure>,
+    ) -> Result<Event, Failure> {
+        let _lock = self.lock()?;
+        begin()?;
+        let mut done = Event::new(&job.id, State::Done, &self.class.node, job.attempt);
+        match (part, part.race()) {
+            (_, Some(part)) => {
+                self.fault.strike(job, &self.class.device);
+                self.machine.device.measured_ceilings(&self.machine.store);
+                let heat = tuner.race_part(&job.problem, &self.class.seat(), &part, &Unwatched)?;
+                done.winner = Some(heat.verdict.winner.to_string());
+                done.median_us = Some(heat.verdict.median_us);
+                done.heat = Some(Box::new(heat));
+            }
+            (JobPart::Keep(all), _) => {
+                let kept = tuner.keep_gathered(&job.problem, all.clone(), &Unwatched)?;
+                if let Some(warning) = kept.warning {
+                    return Err(Failure::NoAnswer(warning));
+                }
+                return Ok(self.done(job, &kept));
+            }
+            // The store's note is of the whole class: this card speaks for itself.
+            _ => {
+                let device = self.work.opened(self.work.device)?;
+                done.ceilings = device.measured_ceilings(&Store::memory()).map(|c| Box::new((*c).clone()));
+            }
+        }
         Ok(done)
     }
 
     /// The card, alone. Where no lock can be kept the race goes on: others are seen as contention.
     fn lock(&self) -> Result<Option<CardLock>, Failure> {
-        match CardLock::take(&usual_dir(), &self.card, PATIENCE) {
+        let card = &self.class.card;
+        match CardLock::take(&usual_dir(), card, PATIENCE) {
             Ok(Some(lock)) => Ok(Some(lock)),
-            Ok(None) => Err(Failure::NoAnswer(format!("somebody raced on {} for {PATIENCE:?}", self.card))),
+            Ok(None) => Err(Failure::NoAnswer(format!("somebody raced on {card} for {PATIENCE:?}"))),
             Err(e) => {
-                tracing::warn!("{} is raced on without a lock: {e}", self.card);
+                tracing::warn!("{card} is raced on without a lock: {e}");
                 Ok(None)
             }
         }
@@ -256,6 +327,12 @@ fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = name.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
     if name.trim().is_empty() { "here".into() } else { name.trim().to_string() }
+}
+
+fn card_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    let good = !text.is_empty() && text.len() <= 64 && text.chars().all(plain);
+    good.then(|| text.to_string()).ok_or_else(|| "expected a short name of letters, digits and -_.:".into())
 }
 
 fn threads(text: &str) -> Result<usize, String> {
