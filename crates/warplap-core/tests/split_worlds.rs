@@ -14,7 +14,7 @@
 //! The truth is the time on a card of nominal speed. Measuring a card's ceilings is not counted: it is done once a card.
 //!
 //! `cargo test -p warplap-core --test split_worlds -- --nocapture` (about 8 s); `WARPLAP_LONG=1` runs 600 of each
-//! world (about 5 min).
+//! world (10 to 15 min).
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
