@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_trial_on_the_one_card_there_is_has_the_bytes_it_always_had() {
-        let old = r#"{"variant":"v","config":{},"source":"s","rejected":{"crashed":{"reason":"r"}}}"#;
+        let old = r#"{"variant":"v","config":{},"source":"s","rejected":{"why":"crashed","reason":"r"}}"#;
         let mut trial: Trial = serde_json::from_str(old).unwrap();
         assert_eq!((serde_json::to_string(&trial).unwrap().as_str(), &trial.ran), (old, &None));
         trial.ran = Some(Box::new(Ran { card: "node:cuda-1".into(), stage: Stage::Finals, also: Vec::new() }));

@@ -91,7 +91,7 @@ pub enum JobPart {
     /// Races the best of all shares together.
     Finals(Vec<Candidate>),
     /// Keeps what all cards found.
-    Keep(Gathered),
+    Keep(Box<Gathered>),
 }
 
 impl JobPart {

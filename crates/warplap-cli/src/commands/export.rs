@@ -206,7 +206,7 @@ mod tests {
         let candidate = Candidate { variant: "k".into(), config, source: SourceHash("s".into()) };
         let outcome = Outcome::Measured(Measurement { median_us: 2000.0, ..Measurement::default() });
         let (a, b) = ("a".to_string(), "b".to_string());
-        let line = cached(&Trial { candidate, outcome }, &[&b, &a], &Objective::default());
+        let line = cached(&Trial::new(candidate, outcome), &[&b, &a], &Objective::default());
         assert!(line.starts_with("\"2,1\": {") && line.contains("\"time\":2.0"), "{line}");
     }
 }

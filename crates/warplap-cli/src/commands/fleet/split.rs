@@ -183,7 +183,7 @@ impl Split {
         let seconds = way.began.elapsed().as_secs_f64();
         match Gathered::of(&way.shares, &way.finals, self.eps, seconds) {
             Ok(all) => {
-                let (id, part) = (format!("{}.k", way.plan.job.id), Some(Box::new(JobPart::Keep(all))));
+                let (id, part) = (format!("{}.k", way.plan.job.id), Some(Box::new(JobPart::Keep(Box::new(all)))));
                 Some(Job { id, cards: cards.to_vec(), part, ..way.plan.job.clone() })
             }
             Err(e) => {

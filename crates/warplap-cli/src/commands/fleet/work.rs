@@ -253,7 +253,7 @@ impl Bench<'_> {
                 done.heat = Some(Box::new(heat));
             }
             (JobPart::Keep(all), _) => {
-                let kept = tuner.keep_gathered(&job.problem, all.clone(), &Unwatched)?;
+                let kept = tuner.keep_gathered(&job.problem, (**all).clone(), &Unwatched)?;
                 if let Some(warning) = kept.warning {
                     return Err(Failure::NoAnswer(warning));
                 }
