@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use warplap_fleet::cards::{Card, GATE};
+use warplap_fleet::cards::Card;
 use warplap_fleet::roster::{Class, Member};
 use warplap_fleet::wants::Wanted;
 use warplap_fleet::{cards, roster, wants};
@@ -73,7 +73,7 @@ fn body(title: &str, classes: &[Class], cards: &[Card], wanted: &[Wanted], membe
         &["device", "card", "machine", ">off its class", "reaches"],
         cards.iter().map(|c| {
             let reach: Vec<String> = c.ceilings.iter().map(|(name, value)| format!("{name} {value:.3e}")).collect();
-            let standing = c.off.map_or("", |off| if off.abs() <= GATE { "n good" } else { "n bad" });
+            let standing = if c.passes() { "n good" } else { "n bad" };
             let off = c.off.map_or("no other to compare with".into(), |off| format!("{:+.1} %", 100.0 * off));
             vec![
                 ("", c.device.clone()),
