@@ -77,7 +77,15 @@ mod tests {
     fn a_job_that_is_lost_is_tried_again_and_fails_after_its_tries() {
         let a = example("a");
         let (device, soft, policy) = (a.device.clone(), a.soft.clone(), a.policy.clone());
-        let class = Class { device, soft, policy, kind: "cpu".into(), node: "n".into(), name: "cpu".into() };
+        let class = Class {
+            device,
+            soft,
+            policy,
+            kind: "cpu".into(),
+            node: "n".into(),
+            name: "cpu".into(),
+            card: String::new(),
+        };
         let stranger = Job { device: "another".into(), ..example("c") };
         let mut told = Vec::new();
         let mut tries = Tries::of(vec![a, example("b"), stranger], &[class], "no", &mut |event| told.push(event));
