@@ -172,6 +172,21 @@ impl std::fmt::Display for Policy {
     }
 }
 
+impl std::str::FromStr for Policy {
+    type Err = String;
+
+    /// Reads a policy as it writes itself.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Queueing::Stream, Queueing::Graph].into_iter().flat_map(|queueing| {
+            [CacheState::Hot, CacheState::Cold].into_iter().flat_map(move |cache| {
+                [Clock::Use, Clock::BackToBack].into_iter().map(move |clock| Policy { queueing, cache, clock })
+            })
+        });
+        let mut written = all.filter(|policy| policy.to_string() == text);
+        written.next().ok_or_else(|| "expected queue=stream|graph,cache=hot|cold,clock=use|back-to-back".into())
+    }
+}
+
 /// One kernel ready to be timed on a device's clock.
 pub trait Lap {
     /// Times one sample and gives the seconds of one launch.

@@ -3,7 +3,6 @@
 
 use warplap_core::bucket::Bucket;
 use warplap_core::key::Key;
-use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap_core::record::Record;
 use warplap_core::settings::{Settings, Stop};
 use warplap_core::store::{Checked, Store};
@@ -56,16 +55,7 @@ fn prove_one(device: &AnyDevice, store: &Store, stop: &Stop, record: &Record) ->
 pub(super) fn as_raced(record: &Record, stop: &Stop) -> Option<(&'static Operation, Settings)> {
     let key = Key::new(&record.op, record.key.clone());
     let bucket = Bucket::named(&key.bucket).ok()?;
-    let policy = policies().find(|policy| policy.to_string() == key.policy)?;
+    let policy = key.policy.parse().ok()?;
     let settings = Settings { bucket, policy, stop: stop.clone(), ..Settings::default() };
     Some((operation(&record.op).ok()?, settings))
-}
-
-fn policies() -> impl Iterator<Item = Policy> {
-    let queues = [Queueing::Stream, Queueing::Graph];
-    let caches = [CacheState::Hot, CacheState::Cold];
-    let clocks = [Clock::Use, Clock::BackToBack];
-    let with = move |queueing| caches.into_iter().map(move |cache| (queueing, cache));
-    let pairs = queues.into_iter().flat_map(with);
-    pairs.flat_map(move |(queueing, cache)| clocks.into_iter().map(move |clock| Policy { queueing, cache, clock }))
 }
