@@ -108,6 +108,14 @@ mod tests {
     }
 
     #[test]
+    fn a_card_is_named_as_its_vendor_names_it_and_memory_is_rounded() {
+        let uuid = std::array::from_fn(|n| 16 * n as u8 + 1);
+        let chip = Chip { uuid, memory: (139 << 30) + (870 << 20), ..Chip::h200() };
+        assert_eq!(chip.card(), "GPU-01112131-4151-6171-8191-a1b1c1d1e1f1");
+        assert_eq!((chip.gibibytes(), Chip::h200().gibibytes()), (140, 139));
+    }
+
+    #[test]
     fn the_bound_is_above_the_data_sheet() {
         let (half, single) = Chip::h200().peak_flops();
         assert!((989e12..1200e12).contains(&half) && (66e12..80e12).contains(&single), "{half:e} {single:e}");

@@ -27,20 +27,22 @@ fn tuned_in(tuner: &T, p: &ScaleProblem) -> (f64, usize) {
 #[test]
 fn slow_launches_leave_time_for_the_race_and_the_last_proof() {
     let rows: Vec<Row> = (0..20).map(|i| row(&format!("v{i}"), 1e-3).real(40_000)).collect();
-    let (seconds, right) = tuned_in(&tuner(&rows, &memory(), hurried()), &problem(64));
-    assert!(right >= 2, "{right}");
-    assert!(seconds < SECONDS * 1.2 + NOISE, "{seconds}");
+    assert!(in_a_quiet_moment(|| {
+        let (seconds, right) = tuned_in(&tuner(&rows, &memory(), hurried()), &problem(64));
+        right >= 2 && seconds < SECONDS * 1.2 + NOISE
+    }));
 }
 
 #[test]
 fn nothing_is_compiled_that_would_take_until_after_the_end() {
     let slow = |i: u32| row(&format!("v{i}"), 1e-3).act(Act::CompilesSlowly(350));
     let rows: Vec<Row> = [row("reference", 2e-3)].into_iter().chain((0..12).map(slow)).collect();
-    let device = Fake::new();
-    device.builders.store(2, Ordering::SeqCst);
-    let (seconds, right) = tuned_in(&on(device, &rows, &memory(), hurried()), &problem(64));
-    assert!(right >= 2, "{right}");
-    assert!(seconds < SECONDS * 1.2 + NOISE, "{seconds}");
+    assert!(in_a_quiet_moment(|| {
+        let device = Fake::new();
+        device.builders.store(2, Ordering::SeqCst);
+        let (seconds, right) = tuned_in(&on(device, &rows, &memory(), hurried()), &problem(64));
+        right >= 2 && seconds < SECONDS * 1.2 + NOISE
+    }));
 }
 
 #[test]

@@ -47,9 +47,15 @@ impl Class {
         self.device == job.device && self.soft == job.soft && here()
     }
 
-    /// The card's name in the whole fleet.
+    /// The card's name in the whole fleet, which records carry: a GPU's own says nothing of the machine it is in.
     pub fn seat(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.:".contains(c) { c } else { '-' };
-        format!("{}:{}", self.node, self.card).chars().map(plain).collect()
+        match self.card.starts_with("GPU-") {
+            true => self.card.clone(),
+            false => format!("{}:{}", self.node, self.card),
+        }
+        .chars()
+        .map(plain)
+        .collect()
     }
 }
