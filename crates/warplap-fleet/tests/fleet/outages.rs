@@ -110,7 +110,7 @@ fn a_far_side_that_fails_costs_one_patience_and_all_arrives_later() {
         turns_cost_little(&store, what);
         let began = Instant::now();
         put(&store, n as u64, now());
-        assert!(began.elapsed() < Duration::from_secs(1), "{what}: near is not kept waiting");
+        assert!(began.elapsed() < Duration::from_secs(5), "{what}: near is not kept waiting");
         let before = there(&server, &database);
         drop(store);
         wired.store(OPEN, Ordering::Release);
