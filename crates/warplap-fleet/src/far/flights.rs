@@ -39,6 +39,8 @@ struct Held {
     line: Arc<Line>,
     ours: Arc<Mutex<HashSet<i64>>>,
     number: i64,
+    /// Whether the server may have given it, so that it has to be told when it is over.
+    given: bool,
 }
 
 impl Flights {
@@ -58,7 +60,7 @@ impl Flights {
         let (until, busy_until) = (Instant::now() + wait, Instant::now() + TRY);
         loop {
             if locked(&self.ours).insert(number) {
-                let held = Held { line: self.line.clone(), ours: self.ours.clone(), number };
+                let mut held = Held { line: self.line.clone(), ours: self.ours.clone(), number, given: true };
                 // Counted before it is there, so that the line is not hung up in between.
                 self.line.held.fetch_add(1, Ordering::AcqRel);
                 let got = self.line.ask(TRY, move |session| {
@@ -69,10 +71,11 @@ impl Flights {
                         locked(&self.waits).remove(&number);
                         return Ok(Some(Box::new(held)));
                     }
-                    Ok(false) => held.forget(),
+                    Ok(false) => held.given = false,
                     // A server with no session to spare has one when somebody hangs up.
                     Err(FarError::Busy(_)) if Instant::now() < busy_until => {
-                        held.forget();
+                        held.given = false;
+                        drop(held);
                         std::thread::sleep(self.step(number));
                         continue;
                     }
@@ -102,19 +105,12 @@ impl Flights {
     }
 }
 
-impl Held {
-    /// It was never ours: there is nothing to give back.
-    fn forget(self) {
-        locked(&self.ours).remove(&self.number);
-        self.line.held.fetch_sub(1, Ordering::AcqRel);
-        std::mem::forget(self);
-    }
-}
-
 impl Drop for Held {
     fn drop(&mut self) {
         let number = self.number;
-        self.line.say(move |session| session.rows("select pg_advisory_unlock($1)", &[&number]).map(drop));
+        if self.given {
+            self.line.say(move |session| session.rows("select pg_advisory_unlock($1)", &[&number]).map(drop));
+        }
         locked(&self.ours).remove(&number);
         self.line.held.fetch_sub(1, Ordering::AcqRel);
     }
