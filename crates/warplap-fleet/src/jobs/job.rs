@@ -40,7 +40,7 @@ pub struct Job {
     /// The how manieth try it is.
     #[serde(default = "super::first")]
     pub attempt: u32,
-    /// The cards it may run on, as [`Class::seat`] names them; any of its class where none is named.
+    /// The cards it may run on, as [`super::Class::seat`] names them; any of its class where none is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<String>,
     /// What of its key it does, where the key's space is split over cards.
