@@ -9,6 +9,8 @@ pub mod card_lock;
 pub mod engine;
 mod far;
 pub mod jobs;
+#[cfg(feature = "objects")]
+mod objects;
 
 use std::sync::Arc;
 

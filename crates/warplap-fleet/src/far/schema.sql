@@ -26,6 +26,7 @@ create table if not exists warplap.edition (
   body bytea not null check (octet_length(body) <= 16777216),
   signature text not null check (octet_length(signature) = 128),
   xid xid8 not null default pg_current_xact_id(),
+  counts boolean not null default false,
   primary key (device, soft, hash, origin));
 alter table warplap.edition alter column body set storage external;
 create index if not exists edition_xid on warplap.edition (device, xid);
@@ -54,16 +55,27 @@ create or replace function warplap.is_mine(who text) returns boolean language sq
 $$ select exists (select 1 from warplap.origin o
                   where o.id = who and o.role = session_user and o.admitted is not null and o.revoked is null) $$;
 
--- A row's transaction is what followers go by, and nobody measured tomorrow.
+-- A row's transaction is what followers go by, nobody measured tomorrow, and what somebody measured counts while they are
+-- in. That is kept with each edition, so that whoever asks for a key reads one table.
 create or replace function warplap.stamp() returns trigger language plpgsql set search_path = pg_catalog as
 $$ begin
   if new.tuned_at > extract(epoch from now()) + 600 then
     raise exception 'an edition from the future' using errcode = 'check_violation';
   end if;
   new.xid := pg_current_xact_id();
+  new.counts := (select o.admitted is not null and o.revoked is null from warplap.origin o where o.id = new.origin);
   return new;
 end $$;
 create or replace trigger stamp before insert or update on warplap.edition for each row execute function warplap.stamp();
+
+create or replace function warplap.recount() returns trigger language plpgsql security definer set search_path = pg_catalog as
+$$ begin
+  update warplap.edition e set counts = e.counts where e.origin = new.id;
+  return null;
+end $$;
+create or replace trigger recount after update of admitted, revoked on warplap.origin for each row
+  when ((old.admitted is not null and old.revoked is null) <> (new.admitted is not null and new.revoked is null))
+  execute function warplap.recount();
 
 do $$
 declare name text;

@@ -1,4 +1,4 @@
-//! One connection: an address comes in; a client that remembers what it has prepared goes out.
+//! One connection: an address comes in; a client goes out that remembers what it has prepared, and what never changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use warplap_core::store::PublicKey;
 
 use super::address::Address;
 use super::error::FarError;
@@ -18,6 +19,8 @@ use super::error::FarError;
 pub struct Session {
     client: Client,
     prepared: HashMap<&'static str, Statement>,
+    devices: HashMap<String, i32>,
+    keys: HashMap<String, String>,
 }
 
 impl Session {
@@ -28,7 +31,7 @@ impl Session {
             SslMode::Disable => address.config.connect(NoTls).map_err(down)?,
             _ => address.config.connect(MakeRustlsConnect::new(trusting(address)?)).map_err(down)?,
         };
-        Ok(Session { client, prepared: HashMap::new() })
+        Ok(Session { client, prepared: HashMap::new(), devices: HashMap::new(), keys: HashMap::new() })
     }
 
     /// Whether the connection is gone.
@@ -47,6 +50,32 @@ impl Session {
             }
         };
         self.client.query(&statement, with)
+    }
+
+    /// The number of a device in this database. It is asked for once.
+    pub fn device(&mut self, slug: &str) -> Result<Option<i32>, postgres::Error> {
+        if let Some(id) = self.devices.get(slug) {
+            return Ok(Some(*id));
+        }
+        let found = self.rows("select id from warplap.device where slug = $1", &[&slug])?.first().map(|row| row.get(0));
+        if let Some(id) = found {
+            self.devices.insert(slug.into(), id);
+        }
+        Ok(found)
+    }
+
+    /// The public key of an origin, as the tables have it. One whose hash is the origin is asked for once.
+    pub fn key_of(&mut self, origin: &str) -> Result<Option<String>, postgres::Error> {
+        if let Some(key) = self.keys.get(origin) {
+            return Ok(Some(key.clone()));
+        }
+        let rows = self.rows("select key from warplap.origin where id = $1", &[&origin])?;
+        let found: Option<String> = rows.first().map(|row| row.get(0));
+        let fits = |key: &&String| key.parse().is_ok_and(|key: PublicKey| key.origin() == origin);
+        if let Some(key) = found.as_ref().filter(fits) {
+            self.keys.insert(origin.into(), key.clone());
+        }
+        Ok(found)
     }
 
     /// Commands that give nothing back.

@@ -16,7 +16,6 @@ const BEST: i64 = 3;
 
 const SEALED: &str =
     "d.slug, e.op, e.hash, e.soft, e.origin, e.tuned_at, e.grade, e.answer, e.digest, e.signature, o.key";
-const COUNTED: &str = "o.admitted is not null and o.revoked is null";
 
 /// A sealed edition and the key of its origin, as the tables have them: nothing is believed yet.
 #[derive(Clone, Debug)]
@@ -63,7 +62,8 @@ pub fn about(session: &mut Session) -> Result<(i32, String), postgres::Error> {
     Ok(rows.first().map_or((0, String::new()), |row| (row.get(0), row.get(1))))
 }
 
-/// The best answers for a key by others than `own`.
+/// The best answers for a key by others than `own`. One table is read: what a device's number and an origin's key are
+/// never changes, and the session remembers it.
 pub fn answers(
     session: &mut Session,
     device: &str,
@@ -71,13 +71,30 @@ pub fn answers(
     hash: &str,
     own: &str,
 ) -> Result<Vec<Claimed>, postgres::Error> {
-    const SQL: &str = "select d.slug, e.op, e.hash, e.soft, e.origin, e.tuned_at, e.grade, e.answer, e.digest, \
-         e.signature, o.key from warplap.edition e join warplap.device d on d.id = e.device \
-         join warplap.origin o on o.id = e.origin \
-         where d.slug = $1 and e.soft = $2 and e.hash = $3 and e.origin <> $4 \
-         and o.admitted is not null and o.revoked is null order by e.grade desc, e.tuned_at desc limit $5";
-    let rows = session.rows(SQL, &[&device, &soft, &hash, &own, &BEST])?;
-    Ok(rows.iter().map(Claimed::of).collect())
+    const SQL: &str = "select origin, op, tuned_at, grade, answer, digest, signature from warplap.edition \
+         where device = $1 and soft = $2 and hash = $3 and origin <> $4 and counts \
+         order by grade desc, tuned_at desc limit $5";
+    let Some(id) = session.device(device)? else { return Ok(Vec::new()) };
+    let rows = session.rows(SQL, &[&id, &soft, &hash, &own, &BEST])?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        let origin: String = row.get(0);
+        let Some(key) = session.key_of(&origin)? else { continue };
+        let sealed = Sealed {
+            device: device.into(),
+            op: row.get(1),
+            hash: hash.into(),
+            soft: soft.into(),
+            origin,
+            tuned_at: row.get(2),
+            grade: row.get(3),
+            answer: row.get(4),
+            digest: row.get(5),
+            signature: row.get(6),
+        };
+        found.push(Claimed { sealed, key, body: None });
+    }
+    Ok(found)
 }
 
 /// Where a follower stands: the fleet, the server behind it and the last transaction it has seen.
@@ -111,7 +128,7 @@ pub fn since(
     let sql = format!(
         "select {SEALED}{body} from warplap.edition e join warplap.device d on d.id = e.device \
          join warplap.origin o on o.id = e.origin \
-         where e.xid >= $1::text::xid8 and e.xid < $2::text::xid8 and e.origin <> $3 and {only} and {COUNTED}"
+         where e.xid >= $1::text::xid8 and e.xid < $2::text::xid8 and e.origin <> $3 and {only} and e.counts"
     );
     let rows = moment.query(&sql, &[&from, &now.upto, &own, &device])?;
     moment.commit()?;
