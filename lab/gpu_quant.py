@@ -185,6 +185,7 @@ def main():
     parser.add_argument("--json", help="also write JSON lines to this file")
     args = parser.parse_args()
     args.begun = time.monotonic()
+    warplap.configure(bucket="exact")  # 64 and 128 rows would share a winner
     where = platform.processor() or platform.machine() if args.cpu else torch.cuda.get_device_name()
     versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "warplap": warplap.__version__}
     print(f"{where}, " + ", ".join(f"{k} {v}" for k, v in versions.items()) + f"; {args.rounds} rounds\n")

@@ -17,6 +17,11 @@ const BEST: i64 = 3;
 const SEALED: &str =
     "d.slug, e.op, e.hash, e.soft, e.origin, e.tuned_at, e.grade, e.answer, e.digest, e.signature, o.key";
 
+/// What is asked for a key: its device's number, its versions, its hash, an origin that is left out, how many.
+pub const ANSWERS: &str = "select origin, op, tuned_at, grade, answer, digest, signature from warplap.edition \
+     where device = $1 and soft = $2 and hash = $3 and origin <> $4 and counts \
+     order by grade desc, tuned_at desc limit $5";
+
 /// A sealed edition and the key of its origin, as the tables have them: nothing is believed yet.
 #[derive(Clone, Debug)]
 pub struct Claimed {
@@ -71,11 +76,8 @@ pub fn answers(
     hash: &str,
     own: &str,
 ) -> Result<Vec<Claimed>, postgres::Error> {
-    const SQL: &str = "select origin, op, tuned_at, grade, answer, digest, signature from warplap.edition \
-         where device = $1 and soft = $2 and hash = $3 and origin <> $4 and counts \
-         order by grade desc, tuned_at desc limit $5";
     let Some(id) = session.device(device)? else { return Ok(Vec::new()) };
-    let rows = session.rows(SQL, &[&id, &soft, &hash, &own, &BEST])?;
+    let rows = session.rows(ANSWERS, &[&id, &soft, &hash, &own, &BEST])?;
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
         let origin: String = row.get(0);

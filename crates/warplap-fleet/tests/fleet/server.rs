@@ -111,6 +111,21 @@ impl Server {
         assert!(status.success(), "{program}: {status}\n{}", fs::read_to_string(said).unwrap_or_default());
     }
 
+    /// How many times a second so many clients can ask it something, by PostgreSQL's own stopwatch.
+    pub(crate) fn bench(&self, database: &str, script: &str, clients: u32, seconds: u64) -> f64 {
+        let file = self.folder.path().join("script.sql");
+        fs::write(&file, script).unwrap();
+        let mut command = Command::new(self.programs.join("pgbench"));
+        command.args(["-n", "-M", "prepared", "-j", "2", "-U", "owner", "-h", "127.0.0.1", "-f"]).arg(file);
+        command.args(["-c", &clients.to_string(), "-T", &seconds.to_string(), "-p", &self.port.to_string(), database]);
+        // A script's own expressions are planned once, as a program's parameters are.
+        command.env("PGPASSWORD", "owner-password").env("PGOPTIONS", "-c plan_cache_mode=force_generic_plan");
+        let ended = command.output().unwrap_or_else(|e| panic!("pgbench: {e}"));
+        let said = String::from_utf8_lossy(&ended.stdout).to_string();
+        let rate = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+        rate.unwrap_or_else(|| panic!("{said}{}", String::from_utf8_lossy(&ended.stderr)))
+    }
+
     /// The port it listens on.
     pub(crate) fn port(&self) -> u16 {
         self.port
