@@ -63,7 +63,8 @@ fn fifty_clients_ask_at_once() {
     );
     let rate = server.bench(&database, &sql, 50, seconds);
     say(std::io::stderr(), format!("  50 clients of pgbench: {rate:.0} gets a second"));
-    assert!(rate >= 25_000.0, "{rate:.0} gets a second");
+    // Half of what a quiet machine of two cores gave: docs/results/fleet.md.
+    assert!(rate >= 10_000.0, "{rate:.0} gets a second");
 }
 
 /// One process of many that start at once: it answers from what it has.
