@@ -29,6 +29,9 @@ pub const ATTENTION_AMPERE: (&str, &str) = ("attention_ampere.cuh", include_str!
 /// Copies of four dimensions and products with softmax under them, behind `hopper.cuh`.
 pub const ATTENTION_HOPPER: (&str, &str) = ("attention_hopper.cuh", include_str!("../cuh/attention_hopper.cuh"));
 
+/// What the kernels of attention's gradients share, behind `attention.cuh`: weights from log-sum-exps, the order of tiles.
+pub const ATTENTION_GRAD: (&str, &str) = ("attention_grad.cuh", include_str!("../cuh/attention_grad.cuh"));
+
 /// What codes of 8 bits stand for, and what their factors belong to. Includes `element.cuh`.
 pub const QUANT: (&str, &str) = ("quant.cuh", include_str!("../cuh/quant.cuh"));
 

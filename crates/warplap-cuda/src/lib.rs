@@ -34,7 +34,7 @@ pub use chip::Chip;
 pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul};
 pub use cuh::{AMPERE, ELEMENT, EPILOGUE, HOPPER, QUANT, QUANT_HOPPER, SCALED, SMALL_BLOCKS, dtype_code};
-pub use cuh::{ATTENTION, ATTENTION_AMPERE, ATTENTION_HOPPER};
+pub use cuh::{ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, ATTENTION_HOPPER};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;
 pub use driver::{Function, LaunchShape, Layers, Stream, TensorMap, TensorMapSpec};

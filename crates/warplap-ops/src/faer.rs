@@ -19,7 +19,7 @@ impl<P> Strided<P> {
         Strided { first, column: 1, row }
     }
 
-    fn turned(self) -> Self {
+    pub(crate) fn turned(self) -> Self {
         Strided { first: self.first, column: self.row, row: self.column }
     }
 }

@@ -26,6 +26,8 @@ mod sources;
 
 #[cfg(feature = "attention")]
 pub mod attention;
+#[cfg(feature = "attention")]
+pub mod attention_grad;
 #[cfg(feature = "bsr")]
 pub mod bsr;
 #[cfg(feature = "cuda")]
@@ -52,6 +54,8 @@ mod typed;
 pub mod exports {
     #[cfg(feature = "attention")]
     pub use crate::attention::{Attention, AttentionProblem};
+    #[cfg(feature = "attention")]
+    pub use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
     #[cfg(feature = "bsr")]
     pub use crate::bsr::{Bsr, BsrProblem};
     #[cfg(feature = "gemm")]

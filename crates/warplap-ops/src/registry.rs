@@ -49,6 +49,8 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<crate::gemm::Gemm>();
     #[cfg(feature = "attention")]
     visitor.visit::<crate::attention::Attention>();
+    #[cfg(feature = "attention")]
+    visitor.visit::<crate::attention_grad::AttentionGrad>();
     #[cfg(feature = "bsr")]
     visitor.visit::<crate::bsr::Bsr>();
     #[cfg(feature = "sampled")]

@@ -211,10 +211,11 @@ fn wrapped(tree: &mut Tree, wrapper: &str, inside: &str) -> String {
 
 #[test]
 fn what_was_compiled_in_is_what_the_files_say() {
-    use warplap_ops::{attention, bsr, gemm, qgemm, sampled};
+    use warplap_ops::{attention, attention_grad, bsr, gemm, qgemm, sampled};
     let mut tree = Tree::new(crates());
     for (folder, variants) in [
         ("attention/cpu", compiled(&attention::cpu::catalog())),
+        ("attention_grad/cpu", compiled(&attention_grad::cpu::catalog())),
         ("bsr/cpu", compiled(&bsr::cpu::catalog())),
         ("sampled/cpu", compiled(&sampled::cpu::catalog())),
         ("qgemm/cpu", compiled(&qgemm::cpu::catalog())),
@@ -228,6 +229,7 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("gemm/cpu", "gemm/cpu/batched.rs", compiled(&gemm::cpu::catalog())),
         ("gemm/cuda", "cuda/own.rs", compiled(&gemm::cuda::catalog())),
         ("attention/cuda", "cuda/own.rs", compiled(&attention::cuda::catalog())),
+        ("attention_grad/cuda", "cuda/own.rs", compiled(&attention_grad::cuda::catalog())),
         ("sampled/cuda", "cuda/own.rs", compiled(&sampled::cuda::catalog())),
         ("qgemm/cuda", "cuda/own.rs", compiled(&qgemm::cuda::catalog())),
         ("bsr/cuda", "bsr/cuda/launch.rs", compiled(&bsr::cuda::catalog())),

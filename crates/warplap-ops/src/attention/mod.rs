@@ -42,7 +42,7 @@ pub(crate) const SLOTS: usize = 5;
 pub(crate) const ALIGN: u64 = 16;
 
 /// Queries are drawn this much larger than keys, so that the softmax of a drawing is neither flat nor a single key.
-const QUERY_SPREAD: f64 = 4.0;
+pub(crate) const QUERY_SPREAD: f64 = 4.0;
 
 impl Op for Attention {
     const NAME: &'static str = "attention";
@@ -122,7 +122,7 @@ impl Op for Attention {
 const ROWS: usize = 256;
 
 /// One head in double precision, row by row.
-fn gather(from: &[f64], strides: Strides, batch: usize, head: usize, rows: usize, width: usize) -> Vec<f64> {
+pub(crate) fn gather(from: &[f64], strides: Strides, batch: usize, head: usize, rows: usize, width: usize) -> Vec<f64> {
     let start = batch * strides.batch + head * strides.head;
     (0..rows).flat_map(|i| &from[start + i * strides.row..][..width]).copied().collect()
 }

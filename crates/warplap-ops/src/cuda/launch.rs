@@ -21,8 +21,11 @@ const KEPT: usize = 64;
 const MADE: usize = 8192;
 
 /// Arguments of a kernel at the most, and tensor maps among them.
-const ARGUMENTS: usize = 40;
+const ARGUMENTS: usize = 48;
 const MAPS: usize = 4;
+
+/// Addresses of scratch among them.
+const ROOMS: usize = 4;
 
 /// The tensor maps of one list of addresses.
 struct Maps<const N: usize> {
@@ -39,7 +42,8 @@ struct List {
     mapped: usize,
     maps: [u8; MAPS],
     buffers: Vec<(u8, u8)>,
-    scratch: Option<u8>,
+    // Places of addresses of scratch, and bytes from its beginning.
+    rooms: Vec<(u8, u64)>,
     // A number of 32 bits lies in the first half of its word: the hosts of these devices are little-endian.
     _numbers: Box<[u64]>,
 }
@@ -58,7 +62,7 @@ impl List {
         };
         let numbers: Box<[u64]> = arguments.iter().map(number).collect();
         let (mut prepared, mut maps, mut seen) = ([null(); ARGUMENTS], [0; MAPS], 0);
-        let (mut buffers, mut scratch) = (Vec::new(), None);
+        let (mut buffers, mut rooms) = (Vec::new(), Vec::new());
         for (place, argument) in arguments.iter().enumerate() {
             match argument {
                 Argument::Map(..) => {
@@ -66,11 +70,12 @@ impl List {
                     seen += 1;
                 }
                 Argument::Pointer(buffer) => buffers.push((place as u8, *buffer as u8)),
-                Argument::Scratch(_) => scratch = Some(place as u8),
+                Argument::Scratch(_) => rooms.push((place as u8, 0)),
+                Argument::Room(words) => rooms.push((place as u8, 4 * words)),
                 Argument::Int(_) | Argument::Long(_) => prepared[place] = (&raw const numbers[place]).cast(),
             }
         }
-        List { count: arguments.len(), prepared, mapped: seen, maps, buffers, scratch, _numbers: numbers }
+        List { count: arguments.len(), prepared, mapped: seen, maps, buffers, rooms, _numbers: numbers }
     }
 }
 
@@ -96,7 +101,11 @@ impl<const N: usize> Loaded<N> {
         let over = |what: &str| Rejection::OverLimits { reason: format!("the {what} is too large for a launch") };
         let named = |a: &Argument| !matches!(a, Argument::Map(i, _) | Argument::Pointer(i) if *i >= N);
         let maps = |list: &[Argument]| list.iter().filter(|a| matches!(a, Argument::Map(..))).count();
-        if plan.arguments.len() > ARGUMENTS || maps(&plan.arguments) > MAPS || !plan.arguments.iter().all(named) {
+        let rooms = |list: &[Argument]| {
+            list.iter().filter(|a| matches!(a, Argument::Scratch(_) | Argument::Room(_))).count() > ROOMS
+        };
+        let list = &plan.arguments;
+        if list.len() > ARGUMENTS || maps(list) > MAPS || rooms(list) || !list.iter().all(named) {
             return Err(over("list of arguments"));
         }
         let need = plan.scratch();
@@ -145,6 +154,12 @@ impl<const N: usize> Loaded<N> {
         self.resources
     }
 
+    /// The address of its scratch on a stream; zero where it needs none.
+    #[inline]
+    pub(crate) fn room(&self, queue: &Stream) -> Result<u64, Rejection> {
+        self.scratch.as_ref().map_or(Ok(0), |scratch| scratch.address(queue))
+    }
+
     /// Queues one launch on buffers at these addresses.
     ///
     /// # Safety
@@ -152,17 +167,27 @@ impl<const N: usize> Loaded<N> {
     /// kernel reads and writes until it has ended.
     #[inline]
     pub(crate) unsafe fn launch(&self, at: &[u64; N], queue: &Stream) -> Result<(), Rejection> {
+        // SAFETY: the caller's word; the scratch is its own.
+        unsafe { self.launch_in(at, self.room(queue)?, queue) }
+    }
+
+    /// The same with the scratch at an address, its own or that of the chain it belongs to.
+    ///
+    /// # Safety
+    /// As for `launch`, and the scratch holds what the kernel's rooms reach into.
+    #[inline]
+    pub(crate) unsafe fn launch_in(&self, at: &[u64; N], room: u64, queue: &Stream) -> Result<(), Rejection> {
         if self.maps.is_empty() {
             // SAFETY: the caller's word; there is no map among the arguments.
-            return unsafe { self.go(at, &[], queue) };
+            return unsafe { self.go(at, &[], room, queue) };
         }
         let place = &self.kept[place(at)];
         // SAFETY: null, or maps of `made`, which nothing leaves before this object ends.
         match unsafe { place.load(Ordering::Acquire).as_ref() } {
             // SAFETY: the caller's word; these maps were encoded for these addresses.
-            Some(known) if known.at == *at => unsafe { self.go(at, &known.maps, queue) },
+            Some(known) if known.at == *at => unsafe { self.go(at, &known.maps, room, queue) },
             // SAFETY: the caller's word.
-            _ => unsafe { self.launch_anew(at, place, queue) },
+            _ => unsafe { self.launch_anew(at, place, room, queue) },
         }
     }
 
@@ -171,10 +196,16 @@ impl<const N: usize> Loaded<N> {
     /// # Safety
     /// As for `launch`.
     #[cold]
-    unsafe fn launch_anew(&self, at: &[u64; N], place: &AtomicPtr<Maps<N>>, queue: &Stream) -> Result<(), Rejection> {
+    unsafe fn launch_anew(
+        &self,
+        at: &[u64; N],
+        place: &AtomicPtr<Maps<N>>,
+        room: u64,
+        queue: &Stream,
+    ) -> Result<(), Rejection> {
         let fresh = Arc::new(self.encode(at)?);
         // SAFETY: the caller's word; these maps were encoded for these addresses.
-        let launched = unsafe { self.go(at, &fresh.maps, queue) };
+        let launched = unsafe { self.go(at, &fresh.maps, room, queue) };
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if made.len() < MADE {
             place.store(Arc::as_ptr(&fresh).cast_mut(), Ordering::Release);
@@ -194,8 +225,8 @@ impl<const N: usize> Loaded<N> {
     /// # Safety
     /// As for `launch`, and `maps` holds one map for each argument that is one.
     #[inline]
-    unsafe fn go(&self, at: &[u64; N], maps: &[TensorMap], queue: &Stream) -> Result<(), Rejection> {
-        let (list, room) = (&self.list, self.scratch.as_ref().map_or(Ok(0), |scratch| scratch.address(queue))?);
+    unsafe fn go(&self, at: &[u64; N], maps: &[TensorMap], room: u64, queue: &Stream) -> Result<(), Rejection> {
+        let (list, mut rooms) = (&self.list, [0; ROOMS]);
         let mut pointers = list.prepared;
         for (map, place) in maps.iter().zip(&list.maps[..list.mapped.min(MAPS)]) {
             pointers[*place as usize % ARGUMENTS] = (&raw const *map).cast();
@@ -203,8 +234,9 @@ impl<const N: usize> Loaded<N> {
         for (place, buffer) in &list.buffers {
             pointers[*place as usize % ARGUMENTS] = (&raw const at[*buffer as usize]).cast();
         }
-        if let Some(place) = list.scratch {
-            pointers[place as usize % ARGUMENTS] = (&raw const room).cast();
+        for ((place, bytes), to) in list.rooms.iter().zip(&mut rooms) {
+            *to = room + bytes;
+            pointers[*place as usize % ARGUMENTS] = (&raw const *to).cast();
         }
         // SAFETY: the caller's word; every pointer is to a value that lives until the call returns.
         let launched = unsafe { self.function.launch(&self.shape, &pointers[..list.count.min(ARGUMENTS)], queue) };
@@ -223,6 +255,7 @@ fn place<const N: usize>(at: &[u64; N]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::scratch::Need;
 
     #[test]
     fn numbers_are_prepared_and_the_places_of_the_rest_are_known() {
@@ -230,7 +263,9 @@ mod tests {
         // SAFETY: both point to words that `list` holds.
         let (int, long) = unsafe { (*list.prepared[1].cast::<i32>(), *list.prepared[3].cast::<u64>()) };
         assert_eq!((int, long, list.count, list.mapped), (-7, 1 << 40, 4, 0));
-        assert_eq!((list.buffers.as_slice(), list.scratch), ([(0, 2), (2, 0)].as_slice(), None));
+        assert_eq!((list.buffers.as_slice(), list.rooms.len()), ([(0, 2), (2, 0)].as_slice(), 0));
+        let list = List::new(&[Argument::Room(3), Argument::Scratch(Need::default())]);
+        assert_eq!(list.rooms, [(0, 12), (1, 0)]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Chip, Cuda, Stream};
 
 use super::launch::Loaded;
-use super::plan::{self, Twin};
+use super::plan::{self, Beside, Twin};
 
 /// What a launch checks of the addresses of N slots: the bytes each is a multiple of, as masks, since a division is
 /// what a launch has no time for.
@@ -111,19 +111,24 @@ impl<O: Op, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, 
     }
 
     fn compile(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
-        cuda.compile(&plan::plan(&self.twin, p, config, cuda.chip())?.source)
+        let (plan, Beside { first, last }) = plan::plan(&self.twin, p, config, cuda.chip())?;
+        first.iter().chain([&plan]).chain(&last).try_for_each(|plan| cuda.compile(&plan.source))
     }
 
     fn build(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let aligns = Aligns::<N>::of(&O::signature(p))?;
-        let loaded = Loaded::<N>::new(plan::plan(&self.twin, p, config, cuda.chip())?, cuda)?;
-        Ok(Box::new(Built { aligns, loaded }))
+        let (plan, Beside { first, last }) = plan::plan(&self.twin, p, config, cuda.chip())?;
+        let load = |plan| Loaded::<N>::new(plan, cuda);
+        let all = |plans: Vec<plan::Plan>| plans.into_iter().map(load).collect::<Result<Box<[_]>, _>>();
+        Ok(Box::new(Built { aligns, loaded: load(plan)?, first: all(first)?, last: all(last)? }))
     }
 }
 
 struct Built<const N: usize> {
     aligns: Aligns<N>,
     loaded: Loaded<N>,
+    first: Box<[Loaded<N>]>,
+    last: Box<[Loaded<N>]>,
 }
 
 impl<const N: usize> Kernel<Cuda> for Built<N> {
@@ -131,8 +136,18 @@ impl<const N: usize> Kernel<Cuda> for Built<N> {
         let at = addresses(args, &self.aligns)?;
         // SAFETY: the plan is the twin's, which lists the entry's parameters; the catalog hands out kernels that refuse
         // other arguments than the signature's, so that the buffers hold what the problem spans, and the views borrow
-        // them.
-        unsafe { self.loaded.launch(&at, queue) }
+        // them. Kernels beside it reach into its scratch no further than it does.
+        unsafe {
+            let room = self.loaded.room(queue)?;
+            for one in &self.first {
+                one.launch_in(&at, room, queue)?;
+            }
+            self.loaded.launch_in(&at, room, queue)?;
+            for one in &self.last {
+                one.launch_in(&at, room, queue)?;
+            }
+        }
+        Ok(())
     }
 
     fn workspace(&self) -> u64 {

@@ -20,6 +20,8 @@ pub(crate) enum Argument {
     Pointer(usize),
     /// The address of scratch of the launch's stream; one of a kernel at the most.
     Scratch(Need),
+    /// The address of that scratch so many words on; kernels of one chain share the scratch of its main one.
+    Room(u64),
     /// A number of 32 bits.
     Int(i32),
     /// A number of 64 bits.
@@ -63,6 +65,15 @@ impl Plan {
     }
 }
 
+/// Kernels that are launched with a plan's own every time: before it and behind it, on the same buffers and scratch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Beside {
+    /// In front of it.
+    pub(crate) first: Vec<Plan>,
+    /// Behind it.
+    pub(crate) last: Vec<Plan>,
+}
+
 /// The host twin of one own kernel, for problems of one operation.
 pub(crate) trait Twin<P>: Send + Sync + 'static {
     /// File stem and entry name.
@@ -75,6 +86,10 @@ pub(crate) trait Twin<P>: Send + Sync + 'static {
     fn space(&self, p: &P, chip: &Chip) -> Space;
     /// How a setting is built and launched.
     fn plan(&self, p: &P, config: &Config, chip: &Chip) -> Result<Plan, Rejection>;
+    /// What is launched with it.
+    fn beside(&self, _: &P, _: &Config, _: &Chip) -> Result<Beside, Rejection> {
+        Ok(Beside::default())
+    }
 }
 
 impl<P: 'static> Twin<P> for &'static dyn Twin<P> {
@@ -92,6 +107,9 @@ impl<P: 'static> Twin<P> for &'static dyn Twin<P> {
     }
     fn plan(&self, p: &P, config: &Config, chip: &Chip) -> Result<Plan, Rejection> {
         (**self).plan(p, config, chip)
+    }
+    fn beside(&self, p: &P, config: &Config, chip: &Chip) -> Result<Beside, Rejection> {
+        (**self).beside(p, config, chip)
     }
 }
 
@@ -112,11 +130,18 @@ pub(crate) fn space<P>(twin: &(impl Twin<P> + ?Sized), p: &P, chip: &Chip) -> Sp
     space.rules().iter().cloned().fold(axes, Space::rule)
 }
 
-/// The plan of a setting of [`space`].
-pub(crate) fn plan<P>(twin: &(impl Twin<P> + ?Sized), p: &P, config: &Config, chip: &Chip) -> Result<Plan, Rejection> {
-    let plan = twin.plan(p, config, chip)?;
-    let overlap = plan.overlap && config.int(EARLY) == Some(1);
-    Ok(Plan { overlap, ..plan })
+/// The plan of a setting of [`space`], and what is launched with it. Whether a launch may begin early is for the first
+/// of them to heed; the others follow one of ours.
+pub(crate) fn plan<P>(
+    twin: &(impl Twin<P> + ?Sized),
+    p: &P,
+    config: &Config,
+    chip: &Chip,
+) -> Result<(Plan, Beside), Rejection> {
+    let (mut plan, mut beside) = (twin.plan(p, config, chip)?, twin.beside(p, config, chip)?);
+    let begins = beside.first.first_mut().unwrap_or(&mut plan);
+    begins.overlap &= config.int(EARLY) == Some(1);
+    Ok((plan, beside))
 }
 
 /// An axis of a config; a config that lacks one was made for another space.

@@ -16,12 +16,12 @@ use crate::cuda::plan::{Argument, Grid, Plan, Twin};
 use crate::cuda::scratch::Need;
 
 /// TMA, wgmma, one producer and one to four consumers.
-pub(super) struct FlashWgmma;
+pub(crate) struct FlashWgmma;
 
 const HEADERS: [(&str, &str); 4] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER];
 
 /// A map of four dimensions with boxes of 64 elements by so many rows.
-fn map(
+pub(crate) fn map(
     buffer: usize,
     p: &AttentionProblem,
     [wide, rows, heads, batches]: [u64; 4],

@@ -2,8 +2,8 @@
 
 mod flash_mma;
 mod flash_split;
-mod flash_wgmma;
-mod plan;
+pub(crate) mod flash_wgmma;
+pub(crate) mod plan;
 mod reference;
 mod right;
 mod wgmma_setting;

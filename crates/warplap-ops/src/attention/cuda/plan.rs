@@ -13,10 +13,10 @@ const SMALL_SCALE: f32 = 1e-20;
 const MOST: u64 = 256;
 
 /// A pointer that a kernel has a place for and the problem has nothing for.
-pub(super) const NOTHING: Argument = Argument::Long(0);
+pub(crate) const NOTHING: Argument = Argument::Long(0);
 
 /// Why a problem is nothing for kernels of tensor cores, if so.
-pub(super) fn no_tensor_cores(p: &AttentionProblem, chip: &Chip) -> Option<&'static str> {
+pub(crate) fn no_tensor_cores(p: &AttentionProblem, chip: &Chip) -> Option<&'static str> {
     if chip.capability.0 < 8 {
         Some("needs asynchronous copies (sm_80 or newer)")
     } else if !matches!(p.dtype, DType::F16 | DType::Bf16) {
@@ -31,18 +31,18 @@ pub(super) fn no_tensor_cores(p: &AttentionProblem, chip: &Chip) -> Option<&'sta
 }
 
 /// Whether tiles of 128 queries leave multiprocessors idle.
-pub(super) fn is_short(p: &AttentionProblem, chip: &Chip) -> bool {
+pub(crate) fn is_short(p: &AttentionProblem, chip: &Chip) -> bool {
     p.sq.div_ceil(128) * p.h * p.b <= u64::from(chip.multiprocessors)
 }
 
 /// Bytes that every row of Q, K, V and O lies on, 16 at the most: bases do, and strides are multiples of a row.
-pub(super) fn align(p: &AttentionProblem) -> u64 {
+pub(crate) fn align(p: &AttentionProblem) -> u64 {
     let together = (p.d | p.dv) * p.dtype.bytes() as u64;
     16.min(1 << together.trailing_zeros())
 }
 
 /// Facts of the problem that every kernel is compiled with.
-pub(super) fn facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
+pub(crate) fn facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
     let mut facts = vec![("DTYPE", dtype_code(p.dtype)), ("D", p.d as i64), ("DV", p.dv as i64)];
     if p.causal {
         facts.push(("CAUSAL", 1));
@@ -54,7 +54,7 @@ pub(super) fn facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
 }
 
 /// The facts of a mask that threads read by themselves; pairs where every row begins on one.
-pub(super) fn mask_facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
+pub(crate) fn mask_facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
     match p.mask {
         Mask::None => Vec::new(),
         Mask::Add if p.sk.is_multiple_of(2) => vec![("MASK", 1), ("MASK_PAIRS", 1)],
@@ -68,16 +68,16 @@ fn float(value: f32) -> Argument {
 }
 
 /// The scale, and a cap on scores that no problem has.
-pub(super) fn floats(p: &AttentionProblem) -> [Argument; 2] {
+pub(crate) fn floats(p: &AttentionProblem) -> [Argument; 2] {
     [float(p.scale()), float(1.0)]
 }
 
 /// Where the keys that a query sees begin and end, from the diagonal on: nothing has a beginning, and causal problems
 /// end on the diagonal from the top left corner.
-pub(super) const WINDOW: [Argument; 2] = [Argument::Int(0), Argument::Int(0)];
+pub(crate) const WINDOW: [Argument; 2] = [Argument::Int(0), Argument::Int(0)];
 
 /// The numbers between the pointers and the strides of a kernel of tiles.
-pub(super) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
+pub(crate) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
     let mut numbers = [p.b, p.h, p.group(), p.sq, p.sk].map(int).to_vec();
     numbers.extend(WINDOW);
     numbers.push(int(band(p, chip)));
@@ -102,17 +102,17 @@ fn band(p: &AttentionProblem, chip: &Chip) -> u64 {
 }
 
 /// From one batch, head and row to the next.
-pub(super) fn strides(s: Strides) -> [Argument; 3] {
+pub(crate) fn strides(s: Strides) -> [Argument; 3] {
     [s.batch, s.head, s.row].map(|elements| Argument::Long(elements as u64))
 }
 
 /// Those of the mask, which is the same for every batch and head.
-pub(super) fn mask_strides(p: &AttentionProblem) -> [Argument; 3] {
+pub(crate) fn mask_strides(p: &AttentionProblem) -> [Argument; 3] {
     [0, 0, p.sk].map(Argument::Long)
 }
 
 /// Those of Q, K, V, O and the mask: the last parameters of kernels of plain pointers.
-pub(super) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
+pub(crate) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
     let mut all = [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()].map(strides).concat();
     all.extend(mask_strides(p));
     all
@@ -120,7 +120,7 @@ pub(super) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
 
 /// Q, K, V, the mask, slopes that no problem has, O, and sums of exponents that nobody asks for: the first parameters
 /// of kernels of plain pointers.
-pub(super) fn pointers() -> Vec<Argument> {
+pub(crate) fn pointers() -> Vec<Argument> {
     let [q, k, v, mask, out] = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT].map(Argument::Pointer);
     vec![q, k, v, mask, NOTHING, out, NOTHING]
 }

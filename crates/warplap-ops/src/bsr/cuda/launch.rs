@@ -82,7 +82,7 @@ impl<T: BsrTwin> Variant<Bsr, Cuda> for OverBlocks<T> {
         Ok(Box::new(Built {
             problem: *p,
             aligns: Aligns::of(&Bsr::signature(p))?,
-            loaded: Loaded::new(plan(&self.0, &seen, config, cuda.chip())?, cuda)?,
+            loaded: Loaded::new(plan(&self.0, &seen, config, cuda.chip())?.0, cuda)?,
             together: self.0.together(&seen, config)?,
             orders: Orders::default(),
             turned: if self.0.is_turning() { Turned::none() } else { Turned::new(p, cuda)? },

@@ -169,7 +169,7 @@ mod tests {
         let (chip, p) = (Chip::h200(), problem("gemm:m=1024,n=1024,k=1024,dtype=f16"));
         let early = |twin: &'static dyn Twin<GemmProblem>, chip: &Chip| {
             let configs = plan::space(twin, &p, chip).configs();
-            let plans = configs.iter().map(|c| (c.int("EARLY"), plan::plan(twin, &p, c, chip).unwrap().overlap));
+            let plans = configs.iter().map(|c| (c.int("EARLY"), plan::plan(twin, &p, c, chip).unwrap().0.overlap));
             let mut seen: Vec<_> = plans.collect();
             seen.sort();
             seen.dedup();

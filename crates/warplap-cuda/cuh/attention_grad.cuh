@@ -1,0 +1,73 @@
+// What the kernels of attention's backward pass share: weights from scores and log-sum-exps, and the order of tiles.
+// Comes in: attention.cuh, included before, with its facts (CAUSAL, WINDOW, MASK 1 or 2, ALIBI, SOFTCAP). Goes out: the
+// names below.
+//
+// From q, k, the log-sum-exp L of a query and delta = sum(dO * O) of a query, all of a score's gradients follow one by
+// one: P = exp(score - L), dP = dO * V', dS = P * (dP - delta), times the slope of the cap where scores are capped.
+// delta.cu writes L in powers of two, +inf where a query sees nothing or does not exist: its weights are then zeros.
+// A thread holds scores as mma.sync and wgmma leave them. Turned, rows are keys and columns queries; else as in the
+// forward pass.
+#pragma once
+
+// Scores are weighed by one fused multiply where nothing but the scale bends them.
+constexpr bool PLAIN = !(SOFTCAP || ALIBI || MASK);
+
+// The queries that keys from `key` to key + wide - 1 are seen by, in blocks of bm_: from `begin` to before `end`.
+template <int bm_> struct Seen {
+  int begin, end;
+  DI Seen(int key, int wide, int sq, int sk, int lower, int upper) {
+    const int last = min(key + wide, sk) - 1, most = WINDOW ? min(sq, last - lower + 1) : sq;
+    begin = CAUSAL ? max(key - upper, 0) / bm_ : 0;
+    end = most <= 0 ? 0 : (most + bm_ - 1) / bm_;
+  }
+  DI int count() const { return max(end - begin, 0); }
+};
+
+// The order in which blocks take tiles of keys: `band` heads of K at a time, the first keys first, which most queries
+// see where a causal mask makes a difference.
+DI void keys_of(int t, int tall, int heads, int band, int& n, int& head) {
+  const int per = band * tall, part = t / per, in = t - part * per, wide = min(band, heads - part * band);
+  n = in / wide, head = part * band + in - n * wide;
+}
+
+// Whether some of these queries do not see some of these keys.
+DI bool has_edge(const Bend& v, int row, int tall, int col, int wide) {
+  return col + wide > v.sk || (CAUSAL && col + wide - 1 - row > v.upper) || (WINDOW && col - row - tall + 1 < v.lower);
+}
+
+// What a mask holds for one query and one key, in powers of two; the lowest hides.
+DI float mask_of(const Bend& v, int r, int c) {
+  if (r >= v.sq || c >= v.sk) return 0.f;
+  const unsigned char* line = v.mask + r * v.mask_row;
+  if (MASK == 2) return __ldg(line + c) ? 0.f : LOWEST;
+  return widen(__ldg(reinterpret_cast<const u16*>(line) + c)) * LOG2E;
+}
+
+// Scores of rows `at`, at + 8 and columns `from`, from + 1, from + 8 ... become weights; `lse(i)` is the log-sum-exp in
+// powers of two of score i's query. With a cap `steep` is what gradients of scores are multiplied with.
+template <bool turned_, int r_, class Lse>
+DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, int at, int from, bool edge, Lse lse) {
+#pragma unroll
+  for (int i = 0; i < r_; i++) {
+    if (PLAIN) {
+      s[i] = exp2_fast(fmaf(s[i], v.scale, -lse(i)));
+      continue;
+    }
+    const int x = at + (i >> 1 & 1) * 8, y = from + i / 4 * 8 + (i & 1), r = turned_ ? y : x, c = turned_ ? x : y;
+    float z = s[i] * v.scale;
+    if (SOFTCAP) {
+      const float bent = 1.f - 2.f * inverse_fast(1.f + exp2_fast(z));
+      z = v.cap * bent, steep[SOFTCAP ? i : 0] = 1.f - bent * bent;
+    }
+    if (ALIBI) z -= v.slope * fabsf((float)(r + v.upper - c));
+    if (MASK) z += mask_of(v, r, c);
+    s[i] = exp2_fast(z - lse(i));
+  }
+  if (edge) {
+#pragma unroll
+    for (int i = 0; i < r_; i++) {
+      const int x = at + (i >> 1 & 1) * 8, y = from + i / 4 * 8 + (i & 1), r = turned_ ? y : x, c = turned_ ? x : y;
+      if (c >= v.sk || (CAUSAL && c - r > v.upper) || (WINDOW && c - r < v.lower)) s[i] = 0.f;
+    }
+  }
+}

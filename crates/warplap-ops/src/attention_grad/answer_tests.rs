@@ -1,0 +1,116 @@
+use super::*;
+
+/// Every gradient by plain loops over the formulas.
+fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
+    let mut found = [p.q_len(), p.k_len(), p.v_len()].map(|len| vec![0f64; len]);
+    let at = |s: Strides, b: u64, h: u64, i: u64| b as usize * s.batch + h as usize * s.head + i as usize * s.row;
+    let dot = |a: usize, x: usize, c: usize, y: usize, n: u64| -> f64 {
+        (0..n as usize).map(|e| inputs[a].at(x + e) * inputs[c].at(y + e)).sum()
+    };
+    for (b, h, i) in (0..p.b).flat_map(|b| (0..p.h).flat_map(move |h| (0..p.sq).map(move |i| (b, h, i)))) {
+        let (q, o) = (at(p.q_strides(), b, h, i), at(p.o_strides(), b, h, i));
+        let delta = dot(slot::OUT, o, slot::GRAD, o, p.dv);
+        let lse = inputs[slot::LSE].at(((b * p.h + h) * p.sq + i) as usize);
+        for j in (0..p.sk).filter(|j| !(p.causal && *j > i) && lse != f64::NEG_INFINITY) {
+            let (k, v) = (at(p.k_strides(), b, h / p.group(), j), at(p.v_strides(), b, h / p.group(), j));
+            let added = if p.mask == Mask::Add { inputs[slot::MASK].at((i * p.sk + j) as usize) } else { 0.0 };
+            let weight = (dot(slot::Q, q, slot::K, k, p.d) * f64::from(p.scale()) + added - lse).exp();
+            let slope = weight * (dot(slot::GRAD, o, slot::V, v, p.dv) - delta) * f64::from(p.scale());
+            for e in 0..p.d as usize {
+                found[0][q + e] += slope * inputs[slot::K].at(k + e);
+                found[1][k + e] += slope * inputs[slot::Q].at(q + e);
+            }
+            (0..p.dv as usize).for_each(|e| found[2][v + e] += weight * inputs[slot::GRAD].at(o + e));
+        }
+    }
+    found
+}
+
+const PROBLEMS: [&str; 4] = [
+    "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32",
+    "h=2,sq=300,sk=7,d=2,dtype=f32,causal=true,layout=bshd",
+    "h=2,sq=5,sk=9,d=3,dtype=f16,causal=true,mask=add,scale=-0.4",
+    "h=1,sq=4,sk=1,d=1,dtype=bf16,mask=add,layout=bshd",
+];
+
+#[test]
+fn the_right_answer_is_the_plain_loops() {
+    for text in PROBLEMS {
+        let p = AttentionGrad::parse(text).unwrap();
+        let inputs = AttentionGrad::draw(&p, &mut fastrand::Rng::with_seed(5));
+        let answers = AttentionGrad::answer(&p, &inputs);
+        for (answer, right) in answers.iter().zip(by_hand(&p.0, &inputs)) {
+            assert_eq!(answer.values.len(), right.len());
+            for (found, right) in answer.values.iter().zip(&right) {
+                assert!((found - right).abs() <= 1e-11 * (1.0 + right.abs()), "{text}: {found} is not {right}");
+            }
+        }
+    }
+}
+
+/// With O and log-sum-exps of a forward pass, what is computed is how much the sum of dO ∘ O changes.
+#[test]
+fn it_is_the_gradient_of_attention() {
+    for text in ["b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32", "h=2,sq=6,d=3,dtype=f32,causal=true,mask=add"] {
+        let p = AttentionGrad::parse(text).unwrap();
+        let mut inputs = AttentionGrad::draw(&p, &mut fastrand::Rng::with_seed(6));
+        let forward = |inputs: &[Array]| Attention::answer(&p.0, inputs).remove(0).values;
+        inputs[slot::OUT] = Array::F32(forward(&inputs).into_iter().map(|x| x as f32).collect());
+        let answers = AttentionGrad::answer(&p, &inputs);
+        let grad = inputs[slot::GRAD].to_f64();
+        for (place, answer) in [slot::Q, slot::K, slot::V].into_iter().zip(&answers) {
+            for i in 0..answer.values.len() {
+                let moved = |by: f32| {
+                    let mut inputs = inputs.clone();
+                    let Array::F32(all) = &mut inputs[place] else { panic!() };
+                    all[i] += by;
+                    // What was added, not what should have been: the numbers are f32.
+                    let step = f64::from(all[i]);
+                    (step, forward(&inputs).iter().zip(&grad).map(|(o, g)| o * g).sum::<f64>())
+                };
+                let ((above, high), (below, low)) = (moved(1e-3), moved(-1e-3));
+                let slope = (high - low) / (above - below);
+                let found = answer.values[i];
+                assert!((found - slope).abs() < 1e-4 * (1.0 + slope.abs()), "{text} slot {place}: {found}, {slope}");
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_of_a_row_add_up_to_about_one_however_they_are_drawn() {
+    // The second is too large for its log-sum-exps to be computed when it is drawn.
+    for text in ["h=1,sq=40,sk=500,d=64,dtype=f32", "h=2,sq=1024,sk=1024,d=80,dtype=f32"] {
+        let p = AttentionGrad::parse(text).unwrap();
+        let inputs = AttentionGrad::draw(&p, &mut fastrand::Rng::with_seed(7));
+        let (q, k) = (&inputs[slot::Q], &inputs[slot::K]);
+        for i in [0, 11, 39] {
+            let score =
+                |j: u64| (0..p.0.d).map(|e| q.at((i * p.0.d + e) as usize) * k.at((j * p.0.d + e) as usize)).sum();
+            let lse = inputs[slot::LSE].at(i as usize);
+            let sum: f64 = (0..p.0.sk)
+                .map(|j| {
+                    let s: f64 = score(j);
+                    (s * f64::from(p.0.scale()) - lse).exp()
+                })
+                .sum();
+            assert!((0.3..3.0).contains(&sum), "{text}: {sum}");
+        }
+    }
+}
+
+#[test]
+fn one_dropped_key_of_a_thousand_shows() {
+    let p = AttentionGrad::parse("h=1,sq=64,sk=1024,d=64,dtype=f32").unwrap();
+    let inputs = AttentionGrad::draw(&p, &mut fastrand::Rng::with_seed(1));
+    let answers = AttentionGrad::answer(&p, &inputs);
+    let mut without = inputs.clone();
+    let Array::F32(k) = &mut without[slot::K] else { panic!() };
+    k[500 * 64..501 * 64].fill(0.0);
+    let others = AttentionGrad::answer(&p, &without);
+    for (slot, (answer, other)) in answers.iter().zip(&others).enumerate() {
+        let differs = |(a, b): &(&f64, &f64)| (*a - *b).abs() > answer.tolerance.allowed(**a);
+        let caught = answer.values.iter().zip(&other.values).filter(differs).count();
+        assert!(caught > 0, "gradient {slot}");
+    }
+}

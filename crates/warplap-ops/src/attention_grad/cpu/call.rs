@@ -1,0 +1,89 @@
+//! One launch as kernels see it: addresses, strides and sizes.
+
+use warplap_core::arg::Arg;
+use warplap_core::rejection::Rejection;
+use warplap_cpu::{Cpu, Typed};
+
+use crate::attention::{AttentionProblem, Strides};
+use crate::attention_grad::slot;
+use crate::typed;
+
+/// A tensor of one launch by address: rows of heads of batches.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<P> {
+    pub(super) first: P,
+    pub(super) lies: Strides,
+}
+
+impl<P> Rows<P> {
+    /// Elements from the first to a row.
+    pub(super) fn at(&self, batch: usize, head: usize, row: usize) -> usize {
+        batch * self.lies.batch + head * self.lies.head + row * self.lies.row
+    }
+}
+
+/// The buffers of one launch by address, so that tasks on several threads can write rows of their own.
+#[derive(Clone, Copy)]
+pub(super) struct Call<T> {
+    pub(super) q: Rows<*const T>,
+    pub(super) k: Rows<*const T>,
+    pub(super) v: Rows<*const T>,
+    pub(super) out: Rows<*const T>,
+    pub(super) grad: Rows<*const T>,
+    pub(super) dq: Rows<*mut T>,
+    pub(super) dk: Rows<*mut T>,
+    pub(super) dv: Rows<*mut T>,
+    /// Null where nothing is added.
+    pub(super) mask: *const T,
+    pub(super) lse: *const f32,
+}
+
+// SAFETY: the caller of `launch` borrows all buffers until it returns, and every row that is written is one task's.
+unsafe impl<T> Send for Call<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Call<T> {}
+
+impl<T: Typed + Copy> Call<T> {
+    /// Takes the slots of a launch. The catalog hands out kernels that refuse other arguments than the signature's, so
+    /// that every slot holds what the problem spans: everything unsafe relies on it.
+    pub(super) fn new(p: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<Self, Rejection> {
+        fn read<T: Typed>(args: &[Arg<'_, Cpu>], slot: usize, lies: Strides) -> Result<Rows<*const T>, Rejection> {
+            let first = args[slot].read().and_then(typed::read::<T>)?.as_ptr();
+            Ok(Rows { first, lies })
+        }
+        fn write<T: Typed>(args: &mut [Arg<'_, Cpu>], slot: usize, lies: Strides) -> Result<Rows<*mut T>, Rejection> {
+            let first = typed::write::<T>(args[slot].write()?)?.as_mut_ptr();
+            Ok(Rows { first, lies })
+        }
+        Ok(Call {
+            q: read(args, slot::Q, p.q_strides())?,
+            k: read(args, slot::K, p.k_strides())?,
+            v: read(args, slot::V, p.v_strides())?,
+            out: read(args, slot::OUT, p.o_strides())?,
+            grad: read(args, slot::GRAD, p.o_strides())?,
+            mask: args[slot::MASK].view().map(typed::read::<T>).transpose()?.map_or(std::ptr::null(), <[T]>::as_ptr),
+            lse: args[slot::LSE].read().and_then(typed::read::<f32>)?.as_ptr(),
+            dq: write(args, slot::DQ, p.q_strides())?,
+            dk: write(args, slot::DK, p.k_strides())?,
+            dv: write(args, slot::DV, p.v_strides())?,
+        })
+    }
+}
+
+/// A row of a tensor.
+///
+/// # Safety
+/// The tensor has that row of so many elements.
+pub(super) unsafe fn row<'a, T>(of: Rows<*const T>, [batch, head, row]: [usize; 3], width: usize) -> &'a [T] {
+    // SAFETY: the caller's word.
+    unsafe { std::slice::from_raw_parts(of.first.add(of.at(batch, head, row)), width) }
+}
+
+/// A row of a tensor to write.
+///
+/// # Safety
+/// As for `row`, and nobody else has it.
+pub(super) unsafe fn row_mut<'a, T>(of: Rows<*mut T>, [batch, head, row]: [usize; 3], width: usize) -> &'a mut [T] {
+    // SAFETY: the caller's word.
+    unsafe { std::slice::from_raw_parts_mut(of.first.add(of.at(batch, head, row)), width) }
+}

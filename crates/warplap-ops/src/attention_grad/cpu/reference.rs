@@ -1,0 +1,116 @@
+//! The reference: plain loops, one thread, any shape.
+//!
+//! Idea: for each query and each key it sees, the weight and its gradient from two dot products; three rows grow by them.
+//! Sums of one head of K are kept in f32. Wins: a handful of queries and keys, where nothing is worth preparing.
+//! Limits: none; it fits everything and is the fallback.
+
+use warplap_core::arg::Arg;
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Config, Space};
+use warplap_core::variant::{Fit, Kernel, Variant};
+use warplap_cpu::simd::Element;
+use warplap_cpu::{Cpu, Typed};
+
+use super::call::{Call, row, row_mut};
+use crate::attention::AttentionProblem;
+use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
+use crate::typed::for_dtype;
+
+/// Plain loops.
+pub(super) struct Reference;
+
+/// Multiplications up to which plain loops are worth racing.
+const SMALL: u64 = 4096;
+
+impl Variant<AttentionGrad, Cpu> for Reference {
+    fn id(&self) -> &str {
+        "reference"
+    }
+
+    fn source(&self) -> SourceHash {
+        source!()
+    }
+
+    fn fit(&self, AttentionGradProblem(p): &AttentionGradProblem, _: &Cpu) -> Fit {
+        let small = p.b * p.h <= SMALL && p.b * p.h * p.pairs().min(SMALL) * (p.d + p.dv) <= SMALL;
+        if small { Fit::HIGH } else { Fit::LOW }
+    }
+
+    fn space(&self, _: &AttentionGradProblem, _: &Cpu) -> Space {
+        Space::single()
+    }
+
+    fn build(&self, p: &AttentionGradProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Loops(p.0)))
+    }
+}
+
+struct Loops(AttentionProblem);
+
+impl Kernel<Cpu> for Loops {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.0.dtype, T => differentiate::<T>(&self.0, args))
+    }
+}
+
+fn dot<T: Element>(a: &[T], b: &[T]) -> f32 {
+    a.iter().zip(b).map(|(x, y)| x.widen() * y.widen()).sum()
+}
+
+fn grow<T: Element>(sums: &mut [f32], by: f32, row: &[T]) {
+    sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += by * x.widen());
+}
+
+fn put<T: Element>(to: &mut [T], sums: &[f32], scale: f32) {
+    to.iter_mut().zip(sums).for_each(|(to, sum)| *to = T::narrow(sum * scale));
+}
+
+fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let call = Call::<T>::new(p, args)?;
+    let (sq, sk, d, dv, scale) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize, p.scale());
+    let (mut of_q, mut of_k, mut of_v) = (vec![0f32; d], vec![0f32; sk * d], vec![0f32; sk * dv]);
+    for shared in 0..(p.b * p.hkv) as usize {
+        let (b, kv) = (shared / p.hkv as usize, shared % p.hkv as usize);
+        of_k.fill(0.0);
+        of_v.fill(0.0);
+        for h in kv * p.group() as usize..(kv + 1) * p.group() as usize {
+            for i in 0..sq {
+                // SAFETY: the call's tensors have these rows of d and dv elements, the mask rows of sk, and the
+                // log-sum-exps are one for each query; this thread alone writes.
+                unsafe {
+                    let (q, g) = (row(call.q, [b, h, i], d), row(call.grad, [b, h, i], dv));
+                    let delta = dot(g, row(call.out, [b, h, i], dv));
+                    let lse = *call.lse.add((b * p.h as usize + h) * sq + i);
+                    let mask = (!call.mask.is_null()).then(|| std::slice::from_raw_parts(call.mask.add(i * sk), sk));
+                    let seen = if lse == f32::NEG_INFINITY {
+                        0
+                    } else if p.causal {
+                        (i + 1).min(sk)
+                    } else {
+                        sk
+                    };
+                    of_q.fill(0.0);
+                    for j in 0..seen {
+                        let (k, v) = (row(call.k, [b, kv, j], d), row(call.v, [b, kv, j], dv));
+                        let score = dot(q, k) * scale + mask.map_or(0.0, |m| m[j].widen());
+                        let weight = (score - lse).exp();
+                        let slope = weight * (dot(g, v) - delta);
+                        grow(&mut of_q, slope, k);
+                        grow(&mut of_k[j * d..(j + 1) * d], slope, q);
+                        grow(&mut of_v[j * dv..(j + 1) * dv], weight, g);
+                    }
+                    put(row_mut(call.dq, [b, h, i], d), &of_q, scale);
+                }
+            }
+        }
+        for j in 0..sk {
+            // SAFETY: as above.
+            unsafe {
+                put(row_mut(call.dk, [b, kv, j], d), &of_k[j * d..(j + 1) * d], scale);
+                put(row_mut(call.dv, [b, kv, j], dv), &of_v[j * dv..(j + 1) * dv], 1.0);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! Tiles: blocks of keys, then blocks of queries, each with all whom they meet, by ordinary products.
+//!
+//! Idea: a task owns a block of keys of one head of K, computes their scores with all queries that see them, and with
+//! those weights dK and dV; another owns a block of queries and computes dQ. Scores are computed twice, but nobody adds
+//! to anybody else's sums, tasks are many, and memory grows with the length, not with its square. Half types are widened
+//! once. Wins: all but the smallest problems. Limits: none.
+//! From: FlashAttention 2 (Dao), with the products of the `gemm` crate.
+
+use std::sync::Arc;
+
+use warplap_core::arg::Arg;
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Axis, Config, Space};
+use warplap_core::variant::{Fit, Kernel, Needs, Variant};
+use warplap_cpu::pool::Pool;
+use warplap_cpu::simd::{Element, Isa};
+use warplap_cpu::{Cpu, Typed};
+
+use super::call::{Call, Rows, row, row_mut};
+use super::weigh::Weigh;
+use crate::attention::{AttentionProblem, Strides};
+use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
+use crate::faer::{self, Parallelism, Strided};
+use crate::typed::for_dtype;
+
+/// Blocks of keys and of queries.
+pub(super) struct Tiles;
+
+/// Queries that one product of a block of keys meets: their scores stay in the second cache.
+const MET: usize = 512;
+
+impl Variant<AttentionGrad, Cpu> for Tiles {
+    fn id(&self) -> &str {
+        "tiles"
+    }
+
+    fn source(&self) -> SourceHash {
+        source!()
+    }
+
+    fn fit(&self, _: &AttentionGradProblem, _: &Cpu) -> Fit {
+        Fit::HIGH
+    }
+
+    fn space(&self, AttentionGradProblem(p): &AttentionGradProblem, cpu: &Cpu) -> Space {
+        let small = p.b * p.h * p.pairs().min(1 << 20) <= 1 << 14;
+        let threads = [cpu.threads() as i64].into_iter().chain((small && cpu.threads() > 1).then_some(1));
+        Space::single().axis(Axis::ints("block", [64, 128, 32])).axis(Axis::ints("threads", threads))
+    }
+
+    fn needs(&self, AttentionGradProblem(p): &AttentionGradProblem, config: &Config) -> Needs {
+        let setting = Setting::read(p, config);
+        let wide =
+            if p.dtype == warplap_core::dtype::DType::F32 { 0 } else { p.q_len() + p.k_len() + p.v_len() + p.o_len() };
+        let numbers = wide + setting.threads * setting.room(p) + (p.b * p.h * p.sq) as usize;
+        Needs { threads: setting.threads as u64, workspace: 4 * numbers as u64, ..Needs::default() }
+    }
+
+    fn build(&self, p: &AttentionGradProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        Ok(Box::new(Built { p: p.0, setting: Setting::read(&p.0, config), isa: cpu.isa(), pool: cpu.pool().clone() }))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Setting {
+    block: usize,
+    threads: usize,
+}
+
+impl Setting {
+    fn read(p: &AttentionProblem, config: &Config) -> Self {
+        let block = config.size("block").unwrap_or(64).clamp(1, p.sq.max(p.sk) as usize);
+        Setting { block, threads: config.size("threads").unwrap_or(1).max(1) }
+    }
+
+    /// Numbers that a task holds: two blocks of scores, and sums.
+    fn room(self, p: &AttentionProblem) -> usize {
+        let wide = MET.max((p.sk as usize).min(MET));
+        2 * self.block * wide + 2 * self.block * (p.d + p.dv) as usize
+    }
+}
+
+struct Built {
+    p: AttentionProblem,
+    setting: Setting,
+    isa: Isa,
+    pool: Arc<Pool>,
+}
+
+impl Kernel<Cpu> for Built {
+    fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
+        for_dtype!(self.p.dtype, T => self.differentiate::<T>(args))
+    }
+}
+
+/// A tensor in f32: as it lies, or widened.
+struct Wide {
+    rows: Rows<*const f32>,
+    _kept: Vec<f32>,
+}
+
+// SAFETY: the pointer is to numbers that nobody writes while it lives: its own, or the caller's inputs.
+unsafe impl Sync for Wide {}
+
+/// What every task reads.
+struct Given<'a, T> {
+    p: &'a AttentionProblem,
+    isa: Isa,
+    q: Wide,
+    k: Wide,
+    v: Wide,
+    grad: Wide,
+    deltas: Vec<f32>,
+    call: Call<T>,
+}
+
+impl Built {
+    fn differentiate<T: Element + Typed>(&self, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+        let (p, call) = (&self.p, Call::<T>::new(&self.p, args)?);
+        let widened = |rows: Rows<*const T>, len: usize| -> Wide {
+            // SAFETY: the slot holds as many elements as the problem says.
+            let all = unsafe { std::slice::from_raw_parts(rows.first, len) };
+            if T::DTYPE == warplap_core::dtype::DType::F32 {
+                return Wide { rows: Rows { first: rows.first.cast(), lies: rows.lies }, _kept: Vec::new() };
+            }
+            let kept: Vec<f32> = all.iter().map(|x| x.widen()).collect();
+            Wide { rows: Rows { first: kept.as_ptr(), lies: rows.lies }, _kept: kept }
+        };
+        let (q, k) = (widened(call.q, p.q_len()), widened(call.k, p.k_len()));
+        let (v, grad) = (widened(call.v, p.v_len()), widened(call.grad, p.o_len()));
+        let mut given = Given { p, isa: self.isa, q, k, v, grad, deltas: Vec::new(), call };
+        given.deltas = given.deltas();
+        let (block, threads, given) = (self.setting.block, self.setting.threads, &given);
+        let (keys, queries) = ((p.sk as usize).div_ceil(block), (p.sq as usize).div_ceil(block));
+        let shared = (p.b * p.hkv) as usize * keys;
+        // The first keys, which most queries see, and the last queries, which see most keys, come first.
+        self.pool.each(threads, shared + (p.b * p.h) as usize * queries, |task| match task.checked_sub(shared) {
+            None => given.keys(task / keys, task % keys * block, block),
+            Some(task) => given.queries(task / queries, (queries - 1 - task % queries) * block, block),
+        });
+        Ok(())
+    }
+}
+
+impl<T: Element> Given<'_, T> {
+    fn deltas(&self) -> Vec<f32> {
+        let (p, dv) = (self.p, self.p.dv as usize);
+        let of = |n: usize| {
+            let (head, i) = (n / p.sq as usize, n % p.sq as usize);
+            let at = [head / p.h as usize, head % p.h as usize, i];
+            // SAFETY: both tensors have that row of dv elements.
+            let (g, o) = unsafe { (row(self.grad.rows, at, dv), row(self.call.out, at, dv)) };
+            g.iter().zip(o).map(|(g, o)| g * o.widen()).sum()
+        };
+        (0..(p.b * p.h * p.sq) as usize).map(of).collect()
+    }
+
+    /// Weights and gradients of scores of some queries of one head with some keys.
+    fn weigh(&self, [b, h]: [usize; 2], queries: [usize; 2], keys: [usize; 2], room: &mut [Vec<f32>; 2]) {
+        let (p, [first, rows], [key, width]) = (self.p, queries, keys);
+        let kv = h / p.group() as usize;
+        let [scores, slopes] = room;
+        scores.resize(rows * width, 0.0);
+        slopes.resize(rows * width, 0.0);
+        let products = [(&self.q, &self.k, p.d, &mut *scores), (&self.grad, &self.v, p.dv, &mut *slopes)];
+        for (mine, others, depth, to) in products {
+            let a = Part::of(mine.rows, [b, h, first]);
+            let k = Part::of(others.rows, [b, kv, key]).turned();
+            multiply((rows, width, depth as usize), a, k, to);
+        }
+        let at = (b * p.h as usize + h) * p.sq as usize + first;
+        // SAFETY: there is a log-sum-exp for each query.
+        let lse = unsafe { std::slice::from_raw_parts(self.call.lse.add(at), rows) };
+        self.isa.run(Weigh {
+            scores,
+            slopes,
+            width,
+            first: [first, key],
+            lse,
+            deltas: &self.deltas[at..at + rows],
+            scale: p.scale(),
+            causal: p.causal,
+            mask: (self.call.mask, p.sk as usize),
+        });
+    }
+
+    /// dK and dV of some keys.
+    fn keys(&self, shared: usize, key: usize, block: usize) {
+        let p = self.p;
+        let (b, kv, width) = (shared / p.hkv as usize, shared % p.hkv as usize, block.min(p.sk as usize - key));
+        let (d, dv, sq) = (p.d as usize, p.dv as usize, p.sq as usize);
+        let mut room = [Vec::new(), Vec::new()];
+        let (mut of_k, mut of_v, mut more) = (vec![0f32; width * d], vec![0f32; width * dv], Vec::new());
+        for h in kv * p.group() as usize..(kv + 1) * p.group() as usize {
+            let begin = if p.causal { key.min(sq) } else { 0 };
+            for first in (begin..sq).step_by(MET) {
+                let rows = MET.min(sq - first);
+                self.weigh([b, h], [first, rows], [key, width], &mut room);
+                for (weights, with, wide, sums) in
+                    [(&room[1], &self.q, d, &mut of_k), (&room[0], &self.grad, dv, &mut of_v)]
+                {
+                    more.resize(width * wide, 0.0);
+                    let turned = Part { first: weights.as_ptr(), column: 1, row: width }.turned();
+                    multiply((width, wide, rows), turned, Part::of(with.rows, [b, h, first]), &mut more);
+                    sums.iter_mut().zip(&more).for_each(|(sum, x)| *sum += x);
+                }
+            }
+        }
+        // SAFETY: the rows are this task's alone.
+        unsafe {
+            put(self.call.dk, [b, kv, key], &of_k, d, p.scale());
+            put(self.call.dv, [b, kv, key], &of_v, dv, 1.0);
+        }
+    }
+
+    /// dQ of some queries.
+    fn queries(&self, head: usize, first: usize, block: usize) {
+        let (p, d) = (self.p, self.p.d as usize);
+        let (b, h, rows) = (head / p.h as usize, head % p.h as usize, block.min(p.sq as usize - first));
+        let kv = h / p.group() as usize;
+        let seen = if p.causal { (first + rows).min(p.sk as usize) } else { p.sk as usize };
+        let (mut room, mut sums, mut more) = ([Vec::new(), Vec::new()], vec![0f32; rows * d], vec![0f32; rows * d]);
+        for key in (0..seen).step_by(MET) {
+            let width = MET.min(seen - key);
+            self.weigh([b, h], [first, rows], [key, width], &mut room);
+            let slopes = Part { first: room[1].as_ptr(), column: 1, row: width };
+            multiply((rows, d, width), slopes, Part::of(self.k.rows, [b, kv, key]), &mut more);
+            sums.iter_mut().zip(&more).for_each(|(sum, x)| *sum += x);
+        }
+        // SAFETY: the rows are this task's alone.
+        unsafe { put(self.call.dq, [b, h, first], &sums, d, p.scale()) };
+    }
+}
+
+/// A matrix that a product reads.
+type Part = Strided<*const f32>;
+
+impl Part {
+    /// Rows of a head from one on.
+    fn of(rows: Rows<*const f32>, [b, h, first]: [usize; 3]) -> Self {
+        let Strides { row, .. } = rows.lies;
+        // SAFETY: the tensor has that row.
+        Part { first: unsafe { rows.first.add(rows.at(b, h, first)) }, column: 1, row }
+    }
+}
+
+/// A product into rows behind each other, on this thread.
+fn multiply((m, n, k): (usize, usize, usize), a: Part, b: Part, to: &mut [f32]) {
+    assert!(to.len() >= m * n, "room for a product of {m} by {n}");
+    // SAFETY: the parts are of tensors and blocks that hold what is read, `to` is ours alone.
+    unsafe { faer::product((m, n, k), a, b, Strided::rows(to.as_mut_ptr(), n), Parallelism::None) };
+}
+
+/// Writes rows.
+///
+/// # Safety
+/// The tensor has those rows, and nobody else writes them.
+unsafe fn put<T: Element>(to: Rows<*mut T>, [b, h, first]: [usize; 3], sums: &[f32], width: usize, scale: f32) {
+    for (i, sums) in sums.chunks_exact(width).enumerate() {
+        // SAFETY: the caller's word.
+        let row = unsafe { row_mut(to, [b, h, first + i], width) };
+        row.iter_mut().zip(sums).for_each(|(to, sum)| *to = T::narrow(sum * scale));
+    }
+}

@@ -1,0 +1,110 @@
+//! The right answer of attention's gradients, computed on the GPU in double precision. A problem and its inputs come in;
+//! the gradients and their tolerances go out. Held to the host's answer by the example `cuda-right`; never raced.
+
+use warplap_core::dtype::DType;
+use warplap_core::error::Error;
+use warplap_core::op::Op;
+use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
+use warplap_cuda::{Cuda, ELEMENT, Source, dtype_code};
+
+use crate::attention::{AttentionProblem, Mask};
+use crate::attention_grad::reach::Reach;
+use crate::attention_grad::{AttentionGrad, AttentionGradProblem, SLOTS, slot};
+use crate::cuda::right::{addresses, launch, magnitudes, read};
+
+/// Rows of one block, and columns it writes.
+const ROWS: u64 = 64;
+const COLUMNS: u64 = 128;
+
+/// Blocks of the kernel that takes rows one by one: enough for any GPU.
+const MANY: u64 = 2048;
+
+/// What a launch of the kernel does.
+#[derive(Clone, Copy)]
+pub(super) enum Role {
+    /// delta, and the magnitudes of rows.
+    Rows,
+    /// dQ.
+    Queries,
+    /// dK and dV.
+    Keys,
+}
+
+/// Computes attention's gradients in double precision on a GPU.
+pub(super) struct Right;
+
+/// The kernel for a problem.
+pub(super) fn source(p: &AttentionProblem, role: Role) -> Source {
+    let (causal, mask) = (i64::from(p.causal), i64::from(p.mask == Mask::Add));
+    let facts = [("DTYPE", dtype_code(p.dtype)), ("CAUSAL", causal), ("MASK", mask), ("ROLE", role as i64)];
+    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts.to_vec() }
+}
+
+/// Blocks for a problem: parts of what is written, tiles of rows, heads.
+fn blocks(p: &AttentionProblem, role: Role) -> Option<u64> {
+    let (narrow, wide) = (p.d.div_ceil(COLUMNS), p.dv.div_ceil(COLUMNS));
+    match role {
+        Role::Rows => Some(MANY),
+        Role::Queries => narrow.checked_mul(p.sq.div_ceil(ROWS))?.checked_mul(p.b * p.h),
+        Role::Keys => (narrow + wide).checked_mul(p.sk.div_ceil(ROWS))?.checked_mul(p.b * p.hkv),
+    }
+}
+
+impl Oracle<AttentionGrad, Cuda> for Right {
+    fn answer(
+        &self,
+        problem: &AttentionGradProblem,
+        inputs: &Inputs<'_, Cuda>,
+        cuda: &Cuda,
+    ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
+        let p = &problem.0;
+        let given = addresses::<SLOTS>(&AttentionGrad::signature(problem), inputs)?;
+        let room = |len: usize| cuda.alloc_queued(DType::F64, len);
+        let delta = room((p.b * p.h * p.sq) as usize)?;
+        let (dq, dk, dv) = (room(p.q_len())?, room(p.k_len())?, room(p.v_len())?);
+        let met = magnitudes(cuda, Reach::PLACES as u64)?;
+        for role in [Role::Rows, Role::Queries, Role::Keys] {
+            let first = if matches!(role, Role::Keys) { &dk } else { &dq };
+            let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD];
+            let mut words = slots.map(|slot| given[slot]).to_vec();
+            words.extend([&delta, first, &dv, &met].map(|buffer| buffer.address()));
+            words.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
+            for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()] {
+                words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
+            }
+            // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
+            unsafe { launch(cuda, &source(p, role), blocks(p, role), &words) }?;
+        }
+        let tolerances = Reach::of(&read(cuda, &met)?).tolerances(p);
+        let answers = [dq, dk, dv].into_iter().zip(tolerances);
+        Ok(answers.map(|(values, tolerance)| FarAnswer { values, tolerance }).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::compiling;
+
+    #[test]
+    fn every_tile_of_every_head_has_a_block() {
+        let of = |text: &str| {
+            let p = AttentionGrad::parse(text).unwrap().0;
+            [Role::Queries, Role::Keys].map(|role| blocks(&p, role))
+        };
+        assert_eq!(of("b=2,h=4,hkv=2,sq=65,sk=9,d=16,dv=129"), [Some(2 * 8), Some(3 * 4)]);
+        assert_eq!(of("h=1,sq=1,sk=5000,d=64"), [Some(1), Some(2 * 79)]);
+    }
+
+    #[test]
+    fn gradients_in_double_precision_compile_everywhere() {
+        for capability in [(8, 0), (9, 0), (12, 0)] {
+            for text in ["sq=8,d=8,dtype=f32", "sq=8,d=8,dtype=bf16,causal=true", "sq=8,d=8,dtype=f16,mask=add"] {
+                let p = AttentionGrad::parse(&format!("h=1,{text}")).unwrap().0;
+                for role in [Role::Rows, Role::Queries, Role::Keys] {
+                    compiling::check_right(&source(&p, role), capability, text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+// dQ, dK and dV of softmax(scale * Q*K' + mask) * V in double precision: the right answer that every other kernel is
+// held to. Log-sum-exps and O are taken as they are given.
+//
+// Idea: 64 rows a block, queries (ROLE 1) or keys (ROLE 2), meet 32 of the others at a time. Scores and gradients of
+// weights are sums of 4x2 a thread over slices in shared memory; weights and gradients of scores go through shared
+// memory to sums of 4x8 a thread over slices of the others' rows. What is written is cut into parts of 128 columns,
+// each of which computes its scores again. ROLE 0 is a warp a row: delta = sum(dO * O) of every query.
+// Beside it come the largest magnitudes that tolerances are made of (`reach`): squares of the norms of rows of Q, K, V,
+// O and dO (0 to 4), elements of Q, K and dO (5 to 7), a query's weights and the squares of its gradients of scores (8,
+// 9), a key's weights, gradients squared and weights squared (10 to 12), and a log-sum-exp (13).
+// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix), ROLE.
+#include "element.cuh"
+#define ROWS 64
+#define OTHERS 32
+#define COLS 128
+#define DEEP 16
+#define SLICE 8
+#define THREADS 256
+#define LOWEST __int_as_float(0xff800000)
+
+// Numbers that are not negative are ordered as their bits are.
+DI void raise(u64* place, double x) { atomicMax(place, (u64)__double_as_longlong(x)); }
+
+// The sum over a warp, or over the lanes that differ in the bits below `width`.
+DI double sum_of(double x, int width) {
+  for (int step = width / 2; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+
+DI double most_of(double x, int width) {
+  for (int step = width / 2; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
+  return x;
+}
+
+// Raises the largest square of a norm and the largest element, by a warp.
+DI void reach_of(const elem* row, u64 n, u64* square, u64* element) {
+  double sum = 0., most = 0.;
+  for (u64 i = threadIdx.x % 32; i < n; i += 32) {
+    const double x = widen(row[i]);
+    sum = fma(x, x, sum), most = fmax(most, fabs(x));
+  }
+  sum = sum_of(sum, 32), most = most_of(most, 32);
+  if (threadIdx.x % 32 == 0) {
+    raise(square, sum);
+    if (element) raise(element, most);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
+      const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G, double* __restrict__ delta,
+      double* __restrict__ first, double* __restrict__ second, u64* __restrict__ reach, u64 batches, u64 heads,
+      u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
+      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
+  const u64 few = heads / group;
+#if ROLE == 0
+  const u64 warps = (u64)gridDim.x * (THREADS / 32), warp = (u64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+  for (u64 n = warp; n < batches * heads * sq; n += warps) {
+    const u64 i = n % sq, h = n / sq % heads, b = n / sq / heads, at = b * ob + h * oh + i * orow;
+    double sum = 0.;
+    for (u64 c = threadIdx.x % 32; c < dv; c += 32) sum = fma((double)widen(O[at + c]), (double)widen(G[at + c]), sum);
+    sum = sum_of(sum, 32);
+    if (threadIdx.x % 32 == 0) {
+      delta[n] = sum;
+      if (lse[n] != LOWEST) raise(reach + 13, fabs((double)lse[n]));
+    }
+    reach_of(Q + b * qb + h * qh + i * qr, d, reach, reach + 5);
+    reach_of(O + at, dv, reach + 3, nullptr);
+    reach_of(G + at, dv, reach + 4, reach + 7);
+  }
+  for (u64 n = warp; n < batches * few * sk; n += warps) {
+    const u64 j = n % sk, h = n / sk % few, b = n / sk / few;
+    reach_of(K + b * kb + h * kh + j * kr, d, reach + 1, reach + 6);
+    reach_of(V + b * vb + h * vh + j * vr, dv, reach + 2, nullptr);
+  }
+#else
+  constexpr bool KEYS = ROLE == 2;
+  __shared__ double slices[DEEP * (ROWS + 1) + DEEP * (OTHERS + 1)], p[ROWS][OTHERS + 1], ds[ROWS][OTHERS + 1];
+  double(*own)[ROWS + 1] = reinterpret_cast<double(*)[ROWS + 1]>(slices);
+  double(*met)[OTHERS + 1] = reinterpret_cast<double(*)[OTHERS + 1]>(slices + DEEP * (ROWS + 1));
+  double(*wide)[COLS] = reinterpret_cast<double(*)[COLS]>(slices);
+  const int t = threadIdx.x, x = t % 16, y = t / 16;
+  const u64 rows = KEYS ? sk : sq, others = KEYS ? sq : sk, owners = KEYS ? few : heads;
+  const u64 narrow = (d + COLS - 1) / COLS, parts = narrow + (KEYS ? (dv + COLS - 1) / COLS : 0);
+  const u64 tiles = (rows + ROWS - 1) / ROWS, part = blockIdx.x % parts, tile = blockIdx.x / parts % tiles;
+  const u64 both = blockIdx.x / parts / tiles, mine = both % owners, b = both / owners, row0 = tile * ROWS;
+  // Whether this part is of the gradient of V: weights times dO. Else gradients of scores times the others' rows.
+  const bool values = part >= narrow;
+  const u64 col0 = (values ? part - narrow : part) * COLS, columns = values ? dv : d;
+  const elem* A = KEYS ? K + b * kb + mine * kh : Q + b * qb + mine * qh;
+  const elem* B = KEYS ? V + b * vb + mine * vh : G + b * ob + mine * oh;
+  const u64 ar = KEYS ? kr : qr, br = KEYS ? vr : orow, cr = KEYS ? qr : kr, dr = KEYS ? orow : vr;
+  double sums[4][8] = {}, weights[4] = {}, squares[4] = {}, slopes[4] = {};
+  const u64 begin = KEYS && CAUSAL ? row0 / OTHERS * OTHERS : 0;
+  const u64 end = !KEYS && CAUSAL && row0 + ROWS < others ? row0 + ROWS : others;
+  for (u64 turn = 0; turn < (KEYS ? group : 1); turn++) {
+    const u64 h = KEYS ? mine * group + turn : mine, kv = KEYS ? mine : mine / group;
+    const elem* C = KEYS ? Q + b * qb + h * qh : K + b * kb + kv * kh;
+    const elem* D = KEYS ? G + b * ob + h * oh : V + b * vb + kv * vh;
+    for (u64 other0 = begin; other0 < end; other0 += OTHERS) {
+      double s[4][2] = {}, dp[4][2] = {};
+#pragma unroll 1
+      for (int which = 0; which < 2; which++) {
+        const elem *mineat = which ? B : A, *theirs = which ? D : C;
+        const u64 deep = which ? dv : d, mr = which ? br : ar, tr = which ? dr : cr;
+        double sum[4][2] = {};
+        for (u64 d0 = 0; d0 < deep; d0 += DEEP) {
+          const u64 c = d0 + x;
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            const u64 row = row0 + y + 16 * i;
+            own[x][y + 16 * i] = c < deep && row < rows ? widen(mineat[row * mr + c]) : 0.;
+          }
+#pragma unroll
+          for (int j = 0; j < 2; j++) {
+            const u64 row = other0 + y + 16 * j;
+            met[x][y + 16 * j] = c < deep && row < others ? widen(theirs[row * tr + c]) : 0.;
+          }
+          __syncthreads();
+#pragma unroll
+          for (int e = 0; e < DEEP; e++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+              for (int j = 0; j < 2; j++) sum[i][j] = fma(own[e][y + 16 * i], met[e][x + 16 * j], sum[i][j]);
+          __syncthreads();
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+          for (int j = 0; j < 2; j++)
+            if (which) dp[i][j] = sum[i][j];
+            else s[i][j] = sum[i][j];
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          const u64 row = row0 + y + 16 * i, other = other0 + x + 16 * j, q = KEYS ? other : row, k = KEYS ? row : other;
+          double weight = 0., slope = 0.;
+          if (q < sq && k < sk && !(CAUSAL && k > q)) {
+            const u64 n = (b * heads + h) * sq + q;
+            const double score = s[i][j] * scale + (MASK ? (double)widen(mask[q * sk + k]) : 0.);
+            if (lse[n] != LOWEST) weight = exp(score - (double)lse[n]), slope = weight * (dp[i][j] - delta[n]);
+          }
+          weights[i] += weight, squares[i] = fma(weight, weight, squares[i]), slopes[i] = fma(slope, slope, slopes[i]);
+          p[y + 16 * i][x + 16 * j] = weight, ds[y + 16 * i][x + 16 * j] = slope;
+        }
+      const elem* from = values ? D : C;
+      const u64 fr = values ? dr : cr;
+#pragma unroll 1
+      for (int k0 = 0; k0 < OTHERS; k0 += SLICE) {
+#pragma unroll
+        for (int i = 0; i < SLICE * COLS / THREADS; i++) {
+          const int r = t / COLS + i * (THREADS / COLS), c = t % COLS;
+          const u64 row = other0 + k0 + r;
+          wide[r][c] = row < others && col0 + c < columns ? widen(from[row * fr + col0 + c]) : 0.;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int e = 0; e < SLICE; e++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            const double factor = values ? p[y + 16 * i][k0 + e] : ds[y + 16 * i][k0 + e];
+#pragma unroll
+            for (int j = 0; j < 8; j++) sums[i][j] = fma(factor, wide[e][x + 16 * j], sums[i][j]);
+          }
+        __syncthreads();
+      }
+    }
+  }
+  double* to = values ? second + b * vb + mine * vh : KEYS ? first + b * kb + mine * kh : first + b * qb + mine * qh;
+  const u64 out = values ? vr : ar;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const u64 row = row0 + y + 16 * i;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+      const u64 c = col0 + x + 16 * j;
+      if (row < rows && c < columns) to[row * out + c] = sums[i][j] * (values ? 1. : scale);
+    }
+    const double weight = sum_of(weights[i], 16), square = sum_of(squares[i], 16), slope = sum_of(slopes[i], 16);
+    if (x == 0 && part == 0) {
+      raise(reach + (KEYS ? 10 : 8), weight), raise(reach + (KEYS ? 11 : 9), slope);
+      if (KEYS) raise(reach + 12, square);
+    }
+  }
+#endif
+}

@@ -1,0 +1,213 @@
+//! Attention backward: dQ, dK and dV from Q, K, V, O, the log-sum-exps of the scores and the gradient of O, head by head,
+//! without the matrix of scores.
+//!
+//! With P = exp(scale · Q·Kᵀ + mask − lse), dP = dO·Vᵀ and delta = rowsum(dO ∘ O): dS = P ∘ (dP − delta), and then
+//! dQ = scale · dS·K, dK = scale · dSᵀ·Q, dV = Pᵀ·dO. The answer follows from the inputs as they are: O and the
+//! log-sum-exps that are drawn need not be those of a forward pass.
+
+#[cfg(feature = "cpu")]
+pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+mod known;
+mod problem;
+mod reach;
+
+pub use problem::AttentionGradProblem;
+
+use warplap_core::array::Array;
+use warplap_core::dtype::DType;
+use warplap_core::op::{Answer, Op};
+use warplap_core::slot::{Role, Signature, Slot};
+
+use crate::attention::{Attention, AttentionProblem, Mask, Strides, gather};
+use crate::right;
+use reach::Reach;
+
+/// The operation of attention's gradients.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionGrad;
+
+/// The slots of a launch.
+pub mod slot {
+    /// Q, shaped `[b, h, sq, d]`.
+    pub const Q: usize = 0;
+    /// K, shaped `[b, hkv, sk, d]`.
+    pub const K: usize = 1;
+    /// V, shaped `[b, hkv, sk, dv]`.
+    pub const V: usize = 2;
+    /// What was added to the scaled scores, shaped `[sq, sk]`, where the problem has `mask=add`.
+    pub const MASK: usize = 3;
+    /// O, shaped `[b, h, sq, dv]`.
+    pub const OUT: usize = 4;
+    /// The logarithm of the sum of a row's exponentials, f32, shaped `[b, h, sq]`; -inf where a query sees nothing.
+    pub const LSE: usize = 5;
+    /// The gradient of O, which lies as O does.
+    pub const GRAD: usize = 6;
+    /// The gradient of Q.
+    pub const DQ: usize = 7;
+    /// The gradient of K.
+    pub const DK: usize = 8;
+    /// The gradient of V.
+    pub const DV: usize = 9;
+}
+
+/// Slots of a launch.
+pub(crate) const SLOTS: usize = 10;
+
+impl Op for AttentionGrad {
+    const NAME: &'static str = "attention_grad";
+
+    type Problem = AttentionGradProblem;
+
+    fn signature(AttentionGradProblem(p): &AttentionGradProblem) -> Signature {
+        let Signature(mut slots) = Attention::signature(p);
+        let as_is = |slot: usize, name: &'static str, role| Slot { name: name.into(), role, ..slots[slot].clone() };
+        let more = [
+            Slot::input("lse", DType::F32, &[p.b, p.h, p.sq]),
+            as_is(slot::OUT, "grad", Role::In),
+            as_is(slot::Q, "dq", Role::Out),
+            as_is(slot::K, "dk", Role::Out),
+            as_is(slot::V, "dv", Role::Out),
+        ];
+        slots[slot::OUT].role = Role::In;
+        slots.extend(more);
+        Signature(slots)
+    }
+
+    fn draw(AttentionGradProblem(p): &AttentionGradProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
+        let mut inputs = Attention::draw(p, rng);
+        let lse = lse(p, &inputs, rng);
+        inputs[slot::OUT] = Array::random(p.dtype, p.o_len(), rng);
+        inputs.push(Array::F32(lse));
+        inputs.push(Array::random(p.dtype, p.o_len(), rng));
+        inputs.extend([Array::none(), Array::none(), Array::none()]);
+        inputs
+    }
+
+    fn answer(AttentionGradProblem(p): &AttentionGradProblem, inputs: &[Array]) -> Vec<Answer> {
+        let given = [slot::Q, slot::K, slot::V, slot::OUT, slot::GRAD, slot::LSE].map(|i| inputs[i].to_f64());
+        let [q, k, v, out, grad, lse] = &given;
+        let mask = (p.mask == Mask::Add).then(|| inputs[slot::MASK].to_f64());
+        let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
+        let mut gradients = [p.q_len(), p.k_len(), p.v_len()].map(|len| vec![0f64; len]);
+        let mut reach = Reach::new(lse);
+        for shared in 0..(p.b * p.hkv) as usize {
+            let (b, kv) = (shared / p.hkv as usize, shared % p.hkv as usize);
+            let keys = gather(k, p.k_strides(), b, kv, sk, d);
+            let values = gather(v, p.v_strides(), b, kv, sk, dv);
+            let (turned_keys, turned_values) = (turned(sk, d, &keys), turned(sk, dv, &values));
+            let (mut of_k, mut of_v) = (vec![0f64; sk * d], vec![0f64; sk * dv]);
+            let mut seen = reach::Columns::new(sk);
+            for h in kv * p.group() as usize..(kv + 1) * p.group() as usize {
+                let queries = gather(q, p.q_strides(), b, h, sq, d);
+                let (o, g) = (gather(out, p.o_strides(), b, h, sq, dv), gather(grad, p.o_strides(), b, h, sq, dv));
+                reach.head([(&queries, d), (&keys, d), (&values, dv), (&o, dv), (&g, dv)]);
+                for first in (0..sq).step_by(ROWS) {
+                    let rows = ROWS.min(sq - first);
+                    let (queries, g) = (&queries[first * d..(first + rows) * d], &g[first * dv..(first + rows) * dv]);
+                    let mut weights = right::product(rows, sk, d, queries, &turned_keys);
+                    let mut slopes = right::product(rows, sk, dv, g, &turned_values);
+                    for i in 0..rows {
+                        let row = first + i;
+                        let delta: f64 = (0..dv).map(|x| g[i * dv + x] * o[row * dv + x]).sum();
+                        let lse = lse[(b * p.h as usize + h) * sq + row];
+                        let line = mask.as_ref().map(|m| &m[row * sk..][..sk]);
+                        for j in 0..sk {
+                            let at = i * sk + j;
+                            let score = weights[at] * f64::from(p.scale()) + line.map_or(0.0, |m| m[j]);
+                            let hidden = p.causal && j > row || lse == f64::NEG_INFINITY;
+                            weights[at] = if hidden { 0.0 } else { (score - lse).exp() };
+                            slopes[at] = weights[at] * (slopes[at] - delta);
+                        }
+                        reach.row(&weights[i * sk..][..sk], &slopes[i * sk..][..sk], &mut seen);
+                    }
+                    let scale = f64::from(p.scale());
+                    let of_q = right::product(rows, d, sk, &slopes, &keys);
+                    scatter(&mut gradients[0], p.q_strides(), [b, h, first], d, &of_q, scale);
+                    add(&mut of_k, &right::product(sk, d, rows, &turned(rows, sk, &slopes), queries), scale);
+                    add(&mut of_v, &right::product(sk, dv, rows, &turned(rows, sk, &weights), g), 1.0);
+                }
+            }
+            reach.columns(&seen);
+            scatter(&mut gradients[1], p.k_strides(), [b, kv, 0], d, &of_k, 1.0);
+            scatter(&mut gradients[2], p.v_strides(), [b, kv, 0], dv, &of_v, 1.0);
+        }
+        gradients.into_iter().zip(reach.tolerances(p)).map(|(values, tolerance)| Answer { values, tolerance }).collect()
+    }
+}
+
+/// Rows of scores the right answer holds at once.
+const ROWS: usize = 256;
+
+/// Multiplications up to which the log-sum-exps that are drawn are a forward pass's.
+const EXACT: u64 = 1 << 27;
+
+/// Log-sum-exps as a forward pass would have them: its own where that is soon done, else what is to be expected of keys
+/// as they are drawn, row by row. Both are of the size that makes the weights of a row add up to about one.
+fn lse(p: &AttentionProblem, inputs: &[Array], rng: &mut fastrand::Rng) -> Vec<f32> {
+    let (sq, sk, d) = (p.sq as usize, p.sk as usize, p.d as usize);
+    let (q, scale) = (inputs[slot::Q].to_f64(), f64::from(p.scale()));
+    let exact = p.b * p.h * p.sq * p.sk * p.d <= EXACT;
+    let k = if exact { inputs[slot::K].to_f64() } else { Vec::new() };
+    let mask = if p.mask == Mask::Add { inputs[slot::MASK].to_f64() } else { Vec::new() };
+    let mut all = Vec::with_capacity((p.b * p.h) as usize * sq);
+    for head in 0..(p.b * p.h) as usize {
+        let (b, h) = (head / p.h as usize, head % p.h as usize);
+        let queries = gather(&q, p.q_strides(), b, h, sq, d);
+        let scores = exact.then(|| {
+            let keys = gather(&k, p.k_strides(), b, h / p.group() as usize, sk, d);
+            right::product(sq, sk, d, &queries, &turned(sk, d, &keys))
+        });
+        for i in 0..sq {
+            let seen = if p.causal { (i + 1).min(sk) } else { sk };
+            let line = if mask.is_empty() { &[][..] } else { &mask[i * sk..][..seen] };
+            if !line.is_empty() && line.iter().all(|m| *m == f64::NEG_INFINITY) {
+                all.push(f32::NEG_INFINITY);
+                continue;
+            }
+            let value = match &scores {
+                Some(scores) => {
+                    let added = |j: usize| line.get(j).copied().unwrap_or(0.0);
+                    let row: Vec<f64> = (0..seen).map(|j| scores[i * sk + j] * scale + added(j)).collect();
+                    let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    most + row.iter().map(|s| (s - most).exp()).sum::<f64>().ln()
+                }
+                None => {
+                    // Keys have elements between -1 and 1: scores vary by a third of the query's squares.
+                    let squares: f64 = queries[i * d..(i + 1) * d].iter().map(|x| x * x).sum();
+                    let (spread, count) = (squares / 3.0 * scale * scale, (seen as f64).ln());
+                    let usual = if spread < 2.0 * count { count + spread / 2.0 } else { (2.0 * spread * count).sqrt() };
+                    usual + rng.f64() * 0.2
+                }
+            };
+            all.push(value as f32);
+        }
+    }
+    all
+}
+
+/// A row-major matrix the other way round.
+fn turned(rows: usize, columns: usize, from: &[f64]) -> Vec<f64> {
+    let mut to = vec![0f64; rows * columns];
+    for i in 0..rows {
+        (0..columns).for_each(|j| to[j * rows + i] = from[i * columns + j]);
+    }
+    to
+}
+
+/// Puts rows of a head in their place.
+fn scatter(to: &mut [f64], lies: Strides, [batch, head, first]: [usize; 3], width: usize, rows: &[f64], scale: f64) {
+    for (i, row) in rows.chunks_exact(width).enumerate() {
+        let at = batch * lies.batch + head * lies.head + (first + i) * lies.row;
+        to[at..at + width].iter_mut().zip(row).for_each(|(to, x)| *to = x * scale);
+    }
+}
+
+fn add(to: &mut [f64], more: &[f64], scale: f64) {
+    to.iter_mut().zip(more).for_each(|(to, x)| *to += x * scale);
+}
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;

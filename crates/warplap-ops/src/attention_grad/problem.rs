@@ -1,0 +1,54 @@
+//! The facts of one request for attention's gradients: those of the forward pass.
+
+use warplap_core::bucket::Bucket;
+use warplap_core::dtype::DType;
+use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
+use warplap_core::roofline::Work;
+
+use crate::attention::{AttentionProblem, Mask};
+
+/// The facts of dQ, dK and dV of an attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionGradProblem(pub AttentionProblem);
+
+impl Problem for AttentionGradProblem {
+    type Op = super::AttentionGrad;
+
+    const FIELDS: &'static [&'static str] = AttentionProblem::FIELDS;
+
+    fn fields(&self) -> Fields {
+        self.0.fields()
+    }
+
+    fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
+        AttentionProblem::read(fields).map(AttentionGradProblem)
+    }
+
+    fn key_fields(&self, bucket: &Bucket) -> Fields {
+        self.0.key_fields(bucket)
+    }
+
+    fn representative(&self, bucket: &Bucket) -> Self {
+        AttentionGradProblem(self.0.representative(bucket))
+    }
+
+    fn smaller(&self) -> Option<Self> {
+        self.0.smaller().map(AttentionGradProblem)
+    }
+
+    fn work(&self) -> Work {
+        let p = &self.0;
+        let (heads, pairs) = ((p.b * p.h) as f64, p.pairs() as f64);
+        // Scores, dQ and dK over d; dP and dV over dv.
+        let flops = 2.0 * heads * pairs * (3 * p.d + 2 * p.dv) as f64;
+        // Queries, keys and values come and their gradients go, O and its gradient come.
+        let elements = 2 * (p.q_len() + p.k_len() + p.v_len() + p.o_len());
+        let mask = if p.mask == Mask::Add { pairs } else { 0.0 };
+        let sums = heads * p.sq as f64 * 4.0;
+        Work { flops, bytes: (elements as f64 + mask) * p.dtype.bytes() as f64 + sums }
+    }
+
+    fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+}

@@ -1,0 +1,25 @@
+//! Attention's gradients.
+
+/// The edge problems.
+pub(crate) fn problems() -> Vec<String> {
+    let mut problems = Vec::new();
+    for dtype in ["f32", "f16", "bf16"] {
+        for shape in [
+            "h=1,sq=1,d=1",
+            "h=2,sq=1,sk=77,d=64",
+            "b=2,h=4,hkv=2,sq=3,sk=130,d=40,dv=24",
+            "h=1,sq=17,sk=33,d=19,dv=7",
+            "b=2,h=1,sq=70,sk=9,d=16",
+            "h=2,hkv=1,sq=65,sk=150,d=33,dv=65",
+            "h=1,sq=5,sk=3,d=260,dv=200",
+        ] {
+            for flags in ["", ",causal=true", ",mask=add", ",causal=true,mask=add,layout=bshd"] {
+                problems.push(format!("attention_grad:{shape},dtype={dtype}{flags}"));
+            }
+        }
+        problems.push(format!("attention_grad:h=2,sq=600,sk=530,d=32,dtype={dtype},causal=true"));
+        problems.push(format!("attention_grad:h=1,sq=9,sk=20,d=1024,dv=1,dtype={dtype},scale=-0.01"));
+        problems.push(format!("attention_grad:h=1,sq=130,sk=257,d=64,dtype={dtype},scale=0.9,causal=true"));
+    }
+    problems
+}
