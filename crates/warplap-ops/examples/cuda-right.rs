@@ -13,6 +13,7 @@ use warplap_core::op::Answer;
 use warplap_core::slot::Slot;
 use warplap_cuda::{Buffer, Cuda};
 use warplap_ops::attention::Attention;
+use warplap_ops::attention_grad::AttentionGrad;
 use warplap_ops::bsr::Bsr;
 use warplap_ops::gemm::Gemm;
 use warplap_ops::norm::Norm;
@@ -89,6 +90,18 @@ const ATTENTION: [&str; 14] = [
     "attention:b=2,h=16,sq=2048,d=128,dtype=bf16",
 ];
 
+const GRADIENTS: [&str; 9] = [
+    "attention_grad:h=1,sq=1,d=1,dtype=f32",
+    "attention_grad:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
+    "attention_grad:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16",
+    "attention_grad:h=6,hkv=1,sq=31,sk=97,d=8,dv=200,dtype=bf16",
+    "attention_grad:h=2,sq=300,sk=50,d=32,dtype=bf16,causal=true",
+    "attention_grad:b=2,h=2,sq=50,sk=300,d=150,dtype=f32,causal=true",
+    "attention_grad:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add",
+    "attention_grad:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd",
+    "attention_grad:b=1,h=4,sq=1024,d=128,dtype=bf16,causal=true",
+];
+
 /// Sums of signed bytes are exact: nothing is allowed beside them.
 const BYTES: [&str; 7] = [
     "qgemm:m=64,n=64,k=64,out=bf16,scale=tensor",
@@ -111,6 +124,7 @@ fn main() -> Result<(), Failed> {
     held::<Sampled>(&device, &SAMPLED)?;
     held::<Norm>(&device, &NORM)?;
     held::<Qgemm>(&device, &BYTES)?;
+    held::<AttentionGrad>(&device, &GRADIENTS)?;
     held::<Attention>(&device, &ATTENTION)
 }
 
