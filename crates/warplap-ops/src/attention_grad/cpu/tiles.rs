@@ -76,8 +76,7 @@ impl Setting {
 
     /// Numbers that a task holds: two blocks of scores, and sums.
     fn room(self, p: &AttentionProblem) -> usize {
-        let wide = MET.max((p.sk as usize).min(MET));
-        2 * self.block * wide + 2 * self.block * (p.d + p.dv) as usize
+        2 * self.block * MET + 2 * self.block * (p.d + p.dv) as usize
     }
 }
 

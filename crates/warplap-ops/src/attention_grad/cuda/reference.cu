@@ -24,11 +24,11 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   extern __shared__ float room[];
   float *first = room, *second = first + d, *sums = second + dv, *weights = sums + d + dv, *slopes = weights + MET;
   const int t = threadIdx.x, few = heads / group;
-  const u64 queries = (u64)batch * heads * sq;
+  const u32 queries = batch * heads * sq;
   const bool is_key = blockIdx.x >= queries;
-  const u64 n = is_key ? blockIdx.x - queries : blockIdx.x;
-  const int rows = is_key ? sk : sq, owners = is_key ? few : heads, row = n % rows;
-  const u64 mine = n / rows % owners, b = n / rows / owners;
+  const u32 n = is_key ? blockIdx.x - queries : blockIdx.x, rows = is_key ? sk : sq, owners = is_key ? few : heads;
+  const int row = n % rows, mine = n / rows % owners;
+  const u64 b = n / rows / owners;
   const elem* a = is_key ? K + b * kb + mine * kh + row * kr : Q + b * qb + mine * qh + row * qr;
   const elem* c = is_key ? V + b * vb + mine * vh + row * vr : G + b * ob + mine * oh + row * orow;
   for (int x = t; x < d; x += MET) first[x] = widen(a[x]);
@@ -36,7 +36,7 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   for (int x = t; x < d + dv; x += MET) sums[x] = 0.f;
   __syncthreads();
   for (int turn = 0; turn < (is_key ? group : 1); turn++) {
-    const u64 h = is_key ? mine * group + turn : mine, kv = is_key ? mine : mine / group;
+    const int h = is_key ? mine * group + turn : mine, kv = is_key ? mine : mine / group;
     const elem* with = is_key ? Q + b * qb + h * qh : K + b * kb + kv * kh;
     const elem* beside = is_key ? G + b * ob + h * oh : V + b * vb + kv * vh;
     const u64 wr = is_key ? qr : kr, br = is_key ? orow : vr;

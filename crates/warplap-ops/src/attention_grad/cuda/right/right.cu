@@ -52,11 +52,13 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
       double* __restrict__ first, double* __restrict__ second, u64* __restrict__ reach, u64 batches, u64 heads,
       u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
       u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
-  const u64 few = heads / group;
+  const u64 few = (u32)heads / (u32)group;
 #if ROLE == 0
-  const u64 warps = (u64)gridDim.x * (THREADS / 32), warp = (u64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-  for (u64 n = warp; n < batches * heads * sq; n += warps) {
-    const u64 i = n % sq, h = n / sq % heads, b = n / sq / heads, at = b * ob + h * oh + i * orow;
+  // Rows are fewer than 2^31, as elements are.
+  const u32 warps = gridDim.x * (THREADS / 32), warp = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+  for (u32 n = warp; n < batches * heads * sq; n += warps) {
+    const u32 i = n % (u32)sq, h = n / (u32)sq % (u32)heads, b = n / (u32)sq / (u32)heads;
+    const u64 at = b * ob + h * oh + i * orow;
     double sum = 0.;
     for (u64 c = threadIdx.x % 32; c < dv; c += 32) sum = fma((double)widen(O[at + c]), (double)widen(G[at + c]), sum);
     sum = sum_of(sum, 32);
@@ -68,8 +70,8 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     reach_of(O + at, dv, reach + 3, nullptr);
     reach_of(G + at, dv, reach + 4, reach + 7);
   }
-  for (u64 n = warp; n < batches * few * sk; n += warps) {
-    const u64 j = n % sk, h = n / sk % few, b = n / sk / few;
+  for (u32 n = warp; n < batches * few * sk; n += warps) {
+    const u32 j = n % (u32)sk, h = n / (u32)sk % (u32)few, b = n / (u32)sk / (u32)few;
     reach_of(K + b * kb + h * kh + j * kr, d, reach + 1, reach + 6);
     reach_of(V + b * vb + h * vh + j * vr, dv, reach + 2, nullptr);
   }
