@@ -104,7 +104,7 @@ fn a_split_needs_two_cards_and_an_engine_that_tells_them_apart() {
     assert!(refused.stderr.contains("--split: expected --engine here"), "{}", refused.stderr);
     let mut one = fleet(&place);
     one.env("WARPLAP_CPU_CARDS", "1").args(["fleet", "tune", "--device", "cpu", "--bucket", "exact", "--json"]);
-    let one = Ended::of(one.args(["--budget", "0.1", "--split", "--", PROBLEM]).output().unwrap());
+    let one = Ended::of(one.args(["--budget", "0.1", "--split", PROBLEM]).output().unwrap());
     assert!(one.stderr.contains("nothing is split"), "{}", one.stderr);
     assert_eq!((one.code, &one.lines()[0]["state"]), (0, &json!("done")), "{}", one.stderr);
     let edition = edition(&place);

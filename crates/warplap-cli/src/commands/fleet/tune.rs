@@ -81,7 +81,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     silence: f64,
     /// Split each key's space over the cards of its class, at most N of them: shares are screened, the best meet on several
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64",
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "64",
           value_parser = clap::value_parser!(u16).range(2..=1024))]
     split: Option<u16>,
     /// Cards that race the finals of a split space
