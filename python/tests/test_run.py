@@ -38,6 +38,19 @@ def test_strides_are_those_of_the_problem(device):
         warplap.run("attention:b=2,h=3,sq=5,d=8,dtype=f32", {"q": q, "k": k, "v": v})
 
 
+def test_attentions_gradients_are_those_of_autograd(device):
+    q, k, v = (torch.randn(2, 3, 9, 8, device=device, requires_grad=True) for _ in range(3))
+    grad = torch.randn(2, 3, 9, 8, device=device)
+    scores = (q.double() @ k.double().transpose(-2, -1)) * 8**-0.5
+    scores = scores.masked_fill(torch.ones(9, 9, dtype=torch.bool, device=device).triu(1), -torch.inf)
+    out, lse = scores.softmax(-1) @ v.double(), scores.logsumexp(-1).float()
+    right = torch.autograd.grad(out, (q, k, v), grad.double())
+    given = {"q": q.detach(), "k": k.detach(), "v": v.detach(), "out": out.detach().float(), "lse": lse.detach(), "grad": grad}
+    found = warplap.run("attention_grad:b=2,h=3,sq=9,d=8,dtype=f32,causal=true", given)
+    for got, want in zip(found, right):
+        near(got, want.double())
+
+
 def test_numpy_arrays_are_written():
     a, c = np.ones((2, 3), np.float32), np.empty((2, 2), np.float32)
     warplap.run("matmul:m=2,n=2,k=3,dtype=f32", {"a": a, "b": a.reshape(3, 2), "c": c})
