@@ -20,7 +20,7 @@ use warplap_core::dtype::DType;
 use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Role, Signature, Slot};
 
-use crate::attention::{Attention, AttentionProblem, Mask, Strides, gather};
+use crate::attention::{Attention, AttentionProblem, Mask, QUERY_SPREAD, Strides, gather};
 use crate::right;
 use reach::Reach;
 
@@ -77,6 +77,9 @@ impl Op for AttentionGrad {
 
     fn draw(AttentionGradProblem(p): &AttentionGradProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = Attention::draw(p, rng);
+        if !is_exact(p) {
+            calm(p, &mut inputs[slot::Q]);
+        }
         let lse = lse(p, &inputs, rng);
         inputs[slot::OUT] = Array::random(p.dtype, p.o_len(), rng);
         inputs.push(Array::F32(lse));
@@ -143,12 +146,30 @@ const ROWS: usize = 256;
 /// Multiplications up to which the log-sum-exps that are drawn are a forward pass's.
 const EXACT: u64 = 1 << 27;
 
+/// Whether log-sum-exps are a forward pass's own.
+fn is_exact(p: &AttentionProblem) -> bool {
+    p.b * p.h * p.sq * p.sk * p.d <= EXACT
+}
+
+/// The widest spread of scores, as a variance, at which what is to be expected of a row is about what it has.
+const CALM: f64 = 2.0;
+
+/// Makes queries so small that scores spread no wider than that: by a power of two, which leaves them exact.
+fn calm(p: &AttentionProblem, queries: &mut Array) {
+    // Elements between -4 and 4 with keys between -1 and 1.
+    let spread = f64::from(p.scale()).powi(2) * p.d as f64 * QUERY_SPREAD * QUERY_SPREAD / 9.0;
+    if spread > CALM {
+        let by = (CALM / spread).sqrt().log2().floor().exp2();
+        *queries = Array::from_f64(p.dtype, queries.to_f64().into_iter().map(|x| x * by));
+    }
+}
+
 /// Log-sum-exps as a forward pass would have them: its own where that is soon done, else what is to be expected of keys
 /// as they are drawn, row by row. Both are of the size that makes the weights of a row add up to about one.
 fn lse(p: &AttentionProblem, inputs: &[Array], rng: &mut fastrand::Rng) -> Vec<f32> {
     let (sq, sk, d) = (p.sq as usize, p.sk as usize, p.d as usize);
     let (q, scale) = (inputs[slot::Q].to_f64(), f64::from(p.scale()));
-    let exact = p.b * p.h * p.sq * p.sk * p.d <= EXACT;
+    let exact = is_exact(p);
     let k = if exact { inputs[slot::K].to_f64() } else { Vec::new() };
     let mask = if p.mask == Mask::Add { inputs[slot::MASK].to_f64() } else { Vec::new() };
     let mut all = Vec::with_capacity((p.b * p.h) as usize * sq);
@@ -176,9 +197,8 @@ fn lse(p: &AttentionProblem, inputs: &[Array], rng: &mut fastrand::Rng) -> Vec<f
                 None => {
                     // Keys have elements between -1 and 1: scores vary by a third of the query's squares.
                     let squares: f64 = queries[i * d..(i + 1) * d].iter().map(|x| x * x).sum();
-                    let (spread, count) = (squares / 3.0 * scale * scale, (seen as f64).ln());
-                    let usual = if spread < 2.0 * count { count + spread / 2.0 } else { (2.0 * spread * count).sqrt() };
-                    usual + rng.f64() * 0.2
+                    let spread = squares / 3.0 * scale * scale;
+                    (seen as f64).ln() + spread / 2.0 + rng.f64() * 0.2
                 }
             };
             all.push(value as f32);
