@@ -104,7 +104,7 @@ impl Twin<AttentionGradProblem> for GradWgmma {
             Fit::aside("Hopper only")
         } else if let Some(why) = no_tensor_cores(p, chip) {
             Fit::aside(why)
-        } else if (p.d | p.dv) % 16 != 0 || p.d.max(p.dv) > MOST {
+        } else if !(p.d | p.dv).is_multiple_of(16) || p.d.max(p.dv) > MOST {
             Fit::aside("heads of 16, 32 … 128 elements")
         } else {
             Fit::HIGH
