@@ -86,11 +86,6 @@ fn every_attention_variant_is_listed() {
 }
 
 #[test]
-fn every_attention_grad_variant_is_listed() {
-    holds(&warplap_ops::attention_grad::cpu::catalog(), &["attention_grad:h=2,sq=40,d=64,dtype=bf16"]);
-}
-
-#[test]
 fn every_bsr_variant_is_listed() {
     let problems = ["bsr:m=256,k=256,n=64,bs=32,density=0.2", "bsr:m=64,k=64,n=1,bs=16,density=0.5"];
     holds(&warplap_ops::bsr::cpu::catalog(), &problems);

@@ -10,7 +10,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, Chip, ELEMENT, Source};
 
-use super::plan::Chain;
+use super::plan::{Chain, all_strides};
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::plan::{NOTHING, align, facts, mask_facts, mask_strides, no_tensor_cores, strides};
 use crate::attention_grad::{AttentionGradProblem, slot};
@@ -72,7 +72,7 @@ impl GradMma {
         arguments.extend(if matches!(side, Side::Keys) { chain.brought() } else { chain.lent() });
         arguments.extend([Argument::Pointer(slot::MASK), NOTHING, Argument::Pointer(first), second]);
         arguments.extend(chain.numbers(p, chip));
-        arguments.extend([p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()].map(strides).concat());
+        arguments.extend(all_strides(p));
         arguments.extend(lies.map(strides).concat());
         arguments.extend(mask_strides(p));
         let (rows, heads) = match side {

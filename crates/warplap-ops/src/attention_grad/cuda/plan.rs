@@ -83,6 +83,11 @@ impl Chain {
     }
 }
 
+/// How Q, K, V and O lie: from one batch, head and row to the next.
+pub(super) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
+    [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()].map(strides).concat()
+}
+
 /// How many heads of K go together: one, or, where causal tiles differ in length, so many that their tiles fill the chip
 /// four times, and as many each time.
 fn band(p: &AttentionProblem, chip: &Chip) -> u64 {

@@ -9,8 +9,9 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, Source, dtype_code};
 
+use super::plan::all_strides;
 use crate::attention::Mask;
-use crate::attention::cuda::plan::{floats, strides};
+use crate::attention::cuda::plan::floats;
 use crate::attention_grad::{AttentionGradProblem, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -56,7 +57,7 @@ impl Twin<AttentionGradProblem> for Reference {
         let mut arguments: Vec<Argument> = (0..SLOTS).map(Argument::Pointer).collect();
         arguments.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(int));
         arguments.push(floats(p)[0]);
-        arguments.extend([p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()].map(strides).concat());
+        arguments.extend(all_strides(p));
         let text = include_str!("reference.cu");
         Ok(Plan {
             source: Source { entry: self.id(), text, headers: &[ELEMENT], defines },
