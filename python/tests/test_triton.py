@@ -14,7 +14,7 @@ HEAD = """
 import os, sys, warnings
 import torch, triton, triton.language as tl
 import warplap
-warplap.configure(store=sys.argv[1], budget=0.4)
+warplap.configure(store=sys.argv[1], budget=1.5)
 runs = []
 
 def C(block, warps=4, **k):
