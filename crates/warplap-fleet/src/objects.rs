@@ -41,7 +41,7 @@ pub(crate) struct Object<'a> {
 #[derive(Serialize, Deserialize)]
 struct About {
     url: String,
-    /// The folder of the copy: the hash of its bytes.
+    /// The folder of the copy: the hash of its bytes and its signatures'.
     copy: String,
     e_tag: Option<String>,
     modified: Option<SystemTime>,
@@ -106,7 +106,9 @@ impl Object<'_> {
             (None, Some(about), Some(old)) => (about, old.to_path_buf()),
             (None, ..) => return Err("nothing is said to have changed, and there is no copy".into()),
             (Some(new), before, _) => {
-                let copy = blake3::hash(&new.bundle).to_hex()[..32].to_string();
+                // Both: another signature must not take the place of one that holds.
+                let both = blake3::Hasher::new().update(&new.bundle).update(&new.signatures).finalize();
+                let copy = both.to_hex()[..32].to_string();
                 let about = About { url: self.url.into(), copy, e_tag: new.e_tag, modified: new.modified };
                 let path = about.bundle(dir);
                 private(&dir.join(&about.copy))?;
