@@ -31,7 +31,7 @@ struct Board {
     likely: VecDeque<Candidate>,
     underway: HashSet<Candidate>,
     done: HashMap<Candidate, Result<(), Rejection>>,
-    /// The longest anybody took, and whether one of them can be launched.
+    /// The longest anybody took, and whether there is one who will do.
     longest: Duration,
     compiled: bool,
     closed: bool,
@@ -83,6 +83,11 @@ impl<'a, D: Device> Ahead<'a, D> {
     /// These may be wanted later.
     pub(crate) fn expect(&self, candidates: Vec<Candidate>) {
         self.post(|board| board.likely = candidates.into());
+    }
+
+    /// Whoever was compiled so far does not do: one more is, late or not.
+    pub(crate) fn press(&self) {
+        self.post(|board| board.compiled = false);
     }
 
     fn post(&self, post: impl FnOnce(&mut Board)) {

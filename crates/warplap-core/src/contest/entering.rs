@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Contest, SPENT};
+use super::{BATCH, Contest, SPENT};
 use crate::candidate::{Candidate, Outcome, Trial};
 use crate::device::Device;
 use crate::gate::{Entrant, TooLong};
@@ -30,6 +30,8 @@ impl<'g, D: Device> Contest<'g, D> {
             }
         }
         self.ahead.want(&pending);
+        // Behind those: whoever is compiled first must be somebody who is waited for.
+        self.ahead.expect(search.likely(BATCH.min(self.room())));
         let mut last = Instant::now();
         let half = self.running.left() / 2.0;
         while !pending.is_empty() {
@@ -51,6 +53,9 @@ impl<'g, D: Device> Contest<'g, D> {
                 if may_begin && last.elapsed() > LATE {
                     self.late = pending;
                     break;
+                }
+                if !may_begin {
+                    self.ahead.press();
                 }
                 continue;
             };

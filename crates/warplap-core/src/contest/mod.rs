@@ -192,7 +192,6 @@ impl<'g, D: Device> Contest<'g, D> {
             let mut batch: Vec<Candidate> = first.drain(..).chain(asked).collect();
             // However short the time is, a library is among those who had a turn.
             batch.sort_by_key(|c| !self.gate.is_library(c));
-            self.ahead.expect(search.likely(BATCH.min(self.room())));
             let entrants = self.prove(batch, search);
             if self.device.builders() > 0 && !self.spent() {
                 early = search.ask_early(BATCH.min(self.room()));

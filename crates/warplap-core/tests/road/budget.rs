@@ -56,6 +56,22 @@ fn where_time_is_up_before_anybody_is_compiled_somebody_still_is() {
 }
 
 #[test]
+fn where_time_is_up_before_those_who_are_waited_for_are_compiled_the_race_still_ends() {
+    // More than are asked for at once, so that some are compiled because they are likely to be wanted.
+    let slow = |i: u32| row(&format!("v{i}"), 1e-3).act(Act::CompilesSlowly(60));
+    let rows: Vec<Row> = [row("reference", 2e-3)].into_iter().chain((0..80).map(slow)).collect();
+    let (say, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let device = Fake::new();
+        device.builders.store(16, Ordering::SeqCst);
+        let budget = Budget { seconds: 1e-6, ..Budget::default() };
+        let _ = say.send(tuned_in(&on(device, &rows, &memory(), Settings { budget, ..settings() }), &problem(64)).1);
+    });
+    let right = heard.recv_timeout(std::time::Duration::from_secs(60)).expect("the race never ends");
+    assert!(right >= 1, "nobody was measured");
+}
+
+#[test]
 fn a_library_that_opens_slowly_has_a_turn_before_somebody_who_is_ready_wins() {
     let rows = [
         row("reference", 2e-3).real(20_000),
