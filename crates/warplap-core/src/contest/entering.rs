@@ -54,7 +54,7 @@ impl<'g, D: Device> Contest<'g, D> {
                     self.late = pending;
                     break;
                 }
-                if !may_begin {
+                if self.tried == 0 {
                     self.ahead.press();
                 }
                 continue;
