@@ -19,6 +19,7 @@ mod turned;
 mod wgmma_fill;
 mod wgmma_pack;
 mod wgmma_swapab;
+mod wgmma_thin;
 mod wgmma_union;
 mod widened;
 
@@ -40,6 +41,7 @@ pub fn catalog() -> Catalog<Bsr, Cuda> {
         .with(Arc::new(OverBlocks(wgmma_swapab::SwapAb)))
         .with(Arc::new(OverBlocks(wgmma_fill::Fill)))
         .with(Arc::new(OverBlocks(wgmma_pack::Pack)))
+        .with(Arc::new(OverBlocks(wgmma_thin::Thin)))
         .with(Arc::new(OverBlocks(thin_mma::ThinMma)))
         .with(Arc::new(OverBlocks(thin_rows::ThinRows)))
         .with(Arc::new(OverBlocks(mma_rows::MmaRows)))
@@ -60,7 +62,7 @@ mod tests {
     use crate::bsr::{Bsr, BsrProblem};
     use crate::cuda::compiling;
 
-    const TWINS: [&dyn BsrTwin; 9] = [
+    const TWINS: [&dyn BsrTwin; 10] = [
         &super::wgmma_union::Union,
         &super::wgmma_pack::Pack,
         &super::wgmma_fill::Fill,
@@ -70,9 +72,10 @@ mod tests {
         &super::mma_rows::MmaRows,
         &super::thin_rows::ThinRows,
         &super::thin_mma::ThinMma,
+        &super::wgmma_thin::Thin,
     ];
 
-    const PROBLEMS: [&str; 31] = [
+    const PROBLEMS: [&str; 33] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
         "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
@@ -101,6 +104,8 @@ mod tests {
         "bsr:m=4096,k=4096,n=16,bs=32,density=0.125,dtype=f16,b=col,c=col",
         "bsr:m=4096,k=4096,n=7,bs=16,density=0.125,dtype=f32,beta=2",
         "bsr:m=4096,k=4096,n=64,bs=64,density=0.25,dtype=bf16,b=col,c=col,bias=true",
+        "bsr:m=4096,k=4096,n=64,bs=64,density=0.05,dtype=bf16",
+        "bsr:m=512,k=1024,n=24,bs=128,density=0.25,dtype=f16,beta=1",
         "bsr:m=8192,k=8192,n=64,bs=32,density=0.05,dtype=bf16",
         "bsr:m=4096,k=4096,n=16,bs=16,density=0.25,dtype=bf16",
         "bsr:m=4096,k=4096,n=11,bs=32,density=0.25,dtype=f16,beta=1",
