@@ -13,6 +13,7 @@ from ._blocks import gradient_of_blocks
 from ._compiled import fake
 from ._library import lib
 from ._nodes import operator
+from ._products import sum_of_rows
 from ._quiet import sparse
 
 
@@ -75,7 +76,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if grad_values is None:
             grad_values = gradient_of_blocks(crow, col, down.t(), across.t(), *values.shape[1:])
     if ctx.needs_input_grad[3]:
-        grad_bias = grad.sum(0)
+        grad_bias = sum_of_rows(grad)
     if ctx.needs_input_grad[5]:
         grad_x = linear(crow, col, values, None, x.shape[1], grad, not ctx.turned)
     return None, None, grad_values, grad_bias, None, grad_x, None

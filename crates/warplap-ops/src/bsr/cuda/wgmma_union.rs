@@ -20,7 +20,7 @@ use crate::gemm::Layout;
 pub(super) struct Union;
 
 /// Lines of a block, columns, blocks on a multiprocessor: what won somewhere on an H200. The first is for many tiles.
-const LARGE: [[i64; 3]; 4] = [[2, 256, 1], [4, 128, 1], [1, 128, 2], [2, 128, 1]];
+const LARGE: [[i64; 3]; 5] = [[2, 256, 1], [4, 128, 1], [1, 128, 2], [2, 128, 1], [2, 192, 1]];
 const SMALL: [[i64; 3]; 4] = [[1, 128, 1], [1, 64, 2], [1, 128, 2], [2, 128, 1]];
 
 impl Twin<BsrProblem> for Union {
@@ -44,7 +44,7 @@ impl Twin<BsrProblem> for Union {
 
     fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
         let tiles = (p.m / 64).div_ceil(2) * p.n.div_ceil(256);
-        let shapes: &'static [[i64; 3]; 4] = if tiles >= u64::from(chip.multiprocessors) { &LARGE } else { &SMALL };
+        let shapes: &'static [[i64; 3]] = if tiles >= u64::from(chip.multiprocessors) { &LARGE } else { &SMALL };
         let skewed = p.imbalance() > SKEWED;
         let column = |i: usize| shapes.iter().map(move |s| s[i]);
         Space::single()
