@@ -74,17 +74,17 @@ const NORM: [&str; 8] = [
 ];
 
 const ATTENTION: [&str; 14] = [
-    "attention:h=1,sq=1,d=1,dtype=f32",
+    "attention:h=1,sq=1,d=1,dtype=f32,lse=true",
     "attention:h=2,sq=64,d=64,dtype=bf16",
     "attention:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
-    "attention:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16",
+    "attention:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16,lse=true",
     "attention:h=6,hkv=1,sq=31,sk=97,d=8,dv=200,dtype=bf16",
     "attention:h=2,sq=200,sk=200,d=64,dtype=f16,causal=true",
     "attention:h=2,sq=300,sk=50,d=32,dtype=bf16,causal=true",
     "attention:b=2,h=2,sq=50,sk=300,d=32,dtype=f32,causal=true",
-    "attention:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add",
-    "attention:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd",
-    "attention:b=2,h=8,hkv=2,sq=1,sk=1000,d=128,dtype=f16,layout=bshd",
+    "attention:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add,lse=true",
+    "attention:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd,lse=true",
+    "attention:b=2,h=8,hkv=2,sq=1,sk=1000,d=128,dtype=f16,layout=bshd,lse=true",
     "attention:h=1,sq=40,sk=40,d=1024,dv=1000,dtype=f32,scale=0.5",
     "attention:b=2,h=2,sq=128,sk=4000,d=128,dtype=f32,scale=0",
     "attention:b=2,h=16,sq=2048,d=128,dtype=bf16",

@@ -33,10 +33,13 @@ pub mod slot {
     pub const MASK: usize = 3;
     /// O, shaped `[b, h, sq, dv]`.
     pub const OUT: usize = 4;
+    /// The logarithm of the sum of a row's exponentials, f32, shaped `[b, h, sq]`, where the problem has `lse=true`; -inf
+    /// where a query sees nothing.
+    pub const LSE: usize = 5;
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 5;
+pub(crate) const SLOTS: usize = 6;
 
 /// Bytes that buffers lie on, so that kernels may read vectors and the copy engine may fetch.
 pub(crate) const ALIGN: u64 = 16;
@@ -59,6 +62,7 @@ impl Op for Attention {
             input("v", &[p.b, p.hkv, p.sk, p.dv]).strided(&lies(p.v_strides())),
             input("mask", &[p.sq, p.sk]).when(p.mask == Mask::Add),
             output("out", &[p.b, p.h, p.sq, p.dv]).strided(&lies(p.o_strides())),
+            Slot::output("lse", DType::F32, &[p.b, p.h, p.sq]).when(p.lse),
         ])
     }
 
@@ -74,7 +78,7 @@ impl Op for Attention {
             Mask::None => Array::none(),
             Mask::Add => Array::from_f64(p.dtype, (0..p.sq * p.sk).map(entry)),
         };
-        vec![q, k, v, mask, Array::none()]
+        vec![q, k, v, mask, Array::none(), Array::none()]
     }
 
     fn answer(p: &AttentionProblem, inputs: &[Array]) -> Vec<Answer> {
@@ -82,6 +86,7 @@ impl Op for Attention {
         let mask = (p.mask == Mask::Add).then(|| inputs[slot::MASK].to_f64());
         let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
         let mut values = vec![0f64; p.o_len()];
+        let mut sums = vec![0f64; if p.lse { p.lse_len() } else { 0 }];
         let mut seen = Spread::default();
         for head in 0..(p.b * p.h) as usize {
             let (b, h) = (head / p.h as usize, head % p.h as usize);
@@ -102,7 +107,11 @@ impl Op for Attention {
                 let mut weights = right::product(rows, sk, d, &q[first * d..], &columns);
                 for (i, row) in weights.chunks_exact_mut(sk).enumerate() {
                     let line = mask.as_ref().map(|m| &m[(first + i) * sk..][..sk]);
-                    seen.weights = seen.weights.max(softmax(row, f64::from(p.scale()), line, p.causal, first + i));
+                    let (norm, lse) = softmax(row, f64::from(p.scale()), line, p.causal, first + i);
+                    seen.weights = seen.weights.max(norm);
+                    if p.lse {
+                        sums[head * sq + first + i] = lse;
+                    }
                 }
                 let weights: Vec<f64> = weights.chunks_exact(sk).flat_map(|row| &row[..keys]).copied().collect();
                 let o = right::product(rows, dv, keys, &weights, &v);
@@ -114,7 +123,11 @@ impl Op for Attention {
             }
         }
         seen.score *= f64::from(p.scale().abs());
-        vec![Answer { values, tolerance: seen.tolerance(p) }]
+        let mut answers = vec![Answer { values, tolerance: seen.tolerance(p) }];
+        if p.lse {
+            answers.push(Answer { values: sums, tolerance: seen.lse_tolerance(p) });
+        }
+        answers
     }
 }
 
@@ -127,8 +140,9 @@ pub(crate) fn gather(from: &[f64], strides: Strides, batch: usize, head: usize, 
     (0..rows).flat_map(|i| &from[start + i * strides.row..][..width]).copied().collect()
 }
 
-/// Turns raw scores into weights and gives their Euclidean norm. A row that sees nothing becomes zeros.
-fn softmax(row: &mut [f64], scale: f64, mask: Option<&[f64]>, causal: bool, query: usize) -> f64 {
+/// Turns raw scores into weights and gives their Euclidean norm, and the log-sum-exp of the scores. A row that sees
+/// nothing becomes zeros, with -inf.
+fn softmax(row: &mut [f64], scale: f64, mask: Option<&[f64]>, causal: bool, query: usize) -> (f64, f64) {
     for (j, x) in row.iter_mut().enumerate() {
         let added = mask.map_or(0.0, |m| m[j]);
         *x = if causal && j > query { f64::NEG_INFINITY } else { *x * scale + added };
@@ -140,7 +154,7 @@ fn softmax(row: &mut [f64], scale: f64, mask: Option<&[f64]>, causal: bool, quer
     let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
     let factor = if sum > 0.0 { 1.0 / sum } else { 0.0 };
     row.iter_mut().for_each(|x| *x *= factor);
-    norm * factor
+    (norm * factor, most + sum.ln())
 }
 
 /// The largest magnitudes met on the way to an answer.
@@ -164,6 +178,11 @@ impl Spread {
             tolerance.floor += 3.0 * p.dtype.roundoff() * self.weights * self.value;
         }
         tolerance
+    }
+
+    /// A log-sum-exp is off by no more than its scores are, and by the roundings of its sum and of its logarithm.
+    fn lse_tolerance(&self, p: &AttentionProblem) -> Tolerance {
+        Tolerance::dot(DType::F32, DType::F32, p.d.max(p.sk) as usize, 2.0 + self.score)
     }
 }
 
@@ -232,7 +251,7 @@ mod tests {
             let p = Attention::parse(text).unwrap();
             let signature = Attention::signature(&p);
             let lens: Vec<usize> = signature.slots().iter().map(Slot::len).collect();
-            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len()], "{text}");
+            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len(), 0], "{text}");
             assert_eq!(signature.slots()[slot::OUT].name, "out");
         }
     }

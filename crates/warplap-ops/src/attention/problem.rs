@@ -92,6 +92,8 @@ pub struct AttentionProblem {
     scale: u32,
     /// Order of the dimensions of Q, K, V and O.
     pub layout: Order,
+    /// Whether the log-sum-exps of the scores are written too: what the backward pass begins with.
+    pub lse: bool,
 }
 
 /// Elements from one batch, head and row to the next.
@@ -121,6 +123,7 @@ impl AttentionProblem {
             mask: Mask::None,
             scale: usual_scale(d).to_bits(),
             layout: Order::Bhsd,
+            lse: false,
         }
     }
 
@@ -189,6 +192,11 @@ impl AttentionProblem {
         (self.b * self.h * self.sq * self.dv) as usize
     }
 
+    /// Log-sum-exps: one a query.
+    pub fn lse_len(&self) -> usize {
+        (self.b * self.h * self.sq) as usize
+    }
+
     /// Elements of the mask; none without one.
     pub fn mask_len(&self) -> usize {
         if self.mask == Mask::Add { (self.sq * self.sk) as usize } else { 0 }
@@ -221,7 +229,7 @@ impl Problem for AttentionProblem {
     type Op = super::Attention;
 
     const FIELDS: &'static [&'static str] =
-        &["b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout"];
+        &["b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "lse"];
 
     fn fields(&self) -> Fields {
         Fields::new()
@@ -237,6 +245,7 @@ impl Problem for AttentionProblem {
             .with_unless("mask", self.mask, Mask::None)
             .with_unless("scale", self.scale(), usual_scale(self.d))
             .with_unless("layout", self.layout, Order::Bhsd)
+            .with_unless("lse", self.lse, false)
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -250,6 +259,7 @@ impl Problem for AttentionProblem {
         let mask = fields.word_or("mask", "none or add", Mask::None)?;
         let scale = fields.number_or("scale", -MAX_SCALE, MAX_SCALE, f64::NAN)?;
         let layout = fields.word_or("layout", "bhsd or bshd", Order::Bhsd)?;
+        let lse = fields.word_or("lse", "true or false", false)?;
         let (h, sq, d) = (h?, sq?, d?);
         if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
             return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
@@ -258,6 +268,7 @@ impl Problem for AttentionProblem {
         let sk = or(sk, sq);
         let mut p = AttentionProblem::new(b, h, sq, sk, d, dtype);
         (p.hkv, p.dv, p.causal, p.mask, p.layout) = (or(hkv, h), or(dv, d), causal, mask, layout);
+        p.lse = lse;
         if !scale.is_nan() {
             p = p.with_scale(scale as f32);
         }
@@ -297,6 +308,7 @@ impl Problem for AttentionProblem {
             .with("causal", self.causal)
             .with("mask", self.mask)
             .with("layout", self.layout)
+            .with_unless("lse", self.lse, false)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -324,7 +336,8 @@ impl Problem for AttentionProblem {
         let kv = (self.b * self.hkv) as f64 * keys * width;
         let mask = if self.mask == Mask::Add { self.pairs() as f64 } else { 0.0 };
         let elements = self.q_len() as f64 + self.o_len() as f64 + kv + mask;
-        Work { flops: 2.0 * heads * self.pairs() as f64 * width, bytes: elements * self.dtype.bytes() as f64 }
+        let sums = if self.lse { self.lse_len() as f64 * 4.0 } else { 0.0 };
+        Work { flops: 2.0 * heads * self.pairs() as f64 * width, bytes: elements * self.dtype.bytes() as f64 + sums }
     }
 
     fn dtype(&self) -> DType {

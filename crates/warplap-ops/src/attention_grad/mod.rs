@@ -62,6 +62,7 @@ impl Op for AttentionGrad {
 
     fn signature(AttentionGradProblem(p): &AttentionGradProblem) -> Signature {
         let Signature(mut slots) = Attention::signature(p);
+        slots.truncate(slot::LSE);
         let as_is = |slot: usize, name: &'static str, role| Slot { name: name.into(), role, ..slots[slot].clone() };
         let more = [
             Slot::input("lse", DType::F32, &[p.b, p.h, p.sq]),
@@ -77,6 +78,7 @@ impl Op for AttentionGrad {
 
     fn draw(AttentionGradProblem(p): &AttentionGradProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = Attention::draw(p, rng);
+        inputs.truncate(slot::LSE);
         if !is_exact(p) {
             calm(p, &mut inputs[slot::Q]);
         }

@@ -14,14 +14,18 @@ pub struct AttentionGradProblem(pub AttentionProblem);
 impl Problem for AttentionGradProblem {
     type Op = super::AttentionGrad;
 
-    const FIELDS: &'static [&'static str] = AttentionProblem::FIELDS;
+    const FIELDS: &'static [&'static str] =
+        &["b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout"];
 
     fn fields(&self) -> Fields {
         self.0.fields()
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
-        AttentionProblem::read(fields).map(AttentionGradProblem)
+        match AttentionProblem::read(fields)? {
+            p if p.lse => Err(ProblemError::value("lse", true, "nothing: log-sum-exps come in")),
+            p => Ok(AttentionGradProblem(p)),
+        }
     }
 
     fn key_fields(&self, bucket: &Bucket) -> Fields {

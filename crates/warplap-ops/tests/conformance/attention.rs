@@ -14,13 +14,13 @@ pub(crate) fn problems() -> Vec<String> {
             "h=1,sq=40,sk=200,d=64",
             "h=1,sq=5,sk=3,d=260,dv=200",
         ] {
-            for flags in ["", ",causal=true", ",mask=add", ",causal=true,mask=add,layout=bshd"] {
+            for flags in ["", ",causal=true", ",mask=add,lse=true", ",causal=true,mask=add,layout=bshd"] {
                 problems.push(format!("attention:{shape},dtype={dtype}{flags}"));
             }
         }
-        problems.push(format!("attention:h=8,hkv=2,sq=1,sk=700,d=128,dtype={dtype},layout=bshd"));
-        problems.push(format!("attention:h=1,sq=9,sk=20,d=1024,dv=1,dtype={dtype},scale=-0.01"));
-        problems.push(format!("attention:h=1,sq=130,sk=257,d=64,dtype={dtype},scale=0.9,causal=true"));
+        problems.push(format!("attention:h=8,hkv=2,sq=1,sk=700,d=128,dtype={dtype},layout=bshd,lse=true"));
+        problems.push(format!("attention:h=1,sq=9,sk=20,d=1024,dv=1,dtype={dtype},scale=-0.01,lse=true"));
+        problems.push(format!("attention:h=1,sq=130,sk=257,d=64,dtype={dtype},scale=0.9,causal=true,lse=true"));
     }
     problems
 }

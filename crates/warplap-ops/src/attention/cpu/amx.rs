@@ -178,7 +178,7 @@ fn one_part(call: &Call<bf16>, sizes: BlockSizes, tiles: &Tiles, head: usize, ro
         let w = weights.as_mut_ptr().cast::<u16>();
         for (i, row) in block.clone().enumerate() {
             // SAFETY: the row's scores hold whole tiles of keys, its mask sk entries, the weights whole tiles.
-            sums[i] = unsafe {
+            let (most, sum) = unsafe {
                 pairs::weigh(pairs::Line {
                     scores: scores.as_mut_ptr().add(i * sizes.keys),
                     keys: call.seen(row),
@@ -188,6 +188,8 @@ fn one_part(call: &Call<bf16>, sizes: BlockSizes, tiles: &Tiles, head: usize, ro
                     to: w.add(i / SIDE * steps * STEP + i % SIDE * DEPTH),
                 })
             };
+            sums[i] = sum;
+            call.keep(head, row, most, 1.0, sum);
         }
         for square in 0..squares {
             for panel in 0..sizes.dv / SIDE {

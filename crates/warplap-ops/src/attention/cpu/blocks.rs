@@ -3,7 +3,7 @@
 //! A call and the sizes of a block come in. Tasks are dealt out here, queries widened, scores turned into weights and
 //! outputs narrowed; the two products are the kernel's own.
 
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
 use warplap_cpu::Typed;
@@ -95,9 +95,10 @@ impl Blocks {
                 let line = &mut scores[i * self.keys..(i + 1) * self.keys];
                 let keys = call.seen(row);
                 let weights = Row { scores: line.as_mut_ptr(), keys, mask: call.mask(row), factor: after };
-                let (_, sum) = self.isa.run(weights);
+                let (most, sum) = self.isa.run(weights);
                 line[keys..end].fill(0.0);
                 sums[i] = sum;
+                call.keep(head, row, most, if before == 1.0 { 1.0 } else { LN_2 }, sum);
             }
             weigh(count, end, scores, out);
             for (i, row) in block.enumerate() {

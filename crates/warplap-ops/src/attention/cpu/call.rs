@@ -15,6 +15,8 @@ pub(super) struct Call<T> {
     v: *const T,
     mask: *const T,
     out: *mut T,
+    /// Null where nobody asks for them.
+    lse: *mut f32,
     strides: [Strides; 4],
     /// Batches times heads of K and V: what tasks are made of.
     pub(super) heads: usize,
@@ -45,12 +47,17 @@ impl<T: Typed + Copy> Call<T> {
         let [q, k, v] = [slot::Q, slot::K, slot::V].map(|i| args[i].read().and_then(typed::read::<T>));
         let (q, k, v, out) = (q?, k?, v?, typed::write::<T>(args[slot::OUT].write()?)?);
         let mask = args[slot::MASK].view().map(typed::read::<T>).transpose()?;
+        let lse = match p.lse {
+            true => typed::write::<f32>(args[slot::LSE].write()?)?.as_mut_ptr(),
+            false => std::ptr::null_mut(),
+        };
         Ok(Call {
             q: q.as_ptr(),
             k: k.as_ptr(),
             v: v.as_ptr(),
             mask: mask.map_or(std::ptr::null(), <[T]>::as_ptr),
             out: out.as_mut_ptr(),
+            lse,
             strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],
             heads: (p.b * p.hkv) as usize,
             hkv: p.hkv as usize,
@@ -101,6 +108,19 @@ impl<T: Typed + Copy> Call<T> {
         debug_assert!(head < self.heads && row < self.rows());
         // SAFETY: inside the buffer for every head and row there is.
         unsafe { self.out.add(self.place(self.strides[3], head, row)) }
+    }
+
+    /// Writes the log-sum-exp of a row, where it is asked for, from its largest score and the sum of weights against it.
+    /// Scores in powers of two come with a unit of ln 2.
+    pub(super) fn keep(&self, head: usize, row: usize, most: f32, unit: f32, sum: f32) {
+        if self.lse.is_null() {
+            return;
+        }
+        let rows = Strides { batch: self.hkv * self.group * self.sq, head: self.sq, row: 1 };
+        let value = if sum > 0.0 { most * unit + sum.ln() } else { f32::NEG_INFINITY };
+        debug_assert!(head < self.heads && row < self.rows());
+        // SAFETY: one number a query, inside the buffer for every head and row there is; each row is one task's.
+        unsafe { *self.lse.add(self.place(rows, head, row)) = value };
     }
 
     /// Where a key starts; `d` elements are there.

@@ -6,7 +6,7 @@
 //! decoding. Limits: sums over lanes make it slow where rows are many.
 //! From: Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
 
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 use std::sync::Arc;
 
 use warplap_core::arg::Arg;
@@ -263,4 +263,5 @@ fn merge<T: Element + Typed>(call: &Call<T>, splits: Splits, head: usize, row: u
         whole.iter_mut().zip(part.iter()).take(splits.dv).for_each(|(sum, x)| *sum += x * factor);
     }
     splits.isa.run(Narrow { from: whole.as_ptr(), width: call.dv, factor: inverse(total), to: call.out(head, row) });
+    call.keep(head, row, most, LN_2, total);
 }

@@ -6,7 +6,7 @@
 //! long or short keys, f32. Limits: no mask (its rows lie across the lanes); few rows leave lanes empty.
 //! From: FlashAttention-2 (Dao 2023, online softmax over key tiles); the turned product is our own.
 
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 use std::sync::Arc;
 
 use warplap_core::arg::Arg;
@@ -247,6 +247,7 @@ fn one_tile<T: Element + Typed>(
     for (lane, row) in rows.enumerate() {
         let from = straight[lane * sizes.dv..].as_ptr();
         isa.run(Narrow { from, width: call.dv, factor: inverse(sum[lane]), to: call.out(head, row) });
+        call.keep(head, row, most[lane], LN_2, sum[lane]);
     }
 }
 

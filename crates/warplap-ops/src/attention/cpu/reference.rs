@@ -83,6 +83,7 @@ fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cp
                 }
                 let out = std::slice::from_raw_parts_mut(call.out(head, row), call.dv);
                 out.iter_mut().zip(&sums).for_each(|(to, sum)| *to = T::narrow(sum * inverse(total)));
+                call.keep(head, row, most, 1.0, total);
             }
         }
     }

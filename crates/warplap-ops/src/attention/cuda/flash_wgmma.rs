@@ -122,7 +122,8 @@ impl Twin<AttentionProblem> for FlashWgmma {
         };
         let counters = if s.sched == 2 { Argument::Scratch(Need { words: 2, zeros: 2 }) } else { NOTHING };
         let mut arguments = vec![q, k, v, mask];
-        arguments.extend([Argument::Pointer(slot::MASK), NOTHING, Argument::Pointer(slot::OUT), NOTHING, counters]);
+        let [added, out, lse] = [slot::MASK, slot::OUT, slot::LSE].map(Argument::Pointer);
+        arguments.extend([added, NOTHING, out, lse, counters]);
         arguments.extend(numbers(p, chip));
         arguments.extend(strides(p.o_strides()));
         arguments.extend(mask_strides(p));

@@ -50,6 +50,9 @@ pub(crate) fn facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
     if p.scale() <= SMALL_SCALE {
         facts.push(("NEGATIVE", 1));
     }
+    if p.lse {
+        facts.push(("LSE", 1));
+    }
     facts
 }
 
@@ -118,11 +121,12 @@ pub(crate) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
     all
 }
 
-/// Q, K, V, the mask, slopes that no problem has, O, and sums of exponents that nobody asks for: the first parameters
-/// of kernels of plain pointers.
+/// Q, K, V, the mask, slopes that no problem has, O and the log-sum-exps: the first parameters of kernels of plain
+/// pointers.
 pub(crate) fn pointers() -> Vec<Argument> {
-    let [q, k, v, mask, out] = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT].map(Argument::Pointer);
-    vec![q, k, v, mask, NOTHING, out, NOTHING]
+    let [q, k, v, mask, out, lse] =
+        [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE].map(Argument::Pointer);
+    vec![q, k, v, mask, NOTHING, out, lse]
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //
 // Idea: 128 keys at a time are scored by a thread each; the running maximum and sum are carried on, and the threads
 // share out the columns of V. Wins: never by design; it fits every shape, mask and layout and is the fallback.
-// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix).
+// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix), LSE (1: log-sum-exps are stored).
 #include "element.cuh"
 #define KEYS 128
 #define LOWEST __int_as_float(0xff800000)
@@ -25,7 +25,7 @@ __device__ __forceinline__ float sum_of_block(float x, float* room) {
 
 extern "C" __global__ void __launch_bounds__(KEYS)
 reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
-          elem* __restrict__ O, int heads, int group, int sq, int sk, int d, int dv, float scale,
+          elem* __restrict__ O, float* __restrict__ lse, int heads, int group, int sq, int sk, int d, int dv, float scale,
           u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
   extern __shared__ float room[];
   float *reduced = room, *weights = room + 4, *query = weights + KEYS, *sums = query + d;
@@ -63,4 +63,5 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   elem* o = O + batch * ob + head * oh + row * orow;
   const float share = total > 0.f ? 1.f / total : 0.f;
   for (int x = t; x < dv; x += KEYS) o[x] = narrow(sums[x] * share);
+  if (LSE && t == 0) lse[blockIdx.x] = total > 0.f ? most + logf(total) : LOWEST;
 }

@@ -50,6 +50,7 @@ impl Twin<AttentionProblem> for Reference {
             ("DTYPE", dtype_code(p.dtype)),
             ("CAUSAL", i64::from(p.causal)),
             ("MASK", i64::from(p.mask == Mask::Add)),
+            ("LSE", i64::from(p.lse)),
         ];
         let mut arguments: Vec<Argument> = (0..SLOTS).map(Argument::Pointer).collect();
         arguments.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(int));

@@ -6,7 +6,7 @@
 // of which computes its scores again.
 // Beside it come the largest magnitudes that tolerances are made of: squares of the norms of a query by head, of a key
 // by head of K, and of a row of weights, and the largest value. Keys that nobody sees count too.
-// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix).
+// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix), LSE (1: log-sum-exps too).
 #include "element.cuh"
 #define ROWS 64
 #define KEYS 32
@@ -41,7 +41,7 @@ DI double squares_of(const elem* row, u64 n) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
-      double* __restrict__ O, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
+      double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
       u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
       u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
   __shared__ double q[DEEP][ROWS + 1], k[DEEP][KEYS + 1], p[ROWS][KEYS + 1], v[DEEP][COLS];
@@ -142,6 +142,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     const u64 row = row0 + y + 16 * i;
     const double sum = sum_of(total[i], 16), share = sum > 0. ? 1. / sum : 0.;
     widest = fmax(widest, sum_of(squares[i], 16) * share * share);
+    if (LSE && part == 0 && x == 0 && row < sq) lse[both * sq + row] = sum > 0. ? most[i] + log(sum) : LOWEST;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
       const u64 c = col0 + x + 16 * j;
