@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _cuda, _sdpa, _training, _warplap
+from . import _bent, _cuda, _sdpa, _training, _warplap
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
 from ._library import check_out, floats, lib, op, ordinary
@@ -30,7 +30,11 @@ def _as_promised(o: Tensor, q: Tensor, v: Tensor) -> Tensor:
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
-    if (mask is None or mask.ndim == 2) and ordinary(q, k, v) and q.shape[3] <= 1024 and v.shape[3] <= 1024:
+    if mask is not None and mask.ndim == 4:
+        found = _bent.masked(q, k, v, mask, is_causal, scale)
+        if found is not None:
+            return _as_promised(found, q, v)
+    elif ordinary(q, k, v) and q.shape[3] <= 1024 and v.shape[3] <= 1024:
         mask = None if mask is None else mask.contiguous()
         if q.is_cuda:
             q, k, v = _cuda.aligned(q), _cuda.aligned(k), _cuda.aligned(v)
@@ -177,6 +181,40 @@ def as_called(
     return four[0], four[1], four[2], mask, bool(is_causal), float(scale) if scale is not None else d**-0.5
 
 
+def bent(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    *,
+    window: int | None,
+    softcap: float | None,
+    alibi_slopes: Tensor | None,
+    align: str,
+) -> Tensor:
+    """attention with what torch's own has not."""
+    if window is not None and window < 1:
+        raise ValueError(f"window: is {window}, expected a whole number above 0")
+    if softcap is not None and not 0.0 < softcap <= 65536.0:
+        raise ValueError(f"softcap: is {softcap}, expected a number above 0 and up to 65536")
+    if align not in ("top_left", "bottom_right"):
+        raise ValueError(f"align: is {align!r}, expected 'top_left' or 'bottom_right'")
+    q, k, v = cast(q, k, v)
+    if mask is not None and mask.dtype != torch.bool:
+        (mask,) = cast(mask)
+    shape, causal = (*q.shape[:-1], v.shape[-1]), is_causal and mask is not None
+    call = as_called(q, k, v, mask=mask, is_causal=is_causal and not causal, scale=scale, enable_gqa=enable_gqa)
+    if alibi_slopes is not None and tuple(alibi_slopes.shape) != (call[0].shape[1],):
+        found = list(alibi_slopes.shape)
+        raise ValueError(f"alibi_slopes: has shape {found}, expected one number for each of {call[0].shape[1]} heads")
+    slopes = None if alibi_slopes is None else alibi_slopes.to(q.device, torch.float32)
+    facts = _bent.Facts(bool(is_causal), call[5], window or 0, float(softcap or 0.0), align == "bottom_right")
+    return _bent.attend(*call[:4], slopes, facts).reshape(shape)
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -207,6 +245,8 @@ def attention(
 def _with_gradients(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
 ) -> Tensor | None:
+    if mask is not None and mask.ndim == 4:
+        return _bent.attend(q, k, v, mask, None, _bent.Facts(is_causal, scale, 0, 0.0, False))
     if mask is not None:
         return _training_of.masked(q, k, v, mask, is_causal, scale)
     gqa = q.shape[1] != k.shape[1]

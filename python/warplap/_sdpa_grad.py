@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._facts import fields
-from ._sdpa import Fit, _cudnn_fits, _efficient_fits, _flash_fits
+from ._sdpa import Fit, _cudnn_fits, _efficient_fits, _flash_fits, bends
 
 _aten = torch.ops.aten
 
@@ -103,7 +103,7 @@ def _plain(problem: str) -> str | None:
     given = fields(problem)
     if "mask" in given:
         return "it takes no mask here"
-    return "heads of keys and values must be of one size" if "dv" in given else None
+    return "heads of keys and values must be of one size" if "dv" in given else bends(problem)
 
 
 def _fit(fits: Fit | None, sums: bool) -> Fit:

@@ -72,7 +72,7 @@ def lent(
     return q, k, v, mask
 
 
-def _as(like: Tensor, t: Tensor) -> Tensor:
+def laid(like: Tensor, t: Tensor) -> Tensor:
     """A tensor that lies as another does, where kernels may fetch from it."""
     if t.stride() != like.stride():
         t = torch.empty_like(like).copy_(t)
@@ -89,19 +89,17 @@ def backward(
     problem: str, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, lse: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v, which lie as those do."""
-    like = q
-    if out.shape != q.shape:
-        like = _like_queries(q, out.shape[-1])
-    found: tuple[Tensor, Tensor, Tensor] = prepared(problem)[1](q, k, v, mask, _as(like, out), lse, _as(like, grad))
+    like = like_output(q, v)
+    found: tuple[Tensor, Tensor, Tensor] = prepared(problem)[1](q, k, v, mask, laid(like, out), lse, laid(like, grad))
     return found
 
 
-def _like_queries(q: Tensor, width: int) -> Tensor:
-    """Nothing but sizes and strides: rows of another width in the order of q."""
-    b, h, s, _ = q.shape
-    if q.is_contiguous():
-        return q.new_empty((b, h, s, width))
-    return q.new_empty((b, s, h, width)).transpose(1, 2)
+def like_output(q: Tensor, v: Tensor) -> Tensor:
+    """A tensor that lies as the output of queries and values does; its elements mean nothing."""
+    (b, h, s, d), width = q.shape, v.shape[3]
+    if width == d:
+        return q
+    return q.new_empty((b, h, s, width)) if q.is_contiguous() else q.new_empty((b, s, h, width)).transpose(1, 2)
 
 
 class Training:
