@@ -19,7 +19,7 @@ __device__ __forceinline__ float dot(const float* own, const elem* row, int n) {
 extern "C" __global__ void __launch_bounds__(MET)
 reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
           const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G, elem* __restrict__ dQ,
-          elem* __restrict__ dK, elem* __restrict__ dV, const float* __restrict__ slopes, int batch, int heads, int group,
+          elem* __restrict__ dK, elem* __restrict__ dV, const float* __restrict__ leans, int batch, int heads, int group,
           int sq, int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh,
           u64 orow, u64 mb, u64 mh, u64 mr) {
   extern __shared__ float room[];
@@ -54,7 +54,7 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
           const float bent = tanhf(score / cap);
           score = cap * bent, steep = 1.f - bent * bent;
         }
-        if (ALIBI) score -= slopes[h] * (float)abs(q + shift - k);
+        if (ALIBI) score -= leans[h] * (float)abs(q + shift - k);
         if (MASK) score += widen(mask[b * mb + h * mh + q * mr + k]);
         if (known != LOWEST) {
           const elem *o = O + b * ob + h * oh + q * orow, *g = G + b * ob + h * oh + q * orow;
