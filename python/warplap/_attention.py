@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _cuda, _sdpa, _training, _warplap
+from . import _bent, _cuda, _sdpa, _training, _warplap
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
 from ._library import check_out, floats, lib, op, ordinary
@@ -29,7 +30,11 @@ def _as_promised(o: Tensor, q: Tensor, v: Tensor) -> Tensor:
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
-    if (mask is None or mask.ndim == 2) and ordinary(q, k, v) and q.shape[3] <= 1024 and v.shape[3] <= 1024:
+    if mask is not None and mask.ndim == 4:
+        found = _bent.masked(q, k, v, mask, is_causal, scale)
+        if found is not None:
+            return _as_promised(found, q, v)
+    elif ordinary(q, k, v) and q.shape[3] <= 1024 and v.shape[3] <= 1024:
         mask = None if mask is None else mask.contiguous()
         if q.is_cuda:
             q, k, v = _cuda.aligned(q), _cuda.aligned(k), _cuda.aligned(v)
@@ -60,7 +65,42 @@ def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _attention_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return _from_scores(ctx, grad, *ctx.saved_tensors)
+    q, k, v, mask, out = ctx.saved_tensors
+    if torch.is_grad_enabled() or (mask is not None and (mask.ndim != 2 or ctx.needs_input_grad[3])):
+        return _from_scores(ctx, grad, q, k, v, mask, out)
+    return *op.attention_grad(grad, q, k, v, mask, out, ctx.is_causal, ctx.scale), None, None, None
+
+
+def _attention_grad(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, is_causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """For programs that keep nothing but what went in and out: the log-sum-exps come from another forward pass, so that
+    memory grows with the length and not with its square."""
+    if ordinary(q, k, v) and max(q.shape[3], v.shape[3]) <= 1024:
+        lent = _training.lent(q, k, v, mask)
+        try:
+            problem = _warplap.attention_problem(*lent, is_causal, scale)
+            lse = _training.forward(problem, *lent)[1]
+            found = _training.backward(problem, grad, *lent, out, lse)
+            laid = (g if g.stride() == t.stride() else torch.empty_like(t).copy_(g) for g, t in zip(found, (q, k, v)))
+            return tuple(laid)  # type: ignore[return-value]
+        except NotImplementedError as why:
+            _cuda.tell("torch", why)
+    facts = SimpleNamespace(is_causal=is_causal, scale=scale)
+    dq, dk, dv = (g.contiguous() for g in _from_scores(facts, grad, q, k, v, mask, out)[:3])
+    return torch.empty_like(q).copy_(dq), torch.empty_like(k).copy_(dk), torch.empty_like(v).copy_(dv)
+
+
+lib.impl("attention_grad", _attention_grad, "CPU")
+lib.impl("attention_grad", _attention_grad, "CUDA")
+compiled("attention_grad", _attention_grad)
+
+
+@fake("attention_grad")
+def _attention_grad_fake(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, is_causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
 def _from_scores(
@@ -90,7 +130,7 @@ def _from_scores(
     if heads != shared:
         grad_k, grad_v = (t.unflatten(1, (shared, heads // shared)).sum(2) for t in (grad_k, grad_v))
     grad_mask = None
-    if mask is not None and ctx.needs_input_grad[3]:
+    if mask is not None and getattr(ctx, "needs_input_grad", (False,) * 4)[3]:
         grad_mask = down.sum_to_size(mask.shape if mask.ndim == 4 else (1, 1, *mask.shape)).reshape(mask.shape)
         grad_mask = grad_mask.to(mask.dtype)
     return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype), grad_mask, None, None
@@ -141,6 +181,40 @@ def as_called(
     return four[0], four[1], four[2], mask, bool(is_causal), float(scale) if scale is not None else d**-0.5
 
 
+def bent(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    *,
+    window: int | None,
+    softcap: float | None,
+    alibi_slopes: Tensor | None,
+    align: str,
+) -> Tensor:
+    """attention with what torch's own has not."""
+    if window is not None and window < 1:
+        raise ValueError(f"window: is {window}, expected a whole number above 0")
+    if softcap is not None and not 0.0 < softcap <= 65536.0:
+        raise ValueError(f"softcap: is {softcap}, expected a number above 0 and up to 65536")
+    if align not in ("top_left", "bottom_right"):
+        raise ValueError(f"align: is {align!r}, expected 'top_left' or 'bottom_right'")
+    q, k, v = cast(q, k, v)
+    if mask is not None and mask.dtype != torch.bool:
+        (mask,) = cast(mask)
+    shape, causal = (*q.shape[:-1], v.shape[-1]), is_causal and mask is not None
+    call = as_called(q, k, v, mask=mask, is_causal=is_causal and not causal, scale=scale, enable_gqa=enable_gqa)
+    if alibi_slopes is not None and tuple(alibi_slopes.shape) != (call[0].shape[1],):
+        found = list(alibi_slopes.shape)
+        raise ValueError(f"alibi_slopes: has shape {found}, expected one number for each of {call[0].shape[1]} heads")
+    slopes = None if alibi_slopes is None else alibi_slopes.to(q.device, torch.float32)
+    facts = _bent.Facts(bool(is_causal), call[5], window or 0, float(softcap or 0.0), align == "bottom_right")
+    return _bent.attend(*call[:4], slopes, facts).reshape(shape)
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -161,12 +235,23 @@ def attention(
     shape = (*q.shape[:-1], v.shape[-1])
     if out is not None:
         check_out(out, shape, q=q, k=k, v=v, mask=call[3])
-    if out is None and _training.wanted(*call[:4]):
-        o = _training_of.attend(*call[:3], *call[4:], call[0].shape[1] != call[1].shape[1])
-    else:
+    o = _with_gradients(*call) if out is None and _training.wanted(*call[:4]) else None
+    if o is None:
         o = op.attention(*call)
     o = o if o.shape == shape else o.reshape(shape)
     return o if out is None else out.copy_(o)
+
+
+def _with_gradients(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
+) -> Tensor | None:
+    if mask is not None and mask.ndim == 4:
+        return _bent.attend(q, k, v, mask, None, _bent.Facts(is_causal, scale, 0, 0.0, False))
+    if mask is not None:
+        return _training_of.masked(q, k, v, mask, is_causal, scale)
+    gqa = q.shape[1] != k.shape[1]
+    found = trained(q, k, v, is_causal, scale, gqa)
+    return _training_of.attend(q, k, v, is_causal, scale, gqa) if found is None else found
 
 
 def _four(t: Tensor) -> Tensor:

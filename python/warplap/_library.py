@@ -17,6 +17,8 @@ for _schema in (
     "matmul_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
     "linear(Tensor x, Tensor w, Tensor? bias) -> Tensor",
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale) -> Tensor",
+    "attention_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, bool is_causal, float scale)"
+    " -> (Tensor, Tensor, Tensor)",
     "bsr_matmul(Tensor crow, Tensor col, Tensor values, SymInt m, SymInt k, Tensor b) -> Tensor",
     "bsr_matmul_out(Tensor crow, Tensor col, Tensor values, SymInt m, SymInt k, Tensor b, Tensor(a!) out) -> ()",
     "bsr_linear(Tensor crow, Tensor col, Tensor values, Tensor? bias, SymInt n, Tensor x, bool turned)"

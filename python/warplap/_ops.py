@@ -104,6 +104,10 @@ def attention(
     enable_gqa: bool = False,
     dropout_p: float = 0.0,
     out: Array | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    alibi_slopes: Array | None = None,
+    align: Literal["top_left", "bottom_right"] = "top_left",
 ) -> Array:
     """``softmax(scale * q @ k.T + mask) @ v`` head by head: the arguments mean what
     ``torch.nn.functional.scaled_dot_product_attention``'s mean.
@@ -111,11 +115,23 @@ def attention(
     Shapes (..., heads, queries, d); ``attn_mask`` (or ``mask``, which is the same) is bool (True takes part) or added to
     the scores, and spreads over heads and batches. ``enable_gqa`` lets several heads of q share one of k and v. Dropout
     is not offered: ``dropout_p`` other than 0 is an error.
+
+    Beyond torch's own, over torch's tensors: a query sees keys at most ``window`` places from its own (before it, where
+    ``is_causal``); scores become ``softcap * tanh(score / softcap)``; ``alibi_slopes``, one a head, times the distance
+    of a key are taken from them. With ``align="bottom_right"`` the last query's own place is the last key's, as in
+    decoding, and not the first one's the first's. A query that sees nothing gets zeros.
     """
     if attn_mask is not None:
         if mask is not None:
             raise ValueError("mask: is given beside attn_mask, expected one of them")
         mask = attn_mask
+    if window is not None or softcap is not None or alibi_slopes is not None or align != "top_left":
+        if out is not None or dropout_p != 0.0:
+            raise NotImplementedError("out, dropout_p: are given beside window, softcap, alibi_slopes or align")
+        if not _is_torch(q=q, k=k, v=v, mask=mask):
+            raise NotImplementedError("window, softcap, alibi_slopes, align: are given, expected tensors of torch")
+        more = {"window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "align": align}
+        return _torch.bent_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more)
     if mask is None and out is None and dropout_p == 0.0 and not _compiling():
         found = None if enable_gqa else _attention_direct(q, k, v, is_causal, scale)
         if found is None and type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:

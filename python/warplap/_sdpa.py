@@ -74,7 +74,8 @@ def _own(problem: str) -> int | None:
 
     try:
         q, k, v = tensor(h, sq, d), tensor(hkv, sk, d), tensor(hkv, sk, dv)
-        mask = torch.empty(sq, sk, dtype=dtype, device="cuda") if "mask" in given else None
+        over = {"heads": (1, h), "batches": (b, 1), "each": (b, h)}.get(given.get("over", "all"), ())
+        mask = torch.empty(*over, sq, sk, dtype=dtype, device="cuda") if "mask" in given else None
         scale, gqa = facts["scale"], facts["gqa"]
         return torch._fused_sdp_choice(q, k, v, mask, 0.0, facts["causal"], scale=scale, enable_gqa=gqa)
     except Exception:  # a torch that no longer says, or a device that is full
@@ -104,17 +105,29 @@ def _efficient_fits(problem: str) -> str | None:
     return "every head of q needs its own of k and v" if "hkv" in fields(problem) else None
 
 
+def gives_sums(problem: str) -> str | None:
+    """Why a function that gives no log-sum-exps stands aside, if so."""
+    return "it gives no log-sum-exps" if "lse" in fields(problem) else bends(problem)
+
+
+def bends(problem: str) -> str | None:
+    """Why what knows no windows and the like stands aside, if so."""
+    known = fields(problem).keys() & {"window", "corner", "softcap", "alibi"}
+    return f"it knows nothing of {min(known)}" if known else None
+
+
 def _one(name: str, backend: SDPBackend, fits: Fit) -> tuple[str, Way, Fit]:
     def fit(problem: str) -> str | None:
-        return fits(problem) or ("it is torch's own choice" if _own(problem) == backend.value else None)
+        found = gives_sums(problem) or fits(problem)
+        return found or ("it is torch's own choice" if _own(problem) == backend.value else None)
 
     return name, _by(backend), fit
 
 
 # Name, callable and why it stands aside. torch's own choice is the first: where nothing was measured it answers, and
 # its backend is not raced a second time under its own name.
-BACKENDS: list[tuple[str, Way, Fit | None]] = [
-    ("torch_default", default, None),
+BACKENDS: list[tuple[str, Way, Fit]] = [
+    ("torch_default", default, gives_sums),
     _one("torch_flash", SDPBackend.FLASH_ATTENTION, _flash_fits),
     _one("torch_cudnn", SDPBackend.CUDNN_ATTENTION, _cudnn_fits),
     _one("torch_efficient", SDPBackend.EFFICIENT_ATTENTION, _efficient_fits),

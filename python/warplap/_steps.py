@@ -1,4 +1,4 @@
-"""matmul and linear where gradients are wanted: the last heat is one of whole steps.
+"""matmul, linear and attention where gradients are wanted: the last heat is one of whole steps.
 
 Every product of a node is raced by itself, but what a program waits for is the call and its gradients, with everything
 that a graph does around them. So our node meets torch's own function once a key, forward and backward, in the race of
@@ -44,20 +44,22 @@ _MOST = 4096
 
 class Steps:
     """Who answers for one operator, by what a caller keeps a choice by. ``problem`` gives the text of the first product
-    from the inputs; ``letters`` names them."""
+    from the inputs, unless a caller says it; ``letters`` names them."""
 
-    def __init__(self, name: str, letters: str, problem: Callable[..., str]) -> None:
+    def __init__(self, name: str, letters: str, problem: Callable[..., str] | None = None) -> None:
         self.name, self.letters, self._problem = name, letters, problem
         self.chosen: dict[Any, Call] = {}
         _modes.when_changed(self.chosen.clear)
 
-    def choose(self, key: Any, given: Sequence[Tensor | None], act: str, own: Call, theirs: Call) -> Call | None:
+    def choose(
+        self, key: Any, given: Sequence[Tensor | None], act: str, own: Call, theirs: Call, problem: str | None = None
+    ) -> Call | None:
         """Who answers a call with these tensors, now and later; None where this is not to be decided now, or not by
-        us."""
+        us. Who says the ``problem`` has a key by how tensors lie, too."""
         if _warplap.mode() == "off" or is_watched() or not _belong_together(given) or _callables.capturing():
             return None
         try:
-            text = self._text(given, act)
+            text = self._text(given, act, problem)
         except (ValueError, TypeError, NotImplementedError):
             return None  # a call that others refuse, in their words
         chosen = own
@@ -68,16 +70,18 @@ class Steps:
             _log.warning("%s:%s: its step was not raced: %s", self.name, text, str(why).partition("\n")[0])
         if len(self.chosen) >= _MOST:
             self.chosen.clear()
-        self.chosen[key] = chosen = theirs if chosen is theirs else _as_laid(own, theirs, given)
+        self.chosen[key] = chosen = chosen if chosen is theirs or problem else _as_laid(own, theirs, given)
         return chosen
 
-    def _text(self, given: Sequence[Tensor | None], act: str) -> str:
+    def _text(self, given: Sequence[Tensor | None], act: str, problem: str | None) -> str:
         """What a choice is kept by: the problem of the forward product with its sizes rounded as the engine rounds
         them, and what else makes the step."""
-        bare = [None if t is None else t.detach() for t in given]
         first = given[0]
         assert first is not None
-        known = json.loads(_warplap.explain(self._problem(*bare), gpu=first.device.index if first.is_cuda else None))
+        if problem is None:
+            assert self._problem is not None
+            problem = self._problem(*(None if t is None else t.detach() for t in given))
+        known = json.loads(_warplap.explain(problem, gpu=first.device.index if first.is_cuda else None))
         fields = known["key"].partition(";")[0].partition(":")[2]
         wants = "".join(letter for letter, t in zip(self.letters, given) if t is not None and t.requires_grad)
         dims = "x".join(str(t.ndim) for t in given[:2] if t is not None)
@@ -202,4 +206,4 @@ def drawn(given: Sequence[Tensor | None], call: Call) -> tuple[Tensor | None, ..
         depths = [1, first.shape[-1], 1]  # the second of them is the weight
         inputs = tuple(None if t is None else draw(t, depth) for t, depth in zip(given, depths))
         out = call(*inputs)
-        return *inputs, draw(torch.empty_like(out, memory_format=torch.contiguous_format), 1)
+        return *inputs, draw(torch.empty_like(out), 1)  # as the next layer's gradient lies

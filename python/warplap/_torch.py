@@ -7,6 +7,7 @@ recompile nothing.
 from __future__ import annotations
 
 from ._attention import attention, spread_mask
+from ._attention import bent as bent_attention
 from ._attention import trained as trained_attention
 from ._blocks import bsr_matmul
 from ._library import autocast
@@ -18,7 +19,7 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bsr_matmul", "int_mm", "linear", "matmul", "norm", "scaled_mm", "sparse_linear", "spread_mask",
+    "attention", "bent_attention", "bsr_matmul", "int_mm", "linear", "matmul", "norm", "scaled_mm", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip
 

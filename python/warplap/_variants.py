@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _facts, _modes, _norm_torch, _quant, _sdpa, _warplap
+from . import _facts, _modes, _norm_torch, _quant, _sdpa, _sdpa_grad, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
 from ._quiet import sparse
@@ -146,7 +146,11 @@ def join() -> None:
             device=device, facts=_torch_linear_facts, give=_torch_linear_new,
             _as_called={"linear": F.linear},
         )  # fmt: skip
-    add("attention", "torch_sdpa", _sdpa.default, facts=_facts.of_attention, returns=True)
+    add("attention", "torch_sdpa", _sdpa.default, _sdpa.gives_sums, facts=_facts.of_attention, returns=True)
+    for name, device, forward, backward, fit, grad_fit in _sdpa_grad.FUSED:
+        add("attention", name, forward, fit, device=device, facts=_facts.of_attention, returns=True)
+        grad_name = f"{name.removesuffix('_lse')}_grad"
+        add("attention_grad", grad_name, backward, grad_fit, device=device, facts=_facts.of_attention, returns=True)
     if torch.backends.mkl.is_available():
         add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, facts=_facts.of_sparse)
     add("sampled", "torch_bmm", _torch_bmm)

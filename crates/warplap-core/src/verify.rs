@@ -166,12 +166,12 @@ fn worst_of(got: &Array, answer: &Answer, start: usize, part: &[f64]) -> (f64, u
             // Padding: must still be poison.
             if value == poison || value.is_nan() && poison.is_nan() { 0.0 } else { f64::INFINITY }
         } else {
+            // The same is right, also where no error is allowed; beside an infinity nothing else is. NaN compares false:
+            // it must not slip through as "not larger".
             let error = (value - right).abs();
-            // No error is right, also where none is allowed. NaN compares false: it must not slip through as "not
-            // larger".
             match error {
-                0.0 => 0.0,
-                error if error.is_nan() => f64::INFINITY,
+                _ if value == *right => 0.0,
+                error if error.is_nan() || right.is_infinite() => f64::INFINITY,
                 error => error / answer.tolerance.allowed(*right),
             }
         };

@@ -72,9 +72,9 @@ compare(const value* __restrict__ got, const double* __restrict__ right, u64 len
   u64 seal = 0;
   for (u64 i = first; i < len; i += step) {
     const double r = right[i], v = exact(got[guard + i]), error = fabs(v - r), share = error / (floor + relative * fabs(r));
-    // Padding must still be poison; and NaN, which compares false, must not slip through as "not larger". No error is
-    // right, also where none is allowed.
-    const double taken = r != r ? (v != v ? 0. : wrong) : error == 0. ? 0. : (share == share ? share : wrong);
+    // Padding must still be poison; and NaN, which compares false, must not slip through as "not larger". The same is
+    // right, also where no error is allowed; beside an infinity nothing else is.
+    const double taken = r != r ? (v != v ? 0. : wrong) : v == r ? 0. : fabs(r) == wrong || share != share ? wrong : share;
     worst = fmax(worst, taken);
     seal += mixed(__double_as_longlong(r), i);
   }

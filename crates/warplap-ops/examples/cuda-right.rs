@@ -73,24 +73,27 @@ const NORM: [&str; 8] = [
     "norm:rows=4096,n=4096,dtype=bf16,kind=layer,residual=true,bias=true",
 ];
 
-const ATTENTION: [&str; 14] = [
-    "attention:h=1,sq=1,d=1,dtype=f32",
+const ATTENTION: [&str; 17] = [
+    "attention:h=1,sq=1,d=1,dtype=f32,lse=true",
     "attention:h=2,sq=64,d=64,dtype=bf16",
     "attention:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
-    "attention:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16",
+    "attention:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16,lse=true",
     "attention:h=6,hkv=1,sq=31,sk=97,d=8,dv=200,dtype=bf16",
     "attention:h=2,sq=200,sk=200,d=64,dtype=f16,causal=true",
     "attention:h=2,sq=300,sk=50,d=32,dtype=bf16,causal=true",
     "attention:b=2,h=2,sq=50,sk=300,d=32,dtype=f32,causal=true",
-    "attention:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add",
-    "attention:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd",
-    "attention:b=2,h=8,hkv=2,sq=1,sk=1000,d=128,dtype=f16,layout=bshd",
+    "attention:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add,lse=true",
+    "attention:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd,lse=true",
+    "attention:b=2,h=8,hkv=2,sq=1,sk=1000,d=128,dtype=f16,layout=bshd,lse=true",
     "attention:h=1,sq=40,sk=40,d=1024,dv=1000,dtype=f32,scale=0.5",
     "attention:b=2,h=2,sq=128,sk=4000,d=128,dtype=f32,scale=0",
     "attention:b=2,h=16,sq=2048,d=128,dtype=bf16",
+    "attention:b=2,h=4,hkv=2,sq=70,sk=130,d=40,window=9,corner=bottom,alibi=true,dtype=f16,lse=true",
+    "attention:b=2,h=4,sq=130,sk=70,d=24,causal=true,corner=bottom,mask=add,over=heads,dtype=f32,lse=true",
+    "attention:b=2,h=4,sq=70,sk=90,d=24,softcap=3,window=30,causal=true,mask=add,over=each,dtype=bf16,lse=true",
 ];
 
-const GRADIENTS: [&str; 9] = [
+const GRADIENTS: [&str; 12] = [
     "attention_grad:h=1,sq=1,d=1,dtype=f32",
     "attention_grad:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
     "attention_grad:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16",
@@ -100,6 +103,9 @@ const GRADIENTS: [&str; 9] = [
     "attention_grad:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add",
     "attention_grad:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd",
     "attention_grad:b=1,h=4,sq=1024,d=128,dtype=bf16,causal=true",
+    "attention_grad:b=2,h=4,hkv=2,sq=70,sk=130,d=40,window=9,corner=bottom,alibi=true,dtype=f16",
+    "attention_grad:b=2,h=4,sq=130,sk=70,d=24,causal=true,corner=bottom,mask=add,over=heads,dtype=f32",
+    "attention_grad:b=2,h=4,sq=70,sk=90,d=24,softcap=3,window=30,causal=true,mask=add,over=each,dtype=bf16",
 ];
 
 /// Sums of signed bytes are exact: nothing is allowed beside them.

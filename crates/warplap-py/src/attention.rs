@@ -12,7 +12,10 @@ use crate::tensor::View;
 use crate::torch::{Made, Torch};
 
 /// Slots of attention.
-const SLOTS: usize = 5;
+const SLOTS: usize = 7;
+
+/// Those that are read.
+const INPUTS: usize = 4;
 
 /// The caller's own tensors.
 #[derive(Clone, Copy)]
@@ -25,7 +28,7 @@ struct QkvMask<'a, 'py> {
 
 impl<'py> QkvMask<'_, 'py> {
     fn with(&self, out: Option<&Bound<'py, PyAny>>) -> [Option<Bound<'py, PyAny>>; SLOTS] {
-        [Some(self.q.clone()), Some(self.k.clone()), Some(self.v.clone()), self.mask.cloned(), out.cloned()]
+        [Some(self.q.clone()), Some(self.k.clone()), Some(self.v.clone()), self.mask.cloned(), out.cloned(), None, None]
     }
 
     /// Whether all are torch's.
@@ -119,7 +122,7 @@ impl Request {
     }
 
     #[inline]
-    fn inputs(&self) -> [Given<'_>; SLOTS - 1] {
+    fn inputs(&self) -> [Given<'_>; INPUTS] {
         let mask = Given::maybe("mask", self.mask.as_ref());
         [Given::read("q", &self.q), Given::read("k", &self.k), Given::read("v", &self.v), mask]
     }
@@ -127,7 +130,8 @@ impl Request {
     #[inline]
     fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
         let [q, k, v, mask] = self.inputs();
-        argument::checked([q, k, v, mask, Given::write("out", out)])
+        // Nobody who calls this way asks for log-sum-exps or has slopes.
+        argument::checked([q, k, v, mask, Given::write("out", out), Given::NONE, Given::NONE])
     }
 
     /// Gives it as a new tensor of torch; nothing where the tensors have gaps that the choice does not follow.

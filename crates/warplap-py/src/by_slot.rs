@@ -80,8 +80,7 @@ impl<'a, 'py> Call<'a, 'py> {
             slots.filter(|(i, s)| s.is_written() && self.own[*i].is_none()).map(|(i, _)| i).collect();
         for i in &missing {
             let slot = &self.slots[*i];
-            let alike = self.slots.iter().zip(&self.own).find(|(s, own)| s.dtype == slot.dtype && own.is_some());
-            let like = alike.and_then(|(_, own)| own.as_ref()).ok_or_else(|| wrong(slot, "is missing"))?;
+            let like = self.own.iter().flatten().next().ok_or_else(|| wrong(slot, "is missing"))?;
             let made = empty(torch, like, slot)?;
             (self.own[*i], self.views[*i]) = (Some(made.0), Some(made.1));
         }
@@ -149,5 +148,6 @@ fn fits(slot: &Slot, view: &View) -> PyResult<()> {
 #[inline]
 fn empty<'py>(torch: &Torch, like: &Bound<'py, PyAny>, slot: &Slot) -> PyResult<Made<'py>> {
     let signed = |all: &[usize]| all.iter().map(|n| *n as i64).collect::<Vec<i64>>();
-    torch.empty_strided(like, &torch.view(like, "")?, &signed(&slot.shape), &signed(&slot.strides))
+    let element = Element::Float(slot.dtype);
+    torch.empty_typed(like, &torch.view(like, "")?, element, &signed(&slot.shape), &signed(&slot.strides))
 }

@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use libloading::os::unix::Library;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use pyo3::{ffi, intern};
 use warplap::DType;
 
@@ -113,8 +113,18 @@ impl Maker {
     }
 }
 
-/// A new tensor like another through Python.
-pub(crate) fn by_python<'py>(like: &Bound<'py, PyAny>, sizes: &[i64], strides: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+/// A new tensor like another through Python, with elements of another type where one is named.
+pub(crate) fn by_python<'py>(
+    like: &Bound<'py, PyAny>,
+    element: Option<&str>,
+    sizes: &[i64],
+    strides: &[i64],
+) -> PyResult<Bound<'py, PyAny>> {
     let py = like.py();
-    like.call_method1(intern!(py, "new_empty_strided"), (PyTuple::new(py, sizes)?, PyTuple::new(py, strides)?))
+    let named = PyDict::new(py);
+    if let Some(element) = element {
+        named.set_item(intern!(py, "dtype"), py.import(intern!(py, "torch"))?.getattr(element)?)?;
+    }
+    let lies = (PyTuple::new(py, sizes)?, PyTuple::new(py, strides)?);
+    like.call_method(intern!(py, "new_empty_strided"), lies, Some(&named))
 }

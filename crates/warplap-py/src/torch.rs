@@ -170,12 +170,26 @@ impl Torch {
         sizes: &[i64],
         strides: &[i64],
     ) -> PyResult<Made<'py>> {
-        if let (Some(maker), Element::Float(dtype)) = (&self.maker, seen.element)
+        self.empty_typed(like, seen, seen.element, sizes, strides)
+    }
+
+    /// The same with elements of another type.
+    #[inline]
+    pub(crate) fn empty_typed<'py>(
+        &self,
+        like: &Bound<'py, PyAny>,
+        seen: &View,
+        element: Element,
+        sizes: &[i64],
+        strides: &[i64],
+    ) -> PyResult<Made<'py>> {
+        if let (Some(maker), Element::Float(dtype)) = (&self.maker, element)
             && let Some(made) = maker.make(like.py(), dtype, seen.device, sizes, strides)
         {
             return made;
         }
-        let made = maker::by_python(like, sizes, strides)?;
+        let other = (element != seen.element).then(|| element.name());
+        let made = maker::by_python(like, other.as_deref(), sizes, strides)?;
         let view = self.view(&made, "out")?;
         Ok((made, view))
     }

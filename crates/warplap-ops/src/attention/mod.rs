@@ -6,8 +6,11 @@ pub mod cpu;
 pub mod cuda;
 mod known;
 mod problem;
+mod sight;
 
 pub use problem::{AttentionProblem, Mask, Order, Strides};
+pub(crate) use sight::{Bend, usual_slopes};
+pub use sight::{Corner, Over, Sight};
 
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
@@ -29,14 +32,20 @@ pub mod slot {
     pub const K: usize = 1;
     /// V, shaped `[b, hkv, sk, dv]`.
     pub const V: usize = 2;
-    /// What is added to the scaled scores, shaped `[sq, sk]`, where the problem has `mask=add`.
+    /// What is added to the scaled scores, shaped `[1 or b, 1 or h, sq, sk]`, where the problem has `mask=add`.
     pub const MASK: usize = 3;
     /// O, shaped `[b, h, sq, dv]`.
     pub const OUT: usize = 4;
+    /// The logarithm of the sum of a row's exponentials, f32, shaped `[b, h, sq]`, where the problem has `lse=true`; -inf
+    /// where a query sees nothing.
+    pub const LSE: usize = 5;
+    /// What a key's distance is multiplied with before it is taken from a score, f32, one a head, where the problem has
+    /// `alibi=true`.
+    pub const SLOPES: usize = 6;
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 5;
+pub(crate) const SLOTS: usize = 7;
 
 /// Bytes that buffers lie on, so that kernels may read vectors and the copy engine may fetch.
 pub(crate) const ALIGN: u64 = 16;
@@ -57,8 +66,10 @@ impl Op for Attention {
             input("q", &[p.b, p.h, p.sq, p.d]).strided(&lies(p.q_strides())),
             input("k", &[p.b, p.hkv, p.sk, p.d]).strided(&lies(p.k_strides())),
             input("v", &[p.b, p.hkv, p.sk, p.dv]).strided(&lies(p.v_strides())),
-            input("mask", &[p.sq, p.sk]).when(p.mask == Mask::Add),
+            input("mask", &mask_shape(p)).when(p.mask == Mask::Add),
             output("out", &[p.b, p.h, p.sq, p.dv]).strided(&lies(p.o_strides())),
+            Slot::output("lse", DType::F32, &[p.b, p.h, p.sq]).when(p.lse),
+            Slot::input("slopes", DType::F32, &[p.h]).when(p.alibi),
         ])
     }
 
@@ -67,21 +78,26 @@ impl Op for Attention {
         let (k, v) = (Array::random(p.dtype, p.k_len(), rng), Array::random(p.dtype, p.v_len(), rng));
         // One pair in eight is hidden, and one row in the middle sees nothing.
         let hidden = if p.sq > 2 { p.sq / 2 * p.sk..(p.sq / 2 + 1) * p.sk } else { 0..0 };
+        let one = p.sq * p.sk;
         let entry = |i: u64| {
-            if hidden.contains(&i) || rng.u32(..8) == 0 { f64::NEG_INFINITY } else { rng.f64() * 2.0 - 1.0 }
+            if hidden.contains(&(i % one)) || rng.u32(..8) == 0 { f64::NEG_INFINITY } else { rng.f64() * 2.0 - 1.0 }
         };
         let mask = match p.mask {
             Mask::None => Array::none(),
-            Mask::Add => Array::from_f64(p.dtype, (0..p.sq * p.sk).map(entry)),
+            Mask::Add => Array::from_f64(p.dtype, (0..p.mask_len() as u64).map(entry)),
         };
-        vec![q, k, v, mask, Array::none()]
+        let slopes = if p.alibi { Array::from_f64(DType::F32, usual_slopes(p.h)) } else { Array::none() };
+        vec![q, k, v, mask, Array::none(), Array::none(), slopes]
     }
 
     fn answer(p: &AttentionProblem, inputs: &[Array]) -> Vec<Answer> {
         let [q, k, v] = [slot::Q, slot::K, slot::V].map(|i| inputs[i].to_f64());
         let mask = (p.mask == Mask::Add).then(|| inputs[slot::MASK].to_f64());
+        let slopes = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
+        let (bend, sight) = (Bend::of(p), p.sight());
         let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
         let mut values = vec![0f64; p.o_len()];
+        let mut sums = vec![0f64; if p.lse { p.lse_len() } else { 0 }];
         let mut seen = Spread::default();
         for head in 0..(p.b * p.h) as usize {
             let (b, h) = (head / p.h as usize, head % p.h as usize);
@@ -98,11 +114,22 @@ impl Op for Attention {
             for first in (0..sq).step_by(ROWS) {
                 let rows = ROWS.min(sq - first);
                 // No row of this block sees further: the rest of the keys would be multiplied with zeros.
-                let keys = if p.causal { (first + rows).min(sk) } else { sk };
+                let keys = sight.of_query(first + rows - 1).end;
                 let mut weights = right::product(rows, sk, d, &q[first * d..], &columns);
                 for (i, row) in weights.chunks_exact_mut(sk).enumerate() {
-                    let line = mask.as_ref().map(|m| &m[(first + i) * sk..][..sk]);
-                    seen.weights = seen.weights.max(softmax(row, f64::from(p.scale()), line, p.causal, first + i));
+                    let lies = p.mask_strides();
+                    let at = b * lies.batch + h * lies.head + (first + i) * sk;
+                    let line = mask.as_ref().map(|m| &m[at..][..sk]);
+                    let seen_keys = sight.of_query(first + i);
+                    for (j, x) in row.iter_mut().enumerate() {
+                        let score = bend.score(*x, slopes[h], line.map_or(0.0, |m| m[j]), first + i, j).0;
+                        *x = if seen_keys.contains(&j) { score } else { f64::NEG_INFINITY };
+                    }
+                    let (norm, lse) = softmax(row);
+                    seen.weights = seen.weights.max(norm);
+                    if p.lse {
+                        sums[head * sq + first + i] = lse;
+                    }
                 }
                 let weights: Vec<f64> = weights.chunks_exact(sk).flat_map(|row| &row[..keys]).copied().collect();
                 let o = right::product(rows, dv, keys, &weights, &v);
@@ -113,8 +140,12 @@ impl Op for Attention {
                 }
             }
         }
-        seen.score *= f64::from(p.scale().abs());
-        vec![Answer { values, tolerance: seen.tolerance(p) }]
+        seen.score = seen.score * f64::from(p.scale().abs()) + leaning(p);
+        let mut answers = vec![Answer { values, tolerance: seen.tolerance(p) }];
+        if p.lse {
+            answers.push(Answer { values: sums, tolerance: seen.lse_tolerance(p) });
+        }
+        answers
     }
 }
 
@@ -127,12 +158,24 @@ pub(crate) fn gather(from: &[f64], strides: Strides, batch: usize, head: usize, 
     (0..rows).flat_map(|i| &from[start + i * strides.row..][..width]).copied().collect()
 }
 
-/// Turns raw scores into weights and gives their Euclidean norm. A row that sees nothing becomes zeros.
-fn softmax(row: &mut [f64], scale: f64, mask: Option<&[f64]>, causal: bool, query: usize) -> f64 {
-    for (j, x) in row.iter_mut().enumerate() {
-        let added = mask.map_or(0.0, |m| m[j]);
-        *x = if causal && j > query { f64::NEG_INFINITY } else { *x * scale + added };
+/// The shape of the masks; those that are shared have no dimensions of their own.
+fn mask_shape(p: &AttentionProblem) -> Vec<u64> {
+    match p.over {
+        Over::All => vec![p.sq, p.sk],
+        _ => [&p.masks()[..], &[p.sq, p.sk]].concat(),
     }
+}
+
+/// How large what is bent and taken from scores may be, for slopes as they are drawn.
+pub(crate) fn leaning(p: &AttentionProblem) -> f64 {
+    let steepest = usual_slopes(p.h).fold(0f64, f64::max);
+    let lean = if p.alibi { steepest * p.sq.max(p.sk) as f64 } else { 0.0 };
+    lean + f64::from(p.softcap().unwrap_or(0.0))
+}
+
+/// Turns scores into weights and gives their Euclidean norm, and the log-sum-exp of the scores. A row that sees
+/// nothing becomes zeros, with -inf.
+fn softmax(row: &mut [f64]) -> (f64, f64) {
     let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let most = if most == f64::NEG_INFINITY { 0.0 } else { most };
     row.iter_mut().for_each(|x| *x = (*x - most).exp());
@@ -140,13 +183,13 @@ fn softmax(row: &mut [f64], scale: f64, mask: Option<&[f64]>, causal: bool, quer
     let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
     let factor = if sum > 0.0 { 1.0 / sum } else { 0.0 };
     row.iter_mut().for_each(|x| *x *= factor);
-    norm * factor
+    (norm * factor, most + sum.ln())
 }
 
 /// The largest magnitudes met on the way to an answer.
 #[derive(Default)]
 struct Spread {
-    /// Norm of a query times norm of a key, scaled.
+    /// Norm of a query times norm of a key, scaled, and what else a score consists of.
     score: f64,
     /// Norm of a row of weights.
     weights: f64,
@@ -165,6 +208,11 @@ impl Spread {
         }
         tolerance
     }
+
+    /// A log-sum-exp is off by no more than its scores are, and by the roundings of its sum and of its logarithm.
+    fn lse_tolerance(&self, p: &AttentionProblem) -> Tolerance {
+        Tolerance::dot(DType::F32, DType::F32, p.d.max(p.sk) as usize, 2.0 + self.score)
+    }
 }
 
 #[cfg(test)]
@@ -178,10 +226,14 @@ mod tests {
             "h=2,sq=300,sk=7,d=2,dtype=f32,causal=true,layout=bshd",
             "h=2,sq=5,sk=9,d=3,dtype=f16,causal=true,mask=add,scale=-0.4",
             "h=1,sq=4,sk=1,d=1,dtype=bf16,mask=add,layout=bshd",
+            "b=2,h=2,sq=6,sk=9,d=3,mask=add,over=heads,window=2,corner=bottom,lse=true",
+            "b=2,h=2,sq=9,sk=6,d=3,mask=add,over=each,causal=true,corner=bottom,alibi=true",
+            "b=2,h=4,hkv=2,sq=9,sk=6,d=3,mask=add,over=batches,softcap=0.5,alibi=true,window=3,causal=true",
         ] {
             let p = Attention::parse(text).unwrap();
             let inputs = Attention::draw(&p, &mut fastrand::Rng::with_seed(5));
-            let answer = &Attention::answer(&p, &inputs)[0];
+            let answers = Attention::answer(&p, &inputs);
+            let answer = &answers[0];
             let at = |a: &Array, s: Strides, b: u64, h: u64, i: u64, x: u64| {
                 a.at(b as usize * s.batch + h as usize * s.head + i as usize * s.row + x as usize)
             };
@@ -194,10 +246,24 @@ mod tests {
                                 * at(&inputs[slot::K], p.k_strides(), b, kv, j, x)
                         })
                         .sum();
-                    let added = if p.mask == Mask::Add { inputs[slot::MASK].at((i * p.sk + j) as usize) } else { 0.0 };
-                    if p.causal && j > i { 0.0 } else { (dot * f64::from(p.scale()) + added).exp() }
+                    let m = p.mask_strides();
+                    let at = b as usize * m.batch + h as usize * m.head + i as usize * m.row + j as usize;
+                    let added = if p.mask == Mask::Add { inputs[slot::MASK].at(at) } else { 0.0 };
+                    let own = i as i64 + if p.corner == Corner::Bottom { p.sk as i64 - p.sq as i64 } else { 0 };
+                    let away = j as i64 - own;
+                    if p.causal && away > 0 || p.window.is_some_and(|w| away.unsigned_abs() > w) {
+                        return 0.0;
+                    }
+                    let scaled = dot * f64::from(p.scale());
+                    let bent = p.softcap().map_or(scaled, |c| f64::from(c) * (scaled / f64::from(c)).tanh());
+                    let lean = if p.alibi { inputs[slot::SLOPES].at(h as usize) * away.abs() as f64 } else { 0.0 };
+                    (bent - lean + added).exp()
                 };
                 let sum: f64 = (0..p.sk).map(weight).sum();
+                if p.lse {
+                    let found = answers[1].values[((b * p.h + h) * p.sq + i) as usize];
+                    assert!(found == sum.ln() || (found - sum.ln()).abs() < 1e-12, "{text}: {found}");
+                }
                 for x in 0..p.dv {
                     let total: f64 =
                         (0..p.sk).map(|j| weight(j) * at(&inputs[slot::V], p.v_strides(), b, kv, j, x)).sum();
@@ -232,7 +298,7 @@ mod tests {
             let p = Attention::parse(text).unwrap();
             let signature = Attention::signature(&p);
             let lens: Vec<usize> = signature.slots().iter().map(Slot::len).collect();
-            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len()], "{text}");
+            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len(), 0, 0], "{text}");
             assert_eq!(signature.slots()[slot::OUT].name, "out");
         }
     }

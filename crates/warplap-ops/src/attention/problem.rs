@@ -8,6 +8,8 @@ use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError};
 use warplap_core::roofline::Work;
 
+use super::sight::{Corner, Over, Sight};
+
 /// The order of the four dimensions in memory, outermost first. Rows of one head are contiguous in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
@@ -41,7 +43,7 @@ pub enum Mask {
     /// Nothing.
     #[default]
     None,
-    /// A row-major sq×sk matrix of the problem's type, the same for every batch and head. Entries may be -inf.
+    /// Row-major sq×sk matrices of the problem's type, one for all or one for each of [`Over`]. Entries may be -inf.
     Add,
 }
 
@@ -65,7 +67,8 @@ impl FromStr for Mask {
 /// The facts of O = softmax(scale · Q·Kᵀ + mask) · V, head by head.
 ///
 /// `causal` is torch's `is_causal`: query i sees keys 0 … i (the lower triangle from the top left corner), also where
-/// `sq` and `sk` differ. A query that sees no key (every entry -inf) gets a row of zeros.
+/// `sq` and `sk` differ, unless `corner=bottom` moves the diagonal to the last query and key. A query that sees no key
+/// gets a row of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionProblem {
     /// Batch.
@@ -92,6 +95,18 @@ pub struct AttentionProblem {
     scale: u32,
     /// Order of the dimensions of Q, K, V and O.
     pub layout: Order,
+    /// Whether the log-sum-exps of the scores are written too: what the backward pass begins with.
+    pub lse: bool,
+    /// How far the keys a query sees are from its own place at the most.
+    pub window: Option<u64>,
+    /// Where the diagonal begins.
+    pub corner: Corner,
+    /// The bits of the f32 that scores stay below by its tanh; none is zero.
+    softcap: u32,
+    /// Whether each head's slope times the distance of a key is taken from scores (ALiBi).
+    pub alibi: bool,
+    /// Who has a mask of its own.
+    pub over: Over,
 }
 
 /// Elements from one batch, head and row to the next.
@@ -121,6 +136,12 @@ impl AttentionProblem {
             mask: Mask::None,
             scale: usual_scale(d).to_bits(),
             layout: Order::Bhsd,
+            lse: false,
+            window: None,
+            corner: Corner::Top,
+            softcap: 0,
+            alibi: false,
+            over: Over::All,
         }
     }
 
@@ -133,6 +154,50 @@ impl AttentionProblem {
     pub fn with_scale(mut self, scale: f32) -> Self {
         self.scale = scale.to_bits();
         self
+    }
+
+    /// What scores stay below, where there is something.
+    pub fn softcap(&self) -> Option<f32> {
+        (self.softcap != 0).then(|| f32::from_bits(self.softcap))
+    }
+
+    /// The same problem with scores that stay below a number.
+    pub fn with_softcap(mut self, cap: f32) -> Self {
+        self.softcap = cap.to_bits();
+        self
+    }
+
+    /// What queries see.
+    pub fn sight(&self) -> Sight {
+        Sight::of(self)
+    }
+
+    /// Whether scores are more than products with a scale and something added.
+    pub fn is_bent(&self) -> bool {
+        self.softcap != 0 || self.alibi
+    }
+
+    /// Whether some query may see nothing, by its place alone.
+    pub fn may_see_nothing(&self) -> bool {
+        let (first, last) = (self.sight().of_query(0), self.sight().of_query(self.sq as usize - 1));
+        first.is_empty() || last.is_empty()
+    }
+
+    /// Masks by batch and by head.
+    pub fn masks(&self) -> [u64; 2] {
+        match self.over {
+            Over::All => [1, 1],
+            Over::Heads => [1, self.h],
+            Over::Batches => [self.b, 1],
+            Over::Each => [self.b, self.h],
+        }
+    }
+
+    /// How masks lie in memory; those that are shared have a step of zero.
+    pub fn mask_strides(&self) -> Strides {
+        let ([batches, heads], one) = (self.masks(), (self.sq * self.sk) as usize);
+        let batch = if batches > 1 { heads as usize * one } else { 0 };
+        Strides { batch, head: if heads > 1 { one } else { 0 }, row: self.sk as usize }
     }
 
     /// Query heads that share one head of K and V.
@@ -189,13 +254,22 @@ impl AttentionProblem {
         (self.b * self.h * self.sq * self.dv) as usize
     }
 
+    /// Log-sum-exps: one a query.
+    pub fn lse_len(&self) -> usize {
+        (self.b * self.h * self.sq) as usize
+    }
+
     /// Elements of the mask; none without one.
     pub fn mask_len(&self) -> usize {
-        if self.mask == Mask::Add { (self.sq * self.sk) as usize } else { 0 }
+        if self.mask == Mask::Add { (self.masks().iter().product::<u64>() * self.sq * self.sk) as usize } else { 0 }
     }
 
     /// Pairs of a query and a key it sees, in one head.
     pub fn pairs(&self) -> u64 {
+        if self.window.is_some() || self.corner == Corner::Bottom {
+            let sight = self.sight();
+            return (0..self.sq as usize).map(|i| sight.of_query(i).len() as u64).sum();
+        }
         if !self.causal {
             return self.sq * self.sk;
         }
@@ -220,8 +294,10 @@ const MAX_SCALE: f64 = 65536.0;
 impl Problem for AttentionProblem {
     type Op = super::Attention;
 
-    const FIELDS: &'static [&'static str] =
-        &["b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout"];
+    const FIELDS: &'static [&'static str] = &[
+        "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
+        "softcap", "alibi", "over", "lse",
+    ];
 
     fn fields(&self) -> Fields {
         Fields::new()
@@ -237,6 +313,12 @@ impl Problem for AttentionProblem {
             .with_unless("mask", self.mask, Mask::None)
             .with_unless("scale", self.scale(), usual_scale(self.d))
             .with_unless("layout", self.layout, Order::Bhsd)
+            .with_unless("window", self.window.unwrap_or(0), 0)
+            .with_unless("corner", self.corner, Corner::Top)
+            .with_unless("softcap", self.softcap().unwrap_or(0.0), 0.0)
+            .with_unless("alibi", self.alibi, false)
+            .with_unless("over", self.over, Over::All)
+            .with_unless("lse", self.lse, false)
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -250,6 +332,12 @@ impl Problem for AttentionProblem {
         let mask = fields.word_or("mask", "none or add", Mask::None)?;
         let scale = fields.number_or("scale", -MAX_SCALE, MAX_SCALE, f64::NAN)?;
         let layout = fields.word_or("layout", "bhsd or bshd", Order::Bhsd)?;
+        let lse = fields.word_or("lse", "true or false", false)?;
+        let window = fields.size_or("window", 0)?;
+        let corner = fields.word_or("corner", "top or bottom", Corner::Top)?;
+        let softcap = fields.number_or("softcap", 0.0, MAX_SCALE, 0.0)?;
+        let alibi = fields.word_or("alibi", "true or false", false)?;
+        let over = fields.word_or("over", "all, heads, batches or each", Over::All)?;
         let (h, sq, d) = (h?, sq?, d?);
         if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
             return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
@@ -258,6 +346,13 @@ impl Problem for AttentionProblem {
         let sk = or(sk, sq);
         let mut p = AttentionProblem::new(b, h, sq, sk, d, dtype);
         (p.hkv, p.dv, p.causal, p.mask, p.layout) = (or(hkv, h), or(dv, d), causal, mask, layout);
+        (p.lse, p.window, p.corner, p.alibi, p.over) = (lse, (window > 0).then_some(window), corner, alibi, over);
+        if softcap > 0.0 {
+            p = p.with_softcap(softcap as f32);
+        }
+        if over != Over::All && mask == Mask::None {
+            return Err(ProblemError::value("over", over, "a mask that it speaks of: mask=add"));
+        }
         if !scale.is_nan() {
             p = p.with_scale(scale as f32);
         }
@@ -273,7 +368,7 @@ impl Problem for AttentionProblem {
         for (field, elements, what) in [
             ("sq", wide([b, h, sq, p.d.max(p.dv)]), "Q and O"),
             ("sk", wide([b, p.hkv, sk, p.d.max(p.dv)]), "K and V"),
-            ("mask", if p.mask == Mask::Add { wide([1, 1, sq, sk]) } else { 0 }, "the mask"),
+            ("mask", if p.mask == Mask::Add { wide([p.masks()[0], p.masks()[1], sq, sk]) } else { 0 }, "the mask"),
         ] {
             if elements > MAX_ELEMENTS {
                 return Err(ProblemError::value(field, elements, format!("at most {MAX_ELEMENTS} elements in {what}")));
@@ -297,6 +392,12 @@ impl Problem for AttentionProblem {
             .with("causal", self.causal)
             .with("mask", self.mask)
             .with("layout", self.layout)
+            .with_unless("window", self.window.unwrap_or(0), 0)
+            .with_unless("corner", self.corner, Corner::Top)
+            .with_unless("softcap", self.softcap != 0, false)
+            .with_unless("alibi", self.alibi, false)
+            .with_unless("over", self.over, Over::All)
+            .with_unless("lse", self.lse, false)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -318,13 +419,16 @@ impl Problem for AttentionProblem {
 
     fn work(&self) -> Work {
         let heads = (self.b * self.h) as f64;
-        // With fewer queries than keys, a causal problem never looks at the last keys.
-        let keys = if self.causal { self.sk.min(self.sq) } else { self.sk } as f64;
+        // Nobody looks at the keys before the first query's or behind the last one's.
+        let (first, last) = (self.sight().of_query(0), self.sight().of_query(self.sq as usize - 1));
+        let keys = last.end.saturating_sub(first.start) as f64;
         let width = (self.d + self.dv) as f64;
         let kv = (self.b * self.hkv) as f64 * keys * width;
-        let mask = if self.mask == Mask::Add { self.pairs() as f64 } else { 0.0 };
+        let masks = self.masks().iter().product::<u64>() as f64;
+        let mask = if self.mask == Mask::Add { masks * self.pairs() as f64 } else { 0.0 };
         let elements = self.q_len() as f64 + self.o_len() as f64 + kv + mask;
-        Work { flops: 2.0 * heads * self.pairs() as f64 * width, bytes: elements * self.dtype.bytes() as f64 }
+        let sums = if self.lse { self.lse_len() as f64 * 4.0 } else { 0.0 };
+        Work { flops: 2.0 * heads * self.pairs() as f64 * width, bytes: elements * self.dtype.bytes() as f64 + sums }
     }
 
     fn dtype(&self) -> DType {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::attention::Corner;
 
 /// Every gradient by plain loops over the formulas.
 fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
@@ -11,11 +12,25 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
         let (q, o) = (at(p.q_strides(), b, h, i), at(p.o_strides(), b, h, i));
         let delta = dot(slot::OUT, o, slot::GRAD, o, p.dv);
         let lse = inputs[slot::LSE].at(((b * p.h + h) * p.sq + i) as usize);
-        for j in (0..p.sk).filter(|j| !(p.causal && *j > i) && lse != f64::NEG_INFINITY) {
+        let own = i as i64 + if p.corner == Corner::Bottom { p.sk as i64 - p.sq as i64 } else { 0 };
+        let sees = |j: &u64| {
+            let away = *j as i64 - own;
+            !(p.causal && away > 0) && p.window.is_none_or(|w| away.unsigned_abs() <= w)
+        };
+        for j in (0..p.sk).filter(sees).filter(|_| lse != f64::NEG_INFINITY) {
             let (k, v) = (at(p.k_strides(), b, h / p.group(), j), at(p.v_strides(), b, h / p.group(), j));
-            let added = if p.mask == Mask::Add { inputs[slot::MASK].at((i * p.sk + j) as usize) } else { 0.0 };
-            let weight = (dot(slot::Q, q, slot::K, k, p.d) * f64::from(p.scale()) + added - lse).exp();
+            let added = if p.mask == Mask::Add {
+                inputs[slot::MASK].at(at(p.mask_strides(), b, h, i) + j as usize)
+            } else {
+                0.0
+            };
+            let lean = if p.alibi { inputs[slot::SLOPES].at(h as usize) * (j as i64 - own).abs() as f64 } else { 0.0 };
+            let scaled = dot(slot::Q, q, slot::K, k, p.d) * f64::from(p.scale());
+            let tanh = p.softcap().map_or(0.0, |c| (scaled / f64::from(c)).tanh());
+            let bent = p.softcap().map_or(scaled, |c| f64::from(c) * tanh);
+            let weight = (bent - lean + added - lse).exp();
             let slope = weight * (dot(slot::GRAD, o, slot::V, v, p.dv) - delta) * f64::from(p.scale());
+            let slope = slope * (1.0 - tanh * tanh);
             for e in 0..p.d as usize {
                 found[0][q + e] += slope * inputs[slot::K].at(k + e);
                 found[1][k + e] += slope * inputs[slot::Q].at(q + e);
@@ -26,11 +41,14 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
     found
 }
 
-const PROBLEMS: [&str; 4] = [
+const PROBLEMS: [&str; 7] = [
     "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32",
     "h=2,sq=300,sk=7,d=2,dtype=f32,causal=true,layout=bshd",
     "h=2,sq=5,sk=9,d=3,dtype=f16,causal=true,mask=add,scale=-0.4",
     "h=1,sq=4,sk=1,d=1,dtype=bf16,mask=add,layout=bshd",
+    "b=2,h=2,sq=6,sk=9,d=3,mask=add,over=heads,window=2,corner=bottom",
+    "b=2,h=2,sq=9,sk=6,d=3,mask=add,over=each,causal=true,corner=bottom,alibi=true",
+    "b=2,h=4,hkv=2,sq=9,sk=6,d=3,mask=add,over=batches,softcap=0.5,alibi=true,window=3,causal=true",
 ];
 
 #[test]
@@ -51,7 +69,11 @@ fn the_right_answer_is_the_plain_loops() {
 /// With O and log-sum-exps of a forward pass, what is computed is how much the sum of dO ∘ O changes.
 #[test]
 fn it_is_the_gradient_of_attention() {
-    for text in ["b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32", "h=2,sq=6,d=3,dtype=f32,causal=true,mask=add"] {
+    for text in [
+        "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32",
+        "h=2,sq=6,d=3,dtype=f32,causal=true,mask=add",
+        "h=2,sq=6,d=3,window=2,softcap=0.7",
+    ] {
         let p = AttentionGrad::parse(text).unwrap();
         let mut inputs = AttentionGrad::draw(&p, &mut fastrand::Rng::with_seed(6));
         let forward = |inputs: &[Array]| Attention::answer(&p.0, inputs).remove(0).values;

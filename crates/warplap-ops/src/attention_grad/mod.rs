@@ -20,7 +20,7 @@ use warplap_core::dtype::DType;
 use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Role, Signature, Slot};
 
-use crate::attention::{Attention, AttentionProblem, Mask, QUERY_SPREAD, Strides, gather};
+use crate::attention::{Attention, AttentionProblem, Bend, Mask, QUERY_SPREAD, Strides, gather};
 use crate::right;
 use reach::Reach;
 
@@ -36,7 +36,7 @@ pub mod slot {
     pub const K: usize = 1;
     /// V, shaped `[b, hkv, sk, dv]`.
     pub const V: usize = 2;
-    /// What was added to the scaled scores, shaped `[sq, sk]`, where the problem has `mask=add`.
+    /// What was added to the scaled scores, shaped `[1 or b, 1 or h, sq, sk]`, where the problem has `mask=add`.
     pub const MASK: usize = 3;
     /// O, shaped `[b, h, sq, dv]`.
     pub const OUT: usize = 4;
@@ -50,10 +50,12 @@ pub mod slot {
     pub const DK: usize = 8;
     /// The gradient of V.
     pub const DV: usize = 9;
+    /// What a key's distance was multiplied with, f32, one a head, where the problem has `alibi=true`.
+    pub const SLOPES: usize = 10;
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 10;
+pub(crate) const SLOTS: usize = 11;
 
 impl Op for AttentionGrad {
     const NAME: &'static str = "attention_grad";
@@ -62,6 +64,8 @@ impl Op for AttentionGrad {
 
     fn signature(AttentionGradProblem(p): &AttentionGradProblem) -> Signature {
         let Signature(mut slots) = Attention::signature(p);
+        let slopes = slots.pop();
+        slots.truncate(slot::LSE);
         let as_is = |slot: usize, name: &'static str, role| Slot { name: name.into(), role, ..slots[slot].clone() };
         let more = [
             Slot::input("lse", DType::F32, &[p.b, p.h, p.sq]),
@@ -71,20 +75,22 @@ impl Op for AttentionGrad {
             as_is(slot::V, "dv", Role::Out),
         ];
         slots[slot::OUT].role = Role::In;
-        slots.extend(more);
+        slots.extend(more.into_iter().chain(slopes));
         Signature(slots)
     }
 
     fn draw(AttentionGradProblem(p): &AttentionGradProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = Attention::draw(p, rng);
+        let slopes = inputs.pop().unwrap_or_else(Array::none);
+        inputs.truncate(slot::LSE);
         if !is_exact(p) {
             calm(p, &mut inputs[slot::Q]);
         }
-        let lse = lse(p, &inputs, rng);
+        let lse = lse(p, &inputs, &slopes, rng);
         inputs[slot::OUT] = Array::random(p.dtype, p.o_len(), rng);
         inputs.push(Array::F32(lse));
         inputs.push(Array::random(p.dtype, p.o_len(), rng));
-        inputs.extend([Array::none(), Array::none(), Array::none()]);
+        inputs.extend([Array::none(), Array::none(), Array::none(), slopes]);
         inputs
     }
 
@@ -92,6 +98,8 @@ impl Op for AttentionGrad {
         let given = [slot::Q, slot::K, slot::V, slot::OUT, slot::GRAD, slot::LSE].map(|i| inputs[i].to_f64());
         let [q, k, v, out, grad, lse] = &given;
         let mask = (p.mask == Mask::Add).then(|| inputs[slot::MASK].to_f64());
+        let leans = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
+        let (bend, sight) = (Bend::of(p), p.sight());
         let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
         let mut gradients = [p.q_len(), p.k_len(), p.v_len()].map(|len| vec![0f64; len]);
         let mut reach = Reach::new(lse);
@@ -115,13 +123,16 @@ impl Op for AttentionGrad {
                         let row = first + i;
                         let delta: f64 = (0..dv).map(|x| g[i * dv + x] * o[row * dv + x]).sum();
                         let lse = lse[(b * p.h as usize + h) * sq + row];
-                        let line = mask.as_ref().map(|m| &m[row * sk..][..sk]);
+                        let lies = p.mask_strides();
+                        let line = mask.as_ref().map(|m| &m[b * lies.batch + h * lies.head + row * sk..][..sk]);
+                        let keys = sight.of_query(row);
                         for j in 0..sk {
                             let at = i * sk + j;
-                            let score = weights[at] * f64::from(p.scale()) + line.map_or(0.0, |m| m[j]);
-                            let hidden = p.causal && j > row || lse == f64::NEG_INFINITY;
+                            let added = line.map_or(0.0, |m| m[j]);
+                            let (score, steep) = bend.score(weights[at], leans[h], added, row, j);
+                            let hidden = !keys.contains(&j) || lse == f64::NEG_INFINITY;
                             weights[at] = if hidden { 0.0 } else { (score - lse).exp() };
-                            slopes[at] = weights[at] * (slopes[at] - delta);
+                            slopes[at] = weights[at] * (slopes[at] - delta) * steep;
                         }
                         reach.row(&weights[i * sk..][..sk], &slopes[i * sk..][..sk], &mut seen);
                     }
@@ -166,10 +177,12 @@ fn calm(p: &AttentionProblem, queries: &mut Array) {
 
 /// Log-sum-exps as a forward pass would have them: its own where that is soon done, else what is to be expected of keys
 /// as they are drawn, row by row. Both are of the size that makes the weights of a row add up to about one.
-fn lse(p: &AttentionProblem, inputs: &[Array], rng: &mut fastrand::Rng) -> Vec<f32> {
+fn lse(p: &AttentionProblem, inputs: &[Array], slopes: &Array, rng: &mut fastrand::Rng) -> Vec<f32> {
     let (sq, sk, d) = (p.sq as usize, p.sk as usize, p.d as usize);
     let (q, scale) = (inputs[slot::Q].to_f64(), f64::from(p.scale()));
     let exact = is_exact(p);
+    let (bend, sight, lies) = (Bend::of(p), p.sight(), p.mask_strides());
+    let leans = if p.alibi { slopes.to_f64() } else { vec![0.0; p.h as usize] };
     let k = if exact { inputs[slot::K].to_f64() } else { Vec::new() };
     let mask = if p.mask == Mask::Add { inputs[slot::MASK].to_f64() } else { Vec::new() };
     let mut all = Vec::with_capacity((p.b * p.h) as usize * sq);
@@ -181,16 +194,21 @@ fn lse(p: &AttentionProblem, inputs: &[Array], rng: &mut fastrand::Rng) -> Vec<f
             right::product(sq, sk, d, &queries, &turned(sk, d, &keys))
         });
         for i in 0..sq {
-            let seen = if p.causal { (i + 1).min(sk) } else { sk };
-            let line = if mask.is_empty() { &[][..] } else { &mask[i * sk..][..seen] };
-            if !line.is_empty() && line.iter().all(|m| *m == f64::NEG_INFINITY) {
+            let seen = sight.of_query(i);
+            let line = match mask.is_empty() {
+                true => &[][..],
+                false => &mask[b * lies.batch + h * lies.head + i * sk..][..sk],
+            };
+            let hides = !line.is_empty() && line[seen.clone()].iter().all(|m| *m == f64::NEG_INFINITY);
+            if hides || seen.is_empty() {
                 all.push(f32::NEG_INFINITY);
                 continue;
             }
             let value = match &scores {
                 Some(scores) => {
                     let added = |j: usize| line.get(j).copied().unwrap_or(0.0);
-                    let row: Vec<f64> = (0..seen).map(|j| scores[i * sk + j] * scale + added(j)).collect();
+                    let score = |j: usize| bend.score(scores[i * sk + j], leans[h], added(j), i, j).0;
+                    let row: Vec<f64> = seen.map(score).collect();
                     let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     most + row.iter().map(|s| (s - most).exp()).sum::<f64>().ln()
                 }
@@ -198,7 +216,7 @@ fn lse(p: &AttentionProblem, inputs: &[Array], rng: &mut fastrand::Rng) -> Vec<f
                     // Keys have elements between -1 and 1: scores vary by a third of the query's squares.
                     let squares: f64 = queries[i * d..(i + 1) * d].iter().map(|x| x * x).sum();
                     let spread = squares / 3.0 * scale * scale;
-                    (seen as f64).ln() + spread / 2.0 + rng.f64() * 0.2
+                    (seen.len() as f64).ln() + spread / 2.0 + rng.f64() * 0.2
                 }
             };
             all.push(value as f32);

@@ -14,14 +14,20 @@ pub struct AttentionGradProblem(pub AttentionProblem);
 impl Problem for AttentionGradProblem {
     type Op = super::AttentionGrad;
 
-    const FIELDS: &'static [&'static str] = AttentionProblem::FIELDS;
+    const FIELDS: &'static [&'static str] = &[
+        "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
+        "softcap", "alibi", "over",
+    ];
 
     fn fields(&self) -> Fields {
         self.0.fields()
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
-        AttentionProblem::read(fields).map(AttentionGradProblem)
+        match AttentionProblem::read(fields)? {
+            p if p.lse => Err(ProblemError::value("lse", true, "nothing: log-sum-exps come in")),
+            p => Ok(AttentionGradProblem(p)),
+        }
     }
 
     fn key_fields(&self, bucket: &Bucket) -> Fields {
@@ -43,7 +49,8 @@ impl Problem for AttentionGradProblem {
         let flops = 2.0 * heads * pairs * (3 * p.d + 2 * p.dv) as f64;
         // Queries, keys and values come and their gradients go, O and its gradient come.
         let elements = 2 * (p.q_len() + p.k_len() + p.v_len() + p.o_len());
-        let mask = if p.mask == Mask::Add { pairs } else { 0.0 };
+        let masks = p.masks().iter().product::<u64>() as f64;
+        let mask = if p.mask == Mask::Add { masks * pairs } else { 0.0 };
         let sums = heads * p.sq as f64 * 4.0;
         Work { flops, bytes: (elements as f64 + mask) * p.dtype.bytes() as f64 + sums }
     }

@@ -3,7 +3,7 @@
 use warplap_core::dtype::DType;
 use warplap_core::tolerance::Tolerance;
 
-use crate::attention::AttentionProblem;
+use crate::attention::{AttentionProblem, leaning};
 use crate::right::largest_row_norm;
 
 /// The largest magnitudes met on the way.
@@ -96,7 +96,7 @@ impl Reach {
     /// roundings, so they add up like norms; the smallest numbers of f16 are rounded by steps.
     pub(super) fn tolerances(&self, p: &AttentionProblem) -> [Tolerance; 3] {
         let ([q, k, v, o, g], scale) = (self.norms, f64::from(p.scale().abs()));
-        let (exponents, slope) = (1.0 + q * k * scale + self.lse, g * (v + o));
+        let (exponents, slope) = (1.0 + q * k * scale + self.lse + leaning(p), g * (v + o));
         let of = |length: u64, sum: f64, norm: f64, with: f64| {
             let mut tolerance = Tolerance::dot(p.dtype, DType::F32, length as usize, sum * exponents * with);
             if p.dtype != DType::F32 {

@@ -14,13 +14,24 @@ pub(crate) fn problems() -> Vec<String> {
             "h=1,sq=40,sk=200,d=64",
             "h=1,sq=5,sk=3,d=260,dv=200",
         ] {
-            for flags in ["", ",causal=true", ",mask=add", ",causal=true,mask=add,layout=bshd"] {
+            for flags in ["", ",causal=true", ",mask=add,lse=true", ",causal=true,mask=add,layout=bshd"] {
                 problems.push(format!("attention:{shape},dtype={dtype}{flags}"));
             }
         }
-        problems.push(format!("attention:h=8,hkv=2,sq=1,sk=700,d=128,dtype={dtype},layout=bshd"));
-        problems.push(format!("attention:h=1,sq=9,sk=20,d=1024,dv=1,dtype={dtype},scale=-0.01"));
-        problems.push(format!("attention:h=1,sq=130,sk=257,d=64,dtype={dtype},scale=0.9,causal=true"));
+        for rest in [
+            "b=2,h=4,hkv=2,sq=33,sk=70,d=16,window=5,corner=bottom,lse=true",
+            "h=2,sq=70,sk=33,d=40,causal=true,corner=bottom,lse=true",
+            "b=2,h=4,sq=40,d=16,softcap=2,causal=true,window=9",
+            "b=2,h=4,hkv=2,sq=40,sk=70,d=24,dv=8,alibi=true,mask=add,over=heads,layout=bshd,lse=true",
+            "h=8,hkv=2,sq=2,sk=700,d=64,alibi=true,causal=true,corner=bottom,window=300,lse=true",
+            "b=2,h=2,sq=20,sk=30,d=8,mask=add,over=each,alibi=true,window=4",
+            "b=2,h=2,sq=90,sk=30,d=8,mask=add,over=batches,softcap=20,window=4,lse=true",
+        ] {
+            problems.push(format!("attention:{rest},dtype={dtype}"));
+        }
+        problems.push(format!("attention:h=8,hkv=2,sq=1,sk=700,d=128,dtype={dtype},layout=bshd,lse=true"));
+        problems.push(format!("attention:h=1,sq=9,sk=20,d=1024,dv=1,dtype={dtype},scale=-0.01,lse=true"));
+        problems.push(format!("attention:h=1,sq=130,sk=257,d=64,dtype={dtype},scale=0.9,causal=true,lse=true"));
     }
     problems
 }

@@ -17,6 +17,17 @@ pub(crate) fn problems() -> Vec<String> {
                 problems.push(format!("attention_grad:{shape},dtype={dtype}{flags}"));
             }
         }
+        for rest in [
+            "b=2,h=4,hkv=2,sq=33,sk=70,d=16,window=5,corner=bottom",
+            "h=2,sq=70,sk=33,d=40,causal=true,corner=bottom",
+            "b=2,h=4,sq=40,d=16,softcap=2,causal=true,window=9",
+            "b=2,h=4,hkv=2,sq=40,sk=70,d=24,dv=8,alibi=true,mask=add,over=heads,layout=bshd",
+            "h=8,hkv=2,sq=2,sk=700,d=64,alibi=true,causal=true,corner=bottom,window=300",
+            "b=2,h=2,sq=20,sk=30,d=8,mask=add,over=each,alibi=true,window=4",
+            "b=2,h=2,sq=90,sk=30,d=8,mask=add,over=batches,softcap=20,window=4",
+        ] {
+            problems.push(format!("attention_grad:{rest},dtype={dtype}"));
+        }
         problems.push(format!("attention_grad:h=2,sq=600,sk=530,d=32,dtype={dtype},causal=true"));
         problems.push(format!("attention_grad:h=1,sq=9,sk=20,d=1024,dv=1,dtype={dtype},scale=-0.01"));
         problems.push(format!("attention_grad:h=1,sq=130,sk=257,d=64,dtype={dtype},scale=0.9,causal=true"));

@@ -48,6 +48,9 @@ impl Variant<Attention, Cpu> for Amx {
         if cpu.isa() != Isa::Avx512 || !pairs::available() || Proof::get().is_none() {
             return Fit::aside("this machine has no AMX, or the system does not let us use it");
         }
+        if p.window.is_some() || p.is_bent() || p.may_see_nothing() {
+            return Fit::aside("scores are bent, or a row does not begin with the first key: other kernels do that");
+        }
         match p.group() * p.sq {
             0..2 => Fit::LOW,
             2..4 => Fit::MEDIUM,
@@ -178,16 +181,18 @@ fn one_part(call: &Call<bf16>, sizes: BlockSizes, tiles: &Tiles, head: usize, ro
         let w = weights.as_mut_ptr().cast::<u16>();
         for (i, row) in block.clone().enumerate() {
             // SAFETY: the row's scores hold whole tiles of keys, its mask sk entries, the weights whole tiles.
-            sums[i] = unsafe {
+            let (most, sum) = unsafe {
                 pairs::weigh(pairs::Line {
                     scores: scores.as_mut_ptr().add(i * sizes.keys),
                     keys: call.seen(row),
                     steps,
                     scale: call.scale,
-                    mask: call.mask(row).map(|m| m.cast()),
+                    mask: call.mask(head, row).map(|m| m.cast()),
                     to: w.add(i / SIDE * steps * STEP + i % SIDE * DEPTH),
                 })
             };
+            sums[i] = sum;
+            call.keep(head, row, most, 1.0, sum);
         }
         for square in 0..squares {
             for panel in 0..sizes.dv / SIDE {

@@ -3,7 +3,7 @@
 //! A call and the sizes of a block come in. Tasks are dealt out here, queries widened, scores turned into weights and
 //! outputs narrowed; the two products are the kernel's own.
 
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
 use warplap_cpu::Typed;
@@ -84,22 +84,30 @@ impl Blocks {
             let (count, end) = (block.len(), call.most_seen(block.clone()));
             // A mask may reach f32's range, where log2 e times it would leave it: then the factor comes after the
             // maximum.
-            let (before, after) = if call.mask(first).is_some() { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
+            let natural = call.mask(head, first).is_some() || call.is_bent();
+            let (before, after) = if natural { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
             for (i, row) in block.clone().enumerate() {
                 let (from, to) = (call.q(head, row), queries[i * self.d..].as_mut_ptr());
                 let factor = call.scale * before;
                 self.isa.run(Widen { from, from_row: 0, rows: 1, width: call.d, factor, to, padded: self.d });
             }
-            score(count, end, queries, scores);
+            if end > 0 {
+                score(count, end, queries, scores);
+            }
             for (i, row) in block.clone().enumerate() {
                 let line = &mut scores[i * self.keys..(i + 1) * self.keys];
                 let keys = call.seen(row);
-                let weights = Row { scores: line.as_mut_ptr(), keys, mask: call.mask(row), factor: after };
-                let (_, sum) = self.isa.run(weights);
+                call.bend(head, row, 0, &mut line[..keys]);
+                let weights = Row { scores: line.as_mut_ptr(), keys, mask: call.mask(head, row), factor: after };
+                let (most, sum) = self.isa.run(weights);
                 line[keys..end].fill(0.0);
                 sums[i] = sum;
+                call.keep(head, row, most, if before == 1.0 { 1.0 } else { LN_2 }, sum);
             }
-            weigh(count, end, scores, out);
+            match end {
+                0 => out.fill(0.0),
+                _ => weigh(count, end, scores, out),
+            }
             for (i, row) in block.enumerate() {
                 let from = out[i * self.dv..].as_ptr();
                 self.isa.run(Narrow { from, width: call.dv, factor: inverse(sums[i]), to: call.out(head, row) });

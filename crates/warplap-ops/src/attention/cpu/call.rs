@@ -4,7 +4,7 @@ use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::attention::{AttentionProblem, Strides, slot};
+use crate::attention::{AttentionProblem, Sight, Strides, slot};
 use crate::typed;
 
 /// The buffers of one launch by address, so that tasks on several threads can write rows of their own.
@@ -15,6 +15,11 @@ pub(super) struct Call<T> {
     v: *const T,
     mask: *const T,
     out: *mut T,
+    /// Null where nobody asks for them.
+    lse: *mut f32,
+    /// Null where distances take nothing from scores.
+    slopes: *const f32,
+    masks: Strides,
     strides: [Strides; 4],
     /// Batches times heads of K and V: what tasks are made of.
     pub(super) heads: usize,
@@ -27,8 +32,8 @@ pub(super) struct Call<T> {
     pub(super) d: usize,
     /// Elements of a value.
     pub(super) dv: usize,
-    /// Whether query i sees keys 0 … i only.
-    pub(super) causal: bool,
+    sight: Sight,
+    cap: Option<f32>,
     /// What scores are multiplied with.
     pub(super) scale: f32,
 }
@@ -45,12 +50,23 @@ impl<T: Typed + Copy> Call<T> {
         let [q, k, v] = [slot::Q, slot::K, slot::V].map(|i| args[i].read().and_then(typed::read::<T>));
         let (q, k, v, out) = (q?, k?, v?, typed::write::<T>(args[slot::OUT].write()?)?);
         let mask = args[slot::MASK].view().map(typed::read::<T>).transpose()?;
+        let lse = match p.lse {
+            true => typed::write::<f32>(args[slot::LSE].write()?)?.as_mut_ptr(),
+            false => std::ptr::null_mut(),
+        };
+        let slopes = match p.alibi {
+            true => args[slot::SLOPES].read().and_then(typed::read::<f32>)?.as_ptr(),
+            false => std::ptr::null(),
+        };
         Ok(Call {
             q: q.as_ptr(),
             k: k.as_ptr(),
             v: v.as_ptr(),
             mask: mask.map_or(std::ptr::null(), <[T]>::as_ptr),
             out: out.as_mut_ptr(),
+            lse,
+            slopes,
+            masks: p.mask_strides(),
             strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],
             heads: (p.b * p.hkv) as usize,
             hkv: p.hkv as usize,
@@ -59,7 +75,8 @@ impl<T: Typed + Copy> Call<T> {
             sk: p.sk as usize,
             d: p.d as usize,
             dv: p.dv as usize,
-            causal: p.causal,
+            sight: p.sight(),
+            cap: p.softcap(),
             scale: p.scale(),
         })
     }
@@ -74,9 +91,35 @@ impl<T: Typed + Copy> Call<T> {
         row % self.sq
     }
 
-    /// Keys a row sees.
+    /// Keys up to the last one a row sees.
     pub(super) fn seen(&self, row: usize) -> usize {
-        if self.causal { (self.query(row) + 1).min(self.sk) } else { self.sk }
+        self.sight.of_query(self.query(row)).end
+    }
+
+    /// Keys before the first one a row sees.
+    pub(super) fn unseen(&self, row: usize) -> usize {
+        self.sight.of_query(self.query(row)).start
+    }
+
+    /// Whether scores are more than products with a scale.
+    pub(super) fn is_bent(&self) -> bool {
+        self.cap.is_some() || !self.slopes.is_null()
+    }
+
+    /// Bends a row's scaled scores, the first of which is of key `from`, and hides those before the first key it sees.
+    pub(super) fn bend(&self, head: usize, row: usize, from: usize, scores: &mut [f32]) {
+        if let Some(cap) = self.cap {
+            scores.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+        }
+        if !self.slopes.is_null() {
+            let of = head % self.hkv * self.group + row / self.sq;
+            // SAFETY: one number a head.
+            let (slope, query) = (unsafe { *self.slopes.add(of) }, self.query(row));
+            let lean = |j: usize| slope * self.sight.distance(query, from + j) as f32;
+            scores.iter_mut().enumerate().for_each(|(j, x)| *x -= lean(j));
+        }
+        let hidden = self.unseen(row).saturating_sub(from).min(scores.len());
+        scores[..hidden].fill(f32::NEG_INFINITY);
     }
 
     /// The most keys any of these rows sees.
@@ -101,6 +144,19 @@ impl<T: Typed + Copy> Call<T> {
         debug_assert!(head < self.heads && row < self.rows());
         // SAFETY: inside the buffer for every head and row there is.
         unsafe { self.out.add(self.place(self.strides[3], head, row)) }
+    }
+
+    /// Writes the log-sum-exp of a row, where it is asked for, from its largest score and the sum of weights against it.
+    /// Scores in powers of two come with a unit of ln 2.
+    pub(super) fn keep(&self, head: usize, row: usize, most: f32, unit: f32, sum: f32) {
+        if self.lse.is_null() {
+            return;
+        }
+        let rows = Strides { batch: self.hkv * self.group * self.sq, head: self.sq, row: 1 };
+        let value = if sum > 0.0 { most * unit + sum.ln() } else { f32::NEG_INFINITY };
+        debug_assert!(head < self.heads && row < self.rows());
+        // SAFETY: one number a query, inside the buffer for every head and row there is; each row is one task's.
+        unsafe { *self.lse.add(self.place(rows, head, row)) = value };
     }
 
     /// Where a key starts; `d` elements are there.
@@ -130,8 +186,8 @@ impl<T: Typed + Copy> Call<T> {
     }
 
     /// Where the mask of a row starts, if there is one; `sk` elements are there.
-    pub(super) fn mask(&self, row: usize) -> Option<*const T> {
-        // SAFETY: inside the buffer for every query there is.
-        (!self.mask.is_null()).then(|| unsafe { self.mask.add(self.query(row) * self.sk) })
+    pub(super) fn mask(&self, head: usize, row: usize) -> Option<*const T> {
+        // SAFETY: inside the buffer for every head and query there is.
+        (!self.mask.is_null()).then(|| unsafe { self.mask.add(self.place(self.masks, head, row)) })
     }
 }

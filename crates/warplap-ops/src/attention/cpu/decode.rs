@@ -6,7 +6,7 @@
 //! decoding. Limits: sums over lanes make it slow where rows are many.
 //! From: Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
 
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 use std::sync::Arc;
 
 use warplap_core::arg::Arg;
@@ -177,7 +177,8 @@ fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, par
     let (start, end) = (call.sk * split / splits.splits, call.sk * (split + 1) / splits.splits);
     for first in (0..rows).step_by(ROWS) {
         let count = ROWS.min(rows - first);
-        let (before, after) = if call.mask(first).is_some() { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
+        let natural = call.mask(head, first).is_some() || call.is_bent();
+        let (before, after) = if natural { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
         for i in 0..count {
             let (from, to) = (call.q(head, first + i), queries[i * splits.d..].as_mut_ptr());
             let factor = call.scale * before;
@@ -186,7 +187,8 @@ fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, par
         let (mut most, mut total) = ([LOWEST; ROWS], [0f32; ROWS]);
         sums.fill(0.0);
         let last = end.min(call.most_seen(first..first + count));
-        for key in (start..last.max(start)).step_by(CHUNK) {
+        let from = (first..first + count).map(|r| call.unseen(r)).min().unwrap_or(0).max(start);
+        for key in (from..last.max(from)).step_by(CHUNK) {
             let keys = CHUNK.min(last - key);
             isa.run(Dots {
                 rows: count,
@@ -202,7 +204,8 @@ fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, par
             for i in 0..count {
                 let line = &mut weights[i * CHUNK..(i + 1) * CHUNK];
                 let seen = call.seen(first + i).saturating_sub(key).min(keys);
-                let mask = call.mask(first + i).map(|m| m.wrapping_add(key));
+                call.bend(head, first + i, key, &mut line[..seen]);
+                let mask = call.mask(head, first + i).map(|m| m.wrapping_add(key));
                 let (top, sum) = isa.run(Row { scores: line.as_mut_ptr(), keys: seen, mask, factor: after });
                 line[seen..keys].fill(0.0);
                 // Weights are relative to this chunk's maximum; the larger of it and the running one stays.
@@ -263,4 +266,5 @@ fn merge<T: Element + Typed>(call: &Call<T>, splits: Splits, head: usize, row: u
         whole.iter_mut().zip(part.iter()).take(splits.dv).for_each(|(sum, x)| *sum += x * factor);
     }
     splits.isa.run(Narrow { from: whole.as_ptr(), width: call.dv, factor: inverse(total), to: call.out(head, row) });
+    call.keep(head, row, most, LN_2, total);
 }

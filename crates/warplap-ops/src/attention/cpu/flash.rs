@@ -6,7 +6,7 @@
 //! long or short keys, f32. Limits: no mask (its rows lie across the lanes); few rows leave lanes empty.
 //! From: FlashAttention-2 (Dao 2023, online softmax over key tiles); the turned product is our own.
 
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 use std::sync::Arc;
 
 use warplap_core::arg::Arg;
@@ -44,6 +44,9 @@ impl Variant<Attention, Cpu> for Flash {
     fn fit(&self, p: &AttentionProblem, cpu: &Cpu) -> Fit {
         if p.mask != Mask::None {
             return Fit::aside("rows of a mask lie across the lanes");
+        }
+        if p.window.is_some() || p.is_bent() || p.may_see_nothing() {
+            return Fit::aside("scores are bent, or a row does not begin with the first key: other kernels do that");
         }
         let rows = p.group() * p.sq;
         if rows >= cpu.isa().lanes() as u64 { Fit::HIGH } else { Fit::LOW }
@@ -247,6 +250,7 @@ fn one_tile<T: Element + Typed>(
     for (lane, row) in rows.enumerate() {
         let from = straight[lane * sizes.dv..].as_ptr();
         isa.run(Narrow { from, width: call.dv, factor: inverse(sum[lane]), to: call.out(head, row) });
+        call.keep(head, row, most[lane], LN_2, sum[lane]);
     }
 }
 

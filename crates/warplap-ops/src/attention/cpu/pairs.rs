@@ -59,12 +59,13 @@ pub(super) struct Line {
     pub(super) to: *mut u16,
 }
 
-/// Turns scores into weights relative to the largest, rounded to bf16, and gives their sum before rounding.
+/// Turns scores into weights relative to the largest, rounded to bf16, and gives the largest, scaled, and the sum of
+/// weights before rounding.
 ///
 /// # Safety
 /// [`available`]; the line's addresses hold what its fields say.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,f16c")]
-pub(super) unsafe fn weigh(line: Line) -> f32 {
+pub(super) unsafe fn weigh(line: Line) -> (f32, f32) {
     type L = Avx512;
     // SAFETY: the features are on; all addresses stay inside the line.
     unsafe {
@@ -104,7 +105,7 @@ pub(super) unsafe fn weigh(line: Line) -> f32 {
         }
         let most = L::largest(L::max(L::max(tops[0], tops[1]), L::max(tops[2], tops[3])));
         let factor = L::splat(if plain { line.scale * LOG2_E } else { LOG2_E });
-        let most = L::splat(most);
+        let (scaled, most) = (if plain { most * line.scale } else { most }, L::splat(most));
         let mut sums = [L::zero(); 2];
         for step in 0..line.steps {
             for (half, sum) in sums.iter_mut().enumerate() {
@@ -118,6 +119,6 @@ pub(super) unsafe fn weigh(line: Line) -> f32 {
                 _mm256_storeu_si256(line.to.add(step * STEP + half * 16).cast(), rounded);
             }
         }
-        L::sum(L::add(sums[0], sums[1]))
+        (scaled, L::sum(L::add(sums[0], sums[1])))
     }
 }

@@ -61,28 +61,33 @@ fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cp
     let (mut weights, mut sums) = (vec![0f32; call.sk], vec![0f32; call.dv]);
     for head in 0..call.heads {
         for row in 0..call.rows() {
-            let seen = call.seen(row);
+            let seen = call.unseen(row)..call.seen(row);
             // SAFETY: the call's rows hold d, d, dv and sk elements; this thread alone writes.
             unsafe {
                 let q = std::slice::from_raw_parts(call.q(head, row), call.d);
-                let mask = call.mask(row).map(|m| std::slice::from_raw_parts(m, call.sk));
+                let mask = call.mask(head, row).map(|m| std::slice::from_raw_parts(m, call.sk));
                 let mut most = LOWEST;
-                for (j, weight) in weights[..seen].iter_mut().enumerate() {
+                for j in seen.clone() {
                     let k = std::slice::from_raw_parts(call.k(head, j), call.d);
                     let dot: f32 = q.iter().zip(k).map(|(x, y)| x.widen() * y.widen()).sum();
-                    *weight = dot * call.scale + mask.map_or(0.0, |m| m[j].widen());
-                    most = most.max(*weight);
+                    weights[j] = dot * call.scale;
+                }
+                call.bend(head, row, seen.start, &mut weights[seen.clone()]);
+                for j in seen.clone() {
+                    weights[j] += mask.map_or(0.0, |m| m[j].widen());
+                    most = most.max(weights[j]);
                 }
                 sums.fill(0.0);
                 let mut total = 0.0;
-                for (j, weight) in weights[..seen].iter().enumerate() {
-                    let weight = (weight - most).exp();
+                for j in seen {
+                    let weight = (weights[j] - most).exp();
                     total += weight;
                     let v = std::slice::from_raw_parts(call.v(head, j), call.dv);
                     sums.iter_mut().zip(v).for_each(|(sum, x)| *sum += weight * x.widen());
                 }
                 let out = std::slice::from_raw_parts_mut(call.out(head, row), call.dv);
                 out.iter_mut().zip(&sums).for_each(|(to, sum)| *to = T::narrow(sum * inverse(total)));
+                call.keep(head, row, most, 1.0, total);
             }
         }
     }

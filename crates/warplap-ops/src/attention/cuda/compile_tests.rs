@@ -61,6 +61,23 @@ fn masks_compile_by_copies_and_by_threads() {
 }
 
 #[test]
+fn windows_caps_and_distances_compile() {
+    for text in [
+        "b=2,h=16,sq=2048,d=128,dtype=bf16,window=512,causal=true,lse=true",
+        "b=2,h=16,sq=2048,d=128,dtype=bf16,alibi=true",
+        "b=2,h=16,sq=2048,d=128,dtype=f16,alibi=true,causal=true,window=300,lse=true",
+        "b=2,h=16,sq=2048,d=64,dtype=f16,softcap=30,causal=true",
+        "b=2,h=16,sq=2048,d=64,dtype=bf16,window=128",
+        "b=2,h=16,sq=2048,d=128,dtype=bf16,mask=add,over=heads,softcap=9",
+        "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,window=1024,corner=bottom,causal=true,alibi=true",
+        "h=2,sq=100,d=101,dtype=bf16,mask=add,over=each,alibi=true,softcap=2,window=9,causal=true",
+    ] {
+        compile((9, 0), text, 3);
+        compile((8, 0), text, 2);
+    }
+}
+
+#[test]
 fn short_and_odd_problems_compile_for_hopper() {
     for text in [
         "h=12,sq=197,d=64,dtype=f16",

@@ -8,7 +8,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, HOPPER, Source};
 
-use super::plan::{NOTHING, WINDOW, align, all_strides, facts, floats, no_tensor_cores, pointers};
+use super::plan::{NOTHING, align, all_strides, facts, floats, no_tensor_cores, pointers, window};
 use crate::attention::{AttentionProblem, Mask};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
 use crate::cuda::scratch::Need;
@@ -159,7 +159,7 @@ impl Twin<AttentionProblem> for FlashSplit {
         let mut arguments = pointers();
         arguments.extend([NOTHING, NOTHING, scratch]);
         arguments.extend([p.b, p.h, p.sq, p.sk].map(int));
-        arguments.extend(WINDOW);
+        arguments.extend(window(p));
         arguments.extend([parts, 0].map(int));
         arguments.extend(floats(p));
         arguments.extend(all_strides(p));

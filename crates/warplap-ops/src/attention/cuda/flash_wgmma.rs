@@ -111,18 +111,19 @@ impl Twin<AttentionProblem> for FlashWgmma {
         let q = map(slot::Q, p, [p.d, p.sq, p.h, p.b], p.q_strides(), 64);
         let k = map(slot::K, p, [p.d, p.sk, p.hkv, p.b], p.k_strides(), s.bn);
         let v = map(slot::V, p, [p.dv, p.sk, p.hkv, p.b], p.v_strides(), s.bn);
-        let whole = p.mask_len();
         let mask = match masks_by_copy(p) {
             true => {
-                let lies = Strides { batch: whole, head: whole, row: p.sk as usize };
-                map(slot::MASK, p, [p.sk, p.sq, 1, 1], lies, 64)
+                let ([batches, heads], one) = (p.masks(), (p.sq * p.sk) as usize);
+                let lies = Strides { batch: heads as usize * one, head: one, row: p.sk as usize };
+                map(slot::MASK, p, [p.sk, p.sq, heads, batches], lies, 64)
             }
             // The entry has a place for it and never looks.
             false => q,
         };
         let counters = if s.sched == 2 { Argument::Scratch(Need { words: 2, zeros: 2 }) } else { NOTHING };
         let mut arguments = vec![q, k, v, mask];
-        arguments.extend([Argument::Pointer(slot::MASK), NOTHING, Argument::Pointer(slot::OUT), NOTHING, counters]);
+        arguments.extend([slot::MASK, slot::SLOPES, slot::OUT, slot::LSE].map(Argument::Pointer));
+        arguments.push(counters);
         arguments.extend(numbers(p, chip));
         arguments.extend(strides(p.o_strides()));
         arguments.extend(mask_strides(p));

@@ -5,7 +5,7 @@ mod flash_split;
 pub(crate) mod flash_wgmma;
 pub(crate) mod plan;
 mod reference;
-mod right;
+pub(crate) mod right;
 mod wgmma_setting;
 
 use std::sync::Arc;

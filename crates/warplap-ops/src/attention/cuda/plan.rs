@@ -23,6 +23,8 @@ pub(crate) fn no_tensor_cores(p: &AttentionProblem, chip: &Chip) -> Option<&'sta
         Some("f16 and bf16 only")
     } else if p.d.max(p.dv) > MOST {
         Some("heads of at most 256 elements")
+    } else if p.alibi && p.window.is_some() && !p.causal {
+        Some("distances count from the last key a query sees: with a window only where it is causal")
     } else if p.sq.max(p.sk).max(p.b * p.h) > i32::MAX as u64 / 2 {
         Some("sizes must fit 30 bits")
     } else {
@@ -44,11 +46,18 @@ pub(crate) fn align(p: &AttentionProblem) -> u64 {
 /// Facts of the problem that every kernel is compiled with.
 pub(crate) fn facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
     let mut facts = vec![("DTYPE", dtype_code(p.dtype)), ("D", p.d as i64), ("DV", p.dv as i64)];
-    if p.causal {
-        facts.push(("CAUSAL", 1));
-    }
+    let bent = [
+        ("CAUSAL", p.causal || p.window.is_some()),
+        ("WINDOW", p.window.is_some()),
+        ("ALIBI", p.alibi),
+        ("SOFTCAP", p.softcap().is_some()),
+    ];
+    facts.extend(bent.into_iter().filter(|(_, is)| *is).map(|(name, _)| (name, 1)));
     if p.scale() <= SMALL_SCALE {
         facts.push(("NEGATIVE", 1));
+    }
+    if p.lse {
+        facts.push(("LSE", 1));
     }
     facts
 }
@@ -67,19 +76,33 @@ fn float(value: f32) -> Argument {
     Argument::Int(value.to_bits() as i32)
 }
 
-/// The scale, and a cap on scores that no problem has.
+/// The scale, and what scores stay below, where they do.
 pub(crate) fn floats(p: &AttentionProblem) -> [Argument; 2] {
-    [float(p.scale()), float(1.0)]
+    [float(p.scale()), float(p.softcap().unwrap_or(1.0))]
 }
 
-/// Where the keys that a query sees begin and end, from the diagonal on: nothing has a beginning, and causal problems
-/// end on the diagonal from the top left corner.
-pub(crate) const WINDOW: [Argument; 2] = [Argument::Int(0), Argument::Int(0)];
+/// The furthest key before a query and the furthest behind it, counted from the query's number. Where nothing ends what
+/// a query sees, the second is the key beside it, from which distances count.
+pub(crate) fn window(p: &AttentionProblem) -> [Argument; 2] {
+    let sight = p.sight();
+    let (lower, upper) = match (p.window.is_some(), p.causal) {
+        (true, _) => (sight.lower, sight.upper),
+        (false, true) => (0, sight.upper),
+        (false, false) => (0, sight.shift),
+    };
+    [lower, upper].map(|at| Argument::Int(at as i32))
+}
+
+/// The same for kernels that ask about every pair: both ends, however far, and the key beside the first query.
+pub(crate) fn sight(p: &AttentionProblem) -> [Argument; 3] {
+    let (sight, far) = (p.sight(), 1 << 30);
+    [sight.lower, sight.upper, sight.shift].map(|at| Argument::Int(at.clamp(-far, far) as i32))
+}
 
 /// The numbers between the pointers and the strides of a kernel of tiles.
 pub(crate) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
     let mut numbers = [p.b, p.h, p.group(), p.sq, p.sk].map(int).to_vec();
-    numbers.extend(WINDOW);
+    numbers.extend(window(p));
     numbers.push(int(band(p, chip)));
     numbers.extend(floats(p));
     numbers
@@ -89,7 +112,7 @@ pub(crate) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
 /// length, as many heads as have keys and values in half of L2, the longest tiles of all of them first, and as many
 /// each time: a few heads that are left over would have too few tiles for all multiprocessors.
 fn band(p: &AttentionProblem, chip: &Chip) -> u64 {
-    if p.mask == Mask::Add && p.b > 1 {
+    if p.mask == Mask::Add && p.b > 1 && p.masks()[0] == 1 {
         return p.b;
     }
     if !p.causal {
@@ -106,9 +129,9 @@ pub(crate) fn strides(s: Strides) -> [Argument; 3] {
     [s.batch, s.head, s.row].map(|elements| Argument::Long(elements as u64))
 }
 
-/// Those of the mask, which is the same for every batch and head.
+/// Those of the mask: none from one batch or head to the next where they share one.
 pub(crate) fn mask_strides(p: &AttentionProblem) -> [Argument; 3] {
-    [0, 0, p.sk].map(Argument::Long)
+    strides(p.mask_strides())
 }
 
 /// Those of Q, K, V, O and the mask: the last parameters of kernels of plain pointers.
@@ -118,11 +141,9 @@ pub(crate) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
     all
 }
 
-/// Q, K, V, the mask, slopes that no problem has, O, and sums of exponents that nobody asks for: the first parameters
-/// of kernels of plain pointers.
+/// Q, K, V, the mask, slopes, O and the log-sum-exps: the first parameters of kernels of plain pointers.
 pub(crate) fn pointers() -> Vec<Argument> {
-    let [q, k, v, mask, out] = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT].map(Argument::Pointer);
-    vec![q, k, v, mask, NOTHING, out, NOTHING]
+    [slot::Q, slot::K, slot::V, slot::MASK, slot::SLOPES, slot::OUT, slot::LSE].map(Argument::Pointer).to_vec()
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //
 // Idea: 128 keys at a time are scored by a thread each; the running maximum and sum are carried on, and the threads
 // share out the columns of V. Wins: never by design; it fits every shape, mask and layout and is the fallback.
-// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix).
+// Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix), LSE (1: log-sum-exps are stored), ALIBI, SOFTCAP.
 #include "element.cuh"
 #define KEYS 128
 #define LOWEST __int_as_float(0xff800000)
@@ -25,8 +26,9 @@ __device__ __forceinline__ float sum_of_block(float x, float* room) {
 
 extern "C" __global__ void __launch_bounds__(KEYS)
 reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
-          elem* __restrict__ O, int heads, int group, int sq, int sk, int d, int dv, float scale,
-          u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
+          elem* __restrict__ O, float* __restrict__ lse, const float* __restrict__ slopes, int heads, int group, int sq,
+          int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb,
+          u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
   extern __shared__ float room[];
   float *reduced = room, *weights = room + 4, *query = weights + KEYS, *sums = query + d;
   const int t = threadIdx.x, row = blockIdx.x % sq, head = blockIdx.x / sq % heads, batch = blockIdx.x / sq / heads;
@@ -36,16 +38,18 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   for (int x = t; x < d; x += KEYS) query[x] = widen(q[x]);
   for (int x = t; x < dv; x += KEYS) sums[x] = 0.f;
   __syncthreads();
-  const int seen = CAUSAL && row + 1 < sk ? row + 1 : sk;
+  const int begin = max(row + lower, 0), seen = min(sk, row + upper + 1);
   float most = LOWEST, total = 0.f;
-  for (int first = 0; first < seen; first += KEYS) {
+  for (int first = begin; first < seen; first += KEYS) {
     const int j = first + t, keys = min(KEYS, seen - first);
     float score = LOWEST;
     if (j < seen) {
       float dot = 0.f;
       for (int x = 0; x < d; x++) dot = fmaf(query[x], widen(k[j * kr + x]), dot);
       score = dot * scale;
-      if (MASK) score += widen(mask[(u64)row * sk + j]);
+      if (SOFTCAP) score = cap * tanhf(score / cap);
+      if (ALIBI) score -= slopes[head] * (float)abs(row + shift - j);
+      if (MASK) score += widen(mask[batch * mb + head * mh + row * mr + j]);
     }
     const float now = fmaxf(most, most_of_block(score, reduced));
     // A row that has seen no key yet has nothing to scale, and -inf minus itself is no number.
@@ -63,4 +67,5 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   elem* o = O + batch * ob + head * oh + row * orow;
   const float share = total > 0.f ? 1.f / total : 0.f;
   for (int x = t; x < dv; x += KEYS) o[x] = narrow(sums[x] * share);
+  if (LSE && t == 0) lse[blockIdx.x] = total > 0.f ? most + logf(total) : LOWEST;
 }

@@ -9,7 +9,7 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, Source, dtype_code};
 
-use super::plan::{floats, strides};
+use super::plan::{all_strides, floats, sight};
 use crate::attention::{AttentionProblem, Mask, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -48,13 +48,16 @@ impl Twin<AttentionProblem> for Reference {
         }
         let defines = vec![
             ("DTYPE", dtype_code(p.dtype)),
-            ("CAUSAL", i64::from(p.causal)),
             ("MASK", i64::from(p.mask == Mask::Add)),
+            ("LSE", i64::from(p.lse)),
+            ("ALIBI", i64::from(p.alibi)),
+            ("SOFTCAP", i64::from(p.softcap().is_some())),
         ];
         let mut arguments: Vec<Argument> = (0..SLOTS).map(Argument::Pointer).collect();
         arguments.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(int));
-        arguments.push(floats(p)[0]);
-        arguments.extend([p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()].map(strides).concat());
+        arguments.extend(floats(p));
+        arguments.extend(sight(p));
+        arguments.extend(all_strides(p));
         let text = include_str!("reference.cu");
         Ok(Plan {
             source: Source { entry: self.id(), text, headers: &[ELEMENT], defines },

@@ -24,7 +24,7 @@ fn planned(id: &str, text: &str, config: &str) -> Plan {
 }
 
 /// Problems of every kind: long and short, wide and odd heads, masks, grouped heads, decoding.
-const PROBLEMS: [&str; 18] = [
+const PROBLEMS: [&str; 24] = [
     "b=2,h=16,sq=4096,d=128,dtype=bf16",
     "b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true",
     "b=2,h=16,sq=4096,d=64,dtype=f16",
@@ -43,6 +43,12 @@ const PROBLEMS: [&str; 18] = [
     "h=32,hkv=8,sq=1,sk=16384,d=128,dtype=bf16",
     "b=16,h=32,sq=1,sk=4096,d=128,dtype=bf16",
     "h=4,hkv=1,sq=8,sk=100,d=256,dv=192,dtype=f16,causal=true,mask=add",
+    "b=2,h=16,sq=2048,d=128,dtype=bf16,window=512,causal=true,lse=true",
+    "b=2,h=16,sq=2048,d=128,dtype=bf16,alibi=true",
+    "b=2,h=16,sq=2048,d=64,dtype=f16,softcap=30,causal=true",
+    "b=2,h=16,sq=2048,d=128,dtype=bf16,mask=add,over=heads",
+    "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,window=1024,corner=bottom,causal=true",
+    "h=2,sq=100,d=101,dtype=bf16,mask=add,over=each,alibi=true,softcap=2,window=9,causal=true",
 ];
 
 #[test]

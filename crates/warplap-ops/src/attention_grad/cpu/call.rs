@@ -36,6 +36,8 @@ pub(super) struct Call<T> {
     /// Null where nothing is added.
     pub(super) mask: *const T,
     pub(super) lse: *const f32,
+    /// Null where distances took nothing from scores.
+    pub(super) slopes: *const f32,
 }
 
 // SAFETY: the caller of `launch` borrows all buffers until it returns, and every row that is written is one task's.
@@ -63,10 +65,40 @@ impl<T: Typed + Copy> Call<T> {
             grad: read(args, slot::GRAD, p.o_strides())?,
             mask: args[slot::MASK].view().map(typed::read::<T>).transpose()?.map_or(std::ptr::null(), <[T]>::as_ptr),
             lse: args[slot::LSE].read().and_then(typed::read::<f32>)?.as_ptr(),
+            slopes: match p.alibi {
+                true => args[slot::SLOPES].read().and_then(typed::read::<f32>)?.as_ptr(),
+                false => std::ptr::null(),
+            },
             dq: write(args, slot::DQ, p.q_strides())?,
             dk: write(args, slot::DK, p.k_strides())?,
             dv: write(args, slot::DV, p.v_strides())?,
         })
+    }
+}
+
+impl<T> Call<T> {
+    /// What scores of a query of one head become: the scaled score and its key's number come in; the score and how steeply
+    /// it grows go out.
+    pub(super) fn bend(&self, p: &AttentionProblem, head: usize, query: usize) -> impl Fn(f32, usize) -> (f32, f32) {
+        let (cap, sight) = (p.softcap(), p.sight());
+        // SAFETY: one number a head.
+        let lean = if self.slopes.is_null() { 0.0 } else { unsafe { *self.slopes.add(head) } };
+        move |scaled, key| {
+            let (bent, steep) = cap.map_or((scaled, 1.0), |cap| {
+                let tanh = (scaled / cap).tanh();
+                (cap * tanh, 1.0 - tanh * tanh)
+            });
+            (bent - lean * sight.distance(query, key) as f32, steep)
+        }
+    }
+
+    /// Where the mask of a query begins; null where there is none.
+    pub(super) fn line(&self, p: &AttentionProblem, [batch, head, query]: [usize; 3]) -> *const T {
+        let lies = p.mask_strides();
+        match self.mask.is_null() {
+            true => self.mask,
+            false => self.mask.wrapping_add(batch * lies.batch + head * lies.head + query * lies.row),
+        }
     }
 }
 

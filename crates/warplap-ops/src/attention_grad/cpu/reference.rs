@@ -82,20 +82,16 @@ fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, C
                     let (q, g) = (row(call.q, [b, h, i], d), row(call.grad, [b, h, i], dv));
                     let delta = dot(g, row(call.out, [b, h, i], dv));
                     let lse = *call.lse.add((b * p.h as usize + h) * sq + i);
-                    let mask = (!call.mask.is_null()).then(|| std::slice::from_raw_parts(call.mask.add(i * sk), sk));
-                    let seen = if lse == f32::NEG_INFINITY {
-                        0
-                    } else if p.causal {
-                        (i + 1).min(sk)
-                    } else {
-                        sk
-                    };
+                    let line = call.line(p, [b, h, i]);
+                    let mask = (!line.is_null()).then(|| std::slice::from_raw_parts(line, sk));
+                    let seen = if lse == f32::NEG_INFINITY { 0..0 } else { p.sight().of_query(i) };
+                    let bend = call.bend(p, h, i);
                     of_q.fill(0.0);
-                    for j in 0..seen {
+                    for j in seen {
                         let (k, v) = (row(call.k, [b, kv, j], d), row(call.v, [b, kv, j], dv));
-                        let score = dot(q, k) * scale + mask.map_or(0.0, |m| m[j].widen());
-                        let weight = (score - lse).exp();
-                        let slope = weight * (dot(g, v) - delta);
+                        let (score, steep) = bend(dot(q, k) * scale, j);
+                        let weight = (score + mask.map_or(0.0, |m| m[j].widen()) - lse).exp();
+                        let slope = weight * (dot(g, v) - delta) * steep;
                         grow(&mut of_q, slope, k);
                         grow(&mut of_k[j * d..(j + 1) * d], slope, q);
                         grow(&mut of_v[j * dv..(j + 1) * dv], weight, g);

@@ -171,6 +171,11 @@ impl<T: Element> Given<'_, T> {
         let at = (b * p.h as usize + h) * p.sq as usize + first;
         // SAFETY: there is a log-sum-exp for each query.
         let lse = unsafe { std::slice::from_raw_parts(self.call.lse.add(at), rows) };
+        let mut steep = Vec::new();
+        if p.is_bent() {
+            steep = self.bend(h, [first, key], width, scores);
+        }
+        let line = self.call.line(p, [b, h, first]);
         self.isa.run(Weigh {
             scores,
             slopes,
@@ -178,10 +183,25 @@ impl<T: Element> Given<'_, T> {
             first: [first, key],
             lse,
             deltas: &self.deltas[at..at + rows],
-            scale: p.scale(),
-            causal: p.causal,
-            mask: (self.call.mask, p.sk as usize),
+            scale: if p.is_bent() { 1.0 } else { p.scale() },
+            sight: p.sight(),
+            mask: (if line.is_null() { line } else { line.wrapping_add(key) }, p.sk as usize),
         });
+        slopes.iter_mut().zip(&steep).for_each(|(slope, steep)| *slope *= steep);
+    }
+
+    /// Scales and bends scores one by one; how steeply they grow goes out beside them.
+    fn bend(&self, h: usize, [first, key]: [usize; 2], width: usize, scores: &mut [f32]) -> Vec<f32> {
+        let (p, mut steep) = (self.p, Vec::with_capacity(scores.len()));
+        for (i, row) in scores.chunks_exact_mut(width).enumerate() {
+            let bend = self.call.bend(p, h, first + i);
+            for (j, score) in row.iter_mut().enumerate() {
+                let (bent, grows) = bend(*score * p.scale(), key + j);
+                *score = bent;
+                steep.push(grows);
+            }
+        }
+        steep
     }
 
     /// dK and dV of some keys.
@@ -192,9 +212,9 @@ impl<T: Element> Given<'_, T> {
         let mut room = [Vec::new(), Vec::new()];
         let (mut of_k, mut of_v, mut more) = (vec![0f32; width * d], vec![0f32; width * dv], Vec::new());
         for h in kv * p.group() as usize..(kv + 1) * p.group() as usize {
-            let begin = if p.causal { key.min(sq) } else { 0 };
-            for first in (begin..sq).step_by(MET) {
-                let rows = MET.min(sq - first);
+            let seen = p.sight().of_keys(key..key + width, sq);
+            for first in seen.clone().step_by(MET) {
+                let rows = MET.min(seen.end - first);
                 self.weigh([b, h], [first, rows], [key, width], &mut room);
                 for (weights, with, wide, sums) in
                     [(&room[1], &self.q, d, &mut of_k), (&room[0], &self.grad, dv, &mut of_v)]
@@ -218,10 +238,11 @@ impl<T: Element> Given<'_, T> {
         let (p, d) = (self.p, self.p.d as usize);
         let (b, h, rows) = (head / p.h as usize, head % p.h as usize, block.min(p.sq as usize - first));
         let kv = h / p.group() as usize;
-        let seen = if p.causal { (first + rows).min(p.sk as usize) } else { p.sk as usize };
+        let sight = p.sight();
+        let seen = sight.of_query(first).start..sight.of_query(first + rows - 1).end;
         let (mut room, mut sums, mut more) = ([Vec::new(), Vec::new()], vec![0f32; rows * d], vec![0f32; rows * d]);
-        for key in (0..seen).step_by(MET) {
-            let width = MET.min(seen - key);
+        for key in seen.clone().step_by(MET) {
+            let width = MET.min(seen.end - key);
             self.weigh([b, h], [first, rows], [key, width], &mut room);
             let slopes = Part { first: room[1].as_ptr(), column: 1, row: width };
             multiply((rows, d, width), slopes, Part::of(self.k.rows, [b, kv, key]), &mut more);

@@ -2,6 +2,8 @@
 
 use warplap_cpu::simd::{Element, Lanes, Task, exp};
 
+use crate::attention::Sight;
+
 /// Rows of one block of scores.
 pub(super) struct Weigh<'a, T> {
     /// Scores, which become weights, row by row.
@@ -17,9 +19,10 @@ pub(super) struct Weigh<'a, T> {
     pub(super) deltas: &'a [f32],
     /// What scores are multiplied with.
     pub(super) scale: f32,
-    /// Whether query i sees keys 0 … i only.
-    pub(super) causal: bool,
-    /// What is added, a row of so many for each query; null where nothing is.
+    /// What queries see.
+    pub(super) sight: Sight,
+    /// What is added to the first row's, from the first key on, and a row of so many behind it for each further query;
+    /// null where nothing is.
     pub(super) mask: (*const T, usize),
 }
 
@@ -33,19 +36,22 @@ impl<T: Element> Task for Weigh<'_, T> {
         for (i, (scores, slopes)) in rows.enumerate() {
             let (lse, delta) = (self.lse[i], self.deltas[i]);
             let hidden = lse == f32::NEG_INFINITY;
-            let seen = if self.causal { (query + i + 1).saturating_sub(key).min(self.width) } else { self.width };
-            let seen = if hidden { 0 } else { seen };
-            scores[seen..].fill(0.0);
-            slopes[seen..].fill(0.0);
+            let keys = self.sight.of_query(query + i);
+            let place = |at: usize| at.saturating_sub(key).min(self.width);
+            let (begin, seen) = if hidden { (0, 0) } else { (place(keys.start), place(keys.end)) };
+            for row in [&mut *scores, &mut *slopes] {
+                row[..begin.min(seen)].fill(0.0);
+                row[seen..].fill(0.0);
+            }
             // SAFETY: both rows hold `width` numbers and the mask a row for each query from `key` on; the instruction
             // set is the caller's word.
             unsafe {
                 let line = match self.mask.0.is_null() {
                     true => self.mask.0,
-                    false => self.mask.0.add((query + i) * self.mask.1 + key),
+                    false => self.mask.0.add(i * self.mask.1),
                 };
                 let (scale, lse, delta) = (L::splat(self.scale), L::splat(-lse), L::splat(delta));
-                let mut at = 0;
+                let mut at = begin;
                 while at < seen {
                     let n = L::N.min(seen - at);
                     let (s, g) = (scores.as_mut_ptr().add(at), slopes.as_mut_ptr().add(at));

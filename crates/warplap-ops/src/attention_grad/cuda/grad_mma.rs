@@ -70,7 +70,8 @@ impl GradMma {
             Side::Queries => (slot::DQ, NOTHING, [p.q_strides(), p.q_strides()]),
         };
         arguments.extend(if matches!(side, Side::Keys) { chain.brought() } else { chain.lent() });
-        arguments.extend([Argument::Pointer(slot::MASK), NOTHING, Argument::Pointer(first), second]);
+        arguments.extend([slot::MASK, slot::SLOPES, first].map(Argument::Pointer));
+        arguments.push(second);
         arguments.extend(chain.numbers(p, chip));
         arguments.extend(all_strides(p));
         arguments.extend(lies.map(strides).concat());

@@ -12,7 +12,7 @@ use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_GRAD, ATTENTION_HOPPER, Chip, EL
 
 use super::plan::{Chain, THREADS};
 use crate::attention::cuda::flash_wgmma::map;
-use crate::attention::cuda::plan::{NOTHING, facts, floats, mask_facts, mask_strides, no_tensor_cores, strides};
+use crate::attention::cuda::plan::{facts, floats, mask_facts, mask_strides, no_tensor_cores, strides};
 use crate::attention::{AttentionProblem, Mask};
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis, int};
@@ -39,11 +39,14 @@ const WIDE: [[i64; 6]; 4] = [[64, 2, 2, 1, 0, 1], [64, 2, 2, 0, 0, 1], [48, 2, 2
 const WIDE_MASKED: [[i64; 6]; 2] = [[64, 2, 2, 0, 0, 1], [48, 2, 2, 0, 0, 1]];
 
 fn tiles(p: &AttentionProblem) -> &'static [[i64; 6]] {
-    match (p.d.max(p.dv) <= 64, p.mask) {
-        (true, Mask::None) => &NARROW,
-        (true, Mask::Add) => &NARROW_MASKED,
-        (false, Mask::None) => &WIDE,
-        (false, Mask::Add) => &WIDE_MASKED,
+    // A cap takes registers as a mask does.
+    match (p.d.max(p.dv) <= 64, p.mask == Mask::Add, p.softcap().is_some()) {
+        (true, false, false) => &NARROW,
+        (true, true, true) => &NARROW_MASKED[1..],
+        (true, ..) => &NARROW_MASKED,
+        (false, false, false) => &WIDE,
+        (false, true, true) => &WIDE[2..],
+        (false, ..) => &WIDE_MASKED,
     }
 }
 
@@ -141,7 +144,8 @@ impl Twin<AttentionGradProblem> for GradWgmma {
             map(slot::V, p, [p.dv, p.sk, p.hkv, p.b], p.v_strides(), s.keys()),
         ];
         arguments.extend(chain.brought());
-        arguments.extend([Argument::Pointer(slot::MASK), NOTHING, chain.sums()]);
+        arguments.extend([slot::MASK, slot::SLOPES].map(Argument::Pointer));
+        arguments.push(chain.sums());
         arguments.extend([slot::DK, slot::DV].map(Argument::Pointer));
         arguments.extend(chain.numbers(p, chip));
         arguments.extend([p.k_strides(), p.v_strides()].map(strides).concat());

@@ -4,7 +4,7 @@
 use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
-use crate::attention::cuda::plan::{WINDOW, floats, strides};
+use crate::attention::cuda::plan::{floats, strides, window};
 use crate::attention_grad::slot;
 use crate::cuda::plan::{Argument, Grid, Plan, int};
 use crate::cuda::scratch::Need;
@@ -76,7 +76,7 @@ impl Chain {
     /// The numbers of a main kernel.
     pub(super) fn numbers(self, p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
         let mut numbers = [p.b, p.h, p.group(), p.sq, p.sk, self.padded].map(int).to_vec();
-        numbers.extend(WINDOW);
+        numbers.extend(window(p));
         numbers.push(int(band(p, chip)));
         numbers.extend(floats(p));
         numbers

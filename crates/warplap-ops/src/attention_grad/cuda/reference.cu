@@ -3,7 +3,8 @@
 // Idea: the first blocks have a query each and meet keys, the others a key and meet the queries of all heads that share
 // it, 128 at a time: each thread computes one weight and its gradient, then the threads share out the columns. Wins:
 // never by design; it fits every shape, mask, type and layout and is the fallback.
-// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix).
+// Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix), ALIBI, SOFTCAP.
 // Grid: batch * (heads * sq + heads / group * sk) blocks of 128; shared: 2 * (d + dv) + 256 floats.
 #include "element.cuh"
 #define MET 128
@@ -18,9 +19,9 @@ __device__ __forceinline__ float dot(const float* own, const elem* row, int n) {
 extern "C" __global__ void __launch_bounds__(MET)
 reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
           const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G, elem* __restrict__ dQ,
-          elem* __restrict__ dK, elem* __restrict__ dV, int batch, int heads, int group, int sq, int sk, int d, int dv,
-          float scale, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh,
-          u64 orow) {
+          elem* __restrict__ dK, elem* __restrict__ dV, const float* __restrict__ leans, int batch, int heads, int group,
+          int sq, int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh,
+          u64 orow, u64 mb, u64 mh, u64 mr) {
   extern __shared__ float room[];
   float *first = room, *second = first + d, *sums = second + dv, *weights = sums + d + dv, *slopes = weights + MET;
   const int t = threadIdx.x, few = heads / group;
@@ -40,20 +41,26 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
     const elem* with = is_key ? Q + b * qb + h * qh : K + b * kb + kv * kh;
     const elem* beside = is_key ? G + b * ob + h * oh : V + b * vb + kv * vh;
     const u64 wr = is_key ? qr : kr, br = is_key ? orow : vr;
-    const int begin = CAUSAL && is_key ? row : 0, end = is_key ? sq : CAUSAL ? min(row + 1, sk) : sk;
+    const int begin = max(is_key ? row - upper : row + lower, 0);
+    const int end = is_key ? min(sq, row - lower + 1) : min(sk, row + upper + 1);
     for (int j0 = begin; j0 < end; j0 += MET) {
       const int j = j0 + t, there = min(MET, end - j0);
       float weight = 0.f, slope = 0.f;
       if (j < end) {
         const int q = is_key ? j : row, k = is_key ? row : j;
         const float known = lse[(b * heads + h) * sq + q];
-        float score = dot(first, with + j * wr, d) * scale;
-        if (MASK) score += widen(mask[(u64)q * sk + k]);
+        float score = dot(first, with + j * wr, d) * scale, steep = 1.f;
+        if (SOFTCAP) {
+          const float bent = tanhf(score / cap);
+          score = cap * bent, steep = 1.f - bent * bent;
+        }
+        if (ALIBI) score -= leans[h] * (float)abs(q + shift - k);
+        if (MASK) score += widen(mask[b * mb + h * mh + q * mr + k]);
         if (known != LOWEST) {
           const elem *o = O + b * ob + h * oh + q * orow, *g = G + b * ob + h * oh + q * orow;
           float delta = 0.f;
           for (int x = 0; x < dv; x++) delta = fmaf(widen(o[x]), widen(g[x]), delta);
-          weight = expf(score - known), slope = weight * (dot(second, beside + j * br, dv) - delta);
+          weight = expf(score - known), slope = weight * (dot(second, beside + j * br, dv) - delta) * steep;
         }
       }
       weights[t] = weight, slopes[t] = slope;

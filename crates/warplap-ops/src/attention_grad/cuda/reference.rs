@@ -11,7 +11,7 @@ use warplap_cuda::{Chip, ELEMENT, Source, dtype_code};
 
 use super::plan::all_strides;
 use crate::attention::Mask;
-use crate::attention::cuda::plan::floats;
+use crate::attention::cuda::plan::{floats, mask_strides, sight};
 use crate::attention_grad::{AttentionGradProblem, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -51,13 +51,16 @@ impl Twin<AttentionGradProblem> for Reference {
         }
         let defines = vec![
             ("DTYPE", dtype_code(p.dtype)),
-            ("CAUSAL", i64::from(p.causal)),
             ("MASK", i64::from(p.mask == Mask::Add)),
+            ("ALIBI", i64::from(p.alibi)),
+            ("SOFTCAP", i64::from(p.softcap().is_some())),
         ];
         let mut arguments: Vec<Argument> = (0..SLOTS).map(Argument::Pointer).collect();
         arguments.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(int));
-        arguments.push(floats(p)[0]);
+        arguments.extend(floats(p));
+        arguments.extend(sight(p));
         arguments.extend(all_strides(p));
+        arguments.extend(mask_strides(p));
         let text = include_str!("reference.cu");
         Ok(Plan {
             source: Source { entry: self.id(), text, headers: &[ELEMENT], defines },

@@ -7,7 +7,7 @@ use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, Source, dtype_code};
 
-use crate::attention::{Attention, AttentionProblem, Mask, Spread};
+use crate::attention::{Attention, AttentionProblem, Mask, SLOTS, Spread, leaning, slot};
 use crate::cuda::right::{addresses, launch, magnitudes, read};
 
 /// Queries of one block, and columns of V.
@@ -19,8 +19,13 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &AttentionProblem) -> Source {
-    let facts =
-        [("DTYPE", dtype_code(p.dtype)), ("CAUSAL", i64::from(p.causal)), ("MASK", i64::from(p.mask == Mask::Add))];
+    let facts = [
+        ("DTYPE", dtype_code(p.dtype)),
+        ("ALIBI", i64::from(p.alibi)),
+        ("SOFTCAP", i64::from(p.softcap().is_some())),
+        ("MASK", i64::from(p.mask == Mask::Add)),
+        ("LSE", i64::from(p.lse)),
+    ];
     Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts.to_vec() }
 }
 
@@ -36,26 +41,39 @@ impl Oracle<Attention, Cuda> for Right {
         inputs: &Inputs<'_, Cuda>,
         cuda: &Cuda,
     ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let [q, k, v, mask, _] = addresses::<5>(&Attention::signature(p), inputs)?;
+        let given = addresses::<SLOTS>(&Attention::signature(p), inputs)?;
         let values = cuda.alloc_queued(DType::F64, p.o_len())?;
+        let sums = cuda.alloc_queued(DType::F64, if p.lse { p.lse_len() } else { 1 })?;
         let (queries, keys) = (magnitudes(cuda, p.b * p.h)?, magnitudes(cuda, p.b * p.hkv)?);
         let others = magnitudes(cuda, 2)?;
-        let mut words = vec![q, k, v, mask];
-        words.extend([&values, &queries, &keys, &others].map(|buffer| buffer.address()));
+        let mut words = [slot::Q, slot::K, slot::V, slot::MASK, slot::SLOPES].map(|slot| given[slot]).to_vec();
+        words.extend([&values, &sums, &queries, &keys, &others].map(|buffer| buffer.address()));
         words.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
-        for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()] {
+        words.extend(bends(p));
+        for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
             words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
         }
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
         unsafe { launch(cuda, &source(p), blocks(p), &words) }?;
         let (queries, keys, others) = (read(cuda, &queries)?, read(cuda, &keys)?, read(cuda, &others)?);
         let spread = Spread {
-            score: largest(&queries, &keys, p.group() as usize) * f64::from(p.scale().abs()),
+            score: largest(&queries, &keys, p.group() as usize) * f64::from(p.scale().abs()) + leaning(p),
             value: others[0],
             weights: others[1].sqrt(),
         };
-        Ok(vec![FarAnswer { values, tolerance: spread.tolerance(p) }])
+        let mut answers = vec![FarAnswer { values, tolerance: spread.tolerance(p) }];
+        if p.lse {
+            answers.push(FarAnswer { values: sums, tolerance: spread.lse_tolerance(p) });
+        }
+        Ok(answers)
     }
+}
+
+/// What scores stay below, and what queries see, as words.
+pub(crate) fn bends(p: &AttentionProblem) -> [u64; 4] {
+    let sight = p.sight();
+    let ends = [sight.lower, sight.upper, sight.shift].map(|at| at as u64);
+    [f64::from(p.softcap().unwrap_or(1.0)).to_bits(), ends[0], ends[1], ends[2]]
 }
 
 /// The largest product of the norms of a query and of a key of its head, from their squares by head.
@@ -85,7 +103,11 @@ mod tests {
     #[test]
     fn attention_in_double_precision_compiles_everywhere() {
         for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
-            for text in ["sq=8,d=8,dtype=f32", "sq=8,d=8,dtype=bf16,causal=true", "sq=8,d=8,dtype=f16,mask=add"] {
+            for text in [
+                "sq=8,d=8,dtype=f32",
+                "sq=8,d=8,dtype=bf16,causal=true",
+                "sq=8,d=8,dtype=f16,mask=add,lse=true,alibi=true,softcap=9",
+            ] {
                 let p = Attention::parse(&format!("h=1,{text}")).unwrap();
                 compiling::check_right(&source(&p), capability, text);
             }

@@ -6,7 +6,8 @@
 // of which computes its scores again.
 // Beside it come the largest magnitudes that tolerances are made of: squares of the norms of a query by head, of a key
 // by head of K, and of a row of weights, and the largest value. Keys that nobody sees count too.
-// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix).
+// Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix), LSE (1: log-sum-exps too), ALIBI, SOFTCAP.
 #include "element.cuh"
 #define ROWS 64
 #define KEYS 32
@@ -41,9 +42,10 @@ DI double squares_of(const elem* row, u64 n) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
-      double* __restrict__ O, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
-      u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
-      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
+      const float* __restrict__ slopes, double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
+      u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, double cap,
+      long long lower, long long upper, long long shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
+      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
   __shared__ double q[DEEP][ROWS + 1], k[DEEP][KEYS + 1], p[ROWS][KEYS + 1], v[DEEP][COLS];
   const int t = threadIdx.x, x = t % 16, y = t / 16, warp = t / 32;
   const u64 parts = (dv + COLS - 1) / COLS, tiles = (sq + ROWS - 1) / ROWS;
@@ -69,8 +71,9 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
 
   double o[4][8] = {}, most[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, squares[4] = {};
   // No row of this block sees further.
-  const u64 seen = CAUSAL && row0 + ROWS < sk ? row0 + ROWS : sk;
-  for (u64 key0 = 0; key0 < seen; key0 += KEYS) {
+  const long long last = (long long)row0 + ROWS - 1 + upper, begin = (long long)row0 + lower;
+  const u64 seen = last < 0 ? 0 : last + 1 < (long long)sk ? last + 1 : sk;
+  for (u64 key0 = begin > 0 ? begin / KEYS * KEYS : 0; key0 < seen; key0 += KEYS) {
     double s[4][2] = {};
     for (u64 d0 = 0; d0 < d; d0 += DEEP) {
       // Neighbouring threads read neighbouring elements of a row.
@@ -100,9 +103,12 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
 #pragma unroll
       for (int j = 0; j < 2; j++) {
         const u64 key = key0 + x + 16 * j;
+        const long long away = (long long)key - (long long)row;
         s[i][j] *= scale;
-        if (row >= sq || key >= sk || (CAUSAL && key > row)) s[i][j] = LOWEST;
-        else if (MASK) s[i][j] += (double)widen(mask[row * sk + key]);
+        if (SOFTCAP) s[i][j] = cap * tanh(s[i][j] / cap);
+        if (ALIBI) s[i][j] -= (double)slopes[head] * (double)llabs(away - shift);
+        if (row >= sq || key >= sk || away < lower || away > upper) s[i][j] = LOWEST;
+        else if (MASK) s[i][j] += (double)widen(mask[batch * mb + head * mh + row * mr + key]);
       }
       const double now = fmax(most[i], most_of(fmax(s[i][0], s[i][1]), 16));
       // A row that has seen no key yet has nothing to scale, and -inf minus itself is no number.
@@ -142,6 +148,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     const u64 row = row0 + y + 16 * i;
     const double sum = sum_of(total[i], 16), share = sum > 0. ? 1. / sum : 0.;
     widest = fmax(widest, sum_of(squares[i], 16) * share * share);
+    if (LSE && part == 0 && x == 0 && row < sq) lse[both * sq + row] = sum > 0. ? most[i] + log(sum) : LOWEST;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
       const u64 c = col0 + x + 16 * j;

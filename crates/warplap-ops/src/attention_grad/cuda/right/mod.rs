@@ -7,6 +7,7 @@ use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, Source, dtype_code};
 
+use crate::attention::cuda::right::bends;
 use crate::attention::{AttentionProblem, Mask};
 use crate::attention_grad::reach::Reach;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem, SLOTS, slot};
@@ -35,8 +36,13 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &AttentionProblem, role: Role) -> Source {
-    let (causal, mask) = (i64::from(p.causal), i64::from(p.mask == Mask::Add));
-    let facts = [("DTYPE", dtype_code(p.dtype)), ("CAUSAL", causal), ("MASK", mask), ("ROLE", role as i64)];
+    let facts = [
+        ("DTYPE", dtype_code(p.dtype)),
+        ("MASK", i64::from(p.mask == Mask::Add)),
+        ("ALIBI", i64::from(p.alibi)),
+        ("SOFTCAP", i64::from(p.softcap().is_some())),
+        ("ROLE", role as i64),
+    ];
     Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts.to_vec() }
 }
 
@@ -65,11 +71,12 @@ impl Oracle<AttentionGrad, Cuda> for Right {
         let met = magnitudes(cuda, Reach::PLACES as u64)?;
         for role in [Role::Rows, Role::Queries, Role::Keys] {
             let first = if matches!(role, Role::Keys) { &dk } else { &dq };
-            let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD];
+            let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD, slot::SLOPES];
             let mut words = slots.map(|slot| given[slot]).to_vec();
             words.extend([&delta, first, &dv, &met].map(|buffer| buffer.address()));
             words.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
-            for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()] {
+            words.extend(bends(p));
+            for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
                 words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
             }
             // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
@@ -99,7 +106,11 @@ mod tests {
     #[test]
     fn gradients_in_double_precision_compile_everywhere() {
         for capability in [(8, 0), (9, 0), (12, 0)] {
-            for text in ["sq=8,d=8,dtype=f32", "sq=8,d=8,dtype=bf16,causal=true", "sq=8,d=8,dtype=f16,mask=add"] {
+            for text in [
+                "sq=8,d=8,dtype=f32",
+                "sq=8,d=8,dtype=bf16,causal=true",
+                "sq=8,d=8,dtype=f16,mask=add,alibi=true,softcap=9",
+            ] {
                 let p = AttentionGrad::parse(&format!("h=1,{text}")).unwrap().0;
                 for role in [Role::Rows, Role::Queries, Role::Keys] {
                     compiling::check_right(&source(&p, role), capability, text);

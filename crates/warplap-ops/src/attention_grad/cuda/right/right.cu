@@ -8,7 +8,8 @@
 // Beside it come the largest magnitudes that tolerances are made of (`reach`): squares of the norms of rows of Q, K, V,
 // O and dO (0 to 4), elements of Q, K and dO (5 to 7), a query's weights and the squares of its gradients of scores (8,
 // 9), a key's weights, gradients squared and weights squared (10 to 12), and a log-sum-exp (13).
-// Facts of the problem (-D): DTYPE, CAUSAL, MASK (1: an added sq x sk matrix), ROLE.
+// Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix), ALIBI, SOFTCAP, ROLE.
 #include "element.cuh"
 #define ROWS 64
 #define OTHERS 32
@@ -48,10 +49,12 @@ DI void reach_of(const elem* row, u64 n, u64* square, u64* element) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
-      const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G, double* __restrict__ delta,
+      const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G,
+      const float* __restrict__ lean, double* __restrict__ delta,
       double* __restrict__ first, double* __restrict__ second, u64* __restrict__ reach, u64 batches, u64 heads,
-      u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
-      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow) {
+      u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, double cap, long long lower, long long upper, long long shift,
+      u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
+      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
   const u64 few = (u32)heads / (u32)group;
 #if ROLE == 0
   // Rows are fewer than 2^31, as elements are.
@@ -93,8 +96,11 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
   const elem* B = KEYS ? V + b * vb + mine * vh : G + b * ob + mine * oh;
   const u64 ar = KEYS ? kr : qr, br = KEYS ? vr : orow, cr = KEYS ? qr : kr, dr = KEYS ? orow : vr;
   double sums[4][8] = {}, weights[4] = {}, squares[4] = {}, slopes[4] = {};
-  const u64 begin = KEYS && CAUSAL ? row0 / OTHERS * OTHERS : 0;
-  const u64 end = !KEYS && CAUSAL && row0 + ROWS < others ? row0 + ROWS : others;
+  // Nobody here meets others before or behind these.
+  const long long from = KEYS ? (long long)row0 - upper : (long long)row0 + lower;
+  const long long to_last = KEYS ? (long long)row0 + ROWS - 1 - lower : (long long)row0 + ROWS - 1 + upper;
+  const u64 begin = from > 0 ? from / OTHERS * OTHERS : 0;
+  const u64 end = to_last < 0 ? 0 : to_last + 1 < (long long)others ? to_last + 1 : others;
   for (u64 turn = 0; turn < (KEYS ? group : 1); turn++) {
     const u64 h = KEYS ? mine * group + turn : mine, kv = KEYS ? mine : mine / group;
     const elem* C = KEYS ? Q + b * qb + h * qh : K + b * kb + kv * kh;
@@ -140,10 +146,17 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
         for (int j = 0; j < 2; j++) {
           const u64 row = row0 + y + 16 * i, other = other0 + x + 16 * j, q = KEYS ? other : row, k = KEYS ? row : other;
           double weight = 0., slope = 0.;
-          if (q < sq && k < sk && !(CAUSAL && k > q)) {
+          const long long away = (long long)k - (long long)q;
+          if (q < sq && k < sk && away >= lower && away <= upper) {
             const u64 n = (b * heads + h) * sq + q;
-            const double score = s[i][j] * scale + (MASK ? (double)widen(mask[q * sk + k]) : 0.);
-            if (lse[n] != LOWEST) weight = exp(score - (double)lse[n]), slope = weight * (dp[i][j] - delta[n]);
+            double score = s[i][j] * scale, steep = 1.;
+            if (SOFTCAP) {
+              const double bent = tanh(score / cap);
+              score = cap * bent, steep = 1. - bent * bent;
+            }
+            if (ALIBI) score -= (double)lean[h] * (double)llabs(away - shift);
+            if (MASK) score += (double)widen(mask[b * mb + h * mh + q * mr + k]);
+            if (lse[n] != LOWEST) weight = exp(score - (double)lse[n]), slope = weight * (dp[i][j] - delta[n]) * steep;
           }
           weights[i] += weight, squares[i] = fma(weight, weight, squares[i]), slopes[i] = fma(slope, slope, slopes[i]);
           p[y + 16 * i][x + 16 * j] = weight, ds[y + 16 * i][x + 16 * j] = slope;

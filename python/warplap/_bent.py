@@ -1,0 +1,208 @@
+"""attention with more than torch's own has: windows, soft caps, distances (ALiBi), the diagonal in the last corner, and
+masks of heads and batches that nobody writes out for the others."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import _cuda, _training, _warplap
+from ._compiled import fake
+from ._library import lib, op, ordinary
+from ._nodes import operator
+
+_FACTS = "bool is_causal, float scale, int window, float softcap, bool bottom"
+for _schema in (
+    f"attention_bent(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, {_FACTS}) -> (Tensor, Tensor)",
+    "attention_bent_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor out, Tensor lse,"
+    f" {_FACTS}) -> (Tensor, Tensor, Tensor)",
+):
+    lib.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+
+
+class Facts(NamedTuple):
+    """What a call says beside its tensors. A window or cap of 0 is none."""
+
+    is_causal: bool
+    scale: float
+    window: int
+    softcap: float
+    bottom: bool
+
+
+def problem(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
+    """The problem of the forward pass, without its log-sum-exps."""
+    text = _warplap.attention_problem(q, k, v, None, facts.is_causal, facts.scale)
+    if mask is not None:
+        over = {(False, False): "all", (False, True): "heads", (True, False): "batches", (True, True): "each"}
+        own = (False, False) if mask.ndim == 2 else (mask.shape[0] > 1, mask.shape[1] > 1)
+        text += ",mask=add" + ("" if mask.ndim == 2 else f",over={over[own]}")
+    text += f",window={facts.window}" if facts.window else ""
+    text += f",softcap={facts.softcap!r}" if facts.softcap else ""
+    return text + (",corner=bottom" if facts.bottom else "") + (",alibi=true" if slopes is not None else "")
+
+
+def by_scores(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts
+) -> tuple[Tensor, Tensor]:
+    """By a matrix of scores, with sums in float32 at the least: for types and devices that no kernel has."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    heads, (sq, sk) = q.shape[1], (q.shape[2], k.shape[2])
+    kw, vw = (t.to(wide).repeat_interleave(heads // t.shape[1], dim=1) for t in (k, v))
+    scores = torch.matmul(q.to(wide), kw.transpose(-2, -1)) * facts.scale
+    if facts.softcap:
+        scores = facts.softcap * torch.tanh(scores / facts.softcap)
+    own = torch.arange(sq, device=q.device) + (sk - sq if facts.bottom else 0)
+    away = torch.arange(sk, device=q.device) - own[:, None]
+    if slopes is not None:
+        scores = scores - slopes.to(wide)[:, None, None] * away.abs()
+    if mask is not None:
+        scores = scores + mask.to(wide)
+    hidden = torch.zeros_like(away, dtype=torch.bool)
+    if facts.is_causal:
+        hidden |= away > 0
+    if facts.window:
+        hidden |= away.abs() > facts.window
+    scores = scores.masked_fill(hidden, float("-inf"))
+    lse = torch.logsumexp(scores, -1)
+    known = torch.where(lse == float("-inf"), torch.zeros_like(lse), lse)
+    return torch.matmul(torch.exp(scores - known[..., None]), vw).to(q.dtype), lse.detach().float()
+
+
+def _lent(mask: Tensor | None, slopes: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    if mask is not None and mask.ndim == 4 and mask.shape[:2] == (1, 1):
+        mask = mask[0, 0]
+    slopes = None if slopes is None else slopes.contiguous()
+    if mask is not None:
+        mask = mask.contiguous()
+        mask = _cuda.aligned(mask) if mask.is_cuda else mask
+    return mask, slopes
+
+
+def _can(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether kernels are for these: on a GPU those of tensor cores, which have half types."""
+    fits = ordinary(q, k, v) and max(q.shape[3], v.shape[3]) <= 1024
+    return fits and not (q.is_cuda and (q.dtype == torch.float32 or max(q.shape[3], v.shape[3]) > 256))
+
+
+def _run(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, *given: Any
+) -> tuple[Tensor, Tensor]:
+    facts = Facts(*given)
+    if _can(q, k, v):
+        (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), _lent(mask, slopes)
+        try:
+            text = problem(a, b, c, added, leans, facts)
+            out, lse = _training.prepared(text)[0](a, b, c, added, None, None, leans)
+            return _as_promised(out, q, v), lse.contiguous()
+        except NotImplementedError as why:
+            _cuda.tell("torch", why)
+    out, lse = by_scores(q, k, v, mask, slopes, facts)
+    return _as_promised(out, q, v), lse
+
+
+def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale: float) -> Tensor | None:
+    """With a mask for each head or batch and nothing else that torch has not, so that torch's own race too; None where
+    no problem says it."""
+    if not ordinary(q, k, v) or max(q.shape[3], v.shape[3]) > 1024:
+        return None
+    (a, b, c, _), (added, _) = _training.lent(q, k, v, None), _lent(mask, None)
+    try:
+        found: Tensor = _alone(problem(a, b, c, added, None, Facts(is_causal, scale, 0, 0.0, False)))(a, b, c, added)
+        return found
+    except (NotImplementedError, ValueError) as why:
+        _cuda.tell("torch", why)
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _alone(text: str) -> _warplap.Prepared:
+    return _warplap.Prepared(text)
+
+
+def _promised(q: Tensor, v: Tensor, device: Any = None) -> Tensor:
+    if q.shape[3] == v.shape[3]:
+        return torch.empty_like(q, device=device)
+    return q.new_empty((*q.shape[:3], v.shape[3]), device=device)
+
+
+def _as_promised(o: Tensor, q: Tensor, v: Tensor) -> Tensor:
+    """The answer in the order that a traced program was promised."""
+    lies = all(n == 1 or x == y for n, x, y in zip(o.shape, o.stride(), _promised(q, v, "meta").stride()))
+    return o if lies else _promised(q, v).copy_(o)
+
+
+def _run_grad(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, out: Tensor, lse: Tensor,
+    *given: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    facts = Facts(*given)
+    found: tuple[Tensor, ...] | None = None
+    if _can(q, k, v):
+        (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), _lent(mask, slopes)
+        try:
+            text = problem(a, b, c, added, leans, facts)
+            like = _training.like_output(a, c)
+            o, g = _training.laid(like, out), _training.laid(like, grad)
+            found = _training.prepared(text)[1](a, b, c, added, o, lse, g, None, None, None, leans)
+        except NotImplementedError as why:
+            _cuda.tell("torch", why)
+    if found is None:
+        found = _by_autograd(grad, q, k, v, mask, slopes, facts, False)
+    dq, dk, dv = (g if g.stride() == t.stride() else torch.empty_like(t).copy_(g) for g, t in zip(found, (q, k, v)))
+    return dq, dk, dv
+
+
+def _by_autograd(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts, again: bool
+) -> tuple[Tensor, ...]:
+    with torch.enable_grad():
+        leaves = [t if again and t.requires_grad else t.detach().requires_grad_() for t in (q, k, v)]
+        out = by_scores(*leaves, mask, slopes, facts)[0]
+        return torch.autograd.grad(out, leaves, grad, create_graph=again)
+
+
+for _device in ("CPU", "CUDA"):
+    lib.impl("attention_bent", _run, _device)
+    lib.impl("attention_bent_grad", _run_grad, _device)
+
+
+@fake("attention_bent")
+def _fake(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor]:
+    return _promised(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@fake("attention_bent_grad")
+def _grad_fake(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, mask, slopes, *ctx.given = inputs
+    ctx.save_for_backward(q, k, v, mask, slopes, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(ctx: Any, grad: Tensor, of_sums: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    q, k, v, mask, slopes, out, lse = ctx.saved_tensors
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        found = _by_autograd(grad, q, k, v, mask, slopes, Facts(*ctx.given), True)
+    else:
+        found = op.attention_bent_grad(grad, q, k, v, mask, slopes, out, lse, *ctx.given)
+    needed = (g if need else None for g, need in zip(found, ctx.needs_input_grad))
+    return *needed, None, None, None, None, None, None, None
+
+
+_call = operator("attention_bent", _run, _save, _backward).call
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> Tensor:
+    """Over tensors of four dimensions that belong together."""
+    learnt = [t for t in (mask, slopes) if t is not None and t.requires_grad]
+    if learnt and torch.is_grad_enabled():
+        return by_scores(q, k, v, mask, slopes, facts)[0]
+    out: Tensor = _call(q, k, v, mask, slopes, *facts)[0]
+    return out
