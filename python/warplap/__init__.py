@@ -30,7 +30,7 @@ atexit.register(_warplap.end_background)
 
 from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
-from ._ops import attention, bsr_matmul, int_mm, linear, matmul, norm, scaled_mm
+from ._ops import attention, bsr_matmul, cross_entropy, int_mm, linear, matmul, norm, scaled_mm, softmax
 from ._prepared import run
 from ._run_kernel import run_kernel
 from ._search import Search, register_search
