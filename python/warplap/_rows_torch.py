@@ -9,12 +9,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _cuda, _facts
 from ._by_torch import is_double
 from ._compiled import compiled, fake
-from ._library import floats, lib, ordinary, rows
-from ._nodes import is_watched, operator
+from ._library import floats, lib, op, ordinary, rows
+from ._nodes import PLAIN, is_watched, operator
 from ._rows import check_entropy, check_softmax, entropy_call, shared, softmax_call, softmax_grad_call
 
 _tags = (torch.Tag.pt2_compliant_tag,)
@@ -281,6 +282,8 @@ def _save_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
 
 def _entropy_backward(ctx: Any, of_loss: Tensor, of_lse: Tensor, of_total: Tensor, of_own: Tensor) -> tuple[Any, ...]:
     (own,) = ctx.saved_tensors
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not isinstance(own, FakeTensor):
+        raise NotImplementedError("cross_entropy: its gradient has none; use torch's for second derivatives")
     # The caller took the total, or, of a sum, the losses of the rows.
     by = of_total if ctx.mean else of_total + of_loss[..., None]
     return (own * by.to(own.dtype)), None, None, None, None, None
@@ -290,6 +293,14 @@ _trained = operator("cross_entropy_trained", _entropy_trained, _save_entropy, _e
 
 
 compiled("cross_entropy", _entropy)
+
+
+def _untrained(logits: Tensor, labels: Tensor, *numbers: Any) -> Any:
+    """Without a gradient: straight to the kernel in a plain program."""
+    plain = type(logits) in PLAIN and type(labels) in PLAIN and (logits.is_cpu or logits.is_cuda)
+    if torch.compiler.is_compiling() or not plain or is_watched():
+        return op.cross_entropy.default(logits, labels, *numbers)
+    return _entropy(logits.detach(), labels, *numbers)
 
 
 class _InPlace(torch.autograd.Function):
@@ -332,7 +343,7 @@ def cross_entropy(
     floats(logits=logits)
     numbers = ignore, smoothing, zloss, mean
     if not wanted:
-        loss, _, total = torch.ops.warplap.run_cross_entropy(logits, labels, *numbers)
+        loss, _, total = _untrained(logits, labels, *numbers)
     elif inplace and logits.is_contiguous() and not logits.is_leaf and not is_watched() and not torch.compiler.is_compiling():
         loss, total = _InPlace.apply(logits, labels, *numbers)
     else:
