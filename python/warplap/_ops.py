@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from . import _arrays, _borrowed, _norm, _warplap
+from . import _arrays, _borrowed, _norm, _rows, _warplap
 from ._types import Array
 
 _torch: Any  # the operators over its tensors
@@ -191,6 +191,44 @@ def norm(
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("norm", tensors, kind, eps)
     return _norm.of_arrays(x, residual, weight, bias, kind, eps)
+
+
+def softmax(x: Any, mask: Any = None, *, scale: float = 1.0) -> Any:
+    """``softmax(scale * x + mask)`` over the last dimension.
+
+    ``mask`` spreads over ``x`` as torch spreads it, and is written out only where whole rows cannot share its rows; it
+    is of the type of ``x`` and may hold -inf, or (torch) booleans, of which False hides. float32, float16 or bfloat16,
+    with arithmetic in float32. torch in, torch out (differentiable in both); NumPy in, NumPy out.
+    """
+    if _is_torch(x=x, mask=mask):
+        return _torch.softmax(x, mask, float(scale))
+    if _borrowed.is_on_cuda(x):
+        return _borrowed.call("softmax", {"x": x, "mask": mask}, float(scale))
+    return _rows.softmax_of_arrays(x, mask, float(scale))
+
+
+def cross_entropy(
+    logits: Any,
+    labels: Any,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    reduction: _rows.Reduction = "mean",
+    inplace: bool = False,
+) -> Any:
+    """Cross entropy of rows of logits along the last dimension, as ``torch.nn.functional.cross_entropy`` computes it of
+    float32, plus ``z_loss`` times the squared log-sum-exp of each row.
+
+    ``labels`` (int64 or int32) has the shape of ``logits`` but for the last dimension. Rows whose label is
+    ``ignore_index`` do not count; a label that is no column makes the loss NaN. The loss is float32: the mean of the
+    rows that count, their sum, or with ``reduction="none"`` one for each row. Where logits require a gradient it is
+    computed along with the loss; with ``inplace`` in the memory of the logits, which nobody may read after that.
+    """
+    numbers = int(ignore_index), float(label_smoothing), float(z_loss)
+    if _is_torch(logits=logits, labels=labels):
+        return _torch.cross_entropy(logits, labels, *numbers, reduction, inplace)
+    return _rows.entropy_of_arrays(logits, labels, *numbers, reduction)
 
 
 def scaled_mm(

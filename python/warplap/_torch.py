@@ -14,12 +14,14 @@ from ._library import autocast
 from ._norm_torch import norm
 from ._products import linear, matmul
 from ._quant import int_mm, scaled_mm
+from ._rows_torch import cross_entropy, softmax
 from ._sparse import linear as sparse_linear
 from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bent_attention", "bsr_matmul", "int_mm", "linear", "matmul", "norm", "scaled_mm", "sparse_linear", "spread_mask",
+    "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "linear", "matmul", "norm", "scaled_mm",
+    "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _facts, _modes, _norm_torch, _quant, _sdpa, _sdpa_grad, _warplap
+from . import _facts, _modes, _norm_torch, _quant, _rows_torch, _sdpa, _sdpa_grad, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
 from ._quiet import sparse
@@ -159,6 +159,15 @@ def join() -> None:
             "norm", "torch_norm", _norm_torch.by_torch, _norm_torch.fit,
             device=device, facts=_norm_torch.facts, returns=True,
         )  # fmt: skip
+        rows = _rows_torch
+        add(
+            "softmax", "torch_softmax", rows.softmax_by_torch, device=device, facts=rows.softmax_facts, returns=True
+        )  # fmt: skip
+        add(
+            "softmax_grad", "torch_softmax_grad", rows.softmax_grad_by_torch, rows.softmax_grad_fit,
+            device=device, facts=rows.softmax_grad_facts, returns=True,
+        )  # fmt: skip
+        add("cross_entropy", "torch_cross_entropy", rows.entropy_into, device=device, facts=rows.entropy_facts)
         fits = functools.partial(_quant.scaled_fit, device), functools.partial(_quant.int_fit, device)
         add("qgemm", "torch_scaled_mm", _quant.by_scaled_mm, fits[0], device=device, facts=_quant.facts)
         add("qgemm", "torch_int_mm", _quant.by_int_mm, fits[1], device=device)

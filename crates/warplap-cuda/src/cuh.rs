@@ -20,6 +20,15 @@ pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"
 /// How small blocks lie in shared memory, and lists of the block columns that a group of rows uses.
 pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../cuh/small_blocks.cuh"));
 
+/// Rows in vectors, and sums over the threads of a row. Includes `element.cuh`.
+pub const ROWS: (&str, &str) = ("rows.cuh", include_str!("../cuh/rows.cuh"));
+
+/// Largest and sum of exponentials of a row. Includes `rows.cuh`.
+pub const SOFT: (&str, &str) = ("soft.cuh", include_str!("../cuh/soft.cuh"));
+
+/// Labels, losses and gradients of cross entropy. Includes `soft.cuh`.
+pub const ENTROPY: (&str, &str) = ("entropy.cuh", include_str!("../cuh/entropy.cuh"));
+
 /// What every attention kernel shares: who sees whom, the running softmax, how rows leave. Includes `element.cuh`.
 pub const ATTENTION: (&str, &str) = ("attention.cuh", include_str!("../cuh/attention.cuh"));
 

@@ -33,7 +33,9 @@ pub fn own_kernels(chip: &Chip) -> Vec<Source> {
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul};
-pub use cuh::{AMPERE, ELEMENT, EPILOGUE, HOPPER, QUANT, QUANT_HOPPER, SCALED, SMALL_BLOCKS, dtype_code};
+pub use cuh::{
+    AMPERE, ELEMENT, ENTROPY, EPILOGUE, HOPPER, QUANT, QUANT_HOPPER, ROWS, SCALED, SMALL_BLOCKS, SOFT, dtype_code,
+};
 pub use cuh::{ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, ATTENTION_HOPPER};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;

@@ -15,10 +15,13 @@ use warplap_cuda::{Buffer, Cuda};
 use warplap_ops::attention::Attention;
 use warplap_ops::attention_grad::AttentionGrad;
 use warplap_ops::bsr::Bsr;
+use warplap_ops::cross_entropy::CrossEntropy;
 use warplap_ops::gemm::Gemm;
 use warplap_ops::norm::Norm;
 use warplap_ops::qgemm::Qgemm;
 use warplap_ops::sampled::Sampled;
+use warplap_ops::softmax::Softmax;
+use warplap_ops::softmax_grad::SoftmaxGrad;
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -119,6 +122,28 @@ const BYTES: [&str; 7] = [
     "qgemm:m=1024,n=1024,k=2048,out=bf16,scale=block",
 ];
 
+const SOFTMAX: [&str; 5] = [
+    "softmax:rows=1,n=1,dtype=f32",
+    "softmax:rows=13,n=77,dtype=f16,scale=-0.3",
+    "softmax:rows=24,n=40,dtype=bf16,mask=2,each=12,scale=0.125",
+    "softmax:rows=100,n=768,dtype=f32,mask=100",
+    "softmax:rows=1024,n=4096,dtype=bf16",
+];
+
+const SOFTMAX_GRAD: [&str; 3] = [
+    "softmax_grad:rows=1,n=1,dtype=f32",
+    "softmax_grad:rows=13,n=77,dtype=f16,scale=-0.3",
+    "softmax_grad:rows=1024,n=4096,dtype=bf16",
+];
+
+const ENTROPY: [&str; 5] = [
+    "cross_entropy:rows=1,n=1,dtype=f32,grad=true",
+    "cross_entropy:rows=13,n=77,dtype=f16,labels=i32,grad=true,smoothing=0.1,zloss=0.01",
+    "cross_entropy:rows=100,n=1000,dtype=f32,reduction=sum,ignore=3",
+    "cross_entropy:rows=31,n=300,dtype=bf16,grad=true,reduction=sum,smoothing=0.2",
+    "cross_entropy:rows=64,n=32000,dtype=bf16,grad=true,zloss=0.0001",
+];
+
 /// Elements of a guard band, and what they hold.
 const GUARD: usize = 256;
 const BAND: f64 = -1024.0;
@@ -130,6 +155,9 @@ fn main() -> Result<(), Failed> {
     held::<Sampled>(&device, &SAMPLED)?;
     held::<Norm>(&device, &NORM)?;
     held::<Qgemm>(&device, &BYTES)?;
+    held::<Softmax>(&device, &SOFTMAX)?;
+    held::<SoftmaxGrad>(&device, &SOFTMAX_GRAD)?;
+    held::<CrossEntropy>(&device, &ENTROPY)?;
     held::<AttentionGrad>(&device, &GRADIENTS)?;
     held::<Attention>(&device, &ATTENTION)
 }

@@ -10,7 +10,9 @@
         feature = "bsr",
         feature = "sampled",
         feature = "norm",
-        feature = "qgemm"
+        feature = "qgemm",
+        feature = "softmax",
+        feature = "cross_entropy"
     )),
     allow(
         dead_code,
@@ -30,13 +32,15 @@ pub mod attention;
 pub mod attention_grad;
 #[cfg(feature = "bsr")]
 pub mod bsr;
+#[cfg(feature = "cross_entropy")]
+pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "gemm")]
 mod faer;
 #[cfg(feature = "gemm")]
 pub mod gemm;
-#[cfg(any(feature = "gemm", feature = "norm"))]
+#[cfg(any(feature = "gemm", feature = "norm", feature = "softmax", feature = "cross_entropy"))]
 mod host;
 #[cfg(feature = "norm")]
 pub mod norm;
@@ -45,8 +49,14 @@ pub mod qgemm;
 pub mod registry;
 #[cfg(feature = "gemm")]
 mod right;
+#[cfg(all(feature = "cpu", any(feature = "norm", feature = "softmax", feature = "cross_entropy")))]
+mod row_vectors;
 #[cfg(feature = "sampled")]
 pub mod sampled;
+#[cfg(feature = "softmax")]
+pub mod softmax;
+#[cfg(feature = "softmax")]
+pub mod softmax_grad;
 #[cfg(feature = "cpu")]
 mod typed;
 
@@ -58,6 +68,8 @@ pub mod exports {
     pub use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
     #[cfg(feature = "bsr")]
     pub use crate::bsr::{Bsr, BsrProblem};
+    #[cfg(feature = "cross_entropy")]
+    pub use crate::cross_entropy::{CrossEntropy, CrossEntropyProblem};
     #[cfg(feature = "gemm")]
     pub use crate::gemm::{Activation, Gemm, GemmProblem, Layout};
     #[cfg(feature = "norm")]
@@ -66,4 +78,8 @@ pub mod exports {
     pub use crate::qgemm::{Qgemm, QgemmProblem};
     #[cfg(feature = "sampled")]
     pub use crate::sampled::{Sampled, SampledProblem};
+    #[cfg(feature = "softmax")]
+    pub use crate::softmax::{Softmax, SoftmaxProblem};
+    #[cfg(feature = "softmax")]
+    pub use crate::softmax_grad::{SoftmaxGrad, SoftmaxGradProblem};
 }

@@ -30,6 +30,9 @@ pub trait Known: Op + OnCpu + OnCuda {
     /// Other names that are understood.
     const ALIASES: &'static [&'static str];
 
+    /// Whether kernels themselves look at whole numbers they are given before they follow them: no check is needed then.
+    const GUARDED: bool = false;
+
     /// A problem to begin with.
     const EXAMPLE: &'static str;
 
@@ -59,4 +62,10 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<crate::norm::Norm>();
     #[cfg(feature = "qgemm")]
     visitor.visit::<crate::qgemm::Qgemm>();
+    #[cfg(feature = "softmax")]
+    visitor.visit::<crate::softmax::Softmax>();
+    #[cfg(feature = "softmax")]
+    visitor.visit::<crate::softmax_grad::SoftmaxGrad>();
+    #[cfg(feature = "cross_entropy")]
+    visitor.visit::<crate::cross_entropy::CrossEntropy>();
 }

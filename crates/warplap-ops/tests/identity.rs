@@ -211,7 +211,7 @@ fn wrapped(tree: &mut Tree, wrapper: &str, inside: &str) -> String {
 
 #[test]
 fn what_was_compiled_in_is_what_the_files_say() {
-    use warplap_ops::{attention, attention_grad, bsr, gemm, qgemm, sampled};
+    use warplap_ops::{attention, attention_grad, bsr, cross_entropy, gemm, qgemm, sampled, softmax, softmax_grad};
     let mut tree = Tree::new(crates());
     for (folder, variants) in [
         ("attention/cpu", compiled(&attention::cpu::catalog())),
@@ -219,6 +219,9 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("bsr/cpu", compiled(&bsr::cpu::catalog())),
         ("sampled/cpu", compiled(&sampled::cpu::catalog())),
         ("qgemm/cpu", compiled(&qgemm::cpu::catalog())),
+        ("softmax/cpu", compiled(&softmax::cpu::catalog())),
+        ("softmax_grad/cpu", compiled(&softmax_grad::cpu::catalog())),
+        ("cross_entropy/cpu", compiled(&cross_entropy::cpu::catalog())),
     ] {
         for (id, found) in variants {
             let expected = tree.identity(&format!("warplap-ops/src/{folder}/{id}.rs")).expect(&id);
@@ -232,6 +235,9 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("attention_grad/cuda", "cuda/own.rs", compiled(&attention_grad::cuda::catalog())),
         ("sampled/cuda", "cuda/own.rs", compiled(&sampled::cuda::catalog())),
         ("qgemm/cuda", "cuda/own.rs", compiled(&qgemm::cuda::catalog())),
+        ("softmax/cuda", "cuda/own.rs", compiled(&softmax::cuda::catalog())),
+        ("softmax_grad/cuda", "cuda/own.rs", compiled(&softmax_grad::cuda::catalog())),
+        ("cross_entropy/cuda", "cuda/own.rs", compiled(&cross_entropy::cuda::catalog())),
         ("bsr/cuda", "bsr/cuda/launch.rs", compiled(&bsr::cuda::catalog())),
     ] {
         for (id, found) in variants {

@@ -50,8 +50,8 @@ impl<O: Known> Door for Of<O> {
     }
 }
 
-/// How a problem of an operation is read.
-type Open = fn(&str) -> Result<(Box<dyn Door>, Signature), String>;
+/// How a problem of an operation is read, and whether its kernels look at whole numbers before they follow them.
+type Open = fn(&str) -> Result<(Box<dyn Door>, Signature, bool), String>;
 
 /// The operations of the registry by name.
 struct Doors(Vec<(&'static str, Open)>);
@@ -61,7 +61,7 @@ impl Visitor for Doors {
         self.0.push((O::NAME, |text| {
             let problem = O::parse(text).map_err(|e| e.to_string())?;
             let signature = O::signature(&problem);
-            Ok((Box::new(Of::<O>(problem)), signature))
+            Ok((Box::new(Of::<O>(problem)), signature, O::GUARDED))
         }));
     }
 }
@@ -91,7 +91,7 @@ impl Prepared {
         let (op, text) = any::problem(problem, None).map_err(|e| refused(e.to_string()))?;
         let open = doors.0.iter().find(|(name, _)| *name == op.name).map(|(_, open)| open);
         let open = open.ok_or_else(|| refused(format!("the operation {} is not in the registry", op.name)))?;
-        let (door, signature) = open(&text).map_err(refused)?;
+        let (door, signature, guarded) = open(&text).map_err(refused)?;
         if signature.slots().len() > MOST || signature.slots().iter().any(|s| s.role == Role::Scalar) {
             return Err(PyNotImplementedError::new_err(format!(
                 "{}: takes more than {MOST} slots, or a number",
@@ -100,7 +100,7 @@ impl Prepared {
         }
         // Bytes are numbers, not places.
         let wide = |s: &Slot| s.dtype.is_whole() && s.dtype.bytes() > 1;
-        let indexed = signature.slots().iter().any(|s| s.role == Role::In && wide(s));
+        let indexed = !guarded && signature.slots().iter().any(|s| s.role == Role::In && wide(s));
         Ok(Prepared { door, signature, indexed, problem: text })
     }
 

@@ -130,7 +130,6 @@ impl Name {
             let view = torch.view(value, "argument").ok()?;
             let kind = match view.element {
                 Element::Float(dtype) => dtype as u64,
-                Element::I64 => 8,
                 Element::Other(t) => 16 + (u64::from(t.code) << 8) + (u64::from(t.bits) << 16),
             };
             if let Some(device) = view.cuda()

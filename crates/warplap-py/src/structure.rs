@@ -252,7 +252,7 @@ fn indices(view: &View, name: &str) -> PyResult<Vec<i32>> {
                 _ => Err(argument::unaligned(name, 4)),
             }
         }
-        Element::I64 => {
+        Element::Float(DType::I64) => {
             if len == 0 {
                 return Ok(Vec::new());
             }

@@ -20,7 +20,6 @@ pub(crate) const DIMS: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     Float(DType),
-    I64,
     Other(DlType),
 }
 
@@ -34,7 +33,7 @@ impl Element {
             (0, 32, 1) => Element::Float(DType::I32),
             (0, 8, 1) => Element::Float(DType::I8),
             (10, 8, 1) => Element::Float(DType::F8E4m3),
-            (0, 64, 1) => Element::I64,
+            (0, 64, 1) => Element::Float(DType::I64),
             _ => Element::Other(dtype),
         }
     }
@@ -43,7 +42,6 @@ impl Element {
     pub(crate) fn name(self) -> String {
         match self {
             Element::Float(dtype) => DlType::of(dtype).1.into(),
-            Element::I64 => "int64".into(),
             Element::Other(DlType { code: 6, .. }) => "bool".into(),
             Element::Other(DlType { code, bits, .. }) => {
                 let kind = match code {
@@ -291,7 +289,7 @@ impl View {
         if !self.is_aligned() {
             return None;
         }
-        typed!(F64, F32, F16, Bf16, I32, I8, F8E4m3)
+        typed!(F64, F32, F16, Bf16, I64, I32, I8, F8E4m3)
     }
 
     /// The memory for writing.
@@ -311,7 +309,7 @@ impl View {
         if !self.is_aligned() {
             return None;
         }
-        typed!(F64, F32, F16, Bf16, I32, I8, F8E4m3)
+        typed!(F64, F32, F16, Bf16, I64, I32, I8, F8E4m3)
     }
 
     /// Whether elements lie on addresses their type may have.

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`,
-//! `sampled`, `norm` and `qgemm` are the operations.
+//! `sampled`, `norm`, `qgemm`, `softmax` and `cross_entropy` are the operations.
 
 pub mod any;
 pub mod own;

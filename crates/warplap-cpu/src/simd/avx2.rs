@@ -95,6 +95,16 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn stream(p: *mut f32, v: __m256) {
+        // SAFETY: see above; the caller's address is aligned.
+        unsafe { _mm256_stream_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn streamed() {
+        // SAFETY: see above.
+        unsafe { _mm_sfence() }
+    }
+    #[inline(always)]
     unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
         // SAFETY: see above.
         unsafe { _mm256_fmadd_ps(a, b, c) }

@@ -24,6 +24,24 @@ const fn first(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
+/// Rounds to nearest even by adding 0x7fff plus the last kept bit; NaN stays NaN.
+///
+/// # Safety
+/// The machine has the features.
+#[inline(always)]
+unsafe fn to_bf16(v: __m512) -> __m256i {
+    // SAFETY: the caller's word.
+    unsafe {
+        let bits = _mm512_castps_si512(v);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+        let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
+        let kept = _mm512_srli_epi32::<16>(_mm512_mask_mov_epi32(rounded, nan, quiet));
+        _mm512_cvtepi32_epi16(kept)
+    }
+}
+
 // SAFETY of every body: the trait's contract hands instruction set and pointers to the caller.
 impl Lanes for Avx512 {
     const N: usize = 16;
@@ -72,16 +90,28 @@ impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn store_bf16(p: *mut bf16, v: __m512) {
-        // SAFETY: see above. Round to nearest even by adding 0x7fff plus the last kept bit; NaN stays NaN.
-        unsafe {
-            let bits = _mm512_castps_si512(v);
-            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-            let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
-            let kept = _mm512_srli_epi32::<16>(_mm512_mask_mov_epi32(rounded, nan, quiet));
-            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(kept));
-        }
+        // SAFETY: see above.
+        unsafe { _mm256_storeu_si256(p.cast(), to_bf16(v)) }
+    }
+    #[inline(always)]
+    unsafe fn stream(p: *mut f32, v: __m512) {
+        // SAFETY: see above; the caller's address is aligned.
+        unsafe { _mm512_stream_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn stream_f16(p: *mut f16, v: __m512) {
+        // SAFETY: see above; the caller's address is aligned.
+        unsafe { _mm256_stream_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn stream_bf16(p: *mut bf16, v: __m512) {
+        // SAFETY: see above; the caller's address is aligned.
+        unsafe { _mm256_stream_si256(p.cast(), to_bf16(v)) }
+    }
+    #[inline(always)]
+    unsafe fn streamed() {
+        // SAFETY: see above.
+        unsafe { _mm_sfence() }
     }
     #[inline(always)]
     unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {

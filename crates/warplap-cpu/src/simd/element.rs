@@ -18,6 +18,8 @@ pub trait Element: Copy + Send + Sync + Default + 'static {
     unsafe fn load<L: Lanes>(p: *const Self) -> L::V;
     /// Rounds `N`.
     unsafe fn store<L: Lanes>(p: *mut Self, v: L::V);
+    /// Rounds `N`, past the caches; `p` lies on a multiple of the bytes they take.
+    unsafe fn stream<L: Lanes>(p: *mut Self, v: L::V);
 
     /// Widens the first `n < N`, zero in the other lanes.
     #[inline(always)]
@@ -66,6 +68,11 @@ impl Element for f32 {
         unsafe { L::store(p, v) }
     }
     #[inline(always)]
+    unsafe fn stream<L: Lanes>(p: *mut Self, v: L::V) {
+        // SAFETY: passed on to the caller.
+        unsafe { L::stream(p, v) }
+    }
+    #[inline(always)]
     unsafe fn load_first<L: Lanes>(p: *const Self, n: usize) -> L::V {
         // SAFETY: passed on to the caller.
         unsafe { L::load_first(p, n) }
@@ -96,6 +103,11 @@ impl Element for f16 {
         // SAFETY: passed on to the caller.
         unsafe { L::store_f16(p, v) }
     }
+    #[inline(always)]
+    unsafe fn stream<L: Lanes>(p: *mut Self, v: L::V) {
+        // SAFETY: passed on to the caller.
+        unsafe { L::stream_f16(p, v) }
+    }
 }
 
 impl Element for bf16 {
@@ -116,5 +128,10 @@ impl Element for bf16 {
     unsafe fn store<L: Lanes>(p: *mut Self, v: L::V) {
         // SAFETY: passed on to the caller.
         unsafe { L::store_bf16(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn stream<L: Lanes>(p: *mut Self, v: L::V) {
+        // SAFETY: passed on to the caller.
+        unsafe { L::stream_bf16(p, v) }
     }
 }

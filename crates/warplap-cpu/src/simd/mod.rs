@@ -78,6 +78,27 @@ pub trait Lanes: Copy + Send + Sync + 'static {
     /// Asks for the cache line of an address; any address will do, nothing is read.
     #[inline(always)]
     unsafe fn prefetch<T>(_: *const T) {}
+    /// Writes `N` numbers past the caches where there is a way to; `p` lies on a multiple of the vector's bytes.
+    #[inline(always)]
+    unsafe fn stream(p: *mut f32, v: Self::V) {
+        // SAFETY: the caller's word.
+        unsafe { Self::store(p, v) }
+    }
+    /// The same of `N` halves.
+    #[inline(always)]
+    unsafe fn stream_f16(p: *mut f16, v: Self::V) {
+        // SAFETY: the caller's word.
+        unsafe { Self::store_f16(p, v) }
+    }
+    /// The same of `N` brain floats.
+    #[inline(always)]
+    unsafe fn stream_bf16(p: *mut bf16, v: Self::V) {
+        // SAFETY: the caller's word.
+        unsafe { Self::store_bf16(p, v) }
+    }
+    /// What was written past the caches is seen by other threads before anything that comes later.
+    #[inline(always)]
+    unsafe fn streamed() {}
     /// `a * 2^whole`, and zero where `whole` is below -125: a result below the normal range would cost a microcode
     /// assist of a hundred cycles and more. `whole` is a whole number below 128.
     #[inline(always)]
@@ -230,6 +251,11 @@ mod tests {
                     L::store(out.as_mut_ptr(), L::load_first(a.as_ptr(), n));
                     assert!(out[n..].iter().all(|x| *x == 0.0));
                 }
+                let mut room = vec![0f32; 2 * L::N];
+                let skip = room.as_ptr().align_offset(4 * L::N);
+                L::stream(room.as_mut_ptr().add(skip), v);
+                L::streamed();
+                assert_eq!(room[skip..skip + L::N], a);
                 let h: Vec<f16> = a.iter().map(|x| f16::from_f32(*x)).collect();
                 L::store(out.as_mut_ptr(), L::load_f16(h.as_ptr()));
                 assert_eq!(out, a);
@@ -240,9 +266,19 @@ mod tests {
                 let mut h = vec![f16::ZERO; L::N];
                 L::store_f16(h.as_mut_ptr(), L::load(odd.as_ptr()));
                 assert!(h.iter().zip(&odd).all(|(h, x)| *h == f16::from_f32(*x)));
+                let mut room = vec![f16::ZERO; 2 * L::N];
+                let skip = room.as_ptr().align_offset(2 * L::N);
+                L::stream_f16(room.as_mut_ptr().add(skip), L::load(odd.as_ptr()));
+                L::streamed();
+                assert_eq!(room[skip..skip + L::N], h);
                 let mut b = vec![bf16::ZERO; L::N];
                 L::store_bf16(b.as_mut_ptr(), L::load(odd.as_ptr()));
                 assert!(b.iter().zip(&odd).all(|(b, x)| *b == bf16::from_f32(*x)));
+                let mut room = vec![bf16::ZERO; 2 * L::N];
+                let skip = room.as_ptr().align_offset(2 * L::N);
+                L::stream_bf16(room.as_mut_ptr().add(skip), L::load(odd.as_ptr()));
+                L::streamed();
+                assert_eq!(room[skip..skip + L::N], b);
                 let xs: Vec<f32> = (0..L::N).map(|i| -88.0 + i as f32 * 5.37).map(|x| x.min(0.0)).collect();
                 L::store(out.as_mut_ptr(), exp::<L>(L::load(xs.as_ptr())));
                 for (got, x) in out.iter().zip(&xs) {

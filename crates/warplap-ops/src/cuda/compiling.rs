@@ -1,9 +1,10 @@
 //! The compiler of the tests, so that kernels are compiled on machines without CUDA. Chips to compile for come with it.
 
+use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Compiler, Source};
 
 use super::installed;
-use super::plan::Plan;
+use super::plan::{Plan, Twin};
 
 /// The compiler; `None`, said aloud, where `WARPLAP_NO_NVRTC=1` says that there shall be none. A missing Python or
 /// network is a failure: a kernel that nobody compiled is not a tested one.
@@ -50,4 +51,20 @@ pub(crate) fn check_right(source: &Source, capability: (u32, u32), what: &str) {
     let report = source.compile(&compiler, &arch).unwrap_or_else(|why| panic!("{what} on {arch}: {why}")).report;
     assert!(report.refusal().is_none() && report.spill_bytes == 0, "{what} on {arch}: {report:?}");
     assert!(report.shared_bytes <= 49_152, "{what} on {arch}: {report:?}");
+}
+
+/// Compiles the first and the last config of a kernel that fits a problem.
+pub(crate) fn check_ends<P: 'static>(twin: &dyn Twin<P>, p: &P, capability: (u32, u32), text: &str) {
+    let Some(compiler) = compiler() else { return };
+    let chip = chip(capability);
+    assert!(matches!(twin.fit(p, &chip), Fit::Fits(_)), "{text}: {}", twin.id());
+    let configs = twin.space(p, &chip).configs();
+    let ends = [configs.first(), configs.last().filter(|_| configs.len() > 1)];
+    for config in ends.into_iter().flatten() {
+        let plan = twin.plan(p, config, &chip).unwrap_or_else(|why| panic!("{text}: {why}"));
+        let what = format!("{text}: {} {config}", twin.id());
+        check(&plan, &chip, &compiler, &what);
+        let beside = twin.beside(p, config, &chip).unwrap_or_else(|why| panic!("{text}: {why}"));
+        beside.first.iter().chain(&beside.last).for_each(|plan| check(plan, &chip, &compiler, &what));
+    }
 }

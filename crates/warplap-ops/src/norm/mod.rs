@@ -19,7 +19,7 @@ use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::host::in_parallel;
+use crate::host::{bend, in_parallel};
 
 /// The operation norm(x + residual) * weight + bias.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +75,8 @@ impl Op for Norm {
         let small = (3.0 * p.eps()).sqrt().log2().round().clamp(-12.0, 0.0).exp2();
         let scales: Vec<f32> = (0..p.rows).map(|_| if rng.bool() { small } else { 1.0 }).collect();
         let shift = if p.kind == Kind::Layer { SHIFT } else { 0.0 };
-        bend(&mut inputs[slot::X], &scales, shift);
-        bend(&mut inputs[slot::RESIDUAL], &scales, 0.0);
+        bend(&mut inputs[slot::X], p.n as usize, |row, x| (x + shift) * scales[row]);
+        bend(&mut inputs[slot::RESIDUAL], p.n as usize, |row, x| x * scales[row]);
         inputs
     }
 
@@ -108,21 +108,6 @@ impl Op for Norm {
             answers.push(Answer { values: sum, tolerance: sum_tolerance(p) });
         }
         answers
-    }
-}
-
-/// Scales rows by powers of two and moves them by as much.
-fn bend(array: &mut Array, scales: &[f32], shift: f32) {
-    fn each<T: Copy>(all: &mut [T], scales: &[f32], bent: impl Fn(T, f32) -> T) {
-        let n = (all.len() / scales.len().max(1)).max(1);
-        let rows = all.chunks_mut(n).zip(scales);
-        rows.for_each(|(row, scale)| row.iter_mut().for_each(|x| *x = bent(*x, *scale)));
-    }
-    match array {
-        Array::F32(v) => each(v, scales, |x, scale| (x + shift) * scale),
-        Array::F16(v) => each(v, scales, |x, scale| half::f16::from_f32((x.to_f32() + shift) * scale)),
-        Array::Bf16(v) => each(v, scales, |x, scale| half::bf16::from_f32((x.to_f32() + shift) * scale)),
-        _ => {}
     }
 }
 

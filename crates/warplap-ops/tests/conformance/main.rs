@@ -16,12 +16,15 @@ use warplap_cpu::Cpu;
 mod attention;
 mod attention_grad;
 mod bsr;
+mod cross_entropy;
 mod gemm;
 #[path = "../../../warplap-cpu/tests/installed/mod.rs"]
 mod installed;
 mod norm;
 mod qgemm;
 mod sampled;
+mod softmax;
+mod softmax_grad;
 
 /// Configs tried per variant and problem; all of them where there are no more.
 const SAMPLED: usize = 6;
@@ -137,4 +140,7 @@ conforming! {
     sampled: every_sampled_variant_is_right_on_edge_problems,
     norm: every_norm_variant_is_right_on_edge_problems,
     qgemm: every_qgemm_variant_is_right_on_edge_problems,
+    cross_entropy: every_cross_entropy_variant_is_right_on_edge_problems,
+    softmax: every_softmax_variant_is_right_on_edge_problems,
+    softmax_grad: every_softmax_grad_variant_is_right_on_edge_problems,
 }

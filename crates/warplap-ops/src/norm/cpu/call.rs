@@ -1,61 +1,11 @@
-//! What the vectorised variants share around their kernels: axes for threads and instruction sets, the typed slots of a
-//! launch, and rows dealt out to threads.
-
-use std::sync::Arc;
+//! The typed slots of a launch, as the vectorised variants take them.
 
 use warplap_core::arg::Arg;
-use warplap_core::problem::Problem;
 use warplap_core::rejection::Rejection;
-use warplap_core::space::{Axis, Config, Space, Value};
-use warplap_cpu::pool::Pool;
-use warplap_cpu::simd::Isa;
 use warplap_cpu::{Cpu, Typed};
 
 use crate::norm::{Kind, NormProblem, slot};
 use crate::typed;
-
-/// Bytes below which one thread may be faster than several: waking one takes some 10 µs.
-const WORTH_THREADS: f64 = 4e6;
-
-/// Elements of a task, at the least.
-const TASK: usize = 1 << 14;
-
-/// Threads and instruction sets: all threads first, and one where the rows are few; the best instruction set first.
-pub(super) fn space(p: &NormProblem, cpu: &Cpu) -> Space {
-    let alone = (cpu.threads() > 1 && p.work().bytes <= WORTH_THREADS).then_some(1);
-    let isas: Vec<&str> = Isa::available().into_iter().rev().map(Isa::name).collect();
-    let threads = [cpu.threads() as i64].into_iter().chain(alone);
-    Space::single().axis(Axis::ints("threads", threads)).axis(Axis::choices("isa", &isas))
-}
-
-/// What a Config says, with the threads to do it and the problem it is for.
-pub(super) struct Setting {
-    pub(super) problem: NormProblem,
-    pub(super) isa: Isa,
-    threads: usize,
-    pool: Arc<Pool>,
-}
-
-impl Setting {
-    /// Reads a Config of [`space`].
-    pub(super) fn read(p: &NormProblem, config: &Config, cpu: &Cpu) -> Result<Self, Rejection> {
-        let isa = match config.get("isa") {
-            Some(Value::Text(name)) => Isa::named(name),
-            _ => None,
-        };
-        let unknown = || Rejection::DoesNotBuild { reason: "axis 'isa' is not set to a value of this machine".into() };
-        let (isa, threads) = (isa.ok_or_else(unknown)?, config.size("threads").unwrap_or(1));
-        Ok(Setting { problem: *p, isa, threads, pool: cpu.pool().clone() })
-    }
-
-    /// Hands runs of rows, first and one past the last, to a body on several threads.
-    pub(super) fn each(&self, body: impl Fn(usize, usize) + Sync) {
-        let (rows, n) = (self.problem.rows as usize, self.problem.n as usize);
-        // Some tasks a thread, so that threads which come late find less to do.
-        let run = rows.div_ceil(4 * self.threads.max(1)).max(TASK.div_ceil(n));
-        self.pool.each(self.threads, rows.div_ceil(run), |i| body(i * run, rows.min((i + 1) * run)));
-    }
-}
 
 /// The typed slots of a launch, as addresses: several threads write y and the sum, each its own rows. What the problem
 /// does not have is null.

@@ -7,15 +7,17 @@
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
+use warplap_core::problem::Problem;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::simd::{Element, Lanes, Task};
 use warplap_cpu::{Cpu, Typed};
 
-use super::call::{self, Call, Setting};
-use super::row::{CHAINS, Row, counted, each, total};
+use super::call::Call;
+use super::row::Row;
 use crate::norm::{Norm, NormProblem};
+use crate::row_vectors::{CHAINS, Setting, counted, each, space, total};
 use crate::typed::for_dtype;
 
 /// Sum and squares in one go.
@@ -35,7 +37,7 @@ impl Variant<Norm, Cpu> for OnePass {
     }
 
     fn space(&self, p: &NormProblem, cpu: &Cpu) -> Space {
-        call::space(p, cpu)
+        space(p.work().bytes, cpu)
     }
 
     fn needs(&self, _: &NormProblem, config: &Config) -> Needs {
@@ -43,21 +45,24 @@ impl Variant<Norm, Cpu> for OnePass {
     }
 
     fn build(&self, p: &NormProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
-        Ok(Box::new(Built(Setting::read(p, config, cpu)?)))
+        Ok(Box::new(Built { problem: *p, setting: Setting::read(config, cpu)? }))
     }
 }
 
-struct Built(Setting);
+struct Built {
+    problem: NormProblem,
+    setting: Setting,
+}
 
 impl Kernel<Cpu> for Built {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
-        for_dtype!(self.0.problem.dtype, T => rows::<T>(&self.0, args))
+        for_dtype!(self.problem.dtype, T => rows::<T>(&self.problem, &self.setting, args))
     }
 }
 
-fn rows<T: Element + Typed>(setting: &Setting, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-    let call = Call::<T>::of(&setting.problem, args)?;
-    setting.each(|first, end| setting.isa.run(Run { call: &call, first, end }));
+fn rows<T: Element + Typed>(p: &NormProblem, setting: &Setting, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let call = Call::<T>::of(p, args)?;
+    setting.each(p.rows as usize, call.n, |first, end| setting.isa.run(Run { call: &call, first, end }));
     Ok(())
 }
 

@@ -1,12 +1,9 @@
-//! One row in vectors: loads of x + residual, stores of the sum and of y. Tails are vectors of which the first lanes
-//! count.
+//! One row of a call in vectors: loads of x + residual, stores of the sum and of y.
 
 use warplap_cpu::simd::{Element, Lanes};
 
 use super::call::Call;
-
-/// Sums that are kept side by side: a chain of additions is as slow as its latency.
-pub(super) const CHAINS: usize = 4;
+use crate::row_vectors::{load, store};
 
 /// The addresses of one row.
 #[derive(Clone, Copy)]
@@ -74,62 +71,4 @@ impl<T: Element> Row<T> {
             store::<L, T>(self.y.add(at), count, y);
         }
     }
-}
-
-/// # Safety
-/// As for `Element::load` of `count` elements.
-#[inline(always)]
-unsafe fn load<L: Lanes, T: Element>(p: *const T, count: usize) -> L::V {
-    // SAFETY: the caller's word.
-    unsafe { if count >= L::N { T::load::<L>(p) } else { T::load_first::<L>(p, count) } }
-}
-
-/// # Safety
-/// As for `Element::store` of `count` elements.
-#[inline(always)]
-unsafe fn store<L: Lanes, T: Element>(p: *mut T, count: usize, v: L::V) {
-    // SAFETY: the caller's word.
-    unsafe { if count >= L::N { T::store::<L>(p, v) } else { T::store_first::<L>(p, v, count) } }
-}
-
-/// A vector with zero in the lanes that do not count.
-///
-/// # Safety
-/// The machine has the instruction set of `L`.
-#[inline(always)]
-pub(super) unsafe fn counted<L: Lanes>(v: L::V, count: usize) -> L::V {
-    const ONES: [f32; 64] = [1.0; 64];
-    // SAFETY: no vector has more than 64 lanes.
-    unsafe { if count < L::N { L::mul(v, L::load_first(ONES.as_ptr(), count)) } else { v } }
-}
-
-/// Runs a body for every vector of a row of `n`: which chain it is for, where it begins, how many lanes count. A macro,
-/// since only what is sure to be inlined is compiled with the instruction set's features.
-macro_rules! each {
-    ($L:ident, $n:expr, |$chain:pat_param, $at:ident, $count:ident| $body:expr) => {{
-        let (n, step, mut from) = ($n, CHAINS * $L::N, 0);
-        while from + step <= n {
-            for chain in 0..CHAINS {
-                let ($chain, $at, $count) = (chain, from + chain * $L::N, $L::N);
-                $body;
-            }
-            from += step;
-        }
-        while from < n {
-            let ($chain, $at, $count) = (0, from, $L::N.min(n - from));
-            $body;
-            from += $L::N;
-        }
-    }};
-}
-pub(super) use each;
-
-/// The sum of all lanes of all chains.
-///
-/// # Safety
-/// The machine has the instruction set of `L`.
-#[inline(always)]
-pub(super) unsafe fn total<L: Lanes>(chains: [L::V; CHAINS]) -> f32 {
-    // SAFETY: the caller's word.
-    unsafe { L::sum(L::add(L::add(chains[0], chains[1]), L::add(chains[2], chains[3]))) }
 }

@@ -4,31 +4,23 @@
 //! Wins: LayerNorm, of which no digits cancel whatever its mean, and half types with a residual, whose two rows are
 //! widened once. Limits: scratch of one row a thread.
 
-use std::cell::RefCell;
-
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
+use warplap_core::problem::Problem;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::simd::{Element, Lanes, Task};
 use warplap_cpu::{Cpu, Typed};
 
-use super::call::{self, Call, Setting};
-use super::row::{CHAINS, Row, counted, each, total};
+use super::call::Call;
+use super::row::Row;
 use crate::norm::{Kind, Norm, NormProblem};
+use crate::row_vectors::{CHAINS, Setting, counted, each, space, total, with_row};
 use crate::typed::for_dtype;
 
 /// The mean first.
 pub(super) struct TwoPass;
-
-thread_local! {
-    /// A row in f32: memory that is there already.
-    static KEPT: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Numbers beyond a row that the last vector of it may write.
-const BEYOND: usize = 64;
 
 impl Variant<Norm, Cpu> for TwoPass {
     fn id(&self) -> &str {
@@ -44,7 +36,7 @@ impl Variant<Norm, Cpu> for TwoPass {
     }
 
     fn space(&self, p: &NormProblem, cpu: &Cpu) -> Space {
-        call::space(p, cpu)
+        space(p.work().bytes, cpu)
     }
 
     fn needs(&self, p: &NormProblem, config: &Config) -> Needs {
@@ -54,18 +46,19 @@ impl Variant<Norm, Cpu> for TwoPass {
 
     fn build(&self, p: &NormProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let workspace = self.needs(p, config).workspace;
-        Ok(Box::new(Built { setting: Setting::read(p, config, cpu)?, workspace }))
+        Ok(Box::new(Built { problem: *p, setting: Setting::read(config, cpu)?, workspace }))
     }
 }
 
 struct Built {
+    problem: NormProblem,
     setting: Setting,
     workspace: u64,
 }
 
 impl Kernel<Cpu> for Built {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
-        for_dtype!(self.setting.problem.dtype, T => rows::<T>(&self.setting, args))
+        for_dtype!(self.problem.dtype, T => rows::<T>(&self.problem, &self.setting, args))
     }
 
     fn workspace(&self) -> u64 {
@@ -73,13 +66,10 @@ impl Kernel<Cpu> for Built {
     }
 }
 
-fn rows<T: Element + Typed>(setting: &Setting, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-    let call = Call::<T>::of(&setting.problem, args)?;
-    setting.each(|first, end| {
-        KEPT.with_borrow_mut(|kept| {
-            kept.resize(kept.len().max(call.n + BEYOND), 0.0);
-            setting.isa.run(Run { call: &call, kept, first, end });
-        });
+fn rows<T: Element + Typed>(p: &NormProblem, setting: &Setting, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
+    let call = Call::<T>::of(p, args)?;
+    setting.each(p.rows as usize, call.n, |first, end| {
+        with_row(call.n, |kept| setting.isa.run(Run { call: &call, kept, first, end }));
     });
     Ok(())
 }

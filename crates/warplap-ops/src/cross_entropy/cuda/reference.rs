@@ -1,0 +1,50 @@
+//! The reference: one block a row, f32 sums. Twin of `reference.cu`.
+//!
+//! Idea: the plainest kernel there is. Wins: never by design. Limits: none; it fits everything and is the fallback.
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Config, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{Chip, Source};
+
+use super::plan::{HEADERS, arguments, counted, facts};
+use crate::cross_entropy::CrossEntropyProblem;
+use crate::cuda::plan::{Beside, Grid, Plan, Twin};
+
+/// One block a row.
+pub(super) struct Reference;
+
+impl Twin<CrossEntropyProblem> for Reference {
+    fn id(&self) -> &'static str {
+        "reference"
+    }
+
+    fn source(&self) -> SourceHash {
+        source!()
+    }
+
+    fn fit(&self, _: &CrossEntropyProblem, _: &Chip) -> Fit {
+        Fit::LOW
+    }
+
+    fn space(&self, _: &CrossEntropyProblem, _: &Chip) -> Space {
+        Space::single()
+    }
+
+    fn plan(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<Plan, Rejection> {
+        let text = include_str!("reference.cu");
+        Ok(Plan {
+            source: Source { entry: self.id(), text, headers: &HEADERS, defines: facts(p) },
+            threads: 256,
+            shared: 0,
+            grid: Grid::Blocks(p.rows),
+            arguments: arguments(p),
+            overlap: false,
+        })
+    }
+
+    fn beside(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<Beside, Rejection> {
+        Ok(counted(p))
+    }
+}

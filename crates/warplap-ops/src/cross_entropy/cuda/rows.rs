@@ -1,0 +1,58 @@
+//! Rows in registers: a warp or a block a row, one exponential an element. Twin of `rows.cu`, which says how.
+//!
+//! Wins: losses of any rows, and gradients of rows that registers hold. Limits: rows that registers cannot hold are read a second time for the gradient.
+
+use warplap_core::candidate::SourceHash;
+use warplap_core::rejection::Rejection;
+use warplap_core::space::{Config, Space};
+use warplap_core::variant::Fit;
+use warplap_cuda::{Chip, Source};
+
+use super::plan::{HEADERS, arguments, counted, facts};
+use crate::cross_entropy::CrossEntropyProblem;
+use crate::cuda::plan::{Beside, Grid, Plan, Twin};
+use crate::cuda::rows;
+
+/// A warp or a block a row.
+pub(super) struct Rows;
+
+/// The rows of a problem.
+fn of(p: &CrossEntropyProblem) -> rows::Rows {
+    rows::Rows { n: p.n, dtype: p.dtype, held: 1 }
+}
+
+impl Twin<CrossEntropyProblem> for Rows {
+    fn id(&self) -> &'static str {
+        "rows"
+    }
+
+    fn source(&self) -> SourceHash {
+        source!()
+    }
+
+    fn fit(&self, _: &CrossEntropyProblem, chip: &Chip) -> Fit {
+        if chip.capability < (8, 0) { Fit::aside("needs a chip from sm_80 on") } else { Fit::HIGH }
+    }
+
+    fn space(&self, p: &CrossEntropyProblem, _: &Chip) -> Space {
+        of(p).space()
+    }
+
+    fn plan(&self, p: &CrossEntropyProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {
+        let cut = of(p).cut(c)?;
+        let defines = facts(p).into_iter().chain(cut.defines).collect();
+        let text = include_str!("rows.cu");
+        Ok(Plan {
+            source: Source { entry: self.id(), text, headers: &HEADERS, defines },
+            threads: cut.threads,
+            shared: 0,
+            grid: Grid::Blocks(p.rows.div_ceil(cut.together)),
+            arguments: arguments(p),
+            overlap: false,
+        })
+    }
+
+    fn beside(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<Beside, Rejection> {
+        Ok(counted(p))
+    }
+}

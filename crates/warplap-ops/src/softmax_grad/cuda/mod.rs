@@ -1,0 +1,60 @@
+//! Softmax's gradients on CUDA. The order of the list is the order of ties; the first is the reference.
+
+mod plan;
+mod reference;
+mod right;
+mod rows;
+
+use std::sync::Arc;
+
+use warplap_core::catalog::Catalog;
+use warplap_cuda::Cuda;
+
+use super::{SLOTS, SoftmaxGrad};
+use crate::cuda::own::Own;
+
+/// Who may race.
+pub fn catalog() -> Catalog<SoftmaxGrad, Cuda> {
+    Catalog::new(Arc::new(Own::<_, _, SLOTS>::new(reference::Reference)))
+        .with_oracle(Arc::new(right::Right))
+        .with(Arc::new(Own::<_, _, SLOTS>::new(rows::Rows)))
+}
+
+#[cfg(test)]
+mod tests {
+    use warplap_core::op::Op;
+
+    use crate::cuda::compiling;
+    use crate::softmax_grad::{SoftmaxGrad, SoftmaxGradProblem};
+
+    #[test]
+    fn every_kernel_compiles_for_sm_80_and_sm_90a() {
+        for capability in [(8, 0), (9, 0)] {
+            for text in [
+                "rows=4096,n=4096,dtype=bf16",
+                "rows=4096,n=512,dtype=f16,scale=0.125",
+                "rows=64,n=768,dtype=f32",
+                "rows=5,n=77,dtype=bf16",
+            ] {
+                let p = SoftmaxGrad::parse(text).unwrap();
+                let twins: [&dyn crate::cuda::plan::Twin<SoftmaxGradProblem>; 2] =
+                    [&super::reference::Reference, &super::rows::Rows];
+                twins.into_iter().for_each(|twin| compiling::check_ends(twin, &p, capability, text));
+                compiling::check_right(&super::right::source(&p), capability, text);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_every_length_compile() {
+        for text in [
+            "rows=3,n=1,dtype=f32",
+            "rows=100000,n=20,dtype=f16",
+            "rows=64,n=8192,dtype=f32",
+            "rows=64,n=16384,dtype=bf16",
+            "rows=64,n=40001,dtype=f16",
+        ] {
+            compiling::check_ends(&super::rows::Rows, &SoftmaxGrad::parse(text).unwrap(), (9, 0), text);
+        }
+    }
+}

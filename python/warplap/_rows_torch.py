@@ -1,0 +1,351 @@
+"""softmax and cross_entropy over torch tensors: operators, shapes under tracing, gradients, and torch's own as
+candidates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from . import _cuda, _facts
+from ._by_torch import is_double
+from ._compiled import compiled, fake
+from ._library import floats, lib, op, ordinary, rows
+from ._nodes import PLAIN, is_watched, operator
+from ._rows import check_entropy, check_softmax, entropy_call, shared, softmax_call, softmax_grad_call
+
+_tags = (torch.Tag.pt2_compliant_tag,)
+_numbers = "int ignore, float smoothing, float zloss, bool mean"
+for _schema in (
+    "softmax(Tensor x, Tensor? mask, float scale, SymInt each) -> Tensor",
+    "softmax_grad(Tensor y, Tensor grad, float scale) -> Tensor",
+    f"cross_entropy(Tensor logits, Tensor labels, {_numbers}) -> (Tensor, Tensor, Tensor)",
+    f"cross_entropy_trained(Tensor logits, Tensor labels, {_numbers}) -> (Tensor, Tensor, Tensor, Tensor)",
+):
+    lib.define(_schema, tags=_tags)
+
+
+def _lent(t: Tensor) -> Tensor:
+    """The tensor as kernels take it: without gaps, on addresses that vectors may have."""
+    t = t.resolve_neg().contiguous()
+    return _cuda.aligned(t) if t.is_cuda else t
+
+
+# Softmax.
+
+
+def _spread(mask: Tensor, count: int, each: int) -> Tensor:
+    """Rows of a mask as so many rows have them."""
+    lines, n = mask.shape
+    return mask[:, None].expand(lines, each, n).reshape(-1, n).repeat(-(-count // (lines * each)), 1)[:count]
+
+
+def softmax_by_torch(x: Tensor, mask: Tensor | None = None, *, scale: float, each: int) -> Tensor:
+    """What torch has for it: a product and a sum in float32, then a softmax."""
+    if mask is None and scale == 1.0:
+        return torch.softmax(x, -1)
+    scores = x.float() * scale
+    if mask is not None:
+        lines, n = mask.shape
+        whole = x.shape[0] % (lines * each) == 0
+        spread = mask.float()[:, None] if whole else _spread(mask, x.shape[0], each)
+        scores = (scores.view(-1, lines, each, n) + spread).view(x.shape) if whole else scores + spread
+    return torch.softmax(scores, -1).to(x.dtype)
+
+
+def softmax_facts(problem: str) -> dict[str, Any]:
+    """What torch needs to know of a problem."""
+    given = _facts.fields(problem)
+    return {"scale": float(given.get("scale", 1.0)), "each": int(given.get("each", 1))}
+
+
+def softmax_grad_by_torch(y: Tensor, grad: Tensor, *, scale: float) -> Tensor:
+    """What torch has for it."""
+    dx = torch._softmax_backward_data(grad, y, -1, y.dtype)
+    return dx if scale == 1.0 else dx * scale
+
+
+def softmax_grad_facts(problem: str) -> dict[str, Any]:
+    return {"scale": softmax_facts(problem)["scale"]}
+
+
+def softmax_grad_fit(problem: str) -> str | None:
+    """Why torch's stands aside, if so."""
+    given = _facts.fields(problem)
+    scale = float(given.get("scale", 1.0))
+    rounded = given["dtype"] != "f32" and (scale == 0.0 or math.frexp(scale)[0] not in (0.5, -0.5))
+    return "torch rounds to half precision before it multiplies with the factor" if rounded else None
+
+
+def _softmax(x: Tensor, mask: Tensor | None, scale: float, each: int) -> Tensor:
+    """By whoever is fastest here and right; what no problem expresses goes to torch."""
+    if x.numel() == 0:
+        return x.new_empty(x.shape)
+    flat, mask = _lent(rows(x)), None if mask is None else _lent(mask)
+    found = None
+    if ordinary(flat) and flat.numel() <= 1 << 31:
+        try:
+            found = softmax_call(flat.shape, x.dtype, scale, 0 if mask is None else mask.shape[0], each)(flat, mask)
+        except NotImplementedError as why:
+            _cuda.tell("torch", why)
+    if found is None:
+        found = softmax_by_torch(flat, mask, scale=scale, each=each)
+    return found.reshape(x.shape)
+
+
+def _softmax_grad(y: Tensor, grad: Tensor, scale: float) -> Tensor:
+    if y.numel() == 0:
+        return y.new_empty(y.shape)
+    flat, up = _lent(rows(y)), _lent(rows(grad))
+    found = None
+    if ordinary(flat) and flat.numel() <= 1 << 31:
+        try:
+            found = softmax_grad_call(flat.shape, y.dtype, scale)(flat, up)
+        except NotImplementedError as why:
+            _cuda.tell("torch", why)
+    if found is None:
+        found = softmax_grad_by_torch(flat, up, scale=scale)
+    return found.reshape(y.shape)
+
+
+for _device in ("CPU", "CUDA"):
+    lib.impl("softmax", _softmax, _device)
+    lib.impl("softmax_grad", _softmax_grad, _device)
+
+
+@fake("softmax")
+def _softmax_fake(x: Tensor, mask: Tensor | None, scale: float, each: int) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@fake("softmax_grad")
+def _softmax_grad_fake(y: Tensor, grad: Tensor, scale: float) -> Tensor:
+    return y.new_empty(y.shape)
+
+
+def _save_softmax(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, mask, ctx.scale, ctx.each = inputs
+    ctx.lines = None if mask is None else mask.shape[0]
+    ctx.save_for_backward(output)
+
+
+def _softmax_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    (y,) = ctx.saved_tensors
+    dx = _gradient(y, grad, ctx.scale) if ctx.needs_input_grad[0] else None
+    dmask = None
+    if ctx.lines is not None and ctx.needs_input_grad[1]:
+        scores, n = _gradient(y, grad, 1.0).reshape(-1, y.shape[-1]), y.shape[-1]
+        whole = ctx.lines * ctx.each
+        short = -scores.shape[0] % whole
+        scores = F.pad(scores, (0, 0, 0, short)) if short else scores
+        dmask = scores.reshape(-1, ctx.lines, ctx.each, n).sum((0, 2), dtype=torch.float32).to(y.dtype)
+    return dx, dmask, None, None
+
+
+def _save_softmax_grad(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    y, grad, ctx.scale = inputs
+    ctx.save_for_backward(y, grad)
+
+
+def _softmax_grad_backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
+    y, grad = ctx.saved_tensors
+    wide = torch.promote_types(y.dtype, torch.float32)
+    y, grad, up = y.to(wide), grad.to(wide), up.to(wide)
+    over = (up * y).sum(-1, keepdim=True)
+    of_y = ctx.scale * (up * (grad - (grad * y).sum(-1, keepdim=True)) - grad * over)
+    of_grad = ctx.scale * y * (up - over)
+    return of_y.to(ctx.saved_tensors[0].dtype), of_grad.to(ctx.saved_tensors[0].dtype), None
+
+
+_softmax_node = operator("softmax", _softmax, _save_softmax, _softmax_backward).call
+_gradient = operator("softmax_grad", _softmax_grad, _save_softmax_grad, _softmax_grad_backward).call
+
+
+def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    check_softmax(x, mask, scale)
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=x.dtype, device=mask.device).masked_fill_(~mask, -math.inf)
+    if x.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(x.device.type) and mask is not None:
+        mask = mask.to(x.dtype)  # arithmetic is in float32 anyway: x decides
+    if is_double(x, mask):
+        return torch.softmax(x * scale if mask is None else x * scale + mask, -1)
+    floats(x=x, mask=mask)
+    each = 1
+    if mask is not None:
+        found = shared(x.shape, mask.shape)
+        if found is None:
+            mask, found = mask.expand(x.shape), (math.prod(x.shape[:-1]), 1)
+        each = found[1]
+        mask = mask.reshape(found[0], x.shape[-1])
+    return _softmax_node(x, mask, scale, each)
+
+
+# Cross entropy.
+
+
+def entropy_by_torch(
+    logits: Tensor, labels: Tensor, *, ignore: int, smoothing: float, zloss: float, mean: bool, grad: bool
+) -> Any:
+    """What torch has for it, in float32; with the gradient in the logits' place."""
+    x = logits.detach().float().requires_grad_(grad)
+    with torch.enable_grad():
+        loss = F.cross_entropy(x, labels.long(), ignore_index=ignore, label_smoothing=smoothing, reduction="none")
+        lse = torch.logsumexp(x, -1)
+        if zloss:
+            loss = loss + zloss * lse.square() * (labels != ignore)
+        total = loss.sum() / (labels != ignore).sum() if mean else loss.sum()
+    if grad:
+        logits.copy_(torch.autograd.grad(total, x)[0])
+    return loss.detach(), lse.detach(), total.detach().reshape(1)
+
+
+def entropy_into(
+    logits: Tensor, labels: Tensor, loss: Tensor, lse: Tensor, total: Tensor, **facts: Any
+) -> None:
+    """The same into memory that is there already."""
+    for to, found in zip((loss, lse, total), entropy_by_torch(logits, labels, **facts)):
+        to.copy_(found)
+
+
+def entropy_facts(problem: str) -> dict[str, Any]:
+    """What torch needs to know of a problem."""
+    given = _facts.fields(problem)
+    return {
+        "ignore": int(given.get("ignore", -100)),
+        "smoothing": float(given.get("smoothing", 0.0)),
+        "zloss": float(given.get("zloss", 0.0)),
+        "mean": given.get("reduction", "mean") == "mean",
+        "grad": given.get("grad") == "true",
+    }
+
+
+def _entropy_run(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool, grad: bool) -> Any:
+    """Losses, log-sum-exps and their total by whoever is fastest here and right; with ``grad`` the logits, rows of
+    them, become the gradient."""
+    found = None
+    if ordinary(logits) and logits.numel() <= 1 << 31 and labels.dtype in (torch.int64, torch.int32):
+        numbers = ignore, smoothing, zloss
+        try:
+            call = entropy_call(*logits.shape, logits.dtype, labels.dtype, grad, mean, *numbers)
+            found = tuple(logits.new_empty(size, dtype=torch.float32) for size in (len(labels), len(labels), 1))
+            call(logits, _lent(labels), *found)
+        except NotImplementedError as why:
+            found = None
+            _cuda.tell("torch", why)
+    if found is None:
+        numbers = {"ignore": ignore, "smoothing": smoothing, "zloss": zloss, "mean": mean, "grad": grad}
+        found = entropy_by_torch(logits, labels, **numbers)
+    return found
+
+
+def _entropy(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool) -> Any:
+    loss, lse, total = _entropy_run(_lent(rows(logits)), labels.reshape(-1), ignore, smoothing, zloss, mean, False)
+    return loss.view(labels.shape), lse.view(labels.shape), total.reshape(())
+
+
+def _entropy_trained(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool) -> Any:
+    own = rows(logits).clone(memory_format=torch.contiguous_format)
+    own = _cuda.aligned(own) if own.is_cuda else own
+    loss, lse, total = _entropy_run(own, labels.reshape(-1), ignore, smoothing, zloss, mean, True)
+    return loss.view(labels.shape), lse.view(labels.shape), total.reshape(()), own.view(logits.shape)
+
+
+for _device in ("CPU", "CUDA"):
+    lib.impl("cross_entropy", _entropy, _device)
+    lib.impl("cross_entropy_trained", _entropy_trained, _device)
+
+
+def _entropy_shapes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    make = lambda shape: logits.new_empty(shape, dtype=torch.float32)
+    return make(labels.shape), make(labels.shape), make(())
+
+
+@fake("cross_entropy")
+def _entropy_fake(logits: Tensor, labels: Tensor, *numbers: Any) -> Any:
+    return _entropy_shapes(logits, labels)
+
+
+@fake("cross_entropy_trained")
+def _entropy_trained_fake(logits: Tensor, labels: Tensor, *numbers: Any) -> Any:
+    return *_entropy_shapes(logits, labels), logits.new_empty(logits.shape)
+
+
+def _save_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(output[3])
+    ctx.mark_non_differentiable(output[1], output[3])
+    ctx.mean = inputs[5]
+
+
+def _entropy_backward(ctx: Any, of_loss: Tensor, of_lse: Tensor, of_total: Tensor, of_own: Tensor) -> tuple[Any, ...]:
+    (own,) = ctx.saved_tensors
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not isinstance(own, FakeTensor):
+        raise NotImplementedError("cross_entropy: its gradient has none; use torch's for second derivatives")
+    # The caller took the total, or, of a sum, the losses of the rows.
+    by = of_total if ctx.mean else of_total + of_loss[..., None]
+    return (own * by.to(own.dtype)), None, None, None, None, None
+
+
+_trained = operator("cross_entropy_trained", _entropy_trained, _save_entropy, _entropy_backward).call
+
+
+compiled("cross_entropy", _entropy)
+
+
+def _untrained(logits: Tensor, labels: Tensor, *numbers: Any) -> Any:
+    """Without a gradient: straight to the kernel in a plain program."""
+    plain = type(logits) in PLAIN and type(labels) in PLAIN and (logits.is_cpu or logits.is_cuda)
+    if torch.compiler.is_compiling() or not plain or is_watched():
+        return op.cross_entropy.default(logits, labels, *numbers)
+    return _entropy(logits.detach(), labels, *numbers)
+
+
+class _InPlace(torch.autograd.Function):
+    """The gradient in the logits' own memory."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, *numbers: Any) -> Any:
+        own = rows(logits)
+        loss, _, total = _entropy_run(own, labels.reshape(-1), *numbers, True)
+        ctx.save_for_backward(own.view(logits.shape))
+        ctx.mean = numbers[3]
+        return loss.view(labels.shape), total.reshape(())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, of_loss: Tensor, of_total: Tensor) -> tuple[Any, ...]:
+        (own,) = ctx.saved_tensors
+        by = of_total if ctx.mean else of_total + of_loss[..., None]
+        return (own * by.to(own.dtype)), None, None, None, None, None
+
+
+def cross_entropy(
+    logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, reduction: str, inplace: bool
+) -> Tensor:
+    check_entropy(logits, labels, smoothing, zloss, reduction)
+    if labels.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"labels: holds {labels.dtype}, expected int64 or int32")
+    if labels.device != logits.device:
+        raise ValueError(f"labels: is on {labels.device}, expected {logits.device} like logits")
+    wanted = torch.is_grad_enabled() and logits.requires_grad
+    mean = reduction == "mean"
+    if is_double(logits) or logits.numel() == 0:
+        loss = F.cross_entropy(
+            logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).long(),
+            ignore_index=ignore, label_smoothing=smoothing, reduction="none",
+        ).view(labels.shape)  # fmt: skip
+        loss = loss + zloss * torch.logsumexp(logits, -1).square() * (labels != ignore)
+        total = loss.sum() / (labels != ignore).sum() if mean else loss.sum()
+        return loss if reduction == "none" else total
+    floats(logits=logits)
+    numbers = ignore, smoothing, zloss, mean
+    if not wanted:
+        loss, _, total = _untrained(logits, labels, *numbers)
+    elif inplace and logits.is_contiguous() and not logits.is_leaf and not is_watched() and not torch.compiler.is_compiling():
+        loss, total = _InPlace.apply(logits, labels, *numbers)
+    else:
+        loss, _, total, _ = _trained(logits, labels, *numbers)
+    return loss if reduction == "none" else total
