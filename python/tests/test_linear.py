@@ -136,6 +136,19 @@ def test_gradients_are_torchs(activation, device):
     near(only[0], torch.autograd.grad(ACTIVATIONS[activation](F.linear(x, w, bias)).sum(), bias)[0], 1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_bias_gets_the_sum_of_many_rows(dtype, device):
+    x = torch.randn(2048, 24, device=device).to(dtype)
+    w, bias = torch.randn(40, 24, device=device).to(dtype), torch.randn(40, device=device).to(dtype).requires_grad_()
+    along = torch.randn(2048, 40, device=device).to(dtype)
+    for _ in range(2):
+        found = torch.autograd.grad(warplap.linear(x, w, bias), bias, along)[0]
+        near(found, along.double().sum(0).to(dtype))
+    # Gradients that are one number everywhere lie nowhere.
+    spread = torch.autograd.grad(warplap.linear(x, w, bias).sum(), bias)[0]
+    near(spread, torch.full_like(bias, 2048))
+
+
 def test_a_layer_is_torchs_with_its_activation():
     mine, theirs = warplap.nn.Linear(16, 12, activation="gelu"), torch.nn.Linear(16, 12)
     mine.load_state_dict(theirs.state_dict())

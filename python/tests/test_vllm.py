@@ -12,10 +12,19 @@ import warplap.vllm
 NAME = "E=8,N=64,device_name=NVIDIA_H200.json"
 
 
-def run(tmp_path, with_vllm, tables, **environment):
+PLATFORM = """
+class current_platform:
+    def get_device_name():
+        {}
+"""
+
+
+def run(tmp_path, with_vllm, tables, name="return 'NVIDIA H200 NVL'", **environment):
     """What a process with or without a package named vllm finds after the plugin has run twice."""
     if with_vllm:
-        (tmp_path / "vllm.py").write_text("")
+        (tmp_path / "vllm").mkdir(exist_ok=True)
+        (tmp_path / "vllm" / "__init__.py").write_text("")
+        (tmp_path / "vllm" / "platforms.py").write_text(PLATFORM.format(name))
     folder = tmp_path / "tables"
     folder.mkdir(exist_ok=True)
     if tables:
@@ -33,6 +42,12 @@ def test_tables_are_offered_where_vllm_is_there_and_nobody_has_said_otherwise(tm
     assert run(tmp_path, False, True) == "None"
     assert run(tmp_path, True, True) == str(tmp_path / "tables")
     assert run(tmp_path, True, True, VLLM_TUNED_CONFIG_FOLDER="/elsewhere") == "/elsewhere"
+
+
+def test_tables_of_another_device_are_not_offered(tmp_path):
+    assert run(tmp_path, True, True, "return 'NVIDIA H100 80GB HBM3'") == "None"
+    assert run(tmp_path, True, True, "return 'NVIDIA'") == "None"
+    assert run(tmp_path, True, True, "raise NotImplementedError") == "None"
 
 
 def test_without_tables_nothing_is_said(tmp_path):

@@ -20,6 +20,8 @@ const DTYPES: [&str; 5] = ["fp8_w8a8", "fp8_w8a16", "int8_w8a16", "int4_w4a16", 
 const BLOCKS: [&str; 3] = ["BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"];
 const OTHERS: [&str; 7] =
     ["GROUP_SIZE_M", "num_warps", "num_stages", "SPLIT_K", "waves_per_eu", "matrix_instr_nonkdim", "kpack"];
+/// What tables of others set besides.
+const FOREIGN: [&str; 2] = ["num_ctas", "grf_mode"];
 /// Tokens of a prefill: a table that ends before answers for them with a row for decoding.
 const PREFILL: u64 = 1024;
 
@@ -31,6 +33,8 @@ pub(crate) struct Table {
     device: Option<String>,
     dtype: Option<String>,
     block: Option<[u64; 2]>,
+    /// Whose kernel it is for, where not Triton's.
+    backend: Option<String>,
     /// The field of a problem that counts tokens.
     tokens: String,
 }
@@ -68,6 +72,7 @@ impl Table {
             device,
             dtype,
             block,
+            backend: None,
             tokens,
         })
     }
@@ -88,24 +93,23 @@ impl Table {
             fields.insert(name, value);
         }
         let mut text = String::new();
-        for (name, wanted) in [("E", "E"), ("N", "N"), ("device_name", "device"), ("dtype", "dtype")] {
-            match fields.remove(name) {
-                Some(value) => text.push_str(&format!("{wanted}={value},")),
-                None if name == "dtype" => {}
-                None => return Err(wrong()),
-            }
+        for (name, wanted) in [("E", "E"), ("N", "N"), ("device_name", "device")] {
+            let value = fields.remove(name).ok_or_else(wrong)?;
+            text.push_str(&format!("{wanted}={value},"));
         }
+        let [dtype, backend] = ["dtype", "backend"].map(|name| fields.remove(name).map(str::to_string));
         if !fields.is_empty() {
             return Err(wrong());
         }
-        Ok(Table { block, ..Table::read(&text)? })
+        Ok(Table { block, dtype, backend, ..Table::read(&text)? })
     }
 
     /// The name vLLM looks for.
     pub(crate) fn file_name(&self, device: &str) -> String {
         let dtype = self.dtype.as_ref().map(|d| format!(",dtype={d}")).unwrap_or_default();
         let block = self.block.map(|[n, k]| format!(",block_shape=[{n},{k}]")).unwrap_or_default();
-        format!("E={},N={},device_name={device}{dtype}{block}.json", self.experts, self.intermediate)
+        let backend = self.backend.as_ref().map(|b| format!(",backend={b}")).unwrap_or_default();
+        format!("E={},N={},device_name={device}{dtype}{backend}{block}.json", self.experts, self.intermediate)
     }
 
     /// Collects the winners of a kernel's records, and whose they are: the file's name and its text.
@@ -139,8 +143,8 @@ impl Table {
         fields.split(',').find_map(|f| f.trim().strip_prefix(self.tokens.as_str())?.strip_prefix('=')?.parse().ok())
     }
 
-    /// Checks what a file holds, row by row; how many rows there are and what vLLM would do without being asked.
-    pub(crate) fn check(&self, body: &Map<String, Value>) -> Result<(usize, Option<String>), Failure> {
+    /// Checks what a file holds, row by row; how many rows there are and what a user should know of it.
+    pub(crate) fn check(&self, body: &Map<String, Value>) -> Result<(usize, Vec<String>), Failure> {
         let mut most = 0;
         let mut rows = 0;
         for (tokens, row) in body {
@@ -150,21 +154,29 @@ impl Table {
             let number = tokens.parse::<u64>().ok().filter(|n| *n > 0 && n.to_string() == *tokens);
             most = most.max(number.ok_or_else(|| bad("a row", tokens, "a number of tokens"))?);
             let row = row.as_object().ok_or_else(|| bad(&format!("row {tokens}"), "no object", "named settings"))?;
-            self.check_row(tokens, row)?;
+            // Another kernel's settings are for others to know.
+            if self.backend.is_none() {
+                self.check_row(tokens, row)?;
+            }
             rows += 1;
         }
         if rows == 0 {
             return Err(bad("the table", "empty", "one row or more"));
         }
-        let short = most < PREFILL;
-        let warning =
-            format!("the largest row is {most} tokens: vLLM takes it for prefills too; add rows from {PREFILL} up");
-        Ok((rows, short.then_some(warning)))
+        let mut warnings = Vec::new();
+        if let Some(dtype) = self.dtype.as_deref().filter(|dtype| !DTYPES.contains(dtype)) {
+            warnings.push(format!("vLLM looks for no table of type {dtype}: nobody reads this one"));
+        }
+        if most < PREFILL {
+            let large = format!("the largest row is {most} tokens: vLLM takes it for prefills too");
+            warnings.push(format!("{large}; add rows from {PREFILL} up"));
+        }
+        Ok((rows, warnings))
     }
 
     fn check_row(&self, tokens: &str, row: &Map<String, Value>) -> Result<(), Failure> {
         let wrong = |name: &str, found: &str, expected: &str| bad(&format!("row {tokens}: {name}"), found, expected);
-        let known = |name: &&String| BLOCKS.contains(&name.as_str()) || OTHERS.contains(&name.as_str());
+        let known = |name: &&String| [&BLOCKS[..], &OTHERS, &FOREIGN].concat().contains(&name.as_str());
         if let Some(other) = row.keys().find(|name| !known(name)) {
             return Err(wrong("a setting", other, &format!("one of {}, {}", BLOCKS.join(", "), OTHERS.join(", "))));
         }
@@ -172,13 +184,16 @@ impl Table {
             let value = row.get(name).map_or("missing".to_string(), ToString::to_string);
             let number = row.get(name).and_then(Value::as_u64).filter(|v| *v > 0);
             let number = number.ok_or_else(|| wrong(name, &value, "a whole number"))?;
-            if BLOCKS.contains(&name) && (!number.is_power_of_two() || number < 16) {
-                return Err(wrong(name, &value, "a power of two from 16"));
+            // Few tokens of 8-bit numbers change places with the weights, and then eight are enough.
+            let least = if name == "BLOCK_SIZE_M" { 8 } else { 16 };
+            if BLOCKS.contains(&name) && (!number.is_power_of_two() || number < least) {
+                return Err(wrong(name, &value, &format!("a power of two from {least}")));
             }
+            // vLLM takes the smaller of the two.
             if let ("BLOCK_SIZE_K", Some([_, k])) = (name, self.block)
-                && k % number != 0
+                && k % number.min(k) != 0
             {
-                return Err(wrong(name, &value, &format!("a divisor of the quantised block's {k}")));
+                return Err(wrong(name, &value, &format!("a divisor of the quantised block's {k}, or more")));
             }
         }
         for (name, expected) in [("num_warps", "a power of two up to 32"), ("num_stages", "a whole number")] {
@@ -238,11 +253,8 @@ pub(crate) fn check_text(
 ) -> Result<String, Failure> {
     let table = Table::of_name(name)?;
     let body: Map<String, Value> = serde_json::from_str(text).map_err(|e| named(&format!("{e}: expected JSON")))?;
-    let (rows, warning) = table.check(&body)?;
-    Ok(match warning {
-        Some(warning) => format!("{name}: {rows} rows; {warning}"),
-        None => format!("{name}: {rows} rows"),
-    })
+    let (rows, warnings) = table.check(&body)?;
+    Ok([format!("{name}: {rows} rows")].into_iter().chain(warnings).collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]
@@ -314,11 +326,18 @@ mod tests {
             row[name] = value;
             json!({"triton_version": "3.6.0", "8": row}).as_object().cloned().unwrap()
         };
-        let (rows, warning) = table.check(&row("num_warps", json!(4))).unwrap();
-        assert!(rows == 1 && warning.unwrap().contains("prefill"));
+        let (rows, warnings) = table.check(&row("num_warps", json!(4))).unwrap();
+        assert!(rows == 1 && warnings.len() == 1 && warnings[0].contains("prefill"));
+        // As shipped tables have them.
+        for (name, value) in [("BLOCK_SIZE_K", json!(256)), ("BLOCK_SIZE_M", json!(8)), ("num_ctas", json!(1))] {
+            assert!(table.check(&row(name, value)).is_ok(), "{name}");
+        }
+        let dead = Table::of_name("E=8,N=64,device_name=X,dtype=bf16,backend=flydsl.json").unwrap();
+        let said = dead.check(&row("tile_m", json!(1))).unwrap().1;
+        assert!(said[0].contains("type bf16") && dead.file_name("X").contains(",backend=flydsl"), "{said:?}");
         for (body, part) in [
             (row("BLOCK_SIZE_M", json!(24)), "row 8: BLOCK_SIZE_M is '24', expected a power of two"),
-            (row("BLOCK_SIZE_K", json!(256)), "a divisor of the quantised block's 128"),
+            (row("BLOCK_SIZE_N", json!(8)), "a power of two from 16"),
             (row("GROUP_SIZE_M", json!("1")), "GROUP_SIZE_M"),
             (row("num_warps", json!(3)), "num_warps"),
             (row("num_stages", json!(0)), "num_stages"),
@@ -329,6 +348,9 @@ mod tests {
             let error = table.check(&body).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
+        let odd = Table::read("E=8,N=64,block_shape=128x96").unwrap();
+        let error = odd.check(&row("BLOCK_SIZE_K", json!(64))).unwrap_err().to_string();
+        assert!(error.contains("a divisor of the quantised block's 96"), "{error}");
         for (fields, part) in [
             ("N=64", "E is ''"),
             ("E=8", "N is ''"),

@@ -80,7 +80,8 @@ impl Twin<BsrProblem> for Thin {
         let (col, tiles) = (p.b == Layout::Col, p.n.div_ceil(tile));
         let mut defines = facts(p);
         defines.push(("B_COL", i64::from(col)));
-        defines.extend([("BN", tile), ("SPLIT", split), ("STAGES", stages), ("TILES", tiles)].map(|(n, v)| (n, v as i64)));
+        defines
+            .extend([("BN", tile), ("SPLIT", split), ("STAGES", stages), ("TILES", tiles)].map(|(n, v)| (n, v as i64)));
         let slab = if col { b_col_map(p, 64, tile) } else { spec(B, p, (p.n, p.k), [64, 64]) };
         let pointers = [C, ROW_PTR, COL_IDX].map(Argument::Pointer);
         let arguments = [values_map(p, [64, 64]), slab].into_iter().chain(pointers).chain([int(p.m), int(p.n)]);
