@@ -9,6 +9,7 @@ from __future__ import annotations
 from ._attention import attention, spread_mask
 from ._attention import trained as trained_attention
 from ._blocks import bsr_matmul
+from ._front import norm as norm_front
 from ._library import autocast
 from ._norm_torch import norm
 from ._products import linear, matmul
@@ -19,8 +20,8 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bsr_matmul", "cross_entropy", "int_mm", "linear", "matmul", "norm", "scaled_mm", "softmax",
-    "sparse_linear", "spread_mask",
+    "attention", "bsr_matmul", "cross_entropy", "int_mm", "linear", "matmul", "norm", "norm_front", "scaled_mm",
+    "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip
 

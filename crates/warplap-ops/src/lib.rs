@@ -44,6 +44,8 @@ pub mod gemm;
 mod host;
 #[cfg(feature = "norm")]
 pub mod norm;
+#[cfg(feature = "norm")]
+mod philox;
 #[cfg(feature = "qgemm")]
 pub mod qgemm;
 pub mod registry;
