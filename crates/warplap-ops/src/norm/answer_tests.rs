@@ -63,10 +63,10 @@ fn the_right_answer_is_that_of_plain_loops_and_so_is_the_norm_of_the_rounded_sum
         if p.has_sum() {
             assert_eq!(answers[1].values, sum, "{text}");
             assert!(shares(&answers[1], stored(&sum)) <= 1.0, "{text}: the sum rounded");
-            // One unit further in the last place of a single element shows.
+            // One unit further in the last place of a single element shows, where one rounding is all there is.
             let mut off = stored(&sum);
             off[77] *= 1.0 + 4.0 * p.dtype.roundoff();
-            assert!(shares(&answers[1], off) > 1.0, "{text}");
+            assert!(has_steps(&p) || shares(&answers[1], off) > 1.0, "{text}");
         }
     }
 }

@@ -85,6 +85,8 @@ impl Op for Norm {
         let shift = if p.kind == Kind::Layer { SHIFT } else { 0.0 };
         bend(&mut inputs[slot::X], p.n as usize, |row, x| (x + shift) * scales[row]);
         bend(&mut inputs[slot::RESIDUAL], p.n as usize, |row, x| x * scales[row]);
+        // As small as the small rows: these stay so.
+        bend(&mut inputs[slot::BEFORE], p.n as usize, |_, x| x * small);
         inputs
     }
 
