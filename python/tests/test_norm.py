@@ -265,6 +265,17 @@ def test_what_stands_in_front_is_right_and_differentiable(kind, residual, before
             near(got, expected, 1e-4)
 
 
+def test_gradients_are_an_operation_that_is_raced_and_right(device):
+    for problem in (
+        "norm_grad:rows=16,n=40,dtype=f32,kind=layer,bias=true,total=true",
+        "norm_grad:rows=16,n=40,dtype=bf16,weight=false",
+        "norm_grad:rows=16,n=40,dtype=f16,kind=layer,dropout=0.2",
+    ):
+        told = str(warplap.benchmark(problem, device=device))
+        assert "wrong" not in told.lower(), told
+        assert ("torch_norm_grad" in told) == ("dropout" not in problem)
+
+
 def test_the_words_are_those_of_the_published_test_and_a_seed_says_who_is_dropped(device):
     zero = torch.zeros(2, dtype=torch.int64, device=device)
     # 6627e8d5 e169c58d …: e8d5, 6627, c58d and e169 are 0.909, 0.399, 0.772 and 0.881 of 2^16.

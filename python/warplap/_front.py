@@ -15,7 +15,7 @@ from ._compiled import fake
 from ._library import floats, lib, ordinary, rows
 from ._nodes import operator
 from ._norm import check, front_call
-from ._norm_torch import _lent, by_torch, gradients
+from ._norm_torch import _lent, by_torch, gradients, gradients_at_once
 
 lib.define(
     "norm_front(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, Tensor? before, Tensor? seed, bool layer,"
@@ -91,6 +91,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None, ...]:
     total, weight, seed = ctx.saved_tensors
+    given = grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[2:4], grad_total, seed, ctx.dropout
+    at_once = gradients_at_once(*given)
+    if at_once is not None:
+        down, of_x, of_weight, of_bias = at_once
+        of_before = of_x.view(-1, of_x.shape[-1]).sum(0, dtype=torch.float32) if ctx.needs_input_grad[4] else None
+        found = (of_x, down, of_weight, of_bias, of_before)
+        wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
+        return (*wanted, None, None, None, None)
     down, of_weight, of_bias = gradients(grad, total, weight, ctx.layer, ctx.eps)
     down = down + grad_total
     of_x = down if seed is None else down * factors(down.numel(), seed, ctx.dropout).view(down.shape)

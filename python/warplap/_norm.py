@@ -42,6 +42,16 @@ def front_call(
     return _warplap.Prepared(f"{form},before={str(before).lower()},dropout={dropout!r}")
 
 
+@functools.lru_cache(maxsize=4096)
+def grad_call(
+    shape: Sequence[int], dtype: Any, weight: bool, bias: bool, total: bool, kind: str, eps: float, dropout: float
+) -> _warplap.Prepared:
+    """The call for the gradients of rows of a shape."""
+    form = _form(dtype, False, weight, bias, kind, eps) % (math.prod(shape[:-1]), shape[-1])
+    form = form.replace("norm:", "norm_grad:", 1).replace(",residual=false", "")
+    return _warplap.Prepared(f"{form},total={str(total).lower()},dropout={dropout!r}")
+
+
 def call_of(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> _warplap.Prepared:
     """The call for these tensors, ready."""
     return prepared(x.shape, x.dtype, residual is not None, weight is not None, bias is not None, kind, eps)
