@@ -35,11 +35,16 @@ reference(const elem* __restrict__ s, const elem* __restrict__ grad, const elem*
       mean = sum_of_block(mean) / n;
     }
     for (int i = threadIdx.x; i < n; i += THREADS) {
-      const float v = widen(s[first + i]) - mean, g = g_at(i);
-      squares = fmaf(v, v, squares), along = fmaf(v, g, along), level += g;
+      const float v = widen(s[first + i]) - mean;
+      squares = fmaf(v, v, squares);
     }
     const float inverse = 1.f / sqrtf(sum_of_block(squares) / n + eps);
-    along = sum_of_block(along) * inverse / n, level = LAYER ? sum_of_block(level) / n : 0.f;
+    for (int i = threadIdx.x; i < n; i += THREADS) along = fmaf(widen(s[first + i]) - mean, g_at(i), along);
+    along = sum_of_block(along) * inverse / n;
+    if (LAYER) {
+      for (int i = threadIdx.x; i < n; i += THREADS) level += g_at(i);
+      level = sum_of_block(level) / n;
+    }
     for (int i = threadIdx.x; i < n; i += THREADS) {
       const float h = (widen(s[first + i]) - mean) * inverse, dy = widen(grad[first + i]);
       float v[1] = {inverse * (g_at(i) - level - h * along) + (TOTAL ? widen(total[first + i]) : 0.f)};
