@@ -32,16 +32,40 @@ def prepared(
     return _warplap.Prepared(form % (math.prod(shape[:-1]), shape[-1]))
 
 
+@functools.lru_cache(maxsize=4096)
+def front_call(
+    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, before: bool, kind: str, eps: float,
+    dropout: float,
+) -> _warplap.Prepared:  # fmt: skip
+    """The same with what may stand in front."""
+    form = _form(dtype, residual, weight, bias, kind, eps) % (math.prod(shape[:-1]), shape[-1])
+    return _warplap.Prepared(f"{form},before={str(before).lower()},dropout={dropout!r}")
+
+
+@functools.lru_cache(maxsize=4096)
+def grad_call(
+    shape: Sequence[int], dtype: Any, weight: bool, bias: bool, total: bool, kind: str, eps: float, dropout: float
+) -> _warplap.Prepared:
+    """The call for the gradients of rows of a shape."""
+    form = _form(dtype, False, weight, bias, kind, eps) % (math.prod(shape[:-1]), shape[-1])
+    form = form.replace("norm:", "norm_grad:", 1).replace(",residual=false", "")
+    return _warplap.Prepared(f"{form},total={str(total).lower()},dropout={dropout!r}")
+
+
 def call_of(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> _warplap.Prepared:
     """The call for these tensors, ready."""
     return prepared(x.shape, x.dtype, residual is not None, weight is not None, bias is not None, kind, eps)
 
 
 def problem(
-    x: Any, weight: Any = None, bias: Any = None, *, residual: Any = None, kind: Kind = "rms", eps: float = 1e-5
-) -> str:
+    x: Any, weight: Any = None, bias: Any = None, *, residual: Any = None, kind: Kind = "rms", eps: float = 1e-5,
+    before: Any = None, dropout: float = 0.0, seed: Any = None,
+) -> str:  # fmt: skip
     """The problem that a call is, in its text form."""
     check(x, weight, bias, residual, kind, eps)
+    if before is not None or dropout:
+        has = [t is not None for t in (residual, weight, bias, before)]
+        return front_call(tuple(x.shape), x.dtype, *has, kind, float(eps), float(dropout)).problem
     return call_of(x, residual, weight, bias, kind, float(eps)).problem
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,8 @@ from . import _cuda, _facts
 from ._by_torch import is_double
 from ._compiled import fake
 from ._library import floats, lib, ordinary, rows
-from ._nodes import operator
-from ._norm import call_of, check
+from ._nodes import PLAIN, is_watched, operator
+from ._norm import call_of, check, grad_call
 
 _tags = (torch.Tag.pt2_compliant_tag,)
 for _schema in (
@@ -51,6 +51,8 @@ def facts(problem: str) -> dict[str, Any]:
 def fit(problem: str) -> str | None:
     """Why torch's stands aside, if so."""
     given = _facts.fields(problem)
+    if given.keys() & {"before", "dropout"}:
+        return "torch draws other numbers, and rounds in between"
     if given["kind"] == "rms" and given.get("bias") == "true" and given["dtype"] != "f32":
         return "torch rounds to half precision before it adds a bias to RMSNorm"
     return None
@@ -126,6 +128,51 @@ def gradients(
     return down * inverse, over(grad * normed), over(grad)
 
 
+def gradients_by_torch(
+    s: Tensor, grad: Tensor, weight: Tensor | None = None, more: Tensor | None = None, seed: None = None,
+    *, layer: bool, eps: float, bias: bool,
+) -> Any:  # fmt: skip
+    """What torch's operators make of ``norm_grad``."""
+    down, of_weight, of_bias = gradients(grad, s, weight, layer, eps)
+    down = down if more is None else down + more
+    found = (down, of_weight if weight is not None else None, of_bias if bias else None)
+    found = tuple(t.to(s.dtype) for t in found if t is not None)
+    return found[0] if len(found) == 1 else found
+
+
+def gradients_facts(problem: str) -> dict[str, Any]:
+    """What torch needs to know of a problem."""
+    return {**facts(problem), "bias": _facts.fields(problem).get("bias") == "true"}
+
+
+def gradients_at_once(
+    grad: Tensor, total: Tensor, weight: Tensor | None, layer: bool, eps: float, wanted: Sequence[bool],
+    more: Tensor | None = None, seed: Tensor | None = None, dropout: float = 0.0,
+) -> tuple[Tensor | None, ...] | None:  # fmt: skip
+    """The gradients of what is normalised (with ``more`` from elsewhere), of what elements were dropped of, of the
+    weight and of the bias, by the operation ``norm_grad``; None where that is not for a kernel to do: nobody
+    differentiates what it gives."""
+    plain = all(t is None or type(t) in PLAIN for t in (grad, total, weight, more, seed))
+    if torch.is_grad_enabled() or not plain or is_watched() or not (total.is_cpu or total.is_cuda):
+        return None
+    flat = rows(total)
+    if not total.numel() or not ordinary(flat) or total.numel() > 1 << 31:
+        return None
+    of_weight = weight is not None
+    tensors = [None if t is None else _lent(t) for t in (flat, rows(grad), weight, None if more is None else rows(more))]
+    try:
+        has = of_weight, wanted[1], more is not None
+        call = grad_call(flat.shape, total.dtype, *has, "layer" if layer else "rms", eps, dropout)
+        found = call(*tensors, seed)
+    except NotImplementedError as why:
+        _cuda.tell("torch", why)
+        return None
+    found = iter(found if isinstance(found, tuple) else (found,))
+    down = next(found).reshape(total.shape)
+    of_x = next(found).reshape(total.shape) if seed is not None else down
+    return down, of_x, next(found) if of_weight else None, next(found) if wanted[1] else None
+
+
 def _save_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, _, ctx.layer, ctx.eps = inputs
     ctx.save_for_backward(x, weight)
@@ -133,6 +180,9 @@ def _save_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _norm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
+    found = gradients_at_once(grad, x, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[1:3])
+    if found is not None:
+        return *(g if needed else None for g, needed in zip(found[1:], ctx.needs_input_grad)), None, None
     found = gradients(grad, x, weight, ctx.layer, ctx.eps)
     wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
     return (*wanted, None, None)
@@ -145,6 +195,9 @@ def _save_norm_add(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 def _norm_add_backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None, ...]:
     total, weight = ctx.saved_tensors
+    at_once = gradients_at_once(grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[2:4], grad_total)
+    if at_once is not None:
+        return *(g if needed else None for g, needed in zip(at_once, ctx.needs_input_grad)), None, None
     down, of_weight, of_bias = gradients(grad, total, weight, ctx.layer, ctx.eps)
     down = down + grad_total
     found = (down, down, of_weight, of_bias)

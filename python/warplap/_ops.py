@@ -173,6 +173,9 @@ def norm(
     residual: Any = None,
     kind: _norm.Kind = "rms",
     eps: float = 1e-5,
+    before: Any = None,
+    dropout: float = 0.0,
+    seed: Any = None,
 ) -> Any:
     """``norm(x + residual) * weight + bias`` over the last dimension: RMSNorm (``kind="rms"``) or LayerNorm
     (``kind="layer"``), as ``torch.nn.functional.rms_norm`` and ``layer_norm`` compute them.
@@ -180,7 +183,17 @@ def norm(
     ``residual`` has the shape of ``x``, ``weight`` and ``bias`` have that of its last dimension. With a residual the
     sum comes beside the norm: ``y, total = norm(x, w, residual=r)``. float32, float16 or bfloat16, with arithmetic in
     float32. torch in, torch out (differentiable in all of them); NumPy in, NumPy out.
+
+    torch only: ``before`` is added to every row of ``x`` first, then a share ``dropout`` of its elements is dropped and
+    the others grow, then the residual is added; the sum comes beside the norm then too. Which elements are dropped
+    follows from their places and ``seed``: a number, a pair of numbers (seed and stream), two int64 beside ``x``, or
+    None to have torch draw one. The same seed drops the same elements in every kernel and on every device.
     """
+    if before is not None or dropout:
+        if torch is None or not isinstance(x, torch.Tensor):
+            raise TypeError(f"x: is a {type(x).__name__}, expected a torch tensor where before or dropout is given")
+        _is_torch(**{name: t for name, t in (("x", x), ("residual", residual), ("before", before)) if t is not None})
+        return _torch.norm_front(x, residual, weight, bias, kind, float(eps), before, float(dropout), seed)
     if torch is not None and type(x) is torch.Tensor and not _compiling():
         found = _norm.direct(x, weight, bias, residual, kind, eps)
         if found is not None:

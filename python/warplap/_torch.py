@@ -10,6 +10,7 @@ from ._attention import attention, spread_mask
 from ._attention import bent as bent_attention
 from ._attention import trained as trained_attention
 from ._blocks import bsr_matmul
+from ._front import norm as norm_front
 from ._library import autocast
 from ._norm_torch import norm
 from ._products import linear, matmul
@@ -20,7 +21,8 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "linear", "matmul", "norm", "scaled_mm",
+    "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "linear", "matmul", "norm", "norm_front",
+    "scaled_mm",
     "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip

@@ -159,6 +159,10 @@ def join() -> None:
             "norm", "torch_norm", _norm_torch.by_torch, _norm_torch.fit,
             device=device, facts=_norm_torch.facts, returns=True,
         )  # fmt: skip
+        add(
+            "norm_grad", "torch_norm_grad", _norm_torch.gradients_by_torch, _norm_torch.fit,
+            device=device, facts=_norm_torch.gradients_facts, returns=True,
+        )  # fmt: skip
         rows = _rows_torch
         add(
             "softmax", "torch_softmax", rows.softmax_by_torch, device=device, facts=rows.softmax_facts, returns=True

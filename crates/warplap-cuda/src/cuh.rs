@@ -29,6 +29,9 @@ pub const SOFT: (&str, &str) = ("soft.cuh", include_str!("../cuh/soft.cuh"));
 /// Labels, losses and gradients of cross entropy. Includes `soft.cuh`.
 pub const ENTROPY: (&str, &str) = ("entropy.cuh", include_str!("../cuh/entropy.cuh"));
 
+/// Dropout by an element's place and a seed. Includes `element.cuh`.
+pub const PHILOX: (&str, &str) = ("philox.cuh", include_str!("../cuh/philox.cuh"));
+
 /// What every attention kernel shares: who sees whom, the running softmax, how rows leave. Includes `element.cuh`.
 pub const ATTENTION: (&str, &str) = ("attention.cuh", include_str!("../cuh/attention.cuh"));
 

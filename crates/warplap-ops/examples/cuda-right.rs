@@ -65,7 +65,7 @@ const SAMPLED: [&str; 6] = [
     "sampled:m=2048,k=2048,n=1024,bs=32,density=0.125,dtype=bf16",
 ];
 
-const NORM: [&str; 8] = [
+const NORM: [&str; 10] = [
     "norm:rows=1,n=1,dtype=f32",
     "norm:rows=13,n=77,dtype=f16",
     "norm:rows=64,n=4096,dtype=bf16,residual=true",
@@ -73,6 +73,8 @@ const NORM: [&str; 8] = [
     "norm:rows=31,n=1000,dtype=f16,kind=layer,residual=true,bias=true,eps=0.001",
     "norm:rows=5,n=300,dtype=bf16,weight=false,bias=true",
     "norm:rows=9,n=257,dtype=f32,kind=layer,weight=false",
+    "norm:rows=9,n=257,dtype=f16,kind=layer,before=true,dropout=0.3",
+    "norm:rows=100,n=768,dtype=bf16,residual=true,before=true,dropout=0.1",
     "norm:rows=4096,n=4096,dtype=bf16,kind=layer,residual=true,bias=true",
 ];
 

@@ -44,6 +44,10 @@ pub mod gemm;
 mod host;
 #[cfg(feature = "norm")]
 pub mod norm;
+#[cfg(feature = "norm")]
+pub mod norm_grad;
+#[cfg(feature = "norm")]
+mod philox;
 #[cfg(feature = "qgemm")]
 pub mod qgemm;
 pub mod registry;
@@ -74,6 +78,8 @@ pub mod exports {
     pub use crate::gemm::{Activation, Gemm, GemmProblem, Layout};
     #[cfg(feature = "norm")]
     pub use crate::norm::{Norm, NormProblem};
+    #[cfg(feature = "norm")]
+    pub use crate::norm_grad::{NormGrad, NormGradProblem};
     #[cfg(feature = "qgemm")]
     pub use crate::qgemm::{Qgemm, QgemmProblem};
     #[cfg(feature = "sampled")]

@@ -60,6 +60,8 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<crate::sampled::Sampled>();
     #[cfg(feature = "norm")]
     visitor.visit::<crate::norm::Norm>();
+    #[cfg(feature = "norm")]
+    visitor.visit::<crate::norm_grad::NormGrad>();
     #[cfg(feature = "qgemm")]
     visitor.visit::<crate::qgemm::Qgemm>();
     #[cfg(feature = "softmax")]

@@ -59,11 +59,17 @@ impl Setting {
         Ok(Setting { isa, streams: config.int("stream") == Some(1), threads, pool: cpu.pool().clone() })
     }
 
-    /// Hands runs of rows of n elements, first and one past the last, to a body on several threads.
-    pub(crate) fn each(&self, rows: usize, n: usize, body: impl Fn(usize, usize) + Sync) {
+    /// How many runs rows of n elements are dealt out in, and how many rows a run has.
+    pub(crate) fn runs(&self, rows: usize, n: usize) -> (usize, usize) {
         // Some tasks a thread, so that threads which come late find less to do.
         let run = rows.div_ceil(4 * self.threads.max(1)).max(TASK.div_ceil(n.max(1)));
-        self.pool.each(self.threads, rows.div_ceil(run), |i| body(i * run, rows.min((i + 1) * run)));
+        (rows.div_ceil(run), run)
+    }
+
+    /// Hands runs of rows of n elements, first and one past the last, to a body on several threads.
+    pub(crate) fn each(&self, rows: usize, n: usize, body: impl Fn(usize, usize) + Sync) {
+        let (runs, run) = self.runs(rows, n);
+        self.pool.each(self.threads, runs, |i| body(i * run, rows.min((i + 1) * run)));
     }
 
     /// Whether rows of n elements at an address can be and are to be written past the caches.

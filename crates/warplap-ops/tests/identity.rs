@@ -211,7 +211,9 @@ fn wrapped(tree: &mut Tree, wrapper: &str, inside: &str) -> String {
 
 #[test]
 fn what_was_compiled_in_is_what_the_files_say() {
-    use warplap_ops::{attention, attention_grad, bsr, cross_entropy, gemm, qgemm, sampled, softmax, softmax_grad};
+    use warplap_ops::{
+        attention, attention_grad, bsr, cross_entropy, gemm, norm, norm_grad, qgemm, sampled, softmax, softmax_grad,
+    };
     let mut tree = Tree::new(crates());
     for (folder, variants) in [
         ("attention/cpu", compiled(&attention::cpu::catalog())),
@@ -219,6 +221,8 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("bsr/cpu", compiled(&bsr::cpu::catalog())),
         ("sampled/cpu", compiled(&sampled::cpu::catalog())),
         ("qgemm/cpu", compiled(&qgemm::cpu::catalog())),
+        ("norm/cpu", compiled(&norm::cpu::catalog())),
+        ("norm_grad/cpu", compiled(&norm_grad::cpu::catalog())),
         ("softmax/cpu", compiled(&softmax::cpu::catalog())),
         ("softmax_grad/cpu", compiled(&softmax_grad::cpu::catalog())),
         ("cross_entropy/cpu", compiled(&cross_entropy::cpu::catalog())),
@@ -235,6 +239,8 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("attention_grad/cuda", "cuda/own.rs", compiled(&attention_grad::cuda::catalog())),
         ("sampled/cuda", "cuda/own.rs", compiled(&sampled::cuda::catalog())),
         ("qgemm/cuda", "cuda/own.rs", compiled(&qgemm::cuda::catalog())),
+        ("norm/cuda", "cuda/own.rs", compiled(&norm::cuda::catalog())),
+        ("norm_grad/cuda", "cuda/own.rs", compiled(&norm_grad::cuda::catalog())),
         ("softmax/cuda", "cuda/own.rs", compiled(&softmax::cuda::catalog())),
         ("softmax_grad/cuda", "cuda/own.rs", compiled(&softmax_grad::cuda::catalog())),
         ("cross_entropy/cuda", "cuda/own.rs", compiled(&cross_entropy::cuda::catalog())),

@@ -26,6 +26,8 @@ impl Raced<Cuda> for Norm {
 
 impl Known for Norm {
     const ALIASES: &'static [&'static str] = &["rmsnorm", "layernorm"];
+    // A seed points nowhere.
+    const GUARDED: bool = true;
     const EXAMPLE: &'static str = "norm:rows=4096,n=4096,dtype=bf16,kind=rms,residual=true";
     const SUITES: &'static [(&'static str, &'static str)] = &[("cpu", CPU), ("cuda", CUDA)];
 }
@@ -42,6 +44,7 @@ norm:rows=16,n=4096,dtype=bf16,kind=rms,residual=true
 norm:rows=256,n=4096,dtype=bf16,kind=rms,residual=true
 norm:rows=8192,n=4096,dtype=bf16,kind=rms,residual=true
 norm:rows=8192,n=4096,dtype=bf16,kind=layer,bias=true
+norm:rows=8192,n=4096,dtype=bf16,kind=layer,residual=true,bias=true,before=true,dropout=0.1
 norm:rows=32768,n=768,dtype=f16,kind=layer,bias=true
 norm:rows=4096,n=4096,dtype=f32,kind=rms
 ";

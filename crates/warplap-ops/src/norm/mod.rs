@@ -1,4 +1,5 @@
-//! Normalisation of rows, with or without a residual in front: s = x + residual, y = norm(s) * weight + bias.
+//! Normalisation of rows, with or without a bias, dropout and a residual in front: s = dropout(x + before) + residual,
+//! y = norm(s) * weight + bias. Which elements are dropped follows from their places and a seed (`philox.rs`).
 //!
 //! y is the norm of the sum as it is in f32, not of the sum as it was rounded to the type of the buffers. In half types
 //! the two differ by about one rounding, and both are right: a kernel may do either.
@@ -20,8 +21,9 @@ use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
 use crate::host::{bend, in_parallel};
+use crate::philox::Dropout;
 
-/// The operation norm(x + residual) * weight + bias.
+/// The operation norm(dropout(x + before) + residual) * weight + bias.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm;
 
@@ -37,12 +39,16 @@ pub mod slot {
     pub const BIAS: usize = 3;
     /// The norm, rows×n.
     pub const Y: usize = 4;
-    /// x + residual, rows×n.
+    /// dropout(x + before) + residual, rows×n, where the problem has any of them and keeps it.
     pub const SUM: usize = 5;
+    /// What is added to each column of x first: n numbers.
+    pub const BEFORE: usize = 6;
+    /// Seed and stream of what is dropped: two i64.
+    pub const SEED: usize = 7;
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = 6;
+pub(crate) const SLOTS: usize = 8;
 
 /// Bytes that every buffer's address is a multiple of: one vector of a GPU.
 pub(crate) const ALIGN: u64 = 16;
@@ -65,7 +71,9 @@ impl Op for Norm {
             input("weight", &columns).when(p.weight),
             input("bias", &columns).when(p.bias),
             output("y"),
-            output("sum").when(p.residual),
+            output("sum").when(p.has_sum()),
+            input("before", &columns).when(p.before),
+            Slot::input("seed", DType::I64, &[2]).when(p.dropout() > 0.0),
         ])
     }
 
@@ -77,6 +85,8 @@ impl Op for Norm {
         let shift = if p.kind == Kind::Layer { SHIFT } else { 0.0 };
         bend(&mut inputs[slot::X], p.n as usize, |row, x| (x + shift) * scales[row]);
         bend(&mut inputs[slot::RESIDUAL], p.n as usize, |row, x| x * scales[row]);
+        // As small as the small rows: these stay so.
+        bend(&mut inputs[slot::BEFORE], p.n as usize, |_, x| x * small);
         inputs
     }
 
@@ -84,14 +94,10 @@ impl Op for Norm {
         let n = p.n as usize;
         let columns = |slot: usize| (!inputs[slot].is_empty()).then(|| inputs[slot].to_f64());
         let (weight, bias) = (columns(slot::WEIGHT), columns(slot::BIAS));
-        let mut sum = inputs[slot::X].to_f64();
-        if p.residual {
-            let residual = inputs[slot::RESIDUAL].to_f64();
-            sum.iter_mut().zip(&residual).for_each(|(s, r)| *s += r);
-        }
+        let (sum, terms) = sums(p, inputs);
         let mut values = sum.clone();
-        let finish = |row: &mut [f64]| {
-            let reach = normalised(p, row);
+        let finish = |(row, terms): (&mut [f64], &[f64])| {
+            let reach = normalised(p, row, terms);
             if let Some(weight) = &weight {
                 row.iter_mut().zip(weight).for_each(|(y, w)| *y *= w);
             }
@@ -100,15 +106,47 @@ impl Op for Norm {
             }
             reach
         };
-        let worst = in_parallel(|| values.par_chunks_mut(n).map(finish).reduce(Reach::default, Reach::or));
+        let worst = in_parallel(|| {
+            values.par_chunks_mut(n).zip(terms.par_chunks(n)).map(finish).reduce(Reach::default, Reach::or)
+        });
         let largest = |of: &Option<Vec<f64>>| of.iter().flatten().fold(0f64, |most, v| most.max(v.abs()));
         let weight = if p.weight { largest(&weight) } else { 1.0 };
         let mut answers = vec![Answer { values, tolerance: tolerance(p, worst, weight, largest(&bias)) }];
-        if p.residual {
-            answers.push(Answer { values: sum, tolerance: sum_tolerance(p) });
+        if p.has_sum() {
+            let most = terms.iter().copied().fold(0.0, f64::max);
+            answers.push(Answer { values: sum, tolerance: sum_tolerance(p, most) });
         }
         answers
     }
+}
+
+/// What is normalised, and for each element of it the sum of the magnitudes it is made of.
+fn sums(p: &NormProblem, inputs: &[Array]) -> (Vec<f64>, Vec<f64>) {
+    let n = p.n as usize;
+    let mut sum = inputs[slot::X].to_f64();
+    let mut terms: Vec<f64> = sum.iter().map(|s| s.abs()).collect();
+    let add = |sum: &mut f64, terms: &mut f64, x: f64| {
+        *sum += x;
+        *terms += x.abs();
+    };
+    if p.before {
+        let before = inputs[slot::BEFORE].to_f64();
+        sum.iter_mut().zip(&mut terms).enumerate().for_each(|(i, (s, t))| add(s, t, before[i % n]));
+    }
+    if p.dropout() > 0.0 {
+        let seed = [0, 1].map(|i| inputs[slot::SEED].at(i) as i64 as u64);
+        let mut factors = vec![0f32; sum.len()];
+        Dropout::new(p.dropout()).factors(0, seed, &mut factors);
+        sum.iter_mut().zip(&mut terms).zip(&factors).for_each(|((s, t), f)| {
+            *s *= f64::from(*f);
+            *t *= f64::from(*f);
+        });
+    }
+    if p.residual {
+        let residual = inputs[slot::RESIDUAL].to_f64();
+        sum.iter_mut().zip(&mut terms).zip(&residual).for_each(|((s, t), r)| add(s, t, *r));
+    }
+    (sum, terms)
 }
 
 /// How far rows reach, which is what errors grow with.
@@ -116,23 +154,30 @@ impl Op for Norm {
 struct Reach {
     /// The largest element before the mean is taken away, in the unit of the norm.
     before: f64,
+    /// The largest sum of the magnitudes an element is made of, in the same unit.
+    terms: f64,
     /// The largest element of the norm.
     after: f64,
 }
 
 impl Reach {
     fn or(self, other: Reach) -> Reach {
-        Reach { before: self.before.max(other.before), after: self.after.max(other.after) }
+        Reach {
+            before: self.before.max(other.before),
+            terms: self.terms.max(other.terms),
+            after: self.after.max(other.after),
+        }
     }
 }
 
 /// Normalises a row in place.
-fn normalised(p: &NormProblem, row: &mut [f64]) -> Reach {
+fn normalised(p: &NormProblem, row: &mut [f64], terms: &[f64]) -> Reach {
     let n = row.len() as f64;
     let mean = if p.kind == Kind::Layer { row.iter().sum::<f64>() / n } else { 0.0 };
     let square = row.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / n;
     let inverse = 1.0 / (square + f64::from(p.eps())).sqrt();
-    let mut reach = Reach::default();
+    let terms = terms.iter().copied().fold(0.0, f64::max) * inverse;
+    let mut reach = Reach { terms, ..Reach::default() };
     for s in row {
         reach.before = reach.before.max(s.abs() * inverse);
         *s = (*s - mean) * inverse;
@@ -141,9 +186,16 @@ fn normalised(p: &NormProblem, row: &mut [f64]) -> Reach {
     reach
 }
 
-/// How far the sum may be off: it is exact but for one rounding.
-fn sum_tolerance(p: &NormProblem) -> Tolerance {
-    Tolerance { relative: 1.001 * p.dtype.roundoff(), floor: 0.0 }
+/// Whether the sum has more steps than one addition, each of which is rounded to f32.
+fn has_steps(p: &NormProblem) -> bool {
+    p.before || p.dropout() > 0.0
+}
+
+/// How far the sum may be off: it is exact but for one rounding, and those of its steps where there are several; `terms`
+/// is the largest sum of magnitudes an element is made of.
+fn sum_tolerance(p: &NormProblem, terms: f64) -> Tolerance {
+    let floor = if has_steps(p) { 2.5 * DType::F32.roundoff() * terms } else { 0.0 };
+    Tolerance { relative: 1.001 * p.dtype.roundoff(), floor }
 }
 
 /// Safety factor over the expected rounding error of a sum in any order, as for products.
@@ -154,7 +206,7 @@ const GROWTH: f64 = 6.0;
 fn tolerance(p: &NormProblem, reach: Reach, weight: f64, bias: f64) -> Tolerance {
     let own = p.dtype.roundoff();
     let sums = GROWTH * DType::F32.roundoff() * ((p.n as f64).sqrt() / 8.0).clamp(1.0, 32.0);
-    let rounded = if p.residual && p.dtype != DType::F32 { own } else { 0.0 };
+    let rounded = if p.has_front() && p.dtype != DType::F32 { own } else { 0.0 };
     // Errors of a factor of the whole row stay in proportion to y, unless a bias is added afterwards. Those of the
     // mean, and of what it is taken away from, are in proportion to what was there before.
     let mut floor = 0.0;
@@ -163,6 +215,9 @@ fn tolerance(p: &NormProblem, reach: Reach, weight: f64, bias: f64) -> Tolerance
     }
     if p.kind == Kind::Layer {
         floor += (sums + 2.0 * rounded) * reach.before * weight;
+    }
+    if has_steps(p) {
+        floor += 2.5 * DType::F32.roundoff() * reach.terms * weight;
     }
     // Rounding near zero is absolute: half the smallest f16.
     let smallest = if p.dtype == DType::F16 { 2.99e-8 } else { 0.0 };

@@ -35,8 +35,8 @@ impl FromStr for Kind {
     }
 }
 
-/// The facts of y = norm(s) * weight + bias with s = x + residual, row by row. Rows lie one after another without
-/// padding.
+/// The facts of y = norm(s) * weight + bias with s = dropout(x + before) + residual, row by row. Rows lie one after
+/// another without padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NormProblem {
     /// Rows.
@@ -53,8 +53,14 @@ pub struct NormProblem {
     pub weight: bool,
     /// Whether each column has a bias.
     pub bias: bool,
+    /// Whether each column has a number that is added to x first.
+    pub before: bool,
+    /// Whether what is normalised is written beside the norm, where anything is done to x before.
+    pub sum: bool,
     /// The bits of the f32 that is added under the root.
     eps: u32,
+    /// The bits of the f32 share of elements that are dropped before the residual is added.
+    dropout: u32,
 }
 
 /// The usual number under the root.
@@ -71,7 +77,30 @@ impl NormProblem {
     /// RMSNorm with a weight, and the usual number under the root.
     pub fn new(rows: u64, n: u64, dtype: DType) -> Self {
         let (kind, residual, weight, bias) = (Kind::Rms, false, true, false);
-        NormProblem { rows, n, dtype, kind, residual, weight, bias, eps: EPS.to_bits() }
+        let (before, dropout) = (false, 0f32.to_bits());
+        let (sum, eps) = (true, EPS.to_bits());
+        NormProblem { rows, n, dtype, kind, residual, weight, bias, before, sum, eps, dropout }
+    }
+
+    /// The share of elements that are dropped.
+    pub fn dropout(&self) -> f32 {
+        f32::from_bits(self.dropout)
+    }
+
+    /// The same problem with another share; `None` where it is not from 0 to below 1.
+    pub fn with_dropout(mut self, share: f32) -> Option<Self> {
+        self.dropout = (share + 0.0).to_bits();
+        (0.0..1.0).contains(&share).then_some(self)
+    }
+
+    /// Whether anything is done to x before the norm.
+    pub fn has_front(&self) -> bool {
+        self.residual || self.before || self.dropout() > 0.0
+    }
+
+    /// Whether the sum is written beside the norm.
+    pub fn has_sum(&self) -> bool {
+        self.sum && self.has_front()
     }
 
     /// What is added under the root.
@@ -99,7 +128,8 @@ impl NormProblem {
 impl Problem for NormProblem {
     type Op = super::Norm;
 
-    const FIELDS: &'static [&'static str] = &["rows", "n", "dtype", "kind", "residual", "weight", "bias", "eps"];
+    const FIELDS: &'static [&'static str] =
+        &["rows", "n", "dtype", "kind", "residual", "weight", "bias", "before", "dropout", "sum", "eps"];
 
     fn fields(&self) -> Fields {
         Fields::new()
@@ -110,6 +140,9 @@ impl Problem for NormProblem {
             .with_unless("residual", self.residual, false)
             .with_unless("weight", self.weight, true)
             .with_unless("bias", self.bias, false)
+            .with_unless("before", self.before, false)
+            .with_unless("dropout", self.dropout(), 0.0)
+            .with_unless("sum", self.sum, true)
             .with_unless("eps", self.eps(), EPS)
     }
 
@@ -124,6 +157,11 @@ impl Problem for NormProblem {
         p.residual = fields.word_or("residual", "true or false", false)?;
         p.weight = fields.word_or("weight", "true or false", true)?;
         p.bias = fields.word_or("bias", "true or false", false)?;
+        p.before = fields.word_or("before", "true or false", false)?;
+        p.sum = fields.word_or("sum", "true or false", true)?;
+        let share = "a number from 0 to below 1";
+        let dropout = fields.word_or("dropout", share, 0.0)?;
+        p = p.with_dropout(dropout).ok_or_else(|| ProblemError::value("dropout", dropout, share))?;
         let expected = format!("a number from {LEAST_EPS:e} to {LARGEST_EPS}");
         let eps = fields.word_or("eps", &expected, EPS)?;
         let p = p.with_eps(eps).ok_or_else(|| ProblemError::value("eps", eps, expected))?;
@@ -144,6 +182,9 @@ impl Problem for NormProblem {
             .with("residual", self.residual)
             .with("weight", self.weight)
             .with("bias", self.bias)
+            .with_unless("before", self.before, false)
+            .with_unless("dropout", self.dropout() > 0.0, false)
+            .with_unless("sum", self.sum, true)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -159,8 +200,9 @@ impl Problem for NormProblem {
     fn work(&self) -> Work {
         let all = self.rows as f64 * self.n as f64;
         // x and y; the residual and the sum; one weight and one bias a column.
-        let passes = if self.residual { 4.0 } else { 2.0 };
-        let columns = f64::from(u8::from(self.weight) + u8::from(self.bias)) * self.n as f64;
+        let passes = 2.0 + f64::from(u8::from(self.residual) + u8::from(self.has_sum()));
+        let columns = [self.weight, self.bias, self.before].map(u8::from).iter().sum::<u8>();
+        let columns = f64::from(columns) * self.n as f64;
         Work { flops: 4.0 * all, bytes: (passes * all + columns) * self.dtype.bytes() as f64 }
     }
 
@@ -180,6 +222,7 @@ mod tests {
         for text in [
             "norm:rows=4096,n=4096,dtype=bf16,kind=rms",
             "norm:rows=1,n=77,dtype=f16,kind=layer,residual=true,weight=false,bias=true,eps=0.000001",
+            "norm:rows=9,n=7,dtype=f32,kind=layer,residual=true,before=true,dropout=0.1,sum=false",
         ] {
             assert_eq!(Norm::text(&Norm::parse(text).unwrap()), text);
         }
@@ -195,6 +238,7 @@ mod tests {
             ("rows=1,n=1,eps=0", "'eps'"),
             ("rows=1,n=1,eps=nan", "'eps'"),
             ("rows=1,n=1,kind=batch", "'kind'"),
+            ("rows=1,n=1,dropout=1", "'dropout'"),
             ("rows=1,n=1,dtype=f64", "'dtype'"),
             ("rows=1048576,n=4096", "'rows'"),
             ("rows=1,n=1,residuel=true", "did you mean 'residual'?"),

@@ -8,7 +8,6 @@ pub mod cuda;
 mod known;
 mod problem;
 
-pub(crate) use problem::MAX_ELEMENTS;
 pub use problem::SoftmaxProblem;
 
 use rayon::prelude::*;

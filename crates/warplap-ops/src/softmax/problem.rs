@@ -23,7 +23,7 @@ pub struct SoftmaxProblem {
 }
 
 /// The largest total of one buffer: 2^31 elements.
-pub(crate) const MAX_ELEMENTS: u64 = 1 << 31;
+const MAX_ELEMENTS: u64 = 1 << 31;
 
 impl SoftmaxProblem {
     /// A softmax of plain rows.

@@ -21,6 +21,7 @@ mod gemm;
 #[path = "../../../warplap-cpu/tests/installed/mod.rs"]
 mod installed;
 mod norm;
+mod norm_grad;
 mod qgemm;
 mod sampled;
 mod softmax;
@@ -139,6 +140,7 @@ conforming! {
     bsr: every_bsr_variant_is_right_on_edge_problems,
     sampled: every_sampled_variant_is_right_on_edge_problems,
     norm: every_norm_variant_is_right_on_edge_problems,
+    norm_grad: every_norm_grad_variant_is_right_on_edge_problems,
     qgemm: every_qgemm_variant_is_right_on_edge_problems,
     cross_entropy: every_cross_entropy_variant_is_right_on_edge_problems,
     softmax: every_softmax_variant_is_right_on_edge_problems,

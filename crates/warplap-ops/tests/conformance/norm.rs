@@ -20,6 +20,11 @@ pub(crate) fn problems() -> Vec<String> {
                 }
             }
             problems.push(format!("norm:rows=2,n=70000,dtype={dtype},kind={kind},weight=false,bias=true"));
+            for shape in ["rows=3,n=2", "rows=33,n=77", "rows=40,n=1024"] {
+                for rest in ["before=true", "dropout=0.3", "residual=true,before=true,dropout=0.1,sum=false"] {
+                    problems.push(format!("norm:{shape},dtype={dtype},kind={kind},{rest}"));
+                }
+            }
             problems.push(format!("norm:rows=9,n=100,dtype={dtype},kind={kind},residual=true,eps=0.5"));
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Call<T> {
     pub(super) bias: *const T,
     pub(super) y: *mut T,
     pub(super) sum: *mut T,
+    pub(super) before: *const T,
+    pub(super) seed: [u64; 2],
     pub(super) n: usize,
     pub(super) eps: f32,
     pub(super) layer: bool,
@@ -38,11 +40,17 @@ impl<T: Typed> Call<T> {
         let x = typed::read::<T>(args[slot::X].read()?)?.as_ptr();
         let [residual, weight, bias] = [slot::RESIDUAL, slot::WEIGHT, slot::BIAS].map(|slot| optional(&args[slot]));
         let y = typed::write::<T>(args[slot::Y].write()?)?.as_mut_ptr();
-        let sum = match p.residual {
+        let before = optional(&args[slot::BEFORE])?;
+        let seed = match args[slot::SEED].view() {
+            Some(view) => typed::read::<i64>(view)?[..2].iter().map(|s| *s as u64).collect::<Vec<_>>(),
+            None => vec![0, 0],
+        };
+        let sum = match p.has_sum() {
             true => typed::write::<T>(args[slot::SUM].write()?)?.as_mut_ptr(),
             false => std::ptr::null_mut(),
         };
         let (n, eps, layer) = (p.n as usize, p.eps(), p.kind == Kind::Layer);
-        Ok(Call { x, residual: residual?, weight: weight?, bias: bias?, y, sum, n, eps, layer })
+        let (residual, weight, bias, seed) = (residual?, weight?, bias?, [seed[0], seed[1]]);
+        Ok(Call { x, residual, weight, bias, y, sum, before, seed, n, eps, layer })
     }
 }

@@ -32,8 +32,8 @@ impl Variant<Norm, Cpu> for OnePass {
         source!()
     }
 
-    fn fit(&self, _: &NormProblem, _: &Cpu) -> Fit {
-        Fit::HIGH
+    fn fit(&self, p: &NormProblem, _: &Cpu) -> Fit {
+        if p.dropout() > 0.0 { Fit::aside("what is dropped is drawn once, for a row that is kept") } else { Fit::HIGH }
     }
 
     fn space(&self, p: &NormProblem, cpu: &Cpu) -> Space {

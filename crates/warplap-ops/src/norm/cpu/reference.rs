@@ -12,6 +12,7 @@ use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
 use crate::norm::{Kind, Norm, NormProblem, slot};
+use crate::philox::Dropout;
 use crate::typed::{self, for_dtype};
 
 /// Plain loops.
@@ -65,11 +66,19 @@ fn rows<T: Element + Typed>(p: &NormProblem, args: &mut [Arg<'_, Cpu>]) -> Resul
     let residual = optional::<T>(&args[slot::RESIDUAL])?;
     let (weight, bias) = (optional::<T>(&args[slot::WEIGHT])?, optional::<T>(&args[slot::BIAS])?);
     let y = typed::write::<T>(args[slot::Y].write()?)?;
-    let mut sum = if p.residual { Some(typed::write::<T>(args[slot::SUM].write()?)?) } else { None };
+    let before = optional::<T>(&args[slot::BEFORE])?;
+    let seed = optional::<i64>(&args[slot::SEED])?.map(|seed| [seed[0] as u64, seed[1] as u64]);
+    let dropout = Dropout::new(p.dropout());
+    let mut factors = vec![1f32; n];
+    let mut sum = if p.has_sum() { Some(typed::write::<T>(args[slot::SUM].write()?)?) } else { None };
     let mut row = vec![0f32; n];
     for first in (0..p.len()).step_by(n) {
+        if let Some(seed) = seed {
+            dropout.factors(first as u64, seed, &mut factors);
+        }
         for (i, s) in row.iter_mut().enumerate() {
-            *s = x[first + i].widen() + residual.map_or(0.0, |r| r[first + i].widen());
+            *s = (x[first + i].widen() + before.map_or(0.0, |b| b[i].widen())) * factors[i];
+            *s += residual.map_or(0.0, |r| r[first + i].widen());
             if let Some(sum) = &mut sum {
                 sum[first + i] = T::narrow(*s);
             }

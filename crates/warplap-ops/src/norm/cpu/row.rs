@@ -14,6 +14,8 @@ pub(super) struct Row<T> {
     bias: *const T,
     y: *mut T,
     sum: *mut T,
+    before: *const T,
+    factors: *const f32,
 }
 
 impl<T: Element> Row<T> {
@@ -21,11 +23,18 @@ impl<T: Element> Row<T> {
     #[inline(always)]
     pub(super) fn of(call: &Call<T>, row: usize) -> Self {
         let at = row * call.n;
-        let Call { x, residual, weight, bias, y, sum, .. } = *call;
+        let Call { x, residual, weight, bias, y, sum, before, .. } = *call;
         // What is null stays so.
         let residual = if residual.is_null() { residual } else { residual.wrapping_add(at) };
         let sum = if sum.is_null() { sum } else { sum.wrapping_add(at) };
-        Row { x: x.wrapping_add(at), residual, weight, bias, y: y.wrapping_add(at), sum }
+        let (x, y, factors) = (x.wrapping_add(at), y.wrapping_add(at), std::ptr::null());
+        Row { x, residual, weight, bias, y, sum, before, factors }
+    }
+
+    /// This row, whose elements are dropped or grown by these factors, n and a vector more.
+    #[inline(always)]
+    pub(super) fn dropped(self, factors: *const f32) -> Self {
+        Row { factors, ..self }
     }
 
     /// The sums of `count` elements from one on, zero in the other lanes.
@@ -36,7 +45,13 @@ impl<T: Element> Row<T> {
     pub(super) unsafe fn sums<L: Lanes>(&self, at: usize, count: usize) -> L::V {
         // SAFETY: the caller's word.
         unsafe {
-            let x = load::<L, T>(self.x.add(at), count);
+            let mut x = load::<L, T>(self.x.add(at), count);
+            if !self.before.is_null() {
+                x = L::add(x, load::<L, T>(self.before.add(at), count));
+            }
+            if !self.factors.is_null() {
+                x = L::mul(x, L::load(self.factors.add(at)));
+            }
             if self.residual.is_null() { x } else { L::add(x, load::<L, T>(self.residual.add(at), count)) }
         }
     }

@@ -16,6 +16,7 @@ use warplap_cpu::{Cpu, Typed};
 use super::call::Call;
 use super::row::Row;
 use crate::norm::{Kind, Norm, NormProblem};
+use crate::philox::Dropout;
 use crate::row_vectors::{CHAINS, Setting, counted, each, space, total, with_row};
 use crate::typed::for_dtype;
 
@@ -32,7 +33,7 @@ impl Variant<Norm, Cpu> for TwoPass {
     }
 
     fn fit(&self, p: &NormProblem, _: &Cpu) -> Fit {
-        if p.kind == Kind::Layer { Fit::HIGH } else { Fit::MEDIUM }
+        if p.kind == Kind::Layer || p.dropout() > 0.0 { Fit::HIGH } else { Fit::MEDIUM }
     }
 
     fn space(&self, p: &NormProblem, cpu: &Cpu) -> Space {
@@ -41,7 +42,8 @@ impl Variant<Norm, Cpu> for TwoPass {
 
     fn needs(&self, p: &NormProblem, config: &Config) -> Needs {
         let threads = config.size("threads").unwrap_or(1) as u64;
-        Needs { threads, workspace: 4 * threads * p.n, ..Needs::default() }
+        let rows = if p.dropout() > 0.0 { 2 } else { 1 };
+        Needs { threads, workspace: 4 * threads * p.n * rows, ..Needs::default() }
     }
 
     fn build(&self, p: &NormProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
@@ -69,15 +71,28 @@ impl Kernel<Cpu> for Built {
 fn rows<T: Element + Typed>(p: &NormProblem, setting: &Setting, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
     let call = Call::<T>::of(p, args)?;
     setting.each(p.rows as usize, call.n, |first, end| {
-        with_row(call.n, |kept| setting.isa.run(Run { call: &call, kept, first, end }));
+        // A second row holds the factors of what is dropped.
+        let room = call.n.next_multiple_of(64) + 64;
+        with_row(2 * room, |rows| {
+            let (kept, factors) = rows.split_at_mut(room);
+            let dropped = (p.dropout() > 0.0).then(|| Dropped { dropout: Dropout::new(p.dropout()), factors });
+            setting.isa.run(Run { call: &call, kept, dropped, first, end });
+        });
     });
     Ok(())
+}
+
+/// What is dropped, and room for the factors of a row.
+struct Dropped<'a> {
+    dropout: Dropout,
+    factors: &'a mut [f32],
 }
 
 /// Rows of a call, from the first to before the end, and room for one of them.
 struct Run<'a, T> {
     call: &'a Call<T>,
     kept: &'a mut [f32],
+    dropped: Option<Dropped<'a>>,
     first: usize,
     end: usize,
 }
@@ -86,14 +101,19 @@ impl<T: Element> Task for Run<'_, T> {
     type Out = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lanes>(self) {
+    unsafe fn run<L: Lanes>(mut self) {
         let (n, Call { eps, layer, .. }) = (self.call.n, *self.call);
         let kept = self.kept.as_mut_ptr();
         for row in self.first..self.end {
+            let mut factors = std::ptr::null();
+            if let Some(Dropped { dropout, factors: to }) = &mut self.dropped {
+                dropout.factors((row * n) as u64, self.call.seed, &mut to[..n]);
+                factors = to.as_ptr();
+            }
             // SAFETY: the call has these rows of n elements, and this task alone writes them; `kept` holds n numbers
             // and a vector more; the instruction set is the caller's word.
             unsafe {
-                let row = Row::of(self.call, row);
+                let row = Row::of(self.call, row).dropped(factors);
                 let mut parts = [L::zero(); CHAINS];
                 each!(L, n, |chain, at, count| {
                     let v = row.sums::<L>(at, count);

@@ -54,6 +54,9 @@ mod tests {
                 "rows=8192,n=4096,dtype=f16,kind=layer,residual=true,bias=true",
                 "rows=64,n=768,dtype=f32,kind=layer,bias=true",
                 "rows=5,n=77,dtype=bf16,weight=false",
+                "rows=8192,n=4096,dtype=bf16,kind=layer,residual=true,bias=true,before=true,dropout=0.1",
+                "rows=5,n=77,dtype=f16,dropout=0.5",
+                "rows=8192,n=2046,dtype=f32,kind=layer,before=true,dropout=0.1,sum=false",
             ] {
                 compile(capability, text);
                 compiling::check_right(&super::right::source(&Norm::parse(text).unwrap()), capability, text);

@@ -1,9 +1,10 @@
 //! What the plans of normalisation share: the facts kernels are compiled with, the arguments.
 
-use warplap_cuda::dtype_code;
+use warplap_cuda::{ELEMENT, PHILOX, ROWS, dtype_code};
 
 use crate::cuda::plan::{Argument, int};
 use crate::norm::{Kind, NormProblem, SLOTS};
+use crate::philox::Dropout;
 
 /// Facts of the problem that every kernel is compiled with.
 pub(super) fn facts(p: &NormProblem) -> Vec<(&'static str, i64)> {
@@ -13,13 +14,22 @@ pub(super) fn facts(p: &NormProblem) -> Vec<(&'static str, i64)> {
         ("RESIDUAL", i64::from(p.residual)),
         ("WEIGHT", i64::from(p.weight)),
         ("BIAS", i64::from(p.bias)),
+        ("BEFORE", i64::from(p.before)),
+        ("DROPOUT", i64::from(p.dropout() > 0.0)),
+        ("SUM", i64::from(p.has_sum())),
     ]
 }
 
-/// The parameters that every entry has: all slots in order, then rows, elements of a row, and what is added under the
-/// root.
+/// What kernels include.
+pub(super) const HEADERS: [(&str, &str); 3] = [ROWS, PHILOX, ELEMENT];
+
+/// The parameters that every entry has: all slots in order, then rows, elements of a row, what is added under the root,
+/// below which word an element is dropped, and what others grow by.
 pub(super) fn arguments(p: &NormProblem) -> Vec<Argument> {
     // A float is the 32 bits it consists of.
-    let numbers = [int(p.rows), int(p.n), Argument::Int(p.eps().to_bits() as i32)];
+    let float = |x: f32| Argument::Int(x.to_bits() as i32);
+    let dropout = Dropout::new(p.dropout());
+    let below = Argument::Int(dropout.below as i32);
+    let numbers = [int(p.rows), int(p.n), float(p.eps()), below, float(dropout.grown)];
     (0..SLOTS).map(Argument::Pointer).chain(numbers).collect()
 }

@@ -1,9 +1,9 @@
-// y = norm(x + residual) * weight + bias, one block a row, float32 sums of the float32 sum.
+// y = norm(dropout(x + before) + residual) * weight + bias, one block a row, float32 sums of the float32 sum.
 //
-// Idea: the plainest kernel there is: x + residual is read again for every step. Wins: never by design; it fits every
-// length of row and type and is the fallback. Facts of the problem (-D): DTYPE, LAYER (1: the mean is taken away),
-// RESIDUAL, WEIGHT, BIAS (1: the problem has it).
-#include "element.cuh"
+// Idea: the plainest kernel there is: what is summed is read and drawn again for every step. Wins: never by design; it
+// fits every length of row and type and is the fallback. Facts of the problem (-D): DTYPE, LAYER (1: the mean is taken
+// away), RESIDUAL, WEIGHT, BIAS, BEFORE, DROPOUT, SUM (1: the problem has it).
+#include "philox.cuh"
 #define THREADS 256
 
 // The sum over all threads of a block, in one order.
@@ -21,22 +21,29 @@ DI float sum_of_block(float v) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 reference(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight, const elem* __restrict__ bias,
-          elem* __restrict__ y, elem* __restrict__ sum, int count, int n, float eps) {
+          elem* __restrict__ y, elem* __restrict__ sum, const elem* __restrict__ before, const u64* __restrict__ seed, int count, int n, float eps,
+          u32 below, float grown) {
   const u64 first = (u64)blockIdx.x * n;
+  const u64 drawn[2] = {DROPOUT ? seed[0] : 0, DROPOUT ? seed[1] : 0};
+  auto sum_at = [&](int i) {
+    float s[1] = {widen(x[first + i]) + (BEFORE ? widen(before[i]) : 0.f)};
+    if (DROPOUT) dropped<false>(s, first + i, drawn, below, grown);
+    return s[0] + (RESIDUAL ? widen(residual[first + i]) : 0.f);
+  };
   float mean = 0.f, total = 0.f;
   if (LAYER) {
-    for (int i = threadIdx.x; i < n; i += THREADS) total += widen(x[first + i]) + (RESIDUAL ? widen(residual[first + i]) : 0.f);
+    for (int i = threadIdx.x; i < n; i += THREADS) total += sum_at(i);
     mean = sum_of_block(total) / n;
   }
   float squares = 0.f;
   for (int i = threadIdx.x; i < n; i += THREADS) {
-    const float s = widen(x[first + i]) + (RESIDUAL ? widen(residual[first + i]) : 0.f);
-    if (RESIDUAL) sum[first + i] = narrow(s);
+    const float s = sum_at(i);
+    if (SUM) sum[first + i] = narrow(s);
     squares += (s - mean) * (s - mean);
   }
   const float inverse = 1.f / sqrtf(sum_of_block(squares) / n + eps);
   for (int i = threadIdx.x; i < n; i += THREADS) {
-    const float s = widen(x[first + i]) + (RESIDUAL ? widen(residual[first + i]) : 0.f);
+    const float s = sum_at(i);
     y[first + i] = narrow((s - mean) * inverse * (WEIGHT ? widen(weight[i]) : 1.f) + (BIAS ? widen(bias[i]) : 0.f));
   }
 }

@@ -1,26 +1,37 @@
-// y = norm(x + residual) * weight + bias, a warp or a block a row, the row in registers, float32 sums of the float32
-// sum.
+// y = norm(dropout(x + before) + residual) * weight + bias, a warp or a block a row, the row in registers, float32 sums of
+// the float32 sum.
 //
 // Idea: every thread brings its part of a row by vector loads and keeps it in float32. RMSNorm has one reduction,
 // LayerNorm two (the mean, then squares of what is left), each of warp shuffles and at most one barrier, in one order.
 // Weights are asked for before the reduction where registers are plenty. Rows that registers cannot hold (KEEP 0) are
 // read again for every step. Wins: everything. Limits: VEC divides N, so that vectors lie on their own size; buffers
 // lie on 16 bytes. Where the idea comes from: the usual row kernels (FlashInfer, quack). Facts of the problem (-D):
-// DTYPE, LAYER, RESIDUAL, WEIGHT, BIAS, N (elements of a row). Of the setting: WARPS (of a row), VEC (elements of a
+// DTYPE, LAYER, RESIDUAL, WEIGHT, BIAS, BEFORE, DROPOUT, SUM (1: it is written), N (elements of a row). Of the setting: WARPS (of a row), VEC (elements of a
 // load), STREAM (1: stores that need not stay in a cache), TOGETHER (rows of a block; 1 where WARPS is more), KEEP.
+#include "philox.cuh"
 #include "rows.cuh"
 
 constexpr int LANES = 32 * WARPS, PIECES = N / VEC, PER = (PIECES + LANES - 1) / LANES;
 constexpr bool WHOLE = PIECES % LANES == 0, EARLY = KEEP && PER * VEC <= 16;
 static_assert(N % VEC == 0 && (WARPS == 1 || TOGETHER == 1), "vectors lie on their own size; one row a block, or one warp a row");
 
-// The float32 sums of one piece.
-DI void bring(float (&s)[VEC], const elem* x, const elem* residual) {
-  const Piece a = get(x);
+// What is dropped.
+struct Drawn {
+  u64 seed[2];
+  u32 below;
+  float grown;
+};
+
+// The float32 sums of one piece, which is so far into the row and into all rows.
+DI void bring(float (&s)[VEC], const elem* x, const elem* residual, const elem* before, int at, u64 place, const Drawn& drawn) {
+  const Piece a = get(x + at);
+  Piece more;
+  if (BEFORE) more = get(before + at);
 #pragma unroll
-  for (int e = 0; e < VEC; e++) s[e] = widen(a.one[e]);
+  for (int e = 0; e < VEC; e++) s[e] = widen(a.one[e]) + (BEFORE ? widen(more.one[e]) : 0.f);
+  if (DROPOUT) dropped<VEC % 2 == 0>(s, place + at, drawn.seed, drawn.below, drawn.grown);
   if (RESIDUAL) {
-    const Piece b = get(residual);
+    const Piece b = get(residual + at);
 #pragma unroll
     for (int e = 0; e < VEC; e++) s[e] += widen(b.one[e]);
   }
@@ -52,14 +63,16 @@ DI void finish(elem* y, float (&s)[VEC], float mean, float inverse, const Piece&
 
 extern "C" __global__ void __launch_bounds__(LANES * TOGETHER)
 rows(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight, const elem* __restrict__ bias, elem* __restrict__ y,
-     elem* __restrict__ sum, int count, int, float eps) {
+     elem* __restrict__ sum, const elem* __restrict__ before, const u64* __restrict__ seed, int count, int, float eps, u32 below, float grown) {
   __shared__ float room[2][WARPS];
   const int lane = threadIdx.x % LANES;
   const u64 row = (u64)blockIdx.x * TOGETHER + threadIdx.x / LANES;
   if (row >= count) return; // whole warps, and only where a row is one
   const u64 first = row * N;
   x += first, y += first;
-  if (RESIDUAL) residual += first, sum += first;
+  if (RESIDUAL) residual += first;
+  if (SUM) sum += first;
+  const Drawn drawn = {{DROPOUT ? seed[0] : 0, DROPOUT ? seed[1] : 0}, below, grown};
   float mean = 0.f, squares = 0.f, total = 0.f;
 #if KEEP
   float s[PER][VEC];
@@ -69,7 +82,7 @@ rows(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* 
     const int at = (j * LANES + lane) * VEC;
 #pragma unroll
     for (int e = 0; e < VEC; e++) s[j][e] = 0.f;
-    if (WHOLE || at < N) bring(s[j], x + at, residual + at);
+    if (WHOLE || at < N) bring(s[j], x, residual, before, at, first, drawn);
   }
   if (EARLY) {
 #pragma unroll
@@ -88,7 +101,7 @@ rows(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* 
 #pragma unroll
   for (int j = 0; j < PER; j++)
     if (WHOLE || (j * LANES + lane) * VEC < N) squares += squared(s[j], mean);
-  if (RESIDUAL) {
+  if (SUM) {
 #pragma unroll
     for (int j = 0; j < PER; j++) {
       const int at = (j * LANES + lane) * VEC;
@@ -110,19 +123,19 @@ rows(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* 
   float s[VEC];
   if (LAYER) {
 #pragma unroll 4
-    for (int at = lane * VEC; at < N; at += LANES * VEC) bring(s, x + at, residual + at), total += plain(s);
+    for (int at = lane * VEC; at < N; at += LANES * VEC) bring(s, x, residual, before, at, first, drawn), total += plain(s);
     mean = sum_of_row(total, room[0]) / N;
   }
 #pragma unroll 4
   for (int at = lane * VEC; at < N; at += LANES * VEC) {
-    bring(s, x + at, residual + at);
-    if (RESIDUAL) put(sum + at, s);
+    bring(s, x, residual, before, at, first, drawn);
+    if (SUM) put(sum + at, s);
     squares += squared(s, mean);
   }
   const float inverse = 1.f / sqrtf(sum_of_row(squares, room[1]) / N + eps);
 #pragma unroll 4
   for (int at = lane * VEC; at < N; at += LANES * VEC) {
-    bring(s, x + at, residual + at);
+    bring(s, x, residual, before, at, first, drawn);
     Piece w, b;
     if (WEIGHT) w = get(weight + at);
     if (BIAS) b = get(bias + at);

@@ -6,9 +6,9 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, ROWS, Source};
+use warplap_cuda::{Chip, Source};
 
-use super::plan::{arguments, facts};
+use super::plan::{HEADERS, arguments, facts};
 use crate::cuda::plan::{Grid, Plan, Twin};
 use crate::cuda::rows;
 use crate::norm::NormProblem;
@@ -43,7 +43,7 @@ impl Twin<NormProblem> for Rows {
         let defines = facts(p).into_iter().chain(cut.defines).collect();
         let text = include_str!("rows.cu");
         Ok(Plan {
-            source: Source { entry: self.id(), text, headers: &[ROWS, ELEMENT], defines },
+            source: Source { entry: self.id(), text, headers: &HEADERS, defines },
             threads: cut.threads,
             shared: 0,
             grid: Grid::Blocks(p.rows.div_ceil(cut.together)),

@@ -6,33 +6,38 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, Source};
+use warplap_cuda::{Cuda, ELEMENT, PHILOX, Source};
 
 use super::plan::facts;
 use crate::cuda::right::{addresses, launch, magnitudes, read};
 use crate::norm::{Norm, NormProblem, Reach, SLOTS, sum_tolerance, tolerance};
+use crate::philox::Dropout;
 
 /// Normalises in double precision on a GPU.
 pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &NormProblem) -> Source {
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts(p) }
+    Source { entry: "right", text: include_str!("right.cu"), headers: &[PHILOX, ELEMENT], defines: facts(p) }
 }
 
 impl Oracle<Norm, Cuda> for Right {
     fn answer(&self, p: &NormProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let [x, residual, weight, bias, ..] = addresses::<SLOTS>(&Norm::signature(p), inputs)?;
+        let [x, residual, weight, bias, _, _, before, seed] = addresses::<SLOTS>(&Norm::signature(p), inputs)?;
         let values = cuda.alloc_queued(DType::F64, p.len())?;
-        let sum = p.residual.then(|| cuda.alloc_queued(DType::F64, p.len())).transpose()?;
-        let most = magnitudes(cuda, 4)?;
+        let sum = p.has_sum().then(|| cuda.alloc_queued(DType::F64, p.len())).transpose()?;
+        let most = magnitudes(cuda, 6)?;
         let outputs = [values.address(), sum.as_ref().map_or(0, |sum| sum.address()), most.address()];
-        let words = [&[x, residual, weight, bias], &outputs[..], &[p.n, f64::from(p.eps()).to_bits()]].concat();
+        let dropout = Dropout::new(p.dropout());
+        let eps = f64::from(p.eps()).to_bits();
+        let numbers = [p.n, eps, u64::from(dropout.below), f64::from(dropout.grown).to_bits()];
+        let words = [&[x, residual, weight, bias, before, seed], &outputs[..], &numbers].concat();
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
         unsafe { launch(cuda, &source(p), Some(p.rows), &words) }?;
         let most = read(cuda, &most)?;
-        let tolerance = tolerance(p, Reach { before: most[0], after: most[1] }, most[2], most[3]);
-        let sum = sum.map(|values| FarAnswer { values, tolerance: sum_tolerance(p) });
+        let reach = Reach { before: most[0], after: most[1], terms: most[4] };
+        let tolerance = tolerance(p, reach, most[2], most[3]);
+        let sum = sum.map(|values| FarAnswer { values, tolerance: sum_tolerance(p, most[5]) });
         Ok([FarAnswer { values, tolerance }].into_iter().chain(sum).collect())
     }
 }

@@ -1,0 +1,140 @@
+"""What may stand in front of a norm, over torch tensors: y, s = norm(s) with s = dropout(x + before) + residual, where
+an element's place and a seed say whether it is dropped."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _cuda
+from ._by_torch import is_double
+from ._compiled import fake
+from ._library import floats, lib, ordinary, rows
+from ._nodes import operator
+from ._norm import check, front_call
+from ._norm_torch import _lent, by_torch, gradients, gradients_at_once
+
+lib.define(
+    "norm_front(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, Tensor? before, Tensor? seed, bool layer,"
+    " float eps, float dropout) -> (Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+def factors(count: int, seed: Tensor, dropout: float) -> Tensor:
+    """What so many elements are multiplied with: zero, or what is kept grows by. The rule of every kernel (Philox
+    4x32-10, a half-word an element), in torch's own operators."""
+    low, below = 0xFFFFFFFF, min(round(dropout * 65536), 65535)
+    counter = torch.arange(-(-count // 8), device=seed.device, dtype=torch.int64)
+    k0, k1, stream = seed[0] & low, seed[0] >> 32 & low, seed[1]
+    c0, c1 = counter & low, counter >> 32 & low
+    c2, c3 = (stream & low).expand_as(counter), (stream >> 32 & low).expand_as(counter)
+    for _ in range(10):
+        p, q = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (q >> 32 & low) ^ c1 ^ k0, q & low, (p >> 32 & low) ^ c3 ^ k1, p & low
+        k0, k1 = k0 + 0x9E3779B9 & low, k1 + 0xBB67AE85 & low
+    words = torch.stack((c0, c1, c2, c3), -1)
+    halves = torch.stack((words & 0xFFFF, words >> 16), -1).reshape(-1)[:count]
+    return (halves >= below).to(torch.float32) * (65536.0 / (65536.0 - below))
+
+
+def _sum(x: Tensor, residual: Tensor | None, before: Tensor | None, seed: Tensor | None, dropout: float) -> Tensor:
+    """What is normalised, by torch."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    total = x.to(wide) if before is None else x.to(wide) + before.to(wide)
+    if seed is not None:
+        total = total * factors(x.numel(), seed, dropout).view(x.shape)
+    return total if residual is None else total + residual.to(wide)
+
+
+def _run(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, before: Tensor | None,
+    seed: Tensor | None, layer: bool, eps: float, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """By whoever is fastest here and right; what no problem expresses goes to torch."""
+    shape = x.shape
+    if x.numel() == 0:
+        return x.new_empty(shape), x.new_empty(shape)
+    flat, more = rows(x), None if residual is None else rows(residual)
+    tensors = [_lent(t) for t in (flat, more, weight, bias, before)]
+    found = None
+    if ordinary(flat) and x.numel() <= 1 << 31:
+        has = [t is not None for t in (residual, weight, bias, before)]
+        try:
+            call = front_call(tuple(flat.shape), x.dtype, *has, "layer" if layer else "rms", eps, dropout)
+            found = call(*tensors[:4], None, None, tensors[4], seed)
+        except NotImplementedError as why:
+            _cuda.tell("torch", why)
+    if found is None:
+        total = _sum(flat, more, before, seed, dropout)
+        wide = [t if t is None else t.to(total.dtype) for t in (weight, bias)]
+        found = by_torch(total, None, *wide, layer=layer, eps=eps).to(x.dtype), total.to(x.dtype)
+    return found[0].reshape(shape), found[1].reshape(shape)
+
+
+for _device in ("CPU", "CUDA"):
+    lib.impl("norm_front", _run, _device)
+
+
+@fake("norm_front")
+def _front_fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, _, weight, _, _, seed, ctx.layer, ctx.eps, ctx.dropout = inputs
+    ctx.save_for_backward(output[1], weight, seed)
+
+
+def _backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None, ...]:
+    total, weight, seed = ctx.saved_tensors
+    given = grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[2:4], grad_total, seed, ctx.dropout
+    at_once = gradients_at_once(*given)
+    if at_once is not None:
+        down, of_x, of_weight, of_bias = at_once
+        of_before = of_x.view(-1, of_x.shape[-1]).sum(0, dtype=torch.float32) if ctx.needs_input_grad[4] else None
+        found = (of_x, down, of_weight, of_bias, of_before)
+        wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
+        return (*wanted, None, None, None, None)
+    down, of_weight, of_bias = gradients(grad, total, weight, ctx.layer, ctx.eps)
+    down = down + grad_total
+    of_x = down if seed is None else down * factors(down.numel(), seed, ctx.dropout).view(down.shape)
+    of_before = of_x.reshape(-1, of_x.shape[-1]).sum(0)
+    found = (of_x, down, of_weight, of_bias, of_before)
+    wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
+    return (*wanted, None, None, None, None)
+
+
+_front = operator("norm_front", _run, _save, _backward).call
+
+
+def drawn(seed: Any, device: Any) -> Tensor:
+    """Seed and stream as kernels take them: given as numbers or as a tensor, or drawn by torch."""
+    if seed is None:
+        return torch.randint(0, 2**62, (2,), device=device)
+    if isinstance(seed, Tensor):
+        if seed.dtype != torch.int64 or tuple(seed.shape) != (2,) or seed.device != torch.device(device):
+            raise ValueError(f"seed: is {seed.dtype} of shape {list(seed.shape)}, expected two int64 beside x")
+        return seed.contiguous()
+    pair = (seed, 0) if isinstance(seed, int) else tuple(seed)
+    return torch.tensor(pair, dtype=torch.int64, device=device)
+
+
+def norm(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float,
+    before: Tensor | None, dropout: float, seed: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    check(x, weight, bias, residual, kind, eps)
+    if before is not None and tuple(before.shape) != tuple(x.shape[-1:]):
+        raise ValueError(f"before: has shape {list(before.shape)}, expected {list(x.shape[-1:])}")
+    if not 0.0 <= dropout < 1.0 or math.isnan(dropout):
+        raise ValueError(f"dropout: is {dropout}, expected a number from 0 to below 1")
+    words = drawn(seed, x.device) if dropout else None
+    if is_double(x, residual, weight, bias, before):
+        total = _sum(x, residual, before, words, dropout)
+        return by_torch(total, None, weight, bias, layer=kind == "layer", eps=eps), total
+    floats(x=x, residual=residual, weight=weight, bias=bias, before=before)
+    return _front(x, residual, weight, bias, before, words, kind == "layer", eps, dropout)
