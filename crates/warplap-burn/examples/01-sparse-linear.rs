@@ -6,6 +6,7 @@ use burn::nn::LinearConfig;
 use burn::tensor::{Bool, Device, Distribution, Tensor};
 use warplap_burn::{Setup, SparseLinear, SparseLinearConfig, configure};
 
+/// Makes a layer in two ways.
 #[allow(clippy::print_stdout, reason = "an example tells what it does")]
 pub fn main() -> Result<(), warplap_burn::Error> {
     // A program leaves this out: records are then kept for the next run.

@@ -5,6 +5,7 @@
 use burn::tensor::{Device, Distribution, Tensor};
 use warplap_burn::{AttentionOptions, Setup, attention, configure};
 
+/// Attends, forward and backward.
 #[allow(clippy::print_stdout, reason = "an example tells what it does")]
 pub fn main() -> Result<(), warplap_burn::Error> {
     // A program leaves this out: records are then kept for the next run.

@@ -178,7 +178,7 @@ impl BsrTensor {
 
     /// As [`BsrTensor::linear`]; an error names what does not fit.
     pub fn try_linear<const D: usize>(&self, x: Tensor<D>, bias: Option<Tensor<1>>) -> Result<Tensor<D>, Error> {
-        let (mut dims, [m, k]) = (x.dims(), self.dims());
+        let (dims, [m, k]) = (x.dims(), self.dims());
         if dims[D - 1] != k {
             return Err(wrong("x", format!("has {} columns, expected {k}, the columns of the matrix", dims[D - 1])));
         }
@@ -188,14 +188,11 @@ impl BsrTensor {
         if dims.contains(&0) {
             return Err(wrong("x", format!("is {dims:?}, expected no size of 0")));
         }
-        let rows = dims.iter().product::<usize>() / k;
         let (structure, bias_there) = (self.structure.clone(), bias.is_some());
         let product = BsrCall { structure, turned: self.turned, rows: true, bias: bias_there };
-        let mut given = vec![self.values.clone().into_dispatch(), x.reshape([rows, k]).into_dispatch()];
+        let mut given = vec![self.values.clone().into_dispatch(), x.into_dispatch()];
         given.extend(bias.map(Tensor::into_dispatch));
-        let y = call(Call::Bsr(product), given).map(Tensor::<2>::from_dispatch)?;
-        dims[D - 1] = m;
-        Ok(y.reshape(dims))
+        call(Call::Bsr(product), given).map(Tensor::from_dispatch)
     }
 }
 
@@ -226,16 +223,23 @@ pub(crate) struct BlocksCall {
     rows: bool,
 }
 
-/// A dense matrix as a product sees it, with the order that kernels read it in: given as rows, its transpose.
+/// A dense matrix as a product sees it, with the order that kernels read it in: given as rows, in as many dimensions as
+/// there are, its transpose.
 fn seen<P: Place>(tensor: P::Tensor, rows: bool, argument: &str) -> Result<(P::Tensor, Layout), Error> {
     let swap = |order: Layout| match (rows, order) {
         (true, Layout::Row) | (false, Layout::Col) => Layout::Col,
         _ => Layout::Row,
     };
-    if let Some(order) = P::lies(&tensor, argument)?.order() {
+    if let Some(order) = P::lies(&tensor, argument)?.flat().and_then(|flat| flat.order()) {
         return Ok((tensor, swap(order)));
     }
     Ok((copied::<P>(tensor), swap(Layout::Row)))
+}
+
+/// Columns of the dense factor.
+fn width(shape: &[usize], rows: bool) -> usize {
+    let last = shape.len() - 1;
+    if rows { shape[..last].iter().product() } else { shape[last] }
 }
 
 impl BsrCall {
@@ -250,10 +254,10 @@ impl BsrCall {
         if of != on.dtype {
             return Err(wrong("x", format!("holds {}, expected {of} as the blocks have: cast one of them", on.dtype)));
         }
-        let n = if self.rows { on.shape[0] } else { on.shape[1] };
+        let n = width(&on.shape, self.rows);
         let (dense, b) = seen::<P>(dense, self.rows, "x")?;
         let structure = if self.turned { self.structure.turned()? } else { &self.structure };
-        let c = if self.rows { Layout::Col } else { Layout::Row };
+        let c = if self.rows && P::WRITES_COLUMNS { Layout::Col } else { Layout::Row };
         let beta = if self.bias { Factor::ONE } else { Factor::ZERO };
         let p = BsrProblem { b, c, beta, bias: self.bias, ..structure.product(n as u64, of) };
         let given = vec![
@@ -266,9 +270,16 @@ impl BsrCall {
             structure.place.clone().map_or(Slotted::Absent, Slotted::Indices),
         ];
         let out = launch::<P, Bsr>(&p, given, &Manner::PROMISED)?;
-        let m = p.m as usize;
-        let shape = if self.rows { [n, m] } else { [m, n] };
-        Ok(out.into_iter().map(|c| P::seen_as(c, &shape, &row_major(&shape))).collect())
+        let (mut shape, m) = (on.shape, p.m as usize);
+        let last = shape.len() - 1;
+        let at = if self.rows { last } else { 0 };
+        shape[at] = m;
+        let mut strides = row_major(&shape);
+        if self.rows && c == Layout::Row {
+            // What was written is the transpose: the same memory, seen the other way.
+            strides = [row_major(&shape[..last]), vec![n as isize]].concat();
+        }
+        Ok(out.into_iter().map(|c| P::seen_as(c, &shape, &strides)).collect())
     }
 
     pub(crate) fn backward<B: Warplap>(
@@ -303,7 +314,7 @@ impl BlocksCall {
             return Err(wrong("the arguments", "the gradient of blocks takes two dense matrices"));
         };
         let on = P::lies(&g, "grad")?;
-        let n = if self.rows { on.shape[0] } else { on.shape[1] };
+        let n = width(&on.shape, self.rows);
         let ((g, g_order), (b, b_order)) = (seen::<P>(g, self.rows, "grad")?, seen::<P>(b, self.rows, "x")?);
         let product = BsrProblem { b: b_order, ..self.structure.product(n as u64, on.dtype) };
         let p = SampledProblem::of(&product, g_order);

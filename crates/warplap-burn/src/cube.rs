@@ -102,6 +102,7 @@ impl Place for OnCube {
     type Pin = ManagedResource<Resource>;
 
     const HEATS: bool = true;
+    const WRITES_COLUMNS: bool = true;
 
     fn lies(tensor: &CubeTensor, argument: &str) -> Result<Lies, Error> {
         let dtype = dtype::ours(tensor.dtype, argument)?;

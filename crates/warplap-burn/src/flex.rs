@@ -6,6 +6,7 @@ use burn::backend::Flex;
 use burn::backend::ops::AttentionModuleOptions;
 use burn::tensor::{DType as BurnType, Shape};
 use burn_flex::{FlexTensor, Layout as FlexLayout};
+use cubecl_environment::bytes::Bytes;
 use half::{bf16, f16};
 use warplap::core::catalog::Raced;
 use warplap::cpu::{Slice, SliceMut};
@@ -33,6 +34,8 @@ impl Place for OnFlex {
     type Tensor = FlexTensor;
     type Pin = ();
 
+    const WRITES_COLUMNS: bool = false;
+
     fn lies(tensor: &FlexTensor, argument: &str) -> Result<Lies, Error> {
         let layout = tensor.layout();
         let dtype = dtype::ours(tensor.dtype(), argument)?;
@@ -53,7 +56,14 @@ impl Place for OnFlex {
     }
 
     fn empty(_: &FlexTensor, dtype: DType, len: usize) -> Result<FlexTensor, Error> {
-        Ok(FlexTensor::empty(Shape::from(vec![len]), dtype::burns(dtype)?))
+        // Not Burn's own `empty`: it makes bytes first, and copies them to where elements may lie.
+        let bytes = match dtype.bytes() {
+            8 => Bytes::from_elems(vec![0u64; len]),
+            4 => Bytes::from_elems(vec![0u32; len]),
+            2 => Bytes::from_elems(vec![0u16; len]),
+            _ => Bytes::from_elems(vec![0u8; len]),
+        };
+        Ok(FlexTensor::new(bytes, FlexLayout::contiguous(Shape::from(vec![len])), dtype::burns(dtype)?))
     }
 
     fn pin(_: &FlexTensor) -> Result<(), Error> {

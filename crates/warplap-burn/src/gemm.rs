@@ -201,8 +201,7 @@ impl GemmCall {
             found[1] = Some(product(turned::<B>(a), g)?);
         }
         if self.bias && slope.wanted[2] {
-            let all = rows(&on_a);
-            found[2] = Some(column_sums::<B>(flat::<B>(grad, all)));
+            found[2] = Some(column_sums::<B>(grad));
         }
         Ok(found)
     }
@@ -240,10 +239,12 @@ pub(crate) fn flat<B: Backend>(tensor: FloatTensor<B>, rows: usize) -> FloatTens
     B::float_reshape(tensor, Shape::new([rows, columns]))
 }
 
-/// The sum of each column of a matrix.
-pub(crate) fn column_sums<B: Backend>(matrix: FloatTensor<B>) -> FloatTensor<B> {
-    let columns = matrix.shape()[1];
-    B::float_reshape(B::float_sum_dim(matrix, 0), Shape::new([columns]))
+/// The sums over all but the last dimension.
+pub(crate) fn column_sums<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
+    let last = tensor.rank() - 1;
+    let columns = tensor.shape()[last];
+    let sums = (0..last).fold(tensor, |sums, dimension| B::float_sum_dim(sums, dimension));
+    B::float_reshape(sums, Shape::new([columns]))
 }
 
 /// Strides of elements that follow each other in the order of the indices.

@@ -73,6 +73,21 @@ impl Lies {
         (m.ld == packed).then_some(m.order)
     }
 
+    /// All but the last dimension as one; `None` where steps between them differ.
+    pub(crate) fn flat(&self) -> Option<Lies> {
+        let last = self.shape.len() - 1;
+        let mut sides = self.shape[..last].iter().zip(&self.strides).filter(|(size, _)| **size != 1);
+        let folded = sides.try_fold(None, |outer: Option<isize>, (size, stride)| match outer {
+            Some(outer) if outer != *size as isize * *stride => None,
+            _ => Some(Some(*stride)),
+        })?;
+        let rows = self.shape[..last].iter().product();
+        let (columns, across) = (self.shape[last], self.strides[last]);
+        // One row has no step.
+        let down = folded.unwrap_or(columns as isize);
+        Some(Lies { shape: vec![rows, columns], strides: vec![down, across], ..self.clone() })
+    }
+
     /// Whether dimensions that were swapped lie packed.
     pub(crate) fn is_packed_as(&self, order: &[usize]) -> bool {
         let swapped = Lies {
@@ -105,7 +120,7 @@ mod tests {
         assert_eq!(matrix(&[3, 5], &[8, 1]), Some((1, Layout::Row, 8)));
         assert_eq!(matrix(&[3, 5], &[1, 3]), Some((1, Layout::Col, 3)));
         assert_eq!(matrix(&[1, 5], &[77, 1]), Some((1, Layout::Row, 5)));
-        assert_eq!(matrix(&[5, 1], &[1, 77]), Some((1, Layout::Col, 5)));
+        assert_eq!(matrix(&[5, 1], &[1, 77]), Some((1, Layout::Row, 1)));
         assert_eq!(matrix(&[2, 3, 5], &[15, 5, 1]), Some((2, Layout::Row, 5)));
         assert_eq!(matrix(&[2, 3, 5], &[15, 1, 3]), Some((2, Layout::Col, 3)));
         assert_eq!(matrix(&[2, 3, 5], &[24, 8, 1]), Some((2, Layout::Row, 8)));
@@ -118,6 +133,11 @@ mod tests {
         ] {
             assert_eq!(matrix(shape, strides), None, "{shape:?} {strides:?}");
         }
+        let flat = |shape: &[usize], strides: &[isize]| lies(shape, strides).flat().map(|l| (l.shape, l.strides));
+        assert_eq!(flat(&[2, 3, 5], &[15, 5, 1]), Some((vec![6, 5], vec![5, 1])));
+        assert_eq!(flat(&[2, 3, 5], &[3, 1, 6]), Some((vec![6, 5], vec![1, 6])));
+        assert_eq!(flat(&[2, 3, 5], &[1, 2, 6]), None);
+        assert_eq!(flat(&[1, 1, 5], &[7, 9, 1]), Some((vec![1, 5], vec![5, 1])));
         assert_eq!(lies(&[3, 5], &[8, 1]).order(), None);
         assert_eq!(lies(&[3, 5], &[1, 3]).order(), Some(Layout::Col));
         assert!(lies(&[2, 4, 3, 5], &[60, 5, 20, 1]).is_packed_as(&[0, 2, 1, 3]));

@@ -26,6 +26,10 @@ pub(crate) trait Place: Sized + 'static {
     /// Whether Burn's own implementation cannot race here, and so meets the winner in calls.
     const HEATS: bool = false;
 
+    /// Whether block-sparse kernels write columns of a product as they write rows. Where they do not, rows come out as the
+    /// transpose of what they write.
+    const WRITES_COLUMNS: bool;
+
     /// How a tensor lies.
     fn lies(tensor: &Self::Tensor, argument: &str) -> Result<Lies, Error>;
 

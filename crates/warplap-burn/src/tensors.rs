@@ -92,6 +92,9 @@ fn dispatched(
     floats: Vec<DispatchTensor>,
     ints: Vec<DispatchTensor>,
 ) -> Result<Vec<DispatchTensor>, Error> {
+    if floats.is_empty() && ints.is_empty() {
+        return Err(wrong("the arguments", "there is no tensor among them, expected one or more"));
+    }
     let mut before = None;
     for tensor in floats.iter().chain(&ints) {
         let found = backend(&tensor.kind)?;

@@ -64,9 +64,9 @@ fn blocks_that_do_not_divide_and_damaged_parts_are_named() {
     says(BsrTensor::try_from_dense(flex([12, 12]), mask([3, 3], 2, 1, &device), 4), &["bs", "multiple of 8"]);
     let parts = |rows: Vec<i32>, columns: Vec<i32>| BsrTensor::from_parts([64, 96], rows, columns, flex([2, 32, 32]));
     assert!(parts(vec![0, 1, 2], vec![0, 2]).is_ok());
-    says(parts(vec![0, 1, 2], vec![0, 3]), &["column"]);
+    says(parts(vec![0, 1, 2], vec![0, 3]), &["col_idx[1]", "expected 0 to 2"]);
     says(parts(vec![0, 2], vec![0, 2]), &["row_ptr"]);
-    says(parts(vec![0, 2, 2], vec![2, 0]), &["rise"]);
+    says(parts(vec![0, 2, 2], vec![2, 0]), &["col_idx[1]", "expected"]);
     says(parts(vec![0, 1, 3], vec![0, 1, 2]), &["'values'", "2 blocks", "expected 3"]);
     let layer = || SparseLinearConfig::new(96, 64);
     says(layer().with_block(40).try_init(&device), &["'d_output'", "block=40"]);

@@ -24,7 +24,8 @@ fn trials(store: &Store, op: &str) -> Vec<(String, bool)> {
 #[test]
 fn burns_own_implementations_race_as_libraries_and_are_right_and_the_records_are_kept() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(configure(Setup::new().store(folder.path()).budget(1.5)), None);
+    let root = folder.path().join("store");
+    assert_eq!(configure(Setup::new().store(&root).budget(1.5)), None);
     let device = Device::flex();
     let (a, b) = (drawn([128, 96], 1, &device), drawn([96, 64], 2, &device));
     for _ in 0..3 {
@@ -34,7 +35,7 @@ fn burns_own_implementations_race_as_libraries_and_are_right_and_the_records_are
     let seen = attention(q.clone(), q.clone(), q.clone(), AttentionOptions { causal: true, ..Default::default() });
     let options = AttentionModuleOptions { scale: None, softcap: None, is_causal: true };
     assert!(distance(seen, burns_attention(q.clone(), q.clone(), q, None, None, options)) < 1e-5);
-    let store = warplap_burn::warplap::core::store::open_or_memory(Some(folder.path())).store;
+    let store = warplap_burn::warplap::core::store::open_or_memory(Some(&root)).store;
     for op in ["gemm", "attention"] {
         let trials = trials(&store, op);
         let burns = trials.iter().find(|(id, _)| id == "burn_flex");
