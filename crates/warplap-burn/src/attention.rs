@@ -1,0 +1,192 @@
+//! Attention: `softmax(scale · Q·Kᵀ + mask) · V`, head by head, with grouped heads of K and V. Tensors that lie as
+//! `[batch, heads, rows, width]`, or as `[batch, rows, heads, width]` with the two in the middle swapped, are read as
+//! they are.
+
+use burn::backend::ops::AttentionModuleOptions;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{Bool, Tensor};
+use warplap::ops::attention::{Mask, Order};
+use warplap::{Attention, AttentionGrad, AttentionGradProblem, AttentionProblem, DType, Error};
+
+use crate::adapter::{Manner, Slotted, launch};
+use crate::call::{Call, Gradients, Kept, Slope};
+use crate::extension::Warplap;
+use crate::gemm::row_major;
+use crate::given::Given;
+use crate::lies::{Lies, wrong};
+use crate::log_sum_exp::log_sum_exp;
+use crate::place::{Place, copied, packed};
+use crate::tensors::{call, expect};
+
+/// What attention does besides.
+#[derive(Clone, Debug, Default)]
+pub struct AttentionOptions {
+    /// What scores are multiplied with; 1/√width where nothing is said.
+    pub scale: Option<f64>,
+    /// Whether a query sees no keys behind its own position. Where there are more keys than queries, the last query sees
+    /// all of them, as Burn has it.
+    pub causal: bool,
+    /// What is added to the scaled scores of every batch and head, `[queries, keys]`; -inf hides a key. It is a constant:
+    /// no gradient flows into it.
+    pub mask: Option<Tensor<2>>,
+}
+
+/// Attention of q `[batch, heads, queries, width]` over k `[batch, kv heads, keys, width]` and v `[batch, kv heads,
+/// keys, value width]`. The heads of q are a multiple of those of k and v. A query that sees no key gets zeros.
+///
+/// # Panics
+/// Where [`try_attention`] says what is wrong.
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, options: AttentionOptions) -> Tensor<4> {
+    expect("attention", try_attention(q, k, v, options))
+}
+
+/// As [`attention`]; an error names the argument that does not fit.
+pub fn try_attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, options: AttentionOptions) -> Result<Tensor<4>, Error> {
+    let ([b, h, sq, d], [kb, hkv, sk, kd], [vb, vh, vs, _]) = (q.dims(), k.dims(), v.dims());
+    if kb != b || kd != d {
+        return Err(wrong("k", format!("is {:?}, expected batch {b} and width {d} as q has", k.dims())));
+    }
+    if [vb, vh, vs] != [b, hkv, sk] {
+        return Err(wrong("v", format!("is {:?}, expected batch {b}, {hkv} heads and {sk} keys as k has", v.dims())));
+    }
+    if hkv == 0 || h % hkv != 0 {
+        return Err(wrong("k", format!("has {hkv} heads, expected a divisor of the {h} of q")));
+    }
+    if let Some(found) = options.mask.as_ref().map(|m| m.dims()).filter(|found| *found != [sq, sk]) {
+        return Err(wrong("mask", format!("is {found:?}, expected [{sq}, {sk}]")));
+    }
+    if q.dims().contains(&0) || v.dims().contains(&0) {
+        return Err(wrong("q", format!("is {:?} and v {:?}, expected no size of 0", q.dims(), v.dims())));
+    }
+    let (mut causal, mut mask) = (options.causal, options.mask);
+    if causal && sq != sk {
+        // Kernels know the triangle from the top left corner alone.
+        causal = false;
+        mask = if sq == 1 { mask } else { Some(corner(mask, [sq, sk], &q)) };
+    }
+    let mask = mask.map(|mask| mask.cast(q.dtype()));
+    let made = AttentionCall { causal, scale: options.scale, mask: mask.is_some() };
+    let mut given = vec![q.into_dispatch(), k.into_dispatch(), v.into_dispatch()];
+    given.extend(mask.map(Tensor::into_dispatch));
+    call(Call::Attention(made), given).map(Tensor::from_dispatch)
+}
+
+/// A mask that hides the keys behind a query's position, counted from the bottom right corner, with one that is there.
+fn corner(mask: Option<Tensor<2>>, [sq, sk]: [usize; 2], q: &Tensor<4>) -> Tensor<2> {
+    let device = q.device();
+    let mask = mask.unwrap_or_else(|| Tensor::zeros([sq, sk], (&device, q.dtype())));
+    let hidden = Tensor::<2, Bool>::tril_mask([sq, sk], sk as i64 - sq as i64, &device);
+    mask.mask_fill(hidden, f32::NEG_INFINITY)
+}
+
+/// Attention of three tensors, and a mask as the fourth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttentionCall {
+    causal: bool,
+    scale: Option<f64>,
+    mask: bool,
+}
+
+/// Its gradients, from those three or four, the outcome, the log-sum-exps and the gradient of the outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttentionGradCall(AttentionCall);
+
+/// How tensors lie whose heads and rows are swapped.
+const SWAPPED: [usize; 4] = [0, 2, 1, 3];
+
+/// Tensors in one order that kernels read: their own where they share one, else made contiguous.
+fn ordered<P: Place>(tensors: Vec<P::Tensor>) -> Result<(Vec<P::Tensor>, Order), Error> {
+    let lies = tensors.iter().map(|t| P::lies(t, "q, k or v")).collect::<Result<Vec<Lies>, Error>>()?;
+    if !lies.iter().all(Lies::is_packed) && lies.iter().all(|l| l.is_packed_as(&SWAPPED)) {
+        return Ok((tensors, Order::Bshd));
+    }
+    let plain = |(tensor, lies): (P::Tensor, &Lies)| if lies.is_packed() { tensor } else { copied::<P>(tensor) };
+    Ok((tensors.into_iter().zip(&lies).map(plain).collect(), Order::Bhsd))
+}
+
+/// The strides of an output in an order.
+fn strides(order: Order, shape: &[usize]) -> Vec<isize> {
+    match order {
+        Order::Bhsd => row_major(shape),
+        Order::Bshd => {
+            let swapped = row_major(&SWAPPED.map(|i| shape[i]));
+            SWAPPED.map(|i| swapped[i]).to_vec()
+        }
+    }
+}
+
+impl AttentionCall {
+    fn problem<P: Place>(&self, [q, k, v]: [&P::Tensor; 3], order: Order) -> Result<AttentionProblem, Error> {
+        let (on_q, on_k, on_v) = (P::lies(q, "q")?, P::lies(k, "k")?, P::lies(v, "v")?);
+        let kind: DType = crate::dtype::float(crate::dtype::burns(on_q.dtype)?, "q")?;
+        for (name, found) in [("k", on_k.dtype), ("v", on_v.dtype)] {
+            if found != kind {
+                return Err(wrong(name, format!("holds {found}, expected {kind} as q has: cast one of them")));
+            }
+        }
+        let size = |lies: &Lies, i: usize| lies.shape[i] as u64;
+        let (b, h, sq, d) = (size(&on_q, 0), size(&on_q, 1), size(&on_q, 2), size(&on_q, 3));
+        let mut p = AttentionProblem::new(b, h, sq, size(&on_k, 2), d, kind);
+        (p.hkv, p.dv, p.causal, p.layout) = (size(&on_k, 1), size(&on_v, 3), self.causal, order);
+        p.mask = if self.mask { Mask::Add } else { Mask::None };
+        Ok(self.scale.map_or(p, |scale| p.with_scale(scale as f32)))
+    }
+
+    pub(crate) fn run<P: Place>(&self, mut floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+        let mask = (floats.len() > 3).then(|| floats.remove(3));
+        let mask = mask.map(|mask| packed::<P>(mask, "mask")).transpose()?;
+        let (qkv, order) = ordered::<P>(floats)?;
+        let [q, k, v] = three(qkv)?;
+        let p = self.problem::<P>([&q, &k, &v], order)?;
+        let shape = [p.b, p.h, p.sq, p.dv].map(|n| n as usize);
+        let options = AttentionModuleOptions { scale: Some(f64::from(p.scale())), softcap: None, is_causal: p.causal };
+        let (own, own_mask) = ([q.clone(), k.clone(), v.clone()], mask.clone());
+        let burns = || vec![P::attend(own.clone(), own_mask.clone(), options)];
+        let manner = Manner { promised: true, burns_own: Some(&burns) };
+        let given = vec![Slotted::Tensor(q), Slotted::Tensor(k), Slotted::Tensor(v), mask.into()];
+        let out = launch::<P, Attention>(&p, given, &manner)?;
+        Ok(out.into_iter().map(|o| P::seen_as(o, &shape, &strides(order, &shape))).collect())
+    }
+
+    pub(crate) fn backward<B: Warplap>(
+        &self,
+        kept: Kept<FloatTensor<B>>,
+        slope: Slope<'_, FloatTensor<B>>,
+    ) -> Gradients<B> {
+        let (inputs, mut outputs) = (kept.inputs, kept.outputs.into_iter());
+        let Some(out) = outputs.next() else { return Ok(Vec::new()) };
+        let mask = inputs.get(3).cloned();
+        let lse = log_sum_exp::<B>([&inputs[0], &inputs[1]], mask, self.scale, self.causal);
+        let mut given = inputs;
+        given.extend([out, lse, slope.grad]);
+        let grads = B::warplap(Given::new(given, Vec::new()), Call::AttentionGrad(AttentionGradCall(*self)));
+        // The mask has none.
+        Ok(grads.outcome()?.floats.into_iter().map(Some).collect())
+    }
+}
+
+impl AttentionGradCall {
+    pub(crate) fn run<P: Place>(&self, mut floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+        let mask = self.0.mask.then(|| floats.remove(3));
+        let mask = mask.map(|mask| packed::<P>(mask, "mask")).transpose()?;
+        if floats.len() != 6 {
+            return Err(wrong("the arguments", "the gradients of attention take q, k, v, out, lse and grad"));
+        }
+        let lse = packed::<P>(floats.remove(4), "lse")?;
+        let (mut floats, order) = ordered::<P>(floats)?;
+        let (grad, out) = (floats.pop(), floats.pop());
+        let [q, k, v] = three(floats)?;
+        let p = self.0.problem::<P>([&q, &k, &v], order)?;
+        let [like_q, like_k, like_v] = [(p.h, p.sq, p.d), (p.hkv, p.sk, p.d), (p.hkv, p.sk, p.dv)]
+            .map(|(h, s, d)| [p.b, h, s, d].map(|n| n as usize));
+        let tensors = [Some(q), Some(k), Some(v), mask, out, Some(lse), grad];
+        let given = tensors.into_iter().map(Slotted::from).collect();
+        let found = launch::<P, AttentionGrad>(&AttentionGradProblem(p), given, &Manner::PROMISED)?;
+        let shapes = [like_q, like_k, like_v];
+        Ok(found.into_iter().zip(&shapes).map(|(g, shape)| P::seen_as(g, shape, &strides(order, shape))).collect())
+    }
+}
+
+fn three<T>(tensors: Vec<T>) -> Result<[T; 3], Error> {
+    tensors.try_into().map_err(|_| wrong("the arguments", "attention takes q, k and v"))
+}

@@ -1,0 +1,29 @@
+//! The one extension of Burn's backends: tensors and a call come in, what it gave goes out. Burn's macro routes it to
+//! the backend that the tensors are on; gradients are in [`autodiff`](crate::autodiff).
+
+use burn::backend::{Backend, Flex, backend_extension};
+
+use crate::call::Call;
+use crate::flex::OnFlex;
+use crate::given::Given;
+
+/// Backends that run our operations.
+#[backend_extension(Flex, Cube: cfg(feature = "cuda"), Autodiff)]
+pub(crate) trait Warplap: Backend {
+    /// Runs a call on its tensors.
+    fn warplap(#[extension_type] given: Given<Self>, call: Call) -> Given<Self>;
+}
+
+impl Warplap for Flex {
+    fn warplap(given: Given<Self>, call: Call) -> Given<Self> {
+        Given::of(call.run::<OnFlex>(given.floats, given.ints).map(|floats| Given::new(floats, Vec::new())))
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Warplap for burn_cubecl::CubeBackend {
+    fn warplap(given: Given<Self>, call: Call) -> Given<Self> {
+        let outcome = call.run::<crate::cube::OnCube>(given.floats, given.ints);
+        Given::of(outcome.map(|floats| Given::new(floats, Vec::new())))
+    }
+}
