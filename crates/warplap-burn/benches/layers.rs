@@ -49,7 +49,8 @@ fn pair(name: &str, ours: &dyn Fn(), burns: &dyn Fn()) {
 }
 
 fn main() {
-    configure(Setup::in_memory());
+    // Long enough for everybody on a busy machine.
+    configure(Setup::in_memory().budget(15.0));
     let device = Device::flex();
     let drawn = |shape: [usize; 2]| Tensor::<2>::random(shape, Distribution::Default, &device);
 
@@ -61,6 +62,10 @@ fn main() {
         &|| drop(sparse.forward(x.clone())),
         &|| drop(dense.forward(x.clone())),
     );
+
+    let sparse = SparseLinearConfig::new(2048, 2048).with_block(32).with_density(0.125).with_bias(false).init(&device);
+    let dense = LinearConfig::new(2048, 2048).with_bias(false).init(&device);
+    pair("the same without bias", &|| drop(sparse.forward(x.clone())), &|| drop(dense.forward(x.clone())));
 
     let (a, b) = (drawn([512, 512]), drawn([512, 512]));
     pair("matmul 512x512x512, f32", &|| drop(matmul(a.clone(), b.clone())), &|| drop(a.clone().matmul(b.clone())));

@@ -8,7 +8,7 @@ use warplap_burn::{Setup, SparseLinear, SparseLinearConfig, configure};
 
 /// Makes a layer in two ways.
 #[allow(clippy::print_stdout, reason = "an example tells what it does")]
-pub fn main() -> Result<(), warplap_burn::Error> {
+pub(crate) fn main() -> Result<(), warplap_burn::Error> {
     // A program leaves this out: records are then kept for the next run.
     configure(Setup::in_memory().budget(0.3));
     let device = Device::flex();

@@ -40,7 +40,7 @@ fn points(count: usize, seed: u64, device: &Device) -> (Tensor<2>, Tensor<2>) {
 
 /// Trains for two hundred steps.
 #[allow(clippy::print_stdout, reason = "an example tells what it does")]
-pub fn main() -> Result<(), warplap_burn::Error> {
+pub(crate) fn main() -> Result<(), warplap_burn::Error> {
     // A program leaves this out: records are then kept for the next run.
     configure(Setup::in_memory().budget(0.3));
     let device = Device::flex().autodiff();

@@ -141,7 +141,7 @@ fn lend<'a, P: Place>(
             }
         },
         (Slotted::Tensor(_), _) => Err(wrong(&slot.name, "is given, the problem has none: leave it out")),
-        (Slotted::Indices(indices), _) => Ok(Arg::Read(P::indices(&**indices, device)?)),
+        (Slotted::Indices(indices), _) => Ok(Arg::Read(P::indices(indices, device)?)),
         (Slotted::Scalar(number), _) => Ok(Arg::Scalar(*number)),
         (Slotted::Absent, _) => Ok(Arg::Absent),
     }

@@ -23,7 +23,9 @@ impl Warplap for Flex {
 #[cfg(feature = "cuda")]
 impl Warplap for burn_cubecl::CubeBackend {
     fn warplap(given: Given<Self>, call: Call) -> Given<Self> {
-        let outcome = call.run::<crate::cube::OnCube>(given.floats, given.ints);
+        // A tensor that lies in tiles for one of Burn's kernels is laid back in rows first.
+        let rows = |tensors: Vec<_>| tensors.into_iter().map(burn_cubecl::kernel::untile).collect();
+        let outcome = call.run::<crate::cube::OnCube>(rows(given.floats), rows(given.ints));
         Given::of(outcome.map(|floats| Given::new(floats, Vec::new())))
     }
 }

@@ -72,7 +72,8 @@ fn a_layer_with_each_activation_has_burns_gradients() {
         let inner = (z.clone() + z.clone().powf_scalar(3.0) * 0.044715) * (2.0 / std::f64::consts::PI).sqrt();
         z * 0.5 * (inner.tanh() + 1.0)
     };
-    let all: [(Activation, fn(Tensor<3>) -> Tensor<3>); 5] = [
+    type Applied = fn(Tensor<3>) -> Tensor<3>;
+    let all: [(Activation, Applied); 5] = [
         (Activation::None, |z| z),
         (Activation::Relu, activation::relu),
         (Activation::Gelu, activation::gelu),
