@@ -1,7 +1,7 @@
 """attention on a GPU beside torch's own, through the public call: forward, forward and backward, and what torch has only
 through FlexAttention or a written mask.
 
-    python lab/gpu_attention.py [--parts forward,training,features,host] [--rounds 15] [--budget 4] [--json FILE]
+    python lab/gpu_attention.py [--parts forward,training,features,host] [--rounds 15] [--budget 8] [--json FILE]
 
 Forward calls are captured in graphs and replayed in alternating rounds by the clock of use (lab/gpu.py); the rivals are
 torch's flash, cuDNN and efficient backends, each by itself. Steps (a call and its gradients) are timed eagerly, eight in
@@ -251,7 +251,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default="forward,training,features,host")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--budget", type=float, default=4.0, help="seconds of tuning a problem")
+    parser.add_argument("--budget", type=float, default=8.0, help="seconds of tuning a problem")
     parser.add_argument("--only", default="", help="problems that contain this text")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too, which compiles for some seconds each")
     parser.add_argument("--json", help="also write JSON lines to this file")

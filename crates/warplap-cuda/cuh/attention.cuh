@@ -143,13 +143,14 @@ DI float added_of(float entry, float factor) { return __fmul_rz(entry, factor); 
 // problem says so; `edge` where some of them may lie outside what a query sees.
 template <int r_> DI void bend(float (&s)[r_], const u32 (&held)[r_ / 2], const Bend& v, int row, int col, bool edge) {
   if (BENT || ALIBI || MASK) {
+    // One conversion, which takes as long as an exponential; the others are this far from it.
+    const float first = ALIBI ? (float)(row + v.upper - col) : 0.f;
 #pragma unroll
     for (int i = 0; i < r_; i++) {
-      const int r = row + (i >> 1 & 1) * 8, c = col + i / 4 * 8 + (i & 1);
       float x = BENT ? s[i] * v.scale : s[i];
       // Cap * tanh, to float32's last bits of the cap.
       if (SOFTCAP) x = v.cap * (1.f - 2.f * inverse_fast(1.f + exp2_fast(x)));
-      if (ALIBI) x -= v.leans * fabsf((float)(r + v.upper - c));
+      if (ALIBI) x = fmaf(-v.leans, fabsf(first + (float)((i >> 1 & 1) * 8 - i / 4 * 8 - (i & 1))), x);
       if (ADDED) x += added_of(i & 1 ? widen_high(held[i / 2]) : widen_low(held[i / 2]), v.added);
       if (MASK == 2) x = (i & 1 ? held[i / 2] >> 16 : held[i / 2] & 0xffff) ? x : LOWEST;
       s[i] = x;
