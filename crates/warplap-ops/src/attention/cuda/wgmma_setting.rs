@@ -117,6 +117,9 @@ impl Setting {
     /// How many of them there are, measured: what addresses and the running softmax take is not among them.
     fn most_registers(&self, p: &AttentionProblem) -> u64 {
         match self.cons {
+            // Caps and distances take some of their own.
+            4 if p.is_bent() => 64,
+            3 if p.is_bent() => 112,
             4 => 80,
             3 => 128,
             // Threads that read the mask by themselves hold addresses for it.
