@@ -190,17 +190,20 @@ def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
 def entropy_by_torch(
     logits: Tensor, labels: Tensor, *, ignore: int, smoothing: float, zloss: float, mean: bool, grad: bool
 ) -> Any:
-    """What torch has for it, in float32; with the gradient in the logits' place."""
-    x = logits.detach().float().requires_grad_(grad)
-    with torch.enable_grad():
-        loss = F.cross_entropy(x, labels.long(), ignore_index=ignore, label_smoothing=smoothing, reduction="none")
-        lse = torch.logsumexp(x, -1)
-        if zloss:
-            loss = loss + zloss * lse.square() * (labels != ignore)
-        total = loss.sum() / (labels != ignore).sum() if mean else loss.sum()
+    """What torch has for it, in float32; with the gradient in the logits' place. That is a formula: inside of an
+    operator torch keeps no graph."""
+    x, labels, n = logits.detach().float(), labels.long(), logits.shape[-1]
+    loss = F.cross_entropy(x, labels, ignore_index=ignore, label_smoothing=smoothing, reduction="none")
+    lse, counts = torch.logsumexp(x, -1), labels != ignore
+    if zloss:
+        loss = loss + zloss * lse.square() * counts
+    share = 1.0 / counts.sum() if mean else torch.ones((), device=x.device)
     if grad:
-        logits.copy_(torch.autograd.grad(total, x)[0])
-    return loss.detach(), lse.detach(), total.detach().reshape(1)
+        slope = torch.softmax(x, -1) * (1.0 + 2.0 * zloss * lse)[:, None] - smoothing / n
+        hit = torch.where(counts, labels, 0)[:, None]
+        slope.scatter_add_(1, hit, torch.full_like(lse, smoothing - 1.0)[:, None])
+        logits.copy_(slope.mul_(counts[:, None]).mul_(share))
+    return loss, lse, (loss.sum() * share).reshape(1)
 
 
 def entropy_into(
