@@ -4,8 +4,8 @@
 
 use burn::backend::ops::AttentionModuleOptions;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{Bool, Tensor};
-use warplap::ops::attention::{Mask, Order};
+use burn::tensor::Tensor;
+use warplap::ops::attention::{Corner, Mask, Order};
 use warplap::{Attention, AttentionGrad, AttentionGradProblem, AttentionProblem, DType, Error};
 
 use crate::adapter::{Manner, Slotted, launch};
@@ -14,7 +14,6 @@ use crate::extension::Warplap;
 use crate::gemm::row_major;
 use crate::given::Given;
 use crate::lies::{Lies, wrong};
-use crate::log_sum_exp::log_sum_exp;
 use crate::place::{Place, copied, packed};
 use crate::tensors::{call, expect};
 
@@ -58,25 +57,11 @@ pub fn try_attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, options: Attentio
     if q.dims().contains(&0) || v.dims().contains(&0) {
         return Err(wrong("q", format!("is {:?} and v {:?}, expected no size of 0", q.dims(), v.dims())));
     }
-    let (mut causal, mut mask) = (options.causal, options.mask);
-    if causal && sq != sk {
-        // Kernels know the triangle from the top left corner alone.
-        causal = false;
-        mask = if sq == 1 { mask } else { Some(corner(mask, [sq, sk], &q)) };
-    }
-    let mask = mask.map(|mask| mask.cast(q.dtype()));
-    let made = AttentionCall { causal, scale: options.scale, mask: mask.is_some() };
+    let mask = options.mask.map(|mask| mask.cast(q.dtype()));
+    let made = AttentionCall { causal: options.causal, scale: options.scale, mask: mask.is_some(), lse: false };
     let mut given = vec![q.into_dispatch(), k.into_dispatch(), v.into_dispatch()];
     given.extend(mask.map(Tensor::into_dispatch));
     call(Call::Attention(made), given).map(Tensor::from_dispatch)
-}
-
-/// A mask that hides the keys behind a query's position, counted from the bottom right corner, with one that is there.
-fn corner(mask: Option<Tensor<2>>, [sq, sk]: [usize; 2], q: &Tensor<4>) -> Tensor<2> {
-    let device = q.device();
-    let mask = mask.unwrap_or_else(|| Tensor::zeros([sq, sk], (&device, q.dtype())));
-    let hidden = Tensor::<2, Bool>::tril_mask([sq, sk], sk as i64 - sq as i64, &device);
-    mask.mask_fill(hidden, f32::NEG_INFINITY)
 }
 
 /// Attention of three tensors, and a mask as the fourth.
@@ -85,6 +70,8 @@ pub(crate) struct AttentionCall {
     causal: bool,
     scale: Option<f64>,
     mask: bool,
+    /// Whether the log-sum-exps of the scores come out too, for the backward pass.
+    lse: bool,
 }
 
 /// Its gradients, from those three or four, the outcome, the log-sum-exps and the gradient of the outcome.
@@ -129,6 +116,8 @@ impl AttentionCall {
         let mut p = AttentionProblem::new(b, h, sq, size(&on_k, 2), d, kind);
         (p.hkv, p.dv, p.causal, p.layout) = (size(&on_k, 1), size(&on_v, 3), self.causal, order);
         p.mask = if self.mask { Mask::Add } else { Mask::None };
+        // Burn counts from the last query and key; where there are as many of both, so does everybody.
+        p.corner = if self.causal && p.sq != p.sk { Corner::Bottom } else { Corner::Top };
         Ok(self.scale.map_or(p, |scale| p.with_scale(scale as f32)))
     }
 
@@ -137,15 +126,25 @@ impl AttentionCall {
         let mask = mask.map(|mask| packed::<P>(mask, "mask")).transpose()?;
         let (qkv, order) = ordered::<P>(floats)?;
         let [q, k, v] = three(qkv)?;
-        let p = self.problem::<P>([&q, &k, &v], order)?;
+        let mut p = self.problem::<P>([&q, &k, &v], order)?;
+        p.lse = self.lse;
         let shape = [p.b, p.h, p.sq, p.dv].map(|n| n as usize);
         let options = AttentionModuleOptions { scale: Some(f64::from(p.scale())), softcap: None, is_causal: p.causal };
         let (own, own_mask) = ([q.clone(), k.clone(), v.clone()], mask.clone());
         let burns = || vec![P::attend(own.clone(), own_mask.clone(), options)];
-        let manner = Manner { promised: true, burns_own: Some(&burns) };
+        // Burn's own gives no log-sum-exps.
+        let manner = Manner { promised: true, burns_own: if self.lse { None } else { Some(&burns) } };
         let given = vec![Slotted::Tensor(q), Slotted::Tensor(k), Slotted::Tensor(v), mask.into()];
         let out = launch::<P, Attention>(&p, given, &manner)?;
-        Ok(out.into_iter().map(|o| P::seen_as(o, &shape, &strides(order, &shape))).collect())
+        let mut out = out.into_iter();
+        let seen = out.next().map(|o| P::seen_as(o, &shape, &strides(order, &shape)));
+        let sums = out.next().map(|lse| P::seen_as(lse, &shape[..3], &row_major(&shape[..3])));
+        Ok(seen.into_iter().chain(sums).collect())
+    }
+
+    /// The same, with what the backward pass needs.
+    pub(crate) fn tracked(self) -> Self {
+        AttentionCall { lse: true, ..self }
     }
 
     pub(crate) fn backward<B: Warplap>(
@@ -154,9 +153,7 @@ impl AttentionCall {
         slope: Slope<'_, FloatTensor<B>>,
     ) -> Gradients<B> {
         let (inputs, mut outputs) = (kept.inputs, kept.outputs.into_iter());
-        let Some(out) = outputs.next() else { return Ok(Vec::new()) };
-        let mask = inputs.get(3).cloned();
-        let lse = log_sum_exp::<B>([&inputs[0], &inputs[1]], mask, self.scale, self.causal);
+        let (Some(out), Some(lse)) = (outputs.next(), outputs.next()) else { return Ok(Vec::new()) };
         let mut given = inputs;
         given.extend([out, lse, slope.grad]);
         let grads = B::warplap(Given::new(given, Vec::new()), Call::AttentionGrad(AttentionGradCall(*self)));

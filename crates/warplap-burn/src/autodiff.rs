@@ -31,12 +31,14 @@ fn tracked<B: Warplap, C: CheckpointStrategy, const N: usize>(
     call: Call,
 ) -> Result<Given<Autodiff<B, C>>, Error> {
     let inputs: Vec<FloatTensor<B>> = given.floats.iter().map(|t| t.primitive().clone()).collect();
-    let outputs = B::warplap(Given::new(inputs.clone(), given.ints), call.clone()).outcome()?.floats;
+    let call = call.tracked();
+    let mut outputs = B::warplap(Given::new(inputs.clone(), given.ints), call.clone()).outcome()?.floats;
     if !call.has_gradients() {
         return Ok(Given::new(outputs.into_iter().map(FloatTensor::<Autodiff<B, C>>::new).collect(), Vec::new()));
     }
     let kept = if call.keeps_outputs() { outputs.clone() } else { Vec::new() };
     let kept = Kept { inputs: call.kept(inputs), outputs: kept };
+    outputs.truncate(call.seen(outputs.len()));
     let node = |(output, tensor): (usize, FloatTensor<B>)| {
         let nodes = std::array::from_fn::<_, N, _>(|i| given.floats[i].node());
         match (Step { call: call.clone(), output }).prepare::<C>(nodes).compute_bound().stateful() {

@@ -11,7 +11,7 @@ use crate::attention::{AttentionCall, AttentionGradCall};
 use crate::bsr::{BlocksCall, BsrCall};
 use crate::extension::Warplap;
 use crate::gemm::GemmCall;
-use crate::norm::NormCall;
+use crate::norm::{NormCall, NormGradCall};
 use crate::place::Place;
 use crate::tensors::Plain;
 
@@ -30,6 +30,8 @@ pub(crate) enum Call {
     AttentionGrad(AttentionGradCall),
     /// A norm, with residual.
     Norm(NormCall),
+    /// The gradients of a norm.
+    NormGrad(NormGradCall),
     /// Any operation of the registry, without gradients.
     Plain(Arc<dyn Plain>),
 }
@@ -62,8 +64,19 @@ impl Call {
             Call::Attention(call) => call.run::<P>(floats),
             Call::AttentionGrad(call) => call.run::<P>(floats),
             Call::Norm(call) => call.run::<P>(floats),
+            Call::NormGrad(call) => call.run::<P>(floats),
             Call::Plain(call) => P::plain(&**call, floats, ints),
         }
+    }
+
+    /// The same call where gradients may be wanted: it may give more outputs, which the backward pass keeps.
+    pub(crate) fn tracked(self) -> Self {
+        if let Call::Attention(call) = self { Call::Attention(call.tracked()) } else { self }
+    }
+
+    /// How many of the outputs its caller sees, of those there are.
+    pub(crate) fn seen(&self, outputs: usize) -> usize {
+        if let Call::Attention(_) = self { 1 } else { outputs }
     }
 
     /// Whether the backward pass needs the outputs. What it holds, Burn cannot overwrite in place.
@@ -72,7 +85,7 @@ impl Call {
             Call::Gemm(call) => call.keeps_outputs(),
             Call::Attention(_) => true,
             Call::Norm(call) => call.keeps_outputs(),
-            Call::Bsr(_) | Call::Blocks(_) | Call::AttentionGrad(_) | Call::Plain(_) => false,
+            Call::Bsr(_) | Call::Blocks(_) | Call::AttentionGrad(_) | Call::NormGrad(_) | Call::Plain(_) => false,
         }
     }
 
@@ -83,7 +96,7 @@ impl Call {
 
     /// Whether it has gradients.
     pub(crate) fn has_gradients(&self) -> bool {
-        !matches!(self, Call::Blocks(_) | Call::AttentionGrad(_) | Call::Plain(_))
+        !matches!(self, Call::Blocks(_) | Call::AttentionGrad(_) | Call::NormGrad(_) | Call::Plain(_))
     }
 
     /// The backward pass.
@@ -97,7 +110,7 @@ impl Call {
             Call::Bsr(call) => call.backward::<B>(kept, slope),
             Call::Attention(call) => call.backward::<B>(kept, slope),
             Call::Norm(call) => call.backward::<B>(kept, slope),
-            Call::Blocks(_) | Call::AttentionGrad(_) | Call::Plain(_) => Ok(Vec::new()),
+            Call::Blocks(_) | Call::AttentionGrad(_) | Call::NormGrad(_) | Call::Plain(_) => Ok(Vec::new()),
         }
     }
 }

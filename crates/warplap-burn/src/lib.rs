@@ -39,7 +39,6 @@ mod gemm;
 mod given;
 mod heat;
 mod lies;
-mod log_sum_exp;
 mod norm;
 mod place;
 mod rival;

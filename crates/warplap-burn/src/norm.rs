@@ -1,16 +1,16 @@
-//! Norms: RMSNorm and LayerNorm of rows, with or without a residual in front, which is added in the same pass. The
-//! library has no kernel for their gradients: the backward pass is Burn's own operations, in f32.
+//! Norms: RMSNorm and LayerNorm of rows, with or without a residual in front, which is added in the same pass.
 
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, FloatDType, TensorMetadata};
-use burn::tensor::{DType, Shape, Tensor};
+use burn::tensor::Tensor;
 use warplap::ops::norm::Kind;
-use warplap::{Error, Norm, NormProblem};
+use warplap::{Error, Norm, NormGrad, NormGradProblem, NormProblem};
 
 use crate::adapter::{Manner, Slotted, launch};
 use crate::call::{Call, Gradients, Kept, Slope};
-use crate::gemm::{column_sums, flat, row_major};
-use crate::lies::wrong;
+use crate::extension::Warplap;
+use crate::gemm::row_major;
+use crate::given::Given;
+use crate::lies::{Lies, wrong};
 use crate::place::{Place, packed};
 use crate::tensors::{calls, expect};
 
@@ -156,17 +156,13 @@ impl NormCall {
             }
             given.push(Slotted::Tensor(packed::<P>(tensor, name)?));
         }
-        let n = on.shape.last().copied().unwrap_or(1).max(1);
-        let mut p = NormProblem::new((on.len() / n) as u64, n as u64, kind);
-        p.kind = if self.kind == NormKind::Rms { Kind::Rms } else { Kind::Layer };
-        (p.residual, p.weight, p.bias) = (self.residual, self.weight, self.bias);
-        let eps = self.eps;
-        let p = p.with_eps(eps).ok_or_else(|| wrong("eps", format!("is {eps}, expected a number from 1e-20 to 1")))?;
+        let mut p = self.problem(&on)?;
+        p.residual = self.residual;
         let out = launch::<P, Norm>(&p, given, &Manner::PROMISED)?;
         Ok(out.into_iter().map(|t| P::seen_as(t, &on.shape, &row_major(&on.shape))).collect())
     }
 
-    pub(crate) fn backward<B: Backend>(
+    pub(crate) fn backward<B: Warplap>(
         &self,
         kept: Kept<FloatTensor<B>>,
         slope: Slope<'_, FloatTensor<B>>,
@@ -178,56 +174,44 @@ impl NormCall {
             let both = slope.wanted.iter().take(2).map(|wanted| wanted.then(|| slope.grad.clone()));
             return Ok(both.collect());
         }
-        let (shape, own) = (x.shape(), x.dtype());
-        let n = shape[shape.num_dims() - 1];
-        let rows = shape.num_elements() / n;
-        let at = usize::from(!self.residual);
-        let weight = self.weight.then(|| B::float_reshape(wide::<B>(kept.inputs[at].clone()), Shape::new([1, n])));
-        let (s, grad) = (flat::<B>(wide::<B>(x), rows), flat::<B>(wide::<B>(slope.grad), rows));
-        let (centred, root) = self.standing::<B>(s);
-        let unit = B::float_mul(centred, root.clone());
-        // What reaches the norm itself.
-        let reaching = match weight {
-            Some(weight) => B::float_mul(grad.clone(), weight),
-            None => grad.clone(),
-        };
-        let along = B::float_mean_dim(B::float_mul(reaching.clone(), unit.clone()), 1);
-        let mut inner = B::float_sub(reaching.clone(), B::float_mul(unit.clone(), along));
-        if self.kind == NormKind::Layer {
-            inner = B::float_sub(inner, B::float_mean_dim(reaching, 1));
-        }
-        let dx = B::float_reshape(narrow::<B>(B::float_mul(inner, root), own), shape);
-        let wanted = |i: usize| slope.wanted.get(i).copied().unwrap_or(false);
-        let mut found = vec![wanted(0).then(|| dx.clone())];
-        if self.residual {
-            found.push(wanted(1).then_some(dx));
-        }
-        if self.weight {
-            let by_column = || column_sums::<B>(B::float_mul(grad.clone(), unit.clone()));
-            found.push(wanted(found.len()).then(|| narrow::<B>(by_column(), own)));
-        }
-        if self.bias {
-            found.push(wanted(found.len()).then(|| narrow::<B>(column_sums::<B>(grad.clone()), own)));
-        }
-        Ok(found)
+        let mut given = vec![x, slope.grad];
+        given.extend(kept.inputs.get(usize::from(!self.residual)).cloned().filter(|_| self.weight));
+        let grads = B::warplap(Given::new(given, Vec::new()), Call::NormGrad(NormGradCall(*self))).outcome()?;
+        let mut grads = grads.floats.into_iter();
+        // By x and by the residual it is the same; then by weight and bias, where they are.
+        let of_sum = grads.next();
+        let residual = if self.residual { vec![of_sum.clone()] } else { Vec::new() };
+        Ok([of_sum].into_iter().chain(residual).chain(grads.map(Some)).collect())
     }
 
-    /// Rows without their mean, where it is taken away, and one over the root that they are divided by.
-    fn standing<B: Backend>(&self, s: FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>) {
-        let centred = match self.kind {
-            NormKind::Rms => s,
-            NormKind::Layer => B::float_sub(s.clone(), B::float_mean_dim(s, 1)),
-        };
-        let square = B::float_mean_dim(B::float_mul(centred.clone(), centred.clone()), 1);
-        let root = B::float_recip(B::float_sqrt(B::float_add_scalar(square, self.eps.into())));
-        (centred, root)
+    /// The facts of the norm of rows that lie so.
+    fn problem(&self, on: &Lies) -> Result<NormProblem, Error> {
+        let kind = crate::dtype::float(crate::dtype::burns(on.dtype)?, "x")?;
+        let n = on.shape.last().copied().unwrap_or(1).max(1);
+        let mut p = NormProblem::new((on.len() / n) as u64, n as u64, kind);
+        p.kind = if self.kind == NormKind::Rms { Kind::Rms } else { Kind::Layer };
+        (p.weight, p.bias) = (self.weight, self.bias);
+        let eps = self.eps;
+        p.with_eps(eps).ok_or_else(|| wrong("eps", format!("is {eps}, expected a number from 1e-20 to 1")))
     }
 }
 
-fn wide<B: Backend>(tensor: FloatTensor<B>) -> FloatTensor<B> {
-    if tensor.dtype() == DType::F32 { tensor } else { B::float_cast(tensor, FloatDType::F32) }
-}
+/// The gradients of a norm: from what was normalised, the gradient of the norm, and the weight where there is one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NormGradCall(NormCall);
 
-fn narrow<B: Backend>(tensor: FloatTensor<B>, to: DType) -> FloatTensor<B> {
-    if to == DType::F32 { tensor } else { B::float_cast(tensor, to.into()) }
+impl NormGradCall {
+    pub(crate) fn run<P: Place>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+        let on = floats.first().map(|s| P::lies(s, "x")).transpose()?;
+        let Some(on) = on else {
+            return Err(wrong("the arguments", "the gradients of a norm take what was normalised"));
+        };
+        let p = NormGradProblem { norm: self.0.problem(&on)?, total: false };
+        let given = floats.into_iter().zip(["x", "grad", "weight"]);
+        let given = given.map(|(tensor, name)| packed::<P>(tensor, name).map(Slotted::Tensor));
+        let given = given.collect::<Result<Vec<Slotted<P::Tensor>>, Error>>()?;
+        let out = launch::<P, NormGrad>(&p, given, &Manner::PROMISED)?;
+        let shape = |i: usize| if i == 0 { &on.shape[..] } else { &on.shape[on.shape.len() - 1..] };
+        Ok(out.into_iter().enumerate().map(|(i, t)| P::seen_as(t, shape(i), &row_major(shape(i)))).collect())
+    }
 }

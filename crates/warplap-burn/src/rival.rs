@@ -143,8 +143,14 @@ impl Variant<Attention, Cpu> for Attend {
         if p.h != p.hkv {
             return Fit::aside("Burn's attention has as many heads of k and v as of q");
         }
-        if p.causal && p.sq != p.sk {
+        let same_corner = p.sq == p.sk || p.corner == attention::Corner::Bottom;
+        if p.causal && !same_corner {
             return Fit::aside("Burn counts causal positions from the other corner");
+        }
+        if p.lse || p.is_bent() || p.window.is_some() || p.over != attention::Over::All {
+            return Fit::aside(
+                "Burn's attention gives no log-sum-exps, and knows neither windows nor masks of heads here",
+            );
         }
         match p.layout {
             attention::Order::Bhsd => Fit::HIGH,

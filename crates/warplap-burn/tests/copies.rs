@@ -62,11 +62,15 @@ fn taken<R>(call: impl Fn() -> R) -> (usize, u64) {
     for _ in 0..3 {
         drop(call());
     }
-    let before = (TAKEN.load(Ordering::Relaxed), copies());
-    let outcome = call();
-    let after = (TAKEN.load(Ordering::Relaxed), copies());
-    drop(outcome);
-    (after.0 - before.0, after.1 - before.1)
+    // The least of several calls: a thread that takes part for the first time makes room for what it packs.
+    let once = || {
+        let before = (TAKEN.load(Ordering::Relaxed), copies());
+        let outcome = call();
+        let after = (TAKEN.load(Ordering::Relaxed), copies());
+        drop(outcome);
+        (after.0 - before.0, after.1 - before.1)
+    };
+    (0..10).map(|_| once()).min().unwrap_or_default()
 }
 
 #[test]
