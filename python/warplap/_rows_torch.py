@@ -193,8 +193,12 @@ def entropy_by_torch(
     """What torch has for it, in float32; with the gradient in the logits' place. That is a formula: inside of an
     operator torch keeps no graph."""
     x, labels, n = logits.detach().float(), labels.long(), logits.shape[-1]
+    counts = labels != ignore
+    # A label that is no column would stop the program on a GPU: its loss is NaN, as kernels have it.
+    stray = counts & ((labels < 0) | (labels >= n))
+    labels = torch.where(stray, 0, labels)
     loss = F.cross_entropy(x, labels, ignore_index=ignore, label_smoothing=smoothing, reduction="none")
-    lse, counts = torch.logsumexp(x, -1), labels != ignore
+    loss, lse = loss.masked_fill(stray, math.nan), torch.logsumexp(x, -1)
     if zloss:
         loss = loss + zloss * lse.square() * counts
     share = 1.0 / counts.sum() if mean else torch.ones((), device=x.device)
