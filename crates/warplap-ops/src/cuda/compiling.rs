@@ -19,6 +19,11 @@ pub(crate) fn compiler() -> Option<Compiler> {
     Some(Compiler::within(&folder).unwrap_or_else(|why| panic!("{why}; {}", installed::REMEDY)))
 }
 
+/// Whether tests compile all they know; a fair sample of it otherwise.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("WARPLAP_LONG").is_some()
+}
+
 /// A chip of a capability, with the shared memory such chips have.
 pub(crate) fn chip(capability: (u32, u32)) -> Chip {
     let shared_memory = match capability {

@@ -193,7 +193,7 @@ mod tests {
     fn first_and_last_configs_of_every_kernel_compile_without_spills() {
         let Some(compiler) = compiling::compiler() else { return };
         // What is the same for several problems is compiled once; last configs once a kernel, or with `WARPLAP_LONG` all.
-        let (mut met, long) = (std::collections::HashSet::new(), std::env::var_os("WARPLAP_LONG").is_some());
+        let (mut met, long) = (std::collections::HashSet::new(), compiling::is_long());
         for (text, capability) in PROBLEMS.iter().flat_map(|text| [(8, 0), (9, 0)].map(|c| (*text, c))) {
             let (p, chip) = (problem(text), compiling::chip(capability));
             let others =
