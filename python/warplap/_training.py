@@ -173,10 +173,13 @@ class Training:
         wants_q, wants_k, wants_v = q.requires_grad, k.requires_grad, v.requires_grad
         if not ((wants_q or wants_k or wants_v) and _keeps()):
             return None
-        key = (
-            q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
-            wants_q, wants_k, wants_v, is_causal, scale, gqa, q.dtype, q.is_cuda,
-        )  # fmt: skip
+        try:
+            key = (
+                q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
+                wants_q, wants_k, wants_v, is_causal, scale, gqa, q.dtype, q.is_cuda,
+            )  # fmt: skip
+        except RuntimeError:  # what is sparse has no strides: refused in our words on the general way
+            return None
         chosen = self._chosen.get(key) or self._choose(key, q, k, v, is_causal, scale, gqa)
         if chosen is None or modes() or casts() or transform() is not None:
             return None
