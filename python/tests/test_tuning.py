@@ -180,7 +180,7 @@ def test_bad_problems_and_settings_name_the_field():
     for call, match in [
         (lambda: warplap.tune("gemm:m=0,n=1,k=1"), "'m'"),
         (lambda: warplap.tune("gem:m=1"), "gem"),
-        (lambda: warplap.benchmark("softmax", torch.zeros(2)), "op:"),
+        (lambda: warplap.benchmark("softmin", torch.zeros(2)), "op:"),
         (lambda: warplap.configure(budget=-1), "budget"),
         (lambda: warplap.configure(bucket="tens"), "bucket"),  # type: ignore[arg-type]
         (lambda: warplap.configure(clock="late"), "clock"),  # type: ignore[arg-type]
