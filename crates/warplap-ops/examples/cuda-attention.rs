@@ -4,6 +4,8 @@
 //! `cuda-attention edges [PART OF] | features [PART OF] | random COUNT [SEED] | tune PROBLEM...`; `proving/mod.rs` names the variables.
 #![allow(clippy::print_stdout)]
 
+#[path = "proving/bent.rs"]
+mod bent;
 mod proving;
 
 use std::time::Instant;
@@ -205,37 +207,10 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
 }
 
 /// Windows, both corners, soft caps, distances and masks of heads and batches, alone and together.
-fn features(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
-    let flags = [
-        ",window=20",
-        ",window=64,causal=true",
-        ",causal=true,corner=bottom",
-        ",window=100,corner=bottom",
-        ",window=33,causal=true,corner=bottom",
-        ",softcap=3",
-        ",softcap=30,causal=true",
-        ",alibi=true",
-        ",alibi=true,causal=true,corner=bottom",
-        ",alibi=true,causal=true,window=77",
-        ",mask=add,over=heads",
-        ",mask=add,over=batches,causal=true",
-        ",mask=add,over=each,window=50",
-        ",mask=add,over=heads,alibi=true,softcap=8",
-        ",alibi=true,scale=-0.2",
-        ",softcap=5,mask=add,window=90,causal=true",
-    ];
-    let lengths = ["sq=64", "sq=197", "sq=300,sk=517", "sq=517,sk=304", "sq=1,sk=1000", "sq=127,sk=65", "sq=1000"];
-    let mut texts = Vec::new();
-    for (i, length) in lengths.iter().enumerate() {
-        for (j, flag) in flags.iter().enumerate() {
-            let heads = ["b=2,h=4,hkv=2,d=64", "b=2,h=3,d=128", "h=8,hkv=2,d=80,layout=bshd", "b=2,h=2,d=256,dv=192"];
-            let dtype = ["f16", "bf16"][(i + j) % 2];
-            texts.push(format!("{},{length}{flag},dtype={dtype},lse=true", heads[(i + j / 2) % 4]));
-        }
-    }
+fn features(device: &Cuda, share: [u64; 2]) -> Outcome {
     let (mut tally, mut problems, started, catalog) = (Tally::new(), 0, Instant::now(), cuda::catalog());
-    for (turn, text) in texts.iter().enumerate().filter(|(i, _)| *i as u64 % of.max(1) == part) {
-        prove(device, &catalog, &Attention::parse(text)?, (turn as u64, 2), &mut tally)?;
+    for (turn, text) in bent::problems(share, ",lse=true") {
+        prove(device, &catalog, &Attention::parse(&text)?, (turn, 2), &mut tally)?;
         problems += 1;
     }
     summary("features", problems, &tally, started);
