@@ -10,22 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _bent, _cuda, _sdpa, _training, _warplap
+from ._bent import as_promised, promised
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
 from ._library import check_out, floats, lib, op, ordinary
-
-
-def _attention_out(q: Tensor, v: Tensor, device: Any = None) -> Tensor:
-    if q.shape[3] == v.shape[3]:
-        return torch.empty_like(q, device=device)
-    return q.new_empty((*q.shape[:3], v.shape[3]), device=device)
-
-
-def _as_promised(o: Tensor, q: Tensor, v: Tensor) -> Tensor:
-    """The answer in the order that a traced program was promised."""
-    promised = _attention_out(q, v, "meta").stride()
-    lies = all(n == 1 or found == wanted for n, found, wanted in zip(o.shape, o.stride(), promised))
-    return o if lies else _attention_out(q, v).copy_(o)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
@@ -33,7 +21,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: 
     if mask is not None and mask.ndim == 4:
         found = _bent.masked(q, k, v, mask, is_causal, scale)
         if found is not None:
-            return _as_promised(found, q, v)
+            return as_promised(found, q, v)
     elif ordinary(q, k, v) and q.shape[3] <= 1024 and v.shape[3] <= 1024:
         mask = None if mask is None else mask.contiguous()
         if q.is_cuda:
@@ -43,10 +31,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: 
             o = _warplap.attention_new(q, k, v, mask, is_causal, scale)
             if o is None:  # in no order that the choice follows
                 o = _warplap.attention_new(q.contiguous(), k.contiguous(), v.contiguous(), mask, is_causal, scale)
-            return _as_promised(o, q, v)
+            return as_promised(o, q, v)
         except NotImplementedError as why:
             _cuda.tell("torch", why)
-    return _as_promised(_sdpa.default(q, k, v, mask, causal=is_causal, scale=scale, gqa=q.shape[1] != k.shape[1]), q, v)
+    return as_promised(_sdpa.default(q, k, v, mask, causal=is_causal, scale=scale, gqa=q.shape[1] != k.shape[1]), q, v)
 
 
 lib.impl("attention", _attention, "CPU")
@@ -56,7 +44,7 @@ compiled("attention", _attention)
 
 @fake("attention")
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
-    return _attention_out(q, v)
+    return promised(q, v)
 
 
 def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

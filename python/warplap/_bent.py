@@ -97,11 +97,11 @@ def _run(
         try:
             text = problem(a, b, c, added, leans, facts)
             out, lse = _training.prepared(text)[0](a, b, c, added, None, None, leans)
-            return _as_promised(out, q, v), lse.contiguous()
+            return as_promised(out, q, v), lse.contiguous()
         except NotImplementedError as why:
             _cuda.tell("torch", why)
     out, lse = by_scores(q, k, v, mask, slopes, facts)
-    return _as_promised(out, q, v), lse
+    return as_promised(out, q, v), lse
 
 
 def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale: float) -> Tensor | None:
@@ -123,16 +123,17 @@ def _alone(text: str) -> _warplap.Prepared:
     return _warplap.Prepared(text)
 
 
-def _promised(q: Tensor, v: Tensor, device: Any = None) -> Tensor:
+def promised(q: Tensor, v: Tensor, device: Any = None) -> Tensor:
+    """An output as a traced program is promised it."""
     if q.shape[3] == v.shape[3]:
         return torch.empty_like(q, device=device)
     return q.new_empty((*q.shape[:3], v.shape[3]), device=device)
 
 
-def _as_promised(o: Tensor, q: Tensor, v: Tensor) -> Tensor:
+def as_promised(o: Tensor, q: Tensor, v: Tensor) -> Tensor:
     """The answer in the order that a traced program was promised."""
-    lies = all(n == 1 or x == y for n, x, y in zip(o.shape, o.stride(), _promised(q, v, "meta").stride()))
-    return o if lies else _promised(q, v).copy_(o)
+    lies = all(n == 1 or x == y for n, x, y in zip(o.shape, o.stride(), promised(q, v, "meta").stride()))
+    return o if lies else promised(q, v).copy_(o)
 
 
 def _run_grad(
@@ -172,7 +173,7 @@ for _device in ("CPU", "CUDA"):
 
 @fake("attention_bent")
 def _fake(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor]:
-    return _promised(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return promised(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @fake("attention_bent_grad")
