@@ -9,7 +9,7 @@ import pytest
 
 yaml = pytest.importorskip("yaml", reason="PyYAML comes with ray: pip install ray==2.60.0")
 FILE = Path(__file__).parents[2] / "examples" / "fleet" / "rayjob.yaml"
-RUN_TESTS = Path(__file__).parents[1] / "run-tests"
+ENVIRONMENT = Path(__file__).parents[1] / "make-environment"
 
 
 def test_the_ray_job_has_what_matters() -> None:
@@ -22,7 +22,7 @@ def test_the_ray_job_has_what_matters() -> None:
     assert spec["shutdownAfterJobFinishes"] is True and spec["backoffLimit"] >= 1
     cluster = spec["rayClusterSpec"]
     # The version that is tested is the version that is shown.
-    assert f"ray=={cluster['rayVersion']}" in RUN_TESTS.read_text()
+    assert f"ray=={cluster['rayVersion']}" in ENVIRONMENT.read_text()
     assert cluster["authOptions"]["mode"] == "token"
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
     for group in groups:

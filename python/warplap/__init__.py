@@ -43,9 +43,9 @@ __version__: str = _warplap.__version__
 
 __all__ = [
     "Explanation", "Gpu", "Search", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune",
-    "benchmark", "bsr_matmul", "configure", "cross_entropy", "explain", "int_mm", "linear", "matmul", "mode", "norm",
-    "off", "record", "register_search", "replay", "run", "run_kernel", "scaled_mm", "set_mode", "softmax", "store",
-    "tunable", "tune", "tune_kernel", "tuning",
+    "benchmark", "bsr_matmul", "configure", "cross_entropy", "explain", "fuse", "graphs", "int_mm", "linear", "matmul",
+    "mode", "norm", "off", "record", "register_search", "replay", "run", "run_kernel", "scaled_mm", "set_mode",
+    "softmax", "store", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
 
@@ -74,6 +74,10 @@ def __getattr__(name: str) -> Any:
         from .nn import SparseLinear
 
         return SparseLinear
+    if name in ("fuse", "graphs"):
+        from . import _fusing
+
+        return getattr(_fusing, name)
     if name == "add_variant":
         from ._variants import add
 

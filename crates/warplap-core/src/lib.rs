@@ -27,6 +27,7 @@ mod fields;
 pub mod fingerprint;
 mod gate;
 pub mod given;
+pub mod graph;
 pub mod key;
 mod lanes;
 mod ledger;

@@ -15,6 +15,7 @@ mod failure;
 mod foreign;
 mod gemm;
 mod gpu;
+mod graph;
 mod last_heat;
 mod launches;
 mod legal;
@@ -53,7 +54,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::by_hand::{Gpu, GpuGemm};
     #[pymodule_export]
-    use crate::callables::race;
+    use crate::callables::{kept, race};
     #[pymodule_export]
     use crate::door::Prepared;
     #[pymodule_export]
@@ -62,6 +63,8 @@ mod _warplap {
     use crate::gemm::{matmul_direct, matmul_into, matmul_known, matmul_problem};
     #[pymodule_export]
     use crate::gpu::{serve_if_asked, set_worker};
+    #[pymodule_export]
+    use crate::graph::partitions;
     #[pymodule_export]
     use crate::launches::{Launch, Launches};
     #[pymodule_export]

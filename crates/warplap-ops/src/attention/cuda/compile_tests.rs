@@ -14,11 +14,10 @@ fn problem(text: &str) -> AttentionProblem {
     Attention::parse(text).unwrap()
 }
 
-/// Compiles at most so many configs, from the first to the last, of every kernel that fits (two of them in the short form);
-/// gives who did.
+/// Compiles at most so many configs, from the first to the last, of every kernel that fits; gives
+/// who did.
 fn compile(capability: (u32, u32), text: &str, most: usize) -> Vec<&'static str> {
     let Some(compiler) = compiler() else { return Vec::new() };
-    let most = if is_long() { most } else { most.min(2) };
     let (chip, p) = (chip(capability), problem(text));
     let mut compiled = Vec::new();
     for twin in TWINS.iter().filter(|t| matches!(t.fit(&p, &chip), Fit::Fits(_))) {

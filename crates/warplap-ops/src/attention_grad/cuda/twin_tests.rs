@@ -7,7 +7,7 @@ use warplap_cuda::Chip;
 
 use super::TWINS;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem, SLOTS};
-use crate::cuda::compiling::{check_with_spills, chip, compiler, is_long};
+use crate::cuda::compiling::{check_with_spills, chip, compiler};
 use crate::cuda::plan::{Argument, Plan};
 
 /// Bytes that tiles may spill: with a few words of a thread in memory they are still the fastest.
@@ -92,19 +92,12 @@ fn every_setting_has_launches_that_fit_the_chip() {
     }
 }
 
-/// Compiles the kernels of all chains, or in the short form the first few of each problem that others have not.
+/// Compiles the kernels of all chains.
 fn compile(capability: (u32, u32), texts: &[&str]) {
     let Some(compiler) = compiler() else { return };
     let chip = chip(capability);
-    let mut seen = Vec::new();
     for text in texts {
-        let enough = if is_long() { usize::MAX } else { seen.len() + 6 };
-        launches(text, &chip, |what, plan| {
-            if seen.len() < enough && !seen.contains(&plan.source) {
-                check_with_spills(plan, &chip, &compiler, what, SPILLS);
-                seen.push(plan.source.clone());
-            }
-        });
+        launches(text, &chip, |what, plan| check_with_spills(plan, &chip, &compiler, what, SPILLS));
     }
 }
 

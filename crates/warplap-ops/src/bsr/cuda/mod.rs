@@ -192,26 +192,17 @@ mod tests {
     #[test]
     fn first_and_last_configs_of_every_kernel_compile_without_spills() {
         let Some(compiler) = compiling::compiler() else { return };
-        // What is the same for several problems is compiled once; last configs once a kernel, or with `WARPLAP_LONG` all.
-        let (mut met, long) = (std::collections::HashSet::new(), compiling::is_long());
         for (text, capability) in PROBLEMS.iter().flat_map(|text| [(8, 0), (9, 0)].map(|c| (*text, c))) {
             let (p, chip) = (problem(text), compiling::chip(capability));
             let others =
                 [super::densify::text, super::turned::source, super::widened::source, super::blocked_ell::source];
             let mut sources = others.map(|source| source(&p)).to_vec();
             sources.extend([super::checked::source(), super::right::source(&p), super::reference::source(&p)]);
-            for source in sources {
-                if !met.insert(format!("{} {:?} {capability:?}", source.entry, source.defines)) {
-                    continue;
-                }
-                let cubin = source.compile(&compiler, &chip.arch());
-                assert!(cubin.is_ok(), "{text}: {} on {}: {cubin:?}", source.entry, chip.arch());
-            }
+            sources.iter().for_each(|source| compiling::check_builds(source, &chip, &compiler, text));
             for twin in TWINS.iter().filter(|t| matches!(t.fit(&p, &chip), Fit::Fits(f) if f > Priority::Low)) {
                 let space = twin.space(&p, &chip);
                 let first = [space.default_config().unwrap()];
                 let last = space.configs().last().cloned();
-                let last = last.filter(|_| long || met.insert(format!("{} {capability:?}", twin.id())));
                 for config in first.iter().chain(&last) {
                     let plan = twin.plan(&p, config, &chip).unwrap();
                     compiling::check(&plan, &chip, &compiler, &format!("{text}: {} {config}", twin.id()));

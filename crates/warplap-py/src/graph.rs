@@ -1,0 +1,36 @@
+//! Partitions of a traced graph: nodes and covers come in as plain numbers; the choices worth racing go out.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use warplap::core::graph::{Cover, Graph};
+
+/// A node: those it reads, what it takes by itself, and whether somebody outside reads it.
+type Node = (Vec<usize>, f64, bool);
+
+/// A cover: its kind, its nodes, those of them that it gives, and what it takes.
+type Told = (usize, Vec<usize>, Vec<usize>, f64);
+
+/// A partition: the kinds it takes, its covers, and what its parts take together.
+type Chosen = (Vec<usize>, Vec<usize>, f64);
+
+/// The legal partitions, cheapest first.
+#[pyfunction]
+pub(crate) fn partitions(nodes: Vec<Node>, covers: Vec<Told>, most: usize) -> PyResult<Vec<Chosen>> {
+    let mut graph = Graph::default();
+    for (inputs, alone, seen) in nodes {
+        if let Some(later) = inputs.iter().find(|i| **i >= graph.len()) {
+            let what = format!("nodes: number {} reads {later}, expected one before it", graph.len());
+            return Err(PyValueError::new_err(what));
+        }
+        graph.node(&inputs, alone, seen);
+    }
+    let cover = |(kind, nodes, gives, seconds): Told| Cover {
+        kind,
+        nodes: nodes.into_iter().collect(),
+        gives: gives.into_iter().collect(),
+        seconds,
+    };
+    let covers: Vec<Cover> = covers.into_iter().map(cover).collect();
+    let found = graph.partitions(&covers, most);
+    Ok(found.into_iter().map(|p| (p.kinds, p.covers, p.seconds)).collect())
+}

@@ -1,0 +1,278 @@
+"""Fusion boundaries by measurement: what is found in a traced graph, how it is rewritten, raced, proved and kept."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import warplap
+from warplap._fusing import choice, templates, words
+from warplap._fusing.plan import Plan
+from warplap._fusing.templates import Found
+
+from conftest import near
+
+r = torch.randn
+
+
+class Rms(torch.nn.Module):
+    """As Llama's models write it out."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        h = x.to(torch.float32)
+        h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * h.to(x.dtype)
+
+
+class Block(torch.nn.Module):
+    """A transformer's block with a norm by hand, a layer norm, attention written out, a gated and a plain layer."""
+
+    def __init__(self, width=32, heads=2, dropout=0.0):
+        super().__init__()
+        self.heads = heads
+        self.first, self.second, self.third = Rms(width), torch.nn.LayerNorm(width), torch.nn.RMSNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width, bias=False)
+        self.up, self.down = torch.nn.Linear(width, 2 * width), torch.nn.Linear(2 * width, width)
+        self.drop = torch.nn.Dropout(dropout)
+
+    def forward(self, x, before):
+        x = x + before
+        b, s, d = x.shape
+        q, k, v = self.qkv(self.first(x)).view(b, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = q @ k.transpose(-2, -1) / (d // self.heads) ** 0.5
+        seen = torch.softmax(scores, dim=-1) @ v + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(b, s, d))
+        x = x + self.drop(self.down(F.gelu(self.up(self.second(x)))))
+        return self.third(x)
+
+
+def traced(fn, *args):
+    """The graph that torch's tracer makes of a function, and its inputs."""
+    found = []
+
+    def keep(module, inputs):
+        found.append((module, inputs))
+        return module.forward
+
+    torch._dynamo.reset()
+    torch.compile(fn, backend=keep, fullgraph=True)(*args)
+    return found[0]
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Inductor's place taken by the graph itself: no compiler runs, everything else is real."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(choice.Inductor, "here", lambda self, module, inputs: module.forward)
+    warplap.configure(in_memory=True, budget=0.5)
+
+
+def test_what_our_operators_cover_is_found_however_it_is_written():
+    plan = Plan(traced(Block(), r(2, 8, 32), r(2, 8, 32))[0])
+    names = {name.partition(".")[0] for name in plan.kinds}
+    assert names == {"norm", "add_norm", "linear", "linear_gelu", "softmax", "softmax_scale", "attention"}
+    assert len([k for k in plan.kinds if k.startswith("attention")]) == 2, "written out, and by name"
+    (by_hand,) = [f for fs in plan.kinds.values() for f in fs if f.template == "norm" and len(f.nodes) > 1]
+    assert by_hand.args[3:] == ("rms", 1e-6)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: F.layer_norm(x, (4, 32), None, None),  # over two dimensions
+        lambda x, w: x.double() @ w.double().t(),  # of a type that kernels do not have
+        lambda x, w: torch.softmax(x, dim=0),
+        lambda x, w: x * torch.rsqrt(x.pow(2).mean(0, keepdim=True) + 1e-6) * w[0],  # along the first dimension
+        lambda x, w: x * torch.rsqrt(x.pow(3).mean(-1, keepdim=True) + 1e-6) * w[0],
+        lambda x, w: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    ],
+)
+def test_what_only_looks_alike_is_left_alone(fn):
+    assert not Plan(traced(fn, r(2, 4, 32), r(8, 32))[0]).kinds
+
+
+def test_every_legal_partition_computes_the_same_with_its_gradients():
+    block = Block()
+    module, inputs = traced(block, r(2, 8, 32), r(2, 8, 32))
+    plan = Plan(module)
+    partitions = plan.partitions(None, 10_000)
+    assert len(partitions) > 50
+    with warplap.off():
+        right = choice.step(module.forward, tuple(inputs))
+        for partition in partitions[:: max(1, len(partitions) // 40)]:
+            got = choice.step(plan.rewritten(partition.covers).forward, tuple(inputs))
+            assert len(got) == len(right)
+            for a, b in zip(got, right):
+                near(a, b, 1e-4)
+
+
+def test_a_sum_that_others_read_too_comes_out_beside_the_norm():
+    norm = torch.nn.LayerNorm(16)
+    fn = lambda x, y: (norm(x + y), (x + y).relu())
+    module, inputs = traced(lambda x, y: (lambda t: (norm(t), t.relu()))(x + y), r(3, 16), r(3, 16))
+    plan = Plan(module)
+    (partition,) = [p for p in plan.partitions(None, 9) if p.kinds == ("add_norm",)]
+    with warplap.off():
+        for a, b in zip(plan.rewritten(partition.covers)(*inputs), fn(*inputs[:2])):
+            near(a, b, 1e-5)
+
+
+def test_a_graph_is_raced_once_and_its_sizes_share_the_decision(uncompiled):
+    block = Block().eval()
+    fused = warplap.fuse(block, dynamic=False)
+    with torch.no_grad():
+        x, before = r(2, 8, 32), r(2, 8, 32)
+        near(fused(x, before), block(x, before), 1e-4)
+        assert [d.how for d in fused.decisions] == ["raced"]
+        x, before = r(2, 7, 32), r(2, 7, 32)  # traced anew: eight positions' decision holds
+        near(fused(x, before), block(x, before), 1e-4)
+        assert [d.how for d in fused.decisions] == ["raced", "from the store"]
+        x, before = r(2, 9, 32), r(2, 9, 32)
+        near(fused(x, before), block(x, before), 1e-4)
+    assert [d.how for d in fused.decisions] == ["raced", "from the store", "raced"]
+    assert [row["op"] for row in warplap.store.ls()].count("graph") == 2
+    told = fused.explain()
+    assert "raced as a whole" in told and "inductor" in told and "eager" in told and "µs" in told
+    assert warplap.graphs()[-1] is fused.decisions[-1]
+
+
+def test_a_training_step_is_raced_with_its_gradients(uncompiled):
+    block = Block()
+    fused = warplap.fuse(block)
+    x, before = r(2, 8, 32), r(2, 8, 32)
+    got, right = fused(x, before), block(x, before)
+    near(got, right, 1e-4)
+    mine = torch.autograd.grad(got.square().sum(), list(block.parameters()))
+    for a, b in zip(mine, torch.autograd.grad(right.square().sum(), list(block.parameters()))):
+        near(a, b, 1e-3)
+    assert "step=true" in fused.decisions[0].key
+
+
+def test_dropout_races_and_what_it_drops_is_drawn_anew(uncompiled):
+    block = Block(dropout=0.5)
+    fused = warplap.fuse(block)
+    x, before = r(2, 8, 32), r(2, 8, 32)
+    assert not torch.equal(fused(x, before), fused(x, before))
+    assert any("drop_add_norm" in kind for kind in fused.decisions[0].plan.kinds)
+    block.eval()
+    near(fused(x, before), block(x, before), 1e-4)
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """A template for relu, of whoever is asked for."""
+
+    def plant(call):
+        def look(node):
+            if templates.word(node) == "relu":
+                yield Found("planted", (node,), (node,), call, (node.args[0],))
+
+        monkeypatch.setattr(templates, "TEMPLATES", [look])
+
+    return plant
+
+
+def _wrong(x):
+    return x.relu() + 1e-2
+
+
+def _slow(x):
+    time.sleep(0.01)
+    return x.relu()
+
+
+def _refusing(x):
+    raise NotImplementedError("not for me")
+
+
+def _quick(x):
+    return x.relu()
+
+
+@pytest.mark.parametrize("call, why", [(_wrong, "wrong_answer"), (_slow, ""), (_refusing, None)])
+def test_what_is_wrong_slow_or_refused_is_not_taken(uncompiled, planted, call, why):
+    planted(call)
+    fused = warplap.fuse(lambda x: x.sin().relu().cos())
+    x = r(64, 64)
+    near(fused(x), x.sin().relu().cos(), 1e-6)
+    (decision,) = fused.decisions
+    assert decision.winner is None or not decision.winner.kinds
+    lanes = [lane for lane in decision.lanes if lane.name == "planted"]
+    assert [lane.why for lane in lanes] == ([] if why is None else [why]), str(decision)
+
+
+def test_what_is_fast_is_taken_drawn_and_found_again(uncompiled, planted, monkeypatch):
+    planted(_quick)
+    slow = torch.library.custom_op("warplap_test::slow", _slow, mutates_args=(), schema="(Tensor x) -> Tensor")
+    slow.register_fake(torch.empty_like)
+    monkeypatch.setitem(words._WORDS, torch.ops.warplap_test.slow.default, "relu")
+    fn = lambda x: torch.ops.warplap_test.slow.default(x.sin()).cos()
+    fused = warplap.fuse(fn)
+    x = r(64, 64)
+    near(fused(x), x.sin().relu().cos(), 1e-6)
+    (decision,) = fused.decisions
+    assert decision.winner is not None and decision.winner.kinds == ("planted",), str(decision)
+    assert "─ warplap planted" in str(decision)
+    torch._dynamo.reset()
+    again = warplap.fuse(fn)
+    with warplap.replay():
+        near(again(x), x.sin().relu().cos(), 1e-6)
+    assert again.decisions[0].how == "from the store"
+    assert again.decisions[0].winner.kinds == ("planted",)
+
+
+def test_who_replays_measures_nothing_and_gets_inductor(uncompiled):
+    block, (x, before) = Block().eval(), (r(2, 8, 32), r(2, 8, 32))
+    with warplap.replay(), torch.no_grad():
+        fused = warplap.fuse(block)
+        near(fused(x, before), block(x, before), 1e-4)
+        assert fused.decisions[0].how.startswith("the mode is replay")
+    with warplap.off(), torch.no_grad():
+        torch._dynamo.reset()
+        fused = warplap.fuse(block)
+        near(fused(x, before), block(x, before), 1e-4)
+        assert fused.decisions[0].how == "the mode is off"
+    assert not warplap.store.ls()
+
+
+def test_a_graph_that_writes_into_its_inputs_is_torchs(uncompiled):
+    cache = torch.zeros(4, 16)
+
+    def fn(x):
+        cache[1] = x.sum(0)
+        return F.softmax(x, dim=-1)
+
+    fused = warplap.fuse(fn)
+    x = r(8, 16)
+    near(fused(x), F.softmax(x, dim=-1), 1e-6)
+    near(cache[1], x.sum(0), 1e-6)
+    assert fused.decisions == [] and "Inductor runs them" in fused.explain()
+
+
+def test_by_name_with_inductor_itself():
+    torch._dynamo.reset()
+    warplap.configure(in_memory=True, budget=0.5)
+    norm = torch.nn.LayerNorm(256)
+    fn = torch.compile(lambda x, y: F.gelu(norm(x + y)), backend="warplap", dynamic=False)
+    x, y = r(64, 256), r(64, 256)
+    near(fn(x, y), F.gelu(norm(x + y)), 1e-4)
+    decision = warplap.graphs()[-1]
+    assert {lane.name for lane in decision.lanes} >= {"inductor", "eager", "norm", "add_norm"}, str(decision)
+    assert all(lane.us for lane in decision.lanes), str(decision)
+
+
+def test_sizes_that_change_are_compiled_once():
+    torch._dynamo.reset()
+    warplap.configure(in_memory=True, budget=0.3)
+    fused = warplap.fuse(lambda x, y: F.softmax(x + y, dim=-1), dynamic=True)
+    for rows in (40, 50, 70):
+        x, y = r(rows, 64), r(rows, 64)
+        near(fused(x, y), F.softmax(x + y, dim=-1), 1e-5)
+    assert len(fused.decisions) == 1

@@ -1,0 +1,12 @@
+"""Fusion boundaries by measurement: a traced graph comes in; which of its nodes one kernel computes together, and which
+are left to Inductor, is decided by racing whole chains, proved and kept in the store.
+
+``words`` reads nodes, ``templates`` finds what our operators cover, ``plan`` lists partitions and rewrites graphs,
+``parts`` times what partitions are made of, ``choice`` races the best of them, ``story`` tells about it.
+"""
+
+from .choice import backend
+from .front import Fused, fuse
+from .story import Decision, graphs
+
+__all__ = ["Decision", "Fused", "backend", "fuse", "graphs"]

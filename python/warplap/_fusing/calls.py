@@ -1,0 +1,63 @@
+"""Our operators as nodes of a rewritten graph. Each is called as the nodes in its place were, and gives what they
+gave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .. import _ops
+
+
+def norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, kind: Any, eps: float) -> Tensor:
+    found: Tensor = _ops.norm(x, weight, bias, kind=kind, eps=eps)
+    return found
+
+
+def add_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, kind: Any, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The norm of a sum, and the sum."""
+    found: tuple[Tensor, Tensor] = _ops.norm(x, weight, bias, residual=residual, kind=kind, eps=eps)
+    return found
+
+
+def drop_add_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    kind: Any,
+    eps: float,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """The norm of what is left of x and a residual, and their sum."""
+    found: tuple[Tensor, Tensor] = _ops.norm(
+        x, weight, bias, residual=residual, kind=kind, eps=eps, dropout=dropout
+    )
+    return found
+
+
+def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: Any) -> Tensor:
+    found: Tensor = _ops.linear(x, w, bias, activation)
+    return found
+
+
+def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    found: Tensor = _ops.softmax(x, mask, scale=scale)
+    return found
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, gqa: bool
+) -> Tensor:
+    found: Tensor = _ops.attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
+    return found
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, reduction: Any) -> Tensor:
+    loss: Tensor = _ops.cross_entropy(
+        logits, labels, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction
+    )
+    return loss.to(logits.dtype)

@@ -1,0 +1,65 @@
+"""``warplap.fuse``: a function whose fusion boundaries are found by measurement."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Generic, ParamSpec, TypeVar
+
+import torch
+
+from .choice import Run, backend
+from .story import Decision, graphs
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Fused(Generic[P, R]):
+    """A compiled function that knows what was decided about its graphs."""
+
+    def __init__(self, fn: Callable[P, R], dynamic: bool | None, fullgraph: bool, mode: str | None) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self._graphs: list[Any] = []
+
+        def compile(module: Any, inputs: Any) -> Run:
+            run = backend(module, inputs, mode=mode)
+            self._graphs.append(run)
+            return run
+
+        self._run: Callable[P, R] = torch.compile(fn, backend=compile, dynamic=dynamic, fullgraph=fullgraph)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(*args, **kwargs)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """What was decided about each of its graphs so far."""
+        return [run.decision for run in self._graphs if getattr(run, "decision", None) is not None]
+
+    def explain(self) -> str:
+        """Its graphs with the boundaries chosen, what each alternative took, and why it lost."""
+        if not self._graphs:
+            return "not called yet: graphs are found and decided at the first call"
+        told = [str(decision) for decision in self.decisions]
+        left = len(self._graphs) - len(told)
+        if left:
+            told.append(f"{left} of {len(self._graphs)} graphs hold nothing that is raced; Inductor runs them")
+        return "\n\n".join(told)
+
+
+def fuse(
+    fn: Callable[P, R], *, dynamic: bool | None = None, fullgraph: bool = False, mode: str | None = None
+) -> Fused[P, R]:
+    """Compiles a function or a module of torch, and decides by measurement which operators run fused.
+
+    Its graph is traced as ``torch.compile`` traces it (``dynamic`` and ``fullgraph`` are torch's, ``mode`` is
+    Inductor's). Norms with what is added in front, linear layers with their activation, softmax with scale and mask,
+    attention and cross entropy may be taken by warplap's kernels; what is left is Inductor's. Which of them are taken
+    is raced at the first call, as whole chains, beside Inductor and eager, each proved against double precision, and
+    kept in the store. ``explain()`` of what comes back tells about it. ``torch.compile(backend="warplap")`` decides in
+    the same way.
+    """
+    return Fused(fn, dynamic, fullgraph, mode)
+
+
+__all__ = ["Fused", "fuse", "graphs"]

@@ -1,0 +1,102 @@
+"""What the parts of a graph take, measured once: nodes of a cover one after another as torch runs them, and our call in
+their place. This orders partitions; who is kept is decided by whole chains."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.fx import Interpreter, Node
+
+from .plan import Plan, Times
+from .templates import Found
+
+_log = logging.getLogger("warplap")
+
+# Seconds of repeats that a part has.
+_EACH = 0.02
+
+
+def timed(plan: Plan, inputs: Sequence[Any]) -> Times:
+    """The times of all kinds, each at its first place. A kind whose call is refused takes for ever."""
+    first: dict[Node, list[tuple[str, Found]]] = {founds[0].nodes[-1]: [] for founds in plan.kinds.values()}
+    for name, founds in plan.kinds.items():
+        first[founds[0].nodes[-1]].append((name, founds[0]))
+    alone: dict[Node, float] = {}
+    together: dict[str, float] = {}
+    with torch.no_grad():
+        walk = _Walk(plan, first, alone, together)
+        walk.run(*(t.detach() if isinstance(t, Tensor) else t for t in inputs))
+    for name, founds in plan.kinds.items():  # the same layer a second time takes as long
+        for found in founds[1:]:
+            alone.update((node, alone[like]) for node, like in zip(found.nodes, founds[0].nodes) if like in alone)
+    return alone, together
+
+
+class _Walk(Interpreter):
+    """Runs a graph node by node, and at the last node of a cover times it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        at: dict[Node, list[tuple[str, Found]]],
+        alone: dict[Node, float],
+        together: dict[str, float],
+    ) -> None:
+        super().__init__(plan.module, garbage_collect_values=False)
+        self._at, self._alone, self._together = at, alone, together
+        # What is read for the last time: by a node, or by the timing of a cover that ends with it.
+        self._ends: dict[Node, list[Node]] = {}
+        last: dict[Node, Node] = {}
+        for node in plan.module.graph.nodes:
+            for read in node.all_input_nodes:
+                last[read] = node
+            for _, found in at.get(node, ()):
+                for inner in found.nodes:
+                    for read in inner.all_input_nodes:
+                        last[read] = node
+        for read, node in last.items():
+            self._ends.setdefault(node, []).append(read)
+
+    def run_node(self, n: Node) -> Any:
+        found = super().run_node(n)
+        self.env[n] = found
+        for name, cover in self._at.get(n, ()):
+            self._time(name, cover)
+        for read in self._ends.get(n, ()):
+            self.env.pop(read, None)
+        return found
+
+    def _time(self, name: str, cover: Found) -> None:
+        for node in cover.nodes:
+            if node not in self._alone:
+                args, kwargs = self.fetch_args_kwargs_from_env(node)
+                self._alone[node] = _seconds(lambda: getattr(self, node.op)(node.target, args, kwargs))
+        args = torch.fx.node.map_arg(cover.args, lambda n: self.env[n])
+        try:
+            self._together[name] = _seconds(lambda: cover.call(*args))
+        except Exception as why:  # a call that our operators refuse is no cover
+            _log.info("%s: is left to torch: %s", name, str(why).partition("\n")[0])
+            self._together[name] = float("inf")
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    """The shortest of a few runs. The first one may race."""
+    run()
+    spent, best = 0.0, float("inf")
+    on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+    for i in range(50):
+        if on_gpu:
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        run()
+        if on_gpu:
+            torch.cuda.synchronize()
+        took = time.perf_counter() - began
+        best, spent = min(best, took), spent + took
+        if spent > _EACH and i > 1:
+            break
+    return best

@@ -1,0 +1,162 @@
+"""A traced graph, everything our operators could cover of it, and its rewriting. What stands in a graph more than once
+in the same sizes is one question."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from typing import Any, Callable, NamedTuple, Sequence
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.passes.tools_common import legalize_graph
+
+from .. import _warplap
+from .templates import Found, covers as covers_of
+from .words import draws, is_view, label, value, writes
+
+# Kinds beyond these are left to Inductor: each doubles the partitions.
+_KINDS = 24
+
+# Seconds that a graph's parts take: of nodes by themselves, and of kinds of covers.
+Times = tuple[dict[Node, float], dict[str, float]]
+
+
+class Partition(NamedTuple):
+    """A legal choice: kinds by name, the places that are covered, and what all parts take."""
+
+    kinds: tuple[str, ...]
+    covers: tuple[Found, ...]
+    seconds: float
+
+
+class Plan:
+    """What a graph could become. ``kinds`` maps a name to all places where it stands in the graph."""
+
+    def __init__(self, module: GraphModule) -> None:
+        self.module = module
+        self.nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
+        self.draws = any(draws(n) for n in self.nodes)
+        self.writes = any(writes(n) for n in self.nodes)
+        self._places = {n: i for i, n in enumerate(self.nodes)}
+        self.kinds: dict[str, list[Found]] = {}
+        numbers: dict[str, dict[str, str]] = {}
+        for node in self.nodes:
+            for found in covers_of(node):
+                same = numbers.setdefault(found.template, {})
+                signature = _signature(found)
+                if signature not in same:
+                    same[signature] = f"{found.template}.{len(same)}" if same else found.template
+                self.kinds.setdefault(same[signature], []).append(found)
+        self.kinds = dict(list(self.kinds.items())[:_KINDS])
+
+    def partitions(self, times: Times | None, most: int) -> list[Partition]:
+        """The legal partitions, cheapest first; the one that covers nothing is among them."""
+        alone, together = times or ({}, {})
+        last = {n for n in self.nodes if any(user.op == "output" for user in n.users)}
+        nodes = []
+        for node in self.nodes:
+            inputs = [self._places[i] for i in node.all_input_nodes if i in self._places]
+            nodes.append((inputs, alone.get(node, 0.0), node in last))
+        listed = [(name, found) for name, founds in self.kinds.items() for found in founds]
+        names = list(self.kinds)
+        numbers = lambda nodes: [self._places[n] for n in nodes]
+        told = [(names.index(name), numbers(f.nodes), numbers(f.gives), together.get(name, 0.0)) for name, f in listed]
+        return [
+            Partition(tuple(names[k] for k in kinds), tuple(listed[c][1] for c in covers), seconds)
+            for kinds, covers, seconds in _warplap.partitions(nodes, told, most)
+        ]
+
+    def partition(self, kinds: Sequence[str]) -> Partition | None:
+        """The one that takes exactly these kinds, where it is legal."""
+        if not all(kind in self.kinds for kind in kinds):
+            return None
+        wanted = {kind: -1.0 for kind in kinds}  # nothing is cheaper than to take them all
+        times = {}, {kind: wanted.get(kind, 1.0) for kind in self.kinds}
+        found = self.partitions(times, 2)[0]
+        return found if set(found.kinds) == set(kinds) else None
+
+    def rewritten(self, covers: Sequence[Found], calm: bool = False) -> GraphModule:
+        """A copy of the graph with our calls in the place of what they cover; ``calm`` leaves chance out of it."""
+        graph = Graph()
+        copies: dict[Node, Any] = {}
+        graph.output(graph.graph_copy(self.module.graph, copies))
+        swap: Callable[[Any], Any] = lambda a: torch.fx.node.map_arg(a, lambda n: copies[n])
+        replaced: dict[Node, Node] = {}
+        for found in covers:
+            anchor = copies[found.nodes[-1]]
+            args = swap(found.args)
+            if calm and found.template == "drop_add_norm":
+                args = (*args[:-1], 0.0)
+            args = torch.fx.node.map_arg(args, lambda n: replaced.get(n, n))
+            with graph.inserting_before(anchor):
+                call = graph.call_function(found.call, args)
+                given = [call]
+                if len(found.gives) > 1:
+                    given = [graph.call_function(operator.getitem, (call, i)) for i in range(len(found.gives))]
+            for old, new in zip(found.gives, given):
+                was = copies[old]
+                new.meta["example_value"] = old.meta.get("example_value")
+                was.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+                replaced[was] = new
+            for old in reversed(found.nodes):
+                if not copies[old].users:
+                    graph.erase_node(copies[old])
+        if calm:
+            _calm(graph)
+        module = GraphModule(self.module, graph)
+        legalize_graph(module)
+        module.recompile()
+        return module
+
+    def text(self, inputs: Sequence[Any]) -> str:
+        """What a decision is kept by: the graph, and its tensors with sizes that change rounded up to powers of two."""
+        numbers: dict[Node, int] = {}
+        lines = []
+        for node in self.module.graph.nodes:
+            numbers[node] = len(numbers)
+            args: Any = () if is_view(node) else (node.args, node.kwargs)
+            reads = ",".join(str(numbers[n]) for n in node.all_input_nodes)
+            found = value(node)
+            kind = "" if found is None else f"{found.dtype}/{found.ndim}"
+            plain = "" if node.op in ("placeholder", "get_attr") else f"{label(node)}({_plain(args)})"
+            lines.append(f"{node.op} {plain} {reads} {kind}")
+        structure = hashlib.blake2s("\n".join(lines).encode()).hexdigest()[:16]
+        tensors = [t for t in inputs if isinstance(t, Tensor)]
+        wants = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        sizes = hashlib.blake2s(" ".join(map(_rounded, tensors)).encode()).hexdigest()[:16]
+        device = next((t.device.type for t in tensors), "cpu")
+        return f"graph={structure},sizes={sizes},step={str(wants).lower()},on={device}"
+
+
+def _calm(graph: Graph) -> None:
+    for node in list(graph.nodes):
+        if label(node) == "dropout" and draws(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def _rounded(t: Tensor) -> str:
+    """A weight as it is; of what flows through a graph the last size, and the others as powers of two."""
+    sizes = [int(n) for n in t.shape]
+    if not isinstance(t, torch.nn.Parameter):
+        sizes[:-1] = [1 << max(n - 1, 0).bit_length() for n in sizes[:-1]]
+    return f"{t.dtype}[{'x'.join(map(str, sizes))}]"
+
+
+def _plain(args: Any) -> str:
+    """Arguments without their nodes and sizes."""
+    return repr(torch.fx.node.map_aggregate(args, lambda a: "_" if isinstance(a, (Node, torch.Size)) else a))
+
+
+def _signature(found: Found) -> str:
+    """What makes two places one question: types, sizes, how tensors lie, and numbers."""
+
+    def part(arg: Any) -> str:
+        t = value(arg)
+        if t is None:
+            return repr(arg)
+        return f"{t.dtype}{tuple(t.shape)}{tuple(t.stride())}"
+
+    return f"{[part(a) for a in found.args]} {len(found.nodes)}"

@@ -1,0 +1,88 @@
+"""What was decided about a graph: its nodes, who computes them, and what every other choice took."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .plan import Partition, Plan
+from .words import label
+
+
+@dataclasses.dataclass
+class Lane:
+    """One choice that raced: what it covers, what it takes, or why it left."""
+
+    name: str
+    kinds: tuple[str, ...]
+    us: float | None = None
+    why: str = ""
+
+
+@dataclasses.dataclass
+class Decision:
+    """Printing it draws the graph with its boundaries, and the race."""
+
+    key: str
+    plan: Plan = dataclasses.field(repr=False)
+    winner: Partition | None
+    how: str
+    """In words: raced, from the store, or why nothing was measured."""
+    form: str
+    """Who runs what is not covered: inductor or eager."""
+    lanes: list[Lane] = dataclasses.field(default_factory=list)
+    unmeasured: list[Partition] = dataclasses.field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([self.key, f"  {self.how}", "", *self._drawn(), *self._raced(), *self._predicted()])
+
+    def _drawn(self) -> list[str]:
+        """A line a node, with a bracket around what one call computes."""
+        covers = () if self.winner is None else self.winner.covers
+        of = {node: (i, found) for i, found in enumerate(covers) for node in found.nodes}
+        wide = max((len(node.name) for node in self.plan.nodes), default=0)
+        does = max((len(label(node)) for node in self.plan.nodes), default=0)
+        lines = []
+        for node in self.plan.nodes:
+            mark, who = " ", self.form
+            if node in of:
+                _, found = of[node]
+                first, last = node is found.nodes[0], node is found.nodes[-1]
+                mark = "─" if first and last else "┌" if first else "└" if last else "│"
+                who = f"warplap {found.template}" if last else ""
+            lines.append(f"  {node.name:<{wide}}  {label(node):<{does}}  {mark} {who}".rstrip())
+        return lines
+
+    def _raced(self) -> list[str]:
+        if not self.lanes:
+            return []
+        best = min((lane.us for lane in self.lanes if lane.us is not None), default=None)
+        wide = max(len(lane.name) for lane in self.lanes)
+        lines = ["", "  raced as a whole"]
+        for lane in sorted(self.lanes, key=lambda lane: (lane.us is None, lane.us or 0.0)):
+            told = f"{'':21}" if lane.us is None or not best else f"{lane.us:10.1f} µs  {lane.us / best:5.2f}×"
+            lines.append(f"  {lane.name:<{wide}}  {told}  {lane.why}".rstrip())
+        return lines
+
+    def _predicted(self) -> list[str]:
+        """Partitions that were not raced, by what their parts took."""
+        lines = [] if not self.unmeasured else ["", "  by their parts, not raced"]
+        for partition in self.unmeasured[:8]:
+            lines.append(f"  {partition.seconds * 1e6:10.1f} µs  {' + '.join(partition.kinds) or 'nothing covered'}")
+        return lines
+
+
+_made: list[Decision] = []
+
+# Decisions that are kept for telling.
+_MOST = 256
+
+
+def remember(decision: Decision) -> None:
+    _made.append(decision)
+    del _made[:-_MOST]
+
+
+def graphs() -> list[Decision]:
+    """What was decided in this process, oldest first: one for each graph that ``torch.compile(backend="warplap")`` or
+    :func:`fuse` met. Printing one draws the graph with its boundaries and what the alternatives took."""
+    return list(_made)

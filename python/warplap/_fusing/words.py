@@ -1,0 +1,104 @@
+"""What a node of a traced graph computes, in one word, whichever of torch's names a program called it by."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx import Node
+
+_NAMES: dict[str, tuple[Any, ...]] = {
+    "add": (operator.add, torch.add),
+    "mul": (operator.mul, torch.mul),
+    "div": (operator.truediv, torch.div, torch.true_divide),
+    "matmul": (operator.matmul, torch.matmul, torch.bmm),
+    "pow": (operator.pow, torch.pow),
+    "square": (torch.square,),
+    "mean": (torch.mean,),
+    "rsqrt": (torch.rsqrt,),
+    "transpose": (torch.transpose,),
+    "softmax": (torch.softmax, F.softmax),
+    "dropout": (torch.dropout, F.dropout),
+    "linear": (F.linear,),
+    "layer_norm": (torch.layer_norm, F.layer_norm),
+    "rms_norm": (torch.rms_norm, F.rms_norm),
+    "attention": (F.scaled_dot_product_attention,),
+    "cross_entropy": (F.cross_entropy,),
+    "relu": (torch.relu, F.relu),
+    "gelu": (F.gelu,),
+    "silu": (F.silu,),
+    "tanh": (torch.tanh, F.tanh),
+    "sigmoid": (torch.sigmoid, F.sigmoid),
+}
+_WORDS = {target: word for word, targets in _NAMES.items() for target in targets}
+# Methods that are not called as the word is.
+_METHODS = {"bmm": "matmul", "float": "to", "type": "to"}
+
+_VIEWS = frozenset(
+    "view reshape expand flatten unflatten transpose permute unsqueeze squeeze contiguous expand_as view_as".split()
+)
+
+
+def word(node: Any) -> str | None:
+    """The word, where there is one."""
+    if not isinstance(node, Node):
+        return None
+    if node.op == "call_method":
+        name = str(node.target)
+        return _METHODS.get(name, name if name in _NAMES or name in ("to", "view", "reshape") else None)
+    return _WORDS.get(node.target) if node.op == "call_function" else None
+
+
+def label(node: Node) -> str:
+    """What a reader calls the node."""
+    return word(node) or str(getattr(node.target, "__name__", node.target))
+
+
+def is_view(node: Node) -> bool:
+    """Whether it only looks at memory in another way."""
+    return node.op == "call_method" and node.target in _VIEWS
+
+
+def value(node: Any) -> Any:
+    """The tensor that a node gives, as the tracer saw it: only its sizes and types mean something. None for what is no
+    tensor."""
+    found = node.meta.get("example_value") if isinstance(node, Node) else None
+    return found if isinstance(found, Tensor) else None
+
+
+def argument(node: Any, place: int, name: str, default: Any = None) -> Any:
+    """An argument by its place or name."""
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+
+
+def writes(node: Node) -> bool:
+    """Whether it changes a tensor that it was given."""
+    if node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+        return True
+    if node.op == "call_method":
+        name = str(node.target)
+        return name.endswith("_") and not name.endswith("__") or name == "__setitem__"
+    if node.op != "call_function":
+        return False
+    name = getattr(node.target, "__name__", "")
+    module = getattr(node.target, "__module__", "")
+    if module == "_operator":
+        return name in ("setitem", "delitem") or (name.startswith("i") and name[1:] in _IN_PLACE)
+    dropped = word(node) == "dropout" and argument(node, 3, "inplace", False) is True
+    return dropped or (name.endswith("_") and not name.endswith("__"))
+
+
+_IN_PLACE = frozenset("add and concat floordiv lshift matmul mod mul or pow rshift sub truediv xor".split())
+
+
+def draws(node: Node) -> bool:
+    """Whether it depends on chance: two runs differ."""
+    if word(node) == "dropout":
+        return argument(node, 2, "training", True) is True and float(argument(node, 1, "p", 0.5)) > 0.0
+    if word(node) == "attention":
+        return float(argument(node, 4, "dropout_p", 0.0)) > 0.0
+    name = label(node)
+    return any(part in name for part in ("rand", "bernoulli", "multinomial", "dropout"))
