@@ -256,6 +256,58 @@ def test_a_graph_that_writes_into_its_inputs_is_torchs(uncompiled):
     assert fused.decisions == [] and "Inductor runs them" in fused.explain()
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_autocast_holds_around_a_graph_and_inside_of_it(uncompiled, inside):
+    layer = torch.nn.Linear(32, 16)
+    cast = lambda: torch.autocast("cpu", torch.bfloat16)
+
+    def fn(x):
+        before = F.gelu(layer(x))
+        with cast():
+            return before, layer(x)
+
+    plain = lambda x: (F.gelu(layer(x)), layer(x) * 2)
+    x = r(8, 32)
+    if inside:
+        fused = warplap.fuse(fn)
+        got, right = fused(x), fn(x)
+        assert fused.decisions == [], "what holds for nodes after it is no graph of ours"
+    else:
+        fused = warplap.fuse(plain)
+        with cast():
+            got, right = fused(x), plain(x)
+        assert "cast=bfloat16" in fused.decisions[0].key
+    for a, b in zip(got, right):
+        assert a.dtype == b.dtype
+        near(a, b, 1e-4)
+
+
+def test_gradients_that_are_turned_off_inside_stay_off(uncompiled):
+    layer = torch.nn.Linear(32, 16)
+
+    def fn(x):
+        with torch.no_grad():
+            y = layer(x)
+        return F.softmax(layer(x) + y, dim=-1)
+
+    fused = warplap.fuse(fn)
+    x = r(8, 32)
+    near(fused(x), fn(x), 1e-4)
+    for a, b in zip(*(torch.autograd.grad(f(x).square().sum(), layer.weight) for f in (fused, fn))):
+        near(a, b, 1e-4)
+
+
+def test_a_tie_is_inductors(uncompiled, planted):
+    planted(_quick)
+    fused = warplap.fuse(lambda x: x.sin().relu().cos())
+    x = r(512, 512)
+    near(fused(x), x.sin().relu().cos(), 1e-6)
+    (decision,) = fused.decisions
+    us = {lane.name: lane.us for lane in decision.lanes}
+    taken = decision.winner is not None and decision.winner.kinds == ("planted",)
+    assert not taken or us["planted"] < 0.99 * us["inductor"], str(decision)
+
+
 def test_by_name_with_inductor_itself():
     torch._dynamo.reset()
     warplap.configure(in_memory=True, budget=0.5)

@@ -28,6 +28,9 @@ Run = Callable[..., Any]
 # Partitions that race as whole chains, and that are told by their parts.
 _RACED, _TOLD = 4, 16
 
+# The share of its time that a winner must take from Inductor's, or users get what they would have without us.
+_AHEAD = 0.01
+
 # Calls in a row on a GPU: the host runs ahead of it, as in a program.
 _IN_A_ROW = 8
 
@@ -42,7 +45,7 @@ def backend(
     """What ``torch.compile(backend="warplap")`` calls with a traced graph. ``mode`` and ``options`` are Inductor's."""
     plan = Plan(module)
     inductor = Inductor(mode, options)
-    if plan.writes or not plan.kinds:
+    if plan.acts or not plan.kinds:
         return inductor.here(module, inputs)
     return Chooser(plan, inductor)
 
@@ -75,6 +78,7 @@ class Chooser:
     def __init__(self, plan: Plan, inductor: Inductor) -> None:
         self._plan, self._inductor = plan, inductor
         self._run: Run | None = None
+        self._meanwhile: Run | None = None
         self.decision: Decision | None = None
 
     def __call__(self, *inputs: Any) -> Any:
@@ -82,14 +86,17 @@ class Chooser:
         return run(*inputs)
 
     def _choose(self, inputs: tuple[Any, ...]) -> Run:
+        if self._meanwhile is not None and _callables.capturing():
+            return self._meanwhile
         self.decision = decision = _decide(self._plan, self._inductor, inputs)
         remember(decision)
         _log.info("%s", decision)
         form = Form(self._plan, decision.winner, decision.form == "inductor", self._inductor)
-        # What a busy stream or a mode kept from being decided is asked again.
         run = form.built(inputs)
-        if decision.how in ("raced", "from the store") or _warplap.mode() != "tune":
-            self._run = run
+        if decision.is_final:
+            self._run, self._meanwhile = run, None
+        else:
+            self._meanwhile = run
         return run
 
 
@@ -132,17 +139,19 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
             measure=measure, budget=_modes.budget(), by_wall=True,
         )  # fmt: skip
 
-    def told(form: Form, how: str) -> Decision:
-        return Decision(key, plan, form.partition, how, "inductor" if form.compiled else "eager")
+    def told(form: Form, how: str, is_final: bool = True) -> Decision:
+        return Decision(key, plan, form.partition, how, "inductor" if form.compiled else "eager", is_final)
 
-    if mode == "off" or _callables.capturing():
-        return told(forms[0], "the mode is off" if mode == "off" else "a stream is being captured")
+    if mode == "off":
+        return told(forms[0], "the mode is off")
     listed = [*forms, *fused(_kept(plan, key))]
     winner, found = compete(listed, [_nothing for _ in listed], _nothing, False)
     if found is not None:
-        return told(listed[winner], "from the store")
+        return told(_ahead(listed, winner, found), "from the store")
     if mode != "tune":
         return told(forms[0], f"the mode is {mode} and the store does not know the graph")
+    if _callables.capturing():
+        return told(forms[0], "a stream is being captured, and nothing is measured meanwhile", False)
     given = drawn(inputs)
     partitions = plan.partitions(timed(plan, given), _TOLD)
     legal = [p for p in partitions if math.isfinite(p.seconds)]
@@ -152,7 +161,7 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
         return told(forms[1], "nobody could be built")
     reference = _reference(plan, given)
     winner, found = compete(lanes, runs, reference, True)
-    decision = told(lanes[winner], "raced" if found is not None else "nothing could be raced")
+    decision = told(_ahead(lanes, winner, found), "raced" if found is not None else "nothing could be raced")
     decision.lanes = [*_lanes(lanes, found), *left]
     decision.unmeasured = [p for p in legal if p not in few]
     return decision
@@ -167,6 +176,16 @@ def _kept(plan: Plan, key: str) -> list[Partition]:
     config = json.loads(_warplap.kept("graph", key) or "{}")
     found = plan.partition(str(config.get("covers", "")).split())
     return [] if found is None else [found]
+
+
+def _ahead(forms: list[Form], winner: int, found: dict[str, Any] | None) -> Form:
+    """The winner, where it is ahead of Inductor by more than nothing; else Inductor."""
+    by_inductor = next((i for i, form in enumerate(forms) if form.name == "inductor"), None)
+    if by_inductor is None or found is None:
+        return forms[winner]
+    theirs = _lanes([forms[by_inductor]], found)[0].us
+    ours = found["edition"]["verdict"]["median_us"]
+    return forms[winner] if theirs is None or ours < (1.0 - _AHEAD) * theirs else forms[by_inductor]
 
 
 def _lanes(forms: list[Form], found: dict[str, Any] | None) -> list[Lane]:

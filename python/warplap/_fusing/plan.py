@@ -14,7 +14,7 @@ from torch.fx.passes.tools_common import legalize_graph
 
 from .. import _warplap
 from .templates import Found, covers as covers_of
-from .words import draws, is_view, label, value, writes
+from .words import acts, draws, is_view, label, value
 
 # Kinds beyond these are left to Inductor: each doubles the partitions.
 _KINDS = 24
@@ -38,7 +38,7 @@ class Plan:
         self.module = module
         self.nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
         self.draws = any(draws(n) for n in self.nodes)
-        self.writes = any(writes(n) for n in self.nodes)
+        self.acts = any(acts(n) for n in self.nodes)
         self._places = {n: i for i, n in enumerate(self.nodes)}
         self.kinds: dict[str, list[Found]] = {}
         numbers: dict[str, dict[str, str]] = {}
@@ -72,9 +72,8 @@ class Plan:
         """The one that takes exactly these kinds, where it is legal."""
         if not all(kind in self.kinds for kind in kinds):
             return None
-        wanted = {kind: -1.0 for kind in kinds}  # nothing is cheaper than to take them all
-        times = {}, {kind: wanted.get(kind, 1.0) for kind in self.kinds}
-        found = self.partitions(times, 2)[0]
+        # Nothing is cheaper than to take them all.
+        found = self.partitions(({}, {kind: -1.0 if kind in kinds else 1.0 for kind in self.kinds}), 2)[0]
         return found if set(found.kinds) == set(kinds) else None
 
     def rewritten(self, covers: Sequence[Found], calm: bool = False) -> GraphModule:
@@ -127,7 +126,9 @@ class Plan:
         wants = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         sizes = hashlib.blake2s(" ".join(map(_rounded, tensors)).encode()).hexdigest()[:16]
         device = next((t.device.type for t in tensors), "cpu")
-        return f"graph={structure},sizes={sizes},step={str(wants).lower()},on={device}"
+        casts = torch.is_autocast_enabled(device)
+        to = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if casts else "none"
+        return f"graph={structure},sizes={sizes},step={str(wants).lower()},cast={to},on={device}"
 
 
 def _calm(graph: Graph) -> None:

@@ -29,6 +29,8 @@ class Decision:
     """In words: raced, from the store, or why nothing was measured."""
     form: str
     """Who runs what is not covered: inductor or eager."""
+    is_final: bool = True
+    """Whether it holds for later calls too."""
     lanes: list[Lane] = dataclasses.field(default_factory=list)
     unmeasured: list[Partition] = dataclasses.field(default_factory=list)
 

@@ -74,21 +74,17 @@ def argument(node: Any, place: int, name: str, default: Any = None) -> Any:
     return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 
 
-def writes(node: Node) -> bool:
-    """Whether it changes a tensor that it was given."""
-    if node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+def acts(node: Node) -> bool:
+    """Whether it does more than compute what it gives: changes a tensor that it was given, or a state of torch's that
+    holds for nodes after it (autocast, no_grad)."""
+    if not node.users or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
         return True
-    if node.op == "call_method":
-        name = str(node.target)
-        return name.endswith("_") and not name.endswith("__") or name == "__setitem__"
-    if node.op != "call_function":
-        return False
-    name = getattr(node.target, "__name__", "")
-    module = getattr(node.target, "__module__", "")
-    if module == "_operator":
+    name = str(node.target) if node.op == "call_method" else str(getattr(node.target, "__name__", ""))
+    if word(node) == "dropout" and argument(node, 3, "inplace", False) is True:
+        return True
+    if getattr(node.target, "__module__", "") == "_operator":
         return name in ("setitem", "delitem") or (name.startswith("i") and name[1:] in _IN_PLACE)
-    dropped = word(node) == "dropout" and argument(node, 3, "inplace", False) is True
-    return dropped or (name.endswith("_") and not name.endswith("__"))
+    return (name.endswith("_") and not name.endswith("__")) or name.startswith(("_enter", "_exit", "_set_", "__set"))
 
 
 _IN_PLACE = frozenset("add and concat floordiv lshift matmul mod mul or pow rshift sub truediv xor".split())

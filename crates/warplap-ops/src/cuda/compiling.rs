@@ -1,7 +1,7 @@
 //! The compiler of the tests, so that kernels are compiled on machines without CUDA. Chips to compile for come with it.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Compiler, Source};
@@ -27,18 +27,25 @@ pub(crate) fn is_long() -> bool {
     std::env::var_os("WARPLAP_LONG").is_some()
 }
 
+/// What was met by this process's tests.
+#[derive(Default)]
+struct Met {
+    texts: HashSet<String>,
+    /// By test, kernel and chip.
+    counts: HashMap<String, usize>,
+}
+
 /// Whether a source is to be compiled: once, and in the short form only the first, second, fifth, twelfth … that a test
 /// has of one kernel and chip. So every test compiles each of its kernels for each of its chips, and the sample goes
 /// through all its problems; odd and even numbers take turns, as first and last configs do in most tests.
 fn is_due(source: &Source, arch: &str) -> bool {
-    static MET: Mutex<Option<(HashSet<String>, HashMap<String, usize>)>> = Mutex::new(None);
+    static MET: LazyLock<Mutex<Met>> = LazyLock::new(Mutex::default);
     let mut met = MET.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let (texts, counts) = met.get_or_insert_default();
-    if !texts.insert(format!("{} {:?} {arch}", source.entry, source.defines)) {
+    if !met.texts.insert(format!("{} {:?} {arch}", source.entry, source.defines)) {
         return false;
     }
     let test = std::thread::current().name().unwrap_or_default().to_string();
-    let count = counts.entry(format!("{test} {} {arch}", source.entry)).or_default();
+    let count = met.counts.entry(format!("{test} {} {arch}", source.entry)).or_default();
     *count += 1;
     is_long() || [1, 2, 5, 12, 29, 70].contains(count)
 }
