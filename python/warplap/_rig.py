@@ -21,6 +21,11 @@ _TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e
 _TOLERANCE |= {"float8_e4m3fn": 0.125, "float8_e4m3fnuz": 0.125, "float8_e5m2": 0.25, "float8_e5m2fnuz": 0.25}
 
 
+def tolerance_of(kind: Any) -> float:
+    """How far a right answer of a type may be off."""
+    return _TOLERANCE[str(kind).removeprefix("torch.")]
+
+
 def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 

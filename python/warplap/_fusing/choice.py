@@ -136,7 +136,7 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
     def compete(lanes: list[Form], runs: list[Run], reference: Run, measure: bool) -> Any:
         return _callables.compete(
             "graph", key, [form.candidate for form in lanes], runs, reference, (), {},
-            measure=measure, budget=_modes.budget(), by_wall=True,
+            measure=measure, budget=_modes.budget(), by_wall=True, tolerance=plan.tolerance(inputs),
         )  # fmt: skip
 
     def told(form: Form, how: str, is_final: bool = True) -> Decision:
@@ -152,16 +152,19 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
         return told(forms[0], f"the mode is {mode} and the store does not know the graph")
     if _callables.capturing():
         return told(forms[0], "a stream is being captured, and nothing is measured meanwhile", False)
-    given = drawn(inputs)
-    partitions = plan.partitions(timed(plan, given), _TOLD)
-    legal = [p for p in partitions if math.isfinite(p.seconds)]
-    few = [p for p in legal if p.kinds][:_RACED]
-    lanes, runs, left = _ready([*forms, *fused(few)], given)
-    if not lanes:
-        return told(forms[1], "nobody could be built")
-    reference = _reference(plan, given)
-    winner, found = compete(lanes, runs, reference, True)
-    decision = told(_ahead(lanes, winner, found), "raced" if found is not None else "nothing could be raced")
+    try:
+        given = drawn(inputs)
+        partitions = plan.partitions(timed(plan, given), _TOLD)
+        legal = [p for p in partitions if math.isfinite(p.seconds)]
+        few = [p for p in legal if p.kinds][:_RACED]
+        lanes, runs, left = _ready([*forms, *fused(few)], given)
+        winner, found = compete(lanes, runs, _reference(plan, given), True) if lanes else (0, None)
+    except (RuntimeError, MemoryError) as why:  # no memory for other inputs, or nobody was right with them
+        reason = str(why).partition("\n")[0]
+        _log.warning("graph:%s: it was not raced: %s; Inductor runs it", key, reason)
+        return told(forms[0], f"not raced: {reason}")
+    chosen = forms[0] if not lanes or found is None else _ahead(lanes, winner, found)
+    decision = told(chosen, "nothing could be raced" if found is None else "raced")
     decision.lanes = [*_lanes(lanes, found), *left]
     decision.unmeasured = [p for p in legal if p not in few]
     return decision
@@ -178,10 +181,10 @@ def _kept(plan: Plan, key: str) -> list[Partition]:
     return [] if found is None else [found]
 
 
-def _ahead(forms: list[Form], winner: int, found: dict[str, Any] | None) -> Form:
+def _ahead(forms: list[Form], winner: int, found: dict[str, Any]) -> Form:
     """The winner, where it is ahead of Inductor by more than nothing; else Inductor."""
     by_inductor = next((i for i, form in enumerate(forms) if form.name == "inductor"), None)
-    if by_inductor is None or found is None:
+    if by_inductor is None:
         return forms[winner]
     theirs = _lanes([forms[by_inductor]], found)[0].us
     ours = found["edition"]["verdict"]["median_us"]
@@ -285,7 +288,7 @@ def _prove_calm(form: Form, given: tuple[Any, ...]) -> None:
     got = step(form.module(calm=True).forward, given)
     right = _in_double(form.plan.rewritten((), calm=True), given)
     for i, (a, b) in enumerate(zip(got, right)):
-        if not share_of_tolerance(a, b, None) <= 1.0:
+        if not share_of_tolerance(a, b, form.plan.tolerance(given)) <= 1.0:
             raise ArithmeticError(f"result {i} differs from the right one, with chance left out")
 
 

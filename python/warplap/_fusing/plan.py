@@ -13,6 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.tools_common import legalize_graph
 
 from .. import _warplap
+from .._rig import tolerance_of
 from .templates import Found, covers as covers_of
 from .words import acts, draws, is_view, label, value
 
@@ -108,6 +109,15 @@ class Plan:
         legalize_graph(module)
         module.recompile()
         return module
+
+    def tolerance(self, inputs: Sequence[Any]) -> float:
+        """How far a right answer may be off: as the narrowest type that the graph computes in says."""
+        kinds = {t.dtype for t in (*inputs, *map(value, self.nodes)) if isinstance(t, Tensor)}
+        device = next((t.device.type for t in inputs if isinstance(t, Tensor)), "cpu")
+        if torch.is_autocast_enabled(device):
+            kinds.add(torch.get_autocast_dtype(device))
+        allowed = [tolerance_of(kind) for kind in kinds if kind.is_floating_point]
+        return max(allowed, default=tolerance_of(torch.float32))
 
     def text(self, inputs: Sequence[Any]) -> str:
         """What a decision is kept by: the graph, and its tensors with sizes that change rounded up to powers of two."""
