@@ -3,6 +3,19 @@
 //!
 //! Times are whoever's: measured or predicted. Sums of parts mislead (a kernel hides behind another's loads), so the
 //! first few of the list race as whole chains; what is said here is only who is worth that.
+//!
+//! ```
+//! use std::collections::BTreeSet;
+//! use warplap_core::graph::{Cover, Graph};
+//!
+//! let mut graph = Graph::default();
+//! let sum = graph.node(&[], 4e-6, true); // reads nobody here, takes 4 µs by itself, others read it
+//! let norm = graph.node(&[sum], 3e-6, true);
+//! let both: BTreeSet<usize> = [sum, norm].into();
+//! let cover = Cover { kind: 0, nodes: both.clone(), gives: both, seconds: 2e-6 };
+//! let best = &graph.partitions(&[cover], 4)[0];
+//! assert_eq!(best.covers, [0]);
+//! ```
 
 mod choice;
 
