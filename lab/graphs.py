@@ -19,7 +19,7 @@ import time
 import torch
 import torch.nn.functional as F
 import warplap
-from warplap._fusing.choice import Form, Inductor
+from warplap._fusing.forms import Form, Inductor
 from warplap._fusing.plan import Plan
 
 

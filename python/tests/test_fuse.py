@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import warplap
-from warplap._fusing import choice, templates, words
+from warplap._fusing import forms, templates, whole, words
 from warplap._fusing.plan import Plan
 from warplap._fusing.templates import Found
 
@@ -70,7 +70,7 @@ def traced(fn, *args):
 def uncompiled(monkeypatch):
     """Inductor's place taken by the graph itself: no compiler runs, everything else is real."""
     torch._dynamo.reset()
-    monkeypatch.setattr(choice.Inductor, "here", lambda self, module, inputs: module.forward)
+    monkeypatch.setattr(forms.Inductor, "here", lambda self, module, inputs: module.forward)
     warplap.configure(in_memory=True, budget=0.5)
 
 
@@ -105,9 +105,9 @@ def test_every_legal_partition_computes_the_same_with_its_gradients():
     partitions = plan.partitions(None, 10_000)
     assert len(partitions) > 50
     with warplap.off():
-        right = choice.step(module.forward, tuple(inputs))
+        right = whole.step(module.forward, tuple(inputs))
         for partition in partitions[:: max(1, len(partitions) // 40)]:
-            got = choice.step(plan.rewritten(partition.covers).forward, tuple(inputs))
+            got = whole.step(plan.rewritten(partition.covers).forward, tuple(inputs))
             assert len(got) == len(right)
             for a, b in zip(got, right):
                 near(a, b, 1e-4)
@@ -318,6 +318,11 @@ def test_by_name_with_inductor_itself():
     decision = warplap.graphs()[-1]
     assert {lane.name for lane in decision.lanes} >= {"inductor", "eager", "norm", "add_norm"}, str(decision)
     assert all(lane.us for lane in decision.lanes), str(decision)
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="fn: is a int, expected a function or a module"):
+        warplap.fuse(3)
 
 
 def test_sizes_that_change_are_compiled_once():

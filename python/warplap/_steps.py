@@ -36,7 +36,7 @@ _SHARE = 0.25
 _RUNS = 12
 
 # Steps in a row on a GPU: the host runs ahead of it, as in a program.
-_IN_A_ROW = 8
+IN_A_ROW = 8
 
 # Choices that are kept at the most: sizes may change all the time.
 _MOST = 4096
@@ -93,7 +93,7 @@ class Steps:
         wants = [t is not None and t.requires_grad for t in given]
         first = given[0]
         assert first is not None
-        times = _IN_A_ROW if first.is_cuda else 1
+        times = IN_A_ROW if first.is_cuda else 1
         sides = [Step(theirs, wants, times), Step(own, wants, times)]
         version = f"warplap {_warplap.__version__} torch {torch.__version__}"
         candidates: list[tuple[str, dict[str, Any], str]] = [("torch", {}, version), ("warplap", {}, version)]

@@ -2,7 +2,8 @@
 are left to Inductor, is decided by racing whole chains, proved and kept in the store.
 
 ``words`` reads nodes, ``templates`` finds what our operators cover, ``plan`` lists partitions and rewrites graphs,
-``parts`` times what partitions are made of, ``choice`` races the best of them, ``story`` tells about it.
+``parts`` times what partitions are made of, ``forms`` and ``whole`` run a graph as its program would, ``choice`` races
+the best partitions, ``story`` tells about it.
 """
 
 from .choice import backend

@@ -10,29 +10,24 @@ from __future__ import annotations
 import json
 import logging
 import math
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
-import torch
-from torch import Tensor
-from torch.fx import GraphModule, Interpreter
+from torch.fx import GraphModule
 
 from .. import _callables, _modes, _warplap
+from .forms import Form, Inductor, Run
 from .parts import timed
 from .plan import Partition, Plan
 from .story import Decision, Lane, remember
+from .whole import Whole, drawn, reference
 
 _log = logging.getLogger("warplap")
-
-Run = Callable[..., Any]
 
 # Partitions that race as whole chains, and that are told by their parts.
 _RACED, _TOLD = 4, 16
 
 # The share of its time that a winner must take from Inductor's, or users get what they would have without us.
 _AHEAD = 0.01
-
-# Calls in a row on a GPU: the host runs ahead of it, as in a program.
-_IN_A_ROW = 8
 
 
 def backend(
@@ -48,28 +43,6 @@ def backend(
     if plan.acts or not plan.kinds:
         return inductor.here(module, inputs)
     return Chooser(plan, inductor)
-
-
-class Inductor:
-    """Who compiles what is not covered."""
-
-    def __init__(self, mode: str | None, options: dict[str, Any] | None) -> None:
-        from torch._inductor import list_mode_options
-
-        self._patches = {**(list_mode_options(mode) if mode and mode != "default" else {}), **(options or {})}
-
-    def here(self, module: GraphModule, inputs: Sequence[Any]) -> Run:
-        """The graph compiled as torch would, with all that the tracer knows of it."""
-        from torch._inductor.compile_fx import compile_fx
-
-        run: Any = compile_fx(module, list(inputs), config_patches=self._patches or None)
-        return run  # type: ignore[no-any-return]
-
-    def later(self, module: GraphModule, inputs: Sequence[Any]) -> Run:
-        """The same after tracing. Sizes that may change are asked for anew."""
-        if any(isinstance(i, (int, torch.SymInt)) for i in inputs):
-            return torch.compile(module, dynamic=True, options=self._patches or None)
-        return self.here(module, inputs)
 
 
 class Chooser:
@@ -100,32 +73,6 @@ class Chooser:
         return run
 
 
-class Form:
-    """A partition, and who runs the rest of the graph."""
-
-    def __init__(self, plan: Plan, partition: Partition | None, compiled: bool, inductor: Inductor) -> None:
-        self.plan, self.partition, self.compiled, self._inductor = plan, partition, compiled, inductor
-        self.kinds = () if partition is None else partition.kinds
-        self.name = "inductor" if compiled else "eager"
-        if self.kinds:
-            self.name = " + ".join(self.kinds)
-
-    @property
-    def candidate(self) -> tuple[str, dict[str, Any], str]:
-        """How the store calls it."""
-        version = f"warplap {_warplap.__version__} torch {torch.__version__}"
-        if not self.kinds:
-            return self.name, {}, version
-        return "fused", {"covers": " ".join(self.kinds), "rest": "inductor" if self.compiled else "eager"}, version
-
-    def module(self, calm: bool = False) -> GraphModule:
-        """The graph in this form; a copy, since compilers change what they are given."""
-        return self.plan.rewritten(() if self.partition is None else self.partition.covers, calm)
-
-    def built(self, inputs: Sequence[Any]) -> Run:
-        return self._inductor.later(self.module(), inputs) if self.compiled else self.module().forward
-
-
 def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision:
     """Who runs the graph: as the store says, by a race, or Inductor."""
     key = plan.text(inputs)
@@ -133,9 +80,9 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
     fused = lambda partitions: [Form(plan, p, True, inductor) for p in partitions if p.kinds]
     mode = _warplap.mode()
 
-    def compete(lanes: list[Form], runs: list[Run], reference: Run, measure: bool) -> Any:
+    def compete(lanes: list[Form], runs: list[Run], right: Run, measure: bool) -> Any:
         return _callables.compete(
-            "graph", key, [form.candidate for form in lanes], runs, reference, (), {},
+            "graph", key, [form.candidate for form in lanes], runs, right, (), {},
             measure=measure, budget=_modes.budget(), by_wall=True, tolerance=plan.tolerance(inputs),
         )  # fmt: skip
 
@@ -158,7 +105,7 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
         legal = [p for p in partitions if math.isfinite(p.seconds)]
         few = [p for p in legal if p.kinds][:_RACED]
         lanes, runs, left = _ready([*forms, *fused(few)], given)
-        winner, found = compete(lanes, runs, _reference(plan, given), True) if lanes else (0, None)
+        winner, found = compete(lanes, runs, reference(plan, given), True) if lanes else (0, None)
     except (RuntimeError, MemoryError) as why:  # no memory for other inputs, or nobody was right with them
         reason = str(why).partition("\n")[0]
         _log.warning("graph:%s: it was not raced: %s; Inductor runs it", key, reason)
@@ -215,7 +162,7 @@ def _ready(forms: list[Form], given: tuple[Any, ...]) -> tuple[list[Form], list[
     left: list[Lane] = []
     for form in forms:
         try:
-            run = _Whole(form, given)
+            run = Whole(form, given)
             run()  # compiles, and lets every part find its own kernel
             run()
         except Exception as why:
@@ -224,87 +171,3 @@ def _ready(forms: list[Form], given: tuple[Any, ...]) -> tuple[list[Form], list[
         ready.append(form)
         runs.append(run)
     return ready, runs, left
-
-
-class _Whole:
-    """A graph run as its program runs it: with its gradients where they are wanted, several times in a row on a GPU."""
-
-    def __init__(self, form: Form, given: tuple[Any, ...]) -> None:
-        self._run, self._random = form.built(given), form.plan.draws
-        self._given = given
-        self._device = next((t.device for t in given if isinstance(t, Tensor) and t.is_cuda), None)
-        if self._random and form.kinds:
-            _prove_calm(form, given)
-
-    def __call__(self) -> tuple[Tensor, ...]:
-        for _ in range(1 if self._device is None else _IN_A_ROW):
-            found = step(self._run, self._given)
-        if self._device is not None:
-            torch.cuda.current_stream(self._device).synchronize()
-        return () if self._random else found  # chance has no right answer: that was proved without it
-
-
-def step(run: Run, given: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """What a graph gives, and its gradients along ones."""
-    outputs = tuple(t for t in _flat(run(*given)) if isinstance(t, Tensor))
-    wanted = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
-    along = [t for t in outputs if t.requires_grad]
-    if not (wanted and along and torch.is_grad_enabled()):
-        return outputs
-    ones = [torch.ones_like(t) for t in along]
-    gradients = torch.autograd.grad(along, wanted, ones, allow_unused=True)
-    return *(t.detach() for t in outputs), *(g for g in gradients if g is not None)
-
-
-def _flat(found: Any) -> Sequence[Any]:
-    return found if isinstance(found, (tuple, list)) else (found,)
-
-
-def _reference(plan: Plan, given: tuple[Any, ...]) -> Run:
-    """The right answer: the graph as it is, in double precision where its nodes take that."""
-    if plan.draws:
-        return lambda: ()
-    try:
-        right = _in_double(plan.module, given)
-    except (RuntimeError, TypeError):  # a type is written into the graph
-        right = step(plan.module.forward, given)
-    return lambda: right
-
-
-def _in_double(module: GraphModule, given: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    wide = tuple(
-        t.detach().double().requires_grad_(t.requires_grad) if isinstance(t, Tensor) and t.is_floating_point() else t
-        for t in given
-    )
-    found = step(lambda *inputs: Interpreter(module).run(*inputs), wide)
-    narrow = step(module.forward, given)
-    return tuple(t.to(like.dtype) for t, like in zip(found, narrow))
-
-
-def _prove_calm(form: Form, given: tuple[Any, ...]) -> None:
-    """Holds a graph with chance to the right answer without it."""
-    from .._rig import share_of_tolerance
-
-    got = step(form.module(calm=True).forward, given)
-    right = _in_double(form.plan.rewritten((), calm=True), given)
-    for i, (a, b) in enumerate(zip(got, right)):
-        if not share_of_tolerance(a, b, form.plan.tolerance(given)) <= 1.0:
-            raise ArithmeticError(f"result {i} differs from the right one, with chance left out")
-
-
-def drawn(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Random tensors that lie in memory as those do; whole numbers, truths and what is not finite stay the caller's."""
-    chance = torch.Generator().manual_seed(18)
-
-    def draw(t: Any) -> Any:
-        if not isinstance(t, Tensor) or not t.is_floating_point() or t.layout != torch.strided or t.numel() == 0:
-            return t
-        if not bool(torch.isfinite(t).all()):
-            return t.detach()
-        extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
-        flat = torch.randn(extent, generator=chance).mul_(t.shape[-1] ** -0.5 if t.ndim == 2 else 1.0)
-        made = flat.to(t.dtype).to(t.device).as_strided(t.shape, t.stride())
-        return made.requires_grad_(t.requires_grad)
-
-    with torch.no_grad():
-        return tuple(draw(t) for t in inputs)

@@ -7,8 +7,9 @@ from typing import Any, Callable, Generic, ParamSpec, TypeVar
 
 import torch
 
-from .choice import Run, backend
-from .story import Decision, graphs
+from .choice import backend
+from .forms import Run
+from .story import Decision
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +60,6 @@ def fuse(
     kept in the store. ``explain()`` of what comes back tells about it. ``torch.compile(backend="warplap")`` decides in
     the same way.
     """
+    if not callable(fn):
+        raise TypeError(f"fn: is a {type(fn).__name__}, expected a function or a module")
     return Fused(fn, dynamic, fullgraph, mode)
-
-
-__all__ = ["Fused", "fuse", "graphs"]

@@ -1,0 +1,96 @@
+"""A graph run as its program runs it, on inputs of our own, and what a right run gives."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Interpreter
+
+from .._rig import share_of_tolerance
+from .._steps import IN_A_ROW
+from .forms import Form, Run
+from .plan import Plan
+
+
+class Whole:
+    """A graph run as its program runs it: with its gradients where they are wanted, several times in a row on a GPU."""
+
+    def __init__(self, form: Form, given: tuple[Any, ...]) -> None:
+        self._run, self._random = form.built(given), form.plan.draws
+        self._given = given
+        self._device = next((t.device for t in given if isinstance(t, Tensor) and t.is_cuda), None)
+        if self._random and form.kinds:
+            _prove_calm(form, given)
+
+    def __call__(self) -> tuple[Tensor, ...]:
+        for _ in range(1 if self._device is None else IN_A_ROW):
+            found = step(self._run, self._given)
+        if self._device is not None:
+            torch.cuda.current_stream(self._device).synchronize()
+        return () if self._random else found  # chance has no right answer: that was proved without it
+
+
+def step(run: Run, given: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """What a graph gives, and its gradients along ones."""
+    outputs = tuple(t for t in _flat(run(*given)) if isinstance(t, Tensor))
+    wanted = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
+    along = [t for t in outputs if t.requires_grad]
+    if not (wanted and along and torch.is_grad_enabled()):
+        return outputs
+    ones = [torch.ones_like(t) for t in along]
+    gradients = torch.autograd.grad(along, wanted, ones, allow_unused=True)
+    return *(t.detach() for t in outputs), *(g for g in gradients if g is not None)
+
+
+def _flat(found: Any) -> Sequence[Any]:
+    return found if isinstance(found, (tuple, list)) else (found,)
+
+
+def reference(plan: Plan, given: tuple[Any, ...]) -> Run:
+    """The right answer: the graph as it is, in double precision where its nodes take that."""
+    if plan.draws:
+        return lambda: ()
+    try:
+        right = _in_double(plan.module, given)
+    except (RuntimeError, TypeError):  # a type is written into the graph
+        right = step(plan.module.forward, given)
+    return lambda: right
+
+
+def _in_double(module: GraphModule, given: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    wide = tuple(
+        t.detach().double().requires_grad_(t.requires_grad) if isinstance(t, Tensor) and t.is_floating_point() else t
+        for t in given
+    )
+    found = step(lambda *inputs: Interpreter(module).run(*inputs), wide)
+    narrow = step(module.forward, given)
+    return tuple(t.to(like.dtype) for t, like in zip(found, narrow))
+
+
+def _prove_calm(form: Form, given: tuple[Any, ...]) -> None:
+    """Holds a graph with chance to the right answer without it."""
+    got = step(form.module(calm=True).forward, given)
+    right = _in_double(form.plan.rewritten((), calm=True), given)
+    for i, (a, b) in enumerate(zip(got, right)):
+        if not share_of_tolerance(a, b, form.plan.tolerance(given)) <= 1.0:
+            raise ArithmeticError(f"result {i} differs from the right one, with chance left out")
+
+
+def drawn(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Random tensors that lie in memory as those do; whole numbers, truths and what is not finite stay the caller's."""
+    chance = torch.Generator().manual_seed(18)
+
+    def draw(t: Any) -> Any:
+        if not isinstance(t, Tensor) or not t.is_floating_point() or t.layout != torch.strided or t.numel() == 0:
+            return t
+        if not bool(torch.isfinite(t).all()):
+            return t.detach()
+        extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
+        flat = torch.randn(extent, generator=chance).mul_(t.shape[-1] ** -0.5 if t.ndim == 2 else 1.0)
+        made = flat.to(t.dtype).to(t.device).as_strided(t.shape, t.stride())
+        return made.requires_grad_(t.requires_grad)
+
+    with torch.no_grad():
+        return tuple(draw(t) for t in inputs)
