@@ -87,6 +87,12 @@ impl<D: Device> Kernel<D> for Held<D> {
         self.inner.launch(args, queue)
     }
 
+    // Not `prove`: whoever is in a catalog is proved on the race's memory, not by itself.
+
+    fn writes(&self) -> bool {
+        self.inner.writes()
+    }
+
     fn workspace(&self) -> u64 {
         self.workspace
     }

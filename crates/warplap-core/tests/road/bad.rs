@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use warplap_core::catalog::Catalog;
 use warplap_core::error::Error;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_core::progress::Silent;
 use warplap_core::rejection::Rejection;
 use warplap_core::settings::{Mode, Settings};
+use warplap_core::space::{Config, Value};
 use warplap_core::store::Store;
 use warplap_core::tuner::{How, Tuner};
 use warplap_core::variant::Fit;
@@ -175,6 +177,16 @@ fn a_variant_that_panics_before_it_is_built_stands_aside() {
             let quiet = on(Fake::new(), &rows, &store, mode(m));
             assert!(launch(&quiet, &problem(50)).unwrap() && launch(&quiet, &problem(51)).unwrap(), "{at:?} {m}");
         }
+    }
+}
+
+#[test]
+fn a_catalog_passes_on_whether_timed_launches_write() {
+    for (act, writes) in [(Act::Right, true), (Act::GivesNew, false)] {
+        let catalog = Catalog::new(Arc::new(row("reference", 9e-3))).with(Arc::new(row("asked", 1e-3).act(act)));
+        let config = Config::new().with("i", Value::Int(0));
+        let kernel = catalog.find("asked").unwrap().build(&problem(50), &config, &Fake::new()).unwrap();
+        assert_eq!(kernel.writes(), writes, "{act:?}");
     }
 }
 

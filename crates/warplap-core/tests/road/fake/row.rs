@@ -46,6 +46,8 @@ pub enum Act {
     LazyAfter(u64),
     /// Panics when it is asked for its workspace.
     WorkspacePanics,
+    /// Says that its timed launches give new outputs.
+    GivesNew,
 }
 
 /// Where a fake variant panics before it is ever built.
@@ -213,6 +215,10 @@ struct Built {
 }
 
 impl Kernel<Fake> for Built {
+    fn writes(&self) -> bool {
+        !matches!(self.act, Act::GivesNew)
+    }
+
     fn launch(&self, args: &mut [Arg<'_, Fake>], queue: &Meter) -> Result<(), Rejection> {
         self.count.launches.fetch_add(1, Ordering::SeqCst);
         let nth = self.launched.fetch_add(1, Ordering::SeqCst) + 1;
