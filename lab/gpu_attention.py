@@ -188,11 +188,22 @@ def flex(bend, block=None):
     return lambda q, k, v: compiled(q, k, v, score_mod=bend, block_mask=mask)
 
 
+def dropped(q, k, v, seed, share):
+    """The last head's, with weights dropped by place and seed: the rule of every kernel, in torch's operators."""
+    from warplap._philox import of_weights
+
+    one = [t[-1, -1].double() for t in (q, k, v)]
+    weights = (one[0] @ one[1].T * one[0].shape[-1] ** -0.5).softmax(-1)
+    return (weights * of_weights(*q.shape[:3], k.shape[2], seed, share)[-1, -1]) @ one[2]
+
+
 def features(rows, args):
     print("\n| 2 × 16 × 2048 × 128, bf16 | warplap µs | rivals µs | best rival / warplap | |\n|---|---|---|---|---|")
     q, k, v = tensors(2, 16, 16, 2048, 2048, 128)
     n, slopes = 2048, 2.0 ** -(8 * torch.arange(1, 17, device="cuda", dtype=torch.float32) / 16)
     bias = torch.randn(1, 16, n, n, device="cuda", dtype=torch.bfloat16)
+    seen = torch.rand(2, 1, n, n, device="cuda") > 0.1
+    seed = torch.tensor([5, 6], device="cuda")
     place = torch.arange(n, device="cuda")
     away = (place[None] - place[:, None]).abs().double()
     band = lambda width: lambda s: s.masked_fill((place[None] > place[:, None]) | (away > width), -math.inf)
@@ -202,6 +213,8 @@ def features(rows, args):
         "window 512 causal": (dict(window=512, is_causal=True), band(512), {}),
         "window 1024 causal": (dict(window=1024, is_causal=True), band(1024), {}),
         "soft cap 30": (dict(softcap=30.0), lambda s: 30 * torch.tanh(s / 30), {}),
+        "bools of batches": (dict(mask=seen), lambda s: s.masked_fill(~seen[-1, 0], -math.inf), {"sdpa": lambda i=0: F.scaled_dot_product_attention(q, k, v, seen)}),
+        "dropout 0.1": (dict(dropout_p=0.1, seed=seed), None, {"sdpa": lambda i=0: F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)}),
     }
     if args.flex:
         mods = {
@@ -218,7 +231,8 @@ def features(rows, args):
             if args.only not in name:
                 continue
             call = lambda i=0: warplap.attention(q, k, v, **facts)
-            holds(name, call(), right(q, k, v, bend))
+            wanted = right(q, k, v, bend) if bend else dropped(q, k, v, seed, 0.1)
+            holds(name, call(), wanted)
             row(rows, "features", name, race({"warplap": call, **(others or {"sdpa without": plain})}, 1, args.rounds, "use"))
 
 

@@ -333,3 +333,11 @@ def test_sizes_that_change_are_compiled_once():
         x, y = r(rows, 64), r(rows, 64)
         near(fused(x, y), F.softmax(x + y, dim=-1), 1e-5)
     assert len(fused.decisions) == 1
+
+
+def test_modes_of_the_compiler_are_told_apart_and_wrong_ones_refused():
+    with pytest.raises(ValueError, match="mode: is 'quick', expected one of"):
+        warplap.fuse(lambda x: x, mode="quick")
+    assert forms.Inductor(None, None).name == forms.Inductor("default", None).name == ""
+    names = {forms.Inductor(mode, None).name for mode in ("reduce-overhead", "max-autotune")}
+    assert len(names | {forms.Inductor(None, {"max_autotune": True}).name, ""}) == 4

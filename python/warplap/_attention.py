@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _bent, _cuda, _sdpa, _training, _warplap
+from . import _bent, _cuda, _philox, _sdpa, _training, _warplap
 from ._bent import as_promised, promised
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
@@ -18,7 +18,7 @@ from ._library import check_out, floats, lib, op, ordinary
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
-    if mask is not None and mask.ndim == 4:
+    if mask is not None and (mask.ndim == 4 or mask.dtype == torch.bool):
         found = _bent.masked(q, k, v, mask, is_causal, scale)
         if found is not None:
             return as_promised(found, q, v)
@@ -64,6 +64,8 @@ def _attention_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """For programs that keep nothing but what went in and out: the log-sum-exps come from another forward pass, so that
     memory grows with the length and not with its square."""
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, float("-inf"))
     if ordinary(q, k, v) and max(q.shape[3], v.shape[3]) <= 1024:
         lent = _training.lent(q, k, v, mask)
         try:
@@ -102,7 +104,7 @@ def _from_scores(
     qf, kf, vf, gf, of = wide
     scores = torch.matmul(qf, kf.transpose(-2, -1)) * ctx.scale
     if mask is not None:
-        scores = scores + mask.float()
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask.float()
     if ctx.is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
         scores = scores.masked_fill(~seen, float("-inf"))
@@ -139,10 +141,9 @@ def as_called(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-    dropout_p: float = 0.0,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, float]:
-    """The arguments of the operator, checked: four dimensions, the mask as what is added, the scale as a number."""
+    """The arguments of the operator, checked: four dimensions, the mask in two or four, the scale as a number."""
     floats(q=q, k=k, v=v, out=out)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.ndim < 2:
@@ -182,12 +183,16 @@ def bent(
     softcap: float | None,
     alibi_slopes: Tensor | None,
     align: str,
+    dropout_p: float,
+    seed: Any,
 ) -> Tensor:
     """attention with what torch's own has not."""
     if window is not None and window < 1:
         raise ValueError(f"window: is {window}, expected a whole number above 0")
     if softcap is not None and not 0.0 < softcap <= 65536.0:
         raise ValueError(f"softcap: is {softcap}, expected a number above 0 and up to 65536")
+    if not 0.0 <= dropout_p < 1.0:
+        raise ValueError(f"dropout_p: is {dropout_p}, expected a number from 0 to below 1")
     if align not in ("top_left", "bottom_right"):
         raise ValueError(f"align: is {align!r}, expected 'top_left' or 'bottom_right'")
     q, k, v = cast(q, k, v)
@@ -200,7 +205,10 @@ def bent(
         raise ValueError(f"alibi_slopes: has shape {found}, expected one number for each of {call[0].shape[1]} heads")
     slopes = None if alibi_slopes is None else alibi_slopes.to(q.device, torch.float32)
     facts = _bent.Facts(bool(is_causal), call[5], window or 0, float(softcap or 0.0), align == "bottom_right")
-    return _bent.attend(*call[:4], slopes, facts).reshape(shape)
+    words = None
+    if dropout_p:
+        facts, words = facts._replace(dropout=float(dropout_p)), _philox.drawn(seed, q.device)
+    return _bent.attend(*call[:4], slopes, facts, words).reshape(shape)
 
 
 def attention(
@@ -233,7 +241,7 @@ def attention(
 def _with_gradients(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
 ) -> Tensor | None:
-    if mask is not None and mask.ndim == 4:
+    if mask is not None and (mask.ndim == 4 or mask.dtype == torch.bool):
         return _bent.attend(q, k, v, mask, None, _bent.Facts(is_causal, scale, 0, 0.0, False))
     if mask is not None:
         return _training_of.masked(q, k, v, mask, is_causal, scale)
@@ -249,7 +257,7 @@ def _four(t: Tensor) -> Tensor:
 
 
 def spread_mask(mask: Tensor, q: Tensor, scores: tuple[int, ...]) -> Tensor:
-    """The mask as what is added to the scores, of two dimensions where it is the same for all heads."""
+    """The mask, of two dimensions where it is the same for all heads and of four else; bools stay bools."""
     if mask.device != q.device:
         raise ValueError(f"mask: is on {mask.device}, expected {q.device} like q")
     if mask.ndim < 2 or mask.ndim > max(q.ndim, 4):
@@ -258,9 +266,7 @@ def spread_mask(mask: Tensor, q: Tensor, scores: tuple[int, ...]) -> Tensor:
         mask = mask.expand(*q.shape[:-2], *mask.shape[-2:]).flatten(0, mask.ndim - 4)
     if any(m not in (1, s) for m, s in zip(mask.shape[::-1], scores[::-1])):
         raise ValueError(f"mask: has shape {list(mask.shape)}, expected one that spreads to {list(scores)}")
-    if mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, float("-inf"))
-    elif mask.dtype != q.dtype:
+    if mask.dtype not in (torch.bool, q.dtype):
         raise TypeError(f"mask: holds {mask.dtype}, expected bool or {q.dtype} like q")
     while mask.ndim > 2 and mask.shape[0] == 1:
         mask = mask[0]

@@ -1,5 +1,5 @@
-"""attention with more than torch's own has: windows, soft caps, distances (ALiBi), the diagonal in the last corner, and
-masks of heads and batches that nobody writes out for the others."""
+"""attention with more than torch's own has: windows, soft caps, distances (ALiBi), the diagonal in the last corner,
+weights dropped by place and seed, and masks of heads and batches that nobody writes out for the others."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import _cuda, _training, _warplap
+from . import _cuda, _philox, _training, _warplap
 from ._compiled import fake
 from ._library import lib, op, ordinary
 from ._nodes import operator
 
-_FACTS = "bool is_causal, float scale, int window, float softcap, bool bottom"
+_FACTS = "bool is_causal, float scale, int window, float softcap, bool bottom, float dropout"
 for _schema in (
-    f"attention_bent(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, {_FACTS}) -> (Tensor, Tensor)",
-    "attention_bent_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor out, Tensor lse,"
-    f" {_FACTS}) -> (Tensor, Tensor, Tensor)",
+    f"attention_bent(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? seed, {_FACTS}) ->"
+    " (Tensor, Tensor)",
+    "attention_bent_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? seed, Tensor out,"
+    f" Tensor lse, {_FACTS}) -> (Tensor, Tensor, Tensor)",
 ):
     lib.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
 class Facts(NamedTuple):
-    """What a call says beside its tensors. A window or cap of 0 is none."""
+    """What a call says beside its tensors. A window, cap or share of 0 is none."""
 
     is_causal: bool
     scale: float
     window: int
     softcap: float
     bottom: bool
+    dropout: float = 0.0
 
 
 def problem(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
@@ -39,14 +41,15 @@ def problem(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor
     if mask is not None:
         over = {(False, False): "all", (False, True): "heads", (True, False): "batches", (True, True): "each"}
         own = (False, False) if mask.ndim == 2 else (mask.shape[0] > 1, mask.shape[1] > 1)
-        text += ",mask=add" + ("" if mask.ndim == 2 else f",over={over[own]}")
+        text += f",mask={'bool' if mask.dtype == torch.bool else 'add'}" + ("" if mask.ndim == 2 else f",over={over[own]}")
     text += f",window={facts.window}" if facts.window else ""
     text += f",softcap={facts.softcap!r}" if facts.softcap else ""
+    text += f",dropout={facts.dropout!r}" if facts.dropout else ""
     return text + (",corner=bottom" if facts.bottom else "") + (",alibi=true" if slopes is not None else "")
 
 
 def by_scores(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None, facts: Facts
 ) -> tuple[Tensor, Tensor]:
     """By a matrix of scores, with sums in float32 at the least: for types and devices that no kernel has."""
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -60,7 +63,8 @@ def by_scores(
     if slopes is not None:
         scores = scores - slopes.to(wide)[:, None, None] * away.abs()
     if mask is not None:
-        scores = scores + mask.to(wide)
+        hides = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, float("-inf")) if hides else scores + mask.to(wide)
     hidden = torch.zeros_like(away, dtype=torch.bool)
     if facts.is_causal:
         hidden |= away > 0
@@ -69,7 +73,10 @@ def by_scores(
     scores = scores.masked_fill(hidden, float("-inf"))
     lse = torch.logsumexp(scores, -1)
     known = torch.where(lse == float("-inf"), torch.zeros_like(lse), lse)
-    return torch.matmul(torch.exp(scores - known[..., None]), vw).to(q.dtype), lse.detach().float()
+    weights = torch.exp(scores - known[..., None])
+    if seed is not None:
+        weights = weights * _philox.of_weights(*weights.shape, seed, facts.dropout).to(wide)
+    return torch.matmul(weights, vw).to(q.dtype), lse.detach().float()
 
 
 def _lent(mask: Tensor | None, slopes: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -89,24 +96,24 @@ def _can(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _run(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, *given: Any
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None, *given: Any
 ) -> tuple[Tensor, Tensor]:
     facts = Facts(*given)
     if _can(q, k, v):
         (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), _lent(mask, slopes)
         try:
             text = problem(a, b, c, added, leans, facts)
-            out, lse = _training.prepared(text)[0](a, b, c, added, None, None, leans)
+            out, lse = _training.prepared(text)[0](a, b, c, added, None, None, leans, seed)
             return as_promised(out, q, v), lse.contiguous()
         except NotImplementedError as why:
             _cuda.tell("torch", why)
-    out, lse = by_scores(q, k, v, mask, slopes, facts)
+    out, lse = by_scores(q, k, v, mask, slopes, seed, facts)
     return as_promised(out, q, v), lse
 
 
 def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale: float) -> Tensor | None:
-    """With a mask for each head or batch and nothing else that torch has not, so that torch's own race too; None where
-    no problem says it."""
+    """With a mask of bools, or one for each head or batch, and nothing else that torch has not, so that torch's own race
+    too; None where no problem says it."""
     if not ordinary(q, k, v) or max(q.shape[3], v.shape[3]) > 1024:
         return None
     (a, b, c, _), (added, _) = _training.lent(q, k, v, None), _lent(mask, None)
@@ -137,8 +144,8 @@ def as_promised(o: Tensor, q: Tensor, v: Tensor) -> Tensor:
 
 
 def _run_grad(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, out: Tensor, lse: Tensor,
-    *given: Any,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None,
+    out: Tensor, lse: Tensor, *given: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     facts = Facts(*given)
     found: tuple[Tensor, ...] | None = None
@@ -148,21 +155,22 @@ def _run_grad(
             text = problem(a, b, c, added, leans, facts)
             like = _training.like_output(a, c)
             o, g = _training.laid(like, out), _training.laid(like, grad)
-            found = _training.prepared(text)[1](a, b, c, added, o, lse, g, None, None, None, leans)
+            found = _training.prepared(text)[1](a, b, c, added, o, lse, g, None, None, None, leans, seed)
         except NotImplementedError as why:
             _cuda.tell("torch", why)
     if found is None:
-        found = _by_autograd(grad, q, k, v, mask, slopes, facts, False)
+        found = _by_autograd(grad, q, k, v, mask, slopes, seed, facts, False)
     dq, dk, dv = (g if g.stride() == t.stride() else torch.empty_like(t).copy_(g) for g, t in zip(found, (q, k, v)))
     return dq, dk, dv
 
 
 def _by_autograd(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts, again: bool
-) -> tuple[Tensor, ...]:
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None,
+    facts: Facts, again: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
     with torch.enable_grad():
         leaves = [t if again and t.requires_grad else t.detach().requires_grad_() for t in (q, k, v)]
-        out = by_scores(*leaves, mask, slopes, facts)[0]
+        out = by_scores(*leaves, mask, slopes, seed, facts)[0]
         return torch.autograd.grad(out, leaves, grad, create_graph=again)
 
 
@@ -182,28 +190,30 @@ def _grad_fake(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tup
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, mask, slopes, *ctx.given = inputs
-    ctx.save_for_backward(q, k, v, mask, slopes, *output)
+    q, k, v, mask, slopes, seed, *ctx.given = inputs
+    ctx.save_for_backward(q, k, v, mask, slopes, seed, *output)
     ctx.mark_non_differentiable(output[1])
 
 
 def _backward(ctx: Any, grad: Tensor, of_sums: Tensor | None = None) -> tuple[Tensor | None, ...]:
-    q, k, v, mask, slopes, out, lse = ctx.saved_tensors
+    q, k, v, mask, slopes, seed, out, lse = ctx.saved_tensors
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        found = _by_autograd(grad, q, k, v, mask, slopes, Facts(*ctx.given), True)
+        found = _by_autograd(grad, q, k, v, mask, slopes, seed, Facts(*ctx.given), True)
     else:
-        found = op.attention_bent_grad(grad, q, k, v, mask, slopes, out, lse, *ctx.given)
+        found = op.attention_bent_grad(grad, q, k, v, mask, slopes, seed, out, lse, *ctx.given)
     needed = (g if need else None for g, need in zip(found, ctx.needs_input_grad))
-    return *needed, None, None, None, None, None, None, None
+    return *needed, *(None,) * 9
 
 
 _call = operator("attention_bent", _run, _save, _backward).call
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts, seed: Tensor | None = None
+) -> Tensor:
     """Over tensors of four dimensions that belong together."""
     learnt = [t for t in (mask, slopes) if t is not None and t.requires_grad]
     if learnt and torch.is_grad_enabled():
-        return by_scores(q, k, v, mask, slopes, facts)[0]
-    out: Tensor = _call(q, k, v, mask, slopes, *facts)[0]
+        return by_scores(q, k, v, mask, slopes, seed, facts)[0]
+    out: Tensor = _call(q, k, v, mask, slopes, seed, *facts)[0]
     return out

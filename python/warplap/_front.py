@@ -16,29 +16,13 @@ from ._library import floats, lib, ordinary, rows
 from ._nodes import operator
 from ._norm import check, front_call
 from ._norm_torch import _lent, by_torch, gradients, gradients_at_once
+from ._philox import drawn, factors
 
 lib.define(
     "norm_front(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, Tensor? before, Tensor? seed, bool layer,"
     " float eps, float dropout) -> (Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
-
-
-def factors(count: int, seed: Tensor, dropout: float) -> Tensor:
-    """What so many elements are multiplied with: zero, or what is kept grows by. The rule of every kernel (Philox
-    4x32-10, a half-word an element), in torch's own operators."""
-    low, below = 0xFFFFFFFF, min(round(dropout * 65536), 65535)
-    counter = torch.arange(-(-count // 8), device=seed.device, dtype=torch.int64)
-    k0, k1, stream = seed[0] & low, seed[0] >> 32 & low, seed[1]
-    c0, c1 = counter & low, counter >> 32 & low
-    c2, c3 = (stream & low).expand_as(counter), (stream >> 32 & low).expand_as(counter)
-    for _ in range(10):
-        p, q = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = (q >> 32 & low) ^ c1 ^ k0, q & low, (p >> 32 & low) ^ c3 ^ k1, p & low
-        k0, k1 = k0 + 0x9E3779B9 & low, k1 + 0xBB67AE85 & low
-    words = torch.stack((c0, c1, c2, c3), -1)
-    halves = torch.stack((words & 0xFFFF, words >> 16), -1).reshape(-1)[:count]
-    return (halves >= below).to(torch.float32) * (65536.0 / (65536.0 - below))
 
 
 def _sum(x: Tensor, residual: Tensor | None, before: Tensor | None, seed: Tensor | None, dropout: float) -> Tensor:
@@ -109,18 +93,6 @@ def _backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None
 
 
 _front = operator("norm_front", _run, _save, _backward).call
-
-
-def drawn(seed: Any, device: Any) -> Tensor:
-    """Seed and stream as kernels take them: given as numbers or as a tensor, or drawn by torch."""
-    if seed is None:
-        return torch.randint(0, 2**62, (2,), device=device)
-    if isinstance(seed, Tensor):
-        if seed.dtype != torch.int64 or tuple(seed.shape) != (2,) or seed.device != torch.device(device):
-            raise ValueError(f"seed: is {seed.dtype} of shape {list(seed.shape)}, expected two int64 beside x")
-        return seed.contiguous()
-    pair = (seed, 0) if isinstance(seed, int) else tuple(seed)
-    return torch.tensor(pair, dtype=torch.int64, device=device)
 
 
 def norm(

@@ -108,13 +108,15 @@ def attention(
     softcap: float | None = None,
     alibi_slopes: Array | None = None,
     align: Literal["top_left", "bottom_right"] = "top_left",
+    seed: Any = None,
 ) -> Array:
     """``softmax(scale * q @ k.T + mask) @ v`` head by head: the arguments mean what
     ``torch.nn.functional.scaled_dot_product_attention``'s mean.
 
     Shapes (..., heads, queries, d); ``attn_mask`` (or ``mask``, which is the same) is bool (True takes part) or added to
-    the scores, and spreads over heads and batches. ``enable_gqa`` lets several heads of q share one of k and v. Dropout
-    is not offered: ``dropout_p`` other than 0 is an error.
+    the scores, and spreads over heads and batches. ``enable_gqa`` lets several heads of q share one of k and v. With
+    ``dropout_p`` weights are dropped by their places and ``seed`` (a number, a pair, or two int64 in a tensor; drawn by
+    torch where it is not given): the same ones on every device and in every kernel.
 
     Beyond torch's own, over torch's tensors: a query sees keys at most ``window`` places from its own (before it, where
     ``is_causal``); scores become ``softcap * tanh(score / softcap)``; ``alibi_slopes``, one a head, times the distance
@@ -125,21 +127,22 @@ def attention(
         if mask is not None:
             raise ValueError("mask: is given beside attn_mask, expected one of them")
         mask = attn_mask
-    if window is not None or softcap is not None or alibi_slopes is not None or align != "top_left":
-        if out is not None or dropout_p != 0.0:
-            raise NotImplementedError("out, dropout_p: are given beside window, softcap, alibi_slopes or align")
+    bends = window is not None or softcap is not None or alibi_slopes is not None or align != "top_left"
+    if bends or dropout_p != 0.0:
+        if out is not None:
+            raise NotImplementedError("out: is given beside window, softcap, alibi_slopes, align or dropout_p")
         if not _is_torch(q=q, k=k, v=v, mask=mask):
-            raise NotImplementedError("window, softcap, alibi_slopes, align: are given, expected tensors of torch")
+            what = "window, softcap, alibi_slopes, align, dropout_p"
+            raise NotImplementedError(f"{what}: are given, expected tensors of torch")
         more = {"window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "align": align}
+        more |= {"dropout_p": dropout_p, "seed": seed}
         return _torch.bent_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more)
-    if mask is None and out is None and dropout_p == 0.0 and not _compiling():
+    if mask is None and out is None and not _compiling():
         found = None if enable_gqa else _attention_direct(q, k, v, is_causal, scale)
         if found is None and type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:
             found = _trained_attention(q, k, v, is_causal, scale, enable_gqa)
         if found is not None:
             return found
-    if dropout_p != 0.0:
-        raise NotImplementedError(f"dropout_p: is {dropout_p}, expected 0.0 (no variant has dropout)")
     if _is_torch(q=q, k=k, v=v, mask=mask, out=out):
         return _torch.attention(q, k, v, mask, is_causal, scale, enable_gqa, out)
     if _borrowed.is_on_cuda(q):

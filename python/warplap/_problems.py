@@ -73,8 +73,13 @@ def _attention(
 ) -> str:
     mask = attn_mask if mask is None else mask
     q, k, v = (t if t.ndim == 4 else t[(None,) * (4 - t.ndim)] for t in (q, k, v))
-    if mask is not None and _ops._is_torch(mask=mask):
-        mask = _ops._torch.spread_mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2])).contiguous()
+    if _ops._is_torch(q=q, mask=mask) and (mask is not None or dropout_p):
+        from . import _bent
+
+        if mask is not None:
+            mask = _ops._torch.spread_mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2]))
+        factor = q.shape[3] ** -0.5 if scale is None else float(scale)
+        return _bent.problem(q, k, v, mask, None, _bent.Facts(is_causal, factor, 0, 0.0, False, float(dropout_p)))
     return _warplap.attention_problem(q, k, v, mask, is_causal, scale)
 
 

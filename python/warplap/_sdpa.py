@@ -75,7 +75,8 @@ def _own(problem: str) -> int | None:
     try:
         q, k, v = tensor(h, sq, d), tensor(hkv, sk, d), tensor(hkv, sk, dv)
         over = {"heads": (1, h), "batches": (b, 1), "each": (b, h)}.get(given.get("over", "all"), ())
-        mask = torch.empty(*over, sq, sk, dtype=dtype, device="cuda") if "mask" in given else None
+        kind = torch.bool if given.get("mask") == "bool" else dtype
+        mask = torch.empty(*over, sq, sk, dtype=kind, device="cuda") if "mask" in given else None
         scale, gqa = facts["scale"], facts["gqa"]
         return torch._fused_sdp_choice(q, k, v, mask, 0.0, facts["causal"], scale=scale, enable_gqa=gqa)
     except Exception:  # a torch that no longer says, or a device that is full
@@ -112,7 +113,7 @@ def gives_sums(problem: str) -> str | None:
 
 def bends(problem: str) -> str | None:
     """Why what knows no windows and the like stands aside, if so."""
-    known = fields(problem).keys() & {"window", "corner", "softcap", "alibi"}
+    known = fields(problem).keys() & {"window", "corner", "softcap", "alibi", "dropout"}
     return f"it knows nothing of {min(known)}" if known else None
 
 

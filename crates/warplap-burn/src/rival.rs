@@ -147,7 +147,8 @@ impl Variant<Attention, Cpu> for Attend {
         if p.causal && !same_corner {
             return Fit::aside("Burn counts causal positions from the other corner");
         }
-        if p.lse || p.is_bent() || p.window.is_some() || p.over != attention::Over::All {
+        let plain = p.window.is_none() && p.over == attention::Over::All && p.dropout() == 0.0;
+        if p.lse || p.is_bent() || !plain {
             return Fit::aside(
                 "Burn's attention gives no log-sum-exps, and knows neither windows nor masks of heads here",
             );

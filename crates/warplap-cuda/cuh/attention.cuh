@@ -3,7 +3,7 @@
 // Comes in: -DDTYPE=0 (f16) or 1 (bf16), and facts of the problem that are 0 where nothing is said: CAUSAL (1: `upper`
 // counts), WINDOW (1: `lower` counts), MASK (1: an added matrix of the elements' type; 2: bytes, 0 hides; 3: as 1, but
 // the kernel holds it already), MASK_PAIRS (1: rows of the mask lie on two elements), ALIBI, SOFTCAP, NEGATIVE (1: the
-// scale is not above 0). Goes out: the names below.
+// scale is not above 0), DROPOUT (1: weights are dropped by `seed` and `below`, philox.cuh). Goes out: the names below.
 //
 // Query i sees key j where lower <= j - i <= upper. Causal from the top left corner is upper = 0, from the bottom right
 // one upper = keys - queries.
@@ -35,6 +35,10 @@
 #ifndef LSE
 #define LSE 0
 #endif
+#ifndef DROPOUT
+#define DROPOUT 0
+#endif
+#include "philox.cuh"
 #define LOWEST __int_as_float(0xff800000)
 #define LOG2E 1.4426950408889634f
 #define LN2 0.6931471805599453f

@@ -4,6 +4,7 @@
 //
 // From q, k, the log-sum-exp L of a query and delta = sum(dO * O) of a query, all of a score's gradients follow one by
 // one: P = exp(score - L), dP = dO * V', dS = P * (dP - delta), times the slope of the cap where scores are capped.
+// Where weights were dropped, dP is zero for those and grows for the others, and delta is as it is.
 // delta.cu writes L in powers of two, +inf where a query sees nothing or does not exist: its weights are then zeros.
 // A thread holds scores as mma.sync and wgmma leave them. Turned, rows are keys and columns queries; else as in the
 // forward pass.
@@ -73,4 +74,16 @@ DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, i
       if (c >= v.sk || (CAUSAL && c - r > v.upper) || (WINDOW && c - r < v.lower)) s[i] = 0.f;
     }
   }
+}
+
+// Weights are never below zero: those that were dropped bear a sign from here on.
+template <bool turned_, int r_> DI void mark_dropped(float (&s)[r_], const Drops& d, int at, int from) {
+  each_kept<turned_, r_>(d, at, from, [&](int i, bool kept) { s[i] = kept ? s[i] : -s[i]; });
+}
+// What is left of a weight.
+DI float left(float weight) { return DROPOUT ? fmaxf(weight, 0.f) : weight; }
+// The gradient of a score, before the slope of a cap.
+DI float slope_of(float weight, float dp, float delta, float grown) {
+  if (!DROPOUT) return weight * (dp - delta);
+  return fabsf(weight) * fmaf(__float_as_int(weight) < 0 ? 0.f : dp, grown, -delta);
 }

@@ -12,7 +12,7 @@ use crate::tensor::View;
 use crate::torch::{Made, Torch};
 
 /// Slots of attention.
-const SLOTS: usize = 7;
+const SLOTS: usize = 8;
 
 /// Those that are read.
 const INPUTS: usize = 4;
@@ -28,7 +28,8 @@ struct QkvMask<'a, 'py> {
 
 impl<'py> QkvMask<'_, 'py> {
     fn with(&self, out: Option<&Bound<'py, PyAny>>) -> [Option<Bound<'py, PyAny>>; SLOTS] {
-        [Some(self.q.clone()), Some(self.k.clone()), Some(self.v.clone()), self.mask.cloned(), out.cloned(), None, None]
+        let [q, k, v] = [self.q, self.k, self.v].map(|t| Some(t.clone()));
+        [q, k, v, self.mask.cloned(), out.cloned(), None, None, None]
     }
 
     /// Whether all are torch's.
@@ -130,8 +131,8 @@ impl Request {
     #[inline]
     fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
         let [q, k, v, mask] = self.inputs();
-        // Nobody who calls this way asks for log-sum-exps or has slopes.
-        argument::checked([q, k, v, mask, Given::write("out", out), Given::NONE, Given::NONE])
+        // Nobody who calls this way asks for log-sum-exps, has slopes or drops weights.
+        argument::checked([q, k, v, mask, Given::write("out", out), Given::NONE, Given::NONE, Given::NONE])
     }
 
     /// Gives it as a new tensor of torch; nothing where the tensors have gaps that the choice does not follow.

@@ -34,6 +34,7 @@ impl Element {
             (0, 8, 1) => Element::Float(DType::I8),
             (10, 8, 1) => Element::Float(DType::F8E4m3),
             (0, 64, 1) => Element::Float(DType::I64),
+            (6, 8, 1) => Element::Float(DType::Bool),
             _ => Element::Other(dtype),
         }
     }
@@ -42,7 +43,6 @@ impl Element {
     pub(crate) fn name(self) -> String {
         match self {
             Element::Float(dtype) => DlType::of(dtype).1.into(),
-            Element::Other(DlType { code: 6, .. }) => "bool".into(),
             Element::Other(DlType { code, bits, .. }) => {
                 let kind = match code {
                     0 => "int",
@@ -289,7 +289,7 @@ impl View {
         if !self.is_aligned() {
             return None;
         }
-        typed!(F64, F32, F16, Bf16, I64, I32, I8, F8E4m3)
+        typed!(F64, F32, F16, Bf16, I64, I32, I8, F8E4m3, Bool)
     }
 
     /// The memory for writing.
@@ -309,7 +309,7 @@ impl View {
         if !self.is_aligned() {
             return None;
         }
-        typed!(F64, F32, F16, Bf16, I64, I32, I8, F8E4m3)
+        typed!(F64, F32, F16, Bf16, I64, I32, I8, F8E4m3, Bool)
     }
 
     /// Whether elements lie on addresses their type may have.

@@ -75,7 +75,7 @@ class Chooser:
 
 def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision:
     """Who runs the graph: as the store says, by a race, or Inductor."""
-    key = plan.text(inputs)
+    key = plan.text(inputs) + inductor.name
     forms = [Form(plan, None, True, inductor), Form(plan, None, False, inductor)]
     fused = lambda partitions: [Form(plan, p, True, inductor) for p in partitions if p.kinds]
     mode = _warplap.mode()

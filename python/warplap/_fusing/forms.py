@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Callable, Sequence
 
 import torch
@@ -19,7 +20,16 @@ class Inductor:
     def __init__(self, mode: str | None, options: dict[str, Any] | None) -> None:
         from torch._inductor import list_mode_options
 
-        self._patches = {**(list_mode_options(mode) if mode and mode != "default" else {}), **(options or {})}
+        named = list_mode_options()
+        if mode is not None and mode not in named:
+            raise ValueError(f"mode: is {mode!r}, expected one of {', '.join(sorted(named))}")
+        self._patches = {**(named[mode] if mode else {}), **(options or {})}
+
+    @property
+    def name(self) -> str:
+        """What tells one compiler from another in a key: nothing where it is as torch has it."""
+        said = ",".join(f"{name}={value!r}" for name, value in sorted(self._patches.items()))
+        return f",by={hashlib.sha256(said.encode()).hexdigest()[:8]}" if said else ""
 
     def here(self, module: GraphModule, inputs: Sequence[Any]) -> Run:
         """The graph compiled as torch would, with all that the tracer knows of it."""

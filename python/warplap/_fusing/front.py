@@ -8,7 +8,7 @@ from typing import Any, Callable, Generic, ParamSpec, TypeVar
 import torch
 
 from .choice import backend
-from .forms import Run
+from .forms import Inductor, Run
 from .story import Decision
 
 P = ParamSpec("P")
@@ -62,4 +62,5 @@ def fuse(
     """
     if not callable(fn):
         raise TypeError(f"fn: is a {type(fn).__name__}, expected a function or a module")
+    Inductor(mode, None)  # says what is wrong before anything is traced
     return Fused(fn, dynamic, fullgraph, mode)

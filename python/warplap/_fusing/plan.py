@@ -108,7 +108,20 @@ class Plan:
         module = GraphModule(self.module, graph)
         legalize_graph(module)
         module.recompile()
+        self._tell_of_inputs(module)
         return module
+
+    def _tell_of_inputs(self, module: GraphModule) -> None:
+        """What the tracer left beside its graph goes on to a copy: by it compilers tell weights, whose memory stays, from
+        what is new at each call and has to be copied into a CUDA graph."""
+        module.meta.update(self.module.meta)
+        known = getattr(self.module, "_param_name_to_source", None)
+        if known is not None:
+            module._param_name_to_source = known
+        inputs = (graph.find_nodes(op="placeholder") for graph in (self.module.graph, module.graph))
+        for old, new in zip(*inputs):
+            if hasattr(old, "_dynamo_source"):
+                new._dynamo_source = old._dynamo_source
 
     def tolerance(self, inputs: Sequence[Any]) -> float:
         """How far a right answer may be off: as the narrowest type that the graph computes in says."""

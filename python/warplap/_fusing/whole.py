@@ -26,6 +26,7 @@ class Whole:
 
     def __call__(self) -> tuple[Tensor, ...]:
         for _ in range(1 if self._device is None else IN_A_ROW):
+            found: tuple[Tensor, ...] = ()  # so that a CUDA graph may write over what it gave before
             found = step(self._run, self._given)
         if self._device is not None:
             torch.cuda.current_stream(self._device).synchronize()

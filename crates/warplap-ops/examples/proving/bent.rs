@@ -1,7 +1,7 @@
-//! Problems whose scores are bent, for both passes of attention: windows, both corners, soft caps, distances and masks of
-//! heads and batches, alone and together.
+//! Problems whose scores are bent, for both passes of attention: windows, both corners, soft caps, distances, masks of
+//! heads and batches and weights that are dropped, alone and together.
 
-const FLAGS: [&str; 16] = [
+const FLAGS: [&str; 21] = [
     ",window=20",
     ",window=64,causal=true",
     ",causal=true,corner=bottom",
@@ -18,6 +18,11 @@ const FLAGS: [&str; 16] = [
     ",mask=add,over=heads,alibi=true,softcap=8",
     ",alibi=true,scale=-0.2",
     ",softcap=5,mask=add,window=90,causal=true",
+    ",mask=bool,over=batches",
+    ",mask=bool,over=heads,causal=true",
+    ",dropout=0.1",
+    ",dropout=0.5,causal=true",
+    ",mask=bool,over=each,dropout=0.2,window=70",
 ];
 const LENGTHS: [&str; 7] =
     ["sq=64", "sq=197", "sq=300,sk=517", "sq=517,sk=304", "sq=1,sk=1000", "sq=127,sk=65", "sq=1000"];

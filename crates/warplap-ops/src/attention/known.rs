@@ -25,6 +25,8 @@ impl Raced<Cuda> for Attention {
 
 impl Known for Attention {
     const ALIASES: &'static [&'static str] = &["sdpa"];
+    // A seed points nowhere.
+    const GUARDED: bool = true;
     const EXAMPLE: &'static str = "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false";
     const SUITES: &'static [(&'static str, &'static str)] = &[("cpu", CPU), ("cuda", CUDA)];
 }

@@ -18,6 +18,7 @@ use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
+use crate::philox::{Dropout, Drops};
 use crate::right;
 
 /// The operation O = softmax(scale · Q·Kᵀ + mask) · V.
@@ -32,7 +33,8 @@ pub mod slot {
     pub const K: usize = 1;
     /// V, shaped `[b, hkv, sk, dv]`.
     pub const V: usize = 2;
-    /// What is added to the scaled scores, shaped `[1 or b, 1 or h, sq, sk]`, where the problem has `mask=add`.
+    /// What is added to the scaled scores, shaped `[1 or b, 1 or h, sq, sk]`, where the problem has `mask=add`; bytes that
+    /// hide where they are zero where it has `mask=bool`.
     pub const MASK: usize = 3;
     /// O, shaped `[b, h, sq, dv]`.
     pub const OUT: usize = 4;
@@ -42,10 +44,12 @@ pub mod slot {
     /// What a key's distance is multiplied with before it is taken from a score, f32, one a head, where the problem has
     /// `alibi=true`.
     pub const SLOPES: usize = 6;
+    /// Seed and stream of what is dropped, two i64, where the problem has `dropout`.
+    pub const SEED: usize = 7;
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 7;
+pub(crate) const SLOTS: usize = 8;
 
 /// Bytes that buffers lie on, so that kernels may read vectors and the copy engine may fetch.
 pub(crate) const ALIGN: u64 = 16;
@@ -66,10 +70,11 @@ impl Op for Attention {
             input("q", &[p.b, p.h, p.sq, p.d]).strided(&lies(p.q_strides())),
             input("k", &[p.b, p.hkv, p.sk, p.d]).strided(&lies(p.k_strides())),
             input("v", &[p.b, p.hkv, p.sk, p.dv]).strided(&lies(p.v_strides())),
-            input("mask", &mask_shape(p)).when(p.mask == Mask::Add),
+            Slot::input("mask", p.mask_dtype(), &mask_shape(p)).aligned(ALIGN).when(p.mask != Mask::None),
             output("out", &[p.b, p.h, p.sq, p.dv]).strided(&lies(p.o_strides())),
             Slot::output("lse", DType::F32, &[p.b, p.h, p.sq]).when(p.lse),
             Slot::input("slopes", DType::F32, &[p.h]).when(p.alibi),
+            Slot::input("seed", DType::I64, &[2]).when(p.dropout() > 0.0),
         ])
     }
 
@@ -85,14 +90,19 @@ impl Op for Attention {
         let mask = match p.mask {
             Mask::None => Array::none(),
             Mask::Add => Array::from_f64(p.dtype, (0..p.mask_len() as u64).map(entry)),
+            Mask::Bool => {
+                let seen = |x: f64| f64::from(u8::from(x.is_finite()));
+                Array::from_f64(DType::Bool, (0..p.mask_len() as u64).map(entry).map(seen))
+            }
         };
         let slopes = if p.alibi { Array::from_f64(DType::F32, usual_slopes(p.h)) } else { Array::none() };
-        vec![q, k, v, mask, Array::none(), Array::none(), slopes]
+        let seed = if p.dropout() > 0.0 { Array::random(DType::I64, 2, rng) } else { Array::none() };
+        vec![q, k, v, mask, Array::none(), Array::none(), slopes, seed]
     }
 
     fn answer(p: &AttentionProblem, inputs: &[Array]) -> Vec<Answer> {
         let [q, k, v] = [slot::Q, slot::K, slot::V].map(|i| inputs[i].to_f64());
-        let mask = (p.mask == Mask::Add).then(|| inputs[slot::MASK].to_f64());
+        let mask = added(p, &inputs[slot::MASK]);
         let slopes = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
         let (bend, sight) = (Bend::of(p), p.sight());
         let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
@@ -101,7 +111,7 @@ impl Op for Attention {
         let mut seen = Spread::default();
         for head in 0..(p.b * p.h) as usize {
             let (b, h) = (head / p.h as usize, head % p.h as usize);
-            let kv = h / p.group() as usize;
+            let (kv, drops) = (h / p.group() as usize, drops(p, &inputs[slot::SEED], head));
             let q = gather(&q, p.q_strides(), b, h, sq, d);
             let k = gather(&k, p.k_strides(), b, kv, sk, d);
             let v = gather(&v, p.v_strides(), b, kv, sk, dv);
@@ -127,6 +137,10 @@ impl Op for Attention {
                     }
                     let (norm, lse) = softmax(row);
                     seen.weights = seen.weights.max(norm);
+                    if let Some(drops) = &drops {
+                        let factor = |j: usize| f64::from(drops.factor(first + i, j));
+                        row.iter_mut().enumerate().for_each(|(j, x)| *x *= factor(j));
+                    }
                     if p.lse {
                         sums[head * sq + first + i] = lse;
                     }
@@ -166,6 +180,22 @@ fn mask_shape(p: &AttentionProblem) -> Vec<u64> {
     }
 }
 
+/// What is added to scores, in double precision, where the problem has a mask.
+pub(crate) fn added(p: &AttentionProblem, mask: &Array) -> Option<Vec<f64>> {
+    let hides = |x: f64| if x == 0.0 { f64::NEG_INFINITY } else { 0.0 };
+    match p.mask {
+        Mask::None => None,
+        Mask::Add => Some(mask.to_f64()),
+        Mask::Bool => Some(mask.to_f64().into_iter().map(hides).collect()),
+    }
+}
+
+/// Which weights of a head are dropped, where some are.
+pub(crate) fn drops(p: &AttentionProblem, seed: &Array, head: usize) -> Option<Drops> {
+    let given = || [0, 1].map(|i| seed.at(i) as i64 as u64);
+    (p.dropout() > 0.0).then(|| Drops::new(Dropout::new(p.dropout()), given(), head as u64))
+}
+
 /// How large what is bent and taken from scores may be, for slopes as they are drawn.
 pub(crate) fn leaning(p: &AttentionProblem) -> f64 {
     let steepest = usual_slopes(p.h).fold(0f64, f64::max);
@@ -202,9 +232,11 @@ impl Spread {
     /// factor 1 + e. Where storage is half precision, weights may be rounded to it before the second product, as
     /// matrix units demand: independent roundings, so they add up like the weights' norm.
     fn tolerance(&self, p: &AttentionProblem) -> Tolerance {
-        let mut tolerance = Tolerance::dot(p.dtype, DType::F32, p.sk as usize, self.value * (1.0 + self.score));
+        // What is kept of dropped weights grows, and so does what it is off by.
+        let value = self.value * f64::from(Dropout::new(p.dropout()).grown);
+        let mut tolerance = Tolerance::dot(p.dtype, DType::F32, p.sk as usize, value * (1.0 + self.score));
         if p.dtype != DType::F32 {
-            tolerance.floor += 3.0 * p.dtype.roundoff() * self.weights * self.value;
+            tolerance.floor += 3.0 * p.dtype.roundoff() * self.weights * value;
         }
         tolerance
     }
@@ -229,6 +261,7 @@ mod tests {
             "b=2,h=2,sq=6,sk=9,d=3,mask=add,over=heads,window=2,corner=bottom,lse=true",
             "b=2,h=2,sq=9,sk=6,d=3,mask=add,over=each,causal=true,corner=bottom,alibi=true",
             "b=2,h=4,hkv=2,sq=9,sk=6,d=3,mask=add,over=batches,softcap=0.5,alibi=true,window=3,causal=true",
+            "b=2,h=2,sq=20,sk=35,d=3,mask=bool,over=heads,dropout=0.3,lse=true",
         ] {
             let p = Attention::parse(text).unwrap();
             let inputs = Attention::draw(&p, &mut fastrand::Rng::with_seed(5));
@@ -248,7 +281,12 @@ mod tests {
                         .sum();
                     let m = p.mask_strides();
                     let at = b as usize * m.batch + h as usize * m.head + i as usize * m.row + j as usize;
-                    let added = if p.mask == Mask::Add { inputs[slot::MASK].at(at) } else { 0.0 };
+                    let added = match p.mask {
+                        Mask::None => 0.0,
+                        Mask::Add => inputs[slot::MASK].at(at),
+                        Mask::Bool if inputs[slot::MASK].at(at) == 0.0 => return 0.0,
+                        Mask::Bool => 0.0,
+                    };
                     let own = i as i64 + if p.corner == Corner::Bottom { p.sk as i64 - p.sq as i64 } else { 0 };
                     let away = j as i64 - own;
                     if p.causal && away > 0 || p.window.is_some_and(|w| away.unsigned_abs() > w) {
@@ -265,8 +303,10 @@ mod tests {
                     assert!(found == sum.ln() || (found - sum.ln()).abs() < 1e-12, "{text}: {found}");
                 }
                 for x in 0..p.dv {
-                    let total: f64 =
-                        (0..p.sk).map(|j| weight(j) * at(&inputs[slot::V], p.v_strides(), b, kv, j, x)).sum();
+                    let drops = drops(&p, &inputs[slot::SEED], (b * p.h + h) as usize);
+                    let kept = |j: u64| drops.map_or(1.0, |d| f64::from(d.factor(i as usize, j as usize)));
+                    let value = |j: u64| at(&inputs[slot::V], p.v_strides(), b, kv, j, x);
+                    let total: f64 = (0..p.sk).map(|j| weight(j) * kept(j) * value(j)).sum();
                     let right = if sum > 0.0 { total / sum } else { 0.0 };
                     let o = p.o_strides();
                     let found =
@@ -298,7 +338,7 @@ mod tests {
             let p = Attention::parse(text).unwrap();
             let signature = Attention::signature(&p);
             let lens: Vec<usize> = signature.slots().iter().map(Slot::len).collect();
-            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len(), 0, 0], "{text}");
+            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len(), 0, 0, 0], "{text}");
             assert_eq!(signature.slots()[slot::OUT].name, "out");
         }
     }

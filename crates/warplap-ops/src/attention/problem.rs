@@ -45,11 +45,17 @@ pub enum Mask {
     None,
     /// Row-major sq×sk matrices of the problem's type, one for all or one for each of [`Over`]. Entries may be -inf.
     Add,
+    /// The same of bytes: a zero hides a key from a query, everything else leaves the score as it is.
+    Bool,
 }
 
 impl fmt::Display for Mask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Mask::None { "none" } else { "add" })
+        f.write_str(match self {
+            Mask::None => "none",
+            Mask::Add => "add",
+            Mask::Bool => "bool",
+        })
     }
 }
 
@@ -59,6 +65,7 @@ impl FromStr for Mask {
         match text {
             "none" => Ok(Mask::None),
             "add" => Ok(Mask::Add),
+            "bool" => Ok(Mask::Bool),
             _ => Err(()),
         }
     }
@@ -107,6 +114,8 @@ pub struct AttentionProblem {
     pub alibi: bool,
     /// Who has a mask of its own.
     pub over: Over,
+    /// The bits of the f32 share of weights that are dropped.
+    dropout: u32,
 }
 
 /// Elements from one batch, head and row to the next.
@@ -142,6 +151,7 @@ impl AttentionProblem {
             softcap: 0,
             alibi: false,
             over: Over::All,
+            dropout: 0,
         }
     }
 
@@ -167,6 +177,17 @@ impl AttentionProblem {
         self
     }
 
+    /// The share of weights that are dropped; what is kept grows by as much as is missing.
+    pub fn dropout(&self) -> f32 {
+        f32::from_bits(self.dropout)
+    }
+
+    /// The same problem with another share; `None` where it is not from 0 to below 1.
+    pub fn with_dropout(mut self, share: f32) -> Option<Self> {
+        self.dropout = (share + 0.0).to_bits();
+        (0.0..1.0).contains(&share).then_some(self)
+    }
+
     /// What queries see.
     pub fn sight(&self) -> Sight {
         Sight::of(self)
@@ -174,7 +195,7 @@ impl AttentionProblem {
 
     /// Whether scores are more than products with a scale and something added.
     pub fn is_bent(&self) -> bool {
-        self.softcap != 0 || self.alibi
+        self.softcap != 0 || self.alibi || self.mask == Mask::Bool
     }
 
     /// Whether some query may see nothing, by its place alone.
@@ -261,7 +282,18 @@ impl AttentionProblem {
 
     /// Elements of the mask; none without one.
     pub fn mask_len(&self) -> usize {
-        if self.mask == Mask::Add { (self.masks().iter().product::<u64>() * self.sq * self.sk) as usize } else { 0 }
+        if self.mask == Mask::None { 0 } else { (self.masks().iter().product::<u64>() * self.sq * self.sk) as usize }
+    }
+
+    /// The type of the mask's elements.
+    pub fn mask_dtype(&self) -> DType {
+        if self.mask == Mask::Bool { DType::Bool } else { self.dtype }
+    }
+
+    /// Bytes of the mask that somebody looks at.
+    pub(crate) fn mask_bytes(&self) -> f64 {
+        let pairs = self.masks().iter().product::<u64>() as f64 * self.pairs() as f64;
+        if self.mask == Mask::None { 0.0 } else { pairs * self.mask_dtype().bytes() as f64 }
     }
 
     /// Pairs of a query and a key it sees, in one head.
@@ -296,7 +328,7 @@ impl Problem for AttentionProblem {
 
     const FIELDS: &'static [&'static str] = &[
         "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
-        "softcap", "alibi", "over", "lse",
+        "softcap", "alibi", "over", "dropout", "lse",
     ];
 
     fn fields(&self) -> Fields {
@@ -318,6 +350,7 @@ impl Problem for AttentionProblem {
             .with_unless("softcap", self.softcap().unwrap_or(0.0), 0.0)
             .with_unless("alibi", self.alibi, false)
             .with_unless("over", self.over, Over::All)
+            .with_unless("dropout", self.dropout(), 0.0)
             .with_unless("lse", self.lse, false)
     }
 
@@ -329,7 +362,7 @@ impl Problem for AttentionProblem {
         let (sk, hkv, dv) = (sk?, hkv?, dv?);
         let dtype = fields.word_or("dtype", "one of f32, f16, bf16", DType::F32)?;
         let causal = fields.word_or("causal", "true or false", false)?;
-        let mask = fields.word_or("mask", "none or add", Mask::None)?;
+        let mask = fields.word_or("mask", "none, add or bool", Mask::None)?;
         let scale = fields.number_or("scale", -MAX_SCALE, MAX_SCALE, f64::NAN)?;
         let layout = fields.word_or("layout", "bhsd or bshd", Order::Bhsd)?;
         let lse = fields.word_or("lse", "true or false", false)?;
@@ -338,6 +371,8 @@ impl Problem for AttentionProblem {
         let softcap = fields.number_or("softcap", 0.0, MAX_SCALE, 0.0)?;
         let alibi = fields.word_or("alibi", "true or false", false)?;
         let over = fields.word_or("over", "all, heads, batches or each", Over::All)?;
+        let share = "a number from 0 to below 1";
+        let dropout = fields.word_or("dropout", share, 0.0)?;
         let (h, sq, d) = (h?, sq?, d?);
         if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
             return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
@@ -350,8 +385,9 @@ impl Problem for AttentionProblem {
         if softcap > 0.0 {
             p = p.with_softcap(softcap as f32);
         }
+        p = p.with_dropout(dropout).ok_or_else(|| ProblemError::value("dropout", dropout, share))?;
         if over != Over::All && mask == Mask::None {
-            return Err(ProblemError::value("over", over, "a mask that it speaks of: mask=add"));
+            return Err(ProblemError::value("over", over, "a mask that it speaks of: mask=add or mask=bool"));
         }
         if !scale.is_nan() {
             p = p.with_scale(scale as f32);
@@ -368,7 +404,7 @@ impl Problem for AttentionProblem {
         for (field, elements, what) in [
             ("sq", wide([b, h, sq, p.d.max(p.dv)]), "Q and O"),
             ("sk", wide([b, p.hkv, sk, p.d.max(p.dv)]), "K and V"),
-            ("mask", if p.mask == Mask::Add { wide([p.masks()[0], p.masks()[1], sq, sk]) } else { 0 }, "the mask"),
+            ("mask", if p.mask == Mask::None { 0 } else { wide([p.masks()[0], p.masks()[1], sq, sk]) }, "the mask"),
         ] {
             if elements > MAX_ELEMENTS {
                 return Err(ProblemError::value(field, elements, format!("at most {MAX_ELEMENTS} elements in {what}")));
@@ -397,6 +433,7 @@ impl Problem for AttentionProblem {
             .with_unless("softcap", self.softcap != 0, false)
             .with_unless("alibi", self.alibi, false)
             .with_unless("over", self.over, Over::All)
+            .with_unless("dropout", self.dropout != 0, false)
             .with_unless("lse", self.lse, false)
     }
 
@@ -424,11 +461,9 @@ impl Problem for AttentionProblem {
         let keys = last.end.saturating_sub(first.start) as f64;
         let width = (self.d + self.dv) as f64;
         let kv = (self.b * self.hkv) as f64 * keys * width;
-        let masks = self.masks().iter().product::<u64>() as f64;
-        let mask = if self.mask == Mask::Add { masks * self.pairs() as f64 } else { 0.0 };
-        let elements = self.q_len() as f64 + self.o_len() as f64 + kv + mask;
-        let sums = if self.lse { self.lse_len() as f64 * 4.0 } else { 0.0 };
-        Work { flops: 2.0 * heads * self.pairs() as f64 * width, bytes: elements * self.dtype.bytes() as f64 + sums }
+        let elements = self.q_len() as f64 + self.o_len() as f64 + kv;
+        let others = self.mask_bytes() + if self.lse { self.lse_len() as f64 * 4.0 } else { 0.0 };
+        Work { flops: 2.0 * heads * self.pairs() as f64 * width, bytes: elements * self.dtype.bytes() as f64 + others }
     }
 
     fn dtype(&self) -> DType {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::attention::Corner;
+use crate::attention::{Corner, Mask};
 
 /// Every gradient by plain loops over the formulas.
 fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
@@ -19,29 +19,33 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
         };
         for j in (0..p.sk).filter(sees).filter(|_| lse != f64::NEG_INFINITY) {
             let (k, v) = (at(p.k_strides(), b, h / p.group(), j), at(p.v_strides(), b, h / p.group(), j));
-            let added = if p.mask == Mask::Add {
-                inputs[slot::MASK].at(at(p.mask_strides(), b, h, i) + j as usize)
-            } else {
-                0.0
+            let entry = || inputs[slot::MASK].at(at(p.mask_strides(), b, h, i) + j as usize);
+            let added = match p.mask {
+                Mask::None => 0.0,
+                Mask::Add => entry(),
+                Mask::Bool if entry() == 0.0 => continue,
+                Mask::Bool => 0.0,
             };
             let lean = if p.alibi { inputs[slot::SLOPES].at(h as usize) * (j as i64 - own).abs() as f64 } else { 0.0 };
             let scaled = dot(slot::Q, q, slot::K, k, p.d) * f64::from(p.scale());
             let tanh = p.softcap().map_or(0.0, |c| (scaled / f64::from(c)).tanh());
             let bent = p.softcap().map_or(scaled, |c| f64::from(c) * tanh);
             let weight = (bent - lean + added - lse).exp();
-            let slope = weight * (dot(slot::GRAD, o, slot::V, v, p.dv) - delta) * f64::from(p.scale());
+            let drops = drops(p, &inputs[slot::SEED], (b * p.h + h) as usize);
+            let kept = drops.map_or(1.0, |drops| f64::from(drops.factor(i as usize, j as usize)));
+            let slope = weight * (dot(slot::GRAD, o, slot::V, v, p.dv) * kept - delta) * f64::from(p.scale());
             let slope = slope * (1.0 - tanh * tanh);
             for e in 0..p.d as usize {
                 found[0][q + e] += slope * inputs[slot::K].at(k + e);
                 found[1][k + e] += slope * inputs[slot::Q].at(q + e);
             }
-            (0..p.dv as usize).for_each(|e| found[2][v + e] += weight * inputs[slot::GRAD].at(o + e));
+            (0..p.dv as usize).for_each(|e| found[2][v + e] += weight * kept * inputs[slot::GRAD].at(o + e));
         }
     }
     found
 }
 
-const PROBLEMS: [&str; 7] = [
+const PROBLEMS: [&str; 8] = [
     "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32",
     "h=2,sq=300,sk=7,d=2,dtype=f32,causal=true,layout=bshd",
     "h=2,sq=5,sk=9,d=3,dtype=f16,causal=true,mask=add,scale=-0.4",
@@ -49,6 +53,7 @@ const PROBLEMS: [&str; 7] = [
     "b=2,h=2,sq=6,sk=9,d=3,mask=add,over=heads,window=2,corner=bottom",
     "b=2,h=2,sq=9,sk=6,d=3,mask=add,over=each,causal=true,corner=bottom,alibi=true",
     "b=2,h=4,hkv=2,sq=9,sk=6,d=3,mask=add,over=batches,softcap=0.5,alibi=true,window=3,causal=true",
+    "b=2,h=2,sq=20,sk=35,d=3,mask=bool,over=heads,dropout=0.3",
 ];
 
 #[test]
@@ -73,10 +78,14 @@ fn it_is_the_gradient_of_attention() {
         "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32",
         "h=2,sq=6,d=3,dtype=f32,causal=true,mask=add",
         "h=2,sq=6,d=3,window=2,softcap=0.7",
+        "b=2,h=2,sq=19,d=3,mask=bool,dropout=0.4",
     ] {
         let p = AttentionGrad::parse(text).unwrap();
         let mut inputs = AttentionGrad::draw(&p, &mut fastrand::Rng::with_seed(6));
-        let forward = |inputs: &[Array]| Attention::answer(&p.0, inputs).remove(0).values;
+        let forward = |inputs: &[Array]| {
+            let given = [&inputs[..slot::GRAD], &inputs[slot::SLOPES..]].concat();
+            Attention::answer(&p.0, &given).remove(0).values
+        };
         inputs[slot::OUT] = Array::F32(forward(&inputs).into_iter().map(|x| x as f32).collect());
         let answers = AttentionGrad::answer(&p, &inputs);
         let grad = inputs[slot::GRAD].to_f64();

@@ -26,6 +26,8 @@ impl Raced<Cuda> for AttentionGrad {
 
 impl Known for AttentionGrad {
     const ALIASES: &'static [&'static str] = &["sdpa_backward"];
+    // A seed points nowhere.
+    const GUARDED: bool = true;
     const EXAMPLE: &'static str = "attention_grad:b=1,h=8,sq=256,sk=256,d=64,dtype=f32,causal=false";
     const SUITES: &'static [(&'static str, &'static str)] = &[("cpu", CPU), ("cuda", CUDA)];
 }

@@ -3,7 +3,8 @@
 //!
 //! With P = exp(scale · Q·Kᵀ + mask − lse), dP = dO·Vᵀ and delta = rowsum(dO ∘ O): dS = P ∘ (dP − delta), and then
 //! dQ = scale · dS·K, dK = scale · dSᵀ·Q, dV = Pᵀ·dO. The answer follows from the inputs as they are: O and the
-//! log-sum-exps that are drawn need not be those of a forward pass.
+//! log-sum-exps that are drawn need not be those of a forward pass. Where weights were dropped, with factors Z: dP = Z ∘
+//! dO·Vᵀ and dV = (Z ∘ P)ᵀ·dO.
 
 #[cfg(feature = "cpu")]
 pub mod cpu;
@@ -20,7 +21,7 @@ use warplap_core::dtype::DType;
 use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Role, Signature, Slot};
 
-use crate::attention::{Attention, AttentionProblem, Bend, Mask, QUERY_SPREAD, Strides, gather};
+use crate::attention::{Attention, AttentionProblem, Bend, QUERY_SPREAD, Strides, added, drops, gather};
 use crate::right;
 use reach::Reach;
 
@@ -52,10 +53,12 @@ pub mod slot {
     pub const DV: usize = 9;
     /// What a key's distance was multiplied with, f32, one a head, where the problem has `alibi=true`.
     pub const SLOPES: usize = 10;
+    /// Seed and stream of what was dropped, two i64, where the problem has `dropout`.
+    pub const SEED: usize = 11;
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 11;
+pub(crate) const SLOTS: usize = 12;
 
 impl Op for AttentionGrad {
     const NAME: &'static str = "attention_grad";
@@ -64,7 +67,7 @@ impl Op for AttentionGrad {
 
     fn signature(AttentionGradProblem(p): &AttentionGradProblem) -> Signature {
         let Signature(mut slots) = Attention::signature(p);
-        let slopes = slots.pop();
+        let seed_and_slopes = [slots.pop(), slots.pop()];
         slots.truncate(slot::LSE);
         let as_is = |slot: usize, name: &'static str, role| Slot { name: name.into(), role, ..slots[slot].clone() };
         let more = [
@@ -75,13 +78,13 @@ impl Op for AttentionGrad {
             as_is(slot::V, "dv", Role::Out),
         ];
         slots[slot::OUT].role = Role::In;
-        slots.extend(more.into_iter().chain(slopes));
+        slots.extend(more.into_iter().chain(seed_and_slopes.into_iter().rev().flatten()));
         Signature(slots)
     }
 
     fn draw(AttentionGradProblem(p): &AttentionGradProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = Attention::draw(p, rng);
-        let slopes = inputs.pop().unwrap_or_else(Array::none);
+        let [seed, slopes] = [inputs.pop(), inputs.pop()].map(|array| array.unwrap_or_else(Array::none));
         inputs.truncate(slot::LSE);
         if !is_exact(p) {
             calm(p, &mut inputs[slot::Q]);
@@ -90,14 +93,14 @@ impl Op for AttentionGrad {
         inputs[slot::OUT] = Array::random(p.dtype, p.o_len(), rng);
         inputs.push(Array::F32(lse));
         inputs.push(Array::random(p.dtype, p.o_len(), rng));
-        inputs.extend([Array::none(), Array::none(), Array::none(), slopes]);
+        inputs.extend([Array::none(), Array::none(), Array::none(), slopes, seed]);
         inputs
     }
 
     fn answer(AttentionGradProblem(p): &AttentionGradProblem, inputs: &[Array]) -> Vec<Answer> {
         let given = [slot::Q, slot::K, slot::V, slot::OUT, slot::GRAD, slot::LSE].map(|i| inputs[i].to_f64());
         let [q, k, v, out, grad, lse] = &given;
-        let mask = (p.mask == Mask::Add).then(|| inputs[slot::MASK].to_f64());
+        let mask = added(p, &inputs[slot::MASK]);
         let leans = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
         let (bend, sight) = (Bend::of(p), p.sight());
         let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
@@ -111,6 +114,7 @@ impl Op for AttentionGrad {
             let (mut of_k, mut of_v) = (vec![0f64; sk * d], vec![0f64; sk * dv]);
             let mut seen = reach::Columns::new(sk);
             for h in kv * p.group() as usize..(kv + 1) * p.group() as usize {
+                let drops = drops(p, &inputs[slot::SEED], b * p.h as usize + h);
                 let queries = gather(q, p.q_strides(), b, h, sq, d);
                 let (o, g) = (gather(out, p.o_strides(), b, h, sq, dv), gather(grad, p.o_strides(), b, h, sq, dv));
                 reach.head([(&queries, d), (&keys, d), (&values, dv), (&o, dv), (&g, dv)]);
@@ -131,8 +135,10 @@ impl Op for AttentionGrad {
                             let added = line.map_or(0.0, |m| m[j]);
                             let (score, steep) = bend.score(weights[at], leans[h], added, row, j);
                             let hidden = !keys.contains(&j) || lse == f64::NEG_INFINITY;
-                            weights[at] = if hidden { 0.0 } else { (score - lse).exp() };
-                            slopes[at] = weights[at] * (slopes[at] - delta) * steep;
+                            let weight = if hidden { 0.0 } else { (score - lse).exp() };
+                            let kept = drops.map_or(1.0, |drops| f64::from(drops.factor(row, j)));
+                            slopes[at] = weight * (slopes[at] * kept - delta) * steep;
+                            weights[at] = weight * kept;
                         }
                         reach.row(&weights[i * sk..][..sk], &slopes[i * sk..][..sk], &mut seen);
                     }
@@ -184,7 +190,7 @@ fn lse(p: &AttentionProblem, inputs: &[Array], slopes: &Array, rng: &mut fastran
     let (bend, sight, lies) = (Bend::of(p), p.sight(), p.mask_strides());
     let leans = if p.alibi { slopes.to_f64() } else { vec![0.0; p.h as usize] };
     let k = if exact { inputs[slot::K].to_f64() } else { Vec::new() };
-    let mask = if p.mask == Mask::Add { inputs[slot::MASK].to_f64() } else { Vec::new() };
+    let mask = added(p, &inputs[slot::MASK]).unwrap_or_default();
     let mut all = Vec::with_capacity((p.b * p.h) as usize * sq);
     for head in 0..(p.b * p.h) as usize {
         let (b, h) = (head / p.h as usize, head % p.h as usize);

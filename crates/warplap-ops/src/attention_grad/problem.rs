@@ -5,7 +5,7 @@ use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::roofline::Work;
 
-use crate::attention::{AttentionProblem, Mask};
+use crate::attention::AttentionProblem;
 
 /// The facts of dQ, dK and dV of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ impl Problem for AttentionGradProblem {
 
     const FIELDS: &'static [&'static str] = &[
         "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
-        "softcap", "alibi", "over",
+        "softcap", "alibi", "over", "dropout",
     ];
 
     fn fields(&self) -> Fields {
@@ -49,10 +49,8 @@ impl Problem for AttentionGradProblem {
         let flops = 2.0 * heads * pairs * (3 * p.d + 2 * p.dv) as f64;
         // Queries, keys and values come and their gradients go, O and its gradient come.
         let elements = 2 * (p.q_len() + p.k_len() + p.v_len() + p.o_len());
-        let masks = p.masks().iter().product::<u64>() as f64;
-        let mask = if p.mask == Mask::Add { masks * pairs } else { 0.0 };
         let sums = heads * p.sq as f64 * 4.0;
-        Work { flops, bytes: (elements as f64 + mask) * p.dtype.bytes() as f64 + sums }
+        Work { flops, bytes: elements as f64 * p.dtype.bytes() as f64 + p.mask_bytes() + sums }
     }
 
     fn dtype(&self) -> DType {

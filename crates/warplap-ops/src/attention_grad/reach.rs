@@ -4,6 +4,7 @@ use warplap_core::dtype::DType;
 use warplap_core::tolerance::Tolerance;
 
 use crate::attention::{AttentionProblem, leaning};
+use crate::philox::Dropout;
 use crate::right::largest_row_norm;
 
 /// The largest magnitudes met on the way.
@@ -96,7 +97,9 @@ impl Reach {
     /// roundings, so they add up like norms; the smallest numbers of f16 are rounded by steps.
     pub(super) fn tolerances(&self, p: &AttentionProblem) -> [Tolerance; 3] {
         let ([q, k, v, o, g], scale) = (self.norms, f64::from(p.scale().abs()));
-        let (exponents, slope) = (1.0 + q * k * scale + self.lse + leaning(p), g * (v + o));
+        // What is kept of dropped weights grows, and few may be left of a row's: sums of those that are count as all.
+        let grown = f64::from(Dropout::new(p.dropout()).grown);
+        let (exponents, slope) = (1.0 + q * k * scale + self.lse + leaning(p), g * (v * grown + o) * grown);
         let of = |length: u64, sum: f64, norm: f64, with: f64| {
             let mut tolerance = Tolerance::dot(p.dtype, DType::F32, length as usize, sum * exponents * with);
             if p.dtype != DType::F32 {

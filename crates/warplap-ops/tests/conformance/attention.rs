@@ -26,6 +26,9 @@ pub(crate) fn problems() -> Vec<String> {
             "h=8,hkv=2,sq=2,sk=700,d=64,alibi=true,causal=true,corner=bottom,window=300,lse=true",
             "b=2,h=2,sq=20,sk=30,d=8,mask=add,over=each,alibi=true,window=4",
             "b=2,h=2,sq=90,sk=30,d=8,mask=add,over=batches,softcap=20,window=4,lse=true",
+            "b=2,h=4,hkv=2,sq=40,sk=75,d=8,mask=bool,over=each,dropout=0.3,lse=true",
+            "b=2,h=2,sq=70,d=16,mask=bool,causal=true,layout=bshd",
+            "b=2,h=3,sq=70,d=16,dropout=0.9,window=20",
         ] {
             problems.push(format!("attention:{rest},dtype={dtype}"));
         }

@@ -48,8 +48,10 @@ impl Variant<Attention, Cpu> for Amx {
         if cpu.isa() != Isa::Avx512 || !pairs::available() || Proof::get().is_none() {
             return Fit::aside("this machine has no AMX, or the system does not let us use it");
         }
-        if p.window.is_some() || p.is_bent() || p.may_see_nothing() {
-            return Fit::aside("scores are bent, or a row does not begin with the first key: other kernels do that");
+        if p.window.is_some() || p.is_bent() || p.may_see_nothing() || p.dropout() > 0.0 {
+            let why =
+                "scores are bent, weights dropped or a row does not begin with the first key: other kernels do that";
+            return Fit::aside(why);
         }
         match p.group() * p.sq {
             0..2 => Fit::LOW,

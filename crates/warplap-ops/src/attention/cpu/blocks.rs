@@ -101,6 +101,7 @@ impl Blocks {
                 let weights = Row { scores: line.as_mut_ptr(), keys, mask: call.mask(head, row), factor: after };
                 let (most, sum) = self.isa.run(weights);
                 line[keys..end].fill(0.0);
+                call.drop_some(head, row, 0, &mut line[..keys]);
                 sums[i] = sum;
                 call.keep(head, row, most, if before == 1.0 { 1.0 } else { LN_2 }, sum);
             }

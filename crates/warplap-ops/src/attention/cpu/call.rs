@@ -2,9 +2,11 @@
 
 use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
+use warplap_core::scalar::Bool;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::attention::{AttentionProblem, Sight, Strides, slot};
+use crate::attention::{AttentionProblem, Mask, Sight, Strides, slot};
+use crate::philox::{Dropout, Drops};
 use crate::typed;
 
 /// The buffers of one launch by address, so that tasks on several threads can write rows of their own.
@@ -14,11 +16,16 @@ pub(super) struct Call<T> {
     k: *const T,
     v: *const T,
     mask: *const T,
+    /// Zeros hide; null where none do.
+    hides: *const u8,
     out: *mut T,
     /// Null where nobody asks for them.
     lse: *mut f32,
     /// Null where distances take nothing from scores.
     slopes: *const f32,
+    /// Seed and stream; null where nothing is dropped.
+    seed: *const i64,
+    dropout: Dropout,
     masks: Strides,
     strides: [Strides; 4],
     /// Batches times heads of K and V: what tasks are made of.
@@ -49,7 +56,16 @@ impl<T: Typed + Copy> Call<T> {
     pub(super) fn new(p: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<Self, Rejection> {
         let [q, k, v] = [slot::Q, slot::K, slot::V].map(|i| args[i].read().and_then(typed::read::<T>));
         let (q, k, v, out) = (q?, k?, v?, typed::write::<T>(args[slot::OUT].write()?)?);
-        let mask = args[slot::MASK].view().map(typed::read::<T>).transpose()?;
+        let (mut mask, mut hides) = (std::ptr::null(), std::ptr::null());
+        match p.mask {
+            Mask::None => {}
+            Mask::Add => mask = args[slot::MASK].read().and_then(typed::read::<T>)?.as_ptr(),
+            Mask::Bool => hides = args[slot::MASK].read().and_then(typed::read::<Bool>)?.as_ptr().cast(),
+        }
+        let seed = match p.dropout() > 0.0 {
+            true => args[slot::SEED].read().and_then(typed::read::<i64>)?.as_ptr(),
+            false => std::ptr::null(),
+        };
         let lse = match p.lse {
             true => typed::write::<f32>(args[slot::LSE].write()?)?.as_mut_ptr(),
             false => std::ptr::null_mut(),
@@ -62,10 +78,13 @@ impl<T: Typed + Copy> Call<T> {
             q: q.as_ptr(),
             k: k.as_ptr(),
             v: v.as_ptr(),
-            mask: mask.map_or(std::ptr::null(), <[T]>::as_ptr),
+            mask,
+            hides,
             out: out.as_mut_ptr(),
             lse,
             slopes,
+            seed,
+            dropout: Dropout::new(p.dropout()),
             masks: p.mask_strides(),
             strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],
             heads: (p.b * p.hkv) as usize,
@@ -103,7 +122,7 @@ impl<T: Typed + Copy> Call<T> {
 
     /// Whether scores are more than products with a scale.
     pub(super) fn is_bent(&self) -> bool {
-        self.cap.is_some() || !self.slopes.is_null()
+        self.cap.is_some() || !self.slopes.is_null() || !self.hides.is_null()
     }
 
     /// Bends a row's scaled scores, the first of which is of key `from`, and hides those before the first key it sees.
@@ -118,8 +137,27 @@ impl<T: Typed + Copy> Call<T> {
             let lean = |j: usize| slope * self.sight.distance(query, from + j) as f32;
             scores.iter_mut().enumerate().for_each(|(j, x)| *x -= lean(j));
         }
+        if !self.hides.is_null() {
+            // SAFETY: a mask has a byte for every key of this row.
+            let line = unsafe {
+                std::slice::from_raw_parts(self.hides.add(self.place(self.masks, head, row) + from), scores.len())
+            };
+            scores.iter_mut().zip(line).filter(|(_, seen)| **seen == 0).for_each(|(x, _)| *x = f32::NEG_INFINITY);
+        }
         let hidden = self.unseen(row).saturating_sub(from).min(scores.len());
         scores[..hidden].fill(f32::NEG_INFINITY);
+    }
+
+    /// Drops weights of a row, the first of which is of key `from`, where the problem says so.
+    pub(super) fn drop_some(&self, head: usize, row: usize, from: usize, weights: &mut [f32]) {
+        if self.seed.is_null() {
+            return;
+        }
+        // SAFETY: two numbers.
+        let seed = unsafe { [*self.seed as u64, *self.seed.add(1) as u64] };
+        let of = head / self.hkv * self.hkv * self.group + head % self.hkv * self.group + row / self.sq;
+        let (drops, query) = (Drops::new(self.dropout, seed, of as u64), self.query(row));
+        weights.iter_mut().enumerate().for_each(|(j, x)| *x *= drops.factor(query, from + j));
     }
 
     /// The most keys any of these rows sees.

@@ -48,6 +48,7 @@ impl Variant<Attention, Cpu> for Decode {
 
     fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {
         match p.group() * p.sq {
+            _ if p.dropout() > 0.0 => Fit::aside("weights are dropped in training, not one query at a time"),
             rows if rows <= 2 * ROWS as u64 => Fit::HIGH,
             rows if rows <= 64 => Fit::MEDIUM,
             rows => Fit::aside(format!("{rows} rows share a head of keys: arithmetic decides, not memory")),

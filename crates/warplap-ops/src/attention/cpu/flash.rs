@@ -45,8 +45,10 @@ impl Variant<Attention, Cpu> for Flash {
         if p.mask != Mask::None {
             return Fit::aside("rows of a mask lie across the lanes");
         }
-        if p.window.is_some() || p.is_bent() || p.may_see_nothing() {
-            return Fit::aside("scores are bent, or a row does not begin with the first key: other kernels do that");
+        if p.window.is_some() || p.is_bent() || p.may_see_nothing() || p.dropout() > 0.0 {
+            let why =
+                "scores are bent, weights dropped or a row does not begin with the first key: other kernels do that";
+            return Fit::aside(why);
         }
         let rows = p.group() * p.sq;
         if rows >= cpu.isa().lanes() as u64 { Fit::HIGH } else { Fit::LOW }

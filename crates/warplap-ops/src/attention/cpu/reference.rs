@@ -79,11 +79,14 @@ fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cp
                 }
                 sums.fill(0.0);
                 let mut total = 0.0;
+                for j in seen.clone() {
+                    weights[j] = (weights[j] - most).exp();
+                    total += weights[j];
+                }
+                call.drop_some(head, row, seen.start, &mut weights[seen.clone()]);
                 for j in seen {
-                    let weight = (weights[j] - most).exp();
-                    total += weight;
                     let v = std::slice::from_raw_parts(call.v(head, j), call.dv);
-                    sums.iter_mut().zip(v).for_each(|(sum, x)| *sum += weight * x.widen());
+                    sums.iter_mut().zip(v).for_each(|(sum, x)| *sum += weights[j] * x.widen());
                 }
                 let out = std::slice::from_raw_parts_mut(call.out(head, row), call.dv);
                 out.iter_mut().zip(&sums).for_each(|(to, sum)| *to = T::narrow(sum * inverse(total)));

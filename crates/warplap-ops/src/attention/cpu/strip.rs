@@ -49,7 +49,7 @@ impl Variant<Attention, Cpu> for Strip {
 
     fn fit(&self, p: &AttentionProblem, cpu: &Cpu) -> Fit {
         let (rows, lanes) = (p.group() * p.sq, cpu.isa().lanes() as u64);
-        let masked = p.mask == Mask::Add;
+        let masked = p.mask != Mask::None;
         if rows < 2 && !masked {
             Fit::LOW
         } else if masked || rows < 8 * lanes || p.sk <= 1024 {

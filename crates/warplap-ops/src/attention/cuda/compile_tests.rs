@@ -72,6 +72,9 @@ fn windows_caps_and_distances_compile() {
         "b=2,h=16,sq=2048,d=128,dtype=bf16,mask=add,over=heads,softcap=9",
         "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,window=1024,corner=bottom,causal=true,alibi=true",
         "h=2,sq=100,d=101,dtype=bf16,mask=add,over=each,alibi=true,softcap=2,window=9,causal=true",
+        "b=2,h=16,sq=2048,d=128,dtype=bf16,dropout=0.1,lse=true",
+        "b=2,h=16,sq=2048,sk=1999,d=64,dtype=f16,mask=bool,over=batches,dropout=0.1,causal=true",
+        "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,mask=bool",
     ] {
         compile((9, 0), text, 3);
         compile((8, 0), text, 2);

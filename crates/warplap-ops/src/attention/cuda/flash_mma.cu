@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(NT)
               const void* __restrict__ mask, const float* __restrict__ slopes, elem* __restrict__ O,
               float* __restrict__ lse, int batch, int heads, int group, int sq, int sk, int lower, int upper, int band,
               float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob,
-              u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
+              u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, const u64* __restrict__ seed, u32 below) {
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 sQ = shared_addr(smem), sK = sQ + Q_BYTES, sV = sK + STAGES * K_BYTES;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
@@ -44,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(NT)
   Q += b * qb + h * qh + row * qr, K += b * kb + h / group * kh, V += b * vb + h / group * vh;
   overlap_begin();
   const Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+  const Drops drops = DROPOUT ? drops_of(seed, (u64)head, below) : Drops{};
   const Span<BLOCK_N> span(row, BLOCK_M, sq, sk, lower, upper);
   const int count = span.count();
   // Blocks are taken from the last to the first: the one with most edges while the pipeline fills.
@@ -141,6 +142,9 @@ extern "C" __global__ void __launch_bounds__(NT)
 #pragma unroll
         for (int y = 0; y < VP / 2; y++) o[x][y] *= again[y >> 1 & 1];
       }
+      if (DROPOUT)
+        each_kept<false, BLOCK_N / 2>(drops, r0 + x * 16, j + c0,
+                                      [&](int y, bool kept) { s[x][y] = kept ? s[x][y] : 0.f; });
     }
     if (STAGES == 1) {
       copy_wait<1>();
@@ -172,11 +176,12 @@ extern "C" __global__ void __launch_bounds__(NT)
   for (int x = 0; x < MI; x++) {
     float inverse[2], ls[2];
     run[x].finish(inverse, ls, k2);
+    const float grown = DROPOUT ? grown_of(below) : 1.f;
 #pragma unroll
     for (int g = 0; g < 2; g++) {
       const int r = r0 + x * 16 + g * 8;
       if (LSE && r < sq && (lane & 3) == 0) lse[(u64)head * sq + r] = ls[g];
-      store_row<DV, ALIGN>(O + b * ob + h * oh + r * orow, o[x], g, inverse[g], r < sq);
+      store_row<DV, ALIGN>(O + b * ob + h * oh + r * orow, o[x], g, inverse[g] * grown, r < sq);
     }
   }
 }

@@ -6,16 +6,16 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, Source};
+use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, PHILOX, Source};
 
-use super::plan::{align, all_strides, facts, is_short, mask_facts, no_tensor_cores, numbers, pointers};
-use crate::attention::{AttentionProblem, Mask};
+use super::plan::{align, all_strides, drops, facts, is_short, mask_facts, no_tensor_cores, numbers, pointers};
+use crate::attention::{AttentionProblem, Mask, slot};
 use crate::cuda::plan::{Grid, Plan, Twin, axis};
 
 /// Asynchronous copies, ldmatrix, mma.sync.
 pub(super) struct FlashMma;
 
-const HEADERS: [(&str, &str); 4] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE];
+const HEADERS: [(&str, &str); 5] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, PHILOX];
 
 /// Tiles worth trying: BLOCK_M, BLOCK_N, WARPS. Sums, weights and queries of a warp's rows are in registers: wide heads
 /// have narrow blocks of keys.
@@ -31,7 +31,7 @@ fn registers(p: &AttentionProblem, [block_m, block_n, warps]: [u64; 3]) -> u64 {
     let strips = block_m / (16 * warps).max(1);
     let (wide, out) = (p.d.next_multiple_of(16), p.dv.next_multiple_of(16));
     let kept = if strips * wide <= 128 { wide / 4 } else { 4 };
-    let masked = if p.mask == Mask::Add { block_n / 4 } else { 0 };
+    let masked = if p.mask != Mask::None { block_n / 4 } else { 0 };
     strips * (out / 2 + block_n / 2 + masked + kept)
 }
 
@@ -108,7 +108,7 @@ impl Twin<AttentionProblem> for FlashMma {
             threads: 32 * warps as u32,
             shared,
             grid: Grid::Blocks(p.sq.div_ceil(block_m) * p.h * p.b),
-            arguments: [pointers(), numbers(p, chip), all_strides(p)].concat(),
+            arguments: [pointers(), numbers(p, chip), all_strides(p), drops(p, slot::SEED).to_vec()].concat(),
             overlap: chip.capability.0 >= 9,
         })
     }

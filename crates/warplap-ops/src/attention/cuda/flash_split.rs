@@ -6,17 +6,17 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, HOPPER, Source};
+use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, HOPPER, PHILOX, Source};
 
-use super::plan::{NOTHING, align, all_strides, facts, floats, no_tensor_cores, pointers, window};
-use crate::attention::{AttentionProblem, Mask};
+use super::plan::{NOTHING, align, all_strides, facts, floats, mask_facts, no_tensor_cores, pointers, window};
+use crate::attention::AttentionProblem;
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
 use crate::cuda::scratch::Need;
 
 /// Keys cut into parts that are brought together at the end.
 pub(super) struct FlashSplit;
 
-const HEADERS: [(&str, &str); 4] = [AMPERE, ELEMENT, ATTENTION, HOPPER];
+const HEADERS: [(&str, &str); 5] = [AMPERE, ELEMENT, ATTENTION, HOPPER, PHILOX];
 
 /// Queries of all heads of a group up to which it is raced first, and at all: every 8 or 16 of them read all keys
 /// again.
@@ -71,6 +71,9 @@ impl Twin<AttentionProblem> for FlashSplit {
     fn fit(&self, p: &AttentionProblem, chip: &Chip) -> Fit {
         if let Some(why) = no_tensor_cores(p, chip) {
             return Fit::aside(why);
+        }
+        if p.dropout() > 0.0 {
+            return Fit::aside("weights are dropped in training, not one query at a time");
         }
         if align(p) < 16 {
             return Fit::aside("reads whole 16 bytes: d and dv must be multiples of 8");
@@ -145,7 +148,7 @@ impl Twin<AttentionProblem> for FlashSplit {
         // As many blocks as registers allow hide memory best.
         let resident = (REGISTERS / (warps * registers(p, tiles))).clamp(1, 4);
         let mut defines = facts(p);
-        defines.extend((p.mask == Mask::Add).then_some(("MASK", 1)));
+        defines.extend(mask_facts(p).into_iter().filter(|(name, _)| *name == "MASK"));
         let cluster = if combine == CLUSTER { parts } else { 1 };
         let axes = [("WARPS", warps), ("TILES", tiles), ("COMBINE", combine), ("SPLITS", cluster), ("AHEAD", 0)];
         let given = [("GROUP", p.group()), ("COLUMNS", columns(p)), ("RESIDENT", resident), ("SHARED", shared)];

@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
                 const __grid_constant__ TMap tM, const void* __restrict__ mask, const float* __restrict__ slopes,
                 elem* __restrict__ O, float* __restrict__ lse, u32* counters, int batch, int heads, int group, int sq,
                 int sk, int lower, int upper, int band, float scale, float cap, u64 ob, u64 oh, u64 orow, u64 mb,
-                u64 mh, u64 mr) {
+                u64 mh, u64 mr, const u64* __restrict__ seed, u32 below) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 bars[4 * STAGES + 2 * CONS + 2 * MASKS];
   __shared__ volatile int taken; // the tile whose queries are there; -1 ends it all
@@ -182,6 +182,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
       const Span<BN> span(m * BM, BM, sq, sk, lower, upper);
       const Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
       const float k2 = v.exponent();
+      const Drops drops = DROPOUT ? drops_of(seed, (u64)b * heads + h, below) : Drops{};
       float o[DV / 2], s[BN / 2], again[2];
       u32 p[BN / 4], held[BN / 4];
       Running run;
@@ -219,7 +220,10 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
           if (++qm == MASK_STAGES) qm = 0, phase_m ^= 1;
         }
         bend(s, held, v, r0, j * BN + c0, edge);
-        return run.take(s, again, k2);
+        const bool grew = run.take(s, again, k2);
+        if (DROPOUT)
+          each_kept<false, BN / 2>(drops, r0, j * BN + c0, [&](int i, bool kept) { s[i] = kept ? s[i] : 0.f; });
+        return grew;
       };
       auto pack_weights = [&] {
 #pragma unroll
@@ -322,11 +326,12 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
 #endif
       float inverse[2], ls[2];
       run.finish(inverse, ls, k2);
+      const float grown = DROPOUT ? grown_of(below) : 1.f;
 #pragma unroll
       for (int g = 0; g < 2; g++) {
         const int r = r0 + g * 8;
         if (LSE && r < sq && (lane & 3) == 0) lse[((u64)b * heads + h) * sq + r] = ls[g];
-        store_row<DV, 16>(O + b * ob + h * oh + r * orow, o, g, inverse[g], r < sq);
+        store_row<DV, 16>(O + b * ob + h * oh + r * orow, o, g, inverse[g] * grown, r < sq);
       }
     }
     if (PINGPONG && w == 0) named_sync(1, 256); // takes the turn nobody needs

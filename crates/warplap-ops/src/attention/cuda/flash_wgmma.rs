@@ -7,9 +7,9 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, Source, TensorMapSpec};
+use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, PHILOX, Source, TensorMapSpec};
 
-use super::plan::{NOTHING, facts, is_short, mask_facts, mask_strides, no_tensor_cores, numbers, strides};
+use super::plan::{NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_tensor_cores, numbers, strides};
 use super::wgmma_setting::{Setting, TILE, masks_by_copy, tiles};
 use crate::attention::{AttentionProblem, Strides, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin};
@@ -18,7 +18,7 @@ use crate::cuda::scratch::Need;
 /// TMA, wgmma, one producer and one to four consumers.
 pub(crate) struct FlashWgmma;
 
-const HEADERS: [(&str, &str); 4] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER];
+const HEADERS: [(&str, &str); 5] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, PHILOX];
 
 /// A map of four dimensions with boxes of 64 elements by so many rows.
 pub(crate) fn map(
@@ -69,8 +69,9 @@ impl Twin<AttentionProblem> for FlashWgmma {
     fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
         let good = tiles(p, chip);
         let column = |i: usize| good.iter().map(move |t| t[i]).collect::<Vec<_>>();
-        // The first value of every axis together are where a search begins: a lone warpgroup has no turns to take.
-        let lone = good.first().is_none_or(|t| t[0] == 1);
+        // The first value of every axis together are where a search begins: a lone warpgroup has no turns to take, and
+        // those that share queries take none.
+        let lone = good.first().is_none_or(|t| t[0] == 1 || t[4] == 1);
         let sched = if is_short(p, chip) {
             vec![0]
         } else if p.causal {
@@ -127,6 +128,7 @@ impl Twin<AttentionProblem> for FlashWgmma {
         arguments.extend(numbers(p, chip));
         arguments.extend(strides(p.o_strides()));
         arguments.extend(mask_strides(p));
+        arguments.extend(drops(p, slot::SEED));
         let tiles = p.sq.div_ceil(s.rows()) * p.h * p.b;
         let text = include_str!("flash_wgmma.cu");
         Ok(Plan {

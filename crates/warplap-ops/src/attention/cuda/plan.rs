@@ -5,6 +5,7 @@ use warplap_cuda::{Chip, dtype_code};
 
 use crate::attention::{AttentionProblem, Mask, Strides, slot};
 use crate::cuda::plan::{Argument, int};
+use crate::philox::Dropout;
 
 /// Kernels divide what is added by the scale, unless it is so small (or negative) that scores are scaled one by one.
 const SMALL_SCALE: f32 = 1e-20;
@@ -51,6 +52,7 @@ pub(crate) fn facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
         ("WINDOW", p.window.is_some()),
         ("ALIBI", p.alibi),
         ("SOFTCAP", p.softcap().is_some()),
+        ("DROPOUT", p.dropout() > 0.0),
     ];
     facts.extend(bent.into_iter().filter(|(_, is)| *is).map(|(name, _)| (name, 1)));
     if p.scale() <= SMALL_SCALE {
@@ -68,7 +70,27 @@ pub(crate) fn mask_facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
         Mask::None => Vec::new(),
         Mask::Add if p.sk.is_multiple_of(2) => vec![("MASK", 1), ("MASK_PAIRS", 1)],
         Mask::Add => vec![("MASK", 1)],
+        Mask::Bool => vec![("MASK", 2)],
     }
+}
+
+/// The fact of a mask as kernels know it that read single elements.
+pub(crate) fn mask_code(p: &AttentionProblem) -> i64 {
+    match p.mask {
+        Mask::None => 0,
+        Mask::Add => 1,
+        Mask::Bool => 2,
+    }
+}
+
+/// Below which half-word weights are dropped.
+pub(crate) fn below(p: &AttentionProblem) -> u32 {
+    Dropout::new(p.dropout()).below
+}
+
+/// What decides which weights are dropped, the seed in a slot: the last parameters of kernels of tiles.
+pub(crate) fn drops(p: &AttentionProblem, seed: usize) -> [Argument; 2] {
+    [Argument::Pointer(seed), Argument::Int(below(p) as i32)]
 }
 
 /// A number of 32 bits is what it consists of.
@@ -112,7 +134,7 @@ pub(crate) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
 /// length, as many heads as have keys and values in half of L2, the longest tiles of all of them first, and as many
 /// each time: a few heads that are left over would have too few tiles for all multiprocessors.
 fn band(p: &AttentionProblem, chip: &Chip) -> u64 {
-    if p.mask == Mask::Add && p.b > 1 && p.masks()[0] == 1 {
+    if p.mask != Mask::None && p.b > 1 && p.masks()[0] == 1 {
         return p.b;
     }
     if !p.causal {

@@ -3,8 +3,10 @@
 // Idea: 128 keys at a time are scored by a thread each; the running maximum and sum are carried on, and the threads
 // share out the columns of V. Wins: never by design; it fits every shape, mask and layout and is the fallback.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix), LSE (1: log-sum-exps are stored), ALIBI, SOFTCAP.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), LSE (1: log-sum-exps are stored),
+// ALIBI, SOFTCAP, DROPOUT.
 #include "element.cuh"
+#include "philox.cuh"
 #define KEYS 128
 #define LOWEST __int_as_float(0xff800000)
 
@@ -25,10 +27,10 @@ __device__ __forceinline__ float sum_of_block(float x, float* room) {
 }
 
 extern "C" __global__ void __launch_bounds__(KEYS)
-reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
-          elem* __restrict__ O, float* __restrict__ lse, const float* __restrict__ slopes, int heads, int group, int sq,
+reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
+          elem* __restrict__ O, float* __restrict__ lse, const float* __restrict__ slopes, const u64* __restrict__ seed, int heads, int group, int sq,
           int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb,
-          u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
+          u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u32 below) {
   extern __shared__ float room[];
   float *reduced = room, *weights = room + 4, *query = weights + KEYS, *sums = query + d;
   const int t = threadIdx.x, row = blockIdx.x % sq, head = blockIdx.x / sq % heads, batch = blockIdx.x / sq / heads;
@@ -39,6 +41,7 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   for (int x = t; x < dv; x += KEYS) sums[x] = 0.f;
   __syncthreads();
   const int begin = max(row + lower, 0), seen = min(sk, row + upper + 1);
+  const Drops drops = DROPOUT ? drops_of(seed, batch * heads + head, below) : Drops{};
   float most = LOWEST, total = 0.f;
   for (int first = begin; first < seen; first += KEYS) {
     const int j = first + t, keys = min(KEYS, seen - first);
@@ -49,12 +52,14 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
       score = dot * scale;
       if (SOFTCAP) score = cap * tanhf(score / cap);
       if (ALIBI) score -= slopes[head] * (float)abs(row + shift - j);
-      if (MASK) score += widen(mask[batch * mb + head * mh + row * mr + j]);
+      const u64 at = batch * mb + head * mh + row * mr + j;
+      if (MASK == 1) score += widen(reinterpret_cast<const elem*>(mask)[at]);
+      if (MASK == 2 && !reinterpret_cast<const unsigned char*>(mask)[at]) score = LOWEST;
     }
     const float now = fmaxf(most, most_of_block(score, reduced));
     // A row that has seen no key yet has nothing to scale, and -inf minus itself is no number.
     const float kept = now == LOWEST ? 1.f : expf(most - now), weight = now == LOWEST ? 0.f : expf(score - now);
-    weights[t] = weight;
+    weights[t] = DROPOUT && !is_kept(drops, row, j) ? 0.f : weight;
     total = total * kept + sum_of_block(weight, reduced);
     most = now;
     for (int x = t; x < dv; x += KEYS) {
@@ -65,7 +70,7 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
     __syncthreads();
   }
   elem* o = O + batch * ob + head * oh + row * orow;
-  const float share = total > 0.f ? 1.f / total : 0.f;
+  const float share = (total > 0.f ? 1.f / total : 0.f) * (DROPOUT ? grown_of(below) : 1.f);
   for (int x = t; x < dv; x += KEYS) o[x] = narrow(sums[x] * share);
   if (LSE && t == 0) lse[blockIdx.x] = total > 0.f ? most + logf(total) : LOWEST;
 }

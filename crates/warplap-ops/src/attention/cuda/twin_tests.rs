@@ -24,7 +24,7 @@ fn planned(id: &str, text: &str, config: &str) -> Plan {
 }
 
 /// Problems of every kind: long and short, wide and odd heads, masks, grouped heads, decoding.
-const PROBLEMS: [&str; 24] = [
+const PROBLEMS: [&str; 27] = [
     "b=2,h=16,sq=4096,d=128,dtype=bf16",
     "b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true",
     "b=2,h=16,sq=4096,d=64,dtype=f16",
@@ -49,6 +49,9 @@ const PROBLEMS: [&str; 24] = [
     "b=2,h=16,sq=2048,d=128,dtype=bf16,mask=add,over=heads",
     "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,window=1024,corner=bottom,causal=true",
     "h=2,sq=100,d=101,dtype=bf16,mask=add,over=each,alibi=true,softcap=2,window=9,causal=true",
+    "b=2,h=16,sq=2048,d=128,dtype=bf16,dropout=0.1,lse=true",
+    "b=2,h=16,sq=2048,sk=1999,d=64,dtype=f16,mask=bool,over=batches,dropout=0.1,causal=true",
+    "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,mask=bool",
 ];
 
 #[test]
@@ -160,11 +163,11 @@ fn launches_are_those_the_kernels_were_proved_with() {
     let long = "b=2,h=16,sq=4096,d=128,dtype=bf16";
     let mma = planned("flash_mma", long, "BLOCK_M=128,BLOCK_N=64,WARPS=4,STAGES=1");
     assert_eq!((mma.threads, mma.shared, mma.grid), (128, 69_632, Grid::Blocks(1024)));
-    assert_eq!(mma.arguments.len(), 32);
+    assert_eq!(mma.arguments.len(), 34);
     let wgmma = planned("flash_wgmma", long, "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=0,SCHED=1");
     assert_eq!((wgmma.threads, wgmma.shared), (384, 164_864));
     assert_eq!(wgmma.grid, Grid::Persistent { tiles: 1024, cluster: 1 });
-    assert_eq!((wgmma.arguments.len(), wgmma.scratch()), (25, Need::default()));
+    assert_eq!((wgmma.arguments.len(), wgmma.scratch()), (27, Need::default()));
     let text = format!("{long},mask=add");
     let masked = planned("flash_wgmma", &text, "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=1,SCHED=2");
     assert_eq!((masked.shared, masked.scratch()), (164_864 + 32_768, Need { words: 2, zeros: 2 }));

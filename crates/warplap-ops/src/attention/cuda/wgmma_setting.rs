@@ -50,8 +50,14 @@ pub(super) fn masks_by_copy(p: &AttentionProblem) -> bool {
 pub(super) fn tiles(p: &AttentionProblem, chip: &Chip) -> Vec<[i64; 5]> {
     let all: &[[i64; 5]] = match p.d.max(p.dv) {
         _ if is_short(p, chip) => &SHORT,
-        0..=64 if p.mask == Mask::None && p.causal => &LONG_CAUSAL_64,
-        0..=64 if p.mask == Mask::None => &LONG_64,
+        // Random numbers take registers that narrow heads have no room for beside them.
+        0..=64 if p.mask == Mask::None && p.dropout() == 0.0 => {
+            if p.causal {
+                &LONG_CAUSAL_64
+            } else {
+                &LONG_64
+            }
+        }
         _ => &LONG,
     };
     all.iter().copied().filter(|tile| Setting::plain(*tile).check(p, chip).is_ok()).collect()
@@ -109,21 +115,29 @@ impl Setting {
 
     /// Registers of a consumer's thread for sums, scores, weights, the mask's and Q's elements.
     fn registers(&self, p: &AttentionProblem) -> u64 {
-        let masked = if p.mask == Mask::Add { self.bn / 4 } else { 0 };
+        let masked = if p.mask != Mask::None { self.bn / 4 } else { 0 };
         let kept = if self.qreg { p.d / 4 } else { 0 };
         self.bn / 2 + p.dv / 2 + self.bn / 4 + masked + kept
     }
 
     /// How many of them there are, measured: what addresses and the running softmax take is not among them.
     fn most_registers(&self, p: &AttentionProblem) -> u64 {
+        let drops = p.dropout() > 0.0;
         match self.cons {
-            // Caps and distances take some of their own.
-            4 if p.is_bent() => 64,
-            3 if p.is_bent() => 112,
+            // Caps, distances and random numbers take some of their own.
+            4 if p.is_bent() || drops => 64,
+            3 if p.is_bent() || drops => 112,
             4 => 80,
             3 => 128,
             // Threads that read the mask by themselves hold addresses for it.
-            _ if p.mask == Mask::Add && !masks_by_copy(p) => 168,
+            _ if p.mask != Mask::None && !masks_by_copy(p) => {
+                if drops {
+                    144
+                } else {
+                    168
+                }
+            }
+            _ if drops => 168,
             _ if p.mask == Mask::Add => 224,
             _ => 200,
         }

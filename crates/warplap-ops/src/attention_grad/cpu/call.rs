@@ -2,10 +2,12 @@
 
 use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
+use warplap_core::scalar::Bool;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::attention::{AttentionProblem, Strides};
+use crate::attention::{AttentionProblem, Mask, Strides};
 use crate::attention_grad::slot;
+use crate::philox::{Dropout, Drops};
 use crate::typed;
 
 /// A tensor of one launch by address: rows of heads of batches.
@@ -35,6 +37,10 @@ pub(super) struct Call<T> {
     pub(super) dv: Rows<*mut T>,
     /// Null where nothing is added.
     pub(super) mask: *const T,
+    /// Zeros hide; null where none do.
+    pub(super) hides: *const u8,
+    /// Seed and stream; null where nothing was dropped.
+    pub(super) seed: *const i64,
     pub(super) lse: *const f32,
     /// Null where distances took nothing from scores.
     pub(super) slopes: *const f32,
@@ -63,7 +69,18 @@ impl<T: Typed + Copy> Call<T> {
             v: read(args, slot::V, p.v_strides())?,
             out: read(args, slot::OUT, p.o_strides())?,
             grad: read(args, slot::GRAD, p.o_strides())?,
-            mask: args[slot::MASK].view().map(typed::read::<T>).transpose()?.map_or(std::ptr::null(), <[T]>::as_ptr),
+            mask: match p.mask {
+                Mask::Add => args[slot::MASK].read().and_then(typed::read::<T>)?.as_ptr(),
+                _ => std::ptr::null(),
+            },
+            hides: match p.mask {
+                Mask::Bool => args[slot::MASK].read().and_then(typed::read::<Bool>)?.as_ptr().cast(),
+                _ => std::ptr::null(),
+            },
+            seed: match p.dropout() > 0.0 {
+                true => args[slot::SEED].read().and_then(typed::read::<i64>)?.as_ptr(),
+                false => std::ptr::null(),
+            },
             lse: args[slot::LSE].read().and_then(typed::read::<f32>)?.as_ptr(),
             slopes: match p.alibi {
                 true => args[slot::SLOPES].read().and_then(typed::read::<f32>)?.as_ptr(),
@@ -79,8 +96,13 @@ impl<T: Typed + Copy> Call<T> {
 impl<T> Call<T> {
     /// What scores of a query of one head become: the scaled score and its key's number come in; the score and how steeply
     /// it grows go out.
-    pub(super) fn bend(&self, p: &AttentionProblem, head: usize, query: usize) -> impl Fn(f32, usize) -> (f32, f32) {
-        let (cap, sight) = (p.softcap(), p.sight());
+    pub(super) fn bend(
+        &self,
+        p: &AttentionProblem,
+        [batch, head, query]: [usize; 3],
+    ) -> impl Fn(f32, usize) -> (f32, f32) {
+        let (cap, sight, lies) = (p.softcap(), p.sight(), p.mask_strides());
+        let (hides, at) = (self.hides, batch * lies.batch + head * lies.head + query * lies.row);
         // SAFETY: one number a head.
         let lean = if self.slopes.is_null() { 0.0 } else { unsafe { *self.slopes.add(head) } };
         move |scaled, key| {
@@ -88,8 +110,19 @@ impl<T> Call<T> {
                 let tanh = (scaled / cap).tanh();
                 (cap * tanh, 1.0 - tanh * tanh)
             });
-            (bent - lean * sight.distance(query, key) as f32, steep)
+            // SAFETY: a mask has a byte for every key of this query.
+            let hidden = !hides.is_null() && unsafe { *hides.add(at + key) } == 0;
+            let score = if hidden { f32::NEG_INFINITY } else { bent - lean * sight.distance(query, key) as f32 };
+            (score, steep)
         }
+    }
+
+    /// Which weights of a head were dropped, where some were.
+    pub(super) fn drops(&self, p: &AttentionProblem, [batch, head]: [usize; 2]) -> Option<Drops> {
+        // SAFETY: two numbers.
+        let seed = || unsafe { [*self.seed as u64, *self.seed.add(1) as u64] };
+        let of = batch * p.h as usize + head;
+        (!self.seed.is_null()).then(|| Drops::new(Dropout::new(p.dropout()), seed(), of as u64))
     }
 
     /// Where the mask of a query begins; null where there is none.

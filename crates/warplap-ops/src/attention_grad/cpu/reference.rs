@@ -85,16 +85,17 @@ fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, C
                     let line = call.line(p, [b, h, i]);
                     let mask = (!line.is_null()).then(|| std::slice::from_raw_parts(line, sk));
                     let seen = if lse == f32::NEG_INFINITY { 0..0 } else { p.sight().of_query(i) };
-                    let bend = call.bend(p, h, i);
+                    let (bend, drops) = (call.bend(p, [b, h, i]), call.drops(p, [b, h]));
                     of_q.fill(0.0);
                     for j in seen {
                         let (k, v) = (row(call.k, [b, kv, j], d), row(call.v, [b, kv, j], dv));
                         let (score, steep) = bend(dot(q, k) * scale, j);
                         let weight = (score + mask.map_or(0.0, |m| m[j].widen()) - lse).exp();
-                        let slope = weight * (dot(g, v) - delta) * steep;
+                        let kept = drops.map_or(1.0, |drops| drops.factor(i, j));
+                        let slope = weight * (dot(g, v) * kept - delta) * steep;
                         grow(&mut of_q, slope, k);
                         grow(&mut of_k[j * d..(j + 1) * d], slope, q);
-                        grow(&mut of_v[j * dv..(j + 1) * dv], weight, g);
+                        grow(&mut of_v[j * dv..(j + 1) * dv], weight * kept, g);
                     }
                     put(row_mut(call.dq, [b, h, i], d), &of_q, scale);
                 }

@@ -173,7 +173,12 @@ impl<T: Element> Given<'_, T> {
         let lse = unsafe { std::slice::from_raw_parts(self.call.lse.add(at), rows) };
         let mut steep = Vec::new();
         if p.is_bent() {
-            steep = self.bend(h, [first, key], width, scores);
+            steep = self.bend([b, h], [first, key], width, scores);
+        }
+        let mut kept = Vec::new();
+        if let Some(drops) = self.call.drops(p, [b, h]) {
+            kept.extend((0..rows * width).map(|n| drops.factor(first + n / width, key + n % width)));
+            slopes.iter_mut().zip(&kept).for_each(|(slope, kept)| *slope *= kept);
         }
         let line = self.call.line(p, [b, h, first]);
         self.isa.run(Weigh {
@@ -188,13 +193,14 @@ impl<T: Element> Given<'_, T> {
             mask: (if line.is_null() { line } else { line.wrapping_add(key) }, p.sk as usize),
         });
         slopes.iter_mut().zip(&steep).for_each(|(slope, steep)| *slope *= steep);
+        scores.iter_mut().zip(&kept).for_each(|(weight, kept)| *weight *= kept);
     }
 
     /// Scales and bends scores one by one; how steeply they grow goes out beside them.
-    fn bend(&self, h: usize, [first, key]: [usize; 2], width: usize, scores: &mut [f32]) -> Vec<f32> {
+    fn bend(&self, [b, h]: [usize; 2], [first, key]: [usize; 2], width: usize, scores: &mut [f32]) -> Vec<f32> {
         let (p, mut steep) = (self.p, Vec::with_capacity(scores.len()));
         for (i, row) in scores.chunks_exact_mut(width).enumerate() {
-            let bend = self.call.bend(p, h, first + i);
+            let bend = self.call.bend(p, [b, h, first + i]);
             for (j, score) in row.iter_mut().enumerate() {
                 let (bent, grows) = bend(*score * p.scale(), key + j);
                 *score = bent;

@@ -49,12 +49,15 @@ template <int wide_, u32 pitch_> DI void multiply_rows(float (&s)[OTHER / 2], u3
   }
 }
 // Adds 16 rows by OTHER columns, accumulators of another product, times OTHER rows of wide_ elements.
-template <int wide_, u32 pitch_> DI void multiply_on(float (&sum)[wide_ / 2], const float (&p)[OTHER / 2], u32 block) {
+template <int wide_, u32 pitch_, bool weights_> DI void multiply_on(float (&sum)[wide_ / 2], const float (&p)[OTHER / 2], u32 block) {
 #pragma unroll
   for (int k = 0; k < OTHER / 16; k++) {
     u32 a[4], f[4];
 #pragma unroll
-    for (int y = 0; y < 4; y++) a[y] = pack_pair(p[k * 8 + y * 2], p[k * 8 + y * 2 + 1]);
+    for (int y = 0; y < 4; y++) {
+      const float low = p[k * 8 + y * 2], high = p[k * 8 + y * 2 + 1];
+      a[y] = weights_ ? pack_pair(left(low), left(high)) : pack_pair(low, high);
+    }
 #pragma unroll
     for (int n = 0; n < wide_ / 16; n++) {
       ldmatrix4_trans(f, block + k * 16 * pitch_ + n * 32);
@@ -88,7 +91,8 @@ extern "C" __global__ void __launch_bounds__(NT)
              const void* __restrict__ mask, const float* __restrict__ slopes, elem* __restrict__ dQK,
              elem* __restrict__ dV, int batch, int heads, int group, int sq, int sk, int padded, int lower, int upper,
              int band, float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr,
-             u64 gb, u64 gh, u64 gr, u64 xb, u64 xh, u64 xr, u64 yb, u64 yh, u64 yr, u64 mb, u64 mh, u64 mr) {
+             u64 gb, u64 gh, u64 gr, u64 xb, u64 xh, u64 xr, u64 yb, u64 yh, u64 yr, u64 mb, u64 mh, u64 mr,
+             const u64* __restrict__ seed, u32 below) {
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 sD = shared_addr(smem), sV = sD + OWN_D, tD = sV + OWN_V, tV = tD + STAGES * OTHER_D;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, part = blockIdx.x % PARTS, tile = blockIdx.x / PARTS;
@@ -147,6 +151,8 @@ extern "C" __global__ void __launch_bounds__(NT)
   for (int i = 0; i < (KEYS ? VC / 2 : 1); i++) second[i] = 0.f;
   int h = KEYS ? mine * group : mine, block = begin;
   Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+  Drops drops = DROPOUT ? drops_of(seed, (u64)b * heads + h, below) : Drops{};
+  const float grown = DROPOUT ? grown_of(below) : 1.f;
   for (int i = 0; i < all; i++) {
     const u32 d = tD + i % STAGES * OTHER_D, e = tV + i % STAGES * OTHER_V;
     if (STAGES == 1) {
@@ -173,21 +179,23 @@ extern "C" __global__ void __launch_bounds__(NT)
       if (x % 4 == 0) held = __ldg(reinterpret_cast<const float2*>(at_power + x * 2));
       return x & 1 ? held.y : held.x;
     });
+    if (DROPOUT) mark_dropped<KEYS>(s, drops, x0, j + y0);
     if (KEYS)
-      multiply_on<VC, V_PITCH>(reinterpret_cast<float(&)[VC / 2]>(second), s,
+      multiply_on<VC, V_PITCH, true>(reinterpret_cast<float(&)[VC / 2]>(second), s,
                                e + (lane & 15) * V_PITCH + (lane >> 4) * 16 + part * VC * 2);
     multiply_rows<VP, V_PITCH>(dp, at_v, e + down * V_PITCH + along);
 #pragma unroll
     for (int x = 0; x < OTHER / 2; x++) {
       if (KEYS && x % 4 == 0) held = __ldg(reinterpret_cast<const float2*>(at_delta + x * 2));
-      dp[x] = s[x] * (dp[x] - (KEYS ? (x & 1 ? held.y : held.x) : less[x >> 1 & 1]));
+      dp[x] = slope_of(s[x], dp[x], KEYS ? (x & 1 ? held.y : held.x) : less[x >> 1 & 1], grown);
       if (SOFTCAP) dp[x] *= steep[SOFTCAP ? x : 0];
     }
-    multiply_on<DC, D_PITCH>(first, dp, d + (lane & 15) * D_PITCH + (lane >> 4) * 16 + part * DC * 2);
+    multiply_on<DC, D_PITCH, false>(first, dp, d + (lane & 15) * D_PITCH + (lane >> 4) * 16 + part * DC * 2);
     if (++block == begin + count && KEYS) {
       block = begin, h++;
       if ((MASK || ALIBI) && i + 1 < all)
         v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+      if (DROPOUT) drops = drops_of(seed, (u64)b * heads + h, below);
     }
   }
   const int rows = KEYS ? sk : sq;
@@ -196,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(NT)
     const int r = x0 + g * 8;
     store_slice<D>(dQK + b * xb + mine * xh + r * xr, first, part * DC, g, scale, r < rows);
     if (KEYS)
-      store_slice<DV>(dV + b * yb + mine * yh + r * yr, reinterpret_cast<float(&)[VC / 2]>(second), part * VC, g, 1.f,
+      store_slice<DV>(dV + b * yb + mine * yh + r * yr, reinterpret_cast<float(&)[VC / 2]>(second), part * VC, g, grown,
                       r < rows);
   }
 }

@@ -8,11 +8,11 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, Chip, ELEMENT, Source};
+use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, Chip, ELEMENT, PHILOX, Source};
 
 use super::plan::{Chain, all_strides};
 use crate::attention::AttentionProblem;
-use crate::attention::cuda::plan::{NOTHING, align, facts, mask_facts, mask_strides, no_tensor_cores, strides};
+use crate::attention::cuda::plan::{NOTHING, align, drops, facts, mask_facts, mask_strides, no_tensor_cores, strides};
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
 
@@ -20,7 +20,7 @@ use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
 #[derive(Clone, Copy)]
 pub(super) struct GradMma;
 
-const HEADERS: [(&str, &str); 5] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD];
+const HEADERS: [(&str, &str); 6] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, PHILOX];
 
 /// Queries are padded to whole blocks of every setting.
 const BLOCK: u64 = 128;
@@ -76,6 +76,7 @@ impl GradMma {
         arguments.extend(all_strides(p));
         arguments.extend(lies.map(strides).concat());
         arguments.extend(mask_strides(p));
+        arguments.extend(drops(p, slot::SEED));
         let (rows, heads) = match side {
             Side::Keys => (p.sk, p.hkv),
             Side::Queries => (p.sq, p.h),

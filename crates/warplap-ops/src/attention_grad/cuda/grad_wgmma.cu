@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
                const void* __restrict__ mask, const float* __restrict__ slopes, float* __restrict__ sums,
                elem* __restrict__ dK, elem* __restrict__ dV, int batch, int heads, int group, int sq, int sk,
                int padded, int lower, int upper, int band, float scale, float cap, u64 kb, u64 kh, u64 kr, u64 vb,
-               u64 vh, u64 vr, u64 mb, u64 mh, u64 mr) {
+               u64 vh, u64 vr, u64 mb, u64 mh, u64 mr, const u64* __restrict__ seed, u32 below) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 bars[4 * STAGES + 5];
   const u32 sK = (smem_addr(smem) + 1023) & ~1023u, sV = sK + K_BYTES, sQ = sV + V_BYTES, sG = sQ + STAGES * Q_BYTES,
@@ -139,6 +139,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
     int q = 0, m = seen.begin, h = hk * group;
     u32 phase = 0;
     Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+    Drops drops = DROPOUT ? drops_of(seed, (u64)b * heads + h, below) : Drops{};
+    const float grown = DROPOUT ? grown_of(below) : 1.f;
     if (all > 0) mb_wait(full_k, 0);
     // This warpgroup's part of dQ of the block whose gradients of scores lie in `buffer`.
     float dq[TILES][N / 2];
@@ -190,6 +192,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
                     if (x % 4 == 0) held = shared_load2(sL + q * BM * 4 + x * 8 + pair);
                     return x & 1 ? held.y : held.x;
                   });
+      if (DROPOUT) mark_dropped<true>(s, drops, c0, m * BM + (lane & 3) * 2);
       mma_wait<0>();
       mma_done(dp);
       u32 p[BM / 4], ds[BM / 4];
@@ -198,13 +201,13 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         held = shared_load2(sD + q * BM * 4 + x * 8 + pair);
 #pragma unroll
         for (int y = 0; y < 4; y++) {
-          dp[x + y] = s[x + y] * (dp[x + y] - (y & 1 ? held.y : held.x));
+          dp[x + y] = slope_of(s[x + y], dp[x + y], y & 1 ? held.y : held.x, grown);
           if (SOFTCAP) dp[x + y] *= steep[SOFTCAP ? x + y : 0];
         }
         ds[x / 2] = pack_pair(dp[x], dp[x + 1]), ds[x / 2 + 1] = pack_pair(dp[x + 2], dp[x + 3]);
       }
 #pragma unroll
-      for (int x = 0; x < BM / 4; x++) p[x] = pack_pair(s[x * 2], s[x * 2 + 1]);
+      for (int x = 0; x < BM / 4; x++) p[x] = pack_pair(left(s[x * 2]), left(s[x * 2 + 1]));
       mma_fence();
       multiply_held<DV, BM>(dv, p, sG + q * G_BYTES);
       if (LAG && i > 1) mb_wait(freed + buffer * 8, (i >> 1 & 1) ^ 1);
@@ -237,6 +240,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         m = seen.begin, h++;
         if ((MASK || ALIBI) && i + 1 < all)
           v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+        if (DROPOUT) drops = drops_of(seed, (u64)b * heads + h, below);
       }
       if (!LAG) to = place_dq();
     }
@@ -254,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
     for (int g = 0; g < 2; g++) {
       const int c = c0 + g * 8;
       store_row<D, 16>(dK + b * kb + hk * kh + c * kr, dk, g, scale, c < sk);
-      store_row<DV, 16>(dV + b * vb + hk * vh + c * vr, dv, g, 1.f, c < sk);
+      store_row<DV, 16>(dV + b * vb + hk * vh + c * vr, dv, g, grown, c < sk);
     }
   }
 }

@@ -8,11 +8,13 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_GRAD, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Source, dtype_code};
+use warplap_cuda::{
+    AMPERE, ATTENTION, ATTENTION_GRAD, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, PHILOX, Source, dtype_code,
+};
 
 use super::plan::{Chain, THREADS};
 use crate::attention::cuda::flash_wgmma::map;
-use crate::attention::cuda::plan::{facts, floats, mask_facts, mask_strides, no_tensor_cores, strides};
+use crate::attention::cuda::plan::{drops, facts, floats, mask_facts, mask_strides, no_tensor_cores, strides};
 use crate::attention::{AttentionProblem, Mask};
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis, int};
@@ -20,7 +22,7 @@ use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis, int};
 /// TMA, wgmma, one producer and one or two consumers.
 pub(super) struct GradWgmma;
 
-const HEADERS: [(&str, &str); 5] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, ATTENTION_GRAD];
+const HEADERS: [(&str, &str); 6] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, ATTENTION_GRAD, PHILOX];
 
 /// The widest heads whose sums registers hold.
 const MOST: u64 = 128;
@@ -40,7 +42,7 @@ const WIDE_MASKED: [[i64; 6]; 2] = [[64, 2, 2, 0, 0, 1], [48, 2, 2, 0, 0, 1]];
 
 fn tiles(p: &AttentionProblem) -> &'static [[i64; 6]] {
     // A cap takes registers as a mask does.
-    match (p.d.max(p.dv) <= 64, p.mask == Mask::Add, p.softcap().is_some()) {
+    match (p.d.max(p.dv) <= 64, p.mask != Mask::None, p.softcap().is_some()) {
         (true, false, false) => &NARROW,
         (true, true, true) => &NARROW_MASKED[1..],
         (true, ..) => &NARROW_MASKED,
@@ -150,6 +152,7 @@ impl Twin<AttentionGradProblem> for GradWgmma {
         arguments.extend(chain.numbers(p, chip));
         arguments.extend([p.k_strides(), p.v_strides()].map(strides).concat());
         arguments.extend(mask_strides(p));
+        arguments.extend(drops(p, slot::SEED));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("grad_wgmma.cu"), headers: &HEADERS, defines },
             threads: 128 * (s.cons as u32 + 1),

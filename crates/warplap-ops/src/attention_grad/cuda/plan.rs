@@ -1,7 +1,7 @@
 //! What the plans of attention's gradients share: the scratch of a chain, the kernel in front of every chain, the numbers
 //! between pointers and strides.
 
-use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, Source, dtype_code};
+use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, PHILOX, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::plan::{floats, strides, window};
@@ -9,7 +9,7 @@ use crate::attention_grad::slot;
 use crate::cuda::plan::{Argument, Grid, Plan, int};
 use crate::cuda::scratch::Need;
 
-const HEADERS: [(&str, &str); 3] = [AMPERE, ELEMENT, ATTENTION];
+const HEADERS: [(&str, &str); 4] = [AMPERE, ELEMENT, ATTENTION, PHILOX];
 
 /// Threads of a block of `delta` and of `finish`.
 pub(super) const THREADS: u64 = 256;

@@ -4,9 +4,10 @@
 // it, 128 at a time: each thread computes one weight and its gradient, then the threads share out the columns. Wins:
 // never by design; it fits every shape, mask, type and layout and is the fallback.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix), ALIBI, SOFTCAP.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), ALIBI, SOFTCAP, DROPOUT.
 // Grid: batch * (heads * sq + heads / group * sk) blocks of 128; shared: 2 * (d + dv) + 256 floats.
 #include "element.cuh"
+#include "philox.cuh"
 #define MET 128
 #define LOWEST __int_as_float(0xff800000)
 
@@ -17,11 +18,11 @@ __device__ __forceinline__ float dot(const float* own, const elem* row, int n) {
 }
 
 extern "C" __global__ void __launch_bounds__(MET)
-reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
+reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
           const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G, elem* __restrict__ dQ,
-          elem* __restrict__ dK, elem* __restrict__ dV, const float* __restrict__ leans, int batch, int heads, int group,
+          elem* __restrict__ dK, elem* __restrict__ dV, const float* __restrict__ leans, const u64* __restrict__ seed, int batch, int heads, int group,
           int sq, int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh,
-          u64 orow, u64 mb, u64 mh, u64 mr) {
+          u64 orow, u64 mb, u64 mh, u64 mr, u32 below) {
   extern __shared__ float room[];
   float *first = room, *second = first + d, *sums = second + dv, *weights = sums + d + dv, *slopes = weights + MET;
   const int t = threadIdx.x, few = heads / group;
@@ -40,6 +41,7 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
     const int h = is_key ? mine * group + turn : mine, kv = is_key ? mine : mine / group;
     const elem* with = is_key ? Q + b * qb + h * qh : K + b * kb + kv * kh;
     const elem* beside = is_key ? G + b * ob + h * oh : V + b * vb + kv * vh;
+    const Drops drops = DROPOUT ? drops_of(seed, b * heads + h, below) : Drops{};
     const u64 wr = is_key ? qr : kr, br = is_key ? orow : vr;
     const int begin = max(is_key ? row - upper : row + lower, 0);
     const int end = is_key ? min(sq, row - lower + 1) : min(sk, row + upper + 1);
@@ -55,12 +57,16 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
           score = cap * bent, steep = 1.f - bent * bent;
         }
         if (ALIBI) score -= leans[h] * (float)abs(q + shift - k);
-        if (MASK) score += widen(mask[b * mb + h * mh + q * mr + k]);
+        const u64 at = b * mb + h * mh + q * mr + k;
+        if (MASK == 1) score += widen(reinterpret_cast<const elem*>(mask)[at]);
+        if (MASK == 2 && !reinterpret_cast<const unsigned char*>(mask)[at]) score = LOWEST;
         if (known != LOWEST) {
           const elem *o = O + b * ob + h * oh + q * orow, *g = G + b * ob + h * oh + q * orow;
           float delta = 0.f;
           for (int x = 0; x < dv; x++) delta = fmaf(widen(o[x]), widen(g[x]), delta);
-          weight = expf(score - known), slope = weight * (dot(second, beside + j * br, dv) - delta) * steep;
+          const float factor = !DROPOUT ? 1.f : is_kept(drops, q, k) ? grown_of(below) : 0.f;
+          weight = expf(score - known), slope = weight * (dot(second, beside + j * br, dv) * factor - delta) * steep;
+          weight *= factor;
         }
       }
       weights[t] = weight, slopes[t] = slope;

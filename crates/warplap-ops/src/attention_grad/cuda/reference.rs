@@ -7,11 +7,10 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, Source, dtype_code};
+use warplap_cuda::{Chip, ELEMENT, PHILOX, Source, dtype_code};
 
 use super::plan::all_strides;
-use crate::attention::Mask;
-use crate::attention::cuda::plan::{floats, mask_strides, sight};
+use crate::attention::cuda::plan::{below, floats, mask_code, mask_strides, sight};
 use crate::attention_grad::{AttentionGradProblem, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -51,9 +50,10 @@ impl Twin<AttentionGradProblem> for Reference {
         }
         let defines = vec![
             ("DTYPE", dtype_code(p.dtype)),
-            ("MASK", i64::from(p.mask == Mask::Add)),
+            ("MASK", mask_code(p)),
             ("ALIBI", i64::from(p.alibi)),
             ("SOFTCAP", i64::from(p.softcap().is_some())),
+            ("DROPOUT", i64::from(p.dropout() > 0.0)),
         ];
         let mut arguments: Vec<Argument> = (0..SLOTS).map(Argument::Pointer).collect();
         arguments.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(int));
@@ -61,9 +61,10 @@ impl Twin<AttentionGradProblem> for Reference {
         arguments.extend(sight(p));
         arguments.extend(all_strides(p));
         arguments.extend(mask_strides(p));
+        arguments.push(Argument::Int(below(p) as i32));
         let text = include_str!("reference.cu");
         Ok(Plan {
-            source: Source { entry: self.id(), text, headers: &[ELEMENT], defines },
+            source: Source { entry: self.id(), text, headers: &[ELEMENT, PHILOX], defines },
             threads: MET as u32,
             shared,
             grid: Grid::Blocks(rows),

@@ -23,7 +23,7 @@ fn fitting(text: &str, chip: &Chip) -> Vec<&'static str> {
 }
 
 /// Problems of every kind: long and short, wide and odd heads, masks, grouped heads.
-const PROBLEMS: [&str; 17] = [
+const PROBLEMS: [&str; 19] = [
     "b=2,h=16,sq=4096,d=128,dtype=bf16",
     "b=2,h=16,sq=4096,d=128,dtype=f16,causal=true",
     "b=4,h=16,sq=2048,d=64,dtype=bf16",
@@ -41,6 +41,8 @@ const PROBLEMS: [&str; 17] = [
     "b=2,h=16,sq=2048,d=64,dtype=f16,softcap=30,window=77",
     "b=2,h=16,sq=2048,d=128,dtype=bf16,softcap=30,mask=add,over=heads",
     "h=2,sq=100,d=101,dtype=bf16,mask=add,over=each,alibi=true,softcap=2,window=9,causal=true",
+    "b=2,h=16,sq=2048,d=128,dtype=bf16,dropout=0.1,causal=true",
+    "b=2,h=16,sq=2048,d=64,dtype=f16,dropout=0.1,mask=bool,over=heads",
 ];
 
 #[test]

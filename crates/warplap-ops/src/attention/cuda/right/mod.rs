@@ -5,9 +5,10 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, Source, dtype_code};
+use warplap_cuda::{Cuda, ELEMENT, PHILOX, Source, dtype_code};
 
-use crate::attention::{Attention, AttentionProblem, Mask, SLOTS, Spread, leaning, slot};
+use crate::attention::cuda::plan::{below, mask_code};
+use crate::attention::{Attention, AttentionProblem, SLOTS, Spread, leaning, slot};
 use crate::cuda::right::{addresses, launch, magnitudes, read};
 
 /// Queries of one block, and columns of V.
@@ -23,10 +24,11 @@ pub(super) fn source(p: &AttentionProblem) -> Source {
         ("DTYPE", dtype_code(p.dtype)),
         ("ALIBI", i64::from(p.alibi)),
         ("SOFTCAP", i64::from(p.softcap().is_some())),
-        ("MASK", i64::from(p.mask == Mask::Add)),
+        ("MASK", mask_code(p)),
+        ("DROPOUT", i64::from(p.dropout() > 0.0)),
         ("LSE", i64::from(p.lse)),
     ];
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts.to_vec() }
+    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT, PHILOX], defines: facts.to_vec() }
 }
 
 /// Blocks for a problem: tiles of queries, parts of wide values, heads.
@@ -46,13 +48,15 @@ impl Oracle<Attention, Cuda> for Right {
         let sums = cuda.alloc_queued(DType::F64, if p.lse { p.lse_len() } else { 1 })?;
         let (queries, keys) = (magnitudes(cuda, p.b * p.h)?, magnitudes(cuda, p.b * p.hkv)?);
         let others = magnitudes(cuda, 2)?;
-        let mut words = [slot::Q, slot::K, slot::V, slot::MASK, slot::SLOPES].map(|slot| given[slot]).to_vec();
+        let mut words =
+            [slot::Q, slot::K, slot::V, slot::MASK, slot::SLOPES, slot::SEED].map(|slot| given[slot]).to_vec();
         words.extend([&values, &sums, &queries, &keys, &others].map(|buffer| buffer.address()));
         words.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
         words.extend(bends(p));
         for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
             words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
         }
+        words.push(u64::from(below(p)));
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
         unsafe { launch(cuda, &source(p), blocks(p), &words) }?;
         let (queries, keys, others) = (read(cuda, &queries)?, read(cuda, &keys)?, read(cuda, &others)?);
@@ -107,6 +111,7 @@ mod tests {
                 "sq=8,d=8,dtype=f32",
                 "sq=8,d=8,dtype=bf16,causal=true",
                 "sq=8,d=8,dtype=f16,mask=add,lse=true,alibi=true,softcap=9",
+                "sq=8,d=8,dtype=bf16,mask=bool,dropout=0.1",
             ] {
                 let p = Attention::parse(&format!("h=1,{text}")).unwrap();
                 compiling::check_right(&source(&p), capability, text);

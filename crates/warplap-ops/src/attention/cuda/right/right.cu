@@ -7,8 +7,10 @@
 // Beside it come the largest magnitudes that tolerances are made of: squares of the norms of a query by head, of a key
 // by head of K, and of a row of weights, and the largest value. Keys that nobody sees count too.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix), LSE (1: log-sum-exps too), ALIBI, SOFTCAP.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), LSE (1: log-sum-exps too), ALIBI,
+// SOFTCAP, DROPOUT.
 #include "element.cuh"
+#include "philox.cuh"
 #define ROWS 64
 #define KEYS 32
 #define COLS 128
@@ -41,11 +43,11 @@ DI double squares_of(const elem* row, u64 n) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
-      const float* __restrict__ slopes, double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
+right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
+      const float* __restrict__ slopes, const u64* __restrict__ seed, double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
       u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, double cap,
       long long lower, long long upper, long long shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
-      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
+      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below) {
   __shared__ double q[DEEP][ROWS + 1], k[DEEP][KEYS + 1], p[ROWS][KEYS + 1], v[DEEP][COLS];
   const int t = threadIdx.x, x = t % 16, y = t / 16, warp = t / 32;
   const u64 parts = (dv + COLS - 1) / COLS, tiles = (sq + ROWS - 1) / ROWS;
@@ -69,6 +71,8 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     }
   }
 
+  const Drops drops = DROPOUT ? drops_of(seed, both, (u32)below) : Drops{};
+  const double grown = DROPOUT ? 65536. / (double)(65536 - below) : 1.;
   double o[4][8] = {}, most[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, squares[4] = {};
   // No row of this block sees further.
   const long long last = (long long)row0 + ROWS - 1 + upper, begin = (long long)row0 + lower;
@@ -108,7 +112,11 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
         if (SOFTCAP) s[i][j] = cap * tanh(s[i][j] / cap);
         if (ALIBI) s[i][j] -= (double)slopes[head] * (double)llabs(away - shift);
         if (row >= sq || key >= sk || away < lower || away > upper) s[i][j] = LOWEST;
-        else if (MASK) s[i][j] += (double)widen(mask[batch * mb + head * mh + row * mr + key]);
+        else {
+          const u64 at = batch * mb + head * mh + row * mr + key;
+          if (MASK == 1) s[i][j] += (double)widen(reinterpret_cast<const elem*>(mask)[at]);
+          if (MASK == 2 && !reinterpret_cast<const unsigned char*>(mask)[at]) s[i][j] = LOWEST;
+        }
       }
       const double now = fmax(most[i], most_of(fmax(s[i][0], s[i][1]), 16));
       // A row that has seen no key yet has nothing to scale, and -inf minus itself is no number.
@@ -120,7 +128,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
       for (int j = 0; j < 2; j++) {
         const double weight = now == LOWEST ? 0. : exp(s[i][j] - now);
         total[i] += weight, squares[i] = fma(weight, weight, squares[i]);
-        p[y + 16 * i][x + 16 * j] = weight;
+        p[y + 16 * i][x + 16 * j] = DROPOUT && !is_kept(drops, row, key0 + x + 16 * j) ? 0. : weight;
       }
     }
 #pragma unroll 1
@@ -152,7 +160,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
 #pragma unroll
     for (int j = 0; j < 8; j++) {
       const u64 c = col0 + x + 16 * j;
-      if (row < sq && c < dv) O[row * orow + c] = o[i][j] * share;
+      if (row < sq && c < dv) O[row * orow + c] = o[i][j] * share * grown;
     }
   }
   if (x == 0) raise(others + 1, widest);

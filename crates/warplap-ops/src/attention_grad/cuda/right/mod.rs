@@ -5,10 +5,11 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, Source, dtype_code};
+use warplap_cuda::{Cuda, ELEMENT, PHILOX, Source, dtype_code};
 
+use crate::attention::AttentionProblem;
+use crate::attention::cuda::plan::{below, mask_code};
 use crate::attention::cuda::right::bends;
-use crate::attention::{AttentionProblem, Mask};
 use crate::attention_grad::reach::Reach;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem, SLOTS, slot};
 use crate::cuda::right::{addresses, launch, magnitudes, read};
@@ -38,12 +39,13 @@ pub(super) struct Right;
 pub(super) fn source(p: &AttentionProblem, role: Role) -> Source {
     let facts = [
         ("DTYPE", dtype_code(p.dtype)),
-        ("MASK", i64::from(p.mask == Mask::Add)),
+        ("MASK", mask_code(p)),
+        ("DROPOUT", i64::from(p.dropout() > 0.0)),
         ("ALIBI", i64::from(p.alibi)),
         ("SOFTCAP", i64::from(p.softcap().is_some())),
         ("ROLE", role as i64),
     ];
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts.to_vec() }
+    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT, PHILOX], defines: facts.to_vec() }
 }
 
 /// Blocks for a problem: parts of what is written, tiles of rows, heads.
@@ -71,14 +73,16 @@ impl Oracle<AttentionGrad, Cuda> for Right {
         let met = magnitudes(cuda, Reach::PLACES as u64)?;
         for role in [Role::Rows, Role::Queries, Role::Keys] {
             let first = if matches!(role, Role::Keys) { &dk } else { &dq };
-            let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD, slot::SLOPES];
-            let mut words = slots.map(|slot| given[slot]).to_vec();
+            let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD];
+            let mut words =
+                slots.into_iter().chain([slot::SLOPES, slot::SEED]).map(|slot| given[slot]).collect::<Vec<_>>();
             words.extend([&delta, first, &dv, &met].map(|buffer| buffer.address()));
             words.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
             words.extend(bends(p));
             for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
                 words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
             }
+            words.push(u64::from(below(p)));
             // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
             unsafe { launch(cuda, &source(p, role), blocks(p, role), &words) }?;
         }
@@ -110,6 +114,7 @@ mod tests {
                 "sq=8,d=8,dtype=f32",
                 "sq=8,d=8,dtype=bf16,causal=true",
                 "sq=8,d=8,dtype=f16,mask=add,alibi=true,softcap=9",
+                "sq=8,d=8,dtype=bf16,mask=bool,dropout=0.1",
             ] {
                 let p = AttentionGrad::parse(&format!("h=1,{text}")).unwrap().0;
                 for role in [Role::Rows, Role::Queries, Role::Keys] {

@@ -9,8 +9,9 @@
 // O and dO (0 to 4), elements of Q, K and dO (5 to 7), a query's weights and the squares of its gradients of scores (8,
 // 9), a key's weights, gradients squared and weights squared (10 to 12), and a log-sum-exp (13).
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix), ALIBI, SOFTCAP, ROLE.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), ALIBI, SOFTCAP, DROPOUT, ROLE.
 #include "element.cuh"
+#include "philox.cuh"
 #define ROWS 64
 #define OTHERS 32
 #define COLS 128
@@ -48,13 +49,13 @@ DI void reach_of(const elem* row, u64 n, u64* square, u64* element) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const elem* __restrict__ mask,
+right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
       const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G,
-      const float* __restrict__ lean, double* __restrict__ delta,
+      const float* __restrict__ lean, const u64* __restrict__ seed, double* __restrict__ delta,
       double* __restrict__ first, double* __restrict__ second, u64* __restrict__ reach, u64 batches, u64 heads,
       u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, double cap, long long lower, long long upper, long long shift,
       u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
-      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
+      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below) {
   const u64 few = (u32)heads / (u32)group;
 #if ROLE == 0
   // Rows are fewer than 2^31, as elements are.
@@ -105,6 +106,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     const u64 h = KEYS ? mine * group + turn : mine, kv = KEYS ? mine : mine / group;
     const elem* C = KEYS ? Q + b * qb + h * qh : K + b * kb + kv * kh;
     const elem* D = KEYS ? G + b * ob + h * oh : V + b * vb + kv * vh;
+    const Drops drops = DROPOUT ? drops_of(seed, b * heads + h, (u32)below) : Drops{};
     for (u64 other0 = begin; other0 < end; other0 += OTHERS) {
       double s[4][2] = {}, dp[4][2] = {};
 #pragma unroll 1
@@ -155,8 +157,14 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
               score = cap * bent, steep = 1. - bent * bent;
             }
             if (ALIBI) score -= (double)lean[h] * (double)llabs(away - shift);
-            if (MASK) score += (double)widen(mask[b * mb + h * mh + q * mr + k]);
-            if (lse[n] != LOWEST) weight = exp(score - (double)lse[n]), slope = weight * (dp[i][j] - delta[n]) * steep;
+            const u64 at = b * mb + h * mh + q * mr + k;
+            if (MASK == 1) score += (double)widen(reinterpret_cast<const elem*>(mask)[at]);
+            const bool hidden = MASK == 2 && !reinterpret_cast<const unsigned char*>(mask)[at];
+            if (lse[n] != LOWEST && !hidden) {
+              const double factor = !DROPOUT ? 1. : is_kept(drops, q, k) ? 65536. / (double)(65536 - below) : 0.;
+              weight = exp(score - (double)lse[n]), slope = weight * (dp[i][j] * factor - delta[n]) * steep;
+              weight *= factor;
+            }
           }
           weights[i] += weight, squares[i] = fma(weight, weight, squares[i]), slopes[i] = fma(slope, slope, slopes[i]);
           p[y + 16 * i][x + 16 * j] = weight, ds[y + 16 * i][x + 16 * j] = slope;
