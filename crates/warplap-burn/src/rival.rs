@@ -147,8 +147,8 @@ impl Variant<Attention, Cpu> for Attend {
         if p.causal && !same_corner {
             return Fit::aside("Burn counts causal positions from the other corner");
         }
-        let plain = p.window.is_none() && p.over == attention::Over::All && p.dropout() == 0.0;
-        if p.lse || p.is_bent() || !plain {
+        let plain = p.window.is_none() && p.over == attention::Over::All;
+        if p.lse || p.is_bent() || p.is_uneven() || p.dropout() > 0.0 || !plain {
             return Fit::aside(
                 "Burn's attention gives no log-sum-exps, and knows neither windows nor masks of heads here",
             );

@@ -270,7 +270,7 @@ impl<O: Op, D: Device> Card<D> for Entry<O, D> {
 
     fn representative(&self, bucket: &Bucket) -> Box<dyn Card<D>> {
         let asked = bucket.races_what_is_asked();
-        let problem = if asked { self.problem.clone() } else { self.problem.representative(bucket) };
+        let problem = if asked { self.problem.raced() } else { self.problem.representative(bucket) };
         Box::new(Entry { problem, catalog: self.catalog.clone() })
     }
 

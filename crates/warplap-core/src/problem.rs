@@ -33,6 +33,12 @@ pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     /// [`Bucket::round_changing`], the others by [`Bucket::round`].
     fn representative(&self, bucket: &Bucket) -> Self;
 
+    /// The problem that is drawn and raced where this one is asked for: without what takes room and decides nothing. Its
+    /// key is this one's.
+    fn raced(&self) -> Self {
+        self.clone()
+    }
+
     /// A smaller problem of the same kind whose sizes end inside of tiles: a candidate that can do it too is proved on
     /// it as well. `None` where there is none of use.
     fn ragged(&self) -> Option<Self> {

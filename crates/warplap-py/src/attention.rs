@@ -12,7 +12,7 @@ use crate::tensor::View;
 use crate::torch::{Made, Torch};
 
 /// Slots of attention.
-const SLOTS: usize = 8;
+const SLOTS: usize = 10;
 
 /// Those that are read.
 const INPUTS: usize = 4;
@@ -29,7 +29,7 @@ struct QkvMask<'a, 'py> {
 impl<'py> QkvMask<'_, 'py> {
     fn with(&self, out: Option<&Bound<'py, PyAny>>) -> [Option<Bound<'py, PyAny>>; SLOTS] {
         let [q, k, v] = [self.q, self.k, self.v].map(|t| Some(t.clone()));
-        [q, k, v, self.mask.cloned(), out.cloned(), None, None, None]
+        [q, k, v, self.mask.cloned(), out.cloned(), None, None, None, None, None]
     }
 
     /// Whether all are torch's.
@@ -131,8 +131,10 @@ impl Request {
     #[inline]
     fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
         let [q, k, v, mask] = self.inputs();
-        // Nobody who calls this way asks for log-sum-exps, has slopes or drops weights.
-        argument::checked([q, k, v, mask, Given::write("out", out), Given::NONE, Given::NONE, Given::NONE])
+        let out = Given::write("out", out);
+        // Nobody who calls this way asks for log-sum-exps, has slopes, drops weights or has keys in pages.
+        let [lse, slopes, seed, table, lengths] = [Given::NONE; 5];
+        argument::checked([q, k, v, mask, out, lse, slopes, seed, table, lengths])
     }
 
     /// Gives it as a new tensor of torch; nothing where the tensors have gaps that the choice does not follow.

@@ -25,7 +25,7 @@ impl Raced<Cuda> for Attention {
 
 impl Known for Attention {
     const ALIASES: &'static [&'static str] = &["sdpa"];
-    // A seed points nowhere.
+    // A seed points nowhere; page numbers and lengths are held against what there is before they are followed.
     const GUARDED: bool = true;
     const EXAMPLE: &'static str = "attention:b=1,h=8,sq=512,sk=512,d=64,dtype=f32,causal=false";
     const SUITES: &'static [(&'static str, &'static str)] = &[("cpu", CPU), ("cuda", CUDA)];

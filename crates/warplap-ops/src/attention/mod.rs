@@ -4,10 +4,12 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod keys;
 mod known;
 mod problem;
 mod sight;
 
+pub use keys::Paged;
 pub use problem::{AttentionProblem, Mask, Order, Strides};
 pub(crate) use sight::{Bend, usual_slopes};
 pub use sight::{Corner, Over, Sight};
@@ -18,6 +20,7 @@ use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
+use self::keys::Keys;
 use crate::philox::{Dropout, Drops};
 use crate::right;
 
@@ -29,9 +32,9 @@ pub struct Attention;
 pub mod slot {
     /// Q, shaped `[b, h, sq, d]`.
     pub const Q: usize = 0;
-    /// K, shaped `[b, hkv, sk, d]`.
+    /// K, shaped `[b, hkv, sk, d]`; `[pages, hkv, page, d]` where it is a pool of pages.
     pub const K: usize = 1;
-    /// V, shaped `[b, hkv, sk, dv]`.
+    /// V, shaped `[b, hkv, sk, dv]`; `[pages, hkv, page, dv]` where it is a pool of pages.
     pub const V: usize = 2;
     /// What is added to the scaled scores, shaped `[1 or b, 1 or h, sq, sk]`, where the problem has `mask=add`; bytes that
     /// hide where they are zero where it has `mask=bool`.
@@ -46,10 +49,15 @@ pub mod slot {
     pub const SLOPES: usize = 6;
     /// Seed and stream of what is dropped, two i64, where the problem has `dropout`.
     pub const SEED: usize = 7;
+    /// The page of each run of keys of each batch, i32, shaped `[b, ceil(sk / page)]`, where the problem has `page`. A
+    /// number outside of the pool hides the keys.
+    pub const TABLE: usize = 8;
+    /// How many of the keys each batch has, i32, from 0 to sk, where the problem has `lengths=true`.
+    pub const LENGTHS: usize = 9;
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 8;
+pub(crate) const SLOTS: usize = 10;
 
 /// Bytes that buffers lie on, so that kernels may read vectors and the copy engine may fetch.
 pub(crate) const ALIGN: u64 = 16;
@@ -64,17 +72,20 @@ impl Op for Attention {
 
     fn signature(p: &AttentionProblem) -> Signature {
         let lies = |s: Strides| [s.batch, s.head, s.row, 1].map(|step| step as u64);
+        let [pieces, keys] = p.pieces();
         let input = |name: &'static str, shape: &[u64]| Slot::input(name, p.dtype, shape).aligned(ALIGN);
         let output = |name: &'static str, shape: &[u64]| Slot::output(name, p.dtype, shape).aligned(ALIGN);
         Signature(vec![
             input("q", &[p.b, p.h, p.sq, p.d]).strided(&lies(p.q_strides())),
-            input("k", &[p.b, p.hkv, p.sk, p.d]).strided(&lies(p.k_strides())),
-            input("v", &[p.b, p.hkv, p.sk, p.dv]).strided(&lies(p.v_strides())),
+            input("k", &[pieces, p.hkv, keys, p.d]).strided(&lies(p.k_strides())),
+            input("v", &[pieces, p.hkv, keys, p.dv]).strided(&lies(p.v_strides())),
             Slot::input("mask", p.mask_dtype(), &mask_shape(p)).aligned(ALIGN).when(p.mask != Mask::None),
             output("out", &[p.b, p.h, p.sq, p.dv]).strided(&lies(p.o_strides())),
             Slot::output("lse", DType::F32, &[p.b, p.h, p.sq]).when(p.lse),
             Slot::input("slopes", DType::F32, &[p.h]).when(p.alibi),
             Slot::input("seed", DType::I64, &[2]).when(p.dropout() > 0.0),
+            Slot::input("table", DType::I32, &[p.b, p.entries()]).when(p.paged.is_some()),
+            Slot::input("lengths", DType::I32, &[p.b]).when(p.lengths),
         ])
     }
 
@@ -97,14 +108,15 @@ impl Op for Attention {
         };
         let slopes = if p.alibi { Array::from_f64(DType::F32, usual_slopes(p.h)) } else { Array::none() };
         let seed = if p.dropout() > 0.0 { Array::random(DType::I64, 2, rng) } else { Array::none() };
-        vec![q, k, v, mask, Array::none(), Array::none(), slopes, seed]
+        let (table, lengths) = (keys::drawn_table(p, rng), keys::drawn_lengths(p, rng));
+        vec![q, k, v, mask, Array::none(), Array::none(), slopes, seed, table, lengths]
     }
 
     fn answer(p: &AttentionProblem, inputs: &[Array]) -> Vec<Answer> {
         let [q, k, v] = [slot::Q, slot::K, slot::V].map(|i| inputs[i].to_f64());
         let mask = added(p, &inputs[slot::MASK]);
         let slopes = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
-        let (bend, sight) = (Bend::of(p), p.sight());
+        let keys = Keys::of(p, inputs);
         let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
         let mut values = vec![0f64; p.o_len()];
         let mut sums = vec![0f64; if p.lse { p.lse_len() } else { 0 }];
@@ -112,9 +124,12 @@ impl Op for Attention {
         for head in 0..(p.b * p.h) as usize {
             let (b, h) = (head / p.h as usize, head % p.h as usize);
             let (kv, drops) = (h / p.group() as usize, drops(p, &inputs[slot::SEED], head));
+            let sight = p.sight_of(keys.len(b));
+            let bend = Bend::with(p, sight);
+            let nowhere: Vec<bool> = (0..sk).map(|j| keys.place(b, j).is_none()).collect();
             let q = gather(&q, p.q_strides(), b, h, sq, d);
-            let k = gather(&k, p.k_strides(), b, kv, sk, d);
-            let v = gather(&v, p.v_strides(), b, kv, sk, dv);
+            let k = keys.gather(&k, p.k_strides(), b, kv, d);
+            let v = keys.gather(&v, p.v_strides(), b, kv, dv);
             let mut columns = vec![0f64; sk * d];
             for j in 0..sk {
                 (0..d).for_each(|x| columns[x * sk + j] = k[j * d + x]);
@@ -124,7 +139,7 @@ impl Op for Attention {
             for first in (0..sq).step_by(ROWS) {
                 let rows = ROWS.min(sq - first);
                 // No row of this block sees further: the rest of the keys would be multiplied with zeros.
-                let keys = sight.of_query(first + rows - 1).end;
+                let end = sight.of_query(first + rows - 1).end;
                 let mut weights = right::product(rows, sk, d, &q[first * d..], &columns);
                 for (i, row) in weights.chunks_exact_mut(sk).enumerate() {
                     let lies = p.mask_strides();
@@ -133,7 +148,7 @@ impl Op for Attention {
                     let seen_keys = sight.of_query(first + i);
                     for (j, x) in row.iter_mut().enumerate() {
                         let score = bend.score(*x, slopes[h], line.map_or(0.0, |m| m[j]), first + i, j).0;
-                        *x = if seen_keys.contains(&j) { score } else { f64::NEG_INFINITY };
+                        *x = if seen_keys.contains(&j) && !nowhere[j] { score } else { f64::NEG_INFINITY };
                     }
                     let (norm, lse) = softmax(row);
                     seen.weights = seen.weights.max(norm);
@@ -145,8 +160,8 @@ impl Op for Attention {
                         sums[head * sq + first + i] = lse;
                     }
                 }
-                let weights: Vec<f64> = weights.chunks_exact(sk).flat_map(|row| &row[..keys]).copied().collect();
-                let o = right::product(rows, dv, keys, &weights, &v);
+                let weights: Vec<f64> = weights.chunks_exact(sk).flat_map(|row| &row[..end]).copied().collect();
+                let o = right::product(rows, dv, end, &weights, &v);
                 let to = p.o_strides();
                 for i in 0..rows {
                     let at = b * to.batch + h * to.head + (first + i) * to.row;
@@ -262,6 +277,10 @@ mod tests {
             "b=2,h=2,sq=9,sk=6,d=3,mask=add,over=each,causal=true,corner=bottom,alibi=true",
             "b=2,h=4,hkv=2,sq=9,sk=6,d=3,mask=add,over=batches,softcap=0.5,alibi=true,window=3,causal=true",
             "b=2,h=2,sq=20,sk=35,d=3,mask=bool,over=heads,dropout=0.3,lse=true",
+            "b=4,h=2,sq=3,sk=9,d=3,lengths=true,causal=true,corner=bottom,alibi=true,lse=true",
+            "b=3,h=2,hkv=1,sq=300,sk=9,d=3,lengths=true,window=2,corner=bottom,page=4",
+            "b=3,h=4,hkv=2,sq=2,sk=9,d=3,dv=2,page=4,pages=11,layout=bshd,lse=true",
+            "b=3,h=4,hkv=2,sq=2,sk=9,d=3,page=4,pages=2,lengths=true,causal=true,mask=add,over=each,dropout=0.2",
         ] {
             let p = Attention::parse(text).unwrap();
             let inputs = Attention::draw(&p, &mut fastrand::Rng::with_seed(5));
@@ -272,11 +291,21 @@ mod tests {
             };
             for (b, h, i) in (0..p.b).flat_map(|b| (0..p.h).flat_map(move |h| (0..p.sq).map(move |i| (b, h, i)))) {
                 let kv = h / p.group();
+                let has = if p.lengths { inputs[slot::LENGTHS].at(b as usize) as u64 } else { p.sk };
+                // Which batch or page a key is in, and its place there.
+                let lies = |j: u64| match p.paged {
+                    None => Some((b, j)),
+                    Some(Paged { page, .. }) => {
+                        let number = inputs[slot::TABLE].at((b * p.sk.div_ceil(page) + j / page) as usize);
+                        (number >= 0.0).then_some((number as u64, j % page))
+                    }
+                };
                 let weight = |j: u64| {
+                    let Some((piece, place)) = lies(j).filter(|_| j < has) else { return 0.0 };
                     let dot: f64 = (0..p.d)
                         .map(|x| {
                             at(&inputs[slot::Q], p.q_strides(), b, h, i, x)
-                                * at(&inputs[slot::K], p.k_strides(), b, kv, j, x)
+                                * at(&inputs[slot::K], p.k_strides(), piece, kv, place, x)
                         })
                         .sum();
                     let m = p.mask_strides();
@@ -287,7 +316,7 @@ mod tests {
                         Mask::Bool if inputs[slot::MASK].at(at) == 0.0 => return 0.0,
                         Mask::Bool => 0.0,
                     };
-                    let own = i as i64 + if p.corner == Corner::Bottom { p.sk as i64 - p.sq as i64 } else { 0 };
+                    let own = i as i64 + if p.corner == Corner::Bottom { has as i64 - p.sq as i64 } else { 0 };
                     let away = j as i64 - own;
                     if p.causal && away > 0 || p.window.is_some_and(|w| away.unsigned_abs() > w) {
                         return 0.0;
@@ -305,7 +334,8 @@ mod tests {
                 for x in 0..p.dv {
                     let drops = drops(&p, &inputs[slot::SEED], (b * p.h + h) as usize);
                     let kept = |j: u64| drops.map_or(1.0, |d| f64::from(d.factor(i as usize, j as usize)));
-                    let value = |j: u64| at(&inputs[slot::V], p.v_strides(), b, kv, j, x);
+                    let value =
+                        |j: u64| lies(j).map_or(0.0, |(piece, j)| at(&inputs[slot::V], p.v_strides(), piece, kv, j, x));
                     let total: f64 = (0..p.sk).map(|j| weight(j) * kept(j) * value(j)).sum();
                     let right = if sum > 0.0 { total / sum } else { 0.0 };
                     let o = p.o_strides();
@@ -338,7 +368,7 @@ mod tests {
             let p = Attention::parse(text).unwrap();
             let signature = Attention::signature(&p);
             let lens: Vec<usize> = signature.slots().iter().map(Slot::len).collect();
-            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len(), 0, 0, 0], "{text}");
+            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len(), 0, 0, 0, 0, 0], "{text}");
             assert_eq!(signature.slots()[slot::OUT].name, "out");
         }
     }

@@ -8,6 +8,7 @@ use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError};
 use warplap_core::roofline::Work;
 
+use super::keys::{Paged, lengths, usual_pages};
 use super::sight::{Corner, Over, Sight};
 
 /// The order of the four dimensions in memory, outermost first. Rows of one head are contiguous in both.
@@ -116,6 +117,10 @@ pub struct AttentionProblem {
     pub over: Over,
     /// The bits of the f32 share of weights that are dropped.
     dropout: u32,
+    /// Whether each batch says how many of the keys it has.
+    pub lengths: bool,
+    /// Where K and V are pools of pages, and each batch names its own.
+    pub paged: Option<Paged>,
 }
 
 /// Elements from one batch, head and row to the next.
@@ -152,6 +157,8 @@ impl AttentionProblem {
             alibi: false,
             over: Over::All,
             dropout: 0,
+            lengths: false,
+            paged: None,
         }
     }
 
@@ -188,9 +195,32 @@ impl AttentionProblem {
         (0.0..1.0).contains(&share).then_some(self)
     }
 
-    /// What queries see.
+    /// What queries see, where a batch has all keys.
     pub fn sight(&self) -> Sight {
-        Sight::of(self)
+        Sight::of(self, self.sk)
+    }
+
+    /// What queries see in a batch that has the first of the keys: the last corner is at the last of these.
+    pub fn sight_of(&self, keys: usize) -> Sight {
+        Sight::of(self, keys as u64)
+    }
+
+    /// Whether keys lie in pages, or each batch has a number of its own.
+    pub fn is_uneven(&self) -> bool {
+        self.lengths || self.paged.is_some()
+    }
+
+    /// Page numbers of one batch.
+    pub fn entries(&self) -> u64 {
+        self.paged.map_or(0, |paged| self.sk.div_ceil(paged.page))
+    }
+
+    /// The same problem with the pools as large as its batches need, and a few pages that nobody names.
+    fn with_usual_pages(mut self) -> Self {
+        if let Some(Paged { page, .. }) = self.paged {
+            self.paged = Some(Paged { page, pages: usual_pages(self.b, self.entries()) });
+        }
+        self
     }
 
     /// Whether scores are more than products with a scale and something added.
@@ -201,7 +231,7 @@ impl AttentionProblem {
     /// Whether some query may see nothing, by its place alone.
     pub fn may_see_nothing(&self) -> bool {
         let (first, last) = (self.sight().of_query(0), self.sight().of_query(self.sq as usize - 1));
-        first.is_empty() || last.is_empty()
+        first.is_empty() || last.is_empty() || self.is_uneven()
     }
 
     /// Masks by batch and by head.
@@ -240,14 +270,19 @@ impl AttentionProblem {
         self.strides(self.h, self.sq, self.d)
     }
 
-    /// How K lies in memory.
-    pub fn k_strides(&self) -> Strides {
-        self.strides(self.hkv, self.sk, self.d)
+    /// How many pieces K and V lie in, and keys of each: batches, or pages.
+    pub fn pieces(&self) -> [u64; 2] {
+        self.paged.map_or([self.b, self.sk], |paged| [paged.pages, paged.page])
     }
 
-    /// How V lies in memory.
+    /// How K lies in memory; from one page to the next where it lies in pages, not from batch to batch.
+    pub fn k_strides(&self) -> Strides {
+        self.strides(self.hkv, self.pieces()[1], self.d)
+    }
+
+    /// How V lies in memory, as K does.
     pub fn v_strides(&self) -> Strides {
-        self.strides(self.hkv, self.sk, self.dv)
+        self.strides(self.hkv, self.pieces()[1], self.dv)
     }
 
     /// How O lies in memory.
@@ -262,12 +297,12 @@ impl AttentionProblem {
 
     /// Elements of K.
     pub fn k_len(&self) -> usize {
-        (self.b * self.hkv * self.sk * self.d) as usize
+        (self.pieces().iter().product::<u64>() * self.hkv * self.d) as usize
     }
 
     /// Elements of V.
     pub fn v_len(&self) -> usize {
-        (self.b * self.hkv * self.sk * self.dv) as usize
+        (self.pieces().iter().product::<u64>() * self.hkv * self.dv) as usize
     }
 
     /// Elements of O.
@@ -290,23 +325,47 @@ impl AttentionProblem {
         if self.mask == Mask::Bool { DType::Bool } else { self.dtype }
     }
 
-    /// Bytes of the mask that somebody looks at.
+    /// Bytes of the mask that somebody looks at for certain.
     pub(crate) fn mask_bytes(&self) -> f64 {
         let pairs = self.masks().iter().product::<u64>() as f64 * self.pairs() as f64;
-        if self.mask == Mask::None { 0.0 } else { pairs * self.mask_dtype().bytes() as f64 }
+        if self.mask == Mask::None || self.is_uneven() { 0.0 } else { pairs * self.mask_dtype().bytes() as f64 }
     }
 
-    /// Pairs of a query and a key it sees, in one head.
+    /// Pairs of a query and a key it sees, in one head of a batch that has all keys.
     pub fn pairs(&self) -> u64 {
         if self.window.is_some() || self.corner == Corner::Bottom {
-            let sight = self.sight();
-            return (0..self.sq as usize).map(|i| sight.of_query(i).len() as u64).sum();
+            return self.pairs_of(self.sk);
         }
         if !self.causal {
             return self.sq * self.sk;
         }
         let corner = self.sq.min(self.sk);
         corner * (corner + 1) / 2 + (self.sq - corner) * self.sk
+    }
+
+    /// The same of a batch that has the first of the keys.
+    fn pairs_of(&self, keys: u64) -> u64 {
+        let sight = Sight::of(self, keys);
+        (0..self.sq as usize).map(|i| sight.of_query(i).len() as u64).sum()
+    }
+
+    /// Pairs of a query and a key it sees, in one head of each batch, and keys that somebody looks at, both summed over
+    /// batches as they are drawn. What a page that nobody has hides is taken off: at most its own keys.
+    fn seen(&self) -> [f64; 2] {
+        // Nobody looks at the keys before the first query's or behind the last one's.
+        let keys = |sight: Sight| sight.of_query(self.sq as usize - 1).end.saturating_sub(sight.of_query(0).start);
+        let all = match self.lengths {
+            false => [self.b as f64 * self.pairs() as f64, self.b as f64 * keys(self.sight()) as f64],
+            true => lengths(self).fold([0.0; 2], |[pairs, seen], n| {
+                [pairs + self.pairs_of(n) as f64, seen + keys(self.sight_of(n as usize)) as f64]
+            }),
+        };
+        match self.paged {
+            Some(Paged { page, .. }) if self.b * self.entries() > 1 => {
+                [(all[0] - (page * self.sq) as f64).max(0.0), (all[1] - page as f64).max(0.0)]
+            }
+            _ => all,
+        }
     }
 }
 
@@ -328,7 +387,7 @@ impl Problem for AttentionProblem {
 
     const FIELDS: &'static [&'static str] = &[
         "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
-        "softcap", "alibi", "over", "dropout", "lse",
+        "softcap", "alibi", "over", "dropout", "lse", "lengths", "page", "pages",
     ];
 
     fn fields(&self) -> Fields {
@@ -352,6 +411,9 @@ impl Problem for AttentionProblem {
             .with_unless("over", self.over, Over::All)
             .with_unless("dropout", self.dropout(), 0.0)
             .with_unless("lse", self.lse, false)
+            .with_unless("lengths", self.lengths, false)
+            .with_unless("page", self.paged.map_or(0, |paged| paged.page), 0)
+            .with_unless("pages", self.pieces()[0], self.with_usual_pages().pieces()[0])
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -373,6 +435,8 @@ impl Problem for AttentionProblem {
         let over = fields.word_or("over", "all, heads, batches or each", Over::All)?;
         let share = "a number from 0 to below 1";
         let dropout = fields.word_or("dropout", share, 0.0)?;
+        let lengths = fields.word_or("lengths", "true or false", false)?;
+        let (page, pages) = (fields.size_or("page", 0)?, fields.size_or("pages", 0)?);
         let (h, sq, d) = (h?, sq?, d?);
         if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
             return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
@@ -384,6 +448,12 @@ impl Problem for AttentionProblem {
         (p.lse, p.window, p.corner, p.alibi, p.over) = (lse, (window > 0).then_some(window), corner, alibi, over);
         if softcap > 0.0 {
             p = p.with_softcap(softcap as f32);
+        }
+        p.lengths = lengths;
+        if page > 0 {
+            p.paged = Some(Paged { page, pages: or(pages, usual_pages(b, sk.div_ceil(page))) });
+        } else if pages > 0 {
+            return Err(ProblemError::value("pages", pages, "the keys of a page beside it: page=16"));
         }
         p = p.with_dropout(dropout).ok_or_else(|| ProblemError::value("dropout", dropout, share))?;
         if over != Over::All && mask == Mask::None {
@@ -401,9 +471,10 @@ impl Problem for AttentionProblem {
             }
         }
         let wide = |sizes: [u64; 4]| sizes.iter().map(|s| u128::from(*s)).product::<u128>();
+        let [pieces, long] = p.pieces();
         for (field, elements, what) in [
             ("sq", wide([b, h, sq, p.d.max(p.dv)]), "Q and O"),
-            ("sk", wide([b, p.hkv, sk, p.d.max(p.dv)]), "K and V"),
+            (if page > 0 { "pages" } else { "sk" }, wide([pieces, p.hkv, long, p.d.max(p.dv)]), "K and V"),
             ("mask", if p.mask == Mask::None { 0 } else { wide([p.masks()[0], p.masks()[1], sq, sk]) }, "the mask"),
         ] {
             if elements > MAX_ELEMENTS {
@@ -435,35 +506,40 @@ impl Problem for AttentionProblem {
             .with_unless("over", self.over, Over::All)
             .with_unless("dropout", self.dropout != 0, false)
             .with_unless("lse", self.lse, false)
+            // How large the pools are decides nothing.
+            .with_unless("lengths", self.lengths, false)
+            .with_unless("page", self.paged.map_or(0, |paged| paged.page), 0)
+    }
+
+    fn raced(&self) -> Self {
+        self.with_usual_pages()
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
         if bucket.is_exact() {
-            return *self;
+            return self.with_usual_pages();
         }
         // One query stays one query: decoding is a matter of memory, not of arithmetic.
         let round = |name, size| if size == 1 { 1 } else { bucket.round_changing(name, size).min(MAX_SIZE) };
         let mut r = *self;
         (r.b, r.sq, r.sk) = (round("b", self.b), round("sq", self.sq), round("sk", self.sk));
-        r
+        r.with_usual_pages()
     }
 
     fn smaller(&self) -> Option<Self> {
         let (b, h, hkv) = (1, self.h / self.hkv, 1);
-        let smaller = AttentionProblem { b, h, hkv, sq: self.sq.min(96), sk: self.sk.min(96), ..*self };
+        let smaller =
+            AttentionProblem { b, h, hkv, sq: self.sq.min(96), sk: self.sk.min(96), ..*self }.with_usual_pages();
         (smaller != *self).then_some(smaller)
     }
 
     fn work(&self) -> Work {
-        let heads = (self.b * self.h) as f64;
-        // Nobody looks at the keys before the first query's or behind the last one's.
-        let (first, last) = (self.sight().of_query(0), self.sight().of_query(self.sq as usize - 1));
-        let keys = last.end.saturating_sub(first.start) as f64;
-        let width = (self.d + self.dv) as f64;
-        let kv = (self.b * self.hkv) as f64 * keys * width;
-        let elements = self.q_len() as f64 + self.o_len() as f64 + kv;
+        let ([pairs, keys], width) = (self.seen(), (self.d + self.dv) as f64);
+        let elements = self.q_len() as f64 + self.o_len() as f64 + self.hkv as f64 * keys * width;
+        let numbers = if self.lengths { self.b } else { self.b * self.entries() };
         let others = self.mask_bytes() + if self.lse { self.lse_len() as f64 * 4.0 } else { 0.0 };
-        Work { flops: 2.0 * heads * self.pairs() as f64 * width, bytes: elements * self.dtype.bytes() as f64 + others }
+        let bytes = elements * self.dtype.bytes() as f64 + others + numbers as f64 * 4.0;
+        Work { flops: 2.0 * self.h as f64 * pairs * width, bytes }
     }
 
     fn dtype(&self) -> DType {

@@ -23,6 +23,10 @@ fn bad_problems_name_the_field() {
         ("attention:h=1024,sq=1048576,d=64", "'sq'"),
         ("attention:b=1048576,h=1048576,hkv=1,sq=1,sk=1048576,d=1024", "'sq'"),
         ("attention:h=1,sq=100000,sk=100000,d=1,mask=add", "'mask'"),
+        ("attention:h=8,sq=4,d=64,pages=9", "'pages'"),
+        ("attention:h=8,sq=4,d=64,page=0", "'page'"),
+        ("attention:h=8,sq=4,d=64,lengths=yes", "'lengths'"),
+        ("attention:h=8,sq=1,d=64,page=64,pages=1000000", "'pages'"),
     ] {
         let error = Attention::parse(text).unwrap_err().to_string();
         assert!(error.contains(field) && error.contains("expected"), "{text}: {error}");
@@ -46,6 +50,8 @@ fn every_field_that_matters_changes_the_key() {
         "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,causal=true",
         "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,mask=add",
         "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,layout=bshd",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,lengths=true",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,page=16",
     ] {
         assert_ne!(key(plain, &Bucket::Exact), key(other, &Bucket::Exact), "{other}");
         assert_ne!(key(plain, &Bucket::PowerOfTwo), key(other, &Bucket::PowerOfTwo), "{other}");
@@ -54,6 +60,10 @@ fn every_field_that_matters_changes_the_key() {
     assert_ne!(key("h=1,sq=1,sk=64,d=8", &Bucket::PowerOfTwo), key("h=1,sq=2,sk=64,d=8", &Bucket::PowerOfTwo));
     let same = key("h=1,sq=4,d=8,scale=0.7", &Bucket::Exact);
     assert_eq!(same, key("h=1,sq=4,d=8", &Bucket::Exact), "a scale decides nothing");
+    for bucket in [Bucket::Exact, Bucket::PowerOfTwo] {
+        let pool = |pages: u64| format!("b=3,h=1,sq=1,sk=60,d=8,page=16,pages={pages}");
+        assert_eq!(key(&pool(20), &bucket), key(&pool(9000), &bucket), "how large a pool is decides nothing");
+    }
 }
 
 #[test]
@@ -69,6 +79,28 @@ fn only_pairs_that_are_seen_count_as_work() {
     }
 }
 
+#[test]
+fn a_large_pool_is_raced_as_a_small_one() {
+    let p = Attention::parse("b=3,h=2,sq=1,sk=60,d=8,page=16,pages=9000").unwrap();
+    assert_eq!(p.k_len(), 9000 * 16 * 2 * 8);
+    let raced = p.raced();
+    assert_eq!((raced.pieces(), raced.k_len()), ([15, 16], 15 * 16 * 2 * 8));
+    assert_eq!(
+        Attention::key(&p, &Bucket::Exact, Policy::default()),
+        Attention::key(&raced, &Bucket::Exact, Policy::default())
+    );
+    assert_eq!(Attention::text(&raced).contains("pages"), false);
+}
+
+#[test]
+fn only_keys_that_batches_have_count_as_work() {
+    let work = |text: &str| Attention::parse(text).unwrap().work();
+    // All keys and none; a page that nobody names is taken off.
+    assert_eq!(work("b=2,h=3,sq=1,sk=64,d=4,lengths=true").flops, (2 * 3 * 64 * 8) as f64);
+    assert_eq!(work("b=2,h=3,sq=1,sk=64,d=4,page=16").flops, (2 * 3 * (128 - 16) * 8) as f64);
+    assert_eq!(work("h=3,sq=1,sk=64,d=4,page=64").flops, (2 * 3 * 64 * 8) as f64);
+}
+
 proptest! {
     #[test]
     fn a_problem_reads_back_what_it_prints(
@@ -77,11 +109,14 @@ proptest! {
         dtype in prop::sample::select(vec![DType::F32, DType::F16, DType::Bf16]),
         (causal, mask, bshd) in (any::<bool>(), any::<bool>(), any::<bool>()),
         scale in prop::option::of(-100f32..100.0),
+        (lengths, page) in (any::<bool>(), prop::option::of((1u64..100, 1u64..50))),
     ) {
         let mut p = AttentionProblem::new(b, hkv * group, sq, sk, d, dtype);
         (p.hkv, p.dv, p.causal) = (hkv, dv, causal);
         p.mask = if mask { Mask::Add } else { Mask::None };
         p.layout = if bshd { Order::Bshd } else { Order::Bhsd };
+        p.lengths = lengths;
+        p.paged = page.map(|(page, pages)| crate::attention::Paged { page, pages });
         let p = scale.map_or(p, |s| p.with_scale(s));
         prop_assert_eq!(Attention::parse(&Attention::text(&p)).unwrap(), p);
     }

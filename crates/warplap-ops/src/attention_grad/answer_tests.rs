@@ -73,6 +73,14 @@ fn the_right_answer_is_the_plain_loops() {
 
 /// With O and log-sum-exps of a forward pass, what is computed is how much the sum of dO ∘ O changes.
 #[test]
+fn keys_that_only_a_forward_pass_follows_are_refused_by_name() {
+    for (rest, field) in [("lengths=true", "'lengths'"), ("page=16", "'page'")] {
+        let error = AttentionGrad::parse(&format!("h=2,sq=1,sk=32,d=8,{rest}")).unwrap_err().to_string();
+        assert!(error.contains(field) && error.contains("backward"), "{error}");
+    }
+}
+
+#[test]
 fn it_is_the_gradient_of_attention() {
     for text in [
         "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32",

@@ -21,6 +21,7 @@ use warplap_core::dtype::DType;
 use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Role, Signature, Slot};
 
+use crate::attention::slot as forward;
 use crate::attention::{Attention, AttentionProblem, Bend, QUERY_SPREAD, Strides, added, drops, gather};
 use crate::right;
 use reach::Reach;
@@ -67,7 +68,7 @@ impl Op for AttentionGrad {
 
     fn signature(AttentionGradProblem(p): &AttentionGradProblem) -> Signature {
         let Signature(mut slots) = Attention::signature(p);
-        let seed_and_slopes = [slots.pop(), slots.pop()];
+        let slopes_and_seed = [forward::SLOPES, forward::SEED].map(|slot| slots[slot].clone());
         slots.truncate(slot::LSE);
         let as_is = |slot: usize, name: &'static str, role| Slot { name: name.into(), role, ..slots[slot].clone() };
         let more = [
@@ -78,13 +79,14 @@ impl Op for AttentionGrad {
             as_is(slot::V, "dv", Role::Out),
         ];
         slots[slot::OUT].role = Role::In;
-        slots.extend(more.into_iter().chain(seed_and_slopes.into_iter().rev().flatten()));
+        slots.extend(more.into_iter().chain(slopes_and_seed));
         Signature(slots)
     }
 
     fn draw(AttentionGradProblem(p): &AttentionGradProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = Attention::draw(p, rng);
-        let [seed, slopes] = [inputs.pop(), inputs.pop()].map(|array| array.unwrap_or_else(Array::none));
+        let [slopes, seed] =
+            [forward::SLOPES, forward::SEED].map(|slot| std::mem::replace(&mut inputs[slot], Array::none()));
         inputs.truncate(slot::LSE);
         if !is_exact(p) {
             calm(p, &mut inputs[slot::Q]);

@@ -11,12 +11,15 @@ use crate::attention::AttentionProblem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionGradProblem(pub AttentionProblem);
 
+/// What is said of keys that only a forward pass follows.
+const NO_BACKWARD: &str = "nothing: there is no backward pass for keys in pages or of unequal length";
+
 impl Problem for AttentionGradProblem {
     type Op = super::AttentionGrad;
 
     const FIELDS: &'static [&'static str] = &[
         "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
-        "softcap", "alibi", "over", "dropout",
+        "softcap", "alibi", "over", "dropout", "lengths", "page", "pages",
     ];
 
     fn fields(&self) -> Fields {
@@ -26,7 +29,11 @@ impl Problem for AttentionGradProblem {
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
         match AttentionProblem::read(fields)? {
             p if p.lse => Err(ProblemError::value("lse", true, "nothing: log-sum-exps come in")),
-            p => Ok(AttentionGradProblem(p)),
+            p if p.lengths => Err(ProblemError::value("lengths", true, NO_BACKWARD)),
+            p => match p.paged {
+                Some(paged) => Err(ProblemError::value("page", paged.page, NO_BACKWARD)),
+                None => Ok(AttentionGradProblem(p)),
+            },
         }
     }
 

@@ -29,6 +29,10 @@ pub(crate) fn problems() -> Vec<String> {
             "b=2,h=4,hkv=2,sq=40,sk=75,d=8,mask=bool,over=each,dropout=0.3,lse=true",
             "b=2,h=2,sq=70,d=16,mask=bool,causal=true,layout=bshd",
             "b=2,h=3,sq=70,d=16,dropout=0.9,window=20",
+            "b=5,h=4,hkv=2,sq=1,sk=700,d=64,lengths=true,page=16,layout=bshd,lse=true",
+            "b=3,h=4,hkv=2,sq=3,sk=300,d=16,dv=8,lengths=true,causal=true,corner=bottom,window=200,alibi=true,lse=true",
+            "b=3,h=2,sq=2,sk=75,d=8,page=7,pages=9,mask=bool,over=each",
+            "b=2,h=2,sq=40,sk=33,d=8,page=32,lengths=true,causal=true,mask=add,dropout=0.3",
         ] {
             problems.push(format!("attention:{rest},dtype={dtype}"));
         }

@@ -48,6 +48,9 @@ impl Variant<Attention, Cpu> for Amx {
         if cpu.isa() != Isa::Avx512 || !pairs::available() || Proof::get().is_none() {
             return Fit::aside("this machine has no AMX, or the system does not let us use it");
         }
+        if p.is_uneven() {
+            return Fit::aside(setup::UNEVEN);
+        }
         if p.window.is_some() || p.is_bent() || p.may_see_nothing() || p.dropout() > 0.0 {
             let why =
                 "scores are bent, weights dropped or a row does not begin with the first key: other kernels do that";
@@ -153,7 +156,7 @@ fn one_part(call: &Call<bf16>, sizes: BlockSizes, tiles: &Tiles, head: usize, ro
     let out = room.cut(sizes.rows * sizes.dv);
     let sums = room.cut(sizes.rows);
 
-    let end = call.most_seen(rows.clone());
+    let end = call.most_seen(head, rows.clone());
     let all_steps = end.div_ceil(DEPTH);
     pack_keys(call, sizes, head, end, lines_k, packed_k);
     // SAFETY: pairs::available was asked; `end` values of dv lie there, and there is room for whole tiles of them.
@@ -165,7 +168,7 @@ fn one_part(call: &Call<bf16>, sizes: BlockSizes, tiles: &Tiles, head: usize, ro
     let d_steps = sizes.d / DEPTH;
     for first in rows.clone().step_by(sizes.rows) {
         let block = first..(first + sizes.rows).min(rows.end);
-        let steps = call.most_seen(block.clone()).div_ceil(DEPTH);
+        let steps = call.most_seen(head, block.clone()).div_ceil(DEPTH);
         let squares = block.len().div_ceil(SIDE);
         let q = queries.as_mut_ptr().cast::<u16>();
         pack_queries(call, sizes, head, block.clone(), q);
@@ -186,7 +189,7 @@ fn one_part(call: &Call<bf16>, sizes: BlockSizes, tiles: &Tiles, head: usize, ro
             let (most, sum) = unsafe {
                 pairs::weigh(pairs::Line {
                     scores: scores.as_mut_ptr().add(i * sizes.keys),
-                    keys: call.seen(row),
+                    keys: call.seen(head, row),
                     steps,
                     scale: call.scale,
                     mask: call.mask(head, row).map(|m| m.cast()),

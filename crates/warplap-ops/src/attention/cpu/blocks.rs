@@ -81,7 +81,7 @@ impl Blocks {
         let Room { queries, scores, out, sums } = room;
         for first in rows.clone().step_by(self.rows) {
             let block = first..(first + self.rows).min(rows.end);
-            let (count, end) = (block.len(), call.most_seen(block.clone()));
+            let (count, end) = (block.len(), call.most_seen(head, block.clone()));
             // A mask may reach f32's range, where log2 e times it would leave it: then the factor comes after the
             // maximum.
             let natural = call.mask(head, first).is_some() || call.is_bent();
@@ -96,7 +96,7 @@ impl Blocks {
             }
             for (i, row) in block.clone().enumerate() {
                 let line = &mut scores[i * self.keys..(i + 1) * self.keys];
-                let keys = call.seen(row);
+                let keys = call.seen(head, row);
                 call.bend(head, row, 0, &mut line[..keys]);
                 let weights = Row { scores: line.as_mut_ptr(), keys, mask: call.mask(head, row), factor: after };
                 let (most, sum) = self.isa.run(weights);

@@ -5,6 +5,7 @@ use warplap_core::rejection::Rejection;
 use warplap_core::scalar::Bool;
 use warplap_cpu::{Cpu, Typed};
 
+use crate::attention::keys::{clamped, page_of};
 use crate::attention::{AttentionProblem, Mask, Sight, Strides, slot};
 use crate::philox::{Dropout, Drops};
 use crate::typed;
@@ -26,6 +27,14 @@ pub(super) struct Call<T> {
     /// Seed and stream; null where nothing is dropped.
     seed: *const i64,
     dropout: Dropout,
+    /// Page numbers of each batch; null where keys lie in one piece.
+    table: *const i32,
+    /// How many, keys of a page, and pages there are.
+    entries: usize,
+    page: usize,
+    pages: usize,
+    /// Keys of each batch; null where all have all.
+    lengths: *const i32,
     masks: Strides,
     strides: [Strides; 4],
     /// Batches times heads of K and V: what tasks are made of.
@@ -39,6 +48,7 @@ pub(super) struct Call<T> {
     pub(super) d: usize,
     /// Elements of a value.
     pub(super) dv: usize,
+    problem: AttentionProblem,
     sight: Sight,
     cap: Option<f32>,
     /// What scores are multiplied with.
@@ -74,6 +84,11 @@ impl<T: Typed + Copy> Call<T> {
             true => args[slot::SLOPES].read().and_then(typed::read::<f32>)?.as_ptr(),
             false => std::ptr::null(),
         };
+        let whole = |slot: usize, has: bool, args: &[Arg<'_, Cpu>]| match has {
+            true => args[slot].read().and_then(typed::read::<i32>).map(<[i32]>::as_ptr),
+            false => Ok(std::ptr::null()),
+        };
+        let [pages, page] = p.pieces();
         Ok(Call {
             q: q.as_ptr(),
             k: k.as_ptr(),
@@ -85,6 +100,11 @@ impl<T: Typed + Copy> Call<T> {
             slopes,
             seed,
             dropout: Dropout::new(p.dropout()),
+            table: whole(slot::TABLE, p.paged.is_some(), args)?,
+            entries: p.entries() as usize,
+            page: page as usize,
+            pages: pages as usize,
+            lengths: whole(slot::LENGTHS, p.lengths, args)?,
             masks: p.mask_strides(),
             strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],
             heads: (p.b * p.hkv) as usize,
@@ -94,6 +114,7 @@ impl<T: Typed + Copy> Call<T> {
             sk: p.sk as usize,
             d: p.d as usize,
             dv: p.dv as usize,
+            problem: *p,
             sight: p.sight(),
             cap: p.softcap(),
             scale: p.scale(),
@@ -110,14 +131,52 @@ impl<T: Typed + Copy> Call<T> {
         row % self.sq
     }
 
+    /// What the queries of a head see: as far as its batch has keys.
+    fn sight(&self, head: usize) -> Sight {
+        if self.lengths.is_null() {
+            return self.sight;
+        }
+        // SAFETY: one number a batch.
+        let length = unsafe { *self.lengths.add(head / self.hkv) };
+        self.problem.sight_of(clamped(length, self.sk))
+    }
+
     /// Keys up to the last one a row sees.
-    pub(super) fn seen(&self, row: usize) -> usize {
-        self.sight.of_query(self.query(row)).end
+    pub(super) fn seen(&self, head: usize, row: usize) -> usize {
+        self.sight(head).of_query(self.query(row)).end
     }
 
     /// Keys before the first one a row sees.
-    pub(super) fn unseen(&self, row: usize) -> usize {
-        self.sight.of_query(self.query(row)).start
+    pub(super) fn unseen(&self, head: usize, row: usize) -> usize {
+        self.sight(head).of_query(self.query(row)).start
+    }
+
+    /// Keys from this one on that lie one behind the other, this one among them.
+    pub(super) fn run(&self, key: usize) -> usize {
+        if self.table.is_null() { self.sk - key } else { self.page - key % self.page }
+    }
+
+    /// Whether a key is anywhere: its batch may name no page for it.
+    pub(super) fn is_there(&self, head: usize, key: usize) -> bool {
+        self.piece(head, key).is_some()
+    }
+
+    /// The batch or page a key is in, and its place there.
+    fn piece(&self, head: usize, key: usize) -> Option<(usize, usize)> {
+        let batch = head / self.hkv;
+        if self.table.is_null() {
+            return Some((batch, key));
+        }
+        debug_assert!(head < self.heads && key < self.sk);
+        // SAFETY: a batch has a number for every page that its keys fill.
+        let number = unsafe { *self.table.add(batch * self.entries + key / self.page) };
+        page_of(number, self.pages).map(|page| (page, key % self.page))
+    }
+
+    /// Elements before a key or value of a head. One that is nowhere has the first one's place, which there always is.
+    fn before(&self, lies: Strides, head: usize, key: usize) -> usize {
+        let (piece, at) = self.piece(head, key).unwrap_or_default();
+        piece * lies.batch + head % self.hkv * lies.head + at * lies.row
     }
 
     /// Whether scores are more than products with a scale.
@@ -134,7 +193,8 @@ impl<T: Typed + Copy> Call<T> {
             let of = head % self.hkv * self.group + row / self.sq;
             // SAFETY: one number a head.
             let (slope, query) = (unsafe { *self.slopes.add(of) }, self.query(row));
-            let lean = |j: usize| slope * self.sight.distance(query, from + j) as f32;
+            let sight = self.sight(head);
+            let lean = |j: usize| slope * sight.distance(query, from + j) as f32;
             scores.iter_mut().enumerate().for_each(|(j, x)| *x -= lean(j));
         }
         if !self.hides.is_null() {
@@ -144,7 +204,7 @@ impl<T: Typed + Copy> Call<T> {
             };
             scores.iter_mut().zip(line).filter(|(_, seen)| **seen == 0).for_each(|(x, _)| *x = f32::NEG_INFINITY);
         }
-        let hidden = self.unseen(row).saturating_sub(from).min(scores.len());
+        let hidden = self.unseen(head, row).saturating_sub(from).min(scores.len());
         scores[..hidden].fill(f32::NEG_INFINITY);
     }
 
@@ -161,8 +221,8 @@ impl<T: Typed + Copy> Call<T> {
     }
 
     /// The most keys any of these rows sees.
-    pub(super) fn most_seen(&self, rows: std::ops::Range<usize>) -> usize {
-        rows.map(|r| self.seen(r)).max().unwrap_or(0)
+    pub(super) fn most_seen(&self, head: usize, rows: std::ops::Range<usize>) -> usize {
+        rows.map(|r| self.seen(head, r)).max().unwrap_or(0)
     }
 
     fn place(&self, s: Strides, head: usize, row: usize) -> usize {
@@ -197,20 +257,18 @@ impl<T: Typed + Copy> Call<T> {
         unsafe { *self.lse.add(self.place(rows, head, row)) = value };
     }
 
-    /// Where a key starts; `d` elements are there.
+    /// Where a key starts; `d` elements are there, and as many keys behind it as [`Call::run`] says.
     pub(super) fn k(&self, head: usize, key: usize) -> *const T {
-        let s = self.strides[1];
         debug_assert!(head < self.heads && key < self.sk);
         // SAFETY: inside the buffer for every head and key there is.
-        unsafe { self.k.add(head / self.hkv * s.batch + head % self.hkv * s.head + key * s.row) }
+        unsafe { self.k.add(self.before(self.strides[1], head, key)) }
     }
 
-    /// Where a value starts; `dv` elements are there.
+    /// Where a value starts; `dv` elements are there, and values behind it as keys are.
     pub(super) fn v(&self, head: usize, key: usize) -> *const T {
-        let s = self.strides[2];
         debug_assert!(head < self.heads && key < self.sk);
         // SAFETY: inside the buffer for every head and key there is.
-        unsafe { self.v.add(head / self.hkv * s.batch + head % self.hkv * s.head + key * s.row) }
+        unsafe { self.v.add(self.before(self.strides[2], head, key)) }
     }
 
     /// Elements from one key to the next.

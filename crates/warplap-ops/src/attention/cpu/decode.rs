@@ -3,7 +3,7 @@
 //! Idea: with one to eight rows a head of K and V, memory decides. Dot products run along a key as it lies, values are
 //! added as they lie, half types are widened in registers, and all query heads of a group use each key while it is
 //! there. Keys are split so that every thread has work even with a single head; the parts are merged at the end. Wins:
-//! decoding. Limits: sums over lanes make it slow where rows are many.
+//! decoding, also of keys in pages, which are taken page by page. Limits: sums over lanes make it slow where rows are many.
 //! From: Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
 
 use std::f32::consts::{LN_2, LOG2_E};
@@ -187,10 +187,15 @@ fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, par
         }
         let (mut most, mut total) = ([LOWEST; ROWS], [0f32; ROWS]);
         sums.fill(0.0);
-        let last = end.min(call.most_seen(first..first + count));
-        let from = (first..first + count).map(|r| call.unseen(r)).min().unwrap_or(0).max(start);
-        for key in (from..last.max(from)).step_by(CHUNK) {
-            let keys = CHUNK.min(last - key);
+        let last = end.min(call.most_seen(head, first..first + count));
+        let from = (first..first + count).map(|r| call.unseen(head, r)).min().unwrap_or(0).max(start);
+        let mut next = from;
+        while next < last {
+            let (key, keys) = (next, CHUNK.min(last - next).min(call.run(next)));
+            next += keys;
+            if !call.is_there(head, key) {
+                continue;
+            }
             isa.run(Dots {
                 rows: count,
                 keys,
@@ -204,7 +209,7 @@ fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, par
             });
             for i in 0..count {
                 let line = &mut weights[i * CHUNK..(i + 1) * CHUNK];
-                let seen = call.seen(first + i).saturating_sub(key).min(keys);
+                let seen = call.seen(head, first + i).saturating_sub(key).min(keys);
                 call.bend(head, first + i, key, &mut line[..seen]);
                 let mask = call.mask(head, first + i).map(|m| m.wrapping_add(key));
                 let (top, sum) = isa.run(Row { scores: line.as_mut_ptr(), keys: seen, mask, factor: after });

@@ -45,6 +45,9 @@ impl Variant<Attention, Cpu> for Flash {
         if p.mask != Mask::None {
             return Fit::aside("rows of a mask lie across the lanes");
         }
+        if p.is_uneven() {
+            return Fit::aside(setup::UNEVEN);
+        }
         if p.window.is_some() || p.is_bent() || p.may_see_nothing() || p.dropout() > 0.0 {
             let why =
                 "scores are bent, weights dropped or a row does not begin with the first key: other kernels do that";
@@ -191,8 +194,8 @@ fn one_tile<T: Element + Typed>(
     most.fill(LOWEST);
     sum.fill(0.0);
 
-    let end = call.most_seen(rows.clone());
-    let least = rows.clone().map(|r| call.seen(r)).min().unwrap_or(0);
+    let end = call.most_seen(head, rows.clone());
+    let least = rows.clone().map(|r| call.seen(head, r)).min().unwrap_or(0);
     for first in (0..end).step_by(sizes.keys) {
         let keys = sizes.keys.min(end - first);
         let (k, k_row) = tile_of(isa, call.k(head, first), call.k_step(), keys, call.d, wide_k, sizes.d);
@@ -212,7 +215,7 @@ fn one_tile<T: Element + Typed>(
         let hidden = first + keys > least;
         if hidden {
             for (lane, to) in last[..width].iter_mut().enumerate() {
-                let seen = if lane < count { call.seen(rows.start + lane) } else { end };
+                let seen = if lane < count { call.seen(head, rows.start + lane) } else { end };
                 *to = seen as f32 - 1.0 - first as f32;
             }
         }

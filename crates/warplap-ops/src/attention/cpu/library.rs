@@ -41,6 +41,7 @@ impl Variant<Attention, Cpu> for Library {
 
     fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {
         match (p.group() * p.sq, p.d + p.dv) {
+            _ if p.is_uneven() => Fit::aside(setup::UNEVEN),
             (0..8, _) => Fit::LOW,
             (_, 384..) => Fit::HIGH,
             _ => Fit::MEDIUM,
@@ -128,7 +129,7 @@ fn one_part<T: Element + Typed>(call: &Call<T>, blocks: Blocks, head: usize, row
             return (from.cast::<f32>(), from_row);
         }
         let to = pieces.cut(blocks.keys * padded).as_mut_ptr();
-        let end = call.most_seen(rows.clone());
+        let end = call.most_seen(head, rows.clone());
         blocks.isa.run(Widen { from, from_row, rows: end, width, factor: 1.0, to, padded });
         (to.cast_const(), padded)
     };

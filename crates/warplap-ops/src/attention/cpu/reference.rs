@@ -61,7 +61,7 @@ fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cp
     let (mut weights, mut sums) = (vec![0f32; call.sk], vec![0f32; call.dv]);
     for head in 0..call.heads {
         for row in 0..call.rows() {
-            let seen = call.unseen(row)..call.seen(row);
+            let seen = call.unseen(head, row)..call.seen(head, row);
             // SAFETY: the call's rows hold d, d, dv and sk elements; this thread alone writes.
             unsafe {
                 let q = std::slice::from_raw_parts(call.q(head, row), call.d);
@@ -74,7 +74,8 @@ fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cp
                 }
                 call.bend(head, row, seen.start, &mut weights[seen.clone()]);
                 for j in seen.clone() {
-                    weights[j] += mask.map_or(0.0, |m| m[j].widen());
+                    let added = mask.map_or(0.0, |m| m[j].widen());
+                    weights[j] = if call.is_there(head, j) { weights[j] + added } else { f32::NEG_INFINITY };
                     most = most.max(weights[j]);
                 }
                 sums.fill(0.0);
@@ -85,6 +86,10 @@ fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cp
                 }
                 call.drop_some(head, row, seen.start, &mut weights[seen.clone()]);
                 for j in seen {
+                    // What lies at the place of a key that is nowhere may be no number.
+                    if !call.is_there(head, j) {
+                        continue;
+                    }
                     let v = std::slice::from_raw_parts(call.v(head, j), call.dv);
                     sums.iter_mut().zip(v).for_each(|(sum, x)| *sum += weights[j] * x.widen());
                 }

@@ -9,6 +9,9 @@ use warplap_cpu::simd::Isa;
 
 use crate::attention::AttentionProblem;
 
+/// Why a variant that walks through keys as they lie stands aside.
+pub(super) const UNEVEN: &str = "keys in pages or of unequal lengths: the variant for decoding takes those";
+
 /// Floating-point operations below which a second thread may cost more than it brings (waking one takes some 10 µs).
 const WORTH_THREADS: f64 = 100e6;
 

@@ -48,6 +48,9 @@ impl Variant<Attention, Cpu> for Strip {
     }
 
     fn fit(&self, p: &AttentionProblem, cpu: &Cpu) -> Fit {
+        if p.is_uneven() {
+            return Fit::aside(setup::UNEVEN);
+        }
         let (rows, lanes) = (p.group() * p.sq, cpu.isa().lanes() as u64);
         let masked = p.mask != Mask::None;
         if rows < 2 && !masked {
@@ -144,7 +147,7 @@ fn one_part<T: Element + Typed>(call: &Call<T>, sizes: StripSizes, head: usize, 
     let panel = pieces.cut(PANEL * blocks.d);
     let room = blocks.room(&mut pieces);
 
-    let end = call.most_seen(rows.clone());
+    let end = call.most_seen(head, rows.clone());
     pack(call, blocks, head, end, panel, packed);
     let (v, v_row) = if sizes.copied {
         let from = call.v(head, 0);

@@ -112,6 +112,21 @@ fn decoding_compiles_for_hopper() {
 }
 
 #[test]
+fn keys_in_pages_and_of_unequal_length_compile() {
+    for text in [
+        "b=16,h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,page=16,lengths=true,layout=bshd",
+        "b=2,h=32,sq=1,sk=4096,d=128,dtype=f16,page=64",
+        "b=2,h=32,hkv=2,sq=3,sk=4096,d=64,dtype=f16,page=32,lengths=true,causal=true,corner=bottom,window=999,lse=true",
+        "b=2,h=8,hkv=1,sq=2,sk=999,d=256,dtype=bf16,lengths=true,alibi=true,softcap=9,mask=add",
+    ] {
+        for capability in [(8, 0), (9, 0)] {
+            let compiled = compile(capability, text, 4);
+            assert!(compiled.is_empty() || compiled.contains(&"flash_split"), "{text}");
+        }
+    }
+}
+
+#[test]
 fn everything_compiles_for_chips_before_and_after_hopper() {
     let chips: &[(u32, u32)] = if is_long() { &[(8, 0), (8, 9), (10, 0), (12, 0)] } else { &[(8, 0), (12, 0)] };
     for &capability in chips {

@@ -8,7 +8,9 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, PHILOX, Source};
 
-use super::plan::{align, all_strides, drops, facts, is_short, mask_facts, no_tensor_cores, numbers, pointers};
+use super::plan::{
+    align, all_strides, drops, facts, is_short, mask_facts, no_tensor_cores, no_tiles, numbers, pointers,
+};
 use crate::attention::{AttentionProblem, Mask, slot};
 use crate::cuda::plan::{Grid, Plan, Twin, axis};
 
@@ -45,7 +47,7 @@ impl Twin<AttentionProblem> for FlashMma {
     }
 
     fn fit(&self, p: &AttentionProblem, chip: &Chip) -> Fit {
-        no_tensor_cores(p, chip).map_or(Fit::HIGH, Fit::aside)
+        no_tensor_cores(p, chip).or_else(|| no_tiles(p)).map_or(Fit::HIGH, Fit::aside)
     }
 
     fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {

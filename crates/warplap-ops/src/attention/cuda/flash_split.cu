@@ -16,9 +16,9 @@
 // Axes (-D): WARPS (2..16), TILES (1, 2: 16-key tiles of a step), AHEAD (0, 1), COMBINE (0: one part, 1, 2), SPLITS
 // (with COMBINE 1: blocks of a cluster, 2..8; else 1), RESIDENT.
 // Facts of the problem (-D): DTYPE, D, DV, GROUP (heads of Q that share one of K and V), COLUMNS (packed rows / 8 of a
-// block, rounded up: 1, 2, 4), LSE, PAGE (0, or keys of a page, a multiple of 16: `table` holds `pages` page numbers a
-// batch, kb and vb go from page to page), LENGTHS (1: keys of each batch in `lengths`), and what attention.cuh names.
-// SHARED: bytes.
+// block, rounded up: 1, 2, 4), LSE, PAGE (0, or keys of a page, a multiple of 16: `table` holds `entries` page numbers
+// a batch, kb and vb go from page to page, and numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each
+// batch in `lengths`, 2: and the diagonal ends at the last of them), and what attention.cuh names. SHARED: bytes.
 // Grid: ceil(sq * group / (8 * COLUMNS)) * kv heads * batch * parts blocks; with COMBINE 2 scratch is one zero word a
 // block row of that, then partial sums.
 #include "ampere.cuh"
@@ -93,8 +93,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         flash_split(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V,
                     const void* __restrict__ mask, const float* __restrict__ slopes, elem* __restrict__ O,
                     float* __restrict__ lse, const int* __restrict__ table, const int* __restrict__ lengths,
-                    u32* scratch, int batch, int heads, int sq, int sk, int lower, int upper, int parts, int pages,
-                    float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr,
+                    u32* scratch, int batch, int heads, int sq, int sk, int lower, int upper, int parts, int entries,
+                    int pages, float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr,
                     u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
   extern __shared__ __align__(16) float room[];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
@@ -107,8 +107,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
   overlap_begin();
   if (LENGTHS) {
     const int whole = sk;
-    sk = lengths[b];
-    if (CAUSAL || WINDOW) lower += sk - whole, upper += sk - whole; // the diagonal ends at the batch's own last key
+    sk = min(max(lengths[b], 0), whole);
+    if (LENGTHS == 2) lower += sk - whole, upper += sk - whole; // the diagonal ends at the batch's own last key
   }
   const int oldest = first / group, newest = (first + rows - 1) / group; // queries of these rows
   const int seen = CAUSAL ? min(sk, newest + upper + 1) : sk, from = WINDOW ? max(oldest + lower, 0) / STEP : 0;
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
   const int begin = from + (int)((long long)steps * part / parts),
             end = from + (int)((long long)steps * (part + 1) / parts);
   K += (PAGE ? 0 : b * kb) + hk * kh, V += (PAGE ? 0 : b * vb) + hk * vh;
-  const int* mine = PAGE ? table + (u64)b * pages : nullptr;
+  const int* mine = PAGE ? table + (u64)b * entries : nullptr;
 
   u32 q[COLUMNS][KC][4];
 #pragma unroll
@@ -140,17 +140,29 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
 
   uint4 k[TILES][2][KC], v[TILES][4][VC];
   const u64 own_k = g * kr + t * 8, own_v = t * 2 * vr + g * 8;
-  auto page_of = [&](int key) -> u64 { return PAGE && key < sk ? mine[key / (PAGE ? PAGE : 1)] : 0; };
+  // The pages of the step that is asked for next, and of the one whose scores are computed: a number is looked at a step
+  // before it is followed, so that keys do not wait for it. What is none is -1.
+  constexpr int ROOM = PAGE ? PAGE : 1;
+  int page[TILES] = {}, held[TILES] = {};
+  auto look_up = [&](int step) {
+    if (PAGE)
+#pragma unroll
+      for (int u = 0; u < TILES; u++) {
+        const int key = step * STEP + u * 16, number = step < end && key < sk ? mine[key / ROOM] : -1;
+        page[u] = number >= 0 && number < pages ? number : -1;
+      }
+  };
   auto ask_keys = [&](int step) {
 #pragma unroll
     for (int u = 0; u < TILES; u++) {
       const int key = step * STEP + u * 16;
-      const elem* line = K + page_of(key) * (PAGE ? kb : 0) + (PAGE ? key % (PAGE ? PAGE : 1) : key) * kr + own_k;
+      const elem* line = K + (PAGE ? page[u] * kb + key % ROOM * kr : key * kr) + own_k;
 #pragma unroll
       for (int half = 0; half < 2; half++)
 #pragma unroll
         for (int c = 0; c < KC; c++) {
-          const bool there = step < end && key + g + half * 8 < sk && (D % 32 == 0 || c * 32 + t * 8 < D);
+          const bool there =
+              step < end && (!PAGE || page[u] >= 0) && key + g + half * 8 < sk && (D % 32 == 0 || c * 32 + t * 8 < D);
           k[u][half][c] = ask(line + half * 8 * kr + c * 32, there);
         }
     }
@@ -159,22 +171,27 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
 #pragma unroll
     for (int u = 0; u < TILES; u++) {
       const int key = step * STEP + u * 16;
-      const elem* line = V + page_of(key) * (PAGE ? vb : 0) + (PAGE ? key % (PAGE ? PAGE : 1) : key) * vr + own_v;
+      const elem* line = V + (PAGE ? page[u] * vb + key % ROOM * vr : key * vr) + own_v;
 #pragma unroll
       for (int i = 0; i < 4; i++) { // keys 2t, 2t + 1, and those 8 further
         const int at = (i & 1) + (i >> 1) * 8;
 #pragma unroll
         for (int c = 0; c < VC; c++) {
-          const bool there = step < end && key + t * 2 + at < sk && (DV % 64 == 0 || c * 64 + g * 8 < DV);
+          const bool there =
+              step < end && (!PAGE || page[u] >= 0) && key + t * 2 + at < sk && (DV % 64 == 0 || c * 64 + g * 8 < DV);
           v[u][i][c] = ask(line + at * vr + c * 64, there);
         }
       }
     }
   };
+  look_up(begin + warp);
   if (AHEAD) ask_keys(begin + warp), ask_values(begin + warp);
   for (int step = begin + warp; step < end; step += WARPS) {
     const int key0 = step * STEP;
     if (!AHEAD) ask_keys(step), ask_values(step);
+#pragma unroll
+    for (int u = 0; u < TILES; u++) held[u] = page[u];
+    look_up(step + WARPS);
     float s[COLUMNS][TILES][4];
     u32 w[COLUMNS][TILES][2];
     // The order of elements inside 32 is ours to choose as long as both operands agree: a thread's 8 neighbours make
@@ -210,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
             if (MASK == 1) x += added_of(widen(reinterpret_cast<const elem*>(mask)[at]), LOG2E);
             else if (reinterpret_cast<const unsigned char*>(mask)[at] == 0) x = LOWEST;
           }
-          if (key >= sk || (CAUSAL && key - i > upper) || (WINDOW && key - i < lower)) x = LOWEST;
+          if (key >= sk || (PAGE && held[u] < 0) || (CAUSAL && key - i > upper) || (WINDOW && key - i < lower)) x = LOWEST;
           s[n][u][e] = x, m[e & 1] = fmaxf(m[e & 1], x);
         }
       float again[2];

@@ -1,6 +1,7 @@
 //! Decoding: few queries against many keys, which are read once, straight into registers. Twin of `flash_split.cu`.
 //!
-//! Wins: one token, or a few, against a long past; grouped heads. Limits: f16 and bf16, heads of 8, 16 … 256 elements.
+//! Wins: one token, or a few, against a long past; grouped heads; keys in pages and batches of unequal length. Limits: f16
+//! and bf16, heads of 8, 16 … 256 elements, pages of 16, 32 … keys.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
@@ -8,8 +9,10 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, HOPPER, PHILOX, Source};
 
-use super::plan::{NOTHING, align, all_strides, facts, floats, mask_facts, no_tensor_cores, pointers, window};
-use crate::attention::AttentionProblem;
+use super::plan::{
+    NOTHING, align, all_strides, facts, floats, length_fact, mask_facts, no_tensor_cores, page_fact, pointers, window,
+};
+use crate::attention::{AttentionProblem, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
 use crate::cuda::scratch::Need;
 
@@ -74,6 +77,9 @@ impl Twin<AttentionProblem> for FlashSplit {
         }
         if p.dropout() > 0.0 {
             return Fit::aside("weights are dropped in training, not one query at a time");
+        }
+        if p.paged.is_some_and(|paged| !paged.page.is_multiple_of(16)) {
+            return Fit::aside("takes 16 keys at a time: page must be a multiple of 16");
         }
         if align(p) < 16 {
             return Fit::aside("reads whole 16 bytes: d and dv must be multiples of 8");
@@ -152,18 +158,18 @@ impl Twin<AttentionProblem> for FlashSplit {
         let cluster = if combine == CLUSTER { parts } else { 1 };
         let axes = [("WARPS", warps), ("TILES", tiles), ("COMBINE", combine), ("SPLITS", cluster), ("AHEAD", 0)];
         let given = [("GROUP", p.group()), ("COLUMNS", columns(p)), ("RESIDENT", resident), ("SHARED", shared)];
-        // Keys lie in one piece, and every batch has all of them.
-        defines.extend(axes.into_iter().chain(given).chain([("PAGE", 0), ("LENGTHS", 0)]).map(|(n, v)| (n, v as i64)));
+        defines.extend(axes.into_iter().chain(given).map(|(n, v)| (n, v as i64)));
+        defines.extend([page_fact(p), length_fact(p)]);
         let zeros = units.next_multiple_of(4);
         let scratch = match combine {
             SCRATCH => Argument::Scratch(Need { words: zeros + units * parts * entry, zeros }),
             _ => NOTHING,
         };
         let mut arguments = pointers();
-        arguments.extend([NOTHING, NOTHING, scratch]);
+        arguments.extend([Argument::Pointer(slot::TABLE), Argument::Pointer(slot::LENGTHS), scratch]);
         arguments.extend([p.b, p.h, p.sq, p.sk].map(int));
         arguments.extend(window(p));
-        arguments.extend([parts, 0].map(int));
+        arguments.extend([parts, p.entries(), p.pieces()[0]].map(int));
         arguments.extend(floats(p));
         arguments.extend(all_strides(p));
         let text = include_str!("flash_split.cu");

@@ -3,7 +3,7 @@
 use warplap_core::dtype::DType;
 use warplap_cuda::{Chip, dtype_code};
 
-use crate::attention::{AttentionProblem, Mask, Strides, slot};
+use crate::attention::{AttentionProblem, Corner, Mask, Strides, slot};
 use crate::cuda::plan::{Argument, int};
 use crate::philox::Dropout;
 
@@ -81,6 +81,22 @@ pub(crate) fn mask_code(p: &AttentionProblem) -> i64 {
         Mask::Add => 1,
         Mask::Bool => 2,
     }
+}
+
+/// Keys of a page, where K and V lie in pages.
+pub(crate) fn page_fact(p: &AttentionProblem) -> (&'static str, i64) {
+    ("PAGE", p.paged.map_or(0, |paged| paged.page as i64))
+}
+
+/// Whether batches have numbers of keys of their own, and whether the diagonal ends at the last of these.
+pub(crate) fn length_fact(p: &AttentionProblem) -> (&'static str, i64) {
+    let bottom = p.corner == Corner::Bottom;
+    ("LENGTHS", if p.lengths { 1 + i64::from(bottom) } else { 0 })
+}
+
+/// Why a kernel of tiles stands aside, if so.
+pub(crate) fn no_tiles(p: &AttentionProblem) -> Option<&'static str> {
+    p.is_uneven().then_some("keys in pages or of unequal lengths: decoding kernels do that")
 }
 
 /// Below which half-word weights are dropped.

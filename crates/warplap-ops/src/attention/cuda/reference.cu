@@ -4,10 +4,13 @@
 // share out the columns of V. Wins: never by design; it fits every shape, mask and layout and is the fallback.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
 // Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), LSE (1: log-sum-exps are stored),
-// ALIBI, SOFTCAP, DROPOUT.
+// ALIBI, SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch, kb and vb go from page to
+// page; numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in `lengths`, 2: and the diagonal
+// ends at the last of them).
 #include "element.cuh"
 #include "philox.cuh"
 #define KEYS 128
+#define ROOM (PAGE ? PAGE : 1)
 #define LOWEST __int_as_float(0xff800000)
 
 __device__ __forceinline__ float most_of_block(float x, float* room) {
@@ -28,15 +31,26 @@ __device__ __forceinline__ float sum_of_block(float x, float* room) {
 
 extern "C" __global__ void __launch_bounds__(KEYS)
 reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
-          elem* __restrict__ O, float* __restrict__ lse, const float* __restrict__ slopes, const u64* __restrict__ seed, int heads, int group, int sq,
-          int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb,
-          u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u32 below) {
+          elem* __restrict__ O, float* __restrict__ lse, const float* __restrict__ slopes, const u64* __restrict__ seed,
+          const int* __restrict__ table, const int* __restrict__ lengths, int heads, int group, int sq, int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb,
+          u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u32 below, int pages) {
   extern __shared__ float room[];
   float *reduced = room, *weights = room + 4, *query = weights + KEYS, *sums = query + d;
   const int t = threadIdx.x, row = blockIdx.x % sq, head = blockIdx.x / sq % heads, batch = blockIdx.x / sq / heads;
   const elem* q = Q + batch * qb + head * qh + row * qr;
-  const elem* k = K + batch * kb + head / group * kh;
-  const elem* v = V + batch * vb + head / group * vh;
+  const elem* k = K + (PAGE ? 0 : batch * kb) + head / group * kh;
+  const elem* v = V + (PAGE ? 0 : batch * vb) + head / group * vh;
+  const int* mine = PAGE ? table + (u64)batch * ((sk + ROOM - 1) / ROOM) : nullptr;
+  // Elements before a key or value, or -1 where its page is none.
+  auto place = [&](int j, u64 from_page, u64 from_key) -> long long {
+    if (!PAGE) return j * from_key;
+    const int page = mine[j / ROOM];
+    return page >= 0 && page < pages ? page * from_page + j % ROOM * from_key : -1ll;
+  };
+  if (LENGTHS) {
+    const int own = min(max(lengths[batch], 0), sk), less = LENGTHS == 2 ? own - sk : 0;
+    sk = own, lower += less, upper += less, shift += less;
+  }
   for (int x = t; x < d; x += KEYS) query[x] = widen(q[x]);
   for (int x = t; x < dv; x += KEYS) sums[x] = 0.f;
   __syncthreads();
@@ -46,9 +60,10 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   for (int first = begin; first < seen; first += KEYS) {
     const int j = first + t, keys = min(KEYS, seen - first);
     float score = LOWEST;
-    if (j < seen) {
+    const long long key = j < seen ? place(j, kb, kr) : -1;
+    if (key >= 0) {
       float dot = 0.f;
-      for (int x = 0; x < d; x++) dot = fmaf(query[x], widen(k[j * kr + x]), dot);
+      for (int x = 0; x < d; x++) dot = fmaf(query[x], widen(k[key + x]), dot);
       score = dot * scale;
       if (SOFTCAP) score = cap * tanhf(score / cap);
       if (ALIBI) score -= slopes[head] * (float)abs(row + shift - j);
@@ -64,7 +79,10 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
     most = now;
     for (int x = t; x < dv; x += KEYS) {
       float sum = sums[x] * kept;
-      for (int i = 0; i < keys; i++) sum = fmaf(weights[i], widen(v[(first + i) * vr + x]), sum);
+      for (int i = 0; i < keys; i++) {
+        const long long value = place(first + i, vb, vr);
+        if (value >= 0) sum = fmaf(weights[i], widen(v[value + x]), sum);
+      }
       sums[x] = sum;
     }
     __syncthreads();

@@ -9,7 +9,7 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, PHILOX, Source, dtype_code};
 
-use super::plan::{all_strides, below, floats, mask_code, sight};
+use super::plan::{all_strides, below, floats, length_fact, mask_code, page_fact, sight};
 use crate::attention::{AttentionProblem, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -53,13 +53,15 @@ impl Twin<AttentionProblem> for Reference {
             ("ALIBI", i64::from(p.alibi)),
             ("SOFTCAP", i64::from(p.softcap().is_some())),
             ("DROPOUT", i64::from(p.dropout() > 0.0)),
+            page_fact(p),
+            length_fact(p),
         ];
         let mut arguments: Vec<Argument> = (0..SLOTS).map(Argument::Pointer).collect();
         arguments.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(int));
         arguments.extend(floats(p));
         arguments.extend(sight(p));
         arguments.extend(all_strides(p));
-        arguments.push(Argument::Int(below(p) as i32));
+        arguments.extend([Argument::Int(below(p) as i32), int(p.pieces()[0])]);
         let text = include_str!("reference.cu");
         Ok(Plan {
             source: Source { entry: self.id(), text, headers: &[ELEMENT, PHILOX], defines },

@@ -24,7 +24,7 @@ fn planned(id: &str, text: &str, config: &str) -> Plan {
 }
 
 /// Problems of every kind: long and short, wide and odd heads, masks, grouped heads, decoding.
-const PROBLEMS: [&str; 27] = [
+const PROBLEMS: [&str; 30] = [
     "b=2,h=16,sq=4096,d=128,dtype=bf16",
     "b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true",
     "b=2,h=16,sq=4096,d=64,dtype=f16",
@@ -52,6 +52,9 @@ const PROBLEMS: [&str; 27] = [
     "b=2,h=16,sq=2048,d=128,dtype=bf16,dropout=0.1,lse=true",
     "b=2,h=16,sq=2048,sk=1999,d=64,dtype=f16,mask=bool,over=batches,dropout=0.1,causal=true",
     "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,mask=bool",
+    "b=16,h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,page=16,lengths=true,layout=bshd",
+    "b=3,h=32,hkv=8,sq=2,sk=999,d=64,dtype=f16,page=64,causal=true,corner=bottom",
+    "b=3,h=8,sq=100,d=64,dtype=f16,page=8,lengths=true",
 ];
 
 #[test]
@@ -115,6 +118,9 @@ fn kernels_say_why_they_stand_aside() {
         ("flash_split", "h=2,sq=1,sk=64,d=60,dtype=f16", &hopper, "multiples of 8"),
         ("flash_split", "h=2,sq=200,d=64,dtype=f16", &hopper, "few queries"),
         ("flash_split", "h=64,hkv=1,sq=4,sk=64,d=64,dtype=f16", &hopper, "few queries"),
+        ("flash_split", "h=8,sq=1,sk=64,d=64,dtype=f16,page=24", &hopper, "multiple of 16"),
+        ("flash_mma", "h=8,sq=1,sk=64,d=64,dtype=f16,page=16", &hopper, "decoding"),
+        ("flash_wgmma", "h=8,sq=64,d=64,dtype=f16,lengths=true", &hopper, "decoding"),
     ] {
         match twin(id).fit(&problem(text), chip) {
             Fit::Aside(why) => assert!(why.contains(part), "{id} {text}: {why}"),
@@ -125,6 +131,7 @@ fn kernels_say_why_they_stand_aside() {
         ("flash_mma", "h=2,sq=64,d=7,dv=5,dtype=f16,mask=add,causal=true", &ampere),
         ("flash_wgmma", "h=2,sq=64,d=64,dv=80,dtype=f16,layout=bshd", &hopper),
         ("flash_split", "h=32,hkv=8,sq=1,sk=999,d=128,dtype=bf16", &ampere),
+        ("flash_split", "b=2,h=32,hkv=8,sq=1,sk=999,d=128,dtype=bf16,page=32,lengths=true,layout=bshd", &ampere),
     ] {
         assert_eq!(twin(id).fit(&problem(text), chip), Fit::HIGH, "{id} {text}");
     }
@@ -176,7 +183,7 @@ fn launches_are_those_the_kernels_were_proved_with() {
     let entry = 8 * (128 + 4) + 32;
     assert_eq!((split.threads, split.shared, split.grid), (256, 9 * entry * 4, Grid::Blocks(128)));
     assert_eq!(split.scratch(), Need { words: 8 + 128 * entry, zeros: 8 });
-    assert_eq!(split.arguments.len(), 35);
+    assert_eq!(split.arguments.len(), 36);
     let cluster = planned("flash_split", "h=32,sq=1,sk=4096,d=128,dtype=bf16", "WARPS=4,TILES=1,COMBINE=1,PARTS=8");
     for fact in [("SPLITS", 8), ("RESIDENT", 4), ("GROUP", 1), ("COLUMNS", 1)] {
         assert!(cluster.source.defines.contains(&fact), "{fact:?}");

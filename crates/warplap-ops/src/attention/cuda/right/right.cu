@@ -8,11 +8,14 @@
 // by head of K, and of a row of weights, and the largest value. Keys that nobody sees count too.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
 // Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), LSE (1: log-sum-exps too), ALIBI,
-// SOFTCAP, DROPOUT.
+// SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch, kb and vb go from page to page; numbers
+// outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in `lengths`, 2: and the diagonal ends at the last
+// of them).
 #include "element.cuh"
 #include "philox.cuh"
 #define ROWS 64
 #define KEYS 32
+#define ROOM (PAGE ? PAGE : 1)
 #define COLS 128
 #define DEEP 16
 #define THREADS 256
@@ -44,17 +47,25 @@ DI double squares_of(const elem* row, u64 n) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
-      const float* __restrict__ slopes, const u64* __restrict__ seed, double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
+      const float* __restrict__ slopes, const u64* __restrict__ seed, const int* __restrict__ table,
+      const int* __restrict__ lengths, double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
       u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, double cap,
       long long lower, long long upper, long long shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
-      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below) {
+      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below, u64 pages) {
   __shared__ double q[DEEP][ROWS + 1], k[DEEP][KEYS + 1], p[ROWS][KEYS + 1], v[DEEP][COLS];
   const int t = threadIdx.x, x = t % 16, y = t / 16, warp = t / 32;
   const u64 parts = (dv + COLS - 1) / COLS, tiles = (sq + ROWS - 1) / ROWS;
   const u64 part = blockIdx.x % parts, tile = blockIdx.x / parts % tiles, both = blockIdx.x / parts / tiles;
   const u64 head = both % heads, batch = both / heads, row0 = tile * ROWS, col0 = part * COLS;
-  Q += batch * qb + head * qh, K += batch * kb + head / group * kh, V += batch * vb + head / group * vh;
+  Q += batch * qb + head * qh, K += head / group * kh, V += head / group * vh;
   O += batch * ob + head * oh;
+  const int* mine = PAGE ? table + batch * ((sk + ROOM - 1) / ROOM) : nullptr;
+  // Elements before a key or value, or -1 where its page is none.
+  auto place = [&](u64 j, u64 from_piece, u64 from_key) -> long long {
+    if (!PAGE) return batch * from_piece + j * from_key;
+    const long long page = mine[j / ROOM];
+    return page >= 0 && page < (long long)pages ? page * from_piece + j % ROOM * from_key : -1ll;
+  };
 
   if (part == 0) {
     for (u64 i = row0 + warp; i < row0 + ROWS && i < sq; i += THREADS / 32) {
@@ -63,14 +74,21 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     }
     // The blocks of a head share out its keys.
     for (u64 j = tile * (THREADS / 32) + warp; head % group == 0 && j < sk; j += tiles * (THREADS / 32)) {
-      const double squares = squares_of(K + j * kr, d);
+      const long long at = place(j, kb, kr), of = place(j, vb, vr);
+      if (at < 0) continue; // all of a warp
+      const double squares = squares_of(K + at, d);
       double value = 0.;
-      for (u64 i = t % 32; i < dv; i += 32) value = fmax(value, fabs((double)widen(V[j * vr + i])));
+      for (u64 i = t % 32; i < dv; i += 32) value = fmax(value, fabs((double)widen(V[of + i])));
       value = most_of(value, 32);
       if (t % 32 == 0) raise(keys + both / group, squares), raise(others, value);
     }
   }
 
+  if (LENGTHS) {
+    const long long whole = sk, own = min(max((long long)lengths[batch], 0ll), whole);
+    const long long less = LENGTHS == 2 ? own - whole : 0;
+    sk = own, lower += less, upper += less, shift += less;
+  }
   const Drops drops = DROPOUT ? drops_of(seed, both, (u32)below) : Drops{};
   const double grown = DROPOUT ? 65536. / (double)(65536 - below) : 1.;
   double o[4][8] = {}, most[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, squares[4] = {};
@@ -90,7 +108,8 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
 #pragma unroll
       for (int j = 0; j < 2; j++) {
         const u64 key = key0 + y + 16 * j;
-        k[x][y + 16 * j] = c < d && key < sk ? widen(K[key * kr + c]) : 0.;
+        const long long at = c < d && key < sk ? place(key, kb, kr) : -1;
+        k[x][y + 16 * j] = at >= 0 ? widen(K[at + c]) : 0.;
       }
       __syncthreads();
 #pragma unroll
@@ -111,7 +130,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
         s[i][j] *= scale;
         if (SOFTCAP) s[i][j] = cap * tanh(s[i][j] / cap);
         if (ALIBI) s[i][j] -= (double)slopes[head] * (double)llabs(away - shift);
-        if (row >= sq || key >= sk || away < lower || away > upper) s[i][j] = LOWEST;
+        if (row >= sq || key >= sk || away < lower || away > upper || (PAGE && place(key, kb, kr) < 0)) s[i][j] = LOWEST;
         else {
           const u64 at = batch * mb + head * mh + row * mr + key;
           if (MASK == 1) s[i][j] += (double)widen(reinterpret_cast<const elem*>(mask)[at]);
@@ -137,7 +156,8 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
       for (int i = 0; i < DEEP * COLS / THREADS; i++) {
         const int r = t / COLS + i * (THREADS / COLS), c = t % COLS;
         const u64 key = key0 + k0 + r;
-        v[r][c] = key < sk && col0 + c < dv ? widen(V[key * vr + col0 + c]) : 0.;
+        const long long at = key < sk && col0 + c < dv ? place(key, vb, vr) : -1;
+        v[r][c] = at >= 0 ? widen(V[at + col0 + c]) : 0.;
       }
       __syncthreads();
 #pragma unroll
