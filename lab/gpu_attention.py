@@ -1,7 +1,7 @@
 """attention on a GPU beside torch's own, through the public call: forward, forward and backward, and what torch has only
-through FlexAttention or a written mask.
+through FlexAttention or a written mask; decoding from pages beside keys in one piece.
 
-    python lab/gpu_attention.py [--parts forward,training,features,host] [--rounds 15] [--budget 8] [--json FILE]
+    python lab/gpu_attention.py [--parts forward,training,features,paged,host] [--rounds 15] [--budget 8] [--json FILE]
 
 Forward calls are captured in graphs and replayed in alternating rounds by the clock of use (lab/gpu.py); the rivals are
 torch's flash, cuDNN and efficient backends, each by itself. Steps (a call and its gradients) are timed eagerly, eight in
@@ -236,6 +236,46 @@ def features(rows, args):
             row(rows, "features", name, race({"warplap": call, **(others or {"sdpa without": plain})}, 1, args.rounds, "use"))
 
 
+def paged(rows, args):
+    print("\n| decoding from pages, bf16 | warplap µs | others µs | best other / warplap | |\n|---|---|---|---|---|")
+    for b, h, hkv, n, d in ((1, 32, 32, 4096, 128), (16, 32, 8, 4096, 128)):
+        q, k, v = tensors(b, h, hkv, 1, n, d)
+        dense = lambda i=0: warplap.attention(q, k, v, enable_gqa=True)
+        for page in (16, 64):
+            name = f"{name_of(b, h, hkv, 1, n, d, False)}, pages of {page}"
+            if args.only not in name:
+                continue
+            # The same keys, cut into pages that lie in any order, among a quarter more that nobody names.
+            entries = n // page
+            table = torch.randperm(b * entries * 5 // 4, device="cuda")[: b * entries].reshape(b, entries)
+            pools = []
+            for t in (k, v):
+                pool = torch.zeros(b * entries * 5 // 4, page, hkv, d, device="cuda", dtype=t.dtype)
+                pool[table.flatten()] = t.transpose(1, 2).reshape(b * entries, page, hkv, d)
+                pools.append(pool)
+            rows_of, all_of = table.int(), torch.full((b,), n, device="cuda", dtype=torch.int32)
+            some_of = torch.linspace(n, n // 4, b, device="cuda").int()
+            from_pages = lambda i=0, **more: warplap.attention(q, *pools, enable_gqa=True, block_table=rows_of, **more)
+
+            def gathered(i=0):
+                whole = (t[table].flatten(1, 2).transpose(1, 2) for t in pools)
+                return F.scaled_dot_product_attention(q, *whole, enable_gqa=True)
+
+            lanes = {
+                "warplap": from_pages,
+                "in one piece": dense,
+                "pages and lengths": lambda i=0: from_pages(lengths=all_of),
+                "pages and unequal lengths": lambda i=0: from_pages(lengths=some_of),
+                "gathered, torch": gathered,
+            }
+            with torch.no_grad():
+                for lane in ("warplap", "in one piece", "pages and lengths", "gathered, torch"):
+                    holds(f"{name}: {lane}", lanes[lane](), right(q, k, v))
+                cut = int(some_of[-1])
+                holds(f"{name}: unequal", lanes["pages and unequal lengths"](), right(q, k[:, :, :cut], v[:, :, :cut]))
+                row(rows, "paged", name, race(lanes, 1, args.rounds, "use"), f"{b * entries} pages")
+
+
 def host(rows, args):
     print("\n| host, 1 × 8 × 512 × 64 bf16 | warplap µs | torch µs | torch / warplap | |\n|---|---|---|---|---|")
     q, k, v = tensors(1, 8, 8, 512, 512, 64)
@@ -263,7 +303,7 @@ def host(rows, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="forward,training,features,host")
+    parser.add_argument("--parts", default="forward,training,features,paged,host")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of tuning a problem")
     parser.add_argument("--only", default="", help="problems that contain this text")
@@ -274,7 +314,7 @@ def main():
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "warplap": warplap.__version__}
     print(f"{torch.cuda.get_device_name()}, " + ", ".join(f"{k} {v}" for k, v in versions.items()) + f"; {args.rounds} rounds")
     warplap.configure(budget=args.budget, bucket="exact")
-    parts, rows = {"forward": forward, "training": training, "features": features, "host": host}, []
+    parts, rows = {"forward": forward, "training": training, "features": features, "paged": paged, "host": host}, []
     for part in args.parts.split(","):
         parts[part](rows, args)
     for part in {row["part"] for row in rows}:

@@ -170,6 +170,16 @@ def as_called(
     return four[0], four[1], four[2], mask, bool(is_causal), float(scale) if scale is not None else d**-0.5
 
 
+def check_bends(window: int | None, softcap: float | None, align: str) -> None:
+    """Whether what torch's own has not is what it may be."""
+    if window is not None and window < 1:
+        raise ValueError(f"window: is {window}, expected a whole number above 0")
+    if softcap is not None and not 0.0 < softcap <= 65536.0:
+        raise ValueError(f"softcap: is {softcap}, expected a number above 0 and up to 65536")
+    if align not in ("top_left", "bottom_right"):
+        raise ValueError(f"align: is {align!r}, expected 'top_left' or 'bottom_right'")
+
+
 def bent(
     q: Tensor,
     k: Tensor,
@@ -187,14 +197,9 @@ def bent(
     seed: Any,
 ) -> Tensor:
     """attention with what torch's own has not."""
-    if window is not None and window < 1:
-        raise ValueError(f"window: is {window}, expected a whole number above 0")
-    if softcap is not None and not 0.0 < softcap <= 65536.0:
-        raise ValueError(f"softcap: is {softcap}, expected a number above 0 and up to 65536")
+    check_bends(window, softcap, align)
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p: is {dropout_p}, expected a number from 0 to below 1")
-    if align not in ("top_left", "bottom_right"):
-        raise ValueError(f"align: is {align!r}, expected 'top_left' or 'bottom_right'")
     q, k, v = cast(q, k, v)
     if mask is not None and mask.dtype != torch.bool:
         (mask,) = cast(mask)

@@ -37,7 +37,12 @@ class Facts(NamedTuple):
 
 def problem(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
     """The problem of the forward pass, without its log-sum-exps."""
-    text = _warplap.attention_problem(q, k, v, None, facts.is_causal, facts.scale)
+    return _warplap.attention_problem(q, k, v, None, facts.is_causal, facts.scale) + bends(mask, slopes, facts)
+
+
+def bends(mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
+    """What a problem says of its scores beside sizes, causality and scale."""
+    text = ""
     if mask is not None:
         over = {(False, False): "all", (False, True): "heads", (True, False): "batches", (True, True): "each"}
         own = (False, False) if mask.ndim == 2 else (mask.shape[0] > 1, mask.shape[1] > 1)
@@ -49,17 +54,20 @@ def problem(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor
 
 
 def by_scores(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None, facts: Facts
-) -> tuple[Tensor, Tensor]:
-    """By a matrix of scores, with sums in float32 at the least: for types and devices that no kernel has."""
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None, facts: Facts,
+    there: Tensor | None = None, has: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """By a matrix of scores, with sums in float32 at the least: for types and devices that no kernel has. ``there``
+    says which keys a batch has, and ``has`` how many it counts: the last corner is at the last of these."""
     wide = torch.promote_types(q.dtype, torch.float32)
     heads, (sq, sk) = q.shape[1], (q.shape[2], k.shape[2])
     kw, vw = (t.to(wide).repeat_interleave(heads // t.shape[1], dim=1) for t in (k, v))
     scores = torch.matmul(q.to(wide), kw.transpose(-2, -1)) * facts.scale
     if facts.softcap:
         scores = facts.softcap * torch.tanh(scores / facts.softcap)
-    own = torch.arange(sq, device=q.device) + (sk - sq if facts.bottom else 0)
-    away = torch.arange(sk, device=q.device) - own[:, None]
+    last = sk if has is None else has[:, None, None]
+    own = torch.arange(sq, device=q.device) + (last - sq if facts.bottom else 0)
+    away = torch.arange(sk, device=q.device) - own[..., None]
     if slopes is not None:
         scores = scores - slopes.to(wide)[:, None, None] * away.abs()
     if mask is not None:
@@ -70,6 +78,8 @@ def by_scores(
         hidden |= away > 0
     if facts.window:
         hidden |= away.abs() > facts.window
+    if there is not None:
+        hidden = hidden | ~there[:, None, None]
     scores = scores.masked_fill(hidden, float("-inf"))
     lse = torch.logsumexp(scores, -1)
     known = torch.where(lse == float("-inf"), torch.zeros_like(lse), lse)
@@ -79,7 +89,8 @@ def by_scores(
     return torch.matmul(weights, vw).to(q.dtype), lse.detach().float()
 
 
-def _lent(mask: Tensor | None, slopes: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def lent(mask: Tensor | None, slopes: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Mask and slopes as a problem has them: without gaps, where kernels may fetch from them."""
     if mask is not None and mask.ndim == 4 and mask.shape[:2] == (1, 1):
         mask = mask[0, 0]
     slopes = None if slopes is None else slopes.contiguous()
@@ -100,7 +111,7 @@ def _run(
 ) -> tuple[Tensor, Tensor]:
     facts = Facts(*given)
     if _can(q, k, v):
-        (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), _lent(mask, slopes)
+        (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), lent(mask, slopes)
         try:
             text = problem(a, b, c, added, leans, facts)
             out, lse = _training.prepared(text)[0](a, b, c, added, None, None, leans, seed)
@@ -116,9 +127,9 @@ def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale
     too; None where no problem says it."""
     if not ordinary(q, k, v) or max(q.shape[3], v.shape[3]) > 1024:
         return None
-    (a, b, c, _), (added, _) = _training.lent(q, k, v, None), _lent(mask, None)
+    (a, b, c, _), (added, _) = _training.lent(q, k, v, None), lent(mask, None)
     try:
-        found: Tensor = _alone(problem(a, b, c, added, None, Facts(is_causal, scale, 0, 0.0, False)))(a, b, c, added)
+        found: Tensor = alone(problem(a, b, c, added, None, Facts(is_causal, scale, 0, 0.0, False)))(a, b, c, added)
         return found
     except (NotImplementedError, ValueError) as why:
         _cuda.tell("torch", why)
@@ -126,7 +137,8 @@ def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale
 
 
 @functools.lru_cache(maxsize=4096)
-def _alone(text: str) -> _warplap.Prepared:
+def alone(text: str) -> _warplap.Prepared:
+    """The call of a forward pass that nothing follows."""
     return _warplap.Prepared(text)
 
 
@@ -150,7 +162,7 @@ def _run_grad(
     facts = Facts(*given)
     found: tuple[Tensor, ...] | None = None
     if _can(q, k, v):
-        (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), _lent(mask, slopes)
+        (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), lent(mask, slopes)
         try:
             text = problem(a, b, c, added, leans, facts)
             like = _training.like_output(a, c)
@@ -170,7 +182,7 @@ def _by_autograd(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     with torch.enable_grad():
         leaves = [t if again and t.requires_grad else t.detach().requires_grad_() for t in (q, k, v)]
-        out = by_scores(*leaves, mask, slopes, seed, facts)[0]
+        out = by_scores(leaves[0], leaves[1], leaves[2], mask, slopes, seed, facts)[0]
         return torch.autograd.grad(out, leaves, grad, create_graph=again)
 
 

@@ -39,7 +39,7 @@ _bsr_direct = _warplap.bsr_direct
 
 def _is_torch(**tensors: Any) -> bool:
     """Whether these are torch's; a mixture is an error. What may be left out may be None."""
-    given = {n: t for n, t in tensors.items() if not (t is None and n in ("bias", "mask", "out"))}
+    given = {n: t for n, t in tensors.items() if not (t is None and n in ("bias", "mask", "out", "lengths", "block_table"))}
     if torch is None or not any(isinstance(t, torch.Tensor) for t in given.values()):
         return False
     for name, tensor in given.items():
@@ -109,6 +109,8 @@ def attention(
     alibi_slopes: Array | None = None,
     align: Literal["top_left", "bottom_right"] = "top_left",
     seed: Any = None,
+    lengths: Array | None = None,
+    block_table: Array | None = None,
 ) -> Array:
     """``softmax(scale * q @ k.T + mask) @ v`` head by head: the arguments mean what
     ``torch.nn.functional.scaled_dot_product_attention``'s mean.
@@ -122,20 +124,29 @@ def attention(
     ``is_causal``); scores become ``softcap * tanh(score / softcap)``; ``alibi_slopes``, one a head, times the distance
     of a key are taken from them. With ``align="bottom_right"`` the last query's own place is the last key's, as in
     decoding, and not the first one's the first's. A query that sees nothing gets zeros.
+
+    For decoding, over torch's tensors without gradients: ``lengths`` (int32, one a batch) says how many of the keys each
+    batch has; with ``align="bottom_right"`` the last query's own place is the last of those. With ``block_table`` (int32,
+    (batches, pages of a batch)) k and v are pools of pages, (pages, page, heads, d), and a row names the pages that hold a
+    batch's keys one after another; a number that names no page (-1) hides its keys. q is (batches, heads, queries, d).
     """
     if attn_mask is not None:
         if mask is not None:
             raise ValueError("mask: is given beside attn_mask, expected one of them")
         mask = attn_mask
     bends = window is not None or softcap is not None or alibi_slopes is not None or align != "top_left"
-    if bends or dropout_p != 0.0:
+    uneven = lengths is not None or block_table is not None
+    if bends or uneven or dropout_p != 0.0:
+        what = "window, softcap, alibi_slopes, align, dropout_p, lengths, block_table"
         if out is not None:
-            raise NotImplementedError("out: is given beside window, softcap, alibi_slopes, align or dropout_p")
-        if not _is_torch(q=q, k=k, v=v, mask=mask):
-            what = "window, softcap, alibi_slopes, align, dropout_p"
+            raise NotImplementedError(f"out: is given beside one of {what}; leave it away")
+        if not _is_torch(q=q, k=k, v=v, mask=mask, lengths=lengths, block_table=block_table):
             raise NotImplementedError(f"{what}: are given, expected tensors of torch")
         more = {"window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "align": align}
         more |= {"dropout_p": dropout_p, "seed": seed}
+        if uneven:
+            more |= {"lengths": lengths, "block_table": block_table}
+            return _torch.paged_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more)
         return _torch.bent_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more)
     if mask is None and out is None and not _compiling():
         found = None if enable_gqa else _attention_direct(q, k, v, is_causal, scale)

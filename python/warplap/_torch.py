@@ -13,6 +13,7 @@ from ._blocks import bsr_matmul
 from ._front import norm as norm_front
 from ._library import autocast
 from ._norm_torch import norm
+from ._paged import paged as paged_attention
 from ._products import linear, matmul
 from ._quant import int_mm, scaled_mm
 from ._rows_torch import cross_entropy, softmax
@@ -22,7 +23,7 @@ from ._trained import matmul as trained_matmul
 
 __all__ = [
     "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "linear", "matmul", "norm", "norm_front",
-    "scaled_mm",
+    "paged_attention", "scaled_mm",
     "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip

@@ -78,7 +78,7 @@ const NORM: [&str; 10] = [
     "norm:rows=4096,n=4096,dtype=bf16,kind=layer,residual=true,bias=true",
 ];
 
-const ATTENTION: [&str; 17] = [
+const ATTENTION: [&str; 20] = [
     "attention:h=1,sq=1,d=1,dtype=f32,lse=true",
     "attention:h=2,sq=64,d=64,dtype=bf16",
     "attention:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
@@ -86,6 +86,9 @@ const ATTENTION: [&str; 17] = [
     "attention:h=6,hkv=1,sq=31,sk=97,d=8,dv=200,dtype=bf16",
     "attention:h=2,sq=200,sk=200,d=64,dtype=f16,causal=true",
     "attention:h=2,sq=300,sk=50,d=32,dtype=bf16,causal=true",
+    "attention:b=3,h=4,hkv=2,sq=3,sk=200,d=32,dtype=bf16,page=16,lengths=true,layout=bshd,lse=true",
+    "attention:b=3,h=4,sq=70,sk=200,d=32,dtype=f16,page=48,causal=true,corner=bottom,alibi=true,lengths=true",
+    "attention:b=3,h=2,sq=5,sk=90,d=16,dtype=f32,lengths=true,window=20",
     "attention:b=2,h=2,sq=50,sk=300,d=32,dtype=f32,causal=true",
     "attention:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add,lse=true",
     "attention:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd,lse=true",

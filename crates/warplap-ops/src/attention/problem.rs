@@ -215,10 +215,15 @@ impl AttentionProblem {
         self.paged.map_or(0, |paged| self.sk.div_ceil(paged.page))
     }
 
-    /// The same problem with the pools as large as its batches need, and a few pages that nobody names.
-    fn with_usual_pages(mut self) -> Self {
-        if let Some(Paged { page, .. }) = self.paged {
-            self.paged = Some(Paged { page, pages: usual_pages(self.b, self.entries()) });
+    /// So many pages that every batch has its own, and a few that nobody names.
+    fn usual_pages(&self) -> u64 {
+        usual_pages(self.b, self.entries())
+    }
+
+    /// The same problem with pools no larger than its batches need.
+    fn with_few_pages(mut self) -> Self {
+        if let Some(Paged { page, pages }) = self.paged {
+            self.paged = Some(Paged { page, pages: pages.min(self.usual_pages()) });
         }
         self
     }
@@ -361,10 +366,13 @@ impl AttentionProblem {
             }),
         };
         match self.paged {
-            Some(Paged { page, .. }) if self.b * self.entries() > 1 => {
-                [(all[0] - (page * self.sq) as f64).max(0.0), (all[1] - page as f64).max(0.0)]
+            Some(Paged { page, pages }) => {
+                let hidden = if self.b * self.entries() > 1 { page } else { 0 };
+                let pairs = (all[0] - (hidden * self.sq) as f64).max(0.0);
+                // Where there are fewer pages than entries, batches share them.
+                [pairs, (all[1] - hidden as f64).clamp(0.0, (pages * page) as f64)]
             }
-            _ => all,
+            None => all,
         }
     }
 }
@@ -413,7 +421,11 @@ impl Problem for AttentionProblem {
             .with_unless("lse", self.lse, false)
             .with_unless("lengths", self.lengths, false)
             .with_unless("page", self.paged.map_or(0, |paged| paged.page), 0)
-            .with_unless("pages", self.pieces()[0], self.with_usual_pages().pieces()[0])
+            .with_unless(
+                "pages",
+                self.paged.map_or(0, |paged| paged.pages),
+                self.paged.map_or(0, |_| self.usual_pages()),
+            )
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -512,24 +524,24 @@ impl Problem for AttentionProblem {
     }
 
     fn raced(&self) -> Self {
-        self.with_usual_pages()
+        self.with_few_pages()
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
         if bucket.is_exact() {
-            return self.with_usual_pages();
+            return self.with_few_pages();
         }
         // One query stays one query: decoding is a matter of memory, not of arithmetic.
         let round = |name, size| if size == 1 { 1 } else { bucket.round_changing(name, size).min(MAX_SIZE) };
         let mut r = *self;
         (r.b, r.sq, r.sk) = (round("b", self.b), round("sq", self.sq), round("sk", self.sk));
-        r.with_usual_pages()
+        r.with_few_pages()
     }
 
     fn smaller(&self) -> Option<Self> {
         let (b, h, hkv) = (1, self.h / self.hkv, 1);
         let smaller =
-            AttentionProblem { b, h, hkv, sq: self.sq.min(96), sk: self.sk.min(96), ..*self }.with_usual_pages();
+            AttentionProblem { b, h, hkv, sq: self.sq.min(96), sk: self.sk.min(96), ..*self }.with_few_pages();
         (smaller != *self).then_some(smaller)
     }
 

@@ -89,7 +89,9 @@ fn a_large_pool_is_raced_as_a_small_one() {
         Attention::key(&p, &Bucket::Exact, Policy::default()),
         Attention::key(&raced, &Bucket::Exact, Policy::default())
     );
-    assert_eq!(Attention::text(&raced).contains("pages"), false);
+    assert!(!Attention::text(&raced).contains("pages"));
+    let shared = Attention::parse("b=300,h=2,sq=1,sk=600,d=8,page=16,pages=90").unwrap();
+    assert_eq!(shared.raced(), shared, "nor is a small one raced as a large one");
 }
 
 #[test]

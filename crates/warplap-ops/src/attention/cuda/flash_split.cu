@@ -94,8 +94,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
                     const void* __restrict__ mask, const float* __restrict__ slopes, elem* __restrict__ O,
                     float* __restrict__ lse, const int* __restrict__ table, const int* __restrict__ lengths,
                     u32* scratch, int batch, int heads, int sq, int sk, int lower, int upper, int parts, int entries,
-                    int pages, float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr,
-                    u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
+                    int pages, float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh,
+                    u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {
   extern __shared__ __align__(16) float room[];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   constexpr int group = GROUP;
@@ -140,8 +140,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
 
   uint4 k[TILES][2][KC], v[TILES][4][VC];
   const u64 own_k = g * kr + t * 8, own_v = t * 2 * vr + g * 8;
-  // The pages of the step that is asked for next, and of the one whose scores are computed: a number is looked at a step
-  // before it is followed, so that keys do not wait for it. What is none is -1.
+  // The pages of the step that is asked for next, and of the one whose scores are computed: a number is looked at a
+  // step before it is followed, so that keys do not wait for it. What is none is -1.
   constexpr int ROOM = PAGE ? PAGE : 1;
   int page[TILES] = {}, held[TILES] = {};
   auto look_up = [&](int step) {
@@ -227,7 +227,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
             if (MASK == 1) x += added_of(widen(reinterpret_cast<const elem*>(mask)[at]), LOG2E);
             else if (reinterpret_cast<const unsigned char*>(mask)[at] == 0) x = LOWEST;
           }
-          if (key >= sk || (PAGE && held[u] < 0) || (CAUSAL && key - i > upper) || (WINDOW && key - i < lower)) x = LOWEST;
+          if (key >= sk || (CAUSAL && key - i > upper) || (WINDOW && key - i < lower)) x = LOWEST;
+          if (PAGE && held[u] < 0) x = LOWEST;
           s[n][u][e] = x, m[e & 1] = fmaxf(m[e & 1], x);
         }
       float again[2];

@@ -32,8 +32,9 @@ __device__ __forceinline__ float sum_of_block(float x, float* room) {
 extern "C" __global__ void __launch_bounds__(KEYS)
 reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
           elem* __restrict__ O, float* __restrict__ lse, const float* __restrict__ slopes, const u64* __restrict__ seed,
-          const int* __restrict__ table, const int* __restrict__ lengths, int heads, int group, int sq, int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb,
-          u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u32 below, int pages) {
+          const int* __restrict__ table, const int* __restrict__ lengths, int heads, int group, int sq, int sk, int d,
+          int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh,
+          u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u32 below, int pages) {
   extern __shared__ float room[];
   float *reduced = room, *weights = room + 4, *query = weights + KEYS, *sums = query + d;
   const int t = threadIdx.x, row = blockIdx.x % sq, head = blockIdx.x / sq % heads, batch = blockIdx.x / sq / heads;

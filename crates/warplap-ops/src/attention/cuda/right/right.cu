@@ -8,9 +8,9 @@
 // by head of K, and of a row of weights, and the largest value. Keys that nobody sees count too.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
 // Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), LSE (1: log-sum-exps too), ALIBI,
-// SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch, kb and vb go from page to page; numbers
-// outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in `lengths`, 2: and the diagonal ends at the last
-// of them).
+// SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch, kb and vb go from page to page;
+// numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in `lengths`, 2: and the diagonal ends
+// at the last of them).
 #include "element.cuh"
 #include "philox.cuh"
 #define ROWS 64
@@ -48,10 +48,10 @@ DI double squares_of(const elem* row, u64 n) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
       const float* __restrict__ slopes, const u64* __restrict__ seed, const int* __restrict__ table,
-      const int* __restrict__ lengths, double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries, u64* __restrict__ keys, u64* __restrict__ others, u64 heads,
-      u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, double cap,
-      long long lower, long long upper, long long shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
-      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below, u64 pages) {
+      const int* __restrict__ lengths, double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries,
+      u64* __restrict__ keys, u64* __restrict__ others, u64 heads, u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale,
+      double cap, long long lower, long long upper, long long shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr,
+      u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below, u64 pages) {
   __shared__ double q[DEEP][ROWS + 1], k[DEEP][KEYS + 1], p[ROWS][KEYS + 1], v[DEEP][COLS];
   const int t = threadIdx.x, x = t % 16, y = t / 16, warp = t / 32;
   const u64 parts = (dv + COLS - 1) / COLS, tiles = (sq + ROWS - 1) / ROWS;
@@ -130,7 +130,8 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
         s[i][j] *= scale;
         if (SOFTCAP) s[i][j] = cap * tanh(s[i][j] / cap);
         if (ALIBI) s[i][j] -= (double)slopes[head] * (double)llabs(away - shift);
-        if (row >= sq || key >= sk || away < lower || away > upper || (PAGE && place(key, kb, kr) < 0)) s[i][j] = LOWEST;
+        const bool hidden = row >= sq || key >= sk || away < lower || away > upper;
+        if (hidden || (PAGE && place(key, kb, kr) < 0)) s[i][j] = LOWEST;
         else {
           const u64 at = batch * mb + head * mh + row * mr + key;
           if (MASK == 1) s[i][j] += (double)widen(reinterpret_cast<const elem*>(mask)[at]);
