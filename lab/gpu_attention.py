@@ -1,5 +1,5 @@
-"""attention on a GPU beside torch's own, through the public call: forward, forward and backward, and what torch has only
-through FlexAttention or a written mask; decoding from pages beside keys in one piece.
+"""attention on a GPU beside torch's own, through the public call: forward, forward and backward, what torch has only
+through FlexAttention or a written mask, and decoding from pages beside keys in one piece.
 
     python lab/gpu_attention.py [--parts forward,training,features,paged,host] [--rounds 15] [--budget 8] [--json FILE]
 
@@ -253,27 +253,26 @@ def paged(rows, args):
                 pool = torch.zeros(b * entries * 5 // 4, page, hkv, d, device="cuda", dtype=t.dtype)
                 pool[table.flatten()] = t.transpose(1, 2).reshape(b * entries, page, hkv, d)
                 pools.append(pool)
-            rows_of, all_of = table.int(), torch.full((b,), n, device="cuda", dtype=torch.int32)
-            some_of = torch.linspace(n, n // 4, b, device="cuda").int()
-            from_pages = lambda i=0, **more: warplap.attention(q, *pools, enable_gqa=True, block_table=rows_of, **more)
+            named, some = table.int(), torch.linspace(n, n // 4, b, device="cuda").int()
+            from_pages = lambda **more: warplap.attention(q, *pools, enable_gqa=True, block_table=named, **more)
 
             def gathered(i=0):
                 whole = (t[table].flatten(1, 2).transpose(1, 2) for t in pools)
                 return F.scaled_dot_product_attention(q, *whole, enable_gqa=True)
 
-            lanes = {
-                "warplap": from_pages,
-                "in one piece": dense,
-                "pages and lengths": lambda i=0: from_pages(lengths=all_of),
-                "pages and unequal lengths": lambda i=0: from_pages(lengths=some_of),
-                "gathered, torch": gathered,
+            lanes = {"warplap": lambda i=0: from_pages(), "in one piece": dense, "gathered, torch": gathered}
+            unequal = {
+                "warplap": lambda i=0: from_pages(lengths=some),
+                "in one piece": lambda i=0: warplap.attention(q, k, v, enable_gqa=True, lengths=some),
             }
+            last = int(some[-1])
             with torch.no_grad():
-                for lane in ("warplap", "in one piece", "pages and lengths", "gathered, torch"):
-                    holds(f"{name}: {lane}", lanes[lane](), right(q, k, v))
-                cut = int(some_of[-1])
-                holds(f"{name}: unequal", lanes["pages and unequal lengths"](), right(q, k[:, :, :cut], v[:, :, :cut]))
+                for lane, call in lanes.items():
+                    holds(f"{name}: {lane}", call(), right(q, k, v))
+                for lane, call in unequal.items():
+                    holds(f"{name}: unequal, {lane}", call(), right(q, k[:, :, :last], v[:, :, :last]))
                 row(rows, "paged", name, race(lanes, 1, args.rounds, "use"), f"{b * entries} pages")
+                row(rows, "paged", f"{name}, {n} … {last} keys", race(unequal, 1, args.rounds, "use"))
 
 
 def host(rows, args):

@@ -10,8 +10,8 @@ import warplap
 
 
 def by_hand(
-    q, k, v, *, lengths=None, block_table=None, mask=None, is_causal=False, window=None, softcap=None, alibi_slopes=None,
-    align="top_left",
+    q, k, v, *, lengths=None, block_table=None, mask=None, is_causal=False, window=None, softcap=None,
+    alibi_slopes=None, align="top_left",
 ):  # fmt: skip
     """In double precision, key by key as the table and the lengths say."""
     rows = []
@@ -82,9 +82,9 @@ def test_keys_are_found_by_the_table(device, case, sq, dtype, with_lengths):
         facts["lengths"] = torch.tensor([0, 37, 64], dtype=torch.int32, device=device)
     out = warplap.attention(q, k, v, enable_gqa=True, **facts)
     assert out.dtype == dtype and out.shape == q.shape and near(out, by_hand(q, k, v, **facts))
-    # On a GPU float32 has no kernel for it.
-    kept = " ".join(str(line) for line in warplap.store.ls())
-    assert ("page=16" in kept and ("lengths=true" in kept) == with_lengths) or (device, dtype) == ("cuda", torch.float32)
+    if (device, dtype) != ("cuda", torch.float32):  # which has no kernel there
+        kept = " ".join(str(line) for line in warplap.store.ls())
+        assert "page=16" in kept and ("lengths=true" in kept) == with_lengths
 
 
 @pytest.mark.parametrize("sq", [1, 7])
@@ -145,18 +145,20 @@ def test_errors_name_the_argument_and_the_remedy():
     q, (k, v) = torch.randn(2, 4, 1, 8), pools(9, 16, 4, 8, torch.float32, "cpu")
     rows, lengths = table(2, 3, 9, "cpu"), torch.tensor([20, 48], dtype=torch.int32)
     call = lambda q=q, k=k, v=v, **facts: warplap.attention(q, k, v, **{"block_table": rows, **facts})
+    halved = dict(k=k[:, :, :2].contiguous(), v=v[:, :, :2].contiguous())
+    wanted = q.clone().requires_grad_()
     for error, words, facts in [
-        (TypeError, r"block_table: holds torch.int64, expected torch.int32: block_table.int\(\)", dict(block_table=rows.long())),
+        (TypeError, r"block_table: holds torch.int64, expected .*block_table.int\(\)", dict(block_table=rows.long())),
         (TypeError, r"lengths: holds torch.int64", dict(lengths=lengths.long())),
         (ValueError, r"block_table: has shape \[1, 3\]", dict(block_table=rows[:1])),
         (ValueError, r"lengths: has shape \[2, 1\], expected \[2\]", dict(lengths=lengths[:, None])),
         (ValueError, r"k: has strides .* without gaps", dict(k=k.transpose(1, 2))),
-        (ValueError, r"k: has 2 heads, expected 4 as q has; or say enable_gqa=True", dict(k=k[:, :, :2].contiguous(), v=v[:, :, :2].contiguous())),
+        (ValueError, r"k: has 2 heads, expected 4 as q has; or say enable_gqa=True", halved),
         (ValueError, r"v: has shape", dict(v=v[:5])),
         (ValueError, r"k: has shape .*, expected \[pages, page, heads, 8\]", dict(k=k[..., :4].contiguous())),
         (ValueError, r"q: has 3 dimensions", dict(q=q[0])),
         (NotImplementedError, r"dropout_p: is given beside block_table", dict(dropout_p=0.1)),
-        (NotImplementedError, r"block_table: is given for tensors that require a gradient", dict(q=q.clone().requires_grad_())),
+        (NotImplementedError, r"block_table: is given for tensors that require a gradient", dict(q=wanted)),
         (NotImplementedError, r"out: is given beside", dict(out=torch.empty_like(q))),
         (ValueError, r"align: is 'middle'", dict(align="middle")),
     ]:  # fmt: skip

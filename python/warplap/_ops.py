@@ -37,9 +37,12 @@ _attention_direct = _warplap.attention_direct
 _bsr_direct = _warplap.bsr_direct
 
 
+_OPTIONAL = ("bias", "mask", "out", "lengths", "block_table")
+
+
 def _is_torch(**tensors: Any) -> bool:
     """Whether these are torch's; a mixture is an error. What may be left out may be None."""
-    given = {n: t for n, t in tensors.items() if not (t is None and n in ("bias", "mask", "out", "lengths", "block_table"))}
+    given = {n: t for n, t in tensors.items() if not (t is None and n in _OPTIONAL)}
     if torch is None or not any(isinstance(t, torch.Tensor) for t in given.values()):
         return False
     for name, tensor in given.items():
@@ -125,10 +128,11 @@ def attention(
     of a key are taken from them. With ``align="bottom_right"`` the last query's own place is the last key's, as in
     decoding, and not the first one's the first's. A query that sees nothing gets zeros.
 
-    For decoding, over torch's tensors without gradients: ``lengths`` (int32, one a batch) says how many of the keys each
-    batch has; with ``align="bottom_right"`` the last query's own place is the last of those. With ``block_table`` (int32,
-    (batches, pages of a batch)) k and v are pools of pages, (pages, page, heads, d), and a row names the pages that hold a
-    batch's keys one after another; a number that names no page (-1) hides its keys. q is (batches, heads, queries, d).
+    For decoding, over torch's tensors without gradients: ``lengths`` (int32, one a batch) says how many of the keys
+    each batch has; with ``align="bottom_right"`` the last query's own place is the last of those. With ``block_table``
+    (int32, (batches, pages of a batch)) k and v are pools of pages, (pages, page, heads, d), and a row names the pages
+    that hold a batch's keys one after another; a number that names no page (-1) hides its keys. q is (batches, heads,
+    queries, d).
     """
     if attn_mask is not None:
         if mask is not None:
