@@ -37,6 +37,23 @@ WG_BYTES(192, 96, 96, 97, 98)
 WG_BYTES(224, 112, 112, 113, 114)
 WG_BYTES(256, 128, 128, 129, 130)
 
+// An operand of rows_ lines, each wide_ bytes along k and swizzled as wide as it is; share_ CTAs of the cluster each
+// bring a run of lines and multicast it. To the copy engine a line is pairs of bytes. As Operand otherwise.
+template <int rows_, int wide_, int share_> struct Lines {
+  static_assert((wide_ == 64 || wide_ == 128) && rows_ % (8 * share_) == 0, "lines");
+  static constexpr u32 bytes = rows_ * wide_;
+  static DI void load(u32 dst, const TMap* m, u32 bar, int row, int k, int part, u16 ctas) {
+    const int cut = part * (rows_ / share_);
+    if (share_ > 1) tma_load_multicast(dst + cut * wide_, m, bar, k, row + cut, ctas);
+    else tma_load(dst, m, bar, k, row);
+  }
+  static DI u64 desc(u32 base, int row) {
+    constexpr u64 swizzle = wide_ == 128 ? 1 : 2;
+    return (u64)(((base + row * wide_) & 0x3FFFF) >> 4) | (1ull << 16) | ((u64)(8 * wide_ >> 4) << 32) | (swizzle << 62);
+  }
+  static constexpr __device__ u64 step(int kk) { return kk * 32 >> 4; }
+};
+
 // Sums may be read from here on.
 template <int r_> DI void bytes_done(sum_t (&d)[r_]) {
 #pragma unroll

@@ -17,6 +17,9 @@ pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogu
 /// Alpha and beta before a block-sparse product is stored.
 pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"));
 
+/// Factors of a block-sparse product, codes of f8e4m3 among them. Includes `element.cuh` and, for those, `quant.cuh`.
+pub const FACTOR: (&str, &str) = ("factor.cuh", include_str!("../cuh/factor.cuh"));
+
 /// How small blocks lie in shared memory, and lists of the block columns that a group of rows uses.
 pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../cuh/small_blocks.cuh"));
 

@@ -55,6 +55,9 @@ pub(crate) const SLOTS: usize = 7;
 /// The bytes that the addresses of blocks and dense matrices are a multiple of: so many are read at once.
 pub(crate) const ALIGN: u64 = 16;
 
+/// Products of f8e4m3 that the tensor cores' own narrow sums may run through; f32 adds up what comes out.
+const RUN: usize = 128;
+
 /// A matrix of a problem in one of the two orders.
 pub(crate) fn dense(slot: Slot, layout: Layout) -> Slot {
     let strides = match layout {
@@ -73,9 +76,10 @@ pub(crate) fn addend(p: &BsrProblem) -> usize {
 pub(crate) fn tolerance(p: &BsrProblem, magnitude: f64) -> Tolerance {
     let magnitude = magnitude * f64::from(p.alpha.get()).abs() + f64::from(p.beta.get()).abs();
     let length = (p.row_max * p.bc) as usize;
-    match p.tf32 {
-        true => Tolerance::rounded_dot(length, magnitude),
-        false => Tolerance::dot(p.dtype, DType::F32, length, magnitude),
+    match p.dtype {
+        _ if p.tf32 => Tolerance::rounded_dot(length, magnitude),
+        DType::F8E4m3 => Tolerance::narrow_dot(p.out(), length, length.min(RUN), magnitude),
+        dtype => Tolerance::dot(dtype, DType::F32, length, magnitude),
     }
 }
 
@@ -87,12 +91,12 @@ impl Op for Bsr {
     fn signature(p: &BsrProblem) -> Signature {
         let index = |name: &'static str, len: u64| Slot::input(name, DType::I32, &[len]);
         let c = match p.in_place {
-            true => Slot::in_out("c", p.dtype, &[p.m, p.n]),
-            false => Slot::output("c", p.dtype, &[p.m, p.n]),
+            true => Slot::in_out("c", p.out(), &[p.m, p.n]),
+            false => Slot::output("c", p.out(), &[p.m, p.n]),
         };
         let add = match p.bias {
-            true => Slot::input("add", p.dtype, &[p.m]).aligned(ALIGN),
-            false => dense(Slot::input("add", p.dtype, &[p.m, p.n]), p.c),
+            true => Slot::input("add", p.out(), &[p.m]).aligned(ALIGN),
+            false => dense(Slot::input("add", p.out(), &[p.m, p.n]), p.c),
         };
         Signature(vec![
             index("row_ptr", p.rows() as u64 + 1),
@@ -115,7 +119,7 @@ impl Op for Bsr {
         inputs[slot::B] = Array::random(p.dtype, (p.k * p.n) as usize, rng);
         if p.adds() || p.in_place {
             let len = if p.bias { p.m } else { p.m * p.n };
-            inputs[addend(p)] = Array::random(p.dtype, len as usize, rng);
+            inputs[addend(p)] = Array::random(p.out(), len as usize, rng);
         }
         if p.turned {
             let mut place: Vec<i32> = (0..p.nnz as i32).collect();
@@ -188,6 +192,8 @@ mod tests {
             "m=48,k=64,n=4,bs=16,bc=32,density=0.4,b=col,c=col",
             "m=32,k=48,n=7,bs=8,density=0.4,c=col,alpha=3,beta=-0.5,inplace=true",
             "m=32,k=48,n=7,bs=8,density=0.4,bias=true",
+            "m=32,k=48,n=7,bs=8,density=0.4,dtype=f8e4m3,alpha=0.25",
+            "m=32,k=48,n=7,bs=8,bc=16,density=0.4,dtype=f8e4m3,c=col,beta=2,turned=true",
             "m=32,k=48,n=7,bs=8,density=0.4,c=col,alpha=3,beta=-0.5,bias=true",
         ] {
             let p = Bsr::parse(text).unwrap();
@@ -230,6 +236,7 @@ mod tests {
             (",beta=2,turned=true", vec![]),
             (",bias=true", vec!["place"]),
             (",beta=2,inplace=true", vec!["add", "place"]),
+            (",beta=2,dtype=f8e4m3", vec!["place"]),
         ] {
             let p = Bsr::parse(&format!("{plain}{rest}")).unwrap();
             let (signature, inputs) = (Bsr::signature(&p), Bsr::draw(&p, &mut fastrand::Rng::with_seed(4)));

@@ -28,7 +28,7 @@ pub struct BsrProblem {
     pub nnz: u64,
     /// Blocks of the fullest block row.
     pub row_max: u64,
-    /// Type of the values, B and C in memory; sums are kept in f32.
+    /// Type of the values and B in memory; sums are kept in f32. C has it too, but for products of f8e4m3.
     pub dtype: DType,
     /// Order of B.
     pub b: Layout,
@@ -54,6 +54,8 @@ pub struct BsrProblem {
 /// The largest total of one matrix in memory: 2^31 elements.
 const MAX_ELEMENTS: u64 = 1 << 31;
 
+const DTYPES: &str = "one of f32, f16, bf16, f8e4m3";
+
 const BS: &str = "a multiple of 8 from 8 to 128";
 
 impl BsrProblem {
@@ -77,6 +79,7 @@ impl BsrProblem {
         row_ptr: &[i32],
     ) -> Result<Self, BsrError> {
         shape((m, k, n), (bs, bc))?;
+        along_k(dtype, b)?;
         let (nnz, row_max) = check_rows(row_ptr, (m / bs) as usize, (k / bc) as usize)?;
         let (nnz, row_max) = (nnz as u64, row_max as u64);
         let p = BsrProblem { nnz, row_max, b, ..Self::plain((m, k, n), (bs, bc), dtype) };
@@ -94,7 +97,7 @@ impl BsrProblem {
             nnz: 0,
             row_max: 0,
             dtype,
-            b: Layout::Row,
+            b: usual_order(dtype),
             c: Layout::Row,
             alpha: Factor::ONE,
             beta: Factor::ZERO,
@@ -104,6 +107,17 @@ impl BsrProblem {
             tf32: false,
             pattern: Pattern::Uniform,
         }
+    }
+
+    /// Type of C and of the addend: bf16 for products of f8e4m3, whose alpha stands for the factors that make codes of A
+    /// and B the numbers they stand for.
+    pub fn out(&self) -> DType {
+        if self.is_bytes() { DType::Bf16 } else { self.dtype }
+    }
+
+    /// Whether it is a product of f8e4m3.
+    pub fn is_bytes(&self) -> bool {
+        self.dtype == DType::F8E4m3
     }
 
     /// Whether there is an addend.
@@ -118,7 +132,8 @@ impl BsrProblem {
 
     /// Whether the sizes are what every kernel relies on; the fields are open, so kernels ask again.
     pub(super) fn check(&self) -> Result<(), ProblemError> {
-        shape((self.m, self.k, self.n), (self.bs, self.bc))
+        shape((self.m, self.k, self.n), (self.bs, self.bc))?;
+        along_k(self.dtype, self.b)
     }
 
     /// Block rows.
@@ -206,6 +221,21 @@ impl BsrProblem {
             }
         }
         Ok(())
+    }
+}
+
+/// The order of B where none is said.
+fn usual_order(dtype: DType) -> Layout {
+    if dtype == DType::F8E4m3 { Layout::Col } else { Layout::Row }
+}
+
+/// Tensor cores take bytes along k alone.
+fn along_k(dtype: DType, b: Layout) -> Result<(), ProblemError> {
+    match (dtype, b) {
+        (DType::F8E4m3, Layout::Row) => {
+            Err(ProblemError::value("b", b, "col with dtype=f8e4m3: tensor cores take bytes along k"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -313,14 +343,15 @@ impl Problem for BsrProblem {
             let expected = "the share of blocks that are stored, from 0 to 1".to_string();
             return Err(ProblemError::Missing { field: "density".into(), expected });
         }
-        let dtype = fields.word_or("dtype", "one of f32, f16, bf16", DType::F32)?;
-        if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
-            return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
+        let dtype = fields.word_or("dtype", DTYPES, DType::F32)?;
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::F8E4m3) {
+            return Err(ProblemError::value("dtype", dtype, DTYPES));
         }
         let skewed = fields.has("imbalance");
         let imbalance = fields.number_or("imbalance", 1.0, MAX_SIZE as f64, 1.0)?;
         let pattern = fields.word_or("pattern", Pattern::EXPECTED, Pattern::Uniform)?;
-        let b = fields.word_or("b", "row or col", Layout::Row)?;
+        let b = fields.word_or("b", "row or col", usual_order(dtype))?;
+        along_k(dtype, b)?;
         let c = fields.word_or("c", "row or col", Layout::Row)?;
         let alpha = fields.word_or("alpha", "a finite number", Factor::ONE)?;
         let bias = fields.word_or("bias", "true or false", false)?;
@@ -400,13 +431,14 @@ impl Problem for BsrProblem {
         let needed = self.row_max as f64 * bc * n;
         let indices = 4.0 * (self.nnz as f64 + self.rows() as f64 + 1.0);
         let c = self.m as f64 * n * if self.adds() && !self.bias { 2.0 } else { 1.0 };
-        let bytes = (values + needed + c) * self.dtype.bytes() as f64 + indices;
+        let bytes = (values + needed) * self.dtype.bytes() as f64 + c * self.out().bytes() as f64 + indices;
         Work { flops: 2.0 * values * n, bytes }
     }
 
     fn floor(&self, ceilings: &Ceilings, cold: bool) -> Option<f64> {
         match ceilings.tf32 {
             Some(rate) if self.tf32 => Some(ceilings.floor_at(self.work(), rate, cold)),
+            _ if self.is_bytes() => ceilings.floor_of_bytes(self.work(), cold),
             _ => ceilings.floor(self.work(), self.dtype, cold),
         }
     }
@@ -436,6 +468,7 @@ mod tests {
             "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,c=col,beta=1,bias=true",
             "bsr:m=64,k=96,n=8,bs=16,bc=32,density=0.5,dtype=f32,b=col,c=col",
             "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f32,beta=2,inplace=true",
+            "bsr:m=64,k=64,n=8,bs=16,density=0.5,dtype=f8e4m3,b=col,c=col,alpha=0.25,turned=true",
         ] {
             assert_eq!(Bsr::text(&Bsr::parse(text).unwrap()), text);
         }
@@ -485,6 +518,9 @@ mod tests {
             ("bsr:m=256,k=256,n=1,bs=16,density=0.9,pattern=causal", ["'density'", "pattern=causal"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,pattern=tartan", ["'pattern'", "banded"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f64", ["'dtype'", "bf16"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f8e5m2", ["'dtype'", "f8e4m3"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f8e4m3,b=row", ["'b'", "col with dtype=f8e4m3"]),
+            ("bsr:m=64,k=64,n=1,bs=16,density=1,dtype=f8e4m3,tf32=true", ["'tf32'", "dtype=f32"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,b=up", ["'b'", "row or col"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,alpha=inf", ["'alpha'", "finite"]),
             ("bsr:m=64,k=64,n=1,bs=16,density=1,alpha=2,inplace=true", ["'inplace'", "beta"]),
@@ -511,6 +547,7 @@ mod tests {
             "m=2048,k=2048,n=64,bs=32,density=0",
             "m=2048,k=2048,n=64,bs=32,density=0.125,imbalance=2",
             "m=2048,k=2048,n=64,bs=32,density=0.125,dtype=f16",
+            "m=2048,k=2048,n=64,bs=32,density=0.125,dtype=f8e4m3",
             "m=2048,k=2048,n=64,bs=32,density=0.125,b=col",
             "m=2048,k=2048,n=64,bs=32,density=0.125,alpha=2",
             "m=2048,k=2048,n=64,bs=32,density=0.125,beta=1",
@@ -535,6 +572,22 @@ mod tests {
         assert_eq!((p.nnz, p.row_max, p.imbalance()), (4, 3, 1.5));
         assert!(BsrProblem::of((32, 64, 5), 16, DType::F32, Layout::Row, &[0, 5, 6]).is_err());
         assert!(BsrProblem::of((33, 64, 5), 16, DType::F32, Layout::Row, &[0, 1, 4]).is_err());
+    }
+
+    #[test]
+    fn bytes_lie_along_k_and_c_has_two_for_an_element() {
+        let p = Bsr::parse("m=2048,k=2048,n=512,bs=64,density=0.125,dtype=f8e4m3").unwrap();
+        assert_eq!((p.b, p.out(), p.is_bytes()), (Layout::Col, DType::Bf16, true));
+        assert_eq!(BsrProblem::new(2048, 2048, 512, 64, 0.125, DType::F8E4m3).unwrap(), p);
+        let half = Bsr::parse("m=2048,k=2048,n=512,bs=64,density=0.125,dtype=bf16").unwrap();
+        assert_eq!(half.work().flops, p.work().flops);
+        let (values, needed) = (p.values_len() as f64, p.row_max as f64 * 64.0 * 512.0);
+        assert_eq!(half.work().bytes - p.work().bytes, values + needed);
+        let refused = BsrProblem::of((64, 64, 5), 64, DType::F8E4m3, Layout::Row, &[0, 1]).unwrap_err().to_string();
+        assert!(refused.contains("'b'") && refused.contains("expected col"), "{refused}");
+        let rates = [(DType::Bf16, 1e12), (DType::F32, 1e11)];
+        let ceilings = Ceilings { flops: rates.into_iter().collect(), ..Ceilings::default() };
+        assert_eq!(p.floor(&ceilings, false), Some(p.work().flops / 2e12));
     }
 
     #[test]

@@ -196,11 +196,7 @@ impl Problem for QgemmProblem {
     }
 
     fn floor(&self, ceilings: &Ceilings, cold: bool) -> Option<f64> {
-        // Bytes are multiplied twice as fast as half types by whatever multiplies those in tiles, and four times as
-        // fast as f32 by vectors.
-        let rate = |dtype, times: f64| ceilings.flops.get(&dtype).map_or(0.0, |rate| times * rate);
-        let rate = rate(DType::Bf16, 2.0).max(rate(DType::F32, 4.0));
-        (rate > 0.0).then(|| ceilings.floor_at(self.work(), rate, cold))
+        ceilings.floor_of_bytes(self.work(), cold)
     }
 }
 

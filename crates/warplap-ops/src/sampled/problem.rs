@@ -38,6 +38,9 @@ impl Problem for SampledProblem {
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
         let pattern = BsrProblem::read(fields)?;
+        if pattern.is_bytes() {
+            return Err(ProblemError::value("dtype", pattern.dtype, "one of f32, f16, bf16: gradients are no bytes"));
+        }
         Ok(SampledProblem { pattern, g: fields.word_or("g", "row or col", Layout::Row)? })
     }
 
@@ -83,6 +86,8 @@ mod tests {
         }
         let error = Sampled::parse("m=64,k=64,n=1,bs=16,density=1,alpha=2").unwrap_err().to_string();
         assert!(error.contains("'alpha'") && error.contains("expected"), "{error}");
+        let error = Sampled::parse("m=64,k=64,n=1,bs=16,density=1,dtype=f8e4m3").unwrap_err().to_string();
+        assert!(error.contains("'dtype'") && error.contains("bf16"), "{error}");
     }
 
     #[test]

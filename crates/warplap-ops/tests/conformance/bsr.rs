@@ -31,5 +31,16 @@ pub(crate) fn problems() -> Vec<String> {
             }
         }
     }
+    for shape in [
+        "m=8,k=8,n=1,bs=8,density=1",
+        "m=128,k=128,n=17,bs=64,density=0",
+        "m=256,k=256,n=50,bs=128,density=0.5",
+        "m=192,k=320,n=33,bs=64,density=0.4,imbalance=2",
+        "m=96,k=64,n=21,bs=24,bc=16,density=0.5",
+    ] {
+        for rest in ["", ",c=col,alpha=0.25", ",alpha=1.5,beta=-0.5", ",beta=2,turned=true", ",bias=true"] {
+            problems.push(format!("bsr:{shape},dtype=f8e4m3{rest}"));
+        }
+    }
     problems
 }

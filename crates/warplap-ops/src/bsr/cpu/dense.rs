@@ -46,6 +46,9 @@ impl Variant<Bsr, Cpu> for Dense {
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {
         let density = p.density();
+        if let Some(why) = setting::no_lanes(p) {
+            return Fit::aside(why);
+        }
         if workspace(p) > cpu.chip().memory / 4 {
             return Fit::aside(format!("{} bytes of scratch are too much of this machine's memory", workspace(p)));
         }
@@ -65,6 +68,7 @@ impl Variant<Bsr, Cpu> for Dense {
     }
 
     fn build(&self, p: &BsrProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
+        setting::refuse(setting::no_lanes(p))?;
         let threads = config.size("threads").unwrap_or(1);
         Ok(Box::new(Filled { problem: *p, isa: cpu.isa(), threads, pool: cpu.pool().clone() }))
     }

@@ -13,8 +13,8 @@ use crate::bsr::validate::check_rows;
 use crate::bsr::{BsrProblem, slot};
 use crate::typed;
 
-/// A block-sparse matrix whose indices are in range, and its dense partners.
-pub(super) struct Matrix<'a, T> {
+/// A block-sparse matrix whose indices are in range, and its dense partners; C is of another type where those are bytes.
+pub(super) struct Matrix<'a, T, C = T> {
     pub(super) problem: &'a BsrProblem,
     row_ptr: &'a [i32],
     col_idx: &'a [i32],
@@ -23,17 +23,17 @@ pub(super) struct Matrix<'a, T> {
     turned: Option<Vec<T>>,
     pub(super) b: &'a [T],
     /// What happens to sums before they are stored.
-    pub(super) finish: Finish<T>,
+    pub(super) finish: Finish<C>,
 }
 
-impl<'a, T: Typed + Copy> Matrix<'a, T> {
+impl<'a, T: Typed + Copy, C: Typed + Copy> Matrix<'a, T, C> {
     /// The typed slots. Every column index is below `k / bc`, every row's blocks lie inside `values`, B and C hold
     /// k·n and m·n elements: kernels rely on it. Blocks that are stored turned are written out first. C may be the
     /// addend too, so nobody makes a slice of what he has yet to finish.
     pub(super) fn checked<'b: 'a>(
         p: &'a BsrProblem,
         args: &mut [Arg<'b, Cpu>],
-    ) -> Result<(Self, Shared<T>), Rejection> {
+    ) -> Result<(Self, Shared<C>), Rejection> {
         let failed = |reason: String| Rejection::LaunchFailed { reason };
         p.check().map_err(|e| failed(e.to_string()))?;
         let (nnz, sums) = (p.nnz as usize, (p.m * p.n) as usize);
@@ -42,9 +42,9 @@ impl<'a, T: Typed + Copy> Matrix<'a, T> {
         let col_idx = &typed::read::<i32>(args[slot::COL_IDX].read()?)?[..nnz];
         let values = &typed::read::<T>(args[slot::VALUES].read()?)?[..p.values_len()];
         let b = &typed::read::<T>(args[slot::B].read()?)?[..(p.k * p.n) as usize];
-        let c = Shared::new(&mut typed::write::<T>(args[slot::C].write()?)?[..sums]);
+        let c = Shared::new(&mut typed::write::<C>(args[slot::C].write()?)?[..sums]);
         let add = match p.adds() && !p.in_place {
-            true => Some(&typed::read::<T>(args[slot::ADD].read()?)?[..if p.bias { p.m as usize } else { sums }]),
+            true => Some(&typed::read::<C>(args[slot::ADD].read()?)?[..if p.bias { p.m as usize } else { sums }]),
             false => None,
         };
         let (stored, _) = check_rows(row_ptr, p.rows(), p.columns()).map_err(|e| failed(e.to_string()))?;

@@ -49,6 +49,7 @@ mod tests {
             "m=64,k=64,n=5,bs=8,density=0.9,beta=1,inplace=true,dtype=bf16",
             "m=96,k=256,n=200,bs=32,density=0.5,imbalance=2,beta=-1,inplace=true,turned=true",
             "m=64,k=96,n=9,bs=16,bc=32,density=0,beta=3,inplace=true,c=col",
+            "m=64,k=96,n=9,bs=16,bc=32,density=0.4,alpha=0.5,beta=3,inplace=true,dtype=f8e4m3",
         ] {
             let p = Bsr::parse(text).unwrap();
             let (signature, inputs) = (Bsr::signature(&p), Bsr::draw(&p, &mut fastrand::Rng::with_seed(7)));
@@ -76,7 +77,7 @@ mod tests {
                 }
                 tried += 1;
             }
-            assert!(tried >= 2, "{text}");
+            assert!(tried >= if p.is_bytes() { 1 } else { 2 }, "{text}");
         }
     }
 }

@@ -3,9 +3,12 @@
 //! Idea: each row of C gathers multiples of B's rows, block by block. Wins: never by design, but tiny problems leave
 //! nothing to gain. Limits: none; it fits everything and is the fallback.
 
+use half::bf16;
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
+use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
+use warplap_core::scalar::{F8E4m3, Scalar};
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_cpu::simd::Element;
@@ -45,12 +48,21 @@ struct Loops(BsrProblem);
 
 impl Kernel<Cpu> for Loops {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
-        for_dtype!(self.0.dtype, T => product::<T>(&self.0, args))
+        let p = &self.0;
+        if p.dtype == DType::F8E4m3 {
+            let numbers: [f32; 256] = std::array::from_fn(|code| F8E4m3(code as u8).to_f64() as f32);
+            return product::<F8E4m3, bf16>(p, args, |x| numbers[usize::from(x.0)]);
+        }
+        for_dtype!(p.dtype, T => product::<T, T>(p, args, T::widen))
     }
 }
 
-fn product<T: Element + Typed>(p: &BsrProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-    let (a, c) = Matrix::<T>::checked(p, args)?;
+fn product<T: Typed + Copy, C: Element + Typed>(
+    p: &BsrProblem,
+    args: &mut [Arg<'_, Cpu>],
+    widen: impl Fn(T) -> f32,
+) -> Result<(), Rejection> {
+    let (a, c) = Matrix::<T, C>::checked(p, args)?;
     let (bs, bc) = (p.bs as usize, p.bc as usize);
     let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
     let mut line = vec![0f32; n];
@@ -60,14 +72,14 @@ fn product<T: Element + Typed>(p: &BsrProblem, args: &mut [Arg<'_, Cpu>]) -> Res
         let blocks = a.row(i / bs);
         for (column, block) in a.columns(blocks.clone()).iter().zip(a.values(blocks).chunks_exact(bs * bc)) {
             for (q, x) in block[i % bs * bc..][..bc].iter().enumerate() {
-                let (x, row) = (x.widen(), *column as usize * bc + q);
+                let (x, row) = (widen(*x), *column as usize * bc + q);
                 if p.b == Layout::Row {
                     for (sum, y) in line.iter_mut().zip(&a.b[row * n..][..n]) {
-                        *sum += x * y.widen();
+                        *sum += x * widen(*y);
                     }
                 } else {
                     for (j, sum) in line.iter_mut().enumerate() {
-                        *sum += x * a.b[j * k + row].widen();
+                        *sum += x * widen(a.b[j * k + row]);
                     }
                 }
             }
@@ -75,7 +87,7 @@ fn product<T: Element + Typed>(p: &BsrProblem, args: &mut [Arg<'_, Cpu>]) -> Res
         for (j, sum) in line.iter().enumerate() {
             let at = if p.c == Layout::Row { i * n + j } else { j * m + i };
             // SAFETY: an element of C, which is ours alone.
-            unsafe { *c.at(at) = T::narrow(finish.one(*sum, at)) };
+            unsafe { *c.at(at) = C::narrow(finish.one(*sum, at)) };
         }
     }
     Ok(())

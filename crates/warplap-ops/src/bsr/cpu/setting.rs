@@ -79,9 +79,14 @@ impl Setting {
     }
 }
 
+/// Why a problem is nothing for lanes of f32, if so.
+pub(super) fn no_lanes(p: &BsrProblem) -> Option<&'static str> {
+    p.is_bytes().then_some("f32, f16 and bf16 only")
+}
+
 /// Why a problem is nothing for a kernel that writes rows of C, if so.
 pub(super) fn no_rows(p: &BsrProblem) -> Option<&'static str> {
-    (p.c == Layout::Col).then_some("rows of C are written: c=row only")
+    no_lanes(p).or((p.c == Layout::Col).then_some("rows of C are written: c=row only"))
 }
 
 /// The same for one that takes square blocks besides.

@@ -24,6 +24,7 @@ pub(super) struct CusparseBsr;
 pub(super) fn no_cusparse(p: &BsrProblem) -> Option<String> {
     match Sparse::get() {
         Err(why) => Some(why.to_string()),
+        Ok(_) if p.is_bytes() => Some("f32, f16 and bf16 only".into()),
         Ok(_) if p.adds() && !p.in_place => Some("the library adds to C itself alone".into()),
         Ok(_) if !p.is_square() => Some("square blocks only".into()),
         Ok(_) if p.nnz == 0 => Some("the library takes no empty matrix".into()),

@@ -15,8 +15,8 @@ use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{
-    Buffer, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulEpilogue, MatmulSpec, MatrixSpec, Source,
-    Stream,
+    Buffer, BytesSpec, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulEpilogue, MatmulSpec, MatrixSpec,
+    Source, Stream,
 };
 
 use super::mma_tf32::MmaTf32;
@@ -63,6 +63,9 @@ impl Variant<Bsr, Cuda> for Densify {
 
     fn fit(&self, p: &BsrProblem, cuda: &Cuda) -> Fit {
         let density = p.density();
+        if let Some(why) = no_bytes(p, cuda.chip()) {
+            return Fit::aside(why);
+        }
         match Lt::get() {
             Err(why) => Fit::aside(why),
             Ok(_) if scratch(p) > cuda.chip().memory / 4 => Fit::aside("its scratch is too much of this GPU's memory"),
@@ -123,9 +126,25 @@ fn source(p: &BsrProblem) -> (Source, u64) {
     (source, p.m / p.bs * columns.div_ceil(wide))
 }
 
+/// Why a product of f8e4m3 is nothing for the library, if so.
+fn no_bytes(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
+    let lines = if p.c == Layout::Row { p.n } else { p.m };
+    if !p.is_bytes() {
+        None
+    } else if chip.capability < (8, 9) {
+        Some("f8e4m3 needs sm_89 or newer")
+    } else if !p.bc.is_multiple_of(16) {
+        Some("rows of blocks must be whole runs of 16 bytes")
+    } else if !lines.is_multiple_of(16) || !p.k.is_multiple_of(16) {
+        Some("k and lines of C must be multiples of 16")
+    } else {
+        None
+    }
+}
+
 /// Whether the library can add the bias: it knows one that is added to every column, and no factors beside it.
 fn has_bias(p: &BsrProblem) -> bool {
-    p.bias && p.c == Layout::Col && (p.alpha, p.beta) == (Factor::ONE, Factor::ONE)
+    p.bias && !p.is_bytes() && p.c == Layout::Col && (p.alpha, p.beta) == (Factor::ONE, Factor::ONE)
 }
 
 /// The dense product as the library is asked for it. It knows column-major matrices: a row-major C is Cᵀ = Bᵀ·Aᵀ in the
@@ -145,7 +164,9 @@ fn product(p: &BsrProblem) -> MatmulSpec {
         }
     };
     let (workspace, epilogue) = (WORKSPACE << 20, MatmulEpilogue { bias: p.bias, ..MatmulEpilogue::default() });
-    MatmulSpec { dtype: p.dtype, tf32: p.tf32, a, b, d, batch: 1, align: 16, workspace, epilogue, bytes: None }
+    // The library is asked for the same sums; alpha is what the factors of both matrices come to.
+    let bytes = p.is_bytes().then_some(BytesSpec { out: p.out(), fast: false, scales: None });
+    MatmulSpec { dtype: p.dtype, tf32: p.tf32, a, b, d, batch: 1, align: 16, workspace, epilogue, bytes }
 }
 
 struct Filled {
@@ -221,6 +242,8 @@ mod tests {
             ("bsr:m=4800,k=4800,n=4096,bs=24,density=0.05,dtype=f16", false),
             ("bsr:m=4096,k=4096,n=4097,bs=64,density=0.05,dtype=bf16", false),
             ("bsr:m=4096,k=4096,n=4096,bs=64,density=0.05,dtype=f32,b=col", false),
+            ("bsr:m=4096,k=4096,n=4096,bs=128,density=0.05,dtype=f8e4m3", true),
+            ("bsr:m=4096,k=4096,n=4096,bs=32,density=0.05,dtype=f8e4m3", false),
         ] {
             assert_eq!(served(&Bsr::parse(text).unwrap(), &chip), wanted, "{text}");
         }
@@ -237,5 +260,24 @@ mod tests {
         let s = product(&BsrProblem { c: Layout::Col, ..p });
         assert_eq!((s.a.rows, s.a.columns, s.a.turned), (32, 48, true));
         assert_eq!((s.b.rows, s.b.columns, s.b.turned, s.d.rows, s.d.columns), (7, 32, true, 48, 7));
+        assert_eq!(s.bytes, None);
+    }
+
+    #[test]
+    fn bytes_are_asked_for_along_k_with_sums_added_up_in_time() {
+        let chip = Chip::h200();
+        for (c, left, right) in [("row", (32, 16), (32, 48)), ("col", (32, 48), (32, 16))] {
+            let text = format!("bsr:m=48,k=32,n=16,bs=16,density=0.5,dtype=f8e4m3,c={c}");
+            let p = Bsr::parse(&text).unwrap();
+            let s = product(&p);
+            assert_eq!((s.a.rows, s.a.columns, s.a.turned), (left.0, left.1, true), "{c}");
+            assert_eq!((s.b.rows, s.b.columns, s.b.turned), (right.0, right.1, false), "{c}");
+            assert_eq!(s.bytes, Some(BytesSpec { out: p.out(), fast: false, scales: None }));
+            assert_eq!(no_bytes(&p, &chip), None);
+            assert!(no_bytes(&p, &Chip { capability: (8, 0), ..chip.clone() }).unwrap().contains("sm_89"));
+            assert!(no_bytes(&BsrProblem { bc: 8, ..p }, &chip).unwrap().contains("16 bytes"));
+        }
+        let ragged = Bsr::parse("bsr:m=48,k=32,n=17,bs=16,density=0.5,dtype=f8e4m3").unwrap();
+        assert!(no_bytes(&ragged, &chip).unwrap().contains("multiples of 16"));
     }
 }

@@ -75,7 +75,7 @@ mod tests {
         &super::wgmma_thin::Thin,
     ];
 
-    const PROBLEMS: [&str; 33] = [
+    const PROBLEMS: [&str; 39] = [
         "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16",
         "bsr:m=4096,k=4096,n=4096,bs=128,density=0.5,dtype=bf16,b=col",
         "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f16",
@@ -109,6 +109,12 @@ mod tests {
         "bsr:m=8192,k=8192,n=64,bs=32,density=0.05,dtype=bf16",
         "bsr:m=4096,k=4096,n=16,bs=16,density=0.25,dtype=bf16",
         "bsr:m=4096,k=4096,n=11,bs=32,density=0.25,dtype=f16,beta=1",
+        "bsr:m=4096,k=4096,n=4096,bs=128,density=0.125,dtype=f8e4m3",
+        "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f8e4m3,alpha=0.25",
+        "bsr:m=4096,k=4096,n=256,bs=64,density=0.125,dtype=f8e4m3,c=col,beta=1,turned=true",
+        "bsr:m=320,k=448,n=264,bs=64,density=0.3,dtype=f8e4m3,alpha=2,beta=1,inplace=true",
+        "bsr:m=4096,k=4096,n=4096,bs=128,density=0.125,dtype=f8e4m3,imbalance=6,bias=true",
+        "bsr:m=512,k=1024,n=24,bs=128,density=0.25,dtype=f8e4m3",
     ];
 
     fn problem(text: &str) -> BsrProblem {
@@ -184,7 +190,14 @@ mod tests {
         ] {
             assert!(TWINS.iter().all(|t| matches!(t.fit(&problem(text), &chip), Fit::Aside(_))), "{text}");
         }
-        let older = Chip { capability: (8, 0), ..chip };
+        let bytes = |text: &str, chip: &Chip| {
+            let fits = TWINS.iter().filter(|t| matches!(t.fit(&problem(text), chip), Fit::Fits(_)));
+            fits.map(|t| t.id()).collect::<Vec<_>>()
+        };
+        let older = Chip { capability: (8, 0), ..chip.clone() };
+        let text = "bsr:m=512,k=512,n=16,bs=64,density=0.5,dtype=f8e4m3";
+        assert_eq!((bytes(text, &chip), bytes(text, &older)), (vec!["wgmma_union"], vec![]));
+        assert!(bytes("bsr:m=512,k=512,n=16,bs=32,density=0.5,dtype=f8e4m3", &chip).is_empty());
         let fits = |t: &&&dyn BsrTwin| matches!(t.fit(&problem(PROBLEMS[0]), &older), Fit::Fits(_));
         assert_eq!(TWINS.iter().filter(fits).map(|t| t.id()).collect::<Vec<_>>(), ["mma_rows"]);
     }

@@ -35,7 +35,8 @@ pub(super) trait BsrTwin: Twin<BsrProblem> {
 
 /// Why a problem is nothing for the bulk copy engine, if so.
 pub(super) fn no_tma(p: &BsrProblem, chip: &Chip) -> Option<&'static str> {
-    let bytes = p.dtype.bytes() as u64;
+    // Of bytes, B lies in columns.
+    let bytes = p.out().bytes() as u64;
     if !chip.is_hopper() {
         Some("needs a Hopper chip")
     } else if (p.b == Layout::Row || p.c == Layout::Row) && !(p.n * bytes).is_multiple_of(16) {
@@ -121,9 +122,18 @@ pub(super) fn dealt(space: Space, p: &BsrProblem) -> Space {
 
 /// Facts of the problem that every kernel is compiled with.
 pub(super) fn facts(p: &BsrProblem) -> Vec<(&'static str, i64)> {
-    let mut facts = vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64), ("BC", p.bc as i64)];
-    facts.push(("C_COL", i64::from(p.c == Layout::Col)));
+    let mut facts = type_facts(p);
+    facts.extend([("BS", p.bs as i64), ("BC", p.bc as i64), ("C_COL", i64::from(p.c == Layout::Col))]);
     facts.extend(scale_facts(p));
+    facts
+}
+
+/// The types: that of C, and of products of f8e4m3 what `quant.cuh` takes besides.
+pub(super) fn type_facts(p: &BsrProblem) -> Vec<(&'static str, i64)> {
+    let mut facts = vec![("DTYPE", dtype_code(p.out()))];
+    if p.is_bytes() {
+        facts.extend([("BYTES", 1), ("INT", 0), ("SCALE", 0)]);
+    }
     facts
 }
 
@@ -154,8 +164,8 @@ pub(super) fn values_map(p: &BsrProblem, block: [u32; 2]) -> Argument {
 /// C in boxes of 64 columns by so many lines.
 pub(super) fn c_map(p: &BsrProblem, lines: u64) -> Argument {
     match p.c {
-        Layout::Row => spec(C, p, (p.n, p.m), [64, lines as u32]),
-        Layout::Col => spec(C, p, (p.m, p.n), [lines as u32, 64]),
+        Layout::Row => spec_of(C, p.out(), (p.n, p.m), [64, lines as u32]),
+        Layout::Col => spec_of(C, p.out(), (p.m, p.n), [lines as u32, 64]),
     }
 }
 
@@ -179,12 +189,21 @@ pub(super) fn b_col_map(p: &BsrProblem, deep: u64, columns: u64) -> Argument {
 
 /// A matrix without gaps between its lines, in boxes whose swizzle is as wide as they are.
 pub(super) fn spec(buffer: usize, p: &BsrProblem, (inner, outer): (u64, u64), block: [u32; 2]) -> Argument {
-    let bytes = p.dtype.bytes() as u64;
+    spec_of(buffer, p.dtype, (inner, outer), block)
+}
+
+/// Lines of bytes along k, of the blocks or of B, in boxes as wide as a block. To the copy engine they are pairs.
+pub(super) fn bytes_map(p: &BsrProblem, buffer: usize, lines: u64) -> Argument {
+    let (wide, outer) = if buffer == B { (p.k, p.n) } else { (p.bc, p.nnz.max(1) * p.bs) };
+    spec_of(buffer, DType::F16, (wide / 2, outer), [(p.bc / 2) as u32, lines as u32])
+}
+
+fn spec_of(buffer: usize, dtype: DType, (inner, outer): (u64, u64), block: [u32; 2]) -> Argument {
+    let bytes = dtype.bytes() as u64;
     let wide = u64::from(block[0]) * bytes;
     let swizzle = if wide <= 128 { wide as u32 } else { 0 };
     // Rows that do not end on a cache line make wide fetches bring what nobody asked for.
     let promote = (inner * bytes).is_multiple_of(128);
-    let dtype = p.dtype;
     Argument::Map(
         buffer,
         TensorMapSpec {

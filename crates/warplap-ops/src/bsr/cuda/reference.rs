@@ -6,7 +6,7 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, SCALED, Source};
+use warplap_cuda::{Chip, ELEMENT, FACTOR, QUANT, SCALED, Source};
 
 use super::plan::{B, BsrTwin, C, COL_IDX, PLACE, ROW_PTR, VALUES, facts, scale_arguments};
 use crate::bsr::BsrProblem;
@@ -20,7 +20,8 @@ pub(super) struct Reference;
 pub(super) fn source(p: &BsrProblem) -> Source {
     let mut defines = facts(p);
     defines.extend([("B_COL", p.b == Layout::Col), ("TURNED", p.turned)].map(|(name, fact)| (name, i64::from(fact))));
-    Source { entry: "reference", text: include_str!("reference.cu"), headers: &[ELEMENT, SCALED], defines }
+    let headers = &[FACTOR, QUANT, ELEMENT, SCALED];
+    Source { entry: "reference", text: include_str!("reference.cu"), headers, defines }
 }
 
 impl Twin<BsrProblem> for Reference {

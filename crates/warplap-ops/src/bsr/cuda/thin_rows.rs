@@ -39,6 +39,7 @@ impl Twin<BsrProblem> for ThinRows {
     fn fit(&self, p: &BsrProblem, chip: &Chip) -> Fit {
         match no_usual_blocks(p) {
             _ if p.n > FEW => Fit::aside("B of at most 16 columns"),
+            _ if p.is_bytes() => Fit::aside("f32, f16 and bf16 only"),
             _ if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
             Some(why) => Fit::aside(why),
             None if tall(p) > p.bs => Fit::aside("a warp reads more lines than a block has"),

@@ -8,29 +8,44 @@
 // on the fly by the lanes of the producing warp from the matrix's own indices: nothing is prepared, nothing can be
 // stale. `order` (optional) names the block rows in the order in which lines are put together, so that similar rows
 // meet; any permutation is right. A persistent grid; finished tiles leave through shared memory and TMA while the next
-// tile's slabs arrive. Wins: blocks of 64 and 128. Limits: f16/bf16, BS 64 or 128, 16-byte aligned buffers and rows (N
-// % 8 == 0; B column-major: K % 8 == 0 always holds). Where the idea comes from: this project's own arithmetic; the
-// pipeline is that of wgmma_coop.cu.
+// tile's slabs arrive. Blocks and slabs of f8e4m3 (BYTES) are as deep as a block; their sums leave the tensor cores
+// after every 128 elements at the latest and are added up in f32, PN columns at a time. Wins: blocks of 64 and 128.
+// Limits: f16, bf16, f8e4m3 with a column-major B and a C of bf16; BS 64 or 128; 16-byte aligned buffers and rows (N %
+// 8 == 0; B column-major: K % 8 == 0 always holds). Where the idea comes from: this project's own arithmetic; the
+// pipeline is that of wgmma_coop.cu, the sums are those of qgemm's wgmma.cu.
 //
-// Axes (-D): CONS (lines per CTA: 1, 2, 4), BN (64, 128, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS (64-column
+// Axes (-D): CONS (lines per CTA: 1, 2, 3, 4), BN (64, 128, 192, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS (64-column
 // panels of C staged per warpgroup and round), CTAS (per SM), ORDER (0: tiles of one column band after each other, 1:
 // of one line group), PASSING (1: C leaves L2 early, so that B stays), DYNAMIC (1: a CTA takes its next tile from a
 // queue when it is nearly ready for it, so that long tiles at the front even out, where a fixed share leaves some CTAs
-// with half as much again; CN 1). Facts of the problem (-D): DTYPE (0 f16, 1 bf16), SCALED, ADDS, B_COL, C_COL (1:
-// column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole slab).
+// with half as much again; CN 1), PN (BYTES alone: divides BN). Facts of the problem (-D): DTYPE (of C: 0 f16, 1 bf16),
+// BYTES, SCALED, ADDS, B_COL, C_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole
+// slab).
+#if BYTES
+#include "quant_hopper.cuh"
+#else
 #include "hopper.cuh"
+#endif
 #include "scaled.cuh"
 
 constexpr int NT = 128 * (CONS + 1), SPAN = BS / 64;
 constexpr u32 NONE = 0xffffffffu, LAST = 0x80000000u, END = 0x40000000u, CPANEL = 64 * 128;
+#if BYTES
+using OpA = Lines<64, BS, CN>;
+using OpB = Lines<BN, BS, 1>;
+constexpr int DEEP = 1, ALONG = BS / 2;            // stages of a block, and how far the copy engine moves along K in one
+constexpr int HELD = BN == PN ? 128 / BS : 1;      // blocks whose sums stay together in the tensor cores' registers
+#else
 using OpA = Operand<64, 64, 0, CN>;
 using OpB = Operand<BN, 64, !B_COL, 1>;
 using MM = Mma<BN, 0, !B_COL>;
+constexpr int DEEP = SPAN, ALONG = 64;
+#endif
 constexpr u32 STAGE = OpB::bytes + CONS * OpA::bytes;
-constexpr int PRODUCER = CONS == 4 ? 32 : 40;
-// What the producer gives up is all there is to take: the sum stays what the launch allotted (96 x 640, 168 x 384, 128
-// x 256).
-constexpr int CONSUMER = CONS == 1 ? 216 : CONS == 4 ? 112 : 232;
+constexpr int PRODUCER = CONS > 2 ? 32 : 40;
+// What the producer gives up is all there is to take: the sum stays what the launch allotted (96 x 640, 128 x 512, 168 x
+// 384, 128 x 256).
+constexpr int CONSUMER = CONS == 1 ? 216 : CONS == 4 ? 112 : CONS == 3 ? 160 : 232;
 constexpr bool TRADE = CONS > 1 || CTAS > 1;
 static_assert(!DYNAMIC || CN == 1, "a cluster walks the same tiles");
 
@@ -126,18 +141,18 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
           if (mine) at++, here = next, next = column_at(at + 1, end);
           const u32 after = __reduce_min_sync(~0u, here);
 #pragma unroll
-          for (int h = 0; h < SPAN; h++) {
+          for (int h = 0; h < DEEP; h++) {
             const u32 bar = fulls + q * 8, to = base + q * STAGE;
             mb_wait(empties + q * 8, phase);
             if (lane == 0) {
-              record[q] = users | (after == NONE && h == SPAN - 1 ? LAST : 0), whose[q] = tile;
+              record[q] = users | (after == NONE && h == DEEP - 1 ? LAST : 0), whose[q] = tile;
               mb_expect(bar, OpB::bytes + __popc(users) * OpA::bytes);
-              const int k = (column * SPAN + h) * 64;
+              const int k = (column * DEEP + h) * ALONG;
               if (WIDE) tma_load3(to, &tB, bar, 0, k, col / 64);
               else OpB::load(to, &tB, bar, col, k, 0, 0);
 #pragma unroll
               for (int r = 0; r < CONS; r++)
-                if (users >> r & 1) OpA::load(to + OpB::bytes + r * OpA::bytes, &tA, bar, tops[r], h * 64, rank, (u16)((1 << CN) - 1));
+                if (users >> r & 1) OpA::load(to + OpB::bytes + r * OpA::bytes, &tA, bar, tops[r], h * ALONG, rank, (u16)((1 << CN) - 1));
             }
             __syncwarp();
             if (++q == STAGES) q = 0, phase ^= 1;
@@ -165,6 +180,16 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
     while (true) {
       float d[BN / 2];
       bool begun = false;
+#if BYTES
+      float part[PN / 2];
+      bool held = false; // there are sums that were not added up yet
+      auto add_up = [&](int p) {
+#pragma unroll
+        for (int j = 0; j < PN / 2; j++) d[p * (PN / 2) + j] += part[j];
+      };
+#pragma unroll
+      for (int i = 0; i < BN / 2; i++) d[i] = 0.f;
+#endif
       u32 now;
       int tile;
       do {
@@ -172,12 +197,27 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
         now = record[q], tile = whose[q];
         if (now >> w & 1) {
           const u64 a = OpA::desc(base + q * STAGE + OpB::bytes + w * OpA::bytes, 0), b = OpB::desc(base + q * STAGE, 0);
+#if BYTES
+#pragma unroll
+          for (int p = 0; p < BN / PN; p++) {
+            mma_fence();
+#pragma unroll
+            for (int kk = 0; kk < BS / 32; kk++) Bytes<PN>::step(part, a + OpA::step(kk), b + OpB::step(kk) + p * PN * BS / 16, (HELD > 1 && held) || kk > 0);
+            mma_commit();
+            mma_wait<0>();
+            bytes_done(part);
+            if (p == BN / PN - 1) release(q);
+            if (HELD == 1 || held) add_up(p);
+          }
+          held = HELD > 1 && !held;
+#else
           mma_fence();
 #pragma unroll
           for (int kk = 0; kk < 4; kk++) MM::step(d, a + OpA::step(kk), b + OpB::step(kk), begun || kk > 0);
           mma_commit();
           mma_wait<0>(); // a stage held on to while the line's next block is far off would stop the walk
           release(q);
+#endif
           begun = true;
         } else {
           named_sync(1 + w, 128); // every warp has read the record
@@ -187,10 +227,14 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
       } while (!(now & LAST));
       if (now & END) break;
       walk.place(tile, group, band);
+#if BYTES
+      if (HELD > 1 && held) add_up(0);
+#else
       if (!begun) {
 #pragma unroll
         for (int i = 0; i < BN / 2; i++) d[i] = 0.f;
       }
+#endif
       const int line = walk.line(group, w), col = (band * CN + rank) * BN;
       if (line < 0) continue;
       const long long top = line * 64 + warp * 16 + (lane >> 2);

@@ -1,16 +1,16 @@
 //! Union: lines of 64 rows walk the union of their block columns and share slabs of B. Twin of `wgmma_union.cu`.
 //!
-//! Wins: blocks of 64 and 128. Limits: f16/bf16, rows of B and C of whole 16 bytes.
+//! Wins: blocks of 64 and 128. Limits: f16, bf16, f8e4m3; rows of B and C of whole 16 bytes.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
+use warplap_cuda::{Chip, ELEMENT, HOPPER, QUANT, QUANT_HOPPER, SCALED, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, QUEUE, ROW_PTR, SKEWED, b_col_map, b_map, c_map, facts, is_half, is_wide, no_tma,
-    persistent, scale_arguments, values_map,
+    B, BsrTwin, COL_IDX, MARGIN, ORDER, QUEUE, ROW_PTR, SKEWED, VALUES, b_col_map, b_map, bytes_map, c_map, facts,
+    is_half, is_wide, no_tma, persistent, scale_arguments, values_map,
 };
 use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
@@ -22,6 +22,13 @@ pub(super) struct Union;
 /// Lines of a block, columns, blocks on a multiprocessor: what won somewhere on an H200. The first is for many tiles.
 const LARGE: [[i64; 3]; 5] = [[2, 256, 1], [4, 128, 1], [1, 128, 2], [2, 128, 1], [2, 192, 1]];
 const SMALL: [[i64; 3]; 4] = [[1, 128, 1], [1, 64, 2], [1, 128, 2], [2, 128, 1]];
+/// Of bytes, whose sums take registers twice.
+const LARGE_BYTES: [[i64; 3]; 5] = [[2, 256, 1], [3, 128, 1], [1, 128, 2], [2, 128, 1], [2, 192, 1]];
+
+/// Columns whose sums are added up in f32 at once: all, where registers hold them twice.
+fn part(bn: u64) -> u64 {
+    if bn > 192 { bn / 2 } else { bn }
+}
 
 impl Twin<BsrProblem> for Union {
     fn id(&self) -> &'static str {
@@ -36,7 +43,7 @@ impl Twin<BsrProblem> for Union {
         match no_tma(p, chip) {
             Some(why) => Fit::aside(why),
             None if !p.is_square() => Fit::aside("square blocks only"),
-            None if !is_half(p) => Fit::aside("f16 and bf16 only"),
+            None if !is_half(p) && !p.is_bytes() => Fit::aside("f16, bf16 and f8e4m3 only"),
             None if !matches!(p.bs, 64 | 128) => Fit::aside("blocks of 64 or 128"),
             None => Fit::HIGH,
         }
@@ -44,7 +51,11 @@ impl Twin<BsrProblem> for Union {
 
     fn space(&self, p: &BsrProblem, chip: &Chip) -> Space {
         let tiles = (p.m / 64).div_ceil(2) * p.n.div_ceil(256);
-        let shapes: &'static [[i64; 3]] = if tiles >= u64::from(chip.multiprocessors) { &LARGE } else { &SMALL };
+        let shapes: &'static [[i64; 3]] = match tiles >= u64::from(chip.multiprocessors) {
+            true if p.is_bytes() => &LARGE_BYTES,
+            true => &LARGE,
+            false => &SMALL,
+        };
         let skewed = p.imbalance() > SKEWED;
         let column = |i: usize| shapes.iter().map(move |s| s[i]);
         Space::single()
@@ -74,20 +85,29 @@ impl Twin<BsrProblem> for Union {
     fn plan(&self, p: &BsrProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
         let [lines, bn, resident] = [axis(c, "CONS")?.max(1), axis(c, "BN")?, axis(c, "CTAS")?.max(1)];
         let [cn, order, dynamic] = [axis(c, "CN")?.max(1), axis(c, "ORDER")?, axis(c, "DYNAMIC")?];
-        let slots = if lines * bn == 512 && lines > 2 || bn == 64 || resident > 1 { 1 } else { 2 };
-        let stage = bn * 128 + lines * 8192;
+        let slots = if lines > 2 || bn == 64 || resident > 1 { 1 } else { 2 };
+        // Bytes along k of the lines of a stage.
+        let along = if p.is_bytes() { p.bs } else { 128 };
+        let stage = (bn + lines * 64) * along;
         let fixed = lines * slots * 8192;
-        let deep = stages(chip, stage, fixed + MARGIN, resident, 8)?;
+        let deep = stages(chip, stage, fixed + MARGIN, resident, 1024 / along)?;
         let col = p.b == Layout::Col;
         let mut defines = facts(p);
+        if p.is_bytes() {
+            defines.push(("PN", part(bn) as i64));
+        }
         defines.extend([("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p))), ("PASSING", 1)]);
         let axes = [("CONS", lines), ("BN", bn), ("CTAS", resident), ("CN", cn), ("ORDER", order)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         defines.extend([("STAGES", deep as i64), ("SLOTS", slots as i64)]);
         defines.push(("DYNAMIC", dynamic as i64));
+        let (values, b) = match p.is_bytes() {
+            true => (bytes_map(p, VALUES, 64 / cn), bytes_map(p, B, bn)),
+            false => (values_map(p, [64, 64 / cn as u32]), if col { b_col_map(p, 64, bn) } else { b_map(p, 64, bn) }),
+        };
         let mut arguments = vec![
-            values_map(p, [64, 64 / cn as u32]),
-            if col { b_col_map(p, 64, bn) } else { b_map(p, 64, bn) },
+            values,
+            b,
             c_map(p, 64),
             Argument::Pointer(ROW_PTR),
             Argument::Pointer(COL_IDX),
@@ -102,7 +122,7 @@ impl Twin<BsrProblem> for Union {
             source: Source {
                 entry: self.id(),
                 text: include_str!("wgmma_union.cu"),
-                headers: &[HOPPER, ELEMENT, SCALED],
+                headers: &[QUANT_HOPPER, HOPPER, QUANT, ELEMENT, SCALED],
                 defines,
             },
             threads: 128 * (lines as u32 + 1),

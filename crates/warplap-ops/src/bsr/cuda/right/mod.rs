@@ -5,8 +5,9 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, Source, dtype_code};
+use warplap_cuda::{Cuda, ELEMENT, FACTOR, QUANT, Source};
 
+use super::plan::type_facts;
 use crate::bsr::slot::{B, COL_IDX, PLACE, ROW_PTR, VALUES};
 use crate::bsr::{Bsr, BsrProblem, SLOTS, addend, tolerance};
 use crate::cuda::right::{THREADS, addresses, launch, magnitudes, read};
@@ -19,9 +20,10 @@ pub(super) struct Right;
 pub(super) fn source(p: &BsrProblem) -> Source {
     let col = |layout| layout == Layout::Col;
     let facts = [("B_COL", col(p.b)), ("C_COL", col(p.c)), ("TURNED", p.turned), ("ADDS", p.adds()), ("BIAS", p.bias)];
-    let mut defines = vec![("DTYPE", dtype_code(p.dtype)), ("BS", p.bs as i64), ("BC", p.bc as i64)];
+    let mut defines = type_facts(p);
+    defines.extend([("BS", p.bs as i64), ("BC", p.bc as i64)]);
     defines.extend(facts.map(|(name, fact)| (name, i64::from(fact))));
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines }
+    Source { entry: "right", text: include_str!("right.cu"), headers: &[FACTOR, QUANT, ELEMENT], defines }
 }
 
 impl Oracle<Bsr, Cuda> for Right {

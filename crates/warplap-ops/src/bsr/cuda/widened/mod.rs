@@ -21,7 +21,8 @@ const LINES: u32 = 8;
 
 /// The problem with rows of whole runs, where a problem has rows that are not.
 pub(super) fn wider(p: &BsrProblem) -> Option<BsrProblem> {
-    let each = RUN / p.dtype.bytes() as u64;
+    // Where B has rows, they are of C's type.
+    let each = RUN / p.out().bytes() as u64;
     let rows = p.b == Layout::Row || p.c == Layout::Row;
     (rows && !p.n.is_multiple_of(each)).then(|| BsrProblem { n: p.n.next_multiple_of(each), ..*p })
 }
@@ -33,7 +34,7 @@ pub(super) fn source(p: &BsrProblem) -> Source {
 
 /// Bytes that divide a row, a power of two below a run.
 fn unit(p: &BsrProblem) -> u64 {
-    (1 << (p.n * p.dtype.bytes() as u64).trailing_zeros()).min(RUN / 2)
+    (1 << (p.n * p.out().bytes() as u64).trailing_zeros()).min(RUN / 2)
 }
 
 /// A slot that is copied: so many lines of so many elements, into lines of as many or more.
@@ -45,14 +46,20 @@ struct Copied {
     after: u64,
     /// Elements of the copy; of columns it has more than are copied.
     room: u64,
+    /// Bytes of an element.
+    bytes: u64,
 }
 
 /// B, C, and what beta multiplies where it lies elsewhere and has C's shape.
 fn copied(p: &BsrProblem) -> Vec<Copied> {
     let Some(wide) = wider(p) else { return Vec::new() };
-    let of = |slot: usize, height: u64, layout: Layout| match layout {
-        Layout::Row => Copied { slot, lines: height, before: p.n, after: wide.n, room: height * wide.n },
-        Layout::Col => Copied { slot, lines: p.n, before: height, after: height, room: height * wide.n },
+    let of = |slot: usize, height: u64, layout: Layout| {
+        let (lines, before, after) = match layout {
+            Layout::Row => (height, p.n, wide.n),
+            Layout::Col => (p.n, height, height),
+        };
+        let dtype = if slot == B { p.dtype } else { p.out() };
+        Copied { slot, lines, before, after, room: height * wide.n, bytes: dtype.bytes() as u64 }
     };
     let mut all = vec![of(B, p.k, p.b), of(C, p.m, p.c)];
     all.extend((p.adds() && !p.bias && !p.in_place).then(|| of(ADD, p.m, p.c)));
@@ -61,7 +68,7 @@ fn copied(p: &BsrProblem) -> Vec<Copied> {
 
 /// Bytes of scratch of one launch.
 pub(super) fn workspace(p: &BsrProblem) -> u64 {
-    copied(p).iter().map(|c| c.room * p.dtype.bytes() as u64).sum()
+    copied(p).iter().map(|c| c.room * c.bytes).sum()
 }
 
 /// Copies rows where a problem asks for it.
@@ -70,8 +77,7 @@ pub(super) struct Widened(Option<Widening>);
 struct Widening {
     function: Function,
     copied: Vec<Copied>,
-    /// Bytes of an element, and of what is copied at once.
-    bytes: u64,
+    /// Bytes that are copied at once.
     unit: u64,
     reads_c: bool,
     scratch: Scratch,
@@ -93,7 +99,6 @@ impl Widened {
         Ok(Widened(Some(Widening {
             function: cuda.build(&source(p))?,
             copied: copied(p),
-            bytes: p.dtype.bytes() as u64,
             unit: unit(p),
             reads_c: p.in_place && p.adds(),
             scratch: Scratch::new(Need { words: workspace(p).div_ceil(4), zeros: 0 }),
@@ -103,7 +108,7 @@ impl Widened {
 
     /// Bytes of scratch of one launch.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.as_ref().map_or(0, |w| w.copied.iter().map(|c| c.room * w.bytes).sum())
+        self.0.as_ref().map_or(0, |w| w.copied.iter().map(|c| c.room * c.bytes).sum())
     }
 
     /// Runs a body with the addresses of copies; what it queues comes after they were made, and what it wrote goes to C
@@ -119,7 +124,7 @@ impl Widened {
         let (mut wide, mut room) = (*at, widening.scratch.address(queue)?);
         for copied in &widening.copied {
             wide[copied.slot] = room;
-            room += copied.room * widening.bytes;
+            room += copied.room * copied.bytes;
             if copied.slot != C || widening.reads_c {
                 widening.copy(copied, [at[copied.slot], wide[copied.slot]], queue)?;
             }
@@ -134,7 +139,7 @@ impl Widened {
 impl Widening {
     fn copy(&self, copied: &Copied, [from, to]: [u64; 2], queue: &Stream) -> Result<(), Rejection> {
         let over = |_| Rejection::OverLimits { reason: "the rows are too many or too long for a launch".into() };
-        let units = |elements: u64| i32::try_from(elements * self.bytes / self.unit).map_err(over);
+        let units = |elements: u64| i32::try_from(elements * copied.bytes / self.unit).map_err(over);
         let lines = i32::try_from(copied.lines).map_err(over)?;
         let (before, after) = (units(copied.before)?, units(copied.after)?);
         let grid = [lines.unsigned_abs().div_ceil(LINES), 1, 1];
@@ -185,8 +190,16 @@ mod tests {
     }
 
     #[test]
+    fn bytes_of_b_are_copied_beside_rows_of_two_bytes() {
+        let p = problem("n=301,dtype=f8e4m3,beta=1");
+        assert_eq!((wider(&p).unwrap().n, unit(&p)), (304, 2));
+        assert_eq!(plain(&p), [(B, 301, 128, 128), (C, 64, 301, 304), (ADD, 64, 301, 304)]);
+        assert_eq!(workspace(&p), 128 * 304 + 2 * (2 * 64 * 304));
+    }
+
+    #[test]
     fn whole_runs_and_columns_alone_stay_as_they_are() {
-        for text in ["n=304,dtype=bf16", "n=4,dtype=f32", "n=301,dtype=f16,b=col,c=col"] {
+        for text in ["n=304,dtype=bf16", "n=4,dtype=f32", "n=301,dtype=f16,b=col,c=col", "n=40,dtype=f8e4m3"] {
             assert!(wider(&problem(text)).is_none() && workspace(&problem(text)) == 0, "{text}");
         }
     }
