@@ -1,7 +1,8 @@
 //! Proves the CUDA kernels of the block-sparse product on edge shapes and random problems, then races a few. Needs an
 //! NVIDIA GPU and NVRTC.
 //!
-//! `cuda-bsr edges [PART OF] | random COUNT [SEED] | checks | tune PROBLEM...`; `proving/mod.rs` names the variables.
+//! `cuda-bsr edges [PART OF [DTYPE]] | random COUNT [SEED [DTYPE]] | checks | tune PROBLEM... | screen PROBLEM...`; `screen`
+//! times every setting of every variant, and libraries beside them. `proving` names the variables.
 #![allow(clippy::print_stdout)]
 
 mod proving;
@@ -16,23 +17,31 @@ use warplap_cuda::Cuda;
 use warplap_ops::bsr::{Bsr, cuda};
 use warplap_ops::sampled::{self, Sampled};
 
+use proving::screen::screen;
 use proving::{Outcome, Tally, numbers, open, prove, seconds, summary};
+
+/// Types of the factors, as a problem says them.
+const DTYPES: [&str; 5] = ["bf16", "f16", "f32", "f32,tf32=true", "f8e4m3"];
 
 fn main() -> Outcome {
     let mut words = std::env::args().skip(1);
     let task = words.next().unwrap_or_else(|| "tune".into());
     let device = open()?;
+    // The type that is proved, in place of all.
+    let only = std::env::args().nth(4);
+    let types: Vec<&str> = DTYPES.into_iter().filter(|t| only.as_deref().is_none_or(|only| only == *t)).collect();
     match task.as_str() {
-        "edges" => edges(&device, numbers(words, [0, 1])),
-        "random" => random(&device, numbers(words, [200, 11]), seconds()),
+        "edges" => edges(&device, numbers(words, [0, 1]), &types),
+        "random" => random(&device, numbers(words, [200, 11]), &types, seconds()),
         "checks" => checks(&device),
+        "screen" => words.try_for_each(|text| screen(&device, &cuda::catalog(), &Bsr::parse(&text)?)),
         _ => proving::tune::<Bsr>(&device, words),
     }
 }
 
 /// Shapes with ragged columns, empty and full matrices, one block, uneven rows, in every block size, order and type,
 /// square blocks and others.
-fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
+fn edges(device: &Cuda, [part, of]: [u64; 2], types: &[&str]) -> Outcome {
     let (mut tally, mut at, mut problems, started) = (Tally::new(), 0, 0, Instant::now());
     let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
     for (rows, columns, n, rest) in [
@@ -49,7 +58,7 @@ fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
         (2, 6, 130, "density=0.6,beta=2,inplace=true"),
     ] {
         for bs in [8, 16, 24, 32, 64, 128] {
-            for dtype in ["bf16", "f16", "f32"] {
+            for dtype in types.iter().filter(|t| !t.contains("tf32")) {
                 for layout in ["", ",b=col", ",c=col", ",b=col,c=col"] {
                     // A column-major C is asked for with blocks that are not square in every other size.
                     let bc = if layout.contains("c=") && bs % 32 == 0 { bs / 2 } else { bs };
@@ -79,7 +88,7 @@ fn edges(device: &Cuda, [part, of]: [u64; 2]) -> Outcome {
 
 /// Random small problems over all that a problem can say; every variant that fits is proved on one setting, of three
 /// that it is proved on again and again.
-fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
+fn random(device: &Cuda, [count, seed]: [u64; 2], types: &[&str], seconds: f64) -> Outcome {
     let (mut tally, mut problems, started) = (Tally::new(), 0, Instant::now());
     let (catalog, sampled) = (cuda::catalog(), sampled::cuda::catalog());
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -89,8 +98,8 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
         let (m, k) = (bs * rng.u64(1..=1024 / bs), bc * [1, 4, 512 / bc, 1024 / bc][rng.usize(..4)]);
         let n = [64, 72, 256, 400, 8, 5, 1, 16, 77, 129, 300][rng.usize(..11)];
         let pattern = ["uniform", "banded", "blockdiag", "powerlaw", "causal", "window"][rng.usize(..6)];
-        let dtype = ["f16", "bf16", "f32", "f32,tf32=true"][rng.usize(..4)];
-        let layout = ["row", "col"][rng.usize(..2)];
+        let dtype = types[rng.usize(..types.len())];
+        let layout = if dtype == "f8e4m3" { "col" } else { ["row", "col"][rng.usize(..2)] };
         let written = if rng.u8(..3) == 0 { ",c=col" } else { "" };
         let skew = if rng.bool() { format!(",imbalance={:.1}", 1.0 + 7.0 * rng.f64()) } else { String::new() };
         let scales =
@@ -102,7 +111,7 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
         let pick = rng.u64(..3);
         if rng.u8(..5) == 0 {
             let (g, dtype) = (["row", "col"][rng.usize(..2)], dtype.split(',').next().unwrap_or(dtype));
-            if bc != bs {
+            if bc != bs || dtype == "f8e4m3" {
                 continue;
             }
             let Ok(p) = Sampled::parse(&format!("{shape},dtype={dtype},g={g}")) else { continue };

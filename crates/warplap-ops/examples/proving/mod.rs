@@ -4,6 +4,9 @@
 //! `WARPLAP_SECONDS` (budget of one race, or of the random problems), `WARPLAP_ARTIFACTS` (a folder) and `WARPLAP_ONLY`
 //! (variants that are proved, in place of all). Races need `WARPLAP_WORKER`, the path of the program `warplap`.
 
+#[allow(dead_code)]
+pub(crate) mod screen;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;

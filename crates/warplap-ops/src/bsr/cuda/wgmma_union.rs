@@ -143,3 +143,67 @@ impl BsrTwin for Union {
         Ok(if axis(c, "GROUPED")? == 0 { 0 } else { (axis(c, "CONS")? * 64 / p.bs).max(1) as usize })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use warplap_core::op::Op;
+
+    use super::super::{densify, reference, right, turned};
+    use super::*;
+    use crate::bsr::Bsr;
+    use crate::cuda::compiling;
+
+    #[test]
+    fn every_tile_of_bytes_compiles_for_hopper_and_spills_nothing() {
+        let (Some(compiler), chip) = (compiling::compiler(), Chip::h200()) else { return };
+        for text in [
+            "bsr:m=4096,k=4096,n=4096,bs=128,density=0.125,dtype=f8e4m3,alpha=0.25",
+            "bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f8e4m3,beta=1",
+            "bsr:m=320,k=448,n=264,bs=64,density=0.3,dtype=f8e4m3,c=col",
+        ] {
+            let p = Bsr::parse(text).unwrap();
+            let mut seen = Vec::new();
+            for config in Union.space(&p, &chip).configs() {
+                let tile = ["CONS", "BN", "CTAS", "CN"].map(|name| config.int(name));
+                if !seen.contains(&tile) {
+                    seen.push(tile);
+                    let plan = Union.plan(&p, &config, &chip).unwrap();
+                    compiling::check(&plan, &chip, &compiler, &format!("{text}: {config}"));
+                }
+            }
+            assert!(seen.len() >= 4, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_bytes_need_besides_compiles_before_hopper_too() {
+        let Some(compiler) = compiling::compiler() else { return };
+        for (text, capability) in [
+            ("bsr:m=256,k=256,n=64,bs=128,density=0.5,dtype=f8e4m3,turned=true", (9, 0)),
+            ("bsr:m=256,k=256,n=64,bs=16,density=0.5,dtype=f8e4m3,c=col,beta=1,turned=true", (8, 0)),
+        ] {
+            let (p, chip) = (Bsr::parse(text).unwrap(), compiling::chip(capability));
+            let sources = [reference::source(&p), right::source(&p), densify::text(&p), turned::source(&p)];
+            sources.iter().for_each(|source| compiling::check_builds(source, &chip, &compiler, text));
+        }
+        let odd = Bsr::parse("bsr:m=48,k=64,n=64,bs=24,bc=8,density=0.5,dtype=f8e4m3,turned=true").unwrap();
+        compiling::check_builds(&turned::source(&odd), &compiling::chip((8, 0)), &compiler, "odd blocks");
+    }
+
+    #[test]
+    fn lines_of_bytes_are_as_deep_as_a_block_and_reach_the_copy_engine_as_pairs() {
+        let chip = Chip::h200();
+        for (bs, stages, swizzle) in [(128, 4, 128), (64, 8, 64)] {
+            let p = Bsr::parse(&format!("m=4096,k=4096,n=4096,bs={bs},density=0.125,dtype=f8e4m3")).unwrap();
+            let plan = Union.plan(&p, &Union.space(&p, &chip).default_config().unwrap(), &chip).unwrap();
+            let fact = |name: &str| plan.source.defines.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+            assert_eq!(
+                (fact("BYTES"), fact("DTYPE"), fact("BN"), fact("PN")),
+                (Some(1), Some(1), Some(256), Some(128))
+            );
+            assert_eq!(fact("STAGES"), Some(stages));
+            let Argument::Map(_, b) = plan.arguments[1] else { panic!("B comes by the copy engine") };
+            assert_eq!((b.inner, b.outer, b.block, b.swizzle), (2048, 4096, [bs / 2, 256], swizzle));
+        }
+    }
+}
