@@ -52,4 +52,6 @@ const CUDA: &str = "
 # An eighth of the blocks, and a twentieth of small ones.
 bsr:m=4096,k=4096,n=4096,bs=64,density=0.125,dtype=f16
 bsr:m=4096,k=4096,n=4096,bs=16,density=0.05,dtype=f16
+# Bytes along k.
+bsr:m=4096,k=4096,n=4096,bs=128,density=0.125,dtype=f8e4m3,b=col
 ";

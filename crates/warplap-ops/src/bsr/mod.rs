@@ -179,6 +179,7 @@ impl Op for Bsr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warplap_core::scalar::F8E4m3;
 
     #[test]
     fn the_right_answer_is_that_of_plain_loops() {
@@ -225,6 +226,23 @@ mod tests {
                 assert!((answer[place] - sum).abs() < 1e-12, "{text} at {i}, {j}");
             }
         }
+    }
+
+    #[test]
+    fn a_step_of_bytes_that_is_left_out_is_a_wrong_answer() {
+        let p = Bsr::parse("m=128,k=2048,n=40,bs=64,density=0.5,dtype=f8e4m3,alpha=0.25").unwrap();
+        let inputs = Bsr::draw(&p, &mut fastrand::Rng::with_seed(4));
+        let right = &Bsr::answer(&p, &inputs)[0];
+        let wrong = |bent: &[Array]| {
+            let got = Bsr::answer(&p, bent)[0].values.clone();
+            right.values.iter().zip(got).filter(|(r, g)| (*r - g).abs() > right.tolerance.allowed(**r)).count()
+        };
+        // One step of the tensor cores is 32 elements: the first half of the first block of the first row.
+        let mut bent = inputs.clone();
+        let Array::F8E4m3(codes) = &mut bent[slot::VALUES] else { panic!("blocks are bytes") };
+        codes[..64 * 64].chunks_mut(64).for_each(|line| line[..32].fill(F8E4m3(0)));
+        assert!(wrong(&bent) > 64 * 40 / 4, "{} of {}", wrong(&bent), 64 * 40);
+        assert_eq!(wrong(&inputs), 0);
     }
 
     #[test]
