@@ -44,7 +44,7 @@ const DENSE: [&str; 16] = [
     "gemm:m=200,n=328,k=72,dtype=f32,tf32=true,act=silu",
 ];
 
-const SPARSE: [&str; 9] = [
+const SPARSE: [&str; 11] = [
     "bsr:m=64,k=64,n=64,bs=16,density=0.5,dtype=f16",
     "bsr:m=48,k=32,n=5,bs=16,density=0.5,imbalance=1.5,b=col,dtype=bf16",
     "bsr:m=16,k=16,n=3,bs=8,density=0,dtype=f16",
@@ -54,6 +54,8 @@ const SPARSE: [&str; 9] = [
     "bsr:m=512,k=512,n=512,bs=16,density=0.1,dtype=f32,tf32=true,beta=1",
     "bsr:m=256,k=384,n=72,bs=32,density=0.4,dtype=bf16,c=col,alpha=-0.5,beta=2,bias=true",
     "bsr:m=4096,k=4096,n=512,bs=64,density=0.125,dtype=f16",
+    "bsr:m=320,k=448,n=71,bs=64,density=0.3,dtype=f8e4m3,alpha=0.25,beta=2,turned=true",
+    "bsr:m=384,k=384,n=40,bs=128,density=0.4,dtype=f8e4m3,c=col,bias=true",
 ];
 
 const SAMPLED: [&str; 6] = [

@@ -14,13 +14,13 @@
 // 8 == 0; B column-major: K % 8 == 0 always holds). Where the idea comes from: this project's own arithmetic; the
 // pipeline is that of wgmma_coop.cu, the sums are those of qgemm's wgmma.cu.
 //
-// Axes (-D): CONS (lines per CTA: 1, 2, 3, 4), BN (64, 128, 192, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS (64-column
-// panels of C staged per warpgroup and round), CTAS (per SM), ORDER (0: tiles of one column band after each other, 1:
-// of one line group), PASSING (1: C leaves L2 early, so that B stays), DYNAMIC (1: a CTA takes its next tile from a
-// queue when it is nearly ready for it, so that long tiles at the front even out, where a fixed share leaves some CTAs
-// with half as much again; CN 1), PN (BYTES alone: divides BN). Facts of the problem (-D): DTYPE (of C: 0 f16, 1 bf16),
-// BYTES, SCALED, ADDS, B_COL, C_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy brings a whole
-// slab).
+// Axes (-D): CONS (lines per CTA: 1, 2, 3, 4), BN (64, 128, 192, 256; CONS*BN <= 512), CN (1, 2, 4), STAGES, SLOTS
+// (64-column panels of C staged per warpgroup and round), CTAS (per SM), ORDER (0: tiles of one column band after each
+// other, 1: of one line group), PASSING (1: C leaves L2 early, so that B stays), DYNAMIC (1: a CTA takes its next tile
+// from a queue when it is nearly ready for it, so that long tiles at the front even out, where a fixed share leaves
+// some CTAs with half as much again; CN 1), PN (BYTES alone: divides BN). Facts of the problem (-D): DTYPE (of C: 0
+// f16, 1 bf16), BYTES, SCALED, ADDS, B_COL, C_COL (1: column-major), BS, WIDE (1: N % 64 == 0 and B row-major: one copy
+// brings a whole slab).
 #if BYTES
 #include "quant_hopper.cuh"
 #else
@@ -33,8 +33,8 @@ constexpr u32 NONE = 0xffffffffu, LAST = 0x80000000u, END = 0x40000000u, CPANEL 
 #if BYTES
 using OpA = Lines<64, BS, CN>;
 using OpB = Lines<BN, BS, 1>;
-constexpr int DEEP = 1, ALONG = BS / 2;            // stages of a block, and how far the copy engine moves along K in one
-constexpr int HELD = BN == PN ? 128 / BS : 1;      // blocks whose sums stay together in the tensor cores' registers
+constexpr int DEEP = 1, ALONG = BS / 2; // stages of a block; pairs of bytes along K in one
+constexpr int HELD = BN == PN ? 128 / BS : 1; // blocks whose sums stay together in the tensor cores' registers
 #else
 using OpA = Operand<64, 64, 0, CN>;
 using OpB = Operand<BN, 64, !B_COL, 1>;

@@ -23,11 +23,11 @@ pub(super) struct Union;
 const LARGE: [[i64; 3]; 5] = [[2, 256, 1], [4, 128, 1], [1, 128, 2], [2, 128, 1], [2, 192, 1]];
 const SMALL: [[i64; 3]; 4] = [[1, 128, 1], [1, 64, 2], [1, 128, 2], [2, 128, 1]];
 /// Of bytes, whose sums take registers twice.
-const LARGE_BYTES: [[i64; 3]; 5] = [[2, 256, 1], [3, 128, 1], [1, 128, 2], [2, 128, 1], [2, 192, 1]];
+const LARGE_BYTES: [[i64; 3]; 5] = [[2, 256, 1], [4, 128, 1], [3, 128, 1], [1, 128, 2], [2, 128, 1]];
 
 /// Columns whose sums are added up in f32 at once: all, where registers hold them twice.
-fn part(bn: u64) -> u64 {
-    if bn > 192 { bn / 2 } else { bn }
+fn part(lines: u64, bn: u64) -> u64 {
+    if bn > 192 || lines > 3 { bn / 2 } else { bn }
 }
 
 impl Twin<BsrProblem> for Union {
@@ -66,7 +66,7 @@ impl Twin<BsrProblem> for Union {
             .axis(Axis::ints("ORDER", [0, 1]))
             .axis(Axis::ints("GROUPED", [1, 0]))
             .axis(Axis::ints("DYNAMIC", if skewed { [1, 0] } else { [0, 1] }))
-            .rule(Rule::on("the tile is one that won somewhere", &["CONS", "BN", "CTAS"], move |c| {
+            .rule(Rule::on("the tile is one of the list", &["CONS", "BN", "CTAS"], move |c| {
                 shapes.contains(&["CONS", "BN", "CTAS"].map(|a| c.int(a).unwrap_or(0)))
             }))
             .rule(Rule::on("blocks of A are shared between wide tiles only", &["BN", "CN"], |c| {
@@ -94,7 +94,7 @@ impl Twin<BsrProblem> for Union {
         let col = p.b == Layout::Col;
         let mut defines = facts(p);
         if p.is_bytes() {
-            defines.push(("PN", part(bn) as i64));
+            defines.push(("PN", part(lines, bn) as i64));
         }
         defines.extend([("B_COL", i64::from(col)), ("WIDE", i64::from(is_wide(p))), ("PASSING", 1)]);
         let axes = [("CONS", lines), ("BN", bn), ("CTAS", resident), ("CN", cn), ("ORDER", order)];
