@@ -1,8 +1,9 @@
 //! Proves the CUDA kernels of the block-sparse product on edge shapes and random problems, then races a few. Needs an
 //! NVIDIA GPU and NVRTC.
 //!
-//! `cuda-bsr edges [PART OF [DTYPE]] | random COUNT [SEED [DTYPE]] | checks | tune PROBLEM... | screen PROBLEM...`; `screen`
-//! times every setting of every variant, and libraries beside them. `proving` names the variables.
+//! `cuda-bsr edges [PART OF [DTYPE]] | random COUNT [SEED [DTYPE]] | prove PROBLEM... | checks | tune PROBLEM... | screen
+//! PROBLEM...`; `prove` takes every setting of every variant, `screen` times them, libraries among them. `proving` names
+//! the variables.
 #![allow(clippy::print_stdout)]
 
 mod proving;
@@ -34,6 +35,7 @@ fn main() -> Outcome {
         "edges" => edges(&device, numbers(words, [0, 1]), &types),
         "random" => random(&device, numbers(words, [200, 11]), &types, seconds()),
         "checks" => checks(&device),
+        "prove" => every(&device, words),
         "screen" => words.try_for_each(|text| screen(&device, &cuda::catalog(), &Bsr::parse(&text)?)),
         _ => proving::tune::<Bsr>(&device, words),
     }
@@ -123,6 +125,17 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], types: &[&str], seconds: f64) 
         problems += 1;
     }
     summary("random", problems, &tally, started);
+    Ok(())
+}
+
+/// Every setting of every variant that fits, on problems of the caller's.
+fn every(device: &Cuda, texts: impl Iterator<Item = String>) -> Outcome {
+    let (mut tally, mut problems, started) = (Tally::new(), 0, Instant::now());
+    for text in texts {
+        prove(device, &cuda::catalog(), &Bsr::parse(&text)?, (0, usize::MAX), &mut tally)?;
+        problems += 1;
+    }
+    summary("prove", problems, &tally, started);
     Ok(())
 }
 
