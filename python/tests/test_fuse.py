@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -341,3 +342,20 @@ def test_modes_of_the_compiler_are_told_apart_and_wrong_ones_refused():
     assert forms.Inductor(None, None).name == forms.Inductor("default", None).name == ""
     names = {forms.Inductor(mode, None).name for mode in ("reduce-overhead", "max-autotune")}
     assert len(names | {forms.Inductor(None, {"max_autotune": True}).name, ""}) == 4
+
+
+def test_inductor_answers_where_a_race_says_nothing_of_it():
+    from warplap._fusing import choice
+
+    lane = lambda name: SimpleNamespace(name=name, kinds=(), candidate=(name, {}, ""))
+    lanes = [lane("inductor"), lane("eager")]
+    trial = lambda name, **more: {"variant": name, "config": {}, **more}
+    eager = trial("eager", measured={"median_us": 10.0})
+    for inductor, winner in [
+        (trial("inductor", rejected={"why": "launch_failed", "reason": "no luck"}), "inductor"),
+        (trial("inductor", measured={"median_us": 10.05}), "inductor"),
+        (trial("inductor", measured={"median_us": 11.0}), "eager"),
+    ]:
+        found = {"edition": {"trials": [inductor, eager], "verdict": {"median_us": 10.0}}}
+        assert choice._ahead(lanes, 1, found).name == winner
+        assert "no luck" in choice._lanes(lanes, found)[0].why or "measured" in inductor

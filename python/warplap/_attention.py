@@ -18,7 +18,7 @@ from ._library import check_out, floats, lib, op, ordinary
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
-    if mask is not None and (mask.ndim == 4 or mask.dtype == torch.bool):
+    if mask is not None and mask.ndim == 4:
         found = _bent.masked(q, k, v, mask, is_causal, scale)
         if found is not None:
             return as_promised(found, q, v)
@@ -64,8 +64,6 @@ def _attention_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """For programs that keep nothing but what went in and out: the log-sum-exps come from another forward pass, so that
     memory grows with the length and not with its square."""
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, float("-inf"))
     if ordinary(q, k, v) and max(q.shape[3], v.shape[3]) <= 1024:
         lent = _training.lent(q, k, v, mask)
         try:
@@ -104,7 +102,7 @@ def _from_scores(
     qf, kf, vf, gf, of = wide
     scores = torch.matmul(qf, kf.transpose(-2, -1)) * ctx.scale
     if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask.float()
+        scores = scores + mask.float()
     if ctx.is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
         scores = scores.masked_fill(~seen, float("-inf"))
@@ -143,7 +141,7 @@ def as_called(
     enable_gqa: bool = False,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, float]:
-    """The arguments of the operator, checked: four dimensions, the mask in two or four, the scale as a number."""
+    """The arguments of the operator, checked: four dimensions, the mask as what is added, the scale as a number."""
     floats(q=q, k=k, v=v, out=out)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.ndim < 2:
@@ -246,7 +244,7 @@ def attention(
 def _with_gradients(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
 ) -> Tensor | None:
-    if mask is not None and (mask.ndim == 4 or mask.dtype == torch.bool):
+    if mask is not None and mask.ndim == 4:
         return _bent.attend(q, k, v, mask, None, _bent.Facts(is_causal, scale, 0, 0.0, False))
     if mask is not None:
         return _training_of.masked(q, k, v, mask, is_causal, scale)
@@ -262,7 +260,7 @@ def _four(t: Tensor) -> Tensor:
 
 
 def spread_mask(mask: Tensor, q: Tensor, scores: tuple[int, ...]) -> Tensor:
-    """The mask, of two dimensions where it is the same for all heads and of four else; bools stay bools."""
+    """The mask as what is added to the scores, of two dimensions where it is the same for all heads and of four else."""
     if mask.device != q.device:
         raise ValueError(f"mask: is on {mask.device}, expected {q.device} like q")
     if mask.ndim < 2 or mask.ndim > max(q.ndim, 4):
@@ -271,7 +269,9 @@ def spread_mask(mask: Tensor, q: Tensor, scores: tuple[int, ...]) -> Tensor:
         mask = mask.expand(*q.shape[:-2], *mask.shape[-2:]).flatten(0, mask.ndim - 4)
     if any(m not in (1, s) for m, s in zip(mask.shape[::-1], scores[::-1])):
         raise ValueError(f"mask: has shape {list(mask.shape)}, expected one that spreads to {list(scores)}")
-    if mask.dtype not in (torch.bool, q.dtype):
+    if mask.dtype == torch.bool:  # the copy engine brings elements, and kernels read them in pairs: that pays
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, float("-inf"))
+    elif mask.dtype != q.dtype:
         raise TypeError(f"mask: holds {mask.dtype}, expected bool or {q.dtype} like q")
     while mask.ndim > 2 and mask.shape[0] == 1:
         mask = mask[0]

@@ -46,7 +46,7 @@ def bends(mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
     if mask is not None:
         over = {(False, False): "all", (False, True): "heads", (True, False): "batches", (True, True): "each"}
         own = (False, False) if mask.ndim == 2 else (mask.shape[0] > 1, mask.shape[1] > 1)
-        text += f",mask={'bool' if mask.dtype == torch.bool else 'add'}" + ("" if mask.ndim == 2 else f",over={over[own]}")
+        text += ",mask=add" + ("" if mask.ndim == 2 else f",over={over[own]}")
     text += f",window={facts.window}" if facts.window else ""
     text += f",softcap={facts.softcap!r}" if facts.softcap else ""
     text += f",dropout={facts.dropout!r}" if facts.dropout else ""
@@ -71,8 +71,7 @@ def by_scores(
     if slopes is not None:
         scores = scores - slopes.to(wide)[:, None, None] * away.abs()
     if mask is not None:
-        hides = mask.dtype == torch.bool
-        scores = scores.masked_fill(~mask, float("-inf")) if hides else scores + mask.to(wide)
+        scores = scores + mask.to(wide)
     hidden = torch.zeros_like(away, dtype=torch.bool)
     if facts.is_causal:
         hidden |= away > 0
@@ -123,8 +122,8 @@ def _run(
 
 
 def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale: float) -> Tensor | None:
-    """With a mask of bools, or one for each head or batch, and nothing else that torch has not, so that torch's own race
-    too; None where no problem says it."""
+    """With a mask for each head or batch and nothing else that torch has not, so that torch's own race too; None where
+    no problem says it."""
     if not ordinary(q, k, v) or max(q.shape[3], v.shape[3]) > 1024:
         return None
     (a, b, c, _), (added, _) = _training.lent(q, k, v, None), lent(mask, None)

@@ -75,8 +75,7 @@ def _own(problem: str) -> int | None:
     try:
         q, k, v = tensor(h, sq, d), tensor(hkv, sk, d), tensor(hkv, sk, dv)
         over = {"heads": (1, h), "batches": (b, 1), "each": (b, h)}.get(given.get("over", "all"), ())
-        kind = torch.bool if given.get("mask") == "bool" else dtype
-        mask = torch.empty(*over, sq, sk, dtype=kind, device="cuda") if "mask" in given else None
+        mask = torch.empty(*over, sq, sk, dtype=dtype, device="cuda") if "mask" in given else None
         scale, gqa = facts["scale"], facts["gqa"]
         return torch._fused_sdp_choice(q, k, v, mask, 0.0, facts["causal"], scale=scale, enable_gqa=gqa)
     except Exception:  # a torch that no longer says, or a device that is full

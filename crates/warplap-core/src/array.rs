@@ -77,6 +77,23 @@ impl Array {
         array
     }
 
+    /// Elements that a function draws, knowing their places, as [`Array::random`] draws its own.
+    pub fn drawn(
+        dtype: DType,
+        len: usize,
+        rng: &mut fastrand::Rng,
+        of: impl Fn(usize, &mut fastrand::Rng) -> f64 + Sync,
+    ) -> Self {
+        let mut array = Self::zeros(dtype, len);
+        let seeds: Vec<u64> = (0..len.div_ceil(PART)).map(|_| rng.u64(..)).collect();
+        each!(&mut array, v => spread(v, |number, part| {
+            let mut rng = fastrand::Rng::with_seed(seeds[number]);
+            let place = (number * PART..).zip(part);
+            place.for_each(|(at, v)| *v = Scalar::from_f64(of(at, &mut rng)));
+        }));
+        array
+    }
+
     /// `len` copies of one number.
     pub fn filled(dtype: DType, len: usize, value: f64) -> Self {
         let mut array = Self::zeros(dtype, len);
@@ -200,6 +217,18 @@ fn spread<T: Send>(values: &mut [T], body: impl Fn(usize, &mut [T]) + Sync) {
 mod tests {
     use super::*;
     use crate::scalar::bf16;
+
+    #[test]
+    fn what_is_drawn_by_place_is_there_and_the_same_for_a_seed() {
+        let draw = |at: usize, rng: &mut fastrand::Rng| if at % 1000 == 7 { -1.0 } else { rng.f64() };
+        let make = || Array::drawn(DType::F32, 2 * PART + 9, &mut fastrand::Rng::with_seed(3), draw);
+        let one = make();
+        assert!(one.same(&make()));
+        for at in [7, 1007, PART - 1, PART, 2 * PART + 8] {
+            assert_eq!(one.at(at) < 0.0, at % 1000 == 7, "{at}");
+        }
+        assert_ne!(one.at(0), one.at(PART));
+    }
 
     #[test]
     fn an_array_of_several_parts_is_filled_to_its_end() {

@@ -131,6 +131,8 @@ template <int r_> DI void fetch_mask(u32 (&held)[r_ / 2], const Bend& v, int row
         if (r < v.sq && c < v.sk) x = __ldg(p);
         if (r < v.sq && c + 1 < v.sk) x |= (u32)__ldg(p + 1) << 16;
       }
+    } else if (MASK_PAIRS) {
+      if (r < v.sq && c < v.sk) x = __ldg(reinterpret_cast<const u16*>(line + c)), x = x & 0xff | (x & 0xff00) << 8;
     } else {
       if (r < v.sq && c < v.sk) x = __ldg(line + c);
       if (r < v.sq && c + 1 < v.sk) x |= (u32)__ldg(line + c + 1) << 16;

@@ -129,13 +129,14 @@ def _kept(plan: Plan, key: str) -> list[Partition]:
 
 
 def _ahead(forms: list[Form], winner: int, found: dict[str, Any]) -> Form:
-    """The winner, where it is ahead of Inductor by more than nothing; else Inductor."""
+    """The winner, where it is ahead of Inductor by more than nothing; else Inductor, which answers too where it runs but
+    nobody knows how fast."""
     by_inductor = next((i for i, form in enumerate(forms) if form.name == "inductor"), None)
     if by_inductor is None:
         return forms[winner]
     theirs = _lanes([forms[by_inductor]], found)[0].us
     ours = found["edition"]["verdict"]["median_us"]
-    return forms[winner] if theirs is None or ours < (1.0 - _AHEAD) * theirs else forms[by_inductor]
+    return forms[winner] if theirs is not None and ours < (1.0 - _AHEAD) * theirs else forms[by_inductor]
 
 
 def _lanes(forms: list[Form], found: dict[str, Any] | None) -> list[Lane]:
@@ -150,7 +151,9 @@ def _lanes(forms: list[Form], found: dict[str, Any] | None) -> list[Lane]:
                 rejected = trial.get("rejected") or {}
                 measured = trial.get("measured") or rejected.get("measurement")
                 lane.us = None if measured is None else measured["median_us"]
-                lane.why = rejected.get("why", "") if measured is None else ""
+                if measured is None:
+                    reason = str(rejected.get("reason", "")).partition("\n")[0][:160]
+                    lane.why = ": ".join(filter(None, (rejected.get("why", ""), reason)))
         lanes.append(lane)
     return lanes
 

@@ -90,21 +90,20 @@ impl Op for Attention {
     }
 
     fn draw(p: &AttentionProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
-        let q = Array::from_f64(p.dtype, (0..p.q_len()).map(|_| (rng.f64() * 2.0 - 1.0) * QUERY_SPREAD));
+        let spread = |_: usize, rng: &mut fastrand::Rng| (rng.f64() * 2.0 - 1.0) * QUERY_SPREAD;
+        let q = Array::drawn(p.dtype, p.q_len(), rng, spread);
         let (k, v) = (Array::random(p.dtype, p.k_len(), rng), Array::random(p.dtype, p.v_len(), rng));
         // One pair in eight is hidden, and one row in the middle sees nothing.
-        let hidden = if p.sq > 2 { p.sq / 2 * p.sk..(p.sq / 2 + 1) * p.sk } else { 0..0 };
-        let one = p.sq * p.sk;
-        let entry = |i: u64| {
-            if hidden.contains(&(i % one)) || rng.u32(..8) == 0 { f64::NEG_INFINITY } else { rng.f64() * 2.0 - 1.0 }
-        };
+        let (one, row) = ((p.sq * p.sk) as usize, (p.sq / 2 * p.sk) as usize);
+        let hidden = if p.sq > 2 { row..row + p.sk as usize } else { 0..0 };
+        let hides = |at: usize, rng: &mut fastrand::Rng| hidden.contains(&(at % one)) || rng.u32(..8) == 0;
         let mask = match p.mask {
             Mask::None => Array::none(),
-            Mask::Add => Array::from_f64(p.dtype, (0..p.mask_len() as u64).map(entry)),
-            Mask::Bool => {
-                let seen = |x: f64| f64::from(u8::from(x.is_finite()));
-                Array::from_f64(DType::Bool, (0..p.mask_len() as u64).map(entry).map(seen))
-            }
+            Mask::Add => Array::drawn(p.dtype, p.mask_len(), rng, |at, rng| match hides(at, rng) {
+                true => f64::NEG_INFINITY,
+                false => rng.f64() * 2.0 - 1.0,
+            }),
+            Mask::Bool => Array::drawn(DType::Bool, p.mask_len(), rng, |at, rng| f64::from(u8::from(!hides(at, rng)))),
         };
         let slopes = if p.alibi { Array::from_f64(DType::F32, usual_slopes(p.h)) } else { Array::none() };
         let seed = if p.dropout() > 0.0 { Array::random(DType::I64, 2, rng) } else { Array::none() };

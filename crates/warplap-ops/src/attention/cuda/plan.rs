@@ -70,6 +70,7 @@ pub(crate) fn mask_facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
         Mask::None => Vec::new(),
         Mask::Add if p.sk.is_multiple_of(2) => vec![("MASK", 1), ("MASK_PAIRS", 1)],
         Mask::Add => vec![("MASK", 1)],
+        Mask::Bool if p.sk.is_multiple_of(2) => vec![("MASK", 2), ("MASK_PAIRS", 1)],
         Mask::Bool => vec![("MASK", 2)],
     }
 }
