@@ -1,7 +1,7 @@
 """Fusion boundaries by measurement beside Inductor and eager: blocks of models, and what a decision costs against having
 measured everything.
 
-    python lab/graphs.py [--device cpu|cuda] [--parts blocks,regret] [--turns 9] [--budget 4]
+    python lab/graphs.py [--device cpu|cuda] [--parts blocks,regret] [--mode reduce-overhead] [--turns 9] [--budget 4]
 
 Needs torch and the package (a release build), and on the CPU a C++ compiler for Inductor. Blocks: a Llama-like one
 (RMSNorm by hand, grouped attention, SwiGLU) forward, a BERT-like one (dropout, LayerNorm, GELU) as a training step; all
@@ -124,15 +124,16 @@ def line(name, found, ours, rivals):
     return statistics.median(ratios)
 
 
-def run_blocks(device, dtype, count):
-    rivals = ["eager", "Inductor", "max-autotune"] if device == "cuda" else ["eager", "Inductor"]
+def run_blocks(device, dtype, count, mode):
+    other = mode or ("max-autotune-no-cudagraphs" if device == "cuda" else None)
+    rivals = ["eager", "Inductor", *([other] if other else [])]
     print(f"| what, µs | {' | '.join(rivals)} | warplap | by the best rival |\n|{'---|' * (len(rivals) + 3)}")
     for name, block, x in blocks(device, dtype):
         torch._dynamo.reset()
-        fused = warplap.fuse(block)
+        fused = warplap.fuse(block, mode=mode)
         made = {"eager": block, "Inductor": torch.compile(block), "warplap": fused}
-        if device == "cuda":
-            made["max-autotune"] = torch.compile(block, mode="max-autotune-no-cudagraphs")
+        if other:
+            made[other] = torch.compile(block, mode=other)
         sides = {side: (lambda run=run: whole(run, block, x)) for side, run in made.items()}
         for run in sides.values():
             run(), run()
@@ -211,6 +212,7 @@ def main():
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--budget", type=float, default=4.0)
     parser.add_argument("--dtype", default=None)
+    parser.add_argument("--mode", default=None, help="Inductor's, for warplap's side and one more rival")
     args = parser.parse_args()
     random.seed(1)
     torch.manual_seed(1)
@@ -218,7 +220,7 @@ def main():
     dtype = getattr(torch, args.dtype or ("bfloat16" if args.device == "cuda" else "float32"))
     print(f"{args.device}, {dtype}, torch {torch.__version__}, warplap {warplap.__version__}, {torch.get_num_threads()} threads")
     if "blocks" in args.parts:
-        run_blocks(args.device, dtype, args.turns)
+        run_blocks(args.device, dtype, args.turns, args.mode)
     if "regret" in args.parts:
         run_regret(args.device, dtype, args.turns)
 

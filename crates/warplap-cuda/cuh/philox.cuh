@@ -40,17 +40,15 @@ struct Drops {
 };
 DI Drops drops_of(const u64* seed, u64 head, u32 below) {
   const uint4 r = philox(head, seed[1], seed[0]);
-  // All lanes have the same head: said so, the key costs no registers of theirs. Whole warps come here.
-  return {__shfl_sync(~0u, r.x, 0), r.y, r.z, below << 16};
+  return {r.x, r.y, r.z, below << 16};
 }
 DI float grown_of(u32 below) { return 65536.f / (float)(65536 - below); }
-// A query's or a key's number without its eight.
-DI u32 place_of(int i) { return i >> 4 << 3 | i & 7; }
-DI uint2 drop_words(u32 key, u32 c0, u32 c1) {
+DI uint2 drop_words(const Drops& d, int i, int j) {
+  u32 c0 = d.row + (i >> 4 << 3 | i & 7), c1 = d.col + (j >> 4 << 3 | j & 7), k = d.key;
 #pragma unroll
   for (int n = 0; n < 7; n++) {
     const u64 p = (u64)0xD256D193u * c0;
-    c0 = (u32)(p >> 32) ^ (key + n * 0x9E3779B9u) ^ c1, c1 = (u32)p;
+    c0 = (u32)(p >> 32) ^ k ^ c1, c1 = (u32)p, k += 0x9E3779B9u;
   }
   return make_uint2(c0, c1);
 }
@@ -58,24 +56,22 @@ DI uint2 drop_words(u32 key, u32 c0, u32 c1) {
 DI bool is_kept(u32 word, bool high, u32 below) { return (high ? word : word << 16) >= below; }
 // Whether the weight of query i and key j stays.
 DI bool is_kept(const Drops& d, int i, int j) {
-  const uint2 w = drop_words(d.key, d.row + place_of(i), d.col + place_of(j));
+  const uint2 w = drop_words(d, i, j);
   return is_kept(i & 8 ? w.y : w.x, j & 8, d.below);
 }
 // The same of all scores that a thread holds of rows `at`, at + 8 and columns `from`, from + 1, from + 8 ... as
 // attention.cuh has them: `each(number, stays)`. Turned, rows are keys. `at` and `from` have no eight in them.
 template <bool turned_, int r_, class Each> DI void each_kept(const Drops& d, int at, int from, Each each) {
-  const u32 own = (turned_ ? d.col : d.row) + place_of(at), others = (turned_ ? d.row : d.col) + place_of(from);
 #pragma unroll
-  for (int n = 0; n < r_; n += 8) // sixteen columns
+  for (int n = 0; n < r_; n += 8)
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-      const u32 other = others + n + e;
-      const uint2 w = turned_ ? drop_words(d.key, other, own) : drop_words(d.key, own, other);
+      const int x = at, y = from + n * 2 + e;
+      const uint2 w = turned_ ? drop_words(d, y, x) : drop_words(d, x, y);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const bool next = i & 1, below = i >> 1 & 1; // eight columns, or eight rows further
-        const u32 word = (turned_ ? next : below) ? w.y : w.x;
-        each(n + next * 4 + below * 2 + e, is_kept(word, turned_ ? below : next, d.below));
+        each(n + next * 4 + below * 2 + e, is_kept(turned_ ? (next ? w.y : w.x) : below ? w.y : w.x, turned_ ? below : next, d.below));
       }
     }
 }

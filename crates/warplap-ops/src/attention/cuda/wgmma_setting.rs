@@ -137,7 +137,7 @@ impl Setting {
                     168
                 }
             }
-            _ if drops => 192,
+            _ if drops => 168,
             _ if p.mask == Mask::Add => 224,
             _ => 200,
         }
