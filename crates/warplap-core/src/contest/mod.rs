@@ -86,7 +86,7 @@ pub(crate) struct Contest<'g, D: Device> {
     trials: Vec<Trial>,
     skipped: Vec<Skipped>,
     tried: u64,
-    /// Seconds that the last proof took.
+    /// Seconds that the last proof of one of ours took.
     proof: f64,
     rounds: u32,
     launches: u64,

@@ -84,3 +84,16 @@ fn a_library_that_opens_slowly_has_a_turn_before_somebody_who_is_ready_wins() {
     assert_ne!(fate(&tuned.edition, "ready"), "nothing");
     assert_eq!(tuned.edition.verdict.winner.variant, "library");
 }
+
+#[test]
+fn a_library_that_is_slow_at_first_leaves_others_their_turn() {
+    let rows = [
+        row("reference", 9e-3),
+        row("library", 2e-3).library().act(Act::OpensSlowly((SECONDS * 650.0) as u64)),
+        row("ours", 1e-3).real(1_000),
+    ];
+    assert!(in_a_quiet_moment(|| {
+        let tuned = tune(&tuner(&rows, &memory(), hurried()), &problem(64));
+        tuned.edition.verdict.winner.variant == "ours"
+    }));
+}

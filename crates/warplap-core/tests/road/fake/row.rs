@@ -48,6 +48,8 @@ pub enum Act {
     WorkspacePanics,
     /// Says that its timed launches give new outputs.
     GivesNew,
+    /// Takes so many milliseconds for its first launch.
+    OpensSlowly(u64),
 }
 
 /// Where a fake variant panics before it is ever built.
@@ -231,6 +233,7 @@ impl Kernel<Fake> for Built {
         let mut right: Vec<f64> = x.iter().map(|x| 2.0 * x + self.step).collect();
         match self.act {
             Act::LaunchFails => return refused(),
+            Act::OpensSlowly(ms) if nth == 1 => std::thread::sleep(Duration::from_millis(ms)),
             Act::LaunchPanics => panic!("launch"),
             Act::FailsFrom(n) if nth >= n => return refused(),
             Act::PanicsFrom(n) if nth >= n => panic!("launch {n}"),
