@@ -1,4 +1,4 @@
-"""vLLM: the entry point that vLLM calls in each of its processes (group ``vllm.general_plugins``).
+"""Tables of fused experts, offered to vLLM.
 
 Tables written by ``warplap export KERNEL --vllm-moe E=…,N=… -o FOLDER`` are found by vLLM where
 ``VLLM_TUNED_CONFIG_FOLDER`` says so. The plugin says so for the usual folder when it holds tables for the device at hand
@@ -8,12 +8,9 @@ other tiles where it is set. Without vLLM, or with nothing to offer, it does not
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 from pathlib import Path
-
-__all__ = ["folder", "register"]
 
 _log = logging.getLogger("warplap")
 _TABLES = "VLLM_TUNED_CONFIG_FOLDER"
@@ -44,9 +41,9 @@ def _is_for(device: str, table: str) -> bool:
     return named == device or named.startswith(f"{device},")
 
 
-def register() -> None:
-    """Called by vLLM, perhaps several times in a process."""
-    if importlib.util.find_spec("vllm") is None or os.environ.get(_TABLES):
+def offer() -> None:
+    """Names the folder to vLLM, where that helps somebody."""
+    if os.environ.get(_TABLES):
         return
     try:
         tables = [path.name for path in folder().glob("E=*,N=*,device_name=*.json")]
