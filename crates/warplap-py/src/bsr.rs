@@ -241,8 +241,10 @@ pub(crate) fn bsr_into(
     product.run(py, &View::of(out, "out")?, torch.map(|_| &own))
 }
 
-/// The problem of a product, in its text form.
+/// The problem of a product, in its text form; with a bias and an output where they are given.
 #[pyfunction]
+#[pyo3(signature = (crow, col, values, m, k, b, out=None, bias=None))]
+#[expect(clippy::too_many_arguments, reason = "the parts of a matrix, and what is done with it")]
 pub(crate) fn bsr_problem(
     crow: &Bound<'_, PyAny>,
     col: &Bound<'_, PyAny>,
@@ -250,6 +252,13 @@ pub(crate) fn bsr_problem(
     m: u64,
     k: u64,
     b: &Bound<'_, PyAny>,
+    out: Option<&Bound<'_, PyAny>>,
+    bias: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    Ok(Bsr::text(&product((crow, col, values), (m, k), b, false)?.problem))
+    let bias = bias.map(|bias| View::of(bias, "bias")).transpose()?;
+    let mut product = product((crow, col, values), (m, k), b, false)?.with_bias(bias)?;
+    if let Some(out) = out {
+        product.write_to(&View::of(out, "out")?)?;
+    }
+    Ok(Bsr::text(&product.problem))
 }

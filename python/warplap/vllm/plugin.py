@@ -10,16 +10,23 @@ from . import tables
 
 _log = logging.getLogger("warplap")
 
-# What is offered, in order. Each is called perhaps several times in a process and must bear it.
-PARTS: list[Callable[[], None]] = [tables.offer]
+
+def _linears() -> None:
+    from . import linears  # loads what vLLM has of layers
+
+    linears.register()
+
+
+# What is offered, with a name for the log. Each is called perhaps several times in a process and must bear it.
+PARTS: list[tuple[str, Callable[[], None]]] = [("tables of experts", tables.offer), ("linears", _linears)]
 
 
 def register() -> None:
     """Called by vLLM, perhaps several times in a process. What it raised would end vLLM: nothing does."""
     if importlib.util.find_spec("vllm") is None:
         return
-    for part in PARTS:
+    for name, part in PARTS:
         try:
             part()
         except Exception as error:
-            _log.warning("%s: left out: %s: %s", part.__module__, type(error).__name__, error)
+            _log.warning("warplap for vLLM: %s: left out: %s: %s", name, type(error).__name__, error)

@@ -1,9 +1,9 @@
 """Tables of fused experts, offered to vLLM.
 
-Tables written by ``warplap export KERNEL --vllm-moe E=…,N=… -o FOLDER`` are found by vLLM where
-``VLLM_TUNED_CONFIG_FOLDER`` says so. The plugin says so for the usual folder when it holds tables for the device at hand
-and nobody has said otherwise; it logs that, because the variable changes one more thing: adapters (LoRA) of experts take
-other tiles where it is set. Without vLLM, or with nothing to offer, it does nothing and says nothing.
+Tables written by ``warplap vllm tune`` are found by vLLM where ``VLLM_TUNED_CONFIG_FOLDER`` says so. The plugin says so
+for the usual folder when it holds tables for the device at hand and nobody has said otherwise; it logs that, because
+the variable changes one more thing: adapters (LoRA) of experts take other tiles where it is set. With nothing to offer
+it does nothing and says nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def offer() -> None:
     if ours:
         os.environ[_TABLES] = str(folder())
         _log.info(
-            "vLLM reads %d tables of fused experts for %s from %s; adapters (LoRA) of experts take other tiles with them:"
-            " to leave it out, set %s yourself",
+            "vLLM reads %d tables of fused experts for %s from %s; adapters (LoRA) of experts take other tiles with"
+            " them: to leave it out, set %s yourself",
             len(ours), device, folder(), _TABLES,
         )  # fmt: skip

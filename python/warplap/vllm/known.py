@@ -1,0 +1,89 @@
+"""What the store knows of a product at the sizes of a server: who won there, and how long it took.
+
+Numbers of tokens that share a race (``bucket="changing"``, the default) share an answer. Nothing is measured unless the
+mode says so: ``WARPLAP_VLLM_MODE=tune`` races what is not known while a model is loaded, before it serves anybody.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from typing import Any, Iterable, NamedTuple
+
+from .. import _modes, _warplap
+
+_log = logging.getLogger("warplap")
+
+# One number of tokens for each race that decoding and prefill share: what is measured where a server is tuned.
+SIZES = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)
+# Decoding is where a choice pays; prefill is large products, in which everybody is good.
+DECODE = 256
+# Seconds for each race ahead of serving, unless WARPLAP_VLLM_BUDGET says otherwise.
+BUDGET = 6.0
+
+
+class Known(NamedTuple):
+    """The winner of a race, and its time."""
+
+    variant: str
+    us: float
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether torch's own function won: then it is called as if nobody had come."""
+        return self.variant.startswith("torch_")
+
+
+def shared(tokens: int) -> int:
+    """The largest number of tokens that shares a race with this one."""
+    top = 1
+    while top < tokens:
+        top *= 2 if top < 32 else 4
+    return top
+
+
+def sizes(most: int) -> list[int]:
+    """The numbers of tokens to be known for a server of so many at a time."""
+    return [size for size in SIZES if size <= max(most, 1)]
+
+
+def is_tuning() -> bool:
+    """Whether what is not known is raced while a model is loaded."""
+    return os.environ.get("WARPLAP_VLLM_MODE") == "tune"
+
+
+def begin() -> None:
+    """A server measures nothing on its own: it replays, unless somebody has said otherwise."""
+    wanted = os.environ.get("WARPLAP_VLLM_MODE")
+    if wanted not in (None, "replay", "tune"):
+        raise ValueError(f"WARPLAP_VLLM_MODE: is '{wanted}', expected replay or tune")
+    # Races are begun by name where they are wanted (`raced`), never by a call.
+    if "WARPLAP_MODE" not in os.environ and _modes.mode() != "replay":
+        _modes.set_mode("replay")
+
+
+def at(text: str, field: str, tokens: int) -> str:
+    """A problem's text with another number of tokens."""
+    return re.sub(rf"\b{field}=\d+", f"{field}={tokens}", text, count=1)
+
+
+def found(text: str, gpu: int | None) -> Known | None:
+    """What was measured of a problem here; nothing that is stale or comes from another device."""
+    told: dict[str, Any] = json.loads(_warplap.explain(text, gpu=gpu))
+    if told["how"] not in ("stored", "raced") or told["edition"] is None:
+        return None
+    verdict = told["edition"]["verdict"]
+    return Known(verdict["winner"]["variant"], verdict["median_us"])
+
+
+def raced(texts: Iterable[str], gpu: int | None) -> None:
+    """Races what is not known of problems; what cannot be raced is said and left to torch."""
+    budget = float(os.environ.get("WARPLAP_VLLM_BUDGET", BUDGET))
+    for text in texts:
+        try:
+            if found(text, gpu) is None:
+                _warplap.tune(text, budget=budget, gpu=gpu)
+        except (NotImplementedError, RuntimeError, ValueError, OSError) as error:
+            _log.warning("%s: is left to torch: %s", text, error)
