@@ -1,11 +1,12 @@
 """``--quantization warplap`` and ``warplap_bsr`` in vLLM's real engine, on the CPU: a tiny random Llama with the plugin
-against the same one without, by the log-probabilities of prompts and answers. Compiled engines and several ranks run
-with WARPLAP_LONG=1."""
+against the same one without, by the log-probabilities of prompts and answers. Compiled engines, several ranks and
+stores that cannot be used run with WARPLAP_LONG=1."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,53 +19,62 @@ import torch
 
 LONG = pytest.mark.skipif("WARPLAP_LONG" not in os.environ, reason="long: WARPLAP_LONG=1 runs it")
 BLOCK, KEPT = 32, 0.2
+SIZES = dict(
+    vocab_size=256, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.1,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A checkpoint, and the same with most blocks of its linears zero."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    """A checkpoint, the same with most blocks of its linears zero, two that name their blocks, and one of experts."""
+    from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=256, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.1, attention_bias=True,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    folder = tmp_path_factory.mktemp("models")
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, attention_bias=True)).to(torch.bfloat16)
     for name, parameter in model.named_parameters():
         if name.endswith("proj.bias"):
             torch.nn.init.normal_(parameter, std=0.1)
-    places = [str(tmp_path_factory.mktemp("models") / name) for name in ("dense", "pruned")]
-    model.save_pretrained(places[0])
+    model.save_pretrained(folder / "dense")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("proj.weight"):
                 n, k = parameter.shape
-                mask = torch.rand(n // BLOCK, k // BLOCK) < KEPT
+                count = n * k // BLOCK**2
+                mask = (torch.randperm(count) < KEPT * count).view(n // BLOCK, k // BLOCK)
                 parameter *= mask.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
-    model.save_pretrained(places[1])
-    return places
+    model.save_pretrained(folder / "pruned")
+    for block in (32, 48):
+        shutil.copytree(folder / "pruned", folder / f"named-{block}")
+        config = json.loads((folder / "pruned" / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "warplap_bsr", "block": block, "ignore": ["o_proj"]}
+        (folder / f"named-{block}" / "config.json").write_text(json.dumps(config))
+    experts = MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)
+    MixtralForCausalLM(experts).to(torch.bfloat16).save_pretrained(folder / "experts")
+    return {path.name: str(path) for path in folder.iterdir()}
 
 
-def engine(*plans, store, **environment):
+def engine(plans, store, plugged=True, **environment):
     """What the engine gives for each plan, all in one process."""
     env = {**os.environ, "WARPLAP_STORE": str(store), "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     env |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "INFO", "VLLM_NO_USAGE_STATS": "1"}
-    env |= {"WARPLAP_VLLM_BUDGET": "0.3", **environment}
-    env.setdefault("VLLM_CACHE_ROOT", str(Path(store).parent / "vllm-cache"))
+    env |= {"WARPLAP_VLLM_BUDGET": "0.3", "VLLM_CACHE_ROOT": str(Path(store).parents[1] / "vllm-cache"), **environment}
+    env |= {} if plugged else {"VLLM_PLUGINS": "none"}
     for name in ("WARPLAP_MODE", "WARPLAP_VLLM_MODE"):
         env.pop(name, None)
     script = Path(__file__).with_name("vllm_engine.py")
     done = subprocess.run(
-        [sys.executable, str(script)], input=json.dumps(plans), capture_output=True, text=True, env=env, timeout=900
+        [sys.executable, str(script)], input=json.dumps(plans), capture_output=True, text=True, env=env, timeout=1200
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    return json.loads(done.stdout.strip().splitlines()[-1]), done.stdout + done.stderr
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return found, done.stdout + done.stderr
 
 
-def plan(model, quantization=None, plugged=True, **more):
+def plan(model, quantization=None, **more):
     asked = {**more.pop("asked", {}), **({} if quantization is None else {"quantization": quantization})}
-    return {"model": model, "plugged": plugged, "asked": asked, **more}
+    return {"model": model, "asked": asked, **more}
 
 
 def same(found, expected, allowed=0.05):
@@ -82,92 +92,77 @@ def same(found, expected, allowed=0.05):
 @pytest.fixture(scope="module")
 def plain(models, tmp_path_factory):
     """The engine without us."""
+    names = ("dense", "pruned", "experts")
     store = tmp_path_factory.mktemp("plain") / "store"
-    found, _ = engine(*(plan(model, plugged=False) for model in models), store=store)
+    found, _ = engine([plan(models[name]) for name in names], store, plugged=False)
     assert not store.exists()
-    return found
+    return dict(zip(names, found))
 
 
-def files(store):
-    return {p: p.stat().st_mtime_ns for p in Path(store).rglob("*") if p.is_file()}
+@pytest.fixture(scope="module")
+def plugged(models, tmp_path_factory):
+    """The engine with us, all in one process: what each plan gives, by its name."""
+    dense, pruned = models["dense"], models["pruned"]
+    plans = {
+        "unknown": plan(dense, "warplap"),
+        "tuned": plan(dense, "warplap", env={"WARPLAP_VLLM_MODE": "tune"}),
+        "replayed": plan(dense, "warplap"),
+        "ours": plan(dense, "warplap", decide="ours"),
+        "sparse": plan(pruned, "warplap_bsr"),
+        "full": plan(dense, "warplap_bsr"),
+        "named": plan(models["named-32"]),
+        "wrong": plan(models["named-48"]),
+        "experts": plan(models["experts"], "warplap", decide="ours"),
+    }
+    found, said = engine(list(plans.values()), tmp_path_factory.mktemp("plugged") / "store")
+    return {**dict(zip(plans, found)), "said": said}
 
 
-def test_a_dense_model_is_tuned_ahead_then_replayed_and_answers_alike(models, plain, tmp_path):
-    dense, _ = models
-    store = tmp_path / "store"
-    few = {"max_num_batched_tokens": 128}
-    (unknown, tuned), _ = engine(
-        plan(dense, "warplap", look=True),
-        plan(dense, "warplap", look=True, env={"WARPLAP_VLLM_MODE": "tune"}, asked=few, forget=True),
-        store=store,
-    )
+def kinds(found):
+    return set(found["seen"].values())
+
+
+def test_a_dense_model_is_tuned_ahead_then_replayed_and_answers_alike(plain, plugged):
     # Of nothing that is known nothing is taken over.
-    assert set(unknown["seen"][0].values()) == {"left"}
-    kept = files(store)
-    assert any("gemm" in str(path) for path in kept)
-    (replayed, forced), _ = engine(
-        plan(dense, "warplap", look=True), plan(dense, "warplap", look=True, force=True), store=store
-    )
-    assert files(store) == kept, "a server that replays writes nothing"
-    assert replayed["seen"] == tuned["seen"]
-    assert set(forced["seen"][0].values()) == {"served"} and len(forced["seen"][0]) == 8
-    for found in (unknown, tuned, replayed, forced):
-        same(found, plain[0])
-    # What was decided is part of what compiled graphs are kept by.
-    assert plain[0]["hash"] != unknown["hash"] != forced["hash"]
+    assert kinds(plugged["unknown"]) == {"left"} and not any("gemm" in name for name in plugged["unknown"]["kept"])
+    tuned, replayed = plugged["tuned"], plugged["replayed"]
+    assert any("gemm" in name for name in tuned["kept"])
+    assert replayed["kept"] == tuned["kept"], "a server that replays writes nothing"
+    assert replayed["seen"] == tuned["seen"] and replayed["hash"] == tuned["hash"]
+    assert kinds(plugged["ours"]) == {"served"} and len(plugged["ours"]["seen"]) == 8
+    for name in ("unknown", "tuned", "replayed", "ours"):
+        same(plugged[name], plain["dense"])
 
 
-def test_a_model_with_zero_blocks_is_block_sparse_and_answers_alike(models, plain, tmp_path):
-    dense, pruned = models
-    store = tmp_path / "store"
-    (sparse, full), said = engine(
-        plan(pruned, "warplap_bsr", look=True), plan(dense, "warplap_bsr", look=True), store=store
-    )
-    assert set(sparse["seen"][0].values()) == {"sparse"} and len(sparse["seen"][0]) == 8
-    assert set(full["seen"][0].values()) == {"left"}
-    assert "block-sparse: nothing is known of it" in said
-    same(sparse, plain[1])
-    same(full, plain[0])
-    assert not files(store)
-    assert len({plain[1]["hash"], sparse["hash"], full["hash"]}) == 3
+def test_what_was_decided_is_part_of_what_compiled_graphs_are_kept_by(plain, plugged):
+    names = ("unknown", "ours", "sparse", "full")
+    assert len({plain["dense"]["hash"], plain["pruned"]["hash"], *(plugged[n]["hash"] for n in names)}) == 6
 
 
-def test_a_checkpoint_names_its_blocks_and_a_wrong_one_is_an_error(models, plain, tmp_path):
-    import shutil
-
-    for block, ends in ((32, True), (48, False)):
-        model = tmp_path / f"named-{block}"
-        shutil.copytree(models[1], model)
-        config = json.loads((model / "config.json").read_text())
-        config["quantization_config"] = {"quant_method": "warplap_bsr", "block": block, "ignore": ["o_proj"]}
-        (model / "config.json").write_text(json.dumps(config))
-        if ends:
-            (found,), _ = engine(plan(str(model), look=True), store=tmp_path / "store")
-            kinds = found["seen"][0]
-            assert sum(kind == "sparse" for kind in kinds.values()) == 6 and not any("o_proj" in n for n in kinds)
-            same(found, plain[1])
-        else:
-            with pytest.raises(AssertionError, match="block is 48, expected one of"):
-                engine(plan(str(model)), store=tmp_path / "store")
+def test_a_model_with_zero_blocks_is_block_sparse_and_answers_alike(plain, plugged):
+    assert kinds(plugged["sparse"]) == {"sparse"} and len(plugged["sparse"]["seen"]) == 8
+    assert "block-sparse: nothing is known of it" in plugged["said"]
+    same(plugged["sparse"], plain["pruned"])
+    assert "sparse" not in kinds(plugged["full"])
+    same(plugged["full"], plain["dense"])
 
 
-def test_routers_and_experts_are_left_to_vllm(tmp_path):
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    torch.manual_seed(0)
-    config = MixtralConfig(
-        vocab_size=256, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, num_local_experts=4, num_experts_per_tok=2,
-        initializer_range=0.1,
-    )  # fmt: skip
-    model = str(tmp_path / "experts")
-    MixtralForCausalLM(config).to(torch.bfloat16).save_pretrained(model)
-    (plain, forced), _ = engine(plan(model), plan(model, "warplap", look=True, force=True), store=tmp_path / "store")
-    names = {name.rsplit(".", 1)[-1] for name in forced["seen"][0]}
-    assert names == {"qkv_proj", "o_proj"} and set(forced["seen"][0].values()) == {"served"}
-    same(forced, plain)
+def test_a_checkpoint_names_its_blocks_and_a_wrong_one_is_an_error(plain, plugged):
+    seen = plugged["named"]["seen"]
+    assert sum(kind == "sparse" for kind in seen.values()) == 6 and not any("o_proj" in name for name in seen)
+    same(plugged["named"], plain["pruned"])
+    assert "block is 48, expected one of [16, 32, 64, 128]" in plugged["wrong"]["error"]
 
 
+def test_routers_and_experts_are_left_to_vllm(plain, plugged):
+    seen = plugged["experts"]["seen"]
+    assert {name.rsplit(".", 1)[-1] for name in seen} == {"qkv_proj", "o_proj"} and kinds(plugged["experts"]) == {
+        "served"
+    }
+    same(plugged["experts"], plain["experts"])
+
+
+@LONG
 @pytest.mark.parametrize("harm", ["read-only", "a file"])
 def test_a_store_that_cannot_be_used_does_not_end_the_server(models, plain, tmp_path, harm):
     store = tmp_path / "store"
@@ -175,44 +170,33 @@ def test_a_store_that_cannot_be_used_does_not_end_the_server(models, plain, tmp_
         store.write_text("no store")
     else:
         store.mkdir(mode=0o500)
-    (found,), _ = engine(plan(models[0], "warplap", look=True), store=store)
-    same(found, plain[0])
+    for mode in ({}, {"WARPLAP_VLLM_MODE": "tune"}):
+        (found,), _ = engine([plan(models["dense"], "warplap", env=mode)], store)
+        same(found, plain["dense"])
 
 
 @LONG
 def test_compiled_engines_and_those_in_processes_of_their_own_answer_alike(models, tmp_path):
-    compiled = {"enforce_eager": False}
-    cache = {"VLLM_CACHE_ROOT": str(tmp_path / "compiled")}
-    (plain,), _ = engine(plan(models[1], plugged=False, asked=compiled), store=tmp_path / "none", **cache)
-    (sparse, forced), _ = engine(
-        plan(models[1], "warplap_bsr", look=True, asked=compiled),
-        plan(models[1], "warplap", look=True, asked=compiled, force=True),
-        store=tmp_path / "store", **cache,
-    )  # fmt: skip
-    same(sparse, plain)
-    same(forced, plain)
-    # Once more from vLLM's cache of compiled graphs, and with another decision for the same model.
-    (again, left), _ = engine(
-        plan(models[1], "warplap_bsr", look=True, asked=compiled), plan(models[1], "warplap", asked=compiled),
-        store=tmp_path / "store", **cache,
-    )  # fmt: skip
-    same(again, plain)
-    same(left, plain)
-    (apart,), _ = engine(plan(models[1], "warplap_bsr"), store=tmp_path / "store", VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    model, compiled = models["pruned"], {"enforce_eager": False}
+    (plain,), _ = engine([plan(model, asked=compiled)], tmp_path / "store", plugged=False)
+    plans = [plan(model, "warplap_bsr", asked=compiled), plan(model, "warplap", asked=compiled, decide="ours")]
+    # Then once more from vLLM's cache of compiled graphs, and with another decision for the same model.
+    for last in (plans[1], plan(model, "warplap", asked=compiled)):
+        for found in engine([plans[0], last], tmp_path / "store")[0]:
+            same(found, plain)
+    (apart,), _ = engine([plan(model, "warplap_bsr")], tmp_path / "store", VLLM_ENABLE_V1_MULTIPROCESSING="1")
     same(apart, plain)
 
 
 @LONG
 @pytest.mark.parametrize("quantization", ["warplap", "warplap_bsr"])
 def test_two_ranks_share_the_work_and_answer_alike(models, plain, tmp_path, quantization):
-    two = {"tensor_parallel_size": 2}
     own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1"}
-    asked = plan(models[1], quantization, asked=two)
-    (found,), _ = engine(asked, store=tmp_path / "store", **own)
-    same(found, plain[1])
-    (tuned,), _ = engine({**asked, "env": {"WARPLAP_VLLM_MODE": "tune"}}, store=tmp_path / "store", **own)
-    same(tuned, plain[1])
-    kept = files(tmp_path / "store")
-    (replayed,), _ = engine(asked, store=tmp_path / "store", **own)
-    same(replayed, plain[1])
-    assert kept and files(tmp_path / "store") == kept
+    asked = plan(models["pruned"], quantization, asked={"tensor_parallel_size": 2})
+    kept = {}
+    for mode in ("replay", "tune", "replay"):
+        (found,), _ = engine([{**asked, "env": {"WARPLAP_VLLM_MODE": mode}}], tmp_path / "store", **own)
+        same(found, plain["pruned"])
+        assert mode == "tune" or found["kept"] == kept
+        kept = found["kept"]
+    assert kept

@@ -1,5 +1,5 @@
-"""Runs vLLM's real engine by a plan (JSON on stdin) and prints what came of it (JSON, last line): a process of its own
-for tests, because an engine leaves much behind."""
+"""Runs vLLM's real engine by plans (JSON on stdin), in turn, and prints what came of them (JSON, last line):
+a process of its own for tests, because an engine leaves much behind and takes half a minute to load."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import sys
+from pathlib import Path
 
 PROMPTS = [[3, 17, 5, 99, 240, 7, 61, 12, 8, 33], [5, 6], [200, 100, 50, 25, 12, 6, 3, 1, 9, 81, 44, 70, 2]]
 
@@ -17,19 +18,15 @@ def run(plan: dict) -> dict:
 
     os.environ.pop("WARPLAP_VLLM_MODE", None)
     os.environ.update(plan.get("env", {}))
-    if plan.get("forget") or plan.get("force"):
-        from warplap.vllm import known, served
-
-        served.forget()
-        if plan.get("force"):  # whoever may have won
-            served.decide = lambda w, bias, sizes, race: served._won.setdefault(
-                served._layer(w, bias), frozenset(map(known.shared, sizes))
-            )
+    _decide(plan.get("decide"))
     asked = dict(
         max_model_len=128, max_num_seqs=8, max_num_batched_tokens=128, skip_tokenizer_init=True, seed=0,
         enforce_eager=True, enable_prefix_caching=False,
     )  # fmt: skip
-    llm = LLM(plan["model"], **{**asked, **plan.get("asked", {})})
+    try:
+        llm = LLM(plan["model"], **{**asked, **plan.get("asked", {})})
+    except Exception as error:
+        return {"error": str(error)}
     sampling = SamplingParams(temperature=0.0, max_tokens=6, prompt_logprobs=0, logprobs=0, detokenize=False)
     outputs = llm.generate([{"prompt_token_ids": p} for p in PROMPTS], sampling, use_tqdm=False)
     found: dict = {"tokens": [], "logprobs": []}
@@ -37,14 +34,30 @@ def run(plan: dict) -> dict:
         found["tokens"].append(list(output.outputs[0].token_ids))
         steps = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
         found["logprobs"].append([next(iter(step.values())).logprob for step in steps])
-    if plan.get("look"):
-        found["seen"] = llm.apply_model(look) if os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0" else None
+    if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0":
+        found["seen"] = llm.apply_model(look)[0]
     found["hash"] = llm.llm_engine.vllm_config.compute_hash()
+    found["kept"] = {str(p): p.stat().st_mtime_ns for p in Path(os.environ["WARPLAP_STORE"]).rglob("*") if p.is_file()}
     llm.llm_engine.engine_core.shutdown()
     del llm
     cleanup_dist_env_and_memory()
     gc.collect()
     return found
+
+
+def _decide(how: str | None) -> None:
+    """What is known is asked anew, or not at all: ``ours`` is everything, whoever may have won."""
+    if "warplap" not in sys.modules and how is None:
+        return
+    from warplap.vllm import known, served
+
+    served.forget()
+    ask = vars(served).setdefault("_asks", served.decide)
+    served.decide = ask
+    if how == "ours":
+        served.decide = lambda w, bias, sizes, race: served._won.setdefault(
+            served._layer(w, bias), frozenset(map(known.shared, sizes))
+        )
 
 
 def look(model) -> dict:
@@ -59,8 +72,6 @@ def look(model) -> dict:
 
 if __name__ == "__main__":
     plans = json.load(sys.stdin)
-    if not plans[0].get("plugged", True):
-        os.environ["VLLM_PLUGINS"] = "none"
     import torch
 
     torch.cpu._init_amx()  # nobody else may ask the kernel for it before vLLM's own attention wants it

@@ -10,25 +10,29 @@ from typing import Any
 from .. import store
 
 
-def tune(model: str, *, quantization: str = "warplap", tp: int = 1, **asked: Any) -> list[dict[str, Any]]:
+def tune(
+    model: str, *, sparse: bool = False, tp: int = 1, budget: float | None = None, **asked: Any
+) -> list[dict[str, Any]]:
     """Races the linears of a model and gives the records that were written.
 
-    ``asked`` goes to vLLM's engine (``dtype``, ``max_num_batched_tokens``, ``load_format="dummy"`` for a model whose
-    weights need not be read: not for block-sparse ones, whose weights decide).
+    ``budget`` is in seconds for each race. ``asked`` goes to vLLM's engine: ``dtype``, ``max_num_batched_tokens``,
+    ``load_format="dummy"`` for a model whose weights need not be read (block-sparse ones do: their weights decide).
     """
     from vllm import LLM  # type: ignore[import-not-found]
 
     began = int(time.time())
-    before = os.environ.get("WARPLAP_VLLM_MODE")
-    os.environ["WARPLAP_VLLM_MODE"] = "tune"
+    told = {"WARPLAP_VLLM_MODE": "tune", **({} if budget is None else {"WARPLAP_VLLM_BUDGET": str(budget)})}
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)  # for the engine's own processes too
     try:
         LLM(
-            model=model, quantization=quantization, tensor_parallel_size=tp,
+            model=model, quantization="warplap_bsr" if sparse else "warplap", tensor_parallel_size=tp,
             **{"enforce_eager": True, "skip_tokenizer_init": True, **asked},
         )  # fmt: skip
     finally:
-        if before is None:
-            del os.environ["WARPLAP_VLLM_MODE"]
-        else:
-            os.environ["WARPLAP_VLLM_MODE"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
     return [row for op in ("gemm", "bsr") for row in store.ls(op) if row["modified"] >= began]
