@@ -6,12 +6,25 @@ import importlib.util
 import logging
 from typing import Callable
 
-from . import tables
+from . import tables, takeover
 
 _log = logging.getLogger("warplap")
 
+
+def _ir() -> None:
+    from . import ir  # loads torch
+
+    ir.offer()
+
+
+def _attention() -> None:
+    from . import attention
+
+    attention.offer()
+
+
 # What is offered, in order. Each is called perhaps several times in a process and must bear it.
-PARTS: list[Callable[[], None]] = [tables.offer]
+PARTS: list[Callable[[], None]] = [tables.offer, takeover.begin, _ir, _attention]
 
 
 def register() -> None:
