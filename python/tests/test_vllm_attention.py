@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("vllm")
 
 import torch
+from conftest import near
 
 import warplap
-from conftest import near
 from warplap.vllm import attention, register
 
 ENGINE = """

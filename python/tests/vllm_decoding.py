@@ -1,5 +1,5 @@
-"""An attention backend for vLLM's CPU platform, for tests: steps that only decode by what ``warplap.vllm.attention`` does
-on a GPU, everything else by torch.
+"""An attention backend for vLLM's CPU platform, for tests: steps that only decode by what
+``warplap.vllm.attention`` does on a GPU, everything else by torch.
 
 vLLM's own CPU kernels keep keys packed for their instructions, which nobody else can read. So the cache is written here
 in the order that FlashAttention's has on a GPU, [pages, page, kv heads, 2 d], into the memory vLLM gives for it.

@@ -89,7 +89,8 @@ def compete(
     measured (in this mode, under capture, without ``measure``) and nothing is known. ``before`` is called on the rig's
     arguments before each timed launch; ``trial`` runs a candidate elsewhere before it runs here for the first time, and
     says why it must not. ``settle`` finds the rig's reference where that is more than a call of ``reference``.
-    ``mode`` is gone by instead of the process's. ``by_wall`` has the host's clock time candidates that wait for their GPU themselves."""
+    ``mode`` is gone by instead of the process's. ``by_wall`` has the host's clock time candidates that wait for their
+    GPU themselves."""
     mode = mode or _warplap.mode()
     if mode == "off":
         return 0, None

@@ -15,7 +15,6 @@ import contextlib
 import logging
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -45,7 +44,7 @@ def decode(
     queries: int = 1, scale: float, window: int | None = None, softcap: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Writes the answer of so many queries for each request, the last ones it has, into ``out`` [tokens, heads, d]."""
-    (tokens, heads, d), requests = query.shape, table.shape[0]
+    (_, heads, d), requests = query.shape, table.shape[0]
     wide = F.pad(query, (0, d)).view(requests, queries, heads, 2 * d).transpose(1, 2)
     found = _ops.attention(
         wide, pool, pool, is_causal=queries > 1, scale=scale, enable_gqa=True, lengths=lengths, block_table=table,

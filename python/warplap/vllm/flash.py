@@ -152,7 +152,8 @@ def _race(
         return impl._decode(drawn, lies, about, torch.empty_like(drawn), about.max_query_len)
 
     runs: list[Callable[..., Any]] = [theirs, ours]
-    made = [("flash_attn", {}, f"vllm {vllm.__version__}"), ("warplap", {}, f"warplap {_warplap.__version__}")]
+    sources = {"flash_attn": f"vllm {vllm.__version__}", "warplap": f"warplap {_warplap.__version__}"}
+    made: list[tuple[str, dict[str, Any], str]] = [(name, {}, source) for name, source in sources.items()]
     winner, found = _callables.compete("vllm_decode", text, made, runs, theirs, (query[:1],), {}, mode=mode)
     return found is not None and winner == 1, found is not None
 
