@@ -65,6 +65,8 @@ def agreed(
             opinions.append(found)
         if settings[i] not in found.held_by:
             found.held_by.append(settings[i])
+        if not found.odd and 2 * len(found.held_by) > len(runs):
+            break  # nobody can be preferred to it any more
     rig.reset()
     vouched = [o for o in opinions if len(o.held_by) > 1]
     if not vouched:
@@ -74,8 +76,8 @@ def agreed(
     for other in opinions:
         if other is not best:
             _log.warning(
-                "%s: %d of %d configs leave another answer than the %d that are believed%s",
-                settings[other.first], len(other.held_by), len(runs), len(best.held_by),
+                "%s: %d of %d configs leave another answer than those that are believed%s",
+                settings[other.first], len(other.held_by), len(runs),
                 f", with {other.odd} values that are no finite numbers" if other.odd > best.odd else "",
             )  # fmt: skip
     return best.first
