@@ -117,7 +117,7 @@ def test_compiled_as_vllm_compiles(name, answers):
             seen["graph"] = str(graph)
 
         torch._dynamo.reset()
-        options = {"post_grad_custom_post_pass": passes, "force_disable_caches": True}
+        options = {"post_grad_custom_post_pass": passes, "fx_graph_cache": False}
         call = torch.compile(lambda *a: operation(*a), fullgraph=True, dynamic=True, options=options)
         with torch.no_grad():
             for rows in (4, 9):
