@@ -34,7 +34,7 @@ class Impl(CPUAttentionBackendImpl):
         both = torch.cat([key[:tokens], value[:tokens]], dim=-1)
         lines[slot_mapping[there]] = both[there]
 
-    def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, *scales):
+    def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, **scales):
         about = attn_metadata
         if about is None:
             return output
