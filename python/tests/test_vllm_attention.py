@@ -21,17 +21,21 @@ from warplap.vllm import attention, register
 
 ENGINE = """
 import json, os, sys
-model, backend = sys.argv[1:]
+model, backend = sys.argv[1:3]
 import torch
 torch.cpu._init_amx()  # nobody else asks the kernel for it before vLLM's own attention wants it
 from vllm import LLM, SamplingParams
 if backend != "usual":
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
     register_backend(AttentionBackendEnum.CPU_ATTN, "vllm_decoding.Backend")
-    import warplap
-    warplap.set_mode("replay")
+    import warplap.vllm
+    warplap.vllm.register()
+    assert warplap.mode() == "replay"
+    from warplap.vllm import ir
+    ir._find = lambda *_: True  # as if a record said that our norms are faster
 llm = LLM(model, dtype="float32", max_model_len=128, max_num_seqs=8, skip_tokenizer_init=True, enforce_eager=True,
-          seed=0, enable_prefix_caching=False, block_size=16)
+          seed=0, enable_prefix_caching=False, block_size=16,
+          kernel_config={"ir_op_priority": {n: [sys.argv[3]] for n in ("rms_norm", "fused_add_rms_norm")}})
 prompts = [[3, 17, 5, 99, 240, 7, 61, 12, 8, 33], [5, 6], list(range(2, 40))]
 asked = SamplingParams(temperature=0.0, max_tokens=24, prompt_logprobs=0, logprobs=0, detokenize=False, ignore_eos=True)
 found = {"tokens": [], "logprobs": []}
@@ -42,6 +46,8 @@ for output in llm.generate([{"prompt_token_ids": p} for p in prompts], asked, us
 if backend != "usual":
     import vllm_decoding
     found["calls"] = vllm_decoding.calls
+    found["norms"] = sorted({asked[4] for asked in ir._won})
+    found["kept"] = warplap.store.ls()
 print()
 print(json.dumps(found))
 """
@@ -62,23 +68,24 @@ def llama(tmp_path_factory):
     return folder
 
 
-def engine(model, backend, folder):
+def engine(model, backend, norms, folder):
     file = folder / f"{backend}.py"
     file.write_text(ENGINE)
     env = {k: v for k, v in os.environ.items() if not k.startswith("WARPLAP_")}
     env |= {
         "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_PLUGINS": "none", "XDG_CACHE_HOME": str(folder / "cache"),
+        "VLLM_PLUGINS": "none", "XDG_CACHE_HOME": str(folder / "cache" / backend),
     }  # fmt: skip
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), env.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, file, model, backend], capture_output=True, text=True, env=env)
+    done = subprocess.run([sys.executable, file, model, backend, norms], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_engine_says_the_same_with_our_decoding(llama, tmp_path):
-    usual, ours = engine(llama, "usual", tmp_path), engine(llama, "ours", tmp_path)
+def test_the_engine_says_the_same_with_our_decoding_and_norms(llama, tmp_path):
+    usual, ours = engine(llama, "usual", "native", tmp_path), engine(llama, "ours", "warplap", tmp_path)
     assert ours["calls"]["decode"] >= 2 * 20 and ours["calls"]["torch"] >= 2
+    assert ours["norms"] == [False, True] and ours["kept"] == []
     assert ours["tokens"] == usual["tokens"]
     for a, b in zip(usual["logprobs"], ours["logprobs"]):
         assert len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < 1e-4
@@ -226,6 +233,8 @@ def test_a_race_between_the_two_decides_and_is_replayed(layer, monkeypatch):
     (row,) = warplap.store.ls("vllm_decode")
     record = warplap.store.show(row["hash"])
     assert {t["variant"] for t in record["editions"][0]["trials"]} == {"flash_attn", "warplap"}, record
+    (kernel,) = warplap.store.ls("attention")
+    assert "page=16" in kernel["problem"] and "lengths=true" in kernel["problem"]
     monkeypatch.delenv("WARPLAP_VLLM_MODE")
     flash.forget()
     del asked[:]
