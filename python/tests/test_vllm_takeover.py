@@ -232,3 +232,48 @@ def test_it_is_asked_for_and_leaves_other_peoples_kernels_alone(tmp_path):
     assert found["loud"] == "WARPLAP_VLLM_MODE: is 'loud', expected replay or tune"
     assert found["types"] == "Taken" and found["behind"] == ["Taken"]
     assert any("VLLM_TRITON_FORCE_FIRST_CONFIG" in line for line in found["said"])
+
+
+def test_the_whole_of_mamba2_is_raced_and_a_miscompiled_first_config_of_its_scan_is_found(tmp_path):
+    body = """
+        warplap.configure(budget=0.3)
+        warplap.vllm.register()
+        from vllm.model_executor.layers.mamba.ops import ssd_bmm, ssd_chunk_scan, ssd_chunk_state
+        from vllm.model_executor.layers.mamba.ops.ssd_combined import mamba_chunk_scan_combined_varlen
+        length, heads, d, n = 24, 2, 16, 16
+        x, dt = torch.randn(length, heads, d), torch.rand(length, heads)
+        a, skip = -torch.rand(heads), torch.randn(heads)
+        b, c = torch.randn(length, 1, n), torch.randn(length, 1, n)
+        whole = lambda *values: torch.tensor(values, dtype=torch.int32)
+        scan = ssd_chunk_scan._chunk_scan_fwd_kernel
+        first, real = scan.configs[0], scan.fn.run
+        def run(*args, **named):
+            real(*args, **named)
+            if all(named[k] == v for k, v in first.all_kwargs().items() if k in named):
+                named["out_ptr"][3].fill_(float("nan"))
+        scan.fn.run = run
+        out = torch.empty(length, heads, d)
+        mamba_chunk_scan_combined_varlen(
+            x, dt, a, b, c, chunk_size=16, cu_seqlens=whole(0, length), cu_chunk_seqlens=whole(0, 16, length),
+            last_chunk_indices=whole(1), seq_idx=whole(0, 0), out=out, D=skip,
+        )
+        state = torch.zeros(heads, d, n)
+        for i in range(length):
+            state = state * torch.exp(dt[i] * a)[:, None, None] + (dt[i][:, None] * x[i])[..., None] * b[i, 0]
+            right = (state * c[i, 0]).sum(-1) + skip[:, None] * x[i]
+            assert torch.allclose(out[i], right, atol=1e-4), i
+        found["raced"] = {}
+        for module in (ssd_bmm, ssd_chunk_scan, ssd_chunk_state, passing()):
+            for name, kernel in vars(module).items():
+                if isinstance(kernel, Plain):
+                    trials = kernel.last["edition"]["trials"]
+                    wrong = [t["config"] for t in trials if (t.get("rejected") or {}).get("why") == "wrong_answer"]
+                    found["raced"][name] = [len(kernel.configs) - len(trials), wrong]
+        found["first"] = first.all_kwargs()
+    """
+    found = program(tmp_path, body, WARPLAP_VLLM_MODE="tune")
+    raced = found["raced"]
+    assert len(raced) == 5 and all(left == 0 for left, _ in raced.values())
+    (wrong,) = raced.pop("_chunk_scan_fwd_kernel")[1]
+    assert {k: str(v) for k, v in wrong.items()} == {k: str(v) for k, v in found["first"].items()}
+    assert all(wrong == [] for _, wrong in raced.values())
