@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import warplap
 from warplap import _warplap
-from warplap.vllm import blocks, known, served
+from warplap.vllm import blocks, known, modes, served
 
 
 @pytest.fixture(autouse=True)
@@ -76,11 +76,11 @@ def test_replaying_measures_nothing_and_writes_nothing(tmp_path):
 def test_the_mode_of_a_server_is_said_in_one_word(monkeypatch):
     monkeypatch.setenv("WARPLAP_VLLM_MODE", "fast")
     with pytest.raises(ValueError, match="expected replay or tune"):
-        known.begin()
+        modes.begin()
     monkeypatch.setenv("WARPLAP_VLLM_MODE", "tune")
-    assert known.is_tuning()
+    assert modes.may_race()
     with warplap.tuning():
-        known.begin()
+        modes.begin()
         assert warplap.mode() == "replay"
 
 

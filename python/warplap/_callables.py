@@ -81,19 +81,23 @@ def compete(
     measure: bool = True,
     before: Callable[[Rig], None] | None = None,
     trial: Callable[[Rig, int], tuple[str, str, float] | None] | None = None,
+    settle: Callable[[Rig], None] | None = None,
+    mode: str | None = None,
     by_wall: bool = False,
 ) -> tuple[int, dict[str, Any] | None]:
     """The number of the fastest right candidate, and what is known about the key; the first one where nothing may be
     measured (in this mode, under capture, without ``measure``) and nothing is known. ``before`` is called on the rig's
     arguments before each timed launch; ``trial`` runs a candidate elsewhere before it runs here for the first time, and
-    says why it must not. ``by_wall`` has the host's clock time candidates that wait for their GPU themselves."""
-    mode = _warplap.mode()
+    says why it must not. ``settle`` finds the rig's reference where that is more than a call of ``reference``.
+    ``mode`` is gone by instead of the process's. ``by_wall`` has the host's clock time candidates that wait for their
+    GPU themselves."""
+    mode = mode or _warplap.mode()
     if mode == "off":
         return 0, None
     gpu = None if by_wall else gpu_of((args, kwargs))
     if gpu is not None:  # the device's own versions say nothing of torch
         candidates = [(name, config, f"{source}\ntorch {torch.__version__}") for name, config, source in candidates]
-    shop = _Shop(runs, reference, args, kwargs, tolerance, before, trial)
+    shop = _Shop(runs, reference, args, kwargs, tolerance, before, trial, settle)
     try:
         found = _warplap.race(
             op_name(op),
@@ -130,9 +134,11 @@ class _Shop:
         tolerance: float | None,
         before: Callable[[Rig], None] | None,
         trial: Callable[[Rig, int], tuple[str, str, float] | None] | None,
+        settle: Callable[[Rig], None] | None,
     ) -> None:
-        self._runs, self._reference, self._given = runs, reference, (args, kwargs, tolerance)
+        self._runs, self._given = runs, (args, kwargs, tolerance)
         self._before, self._trial = before, trial
+        self._settle = settle or (lambda rig: rig.settle(reference))
         self._made: Rig | None = None
         self._tried: set[int] = set()
         self.failed: BaseException | None = None
@@ -141,9 +147,9 @@ class _Shop:
         if self.failed is not None:
             raise self.failed
         if self._made is None:
-            made = Rig(*self._given)
             try:
-                made.settle(self._reference)
+                made = Rig(*self._given)
+                self._settle(made)
             except Exception as error:
                 self.failed = error
                 raise

@@ -144,6 +144,15 @@ class Rig:
         for i in self._poisoned:
             _put(self._work[i], math.nan)
 
+    def left(self) -> dict[int, Any]:
+        """The arguments that are not what the caller gave any more, by their place among all tensors."""
+        pairs = enumerate(zip(self._work, self._pristine))
+        return {i: now for i, (now, was) in pairs if not bool((_dense(now) == _dense(was)).all())}
+
+    def given(self, i: int) -> Any:
+        """What the caller gave at a place among all tensors."""
+        return self._pristine[i]
+
     def settle(self, run: Callable[..., Any]) -> None:
         """Runs the reference: finds out what it overwrites, and keeps what it leaves behind."""
         self._poisoned = [i for i in range(len(self._work)) if self._is_output(run, i)]

@@ -64,6 +64,9 @@ class Autotuner(TritonAutotuner):
                 stacklevel=3,
             )
         super().__init__(fn, arg_names, configs, key, *args, **kwargs)
+        self._begin(tolerance, budget)
+
+    def _begin(self, tolerance: float | None = None, budget: float | None = None) -> None:
         self._tolerance, self._budget = tolerance, budget
         self._made: str | None = None
         self._names = tuple(self.arg_names)
@@ -138,15 +141,18 @@ class Autotuner(TritonAutotuner):
                 tried[i] = self._try_out(configs[i], grid, a, k)
             return tried[i]
 
+        def checked(i: int, *a: Any, **k: Any) -> Any:
+            harm = refused(i, a, k)
+            if harm is not None:
+                raise RuntimeError(harm[1])
+            return runs[i](*a, **k)
+
         def reference(*a: Any, **k: Any) -> Any:
             """The first config that can be launched."""
             errors = []
-            for i, run in enumerate(runs):
+            for i in range(len(runs)):
                 try:
-                    harm = refused(i, a, k)
-                    if harm is not None:
-                        raise RuntimeError(harm[1])
-                    return run(*a, **k)
+                    return checked(i, *a, **k)
                 except (KeyboardInterrupt, SystemExit):
                     raise
                 except Exception as error:
@@ -168,14 +174,24 @@ class Autotuner(TritonAutotuner):
             rest,
             tolerance=self._tolerance,
             budget=self._budget,
+            mode=self._mode(),
             before=restore if self.restore_value else None,
             trial=lambda rig, i: refused(i, rig.args, rig.kwargs),
+            settle=self._settle([functools.partial(checked, i) for i in range(len(runs))], configs),
         )
         if found is not None:
             self.cache[key] = configs[winner]
             self.last = found
             self.configs_timings = _timings(found, configs)
         return configs[winner]
+
+    def _mode(self) -> str | None:
+        """The mode that its races go by, where that is not the process's."""
+        return None
+
+    def _settle(self, runs: list[Callable[..., Any]], configs: list[Config]) -> Callable[[Rig], None] | None:
+        """How a rig finds its reference, where that is not the first config."""
+        return None
 
     def _compile_all(
         self, configs: list[Config], grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

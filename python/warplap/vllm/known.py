@@ -1,7 +1,7 @@
 """What the store knows of a product at the sizes of a server: who won there, and how long it took.
 
 Numbers of tokens that share a race (``bucket="changing"``, the default) share an answer. Nothing is measured unless the
-mode says so: ``WARPLAP_VLLM_MODE=tune`` races what is not known while a model is loaded, before it serves anybody.
+mode says so (``modes``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 from typing import Any, Iterable, NamedTuple
 
-from .. import _modes, _warplap
+from .. import _warplap
 
 _log = logging.getLogger("warplap")
 
@@ -47,21 +47,6 @@ def shared(tokens: int) -> int:
 def sizes(most: int) -> list[int]:
     """The numbers of tokens to be known for a server of so many at a time."""
     return [size for size in SIZES if size <= max(most, 1)]
-
-
-def is_tuning() -> bool:
-    """Whether what is not known is raced while a model is loaded."""
-    return os.environ.get("WARPLAP_VLLM_MODE") == "tune"
-
-
-def begin() -> None:
-    """A server measures nothing on its own: it replays, unless somebody has said otherwise."""
-    wanted = os.environ.get("WARPLAP_VLLM_MODE")
-    if wanted not in (None, "replay", "tune"):
-        raise ValueError(f"WARPLAP_VLLM_MODE: is '{wanted}', expected replay or tune")
-    # Races are begun by name where they are wanted (`raced`), never by a call.
-    if "WARPLAP_MODE" not in os.environ and _modes.mode() != "replay":
-        _modes.set_mode("replay")
 
 
 def at(text: str, field: str, tokens: int) -> str:

@@ -36,7 +36,7 @@ except ImportError:  # a version that has it elsewhere, or not at all
     layerwise = None
 
 from .. import _torch  # noqa: F401  registers the operators
-from . import blocks, known, served
+from . import blocks, known, modes, served
 
 _log = init_logger("vllm.plugins.warplap")
 
@@ -117,7 +117,7 @@ class Method(UnquantizedLinearMethod):  # type: ignore[misc]
     """A dense linear: vLLM's own weights and loading, our choice of who multiplies."""
 
     def __init__(self, config: Dense) -> None:
-        known.begin()
+        modes.begin()
         self.config, self.vllm = config, get_current_vllm_config()
 
     def process_weights_after_loading(self, layer: Any) -> None:
@@ -127,7 +127,7 @@ class Method(UnquantizedLinearMethod):  # type: ignore[misc]
         if _is_for_everybody(layer) or layer.weight.is_meta or layer.weight.ndim != 2:
             return super().process_weights_after_loading(layer)
         won: set[int] = set()
-        with _one_tunes(known.is_tuning()) as race:
+        with _one_tunes(modes.may_race()) as race:
             for bias in _biases(layer):
                 won |= served.decide(layer.weight, bias, _sizes(self.vllm), race)
         self.config.tell(self.vllm, layer.prefix, f"dense {sorted(won)}")
@@ -177,7 +177,7 @@ class SparseMethod(Method):
         if of.density > blocks.MOST:
             return super().process_weights_after_loading(layer)
         decode = [size for size in sizes if size <= known.DECODE]
-        with _one_tunes(known.is_tuning()) as race:
+        with _one_tunes(modes.may_race()) as race:
             dense = [served.text(w, bias, size) for size in decode]
             faster, why = blocks.is_faster(of, bias, dense, decode, race)
         _log.info_once("linears of %dx%d: %s: %s", *w.shape, "block-sparse" if faster else "dense", why)

@@ -6,7 +6,7 @@ import importlib.util
 import logging
 from typing import Callable
 
-from . import tables
+from . import tables, takeover
 
 _log = logging.getLogger("warplap")
 
@@ -17,8 +17,26 @@ def _linears() -> None:
     linears.register()
 
 
+def _ir() -> None:
+    from . import ir  # loads torch
+
+    ir.offer()
+
+
+def _attention() -> None:
+    from . import attention
+
+    attention.offer()
+
+
 # What is offered, with a name for the log. Each is called perhaps several times in a process and must bear it.
-PARTS: list[tuple[str, Callable[[], None]]] = [("tables of experts", tables.offer), ("linears", _linears)]
+PARTS: list[tuple[str, Callable[[], None]]] = [
+    ("tables of experts", tables.offer),
+    ("Triton's kernels", takeover.begin),
+    ("linears", _linears),
+    ("norms", _ir),
+    ("attention", _attention),
+]
 
 
 def register() -> None:
