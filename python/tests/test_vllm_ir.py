@@ -133,7 +133,7 @@ def test_nothing_is_measured_unless_somebody_says_so(monkeypatch):
     assert not ours.is_won(x, False, True, eps) and warplap.store.ls() == []
     ours.forget()
     monkeypatch.setenv("WARPLAP_VLLM_MODE", "tune")
-    monkeypatch.setattr(ours, "BUDGET", 0.3)
+    monkeypatch.setenv("WARPLAP_VLLM_BUDGET", "0.3")
     ours.is_won(x, False, True, eps)
     (row,) = warplap.store.ls("norm")
     monkeypatch.delenv("WARPLAP_VLLM_MODE")
