@@ -167,7 +167,8 @@ class Compiler:
     def wait(self, names: list[str]) -> Refusal | None:
         """Waits for kernels; why one of them must not be launched, if so."""
         with self._heard:
-            self._heard.wait_for(lambda: all(name in self._known for name in names), START + len(names) * self._patience)
+            longest = START + len(self._asked) * self._patience
+            self._heard.wait_for(lambda: all(name in self._known for name in names), longest)
             return next((self._known[n] for n in names if self._known.get(n) is not None), None)
 
     def end(self) -> None:

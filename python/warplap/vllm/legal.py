@@ -13,7 +13,7 @@ from .shapes import Shape
 
 Config = dict[str, int]
 
-# Every axis of what vLLM's own tuner tries on NVIDIA's cards, and 8 rows where they change places with the weights.
+# Every axis of what vLLM's own tuner tries on NVIDIA's cards.
 AXES: dict[str, tuple[int, ...]] = {
     "BLOCK_SIZE_M": (16, 32, 64, 128, 256),
     "BLOCK_SIZE_N": (32, 64, 128, 256),
@@ -62,9 +62,16 @@ def shared_memory(config: Config, shape: Shape, arch: int = 90) -> int:
     real = effective(config, shape)
     m, n, k = real["BLOCK_SIZE_M"], real["BLOCK_SIZE_N"], real["BLOCK_SIZE_K"]
     rows = n if swapped(real, shape, arch) else m
-    by_groups = arch // 10 == 9 and rows >= 64 and real["num_warps"] % 4 == 0
+    by_groups = arch // 10 in (9, 10) and rows >= 64 and real["num_warps"] % 4 == 0
     tiles = real["num_stages"] if by_groups else real["num_stages"] - 1
-    return max(tiles, 1) * k * (m * shape.bytes_of_input + n * shape.bytes_of_weight)
+    whole = max(tiles, 1) * k * (m * shape.bytes_of_input + n * shape.bytes_of_weight)
+    if by_groups and arch // 10 == 10:
+        return whole + 16  # what the product is waited for by
+    if by_groups and shape.quantised == "int8_w8a16":
+        whole += n * k  # a tile of weights as they are multiplied
+    if by_groups and shape.block and rows == m:
+        whole += 4 * max(m, n)  # scales on their way to the rows
+    return whole
 
 
 def why_not(config: Config, shape: Shape, arch: int = 90, room: int | None = None) -> str | None:
