@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable
 
 from .._modes import set_mode
 from . import fused, journal, legal
-from .layer import Layer, routings
+from .layer import Layer
 from .moe import Race
 from .shapes import Shape
 from .tune import checked, facts_of, read_back
@@ -65,15 +64,10 @@ def _row(race: Race, config: dict[str, Any], budget: float) -> dict[str, Any]:
     there = {word: c for word, c in said.items() if c is not None}
     distinct = list({legal.key(c): c for c in there.values()}.values())
     _, ties = race.race("check", distinct, budget)
-    share = 1.0 / routings(race.tokens)
+    share = 1.0 / race.layer.routings(race.tokens)
     us = {word: race.times[legal.key(c)] * share for word, c in there.items() if legal.key(c) in race.times}
     told = {"tokens": race.tokens, "config": ours, "us": us.get("ours"), "measured": True}
     told |= {"default_us": us.get("default"), "shipped_us": us.get("shipped"), "grade": race.grade}
     if ours is not None and legal.key(ours) in race.refused:
-        told["refused"] = race.refused[legal.key(ours)]
+        told["why"] = race.refused[legal.key(ours)]
     return told
-
-
-def as_rows(rows: list[Any]) -> list[dict[str, Any]]:
-    """Rows as plain values."""
-    return [row if isinstance(row, dict) else asdict(row) for row in rows]

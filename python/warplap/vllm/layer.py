@@ -20,11 +20,6 @@ _SMALL = 1 << 24
 _FP8 = 448.0
 
 
-def routings(tokens: int) -> int:
-    """How many routings a run goes through: few tokens meet other experts every time, many always meet all."""
-    return 4 if tokens <= 256 else 2 if tokens <= 2048 else 1
-
-
 @contextlib.contextmanager
 def poisoned() -> Iterator[None]:
     """While it lasts memory that nobody has written holds NaN: an earlier candidate's right answer is not found in it.
@@ -83,11 +78,17 @@ class Layer:
         block = list(self.shape.block) if self.shape.block else None
         return fused.named("fp8_w8a8_moe_quant_config")(**scales, block_shape=block)
 
+    def routings(self, tokens: int) -> int:
+        """How many routings a run goes through: few tokens meet other experts every time, many always meet all."""
+        if self.device == "cpu":
+            return 2  # the interpreter takes its time
+        return 4 if tokens <= 256 else 2 if tokens <= 2048 else 1
+
     def arguments(self, tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Tokens, and who goes where with what weight, several times; the same for the same number of tokens."""
         random = torch.Generator(device=self.device).manual_seed(tokens)
         x = torch.randn((tokens, self.shape.hidden), device=self.device, generator=random).to(self.dtype)
-        count = (routings(tokens), tokens, self.shape.of_all)
+        count = (self.routings(tokens), tokens, self.shape.of_all)
         scores = torch.rand(count, device=self.device, generator=random)
         chosen, ids = scores.topk(self.shape.top_k, dim=-1)
         return x, torch.softmax(4 * chosen, dim=-1).contiguous(), ids.to(torch.int32).contiguous()

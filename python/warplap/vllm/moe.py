@@ -19,7 +19,7 @@ import torch
 from .. import _callables
 from . import compiling, fused, legal, prior
 from .compiling import Compiler, Refusal
-from .layer import Layer, routings
+from .layer import Layer
 from .legal import Config
 
 OP = "vllm_fused_moe"
@@ -266,7 +266,7 @@ class Race:
         for why in self.refused.values():
             words[why.partition(":")[0]] = words.get(why.partition(":")[0], 0) + 1
         # A run goes through several routings: what is told is the time of one.
-        share = 1.0 / routings(self.tokens)
+        share = 1.0 / self.layer.routings(self.tokens)
         us = {word: self.times[name] * share for word, name in known.items()}
         return Row(
             self.tokens, config, kept, self.times[legal.key(config)] * share, us.get("default"), us.get("shipped"),

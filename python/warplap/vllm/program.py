@@ -172,7 +172,7 @@ def _table(rows: Sequence[Any]) -> str:
         gains += [gain] if gain else []
         shown = f"{gain:.2f}×" if gain else "-"
         times = f"{us(row.get('default_us')):>9} {us(row.get('shipped_us')):>9} {us(row.get('us')):>9}"
-        config = f"{_config(row['config'])} {row.get('refused', '')}".rstrip()
+        config = f"{_config(row['config'])} {row.get('why', '')}".rstrip()
         lines.append(f"  {row['tokens']:>6} {times} {shown:>6}  {config}")
     if gains:
         product = 1.0
