@@ -47,7 +47,7 @@ def rows(folder: Path) -> list[Row]:
             table = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        for tokens, config in table.items():
+        for tokens, config in table.items() if isinstance(table, dict) else ():
             if not tokens.isdecimal() or not isinstance(config, dict):
                 continue
             made = legal.whole(config)
