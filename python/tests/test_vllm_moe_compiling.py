@@ -1,5 +1,5 @@
-"""vLLM's real kernel, compiled ahead for a GPU that is not here: the rule for shared memory, the processes that compile,
-and configs that take the compiler down."""
+"""vLLM's real kernel, compiled ahead for a GPU that is not here: the rule for shared memory, the processes that
+compile, and configs that take the compiler down."""
 
 from __future__ import annotations
 
@@ -73,11 +73,10 @@ for config in configs:
 hits = []
 triton.knobs.compilation.listener = lambda **about: hits.append(about["cache_hit"])
 for config in [c for c in configs if not refusals[legal.key(c)]][:3]:
-    for weights in (False, True):
-        try:
-            race.layer.run(config, *race.arguments)
-        except Exception as error:  # the made-up GPU launches nothing
-            last = error
+    try:
+        race.layer.run(config, *race.arguments)
+    except Exception:  # the made-up GPU launches nothing
+        pass
 told["hits"] = hits
 compiler.end()
 print(json.dumps(told))

@@ -1,5 +1,5 @@
-"""vLLM's real kernel under Triton's interpreter: what is proved, what is found wrong, and a whole tune, stopped and gone
-on with."""
+"""vLLM's real kernel under Triton's interpreter: what is proved, what is found wrong, and a whole tune, stopped and
+gone on with."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def test_tiles_are_proved_and_a_planted_wrong_one_is_found(tmp_path):
 
 def begin(tmp_path, *more, **environs):
     (tmp_path / "config.json").write_text(json.dumps(MODEL))
-    command = [sys.executable, "-m", "warplap.vllm", "tune", str(tmp_path), "-o", str(tmp_path / "tables"), *ARGS, *more]
+    command = [sys.executable, "-m", "warplap.vllm", "tune", str(tmp_path), "-o", str(tmp_path / "tables")]
+    command += [*ARGS, *more]
     env = environment(tmp_path, **environs)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 

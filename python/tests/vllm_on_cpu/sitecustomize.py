@@ -1,4 +1,4 @@
-"""Lets a CPU build of vLLM have its Triton kernels: under Triton's interpreter, or compiled for a GPU that is not there.
+"""Lets a CPU build of vLLM have its Triton kernels, under Triton's interpreter or compiled for a GPU that is not there.
 
 Found by every process that has this folder on its path. vLLM turns Triton off where its own version says "cpu"; and the
 CPU build lacks two operators around the kernel, which are here in plain torch. ``PLANTED=NAME=VALUE`` plants a fault:

@@ -66,7 +66,7 @@ def _row(race: Race, config: dict[str, Any], budget: float) -> dict[str, Any]:
     _, ties = race.race("check", distinct, budget)
     share = 1.0 / race.layer.routings(race.tokens)
     us = {word: race.times[legal.key(c)] * share for word, c in there.items() if legal.key(c) in race.times}
-    told = {"tokens": race.tokens, "config": ours, "us": us.get("ours"), "measured": True}
+    told: dict[str, Any] = {"tokens": race.tokens, "config": ours, "us": us.get("ours"), "measured": True}
     told |= {"default_us": us.get("default"), "shipped_us": us.get("shipped"), "grade": race.grade}
     if ours is not None and legal.key(ours) in race.refused:
         told["why"] = race.refused[legal.key(ours)]

@@ -101,7 +101,7 @@ class Compiler:
 
     def __init__(self, at_once: int | None = None, patience: float = PATIENCE, room: int | None = None) -> None:
         self._at_once = at_once or max(len(os.sched_getaffinity(0)) - 1, 1)
-        self._patience, self._room = patience, room
+        self._patience, self.room = patience, room
         self._process: subprocess.Popen[str] | None = None
         self._heard = threading.Condition()
         self._known: dict[str, Refusal | None] = {}
@@ -137,8 +137,8 @@ class Compiler:
     def _judged(self, answer: dict[str, Any]) -> Refusal | None:
         if "refused" in answer:
             return tuple(answer["refused"])  # type: ignore[return-value]
-        if self._room is not None and answer["shared"] > self._room:
-            return "over_limits", f"it takes {answer['shared']} bytes of shared memory, there are {self._room}", 0.0
+        if self.room is not None and answer["shared"] > self.room:
+            return "over_limits", f"it takes {answer['shared']} bytes of shared memory, there are {self.room}", 0.0
         return None
 
     def order(self, orders: list[Order]) -> list[str]:

@@ -213,7 +213,7 @@ class Race:
 
     def first(self) -> list[Config]:
         """Who races first: the default, the shipped row, and the likeliest."""
-        known = [c for c in (self.default, self.shipped) if c is not None and self._is_legal(c)]
+        known = [c for c in (self.default, self.shipped) if c is not None and legal.key(c) not in self.harmful]
         return _distinct([*known, *self.waiting])[: self.most]
 
     def run(self) -> Row:

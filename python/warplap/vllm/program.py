@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
+from .._modes import configure
 from . import tables
-from .shapes import DTYPES, NoExperts, Shape, read
+from .shapes import DTYPES, NoExperts, read
 
 # As `warplap --help` says.
 OK, NO_ANSWER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -51,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--no-measure", action="store_true", help="check the form, show what was recorded")
     for one in (tune, check):
         one.add_argument("--json", action="store_true", help="lines of JSON on standard output")
+        one.add_argument("--store", metavar="DIR|URL", help="where races are kept; by default as everywhere")
     return made
 
 
@@ -77,6 +79,9 @@ def _seconds(text: str) -> float:
 def main(argv: Sequence[str]) -> int:
     """Runs it; the exit code."""
     asked = parser().parse_args(argv)
+    if asked.store:
+        os.environ["WARPLAP_STORE"] = asked.store  # for those that are started from here
+        configure(store=asked.store)
     try:
         return _tune(asked, list(argv)) if asked.command == "tune" else _check(asked)
     except NoExperts as why:
@@ -227,6 +232,3 @@ def _check(asked: argparse.Namespace) -> int:
     folder = asked.folder or tables.folder()
     right = check(folder, budget=asked.budget, again=True, measure=not asked.no_measure, tell=_Told(asked.json))
     return OK if right else NO_ANSWER
-
-
-__all__ = ["Shape", "main", "parser"]

@@ -55,23 +55,26 @@ def tune(
     tell: Tell = quiet,
 ) -> list[Row]:
     """Races the rows of a table (of ``rows`` only, where several processes share them) and writes it."""
-    device = fused.Device.here()
-    journal = Journal(folder, fused.table_name(shape), facts_of(shape, device))
-    if again and rows is None:
-        journal.forget()
-    other = journal.other()
-    if other is not None:
-        tell({"event": "other", "table": journal.name, "facts": other})
-    mine = sorted(set(tokens if rows is None else rows))
-    done = {m: row for m, row in journal.rows().items() if m in tokens}
-    tell({"event": "started", "table": str(journal.table), "rows": len(mine), "done": len(done.keys() & set(mine))})
-    began, compiled = time.monotonic(), 0.0
-    save(journal, shape, tokens, done)
-    if set(mine) - done.keys():
-        with set_mode("tune"), _compiler(device, processes) as compiler:
-            _race_all(shape, device, journal, [m for m in mine if m not in done], tokens, done, compiler, tell,
-                      {"budget": budget, "again": again, "most": most, "common": common})  # fmt: skip
-            compiled = compiler.seconds if compiler else 0.0
+    with set_mode("tune"), _compiler(processes) as compiler:
+        device = fused.Device.here()
+        if compiler is not None:
+            compiler.room = device.room
+        journal = Journal(folder, fused.table_name(shape), facts_of(shape, device))
+        if again and rows is None:
+            journal.forget()
+        other = journal.other()
+        if other is not None:
+            tell({"event": "other", "table": journal.name, "facts": other})
+        mine = sorted(set(tokens if rows is None else rows))
+        done = {m: row for m, row in journal.rows().items() if m in tokens}
+        tell({"event": "started", "table": str(journal.table), "rows": len(mine), "done": len(done.keys() & set(mine))})
+        began = time.monotonic()
+        save(journal, shape, tokens, done)
+        left = [m for m in mine if m not in done]
+        if left:
+            how = {"budget": budget, "again": again, "most": most, "common": common}
+            _race_all(shape, device, journal, left, tokens, done, compiler, tell, how)
+        compiled = compiler.seconds if compiler else 0.0
     if rows is None:
         spent = {"seconds": round(time.monotonic() - began, 1), "compiling_seconds": round(compiled, 1)}
         finish(journal, shape, tokens, {**(about or {}), **spent, "budget": budget}, tell)
@@ -79,12 +82,12 @@ def tune(
 
 
 @contextlib.contextmanager
-def _compiler(device: fused.Device, processes: int | None) -> Iterator[compiling.Compiler | None]:
-    """Compilers of their own, where Triton compiles."""
-    if not compiling.can() or processes == 0:
+def _compiler(processes: int | None) -> Iterator[compiling.Compiler | None]:
+    """Compilers of their own, where Triton compiles. They load vLLM while this process does."""
+    if processes == 0 or not compiling.can():
         yield None
         return
-    made = compiling.Compiler(processes, room=device.room)
+    made = compiling.Compiler(processes)
     made.begin()
     try:
         yield made
