@@ -31,70 +31,68 @@ def script(code, tmp_path, *arguments, timeout=1200, **environment):
 
 
 RULE = """
-import itertools, json, os, random, sys
+import itertools, json, random, sys
 import made_up_gpu
-made_up_gpu.use(int(sys.argv[1]))
 import triton
 from warplap.vllm import compiling, fused, legal, shapes
 from warplap.vllm.layer import Layer
 from warplap.vllm.moe import Race
-arch, count = int(sys.argv[1]), int(sys.argv[2])
-shape = shapes.Shape(4, 256, 512, 2, *json.loads(sys.argv[3]))
-device = fused.Device("NVIDIA_made_up", "cpu", arch, None)
-random.seed(arch)
-every = [dict(zip(legal.AXES, values)) for values in itertools.product(*legal.AXES.values())]
-configs = random.sample(every, count)
-heard = []
+
+shared = {}
+
 class Compiler(compiling.Compiler):
     def _judged(self, answer):
-        heard.append((json.loads(answer["id"]), answer))
+        shared[answer["id"]] = answer.get("shared")
         return super()._judged(answer)
-compiler = Compiler(2)
-race = Race(Layer(shape, "cpu"), device, 64, compiler=compiler)
-told = {"same": 0, "other": [], "refused": 0, "kernels": 0}
-race.ahead(configs)
-refusals = {legal.key(c): compiler.wait(race.names[legal.key(c)]) for c in configs}
-shared = {json.dumps(order, sort_keys=True): answer.get("shared") for order, answer in heard
-          for order in [{k: v for k, v in order.items() if k != "id"}]}
-for config in configs:
-    names = race.names[legal.key(config)]
-    told["kernels"] += len(names)
-    if refusals[legal.key(config)]:
-        told["refused"] += 1
-        told["why"] = refusals[legal.key(config)]
-        continue
-    for name in names:
-        taken, meant = shared[name], legal.shared_memory(config, shape, arch)
-        if taken == meant:
-            told["same"] += 1
-        else:
-            told["other"].append([config, taken, meant])
-# The first launch finds what was compiled: nothing is compiled twice.
-hits = []
-triton.knobs.compilation.listener = lambda **about: hits.append(about["cache_hit"])
-for config in [c for c in configs if not refusals[legal.key(c)]][:3]:
-    try:
-        race.layer.run(config, *race.arguments)
-    except Exception:  # the made-up GPU launches nothing
-        pass
-told["hits"] = hits
+
+every = [dict(zip(legal.AXES, values)) for values in itertools.product(*legal.AXES.values())]
+compiler, all_told = Compiler(2), []
+for arch, types, count in json.loads(sys.argv[1]):
+    made_up_gpu.use(arch)
+    shape = shapes.Shape(4, 256, 512, 2, *types)
+    configs = random.Random(arch).sample(every, count)
+    race = Race(Layer(shape, "cpu"), fused.Device("NVIDIA_made_up", "cpu", arch, None), 64, compiler=compiler)
+    race.ahead(configs)
+    told = {"arch": arch, "types": types, "same": 0, "other": [], "refused": [], "kernels": 0, "hits": []}
+    right = []
+    for config in configs:
+        names = race.names[legal.key(config)]
+        told["kernels"] += len(names)
+        refused = compiler.wait(names)
+        if refused:
+            told["refused"].append([legal.key(config), refused])
+            continue
+        right.append(config)
+        for name in names:
+            taken, meant = shared[name], legal.shared_memory(config, shape, arch)
+            if taken == meant:
+                told["same"] += 1
+            else:
+                told["other"].append([legal.key(config), taken, meant])
+    # The first launch finds what was compiled: nothing is compiled twice.
+    triton.knobs.compilation.listener = lambda **about: told["hits"].append(about["cache_hit"])
+    for config in right[:3]:
+        try:
+            race.layer.run(config, *race.arguments)
+        except Exception:  # the made-up GPU launches nothing
+            pass
+    all_told.append(told)
 compiler.end()
-print(json.dumps(told))
+print(json.dumps(all_told))
 """
 
 
-@pytest.mark.parametrize(("arch", "types", "count"), [
-    (90, ["bfloat16"], 24 if LONG else 6),
-    (90, ["bfloat16", "int8_w8a16"], 8 if LONG else 2),
-    (80, ["float16"], 8 if LONG else 2),
-    (100, ["bfloat16"], 8 if LONG else 2),
-])  # fmt: skip
-def test_the_rule_for_shared_memory_is_the_compilers(arch, types, count, tmp_path):
-    told = script(RULE, tmp_path, arch, count, json.dumps(types))
-    print(told)
-    assert told["other"] == [] and told["same"] + 2 * told["refused"] >= told["kernels"] >= count
-    assert told["refused"] <= count // 3 + 1
-    assert told["hits"] and all(told["hits"])
+def test_the_rule_for_shared_memory_is_the_compilers(tmp_path):
+    many = 4 if LONG else 1
+    asked = [(90, ["bfloat16"], 10), (90, ["bfloat16", "int8_w8a16"], 3), (80, ["float16"], 3), (100, ["bfloat16"], 2)]
+    found = script(RULE, tmp_path, json.dumps([(arch, types, many * count) for arch, types, count in asked]))
+    assert len(found) == len(asked)
+    for told in found:
+        print(told)
+        # Triton 3.6 itself fails on some configs of 256 rows with 4 warps.
+        assert all(name[0] == 256 and name[4] == 4 for name, _ in told["refused"]), told
+        assert told["other"] == [] and told["same"] + 2 * len(told["refused"]) == told["kernels"] > 0, told
+        assert told["hits"] and all(told["hits"]), told
 
 
 SURVIVES = """

@@ -69,6 +69,7 @@ def deal(
                 worker.terminate()
     for thread in heard:
         thread.join()
+    tokens = sorted({*tokens, *journal.rows()})
     finish(journal, shape, tokens, {**about, "gpus": len(workers), "seconds": round(time.monotonic() - began, 1)}, tell)
     return next((code for code in codes if code), 0)
 

@@ -66,7 +66,8 @@ def tune(
         if other is not None:
             tell({"event": "other", "table": journal.name, "facts": other})
         mine = sorted(set(tokens if rows is None else rows))
-        done = {m: row for m, row in journal.rows().items() if m in tokens}
+        done = journal.rows()
+        tokens = sorted({*tokens, *done})  # rows that were asked for before stay
         tell({"event": "started", "table": str(journal.table), "rows": len(mine), "done": len(done.keys() & set(mine))})
         began = time.monotonic()
         save(journal, shape, tokens, done)
