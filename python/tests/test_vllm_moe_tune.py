@@ -117,7 +117,7 @@ def test_a_tune_that_is_killed_goes_on_and_a_table_is_always_whole(tmp_path):
     for row in record["rows"]:
         assert rows_of(table)[str(row["tokens"])] == row["config"]
         assert row["tried"] >= 2 and row["us"] > 0 and row["default_us"] > 0
-        assert row["kept"] == "default" or row["gain"] > 1 if "gain" in row else True
+        assert row["kept"] == "default" or row["us"] < row["default_us"]
         assert legal.why_not(row["config"], shapes.Shape(4, 32, 32, 2, "float16")) is None
     assert json.loads(table.read_text())["triton_version"]
 
@@ -152,22 +152,3 @@ def test_rows_are_dealt_to_processes_and_put_together(tmp_path):
     assert sorted(event["tokens"] for event in told if event["event"] == "row") == [1, 2]
     record = json.loads((tmp_path / "tables" / f"warplap-{NAME}").read_text())
     assert [row["tokens"] for row in record["rows"]] == [1, 2] and record["gpus"] == 2
-
-
-def run(*arguments):
-    command = [sys.executable, "-m", "warplap.vllm", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-def test_bad_input_is_said_in_a_sentence_and_nothing_is_loaded(tmp_path):
-    dense = {"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64}
-    (tmp_path / "config.json").write_text(json.dumps(dense))
-    done = run("tune", tmp_path)
-    assert done.returncode == 2 and "LlamaForCausalLM has no field for the number of experts" in done.stderr
-    assert run("tune", tmp_path, "--tokens", "0").returncode == 2
-    assert run("tune", tmp_path, "--budget", "-1").returncode == 2
-    done = run("check", tmp_path)
-    assert done.returncode == 1 and "holds no table" in done.stderr
-    (tmp_path / "E=8,N=64,device_name=X.json").write_text("{}")
-    done = run("check", tmp_path)
-    assert done.returncode == 1 and "one row or more" in done.stdout

@@ -15,7 +15,7 @@ from .journal import Journal
 from .shapes import Shape
 from .tune import facts_of, finish
 
-_HEARD = ("row", "lost", "failed")
+_HEARD = ("row", "lost", "skipped", "failed")
 
 
 def gpus() -> list[dict[str, str]]:

@@ -88,6 +88,8 @@ def main(argv: Sequence[str]) -> int:
         return _failed(asked, str(why), BAD_INPUT)
     except KeyboardInterrupt:
         return _failed(asked, "interrupted: rows that are done are kept, the same command goes on", INTERRUPTED)
+    except ImportError as why:
+        return _failed(asked, f"{why}: expected torch and vllm beside {sys.executable}", NO_ANSWER)
     except (RuntimeError, ValueError, OSError) as why:
         return _failed(asked, f"{why}" or type(why).__name__, NO_ANSWER)
 
@@ -127,6 +129,8 @@ class _Told:
                       f"{_gained(row)}; {said}")  # fmt: skip
         elif word == "lost":
             self._say(event["why"])
+        elif word == "skipped":
+            self._say(f"{event['tokens']} tokens: vLLM's own row stays: {event['why']}")
         elif word == "finished":
             print(_table(event["rows"]))
             print(event["said"])

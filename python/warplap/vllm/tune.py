@@ -113,6 +113,7 @@ def _race_all(
         return race
 
     races: dict[int, Race] = {}
+    failed: dict[int, str] = {}
     for at, m in enumerate(open_rows):
         for soon in open_rows[at : at + 2]:
             races[soon] = races.get(soon) or race_of(soon)
@@ -121,10 +122,16 @@ def _race_all(
         except DeviceLost:
             journal.lost()
             raise
+        except RuntimeError as why:  # no room for so many tokens, nobody right: others may have more luck
+            failed[m] = str(why).splitlines()[0] if str(why) else type(why).__name__
+            tell({"event": "skipped", "tokens": m, "why": failed[m]})
+            continue
         done[m] = row
         journal.keep(row)
         save(journal, shape, tokens, journal.rows())
         tell({"event": "row", "tokens": m, "row": row})
+    if failed:
+        raise RuntimeError("; ".join(f"{m} tokens: {why}" for m, why in failed.items()))
 
 
 def save(journal: Journal, shape: Shape, tokens: Sequence[int], done: dict[int, Row]) -> None:
