@@ -116,9 +116,10 @@ def _race_all(
     failed: dict[int, str] = {}
     for at, m in enumerate(open_rows):
         for soon in open_rows[at : at + 2]:
-            races[soon] = races.get(soon) or race_of(soon)
+            with contextlib.suppress(RuntimeError):  # it is said when its turn comes
+                races[soon] = races.get(soon) or race_of(soon)
         try:
-            row = races.pop(m).run()
+            row = (races.pop(m, None) or race_of(m)).run()
         except DeviceLost:
             journal.lost()
             raise
