@@ -80,6 +80,7 @@ class Race:
         again: bool = False,
         most: int = MOST,
         common: int = COMMON,
+        whole: bool = False,
         harmful: Iterable[Config] = (),
         trying: Callable[[Config | None], None] = lambda config: None,
     ) -> None:
@@ -90,7 +91,8 @@ class Race:
         self.default = legal.whole(fused.default(self.shape, tokens))
         self.shipped = fused.nearest(fused.shipped(self.shape), tokens)
         ranked = prior.ranked(known, self.shape, tokens, device.name, device.arch, device.room)[:common]
-        self.waiting = [c for c in [*near, *ranked] if self._is_legal(c)]
+        rest = legal.space(self.shape, device.arch, device.room) if whole else ()
+        self.waiting = [c for c in [*near, *ranked, *rest] if self._is_legal(c)]
         self.times: dict[tuple[int, ...], float] = {}
         self.tried: set[tuple[int, ...]] = set()
         self.refused: dict[tuple[int, ...], str] = {}

@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     tune.add_argument("--budget", type=_seconds, default=20.0, metavar="SECONDS", help="for each row (20)")
     tune.add_argument("--candidates", type=int, default=200, metavar="N", help="winners of shipped tables that may "
                       "race in a row (200)")  # fmt: skip
+    tune.add_argument("--whole", action="store_true", help="then every legal config, with a budget of hours")
     tune.add_argument("--at-once", type=int, default=40, metavar="N", help="candidates of one race (40)")
     tune.add_argument("--compilers", type=int, metavar="N", help="processes that compile; 0 compiles as it goes")
     tune.add_argument("--again", action="store_true", help="forget the rows that are done")
@@ -212,7 +213,7 @@ def _tune(asked: argparse.Namespace, argv: list[str]) -> int:
     try:
         tune(
             shape, folder, tokens, rows=asked.rows, budget=asked.budget, again=asked.again, most=asked.at_once,
-            common=asked.candidates, processes=asked.compilers, about=about, tell=tell,
+            common=asked.candidates, whole=asked.whole, processes=asked.compilers, about=about, tell=tell,
         )  # fmt: skip
     except DeviceLost as why:
         return _goes_on(argv, str(why), tell)

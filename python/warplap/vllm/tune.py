@@ -50,6 +50,7 @@ def tune(
     again: bool = False,
     most: int = MOST,
     common: int = COMMON,
+    whole: bool = False,
     processes: int | None = None,
     about: dict[str, Any] | None = None,
     tell: Tell = quiet,
@@ -73,7 +74,7 @@ def tune(
         save(journal, shape, tokens, done)
         left = [m for m in mine if m not in done]
         if left:
-            how = {"budget": budget, "again": again, "most": most, "common": common}
+            how = {"budget": budget, "again": again, "most": most, "common": common, "whole": whole}
             _race_all(shape, device, journal, left, tokens, done, compiler, tell, how)
         compiled = compiler.seconds if compiler else 0.0
     if rows is None:
