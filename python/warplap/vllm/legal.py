@@ -69,8 +69,9 @@ def shared_memory(config: Config, shape: Shape, arch: int = 90) -> int:
         return whole + 16  # what the product is waited for by
     if by_groups and shape.quantised == "int8_w8a16":
         whole += n * k  # a tile of weights as they are multiplied
-    if by_groups and shape.block and rows == m:
-        whole += 4 * max(m, n)  # scales on their way to the rows
+    if by_groups and shape.block:  # scales on their way to the threads that multiply by them
+        columns, warps = m + n - rows, real["num_warps"]
+        whole += 4 * max(rows if rows > 16 * warps else 0, columns if columns >= 32 * warps else 0)
     return whole
 
 
