@@ -11,8 +11,15 @@ from . import _warplap
 _SCRIPTS = ("warplap", "warplap.exe")
 
 
+def _is_for_vllm() -> bool:
+    """Whether it is ``warplap vllm …``, which is written in Python and needs the whole package."""
+    return sys.argv[1:2] == ["vllm"]
+
+
 def asked() -> bool:
-    """Whether this process is the program."""
+    """Whether this process is the program, and the native half is all it takes."""
+    if _is_for_vllm():
+        return False
     if os.path.basename(sys.argv[0] if sys.argv else "") in _SCRIPTS:
         return True
     given = sys.orig_argv
@@ -21,6 +28,10 @@ def asked() -> bool:
 
 def main() -> int:
     """Runs it; the exit code."""
+    if _is_for_vllm():
+        from .vllm.program import main as vllm
+
+        return vllm(sys.argv[2:])
     script = os.path.join(sysconfig.get_path("scripts"), "warplap")
     if os.access(script, os.X_OK):  # GPU kernels are proved in processes of their own, which it starts
         os.environ.setdefault("WARPLAP_WORKER", script)

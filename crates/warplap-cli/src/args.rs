@@ -11,6 +11,7 @@ use warplap::core::letters::{is_unseen, visible};
 use crate::commands::fleet;
 use crate::commands::{
     bench, completions, devices, doctor, explain, export, record, regret, replay, report, space, store, tune, variants,
+    vllm,
 };
 use crate::console::Console;
 use crate::failure::{EXIT_CODES, Exit, Failure};
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     /// List, check, prune and exchange records
     #[command(subcommand)]
     Store(store::Store),
+    /// Tune for vLLM ahead: tables of fused experts, in Python
+    Vllm(vllm::Vllm),
     /// Tune on many machines together: a store in PostgreSQL, engines that place jobs
     #[cfg(feature = "fleet")]
     #[command(subcommand)]
@@ -85,6 +88,7 @@ impl Cli {
             Command::Doctor => doctor::run(root, console),
             Command::Variants(variants) => variants.run(console),
             Command::Store(store) => store.run(root, console),
+            Command::Vllm(vllm) => vllm.run(root, console),
             #[cfg(feature = "fleet")]
             Command::Fleet(fleet) => fleet.run(root, console),
             // Whoever was started by a caller of its own never comes here.

@@ -17,4 +17,5 @@ pub(crate) mod space;
 pub(crate) mod store;
 pub(crate) mod tune;
 pub(crate) mod variants;
+pub(crate) mod vllm;
 pub(crate) mod vllm_moe;

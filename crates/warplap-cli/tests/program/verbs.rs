@@ -271,3 +271,25 @@ fn a_damaged_record_fails_the_check_and_costs_its_key_alone() {
     assert_eq!(place.run(&["store", "prune", "--damaged"]).code, 0);
     assert_eq!(place.run(&["store", "verify"]).code, 0);
 }
+
+#[cfg(unix)]
+#[test]
+fn vllm_is_handed_to_python_with_its_arguments_and_its_exit_code() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let place = Corner::new();
+    let folder = tempfile::tempdir().unwrap();
+    let python = folder.path().join("python");
+    std::fs::write(&python, "#!/bin/sh\n[ \"$1\" = -c ] && exit ${LACKS:-0}\necho \"$@\"\nexit 2\n").unwrap();
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |python: &std::path::Path, lacks: &str, args: &[&str]| {
+        let mut command = program(&place.store());
+        Ended::of(command.env("WARPLAP_PYTHON", python).env("LACKS", lacks).args(args).output().unwrap())
+    };
+    let ended = run(&python, "0", &["vllm", "tune", "model", "--tp", "2", "--help"]);
+    assert_eq!((ended.code, ended.stdout.trim()), (2, "-m warplap.vllm tune model --tp 2 --help"));
+    let ended = run(&python, "1", &["vllm", "check"]);
+    assert!(ended.code == 1 && ended.stderr.contains("pip install warplap vllm"), "{}", ended.stderr);
+    let ended = run(&folder.path().join("nobody"), "0", &["vllm", "check"]);
+    assert!(ended.code == 1 && ended.stderr.contains("cannot be started"), "{}", ended.stderr);
+}
