@@ -16,6 +16,8 @@ from .shapes import DTYPES, NoExperts, read
 
 # As `warplap --help` says.
 OK, NO_ANSWER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+# Seconds for each row of a table.
+BUDGET = 20.0
 # How often the program goes on by itself after a candidate has taken the GPU's context with it.
 LIVES = 8
 _LIVES = "WARPLAP_VLLM_LIVES"
@@ -37,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
                       "that the plugin offers to vLLM")  # fmt: skip
     tune.add_argument("--tokens", type=_numbers, metavar="M,M,…", help="rows of the table; by default vLLM's 18, and "
                       "8192 and 16384 for prefills")  # fmt: skip
-    tune.add_argument("--budget", type=_seconds, default=20.0, metavar="SECONDS", help="for each row (20)")
+    tune.add_argument("--budget", type=_seconds, metavar="SECONDS", help="for each row (20), or race of a linear (6)")
     tune.add_argument("--candidates", type=int, default=200, metavar="N", help="winners of shipped tables that may "
                       "race in a row (200)")  # fmt: skip
     tune.add_argument("--whole", action="store_true", help="then every legal config, with a budget of hours")
@@ -45,7 +47,11 @@ def parser() -> argparse.ArgumentParser:
     tune.add_argument("--compilers", type=int, metavar="N", help="processes that compile; 0 compiles as it goes")
     tune.add_argument("--again", action="store_true", help="forget the rows that are done")
     tune.add_argument("--all-gpus", action="store_true", help="deal the rows out to every GPU at hand")
-    tune.add_argument("--linears", action="store_true", help="tune the model's linear layers instead")
+    tune.add_argument("--linears", action="store_true", help="tune the model's linear layers instead, for "
+                      "--quantization warplap: vLLM loads it here")  # fmt: skip
+    tune.add_argument("--sparse", action="store_true", help="with --linears: a checkpoint with zero blocks, for "
+                      "--quantization warplap_bsr")  # fmt: skip
+    tune.add_argument("--load-format", metavar="FORMAT", help="with --linears: vLLM's; dummy reads no weights")
     tune.add_argument("--rows", type=_numbers, help=argparse.SUPPRESS)
     check = commands.add_parser("check", help="measure default, shipped and own tables side by side")
     check.add_argument("folder", type=Path, nargs="?", help="where tables are; by default the plugin's folder")
@@ -195,9 +201,10 @@ def _table(rows: Sequence[Any]) -> str:
 def _tune(asked: argparse.Namespace, argv: list[str]) -> int:
     folder = asked.output or tables.folder()
     if asked.linears:
-        from . import linears  # type: ignore[attr-defined]
-
-        return int(linears.tune(asked, folder))
+        return _tune_linears(asked)
+    if asked.sparse or asked.load_format:
+        return _failed(asked, "--sparse and --load-format: are given, expected --linears beside them", BAD_INPUT)
+    asked.budget = asked.budget or BUDGET
     shape = read(asked.model, asked.tp, asked.ep, asked.dtype)
     from .moe import DeviceLost
     from .tune import TOKENS, tune
@@ -217,6 +224,26 @@ def _tune(asked: argparse.Namespace, argv: list[str]) -> int:
         )  # fmt: skip
     except DeviceLost as why:
         return _goes_on(argv, str(why), tell)
+    return OK
+
+
+def _tune_linears(asked: argparse.Namespace) -> int:
+    from . import ahead
+
+    if asked.dtype not in (None, "bfloat16", "float16", "float32"):
+        return _failed(asked, f"--dtype: is {asked.dtype}, expected bfloat16, float16 or float32", BAD_INPUT)
+    path = Path(asked.model)
+    model = str(path.parent) if path.name == "config.json" else asked.model
+    more = {"dtype": asked.dtype, "load_format": asked.load_format}
+    more = {name: value for name, value in more.items() if value is not None}
+    rows = ahead.tune(model, sparse=asked.sparse, tp=asked.tp, budget=asked.budget, **more)
+    if asked.json:
+        for row in rows:
+            print(json.dumps({"event": "linear", **row}), flush=True)
+        return OK
+    for row in rows:
+        print(f"  {row['median_us']:>9.1f} µs  {row['problem']}: {row['winner']}")
+    print(f"{len(rows)} problems raced" if rows else "nothing was raced: everything was known, or is left to vLLM")
     return OK
 
 
