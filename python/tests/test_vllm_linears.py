@@ -124,7 +124,7 @@ def kinds(found):
 
 def test_a_dense_model_is_tuned_ahead_then_replayed_and_answers_alike(plain, plugged):
     # Of nothing that is known nothing is taken over.
-    assert kinds(plugged["unknown"]) == {"left"} and not any("gemm" in name for name in plugged["unknown"]["kept"])
+    assert kinds(plugged["unknown"]) == {"left"} and not plugged["unknown"]["kept"]
     tuned, replayed = plugged["tuned"], plugged["replayed"]
     assert any("gemm" in name for name in tuned["kept"])
     assert replayed["kept"] == tuned["kept"], "a server that replays writes nothing"
@@ -165,7 +165,7 @@ def test_routers_and_experts_are_left_to_vllm(plain, plugged):
 @LONG
 @pytest.mark.parametrize("harm", ["read-only", "a file"])
 def test_a_store_that_cannot_be_used_does_not_end_the_server(models, plain, tmp_path, harm):
-    store = tmp_path / "store"
+    store = tmp_path / "harmed"
     if harm == "a file":
         store.write_text("no store")
     else:
@@ -195,7 +195,7 @@ def test_two_ranks_share_the_work_and_answer_alike(models, plain, tmp_path, quan
     asked = plan(models["pruned"], quantization, asked={"tensor_parallel_size": 2})
     kept = {}
     for mode in ("replay", "tune", "replay"):
-        (found,), _ = engine([{**asked, "env": {"WARPLAP_VLLM_MODE": mode}}], tmp_path / "store", **own)
+        (found,), _ = engine([{**asked, "env": {"WARPLAP_VLLM_MODE": mode}}], tmp_path / "shared", **own)
         same(found, plain["pruned"])
         assert mode == "tune" or found["kept"] == kept
         kept = found["kept"]

@@ -37,7 +37,8 @@ def run(plan: dict) -> dict:
     if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0":
         found["seen"] = llm.apply_model(look)[0]
     found["hash"] = llm.llm_engine.vllm_config.compute_hash()
-    found["kept"] = {str(p): p.stat().st_mtime_ns for p in Path(os.environ["WARPLAP_STORE"]).rglob("*") if p.is_file()}
+    files = [p for p in Path(os.environ["WARPLAP_STORE"]).rglob("*") if p.is_file() and p.name != "store.json"]
+    found["kept"] = {str(p): p.stat().st_mtime_ns for p in files}
     llm.llm_engine.engine_core.shutdown()
     del llm
     cleanup_dist_env_and_memory()
