@@ -163,6 +163,20 @@ def test_routers_and_experts_are_left_to_vllm(plain, plugged):
 
 
 @LONG
+def test_adapters_find_their_layers_and_batch_invariance_is_left_alone(models, plain, tmp_path):
+    lora = {"enable_lora": True, "max_lora_rank": 8}
+    plans = [
+        plan(models["dense"], "warplap", decide="ours", asked=lora),
+        plan(models["pruned"], "warplap_bsr", asked=lora),
+        plan(models["dense"], "warplap", decide="ours", env={"VLLM_BATCH_INVARIANT": "1"}),
+    ]
+    (dense, sparse, invariant), _ = engine(plans, tmp_path / "kept")
+    assert kinds(dense) == {"served"} and kinds(sparse) == {"sparse"} and not invariant["seen"]
+    for found, model in ((dense, "dense"), (sparse, "pruned"), (invariant, "dense")):
+        same(found, plain[model])
+
+
+@LONG
 @pytest.mark.parametrize("harm", ["read-only", "a file"])
 def test_a_store_that_cannot_be_used_does_not_end_the_server(models, plain, tmp_path, harm):
     store = tmp_path / "harmed"
