@@ -3,8 +3,8 @@
     python lab/vllm_moe.py CONFIG.json [--tp 1] [--tokens 16,256,2048] [--sample 12]
 
 Needs a GPU, vLLM and the package. vLLM's script measures each of 1920 configs at 18 numbers of tokens, one after the
-other: new random weights, compiling, a run, a captured graph of ten runs, five replays to warm up and twenty that count,
-with other routings before each. That is done here to configs drawn at random, in their order, and their mean is
+other: new random weights, compiling, a run, a captured graph of ten runs, five replays to warm up and twenty that
+count, with other routings before each. That is done here to configs drawn at random, in their order, and their mean is
 multiplied by all there are: the whole is an extrapolation and not a measurement. Then `warplap vllm tune` and
 `warplap vllm check` tell the rest.
 """

@@ -168,7 +168,9 @@ class SparseMethod(Method):
         if w.numel() == 0:
             return
         layer.warplap_sparse = False
-        if w.is_meta or w.ndim != 2 or _is_for_everybody(layer):
+        # Classes that a model derives from vLLM's may read the weight themselves.
+        own = type(layer).__module__ == LinearBase.__module__
+        if w.is_meta or w.ndim != 2 or not own or _is_for_everybody(layer):
             return super().process_weights_after_loading(layer)
         block = self.config.block or blocks.size(w)
         if block is None or w.shape[0] % block or w.shape[1] % block:
