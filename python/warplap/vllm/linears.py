@@ -121,25 +121,35 @@ class Method(UnquantizedLinearMethod):  # type: ignore[misc]
         self.config, self.vllm = config, get_current_vllm_config()
 
     def process_weights_after_loading(self, layer: Any) -> None:
-        if layer.weight.numel() == 0:
-            return  # done: its weight is held in another form
-        layer.warplap_serves = False
+        # A layer that is done as it is loaded is called on once more, and again when its weights are loaded anew: vLLM
+        # takes this mark away then.
+        if getattr(layer, "_already_called_process_weights_after_loading", False):
+            return
+        layer._already_called_process_weights_after_loading = True
+        layer.warplap_serves = layer.warplap_sparse = False
         if _is_for_everybody(layer) or layer.weight.is_meta or layer.weight.ndim != 2:
             return super().process_weights_after_loading(layer)
+        with _one_tunes(modes.may_race()) as race:  # once a layer, whatever becomes of it on which rank
+            taken = self._take(layer, race)
+        if not taken:
+            super().process_weights_after_loading(layer)
+
+    def _take(self, layer: Any, race: bool) -> bool:
+        """Decides who runs a layer, and makes it ready; whether it is us."""
         won: set[int] = set()
-        with _one_tunes(modes.may_race()) as race:
-            for bias in _biases(layer):
-                won |= served.decide(layer.weight, bias, _sizes(self.vllm), race)
+        for bias in _biases(layer):
+            won |= served.decide(layer.weight, bias, _sizes(self.vllm), race)
         self.config.tell(self.vllm, layer.prefix, f"dense {sorted(won)}")
         if not won:
-            return super().process_weights_after_loading(layer)
+            return False
         layer.warplap_serves = True
         for bias in _biases(layer):
-            served.prime(layer.weight, bias, self.vllm.compilation_config.cudagraph_capture_sizes or [])
+            served.prime(layer.weight, bias, _captured(self.vllm))
         _log.info_once(
             "linears of %dx%d: by warplap's choice at up to %s tokens",
             *layer.weight.shape, ", ".join(map(str, sorted(won))),
         )  # fmt: skip
+        return True
 
     def apply(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if not layer.warplap_serves:
@@ -163,39 +173,40 @@ class SparseMethod(Method):
             super().create_weights(layer, *sizes, **extra)
         layerwise(layer)
 
-    def process_weights_after_loading(self, layer: Any) -> None:
-        w = layer.weight
-        if w.numel() == 0:
-            return
-        layer.warplap_sparse = False
-        # Classes that a model derives from vLLM's may read the weight themselves.
-        own = type(layer).__module__ == LinearBase.__module__
-        if w.is_meta or w.ndim != 2 or not own or _is_for_everybody(layer):
-            return super().process_weights_after_loading(layer)
-        block = self.config.block or blocks.size(w)
-        if block is None or w.shape[0] % block or w.shape[1] % block:
-            return super().process_weights_after_loading(layer)
-        of, bias, sizes = blocks.parts(w, block), getattr(layer, "bias", None), _sizes(self.vllm)
-        if of.density > blocks.MOST:
-            return super().process_weights_after_loading(layer)
+    def _take(self, layer: Any, race: bool) -> bool:
+        w, sizes = layer.weight, _sizes(self.vllm)
+        of = self._blocks(layer)
+        if of is None:
+            return super()._take(layer, race)
+        bias = _biases(layer)[0]
         decode = [size for size in sizes if size <= known.DECODE]
-        with _one_tunes(modes.may_race()) as race:
-            dense = [served.text(w, bias, size) for size in decode]
-            faster, why = blocks.is_faster(of, bias, dense, decode, race)
+        faster, why = blocks.is_faster(of, bias, [served.text(w, bias, size) for size in decode], decode, race)
         _log.info_once("linears of %dx%d: %s: %s", *w.shape, "block-sparse" if faster else "dense", why)
         if not faster:
             del of
-            return super().process_weights_after_loading(layer)
+            return super()._take(layer, race)
         n, k = of.shape
         self.config.tell(self.vllm, layer.prefix, f"sparse {n} {k} {of.block} {of.values.shape[0]}")
-        layer.warplap_sparse, layer.warplap_serves = True, False
+        layer.warplap_sparse, layer.warplap_rows = True, n
         for name, part in (("crow", of.crow), ("col", of.col), ("values", of.values)):
             layer.register_parameter(name, nn.Parameter(part, requires_grad=False))
-        layer.warplap_rows = n
         # Whoever asks the layer where it is and of what type asks its weight.
         layer.weight = nn.Parameter(w.new_empty(0), requires_grad=False)
-        for tokens in sizes:  # nothing is met for the first time while a graph is captured
+        for tokens in sorted({*sizes, *_captured(self.vllm)}):
             self.apply(layer, of.values.new_zeros((tokens, k)), bias)
+        return True
+
+    def _blocks(self, layer: Any) -> blocks.Parts | None:
+        """The blocks of a weight, where it has some and nobody else looks at it."""
+        w = layer.weight
+        # Classes that a model derives from vLLM's may read the weight themselves.
+        if type(layer).__module__ != LinearBase.__module__:
+            return None
+        block = self.config.block or blocks.size(w)
+        if block is None or w.shape[0] % block or w.shape[1] % block:
+            return None
+        of = blocks.parts(w, block)
+        return of if of.density <= blocks.MOST else None
 
     def apply(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if not layer.warplap_sparse:
@@ -207,6 +218,11 @@ class SparseMethod(Method):
 
 def _sizes(config: VllmConfig) -> list[int]:
     return known.sizes(config.scheduler_config.max_num_batched_tokens)
+
+
+def _captured(config: VllmConfig) -> list[int]:
+    """Numbers of tokens that graphs are captured at: nothing may be met for the first time then."""
+    return list(config.compilation_config.cudagraph_capture_sizes or [])
 
 
 def _biases(layer: Any) -> list[Tensor | None]:
