@@ -78,7 +78,7 @@ def uncompiled(monkeypatch):
 def test_what_our_operators_cover_is_found_however_it_is_written():
     plan = Plan(traced(Block(), r(2, 8, 32), r(2, 8, 32))[0])
     names = {name.partition(".")[0] for name in plan.kinds}
-    assert names == {"norm", "add_norm", "linear", "linear_gelu", "softmax", "softmax_scale", "attention"}
+    assert names == {"norm", "add_norm", "norm_of_sum", "linear", "linear_gelu", "softmax", "softmax_scale", "attention"}
     assert len([k for k in plan.kinds if k.startswith("attention")]) == 2, "written out, and by name"
     (by_hand,) = [f for fs in plan.kinds.values() for f in fs if f.template == "norm" and len(f.nodes) > 1]
     assert by_hand.args[3:] == ("rms", 1e-6)
@@ -123,6 +123,24 @@ def test_a_sum_that_others_read_too_comes_out_beside_the_norm():
     with warplap.off():
         for a, b in zip(plan.rewritten(partition.covers)(*inputs), fn(*inputs[:2])):
             near(a, b, 1e-5)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_sum_that_nobody_else_reads_is_not_written(trained, monkeypatch):
+    norm = torch.nn.LayerNorm(16)
+    module, inputs = traced(lambda x, y: norm(x + y).relu(), r(3, 16), r(3, 16))
+    plan = Plan(module)
+    (partition,) = [p for p in plan.partitions(None, 9) if p.kinds == ("norm_of_sum",)]
+    run, asked, made = plan.rewritten(partition.covers), [], warplap._norm._warplap.Prepared
+    monkeypatch.setattr(warplap._norm, "_warplap", SimpleNamespace(Prepared=lambda t: asked.append(t) or made(t)))
+    warplap._norm.prepared.cache_clear()
+    right = norm(inputs[0] + inputs[1]).relu()
+    with warplap.off(), torch.set_grad_enabled(trained):
+        got = run(*inputs)
+        got = got[0] if isinstance(got, tuple) else got
+    near(got, right, 1e-5)
+    warplap._norm.prepared.cache_clear()
+    assert [",sum=false" in text for text in asked] == [not trained], "backward passes read the sum"
 
 
 def test_a_graph_is_raced_once_and_its_sizes_share_the_decision(uncompiled):
@@ -318,7 +336,7 @@ def test_by_name_with_inductor_itself():
     x, y = r(64, 256), r(64, 256)
     near(fn(x, y), F.gelu(norm(x + y)), 1e-4)
     decision = warplap.graphs()[-1]
-    assert {lane.name for lane in decision.lanes} >= {"inductor", "eager", "norm", "add_norm"}, str(decision)
+    assert {lane.name for lane in decision.lanes} >= {"inductor", "eager", "norm", "norm_of_sum"}, str(decision)
     assert all(lane.us for lane in decision.lanes), str(decision)
 
 

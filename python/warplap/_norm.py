@@ -25,10 +25,10 @@ def _form(dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: 
 
 @functools.lru_cache(maxsize=4096)
 def prepared(
-    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float
+    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float, total: bool = True
 ) -> _warplap.Prepared:
-    """The call for rows of a shape, ready."""
-    form = _form(dtype, residual, weight, bias, kind, eps)
+    """The call for rows of a shape, ready; with a residual the sum is written too, where it is wanted."""
+    form = _form(dtype, residual, weight, bias, kind, eps) + ("" if total else ",sum=false")
     return _warplap.Prepared(form % (math.prod(shape[:-1]), shape[-1]))
 
 
@@ -52,9 +52,11 @@ def grad_call(
     return _warplap.Prepared(f"{form},total={str(total).lower()},dropout={dropout!r}")
 
 
-def call_of(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> _warplap.Prepared:
+def call_of(
+    x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float, total: bool = True
+) -> _warplap.Prepared:
     """The call for these tensors, ready."""
-    return prepared(x.shape, x.dtype, residual is not None, weight is not None, bias is not None, kind, eps)
+    return prepared(x.shape, x.dtype, residual is not None, weight is not None, bias is not None, kind, eps, total)
 
 
 def problem(

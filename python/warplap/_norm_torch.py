@@ -10,8 +10,8 @@ from torch import Tensor
 
 from . import _cuda, _facts
 from ._by_torch import is_double
-from ._compiled import fake
-from ._library import floats, lib, ordinary, rows
+from ._compiled import compiled, fake
+from ._library import floats, lib, op, ordinary, rows
 from ._nodes import PLAIN, is_watched, operator
 from ._norm import call_of, check, grad_call
 
@@ -19,6 +19,7 @@ _tags = (torch.Tag.pt2_compliant_tag,)
 for _schema in (
     "norm(Tensor x, Tensor? weight, Tensor? bias, bool layer, float eps) -> Tensor",
     "norm_add(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, bool layer, float eps) -> (Tensor, Tensor)",
+    "norm_of_sum(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, bool layer, float eps) -> Tensor",
 ):
     lib.define(_schema, tags=_tags)
 
@@ -31,6 +32,7 @@ def by_torch(
     *,
     layer: bool,
     eps: float,
+    total_too: bool = True,
 ) -> Any:
     """What torch has for it: a sum, then a norm."""
     total = x if residual is None else x + residual
@@ -39,13 +41,18 @@ def by_torch(
     else:
         y = F.rms_norm(total, total.shape[-1:], weight, eps)
         y = y if bias is None else y + bias
-    return y if residual is None else (y, total)
+    return (y, total) if residual is not None and total_too else y
+
+
+def _kind(problem: str) -> dict[str, Any]:
+    given = _facts.fields(problem)
+    return {"layer": given["kind"] == "layer", "eps": float(given.get("eps", 1e-5))}
 
 
 def facts(problem: str) -> dict[str, Any]:
     """What torch needs to know of a problem."""
-    given = _facts.fields(problem)
-    return {"layer": given["kind"] == "layer", "eps": float(given.get("eps", 1e-5))}
+    unread = _facts.fields(problem).get("sum") == "false"
+    return {**_kind(problem), **({"total_too": False} if unread else {})}
 
 
 def fit(problem: str) -> str | None:
@@ -67,23 +74,24 @@ def _lent(t: Tensor | None) -> Tensor | None:
 
 
 def _run(
-    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float
-) -> Any:
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float,
+    total_too: bool = True,
+) -> Any:  # fmt: skip
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
-    shape = x.shape
+    shape, alone = x.shape, residual is None or not total_too
     if x.numel() == 0:
-        return x.new_empty(shape) if residual is None else (x.new_empty(shape), x.new_empty(shape))
+        return x.new_empty(shape) if alone else (x.new_empty(shape), x.new_empty(shape))
     x, residual = rows(x), None if residual is None else rows(residual)
     tensors = [_lent(t) for t in (x, residual, weight, bias)]
     found = None
     if ordinary(x) and x.numel() <= 1 << 31:
         try:
-            found = call_of(x, residual, weight, bias, "layer" if layer else "rms", eps)(*tensors)
+            found = call_of(x, residual, weight, bias, "layer" if layer else "rms", eps, total_too)(*tensors)
         except NotImplementedError as why:
             _cuda.tell("torch", why)
     if found is None:
-        found = by_torch(*tensors, layer=layer, eps=eps)
-    if residual is None:
+        found = by_torch(*tensors, layer=layer, eps=eps, total_too=total_too)
+    if alone:
         return found.reshape(shape)
     return found[0].reshape(shape), found[1].reshape(shape)
 
@@ -92,13 +100,25 @@ def _norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bool, ep
     return _run(x, None, weight, bias, layer, eps)
 
 
+def _of_sum(
+    x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float
+) -> Tensor:
+    return _run(x, residual, weight, bias, layer, eps, total_too=False)
+
+
 for _device in ("CPU", "CUDA"):
     lib.impl("norm", _norm, _device)
     lib.impl("norm_add", _run, _device)
+    lib.impl("norm_of_sum", _of_sum, _device)
 
 
 @fake("norm")
 def _norm_fake(x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bool, eps: float) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@fake("norm_of_sum")
+def _of_sum_fake(x: Tensor, *rest: Any) -> Tensor:
     return x.new_empty(x.shape)
 
 
@@ -142,7 +162,7 @@ def gradients_by_torch(
 
 def gradients_facts(problem: str) -> dict[str, Any]:
     """What torch needs to know of a problem."""
-    return {**facts(problem), "bias": _facts.fields(problem).get("bias") == "true"}
+    return {**_kind(problem), "bias": _facts.fields(problem).get("bias") == "true"}
 
 
 def gradients_at_once(
@@ -205,21 +225,28 @@ def _norm_add_backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tens
     return (*wanted, None, None)
 
 
+compiled("norm_of_sum", _of_sum)  # nobody differentiates it
 _alone = operator("norm", _norm, _save_norm, _norm_backward).call
 _added = operator("norm_add", _run, _save_norm_add, _norm_add_backward).call
 
 
 def norm(
-    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float
-) -> Any:
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float,
+    total_too: bool = True,
+) -> Any:  # fmt: skip
+    """The norm, and with a residual the sum beside it, unless nobody reads that one."""
     check(x, weight, bias, residual, kind, eps)
     kinds = ("cpu", "cuda")  # others may have no autocast to ask about
     if x.device.type in kinds and torch.is_autocast_enabled(x.device.type):
         # Arithmetic is in float32 anyway: x decides.
         residual, weight, bias = (t if t is None else t.to(x.dtype) for t in (residual, weight, bias))
     if is_double(x, residual, weight, bias):
-        return by_torch(x, residual, weight, bias, layer=kind == "layer", eps=eps)
+        return by_torch(x, residual, weight, bias, layer=kind == "layer", eps=eps, total_too=total_too)
     floats(x=x, residual=residual, weight=weight, bias=bias)
     if residual is None:
         return _alone(x, weight, bias, kind == "layer", eps)
-    return _added(x, residual, weight, bias, kind == "layer", eps)
+    trained = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, residual, weight, bias))
+    if not total_too and not trained:
+        return op.norm_of_sum(x, residual, weight, bias, kind == "layer", eps)
+    found = _added(x, residual, weight, bias, kind == "layer", eps)  # backward passes read the sum
+    return found if total_too else found[0]

@@ -154,7 +154,10 @@ def _norms(node: Node) -> Iterator[Found]:
     if word(total) != "add" or len(total.args) != 2 or total.kwargs or not _alike(*total.args):
         return
     x, residual = total.args
-    yield Found("add_norm", (total, *found.nodes), (node, total), calls.add_norm, (x, residual, *facts))
+    if set(total.users) <= set(found.nodes):  # nobody else reads the sum
+        yield Found("norm_of_sum", (total, *found.nodes), (node,), calls.norm_of_sum, (x, residual, *facts))
+    else:
+        yield Found("add_norm", (total, *found.nodes), (node, total), calls.add_norm, (x, residual, *facts))
     for dropped, kept in ((x, residual), (residual, x)):
         if word(dropped) != "dropout" or not _only_user(dropped, total):
             continue
