@@ -27,12 +27,13 @@ def run(plan: dict) -> dict:
         llm = LLM(plan["model"], **{**asked, **plan.get("asked", {})})
     except Exception as error:
         return {"error": str(error)}
-    sampling = SamplingParams(temperature=0.0, max_tokens=6, prompt_logprobs=0, logprobs=0, detokenize=False)
+    of_prompts = None if "enable_lora" in plan["asked"] else 0  # on CPUs vLLM's adapters cannot
+    sampling = SamplingParams(temperature=0.0, max_tokens=6, prompt_logprobs=of_prompts, logprobs=0, detokenize=False)
     outputs = llm.generate([{"prompt_token_ids": p} for p in PROMPTS], sampling, use_tqdm=False)
     found: dict = {"tokens": [], "logprobs": []}
     for output in outputs:
         found["tokens"].append(list(output.outputs[0].token_ids))
-        steps = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
+        steps = [*(output.prompt_logprobs or [None])[1:], *output.outputs[0].logprobs]
         found["logprobs"].append([next(iter(step.values())).logprob for step in steps])
     if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0":
         found["seen"] = llm.apply_model(look)[0]
