@@ -163,19 +163,32 @@ def test_routers_and_experts_are_left_to_vllm(plain, plugged):
 
 
 @LONG
-def test_adapters_find_their_layers_and_batch_invariance_is_left_alone(models, plain, tmp_path):
+def test_adapters_find_their_layers(models, plain, tmp_path):
     lora = {"enable_lora": True, "max_lora_rank": 8}
     plans = [
         plan(models["dense"], "warplap", decide="ours", asked=lora),
         plan(models["pruned"], "warplap_bsr", asked=lora),
-        plan(models["dense"], "warplap", decide="ours", env={"VLLM_BATCH_INVARIANT": "1"}),
     ]
-    (dense, sparse, invariant), _ = engine(plans, tmp_path / "kept")
-    assert kinds(dense) == {"served"} and kinds(sparse) == {"sparse"} and not invariant["seen"]
+    (dense, sparse), _ = engine(plans, tmp_path / "kept")
+    assert kinds(dense) == {"served"} and kinds(sparse) == {"sparse"}
     for found, model in ((dense, "dense"), (sparse, "pruned")):
         answers = [probabilities[-6:] for probabilities in plain[model]["logprobs"]]
         same(found, {**plain[model], "logprobs": answers})
-    same(invariant, plain["dense"])
+
+
+def test_batch_invariance_routers_and_what_others_take_apart_are_left_alone(monkeypatch):
+    from vllm.model_executor.layers.linear import ReplicatedLinear, UnquantizedLinearMethod
+    from warplap.vllm import linears
+
+    layer = ReplicatedLinear.__new__(ReplicatedLinear)
+    config = linears.Dense(ignore=["o_proj"])
+    monkeypatch.setattr(linears.Dense, "_method", lambda self: "ours")
+    method = lambda name: config.get_quant_method(layer, f"model.layers.0.{name}")
+    assert method("mlp.up_proj") == "ours" and config.get_quant_method(torch.nn.Linear(1, 1), "x") is None
+    for name in ("mlp.gate", "self_attn.kv_b_proj", "self_attn.o_proj"):
+        assert type(method(name)) is UnquantizedLinearMethod, name
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    assert type(method("mlp.up_proj")) is UnquantizedLinearMethod
 
 
 @LONG
