@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import warplap
 from warplap import _warplap
-from warplap.vllm import blocks, known, modes, served
+from warplap.vllm import ahead, blocks, known, modes, served
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +122,9 @@ def test_sparse_or_dense_is_decided_by_what_was_measured():
     faster, why = blocks.is_faster(of, None, dense, [4], race=True)
     times = [known.found(text, None).us for text in (blocks.text(of, None, 4), dense[0])]
     assert faster == (times[0] < times[1]) and "over 1 sizes" in why
+
+
+def test_nothing_is_tuned_ahead_for_a_store_that_does_not_last():
+    warplap.configure(in_memory=True)
+    with pytest.raises(RuntimeError, match="expected one that lasts"):
+        ahead.tune("nowhere")

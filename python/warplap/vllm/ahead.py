@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from .. import store
+from .. import _warplap, store
 
 
 def tune(
@@ -18,6 +18,9 @@ def tune(
     ``budget`` is in seconds for each race. ``asked`` goes to vLLM's engine: ``dtype``, ``max_num_batched_tokens``,
     ``load_format="dummy"`` for a model whose weights need not be read (block-sparse ones do: their weights decide).
     """
+    place, why = _warplap.store_place()
+    if place == "memory" or why is not None:
+        raise RuntimeError(f"store: {why or 'is in memory'}: expected one that lasts, or what is found is lost")
     from vllm import LLM  # type: ignore[import-not-found]
 
     began = int(time.time())

@@ -71,4 +71,4 @@ def raced(texts: Iterable[str], gpu: int | None) -> None:
             if found(text, gpu) is None:
                 _warplap.tune(text, budget=budget, gpu=gpu)
         except (NotImplementedError, RuntimeError, ValueError, OSError) as error:
-            _log.warning("%s: is left to torch: %s", text, error)
+            _log.warning("left to torch: %s", error if text in str(error) else f"{text}: {error}")
