@@ -51,6 +51,15 @@ def _save_bsr(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(crow, col, values, b)
 
 
+def gathered(w: Tensor, mask: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The square blocks of a matrix where ``mask`` is true: crow, col and values."""
+    counts = mask.sum(1)
+    crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
+    place = mask.nonzero()
+    tiles = w.reshape(mask.shape[0], block, mask.shape[1], block).transpose(1, 2)
+    return crow, place[:, 1].to(torch.int32), tiles[place[:, 0], place[:, 1]].contiguous()
+
+
 def block_rows(crow: Tensor, blocks: int) -> Tensor:
     """The block row of each stored block."""
     return torch.searchsorted(crow, torch.arange(blocks, device=crow.device, dtype=crow.dtype), right=True) - 1

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _ops
+from ._blocks import gathered
 from ._library import floats
 from ._quiet import sparse
 from ._torch import sparse_linear
@@ -70,14 +71,8 @@ class SparseLinear(nn.Module):
         if tuple(mask.shape) != (rows // block, columns // block) or mask.dtype != torch.bool:
             expected = f"bool of shape {[rows // block, columns // block]}"
             raise ValueError(f"mask: is {mask.dtype} of shape {list(mask.shape)}, expected {expected}")
-        mask = mask.to(dense.weight.device)
-        counts = mask.sum(1)
-        crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
-        place = mask.nonzero()
-        blocks = dense.weight.detach().reshape(rows // block, block, columns // block, block).transpose(1, 2)
-        values = blocks[place[:, 0], place[:, 1]].contiguous()
         bias = dense.bias.detach().clone() if dense.bias is not None else None
-        return cls(columns, rows, crow, place[:, 1].to(torch.int32), values, bias)
+        return cls(columns, rows, *gathered(dense.weight.detach(), mask.to(dense.weight.device), block), bias)
 
     @property
     def density(self) -> float:

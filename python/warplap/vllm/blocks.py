@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from .. import _warplap
+from .._blocks import gathered
 from . import known
 
 # Blocks that are looked for, the largest first: fewer, larger blocks are faster at the same density.
@@ -55,16 +55,10 @@ def size(w: Tensor) -> int | None:
 
 def parts(w: Tensor, block: int) -> Parts:
     """The blocks of a weight that hold anything."""
-    n, k = w.shape
     mask = _mask(w, block)
     if not mask.any():
         mask[0, 0] = True  # kernels want something to do
-    counts = mask.sum(1)
-    crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
-    place = mask.nonzero()
-    tiles = w.view(n // block, block, k // block, block).transpose(1, 2)
-    values = tiles[place[:, 0], place[:, 1]].contiguous()
-    return Parts(crow, place[:, 1].to(torch.int32), values, (n, k))
+    return Parts(*gathered(w, mask, block), (w.shape[0], w.shape[1]))
 
 
 def text(of: Parts, bias: Tensor | None, tokens: int) -> str:
