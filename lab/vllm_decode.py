@@ -1,11 +1,13 @@
 """A decode step of vLLM's real engine, a random model in the shape of a Llama: plain, tuned linears, block-sparse.
 
     python lab/vllm_decode.py [--batches 1,8,64] [--layers 32] [--density 0.125,0.25] [--turns 5] [--budget 6]
+                              [--memory 0.8] [--once] [--logs FOLDER]
 
-Needs vLLM, torch and the package. Each side is an engine in a process of its own, the plain one first and last, so that
-what drifts is seen. A step is the time of many tokens less that of few, divided by the tokens between; the median of
-the turns. Weights are random (vLLM's dummy ones); for the block-sparse side blocks of 64 are zero. Tuning is done
-before, in a process of its own, and its seconds are told. `--tiny` is a model for CPUs, to try the script out.
+Needs vLLM, torch and the package. Each side is an engine in a process of its own, the plain one first and (unless
+`--once`) last, so that what drifts is seen. A step is the time of many tokens less that of few, divided by the tokens
+between; the median of the turns. Weights are random (vLLM's dummy ones); for the block-sparse side blocks of 64 are
+zero. Tuning is done before, in a process of its own, and its seconds are told. `--tiny` is a model for CPUs, to try the
+script out.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def child(asked: dict) -> None:
     llm = LLM(
         asked["model"], load_format="dummy", skip_tokenizer_init=True, quantization=asked["quantization"], seed=0,
         max_model_len=256 if tiny else 1024, max_num_seqs=max(asked["batches"]), enforce_eager=asked["tunes"] or tiny,
-        enable_prefix_caching=False, **({} if tiny else {"gpu_memory_utilization": 0.8}),
+        enable_prefix_caching=False, max_num_batched_tokens=256 if tiny else 2048,
+        **({} if tiny else {"gpu_memory_utilization": asked["memory"]}),
     )  # fmt: skip
     found = {"load": time.monotonic() - began, "steps": {}}
     few, many = (2, 10) if tiny else (8, 72)
@@ -88,12 +91,19 @@ def child(asked: dict) -> None:
     print("\n" + json.dumps(found))
 
 
-def run(asked: dict, env: dict) -> dict:
-    done = subprocess.run(
-        [sys.executable, __file__, "--child", json.dumps(asked)], env=env, capture_output=True, text=True
-    )
+def run(asked: dict, env: dict, log: Path | None) -> dict:
+    """What an engine of its own found; nothing where it failed or did not end, which is said."""
+    command = [sys.executable, __file__, "--child", json.dumps(asked)]
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=asked["limit"])
+    except subprocess.TimeoutExpired as late:
+        print(f"did not end within {asked['limit']:g} s: {(late.stderr or b'')[-2000:].decode()}", flush=True)
+        return {}
+    if log is not None:
+        log.write_text(done.stdout + done.stderr)
     if done.returncode:
-        sys.exit(done.stdout[-2000:] + done.stderr[-4000:])
+        print(done.stdout[-2000:] + done.stderr[-6000:], flush=True)
+        return {}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -104,33 +114,45 @@ def main() -> None:
     parser.add_argument("--density", default="0.125,0.25")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--budget", type=float, default=6.0)
+    parser.add_argument("--memory", type=float, default=0.8)
+    parser.add_argument("--limit", type=float, default=600.0)
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--logs", type=Path)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--child")
     given = parser.parse_args()
     if given.child:
         return child(json.loads(given.child))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
         sizes = {**(TINY if given.tiny else EIGHT)}
         sizes["num_hidden_layers"] = given.layers or sizes["num_hidden_layers"]
         write_model(Path(folder) / "model", sizes)
-        env = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
-        env |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "WARPLAP_VLLM_BUDGET": str(given.budget)}
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        env |= {"VLLM_LOGGING_LEVEL": "INFO" if given.logs else "WARNING", "WARPLAP_VLLM_BUDGET": str(given.budget)}
         env.setdefault("WARPLAP_STORE", f"{folder}/store")
         usual = {
             "model": f"{folder}/model", "batches": [int(b) for b in given.batches.split(",")], "turns": given.turns,
-            "tiny": given.tiny, "quantization": None, "density": 0.0, "tunes": False,
+            "tiny": given.tiny, "quantization": None, "density": 0.0, "tunes": False, "memory": given.memory,
+            "limit": given.limit,
         }  # fmt: skip
         sides = {"plain": usual, "warplap": {**usual, "quantization": "warplap"}}
         for density in [float(d) for d in given.density.split(",") if d]:
             sides[f"blocks of {BLOCK}, {density:.1%}"] = {**usual, "quantization": "warplap_bsr", "density": density}
+        if not given.once:
+            sides["plain again"] = usual
         found = {}
-        for name, asked in sides.items():
+        for at, (name, asked) in enumerate(sides.items()):
+            log = lambda word, at=at: given.logs / f"{at}-{word}.log" if given.logs else None
             if asked["quantization"]:
-                tuned = run({**asked, "tunes": True}, {**env, "WARPLAP_VLLM_MODE": "tune"})
-                print(f"{name}: loaded and tuned in {tuned['load']:.0f} s", flush=True)
-            found[name] = run(asked, env)
-            print(f"{name}: loaded in {found[name]['load']:.0f} s", flush=True)
-        found["plain again"] = run(usual, env)
+                tuned = run({**asked, "tunes": True}, {**env, "WARPLAP_VLLM_MODE": "tune"}, log("tuning"))
+                print(f"{name}: loaded and tuned in {tuned.get('load', 0):.0f} s", flush=True)
+            found[name] = run(asked, env, log("serving"))
+            turns = found[name].get("steps", {})
+            steps = {batch: round(1e3 * statistics.median(every), 3) for batch, every in turns.items()}
+            print(f"{name}: loaded in {found[name].get('load', 0):.0f} s, ms by batch: {json.dumps(steps)}", flush=True)
+        found = {name: side for name, side in found.items() if side}
+        if "plain" not in found:
+            sys.exit("vLLM alone did not run")
         print("| batch | " + " | ".join(f"{name} ms" for name in found) + " | " + " | ".join(list(found)[1:]) + " |")
         print("|" + "---|" * (2 * len(found)))
         ratios: dict[str, list[float]] = {name: [] for name in list(found)[1:]}

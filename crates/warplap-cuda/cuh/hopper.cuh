@@ -87,8 +87,9 @@ DI u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "
 DI void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 DI void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 DI void cluster_sync() { cluster_arrive(); cluster_wait(); }
-// Orders lifetimes, not data: barriers are initialised (after mb_init_fence), or a CTA's shared memory is no longer
-// needed.
+// Orders lifetimes, not data: barriers are initialised (after mb_init_fence), or what peers write into this CTA has been
+// waited for. Not for what was read from peers: a load may still be on its way when this arrives, and its CTA then
+// leaves under it (seen: CUDA_ERROR_LAUNCH_FAILED now and then).
 DI void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); cluster_wait(); }
 DI void cluster_arrive_early() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 DI u32 peer_addr(u32 a, u32 cta) { u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(cta)); return r; }
@@ -96,6 +97,12 @@ DI float4 peer_load4(u32 a) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(a) : "memory");
   return v;
+}
+// Says that what was read from peers is here. The store takes a value made of every load, so all of them have come back
+// before it is done, and it stays in front of the arrival: a fence of the GPU's (.release) is not needed for that. `spare`
+// is a word of shared memory of this thread's own.
+DI void cluster_arrive_read(u32 spare, float of_all) {
+  asm volatile("st.volatile.shared.f32 [%0], %1; barrier.cluster.arrive.relaxed;" ::"r"(spare), "f"(of_all) : "memory");
 }
 // Sixteen bytes into a peer's shared memory; they count on the peer's mbarrier, whose waiters see them.
 DI void peer_send4(u32 a, u32 bar, float x, float y, float z, float w) {

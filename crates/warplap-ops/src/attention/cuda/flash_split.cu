@@ -308,10 +308,17 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
   });
   cluster_sync();
   const u32 there = shared_addr(merged);
+  float seen = 0.f;
   add_up<SPLITS>(
       rows, SPLITS, part * NT + threadIdx.x, NT * SPLITS,
-      [&](int p, int at) { return peer_load4(peer_addr(there + at * 4, p)); }, finish);
-  cluster_meet(); // no block may leave while a peer still reads it
+      [&](int p, int at) {
+        const float4 v = peer_load4(peer_addr(there + at * 4, p));
+        seen += v.x; // four numbers come back together
+        return v;
+      },
+      finish);
+  cluster_arrive_read(shared_addr(room + threadIdx.x), seen); // warps' own sums are no longer needed
+  cluster_wait(); // no block may leave while a peer still reads it
 #else
   const int units = gridDim.x / parts;
   float* partial = reinterpret_cast<float*>(scratch + (units + 3) / 4 * 4) + (u64)unit * parts * ENTRY;

@@ -24,6 +24,7 @@ wgmma_thin(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, ele
            const int* __restrict__ col_idx, int M, int N SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES];
+  __shared__ float read[SPLIT > 1 ? 128 : 1];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, sums = base + STAGES * STAGE, fulls = smem_addr(full);
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const int rank = SPLIT > 1 ? (int)cluster_rank() : 0, place = blockIdx.x / SPLIT;
@@ -81,6 +82,7 @@ wgmma_thin(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, ele
     for (int j = 0; j < FRAGMENTS; j++)
       asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(mine + j * 2048), "f"(d[j * 4]), "f"(d[j * 4 + 1]), "f"(d[j * 4 + 2]), "f"(d[j * 4 + 3]) : "memory");
     cluster_sync();
+    float seen = 0.f;
 #pragma unroll
     for (int s = 0; s < FRAGMENTS / SPLIT; s++) {
       const int j = rank * (FRAGMENTS / SPLIT) + s;
@@ -91,8 +93,9 @@ wgmma_thin(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, ele
         sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
       }
       d[s * 4] = sum.x, d[s * 4 + 1] = sum.y, d[s * 4 + 2] = sum.z, d[s * 4 + 3] = sum.w;
+      seen += sum.x; // four numbers come back together
     }
-    cluster_arrive_early(); // all that others hold for this CTA has been read
+    cluster_arrive_read(smem_addr(read + tid), seen);
   }
   const long long top = (long long)line * 64 + warp * 16 + (lane >> 2);
 #pragma unroll

@@ -172,7 +172,9 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
     } else sums[i / COLS][i % COLS] = t;
   }
   if (SPLIT > 1) {
+    __shared__ float read[NT];
     cluster_sync();
+    float seen = 0.f;
     if (rank == 0) {
       for (int i = threadIdx.x * 4; i < MROWS * COLS; i += NT * 4) {
         float4 t = make_float4(0.f, 0.f, 0.f, 0.f);
@@ -182,12 +184,14 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
           t.x += x.x, t.y += x.y, t.z += x.z, t.w += x.w;
         }
         const float o[4] = {t.x, t.y, t.z, t.w};
+        seen += t.x; // four numbers come back together
 #pragma unroll
         for (int j = 0; j < 4; j++)
           if (c0 + i % COLS + j < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS + j] = narrow(finished(o[j], bias, c0 + i % COLS + j, N));
       }
     }
-    cluster_meet(); // no CTA may leave while its sums are read
+    cluster_arrive_read(smem_addr(read + threadIdx.x), seen);
+    cluster_wait(); // no CTA may leave while its sums are read
   }
 }
 #endif
