@@ -1,13 +1,13 @@
 """A decode step of vLLM's real engine, a random model in the shape of a Llama: plain, tuned linears, block-sparse.
 
     python lab/vllm_decode.py [--batches 1,8,64] [--layers 32] [--density 0.125,0.25] [--turns 5] [--budget 6]
-                              [--memory 0.8] [--once] [--logs FOLDER]
+                              [--memory 0.8] [--once] [--no-dense] [--logs FOLDER]
 
 Needs vLLM, torch and the package. Each side is an engine in a process of its own, the plain one first and (unless
-`--once`) last, so that what drifts is seen. A step is the time of many tokens less that of few, divided by the tokens
-between; the median of the turns. Weights are random (vLLM's dummy ones); for the block-sparse side blocks of 64 are
-zero. Tuning is done before, in a process of its own, and its seconds are told. `--tiny` is a model for CPUs, to try the
-script out.
+`--once`) last, so that what drifts is seen; `--no-dense` leaves out the tuned dense one. A step is the time of many
+tokens less that of few, divided by the tokens between; the median of the turns. Weights are random (vLLM's dummy ones);
+for the block-sparse side blocks of 64 are zero. Tuning is done before, in a process of its own, and its seconds are
+told. `--tiny` is a model for CPUs, to try the script out.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=0.8)
     parser.add_argument("--limit", type=float, default=600.0)
     parser.add_argument("--once", action="store_true")
+    parser.add_argument("--no-dense", action="store_true")
     parser.add_argument("--logs", type=Path)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--child")
@@ -135,7 +136,9 @@ def main() -> None:
             "tiny": given.tiny, "quantization": None, "density": 0.0, "tunes": False, "memory": given.memory,
             "limit": given.limit,
         }  # fmt: skip
-        sides = {"plain": usual, "warplap": {**usual, "quantization": "warplap"}}
+        sides = {"plain": usual}
+        if not given.no_dense:
+            sides["warplap"] = {**usual, "quantization": "warplap"}
         for density in [float(d) for d in given.density.split(",") if d]:
             sides[f"blocks of {BLOCK}, {density:.1%}"] = {**usual, "quantization": "warplap_bsr", "density": density}
         if not given.once:

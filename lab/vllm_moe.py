@@ -4,9 +4,10 @@
 
 Needs a GPU, vLLM and the package. vLLM's script measures each of 1920 configs at 18 numbers of tokens, one after the
 other: new random weights, compiling, a run, a captured graph of ten runs, five replays to warm up and twenty that
-count, with other routings before each. That is done here to configs drawn at random, in their order, and their mean is
-multiplied by all there are: the whole is an extrapolation and not a measurement. Then `warplap vllm tune` and
-`warplap vllm check` tell the rest.
+count, with other routings before each. That is done here to configs drawn at random, in their order: at the first
+number of tokens once with compiling and once without, at the others without. Rows between are taken from the line
+between their neighbours, and the mean is multiplied by all configs there are: the whole is an extrapolation and not a
+measurement. Then `warplap vllm tune` and `warplap vllm check` tell the rest.
 """
 
 from __future__ import annotations
@@ -73,15 +74,31 @@ def main() -> None:
     every = [dict(zip(SPACE, values)) for values in itertools.product(*SPACE.values())]
     random.seed(0)
     drawn = random.sample(every, given.sample)
-    seconds = []
+    cold: list[float] = []
+    warm: dict[int, float] = {}
     for tokens in map(int, given.tokens.split(",")):
+        if not warm:  # what compiles is compiled once for all numbers of tokens
+            cold = [measured(shape, config, tokens)[0] for config in drawn]
         found = [measured(shape, config, tokens) for config in drawn]
-        seconds += [s for s, _ in found]
-        best = min(us for _, us in found)
-        mean = statistics.mean(s for s, _ in found)
-        print(f"{tokens} tokens: {mean:.2f} s a config, the best of {len(drawn)} takes {best:.1f} µs", flush=True)
-    whole = statistics.mean(seconds) * len(every) * len(tune.USUAL)
-    print(f"the whole space, extrapolated: {whole / 3600:.1f} hours ({len(every)} configs, {len(tune.USUAL)} rows)")
+        warm[tokens] = statistics.mean(s for s, _ in found)
+        best = f"the best of {len(drawn)} takes {min(us for _, us in found):.1f} µs"
+        print(f"{tokens} tokens: {warm[tokens]:.2f} s a config, {best}", flush=True)
+    compiling = statistics.mean(cold) - next(iter(warm.values()))
+    rows = sum(between(warm, tokens) for tokens in tune.USUAL)
+    print(f"compiling {compiling:.2f} s a config, once; all {len(tune.USUAL)} rows {rows:.1f} s a config")
+    whole = (compiling + rows) * len(every)
+    print(f"the whole space of {len(every)} configs, extrapolated: {whole / 3600:.1f} hours")
+
+
+def between(known: dict[int, float], tokens: int) -> float:
+    """A value at a number of tokens: along the line between its neighbours, and on along the last one."""
+    at = sorted(known)
+    below = [m for m in at if m <= tokens] or at[:1]
+    if len(at) == 1 or tokens <= at[0]:
+        return known[at[0]]
+    left = below[-1] if below[-1] != at[-1] else at[-2]
+    right = at[at.index(left) + 1]
+    return known[left] + (known[right] - known[left]) * (tokens - left) / (right - left)
 
 
 if __name__ == "__main__":

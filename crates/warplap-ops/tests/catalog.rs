@@ -114,3 +114,31 @@ fn every_cuda_source_has_its_twin() {
     }
     assert!(sources >= 11, "only {sources} sources found");
 }
+
+/// A load from a peer of a cluster may be on its way when a relaxed arrival is done, and the peer then leaves under it.
+/// No answer is wrong and few launches fail, so no proof finds it: whoever loads from peers waits as `hopper.cuh` says.
+#[test]
+fn whoever_reads_from_peers_says_when_it_is_done() {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut readers = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "cu") {
+                let text = fs::read_to_string(&path).expect("a readable file");
+                let Some(last) = text.rfind("peer_load4(") else { continue };
+                readers += 1;
+                let after = &text[last..];
+                let nobody = || panic!("{}: says nothing when its loads are here", path.display());
+                let said = after.find("cluster_arrive_read(").unwrap_or_else(nobody);
+                assert!(after[said..].contains("cluster_wait()"), "{}: nobody waits", path.display());
+                let relaxed =
+                    ["cluster_meet(", "cluster_arrive_early("].iter().any(|word| after[..said].contains(word));
+                assert!(!relaxed, "{}: arrives before its loads are here", path.display());
+            }
+        }
+    }
+    assert!(readers >= 3, "kernels that read from peers are looked for in another place: {readers}");
+}
