@@ -154,6 +154,23 @@ impl Axis {
         matches!(other[..], [i, j] if j == i + 1)
     }
 
+    /// Numbers of values by their distance from one that may not be among them: the equal one first, then whole numbers
+    /// by their ratio, and of those as near the one with the smaller difference.
+    pub(super) fn nearest(&self, to: &Value) -> Vec<u16> {
+        let far = |value: &Value| match (value, to) {
+            _ if value == to => Some((0.0, 0)),
+            (Value::Int(value), Value::Int(to)) => {
+                let ratio = (*value).max(1) as f64 / (*to).max(1) as f64;
+                Some((ratio.ln().abs(), value.abs_diff(*to)))
+            }
+            _ => None,
+        };
+        let numbered = |(at, value): (usize, &Value)| far(value).map(|far| (far, at as u16));
+        let mut all: Vec<((f64, u64), u16)> = self.values().iter().enumerate().filter_map(numbered).collect();
+        all.sort_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        all.into_iter().map(|(_, at)| at).collect()
+    }
+
     /// Move: any value, each as likely as the other.
     pub fn random(&self, rng: &mut fastrand::Rng) -> Option<&Value> {
         (!self.values.is_empty()).then(|| &self.values[rng.usize(..self.values.len())])

@@ -81,6 +81,25 @@ impl Space {
         }
     }
 
+    /// The legal Config nearest to one of a space with other values or rules: each axis at its value there if that is
+    /// legal, else at the nearest number that is, else at its default. `None` when nothing is legal.
+    pub fn nearest(&self, config: &Config) -> Option<Config> {
+        let mut point = self.default_point()?;
+        // Twice: what an axis may be can hang on those behind it.
+        for axis in (0..self.axes.len()).chain(0..self.axes.len()) {
+            let Some(wanted) = config.get(self.axes[axis].name()) else { continue };
+            let before = point[axis];
+            let mut to_try = self.axes[axis].nearest(wanted).into_iter();
+            let legal = |value: &u16| {
+                point[axis] = *value;
+                self.is_legal(&point, &self.config(&point))
+            };
+            let found = to_try.find(legal);
+            point[axis] = found.unwrap_or(before);
+        }
+        Some(self.config(&point))
+    }
+
     /// Legal configs that differ from `config` in one axis by one step.
     pub fn neighbours(&self, config: &Config) -> Vec<Config> {
         self.moved(config, |axis, from| axis.steps(from))

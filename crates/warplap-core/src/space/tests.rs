@@ -205,3 +205,29 @@ proptest! {
         prop_assert_eq!(space.at(space.count()), None);
     }
 }
+
+#[test]
+fn settings_of_another_space_become_the_nearest_legal_ones() {
+    let space = |tiles: &[i64], most: i64| {
+        Space::single()
+            .axis(Axis::ints("tile", tiles.iter().copied()))
+            .axis(Axis::ints("stages", [2, 3, 6]))
+            .axis(Axis::choices("order", &["rows", "columns"]))
+            .rule(Rule::on("room", &["tile", "stages"], move |c| {
+                c.int("tile").is_some_and(|t| c.int("stages").is_some_and(|s| t * s <= most))
+            }))
+    };
+    let set = |tile: i64, stages: i64, order: &str| {
+        Config::new().with("tile", tile).with("stages", stages).with("order", order)
+    };
+    let wide = space(&[16, 32, 40], 1000);
+    let own = set(40, 6, "columns");
+    assert_eq!(wide.nearest(&own), Some(own.clone()), "what is legal stays");
+    assert_eq!(space(&[16, 32, 56], 1000).nearest(&own), Some(set(32, 6, "columns")), "the nearer by its ratio");
+    assert_eq!(space(&[20, 80], 1000).nearest(&own), Some(set(20, 6, "columns")), "of two as near the smaller one");
+    let room = space(&[16, 32, 56], 100).nearest(&own);
+    assert_eq!(room, Some(set(32, 3, "columns")), "as far as the rules let");
+    let more = Config::new().with("tile", 32).with("order", "diagonal").with("warps", 4);
+    assert_eq!(wide.nearest(&more), Some(set(32, 2, "rows")), "what is not known here is left out");
+    assert_eq!(space(&[900], 1000).nearest(&own), None, "nothing is legal");
+}

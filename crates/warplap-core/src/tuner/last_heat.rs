@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::road::{is_current, locked, right_ones};
+use super::road::{is_current, locked};
 use super::{How, Tuner};
 use crate::candidate::Candidate;
 use crate::card::Card;
@@ -43,8 +43,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
             *how = How::Stored;
         }
         let winner = &edition.verdict.winner;
-        let near: Vec<Candidate> =
-            edition.ranked().iter().filter(|r| 1.0 + r.behind <= NEAR).map(|r| r.trial.candidate.clone()).collect();
+        let ranked = edition.ranked();
         let card = self.card(problem);
         let card: &dyn Card<D> = &card;
         // Where the host program has libraries of its own, its users would call those.
@@ -52,9 +51,10 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let is_library = |id: &str| if hosted { hosts(id) } else { card.find(id).is_some_and(|r| r.is_library()) };
         let other = |c: &Candidate| is_library(&c.variant) != is_library(&winner.variant);
         let met = edition.last_heat.is_some();
-        let mut others = right_ones(card, edition.clone()).into_iter().filter(|c| !met && other(c));
-        let hopes = |c: &Candidate| is_library(&c.variant) || near.contains(c);
-        let candidate = others.find(|c| hopes(c) && self.road.usable(c, card))?;
+        let mut others = ranked.iter().filter(|r| !met && other(&r.trial.candidate));
+        let hopes = |r: &&Ranked<'_>| is_library(&r.trial.candidate.variant) || 1.0 + r.behind <= NEAR;
+        let may = |c: &Candidate| is_current(card, c) && self.road.usable(c, card);
+        let candidate = others.find(|r| hopes(r) && may(&r.trial.candidate))?.trial.candidate.clone();
         Some(Rival { is_library: is_library(&candidate.variant), candidate })
     }
 

@@ -2,6 +2,7 @@
 
 mod admitting;
 mod any;
+mod building;
 mod carried;
 mod contesting;
 mod donors;

@@ -138,7 +138,7 @@ impl<D: Device> Road<D> {
         }
         let busy = self.device.busy(queue);
         let mut why = format!("the mode is {} and the store does not know the key", self.settings.mode);
-        let found = found.filter(|(edition, _)| self.usable(&edition.verdict.winner, card));
+        let found = found.filter(|(edition, _)| self.may_answer(&edition.verdict.winner, card));
         let imported = found.as_ref().is_some_and(|(edition, _)| edition.origin != self.store.id());
         let admitted = found.filter(|(edition, how)| {
             let winner = &edition.verdict.winner;
@@ -165,7 +165,7 @@ impl<D: Device> Road<D> {
     /// What the store knows answers, or else an official library; what is open is raced in the background.
     fn decide_beside(&self, card: &dyn Card<D>, found: Option<(Candidate, How)>) -> Decided {
         self.race_beside(card);
-        let stored = found.filter(|(candidate, how)| *how == How::Stored && self.usable(candidate, card));
+        let stored = found.filter(|(candidate, how)| *how == How::Stored && self.may_answer(candidate, card));
         let (candidate, how) =
             stored.unwrap_or_else(|| self.library_choice(card, "it is being raced in the background"));
         Decided { candidate, how, lasts: true }
@@ -240,6 +240,12 @@ impl<D: Device> Road<D> {
         card.find(&candidate.variant).is_some_and(can)
     }
 
+    /// Whether a stored winner decides for a problem: it can be built, or it is what it was and another member of its
+    /// bucket's. Then others of its record answer for this one, and it goes on answering for those it can do.
+    fn may_answer(&self, winner: &Candidate, card: &dyn Card<D>) -> bool {
+        self.usable(winner, card) || (!self.settings.bucket.is_exact() && is_current(card, winner))
+    }
+
     /// An official library at its default config, where there is one; else the first choice. The last of a catalog comes
     /// first: a host program's own libraries stand behind ours, and are what its users would call without us.
     fn library_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
@@ -251,7 +257,7 @@ impl<D: Device> Road<D> {
 
     /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
     /// first it is the library's, or the reference.
-    fn first_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+    pub(super) fn first_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
         let (mut listed, _) = card.list(&self.device);
         listed.retain(|l| !self.device.sandboxes() || l.runner.is_yardstick());
         let reference = || (self.reference(card), How::Default(why.into()));
@@ -273,38 +279,6 @@ impl<D: Device> Road<D> {
         };
         Some((listed.into_iter().find_map(at_default)?, How::Default(why.into())))
     }
-
-    /// Builds a candidate for a problem. Where that fails (a bucket holds other shapes too): the next best that was
-    /// right for its key, where nothing is known of the key the first choice, and at last the reference.
-    fn build(&self, key: &Key, card: &dyn Card<D>, candidate: &Candidate, how: How) -> Result<Chosen<D>, Error> {
-        let attempt = |candidate: &Candidate, how: How| {
-            let runner = card.find(&candidate.variant).filter(|_| self.usable(candidate, card))?;
-            let kernel = runner.build(&candidate.config, &self.device).ok()?;
-            Some(Chosen { candidate: candidate.clone(), how, kernel: kernel.into() })
-        };
-        if let Some(chosen) = attempt(candidate, how) {
-            return Ok(chosen);
-        }
-        let how = How::Default(format!("{candidate} cannot be built for this problem"));
-        let edition = if self.settings.mode == Mode::Off { None } else { self.current(key) };
-        let others = match edition {
-            // Of what came from elsewhere nobody runs that has not passed here.
-            Some(edition) if edition.origin != self.store.id() => {
-                let mut right = right_ones(card, edition);
-                right.retain(|other| self.has_passed(key, card, other));
-                right
-            }
-            Some(edition) => right_ones(card, edition),
-            None => vec![self.first_choice(card, "").0],
-        };
-        if let Some(chosen) = others.iter().find_map(|other| attempt(other, how.clone())) {
-            return Ok(chosen);
-        }
-        let candidate = self.reference(card);
-        let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
-        let kernel = card.reference().build(&candidate.config, &self.device).map_err(nothing)?;
-        Ok(Chosen { candidate, how, kernel: kernel.into() })
-    }
 }
 
 /// The winner of an edition.
@@ -320,11 +294,4 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether the code behind a candidate is the code there is now.
 pub(super) fn is_current<D: Device>(card: &dyn Card<D>, candidate: &Candidate) -> bool {
     card.find(&candidate.variant).is_some_and(|v| v.source() == candidate.source)
-}
-
-/// Those of an edition that were right and are what they were, fastest first.
-pub(super) fn right_ones<D: Device>(card: &dyn Card<D>, edition: Edition) -> Vec<Candidate> {
-    let ranked = edition.ranked();
-    let right = ranked.iter().map(|r| &r.trial.candidate).filter(|candidate| is_current(card, candidate));
-    right.cloned().collect()
 }

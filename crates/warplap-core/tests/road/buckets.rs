@@ -1,7 +1,8 @@
 //! Sizes that share a key: what is raced for them, and what each of them runs.
 
 use warplap_core::bucket::Bucket;
-use warplap_core::settings::Settings;
+use warplap_core::settings::{Mode, Settings};
+use warplap_core::tuner::{How, Tuned};
 
 use crate::fake::{ScaleProblem, problem, row};
 use crate::support::{self, *};
@@ -50,4 +51,38 @@ fn a_size_that_the_winner_cannot_do_gets_the_next_best_and_no_race() {
     assert!(tune(&fresh, &problem(91)).from_store);
     assert_eq!(fresh.choose(&problem(91)).unwrap().candidate.variant, "any");
     assert!(launch(&fresh, &problem(91)).unwrap());
+}
+
+/// Winners whose settings hang on the size: at 64 there are four, at 40 two.
+fn by_size(seconds: &[f64; 4]) -> [crate::fake::Row; 3] {
+    [row("reference", 9e-3), row("library", 8e-3).library(), row("tiles", 1e-3).configs(seconds).each(16)]
+}
+
+#[test]
+fn settings_that_a_size_does_not_have_are_carried_over_where_all_others_are_far_behind() {
+    let (rows, store) = (by_size(&[4e-4, 3e-4, 2e-4, 1e-4]), memory());
+    let tuner = tuner(&rows, &store, changing());
+    let of = |tuner: &Tuned| tuner.edition.verdict.winner.config.int("i");
+    assert_eq!(of(&tune(&tuner, &problem(64))), Some(3));
+    let chosen = tuner.choose(&problem(40)).unwrap();
+    assert_eq!((chosen.candidate.variant.as_str(), chosen.candidate.config.int("i")), ("tiles", Some(1)));
+    assert!(launch(&tuner, &problem(40)).unwrap());
+    // One that was measured and is close goes first.
+    let rows = by_size(&[1.1e-4, 3e-4, 2e-4, 1e-4]);
+    let tuner = support::tuner(&rows, &memory(), changing());
+    assert_eq!(of(&tune(&tuner, &problem(64))), Some(3));
+    assert_eq!(tuner.choose(&problem(40)).unwrap().candidate.config.int("i"), Some(0));
+}
+
+#[test]
+fn a_size_that_the_winner_cannot_do_does_not_decide_for_those_it_can() {
+    let (rows, store) = (by_size(&[4e-4, 3e-4, 2e-4, 1e-4]), memory());
+    tune(&tuner(&rows, &store, changing()), &problem(64));
+    for mode in [Mode::Replay, Mode::Record, Mode::Tune] {
+        let fresh = support::tuner(&rows, &store, Settings { mode, ..changing() });
+        let first = fresh.choose(&problem(40)).unwrap();
+        assert_eq!((first.candidate.variant.as_str(), first.candidate.config.int("i")), ("tiles", Some(1)), "{mode}");
+        let then = fresh.choose(&problem(64)).unwrap();
+        assert_eq!((then.candidate.config.int("i"), then.how), (Some(3), How::Stored), "{mode}");
+    }
 }

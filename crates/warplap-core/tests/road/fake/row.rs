@@ -76,6 +76,8 @@ pub struct Row {
     pub panics: Option<Panics>,
     /// It does only sizes that this divides.
     pub multiple: u64,
+    /// Its axis has a value for every so many of a problem's size; 0: all of them at any size.
+    pub each: u64,
     /// What a launch really takes.
     pub real: Duration,
     /// Whether it is what a user would call instead.
@@ -110,6 +112,7 @@ pub fn row(id: &str, seconds: f64) -> Row {
         needs: Needs::default(),
         panics: None,
         multiple: 1,
+        each: 0,
         real: Duration::ZERO,
         library: false,
         count: Arc::default(),
@@ -141,6 +144,9 @@ impl Row {
     pub fn multiple(self, multiple: u64) -> Row {
         Row { multiple, ..self }
     }
+    pub fn each(self, each: u64) -> Row {
+        Row { each, ..self }
+    }
 }
 
 impl Variant<Scale, Fake> for Row {
@@ -158,9 +164,10 @@ impl Variant<Scale, Fake> for Row {
         if p.n.is_multiple_of(self.multiple) { self.fit.clone() } else { Fit::aside("an odd size") }
     }
 
-    fn space(&self, _: &ScaleProblem, _: &Fake) -> Space {
+    fn space(&self, p: &ScaleProblem, _: &Fake) -> Space {
         assert!(self.panics != Some(Panics::Space), "space");
-        let space = Space::single().axis(Axis::ints("i", 0..self.seconds.len() as i64));
+        let (all, of_size) = (self.seconds.len() as i64, p.n.checked_div(self.each).map(|values| values as i64));
+        let space = Space::single().axis(Axis::ints("i", 0..of_size.unwrap_or(all).min(all)));
         match self.panics {
             Some(Panics::Rule) => space.rule(Rule::on("panics", &["i"], |_| panic!("rule"))),
             _ => space,
