@@ -49,6 +49,20 @@ def test_each_clock_has_records_of_its_own(own_store):
     assert len(warplap.store.ls()) == 2
 
 
+def test_cold_caches_have_records_of_their_own(own_store):
+    a, b = torch.randn(32, 16), torch.randn(16, 24)
+    warplap.matmul(a, b)
+    warplap.configure(cache="cold")
+    try:
+        found = warplap.explain(warplap.matmul, a, b)
+        assert "cache=cold" in found.key and found.how != "stored"
+        warplap.matmul(a, b)
+        assert warplap.explain(warplap.matmul, a, b).how == "stored"
+    finally:
+        warplap.configure(cache="hot")
+    assert sorted("cache=cold" in row["key"] for row in warplap.store.ls()) == [False, True]
+
+
 def test_modes_are_functions_and_context_managers():
     a = torch.randn(16, 16)
     assert warplap.mode() == "tune"
@@ -184,6 +198,7 @@ def test_bad_problems_and_settings_name_the_field():
         (lambda: warplap.configure(budget=-1), "budget"),
         (lambda: warplap.configure(bucket="tens"), "bucket"),  # type: ignore[arg-type]
         (lambda: warplap.configure(clock="late"), "clock"),  # type: ignore[arg-type]
+        (lambda: warplap.configure(cache="warm"), "cache"),  # type: ignore[arg-type]
         (lambda: warplap.configure(threads=0), "threads"),
         (lambda: warplap.tune(GEMM, budget=float("nan")), "budget"),
     ]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
 
-from warplap.vllm import attention
+from warplap.vllm import attention, modes
 
 calls = {"decode": 0, "torch": 0}
 
@@ -28,6 +28,10 @@ def pool_of(kv_cache):
 
 
 class Impl(CPUAttentionBackendImpl):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        modes.begin()
+
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
         lines, there = pool_of(kv_cache).flatten(0, 1), slot_mapping >= 0
         tokens = slot_mapping.shape[0]

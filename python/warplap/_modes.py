@@ -94,13 +94,16 @@ def configure(
     threads: int | None = None,
     search: str | None = None,
     clock: Literal["use", "back-to-back"] | None = None,
+    cache: Literal["hot", "cold"] | None = None,
     progress: bool | None = None,
     mode: Mode | None = None,
 ) -> None:
     """Changes what is given and keeps the rest: the mode (see :func:`mode`), where records are kept, seconds per key,
     rounding of sizes, threads, the search by its name (one of your own too, see :func:`register_search`), the clock
-    (``use`` times a call as programs make it, behind other work; ``back-to-back`` times it behind itself), and whether
-    a race of a first call shows a line on a terminal (``WARPLAP_PROGRESS=0`` in the environment turns it off too)."""
+    (``use`` times a call as programs make it, behind other work; ``back-to-back`` times it behind itself), what is in
+    the cache when a timed call begins (``hot``: its arguments; ``cold``: other data, as for the weights of a model that
+    is larger than the cache), and whether a race of a first call shows a line on a terminal (``WARPLAP_PROGRESS=0`` in
+    the environment turns it off too). Clock and cache are part of a key: each has records of its own."""
     global _budget
     if mode is not None:
         _warplap.set_mode(mode)
@@ -114,6 +117,7 @@ def configure(
         threads=threads,
         search=search,
         clock=clock,
+        cache=cache,
     )
     _budget = _budget if budget is None else budget
     changed()

@@ -30,6 +30,7 @@ def configure(
     threads: int | None = None,
     search: str | None = None,
     clock: str | None = None,
+    cache: str | None = None,
     libraries: Sequence[tuple[str, str]] | None = None,
 ) -> str | None: ...
 def connect_logs() -> None: ...

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use warplap::core::background;
 use warplap::core::device::Device;
-use warplap::core::measure::{Clock, Policy};
+use warplap::core::measure::{CacheState, Clock, Policy};
 use warplap::core::search;
 use warplap::core::store::{Store, open_or_memory};
 use warplap::{Bucket, Cpu, Cuda, Mode, Settings, Stop};
@@ -45,7 +45,8 @@ impl State {
 
     /// The settings on a GPU: kernels are compiled and proved in other processes there, so a key takes longer.
     pub(crate) fn gpu_settings(&self) -> Settings {
-        let policy = Policy { clock: self.settings.policy.clock, ..Cuda::usual_policy() };
+        let Policy { clock, cache, .. } = self.settings.policy;
+        let policy = Policy { clock, cache, ..Cuda::usual_policy() };
         let mut settings = Settings { policy, ..self.settings.clone() };
         if !self.budgeted {
             settings.budget.seconds = GPU_SECONDS;
@@ -146,10 +147,16 @@ pub(crate) fn clock(name: &str) -> PyResult<Clock> {
     name.parse().map_err(|why| PyValueError::new_err(format!("clock: {why}")))
 }
 
+/// Reads the name of what is in the cache.
+fn cache(name: &str) -> PyResult<CacheState> {
+    name.parse().map_err(|why| PyValueError::new_err(format!("cache: {why}")))
+}
+
 /// Changes what is given and keeps the rest; the warning about the store, if there is one.
 #[pyfunction]
 #[pyo3(signature = (
-    *, store=None, in_memory=false, budget=None, bucket=None, threads=None, search=None, clock=None, libraries=None
+    *, store=None, in_memory=false, budget=None, bucket=None, threads=None, search=None, clock=None, cache=None,
+    libraries=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "a Python function with named arguments")]
 pub(crate) fn configure(
@@ -161,6 +168,7 @@ pub(crate) fn configure(
     threads: Option<usize>,
     search: Option<String>,
     clock: Option<&str>,
+    cache: Option<&str>,
     libraries: Option<Vec<(String, String)>>,
 ) -> PyResult<Option<String>> {
     if let Some(seconds) = budget.filter(|s| !s.is_finite() || *s <= 0.0) {
@@ -175,6 +183,7 @@ pub(crate) fn configure(
     }
     let bucket = bucket.map(self::bucket).transpose()?;
     let clock = clock.map(self::clock).transpose()?;
+    let cache = cache.map(self::cache).transpose()?;
     let now = usual().load_full();
     let device = match (threads, &libraries) {
         (None, None) => now.device.clone(),
@@ -199,6 +208,7 @@ pub(crate) fn configure(
     settings.bucket = bucket.unwrap_or(settings.bucket);
     settings.search = search.unwrap_or(settings.search);
     settings.policy.clock = clock.unwrap_or(settings.policy.clock);
+    settings.policy.cache = cache.unwrap_or(settings.policy.cache);
     let next = State::new(device, store, warning, settings, now.budgeted || budget.is_some());
     let warning = next.warning.clone();
     usual().store(Arc::new(next));

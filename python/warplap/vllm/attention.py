@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _ops
-from . import modes
 
 _log = logging.getLogger("warplap")
 NAME, PATH = "WARPLAP", "warplap.vllm.flash.Backend"
@@ -60,7 +59,6 @@ def offer() -> None:
         from vllm.v1.attention.backends import registry  # type: ignore[import-not-found]
     except ImportError:  # a version that keeps it elsewhere
         return
-    modes.begin()
     custom: Any = registry.AttentionBackendEnum.CUSTOM
     if custom.is_overridden() and custom.get_path() != PATH:
         _log.info("attention: CUSTOM is %s: the backend %s is left out", custom.get_path(), NAME)

@@ -44,6 +44,7 @@ class Impl(FlashAttentionImpl):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        modes.begin()
         plain = self.attn_type == AttentionType.DECODER and self.alibi_slopes is None and self.sinks is None
         self._plain = plain and self.kv_cache_dtype in ("auto", "float16", "bfloat16")
         self._plain = self._plain and getattr(self, "dcp_world_size", 1) in (-1, 1)

@@ -44,6 +44,7 @@ def is_won(x: Tensor, residual: bool, weight: bool, eps: float) -> bool:
     won = _won.get(asked)
     if won is None:
         try:
+            modes.begin()
             won = _find(x, residual, weight, eps)
         except Exception as error:  # a store that cannot be read ends nobody's server
             _log.warning("norm: left to vLLM: %s: %s", type(error).__name__, error)
@@ -136,7 +137,6 @@ def offer() -> None:
         return
     from vllm.platforms import current_platform  # type: ignore[import-not-found]
 
-    modes.begin()
     supported = current_platform.is_cpu() or current_platform.is_cuda()
     both: list[tuple[str, Any, Any]] = [
         ("rms_norm", rms_norm, fits_norm),

@@ -118,6 +118,7 @@ class Method(UnquantizedLinearMethod):  # type: ignore[misc]
 
     def __init__(self, config: Dense) -> None:
         modes.begin()
+        modes.weights_are_cold()
         self.config, self.vllm = config, get_current_vllm_config()
 
     def process_weights_after_loading(self, layer: Any) -> None:

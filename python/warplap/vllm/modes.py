@@ -6,6 +6,7 @@ default. ``WARPLAP_VLLM_MODE=tune`` lets those parts race that say so, before vL
 
 from __future__ import annotations
 
+import functools
 import os
 
 from .. import _callables, _modes
@@ -24,6 +25,13 @@ def begin() -> None:
     wanted()
     if not os.environ.get("WARPLAP_MODE") and _modes.mode() != "replay":
         _modes.set_mode("replay")
+
+
+@functools.cache
+def weights_are_cold() -> None:
+    """From now on races and lookups of this process are those of cold caches: weights of a model do not stay there from
+    one step to the next, and a kernel that wins by finding them there wins nothing."""
+    _modes.configure(cache="cold")
 
 
 def may_race() -> bool:

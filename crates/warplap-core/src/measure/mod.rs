@@ -116,6 +116,25 @@ pub enum CacheState {
     Cold,
 }
 
+impl CacheState {
+    /// Its name in keys.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CacheState::Hot => "hot",
+            CacheState::Cold => "cold",
+        }
+    }
+}
+
+impl std::str::FromStr for CacheState {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [CacheState::Hot, CacheState::Cold].into_iter().find(|cache| cache.name() == text);
+        known.ok_or_else(|| format!("'{text}' is not known, expected hot or cold"))
+    }
+}
+
 /// What stands in front of a timed launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -164,11 +183,7 @@ impl std::fmt::Display for Policy {
             Queueing::Stream => "stream",
             Queueing::Graph => "graph",
         };
-        let cache = match self.cache {
-            CacheState::Hot => "hot",
-            CacheState::Cold => "cold",
-        };
-        write!(f, "queue={queueing},cache={cache},clock={}", self.clock.name())
+        write!(f, "queue={queueing},cache={},clock={}", self.cache.name(), self.clock.name())
     }
 }
 
