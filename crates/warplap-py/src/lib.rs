@@ -90,7 +90,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::spec::tune_spec;
     #[pymodule_export]
-    use crate::state::{configure, end_background, forget, is_idle, mode, set_mode};
+    use crate::state::{configure, end_background, forget, is_idle, mode, set_mode, shared_size};
     #[pymodule_export]
     use crate::torch::use_torch;
 

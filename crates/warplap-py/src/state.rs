@@ -137,6 +137,12 @@ pub(crate) fn is_idle() -> bool {
     background::is_idle()
 }
 
+/// The largest size that shares a race with one that changes from call to call, as buckets are set.
+#[pyfunction]
+pub(crate) fn shared_size(size: u64) -> u64 {
+    state().settings.bucket.round_changing("", size)
+}
+
 /// Reads a bucket's name.
 pub(crate) fn bucket(name: &str) -> PyResult<Bucket> {
     Bucket::named(name).map_err(|why| PyValueError::new_err(format!("bucket: {why}")))

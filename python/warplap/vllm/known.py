@@ -38,10 +38,7 @@ class Known(NamedTuple):
 
 def shared(tokens: int) -> int:
     """The largest number of tokens that shares a race with this one."""
-    top = 1
-    while top < tokens:
-        top *= 2 if top < 32 else 4
-    return top
+    return _warplap.shared_size(tokens)
 
 
 def sizes(most: int) -> list[int]:
