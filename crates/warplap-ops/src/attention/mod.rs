@@ -6,11 +6,17 @@ pub mod cpu;
 pub mod cuda;
 mod keys;
 mod known;
+mod memory;
+mod order;
 mod problem;
+mod seen;
 mod sight;
+mod text;
 
 pub use keys::Paged;
-pub use problem::{AttentionProblem, Mask, Order, Strides};
+pub use memory::Strides;
+pub use order::{Mask, Order};
+pub use problem::AttentionProblem;
 pub(crate) use sight::{Bend, usual_slopes};
 pub use sight::{Corner, Over, Sight};
 

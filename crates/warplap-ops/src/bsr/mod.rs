@@ -6,8 +6,10 @@ pub mod cpu;
 pub mod cuda;
 mod factor;
 mod known;
+mod legal;
 mod pattern;
 mod problem;
+mod text;
 mod turn;
 mod validate;
 

@@ -1,0 +1,116 @@
+//! How the operands of an attention request lie in memory, and how many elements they have.
+
+use warplap_core::dtype::DType;
+
+use super::sight::Over;
+use super::{AttentionProblem, Mask, Order};
+
+/// Elements from one batch, head and row to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// From one batch to the next.
+    pub batch: usize,
+    /// From one head to the next.
+    pub head: usize,
+    /// From one row to the next.
+    pub row: usize,
+}
+
+impl AttentionProblem {
+    /// Masks by batch and by head.
+    pub fn masks(&self) -> [u64; 2] {
+        match self.over {
+            Over::All => [1, 1],
+            Over::Heads => [1, self.h],
+            Over::Batches => [self.b, 1],
+            Over::Each => [self.b, self.h],
+        }
+    }
+
+    /// How masks lie in memory; those that are shared have a step of zero.
+    pub fn mask_strides(&self) -> Strides {
+        let ([batches, heads], one) = (self.masks(), (self.sq * self.sk) as usize);
+        let batch = if batches > 1 { heads as usize * one } else { 0 };
+        Strides { batch, head: if heads > 1 { one } else { 0 }, row: self.sk as usize }
+    }
+
+    /// Query heads that share one head of K and V.
+    pub fn group(&self) -> u64 {
+        self.h / self.hkv
+    }
+
+    fn strides(&self, heads: u64, rows: u64, width: u64) -> Strides {
+        let (heads, rows, width) = (heads as usize, rows as usize, width as usize);
+        let (head, row) = match self.layout {
+            Order::Bhsd => (rows * width, width),
+            Order::Bshd => (width, heads * width),
+        };
+        Strides { batch: heads * rows * width, head, row }
+    }
+
+    /// How Q lies in memory.
+    pub fn q_strides(&self) -> Strides {
+        self.strides(self.h, self.sq, self.d)
+    }
+
+    /// How many pieces K and V lie in, and keys of each: batches, or pages.
+    pub fn pieces(&self) -> [u64; 2] {
+        self.paged.map_or([self.b, self.sk], |paged| [paged.pages, paged.page])
+    }
+
+    /// How K lies in memory; from one page to the next where it lies in pages, not from batch to batch.
+    pub fn k_strides(&self) -> Strides {
+        self.strides(self.hkv, self.pieces()[1], self.d)
+    }
+
+    /// How V lies in memory, as K does.
+    pub fn v_strides(&self) -> Strides {
+        self.strides(self.hkv, self.pieces()[1], self.dv)
+    }
+
+    /// How O lies in memory.
+    pub fn o_strides(&self) -> Strides {
+        self.strides(self.h, self.sq, self.dv)
+    }
+
+    /// Elements of Q.
+    pub fn q_len(&self) -> usize {
+        (self.b * self.h * self.sq * self.d) as usize
+    }
+
+    /// Elements of K.
+    pub fn k_len(&self) -> usize {
+        (self.pieces().iter().product::<u64>() * self.hkv * self.d) as usize
+    }
+
+    /// Elements of V.
+    pub fn v_len(&self) -> usize {
+        (self.pieces().iter().product::<u64>() * self.hkv * self.dv) as usize
+    }
+
+    /// Elements of O.
+    pub fn o_len(&self) -> usize {
+        (self.b * self.h * self.sq * self.dv) as usize
+    }
+
+    /// Log-sum-exps: one a query.
+    pub fn lse_len(&self) -> usize {
+        (self.b * self.h * self.sq) as usize
+    }
+
+    /// Elements of the mask; none without one.
+    pub fn mask_len(&self) -> usize {
+        if self.mask == Mask::None { 0 } else { (self.masks().iter().product::<u64>() * self.sq * self.sk) as usize }
+    }
+
+    /// The type of the mask's elements.
+    pub fn mask_dtype(&self) -> DType {
+        if self.mask == Mask::Bool { DType::Bool } else { self.dtype }
+    }
+
+    /// Bytes of the mask that somebody looks at for certain.
+    pub(crate) fn mask_bytes(&self) -> f64 {
+        let pairs = self.masks().iter().product::<u64>() as f64 * self.pairs() as f64;
+        if self.mask == Mask::None || self.is_uneven() { 0.0 } else { pairs * self.mask_dtype().bytes() as f64 }
+    }
+}

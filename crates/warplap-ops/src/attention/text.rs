@@ -1,0 +1,194 @@
+//! An attention request as text and as a key, and what it is raced as.
+
+use warplap_core::bucket::Bucket;
+use warplap_core::dtype::DType;
+use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError};
+use warplap_core::roofline::Work;
+
+use super::keys::{Paged, usual_pages};
+use super::problem::usual_scale;
+use super::sight::{Corner, Over};
+use super::{AttentionProblem, Mask, Order};
+
+/// The longest head: what vector kernels keep of one row stays in the second cache.
+const MAX_HEAD: u64 = 1024;
+
+/// The largest total of one buffer: 2^31 elements.
+const MAX_ELEMENTS: u128 = 1 << 31;
+
+/// Scores beyond this scale overflow f32 for ordinary inputs.
+const MAX_SCALE: f64 = 65536.0;
+
+impl Problem for AttentionProblem {
+    type Op = super::Attention;
+
+    const FIELDS: &'static [&'static str] = &[
+        "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
+        "softcap", "alibi", "over", "dropout", "lse", "lengths", "page", "pages",
+    ];
+
+    fn fields(&self) -> Fields {
+        Fields::new()
+            .with("b", self.b)
+            .with("h", self.h)
+            .with("sq", self.sq)
+            .with("sk", self.sk)
+            .with("d", self.d)
+            .with("dtype", self.dtype)
+            .with("causal", self.causal)
+            .with_unless("hkv", self.hkv, self.h)
+            .with_unless("dv", self.dv, self.d)
+            .with_unless("mask", self.mask, Mask::None)
+            .with_unless("scale", self.scale(), usual_scale(self.d))
+            .with_unless("layout", self.layout, Order::Bhsd)
+            .with_unless("window", self.window.unwrap_or(0), 0)
+            .with_unless("corner", self.corner, Corner::Top)
+            .with_unless("softcap", self.softcap().unwrap_or(0.0), 0.0)
+            .with_unless("alibi", self.alibi, false)
+            .with_unless("over", self.over, Over::All)
+            .with_unless("dropout", self.dropout(), 0.0)
+            .with_unless("lse", self.lse, false)
+            .with_unless("lengths", self.lengths, false)
+            .with_unless("page", self.paged.map_or(0, |paged| paged.page), 0)
+            .with_unless(
+                "pages",
+                self.paged.map_or(0, |paged| paged.pages),
+                self.paged.map_or(0, |_| self.usual_pages()),
+            )
+    }
+
+    fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
+        // Every field is asked for before one is missed: what was never asked for counts as unknown.
+        let (h, sq, d) = (fields.size("h"), fields.size("sq"), fields.size("d"));
+        let b = fields.size_or("b", 1)?;
+        let [sk, hkv, dv] = ["sk", "hkv", "dv"].map(|name| fields.size_or(name, 0));
+        let (sk, hkv, dv) = (sk?, hkv?, dv?);
+        let dtype = fields.word_or("dtype", "one of f32, f16, bf16", DType::F32)?;
+        let causal = fields.word_or("causal", "true or false", false)?;
+        let mask = fields.word_or("mask", "none, add or bool", Mask::None)?;
+        let scale = fields.number_or("scale", -MAX_SCALE, MAX_SCALE, f64::NAN)?;
+        let layout = fields.word_or("layout", "bhsd or bshd", Order::Bhsd)?;
+        let lse = fields.word_or("lse", "true or false", false)?;
+        let window = fields.size_or("window", 0)?;
+        let corner = fields.word_or("corner", "top or bottom", Corner::Top)?;
+        let softcap = fields.number_or("softcap", 0.0, MAX_SCALE, 0.0)?;
+        let alibi = fields.word_or("alibi", "true or false", false)?;
+        let over = fields.word_or("over", "all, heads, batches or each", Over::All)?;
+        let share = "a number from 0 to below 1";
+        let dropout = fields.word_or("dropout", share, 0.0)?;
+        let lengths = fields.word_or("lengths", "true or false", false)?;
+        let (page, pages) = (fields.size_or("page", 0)?, fields.size_or("pages", 0)?);
+        let (h, sq, d) = (h?, sq?, d?);
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
+            return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
+        }
+        let or = |given: u64, usual: u64| if given == 0 { usual } else { given };
+        let sk = or(sk, sq);
+        let mut p = AttentionProblem::new(b, h, sq, sk, d, dtype);
+        (p.hkv, p.dv, p.causal, p.mask, p.layout) = (or(hkv, h), or(dv, d), causal, mask, layout);
+        (p.lse, p.window, p.corner, p.alibi, p.over) = (lse, (window > 0).then_some(window), corner, alibi, over);
+        if softcap > 0.0 {
+            p = p.with_softcap(softcap as f32);
+        }
+        p.lengths = lengths;
+        if page > 0 {
+            p.paged = Some(Paged { page, pages: or(pages, usual_pages(b, sk.div_ceil(page))) });
+        } else if pages > 0 {
+            return Err(ProblemError::value("pages", pages, "the keys of a page beside it: page=16"));
+        }
+        p = p.with_dropout(dropout).ok_or_else(|| ProblemError::value("dropout", dropout, share))?;
+        if over != Over::All && mask == Mask::None {
+            return Err(ProblemError::value("over", over, "a mask that it speaks of: mask=add or mask=bool"));
+        }
+        if !scale.is_nan() {
+            p = p.with_scale(scale as f32);
+        }
+        if h % p.hkv != 0 {
+            return Err(ProblemError::value("hkv", p.hkv, format!("a divisor of h={h}")));
+        }
+        for (name, width) in [("d", p.d), ("dv", p.dv)] {
+            if width > MAX_HEAD {
+                return Err(ProblemError::value(name, width, format!("a whole number from 1 to {MAX_HEAD}")));
+            }
+        }
+        let wide = |sizes: [u64; 4]| sizes.iter().map(|s| u128::from(*s)).product::<u128>();
+        let [pieces, long] = p.pieces();
+        for (field, elements, what) in [
+            ("sq", wide([b, h, sq, p.d.max(p.dv)]), "Q and O"),
+            (if page > 0 { "pages" } else { "sk" }, wide([pieces, p.hkv, long, p.d.max(p.dv)]), "K and V"),
+            ("mask", if p.mask == Mask::None { 0 } else { wide([p.masks()[0], p.masks()[1], sq, sk]) }, "the mask"),
+        ] {
+            if elements > MAX_ELEMENTS {
+                return Err(ProblemError::value(field, elements, format!("at most {MAX_ELEMENTS} elements in {what}")));
+            }
+        }
+        Ok(p)
+    }
+
+    fn key_fields(&self, bucket: &Bucket) -> Fields {
+        let r = self.representative(bucket);
+        // The scale is a number every kernel multiplies with: it decides neither who may race nor who wins.
+        Fields::new()
+            .with("b", r.b)
+            .with("h", self.h)
+            .with("hkv", self.hkv)
+            .with("sq", r.sq)
+            .with("sk", r.sk)
+            .with("d", self.d)
+            .with("dv", self.dv)
+            .with("dtype", self.dtype)
+            .with("causal", self.causal)
+            .with("mask", self.mask)
+            .with("layout", self.layout)
+            .with_unless("window", self.window.unwrap_or(0), 0)
+            .with_unless("corner", self.corner, Corner::Top)
+            .with_unless("softcap", self.softcap().is_some(), false)
+            .with_unless("alibi", self.alibi, false)
+            .with_unless("over", self.over, Over::All)
+            .with_unless("dropout", self.dropout() != 0.0, false)
+            .with_unless("lse", self.lse, false)
+            // How large the pools are decides nothing.
+            .with_unless("lengths", self.lengths, false)
+            .with_unless("page", self.paged.map_or(0, |paged| paged.page), 0)
+    }
+
+    fn raced(&self) -> Self {
+        self.with_few_pages()
+    }
+
+    fn representative(&self, bucket: &Bucket) -> Self {
+        if bucket.is_exact() {
+            return self.with_few_pages();
+        }
+        // One query stays one query: decoding is a matter of memory, not of arithmetic.
+        let round = |name, size| if size == 1 { 1 } else { bucket.round_changing(name, size).min(MAX_SIZE) };
+        let mut r = *self;
+        (r.b, r.sq, r.sk) = (round("b", self.b), round("sq", self.sq), round("sk", self.sk));
+        r.with_few_pages()
+    }
+
+    fn smaller(&self) -> Option<Self> {
+        let mut smaller = *self;
+        (smaller.b, smaller.h, smaller.hkv) = (1, self.h / self.hkv, 1);
+        (smaller.sq, smaller.sk) = (self.sq.min(96), self.sk.min(96));
+        let smaller = smaller.with_few_pages();
+        (smaller != *self).then_some(smaller)
+    }
+
+    fn work(&self) -> Work {
+        let ([pairs, keys], width) = (self.seen(), (self.d + self.dv) as f64);
+        let elements = self.q_len() as f64 + self.o_len() as f64 + self.hkv as f64 * keys * width;
+        let numbers = if self.lengths { self.b } else { self.b * self.entries() };
+        let others = self.mask_bytes() + if self.lse { self.lse_len() as f64 * 4.0 } else { 0.0 };
+        let bytes = elements * self.dtype.bytes() as f64 + others + numbers as f64 * 4.0;
+        Work { flops: 2.0 * self.h as f64 * pairs * width, bytes }
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
+#[cfg(test)]
+#[path = "problem_tests.rs"]
+mod tests;
