@@ -28,7 +28,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: 
             q, k, v = _cuda.aligned(q), _cuda.aligned(k), _cuda.aligned(v)
             mask = None if mask is None else _cuda.aligned(mask)
         try:
-            o = _warplap.attention_new(q, k, v, mask, is_causal, scale)
+            o: Any = _warplap.attention_new(q, k, v, mask, is_causal, scale)
             if o is None:  # in no order that the choice follows
                 o = _warplap.attention_new(q.contiguous(), k.contiguous(), v.contiguous(), mask, is_causal, scale)
             return as_promised(o, q, v)
@@ -75,7 +75,8 @@ def _attention_grad(
         except NotImplementedError as why:
             _cuda.tell("torch", why)
     facts = SimpleNamespace(is_causal=is_causal, scale=scale)
-    dq, dk, dv = (g.contiguous() for g in _from_scores(facts, grad, q, k, v, mask, out)[:3])
+    three: Any = _from_scores(facts, grad, q, k, v, mask, out)[:3]
+    dq, dk, dv = (g.contiguous() for g in three)
     return torch.empty_like(q).copy_(dq), torch.empty_like(k).copy_(dk), torch.empty_like(v).copy_(dv)
 
 
@@ -225,8 +226,8 @@ def attention(
     out: Tensor | None,
 ) -> Tensor:
     if not has_kernels(q, k, v):
-        o = F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
-        return o if out is None else out.copy_(o)
+        plain = F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return plain if out is None else out.copy_(plain)
     q, k, v = cast(q, k, v)
     if mask is not None and mask.dtype != torch.bool:
         (mask,) = cast(mask)

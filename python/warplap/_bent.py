@@ -84,7 +84,8 @@ def by_scores(
     known = torch.where(lse == float("-inf"), torch.zeros_like(lse), lse)
     weights = torch.exp(scores - known[..., None])
     if seed is not None:
-        weights = weights * _philox.of_weights(*weights.shape, seed, facts.dropout).to(wide)
+        b, h, sq, sk = weights.shape
+        weights = weights * _philox.of_weights(b, h, sq, sk, seed, facts.dropout).to(wide)
     return torch.matmul(weights, vw).to(q.dtype), lse.detach().float()
 
 

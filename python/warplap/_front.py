@@ -76,7 +76,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None, ...]:
     total, weight, seed = ctx.saved_tensors
     given = grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[2:4], grad_total, seed, ctx.dropout
-    at_once = gradients_at_once(*given)
+    at_once: Any = gradients_at_once(*given)
     if at_once is not None:
         down, of_x, of_weight, of_bias = at_once
         of_before = of_x.view(-1, of_x.shape[-1]).sum(0, dtype=torch.float32) if ctx.needs_input_grad[4] else None

@@ -82,7 +82,7 @@ def _run(
     if x.numel() == 0:
         return x.new_empty(shape) if alone else (x.new_empty(shape), x.new_empty(shape))
     x, residual = rows(x), None if residual is None else rows(residual)
-    tensors = [_lent(t) for t in (x, residual, weight, bias)]
+    tensors: list[Any] = [_lent(t) for t in (x, residual, weight, bias)]
     found = None
     if ordinary(x) and x.numel() <= 1 << 31:
         try:
@@ -155,8 +155,8 @@ def gradients_by_torch(
     """What torch's operators make of ``norm_grad``."""
     down, of_weight, of_bias = gradients(grad, s, weight, layer, eps)
     down = down if more is None else down + more
-    found = (down, of_weight if weight is not None else None, of_bias if bias else None)
-    found = tuple(t.to(s.dtype) for t in found if t is not None)
+    wanted = (down, of_weight if weight is not None else None, of_bias if bias else None)
+    found = tuple(t.to(s.dtype) for t in wanted if t is not None)
     return found[0] if len(found) == 1 else found
 
 

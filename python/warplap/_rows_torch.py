@@ -244,8 +244,9 @@ def _entropy_run(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, 
             found = None
             _cuda.tell("torch", why)
     if found is None:
-        numbers = {"ignore": ignore, "smoothing": smoothing, "zloss": zloss, "mean": mean, "grad": grad}
-        found = entropy_by_torch(logits, labels, **numbers)
+        found = entropy_by_torch(
+            logits, labels, ignore=ignore, smoothing=smoothing, zloss=zloss, mean=mean, grad=grad
+        )
     return found
 
 
@@ -316,9 +317,9 @@ class _InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, *numbers: Any) -> Any:
         own = rows(logits)
-        loss, _, total = _entropy_run(own, labels.reshape(-1), *numbers, True)
+        ignore, smoothing, zloss, ctx.mean = numbers
+        loss, _, total = _entropy_run(own, labels.reshape(-1), ignore, smoothing, zloss, ctx.mean, True)
         ctx.save_for_backward(own.view(logits.shape))
-        ctx.mean = numbers[3]
         return loss.view(labels.shape), total.reshape(())
 
     @staticmethod
