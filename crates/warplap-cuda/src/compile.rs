@@ -129,6 +129,12 @@ impl Workshop {
         }
     }
 
+    /// What a source's CUBIN is kept under, for somebody who has it loaded already.
+    pub(crate) fn digest(&self, source: &Source, arch: &str) -> Result<String, Rejection> {
+        let compiler = self.compiler().map_err(|e| e.rejection())?;
+        Ok(taken(source.digest(arch, compiler.version())))
+    }
+
     /// The CUBIN of a user's kernel. One that spills is the user's business: it is raced like any other.
     pub(crate) fn own_cubin(&self, source: &OwnSource, arch: &str, crew: &Crew) -> Result<(String, Cubin), Rejection> {
         let compiler = self.compiler().map_err(|e| e.rejection())?;

@@ -14,9 +14,15 @@ impl Cuda {
         self.workshop.cubin(source, &self.chip.arch(), &self.crew).map(drop)
     }
 
-    /// Compiles a source for this chip (or takes it from the artifacts) and loads it.
+    /// Compiles a source for this chip (or takes it from the artifacts) and loads it. What is loaded is not read again:
+    /// a server builds the same kernel for hundreds of sizes and matrices.
     pub fn build(&self, source: &Source) -> Result<Function, Rejection> {
-        let (digest, cubin) = self.workshop.cubin(source, &self.chip.arch(), &self.crew)?;
+        let arch = self.chip.arch();
+        let loaded = locked(&self.modules).get(&self.workshop.digest(source, &arch)?).cloned();
+        if let Some(module) = loaded {
+            return module.function(source.entry).map_err(|e| e.rejection());
+        }
+        let (digest, cubin) = self.workshop.cubin(source, &arch, &self.crew)?;
         self.load(digest, &cubin, source.entry)
     }
 

@@ -36,7 +36,7 @@ pub enum Mask {
     /// Nothing.
     #[default]
     None,
-    /// Row-major sq×sk matrices of the problem's type, one for all or one for each of [`Over`]. Entries may be -inf.
+    /// Row-major sq×sk matrices of the problem's type, one for all or one for each of [`super::Over`]. Entries may be -inf.
     Add,
     /// The same of bytes: a zero hides a key from a query, everything else leaves the score as it is.
     Bool,
