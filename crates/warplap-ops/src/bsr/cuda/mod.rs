@@ -121,6 +121,28 @@ mod tests {
         Bsr::parse(text).unwrap()
     }
 
+    /// A winner answers for every size of its bucket that its kernel can do: at its settings, or at the nearest.
+    #[test]
+    fn settings_are_carried_over_to_every_size_of_a_bucket() {
+        let chip = Chip::h200();
+        let sizes = [33, 40, 56, 64, 72, 100, 128];
+        for more in ["b=col,c=col", "b=col", "c=col", "bias=true"] {
+            let of = |n: u64| problem(&format!("bsr:m=4096,k=4096,n={n},bs=64,density=0.125,dtype=bf16,{more}"));
+            for twin in TWINS {
+                let fitting = sizes.map(of).into_iter().filter(|p| matches!(twin.fit(p, &chip), Fit::Fits(_)));
+                let fitting: Vec<BsrProblem> = fitting.collect();
+                for (raced, asked) in fitting.iter().flat_map(|a| fitting.iter().map(move |b| (a, b))) {
+                    let space = twin.space(asked, &chip);
+                    for config in twin.space(raced, &chip).configs() {
+                        let carried = space.nearest(&config).unwrap();
+                        assert!(!space.contains(&config) || carried == config, "{}: {config}", twin.id());
+                        twin.plan(asked, &carried, &chip).unwrap_or_else(|e| panic!("{}: {carried}: {e}", twin.id()));
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_kernel_file_has_its_twin_in_the_list() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bsr/cuda");
