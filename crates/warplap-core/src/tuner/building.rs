@@ -50,6 +50,14 @@ impl<D: Device> Road<D> {
         Ok(Chosen { candidate, how, kernel: kernel.into() })
     }
 
+    /// Who answers for a problem that an edition's winner cannot do; `None` where it can, or where only the reference is
+    /// left.
+    pub(super) fn stand_in(&self, key: &Key, card: &dyn Card<D>, edition: &Edition) -> Option<Candidate> {
+        let winner = &edition.verdict.winner;
+        let others = || self.in_its_place(key, card, edition).into_iter().find(|other| self.usable(other, card));
+        if is_current(card, winner) && !self.usable(winner, card) { others() } else { None }
+    }
+
     /// Who may answer where an edition's winner cannot, in order.
     fn in_its_place(&self, key: &Key, card: &dyn Card<D>, edition: &Edition) -> Vec<Candidate> {
         let ranked = edition.ranked();

@@ -84,6 +84,10 @@ impl<D: Device> Road<D> {
         if edition.is_some() && !proved {
             matched.push_str("; its winner was not proved here yet: it is before its first use");
         }
+        if let Some(other) = edition.as_ref().and_then(|e| self.stand_in(&key, card, e)) {
+            matched
+                .push_str(&format!("; it was raced for another size of its bucket, and {other} answers for this one"));
+        }
         Found { key, how, proved, matched, edition, record, newcomers }
     }
 

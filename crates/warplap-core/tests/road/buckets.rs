@@ -1,10 +1,11 @@
 //! Sizes that share a key: what is raced for them, and what each of them runs.
 
 use warplap_core::bucket::Bucket;
+use warplap_core::op::Op;
 use warplap_core::settings::{Mode, Settings};
-use warplap_core::tuner::{How, Tuned};
+use warplap_core::tuner::{AnyTuner, How, Tuned};
 
-use crate::fake::{ScaleProblem, problem, row};
+use crate::fake::{Scale, ScaleProblem, problem, row};
 use crate::support::{self, *};
 
 /// Sizes that change share keys, as they do unless somebody says otherwise.
@@ -67,6 +68,9 @@ fn settings_that_a_size_does_not_have_are_carried_over_where_all_others_are_far_
     let chosen = tuner.choose(&problem(40)).unwrap();
     assert_eq!((chosen.candidate.variant.as_str(), chosen.candidate.config.int("i")), ("tiles", Some(1)));
     assert!(launch(&tuner, &problem(40)).unwrap());
+    let told = |len: u64| AnyTuner::find(&tuner, &Scale::text(&problem(len))).unwrap().matched;
+    assert!(told(40).ends_with("and tiles[i=1] answers for this one"), "{}", told(40));
+    assert!(!told(64).contains("another size"), "{}", told(64));
     // One that was measured and is close goes first.
     let rows = by_size(&[1.1e-4, 3e-4, 2e-4, 1e-4]);
     let tuner = support::tuner(&rows, &memory(), changing());
