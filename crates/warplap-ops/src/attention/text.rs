@@ -6,9 +6,13 @@ use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError
 use warplap_core::roofline::Work;
 
 use super::keys::{Paged, usual_pages};
-use super::problem::usual_scale;
 use super::sight::{Corner, Over};
 use super::{AttentionProblem, Mask, Order};
+
+/// The scale where none is said.
+pub(super) fn usual_scale(d: u64) -> f32 {
+    (1.0 / (d as f64).sqrt()) as f32
+}
 
 /// The longest head: what vector kernels keep of one row stays in the second cache.
 const MAX_HEAD: u64 = 1024;

@@ -70,11 +70,6 @@ impl BsrProblem {
     }
 }
 
-/// The order of B where none is said.
-pub(super) fn usual_order(dtype: DType) -> Layout {
-    if dtype == DType::F8E4m3 { Layout::Col } else { Layout::Row }
-}
-
 /// Tensor cores take bytes along k alone.
 pub(super) fn along_k(dtype: DType, b: Layout) -> Result<(), ProblemError> {
     match (dtype, b) {

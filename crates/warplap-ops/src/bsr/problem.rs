@@ -4,8 +4,9 @@ use warplap_core::dtype::DType;
 use warplap_core::problem::ProblemError;
 
 use super::factor::Factor;
-use super::legal::{along_k, shape, usual_order};
+use super::legal::{along_k, shape};
 use super::pattern::Pattern;
+use super::text::usual_order;
 use super::validate::{BsrError, check_rows};
 use crate::gemm::Layout;
 

@@ -7,11 +7,16 @@ use warplap_core::roofline::{Ceilings, Work};
 
 use super::BsrProblem;
 use super::factor::Factor;
-use super::legal::{along_k, shape, usual_order};
+use super::legal::{along_k, shape};
 use super::pattern::Pattern;
 use crate::gemm::Layout;
 
 const DTYPES: &str = "one of f32, f16, bf16, f8e4m3";
+
+/// The order of B where none is said.
+pub(super) fn usual_order(dtype: DType) -> Layout {
+    if dtype == DType::F8E4m3 { Layout::Col } else { Layout::Row }
+}
 
 /// The shortest decimal text that still reads as the same thing.
 fn shortest(exact: f64, same: impl Fn(f64) -> bool) -> String {

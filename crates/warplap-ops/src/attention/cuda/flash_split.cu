@@ -308,16 +308,16 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
   });
   cluster_sync();
   const u32 there = shared_addr(merged);
-  float seen = 0.f;
+  float came = 0.f;
   add_up<SPLITS>(
       rows, SPLITS, part * NT + threadIdx.x, NT * SPLITS,
       [&](int p, int at) {
         const float4 v = peer_load4(peer_addr(there + at * 4, p));
-        seen += v.x; // four numbers come back together
+        came += v.x; // four numbers come back together
         return v;
       },
       finish);
-  cluster_arrive_read(shared_addr(room + threadIdx.x), seen); // warps' own sums are no longer needed
+  cluster_arrive_read(shared_addr(room + threadIdx.x), came); // warps' own sums are no longer needed
   cluster_wait(); // no block may leave while a peer still reads it
 #else
   const int units = gridDim.x / parts;
