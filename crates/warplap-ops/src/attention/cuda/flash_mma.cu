@@ -29,12 +29,14 @@ constexpr bool KEPT = MI * DP <= 128; // queries stay in registers; larger ones 
 static_assert(BLOCK_M == MI * WARPS * 16 && MI >= 1 && MI <= 2 && BLOCK_N % 16 == 0, "tile");
 static_assert(Q_BYTES + STAGES * (K_BYTES + V_BYTES) == SHARED, "the host counts shared memory as the kernel does");
 
+// What is read is not __restrict__: that is a promise that nobody writes it for the kernel's whole life, and the
+// assembler lifts such loads over the wait for the kernel before this one (seen in SASS).
 extern "C" __global__ void __launch_bounds__(NT)
-    flash_mma(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V,
-              const void* __restrict__ mask, const float* __restrict__ slopes, elem* __restrict__ O,
+    flash_mma(const elem* Q, const elem* K, const elem* V,
+              const void* mask, const float* slopes, elem* __restrict__ O,
               float* __restrict__ lse, int batch, int heads, int group, int sq, int sk, int lower, int upper, int band,
               float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob,
-              u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, const u64* __restrict__ seed, u32 below) {
+              u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, const u64* seed, u32 below) {
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 sQ = shared_addr(smem), sK = sQ + Q_BYTES, sV = sK + STAGES * K_BYTES;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;

@@ -39,9 +39,10 @@ static_assert(D % 8 == 0 && DV % 8 == 0 && (PAGE % 16 == 0), "pieces of 16 bytes
 DI uint4 ask(const elem* p, bool there) {
   uint4 v = make_uint4(0, 0, 0, 0);
   if (there)
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
+                 : "l"(p)
+                 : "memory");
   return v;
 }
 DI u32 word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
@@ -86,13 +87,15 @@ DI void add_up(int rows, int count, int start, int stride, Get get, Put put) {
   }
 }
 
+// What is read is not __restrict__: that is a promise that nobody writes it for the kernel's whole life, and the
+// assembler lifts such loads over the wait for the kernel before this one (seen in SASS).
 extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
 #if COMBINE == 1
     __cluster_dims__(SPLITS, 1, 1)
 #endif
-        flash_split(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V,
-                    const void* __restrict__ mask, const float* __restrict__ slopes, elem* __restrict__ O,
-                    float* __restrict__ lse, const int* __restrict__ table, const int* __restrict__ lengths,
+        flash_split(const elem* Q, const elem* K, const elem* V,
+                    const void* mask, const float* slopes, elem* __restrict__ O,
+                    float* __restrict__ lse, const int* table, const int* lengths,
                     u32* scratch, int batch, int heads, int sq, int sk, int lower, int upper, int parts, int entries,
                     int pages, float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh,
                     u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr) {

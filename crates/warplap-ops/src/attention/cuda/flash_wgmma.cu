@@ -42,7 +42,7 @@ constexpr u32 Q_BYTES = QP * 64 * 128, K_BYTES = QP * BN * 128, V_BYTES = VP * B
 constexpr u32 M_BYTES = (BN + 63) / 64 * 64 * 128, MASKS = MASK == 3 ? CONS * MASK_STAGES : 0;
 static_assert(OWNERS * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + MASKS * M_BYTES + 1024 == SHARED,
               "the host counts shared memory as the kernel does");
-static_assert(!SHARE || (SCHED == 0 && !PINGPONG && CONS <= STAGES),
+static_assert(!SHARE || (SCHED == 0 && !PINGPONG && STAGES % CONS == 0),
               "warpgroups that share queries take blocks of keys in turn, in one tile");
 static_assert(!SHARE || (CONS - 1) * 128 * (DV / 2 + 4) * 4 <= STAGES * (K_BYTES + V_BYTES),
               "their sums meet where keys and values were");

@@ -106,7 +106,7 @@ impl Setting {
             Some("turns need two warpgroups, and there are three orders of tiles")
         } else if self.qreg && ![64, 128, 256].contains(&self.bn) {
             Some("queries in registers go with blocks of 64, 128 or 256 keys")
-        } else if self.share && (self.sched > 0 || self.pingpong || self.cons > self.stages) {
+        } else if self.share && (self.sched > 0 || self.pingpong || !self.stages.is_multiple_of(self.cons)) {
             Some("warpgroups that share queries take blocks of keys in turn, in one tile")
         } else {
             None

@@ -85,14 +85,16 @@ DI void store_slice(elem* line, const float (&o)[r_], int at, int half, float fa
 #endif
 }
 
+// What is read is not __restrict__: that is a promise that nobody writes it for the kernel's whole life, and the
+// assembler lifts such loads over the wait for the kernel before this one (seen in SASS).
 extern "C" __global__ void __launch_bounds__(NT)
-    grad_mma(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V,
-             const elem* __restrict__ dO, const float* __restrict__ powers, const float* __restrict__ deltas,
-             const void* __restrict__ mask, const float* __restrict__ slopes, elem* __restrict__ dQK,
+    grad_mma(const elem* Q, const elem* K, const elem* V,
+             const elem* dO, const float* powers, const float* deltas,
+             const void* mask, const float* slopes, elem* __restrict__ dQK,
              elem* __restrict__ dV, int batch, int heads, int group, int sq, int sk, int padded, int lower, int upper,
              int band, float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr,
              u64 gb, u64 gh, u64 gr, u64 xb, u64 xh, u64 xr, u64 yb, u64 yh, u64 yr, u64 mb, u64 mh, u64 mr,
-             const u64* __restrict__ seed, u32 below) {
+             const u64* seed, u32 below) {
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 sD = shared_addr(smem), sV = sD + OWN_D, tD = sV + OWN_V, tV = tD + STAGES * OTHER_D;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, part = blockIdx.x % PARTS, tile = blockIdx.x / PARTS;
