@@ -11,7 +11,7 @@ use crate::ranked::Ranked;
 use crate::record::Edition;
 use crate::settings::Mode;
 
-/// Who is farther behind the winner than this share of its time is no next best: an official library may take a hundred
+/// Who is farther behind the winner than this share of its time is no next best: an official library may take thirty
 /// times as long.
 const CLOSE: f64 = 0.25;
 
@@ -37,11 +37,13 @@ impl<D: Device> Road<D> {
         let how = How::Default(format!("{candidate} cannot be built for this problem"));
         let edition = if self.settings.mode == Mode::Off { None } else { self.current(key) };
         // Where there is a record, the first choice may be one that was wrong.
-        let others = match edition {
-            Some(edition) => self.in_its_place(key, card, &edition),
+        let others = match &edition {
+            Some(edition) => self.in_its_place(key, card, edition),
             None => vec![self.first_choice(card, "").0],
         };
-        if let Some(chosen) = others.iter().find_map(|other| attempt(other, how.clone())) {
+        let met = |c: &Candidate| edition.as_ref().is_none_or(|e| e.trials.iter().any(|t| t.candidate == *c));
+        let mut may = others.iter().filter(|c| met(c) || self.passes(key, card, c));
+        if let Some(chosen) = may.find_map(|other| attempt(other, how.clone())) {
             return Ok(chosen);
         }
         let candidate = self.reference(card);
@@ -66,13 +68,19 @@ impl<D: Device> Road<D> {
         let named = |part: &[Ranked<'_>]| part.iter().filter(current).map(|r| r.trial.candidate.clone()).collect();
         let (mut all, rest): (Vec<Candidate>, Vec<Candidate>) = (named(&ranked[..far]), named(&ranked[far..]));
         let here = edition.origin == self.store.id();
-        // Where candidates must pass in a worker first, nobody runs at settings that did not.
-        let carried = self.carried(card, &edition.verdict.winner).filter(|_| here && !self.device.sandboxes());
+        let carried = self.carried(card, &edition.verdict.winner).filter(|_| here);
         all.extend(carried.filter(|c| edition.trials.iter().all(|t| t.candidate != *c || t.is_right())));
         all.extend(rest);
         // Of what came from elsewhere nobody runs that has not passed here.
         all.retain(|other| here || self.has_passed(key, card, other));
         all
+    }
+
+    /// Whether settings that no race has met may run: where candidates must pass in a worker first they do so now, once,
+    /// unless nothing may be run beside the caller's own work.
+    fn passes(&self, key: &Key, card: &dyn Card<D>, candidate: &Candidate) -> bool {
+        let now = || self.device.busy(self.device.queue()).is_none() && self.admit_alone(key, card, candidate).is_ok();
+        !self.device.sandboxes() || (self.usable(candidate, card) && (self.has_passed(key, card, candidate) || now()))
     }
 
     /// A candidate for a problem of other sizes: its kernel at the legal settings nearest to its own.

@@ -2,10 +2,12 @@
 
 use warplap_core::bucket::Bucket;
 use warplap_core::op::Op;
+use warplap_core::rejection::Rejection;
+use warplap_core::sandbox::Passed;
 use warplap_core::settings::{Mode, Settings};
 use warplap_core::tuner::{AnyTuner, How, Tuned};
 
-use crate::fake::{Scale, ScaleProblem, problem, row};
+use crate::fake::{Fake, Scale, ScaleProblem, Worker, problem, row};
 use crate::support::{self, *};
 
 /// Sizes that change share keys, as they do unless somebody says otherwise.
@@ -54,7 +56,7 @@ fn a_size_that_the_winner_cannot_do_gets_the_next_best_and_no_race() {
     assert!(launch(&fresh, &problem(91)).unwrap());
 }
 
-/// Winners whose settings hang on the size: at 64 there are four, at 40 two.
+/// Winners whose settings hang on the size: at 64 there are 2 and 3, at 40 there are 0 and 1.
 fn by_size(seconds: &[f64; 4]) -> [crate::fake::Row; 3] {
     [row("reference", 9e-3), row("library", 8e-3).library(), row("tiles", 1e-3).configs(seconds).each(16)]
 }
@@ -72,10 +74,10 @@ fn settings_that_a_size_does_not_have_are_carried_over_where_all_others_are_far_
     assert!(told(40).ends_with("and tiles[i=1] answers for this one"), "{}", told(40));
     assert!(!told(64).contains("another size"), "{}", told(64));
     // One that was measured and is close goes first.
-    let rows = by_size(&[1.1e-4, 3e-4, 2e-4, 1e-4]);
+    let rows = [&rows[..], &[row("close", 1.1e-4)]].concat();
     let tuner = support::tuner(&rows, &memory(), changing());
     assert_eq!(of(&tune(&tuner, &problem(64))), Some(3));
-    assert_eq!(tuner.choose(&problem(40)).unwrap().candidate.config.int("i"), Some(0));
+    assert_eq!(tuner.choose(&problem(40)).unwrap().candidate.variant, "close");
 }
 
 #[test]
@@ -89,4 +91,26 @@ fn a_size_that_the_winner_cannot_do_does_not_decide_for_those_it_can() {
         let then = fresh.choose(&problem(64)).unwrap();
         assert_eq!((then.candidate.config.int("i"), then.how), (Some(3), How::Stored), "{mode}");
     }
+}
+
+#[test]
+fn settings_that_are_carried_over_pass_in_a_worker_where_candidates_must() {
+    let rows = by_size(&[4e-4, 3e-4, 2e-4, 1e-4]);
+    let carried = |worker: Worker, busy: bool| {
+        let (store, fake) = (memory(), Fake::new());
+        tune(&tuner(&rows, &store, changing()), &problem(64));
+        *fake.worker.lock().unwrap() = Some(worker);
+        *fake.busy.lock().unwrap() = busy.then(|| "a stream is being captured".into());
+        let fresh = on(fake, &rows, &store, Settings { mode: Mode::Replay, ..changing() });
+        let chosen = fresh.choose(&problem(40)).unwrap().candidate;
+        chosen.to_string() == "tiles[i=1]"
+    };
+    let passes: Worker = |request| {
+        assert_eq!(request.candidate.to_string(), "tiles[i=1]", "who was raced needs no proof");
+        Some(Ok(Passed { error: 0.25, seconds: 1e-3 }))
+    };
+    let crashes: Worker = |_| Some(Err(Rejection::Crashed { reason: "signal 11".into() }));
+    assert!(carried(passes, false));
+    // Where it takes its worker down, and beside a capture, one that was raced answers.
+    assert!(!carried(crashes, false) && !carried(|_| panic!("it is tried"), true));
 }

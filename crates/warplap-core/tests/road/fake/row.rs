@@ -76,7 +76,7 @@ pub struct Row {
     pub panics: Option<Panics>,
     /// It does only sizes that this divides.
     pub multiple: u64,
-    /// Its axis has a value for every so many of a problem's size; 0: all of them at any size.
+    /// Its axis has the two values below a problem's size over this one; 0: all of them at any size.
     pub each: u64,
     /// What a launch really takes.
     pub real: Duration,
@@ -166,8 +166,9 @@ impl Variant<Scale, Fake> for Row {
 
     fn space(&self, p: &ScaleProblem, _: &Fake) -> Space {
         assert!(self.panics != Some(Panics::Space), "space");
-        let (all, of_size) = (self.seconds.len() as i64, p.n.checked_div(self.each).map(|values| values as i64));
-        let space = Space::single().axis(Axis::ints("i", 0..of_size.unwrap_or(all).min(all)));
+        let all = self.seconds.len() as i64;
+        let values = p.n.checked_div(self.each).map_or(0..all, |top| (top as i64 - 2).max(0)..(top as i64).min(all));
+        let space = Space::single().axis(Axis::ints("i", values));
         match self.panics {
             Some(Panics::Rule) => space.rule(Rule::on("panics", &["i"], |_| panic!("rule"))),
             _ => space,
