@@ -1,10 +1,11 @@
 """A decode step of vLLM's real engine, a random model in the shape of a Llama: plain, tuned linears, block-sparse.
 
     python lab/vllm_decode.py [--batches 1,8,64] [--layers 32] [--density 0.125,0.25] [--turns 5] [--budget 6]
-                              [--memory 0.8] [--once] [--no-dense] [--logs FOLDER]
+                              [--memory 0.8] [--once] [--no-dense] [--parts attention,norms] [--logs FOLDER]
 
 Needs vLLM, torch and the package. Each side is an engine in a process of its own, the plain one first and (unless
-`--once`) last, so that what drifts is seen; `--no-dense` leaves out the tuned dense one. A step is the time of many
+`--once`) last, so that what drifts is seen; `--no-dense` leaves out the tuned dense one, `--parts` adds engines with
+the attention backend or the norms, which say how many of their choices ours has won. A step is the time of many
 tokens less that of few, divided by the tokens between; the median of the turns. Weights are random (vLLM's dummy ones);
 for the block-sparse side blocks of 64 are zero. Tuning is done before, in a process of its own, and its seconds are
 told. `--tiny` is a model for CPUs, to try the script out.
@@ -13,6 +14,7 @@ told. `--tiny` is a model for CPUs, to try the script out.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -31,6 +33,11 @@ TINY = dict(
     vocab_size=512, max_position_embeddings=512, rope_theta=10000.0, rms_norm_eps=1e-5,
 )  # fmt: skip
 BLOCK = 64
+# What an engine is given for a part that is no kind of linear.
+PARTS = {
+    "attention": {"attention_backend": "CUSTOM"},
+    "norms": {"ir_op_priority": {name: ["warplap", "native"] for name in ("rms_norm", "fused_add_rms_norm")}},
+}
 
 
 def write_model(folder: Path, sizes: dict) -> None:
@@ -67,12 +74,13 @@ def child(asked: dict) -> None:
     from vllm import LLM, SamplingParams
 
     tiny = asked["tiny"]
+    eager = asked["tunes"] and not asked["part"]  # attention meets its largest sizes only before a graph is captured
     began = time.monotonic()
     llm = LLM(
         asked["model"], load_format="dummy", skip_tokenizer_init=True, quantization=asked["quantization"], seed=0,
-        max_model_len=256 if tiny else 1024, max_num_seqs=max(asked["batches"]), enforce_eager=asked["tunes"] or tiny,
+        max_model_len=256 if tiny else 1024, max_num_seqs=max(asked["batches"]), enforce_eager=eager or tiny,
         enable_prefix_caching=False, max_num_batched_tokens=256 if tiny else 2048,
-        **({} if tiny else {"gpu_memory_utilization": asked["memory"]}),
+        **({} if tiny else {"gpu_memory_utilization": asked["memory"]}), **PARTS.get(asked["part"], {}),
     )  # fmt: skip
     found = {"load": time.monotonic() - began, "steps": {}}
     few, many = (2, 10) if tiny else (8, 72)
@@ -88,6 +96,9 @@ def child(asked: dict) -> None:
         seconds(few)
         turns = [(seconds(many) - seconds(few)) / (many - few) for _ in range(asked["turns"])]
         found["steps"][str(batch)] = turns
+    if asked["part"]:
+        decisions = importlib.import_module("warplap.vllm." + {"attention": "flash", "norms": "ir"}[asked["part"]])._won
+        found["won"] = f"{sum(decisions.values())} of {len(decisions)}"
     print("\n" + json.dumps(found))
 
 
@@ -118,6 +129,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0)
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--no-dense", action="store_true")
+    parser.add_argument("--parts", default="")
     parser.add_argument("--logs", type=Path)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--child")
@@ -134,25 +146,29 @@ def main() -> None:
         usual = {
             "model": f"{folder}/model", "batches": [int(b) for b in given.batches.split(",")], "turns": given.turns,
             "tiny": given.tiny, "quantization": None, "density": 0.0, "tunes": False, "memory": given.memory,
-            "limit": given.limit,
+            "limit": given.limit, "part": None,
         }  # fmt: skip
         sides = {"plain": usual}
         if not given.no_dense:
             sides["warplap"] = {**usual, "quantization": "warplap"}
         for density in [float(d) for d in given.density.split(",") if d]:
             sides[f"blocks of {BLOCK}, {density:.1%}"] = {**usual, "quantization": "warplap_bsr", "density": density}
+        for part in filter(None, given.parts.split(",")):
+            sides[part] = {**usual, "part": part}
         if not given.once:
             sides["plain again"] = usual
         found = {}
         for at, (name, asked) in enumerate(sides.items()):
             log = lambda word, at=at: given.logs / f"{at}-{word}.log" if given.logs else None
-            if asked["quantization"]:
+            if asked["quantization"] or asked["part"]:
                 tuned = run({**asked, "tunes": True}, {**env, "WARPLAP_VLLM_MODE": "tune"}, log("tuning"))
                 print(f"{name}: loaded and tuned in {tuned.get('load', 0):.0f} s", flush=True)
             found[name] = run(asked, env, log("serving"))
             turns = found[name].get("steps", {})
             steps = {batch: round(1e3 * statistics.median(every), 3) for batch, every in turns.items()}
-            print(f"{name}: loaded in {found[name].get('load', 0):.0f} s, ms by batch: {json.dumps(steps)}", flush=True)
+            won = f", won {found[name]['won']}" if "won" in found[name] else ""
+            load = found[name].get("load", 0)
+            print(f"{name}: loaded in {load:.0f} s{won}, ms by batch: {json.dumps(steps)}", flush=True)
         found = {name: side for name, side in found.items() if side}
         if "plain" not in found:
             sys.exit("vLLM alone did not run")

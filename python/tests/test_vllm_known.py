@@ -51,7 +51,7 @@ def test_a_race_decides_at_the_numbers_of_tokens_that_share_it():
         best = known.found(served.text(w, bias, size), None)
         assert best is not None and best.us > 0
         served.forget()
-        assert (size in served.decide(w, bias, [size], race=False)) == (not best.is_torch)
+        assert (size in served.decide(w, bias, [size], race=False)) == best.is_worth_it
     assert known.found(served.text(w, bias, 1024), None) is None
     served.forget()
     # Whoever runs it, it is right, also at sizes that nobody has asked about.
@@ -61,6 +61,27 @@ def test_a_race_decides_at_the_numbers_of_tokens_that_share_it():
         y = torch.ops.warplap.served_linear(x, w, bias)
         torch.testing.assert_close(y, torch.nn.functional.linear(x, w, bias), rtol=1e-4, atol=1e-4)
         assert y.is_contiguous()
+
+
+def test_torch_keeps_a_linear_unless_it_is_clearly_beaten(monkeypatch):
+    w = torch.randn(96, 64)
+    text = served.text(w, None, 16)
+    served.decide(w, None, [16], race=True)
+    told = json.loads(_warplap.explain(text))
+    torchs = [trial for trial in told["edition"]["trials"] if trial["variant"].startswith("torch_")]
+    assert torchs, "torch's function races beside ours"
+    told["edition"]["verdict"]["winner"]["variant"] = "packed"
+    # What the race says of torch's function: so far behind, between these.
+    for ends, taken in (([0.05, 0.2], True), ([0.001, 0.2], False), ([-0.1, 0.1], False)):
+        for trial in torchs:
+            trial.pop("rejected", None)
+            trial["measured"] = {"behind": {"by": 0.1, "ci": ends}}
+        monkeypatch.setattr(_warplap, "explain", lambda *_, **__: json.dumps(told))
+        served.forget()
+        assert served.decide(w, None, [16], race=False) == (frozenset([16]) if taken else frozenset())
+    for trial in torchs:  # it did not run at all
+        trial["measured"] = None
+    assert known.found(text, None).lead is None and known.found(text, None).is_worth_it
 
 
 def test_replaying_measures_nothing_and_writes_nothing(tmp_path):

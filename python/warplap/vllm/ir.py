@@ -59,7 +59,7 @@ def _find(x: Tensor, residual: bool, weight: bool, eps: float) -> bool:
     if modes.may_race():
         known.raced([text], gpu)
     best = known.found(text, gpu)
-    return best is not None and not best.is_torch
+    return best is not None and best.is_worth_it
 
 
 def _theirs(name: str, *args: Any) -> Any:

@@ -46,7 +46,7 @@ def decide(w: Tensor, bias: Tensor | None, sizes: list[int], race: bool) -> froz
     won = set()
     for size, problem in texts.items():
         best = known.found(problem, gpu)
-        if best is not None and not best.is_torch:
+        if best is not None and best.is_worth_it:
             won.add(known.shared(size))
     _won[layer] = frozenset(won)
     return _won[layer]
