@@ -35,6 +35,9 @@ pub const ENTROPY: (&str, &str) = ("entropy.cuh", include_str!("../cuh/entropy.c
 /// Dropout by an element's place and a seed. Includes `element.cuh`.
 pub const PHILOX: (&str, &str) = ("philox.cuh", include_str!("../cuh/philox.cuh"));
 
+/// The rows of sequences that lie one behind the other. Behind `element.cuh`.
+pub const PACKED: (&str, &str) = ("packed.cuh", include_str!("../cuh/packed.cuh"));
+
 /// What every attention kernel shares: who sees whom, the running softmax, how rows leave. Includes `element.cuh`.
 pub const ATTENTION: (&str, &str) = ("attention.cuh", include_str!("../cuh/attention.cuh"));
 

@@ -34,8 +34,8 @@ pub use chip::Chip;
 pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul};
 pub use cuh::{
-    AMPERE, ELEMENT, ENTROPY, EPILOGUE, FACTOR, HOPPER, PHILOX, QUANT, QUANT_HOPPER, ROWS, SCALED, SMALL_BLOCKS, SOFT,
-    dtype_code,
+    AMPERE, ELEMENT, ENTROPY, EPILOGUE, FACTOR, HOPPER, PACKED, PHILOX, QUANT, QUANT_HOPPER, ROWS, SCALED,
+    SMALL_BLOCKS, SOFT, dtype_code,
 };
 pub use cuh::{ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, ATTENTION_HOPPER};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};

@@ -1,11 +1,14 @@
 //! Proves the CUDA kernels of attention's gradients on edge shapes and random problems, then races a few. Needs an NVIDIA
 //! GPU and NVRTC.
 //!
-//! `cuda-attention-grad edges [PART OF] | features [PART OF] | random COUNT [SEED] | tune PROBLEM...`; `proving/mod.rs` names the variables.
+//! `cuda-attention-grad edges [PART OF] | features [PART OF] | packed [PART OF] | random COUNT [SEED] | tune
+//! PROBLEM...`; `proving/mod.rs` names the variables.
 #![allow(clippy::print_stdout)]
 
 #[path = "proving/bent.rs"]
 mod bent;
+#[path = "proving/packed.rs"]
+mod packed;
 mod proving;
 
 use std::time::Instant;
@@ -22,7 +25,8 @@ fn main() -> Outcome {
     let device = open()?;
     match task.as_str() {
         "edges" => edges(&device, numbers(words, [0, 1])),
-        "features" => features(&device, numbers(words, [0, 1])),
+        "features" => all(&device, "features", bent::problems(numbers(words, [0, 1]), "")),
+        "packed" => all(&device, "packed", packed::problems(numbers(words, [0, 1]), "")),
         "random" => random(&device, numbers(words, [200, 11]), seconds()),
         _ => proving::tune::<AttentionGrad>(&device, words),
     }
@@ -92,13 +96,13 @@ fn random(device: &Cuda, [count, seed]: [u64; 2], seconds: f64) -> Outcome {
     Ok(())
 }
 
-/// Windows, both corners, soft caps, distances and masks of heads and batches, alone and together.
-fn features(device: &Cuda, share: [u64; 2]) -> Outcome {
+/// Proves two configs of every kernel on each of these.
+fn all(device: &Cuda, what: &str, texts: Vec<(u64, String)>) -> Outcome {
     let (mut tally, mut problems, started, catalog) = (Tally::new(), 0, Instant::now(), cuda::catalog());
-    for (turn, text) in bent::problems(share, "") {
+    for (turn, text) in texts {
         prove(device, &catalog, &AttentionGrad::parse(&text)?, (turn, 2), &mut tally)?;
         problems += 1;
     }
-    summary("features", problems, &tally, started);
+    summary(what, problems, &tally, started);
     Ok(())
 }

@@ -1,12 +1,15 @@
 //! Proves the CUDA kernels of attention on edge shapes and random problems, then races a few. Needs an NVIDIA GPU and
 //! NVRTC.
 //!
-//! `cuda-attention edges [PART OF] | features [PART OF] | paged [PART OF] | random COUNT [SEED] | tune PROBLEM...`;
+//! `cuda-attention edges [PART OF] | features [PART OF] | paged [PART OF] | packed [PART OF] | random COUNT [SEED] |
+//! tune PROBLEM...`;
 //! `proving/mod.rs` names the variables.
 #![allow(clippy::print_stdout)]
 
 #[path = "proving/bent.rs"]
 mod bent;
+#[path = "proving/packed.rs"]
+mod packed;
 #[path = "proving/paged.rs"]
 mod paged;
 mod proving;
@@ -34,6 +37,7 @@ fn main() -> Outcome {
             let share = numbers(words, [0, 1]);
             all(&device, "features", bent::problems(share, ",lse=true"))
         }
+        "packed" => all(&device, "packed", packed::problems(numbers(words, [0, 1]), ",lse=true")),
         "paged" => all(&device, "paged", paged::problems(numbers(words, [0, 1]))),
         "random" => random(&device, numbers(words, [200, 11]), seconds()),
         _ => proving::tune::<Attention>(&device, words),

@@ -80,7 +80,7 @@ const NORM: [&str; 10] = [
     "norm:rows=4096,n=4096,dtype=bf16,kind=layer,residual=true,bias=true",
 ];
 
-const ATTENTION: [&str; 20] = [
+const ATTENTION: [&str; 23] = [
     "attention:h=1,sq=1,d=1,dtype=f32,lse=true",
     "attention:h=2,sq=64,d=64,dtype=bf16",
     "attention:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
@@ -92,6 +92,9 @@ const ATTENTION: [&str; 20] = [
     "attention:b=3,h=4,sq=70,sk=200,d=32,dtype=f16,page=48,causal=true,corner=bottom,alibi=true,lengths=true",
     "attention:b=3,h=2,sq=5,sk=90,d=16,dtype=f32,lengths=true,window=20",
     "attention:b=2,h=2,sq=50,sk=300,d=32,dtype=f32,causal=true",
+    "attention:b=5,h=4,hkv=2,sq=197,d=64,dtype=bf16,tq=500,layout=bshd,causal=true,lse=true",
+    "attention:b=6,h=2,sq=65,sk=300,d=40,dv=24,dtype=f16,tq=200,tk=800,causal=true,corner=bottom,alibi=true,lse=true",
+    "attention:b=3,h=2,sq=70,sk=40,d=8,dtype=f32,tq=90,tk=75,softcap=2,mask=add,over=each,dropout=0.3,lse=true",
     "attention:h=2,sq=100,sk=140,d=16,dtype=f16,mask=add,lse=true",
     "attention:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd,lse=true",
     "attention:b=2,h=8,hkv=2,sq=1,sk=1000,d=128,dtype=f16,layout=bshd,lse=true",
@@ -103,9 +106,12 @@ const ATTENTION: [&str; 20] = [
     "attention:b=2,h=4,sq=70,sk=90,d=24,softcap=3,window=30,causal=true,mask=add,over=each,dtype=bf16,lse=true",
 ];
 
-const GRADIENTS: [&str; 12] = [
+const GRADIENTS: [&str; 15] = [
     "attention_grad:h=1,sq=1,d=1,dtype=f32",
     "attention_grad:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
+    "attention_grad:b=5,h=4,hkv=2,sq=197,d=64,dtype=bf16,tq=500,layout=bshd,causal=true",
+    "attention_grad:b=6,h=2,sq=65,sk=300,d=40,dv=24,dtype=f16,tq=200,tk=800,causal=true,corner=bottom,alibi=true",
+    "attention_grad:b=3,h=2,sq=70,sk=40,d=8,dtype=f32,tq=90,tk=75,softcap=2,mask=add,over=each,dropout=0.3",
     "attention_grad:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16",
     "attention_grad:h=6,hkv=1,sq=31,sk=97,d=8,dv=200,dtype=bf16",
     "attention_grad:h=2,sq=300,sk=50,d=32,dtype=bf16,causal=true",

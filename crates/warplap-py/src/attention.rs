@@ -12,7 +12,7 @@ use crate::tensor::View;
 use crate::torch::{Made, Torch};
 
 /// Slots of attention.
-const SLOTS: usize = 10;
+const SLOTS: usize = 12;
 
 /// Those that are read.
 const INPUTS: usize = 4;
@@ -29,7 +29,7 @@ struct QkvMask<'a, 'py> {
 impl<'py> QkvMask<'_, 'py> {
     fn with(&self, out: Option<&Bound<'py, PyAny>>) -> [Option<Bound<'py, PyAny>>; SLOTS] {
         let [q, k, v] = [self.q, self.k, self.v].map(|t| Some(t.clone()));
-        [q, k, v, self.mask.cloned(), out.cloned(), None, None, None, None, None]
+        [q, k, v, self.mask.cloned(), out.cloned(), None, None, None, None, None, None, None]
     }
 
     /// Whether all are torch's.
@@ -132,9 +132,10 @@ impl Request {
     fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
         let [q, k, v, mask] = self.inputs();
         let out = Given::write("out", out);
-        // Nobody who calls this way asks for log-sum-exps, has slopes, drops weights or has keys in pages.
-        let [lse, slopes, seed, table, lengths] = [Given::NONE; 5];
-        argument::checked([q, k, v, mask, out, lse, slopes, seed, table, lengths])
+        // Nobody who calls this way asks for log-sum-exps, has slopes, drops weights or has keys in pages or sequences
+        // that are packed.
+        let [lse, slopes, seed, table, lengths, offsets_q, offsets_k] = [Given::NONE; 7];
+        argument::checked([q, k, v, mask, out, lse, slopes, seed, table, lengths, offsets_q, offsets_k])
     }
 
     /// Gives it as a new tensor of torch; nothing where the tensors have gaps that the choice does not follow.

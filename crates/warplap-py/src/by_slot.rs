@@ -15,7 +15,7 @@ use crate::tensor::{Element, View};
 use crate::torch::{Made, Torch};
 
 /// The most slots an operation has.
-pub(crate) const MOST: usize = 12;
+pub(crate) const MOST: usize = 14;
 
 /// What a call was given, one place a slot.
 pub(crate) struct Call<'a, 'py> {

@@ -1,6 +1,8 @@
 //! Which keys a batch has and where they lie: page numbers and lengths come in, as they were given; keys that are there
 //! go out. Whatever the numbers are, nobody is sent outside of the pools.
 
+use std::ops::Range;
+
 use warplap_core::array::Array;
 
 use super::{AttentionProblem, Strides, gather, slot};
@@ -98,9 +100,16 @@ impl Keys {
     }
 
     /// One head of K or V, key by key; what is nowhere is zeros.
-    pub(super) fn gather(&self, from: &[f64], lies: Strides, batch: usize, head: usize, width: usize) -> Vec<f64> {
+    pub(super) fn gather(
+        &self,
+        from: &[f64],
+        lies: Strides,
+        [batch, head]: [usize; 2],
+        rows: Range<usize>,
+        width: usize,
+    ) -> Vec<f64> {
         if self.paged.is_none() {
-            return gather(from, lies, batch, head, self.sk, width);
+            return gather(from, lies, [batch, head], rows, width);
         }
         let mut rows = vec![0f64; self.sk * width];
         for (key, row) in rows.chunks_exact_mut(width).enumerate() {

@@ -75,17 +75,25 @@ impl AttentionProblem {
             Order::Bhsd => (rows * width, width),
             Order::Bshd => (width, heads * width),
         };
-        Strides { batch: heads * rows * width, head, row }
+        // Where sequences lie one behind the other, offsets lead from one to the next.
+        let batch = if self.packed.is_some() { 0 } else { heads * rows * width };
+        Strides { batch, head, row }
+    }
+
+    /// How many pieces Q and O lie in, and queries of each: batches, or one of all sequences.
+    pub fn stretches(&self) -> [u64; 2] {
+        self.packed.map_or([self.b, self.sq], |packed| [1, packed.tq])
     }
 
     /// How Q lies in memory.
     pub fn q_strides(&self) -> Strides {
-        self.strides(self.h, self.sq, self.d)
+        self.strides(self.h, self.stretches()[1], self.d)
     }
 
-    /// How many pieces K and V lie in, and keys of each: batches, or pages.
+    /// How many pieces K and V lie in, and keys of each: batches, pages, or one of all sequences.
     pub fn pieces(&self) -> [u64; 2] {
-        self.paged.map_or([self.b, self.sk], |paged| [paged.pages, paged.page])
+        let batches = self.packed.map_or([self.b, self.sk], |packed| [1, packed.tk]);
+        self.paged.map_or(batches, |paged| [paged.pages, paged.page])
     }
 
     /// How K lies in memory; from one page to the next where it lies in pages, not from batch to batch.
@@ -100,12 +108,12 @@ impl AttentionProblem {
 
     /// How O lies in memory.
     pub fn o_strides(&self) -> Strides {
-        self.strides(self.h, self.sq, self.dv)
+        self.strides(self.h, self.stretches()[1], self.dv)
     }
 
     /// Elements of Q.
     pub fn q_len(&self) -> usize {
-        (self.b * self.h * self.sq * self.d) as usize
+        self.lse_len() * self.d as usize
     }
 
     /// Elements of K.
@@ -120,12 +128,24 @@ impl AttentionProblem {
 
     /// Elements of O.
     pub fn o_len(&self) -> usize {
-        (self.b * self.h * self.sq * self.dv) as usize
+        self.lse_len() * self.dv as usize
     }
 
     /// Log-sum-exps: one a query.
     pub fn lse_len(&self) -> usize {
-        (self.b * self.h * self.sq) as usize
+        (self.stretches().iter().product::<u64>() * self.h) as usize
+    }
+
+    /// The shape of log-sum-exps.
+    pub(crate) fn lse_shape(&self) -> Vec<u64> {
+        let [stretches, rows] = self.stretches();
+        [stretches, self.h, rows][usize::from(self.packed.is_some())..].to_vec()
+    }
+
+    /// How log-sum-exps lie.
+    pub fn lse_strides(&self) -> Strides {
+        let rows = self.stretches()[1] as usize;
+        Strides { batch: if self.packed.is_some() { 0 } else { self.h as usize * rows }, head: rows, row: 1 }
     }
 
     /// Elements of the mask; none without one.

@@ -8,6 +8,7 @@ mod keys;
 mod known;
 mod mask;
 mod memory;
+pub(crate) mod packed;
 mod problem;
 mod sight;
 mod text;
@@ -15,9 +16,12 @@ mod text;
 pub use keys::Paged;
 pub use mask::Mask;
 pub use memory::{Order, Strides};
+pub use packed::Packed;
 pub use problem::AttentionProblem;
 pub(crate) use sight::{Bend, usual_slopes};
 pub use sight::{Corner, Over, Sight};
+
+use std::ops::Range;
 
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
@@ -26,6 +30,7 @@ use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
 use self::keys::Keys;
+use self::packed::Batches;
 use crate::philox::{Dropout, Drops};
 use crate::right;
 
@@ -35,7 +40,7 @@ pub struct Attention;
 
 /// The slots of a launch.
 pub mod slot {
-    /// Q, shaped `[b, h, sq, d]`.
+    /// Q, shaped `[b, h, sq, d]`; `[h, tq, d]` where sequences are packed, as K, V and O are then.
     pub const Q: usize = 0;
     /// K, shaped `[b, hkv, sk, d]`; `[pages, hkv, page, d]` where it is a pool of pages.
     pub const K: usize = 1;
@@ -46,8 +51,8 @@ pub mod slot {
     pub const MASK: usize = 3;
     /// O, shaped `[b, h, sq, dv]`.
     pub const OUT: usize = 4;
-    /// The logarithm of the sum of a row's exponentials, f32, shaped `[b, h, sq]`, where the problem has `lse=true`; -inf
-    /// where a query sees nothing.
+    /// The logarithm of the sum of a row's exponentials, f32, shaped `[b, h, sq]` or `[h, tq]`, where the problem has
+    /// `lse=true`; -inf where a query sees nothing.
     pub const LSE: usize = 5;
     /// What a key's distance is multiplied with before it is taken from a score, f32, one a head, where the problem has
     /// `alibi=true`.
@@ -59,10 +64,15 @@ pub mod slot {
     pub const TABLE: usize = 8;
     /// How many of the keys each batch has, i32, from 0 to sk, where the problem has `lengths=true`.
     pub const LENGTHS: usize = 9;
+    /// Where the queries of each sequence begin among the rows of Q and O, and where those of the last end, i32, shaped
+    /// `[b + 1]`, where the problem has `tq`. Rows that no sequence has are not written; nobody goes beyond `tq`.
+    pub const OFFSETS_Q: usize = 10;
+    /// The same of keys among the rows of K and V.
+    pub const OFFSETS_K: usize = 11;
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 10;
+pub(crate) const SLOTS: usize = 12;
 
 /// Bytes that buffers lie on, so that kernels may read vectors and the copy engine may fetch.
 pub(crate) const ALIGN: u64 = 16;
@@ -76,21 +86,26 @@ impl Op for Attention {
     type Problem = AttentionProblem;
 
     fn signature(p: &AttentionProblem) -> Signature {
+        // One piece that holds all sequences has no dimension of its own.
+        let from = usize::from(p.packed.is_some());
         let lies = |s: Strides| [s.batch, s.head, s.row, 1].map(|step| step as u64);
-        let [pieces, keys] = p.pieces();
-        let input = |name: &'static str, shape: &[u64]| Slot::input(name, p.dtype, shape).aligned(ALIGN);
-        let output = |name: &'static str, shape: &[u64]| Slot::output(name, p.dtype, shape).aligned(ALIGN);
+        let slot = |slot: Slot, s: Strides| slot.strided(&lies(s)[from..]).aligned(ALIGN);
+        let ([stretches, rows], [pieces, keys]) = (p.stretches(), p.pieces());
+        let input = |name: &'static str, shape: [u64; 4], s| slot(Slot::input(name, p.dtype, &shape[from..]), s);
+        let output = |name: &'static str, shape: [u64; 4], s| slot(Slot::output(name, p.dtype, &shape[from..]), s);
         Signature(vec![
-            input("q", &[p.b, p.h, p.sq, p.d]).strided(&lies(p.q_strides())),
-            input("k", &[pieces, p.hkv, keys, p.d]).strided(&lies(p.k_strides())),
-            input("v", &[pieces, p.hkv, keys, p.dv]).strided(&lies(p.v_strides())),
+            input("q", [stretches, p.h, rows, p.d], p.q_strides()),
+            input("k", [pieces, p.hkv, keys, p.d], p.k_strides()),
+            input("v", [pieces, p.hkv, keys, p.dv], p.v_strides()),
             Slot::input("mask", p.mask_dtype(), &mask_shape(p)).aligned(ALIGN).when(p.mask != Mask::None),
-            output("out", &[p.b, p.h, p.sq, p.dv]).strided(&lies(p.o_strides())),
-            Slot::output("lse", DType::F32, &[p.b, p.h, p.sq]).when(p.lse),
+            output("out", [stretches, p.h, rows, p.dv], p.o_strides()),
+            Slot::output("lse", DType::F32, &p.lse_shape()).when(p.lse),
             Slot::input("slopes", DType::F32, &[p.h]).when(p.alibi),
             Slot::input("seed", DType::I64, &[2]).when(p.dropout() > 0.0),
             Slot::input("table", DType::I32, &[p.b, p.entries()]).when(p.paged.is_some()),
             Slot::input("lengths", DType::I32, &[p.b]).when(p.lengths),
+            Slot::input("offsets_q", DType::I32, &[p.b + 1]).when(p.packed.is_some()),
+            Slot::input("offsets_k", DType::I32, &[p.b + 1]).when(p.packed.is_some()),
         ])
     }
 
@@ -113,7 +128,8 @@ impl Op for Attention {
         let slopes = if p.alibi { Array::from_f64(DType::F32, usual_slopes(p.h)) } else { Array::none() };
         let seed = if p.dropout() > 0.0 { Array::random(DType::I64, 2, rng) } else { Array::none() };
         let (table, lengths) = (keys::drawn_table(p, rng), keys::drawn_lengths(p, rng));
-        vec![q, k, v, mask, Array::none(), Array::none(), slopes, seed, table, lengths]
+        let [offsets_q, offsets_k] = packed::drawn_offsets(p, rng);
+        vec![q, k, v, mask, Array::none(), Array::none(), slopes, seed, table, lengths, offsets_q, offsets_k]
     }
 
     fn answer(p: &AttentionProblem, inputs: &[Array]) -> Vec<Answer> {
@@ -121,33 +137,37 @@ impl Op for Attention {
         let mask = added(p, &inputs[slot::MASK]);
         let slopes = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
         let keys = Keys::of(p, inputs);
-        let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
+        let batches = Batches::of(p, offsets(p, inputs, [slot::OFFSETS_Q, slot::OFFSETS_K]));
+        let (d, dv) = (p.d as usize, p.dv as usize);
         let mut values = vec![0f64; p.o_len()];
-        let mut sums = vec![0f64; if p.lse { p.lse_len() } else { 0 }];
+        let mut sums = vec![f64::NEG_INFINITY; if p.lse { p.lse_len() } else { 0 }];
         let mut seen = Spread::default();
         for head in 0..(p.b * p.h) as usize {
             let (b, h) = (head / p.h as usize, head % p.h as usize);
             let (kv, drops) = (h / p.group() as usize, drops(p, &inputs[slot::SEED], head));
-            let sight = p.sight_of(keys.len(b));
+            let (own, met) = (batches.queries(b), batches.keys(b));
+            let (sq, sk) = (own.len(), met.len());
+            let sight = p.sight_of(sq, keys.len(b).min(sk));
             let bend = Bend::with(p, sight);
             let nowhere: Vec<bool> = (0..sk).map(|j| keys.place(b, j).is_none()).collect();
-            let q = gather(&q, p.q_strides(), b, h, sq, d);
-            let k = keys.gather(&k, p.k_strides(), b, kv, d);
-            let v = keys.gather(&v, p.v_strides(), b, kv, dv);
+            let q = gather(&q, p.q_strides(), [b, h], own.clone(), d);
+            let k = keys.gather(&k, p.k_strides(), [b, kv], met.clone(), d);
+            let v = keys.gather(&v, p.v_strides(), [b, kv], met, dv);
             let mut columns = vec![0f64; sk * d];
             for j in 0..sk {
                 (0..d).for_each(|x| columns[x * sk + j] = k[j * d + x]);
             }
             seen.score = seen.score.max(right::largest_row_norm(sq, d, &q) * right::largest_row_norm(sk, d, &k));
             seen.value = v.iter().fold(seen.value, |most, x| most.max(x.abs()));
-            for first in (0..sq).step_by(ROWS) {
+            // Without keys nothing is added to the zeros.
+            for first in (0..if sk > 0 { sq } else { 0 }).step_by(ROWS) {
                 let rows = ROWS.min(sq - first);
                 // No row of this block sees further: the rest of the keys would be multiplied with zeros.
                 let end = sight.of_query(first + rows - 1).end;
                 let mut weights = right::product(rows, sk, d, &q[first * d..], &columns);
                 for (i, row) in weights.chunks_exact_mut(sk).enumerate() {
                     let lies = p.mask_strides();
-                    let at = b * lies.batch + h * lies.head + (first + i) * sk;
+                    let at = b * lies.batch + h * lies.head + (first + i) * lies.row;
                     let line = mask.as_ref().map(|m| &m[at..][..sk]);
                     let seen_keys = sight.of_query(first + i);
                     for (j, x) in row.iter_mut().enumerate() {
@@ -161,14 +181,15 @@ impl Op for Attention {
                         row.iter_mut().enumerate().for_each(|(j, x)| *x *= factor(j));
                     }
                     if p.lse {
-                        sums[head * sq + first + i] = lse;
+                        let to = p.lse_strides();
+                        sums[b * to.batch + h * to.head + own.start + first + i] = lse;
                     }
                 }
                 let weights: Vec<f64> = weights.chunks_exact(sk).flat_map(|row| &row[..end]).copied().collect();
                 let o = right::product(rows, dv, end, &weights, &v);
                 let to = p.o_strides();
                 for i in 0..rows {
-                    let at = b * to.batch + h * to.head + (first + i) * to.row;
+                    let at = b * to.batch + h * to.head + (own.start + first + i) * to.row;
                     values[at..at + dv].copy_from_slice(&o[i * dv..(i + 1) * dv]);
                 }
             }
@@ -186,9 +207,21 @@ impl Op for Attention {
 const ROWS: usize = 256;
 
 /// One head in double precision, row by row.
-pub(crate) fn gather(from: &[f64], strides: Strides, batch: usize, head: usize, rows: usize, width: usize) -> Vec<f64> {
+pub(crate) fn gather(
+    from: &[f64],
+    strides: Strides,
+    [batch, head]: [usize; 2],
+    rows: Range<usize>,
+    width: usize,
+) -> Vec<f64> {
     let start = batch * strides.batch + head * strides.head;
-    (0..rows).flat_map(|i| &from[start + i * strides.row..][..width]).copied().collect()
+    rows.flat_map(|i| &from[start + i * strides.row..][..width]).copied().collect()
+}
+
+/// The offsets among inputs; none of a problem that has none.
+pub(crate) fn offsets<'a>(p: &AttentionProblem, inputs: &'a [Array], slots: [usize; 2]) -> [&'a Array; 2] {
+    // Whoever has none may have fewer inputs.
+    slots.map(|slot| if p.packed.is_some() { &inputs[slot] } else { &inputs[0] })
 }
 
 /// The shape of the masks; those that are shared have no dimensions of their own.
@@ -351,6 +384,58 @@ mod tests {
         }
     }
 
+    /// Sequences one behind the other are what each of them is alone.
+    #[test]
+    fn packed_sequences_are_attended_to_one_by_one() {
+        for text in [
+            "h=4,hkv=2,sq=7,sk=9,d=4,dv=3,lse=true",
+            "h=2,sq=7,sk=9,d=4,causal=true,corner=bottom,layout=bshd,alibi=true,lse=true",
+            "h=2,sq=7,sk=9,d=4,causal=true,window=2,softcap=2",
+        ] {
+            let p = Attention::parse(&format!("b=4,tq=15,tk=20,{text}")).unwrap();
+            let inputs = Attention::draw(&p, &mut fastrand::Rng::with_seed(5));
+            let found = Attention::answer(&p, &inputs);
+            let batches = Batches::of(&p, [&inputs[slot::OFFSETS_Q], &inputs[slot::OFFSETS_K]]);
+            let mut rows = 0;
+            for b in 0..4 {
+                let (own, met) = (batches.queries(b), batches.keys(b));
+                rows += own.len();
+                if own.is_empty() || met.is_empty() {
+                    continue;
+                }
+                let mut one = p;
+                (one.b, one.sq, one.sk, one.packed) = (1, own.len() as u64, met.len() as u64, None);
+                // Each tensor's rows of this sequence, in the order of the problem.
+                let cut = |slot: usize, lies: Strides, heads: u64, rows: &Range<usize>, width: u64, to: Strides| {
+                    let all = inputs[slot].to_f64();
+                    let mut part = vec![0.0; heads as usize * rows.len() * width as usize];
+                    for (h, i) in (0..heads as usize).flat_map(|h| rows.clone().map(move |i| (h, i))) {
+                        let (from, to) = (h * lies.head + i * lies.row, h * to.head + (i - rows.start) * to.row);
+                        part[to..to + width as usize].copy_from_slice(&all[from..from + width as usize]);
+                    }
+                    Array::from_f64(p.dtype, part)
+                };
+                let mut given = inputs.clone();
+                given[slot::Q] = cut(slot::Q, p.q_strides(), p.h, &own, p.d, one.q_strides());
+                given[slot::K] = cut(slot::K, p.k_strides(), p.hkv, &met, p.d, one.k_strides());
+                given[slot::V] = cut(slot::V, p.v_strides(), p.hkv, &met, p.dv, one.v_strides());
+                let right = Attention::answer(&one, &given);
+                for (h, i) in (0..p.h as usize).flat_map(|h| own.clone().map(move |i| (h, i))) {
+                    let (from, to) = (p.o_strides(), one.o_strides());
+                    for x in 0..p.dv as usize {
+                        let (a, b) = (h * from.head + i * from.row + x, h * to.head + (i - own.start) * to.row + x);
+                        assert_eq!(found[0].values[a], right[0].values[b], "{text}");
+                    }
+                    if p.lse {
+                        let (a, b) = (h * 15 + i, h * own.len() + i - own.start);
+                        assert_eq!(found[1].values[a], right[1].values[b], "{text}");
+                    }
+                }
+            }
+            assert_eq!(rows, 15);
+        }
+    }
+
     #[test]
     fn one_dropped_key_of_two_thousand_shows() {
         let p = AttentionProblem::new(1, 1, 8, 2048, 64, DType::F32);
@@ -368,11 +453,18 @@ mod tests {
 
     #[test]
     fn slots_span_what_the_problem_says_in_both_layouts() {
-        for text in ["b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,mask=add", "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,layout=bshd"] {
+        for text in [
+            "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,mask=add",
+            "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,layout=bshd",
+            "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,tq=4,tk=7",
+            "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,tq=4,tk=7,layout=bshd",
+        ] {
             let p = Attention::parse(text).unwrap();
             let signature = Attention::signature(&p);
             let lens: Vec<usize> = signature.slots().iter().map(Slot::len).collect();
-            assert_eq!(lens, [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len(), 0, 0, 0, 0, 0], "{text}");
+            let starts = if p.packed.is_some() { 3 } else { 0 };
+            let tensors = [p.q_len(), p.k_len(), p.v_len(), p.mask_len(), p.o_len()];
+            assert_eq!(lens, [&tensors[..], &[0; 5], &[starts; 2]].concat(), "{text}");
             assert_eq!(signature.slots()[slot::OUT].name, "out");
         }
     }

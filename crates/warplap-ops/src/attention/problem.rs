@@ -5,6 +5,7 @@ use warplap_core::dtype::DType;
 use super::keys::{Paged, lengths, usual_pages};
 use super::mask::Mask;
 use super::memory::Order;
+use super::packed::{Packed, sequences};
 use super::sight::{Corner, Over, Sight};
 use super::text::usual_scale;
 
@@ -15,15 +16,15 @@ use super::text::usual_scale;
 /// gets a row of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionProblem {
-    /// Batch.
+    /// Batch: sequences.
     pub b: u64,
     /// Heads of Q and O.
     pub h: u64,
     /// Heads of K and V; query head `i` reads head `i / (h / hkv)`.
     pub hkv: u64,
-    /// Queries.
+    /// Queries; of the longest sequence where they are packed.
     pub sq: u64,
-    /// Keys.
+    /// Keys; of the longest sequence where they are packed.
     pub sk: u64,
     /// Elements of one query and one key.
     pub d: u64,
@@ -57,6 +58,8 @@ pub struct AttentionProblem {
     pub lengths: bool,
     /// Where K and V are pools of pages, and each batch names its own.
     pub paged: Option<Paged>,
+    /// Where sequences lie one behind the other, and offsets say where each begins.
+    pub packed: Option<Packed>,
 }
 
 impl AttentionProblem {
@@ -84,6 +87,7 @@ impl AttentionProblem {
             dropout: 0,
             lengths: false,
             paged: None,
+            packed: None,
         }
     }
 
@@ -122,17 +126,17 @@ impl AttentionProblem {
 
     /// What queries see, where a batch has all keys.
     pub fn sight(&self) -> Sight {
-        Sight::of(self, self.sk)
+        Sight::of(self, self.sq, self.sk)
     }
 
-    /// What queries see in a batch that has the first of the keys: the last corner is at the last of these.
-    pub fn sight_of(&self, keys: usize) -> Sight {
-        Sight::of(self, keys as u64)
+    /// What queries see in a batch that has the first of the queries and keys: the last corner is at the last of these.
+    pub fn sight_of(&self, queries: usize, keys: usize) -> Sight {
+        Sight::of(self, queries as u64, keys as u64)
     }
 
     /// Whether keys lie in pages, or each batch has a number of its own.
     pub fn is_uneven(&self) -> bool {
-        self.lengths || self.paged.is_some()
+        self.lengths || self.paged.is_some() || self.packed.is_some()
     }
 
     /// Page numbers of one batch.
@@ -167,7 +171,7 @@ impl AttentionProblem {
     /// Pairs of a query and a key it sees, in one head of a batch that has all keys.
     pub fn pairs(&self) -> u64 {
         if self.window.is_some() || self.corner == Corner::Bottom {
-            return self.pairs_of(self.sk);
+            return self.pairs_of([self.sq, self.sk]);
         }
         if !self.causal {
             return self.sq * self.sk;
@@ -176,22 +180,26 @@ impl AttentionProblem {
         corner * (corner + 1) / 2 + (self.sq - corner) * self.sk
     }
 
-    /// The same of a batch that has the first of the keys.
-    fn pairs_of(&self, keys: u64) -> u64 {
-        let sight = Sight::of(self, keys);
-        (0..self.sq as usize).map(|i| sight.of_query(i).len() as u64).sum()
+    /// The same of a batch that has the first of the queries and keys.
+    fn pairs_of(&self, [queries, keys]: [u64; 2]) -> u64 {
+        let sight = Sight::of(self, queries, keys);
+        (0..queries as usize).map(|i| sight.of_query(i).len() as u64).sum()
     }
 
     /// Pairs of a query and a key it sees, in one head of each batch, and keys that somebody looks at, both summed over
     /// batches as they are drawn. What a page that nobody has hides is taken off: at most its own keys.
-    pub(super) fn seen(&self) -> [f64; 2] {
+    pub(crate) fn seen(&self) -> [f64; 2] {
         // Nobody looks at the keys before the first query's or behind the last one's.
-        let keys = |sight: Sight| sight.of_query(self.sq as usize - 1).end.saturating_sub(sight.of_query(0).start);
-        let all = match self.lengths {
-            false => [self.b as f64 * self.pairs() as f64, self.b as f64 * keys(self.sight()) as f64],
-            true => lengths(self).fold([0.0; 2], |[pairs, seen], n| {
-                [pairs + self.pairs_of(n) as f64, seen + keys(self.sight_of(n as usize)) as f64]
-            }),
+        let keys = |[queries, keys]: [u64; 2]| {
+            let sight = Sight::of(self, queries, keys);
+            let end = queries.checked_sub(1).map_or(0, |last| sight.of_query(last as usize).end);
+            end.saturating_sub(sight.of_query(0).start)
+        };
+        let sum = |[pairs, seen]: [f64; 2], n| [pairs + self.pairs_of(n) as f64, seen + keys(n) as f64];
+        let all = match (self.packed, self.lengths) {
+            (Some(packed), _) => sequences(self, packed).into_iter().fold([0.0; 2], sum),
+            (None, true) => lengths(self).map(|n| [self.sq, n]).fold([0.0; 2], sum),
+            (None, false) => [self.pairs() as f64, keys([self.sq, self.sk]) as f64].map(|one| self.b as f64 * one),
         };
         match self.paged {
             Some(Paged { page, pages }) => {

@@ -27,6 +27,12 @@ fn bad_problems_name_the_field() {
         ("attention:h=8,sq=4,d=64,page=0", "'page'"),
         ("attention:h=8,sq=4,d=64,lengths=yes", "'lengths'"),
         ("attention:h=8,sq=1,d=64,page=64,pages=1000000", "'pages'"),
+        ("attention:h=8,sq=4,d=64,tq=5", "'tq'"),
+        ("attention:b=2,h=8,sq=4,d=64,tq=5,tk=9", "'tk'"),
+        ("attention:b=2,h=8,sq=4,d=64,tk=5", "'tk'"),
+        ("attention:b=2,h=8,sq=4,d=64,tq=5,lengths=true", "'tq'"),
+        ("attention:b=2,h=8,sq=4,d=64,tq=5,page=16", "'tq'"),
+        ("attention:b=1000,h=64,sq=1000000,d=64,tq=1000000", "'tq'"),
     ] {
         let error = Attention::parse(text).unwrap_err().to_string();
         assert!(error.contains(field) && error.contains("expected"), "{text}: {error}");
@@ -52,6 +58,7 @@ fn every_field_that_matters_changes_the_key() {
         "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,layout=bshd",
         "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,lengths=true",
         "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,page=16",
+        "b=1,h=8,sq=64,sk=64,d=64,dtype=f32,tq=64",
     ] {
         assert_ne!(key(plain, &Bucket::Exact), key(other, &Bucket::Exact), "{other}");
         assert_ne!(key(plain, &Bucket::PowerOfTwo), key(other, &Bucket::PowerOfTwo), "{other}");
@@ -95,6 +102,33 @@ fn a_large_pool_is_raced_as_a_small_one() {
 }
 
 #[test]
+fn packed_sequences_share_keys_by_totals_and_the_longest() {
+    let key =
+        |text: &str, bucket: &Bucket| Attention::key(&Attention::parse(text).unwrap(), bucket, Policy::default()).text;
+    let of = |b: u64, sq: u64, tq: u64| format!("b={b},h=2,sq={sq},d=8,tq={tq}");
+    for bucket in [Bucket::Changing, Bucket::PowerOfTwo] {
+        assert_eq!(
+            key(&of(9, 900, 3000), &bucket),
+            key(&of(30, 1000, 4000), &bucket),
+            "how many they are decides nothing"
+        );
+        assert_ne!(key(&of(9, 900, 3000), &bucket), key(&of(9, 400, 3000), &bucket));
+        assert_ne!(key(&of(90, 900, 3000), &bucket), key(&of(90, 900, 30000), &bucket));
+        let raced = Attention::parse(&of(30, 1000, 4000)).unwrap().representative(&bucket);
+        assert_eq!(Attention::parse(&Attention::text(&raced)).unwrap(), raced, "what is raced is a problem");
+    }
+    assert_ne!(key(&of(9, 900, 3000), &Bucket::Exact), key(&of(10, 900, 3000), &Bucket::Exact));
+}
+
+#[test]
+fn only_sequences_as_they_are_drawn_count_as_work() {
+    let work = |text: &str| Attention::parse(text).unwrap().work();
+    // 64 and none of 64, and 32; then one of one.
+    assert_eq!(work("b=3,h=3,sq=64,d=4,tq=96").flops, (2 * 3 * (64 * 64 + 32 * 32) * 8) as f64);
+    assert_eq!(work("b=1,h=3,sq=64,d=4,tq=64").flops, work("h=3,sq=64,d=4").flops);
+}
+
+#[test]
 fn only_keys_that_batches_have_count_as_work() {
     let work = |text: &str| Attention::parse(text).unwrap().work();
     // All keys and none; a page that nobody names is taken off.
@@ -109,7 +143,7 @@ proptest! {
         (b, hkv, group, sq, sk) in (1u64..9, 1u64..5, 1u64..5, 1u64..3000, 1u64..3000),
         (d, dv) in (1u64..=1024, 1u64..=1024),
         dtype in prop::sample::select(vec![DType::F32, DType::F16, DType::Bf16]),
-        (causal, mask, bshd) in (any::<bool>(), any::<bool>(), any::<bool>()),
+        (causal, mask, bshd, totals) in (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
         scale in prop::option::of(-100f32..100.0),
         (lengths, page) in (any::<bool>(), prop::option::of((1u64..100, 1u64..50))),
     ) {
@@ -119,6 +153,9 @@ proptest! {
         p.layout = if bshd { Order::Bshd } else { Order::Bhsd };
         p.lengths = lengths;
         p.paged = page.map(|(page, pages)| crate::attention::Paged { page, pages });
+        if !p.is_uneven() && totals {
+            p.packed = Some(crate::attention::Packed { tq: (b * sq).div_ceil(2), tk: b * sk });
+        }
         let p = scale.map_or(p, |s| p.with_scale(s));
         prop_assert_eq!(Attention::parse(&Attention::text(&p)).unwrap(), p);
     }

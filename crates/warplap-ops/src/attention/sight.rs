@@ -82,8 +82,8 @@ pub struct Sight {
 const FAR: i64 = 1 << 40;
 
 impl Sight {
-    pub(super) fn of(p: &AttentionProblem, keys: u64) -> Self {
-        let shift = if p.corner == Corner::Bottom { keys as i64 - p.sq as i64 } else { 0 };
+    pub(super) fn of(p: &AttentionProblem, queries: u64, keys: u64) -> Self {
+        let shift = if p.corner == Corner::Bottom { keys as i64 - queries as i64 } else { 0 };
         let wide = p.window.map_or(FAR, |w| w as i64);
         let upper = if p.causal { shift } else { shift + wide };
         Sight { lower: shift - wide, upper, shift, keys: keys as usize }
@@ -118,11 +118,7 @@ pub(crate) struct Bend {
 }
 
 impl Bend {
-    pub(crate) fn of(p: &AttentionProblem) -> Self {
-        Bend::with(p, p.sight())
-    }
-
-    /// Of a batch that does not see as far as the problem says.
+    /// Of a batch that sees so far.
     pub(crate) fn with(p: &AttentionProblem, sight: Sight) -> Self {
         Bend { scale: f64::from(p.scale()), cap: p.softcap().map(f64::from), sight }
     }

@@ -6,6 +6,7 @@ use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError
 use warplap_core::roofline::Work;
 
 use super::keys::{Paged, usual_pages};
+use super::packed::Packed;
 use super::sight::{Corner, Over};
 use super::{AttentionProblem, Mask, Order};
 
@@ -28,7 +29,7 @@ impl Problem for AttentionProblem {
 
     const FIELDS: &'static [&'static str] = &[
         "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
-        "softcap", "alibi", "over", "dropout", "lse", "lengths", "page", "pages",
+        "softcap", "alibi", "over", "dropout", "lse", "lengths", "page", "pages", "tq", "tk",
     ];
 
     fn fields(&self) -> Fields {
@@ -59,6 +60,8 @@ impl Problem for AttentionProblem {
                 self.paged.map_or(0, |paged| paged.pages),
                 self.paged.map_or(0, |_| self.usual_pages()),
             )
+            .with_unless("tq", self.totals()[0], 0)
+            .with_unless("tk", self.totals()[1], self.totals()[0])
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -82,6 +85,7 @@ impl Problem for AttentionProblem {
         let dropout = fields.word_or("dropout", share, 0.0)?;
         let lengths = fields.word_or("lengths", "true or false", false)?;
         let (page, pages) = (fields.size_or("page", 0)?, fields.size_or("pages", 0)?);
+        let (tq, tk) = (fields.size_or("tq", 0)?, fields.size_or("tk", 0)?);
         let (h, sq, d) = (h?, sq?, d?);
         if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
             return Err(ProblemError::value("dtype", dtype, "one of f32, f16, bf16"));
@@ -100,6 +104,8 @@ impl Problem for AttentionProblem {
         } else if pages > 0 {
             return Err(ProblemError::value("pages", pages, "the keys of a page beside it: page=16"));
         }
+        p.packed = (tq > 0).then(|| Packed { tq, tk: or(tk, tq) });
+        p.check_totals(tk)?;
         p = p.with_dropout(dropout).ok_or_else(|| ProblemError::value("dropout", dropout, share))?;
         if over != Over::All && mask == Mask::None {
             return Err(ProblemError::value("over", over, "a mask that it speaks of: mask=add or mask=bool"));
@@ -116,10 +122,15 @@ impl Problem for AttentionProblem {
             }
         }
         let wide = |sizes: [u64; 4]| sizes.iter().map(|s| u128::from(*s)).product::<u128>();
-        let [pieces, long] = p.pieces();
+        let ([stretches, tall], [pieces, long]) = (p.stretches(), p.pieces());
+        let [rows, keys] = match (tq > 0, page > 0) {
+            (true, _) => ["tq", "tk"],
+            (_, true) => ["sq", "pages"],
+            _ => ["sq", "sk"],
+        };
         for (field, elements, what) in [
-            ("sq", wide([b, h, sq, p.d.max(p.dv)]), "Q and O"),
-            (if page > 0 { "pages" } else { "sk" }, wide([pieces, p.hkv, long, p.d.max(p.dv)]), "K and V"),
+            (rows, wide([stretches, h, tall, p.d.max(p.dv)]), "Q and O"),
+            (keys, wide([pieces, p.hkv, long, p.d.max(p.dv)]), "K and V"),
             ("mask", if p.mask == Mask::None { 0 } else { wide([p.masks()[0], p.masks()[1], sq, sk]) }, "the mask"),
         ] {
             if elements > MAX_ELEMENTS {
@@ -154,6 +165,8 @@ impl Problem for AttentionProblem {
             // How large the pools are decides nothing.
             .with_unless("lengths", self.lengths, false)
             .with_unless("page", self.paged.map_or(0, |paged| paged.page), 0)
+            .with_unless("tq", r.totals()[0], 0)
+            .with_unless("tk", r.totals()[1], r.totals()[0])
     }
 
     fn raced(&self) -> Self {
@@ -168,6 +181,9 @@ impl Problem for AttentionProblem {
         let round = |name, size| if size == 1 { 1 } else { bucket.round_changing(name, size).min(MAX_SIZE) };
         let mut r = *self;
         (r.b, r.sq, r.sk) = (round("b", self.b), round("sq", self.sq), round("sk", self.sk));
+        if let Some(Packed { tq, tk }) = self.packed {
+            r = r.with_totals(round("tq", tq), round("tk", tk));
+        }
         r.with_few_pages()
     }
 
@@ -175,6 +191,12 @@ impl Problem for AttentionProblem {
         let mut smaller = *self;
         (smaller.b, smaller.h, smaller.hkv) = (1, self.h / self.hkv, 1);
         (smaller.sq, smaller.sk) = (self.sq.min(96), self.sk.min(96));
+        if let Some(Packed { tq, tk }) = self.packed {
+            // Sequences of unequal lengths, one of nothing among them.
+            smaller.b = self.b.min(3);
+            let packed = Packed { tq: tq.min(smaller.b * smaller.sq), tk: tk.min(smaller.b * smaller.sk) };
+            smaller.packed = Some(packed);
+        }
         let smaller = smaller.with_few_pages();
         (smaller != *self).then_some(smaller)
     }
@@ -182,7 +204,11 @@ impl Problem for AttentionProblem {
     fn work(&self) -> Work {
         let ([pairs, keys], width) = (self.seen(), (self.d + self.dv) as f64);
         let elements = self.q_len() as f64 + self.o_len() as f64 + self.hkv as f64 * keys * width;
-        let numbers = if self.lengths { self.b } else { self.b * self.entries() };
+        let numbers = match self.packed {
+            Some(_) => 2 * (self.b + 1),
+            None if self.lengths => self.b,
+            None => self.b * self.entries(),
+        };
         let others = self.mask_bytes() + if self.lse { self.lse_len() as f64 * 4.0 } else { 0.0 };
         let bytes = elements * self.dtype.bytes() as f64 + others + numbers as f64 * 4.0;
         Work { flops: 2.0 * self.h as f64 * pairs * width, bytes }
@@ -190,6 +216,41 @@ impl Problem for AttentionProblem {
 
     fn dtype(&self) -> DType {
         self.dtype
+    }
+}
+
+impl AttentionProblem {
+    /// Rows of Q and of K where sequences are packed, else zeros.
+    fn totals(&self) -> [u64; 2] {
+        self.packed.map_or([0, 0], |packed| [packed.tq, packed.tk])
+    }
+
+    /// Whether sequences that are packed make up their totals; `tk` as it was said.
+    fn check_totals(&self, tk: u64) -> Result<(), ProblemError> {
+        let Some(packed) = self.packed else {
+            let beside = "the queries of all sequences beside it: tq=4096";
+            return if tk == 0 { Ok(()) } else { Err(ProblemError::value("tk", tk, beside)) };
+        };
+        if self.lengths || self.paged.is_some() {
+            let alone = "nothing beside lengths or page: offsets say how many keys a sequence has";
+            return Err(ProblemError::value("tq", packed.tq, alone));
+        }
+        for (name, total, of, longest) in [("tq", packed.tq, "sq", self.sq), ("tk", packed.tk, "sk", self.sk)] {
+            let most = self.b * longest;
+            if total > most {
+                return Err(ProblemError::value(name, total, format!("at most b sequences of {of}: {most}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same problem with other totals, of so many sequences that most are about half as long as the longest: how
+    /// many they are exactly decides less than how long the longest is and how much there is in all.
+    fn with_totals(mut self, tq: u64, tk: u64) -> Self {
+        let least = tq.div_ceil(self.sq).max(tk.div_ceil(self.sk));
+        self.b = if self.sq > 1 { (2 * least).min(MAX_SIZE) } else { least };
+        self.packed = Some(Packed { tq, tk });
+        self
     }
 }
 

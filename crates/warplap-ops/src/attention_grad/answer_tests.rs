@@ -8,17 +8,27 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
     let dot = |a: usize, x: usize, c: usize, y: usize, n: u64| -> f64 {
         (0..n as usize).map(|e| inputs[a].at(x + e) * inputs[c].at(y + e)).sum()
     };
+    let packed = p.packed.is_some();
+    let starts = |slot: usize, b: u64| [0, 1].map(|end| inputs[slot].at((b + end) as usize) as u64);
+    let rows = |slot: usize, b: u64, all: u64| if packed { starts(slot, b) } else { [0, all] };
     for (b, h, i) in (0..p.b).flat_map(|b| (0..p.h).flat_map(move |h| (0..p.sq).map(move |i| (b, h, i)))) {
-        let (q, o) = (at(p.q_strides(), b, h, i), at(p.o_strides(), b, h, i));
+        // The sequence's first row, and how many it has.
+        let ([q0, q1], [k0, k1]) = (rows(slot::OFFSETS_Q, b, p.sq), rows(slot::OFFSETS_K, b, p.sk));
+        let (sq, sk) = (q1 - q0, k1 - k0);
+        if i >= sq {
+            continue;
+        }
+        let (q, o) = (at(p.q_strides(), b, h, q0 + i), at(p.o_strides(), b, h, q0 + i));
         let delta = dot(slot::OUT, o, slot::GRAD, o, p.dv);
-        let lse = inputs[slot::LSE].at(((b * p.h + h) * p.sq + i) as usize);
-        let own = i as i64 + if p.corner == Corner::Bottom { p.sk as i64 - p.sq as i64 } else { 0 };
+        let known = if packed { h * p.stretches()[1] + q0 + i } else { (b * p.h + h) * p.sq + i };
+        let lse = inputs[slot::LSE].at(known as usize);
+        let own = i as i64 + if p.corner == Corner::Bottom { sk as i64 - sq as i64 } else { 0 };
         let sees = |j: &u64| {
             let away = *j as i64 - own;
             !(p.causal && away > 0) && p.window.is_none_or(|w| away.unsigned_abs() <= w)
         };
-        for j in (0..p.sk).filter(sees).filter(|_| lse != f64::NEG_INFINITY) {
-            let (k, v) = (at(p.k_strides(), b, h / p.group(), j), at(p.v_strides(), b, h / p.group(), j));
+        for j in (0..sk).filter(sees).filter(|_| lse != f64::NEG_INFINITY) {
+            let (k, v) = (at(p.k_strides(), b, h / p.group(), k0 + j), at(p.v_strides(), b, h / p.group(), k0 + j));
             let entry = || inputs[slot::MASK].at(at(p.mask_strides(), b, h, i) + j as usize);
             let added = match p.mask {
                 Mask::None => 0.0,
@@ -45,7 +55,7 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
     found
 }
 
-const PROBLEMS: [&str; 8] = [
+const PROBLEMS: [&str; 11] = [
     "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32",
     "h=2,sq=300,sk=7,d=2,dtype=f32,causal=true,layout=bshd",
     "h=2,sq=5,sk=9,d=3,dtype=f16,causal=true,mask=add,scale=-0.4",
@@ -54,6 +64,9 @@ const PROBLEMS: [&str; 8] = [
     "b=2,h=2,sq=9,sk=6,d=3,mask=add,over=each,causal=true,corner=bottom,alibi=true",
     "b=2,h=4,hkv=2,sq=9,sk=6,d=3,mask=add,over=batches,softcap=0.5,alibi=true,window=3,causal=true",
     "b=2,h=2,sq=20,sk=35,d=3,mask=bool,over=heads,dropout=0.3",
+    "b=4,h=4,hkv=2,sq=6,d=3,tq=13,causal=true",
+    "b=4,h=2,sq=6,sk=9,d=3,tq=13,tk=20,layout=bshd,causal=true,corner=bottom,alibi=true",
+    "b=3,h=2,sq=6,sk=9,d=3,tq=13,tk=20,window=3,mask=add,over=each,dropout=0.3",
 ];
 
 #[test]
@@ -87,11 +100,14 @@ fn it_is_the_gradient_of_attention() {
         "h=2,sq=6,d=3,dtype=f32,causal=true,mask=add",
         "h=2,sq=6,d=3,window=2,softcap=0.7",
         "b=2,h=2,sq=19,d=3,mask=bool,dropout=0.4",
+        "b=3,h=2,hkv=1,sq=6,sk=7,d=3,tq=9,tk=11,causal=true,corner=bottom",
     ] {
         let p = AttentionGrad::parse(text).unwrap();
         let mut inputs = AttentionGrad::draw(&p, &mut fastrand::Rng::with_seed(6));
         let forward = |inputs: &[Array]| {
-            let given = [&inputs[..slot::GRAD], &inputs[slot::SLOPES..]].concat();
+            let none = [Array::none(), Array::none()];
+            let given = [&inputs[..slot::GRAD], &inputs[slot::SLOPES..=slot::SEED], &none, &inputs[slot::OFFSETS_Q..]];
+            let given = given.concat();
             Attention::answer(&p.0, &given).remove(0).values
         };
         inputs[slot::OUT] = Array::F32(forward(&inputs).into_iter().map(|x| x as f32).collect());

@@ -21,8 +21,9 @@ use warplap_core::dtype::DType;
 use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Role, Signature, Slot};
 
+use crate::attention::packed::Batches;
 use crate::attention::slot as forward;
-use crate::attention::{Attention, AttentionProblem, Bend, QUERY_SPREAD, Strides, added, drops, gather};
+use crate::attention::{Attention, AttentionProblem, Bend, QUERY_SPREAD, Strides, added, drops, gather, offsets};
 use crate::right;
 use reach::Reach;
 
@@ -56,10 +57,15 @@ pub mod slot {
     pub const SLOPES: usize = 10;
     /// Seed and stream of what was dropped, two i64, where the problem has `dropout`.
     pub const SEED: usize = 11;
+    /// Where the queries of each sequence begin, and where those of the last end, i32, shaped `[b + 1]`, where the
+    /// problem has `tq`. Rows that no sequence has are not written.
+    pub const OFFSETS_Q: usize = 12;
+    /// The same of keys.
+    pub const OFFSETS_K: usize = 13;
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 12;
+pub(crate) const SLOTS: usize = 14;
 
 impl Op for AttentionGrad {
     const NAME: &'static str = "attention_grad";
@@ -68,34 +74,37 @@ impl Op for AttentionGrad {
 
     fn signature(AttentionGradProblem(p): &AttentionGradProblem) -> Signature {
         let Signature(mut slots) = Attention::signature(p);
-        let slopes_and_seed = [forward::SLOPES, forward::SEED].map(|slot| slots[slot].clone());
+        let others = [forward::SLOPES, forward::SEED, forward::OFFSETS_Q, forward::OFFSETS_K];
+        let others = others.map(|slot| slots[slot].clone());
         slots.truncate(slot::LSE);
         let as_is = |slot: usize, name: &'static str, role| Slot { name: name.into(), role, ..slots[slot].clone() };
         let more = [
-            Slot::input("lse", DType::F32, &[p.b, p.h, p.sq]),
+            Slot::input("lse", DType::F32, &p.lse_shape()),
             as_is(slot::OUT, "grad", Role::In),
             as_is(slot::Q, "dq", Role::Out),
             as_is(slot::K, "dk", Role::Out),
             as_is(slot::V, "dv", Role::Out),
         ];
         slots[slot::OUT].role = Role::In;
-        slots.extend(more.into_iter().chain(slopes_and_seed));
+        slots.extend(more.into_iter().chain(others));
         Signature(slots)
     }
 
     fn draw(AttentionGradProblem(p): &AttentionGradProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = Attention::draw(p, rng);
-        let [slopes, seed] =
-            [forward::SLOPES, forward::SEED].map(|slot| std::mem::replace(&mut inputs[slot], Array::none()));
+        let mut take = |slots: [usize; 2]| slots.map(|slot| std::mem::replace(&mut inputs[slot], Array::none()));
+        let [slopes, seed] = take([forward::SLOPES, forward::SEED]);
+        let starts = take([forward::OFFSETS_Q, forward::OFFSETS_K]);
         inputs.truncate(slot::LSE);
         if !is_exact(p) {
             calm(p, &mut inputs[slot::Q]);
         }
-        let lse = lse(p, &inputs, &slopes, rng);
+        let lse = lse(p, &inputs, &slopes, &starts, rng);
         inputs[slot::OUT] = Array::random(p.dtype, p.o_len(), rng);
         inputs.push(Array::F32(lse));
         inputs.push(Array::random(p.dtype, p.o_len(), rng));
         inputs.extend([Array::none(), Array::none(), Array::none(), slopes, seed]);
+        inputs.extend(starts);
         inputs
     }
 
@@ -104,21 +113,28 @@ impl Op for AttentionGrad {
         let [q, k, v, out, grad, lse] = &given;
         let mask = added(p, &inputs[slot::MASK]);
         let leans = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
-        let (bend, sight) = (Bend::of(p), p.sight());
-        let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
+        let batches = Batches::of(p, offsets(p, inputs, [slot::OFFSETS_Q, slot::OFFSETS_K]));
+        let (d, dv) = (p.d as usize, p.dv as usize);
         let mut gradients = [p.q_len(), p.k_len(), p.v_len()].map(|len| vec![0f64; len]);
         let mut reach = Reach::new(lse);
         for shared in 0..(p.b * p.hkv) as usize {
             let (b, kv) = (shared / p.hkv as usize, shared % p.hkv as usize);
-            let keys = gather(k, p.k_strides(), b, kv, sk, d);
-            let values = gather(v, p.v_strides(), b, kv, sk, dv);
+            let (own, met) = (batches.queries(b), batches.keys(b));
+            let (sq, sk) = (own.len(), met.len());
+            if sk == 0 {
+                continue;
+            }
+            let sight = p.sight_of(sq, sk);
+            let bend = Bend::with(p, sight);
+            let keys = gather(k, p.k_strides(), [b, kv], met.clone(), d);
+            let values = gather(v, p.v_strides(), [b, kv], met.clone(), dv);
             let (turned_keys, turned_values) = (turned(sk, d, &keys), turned(sk, dv, &values));
             let (mut of_k, mut of_v) = (vec![0f64; sk * d], vec![0f64; sk * dv]);
             let mut seen = reach::Columns::new(sk);
             for h in kv * p.group() as usize..(kv + 1) * p.group() as usize {
                 let drops = drops(p, &inputs[slot::SEED], b * p.h as usize + h);
-                let queries = gather(q, p.q_strides(), b, h, sq, d);
-                let (o, g) = (gather(out, p.o_strides(), b, h, sq, dv), gather(grad, p.o_strides(), b, h, sq, dv));
+                let queries = gather(q, p.q_strides(), [b, h], own.clone(), d);
+                let [o, g] = [out, grad].map(|t| gather(t, p.o_strides(), [b, h], own.clone(), dv));
                 reach.head([(&queries, d), (&keys, d), (&values, dv), (&o, dv), (&g, dv)]);
                 for first in (0..sq).step_by(ROWS) {
                     let rows = ROWS.min(sq - first);
@@ -128,9 +144,9 @@ impl Op for AttentionGrad {
                     for i in 0..rows {
                         let row = first + i;
                         let delta: f64 = (0..dv).map(|x| g[i * dv + x] * o[row * dv + x]).sum();
-                        let lse = lse[(b * p.h as usize + h) * sq + row];
-                        let lies = p.mask_strides();
-                        let line = mask.as_ref().map(|m| &m[b * lies.batch + h * lies.head + row * sk..][..sk]);
+                        let (sums, lies) = (p.lse_strides(), p.mask_strides());
+                        let lse = lse[b * sums.batch + h * sums.head + own.start + row];
+                        let line = mask.as_ref().map(|m| &m[b * lies.batch + h * lies.head + row * lies.row..][..sk]);
                         let keys = sight.of_query(row);
                         for j in 0..sk {
                             let at = i * sk + j;
@@ -146,14 +162,14 @@ impl Op for AttentionGrad {
                     }
                     let scale = f64::from(p.scale());
                     let of_q = right::product(rows, d, sk, &slopes, &keys);
-                    scatter(&mut gradients[0], p.q_strides(), [b, h, first], d, &of_q, scale);
+                    scatter(&mut gradients[0], p.q_strides(), [b, h, own.start + first], d, &of_q, scale);
                     add(&mut of_k, &right::product(sk, d, rows, &turned(rows, sk, &slopes), queries), scale);
                     add(&mut of_v, &right::product(sk, dv, rows, &turned(rows, sk, &weights), g), 1.0);
                 }
             }
             reach.columns(&seen);
-            scatter(&mut gradients[1], p.k_strides(), [b, kv, 0], d, &of_k, 1.0);
-            scatter(&mut gradients[2], p.v_strides(), [b, kv, 0], dv, &of_v, 1.0);
+            scatter(&mut gradients[1], p.k_strides(), [b, kv, met.start], d, &of_k, 1.0);
+            scatter(&mut gradients[2], p.v_strides(), [b, kv, met.start], dv, &of_v, 1.0);
         }
         gradients.into_iter().zip(reach.tolerances(p)).map(|(values, tolerance)| Answer { values, tolerance }).collect()
     }
@@ -185,31 +201,41 @@ fn calm(p: &AttentionProblem, queries: &mut Array) {
 
 /// Log-sum-exps as a forward pass would have them: its own where that is soon done, else what is to be expected of keys
 /// as they are drawn, row by row. Both are of the size that makes the weights of a row add up to about one.
-fn lse(p: &AttentionProblem, inputs: &[Array], slopes: &Array, rng: &mut fastrand::Rng) -> Vec<f32> {
-    let (sq, sk, d) = (p.sq as usize, p.sk as usize, p.d as usize);
+fn lse(
+    p: &AttentionProblem,
+    inputs: &[Array],
+    slopes: &Array,
+    starts: &[Array; 2],
+    rng: &mut fastrand::Rng,
+) -> Vec<f32> {
+    let d = p.d as usize;
     let (q, scale) = (inputs[slot::Q].to_f64(), f64::from(p.scale()));
     let exact = is_exact(p);
-    let (bend, sight, lies) = (Bend::of(p), p.sight(), p.mask_strides());
+    let (lies, sums) = (p.mask_strides(), p.lse_strides());
+    let batches = Batches::of(p, [&starts[0], &starts[1]]);
     let leans = if p.alibi { slopes.to_f64() } else { vec![0.0; p.h as usize] };
     let k = if exact { inputs[slot::K].to_f64() } else { Vec::new() };
     let mask = added(p, &inputs[slot::MASK]).unwrap_or_default();
-    let mut all = Vec::with_capacity((p.b * p.h) as usize * sq);
+    let mut all = vec![f32::NEG_INFINITY; p.lse_len()];
     for head in 0..(p.b * p.h) as usize {
         let (b, h) = (head / p.h as usize, head % p.h as usize);
-        let queries = gather(&q, p.q_strides(), b, h, sq, d);
+        let (own, met) = (batches.queries(b), batches.keys(b));
+        let (sq, sk) = (own.len(), met.len());
+        let sight = p.sight_of(sq, sk);
+        let bend = Bend::with(p, sight);
+        let queries = gather(&q, p.q_strides(), [b, h], own.clone(), d);
         let scores = exact.then(|| {
-            let keys = gather(&k, p.k_strides(), b, h / p.group() as usize, sk, d);
+            let keys = gather(&k, p.k_strides(), [b, h / p.group() as usize], met, d);
             right::product(sq, sk, d, &queries, &turned(sk, d, &keys))
         });
         for i in 0..sq {
             let seen = sight.of_query(i);
             let line = match mask.is_empty() {
                 true => &[][..],
-                false => &mask[b * lies.batch + h * lies.head + i * sk..][..sk],
+                false => &mask[b * lies.batch + h * lies.head + i * lies.row..][..sk],
             };
             let hides = !line.is_empty() && line[seen.clone()].iter().all(|m| *m == f64::NEG_INFINITY);
             if hides || seen.is_empty() {
-                all.push(f32::NEG_INFINITY);
                 continue;
             }
             let value = match &scores {
@@ -227,7 +253,7 @@ fn lse(p: &AttentionProblem, inputs: &[Array], slopes: &Array, rng: &mut fastran
                     (seen.len() as f64).ln() + spread / 2.0 + rng.f64() * 0.2
                 }
             };
-            all.push(value as f32);
+            all[b * sums.batch + h * sums.head + own.start + i] = value as f32;
         }
     }
     all

@@ -19,7 +19,7 @@ impl Problem for AttentionGradProblem {
 
     const FIELDS: &'static [&'static str] = &[
         "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
-        "softcap", "alibi", "over", "dropout", "lengths", "page", "pages",
+        "softcap", "alibi", "over", "dropout", "lengths", "page", "pages", "tq", "tk",
     ];
 
     fn fields(&self) -> Fields {
@@ -51,12 +51,12 @@ impl Problem for AttentionGradProblem {
 
     fn work(&self) -> Work {
         let p = &self.0;
-        let (heads, pairs) = ((p.b * p.h) as f64, p.pairs() as f64);
+        let pairs = p.h as f64 * p.seen()[0];
         // Scores, dQ and dK over d; dP and dV over dv.
-        let flops = 2.0 * heads * pairs * (3 * p.d + 2 * p.dv) as f64;
+        let flops = 2.0 * pairs * (3 * p.d + 2 * p.dv) as f64;
         // Queries, keys and values come and their gradients go, O and its gradient come.
         let elements = 2 * (p.q_len() + p.k_len() + p.v_len() + p.o_len());
-        let sums = heads * p.sq as f64 * 4.0;
+        let sums = p.lse_len() as f64 * 4.0;
         Work { flops, bytes: elements as f64 * p.dtype.bytes() as f64 + p.mask_bytes() + sums }
     }
 

@@ -33,6 +33,14 @@ pub(crate) fn problems() -> Vec<String> {
             "b=3,h=4,hkv=2,sq=3,sk=300,d=16,dv=8,lengths=true,causal=true,corner=bottom,window=200,alibi=true,lse=true",
             "b=3,h=2,sq=2,sk=75,d=8,page=7,pages=9,mask=bool,over=each",
             "b=2,h=2,sq=40,sk=33,d=8,page=32,lengths=true,causal=true,mask=add,dropout=0.3",
+            "b=5,h=4,hkv=2,sq=127,sk=127,d=64,tq=300,layout=bshd,lse=true",
+            "b=5,h=4,hkv=2,sq=65,sk=65,d=64,tq=200,layout=bshd,causal=true",
+            "b=4,h=2,sq=65,sk=197,d=16,dv=8,tq=120,tk=300,causal=true,corner=bottom,lse=true",
+            "b=6,h=4,hkv=1,sq=64,sk=63,d=40,tq=90,tk=130,layout=bshd,window=9,alibi=true,causal=true,lse=true",
+            "b=3,h=2,sq=70,sk=40,d=8,tq=90,tk=75,softcap=2,mask=add,over=each,dropout=0.3,lse=true",
+            "b=7,h=8,hkv=2,sq=1,sk=300,d=64,tq=7,tk=900,layout=bshd,lse=true",
+            "b=1,h=2,sq=33,d=8,tq=33,mask=bool",
+            "b=9,h=1,sq=1,d=8,tq=1,lse=true",
         ] {
             problems.push(format!("attention:{rest},dtype={dtype}"));
         }

@@ -28,6 +28,12 @@ pub(crate) fn problems() -> Vec<String> {
             "b=2,h=4,hkv=2,sq=40,sk=75,d=8,mask=bool,over=each,dropout=0.3",
             "b=2,h=2,sq=70,d=16,mask=bool,causal=true,layout=bshd",
             "b=2,h=3,sq=70,d=16,dropout=0.9,window=20",
+            "b=5,h=4,hkv=2,sq=127,d=32,tq=300,layout=bshd",
+            "b=5,h=4,hkv=2,sq=65,d=16,tq=200,layout=bshd,causal=true",
+            "b=4,h=2,sq=65,sk=197,d=16,dv=8,tq=120,tk=300,causal=true,corner=bottom",
+            "b=6,h=4,hkv=1,sq=64,sk=63,d=40,tq=90,tk=130,window=9,alibi=true,causal=true",
+            "b=3,h=2,sq=70,sk=40,d=8,tq=90,tk=75,softcap=2,mask=add,over=each,dropout=0.3",
+            "b=9,h=1,sq=1,d=8,tq=1",
         ] {
             problems.push(format!("attention_grad:{rest},dtype={dtype}"));
         }

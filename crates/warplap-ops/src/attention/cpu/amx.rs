@@ -48,6 +48,9 @@ impl Variant<Attention, Cpu> for Amx {
         if cpu.isa() != Isa::Avx512 || !pairs::available() || Proof::get().is_none() {
             return Fit::aside("this machine has no AMX, or the system does not let us use it");
         }
+        if p.packed.is_some() {
+            return Fit::aside(setup::PACKED);
+        }
         if p.is_uneven() {
             return Fit::aside(setup::UNEVEN);
         }
@@ -126,12 +129,12 @@ impl Kernel<Cpu> for Blocks {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], _: &()) -> Result<(), Rejection> {
         let call = Call::<bf16>::new(&self.problem, args)?;
         let sizes = self.sizes;
-        let blocks = call.rows().div_ceil(sizes.rows);
+        let blocks = call.most_rows().div_ceil(sizes.rows);
         // A head is one task where there are heads enough for all threads; else each part packs its head again.
         let parts = if call.heads.is_multiple_of(sizes.threads) { 1 } else { sizes.threads.min(blocks) };
         self.pool.each(sizes.threads, call.heads * parts, |task| {
             let (head, part) = (task / parts, task % parts);
-            let rows = |part: usize| (blocks * part / parts * sizes.rows).min(call.rows());
+            let rows = |part: usize| (blocks * part / parts * sizes.rows).min(call.most_rows());
             let rows = rows(part)..rows(part + 1);
             scratch::with(sizes.numbers(), |room| {
                 self.proof.with(|tiles| one_part(&call, sizes, tiles, head, rows, room));

@@ -58,12 +58,16 @@ impl Blocks {
         numbers: usize,
         part: impl Fn(usize, Range<usize>, &mut [f32]) + Sync,
     ) {
-        let blocks = call.rows().div_ceil(self.rows);
-        let parts = if call.heads.is_multiple_of(self.threads) { 1 } else { self.threads.min(blocks) };
+        let most = call.most_rows().div_ceil(self.rows);
+        let parts = if call.heads.is_multiple_of(self.threads) { 1 } else { self.threads.min(most) };
         pool.each(self.threads, call.heads * parts, |task| {
             let (head, share) = (task / parts, task % parts);
-            let rows = |share: usize| (blocks * share / parts * self.rows).min(call.rows());
-            scratch::with(numbers, |room| part(head, rows(share)..rows(share + 1), room));
+            let blocks = call.rows(head).div_ceil(self.rows);
+            let rows = |share: usize| (blocks * share / parts * self.rows).min(call.rows(head));
+            let rows = rows(share)..rows(share + 1);
+            if !rows.is_empty() {
+                scratch::with(numbers, |room| part(head, rows, room));
+            }
         });
     }
 

@@ -1,11 +1,14 @@
 //! One launch as kernels see it: addresses and sizes.
 
+use std::ops::Range;
+
 use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_core::scalar::Bool;
 use warplap_cpu::{Cpu, Typed};
 
 use crate::attention::keys::{clamped, page_of};
+use crate::attention::packed::stretch;
 use crate::attention::{AttentionProblem, Mask, Sight, Strides, slot};
 use crate::philox::{Dropout, Drops};
 use crate::typed;
@@ -35,6 +38,9 @@ pub(super) struct Call<T> {
     pages: usize,
     /// Keys of each batch; null where all have all.
     lengths: *const i32,
+    /// Where sequences of queries and of keys begin, and rows of all; null where batches lie apart.
+    offsets: [*const i32; 2],
+    totals: [usize; 2],
     masks: Strides,
     strides: [Strides; 4],
     /// Batches times heads of K and V: what tasks are made of.
@@ -105,6 +111,11 @@ impl<T: Typed + Copy> Call<T> {
             page: page as usize,
             pages: pages as usize,
             lengths: whole(slot::LENGTHS, p.lengths, args)?,
+            offsets: [
+                whole(slot::OFFSETS_Q, p.packed.is_some(), args)?,
+                whole(slot::OFFSETS_K, p.packed.is_some(), args)?,
+            ],
+            totals: [p.stretches()[1], p.pieces()[1]].map(|rows| rows as usize),
             masks: p.mask_strides(),
             strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],
             heads: (p.b * p.hkv) as usize,
@@ -121,34 +132,66 @@ impl<T: Typed + Copy> Call<T> {
         })
     }
 
+    /// The rows of a head's sequence: of Q and O, or of K and V.
+    fn stretch(&self, side: usize, head: usize) -> Range<usize> {
+        let (offsets, longest) = (self.offsets[side], [self.sq, self.sk][side]);
+        if offsets.is_null() {
+            return 0..longest;
+        }
+        debug_assert!(head < self.heads);
+        // SAFETY: one number more than there are batches.
+        let between = [0, 1].map(|end| unsafe { *offsets.add(head / self.hkv + end) });
+        stretch(between, longest, self.totals[side])
+    }
+
+    /// Queries of a head.
+    fn queries(&self, head: usize) -> usize {
+        self.stretch(0, head).len()
+    }
+
     /// Rows of Q and O that share one head of K and V: the queries of all heads of a group.
-    pub(super) fn rows(&self) -> usize {
+    pub(super) fn rows(&self, head: usize) -> usize {
+        self.group * self.queries(head)
+    }
+
+    /// The most rows any head has.
+    pub(super) fn most_rows(&self) -> usize {
         self.group * self.sq
     }
 
+    /// Which head of the group a row is of, and which query.
+    fn split(&self, head: usize, row: usize) -> (usize, usize) {
+        let queries = self.queries(head);
+        debug_assert!(row < self.group * queries);
+        (row / queries, row % queries)
+    }
+
     /// The query a row is.
-    pub(super) fn query(&self, row: usize) -> usize {
-        row % self.sq
+    pub(super) fn query(&self, head: usize, row: usize) -> usize {
+        self.split(head, row).1
     }
 
     /// What the queries of a head see: as far as its batch has keys.
     fn sight(&self, head: usize) -> Sight {
+        if !self.offsets[0].is_null() {
+            return self.problem.sight_of(self.queries(head), self.stretch(1, head).len());
+        }
         if self.lengths.is_null() {
             return self.sight;
         }
         // SAFETY: one number a batch.
         let length = unsafe { *self.lengths.add(head / self.hkv) };
-        self.problem.sight_of(clamped(length, self.sk))
+        self.problem.sight_of(self.sq, clamped(length, self.sk))
     }
 
     /// Keys up to the last one a row sees.
     pub(super) fn seen(&self, head: usize, row: usize) -> usize {
-        self.sight(head).of_query(self.query(row)).end
+        self.sight(head).of_query(self.query(head, row)).end
     }
 
     /// Keys before the first one a row sees.
     pub(super) fn unseen(&self, head: usize, row: usize) -> usize {
-        self.sight(head).of_query(self.query(row)).start
+        self.sight(head).of_query(self.query(head, row)).start
     }
 
     /// Keys from this one on that lie one behind the other, this one among them.
@@ -156,7 +199,7 @@ impl<T: Typed + Copy> Call<T> {
         if self.table.is_null() { self.sk - key } else { self.page - key % self.page }
     }
 
-    /// Whether a key is anywhere: its batch may name no page for it.
+    /// Whether a key is anywhere: its batch may name no page for it, or have no keys.
     pub(super) fn is_there(&self, head: usize, key: usize) -> bool {
         self.piece(head, key).is_some()
     }
@@ -165,7 +208,8 @@ impl<T: Typed + Copy> Call<T> {
     fn piece(&self, head: usize, key: usize) -> Option<(usize, usize)> {
         let batch = head / self.hkv;
         if self.table.is_null() {
-            return Some((batch, key));
+            let keys = self.stretch(1, head);
+            return (key < keys.len()).then_some((batch, keys.start + key));
         }
         debug_assert!(head < self.heads && key < self.sk);
         // SAFETY: a batch has a number for every page that its keys fill.
@@ -190,9 +234,9 @@ impl<T: Typed + Copy> Call<T> {
             scores.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
         }
         if !self.slopes.is_null() {
-            let of = head % self.hkv * self.group + row / self.sq;
+            let (of, query) = self.split(head, row);
             // SAFETY: one number a head.
-            let (slope, query) = (unsafe { *self.slopes.add(of) }, self.query(row));
+            let slope = unsafe { *self.slopes.add(head % self.hkv * self.group + of) };
             let sight = self.sight(head);
             let lean = |j: usize| slope * sight.distance(query, from + j) as f32;
             scores.iter_mut().enumerate().for_each(|(j, x)| *x -= lean(j));
@@ -200,7 +244,7 @@ impl<T: Typed + Copy> Call<T> {
         if !self.hides.is_null() {
             // SAFETY: a mask has a byte for every key of this row.
             let line = unsafe {
-                std::slice::from_raw_parts(self.hides.add(self.place(self.masks, head, row) + from), scores.len())
+                std::slice::from_raw_parts(self.hides.add(self.place(self.masks, head, row, 0) + from), scores.len())
             };
             scores.iter_mut().zip(line).filter(|(_, seen)| **seen == 0).for_each(|(x, _)| *x = f32::NEG_INFINITY);
         }
@@ -215,8 +259,8 @@ impl<T: Typed + Copy> Call<T> {
         }
         // SAFETY: two numbers.
         let seed = unsafe { [*self.seed as u64, *self.seed.add(1) as u64] };
-        let of = head / self.hkv * self.hkv * self.group + head % self.hkv * self.group + row / self.sq;
-        let (drops, query) = (Drops::new(self.dropout, seed, of as u64), self.query(row));
+        let (of, query) = self.split(head, row);
+        let drops = Drops::new(self.dropout, seed, (head * self.group + of) as u64);
         weights.iter_mut().enumerate().for_each(|(j, x)| *x *= drops.factor(query, from + j));
     }
 
@@ -225,23 +269,29 @@ impl<T: Typed + Copy> Call<T> {
         rows.map(|r| self.seen(head, r)).max().unwrap_or(0)
     }
 
-    fn place(&self, s: Strides, head: usize, row: usize) -> usize {
-        let (batch, kv) = (head / self.hkv, head % self.hkv);
-        batch * s.batch + (kv * self.group + row / self.sq) * s.head + row % self.sq * s.row
+    /// Elements before a row of a head, whose sequence begins so many rows on.
+    fn place(&self, s: Strides, head: usize, row: usize, start: usize) -> usize {
+        let ((batch, kv), (of, query)) = ((head / self.hkv, head % self.hkv), self.split(head, row));
+        batch * s.batch + (kv * self.group + of) * s.head + (start + query) * s.row
+    }
+
+    /// The same in a tensor that lies as Q does.
+    fn row_place(&self, s: Strides, head: usize, row: usize) -> usize {
+        self.place(s, head, row, self.stretch(0, head).start)
     }
 
     /// Where a row of Q starts; `d` elements are there.
     pub(super) fn q(&self, head: usize, row: usize) -> *const T {
-        debug_assert!(head < self.heads && row < self.rows());
+        debug_assert!(head < self.heads && row < self.rows(head));
         // SAFETY: inside the buffer for every head and row there is.
-        unsafe { self.q.add(self.place(self.strides[0], head, row)) }
+        unsafe { self.q.add(self.row_place(self.strides[0], head, row)) }
     }
 
     /// Where a row of O starts; `dv` elements are there, and no other row.
     pub(super) fn out(&self, head: usize, row: usize) -> *mut T {
-        debug_assert!(head < self.heads && row < self.rows());
+        debug_assert!(head < self.heads && row < self.rows(head));
         // SAFETY: inside the buffer for every head and row there is.
-        unsafe { self.out.add(self.place(self.strides[3], head, row)) }
+        unsafe { self.out.add(self.row_place(self.strides[3], head, row)) }
     }
 
     /// Writes the log-sum-exp of a row, where it is asked for, from its largest score and the sum of weights against it.
@@ -250,11 +300,10 @@ impl<T: Typed + Copy> Call<T> {
         if self.lse.is_null() {
             return;
         }
-        let rows = Strides { batch: self.hkv * self.group * self.sq, head: self.sq, row: 1 };
         let value = if sum > 0.0 { most * unit + sum.ln() } else { f32::NEG_INFINITY };
-        debug_assert!(head < self.heads && row < self.rows());
+        debug_assert!(head < self.heads && row < self.rows(head));
         // SAFETY: one number a query, inside the buffer for every head and row there is; each row is one task's.
-        unsafe { *self.lse.add(self.place(rows, head, row)) = value };
+        unsafe { *self.lse.add(self.row_place(self.problem.lse_strides(), head, row)) = value };
     }
 
     /// Where a key starts; `d` elements are there, and as many keys behind it as [`Call::run`] says.
@@ -284,6 +333,6 @@ impl<T: Typed + Copy> Call<T> {
     /// Where the mask of a row starts, if there is one; `sk` elements are there.
     pub(super) fn mask(&self, head: usize, row: usize) -> Option<*const T> {
         // SAFETY: inside the buffer for every head and query there is.
-        (!self.mask.is_null()).then(|| unsafe { self.mask.add(self.place(self.masks, head, row)) })
+        (!self.mask.is_null()).then(|| unsafe { self.mask.add(self.place(self.masks, head, row, 0)) })
     }
 }

@@ -48,6 +48,7 @@ impl Variant<Attention, Cpu> for Decode {
 
     fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {
         match p.group() * p.sq {
+            _ if p.packed.is_some() => Fit::aside(setup::PACKED),
             _ if p.dropout() > 0.0 => Fit::aside("weights are dropped in training, not one query at a time"),
             rows if rows <= 2 * ROWS as u64 => Fit::HIGH,
             rows if rows <= 64 => Fit::MEDIUM,
@@ -162,7 +163,7 @@ fn attend<T: Element + Typed>(streams: &Streams, args: &mut [Arg<'_, Cpu>]) -> R
             scratch::with(splits.numbers(), |room| one_part(&call, splits, task, parts, room));
         });
         for head in 0..call.heads {
-            for row in 0..call.rows() {
+            for row in 0..call.most_rows() {
                 merge(&call, splits, head, row, &parts);
             }
         }
@@ -172,7 +173,7 @@ fn attend<T: Element + Typed>(streams: &Streams, args: &mut [Arg<'_, Cpu>]) -> R
 
 fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, parts: &Parts, room: &mut [f32]) {
     let (head, split) = (task / splits.splits, task % splits.splits);
-    let (isa, rows) = (splits.isa, call.rows());
+    let (isa, rows) = (splits.isa, call.most_rows());
     let mut room = Pieces(room);
     let (queries, weights, sums) = (room.cut(ROWS * splits.d), room.cut(ROWS * CHUNK), room.cut(ROWS * splits.dv));
     let (start, end) = (call.sk * split / splits.splits, call.sk * (split + 1) / splits.splits);
@@ -253,7 +254,7 @@ fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, par
 /// Joins the parts of one row and writes it.
 fn merge<T: Element + Typed>(call: &Call<T>, splits: Splits, head: usize, row: usize, parts: &Parts) {
     let at = |split: usize| {
-        let part = parts.row(splits, split, head * call.rows() + row);
+        let part = parts.row(splits, split, head * call.most_rows() + row);
         // SAFETY: all tasks have ended: every part of every row is written, and only this thread is here.
         unsafe { std::slice::from_raw_parts_mut(part, splits.dv + 2) }
     };

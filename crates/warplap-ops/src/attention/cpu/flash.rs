@@ -45,10 +45,11 @@ impl Variant<Attention, Cpu> for Flash {
         if p.mask != Mask::None {
             return Fit::aside("rows of a mask lie across the lanes");
         }
-        if p.is_uneven() {
+        if setup::is_scattered(p) {
             return Fit::aside(setup::UNEVEN);
         }
-        if p.window.is_some() || p.is_bent() || p.may_see_nothing() || p.dropout() > 0.0 {
+        let sees = p.packed.is_some() || !p.may_see_nothing();
+        if p.window.is_some() || p.is_bent() || !sees || p.dropout() > 0.0 {
             let why =
                 "scores are bent, weights dropped or a row does not begin with the first key: other kernels do that";
             return Fit::aside(why);
@@ -144,12 +145,15 @@ impl Kernel<Cpu> for Tiles {
 fn attend<T: Element + Typed>(tiles: &Tiles, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
     let call = Call::<T>::new(&tiles.problem, args)?;
     let sizes = tiles.sizes;
-    let per_head = call.rows().div_ceil(sizes.queries);
+    let per_head = call.most_rows().div_ceil(sizes.queries);
     tiles.pool.each(sizes.threads, call.heads * per_head, |task| {
         // The last rows of a causal head see the most: they go first.
         let (head, tile) = (task / per_head, per_head - 1 - task % per_head);
         let first = tile * sizes.queries;
-        let rows = first..(first + sizes.queries).min(call.rows());
+        let rows = first..(first + sizes.queries).min(call.rows(head));
+        if rows.is_empty() {
+            return;
+        }
         scratch::with(sizes.numbers(), |room| one_tile(&call, sizes, head, rows, room));
     });
     Ok(())
@@ -195,6 +199,9 @@ fn one_tile<T: Element + Typed>(
     sum.fill(0.0);
 
     let end = call.most_seen(head, rows.clone());
+    if end == 0 {
+        out.fill(0.0);
+    }
     let least = rows.clone().map(|r| call.seen(head, r)).min().unwrap_or(0);
     for first in (0..end).step_by(sizes.keys) {
         let keys = sizes.keys.min(end - first);

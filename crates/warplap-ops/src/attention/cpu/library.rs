@@ -41,7 +41,7 @@ impl Variant<Attention, Cpu> for Library {
 
     fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {
         match (p.group() * p.sq, p.d + p.dv) {
-            _ if p.is_uneven() => Fit::aside(setup::UNEVEN),
+            _ if setup::is_scattered(p) => Fit::aside(setup::UNEVEN),
             (0..8, _) => Fit::LOW,
             (_, 384..) => Fit::HIGH,
             _ => Fit::MEDIUM,

@@ -60,7 +60,7 @@ fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cp
     let call = Call::<T>::new(problem, args)?;
     let (mut weights, mut sums) = (vec![0f32; call.sk], vec![0f32; call.dv]);
     for head in 0..call.heads {
-        for row in 0..call.rows() {
+        for row in 0..call.rows(head) {
             let seen = call.unseen(head, row)..call.seen(head, row);
             // SAFETY: the call's rows hold d, d, dv and sk elements; this thread alone writes.
             unsafe {

@@ -12,6 +12,14 @@ use crate::attention::AttentionProblem;
 /// Why a variant that walks through keys as they lie stands aside.
 pub(super) const UNEVEN: &str = "keys in pages or of unequal lengths: the variant for decoding takes those";
 
+/// Why a variant whose tasks are of one length stands aside.
+pub(super) const PACKED: &str = "sequences lie one behind the other: variants that take each by its own length do that";
+
+/// Whether a variant that takes sequences by their own lengths, but keys as they lie, stands aside.
+pub(super) fn is_scattered(p: &AttentionProblem) -> bool {
+    p.is_uneven() && p.packed.is_none()
+}
+
 /// Floating-point operations below which a second thread may cost more than it brings (waking one takes some 10 µs).
 const WORTH_THREADS: f64 = 100e6;
 

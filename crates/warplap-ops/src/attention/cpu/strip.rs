@@ -48,7 +48,7 @@ impl Variant<Attention, Cpu> for Strip {
     }
 
     fn fit(&self, p: &AttentionProblem, cpu: &Cpu) -> Fit {
-        if p.is_uneven() {
+        if setup::is_scattered(p) {
             return Fit::aside(setup::UNEVEN);
         }
         let (rows, lanes) = (p.group() * p.sq, cpu.isa().lanes() as u64);

@@ -127,6 +127,21 @@ fn keys_in_pages_and_of_unequal_length_compile() {
 }
 
 #[test]
+fn packed_sequences_compile() {
+    for text in [
+        "b=16,h=16,sq=4096,d=128,dtype=bf16,tq=16384,causal=true,layout=bshd,lse=true",
+        "b=16,h=16,sq=2048,d=64,dtype=f16,tq=16384,layout=bshd",
+        "b=5,h=8,hkv=2,sq=197,sk=1000,d=64,dtype=f16,tq=300,tk=2000,causal=true,corner=bottom,window=99",
+        "b=3,h=2,sq=65,d=101,dtype=bf16,tq=100,mask=add,dropout=0.1,alibi=true,softcap=9,corner=bottom",
+    ] {
+        for capability in [(8, 0), (9, 0)] {
+            let compiled = compile(capability, text, 3);
+            assert!(compiled.is_empty() || compiled.contains(&"flash_mma"), "{text}");
+        }
+    }
+}
+
+#[test]
 fn everything_compiles_for_chips_before_and_after_hopper() {
     let chips: &[(u32, u32)] = if is_long() { &[(8, 0), (8, 9), (10, 0), (12, 0)] } else { &[(8, 0), (12, 0)] };
     for &capability in chips {

@@ -13,11 +13,13 @@
 // Axes (-D): BLOCK_M (16*WARPS or 32*WARPS), BLOCK_N (multiple of 16), WARPS (1..8), STAGES (1: one block each of K and
 // V, loads hide behind the other product; 2 and more: a ring).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV (elements of a key and of a value), ALIGN (bytes every row of
-// Q, K, V and O lies on: 16, 8, 4, 2), LSE (1: log-sum-exp is stored), and what attention.cuh names. SHARED: bytes of
-// the launch. Grid: ceil(sq / BLOCK_M) * heads * batch blocks of 32*WARPS.
+// Q, K, V and O lies on: 16, 8, 4, 2), LSE (1: log-sum-exp is stored), and what attention.cuh names; PACKED
+// (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
+// longest). SHARED: bytes of the launch. Grid: ceil(sq / BLOCK_M) * heads * batch blocks of 32*WARPS.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "attention_ampere.cuh"
+#include "packed.cuh"
 
 constexpr int NT = WARPS * 32, MI = BLOCK_M / (WARPS * 16);
 // Whole steps of the products; what is beyond D and DV is zeros.
@@ -36,7 +38,8 @@ extern "C" __global__ void __launch_bounds__(NT)
               const void* mask, const float* slopes, elem* __restrict__ O,
               float* __restrict__ lse, int batch, int heads, int group, int sq, int sk, int lower, int upper, int band,
               float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob,
-              u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, const u64* seed, u32 below) {
+              u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, const u64* seed, u32 below, const int* begins_q,
+              const int* begins_k, int tq, int tk) {
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 sQ = shared_addr(smem), sK = sQ + Q_BYTES, sV = sK + STAGES * K_BYTES;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
@@ -44,7 +47,16 @@ extern "C" __global__ void __launch_bounds__(NT)
   tile_of(blockIdx.x, (sq + BLOCK_M - 1) / BLOCK_M, heads * batch, band, m, head);
   const int row = m * BLOCK_M, b = head / heads, h = head - b * heads;
   Q += b * qb + h * qh + row * qr, K += b * kb + h / group * kh, V += b * vb + h / group * vh;
+  O += b * ob + h * oh, lse += (u64)head * sq;
   overlap_begin();
+  if (PACKED) {
+    const Stretch own = stretch_of(begins_q, b, sq, tq), met = stretch_of(begins_k, b, sk, tk);
+    if (row >= own.count) return; // the sequence ends before this tile
+    const int less = PACKED == 2 ? (met.count - own.count) - (sk - sq) : 0;
+    Q += own.first * qr, O += own.first * orow, K += met.first * kr, V += met.first * vr;
+    lse += (u64)h * tq + own.first - (u64)head * sq;
+    sq = own.count, sk = met.count, lower += less, upper += less;
+  }
   const Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
   const Drops drops = DROPOUT ? drops_of(seed, (u64)head, below) : Drops{};
   const Span<BLOCK_N> span(row, BLOCK_M, sq, sk, lower, upper);
@@ -182,8 +194,8 @@ extern "C" __global__ void __launch_bounds__(NT)
 #pragma unroll
     for (int g = 0; g < 2; g++) {
       const int r = r0 + x * 16 + g * 8;
-      if (LSE && r < sq && (lane & 3) == 0) lse[(u64)head * sq + r] = ls[g];
-      store_row<DV, ALIGN>(O + b * ob + h * oh + r * orow, o[x], g, inverse[g] * grown, r < sq);
+      if (LSE && r < sq && (lane & 3) == 0) lse[r] = ls[g];
+      store_row<DV, ALIGN>(O + r * orow, o[x], g, inverse[g] * grown, r < sq);
     }
   }
 }

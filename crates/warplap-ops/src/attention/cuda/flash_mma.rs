@@ -6,18 +6,19 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, PHILOX, Source};
+use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, PACKED, PHILOX, Source};
 
 use super::plan::{
-    align, all_strides, drops, facts, is_short, mask_facts, no_tensor_cores, no_tiles, numbers, pointers,
+    align, all_strides, drops, facts, is_short, mask_facts, no_tensor_cores, no_tiles, numbers, packed_fact, pointers,
+    totals,
 };
 use crate::attention::{AttentionProblem, Mask, slot};
-use crate::cuda::plan::{Grid, Plan, Twin, axis};
+use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis};
 
 /// Asynchronous copies, ldmatrix, mma.sync.
 pub(super) struct FlashMma;
 
-const HEADERS: [(&str, &str); 5] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, PHILOX];
+const HEADERS: [(&str, &str); 6] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, PHILOX, PACKED];
 
 /// Tiles worth trying: BLOCK_M, BLOCK_N, WARPS. Sums, weights and queries of a warp's rows are in registers: wide heads
 /// have narrow blocks of keys.
@@ -103,14 +104,16 @@ impl Twin<AttentionProblem> for FlashMma {
         defines.extend(mask_facts(p));
         let axes = [("BLOCK_M", block_m), ("BLOCK_N", block_n), ("WARPS", warps), ("STAGES", stages)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
-        defines.extend([("ALIGN", align(p) as i64), ("SHARED", shared as i64)]);
+        defines.extend([("ALIGN", align(p) as i64), ("SHARED", shared as i64), packed_fact(p)]);
+        let offsets = [slot::OFFSETS_Q, slot::OFFSETS_K].map(Argument::Pointer);
+        let last = [drops(p, slot::SEED), offsets, totals(p)].concat();
         let text = include_str!("flash_mma.cu");
         Ok(Plan {
             source: Source { entry: self.id(), text, headers: &HEADERS, defines },
             threads: 32 * warps as u32,
             shared,
             grid: Grid::Blocks(p.sq.div_ceil(block_m) * p.h * p.b),
-            arguments: [pointers(), numbers(p, chip), all_strides(p), drops(p, slot::SEED).to_vec()].concat(),
+            arguments: [pointers(), numbers(p, chip), all_strides(p), last].concat(),
             overlap: chip.capability.0 >= 9,
         })
     }

@@ -10,7 +10,8 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, HOPPER, PHILOX, Source};
 
 use super::plan::{
-    NOTHING, align, all_strides, facts, floats, length_fact, mask_facts, no_tensor_cores, page_fact, pointers, window,
+    NOTHING, align, all_strides, facts, floats, length_fact, mask_facts, no_sequences, no_tensor_cores, page_fact,
+    pointers, window,
 };
 use crate::attention::{AttentionProblem, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
@@ -72,7 +73,7 @@ impl Twin<AttentionProblem> for FlashSplit {
     }
 
     fn fit(&self, p: &AttentionProblem, chip: &Chip) -> Fit {
-        if let Some(why) = no_tensor_cores(p, chip) {
+        if let Some(why) = no_tensor_cores(p, chip).or_else(|| no_sequences(p)) {
             return Fit::aside(why);
         }
         if p.dropout() > 0.0 {

@@ -10,7 +10,8 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, PHILOX, Source, TensorMapSpec};
 
 use super::plan::{
-    NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_tensor_cores, no_tiles, numbers, strides,
+    NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_sequences, no_tensor_cores, no_tiles, numbers,
+    strides,
 };
 use super::wgmma_setting::{Setting, TILE, masks_by_copy, tiles};
 use crate::attention::{AttentionProblem, Strides, slot};
@@ -58,7 +59,7 @@ impl Twin<AttentionProblem> for FlashWgmma {
         if !chip.is_hopper() {
             return Fit::aside("needs a Hopper chip");
         }
-        if let Some(why) = no_tensor_cores(p, chip).or_else(|| no_tiles(p)) {
+        if let Some(why) = no_tensor_cores(p, chip).or_else(|| no_tiles(p)).or_else(|| no_sequences(p)) {
             return Fit::aside(why);
         }
         if !p.d.is_multiple_of(16) || !p.dv.is_multiple_of(16) {

@@ -26,7 +26,7 @@ pub(crate) fn no_tensor_cores(p: &AttentionProblem, chip: &Chip) -> Option<&'sta
         Some("heads of at most 256 elements")
     } else if p.alibi && p.window.is_some() && !p.causal {
         Some("distances count from the last key a query sees: with a window only where it is causal")
-    } else if p.sq.max(p.sk).max(p.b * p.h) > i32::MAX as u64 / 2 {
+    } else if [p.sq, p.sk, p.b * p.h, p.stretches()[1], p.pieces()[1]].into_iter().any(|n| n > i32::MAX as u64 / 2) {
         Some("sizes must fit 30 bits")
     } else {
         None
@@ -35,7 +35,8 @@ pub(crate) fn no_tensor_cores(p: &AttentionProblem, chip: &Chip) -> Option<&'sta
 
 /// Whether tiles of 128 queries leave multiprocessors idle.
 pub(crate) fn is_short(p: &AttentionProblem, chip: &Chip) -> bool {
-    p.sq.div_ceil(128) * p.h * p.b <= u64::from(chip.multiprocessors)
+    let tiles = p.packed.map_or(p.sq.div_ceil(128) * p.b, |packed| packed.tq.div_ceil(128));
+    tiles * p.h <= u64::from(chip.multiprocessors)
 }
 
 /// Bytes that every row of Q, K, V and O lies on, 16 at the most: bases do, and strides are multiples of a row.
@@ -95,9 +96,25 @@ pub(crate) fn length_fact(p: &AttentionProblem) -> (&'static str, i64) {
     ("LENGTHS", if p.lengths { 1 + i64::from(bottom) } else { 0 })
 }
 
+/// Whether sequences lie one behind the other, and whether the diagonal ends at each one's last key.
+pub(crate) fn packed_fact(p: &AttentionProblem) -> (&'static str, i64) {
+    let bottom = p.corner == Corner::Bottom;
+    ("PACKED", if p.packed.is_some() { 1 + i64::from(bottom) } else { 0 })
+}
+
+/// Rows of all sequences, for kernels that follow offsets.
+pub(crate) fn totals(p: &AttentionProblem) -> [Argument; 2] {
+    [p.stretches()[1], p.pieces()[1]].map(int)
+}
+
+/// Why a kernel whose tiles are of one length stands aside, if so.
+pub(crate) fn no_sequences(p: &AttentionProblem) -> Option<&'static str> {
+    p.packed.is_some().then_some("sequences lie one behind the other: kernels that follow offsets do that")
+}
+
 /// Why a kernel of tiles stands aside, if so.
 pub(crate) fn no_tiles(p: &AttentionProblem) -> Option<&'static str> {
-    p.is_uneven().then_some("keys in pages or of unequal lengths: decoding kernels do that")
+    (p.is_uneven() && p.packed.is_none()).then_some("keys in pages or of unequal lengths: decoding kernels do that")
 }
 
 /// Below which half-word weights are dropped.

@@ -6,9 +6,11 @@
 // Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), LSE (1: log-sum-exps are stored),
 // ALIBI, SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch, kb and vb go from page to
 // page; numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in `lengths`, 2: and the diagonal
-// ends at the last of them).
+// ends at the last of them), PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and
+// `tk` rows; sq and sk are the longest).
 #include "element.cuh"
 #include "philox.cuh"
+#include "packed.cuh"
 #define KEYS 128
 #define ROOM (PAGE ? PAGE : 1)
 #define LOWEST __int_as_float(0xff800000)
@@ -32,12 +34,23 @@ __device__ __forceinline__ float sum_of_block(float x, float* room) {
 extern "C" __global__ void __launch_bounds__(KEYS)
 reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
           elem* __restrict__ O, float* __restrict__ lse, const float* __restrict__ slopes, const u64* __restrict__ seed,
-          const int* __restrict__ table, const int* __restrict__ lengths, int heads, int group, int sq, int sk, int d,
+          const int* __restrict__ table, const int* __restrict__ lengths, const int* begins_q,
+          const int* begins_k, int heads, int group, int sq, int sk, int d,
           int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh,
-          u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u32 below, int pages) {
+          u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u32 below, int pages,
+          int tq, int tk) {
   extern __shared__ float room[];
   float *reduced = room, *weights = room + 4, *query = weights + KEYS, *sums = query + d;
   const int t = threadIdx.x, row = blockIdx.x % sq, head = blockIdx.x / sq % heads, batch = blockIdx.x / sq / heads;
+  float* sum_at = lse + blockIdx.x;
+  if (PACKED) {
+    const Stretch own = stretch_of(begins_q, batch, sq, tq), met = stretch_of(begins_k, batch, sk, tk);
+    if (row >= own.count) return;
+    const int less = PACKED == 2 ? (met.count - own.count) - (sk - sq) : 0;
+    Q += own.first * qr, O += own.first * orow, K += met.first * kr, V += met.first * vr;
+    sum_at = lse + (u64)head * tq + own.first + row;
+    sq = own.count, sk = met.count, lower += less, upper += less, shift += less;
+  }
   const elem* q = Q + batch * qb + head * qh + row * qr;
   const elem* k = K + (PAGE ? 0 : batch * kb) + head / group * kh;
   const elem* v = V + (PAGE ? 0 : batch * vb) + head / group * vh;
@@ -91,5 +104,5 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   elem* o = O + batch * ob + head * oh + row * orow;
   const float share = (total > 0.f ? 1.f / total : 0.f) * (DROPOUT ? grown_of(below) : 1.f);
   for (int x = t; x < dv; x += KEYS) o[x] = narrow(sums[x] * share);
-  if (LSE && t == 0) lse[blockIdx.x] = total > 0.f ? most + logf(total) : LOWEST;
+  if (LSE && t == 0) *sum_at = total > 0.f ? most + logf(total) : LOWEST;
 }

@@ -7,9 +7,9 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, PHILOX, Source, dtype_code};
+use warplap_cuda::{Chip, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
-use super::plan::{all_strides, below, floats, length_fact, mask_code, page_fact, sight};
+use super::plan::{all_strides, below, floats, length_fact, mask_code, packed_fact, page_fact, sight, totals};
 use crate::attention::{AttentionProblem, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -55,6 +55,7 @@ impl Twin<AttentionProblem> for Reference {
             ("DROPOUT", i64::from(p.dropout() > 0.0)),
             page_fact(p),
             length_fact(p),
+            packed_fact(p),
         ];
         let mut arguments: Vec<Argument> = (0..SLOTS).map(Argument::Pointer).collect();
         arguments.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(int));
@@ -62,9 +63,10 @@ impl Twin<AttentionProblem> for Reference {
         arguments.extend(sight(p));
         arguments.extend(all_strides(p));
         arguments.extend([Argument::Int(below(p) as i32), int(p.pieces()[0])]);
+        arguments.extend(totals(p));
         let text = include_str!("reference.cu");
         Ok(Plan {
-            source: Source { entry: self.id(), text, headers: &[ELEMENT, PHILOX], defines },
+            source: Source { entry: self.id(), text, headers: &[ELEMENT, PHILOX, PACKED], defines },
             threads: KEYS as u32,
             shared,
             grid: Grid::Blocks(rows),

@@ -24,7 +24,7 @@ fn planned(id: &str, text: &str, config: &str) -> Plan {
 }
 
 /// Problems of every kind: long and short, wide and odd heads, masks, grouped heads, decoding.
-const PROBLEMS: [&str; 30] = [
+const PROBLEMS: [&str; 33] = [
     "b=2,h=16,sq=4096,d=128,dtype=bf16",
     "b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true",
     "b=2,h=16,sq=4096,d=64,dtype=f16",
@@ -55,6 +55,9 @@ const PROBLEMS: [&str; 30] = [
     "b=16,h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,page=16,lengths=true,layout=bshd",
     "b=3,h=32,hkv=8,sq=2,sk=999,d=64,dtype=f16,page=64,causal=true,corner=bottom",
     "b=3,h=8,sq=100,d=64,dtype=f16,page=8,lengths=true",
+    "b=16,h=16,sq=4096,d=128,dtype=bf16,tq=16384,causal=true,layout=bshd,lse=true",
+    "b=5,h=8,hkv=2,sq=197,sk=1000,d=64,dtype=f16,tq=300,tk=2000,causal=true,corner=bottom,window=99,layout=bshd",
+    "b=3,h=2,sq=65,d=101,dtype=bf16,tq=100,mask=add,dropout=0.1",
 ];
 
 #[test]
@@ -94,7 +97,7 @@ fn every_space_is_small_and_every_config_of_it_has_a_plan() {
                 assert!(plan.shared <= chip.shared_memory && plan.threads <= 1024, "{what} {config}");
                 // More than a launch takes, or a slot that is none, would be refused when it is built.
                 let named = |a: &Argument| !matches!(a, Argument::Map(i, _) | Argument::Pointer(i) if *i >= slots);
-                assert!(plan.arguments.len() <= 40 && plan.arguments.iter().all(named), "{what} {config}");
+                assert!(plan.arguments.len() <= 48 && plan.arguments.iter().all(named), "{what} {config}");
                 // What a kernel counts for itself is what the host asked for.
                 let told = plan.source.defines.iter().find(|(name, _)| *name == "SHARED");
                 assert!(told.is_none_or(|(_, bytes)| *bytes as u64 == plan.shared), "{what} {config}");
@@ -121,6 +124,8 @@ fn kernels_say_why_they_stand_aside() {
         ("flash_split", "h=8,sq=1,sk=64,d=64,dtype=f16,page=24", &hopper, "multiple of 16"),
         ("flash_mma", "h=8,sq=1,sk=64,d=64,dtype=f16,page=16", &hopper, "decoding"),
         ("flash_wgmma", "h=8,sq=64,d=64,dtype=f16,lengths=true", &hopper, "decoding"),
+        ("flash_wgmma", "h=8,sq=64,d=64,dtype=f16,tq=64", &hopper, "offsets"),
+        ("flash_split", "h=8,sq=1,sk=64,d=64,dtype=f16,tq=1,tk=64", &hopper, "offsets"),
     ] {
         match twin(id).fit(&problem(text), chip) {
             Fit::Aside(why) => assert!(why.contains(part), "{id} {text}: {why}"),
@@ -170,7 +175,7 @@ fn launches_are_those_the_kernels_were_proved_with() {
     let long = "b=2,h=16,sq=4096,d=128,dtype=bf16";
     let mma = planned("flash_mma", long, "BLOCK_M=128,BLOCK_N=64,WARPS=4,STAGES=1");
     assert_eq!((mma.threads, mma.shared, mma.grid), (128, 69_632, Grid::Blocks(1024)));
-    assert_eq!(mma.arguments.len(), 34);
+    assert_eq!(mma.arguments.len(), 38);
     let wgmma = planned("flash_wgmma", long, "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=0,SCHED=1");
     assert_eq!((wgmma.threads, wgmma.shared), (384, 164_864));
     assert_eq!(wgmma.grid, Grid::Persistent { tiles: 1024, cluster: 1 });

@@ -1,11 +1,14 @@
 //! One launch as kernels see it: addresses, strides and sizes.
 
+use std::ops::Range;
+
 use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_core::scalar::Bool;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::attention::{AttentionProblem, Mask, Strides};
+use crate::attention::packed::{Packed, stretch};
+use crate::attention::{AttentionProblem, Mask, Sight, Strides};
 use crate::attention_grad::slot;
 use crate::philox::{Dropout, Drops};
 use crate::typed;
@@ -44,6 +47,8 @@ pub(super) struct Call<T> {
     pub(super) lse: *const f32,
     /// Null where distances took nothing from scores.
     pub(super) slopes: *const f32,
+    /// Where sequences of queries and of keys begin; null where batches lie apart.
+    offsets: [*const i32; 2],
 }
 
 // SAFETY: the caller of `launch` borrows all buffers until it returns, and every row that is written is one task's.
@@ -62,6 +67,9 @@ impl<T: Typed + Copy> Call<T> {
         fn write<T: Typed>(args: &mut [Arg<'_, Cpu>], slot: usize, lies: Strides) -> Result<Rows<*mut T>, Rejection> {
             let first = typed::write::<T>(args[slot].write()?)?.as_mut_ptr();
             Ok(Rows { first, lies })
+        }
+        fn begins(args: &[Arg<'_, Cpu>], slot: usize) -> Result<*const i32, Rejection> {
+            args[slot].read().and_then(typed::read::<i32>).map(<[i32]>::as_ptr)
         }
         Ok(Call {
             q: read(args, slot::Q, p.q_strides())?,
@@ -86,6 +94,10 @@ impl<T: Typed + Copy> Call<T> {
                 true => args[slot::SLOPES].read().and_then(typed::read::<f32>)?.as_ptr(),
                 false => std::ptr::null(),
             },
+            offsets: match p.packed {
+                Some(_) => [begins(args, slot::OFFSETS_Q)?, begins(args, slot::OFFSETS_K)?],
+                None => [std::ptr::null(); 2],
+            },
             dq: write(args, slot::DQ, p.q_strides())?,
             dk: write(args, slot::DK, p.k_strides())?,
             dv: write(args, slot::DV, p.v_strides())?,
@@ -94,6 +106,25 @@ impl<T: Typed + Copy> Call<T> {
 }
 
 impl<T> Call<T> {
+    /// The rows of a batch: of queries, and of keys.
+    pub(super) fn stretches(&self, p: &AttentionProblem, batch: usize) -> [Range<usize>; 2] {
+        let longest = [p.sq as usize, p.sk as usize];
+        let Some(Packed { tq, tk }) = p.packed else { return longest.map(|rows| 0..rows) };
+        debug_assert!(batch < p.b as usize);
+        let totals = [tq, tk].map(|rows| rows as usize);
+        [0, 1].map(|side| {
+            // SAFETY: one number more than there are batches.
+            let between = [0, 1].map(|end| unsafe { *self.offsets[side].add(batch + end) });
+            stretch(between, longest[side], totals[side])
+        })
+    }
+
+    /// What the queries of a batch see.
+    pub(super) fn sight(&self, p: &AttentionProblem, batch: usize) -> Sight {
+        let [queries, keys] = self.stretches(p, batch);
+        p.sight_of(queries.len(), keys.len())
+    }
+
     /// What scores of a query of one head become: the scaled score and its key's number come in; the score and how steeply
     /// it grows go out.
     pub(super) fn bend(
@@ -101,7 +132,7 @@ impl<T> Call<T> {
         p: &AttentionProblem,
         [batch, head, query]: [usize; 3],
     ) -> impl Fn(f32, usize) -> (f32, f32) {
-        let (cap, sight, lies) = (p.softcap(), p.sight(), p.mask_strides());
+        let (cap, sight, lies) = (p.softcap(), self.sight(p, batch), p.mask_strides());
         let (hides, at) = (self.hides, batch * lies.batch + head * lies.head + query * lies.row);
         // SAFETY: one number a head.
         let lean = if self.slopes.is_null() { 0.0 } else { unsafe { *self.slopes.add(head) } };

@@ -68,27 +68,31 @@ fn put<T: Element>(to: &mut [T], sums: &[f32], scale: f32) {
 
 fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
     let call = Call::<T>::new(p, args)?;
-    let (sq, sk, d, dv, scale) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize, p.scale());
-    let (mut of_q, mut of_k, mut of_v) = (vec![0f32; d], vec![0f32; sk * d], vec![0f32; sk * dv]);
+    let (d, dv, scale) = (p.d as usize, p.dv as usize, p.scale());
+    let most = p.sk as usize;
+    let (mut of_q, mut of_k, mut of_v) = (vec![0f32; d], vec![0f32; most * d], vec![0f32; most * dv]);
     for shared in 0..(p.b * p.hkv) as usize {
         let (b, kv) = (shared / p.hkv as usize, shared % p.hkv as usize);
+        let ([own, met], sight, sums) = (call.stretches(p, b), call.sight(p, b), p.lse_strides());
         of_k.fill(0.0);
         of_v.fill(0.0);
         for h in kv * p.group() as usize..(kv + 1) * p.group() as usize {
-            for i in 0..sq {
+            for i in 0..own.len() {
+                let at = [b, h, own.start + i];
                 // SAFETY: the call's tensors have these rows of d and dv elements, the mask rows of sk, and the
                 // log-sum-exps are one for each query; this thread alone writes.
                 unsafe {
-                    let (q, g) = (row(call.q, [b, h, i], d), row(call.grad, [b, h, i], dv));
-                    let delta = dot(g, row(call.out, [b, h, i], dv));
-                    let lse = *call.lse.add((b * p.h as usize + h) * sq + i);
+                    let (q, g) = (row(call.q, at, d), row(call.grad, at, dv));
+                    let delta = dot(g, row(call.out, at, dv));
+                    let lse = *call.lse.add(b * sums.batch + h * sums.head + own.start + i);
                     let line = call.line(p, [b, h, i]);
-                    let mask = (!line.is_null()).then(|| std::slice::from_raw_parts(line, sk));
-                    let seen = if lse == f32::NEG_INFINITY { 0..0 } else { p.sight().of_query(i) };
+                    let mask = (!line.is_null()).then(|| std::slice::from_raw_parts(line, most));
+                    let seen = if lse == f32::NEG_INFINITY { 0..0 } else { sight.of_query(i) };
                     let (bend, drops) = (call.bend(p, [b, h, i]), call.drops(p, [b, h]));
                     of_q.fill(0.0);
                     for j in seen {
-                        let (k, v) = (row(call.k, [b, kv, j], d), row(call.v, [b, kv, j], dv));
+                        let met = [b, kv, met.start + j];
+                        let (k, v) = (row(call.k, met, d), row(call.v, met, dv));
                         let (score, steep) = bend(dot(q, k) * scale, j);
                         let weight = (score + mask.map_or(0.0, |m| m[j].widen()) - lse).exp();
                         let kept = drops.map_or(1.0, |drops| drops.factor(i, j));
@@ -97,15 +101,16 @@ fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, C
                         grow(&mut of_k[j * d..(j + 1) * d], slope, q);
                         grow(&mut of_v[j * dv..(j + 1) * dv], weight * kept, g);
                     }
-                    put(row_mut(call.dq, [b, h, i], d), &of_q, scale);
+                    put(row_mut(call.dq, at, d), &of_q, scale);
                 }
             }
         }
-        for j in 0..sk {
+        for j in 0..met.len() {
+            let at = [b, kv, met.start + j];
             // SAFETY: as above.
             unsafe {
-                put(row_mut(call.dk, [b, kv, j], d), &of_k[j * d..(j + 1) * d], scale);
-                put(row_mut(call.dv, [b, kv, j], dv), &of_v[j * dv..(j + 1) * dv], 1.0);
+                put(row_mut(call.dk, at, d), &of_k[j * d..(j + 1) * d], scale);
+                put(row_mut(call.dv, at, dv), &of_v[j * dv..(j + 1) * dv], 1.0);
             }
         }
     }

@@ -53,7 +53,7 @@ impl Variant<AttentionGrad, Cpu> for Tiles {
         let setting = Setting::read(p, config);
         let wide =
             if p.dtype == warplap_core::dtype::DType::F32 { 0 } else { p.q_len() + p.k_len() + p.v_len() + p.o_len() };
-        let numbers = wide + setting.threads * setting.room(p) + (p.b * p.h * p.sq) as usize;
+        let numbers = wide + setting.threads * setting.room(p) + p.lse_len();
         Needs { threads: setting.threads as u64, workspace: 4 * numbers as u64, ..Needs::default() }
     }
 
@@ -146,29 +146,31 @@ impl<T: Element> Given<'_, T> {
     fn deltas(&self) -> Vec<f32> {
         let (p, dv) = (self.p, self.p.dv as usize);
         let of = |n: usize| {
-            let (head, i) = (n / p.sq as usize, n % p.sq as usize);
+            let rows = p.stretches()[1] as usize;
+            let (head, i) = (n / rows, n % rows);
             let at = [head / p.h as usize, head % p.h as usize, i];
             // SAFETY: both tensors have that row of dv elements.
             let (g, o) = unsafe { (row(self.grad.rows, at, dv), row(self.call.out, at, dv)) };
             g.iter().zip(o).map(|(g, o)| g * o.widen()).sum()
         };
-        (0..(p.b * p.h * p.sq) as usize).map(of).collect()
+        (0..p.lse_len()).map(of).collect()
     }
 
     /// Weights and gradients of scores of some queries of one head with some keys.
     fn weigh(&self, [b, h]: [usize; 2], queries: [usize; 2], keys: [usize; 2], room: &mut [Vec<f32>; 2]) {
         let (p, [first, rows], [key, width]) = (self.p, queries, keys);
-        let kv = h / p.group() as usize;
+        let (kv, [own, met]) = (h / p.group() as usize, self.call.stretches(p, b));
         let [scores, slopes] = room;
         scores.resize(rows * width, 0.0);
         slopes.resize(rows * width, 0.0);
         let products = [(&self.q, &self.k, p.d, &mut *scores), (&self.grad, &self.v, p.dv, &mut *slopes)];
         for (mine, others, depth, to) in products {
-            let a = Part::of(mine.rows, [b, h, first]);
-            let k = Part::of(others.rows, [b, kv, key]).turned();
+            let a = Part::of(mine.rows, [b, h, own.start + first]);
+            let k = Part::of(others.rows, [b, kv, met.start + key]).turned();
             multiply((rows, width, depth as usize), a, k, to);
         }
-        let at = (b * p.h as usize + h) * p.sq as usize + first;
+        let sums = p.lse_strides();
+        let at = b * sums.batch + h * sums.head + own.start + first;
         // SAFETY: there is a log-sum-exp for each query.
         let lse = unsafe { std::slice::from_raw_parts(self.call.lse.add(at), rows) };
         let mut steep = Vec::new();
@@ -189,7 +191,7 @@ impl<T: Element> Given<'_, T> {
             lse,
             deltas: &self.deltas[at..at + rows],
             scale: if p.is_bent() { 1.0 } else { p.scale() },
-            sight: p.sight(),
+            sight: self.call.sight(p, b),
             mask: (if line.is_null() { line } else { line.wrapping_add(key) }, p.sk as usize),
         });
         slopes.iter_mut().zip(&steep).for_each(|(slope, steep)| *slope *= steep);
@@ -213,12 +215,16 @@ impl<T: Element> Given<'_, T> {
     /// dK and dV of some keys.
     fn keys(&self, shared: usize, key: usize, block: usize) {
         let p = self.p;
-        let (b, kv, width) = (shared / p.hkv as usize, shared % p.hkv as usize, block.min(p.sk as usize - key));
-        let (d, dv, sq) = (p.d as usize, p.dv as usize, p.sq as usize);
+        let (b, kv) = (shared / p.hkv as usize, shared % p.hkv as usize);
+        let ([own, met], sight) = (self.call.stretches(p, b), self.call.sight(p, b));
+        if key >= met.len() {
+            return;
+        }
+        let (d, dv, width) = (p.d as usize, p.dv as usize, block.min(met.len() - key));
         let mut room = [Vec::new(), Vec::new()];
         let (mut of_k, mut of_v, mut more) = (vec![0f32; width * d], vec![0f32; width * dv], Vec::new());
         for h in kv * p.group() as usize..(kv + 1) * p.group() as usize {
-            let seen = p.sight().of_keys(key..key + width, sq);
+            let seen = sight.of_keys(key..key + width, own.len());
             for first in seen.clone().step_by(MET) {
                 let rows = MET.min(seen.end - first);
                 self.weigh([b, h], [first, rows], [key, width], &mut room);
@@ -227,35 +233,38 @@ impl<T: Element> Given<'_, T> {
                 {
                     more.resize(width * wide, 0.0);
                     let turned = Part { first: weights.as_ptr(), column: 1, row: width }.turned();
-                    multiply((width, wide, rows), turned, Part::of(with.rows, [b, h, first]), &mut more);
+                    multiply((width, wide, rows), turned, Part::of(with.rows, [b, h, own.start + first]), &mut more);
                     sums.iter_mut().zip(&more).for_each(|(sum, x)| *sum += x);
                 }
             }
         }
         // SAFETY: the rows are this task's alone.
         unsafe {
-            put(self.call.dk, [b, kv, key], &of_k, d, p.scale());
-            put(self.call.dv, [b, kv, key], &of_v, dv, 1.0);
+            put(self.call.dk, [b, kv, met.start + key], &of_k, d, p.scale());
+            put(self.call.dv, [b, kv, met.start + key], &of_v, dv, 1.0);
         }
     }
 
     /// dQ of some queries.
     fn queries(&self, head: usize, first: usize, block: usize) {
         let (p, d) = (self.p, self.p.d as usize);
-        let (b, h, rows) = (head / p.h as usize, head % p.h as usize, block.min(p.sq as usize - first));
-        let kv = h / p.group() as usize;
-        let sight = p.sight();
+        let (b, h) = (head / p.h as usize, head % p.h as usize);
+        let ([own, met], sight) = (self.call.stretches(p, b), self.call.sight(p, b));
+        if first >= own.len() {
+            return;
+        }
+        let (kv, rows) = (h / p.group() as usize, block.min(own.len() - first));
         let seen = sight.of_query(first).start..sight.of_query(first + rows - 1).end;
         let (mut room, mut sums, mut more) = ([Vec::new(), Vec::new()], vec![0f32; rows * d], vec![0f32; rows * d]);
         for key in seen.clone().step_by(MET) {
             let width = MET.min(seen.end - key);
             self.weigh([b, h], [first, rows], [key, width], &mut room);
             let slopes = Part { first: room[1].as_ptr(), column: 1, row: width };
-            multiply((rows, d, width), slopes, Part::of(self.k.rows, [b, kv, key]), &mut more);
+            multiply((rows, d, width), slopes, Part::of(self.k.rows, [b, kv, met.start + key]), &mut more);
             sums.iter_mut().zip(&more).for_each(|(sum, x)| *sum += x);
         }
         // SAFETY: the rows are this task's alone.
-        unsafe { put(self.call.dq, [b, h, first], &sums, d, p.scale()) };
+        unsafe { put(self.call.dq, [b, h, own.start + first], &sums, d, p.scale()) };
     }
 }
 

@@ -9,10 +9,12 @@
 //
 // Axes (-D): LANES (1, 2 ... 32; the best covers DV by 8 elements a lane).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), DV, ALIGN (bytes every row of O and dO lies on: 16, 8, 4, 2),
-// SUMS (float32 sums of a query to put to zero; a multiple of 4, or 0).
+// SUMS (float32 sums of a query to put to zero; a multiple of 4, or 0), PACKED (packed.cuh: sequences begin where
+// `begins_q` says among `tq` rows, and sq is the longest; their numbers lie in blocks of PAD, `room` numbers a head).
 // Grid: ceil(batch * heads * padded / (256 / LANES)) blocks of 256; no shared memory of the launch.
 #include "ampere.cuh"
 #include "attention.cuh"
+#include "packed.cuh"
 
 constexpr int NT = 256, ROWS = NT / LANES;
 
@@ -22,7 +24,8 @@ DI float dot_pair(u32 a, u32 b) { return fmaf(widen_low(a), widen_low(b), widen_
 extern "C" __global__ void __launch_bounds__(NT)
     delta(const elem* __restrict__ O, const elem* __restrict__ dO, const float* __restrict__ lse,
           float* __restrict__ powers, float* __restrict__ deltas, float* __restrict__ sums, int batch, int heads,
-          int sq, int padded, u64 ob, u64 oh, u64 orow, u64 gb, u64 gh, u64 gr) {
+          int sq, int padded, u64 ob, u64 oh, u64 orow, u64 gb, u64 gh, u64 gr, const int* begins_q, int tq,
+          int room) {
   overlap_begin();
   const u64 all = (u64)batch * heads * padded, row = (u64)blockIdx.x * ROWS + threadIdx.x / LANES;
   const int lane = threadIdx.x % LANES;
@@ -33,8 +36,16 @@ extern "C" __global__ void __launch_bounds__(NT)
   }
   const u64 head = row / padded;
   const int r = (int)(row - head * padded), b = (int)(head / heads), h = (int)(head - (u64)b * heads);
+  bool written = row < all;
+  u64 known = head * sq + r, to = row;
+  if (PACKED && written) {
+    const Stretch own = stretch_of(begins_q, b, sq, tq);
+    O += own.first * orow, dO += own.first * gr, sq = own.count;
+    known = (u64)h * tq + own.first + r, to = (u64)h * room + padded_of(own.first, b, PAD) + r;
+    written = r < (sq + PAD - 1) / PAD * PAD;
+  }
   float sum = 0.f;
-  if (row < all && r < sq) {
+  if (written && r < sq) {
     const elem *x = O + b * ob + h * oh + r * orow, *y = dO + b * gb + h * gh + r * gr;
     if (ALIGN == 16 && DV % 8 == 0) {
 #pragma unroll
@@ -48,9 +59,9 @@ extern "C" __global__ void __launch_bounds__(NT)
   }
 #pragma unroll
   for (int step = LANES / 2; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (row < all && lane == 0) {
-    const float power = r < sq ? lse[head * sq + r] * LOG2E : LOWEST;
-    powers[row] = power == LOWEST ? -LOWEST : power;
-    deltas[row] = sum;
+  if (written && lane == 0) {
+    const float power = r < sq ? lse[known] * LOG2E : LOWEST;
+    powers[to] = power == LOWEST ? -LOWEST : power;
+    deltas[to] = sum;
   }
 }

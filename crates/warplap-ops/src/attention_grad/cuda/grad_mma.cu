@@ -15,11 +15,14 @@
 // Facts of the problem (-D): SIDE (0: dK and dV, 1: dQ), DTYPE (0 f16, 1 bf16), D, DV, ALIGN (bytes every row of Q, K,
 // V, dO and of what is written lies on: 16, 8, 4, 2), and what attention.cuh names (MASK 1 or 2). SHARED: bytes of the
 // launch. Grid: ceil(sk / BLOCK) * heads / group * batch * PARTS blocks of 32*WARPS (SIDE 0), or ceil(sq / BLOCK) *
-// heads * batch * PARTS (SIDE 1). powers, deltas: `padded` numbers a head, from delta.cu; a multiple of OTHER.
+// heads * batch * PARTS (SIDE 1). powers, deltas: `padded` numbers a head, from delta.cu; a multiple of OTHER. PACKED
+// (packed.cuh): sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
+// longest, and numbers of each lie in blocks of PAD.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "attention_ampere.cuh"
 #include "attention_grad.cuh"
+#include "packed.cuh"
 
 constexpr bool KEYS = SIDE == 0;
 constexpr int NT = WARPS * 32, BLOCK = WARPS * 16;
@@ -94,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(NT)
              elem* __restrict__ dV, int batch, int heads, int group, int sq, int sk, int padded, int lower, int upper,
              int band, float scale, float cap, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr,
              u64 gb, u64 gh, u64 gr, u64 xb, u64 xh, u64 xr, u64 yb, u64 yh, u64 yr, u64 mb, u64 mh, u64 mr,
-             const u64* seed, u32 below) {
+             const u64* seed, u32 below, const int* begins_q, const int* begins_k, int tq, int tk) {
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 sD = shared_addr(smem), sV = sD + OWN_D, tD = sV + OWN_V, tV = tD + STAGES * OTHER_D;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, part = blockIdx.x % PARTS, tile = blockIdx.x / PARTS;
@@ -104,6 +107,16 @@ extern "C" __global__ void __launch_bounds__(NT)
   else tile_of(tile, (sq + BLOCK - 1) / BLOCK, heads * batch, band, place, head);
   const int own = place * BLOCK, b = head / (KEYS ? few : heads), mine = head - b * (KEYS ? few : heads);
   overlap_begin();
+  u64 numbers = (u64)b * heads * padded; // before those of the batch's first head
+  if (PACKED) {
+    const Stretch q = stretch_of(begins_q, b, sq, tq), k = stretch_of(begins_k, b, sk, tk);
+    if (own >= (KEYS ? k.count : q.count)) return; // the sequence ends before this tile
+    const int less = PACKED == 2 ? (k.count - q.count) - (sk - sq) : 0;
+    Q += q.first * qr, dO += q.first * gr, K += k.first * kr, V += k.first * vr;
+    dQK += (KEYS ? k.first : q.first) * xr, numbers = padded_of(q.first, b, PAD);
+    if (KEYS) dV += k.first * yr;
+    sq = q.count, sk = k.count, lower += less, upper += less;
+  }
   // Blocks of the others: from `begin` on, `count` of them for every head.
   const Seen<OTHER> seen(own, BLOCK, sq, sk, lower, upper);
   const Span<OTHER> span(own, BLOCK, sq, sk, lower, upper);
@@ -143,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(NT)
   for (int g = 0; g < 2; g++) {
     const int r = x0 + g * 8;
     const bool there = !KEYS && r < sq;
-    const u64 at = ((u64)b * heads + mine) * padded + r;
+    const u64 at = numbers + (u64)mine * padded + r;
     power[g] = there ? powers[at] : -LOWEST, less[g] = there ? deltas[at] : 0.f;
   }
   float first[DC / 2], second[KEYS ? VC / 2 : 1];
@@ -173,8 +186,8 @@ extern "C" __global__ void __launch_bounds__(NT)
     float s[OTHER / 2], dp[OTHER / 2], steep[SOFTCAP ? OTHER / 2 : 1];
     multiply_rows<DP, D_PITCH>(s, at_d, d + down * D_PITCH + along);
     const bool edge = KEYS ? has_edge(v, j, OTHER, top, 16) : has_edge(v, top, 16, j, OTHER);
-    const float *at_power = powers + ((u64)b * heads + h) * padded + j + y0,
-                *at_delta = deltas + ((u64)b * heads + h) * padded + j + y0;
+    const float *at_power = powers + numbers + (u64)h * padded + j + y0,
+                *at_delta = deltas + numbers + (u64)h * padded + j + y0;
     float2 held = {0.f, 0.f};
     weigh<KEYS>(s, steep, v, x0, j + y0, edge, [&](int x) __attribute__((always_inline)) {
       if (!KEYS) return power[x >> 1 & 1];

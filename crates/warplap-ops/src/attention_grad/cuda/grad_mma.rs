@@ -8,11 +8,13 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, Chip, ELEMENT, PHILOX, Source};
+use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, Chip, ELEMENT, PACKED, PHILOX, Source};
 
 use super::plan::{Chain, all_strides};
 use crate::attention::AttentionProblem;
-use crate::attention::cuda::plan::{NOTHING, align, drops, facts, mask_facts, mask_strides, no_tensor_cores, strides};
+use crate::attention::cuda::plan::{
+    NOTHING, align, drops, facts, mask_facts, mask_strides, no_tensor_cores, packed_fact, strides, totals,
+};
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
 
@@ -20,7 +22,7 @@ use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
 #[derive(Clone, Copy)]
 pub(super) struct GradMma;
 
-const HEADERS: [(&str, &str); 6] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, PHILOX];
+const HEADERS: [(&str, &str); 7] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, PHILOX, PACKED];
 
 /// Queries are padded to whole blocks of every setting.
 const BLOCK: u64 = 128;
@@ -63,6 +65,7 @@ impl GradMma {
         defines.extend(mask_facts(p).into_iter().filter(|(name, _)| *name == "MASK"));
         defines.extend(TILE.into_iter().zip(axes.map(|v| v as i64)));
         defines.extend([("ALIGN", align(p) as i64), ("SHARED", shared as i64), ("SIDE", side as i64)]);
+        defines.extend([packed_fact(p), ("PAD", BLOCK as i64)]);
         let chain = chain(p);
         let mut arguments = [slot::Q, slot::K, slot::V, slot::GRAD].map(Argument::Pointer).to_vec();
         let (first, second, lies) = match side {
@@ -77,6 +80,8 @@ impl GradMma {
         arguments.extend(lies.map(strides).concat());
         arguments.extend(mask_strides(p));
         arguments.extend(drops(p, slot::SEED));
+        arguments.extend([slot::OFFSETS_Q, slot::OFFSETS_K].map(Argument::Pointer));
+        arguments.extend(totals(p));
         let (rows, heads) = match side {
             Side::Keys => (p.sk, p.hkv),
             Side::Queries => (p.sq, p.h),

@@ -14,7 +14,9 @@ use warplap_cuda::{
 
 use super::plan::{Chain, THREADS};
 use crate::attention::cuda::flash_wgmma::map;
-use crate::attention::cuda::plan::{drops, facts, floats, mask_facts, mask_strides, no_tensor_cores, strides};
+use crate::attention::cuda::plan::{
+    drops, facts, floats, mask_facts, mask_strides, no_sequences, no_tensor_cores, strides,
+};
 use crate::attention::{AttentionProblem, Mask};
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis, int};
@@ -107,7 +109,7 @@ impl Twin<AttentionGradProblem> for GradWgmma {
         let p = &problem.0;
         if chip.capability != (9, 0) {
             Fit::aside("Hopper only")
-        } else if let Some(why) = no_tensor_cores(p, chip) {
+        } else if let Some(why) = no_tensor_cores(p, chip).or_else(|| no_sequences(p)) {
             Fit::aside(why)
         } else if !(p.d | p.dv).is_multiple_of(16) || p.d.max(p.dv) > MOST {
             Fit::aside("heads of 16, 32 … 128 elements")

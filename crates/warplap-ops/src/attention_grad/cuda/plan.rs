@@ -1,15 +1,15 @@
 //! What the plans of attention's gradients share: the scratch of a chain, the kernel in front of every chain, the numbers
 //! between pointers and strides.
 
-use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, PHILOX, Source, dtype_code};
+use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
-use crate::attention::cuda::plan::{floats, strides, window};
+use crate::attention::cuda::plan::{floats, packed_fact, strides, window};
 use crate::attention_grad::slot;
 use crate::cuda::plan::{Argument, Grid, Plan, int};
 use crate::cuda::scratch::Need;
 
-const HEADERS: [(&str, &str); 4] = [AMPERE, ELEMENT, ATTENTION, PHILOX];
+const HEADERS: [(&str, &str); 5] = [AMPERE, ELEMENT, ATTENTION, PHILOX, PACKED];
 
 /// Threads of a block of `delta` and of `finish`.
 pub(super) const THREADS: u64 = 256;
@@ -18,10 +18,14 @@ pub(super) const THREADS: u64 = 256;
 /// dQ where a kernel adds to them.
 #[derive(Clone, Copy)]
 pub(super) struct Chain {
-    /// Queries of a head.
+    /// Queries of a head, of the longest sequence where they are packed.
     pub(super) padded: u64,
+    /// Numbers of one kind of a head: of one batch, or of all sequences where they are packed.
+    room: u64,
     /// Numbers of one kind.
     all: u64,
+    /// What they are padded to.
+    block: u64,
     /// Sums of a query.
     sums: u64,
 }
@@ -30,7 +34,10 @@ impl Chain {
     /// Queries in blocks of so many, with so many sums each.
     pub(super) fn new(p: &AttentionProblem, block: u64, sums: u64) -> Self {
         let padded = p.sq.next_multiple_of(block);
-        Chain { padded, all: p.b * p.h * padded, sums }
+        // Packed sequences have blocks of their own: fewer than one more each than their rows fill.
+        let packed = p.packed.map(|packed| packed.tq.next_multiple_of(block) + p.b * block);
+        let (room, heads) = packed.map_or((padded, p.b * p.h), |room| (room, p.h));
+        Chain { padded, room, all: heads * room, block, sums }
     }
 
     fn need(self) -> Need {
@@ -58,16 +65,19 @@ impl Chain {
         let numbers = [("DV", p.dv), ("ALIGN", align), ("LANES", lanes), ("SUMS", self.sums)];
         let mut defines = vec![("DTYPE", dtype_code(p.dtype))];
         defines.extend(numbers.map(|(name, value)| (name, value as i64)));
+        defines.extend([packed_fact(p), ("PAD", self.block as i64)]);
         let mut arguments = [slot::OUT, slot::GRAD, slot::LSE].map(Argument::Pointer).to_vec();
         arguments.extend(self.lent());
         arguments.push(self.sums());
         arguments.extend([p.b, p.h, p.sq, self.padded].map(int));
         arguments.extend([p.o_strides(), p.o_strides()].map(strides).concat());
+        arguments.push(Argument::Pointer(slot::OFFSETS_Q));
+        arguments.extend([p.stretches()[1], self.room].map(int));
         Plan {
             source: Source { entry: "delta", text: include_str!("delta.cu"), headers: &HEADERS, defines },
             threads: THREADS as u32,
             shared: 0,
-            grid: Grid::Blocks(self.all.div_ceil(THREADS / lanes)),
+            grid: Grid::Blocks((p.b * p.h * self.padded).div_ceil(THREADS / lanes)),
             arguments,
             overlap: chip.capability.0 >= 9,
         }
@@ -75,7 +85,7 @@ impl Chain {
 
     /// The numbers of a main kernel.
     pub(super) fn numbers(self, p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
-        let mut numbers = [p.b, p.h, p.group(), p.sq, p.sk, self.padded].map(int).to_vec();
+        let mut numbers = [p.b, p.h, p.group(), p.sq, p.sk, self.room].map(int).to_vec();
         numbers.extend(window(p));
         numbers.push(int(band(p, chip)));
         numbers.extend(floats(p));
@@ -122,5 +132,10 @@ mod tests {
         let delta = chain.delta(&p, 16, &Chip::h200());
         assert_eq!(delta.grid, Grid::Blocks(2 * 3 * 128 / 64));
         assert_eq!(delta.arguments[3..6], [Argument::Room(0), Argument::Room(768), Argument::Room(1536)]);
+        // Six blocks of 65 rows and one more for each of four sequences, whose longest are looked at in one block.
+        let p = AttentionGrad::parse("b=4,h=3,sq=40,d=40,dtype=f16,tq=65").unwrap().0;
+        let chain = Chain::new(&p, 64, 0);
+        assert_eq!((chain.padded, chain.need()), (64, Need { words: 3 * 6 * 64 * 2, zeros: 0 }));
+        assert_eq!(chain.delta(&p, 16, &Chip::h200()).grid, Grid::Blocks(4 * 3 * 64 / 32));
     }
 }

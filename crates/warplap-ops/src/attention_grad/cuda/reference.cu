@@ -4,10 +4,13 @@
 // it, 128 at a time: each thread computes one weight and its gradient, then the threads share out the columns. Wins:
 // never by design; it fits every shape, mask, type and layout and is the fallback.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), ALIBI, SOFTCAP, DROPOUT.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), ALIBI, SOFTCAP, DROPOUT, PACKED
+// (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows; sq and sk are the
+// longest).
 // Grid: batch * (heads * sq + heads / group * sk) blocks of 128; shared: 2 * (d + dv) + 256 floats.
 #include "element.cuh"
 #include "philox.cuh"
+#include "packed.cuh"
 #define MET 128
 #define LOWEST __int_as_float(0xff800000)
 
@@ -20,9 +23,10 @@ __device__ __forceinline__ float dot(const float* own, const elem* row, int n) {
 extern "C" __global__ void __launch_bounds__(MET)
 reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
           const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G, elem* __restrict__ dQ,
-          elem* __restrict__ dK, elem* __restrict__ dV, const float* __restrict__ leans, const u64* __restrict__ seed, int batch, int heads, int group,
-          int sq, int sk, int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh,
-          u64 orow, u64 mb, u64 mh, u64 mr, u32 below) {
+          elem* __restrict__ dK, elem* __restrict__ dV, const float* __restrict__ leans, const u64* __restrict__ seed,
+          const int* begins_q, const int* begins_k, int batch, int heads, int group, int sq, int sk,
+          int d, int dv, float scale, float cap, int lower, int upper, int shift, u64 qb, u64 qh, u64 qr, u64 kb,
+          u64 kh, u64 kr, u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u32 below, int tq, int tk) {
   extern __shared__ float room[];
   float *first = room, *second = first + d, *sums = second + dv, *weights = sums + d + dv, *slopes = weights + MET;
   const int t = threadIdx.x, few = heads / group;
@@ -31,6 +35,17 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
   const u32 n = is_key ? blockIdx.x - queries : blockIdx.x, rows = is_key ? sk : sq, owners = is_key ? few : heads;
   const int row = n % rows, mine = n / rows % owners;
   const u64 b = n / rows / owners;
+  const float* sums_of = lse + b * heads * sq;
+  u64 per_head = sq;
+  if (PACKED) {
+    const Stretch q = stretch_of(begins_q, b, sq, tq), k = stretch_of(begins_k, b, sk, tk);
+    if (row >= (is_key ? k.count : q.count)) return;
+    const int less = PACKED == 2 ? (k.count - q.count) - (sk - sq) : 0;
+    Q += q.first * qr, dQ += q.first * qr, O += q.first * orow, G += q.first * orow;
+    K += k.first * kr, dK += k.first * kr, V += k.first * vr, dV += k.first * vr;
+    sums_of = lse + q.first, per_head = tq;
+    sq = q.count, sk = k.count, lower += less, upper += less, shift += less;
+  }
   const elem* a = is_key ? K + b * kb + mine * kh + row * kr : Q + b * qb + mine * qh + row * qr;
   const elem* c = is_key ? V + b * vb + mine * vh + row * vr : G + b * ob + mine * oh + row * orow;
   for (int x = t; x < d; x += MET) first[x] = widen(a[x]);
@@ -50,7 +65,7 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
       float weight = 0.f, slope = 0.f;
       if (j < end) {
         const int q = is_key ? j : row, k = is_key ? row : j;
-        const float known = lse[(b * heads + h) * sq + q];
+        const float known = sums_of[h * per_head + q];
         float score = dot(first, with + j * wr, d) * scale, steep = 1.f;
         if (SOFTCAP) {
           const float bent = tanhf(score / cap);

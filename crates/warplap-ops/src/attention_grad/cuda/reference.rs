@@ -7,10 +7,10 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, PHILOX, Source, dtype_code};
+use warplap_cuda::{Chip, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use super::plan::all_strides;
-use crate::attention::cuda::plan::{below, floats, mask_code, mask_strides, sight};
+use crate::attention::cuda::plan::{below, floats, mask_code, mask_strides, packed_fact, sight, totals};
 use crate::attention_grad::{AttentionGradProblem, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -54,6 +54,7 @@ impl Twin<AttentionGradProblem> for Reference {
             ("ALIBI", i64::from(p.alibi)),
             ("SOFTCAP", i64::from(p.softcap().is_some())),
             ("DROPOUT", i64::from(p.dropout() > 0.0)),
+            packed_fact(p),
         ];
         let mut arguments: Vec<Argument> = (0..SLOTS).map(Argument::Pointer).collect();
         arguments.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv].map(int));
@@ -62,9 +63,10 @@ impl Twin<AttentionGradProblem> for Reference {
         arguments.extend(all_strides(p));
         arguments.extend(mask_strides(p));
         arguments.push(Argument::Int(below(p) as i32));
+        arguments.extend(totals(p));
         let text = include_str!("reference.cu");
         Ok(Plan {
-            source: Source { entry: self.id(), text, headers: &[ELEMENT, PHILOX], defines },
+            source: Source { entry: self.id(), text, headers: &[ELEMENT, PHILOX, PACKED], defines },
             threads: MET as u32,
             shared,
             grid: Grid::Blocks(rows),

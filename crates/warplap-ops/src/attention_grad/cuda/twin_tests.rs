@@ -23,7 +23,7 @@ fn fitting(text: &str, chip: &Chip) -> Vec<&'static str> {
 }
 
 /// Problems of every kind: long and short, wide and odd heads, masks, grouped heads.
-const PROBLEMS: [&str; 19] = [
+const PROBLEMS: [&str; 22] = [
     "b=2,h=16,sq=4096,d=128,dtype=bf16",
     "b=2,h=16,sq=4096,d=128,dtype=f16,causal=true",
     "b=4,h=16,sq=2048,d=64,dtype=bf16",
@@ -43,6 +43,9 @@ const PROBLEMS: [&str; 19] = [
     "h=2,sq=100,d=101,dtype=bf16,mask=add,over=each,alibi=true,softcap=2,window=9,causal=true",
     "b=2,h=16,sq=2048,d=128,dtype=bf16,dropout=0.1,causal=true",
     "b=2,h=16,sq=2048,d=64,dtype=f16,dropout=0.1,mask=bool,over=heads",
+    "b=16,h=16,sq=4096,d=128,dtype=bf16,tq=16384,causal=true,layout=bshd",
+    "b=5,h=8,hkv=2,sq=197,sk=1000,d=64,dtype=f16,tq=300,tk=2000,causal=true,corner=bottom,window=99",
+    "b=3,h=2,sq=65,d=233,dtype=bf16,tq=100,mask=add,dropout=0.1,alibi=true,softcap=9,corner=bottom",
 ];
 
 #[test]
@@ -53,6 +56,7 @@ fn who_fits_says_so_by_chip_type_and_width() {
     assert_eq!(fitting("h=2,sq=99,d=40,dtype=bf16", &hopper), ["reference", "grad_mma"]);
     assert_eq!(fitting("h=2,sq=99,d=128,dtype=f32", &hopper), ["reference"]);
     assert_eq!(fitting("h=2,sq=99,d=300,dtype=f16", &hopper), ["reference"]);
+    assert_eq!(fitting("b=2,h=2,sq=99,d=128,dtype=f16,tq=150", &hopper), ["reference", "grad_mma"]);
     assert_eq!(fitting("h=2,sq=99,d=128,dtype=f16", &chip((8, 0))), ["reference", "grad_mma"]);
 }
 
@@ -115,5 +119,5 @@ fn masks_and_odd_heads_compile_for_hopper() {
 
 #[test]
 fn everything_compiles_for_chips_before_hopper() {
-    compile((8, 0), &[PROBLEMS[1], PROBLEMS[4], PROBLEMS[8], PROBLEMS[9], PROBLEMS[11]]);
+    compile((8, 0), &[PROBLEMS[1], PROBLEMS[4], PROBLEMS[8], PROBLEMS[9], PROBLEMS[11], PROBLEMS[20]]);
 }

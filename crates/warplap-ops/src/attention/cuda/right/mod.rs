@@ -5,9 +5,9 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, PHILOX, Source, dtype_code};
+use warplap_cuda::{Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
-use crate::attention::cuda::plan::{below, length_fact, mask_code, page_fact};
+use crate::attention::cuda::plan::{below, length_fact, mask_code, packed_fact, page_fact};
 use crate::attention::{Attention, AttentionProblem, SLOTS, Spread, leaning, slot};
 use crate::cuda::right::{addresses, launch, magnitudes, read};
 
@@ -29,8 +29,10 @@ pub(super) fn source(p: &AttentionProblem) -> Source {
         ("LSE", i64::from(p.lse)),
         page_fact(p),
         length_fact(p),
+        packed_fact(p),
     ];
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT, PHILOX], defines: facts.to_vec() }
+    let headers = &[ELEMENT, PHILOX, PACKED];
+    Source { entry: "right", text: include_str!("right.cu"), headers, defines: facts.to_vec() }
 }
 
 /// Blocks for a problem: tiles of queries, parts of wide values, heads.
@@ -51,14 +53,15 @@ impl Oracle<Attention, Cuda> for Right {
         let (queries, keys) = (magnitudes(cuda, p.b * p.h)?, magnitudes(cuda, p.b * p.hkv)?);
         let others = magnitudes(cuda, 2)?;
         let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::SLOPES, slot::SEED, slot::TABLE, slot::LENGTHS];
-        let mut words = slots.map(|slot| given[slot]).to_vec();
+        let slots = slots.into_iter().chain([slot::OFFSETS_Q, slot::OFFSETS_K]);
+        let mut words = slots.map(|slot| given[slot]).collect::<Vec<_>>();
         words.extend([&values, &sums, &queries, &keys, &others].map(|buffer| buffer.address()));
         words.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
         words.extend(bends(p));
         for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
             words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
         }
-        words.extend([u64::from(below(p)), p.pieces()[0]]);
+        words.extend([u64::from(below(p)), p.pieces()[0], p.stretches()[1], p.pieces()[1]]);
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
         unsafe { launch(cuda, &source(p), blocks(p), &words) }?;
         let (queries, keys, others) = (read(cuda, &queries)?, read(cuda, &keys)?, read(cuda, &others)?);
@@ -116,6 +119,7 @@ mod tests {
                 "sq=8,d=8,dtype=bf16,mask=bool,dropout=0.1",
                 "sq=8,sk=70,d=8,dtype=bf16,page=16,lengths=true,causal=true,corner=bottom",
                 "sq=8,sk=70,d=8,dtype=f32,lengths=true,alibi=true",
+                "b=3,sq=8,sk=70,d=8,dtype=f32,tq=20,tk=90,alibi=true,causal=true,corner=bottom,lse=true",
             ] {
                 let p = Attention::parse(&format!("h=1,{text}")).unwrap();
                 compiling::check_right(&source(&p), capability, text);

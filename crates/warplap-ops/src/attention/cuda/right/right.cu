@@ -10,9 +10,11 @@
 // Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), LSE (1: log-sum-exps too), ALIBI,
 // SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch, kb and vb go from page to page;
 // numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in `lengths`, 2: and the diagonal ends
-// at the last of them).
+// at the last of them), PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk`
+// rows; sq and sk are the longest).
 #include "element.cuh"
 #include "philox.cuh"
+#include "packed.cuh"
 #define ROWS 64
 #define KEYS 32
 #define ROOM (PAGE ? PAGE : 1)
@@ -48,17 +50,26 @@ DI double squares_of(const elem* row, u64 n) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
       const float* __restrict__ slopes, const u64* __restrict__ seed, const int* __restrict__ table,
-      const int* __restrict__ lengths, double* __restrict__ O, double* __restrict__ lse, u64* __restrict__ queries,
+      const int* __restrict__ lengths, const int* begins_q, const int* begins_k, double* __restrict__ O,
+      double* __restrict__ lse, u64* __restrict__ queries,
       u64* __restrict__ keys, u64* __restrict__ others, u64 heads, u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale,
       double cap, long long lower, long long upper, long long shift, u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr,
-      u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below, u64 pages) {
+      u64 vb, u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below, u64 pages, u64 tq, u64 tk) {
   __shared__ double q[DEEP][ROWS + 1], k[DEEP][KEYS + 1], p[ROWS][KEYS + 1], v[DEEP][COLS];
   const int t = threadIdx.x, x = t % 16, y = t / 16, warp = t / 32;
   const u64 parts = (dv + COLS - 1) / COLS, tiles = (sq + ROWS - 1) / ROWS;
   const u64 part = blockIdx.x % parts, tile = blockIdx.x / parts % tiles, both = blockIdx.x / parts / tiles;
   const u64 head = both % heads, batch = both / heads, row0 = tile * ROWS, col0 = part * COLS;
   Q += batch * qb + head * qh, K += head / group * kh, V += head / group * vh;
-  O += batch * ob + head * oh;
+  O += batch * ob + head * oh, lse += both * sq;
+  if (PACKED) {
+    const Stretch own = stretch_of(begins_q, batch, (int)sq, (int)tq);
+    const Stretch met = stretch_of(begins_k, batch, (int)sk, (int)tk);
+    const long long less = PACKED == 2 ? ((long long)met.count - own.count) - ((long long)sk - (long long)sq) : 0;
+    Q += own.first * qr, O += own.first * orow, K += met.first * kr, V += met.first * vr;
+    lse += head * tq + own.first - both * sq;
+    sq = own.count, sk = met.count, lower += less, upper += less, shift += less;
+  }
   const int* mine = PAGE ? table + batch * ((sk + ROOM - 1) / ROOM) : nullptr;
   // Elements before a key or value, or -1 where its page is none.
   auto place = [&](u64 j, u64 from_piece, u64 from_key) -> long long {
@@ -177,7 +188,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     const u64 row = row0 + y + 16 * i;
     const double sum = sum_of(total[i], 16), share = sum > 0. ? 1. / sum : 0.;
     widest = fmax(widest, sum_of(squares[i], 16) * share * share);
-    if (LSE && part == 0 && x == 0 && row < sq) lse[both * sq + row] = sum > 0. ? most[i] + log(sum) : LOWEST;
+    if (LSE && part == 0 && x == 0 && row < sq) lse[row] = sum > 0. ? most[i] + log(sum) : LOWEST;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
       const u64 c = col0 + x + 16 * j;

@@ -5,10 +5,10 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, PHILOX, Source, dtype_code};
+use warplap_cuda::{Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
-use crate::attention::cuda::plan::{below, mask_code};
+use crate::attention::cuda::plan::{below, mask_code, packed_fact};
 use crate::attention::cuda::right::bends;
 use crate::attention_grad::reach::Reach;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem, SLOTS, slot};
@@ -44,8 +44,10 @@ pub(super) fn source(p: &AttentionProblem, role: Role) -> Source {
         ("ALIBI", i64::from(p.alibi)),
         ("SOFTCAP", i64::from(p.softcap().is_some())),
         ("ROLE", role as i64),
+        packed_fact(p),
     ];
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT, PHILOX], defines: facts.to_vec() }
+    let headers = &[ELEMENT, PHILOX, PACKED];
+    Source { entry: "right", text: include_str!("right.cu"), headers, defines: facts.to_vec() }
 }
 
 /// Blocks for a problem: parts of what is written, tiles of rows, heads.
@@ -68,21 +70,21 @@ impl Oracle<AttentionGrad, Cuda> for Right {
         let p = &problem.0;
         let given = addresses::<SLOTS>(&AttentionGrad::signature(problem), inputs)?;
         let room = |len: usize| cuda.alloc_queued(DType::F64, len);
-        let delta = room((p.b * p.h * p.sq) as usize)?;
+        let delta = room(p.lse_len())?;
         let (dq, dk, dv) = (room(p.q_len())?, room(p.k_len())?, room(p.v_len())?);
         let met = magnitudes(cuda, Reach::PLACES as u64)?;
         for role in [Role::Rows, Role::Queries, Role::Keys] {
             let first = if matches!(role, Role::Keys) { &dk } else { &dq };
             let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD];
-            let mut words =
-                slots.into_iter().chain([slot::SLOPES, slot::SEED]).map(|slot| given[slot]).collect::<Vec<_>>();
+            let others = [slot::SLOPES, slot::SEED, slot::OFFSETS_Q, slot::OFFSETS_K];
+            let mut words = slots.into_iter().chain(others).map(|slot| given[slot]).collect::<Vec<_>>();
             words.extend([&delta, first, &dv, &met].map(|buffer| buffer.address()));
             words.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
             words.extend(bends(p));
             for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
                 words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
             }
-            words.push(u64::from(below(p)));
+            words.extend([u64::from(below(p)), p.stretches()[1], p.pieces()[1]]);
             // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
             unsafe { launch(cuda, &source(p, role), blocks(p, role), &words) }?;
         }
@@ -115,6 +117,7 @@ mod tests {
                 "sq=8,d=8,dtype=bf16,causal=true",
                 "sq=8,d=8,dtype=f16,mask=add,alibi=true,softcap=9",
                 "sq=8,d=8,dtype=bf16,mask=bool,dropout=0.1",
+                "b=3,sq=8,sk=20,d=8,dtype=f16,tq=11,tk=30,causal=true,corner=bottom",
             ] {
                 let p = AttentionGrad::parse(&format!("h=1,{text}")).unwrap().0;
                 for role in [Role::Rows, Role::Queries, Role::Keys] {

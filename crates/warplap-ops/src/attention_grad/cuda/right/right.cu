@@ -9,9 +9,12 @@
 // O and dO (0 to 4), elements of Q, K and dO (5 to 7), a query's weights and the squares of its gradients of scores (8,
 // 9), a key's weights, gradients squared and weights squared (10 to 12), and a log-sum-exp (13).
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), ALIBI, SOFTCAP, DROPOUT, ROLE.
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), ALIBI, SOFTCAP, DROPOUT, ROLE,
+// PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows; sq and sk are the
+// longest).
 #include "element.cuh"
 #include "philox.cuh"
+#include "packed.cuh"
 #define ROWS 64
 #define OTHERS 32
 #define COLS 128
@@ -51,33 +54,38 @@ DI void reach_of(const elem* row, u64 n, u64* square, u64* element) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __restrict__ V, const void* __restrict__ mask,
       const elem* __restrict__ O, const float* __restrict__ lse, const elem* __restrict__ G,
-      const float* __restrict__ lean, const u64* __restrict__ seed, double* __restrict__ delta,
+      const float* __restrict__ lean, const u64* __restrict__ seed, const int* begins_q,
+      const int* begins_k, double* __restrict__ delta,
       double* __restrict__ first, double* __restrict__ second, u64* __restrict__ reach, u64 batches, u64 heads,
       u64 group, u64 sq, u64 sk, u64 d, u64 dv, double scale, double cap, long long lower, long long upper, long long shift,
       u64 qb, u64 qh, u64 qr, u64 kb, u64 kh, u64 kr, u64 vb,
-      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below) {
+      u64 vh, u64 vr, u64 ob, u64 oh, u64 orow, u64 mb, u64 mh, u64 mr, u64 below, u64 tq,
+      u64 tk) {
   const u64 few = (u32)heads / (u32)group;
 #if ROLE == 0
-  // Rows are fewer than 2^31, as elements are.
   const u32 warps = gridDim.x * (THREADS / 32), warp = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-  for (u32 n = warp; n < batches * heads * sq; n += warps) {
-    const u32 i = n % (u32)sq, h = n / (u32)sq % (u32)heads, b = n / (u32)sq / (u32)heads;
-    const u64 at = b * ob + h * oh + i * orow;
+  for (u64 n = warp; n < batches * heads * sq; n += warps) {
+    const u64 i = n % sq, h = n / sq % heads, b = n / sq / heads;
+    const Stretch own = PACKED ? stretch_of(begins_q, b, (int)sq, (int)tq) : Stretch{0, (int)sq};
+    if (i >= own.count) continue; // all of a warp
+    const u64 at = b * ob + h * oh + (own.first + i) * orow, known = PACKED ? h * tq + own.first + i : n;
     double sum = 0.;
     for (u64 c = threadIdx.x % 32; c < dv; c += 32) sum = fma((double)widen(O[at + c]), (double)widen(G[at + c]), sum);
     sum = sum_of(sum, 32);
     if (threadIdx.x % 32 == 0) {
-      delta[n] = sum;
-      if (lse[n] != LOWEST) raise(reach + 13, fabs((double)lse[n]));
+      delta[known] = sum;
+      if (lse[known] != LOWEST) raise(reach + 13, fabs((double)lse[known]));
     }
-    reach_of(Q + b * qb + h * qh + i * qr, d, reach, reach + 5);
+    reach_of(Q + b * qb + h * qh + (own.first + i) * qr, d, reach, reach + 5);
     reach_of(O + at, dv, reach + 3, nullptr);
     reach_of(G + at, dv, reach + 4, reach + 7);
   }
-  for (u32 n = warp; n < batches * few * sk; n += warps) {
-    const u32 j = n % (u32)sk, h = n / (u32)sk % (u32)few, b = n / (u32)sk / (u32)few;
-    reach_of(K + b * kb + h * kh + j * kr, d, reach + 1, reach + 6);
-    reach_of(V + b * vb + h * vh + j * vr, dv, reach + 2, nullptr);
+  for (u64 n = warp; n < batches * few * sk; n += warps) {
+    const u64 j = n % sk, h = n / sk % few, b = n / sk / few;
+    const Stretch own = PACKED ? stretch_of(begins_k, b, (int)sk, (int)tk) : Stretch{0, (int)sk};
+    if (j >= own.count) continue;
+    reach_of(K + b * kb + h * kh + (own.first + j) * kr, d, reach + 1, reach + 6);
+    reach_of(V + b * vb + h * vh + (own.first + j) * vr, dv, reach + 2, nullptr);
   }
 #else
   constexpr bool KEYS = ROLE == 2;
@@ -86,10 +94,20 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
   double(*met)[OTHERS + 1] = reinterpret_cast<double(*)[OTHERS + 1]>(slices + DEEP * (ROWS + 1));
   double(*wide)[COLS] = reinterpret_cast<double(*)[COLS]>(slices);
   const int t = threadIdx.x, x = t % 16, y = t / 16;
-  const u64 rows = KEYS ? sk : sq, others = KEYS ? sq : sk, owners = KEYS ? few : heads;
+  const u64 owners = KEYS ? few : heads;
   const u64 narrow = (d + COLS - 1) / COLS, parts = narrow + (KEYS ? (dv + COLS - 1) / COLS : 0);
-  const u64 tiles = (rows + ROWS - 1) / ROWS, part = blockIdx.x % parts, tile = blockIdx.x / parts % tiles;
+  const u64 tiles = ((KEYS ? sk : sq) + ROWS - 1) / ROWS, part = blockIdx.x % parts, tile = blockIdx.x / parts % tiles;
   const u64 both = blockIdx.x / parts / tiles, mine = both % owners, b = both / owners, row0 = tile * ROWS;
+  u64 numbers = b * heads * sq, per_head = sq; // where log-sum-exps and deltas of this batch begin
+  if (PACKED) {
+    const Stretch q = stretch_of(begins_q, b, (int)sq, (int)tq), k = stretch_of(begins_k, b, (int)sk, (int)tk);
+    const long long less = PACKED == 2 ? ((long long)k.count - q.count) - ((long long)sk - (long long)sq) : 0;
+    Q += q.first * qr, O += q.first * orow, G += q.first * orow, K += k.first * kr, V += k.first * vr;
+    first += KEYS ? k.first * kr : q.first * qr, second += KEYS ? k.first * vr : 0;
+    numbers = q.first, per_head = tq;
+    sq = q.count, sk = k.count, lower += less, upper += less, shift += less;
+  }
+  const u64 rows = KEYS ? sk : sq, others = KEYS ? sq : sk;
   // Whether this part is of the gradient of V: weights times dO. Else gradients of scores times the others' rows.
   const bool values = part >= narrow;
   const u64 col0 = (values ? part - narrow : part) * COLS, columns = values ? dv : d;
@@ -150,7 +168,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
           double weight = 0., slope = 0.;
           const long long away = (long long)k - (long long)q;
           if (q < sq && k < sk && away >= lower && away <= upper) {
-            const u64 n = (b * heads + h) * sq + q;
+            const u64 n = numbers + h * per_head + q;
             double score = s[i][j] * scale, steep = 1.;
             if (SOFTCAP) {
               const double bent = tanh(score / cap);
