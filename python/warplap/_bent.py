@@ -55,10 +55,11 @@ def bends(mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
 
 def by_scores(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None, facts: Facts,
-    there: Tensor | None = None, has: Tensor | None = None,
+    there: Tensor | None = None, has: Tensor | None = None, first: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """By a matrix of scores, with sums in float32 at the least: for types and devices that no kernel has. ``there``
-    says which keys a batch has, and ``has`` how many it counts: the last corner is at the last of these."""
+    says which keys a batch has, and ``has`` how many it counts: the last corner is at the last of these. ``first`` is
+    the number of the first head, which what is dropped goes by."""
     wide = torch.promote_types(q.dtype, torch.float32)
     heads, (sq, sk) = q.shape[1], (q.shape[2], k.shape[2])
     kw, vw = (t.to(wide).repeat_interleave(heads // t.shape[1], dim=1) for t in (k, v))
@@ -85,7 +86,7 @@ def by_scores(
     weights = torch.exp(scores - known[..., None])
     if seed is not None:
         b, h, sq, sk = weights.shape
-        weights = weights * _philox.of_weights(b, h, sq, sk, seed, facts.dropout).to(wide)
+        weights = weights * _philox.of_weights(b, h, sq, sk, seed, facts.dropout, first).to(wide)
     return torch.matmul(weights, vw).to(q.dtype), lse.detach().float()
 
 

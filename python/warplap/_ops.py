@@ -37,7 +37,7 @@ _attention_direct = _warplap.attention_direct
 _bsr_direct = _warplap.bsr_direct
 
 
-_OPTIONAL = ("bias", "mask", "out", "lengths", "block_table")
+_OPTIONAL = ("bias", "mask", "out", "lengths", "block_table", "cu_seqlens_k")
 
 
 def _is_torch(**tensors: Any) -> bool:
@@ -114,6 +114,10 @@ def attention(
     seed: Any = None,
     lengths: Array | None = None,
     block_table: Array | None = None,
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
 ) -> Array:
     """``softmax(scale * q @ k.T + mask) @ v`` head by head: the arguments mean what
     ``torch.nn.functional.scaled_dot_product_attention``'s mean.
@@ -133,11 +137,28 @@ def attention(
     (int32, (batches, pages of a batch)) k and v are pools of pages, (pages, page, heads, d), and a row names the pages
     that hold a batch's keys one after another; a number that names no page (-1) hides its keys. q is (batches, heads,
     queries, d).
+
+    Sequences of unequal lengths, over torch's tensors, with gradients: with ``cu_seqlens_q`` (int32, one more than there
+    are sequences: 0, where the second begins, … where the last ends) q is (rows of all sequences, heads, d) without
+    padding, and k and v likewise by ``cu_seqlens_k`` (left out: the same). Each sequence is attended to alone.
+    ``max_seqlen_q`` and ``max_seqlen_k`` are the longest lengths, or more; where they are left out offsets are looked
+    at, which waits for a GPU. Rows that no sequence has hold anything afterwards.
     """
     if attn_mask is not None:
         if mask is not None:
             raise ValueError("mask: is given beside attn_mask, expected one of them")
         mask = attn_mask
+    if cu_seqlens_q is not None:
+        if out is not None or lengths is not None or block_table is not None or mask is not None:
+            raise NotImplementedError("cu_seqlens_q: is given beside out, mask, lengths or block_table; leave those away")
+        if not _is_torch(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k):
+            raise NotImplementedError("cu_seqlens_q: is given, expected tensors of torch")
+        return _torch.packed_attention(
+            q, k, v, (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k), is_causal, scale, enable_gqa,
+            window=window, softcap=softcap, alibi_slopes=alibi_slopes, align=align, dropout_p=dropout_p, seed=seed,
+        )  # fmt: skip
+    if cu_seqlens_k is not None or max_seqlen_q is not None or max_seqlen_k is not None:
+        raise ValueError("cu_seqlens_k, max_seqlen_q or max_seqlen_k: is given, expected cu_seqlens_q beside it")
     bends = window is not None or softcap is not None or alibi_slopes is not None or align != "top_left"
     uneven = lengths is not None or block_table is not None
     if bends or uneven or dropout_p != 0.0:

@@ -40,10 +40,10 @@ def factors(count: int, seed: Tensor, dropout: float) -> Tensor:
     return _as_factors(halves, dropout)
 
 
-def of_weights(b: int, h: int, sq: int, sk: int, seed: Tensor, dropout: float) -> Tensor:
-    """The same for attention's weights, shaped (b, h, sq, sk): Philox 2x32-7 with a key and offsets of each head. Of every
-    sixteen queries and sixteen keys, i and i + 8 and j and j + 8 share a call."""
-    heads = _philox(torch.arange(b * h, device=seed.device, dtype=torch.int64), seed)
+def of_weights(b: int, h: int, sq: int, sk: int, seed: Tensor, dropout: float, first: int = 0) -> Tensor:
+    """The same for attention's weights, shaped (b, h, sq, sk), from head number ``first`` on: Philox 2x32-7 with a key
+    and offsets of each head. Of every sixteen queries and sixteen keys, i and i + 8 and j and j + 8 share a call."""
+    heads = _philox(torch.arange(first, first + b * h, device=seed.device, dtype=torch.int64), seed)
     key, row, column = (word.view(b, h, 1, 1) for word in heads[:3])
     i, j = (torch.arange(n, device=seed.device, dtype=torch.int64) for n in (sq, sk))
     place = lambda at: at >> 4 << 3 | at & 7

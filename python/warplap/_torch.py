@@ -13,6 +13,7 @@ from ._blocks import bsr_matmul
 from ._front import norm as norm_front
 from ._library import autocast
 from ._norm_torch import norm
+from ._packed import packed as packed_attention
 from ._paged import paged as paged_attention
 from ._products import linear, matmul
 from ._quant import int_mm, scaled_mm
@@ -23,7 +24,7 @@ from ._trained import matmul as trained_matmul
 
 __all__ = [
     "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "linear", "matmul", "norm", "norm_front",
-    "paged_attention", "scaled_mm",
+    "packed_attention", "paged_attention", "scaled_mm",
     "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip

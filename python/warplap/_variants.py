@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _facts, _modes, _norm_torch, _quant, _rows_torch, _sdpa, _sdpa_grad, _warplap
+from . import _facts, _modes, _norm_torch, _packed_torch, _quant, _rows_torch, _sdpa, _sdpa_grad, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
 from ._quiet import sparse
@@ -175,6 +175,12 @@ def join() -> None:
         fits = functools.partial(_quant.scaled_fit, device), functools.partial(_quant.int_fit, device)
         add("qgemm", "torch_scaled_mm", _quant.by_scaled_mm, fits[0], device=device, facts=_quant.facts)
         add("qgemm", "torch_int_mm", _quant.by_int_mm, fits[1], device=device)
+    if hasattr(torch.ops.aten, "_flash_attention_forward"):
+        for grad, call, fit in _packed_torch.WAYS:
+            add(
+                "attention_grad" if grad else "attention", f"torch_varlen{'_grad' if grad else ''}", call, fit,
+                device="cuda", facts=_packed_torch.facts, returns=True,
+            )  # fmt: skip
     for name, way, fit in _sdpa.BACKENDS:
         add("attention", name, way, fit, device="cuda", facts=_facts.of_attention, returns=True)
     add(
