@@ -15,3 +15,39 @@ DI Stretch stretch_of(const int* offsets, u64 b, int longest, int total) {
 }
 // Where the numbers of a sequence begin that are kept in whole blocks of `block`: no two sequences share a block.
 DI u64 padded_of(int first, int b, int block) { return ((u64)(first / block) + b) * block; }
+
+// Whole warps come to what follows: lanes look at offsets of 32 sequences at a time. A grid of as many tiles as the
+// longest sequence has for each would be blocks of nothing for the most part.
+
+// The sequence b and the tile m of its rows that tile t is where every sequence is cut into tiles of tall_ rows, counted
+// over all of them; false behind the last.
+template <int tall_> DI bool tile_in(const int* offsets, int batch, int longest, int total, int t, int& b, int& m) {
+  const int lane = threadIdx.x & 31;
+  for (int first = 0; first < batch; first += 32) {
+    const int i = first + lane, own = i < batch ? (stretch_of(offsets, i, longest, total).count + tall_ - 1) / tall_ : 0;
+    int sum = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int more = __shfl_up_sync(~0u, sum, step);
+      if (lane >= step) sum += more;
+    }
+    const u32 found = __ballot_sync(~0u, t < sum);
+    if (found) {
+      const int at = __ffs(found) - 1;
+      b = first + at, m = t - __shfl_sync(~0u, sum - own, at);
+      return true;
+    }
+    t -= __shfl_sync(~0u, sum, 31);
+  }
+  return false;
+}
+// The sequence whose numbers lie around a place of rows in whole blocks; below 0 where there is none.
+DI int sequence_at(const int* offsets, int batch, int total, u64 place, int block) {
+  for (int first = 0; first < batch; first += 32) {
+    const int i = first + (threadIdx.x & 31);
+    const bool before = i < batch && padded_of(stretch_of(offsets, i, total, total).first, i, block) <= place;
+    const u32 found = __ballot_sync(~0u, before);
+    if (found != ~0u) return first + __popc(found) - 1;
+  }
+  return batch - 1;
+}

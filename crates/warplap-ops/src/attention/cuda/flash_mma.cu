@@ -15,7 +15,8 @@
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV (elements of a key and of a value), ALIGN (bytes every row of
 // Q, K, V and O lies on: 16, 8, 4, 2), LSE (1: log-sum-exp is stored), and what attention.cuh names; PACKED
 // (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
-// longest). SHARED: bytes of the launch. Grid: ceil(sq / BLOCK_M) * heads * batch blocks of 32*WARPS.
+// longest). SHARED: bytes of the launch. Grid: ceil(sq / BLOCK_M) * heads * batch blocks of 32*WARPS; with PACKED as
+// many times heads as there may be tiles, tq / BLOCK_M + batch.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "attention_ampere.cuh"
@@ -43,20 +44,26 @@ extern "C" __global__ void __launch_bounds__(NT)
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 sQ = shared_addr(smem), sK = sQ + Q_BYTES, sV = sK + STAGES * K_BYTES;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  int m, head;
-  tile_of(blockIdx.x, (sq + BLOCK_M - 1) / BLOCK_M, heads * batch, band, m, head);
-  const int row = m * BLOCK_M, b = head / heads, h = head - b * heads;
-  Q += b * qb + h * qh + row * qr, K += b * kb + h / group * kh, V += b * vb + h / group * vh;
-  O += b * ob + h * oh, lse += (u64)head * sq;
   overlap_begin();
+  int m, head, b, h;
   if (PACKED) {
+    const int tiles = gridDim.x / heads;
+    h = blockIdx.x / tiles;
+    if (!tile_in<BLOCK_M>(begins_q, batch, sq, tq, blockIdx.x - h * tiles, b, m)) return;
+    head = b * heads + h;
     const Stretch own = stretch_of(begins_q, b, sq, tq), met = stretch_of(begins_k, b, sk, tk);
-    if (row >= own.count) return; // the sequence ends before this tile
+    if (CAUSAL) m = (own.count + BLOCK_M - 1) / BLOCK_M - 1 - m; // the longest first
     const int less = PACKED == 2 ? (met.count - own.count) - (sk - sq) : 0;
     Q += own.first * qr, O += own.first * orow, K += met.first * kr, V += met.first * vr;
-    lse += (u64)h * tq + own.first - (u64)head * sq;
+    lse += (u64)h * tq + own.first;
     sq = own.count, sk = met.count, lower += less, upper += less;
+  } else {
+    tile_of(blockIdx.x, (sq + BLOCK_M - 1) / BLOCK_M, heads * batch, band, m, head);
+    b = head / heads, h = head - b * heads;
+    Q += b * qb, K += b * kb, V += b * vb, O += b * ob, lse += (u64)head * sq;
   }
+  const int row = m * BLOCK_M;
+  Q += h * qh + row * qr, K += h / group * kh, V += h / group * vh, O += h * oh;
   const Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
   const Drops drops = DROPOUT ? drops_of(seed, (u64)head, below) : Drops{};
   const Span<BLOCK_N> span(row, BLOCK_M, sq, sk, lower, upper);

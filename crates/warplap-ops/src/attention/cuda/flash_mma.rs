@@ -10,7 +10,7 @@ use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, PACKED, P
 
 use super::plan::{
     align, all_strides, drops, facts, is_short, mask_facts, no_tensor_cores, no_tiles, numbers, packed_fact, pointers,
-    totals,
+    tiles, totals,
 };
 use crate::attention::{AttentionProblem, Mask, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis};
@@ -112,7 +112,7 @@ impl Twin<AttentionProblem> for FlashMma {
             source: Source { entry: self.id(), text, headers: &HEADERS, defines },
             threads: 32 * warps as u32,
             shared,
-            grid: Grid::Blocks(p.sq.div_ceil(block_m) * p.h * p.b),
+            grid: Grid::Blocks(tiles(p, block_m) * p.h),
             arguments: [pointers(), numbers(p, chip), all_strides(p), last].concat(),
             overlap: chip.capability.0 >= 9,
         })

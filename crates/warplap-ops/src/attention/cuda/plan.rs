@@ -107,6 +107,11 @@ pub(crate) fn totals(p: &AttentionProblem) -> [Argument; 2] {
     [p.stretches()[1], p.pieces()[1]].map(int)
 }
 
+/// Tiles of so many queries in one head of all batches; of sequences that are packed, as many as there may be.
+pub(crate) fn tiles(p: &AttentionProblem, rows: u64) -> u64 {
+    p.packed.map_or(p.sq.div_ceil(rows) * p.b, |packed| packed.tq / rows + p.b)
+}
+
 /// Why a kernel whose tiles are of one length stands aside, if so.
 pub(crate) fn no_sequences(p: &AttentionProblem) -> Option<&'static str> {
     p.packed.is_some().then_some("sequences lie one behind the other: kernels that follow offsets do that")

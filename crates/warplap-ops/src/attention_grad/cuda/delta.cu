@@ -10,8 +10,9 @@
 // Axes (-D): LANES (1, 2 ... 32; the best covers DV by 8 elements a lane).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), DV, ALIGN (bytes every row of O and dO lies on: 16, 8, 4, 2),
 // SUMS (float32 sums of a query to put to zero; a multiple of 4, or 0), PACKED (packed.cuh: sequences begin where
-// `begins_q` says among `tq` rows, and sq is the longest; their numbers lie in blocks of PAD, `room` numbers a head).
-// Grid: ceil(batch * heads * padded / (256 / LANES)) blocks of 256; no shared memory of the launch.
+// `begins_q` says among `tq` rows, and sq is the longest; their numbers lie in blocks of PAD).
+// Grid: ceil(batch * heads * padded / (256 / LANES)) blocks of 256, with PACKED ceil(heads * padded / (256 / LANES)); no
+// shared memory of the launch.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "packed.cuh"
@@ -24,25 +25,25 @@ DI float dot_pair(u32 a, u32 b) { return fmaf(widen_low(a), widen_low(b), widen_
 extern "C" __global__ void __launch_bounds__(NT)
     delta(const elem* __restrict__ O, const elem* __restrict__ dO, const float* __restrict__ lse,
           float* __restrict__ powers, float* __restrict__ deltas, float* __restrict__ sums, int batch, int heads,
-          int sq, int padded, u64 ob, u64 oh, u64 orow, u64 gb, u64 gh, u64 gr, const int* begins_q, int tq,
-          int room) {
+          int sq, int padded, u64 ob, u64 oh, u64 orow, u64 gb, u64 gh, u64 gr, const int* begins_q, int tq) {
   overlap_begin();
-  const u64 all = (u64)batch * heads * padded, row = (u64)blockIdx.x * ROWS + threadIdx.x / LANES;
+  const u64 all = (PACKED ? (u64)1 : (u64)batch) * heads * padded, row = (u64)blockIdx.x * ROWS + threadIdx.x / LANES;
   const int lane = threadIdx.x % LANES;
   if (SUMS > 0) {
     float4* zeros = reinterpret_cast<float4*>(sums) + (u64)blockIdx.x * ROWS * (SUMS / 4);
     const u64 left = (all - (u64)blockIdx.x * ROWS) * (SUMS / 4);
     for (int i = threadIdx.x; i < ROWS * (SUMS / 4) && i < left; i += NT) zeros[i] = make_float4(0.f, 0.f, 0.f, 0.f);
   }
+  // With PACKED `padded` is the place after all sequences' numbers, and rows are those of one head.
   const u64 head = row / padded;
-  const int r = (int)(row - head * padded), b = (int)(head / heads), h = (int)(head - (u64)b * heads);
+  int r = (int)(row - head * padded), b = PACKED ? 0 : (int)(head / heads), h = (int)(head - (u64)b * heads);
   bool written = row < all;
-  u64 known = head * sq + r, to = row;
-  if (PACKED && written) {
-    const Stretch own = stretch_of(begins_q, b, sq, tq);
-    O += own.first * orow, dO += own.first * gr, sq = own.count;
-    known = (u64)h * tq + own.first + r, to = (u64)h * room + padded_of(own.first, b, PAD) + r;
-    written = r < (sq + PAD - 1) / PAD * PAD;
+  u64 known = head * sq + r;
+  if (PACKED) { // a warp's rows are of one block
+    const int at = sequence_at(begins_q, batch, tq, r, PAD);
+    const Stretch own = stretch_of(begins_q, max(at, 0), sq, tq);
+    r -= (int)padded_of(own.first, at, PAD), written = written && at >= 0 && r < (own.count + PAD - 1) / PAD * PAD;
+    O += own.first * orow, dO += own.first * gr, sq = own.count, known = (u64)h * tq + own.first + r;
   }
   float sum = 0.f;
   if (written && r < sq) {
@@ -61,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(NT)
   for (int step = LANES / 2; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
   if (written && lane == 0) {
     const float power = r < sq ? lse[known] * LOG2E : LOWEST;
-    powers[to] = power == LOWEST ? -LOWEST : power;
-    deltas[to] = sum;
+    powers[row] = power == LOWEST ? -LOWEST : power;
+    deltas[row] = sum;
   }
 }

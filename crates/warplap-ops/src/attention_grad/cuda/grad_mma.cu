@@ -17,7 +17,7 @@
 // launch. Grid: ceil(sk / BLOCK) * heads / group * batch * PARTS blocks of 32*WARPS (SIDE 0), or ceil(sq / BLOCK) *
 // heads * batch * PARTS (SIDE 1). powers, deltas: `padded` numbers a head, from delta.cu; a multiple of OTHER. PACKED
 // (packed.cuh): sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
-// longest, and numbers of each lie in blocks of PAD.
+// longest, and numbers of each lie in blocks of PAD; the grid has tk / BLOCK + batch tiles (tq) a head.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "attention_ampere.cuh"
@@ -101,22 +101,28 @@ extern "C" __global__ void __launch_bounds__(NT)
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 sD = shared_addr(smem), sV = sD + OWN_D, tD = sV + OWN_V, tV = tD + STAGES * OTHER_D;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, part = blockIdx.x % PARTS, tile = blockIdx.x / PARTS;
-  const int few = heads / group;
-  int place, head;
-  if (KEYS) keys_of(tile, (sk + BLOCK - 1) / BLOCK, few * batch, band, place, head);
-  else tile_of(tile, (sq + BLOCK - 1) / BLOCK, heads * batch, band, place, head);
-  const int own = place * BLOCK, b = head / (KEYS ? few : heads), mine = head - b * (KEYS ? few : heads);
+  const int owners = KEYS ? heads / group : heads;
+  int place, head, b, mine;
   overlap_begin();
-  u64 numbers = (u64)b * heads * padded; // before those of the batch's first head
+  u64 numbers; // before those of the batch's first head
   if (PACKED) {
+    const int tiles = gridDim.x / PARTS / owners;
+    mine = tile / tiles;
+    if (!tile_in<BLOCK>(KEYS ? begins_k : begins_q, batch, KEYS ? sk : sq, KEYS ? tk : tq, tile - mine * tiles, b, place))
+      return;
     const Stretch q = stretch_of(begins_q, b, sq, tq), k = stretch_of(begins_k, b, sk, tk);
-    if (own >= (KEYS ? k.count : q.count)) return; // the sequence ends before this tile
+    if (CAUSAL && !KEYS) place = (q.count + BLOCK - 1) / BLOCK - 1 - place; // the longest first
     const int less = PACKED == 2 ? (k.count - q.count) - (sk - sq) : 0;
     Q += q.first * qr, dO += q.first * gr, K += k.first * kr, V += k.first * vr;
     dQK += (KEYS ? k.first : q.first) * xr, numbers = padded_of(q.first, b, PAD);
     if (KEYS) dV += k.first * yr;
     sq = q.count, sk = k.count, lower += less, upper += less;
+  } else {
+    if (KEYS) keys_of(tile, (sk + BLOCK - 1) / BLOCK, owners * batch, band, place, head);
+    else tile_of(tile, (sq + BLOCK - 1) / BLOCK, owners * batch, band, place, head);
+    b = head / owners, mine = head - b * owners, numbers = (u64)b * heads * padded;
   }
+  const int own = place * BLOCK;
   // Blocks of the others: from `begin` on, `count` of them for every head.
   const Seen<OTHER> seen(own, BLOCK, sq, sk, lower, upper);
   const Span<OTHER> span(own, BLOCK, sq, sk, lower, upper);

@@ -13,7 +13,7 @@ use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, Chip, EL
 use super::plan::{Chain, all_strides};
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::plan::{
-    NOTHING, align, drops, facts, mask_facts, mask_strides, no_tensor_cores, packed_fact, strides, totals,
+    NOTHING, align, drops, facts, mask_facts, mask_strides, no_tensor_cores, packed_fact, strides, tiles, totals,
 };
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
@@ -33,7 +33,7 @@ const TILE: [&str; 4] = ["WARPS", "OTHER", "STAGES", "PARTS"];
 const NARROW: [[i64; 4]; 4] = [[4, 32, 2, 1], [4, 32, 1, 1], [8, 32, 2, 1], [4, 16, 2, 1]];
 const WIDE: [[i64; 4]; 3] = [[4, 32, 1, 2], [4, 16, 1, 2], [8, 32, 1, 2]];
 
-fn tiles(p: &AttentionProblem) -> &'static [[i64; 4]] {
+fn shapes(p: &AttentionProblem) -> &'static [[i64; 4]] {
     if p.d.max(p.dv) <= 128 { &NARROW } else { &WIDE }
 }
 
@@ -51,7 +51,7 @@ impl GradMma {
             *to = axis(c, name)?;
         }
         let [warps, other, stages, parts] = axes;
-        if !tiles(p).contains(&axes.map(|v| v as i64)) {
+        if !shapes(p).contains(&axes.map(|v| v as i64)) {
             return Err(Rejection::DoesNotBuild { reason: format!("{c}: not a tile for heads of {}", p.d) });
         }
         // Lines as the kernel pads them, against conflicts of banks.
@@ -82,15 +82,17 @@ impl GradMma {
         arguments.extend(drops(p, slot::SEED));
         arguments.extend([slot::OFFSETS_Q, slot::OFFSETS_K].map(Argument::Pointer));
         arguments.extend(totals(p));
-        let (rows, heads) = match side {
-            Side::Keys => (p.sk, p.hkv),
-            Side::Queries => (p.sq, p.h),
+        let block = 16 * warps;
+        let tiles = match (side, p.packed) {
+            (Side::Queries, _) => tiles(p, block) * p.h,
+            (Side::Keys, Some(packed)) => (packed.tk / block + p.b) * p.hkv,
+            (Side::Keys, None) => p.sk.div_ceil(block) * p.b * p.hkv,
         };
         Ok(Plan {
             source: Source { entry: "grad_mma", text: include_str!("grad_mma.cu"), headers: &HEADERS, defines },
             threads: 32 * warps as u32,
             shared,
-            grid: Grid::Blocks(rows.div_ceil(16 * warps) * heads * p.b * parts),
+            grid: Grid::Blocks(tiles * parts),
             arguments,
             overlap: chip.capability.0 >= 9,
         })
@@ -115,7 +117,7 @@ impl Twin<AttentionGradProblem> for GradMma {
     }
 
     fn space(&self, problem: &AttentionGradProblem, chip: &Chip) -> Space {
-        let (p, chip, all) = (problem.0, chip.clone(), tiles(&problem.0));
+        let (p, chip, all) = (problem.0, chip.clone(), shapes(&problem.0));
         let column = |i: usize| all.iter().map(|tile| tile[i]).collect::<Vec<_>>();
         let axes = TILE.iter().enumerate();
         let space = axes.fold(Space::single(), |space, (i, name)| space.axis(Axis::ints(name, column(i))));

@@ -18,7 +18,7 @@ pub(super) const THREADS: u64 = 256;
 /// dQ where a kernel adds to them.
 #[derive(Clone, Copy)]
 pub(super) struct Chain {
-    /// Queries of a head, of the longest sequence where they are packed.
+    /// Queries of a head of one batch; of the longest sequence where they are packed.
     pub(super) padded: u64,
     /// Numbers of one kind of a head: of one batch, or of all sequences where they are packed.
     room: u64,
@@ -69,15 +69,15 @@ impl Chain {
         let mut arguments = [slot::OUT, slot::GRAD, slot::LSE].map(Argument::Pointer).to_vec();
         arguments.extend(self.lent());
         arguments.push(self.sums());
-        arguments.extend([p.b, p.h, p.sq, self.padded].map(int));
+        arguments.extend([p.b, p.h, p.sq, self.room].map(int));
         arguments.extend([p.o_strides(), p.o_strides()].map(strides).concat());
         arguments.push(Argument::Pointer(slot::OFFSETS_Q));
-        arguments.extend([p.stretches()[1], self.room].map(int));
+        arguments.push(int(p.stretches()[1]));
         Plan {
             source: Source { entry: "delta", text: include_str!("delta.cu"), headers: &HEADERS, defines },
             threads: THREADS as u32,
             shared: 0,
-            grid: Grid::Blocks((p.b * p.h * self.padded).div_ceil(THREADS / lanes)),
+            grid: Grid::Blocks(self.all.div_ceil(THREADS / lanes)),
             arguments,
             overlap: chip.capability.0 >= 9,
         }
@@ -132,10 +132,10 @@ mod tests {
         let delta = chain.delta(&p, 16, &Chip::h200());
         assert_eq!(delta.grid, Grid::Blocks(2 * 3 * 128 / 64));
         assert_eq!(delta.arguments[3..6], [Argument::Room(0), Argument::Room(768), Argument::Room(1536)]);
-        // Six blocks of 65 rows and one more for each of four sequences, whose longest are looked at in one block.
+        // Two blocks for 65 rows and one more for each of four sequences.
         let p = AttentionGrad::parse("b=4,h=3,sq=40,d=40,dtype=f16,tq=65").unwrap().0;
         let chain = Chain::new(&p, 64, 0);
         assert_eq!((chain.padded, chain.need()), (64, Need { words: 3 * 6 * 64 * 2, zeros: 0 }));
-        assert_eq!(chain.delta(&p, 16, &Chip::h200()).grid, Grid::Blocks(4 * 3 * 64 / 32));
+        assert_eq!(chain.delta(&p, 16, &Chip::h200()).grid, Grid::Blocks(3 * 6 * 64 / 32));
     }
 }
