@@ -19,12 +19,13 @@ DI u64 padded_of(int first, int b, int block) { return ((u64)(first / block) + b
 // Whole warps come to what follows: lanes look at offsets of 32 sequences at a time. A grid of as many tiles as the
 // longest sequence has for each would be blocks of nothing for the most part.
 
-// The sequence b and the tile m of its rows that tile t is where every sequence is cut into tiles of tall_ rows, counted
-// over all of them; false behind the last.
+// The sequence b and the tile m of its rows that tile t is where every sequence is cut into tiles of tall_ rows,
+// counted over all of them; false behind the last.
 template <int tall_> DI bool tile_in(const int* offsets, int batch, int longest, int total, int t, int& b, int& m) {
   const int lane = threadIdx.x & 31;
   for (int first = 0; first < batch; first += 32) {
-    const int i = first + lane, own = i < batch ? (stretch_of(offsets, i, longest, total).count + tall_ - 1) / tall_ : 0;
+    const int i = first + lane, rows = i < batch ? stretch_of(offsets, i, longest, total).count : 0;
+    const int own = (rows + tall_ - 1) / tall_;
     int sum = own;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {

@@ -11,8 +11,8 @@
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), DV, ALIGN (bytes every row of O and dO lies on: 16, 8, 4, 2),
 // SUMS (float32 sums of a query to put to zero; a multiple of 4, or 0), PACKED (packed.cuh: sequences begin where
 // `begins_q` says among `tq` rows, and sq is the longest; their numbers lie in blocks of PAD).
-// Grid: ceil(batch * heads * padded / (256 / LANES)) blocks of 256, with PACKED ceil(heads * padded / (256 / LANES)); no
-// shared memory of the launch.
+// Grid: ceil(batch * heads * padded / (256 / LANES)) blocks of 256, with PACKED ceil(heads * padded / (256 / LANES));
+// no shared memory of the launch.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "packed.cuh"
@@ -42,7 +42,9 @@ extern "C" __global__ void __launch_bounds__(NT)
   if (PACKED) { // a warp's rows are of one block
     const int at = sequence_at(begins_q, batch, tq, r, PAD);
     const Stretch own = stretch_of(begins_q, max(at, 0), sq, tq);
-    r -= (int)padded_of(own.first, at, PAD), written = written && at >= 0 && r < (own.count + PAD - 1) / PAD * PAD;
+    r -= (int)padded_of(own.first, at, PAD);
+    // Offsets that do not ascend may lead to a sequence that begins behind this row.
+    written = written && at >= 0 && r >= 0 && r < (own.count + PAD - 1) / PAD * PAD;
     O += own.first * orow, dO += own.first * gr, sq = own.count, known = (u64)h * tq + own.first + r;
   }
   float sum = 0.f;

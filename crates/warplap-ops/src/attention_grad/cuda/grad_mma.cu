@@ -108,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(NT)
   if (PACKED) {
     const int tiles = gridDim.x / PARTS / owners;
     mine = tile / tiles;
-    if (!tile_in<BLOCK>(KEYS ? begins_k : begins_q, batch, KEYS ? sk : sq, KEYS ? tk : tq, tile - mine * tiles, b, place))
-      return;
+    const int t = tile - mine * tiles;
+    if (!tile_in<BLOCK>(KEYS ? begins_k : begins_q, batch, KEYS ? sk : sq, KEYS ? tk : tq, t, b, place)) return;
     const Stretch q = stretch_of(begins_q, b, sq, tq), k = stretch_of(begins_k, b, sk, tk);
     if (CAUSAL && !KEYS) place = (q.count + BLOCK - 1) / BLOCK - 1 - place; // the longest first
     const int less = PACKED == 2 ? (k.count - q.count) - (sk - sq) : 0;
