@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use warplap_core::array::Array;
+use warplap_core::rejection::Rejection;
 
 use super::AttentionProblem;
 
@@ -21,6 +22,16 @@ pub(crate) fn stretch([from, to]: [i32; 2], longest: usize, total: usize) -> Ran
     let place = |at: i32| usize::try_from(at).unwrap_or(0).min(total);
     let from = place(from);
     from..place(to).clamp(from, from.saturating_add(longest))
+}
+
+/// Refuses offsets that do not ascend: sequences would share rows, which tasks on several threads write.
+#[cfg(feature = "cpu")]
+pub(crate) fn ascending(name: &str, offsets: &[i32]) -> Result<(), Rejection> {
+    let Some(at) = offsets.windows(2).position(|pair| pair[0] > pair[1]) else { return Ok(()) };
+    let (before, behind) = (offsets[at], offsets[at + 1]);
+    let reason =
+        format!("{name}: has {behind} behind {before}, expected numbers that ascend: where each sequence begins");
+    Err(Rejection::LaunchFailed { reason })
 }
 
 /// Lengths of so many sequences, none above the longest, that make up a total of at most all of that: one as long as it

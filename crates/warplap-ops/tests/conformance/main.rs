@@ -22,6 +22,7 @@ mod gemm;
 mod installed;
 mod norm;
 mod norm_grad;
+mod packed;
 mod qgemm;
 mod sampled;
 mod softmax;

@@ -8,7 +8,7 @@ use warplap_core::scalar::Bool;
 use warplap_cpu::{Cpu, Typed};
 
 use crate::attention::keys::{clamped, page_of};
-use crate::attention::packed::stretch;
+use crate::attention::packed::{ascending, stretch};
 use crate::attention::{AttentionProblem, Mask, Sight, Strides, slot};
 use crate::philox::{Dropout, Drops};
 use crate::typed;
@@ -94,6 +94,10 @@ impl<T: Typed + Copy> Call<T> {
             true => args[slot].read().and_then(typed::read::<i32>).map(<[i32]>::as_ptr),
             false => Ok(std::ptr::null()),
         };
+        let begins = |name: &str, slot: usize, args: &[Arg<'_, Cpu>]| -> Result<*const i32, Rejection> {
+            let offsets = args[slot].read().and_then(typed::read::<i32>)?;
+            ascending(name, offsets).map(|()| offsets.as_ptr())
+        };
         let [pages, page] = p.pieces();
         Ok(Call {
             q: q.as_ptr(),
@@ -111,10 +115,10 @@ impl<T: Typed + Copy> Call<T> {
             page: page as usize,
             pages: pages as usize,
             lengths: whole(slot::LENGTHS, p.lengths, args)?,
-            offsets: [
-                whole(slot::OFFSETS_Q, p.packed.is_some(), args)?,
-                whole(slot::OFFSETS_K, p.packed.is_some(), args)?,
-            ],
+            offsets: match p.packed {
+                Some(_) => [begins("offsets_q", slot::OFFSETS_Q, args)?, begins("offsets_k", slot::OFFSETS_K, args)?],
+                None => [std::ptr::null(); 2],
+            },
             totals: [p.stretches()[1], p.pieces()[1]].map(|rows| rows as usize),
             masks: p.mask_strides(),
             strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],

@@ -7,7 +7,7 @@ use warplap_core::rejection::Rejection;
 use warplap_core::scalar::Bool;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::attention::packed::{Packed, stretch};
+use crate::attention::packed::{Packed, ascending, stretch};
 use crate::attention::{AttentionProblem, Mask, Sight, Strides};
 use crate::attention_grad::slot;
 use crate::philox::{Dropout, Drops};
@@ -68,8 +68,9 @@ impl<T: Typed + Copy> Call<T> {
             let first = typed::write::<T>(args[slot].write()?)?.as_mut_ptr();
             Ok(Rows { first, lies })
         }
-        fn begins(args: &[Arg<'_, Cpu>], slot: usize) -> Result<*const i32, Rejection> {
-            args[slot].read().and_then(typed::read::<i32>).map(<[i32]>::as_ptr)
+        fn begins(args: &[Arg<'_, Cpu>], name: &str, slot: usize) -> Result<*const i32, Rejection> {
+            let offsets = args[slot].read().and_then(typed::read::<i32>)?;
+            ascending(name, offsets).map(|()| offsets.as_ptr())
         }
         Ok(Call {
             q: read(args, slot::Q, p.q_strides())?,
@@ -95,7 +96,7 @@ impl<T: Typed + Copy> Call<T> {
                 false => std::ptr::null(),
             },
             offsets: match p.packed {
-                Some(_) => [begins(args, slot::OFFSETS_Q)?, begins(args, slot::OFFSETS_K)?],
+                Some(_) => [begins(args, "offsets_q", slot::OFFSETS_Q)?, begins(args, "offsets_k", slot::OFFSETS_K)?],
                 None => [std::ptr::null(); 2],
             },
             dq: write(args, slot::DQ, p.q_strides())?,

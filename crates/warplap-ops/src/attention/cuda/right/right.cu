@@ -100,6 +100,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     const long long less = LENGTHS == 2 ? own - whole : 0;
     sk = own, lower += less, upper += less, shift += less;
   }
+  if (PACKED && row0 >= sq) return; // the sequence ends before this tile
   const Drops drops = DROPOUT ? drops_of(seed, both, (u32)below) : Drops{};
   const double grown = DROPOUT ? 65536. / (double)(65536 - below) : 1.;
   double o[4][8] = {}, most[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, squares[4] = {};

@@ -108,6 +108,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     sq = q.count, sk = k.count, lower += less, upper += less, shift += less;
   }
   const u64 rows = KEYS ? sk : sq, others = KEYS ? sq : sk;
+  if (PACKED && row0 >= rows) return; // the sequence ends before this tile
   // Whether this part is of the gradient of V: weights times dO. Else gradients of scores times the others' rows.
   const bool values = part >= narrow;
   const u64 col0 = (values ? part - narrow : part) * COLS, columns = values ? dv : d;
