@@ -139,7 +139,7 @@ fn kernels_have_the_headers_they_include_and_no_others() {
     assert_eq!(headers("bsr/cuda/reference.rs"), ["element", "factor", "quant", "scaled"]);
     assert_eq!(
         headers("attention/cuda/flash_mma.rs"),
-        ["ampere", "attention", "attention_ampere", "element", "philox"]
+        ["ampere", "attention", "attention_ampere", "element", "packed", "philox"]
     );
     assert_eq!(
         headers("attention/cuda/flash_wgmma.rs"),
