@@ -4,7 +4,7 @@ weights dropped by place and seed, and masks of heads and batches that nobody wr
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import Tensor
@@ -181,10 +181,16 @@ def _by_autograd(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None,
     facts: Facts, again: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
+    return by_autograd(grad, (q, k, v), lambda a, b, c: by_scores(a, b, c, mask, slopes, seed, facts)[0], again)
+
+
+def by_autograd(
+    grad: Tensor, given: tuple[Tensor, ...], forward: Callable[..., Tensor], again: bool
+) -> tuple[Tensor, ...]:
+    """Gradients of what was given, by torch's own of a forward pass; with ``again`` they have gradients too."""
     with torch.enable_grad():
-        leaves = [t if again and t.requires_grad else t.detach().requires_grad_() for t in (q, k, v)]
-        out = by_scores(leaves[0], leaves[1], leaves[2], mask, slopes, seed, facts)[0]
-        return torch.autograd.grad(out, leaves, grad, create_graph=again)
+        leaves = [t if again and t.requires_grad else t.detach().requires_grad_() for t in given]
+        return torch.autograd.grad(forward(*leaves), leaves, grad, create_graph=again)
 
 
 for _device in ("CPU", "CUDA"):

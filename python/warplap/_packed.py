@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _cuda, _philox, _training
 from ._attention import check_bends
-from ._bent import Facts, bends, by_scores
+from ._bent import Facts, bends, by_autograd, by_scores
 from ._by_torch import cast
 from ._compiled import fake
 from ._library import dims, floats, lib, op, ordinary
@@ -44,7 +44,7 @@ def _problem(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, b: int, lon
 
 
 def _check(name: str, begins: Tensor, rows: int, longest: int) -> None:
-    """Whether offsets on the host are some of so many rows; on a GPU they are followed as far as they lead somewhere."""
+    """Whether offsets on the host are some of so many rows; on a GPU they are followed as far as they lead."""
     if begins.is_cuda:
         return
     lengths = begins.diff()
@@ -136,10 +136,7 @@ def _by_autograd(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, seed: Tensor | None,
     begins: tuple[Tensor, Tensor], facts: Facts, again: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    with torch.enable_grad():
-        leaves = [t if again and t.requires_grad else t.detach().requires_grad_() for t in (q, k, v)]
-        out = _by_scores(leaves[0], leaves[1], leaves[2], slopes, seed, begins, facts)[0]
-        return torch.autograd.grad(out, leaves, grad, create_graph=again)
+    return by_autograd(grad, (q, k, v), lambda a, b, c: _by_scores(a, b, c, slopes, seed, begins, facts)[0], again)
 
 
 for _device in ("CPU", "CUDA"):
