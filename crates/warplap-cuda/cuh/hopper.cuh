@@ -46,6 +46,17 @@ DI void mb_wait(u32 b, u32 parity) {
 #endif
 }
 DI void mb_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// How the side that fills a ring ends where peers of a cluster say when they have read: whatever was filled has been
+// read by all. Such a word may be on its way when its sender is done, and no meeting of the cluster waits for it: a CTA
+// that left before it came would be arrived at in vain (a launch failure). `q` and `phase` are those of the stage that
+// would be filled next; one that never was does not hold it up. Behind this a CTA may leave without meeting others: what
+// it sent was read, and its consumers have waited for what was sent to it.
+template <int stages_> DI void ring_ends(u32 empties, int q, u32 phase) {
+  for (int i = 0; i < stages_; i++) {
+    mb_wait(empties + q * 8, phase);
+    if (++q == stages_) q = 0, phase ^= 1;
+  }
+}
 
 // TMA: x is the contiguous coordinate, y the strided one, both in elements; z, with BATCH, is the matrix of the batch.
 #if BATCH
@@ -87,9 +98,9 @@ DI u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "
 DI void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 DI void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 DI void cluster_sync() { cluster_arrive(); cluster_wait(); }
-// Orders lifetimes, not data: barriers are initialised (after mb_init_fence), or what peers write into this CTA has been
-// waited for. Not for what was read from peers: a load may still be on its way when this arrives, and its CTA then
-// leaves under it (seen: CUDA_ERROR_LAUNCH_FAILED now and then).
+// Orders lifetimes, not data: barriers are initialised (after mb_init_fence). Not for leaving: what was read from peers,
+// or said to them by an arrival, may still be on its way when this arrives, and its CTA then leaves under it (seen:
+// CUDA_ERROR_LAUNCH_FAILED now and then). Reads end with cluster_arrive_read, rings with ring_ends.
 DI void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); cluster_wait(); }
 DI void cluster_arrive_early() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 DI u32 peer_addr(u32 a, u32 cta) { u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(cta)); return r; }
@@ -322,7 +333,7 @@ template <class First, class Second> struct Feed {
       if (++q == stages_) q = 0, phase ^= 1;
     }
   }
-  // All tiles of a persistent CTA; `ahead` stages of the first are asked for already.
+  // All tiles of a persistent CTA, to the end of the ring; `ahead` stages of the first are asked for already.
   template <int bk_, int stages_, class Order> DI void walk(const Order& tiles, int blocks, int ahead, u32 empties) const {
     int q = ahead % stages_, row, col, z;
     u32 phase = ahead == stages_ ? 0 : 1;
@@ -334,12 +345,14 @@ template <class First, class Second> struct Feed {
         if (++q == stages_) q = 0, phase ^= 1;
       }
     }
+    if constexpr (Order::ctas > 1) ring_ends<stages_>(empties, q, phase);
   }
 };
 
 // The order in which a persistent grid of clusters (cm_ x cn_ tiles each) visits the output tiles: bands of group_ tile
 // rows.
 template <int bm_, int bn_, int cm_, int cn_, int group_> struct Tiles {
+  static constexpr int ctas = cm_ * cn_; // of a cluster
   int tm, tn, first, step, count, rm, rn;
   DI Tiles(int M, int N, int L, u32 rank) {
     tm = (M + bm_ * cm_ - 1) / (bm_ * cm_), tn = (N + bn_ * cn_ - 1) / (bn_ * cn_), count = tm * tn * (BATCH ? L : 1);

@@ -115,12 +115,10 @@ fn every_cuda_source_has_its_twin() {
     assert!(sources >= 11, "only {sources} sources found");
 }
 
-/// A load from a peer of a cluster may be on its way when a relaxed arrival is done, and the peer then leaves under it.
-/// No answer is wrong and few launches fail, so no proof finds it: whoever loads from peers waits as `hopper.cuh` says.
-#[test]
-fn whoever_reads_from_peers_says_when_it_is_done() {
+/// Every kernel's file and text.
+fn kernels() -> Vec<(PathBuf, String)> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-    let mut readers = 0;
+    let mut kernels = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("a folder of sources") {
             let path = entry.expect("an entry").path();
@@ -128,17 +126,51 @@ fn whoever_reads_from_peers_says_when_it_is_done() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "cu") {
                 let text = fs::read_to_string(&path).expect("a readable file");
-                let Some(last) = text.rfind("peer_load4(") else { continue };
-                readers += 1;
-                let after = &text[last..];
-                let nobody = || panic!("{}: says nothing when its loads are here", path.display());
-                let said = after.find("cluster_arrive_read(").unwrap_or_else(nobody);
-                assert!(after[said..].contains("cluster_wait()"), "{}: nobody waits", path.display());
-                let relaxed =
-                    ["cluster_meet(", "cluster_arrive_early("].iter().any(|word| after[..said].contains(word));
-                assert!(!relaxed, "{}: arrives before its loads are here", path.display());
+                kernels.push((path, text));
             }
         }
     }
+    kernels
+}
+
+/// A load from a peer of a cluster may be on its way when a relaxed arrival is done, and the peer then leaves under it.
+/// No answer is wrong and few launches fail, so no proof finds it: whoever loads from peers waits as `hopper.cuh` says.
+#[test]
+fn whoever_reads_from_peers_says_when_it_is_done() {
+    let mut readers = 0;
+    for (path, text) in kernels() {
+        let Some(last) = text.rfind("peer_load4(") else { continue };
+        readers += 1;
+        let after = &text[last..];
+        let nobody = || panic!("{}: says nothing when its loads are here", path.display());
+        let said = after.find("cluster_arrive_read(").unwrap_or_else(nobody);
+        assert!(after[said..].contains("cluster_wait()"), "{}: nobody waits", path.display());
+        let relaxed = ["cluster_meet(", "cluster_arrive_early("].iter().any(|word| after[..said].contains(word));
+        assert!(!relaxed, "{}: arrives before its loads are here", path.display());
+    }
     assert!(readers >= 3, "kernels that read from peers are looked for in another place: {readers}");
+}
+
+/// The same holds of an arrival at a peer's barrier. So whoever is arrived at by peers waits, when all is filled, until
+/// all was read; `walk` of `hopper.cuh` does so itself.
+#[test]
+fn whoever_is_arrived_at_by_peers_leaves_when_all_of_them_have() {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../warplap-cuda/cuh/hopper.cuh");
+    let shared = fs::read_to_string(shared).expect("hopper.cuh");
+    let ends = |text: &str| text.contains("if constexpr (") && text.contains(" > 1) ring_ends<");
+    let walk = &shared[shared.find("DI void walk(").expect("walk in hopper.cuh")..];
+    assert!(ends(&walk[..walk.find("\n};").expect("the end of Feed")]), "hopper.cuh: walk does not end its ring");
+    let mut arrived_at = 0;
+    for (path, text) in kernels() {
+        if !["mb_arrive_at(", ".tell("].iter().any(|word| text.contains(word)) {
+            continue;
+        }
+        arrived_at += 1;
+        // The side that fills stands before the one that multiplies, its loads before its end.
+        let fills = ["load(row,", "load(col,", "run<BK,", "tma_load(", "OpA::load("];
+        let last = fills.iter().filter_map(|word| text.rfind(word)).max().unwrap_or(0);
+        let ended = text.contains("feed.walk<") || ends(&text[last..]);
+        assert!(ended, "{}: leaves while peers may still arrive at it", path.display());
+    }
+    assert!(arrived_at >= 9, "kernels that peers arrive at are looked for in another place: {arrived_at}");
 }

@@ -155,6 +155,7 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
         look();
       } while (column != NONE);
     }
+    if constexpr (CM > 1) ring_ends<STAGES>(empties, q, phase);
   } else {
     regs_more<CONSUMER>();
     const int w = wg - 1;
@@ -229,5 +230,4 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
     }
     if (tid == 0) tma_store_wait_read();
   }
-  if (CM > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }

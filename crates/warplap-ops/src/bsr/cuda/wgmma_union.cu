@@ -167,6 +167,8 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
         record[q] = LAST | END, mb_arrive(fulls + q * 8);
         if (DYNAMIC && atomicAdd(queue + 1, 1u) == gridDim.x - 1) queue[0] = queue[1] = 0;
       }
+      if (++q == STAGES) q = 0, phase ^= 1;
+      if constexpr (CN > 1) ring_ends<STAGES>(empties, q, phase);
     }
   } else {
     if (TRADE) regs_more<CONSUMER>();
@@ -263,5 +265,4 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
     }
     if (tid == 0) tma_store_wait_read();
   }
-  if (CN > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }

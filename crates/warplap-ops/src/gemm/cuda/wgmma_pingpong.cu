@@ -82,5 +82,4 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
     }
     if (tid == 0) tma_store_wait_read();
   }
-  if (CL > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }

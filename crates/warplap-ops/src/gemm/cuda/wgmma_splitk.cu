@@ -93,6 +93,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
         for (int k = from; k < early; k++) feed.load(row, col, k * BK, z, k - from);
       }
       feed.run<BK, STAGES>(row, col, z, early, to, empties);
+      if constexpr (SHARES > 1) ring_ends<STAGES>(empties, (to - from) % STAGES, 1 ^ ((to - from) / STAGES & 1));
     }
     if (CL > 1 && SHARES == 1) cluster_wait();
   } else {
@@ -123,6 +124,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
       if (++q == STAGES) q = 0, phase ^= 1;
     }
     mma_wait<0>();
+    if (SHARES > 1) release(before); // alone, nobody waits for it
 #pragma unroll
     for (int i = 0; i < MI; i++) mma_done(d[i]);
     if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, z, wg, tid, bias, N);
@@ -169,5 +171,4 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
       finish(sum, &tC, base, row, col + slice * CW, z, wg, tid, bias, N);
     }
   }
-  if (SHARES > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }

@@ -118,6 +118,7 @@ wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, 
           if (++q == STAGES) q = 0, phase ^= 1;
         }
       }
+      if constexpr (CL > 1) ring_ends<STAGES>(empties, q, phase);
     }
   } else {
     if (CONS > 1) regs_more<Roles<CONS>::consumer>();
@@ -170,5 +171,4 @@ wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, 
     }
     if (tid == 0) tma_store_wait_read();
   }
-  if (CL > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }

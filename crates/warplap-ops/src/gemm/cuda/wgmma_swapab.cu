@@ -66,6 +66,7 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
         for (int k = from; k < early; k++) feed.load(col, row, k * BK, z, k - from);
       }
       feed.run<BK, STAGES>(col, row, z, early, to, empties);
+      if constexpr (SHARE > 1) ring_ends<STAGES>(empties, (to - from) % STAGES, 1 ^ ((to - from) / STAGES & 1));
     }
     if (CL > 1 && SHARE == 1) cluster_wait();
   } else {
@@ -129,5 +130,4 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       }
     }
   }
-  if (SHARE > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }

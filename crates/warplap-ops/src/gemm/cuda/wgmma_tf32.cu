@@ -79,6 +79,7 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
           if (++q == STAGES) q = 0, phase ^= 1;
         }
       }
+      if constexpr (CR > 1) ring_ends<STAGES>(empties, q, phase);
     }
   } else {
     if (CONS > 1) regs_more<Roles<CONS>::consumer>();
@@ -152,5 +153,4 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
         }
     }
   }
-  if (CR > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }

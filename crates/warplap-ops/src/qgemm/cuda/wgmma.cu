@@ -76,6 +76,7 @@ wgmma(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __
           if (++q == STAGES) q = 0, phase ^= 1;
         }
       }
+      if constexpr (CL > 1) ring_ends<STAGES>(empties, q, phase);
     }
   } else {
     if (CONS > 1) regs_more<Roles<CONS>::consumer>();
@@ -167,5 +168,4 @@ wgmma(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __
     }
     if (SLOTS > 0 && tid == 0) tma_store_wait_read();
   }
-  if (CL > 1) cluster_meet(); // no CTA may leave while a peer still writes into it
 }
