@@ -119,7 +119,8 @@ DI void multiply_by_blocks(u32 base, u32 fulls, int part, int from, int to, int&
 }
 
 // The same for one part of 64 rows by pn_ columns whose registers suffice twice: the products of a block are on their
-// way while those of the block before are added up. `seen(k, q)` is called before a stage is released.
+// way while those of the block before are added up. `seen(k, q)` is called before a stage is released,
+// by each warp in its own time: where it reads from the stage, every warp has to say that it did.
 template <class First, class Second, int stages_, int pn_, class Release, class Seen, class Add>
 DI void multiply_overlapped(u32 base, u32 fulls, int part, int from, int to, int& q, u32& phase, Release release, Seen seen, Add add) {
   sum_t even[pn_ / 2], odd[pn_ / 2];

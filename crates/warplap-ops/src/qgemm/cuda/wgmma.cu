@@ -26,6 +26,9 @@ using OpB = Operand<BN, 64, 0, CM>;
 using Brought = Staged<BM, PARTS, PN>;
 // Registers for two blocks' sums beside the tile's.
 constexpr bool TWICE = !THROUGH && MI == 1 && PARTS == 1 && BN <= 128 && CONS < 3 && (SCALE != 3 || STAGED);
+// Warps of a warpgroup that say that a stage was read: its products are the warpgroup's as a whole, but with two blocks'
+// sums at once a stage's factors are read after them, by each warp in its own time.
+constexpr int TELLERS = TWICE && STAGED ? 4 : 1;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes, FACTORS = STAGED ? Brought::bytes : 0;
 static_assert(BM == MI * 64 * OWN && BN % 32 == 0 && BN % PN == 0 && (THROUGH || !PING) && (SCALE == 3 || !STAGED), "tile");
 static_assert(STAGES * (STAGE + FACTORS) + CONS * SLOTS * CPANEL + 1024 == SHARED, "the host counts shared memory as the kernel does");
@@ -50,7 +53,7 @@ wgmma(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __
   int row, col, z, ahead = 0; // stages of the first tile already asked for
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
-    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, OWN * (CM + CN - 1));
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, OWN * TELLERS * (CM + CN - 1));
     mb_init_fence();
     if (CL == 1) { // alone, the first loads need not wait for the CTA to meet
       pdl_wait();
@@ -82,10 +85,12 @@ wgmma(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __
     if (CONS > 1) regs_more<Roles<CONS>::consumer>();
     const int w = wg - 1, part = PING ? 0 : w * MI, lane = tid & 31, in_tile = part * 64 + (tid >> 5) * 16 + lane / 4;
     const u32 mine = staged + w * SLOTS * CPANEL;
-    // This warpgroup's signal that a stage is free goes to every CTA that writes into it.
-    const bool signals = tiles.shares_with(tid);
+    // The signal that a stage is free goes to every CTA that writes into it.
+    const int teller = TELLERS > 1 ? lane : tid;
+    const bool signals = tiles.shares_with(teller);
     auto release = [&](int stage) {
-      if (signals) tiles.tell(empties + stage * 8, tid);
+      if (TELLERS > 1) __syncwarp();
+      if (signals) tiles.tell(empties + stage * 8, teller);
     };
     if (PING && w == 1) named_arrive(3, 256); // the first turn is warpgroup 0's
     int q = 0, turn = w; // tiles of this CTA that came before; each took `blocks` stages

@@ -20,6 +20,7 @@ using Brought = Staged<BT, 1, 128>;
 constexpr u32 STAGE = OpW::bytes + OpT::bytes, FACTORS = STAGED ? Brought::bytes : 0;
 // Registers for two blocks' sums beside the tile's.
 constexpr bool TWICE = !THROUGH && BT <= 64 && (SCALE != 3 || STAGED);
+constexpr int TELLERS = TWICE && STAGED ? 4 : 1; // warps of a warpgroup that say that a stage was read, as in wgmma.cu
 static_assert(BW == 64 * CONS, "tile");
 static_assert(STAGES * (STAGE + FACTORS) + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
@@ -61,7 +62,7 @@ wgmma_few(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, out_
   const int early = min(to, from + STAGES);
   if (threadIdx.x == CONS * 128) {
     tma_prefetch(&tB), tma_prefetch(&tA);
-    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS);
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * TELLERS);
     mb_init(inbox_bar, 1);
     mb_init_fence();
     if (SPLIT > 1 && slice == 0) mb_expect(inbox_bar, (u32)(SPLIT - 1) * PART);
@@ -89,7 +90,8 @@ wgmma_few(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, out_
     int q = 0;
     u32 phase = 0;
     auto release = [&](int stage) {
-      if (tid == 0) mb_arrive(empties + stage * 8);
+      if (TELLERS > 1) __syncwarp();
+      if ((TELLERS > 1 ? lane : tid) == 0) mb_arrive(empties + stage * 8);
     };
     if (THROUGH) multiply_through<OpW, OpT, STAGES>(d, base, fulls, wg, from, to, q, phase, release, [](int) {});
     else {
