@@ -62,7 +62,7 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
   const Walk walk(M, N, order);
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
-    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * CM);
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 4), mb_init(empties + i * 8, CONS * CM);
     mb_init_fence();
   }
   if (CM > 1) cluster_meet();
@@ -150,6 +150,8 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
             if (lane == 0 && (uses >> (line * SPS + j) & 1)) tma_load(tile + j * TILE, &tA, bar, 0, there ? block * BS : blocks_end);
           }
         }
+        // Every producing warp arrives, also one without a copy in this stage: else the ring could lap it.
+        if (warp > 0 && lane == 0) mb_arrive(bar);
         __syncwarp();
         if (++q == STAGES) q = 0, phase ^= 1;
         look();
