@@ -10,7 +10,9 @@
 #define ACT 0
 #endif
 #if BIAS
-#define BIAS_PARAMETER , const elem* __restrict__ bias
+// Not __restrict__: that is a promise that nobody writes it for the kernel's whole life, and the assembler may lift such
+// loads over the wait for the kernel before this one.
+#define BIAS_PARAMETER , const elem* bias
 #else
 #define BIAS_PARAMETER
 constexpr const elem* bias = nullptr;

@@ -100,6 +100,7 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
               d[i][j] += v.x, d[i][j + 1] += v.y, d[i][j + 2] += v.z, d[i][j + 3] += v.w;
             }
       }
+      pdl_wait(); // the bias, too, may be the work of the kernel before
       named_sync(1, CONS * 128); // the turned tile overwrites the stages: every consumer is done with them
       const int lane = tid & 31;
 #pragma unroll
@@ -117,7 +118,6 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
           stmatrix2_trans(base + (j * 8 + (lane & 7)) * PITCH + w * 2, pack(d[i][j * 4], d[i][j * 4 + 1]), pack(d[i][j * 4 + 2], d[i][j * 4 + 3]));
         }
       }
-      pdl_wait();
       named_sync(1, CONS * 128);
       for (int v = wg * 128 + tid; v < BT * (BW / 8); v += CONS * 128) {
         const int r = v / (BW / 8), c = v % (BW / 8) * 8;
