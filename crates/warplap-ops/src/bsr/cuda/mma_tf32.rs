@@ -42,7 +42,7 @@ impl Twin<BsrProblem> for MmaTf32 {
         in_stages(space, p, chip, stage)
     }
 
-    fn plan(&self, p: &BsrProblem, c: &Config, _: &Chip) -> Result<Plan, Rejection> {
+    fn plan(&self, p: &BsrProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
         let [bn, bk, deep] = [axis(c, "BN")?.max(1), axis(c, "BK")?, axis(c, "STAGES")?];
         let mut defines = facts(p);
         defines.extend([("BN", bn), ("BK", bk), ("STAGES", deep)].map(|(n, v)| (n, v as i64)));
@@ -55,7 +55,7 @@ impl Twin<BsrProblem> for MmaTf32 {
             shared: deep * stage(p, bn, bk),
             grid: Grid::Blocks(p.m / p.bs.min(64) * p.n.div_ceil(bn)),
             arguments,
-            overlap: true,
+            overlap: chip.capability.0 >= 9,
         })
     }
 }

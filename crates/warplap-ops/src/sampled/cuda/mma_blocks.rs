@@ -62,7 +62,7 @@ impl Twin<SampledProblem> for MmaBlocks {
             shared,
             grid: Grid::Blocks(blocks(p) * parts * parts),
             arguments: arguments(p)?,
-            overlap: true,
+            overlap: chip.capability.0 >= 9,
         })
     }
 }
