@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex};
 
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, Compiler, Source};
+use warplap_cuda::{Chip, Compiler, Cubin, Source};
 
-use super::installed;
 use super::plan::{Plan, Twin};
+use super::{early, installed};
 
 /// The compiler; `None`, said aloud, where `WARPLAP_NO_NVRTC=1` says that there shall be none. A missing Python or
 /// network is a failure: a kernel that nobody compiled is not a tested one.
@@ -73,7 +73,10 @@ pub(crate) fn check_with_spills(plan: &Plan, chip: &Chip, compiler: &Compiler, w
         return;
     }
     let cubin = plan.source.compile(compiler, &chip.arch());
-    let report = cubin.unwrap_or_else(|why| panic!("{what} on {}: {why}", chip.arch())).report;
+    let Cubin { image, report } = cubin.unwrap_or_else(|why| panic!("{what} on {}: {why}", chip.arch()));
+    if plan.overlap {
+        early::check(&image, what);
+    }
     let what = format!("{what} on {}: {report:?}", chip.arch());
     assert_eq!(report.refusal(), None, "{what}");
     assert!(report.spill_bytes <= bytes, "{what}");

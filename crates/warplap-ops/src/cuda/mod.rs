@@ -3,6 +3,8 @@
 #[cfg(test)]
 pub(crate) mod compiling;
 #[cfg(test)]
+mod early;
+#[cfg(test)]
 mod installed;
 pub(crate) mod launch;
 pub(crate) mod own;
