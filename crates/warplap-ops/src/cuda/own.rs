@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
@@ -120,7 +121,9 @@ impl<O: Op, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, 
         let (plan, Beside { first, last }) = plan::plan(&self.twin, p, config, cuda.chip())?;
         let load = |plan| Loaded::<N>::new(plan, cuda);
         let all = |plans: Vec<plan::Plan>| plans.into_iter().map(load).collect::<Result<Box<[_]>, _>>();
-        Ok(Box::new(Built { aligns, loaded: load(plan)?, first: all(first)?, last: all(last)? }))
+        let chain = !(first.is_empty() && last.is_empty());
+        let queueing = chain.then(Mutex::default);
+        Ok(Box::new(Built { aligns, loaded: load(plan)?, first: all(first)?, last: all(last)?, queueing }))
     }
 }
 
@@ -129,11 +132,14 @@ struct Built<const N: usize> {
     loaded: Loaded<N>,
     first: Box<[Loaded<N>]>,
     last: Box<[Loaded<N>]>,
+    /// Of a chain: held while it is queued, so that no other thread's comes between kernels of one scratch.
+    queueing: Option<Mutex<()>>,
 }
 
 impl<const N: usize> Kernel<Cuda> for Built<N> {
     fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
         let at = addresses(args, &self.aligns)?;
+        let _one = self.queueing.as_ref().map(|queueing| queueing.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: the plan is the twin's, which lists the entry's parameters; the catalog hands out kernels that refuse
         // other arguments than the signature's, so that the buffers hold what the problem spans, and the views borrow
         // them. Kernels beside it reach into its scratch no further than it does.
