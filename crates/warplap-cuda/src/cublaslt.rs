@@ -3,7 +3,6 @@
 
 use std::ffi::c_void;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use libloading::Library;
@@ -15,6 +14,7 @@ use crate::error::CudaError;
 use crate::finder::Wanted;
 use crate::matmul_spec::MatmulSpec;
 use crate::memory::Buffer;
+use crate::rooms::Rooms;
 
 const CUBLASLT: Wanted = Wanted {
     stem: "libcublasLt.so",
@@ -187,10 +187,7 @@ pub struct Matmul {
     whole: bool,
     algo: Algo,
     workspace: usize,
-    // One for each stream it was launched on: launches of different streams may run at once.
-    spaces: Mutex<Vec<(usize, Buffer)>>,
-    // Whether a launch was captured: a graph that nobody here knows of may use the workspace for ever.
-    captured: AtomicBool,
+    spaces: Rooms,
 }
 
 // SAFETY: the descriptors are only read after `new` (the address of a bias is written under its lock, and read under
@@ -225,8 +222,7 @@ impl Matmul {
             whole: spec.dtype == DType::I8,
             algo: Algo::default(),
             workspace: 0,
-            spaces: Mutex::default(),
-            captured: AtomicBool::new(false),
+            spaces: Rooms::default(),
         };
         // The numbers are those of cudaDataType, cublasComputeType_t and cublasLt.h's attributes.
         let code = |dtype| match (dtype, spec.bytes) {
@@ -434,17 +430,8 @@ impl Matmul {
 
     /// The workspace of a stream, made when it is first seen.
     fn space(&self, stream: &Stream) -> Result<u64, CudaError> {
-        if stream.is_captured_by_others() {
-            self.captured.store(true, Ordering::Relaxed);
-        }
-        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, space)) = spaces.iter().find(|(handle, _)| *handle == stream.handle()) {
-            return Ok(space.address);
-        }
-        let space = Buffer::new(&self.context, DType::F32, self.workspace.div_ceil(4))?;
-        let address = space.address;
-        spaces.push((stream.handle(), space));
-        Ok(address)
+        let words = self.workspace.div_ceil(4);
+        self.spaces.address(stream, words, || Buffer::new(&self.context, DType::F32, words))
     }
 }
 
@@ -459,10 +446,6 @@ impl Drop for Matmul {
             if !self.desc.is_null() {
                 (self.lt.desc_destroy)(self.desc);
             }
-        }
-        if *self.captured.get_mut() {
-            let spaces = self.spaces.get_mut().unwrap_or_else(PoisonError::into_inner);
-            spaces.drain(..).for_each(std::mem::forget);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::driver::{Context, Stream};
 use crate::error::CudaError;
 use crate::finder::Wanted;
 use crate::memory::Buffer;
+use crate::rooms::Rooms;
 
 const CUSPARSE: Wanted = Wanted {
     stem: "libcusparse.so",
@@ -157,8 +158,7 @@ pub struct Spmm {
 
 struct Handle {
     at: Opaque,
-    // Workspaces by stream: launches of different streams may run at once.
-    rooms: Vec<(usize, Buffer)>,
+    rooms: Rooms,
 }
 
 // SAFETY: the handle is used under its lock alone.
@@ -180,7 +180,7 @@ impl Spmm {
         let mut at = std::ptr::null_mut();
         // SAFETY: the pointer is to a local; what is made here is destroyed in `drop`.
         checked(unsafe { (sparse.create)(&mut at) }, "cusparseCreate")?;
-        Ok(Spmm { sparse, context, spec, dtype, handle: Mutex::new(Handle { at, rooms: Vec::new() }) })
+        Ok(Spmm { sparse, context, spec, dtype, handle: Mutex::new(Handle { at, rooms: Rooms::default() }) })
     }
 
     /// Queues the product of the matrices at these addresses.
@@ -191,7 +191,7 @@ impl Spmm {
     pub unsafe fn launch(&self, at: &SpmmAt, (alpha, beta): (f32, f32), stream: &Stream) -> Result<(), CudaError> {
         self.context.api()?;
         let (sparse, s, dtype) = (self.sparse, &self.spec, self.dtype);
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let [m, k, n, bs] = [s.m, s.k, s.n, s.bs].map(|size| size as i64);
         let mut made = Made { sparse, a: std::ptr::null_mut(), dense: [std::ptr::null_mut(); 2] };
         // The numbers are those of cusparse.h: 2 is an index of 32 bits, 0 counting from zero, 1 and 2 column- and
@@ -231,17 +231,9 @@ impl Spmm {
 
 impl Handle {
     /// The address of a workspace of a stream.
-    fn room(&mut self, bytes: usize, context: &Arc<Context>, stream: &Stream) -> Result<u64, CudaError> {
+    fn room(&self, bytes: usize, context: &Arc<Context>, stream: &Stream) -> Result<u64, CudaError> {
         let words = bytes.div_ceil(4).max(4);
-        let found = self.rooms.iter().find(|(handle, room)| *handle == stream.handle() && room.len >= words);
-        if let Some((_, room)) = found {
-            return Ok(room.address);
-        }
-        let room = Buffer::new(context, DType::F32, words)?;
-        let address = room.address;
-        // One that was too small stays: a launch before this one may still use it.
-        self.rooms.push((stream.handle(), room));
-        Ok(address)
+        self.rooms.address(stream, words, || Buffer::new(context, DType::F32, words))
     }
 }
 

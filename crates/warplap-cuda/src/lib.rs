@@ -23,6 +23,7 @@ mod nvml;
 mod nvrtc;
 mod own;
 mod ptxas;
+mod rooms;
 
 /// The kernels that the device runs for itself (comparisons, ceilings, the clock), for a test that compiles them.
 #[doc(hidden)]
@@ -49,6 +50,7 @@ pub use nvml::Readings;
 pub use nvrtc::Compiler;
 pub use own::OwnSource;
 pub use ptxas::Report;
+pub use rooms::Rooms;
 pub use warplap_worker::Class;
 /// Compiled kernels in their folder.
 pub use warplap_worker::artifact::Artifacts;

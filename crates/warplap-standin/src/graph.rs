@@ -1,9 +1,10 @@
 //! Launches, streams, events and captured graphs. A stream runs what it is given at once, unless it captures it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::kernel::{Act, Lasts, Run};
-use crate::state::{Capture, INVALID, MODE, code, enter, outside_capture, state, wait};
+use crate::state::{Capture, INVALID, MODE, Object, code, enter, outside_capture, state, wait};
 
 macro_rules! plain {
     ($($name:ident($($arg:ident: $ty:ty),*) $body:block)*) => {
@@ -59,22 +60,53 @@ plain! {
         to.write(i32::from(state().captured.contains_key(&stream)));
         Ok(())
     }
+    cuStreamGetCaptureInfo_v2(stream: usize, to: *mut i32, id: *mut u64, graph: *mut usize, _1: usize, _2: usize) {
+        let state = state();
+        let capture = state.captured.get(&stream);
+        to.write(i32::from(capture.is_some()));
+        if let Some(capture) = capture {
+            id.write(capture.graph as u64);
+            graph.write(capture.graph);
+        }
+        Ok(())
+    }
+    cuUserObjectCreate(to: *mut usize, value: usize, destroy: extern "C" fn(usize), count: u32, flags: u32) {
+        if (count, flags) != (1, 1) {
+            return Err(INVALID);
+        }
+        let mut state = state();
+        let object = state.handle();
+        state.objects.insert(object, Object { value, destroy });
+        to.write(object);
+        Ok(())
+    }
+    cuGraphRetainUserObject(graph: usize, object: usize, count: u32, flags: u32) {
+        let mut state = state();
+        let known = state.graphs.contains_key(&graph) || state.captured.values().any(|c| c.graph == graph);
+        if !known || (count, flags) != (1, 1) {
+            return Err(INVALID);
+        }
+        let object = state.objects.remove(&object).ok_or(INVALID)?;
+        state.owned.entry(graph).or_default().push(Arc::new(object));
+        Ok(())
+    }
     cuThreadExchangeStreamCaptureMode(mode: *mut i32) { mode.write(MODE.replace(mode.read())); Ok(()) }
     cuStreamBeginCapture_v2(stream: usize, mode: i32) {
-        let capture = Capture { runs: Vec::new(), mode, thread: std::thread::current().id(), spoiled: false };
-        state().captured.insert(stream, capture);
+        let (mut state, thread) = (state(), std::thread::current().id());
+        let graph = state.handle();
+        state.captured.insert(stream, Capture { runs: Vec::new(), mode, thread, spoiled: false, graph });
         Ok(())
     }
     cuStreamEndCapture(stream: usize, to: *mut usize) {
         let mut state = state();
         let capture = state.captured.remove(&stream).ok_or(INVALID)?;
         if capture.spoiled {
+            state.owned.remove(&capture.graph);
             // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED.
             return Err(901);
         }
-        let graph = state.handle();
-        state.graphs.insert(graph, capture.runs);
-        to.write(graph);
+        state.graphs.insert(capture.graph, capture.runs);
+        to.write(capture.graph);
         Ok(())
     }
     cuGraphInstantiateWithFlags(to: *mut usize, graph: usize, _flags: u64) {
@@ -82,6 +114,8 @@ plain! {
         let runs = state.graphs.get(&graph).cloned().ok_or(INVALID)?;
         let instance = state.handle();
         state.graphs.insert(instance, runs);
+        let owned = state.owned.get(&graph).cloned().unwrap_or_default();
+        state.owned.insert(instance, owned);
         to.write(instance);
         Ok(())
     }
@@ -89,8 +123,8 @@ plain! {
         let runs = state().graphs.get(&graph).cloned().ok_or(INVALID)?;
         runs.into_iter().try_for_each(Run::run)
     }
-    cuGraphExecDestroy(graph: usize) { state().graphs.remove(&graph); Ok(()) }
-    cuGraphDestroy(graph: usize) { state().graphs.remove(&graph); Ok(()) }
+    cuGraphExecDestroy(graph: usize) { ends(graph) }
+    cuGraphDestroy(graph: usize) { ends(graph) }
     cuEventCreate(to: *mut usize, _flags: u32) { to.write(state().handle()); Ok(()) }
     cuEventDestroy_v2(event: usize) { state().events.remove(&event); Ok(()) }
     cuEventRecord(event: usize, _stream: usize) {
@@ -165,6 +199,14 @@ plain! {
     cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) {
         queue(stream, Run::copy(to as usize, from as usize, bytes))
     }
+}
+
+/// The end of a graph or of an instance, and of what it alone has kept.
+fn ends(graph: usize) -> Result<(), i32> {
+    let mut state = state();
+    state.graphs.remove(&graph);
+    state.owned.remove(&graph);
+    Ok(())
 }
 
 /// Runs it, or keeps it for the graph where its stream is captured.

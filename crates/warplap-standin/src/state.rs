@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,20 @@ pub(crate) struct Capture {
     pub(crate) thread: ThreadId,
     /// Somebody did what it does not allow.
     pub(crate) spoiled: bool,
+    /// What it will be.
+    pub(crate) graph: usize,
+}
+
+/// What graphs keep: with the last of them it is told so.
+pub(crate) struct Object {
+    pub(crate) value: usize,
+    pub(crate) destroy: extern "C" fn(usize),
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        (self.destroy)(self.value);
+    }
 }
 
 #[derive(Default)]
@@ -46,6 +60,9 @@ pub(crate) struct State {
     /// Captures by stream.
     pub(crate) captured: HashMap<usize, Capture>,
     pub(crate) graphs: HashMap<usize, Vec<Run>>,
+    /// Objects that no graph has taken yet, and those of each graph and instance.
+    pub(crate) objects: HashMap<usize, Object>,
+    pub(crate) owned: HashMap<usize, Vec<Arc<Object>>>,
     /// The first element of a and the answer at the last launch of a kernel that remembers, by the address of c.
     pub(crate) remembered: HashMap<usize, (f32, Vec<f32>)>,
     /// What all launches drew.

@@ -120,6 +120,7 @@ table! {
     stream_destroy = "cuStreamDestroy_v2" (stream: Handle);
     stream_synchronize = "cuStreamSynchronize" (stream: Handle);
     stream_capturing = "cuStreamIsCapturing" (stream: Handle, status: *mut i32);
+    stream_capture = "cuStreamGetCaptureInfo_v2" (stream: Handle, status: *mut i32, id: *mut u64, graph: *mut Handle, behind: *mut *const Handle, count: *mut usize);
     thread_capture_mode = "cuThreadExchangeStreamCaptureMode" (mode: *mut i32);
     stream_begin_capture = "cuStreamBeginCapture_v2" (stream: Handle, mode: i32);
     stream_end_capture = "cuStreamEndCapture" (stream: Handle, graph: *mut Handle);
@@ -127,6 +128,8 @@ table! {
     graph_launch = "cuGraphLaunch" (exec: Handle, stream: Handle);
     graph_exec_destroy = "cuGraphExecDestroy" (exec: Handle);
     graph_destroy = "cuGraphDestroy" (graph: Handle);
+    object_create = "cuUserObjectCreate" (object: *mut Handle, value: *mut c_void, destroy: extern "C" fn(*mut c_void), count: u32, flags: u32);
+    graph_retain = "cuGraphRetainUserObject" (graph: Handle, object: Handle, count: u32, flags: u32);
     event_create = "cuEventCreate" (event: *mut Handle, flags: u32);
     event_destroy = "cuEventDestroy_v2" (event: Handle);
     event_record = "cuEventRecord" (event: Handle, stream: Handle);

@@ -1,6 +1,7 @@
 //! The driver: `libcuda` opened at run time, and what the device asks of it, each call with its error.
 
 mod api;
+mod captured;
 mod context;
 mod function;
 mod graph;

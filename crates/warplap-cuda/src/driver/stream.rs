@@ -53,11 +53,6 @@ impl Stream {
         Ok(status != 0)
     }
 
-    /// Whether somebody captures launches into a graph that may be replayed when this crate's objects are long gone.
-    pub fn is_captured_by_others(&self) -> bool {
-        self.is_capturing().unwrap_or(true) && !self.rehearses.load(Ordering::Relaxed)
-    }
-
     /// Whether launches are captured by this crate's clock: they will be timed, and nobody reads what they leave.
     pub fn is_timed(&self) -> bool {
         self.rehearses.load(Ordering::Relaxed)

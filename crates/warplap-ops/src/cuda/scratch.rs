@@ -1,13 +1,9 @@
-//! Scratch of a kernel: memory for each stream it is launched on, made when a stream is first seen. Launches on one
-//! stream follow each other, so one room serves them all.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+//! Scratch of a kernel: memory for each stream it is launched on, and for each capture, made when one is first seen.
 
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
-use warplap_cuda::{Buffer, Stream};
+use warplap_cuda::{Rooms, Stream};
 
 /// How much a kernel needs. The words in front are zero when it is made, and every launch leaves them so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,17 +14,15 @@ pub(crate) struct Need {
     pub(crate) zeros: u64,
 }
 
-/// The rooms of a kernel, by stream.
+/// The rooms of a kernel.
 pub(crate) struct Scratch {
     need: Need,
-    rooms: Mutex<Vec<(usize, Buffer)>>,
-    // Whether somebody's graph holds their addresses.
-    captured: AtomicBool,
+    rooms: Rooms,
 }
 
 impl Scratch {
     pub(crate) fn new(need: Need) -> Self {
-        Scratch { need, rooms: Mutex::default(), captured: AtomicBool::new(false) }
+        Scratch { need, rooms: Rooms::default() }
     }
 
     /// The address of a stream's room; zero where none is needed.
@@ -36,27 +30,10 @@ impl Scratch {
         if self.need.words == 0 {
             return Ok(0);
         }
-        if queue.is_captured_by_others() {
-            self.captured.store(true, Ordering::Relaxed);
-        }
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, room)) = rooms.iter().find(|(stream, _)| *stream == queue.handle()) {
-            return Ok(room.address());
-        }
-        let zeros = Array::filled(DType::I32, self.need.zeros as usize, 0.0);
-        let room = queue.alloc_begun(self.need.words as usize, &zeros).map_err(|e| e.rejection())?;
-        let address = room.address();
-        rooms.push((queue.handle(), room));
-        Ok(address)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A graph may be replayed long after.
-        if *self.captured.get_mut() {
-            let rooms = self.rooms.get_mut().unwrap_or_else(PoisonError::into_inner);
-            rooms.drain(..).for_each(std::mem::forget);
-        }
+        let words = self.need.words as usize;
+        self.rooms.address(queue, words, || {
+            let zeros = Array::filled(DType::I32, self.need.zeros as usize, 0.0);
+            queue.alloc_begun(words, &zeros).map_err(|e| e.rejection())
+        })
     }
 }

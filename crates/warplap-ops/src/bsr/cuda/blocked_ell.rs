@@ -5,8 +5,6 @@
 //! ones. Wins: hardly ever; an anchor of every race. Limits: f16/bf16, block sizes that are powers of two, rows of
 //! which the fullest has at most twice the mean; where the library is found, and as `cusparse_bsr`.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +15,7 @@ use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
-use warplap_cuda::{Blocks, Buffer, Cuda, Function, LaunchShape, Source, Spmm, SpmmAt, Stream};
+use warplap_cuda::{Blocks, Cuda, Function, LaunchShape, Rooms, Source, Spmm, SpmmAt, Stream};
 
 use super::cusparse_bsr::{no_cusparse, spec, version};
 use super::plan::is_half;
@@ -85,7 +83,9 @@ impl Variant<Bsr, Cuda> for BlockedEll {
             spmm,
             function,
             shape,
-            rooms: Mutex::default(),
+            full: Rooms::default(),
+            columns: Rooms::default(),
+            queueing: Mutex::default(),
             turned: Turned::new(p, cuda)?,
         }))
     }
@@ -108,8 +108,10 @@ struct Padded {
     spmm: Spmm,
     function: Function,
     shape: LaunchShape,
-    // Blocks and columns by stream, made when one is first seen: launches on one stream follow each other.
-    rooms: Mutex<HashMap<usize, [Buffer; 2]>>,
+    full: Rooms,
+    columns: Rooms,
+    // Held until both launches are queued, so that no other thread's come between them.
+    queueing: Mutex<()>,
     turned: Turned,
 }
 
@@ -117,16 +119,12 @@ impl Kernel<Cuda> for Padded {
     fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
         let (slots, p) = (addresses(args, &self.aligns)?, &self.problem);
         let [row_ptr, col_idx, _, b, c, ..] = slots;
-        // Held until both launches are queued, so that no other thread's come between them.
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = match rooms.entry(queue.handle()) {
-            Entry::Occupied(room) => room.into_mut(),
-            Entry::Vacant(none) => {
-                let alloc = |dtype, len: u64| queue.alloc(dtype, len as usize).map_err(|e| e.rejection());
-                none.insert([alloc(p.dtype, places(p) * p.bs * p.bs)?, alloc(DType::I32, places(p))?])
-            }
+        let _one = self.queueing.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = |rooms: &Rooms, dtype, len: u64| {
+            rooms.address(queue, len as usize, || queue.alloc(dtype, len as usize)).map_err(|e| e.rejection())
         };
-        let [full, columns] = room.each_ref().map(Buffer::address);
+        let full = room(&self.full, p.dtype, places(p) * p.bs * p.bs)?;
+        let columns = room(&self.columns, DType::I32, places(p))?;
         self.turned.with(&slots, queue, |values| {
             let list = [&values, &row_ptr, &col_idx, &full, &columns].map(|a| (&raw const *a).cast::<c_void>());
             // SAFETY: five addresses, as the entry declares them; the catalog hands out kernels that refuse other

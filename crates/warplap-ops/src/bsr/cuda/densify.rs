@@ -4,7 +4,6 @@
 //! blocks from about a quarter full, and what no other kernel but the reference can do. Limits: m·k elements of scratch
 //! for each stream; where the library is found.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +14,7 @@ use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{
-    Buffer, BytesSpec, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulEpilogue, MatmulSpec, MatrixSpec,
+    BytesSpec, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulEpilogue, MatmulSpec, MatrixSpec, Rooms,
     Source, Stream,
 };
 
@@ -108,7 +107,8 @@ impl Variant<Bsr, Cuda> for Densify {
         let blocks = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(over)?;
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
         let (aligns, turned) = (Aligns::of(&Bsr::signature(p))?, Turned::new(p, cuda)?);
-        Ok(Box::new(Filled { problem: *p, aligns, function, shape, full: Mutex::default(), matmul, turned }))
+        let (full, queueing) = (Rooms::default(), Mutex::default());
+        Ok(Box::new(Filled { problem: *p, aligns, function, shape, full, queueing, matmul, turned }))
     }
 
     fn is_library(&self) -> bool {
@@ -174,8 +174,9 @@ struct Filled {
     aligns: Aligns<SLOTS>,
     function: Function,
     shape: LaunchShape,
-    // By stream, made when one is first seen: launches on one stream follow each other.
-    full: Mutex<HashMap<usize, Buffer>>,
+    full: Rooms,
+    // Held until both launches are queued, so that no other thread's come between them.
+    queueing: Mutex<()>,
     matmul: Matmul,
     turned: Turned,
 }
@@ -185,17 +186,9 @@ impl Kernel<Cuda> for Filled {
         let slots = addresses(args, &self.aligns)?;
         let [row_ptr, col_idx, _, b, c, ..] = slots;
         let p = &self.problem;
-        // Held until both launches are queued, so that no other thread's come between them.
-        let mut rooms = self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = match rooms.get(&queue.handle()) {
-            Some(room) => room.address(),
-            None => {
-                let room = queue.alloc(p.dtype, (p.m * p.k) as usize).map_err(|e| e.rejection())?;
-                let address = room.address();
-                rooms.insert(queue.handle(), room);
-                address
-            }
-        };
+        let _one = self.queueing.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = (p.m * p.k) as usize;
+        let full = self.full.address(queue, all, || queue.alloc(p.dtype, all)).map_err(|e| e.rejection())?;
         let columns = i32::try_from(p.columns()).unwrap_or(i32::MAX);
         self.turned.with(&slots, queue, |values| {
             let [v, f, r, i] = [&values, &full, &row_ptr, &col_idx].map(|a| (&raw const *a).cast::<c_void>());

@@ -1,31 +1,22 @@
-//! The queue that blocks of threads take tiles from: two counters for each stream, which every launch leaves at zero.
+//! The queue that blocks of threads take tiles from: two counters, which every launch leaves at zero.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
-use warplap_core::array::Array;
 use warplap_core::rejection::Rejection;
-use warplap_cuda::{Buffer, Stream};
+use warplap_cuda::Stream;
+
+use crate::cuda::scratch::{Need, Scratch};
 
 /// The queues of a kernel, where it has any.
-pub(super) struct Queue(Option<Mutex<HashMap<usize, Buffer>>>);
+pub(super) struct Queue(Scratch);
 
 impl Queue {
     /// Queues for a kernel that takes tiles from one.
     pub(super) fn new(wanted: bool) -> Self {
-        Queue(wanted.then(Mutex::default))
+        let counters = if wanted { 2 } else { 0 };
+        Queue(Scratch::new(Need { words: counters, zeros: counters }))
     }
 
-    /// The address of a stream's queue, made when the stream is first seen; launches on one stream follow each other.
+    /// The address of a stream's queue.
     pub(super) fn address(&self, queue: &Stream) -> Result<u64, Rejection> {
-        let Some(known) = &self.0 else { return Ok(0) };
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counters) = known.get(&queue.handle()) {
-            return Ok(counters.address());
-        }
-        let counters = queue.upload(&Array::I32(vec![0; 2])).map_err(|e| e.rejection())?;
-        let address = counters.address();
-        known.insert(queue.handle(), counters);
-        Ok(address)
+        self.0.address(queue)
     }
 }
