@@ -144,6 +144,23 @@ impl Workshop {
         Ok((taken(digest), cubin))
     }
 
+    /// A library's plan that was kept under a digest, as the library wrote it.
+    pub(crate) fn kept_plan(&self, digest: &str) -> Option<Vec<u8>> {
+        let kept: Artifact<()> = self.artifacts()?.get(digest)?;
+        taken(digest.to_string());
+        Some(kept.image)
+    }
+
+    /// Keeps a library's plan.
+    pub(crate) fn keep_plan(&self, digest: &str, text: Vec<u8>) {
+        let plan = Artifact { image: text, report: () };
+        match self.artifacts().map(|artifacts| artifacts.put(digest, &plan)) {
+            Some(Ok(())) => _ = taken(digest.to_string()),
+            Some(Err(error)) => tracing::warn!("a library's plan was not kept: {error}"),
+            None => {}
+        }
+    }
+
     /// Kept, or compiled and kept.
     fn kept(&self, digest: &str, order: &CompileOrder, compiler: &Compiler, crew: &Crew) -> Result<Cubin, Rejection> {
         let artifacts = self.artifacts();

@@ -9,6 +9,7 @@ mod clock;
 mod compare;
 mod compile;
 mod cublaslt;
+mod cudnn;
 mod cuh;
 mod cusparse;
 mod device;
@@ -34,6 +35,7 @@ pub fn own_kernels(chip: &Chip) -> Vec<Source> {
 pub use chip::Chip;
 pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul};
+pub use cudnn::{Dnn, DnnGraph, DnnMode, DnnNode, DnnPlace, DnnPlan, DnnReduction, DnnTensor, DnnTensorSpec};
 pub use cuh::{
     AMPERE, ELEMENT, ENTROPY, EPILOGUE, FACTOR, HOPPER, PACKED, PHILOX, QUANT, QUANT_HOPPER, ROWS, SCALED,
     SMALL_BLOCKS, SOFT, dtype_code,

@@ -17,6 +17,7 @@ use warplap_worker::{Crew, Sandbox, Setup};
 use crate::chip::Chip;
 use crate::compile::Workshop;
 use crate::cublaslt::Desk;
+use crate::cudnn;
 use crate::driver::{Context, Module, Stream};
 use crate::error::CudaError;
 use crate::memory::Buffer;
@@ -30,6 +31,7 @@ pub struct Cuda {
     pub(super) modules: Mutex<HashMap<String, Arc<Module>>>,
     pub(super) neutral: OnceLock<Option<Neutral>>,
     pub(super) desk: OnceLock<Result<Arc<Desk>, CudaError>>,
+    pub(super) dnn: OnceLock<Result<Arc<cudnn::Desk>, CudaError>>,
     pub(super) queue: Arc<Stream>,
     pub(super) context: Arc<Context>,
     pub(super) chip: Chip,
@@ -69,11 +71,13 @@ impl Cuda {
             ],
         );
         let (modules, ceilings, neighbours) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (crew, sandbox, desk, neutral) = (Crew::usual(), Arc::default(), OnceLock::new(), OnceLock::new());
+        let (crew, sandbox) = (Crew::usual(), Arc::default());
+        let (desk, dnn, neutral) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         Ok(Cuda {
             modules,
             neutral,
             desk,
+            dnn,
             queue,
             context,
             chip,
@@ -205,6 +209,16 @@ impl Cuda {
     /// cuBLASLt's handle in this context.
     pub(crate) fn desk(&self) -> Result<Arc<Desk>, CudaError> {
         self.desk.get_or_init(|| Desk::open(&self.context).map(Arc::new)).clone()
+    }
+
+    /// cuDNN's handles in this context.
+    pub(crate) fn dnn(&self) -> Result<Arc<cudnn::Desk>, CudaError> {
+        self.dnn.get_or_init(|| cudnn::Desk::open(&self.context).map(Arc::new)).clone()
+    }
+
+    /// The compiled kernels, and whatever else was made once.
+    pub(crate) fn workshop(&self) -> &Workshop {
+        &self.workshop
     }
 }
 
