@@ -175,6 +175,10 @@ fn variants_have_the_rust_files_they_use() {
     }
     has("gemm/cpu/packed.rs", &["warplap-cpu/src/pool/mod.rs", "warplap-ops/src/gemm/cpu/kernel/blocked.rs"]);
     has("gemm/cuda/cublaslt.rs", &["warplap-cuda/src/cublaslt.rs"]);
+    for room in ["descriptor", "graph", "library", "made", "plan"] {
+        has("attention/cuda/cudnn.rs", &[&format!("warplap-cuda/src/cudnn/{room}.rs")]);
+    }
+    has("attention/cuda/cudnn.rs", &["warplap-ops/src/attention/cuda/cudnn_graph.rs"]);
     has("bsr/cuda/densify.rs", &["warplap-cuda/src/cublaslt.rs", "warplap-ops/src/bsr/cuda/densify.cu"]);
     for library in ["bsr/cuda/cusparse_bsr.rs", "bsr/cuda/blocked_ell.rs"] {
         has(library, &["warplap-cuda/src/cusparse.rs", "warplap-ops/src/bsr/cuda/turned/turn.cu"]);

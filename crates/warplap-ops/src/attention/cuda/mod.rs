@@ -1,5 +1,7 @@
 //! Attention on CUDA. The order of the list is the order of ties; the first is the reference.
 
+mod cudnn;
+mod cudnn_graph;
 mod flash_mma;
 mod flash_split;
 pub(crate) mod flash_wgmma;
@@ -26,7 +28,8 @@ pub fn catalog() -> Catalog<Attention, Cuda> {
     let own = |twin| Arc::new(Own::<Attention, &dyn Twin<AttentionProblem>, SLOTS>::new(twin));
     let [reference, others @ ..] = TWINS;
     let first = Catalog::new(own(reference)).with_oracle(Arc::new(right::Right));
-    others.into_iter().fold(first, |catalog, twin| catalog.with(own(twin)))
+    let all = others.into_iter().fold(first, |catalog, twin| catalog.with(own(twin)));
+    all.with(Arc::new(cudnn::Cudnn))
 }
 
 #[cfg(test)]
