@@ -95,7 +95,7 @@ def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
     right = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     near(warplap.attention(q, k, v, is_causal=True), right)
     found = warplap.explain(warplap.attention, q, k, v, is_causal=True)
-    assert found.variant.startswith(("torch_", "flash_")) and len(found.table()) >= 2
+    assert found.variant.startswith(("torch_", "flash_", "cudnn")) and len(found.table()) >= 2
     near(warplap.attention(q, k, v, is_causal=True), right)
     flags = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
     table = warplap.benchmark(warplap.attention, q, k, v, is_causal=True, budget=0.5)
@@ -111,7 +111,7 @@ def test_attention_is_one_key_by_text_and_by_tensors():
     (tuned,) = warplap.tune(text, device="cuda", progress=False)
     found = warplap.explain(warplap.attention, q, q, q, is_causal=True)
     assert (found.problem, found.how, found.variant) == (text, "stored", tuned.variant)
-    rivals = {"reference", "flash_mma", "torch_default", "torch_flash", "torch_cudnn", "torch_efficient"}
+    rivals = {"reference", "flash_mma", "cudnn", "torch_default", "torch_flash", "torch_cudnn", "torch_efficient"}
     assert rivals <= {v["variant"] for v in found.variants}
     before = warplap.store.ls()
     near(warplap.attention(q, q, q, is_causal=True), F.scaled_dot_product_attention(q, q, q, is_causal=True))

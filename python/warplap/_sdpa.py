@@ -101,6 +101,17 @@ def _cudnn_fits(problem: str) -> str | None:
     return None if torch.backends.cudnn.is_available() else "this torch has no cuDNN"
 
 
+def _cudnn_once(problem: str) -> str | None:
+    """The native variant ``cudnn`` calls the library that torch has open, with less work on the host: both would double
+    the race for nothing. torch's call is for what the native one refuses, and for a library it does not open."""
+    given = fields(problem)
+    refused = ("mask" in given and int(given["sk"]) % 8 != 0) or float(given.get("scale", 1)) <= 0
+    found = _cudnn_fits(problem)
+    if found or refused or (torch.backends.cudnn.version() or 0) // 10000 != 9:
+        return found
+    return "the native cudnn calls the same library"
+
+
 def _efficient_fits(problem: str) -> str | None:
     return "every head of q needs its own of k and v" if "hkv" in fields(problem) else None
 
@@ -129,6 +140,6 @@ def _one(name: str, backend: SDPBackend, fits: Fit) -> tuple[str, Way, Fit]:
 BACKENDS: list[tuple[str, Way, Fit]] = [
     ("torch_default", default, gives_sums),
     _one("torch_flash", SDPBackend.FLASH_ATTENTION, _flash_fits),
-    _one("torch_cudnn", SDPBackend.CUDNN_ATTENTION, _cudnn_fits),
+    _one("torch_cudnn", SDPBackend.CUDNN_ATTENTION, _cudnn_once),
     _one("torch_efficient", SDPBackend.EFFICIENT_ATTENTION, _efficient_fits),
 ]
