@@ -64,6 +64,11 @@ impl Tolerance {
         Tolerance { floor: self.floor + self.relative * most, ..self }
     }
 
+    /// The bound once it was multiplied with numbers of at most `most`, and rounded to `output` once more.
+    pub fn multiplied(self, output: DType, most: f64) -> Self {
+        Tolerance { relative: self.relative + output.roundoff(), floor: self.floor * most + smallest(output) }
+    }
+
     /// The bound once a smooth activation (GELU, SiLU) was computed in f32. It grows at most 1.13 times as fast as its
     /// argument; an argument that is off by a share of itself moves the result by the same share of 1.2 times the
     /// result and 0.3; and the activation itself has some roundings of numbers of the size of 1.

@@ -1,13 +1,17 @@
-// What happens to a product before it is stored: a bias per column of C, then an activation, in float32 on what the
-// kernel holds in registers. Comes in: -DBIAS=1 (the kernel's last parameter is the bias, N elements), -DACT=0 none, 1
-// relu, 2 gelu (tanh form), 3 gelu (erf), 4 silu. Without either every function here gives back what it was given and
-// leaves no instruction behind.
+// What happens to a product before it is stored: a bias per column of C, then an activation, then the element of another
+// matrix, which lies as C does, in float32 on what the kernel holds in registers. Comes in: -DBIAS=1 (a parameter behind
+// the kernel's own is the bias, N elements), -DACT=0 none, 1 relu, 2 gelu (tanh form), 3 gelu (erf), 4 silu, -DJOIN=1
+// the other element is added, 2 multiplied with (the last parameters are the matrix and its leading dimension). Without
+// them every function here gives back what it was given and leaves no instruction behind.
 #include "element.cuh"
 #ifndef BIAS
 #define BIAS 0
 #endif
 #ifndef ACT
 #define ACT 0
+#endif
+#ifndef JOIN
+#define JOIN 0
 #endif
 #if BIAS
 // Not __restrict__: that is a promise that nobody writes it for the kernel's whole life, and the assembler may lift such
@@ -17,6 +21,16 @@
 #define BIAS_PARAMETER
 constexpr const elem* bias = nullptr;
 #endif
+// What is joined is not __restrict__: that is a promise that nobody writes it for the kernel's whole life, and the
+// assembler may lift such loads over the wait for the kernel before this one.
+#if JOIN
+#define JOIN_PARAMETERS , const elem* joined, u64 ldj
+#else
+#define JOIN_PARAMETERS
+constexpr const elem* joined = nullptr;
+constexpr u64 ldj = 0;
+#endif
+#define EPILOGUE_PARAMETERS BIAS_PARAMETER JOIN_PARAMETERS
 
 // One instruction each. erff takes registers that the largest tiles do not have: they would spill, and be refused.
 DI float two_to(float x) {
@@ -71,4 +85,30 @@ template <int r_> DI void finish_fragments(float (&d)[r_], const elem* b, int co
   if (ACT)
 #pragma unroll
     for (int q = 0; q < r_; q++) d[q] = activate(d[q]);
+}
+
+// A value and the other matrix's element, where there is one.
+DI float with_other(float x, float other) { return JOIN == 2 ? x * other : x + other; }
+// The same with the element of a column of the other matrix's row; past the last column nothing is read.
+DI float join_at(float x, const elem* line, int col, int N) { return JOIN && col < N ? with_other(x, widen(line[col])) : x; }
+
+// Fragments as above, whose first row and column are `row` and `col` of a matrix of M rows and N columns. Where its rows
+// lie on 16 bytes two neighbours come at once (pairs_).
+template <bool pairs_, int r_> DI void join_fragments(float (&d)[r_], const elem* other, u64 ld, int row, int col, int M, int N) {
+  if (!JOIN) return;
+  const int r = row + (threadIdx.x & 31) / 4, c = col + (threadIdx.x & 3) * 2;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    if (r + h * 8 >= M) continue;
+    const elem* line = other + (u64)(r + h * 8) * ld;
+#pragma unroll
+    for (int q = 0; q < r_ / 4; q++) {
+      float &left = d[q * 4 + h * 2], &right = d[q * 4 + h * 2 + 1];
+      const int at = c + q * 8;
+      if (pairs_ && sizeof(elem) == 2 && at + 1 < N) {
+        const u32 two = *reinterpret_cast<const u32*>(line + at);
+        left = with_other(left, widen((elem)two)), right = with_other(right, widen((elem)(two >> 16)));
+      } else left = join_at(left, line, at, N), right = join_at(right, line, at + 1, N);
+    }
+  }
 }

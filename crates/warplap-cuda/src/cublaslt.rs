@@ -338,15 +338,15 @@ impl Matmul {
     /// Queues the product with a bias at one more address.
     ///
     /// # Safety
-    /// As for `launch`; the bias holds an element for each row of D.
-    pub unsafe fn launch_biased(&self, [a, b, d]: [u64; 3], bias: u64, stream: &Stream) -> Result<(), CudaError> {
+    /// As for `launch_scaled`; the bias holds an element for each row of D.
+    pub unsafe fn launch_biased(&self, all: [u64; 4], bias: u64, beta: f32, stream: &Stream) -> Result<(), CudaError> {
         // Held until the launch is queued: it then has the address.
         let mut named = self.bias.lock().unwrap_or_else(PoisonError::into_inner);
         if *named != bias {
             self.name_bias(&mut named, bias)?;
         }
-        // SAFETY: the caller's word; nothing is read of what beta would multiply.
-        unsafe { self.launch_scaled([a, b, d, d], (1.0, 0.0), stream) }
+        // SAFETY: the caller's word.
+        unsafe { self.launch_scaled(all, (1.0, beta), stream) }
     }
 
     /// Writes the address of a bias into the descriptor; the caller holds the lock, or is alone.

@@ -43,6 +43,9 @@ gemm:m=4096,n=1,k=4096,dtype=f32
 gemm:m=512,n=512,k=512,dtype=bf16
 # A layer with its bias and activation.
 gemm:m=256,n=1024,k=512,dtype=f32,b=col,bias=true,act=gelu
+# A layer that a residual is added to, and the half of a gated one.
+gemm:m=256,n=512,k=1024,dtype=f32,b=col,bias=true,join=add
+gemm:m=256,n=1024,k=512,dtype=f32,b=col,act=silu,join=mul
 ";
 
 const CUDA: &str = "
@@ -56,6 +59,9 @@ gemm:m=16,n=4096,k=4096,dtype=bf16
 gemm:m=1,n=4096,k=4096,dtype=bf16
 # The same layer with its bias and activation in the kernel.
 gemm:m=4096,n=11008,k=4096,dtype=bf16,b=col,bias=true,act=gelu_tanh
+# With a residual, and the half of a gated layer.
+gemm:m=4096,n=4096,k=11008,dtype=bf16,b=col,join=add
+gemm:m=4096,n=11008,k=4096,dtype=bf16,b=col,act=silu,join=mul
 # Sizes that no tile divides.
 gemm:m=1000,n=1000,k=1000,dtype=f16
 # Plain f32.

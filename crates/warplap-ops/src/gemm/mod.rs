@@ -1,18 +1,21 @@
-//! Dense matrix product C = act(A·B + bias), or a batch of them. C is row-major; A and B may be row- or column-major,
-//! with padded rows. Bias and activation are left out unless a problem asks for them.
+//! Dense matrix product C = act(A·B + bias), or a batch of them, and that plus or times another matrix. C is row-major; A
+//! and B may be row- or column-major, with padded rows. Bias, activation and the other matrix are left out unless a
+//! problem asks for them.
 //!
-//! Sums, the bias and the activation are computed in f32. In half types a kernel may also round the product, or the sum
-//! with the bias, to the type of C on the way: both are right.
+//! Sums, the bias, the activation and what is joined are computed in f32. In half types a kernel may also round the
+//! product, or what becomes of it, to the type of C on the way: both are right.
 
 mod activation;
 #[cfg(feature = "cpu")]
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod join;
 mod known;
 mod problem;
 
 pub use activation::Activation;
+pub use join::Join;
 pub use problem::{GemmProblem, Kind, Layout};
 
 use rayon::prelude::*;
@@ -25,7 +28,7 @@ use warplap_core::tolerance::Tolerance;
 use crate::host::in_parallel;
 use crate::right;
 
-/// The operation C = act(A·B + bias).
+/// The operation C = act(A·B + bias), joined with another matrix where a problem has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Gemm;
 
@@ -39,10 +42,12 @@ pub mod slot {
     pub const C: usize = 2;
     /// The bias, where the problem has one: an element for each column of C, the same for every product of a batch.
     pub const BIAS: usize = 3;
+    /// What the product is joined with, where the problem says so: it lies as C does.
+    pub const JOINED: usize = 4;
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = 4;
+pub(crate) const SLOTS: usize = 5;
 
 impl Op for Gemm {
     const NAME: &'static str = "gemm";
@@ -60,6 +65,9 @@ impl Op for Gemm {
             Slot::input("b", p.dtype, &[p.batch, p.k, p.n][from..]).strided(&[b, b_row, b_column][from..]),
             Slot::output("c", p.dtype, &[p.batch, p.m, p.n][from..]).strided(&[c, p.ldc, 1][from..]),
             Slot::input("bias", p.dtype, &[p.n]).when(p.bias),
+            Slot::input("joined", p.dtype, &[p.batch, p.m, p.n][from..])
+                .strided(&[c, p.ldc, 1][from..])
+                .when(p.join != Join::None),
         ];
         Signature(slots.map(|slot| slot.aligned(p.align)).into())
     }
@@ -68,6 +76,7 @@ impl Op for Gemm {
         let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
         let [a_stride, b_stride, c_stride] = p.strides().map(|s| s as usize);
         let (ldc, bias) = (p.ldc as usize, p.bias.then(|| inputs[slot::BIAS].to_f64()));
+        let joined = (p.join != Join::None).then(|| inputs[slot::JOINED].to_f64());
         // Padding between the rows of C must stay as it was: NaN in the answer says so.
         let mut values = vec![f64::NAN; p.c_len()];
         let mut magnitude = 0f64;
@@ -82,10 +91,15 @@ impl Op for Gemm {
             }
             for i in 0..m {
                 let at = one * c_stride + i * ldc;
-                values[at..at + n].copy_from_slice(&product[i * n..(i + 1) * n]);
+                let row = &product[i * n..(i + 1) * n];
+                match &joined {
+                    Some(other) => (0..n).for_each(|j| values[at + j] = p.join.of(row[j], other[at + j])),
+                    None => values[at..at + n].copy_from_slice(row),
+                }
             }
         }
-        vec![Answer { values, tolerance: tolerance(p, magnitude, largest(bias.as_deref())) }]
+        let most = [bias, joined].map(|numbers| largest(numbers.as_deref()));
+        vec![Answer { values, tolerance: tolerance(p, magnitude, most) }]
     }
 }
 
@@ -97,21 +111,26 @@ fn finish(row: &mut [f64], bias: Option<&[f64]>, act: Activation) {
     row.iter_mut().for_each(|c| *c = act.of(*c));
 }
 
-/// The largest number of a bias.
-fn largest(bias: Option<&[f64]>) -> f64 {
-    bias.unwrap_or_default().iter().fold(0.0, |most, b| b.abs().max(most))
+/// The largest number of a bias or of what is joined.
+fn largest(numbers: Option<&[f64]>) -> f64 {
+    numbers.unwrap_or_default().iter().fold(0.0, |most, x| x.abs().max(most))
 }
 
 /// How far a product may be off, given the largest product of the norm of a row of A and that of a column of B, and the
-/// largest number of the bias.
-fn tolerance(p: &GemmProblem, magnitude: f64, bias: f64) -> Tolerance {
+/// largest numbers of the bias and of what is joined.
+fn tolerance(p: &GemmProblem, magnitude: f64, [bias, joined]: [f64; 2]) -> Tolerance {
     let product = match p.tf32 {
         true => Tolerance::rounded_dot(p.k as usize, magnitude),
         false => Tolerance::dot(p.dtype, DType::F32, p.k as usize, magnitude),
     };
-    match p.act {
+    let activated = match p.act {
         Activation::None | Activation::Relu => product.added(bias),
         Activation::Gelu | Activation::GeluTanh | Activation::Silu => product.added(bias).activated(),
+    };
+    match p.join {
+        Join::None => activated,
+        Join::Add => activated.added(joined),
+        Join::Mul => activated.multiplied(p.dtype, joined),
     }
 }
 
@@ -143,6 +162,7 @@ mod tests {
             "gemm:m=6,n=3,k=8,dtype=f32,a=col,b=col,lda=9,ldb=10,ldc=4,batch=3",
             "gemm:m=1,n=1,k=4,dtype=f16,b=col,lda=7,batch=2",
             "gemm:m=2,n=9,k=4,dtype=f16,batch=2,bias=true",
+            "gemm:m=2,n=9,k=4,dtype=f16,ldc=12,batch=2,join=add",
         ] {
             let p = Gemm::parse(text).unwrap();
             let Signature(slots) = Gemm::signature(&p);
@@ -151,6 +171,8 @@ mod tests {
             assert!(slots.iter().all(|s| s.dtype == p.dtype && s.align as u64 == p.align), "{text}");
             let bias = &slots[slot::BIAS];
             assert_eq!((slots.len(), bias.present, bias.len()), (SLOTS, p.bias, if p.bias { 9 } else { 0 }), "{text}");
+            let (joined, has) = (&slots[slot::JOINED], p.join != Join::None);
+            assert_eq!((joined.present, joined.len()), (has, if has { p.c_len() } else { 0 }), "{text}");
         }
     }
 
@@ -183,6 +205,21 @@ mod tests {
     }
 
     #[test]
+    fn another_join_is_a_wrong_answer() {
+        for (dtype, join) in ["f32", "f16", "bf16"].into_iter().flat_map(|d| [Join::Add, Join::Mul].map(|j| (d, j))) {
+            let p = Gemm::parse(&format!("gemm:m=40,n=24,k=64,dtype={dtype},act=silu,join={join}")).unwrap();
+            let drawn = Gemm::draw(&p, &mut fastrand::Rng::with_seed(8));
+            let right = Gemm::answer(&p, &drawn).remove(0);
+            for other in Join::ALL.into_iter().filter(|other| *other != join) {
+                let wrong = Gemm::answer(&p.with_join(other), &drawn).remove(0);
+                let off = right.values.iter().zip(&wrong.values);
+                let off = off.filter(|(r, w)| (*r - *w).abs() > right.tolerance.allowed(**r)).count();
+                assert!(off > right.values.len() / 2, "{dtype}: {join} as {other}: {off} are wrong");
+            }
+        }
+    }
+
+    #[test]
     fn the_answer_is_the_plain_triple_loop_in_every_layout_and_says_where_padding_is() {
         for text in [
             "gemm:m=3,n=4,k=5,dtype=f32",
@@ -194,6 +231,8 @@ mod tests {
             "gemm:m=2,n=3,k=4,dtype=f16,ldc=5,batch=2,bias=true",
             "gemm:m=4,n=3,k=4,dtype=f32,bias=true,act=gelu",
             "gemm:m=4,n=3,k=4,dtype=bf16,act=silu",
+            "gemm:m=4,n=3,k=4,dtype=bf16,ldc=5,batch=2,bias=true,act=silu,join=mul",
+            "gemm:m=4,n=3,k=4,dtype=f32,join=add",
         ] {
             let p = Gemm::parse(text).unwrap();
             let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(5));
@@ -214,7 +253,8 @@ mod tests {
                     .map(|q| inputs[0].at(a0 + at(p.a, p.lda, i, q)) * inputs[1].at(b0 + at(p.b, p.ldb, q, j)))
                     .sum();
                 let bias = if p.bias { inputs[slot::BIAS].at(j as usize) } else { 0.0 };
-                assert!((value - p.act.of(sum + bias)).abs() < 1e-12, "{text} ({i}, {j})");
+                let other = if p.join == Join::None { 0.0 } else { inputs[slot::JOINED].at(index) };
+                assert!((value - p.join.of(p.act.of(sum + bias), other)).abs() < 1e-12, "{text} ({i}, {j})");
             }
         }
     }

@@ -9,7 +9,7 @@ use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::roofline::{Ceilings, Work};
 
-use super::Activation;
+use super::{Activation, Join};
 
 /// The order of a matrix in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -59,8 +59,9 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The facts of C (m×n) = act(A (m×k) · B (k×n) + bias), or of a batch of such products. The matrices of a batch follow
-/// each other without a gap: the next begins where a further line of the last would. All share one bias.
+/// The facts of C (m×n) = act(A (m×k) · B (k×n) + bias), joined with another matrix where there is one, or of a batch of
+/// such products. The matrices of a batch follow each other without a gap: the next begins where a further line of the
+/// last would. All share one bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmProblem {
     /// Rows of A and C.
@@ -91,9 +92,11 @@ pub struct GemmProblem {
     pub bias: bool,
     /// What is done to every element then.
     pub act: Activation,
+    /// How the element of another matrix is taken in last; it lies as C does.
+    pub join: Join,
 }
 
-/// Three words instead of fourteen fields: every call of a known problem hashes it.
+/// Three words instead of fifteen fields: every call of a known problem hashes it.
 impl Hash for GemmProblem {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -102,7 +105,7 @@ impl Hash for GemmProblem {
         state.write_u64(self.lda ^ self.ldb << 21 ^ self.ldc << 42);
         let flags =
             (self.dtype as u64) << 8 ^ (self.a as u64) << 12 ^ (self.b as u64) << 13 ^ u64::from(self.tf32) << 14;
-        let epilogue = u64::from(self.bias) << 15 ^ (self.act as u64) << 48;
+        let epilogue = u64::from(self.bias) << 15 ^ (self.act as u64) << 48 ^ (self.join as u64) << 56;
         state.write_u64(self.align ^ flags ^ epilogue ^ self.batch << 16);
     }
 }
@@ -111,8 +114,8 @@ impl GemmProblem {
     /// A product of row-major matrices without padding.
     pub fn new(m: u64, n: u64, k: u64, dtype: DType) -> Self {
         let (a, b, align, batch, tf32) = (Layout::Row, Layout::Row, 64, 1, false);
-        let (bias, act) = (false, Activation::None);
-        GemmProblem { m, n, k, dtype, a, b, lda: k, ldb: n, ldc: n, align, batch, tf32, bias, act }
+        let (bias, act, join) = (false, Activation::None, Join::None);
+        GemmProblem { m, n, k, dtype, a, b, lda: k, ldb: n, ldc: n, align, batch, tf32, bias, act, join }
     }
 
     /// A batch of so many such products.
@@ -125,9 +128,14 @@ impl GemmProblem {
         GemmProblem { bias, act, ..self }
     }
 
+    /// The same product joined with another matrix.
+    pub fn with_join(self, join: Join) -> Self {
+        GemmProblem { join, ..self }
+    }
+
     /// Whether anything is done to the product before it is stored.
     pub fn has_epilogue(&self) -> bool {
-        self.bias || self.act != Activation::None
+        self.bias || self.act != Activation::None || self.join != Join::None
     }
 
     /// One product of the batch.
@@ -203,7 +211,7 @@ impl Problem for GemmProblem {
     type Op = super::Gemm;
 
     const FIELDS: &'static [&'static str] =
-        &["m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32", "bias", "act"];
+        &["m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32", "bias", "act", "join"];
 
     fn fields(&self) -> Fields {
         let (lda, ldb) = self.packed();
@@ -222,6 +230,7 @@ impl Problem for GemmProblem {
             .with_unless("tf32", self.tf32, false)
             .with_unless("bias", self.bias, false)
             .with_unless("act", self.act, Activation::None)
+            .with_unless("join", self.join, Join::None)
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -251,6 +260,7 @@ impl Problem for GemmProblem {
         }
         p.bias = fields.word_or("bias", "true or false", false)?;
         p.act = fields.word_or("act", Activation::WORDS, Activation::None)?;
+        p.join = fields.word_or("join", Join::WORDS, Join::None)?;
         for (field, (len, what)) in [("m", (p.a_len(), "A")), ("k", (p.b_len(), "B")), ("n", (p.c_len(), "C"))] {
             if len as u64 > MAX_ELEMENTS {
                 return Err(ProblemError::value(field, len, format!("at most {MAX_ELEMENTS} elements in {what}")));
@@ -279,6 +289,7 @@ impl Problem for GemmProblem {
             .with_unless("tf32", self.tf32, false)
             .with_unless("bias", self.bias, false)
             .with_unless("act", self.act, Activation::None)
+            .with_unless("join", self.join, Join::None)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -292,7 +303,7 @@ impl Problem for GemmProblem {
         let mut r =
             GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b).with_epilogue(self.bias, self.act);
         let batch = kept(self.batch, bucket.round_changing("batch", self.batch));
-        (r.align, r.batch, r.tf32) = (self.align, batch, self.tf32);
+        (r.align, r.batch, r.tf32, r.join) = (self.align, batch, self.tf32, self.join);
         r
     }
 
@@ -312,16 +323,18 @@ impl Problem for GemmProblem {
         let m = if self.a == Layout::Row && m > 1 { m - u64::from(m.is_multiple_of(8)) } else { m };
         let mut ragged =
             GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b).with_epilogue(self.bias, self.act);
-        (ragged.align, ragged.batch, ragged.tf32) = (self.align, self.batch.min(2), self.tf32);
+        (ragged.align, ragged.batch) = (self.align, self.batch.min(2));
+        (ragged.tf32, ragged.join) = (self.tf32, self.join);
         (ragged != *self && m * n * k > 0).then_some(ragged)
     }
 
     fn work(&self) -> Work {
         let (m, n, k, batch) = (self.m as f64, self.n as f64, self.k as f64, self.batch as f64);
-        let [bias, act] = [self.bias, self.act != Activation::None].map(|has| f64::from(u8::from(has)));
-        let elements = batch * (m * k + k * n + m * n) + bias * n;
+        let has = [self.bias, self.act != Activation::None, self.join != Join::None];
+        let [bias, act, join] = has.map(|has| f64::from(u8::from(has)));
+        let elements = batch * (m * k + k * n + m * n * (1.0 + join)) + bias * n;
         // An activation counts as one operation, however it is computed.
-        Work { flops: batch * m * n * (2.0 * k + bias + act), bytes: elements * self.dtype.bytes() as f64 }
+        Work { flops: batch * m * n * (2.0 * k + bias + act + join), bytes: elements * self.dtype.bytes() as f64 }
     }
 
     fn dtype(&self) -> DType {
@@ -337,120 +350,5 @@ impl Problem for GemmProblem {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::gemm::Gemm;
-    use warplap_core::measure::Policy;
-    use warplap_core::op::Op;
-
-    #[test]
-    fn a_ragged_problem_is_small_legal_and_keeps_what_decides_who_may_race() {
-        for text in [
-            "gemm:m=4096,n=4096,k=4096,dtype=bf16",
-            "gemm:m=4096,n=4096,k=4096,dtype=f16,a=col,b=col",
-            "gemm:m=1,n=11008,k=4096,dtype=f16,b=col",
-            "gemm:m=33,n=17,k=5,dtype=f32,lda=9",
-            "gemm:m=16,n=64,k=8,dtype=bf16,batch=7",
-            "gemm:m=512,n=64,k=80,dtype=bf16,bias=true,act=silu",
-        ] {
-            let p = Gemm::parse(text).unwrap();
-            let ragged = p.ragged().unwrap();
-            assert_eq!(Gemm::parse(&Gemm::text(&ragged)).unwrap(), ragged, "{text}");
-            assert!(ragged.m <= 264 && ragged.n <= 264 && ragged.k <= 136, "{text}");
-            assert_eq!((ragged.m == 1, ragged.n.is_multiple_of(8)), (p.m == 1, p.n.is_multiple_of(8)), "{text}");
-            assert_eq!((ragged.dtype, ragged.a, ragged.b, ragged.align), (p.dtype, p.a, p.b, p.align), "{text}");
-            assert_eq!((ragged.bias, ragged.act), (p.bias, p.act), "{text}");
-        }
-        assert_eq!(Gemm::parse("gemm:m=1,n=1,k=1,dtype=f32").unwrap().ragged(), None);
-    }
-
-    #[test]
-    fn a_problem_reads_back_what_it_prints() {
-        for text in [
-            "gemm:m=1,n=2,k=3,dtype=f32",
-            "gemm:m=64,n=8,k=16,dtype=bf16,a=col,b=col,lda=100,ldb=17,ldc=9,align=16",
-            "gemm:m=1,n=2,k=3,dtype=f32,batch=8,tf32=true",
-            "gemm:m=1,n=2,k=3,dtype=f32,tf32=true,bias=true,act=gelu_tanh",
-            "gemm:m=1,n=2,k=3,dtype=f16,act=gelu",
-        ] {
-            assert_eq!(Gemm::text(&Gemm::parse(text).unwrap()), text);
-        }
-        let usual = "gemm:m=1,n=2,k=3,dtype=f32,bias=false,act=none";
-        assert_eq!(Gemm::text(&Gemm::parse(usual).unwrap()), "gemm:m=1,n=2,k=3,dtype=f32");
-    }
-
-    #[test]
-    fn bad_problems_name_the_field() {
-        for (text, field) in [
-            ("gemm:m=0,n=1,k=1", "'m'"),
-            ("gemm:m=1,n=1", "'k'"),
-            ("gemm:n=1,k=1", "'m'"),
-            ("gemm:m=1,n=1,kk=1", "'kk'"),
-            ("gemm:m=4,n=4,k=4,lda=3", "'lda'"),
-            ("gemm:m=4,n=4,k=4,dtype=f8", "'dtype'"),
-            ("gemm:m=1048576,n=1,k=1048576", "'m'"),
-            ("gemm:m=4,n=4,k=4,align=3", "'align'"),
-            ("gemm:m=4,n=4,k=4,batch=0", "'batch'"),
-            ("gemm:m=4,n=4,k=4,dtype=f16,tf32=true", "'tf32'"),
-            ("gemm:m=4096,n=4096,k=4096,batch=1048576", "'m'"),
-            ("gemm:m=4,n=4,k=4,bias=4", "'bias'"),
-            ("gemm:m=4,n=4,k=4,act=swish", "'act'"),
-        ] {
-            let error = Gemm::parse(text).unwrap_err().to_string();
-            assert!(error.contains(field) && error.contains("expected"), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn every_field_that_matters_changes_the_key() {
-        let key = |text: &str, bucket: &Bucket| Gemm::key(&Gemm::parse(text).unwrap(), bucket, Policy::default());
-        let plain = "gemm:m=64,n=64,k=64,dtype=f32";
-        for other in [
-            "gemm:m=65,n=64,k=64,dtype=f32",
-            "gemm:m=64,n=65,k=64,dtype=f32",
-            "gemm:m=64,n=64,k=65,dtype=f32",
-            "gemm:m=64,n=64,k=64,dtype=f16",
-            "gemm:m=64,n=64,k=64,dtype=f32,a=col",
-            "gemm:m=64,n=64,k=64,dtype=f32,b=col",
-            "gemm:m=64,n=64,k=64,dtype=f32,lda=65",
-            "gemm:m=64,n=64,k=64,dtype=f32,ldc=96",
-            "gemm:m=64,n=64,k=64,dtype=f32,align=4",
-            "gemm:m=64,n=64,k=64,dtype=f32,batch=2",
-            "gemm:m=64,n=64,k=64,dtype=f32,tf32=true",
-            "gemm:m=64,n=64,k=64,dtype=f32,bias=true",
-            "gemm:m=64,n=64,k=64,dtype=f32,act=relu",
-        ] {
-            assert_ne!(key(plain, &Bucket::Exact), key(other, &Bucket::Exact), "{other}");
-        }
-        assert_eq!(key("gemm:m=63,n=64,k=64", &Bucket::PowerOfTwo), key("gemm:m=60,n=64,k=64", &Bucket::PowerOfTwo));
-        assert_ne!(key("gemm:m=1,n=64,k=64", &Bucket::PowerOfTwo), key("gemm:m=2,n=64,k=64", &Bucket::PowerOfTwo));
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_legal_problem_reads_back_what_it_prints(
-            (m, n, k) in (1u64..3000, 1u64..3000, 1u64..3000),
-            pads in proptest::array::uniform3(0u64..70),
-            (dtype, a, b, align) in (0usize..3, 0usize..2, 0usize..2, 2u32..7),
-            (batch, tf32, bias, act) in (1u64..5, proptest::bool::ANY, proptest::bool::ANY, 0usize..5),
-        ) {
-            let layout = |i| [Layout::Row, Layout::Col][i];
-            let mut p = GemmProblem::new(m, n, k, [DType::F32, DType::F16, DType::Bf16][dtype])
-                .with_layouts(layout(a), layout(b))
-                .with_epilogue(bias, Activation::ALL[act]);
-            p.lda += pads[0];
-            p.ldb += pads[1];
-            p.ldc += pads[2];
-            (p.align, p.batch, p.tf32) = (1 << align, batch, tf32 && p.dtype == DType::F32);
-            proptest::prop_assert_eq!(Gemm::parse(&Gemm::text(&p)).unwrap(), p);
-            let pow2 = p.representative(&Bucket::PowerOfTwo);
-            proptest::prop_assert!(pow2.m >= p.m && pow2.n >= p.n && pow2.k >= p.k);
-            proptest::prop_assert_eq!((pow2.kind(), pow2.bias, pow2.act), (p.kind(), p.bias, p.act));
-        }
-
-        #[test]
-        fn no_text_makes_the_reader_panic(text in "gemm:[mnkabldist=,0-9rowcfp:-]{0,60}") {
-            let _ = Gemm::parse(&text);
-        }
-    }
-}
+#[path = "problem_tests.rs"]
+mod tests;

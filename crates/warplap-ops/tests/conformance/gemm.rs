@@ -75,10 +75,11 @@ pub(crate) fn problems() -> Vec<String> {
             "m=5,n=19,k=17,batch=3,a=col",
             "m=20,n=2100,k=40",
         ];
-        for (shape, epilogue) in
-            shapes.iter().zip(["bias=true", "bias=true,act=gelu", "bias=true,act=silu"].iter().cycle())
-        {
-            problems.push(format!("gemm:{shape},dtype={dtype},{epilogue}"));
+        let finishes = ["bias=true", "bias=true,act=gelu", "bias=true,act=silu"];
+        let joins = ["join=add", "bias=true,act=silu,join=mul"];
+        for (i, shape) in shapes.iter().enumerate() {
+            problems.push(format!("gemm:{shape},dtype={dtype},{}", finishes[i % 3]));
+            problems.push(format!("gemm:{shape},dtype={dtype},{}", joins[i % 2]));
         }
     }
     problems.push("gemm:m=65,n=97,k=130,dtype=f32,tf32=true,bias=true,act=gelu_tanh".into());

@@ -203,7 +203,7 @@ impl Kernel<Cuda> for Filled {
         let (first, second) = if p.c == Layout::Row { (b, full) } else { (full, b) };
         if p.bias {
             // SAFETY: as above; the bias holds an element for each row of D.
-            let launched = unsafe { self.matmul.launch_biased([first, second, c], add, queue) };
+            let launched = unsafe { self.matmul.launch_biased([first, second, c, c], add, 0.0, queue) };
             return launched.map_err(|e| e.rejection());
         }
         let factors = (p.alpha.get(), p.beta.get());

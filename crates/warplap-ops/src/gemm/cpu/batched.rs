@@ -13,7 +13,7 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::Cpu;
 
-use crate::gemm::slot::{A, B, BIAS, C};
+use crate::gemm::slot::{A, B, BIAS, C, JOINED};
 use crate::gemm::{Gemm, GemmProblem};
 
 /// A variant of one product that also does batches.
@@ -71,11 +71,13 @@ struct Turns {
 
 impl Kernel<Cpu> for Turns {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], queue: &()) -> Result<(), Rejection> {
-        let (a, b, mut c, bias) = (args[A].read()?, args[B].read()?, args[C].write()?, args[BIAS].view());
+        let (a, b, mut c) = (args[A].read()?, args[B].read()?, args[C].write()?);
+        let (bias, joined) = (args[BIAS].view(), args[JOINED].view());
         for i in 0..self.batch {
             let [a_from, b_from, c_from] = self.strides.map(|stride| i * stride);
             let (a, b, c) = (Arg::Read(a.from(a_from)), Arg::Read(b.from(b_from)), Arg::Write(c.from(c_from)));
-            self.one.launch(&mut [a, b, c, Arg::optional(bias)], queue)?;
+            let joined = joined.map(|all| all.from(c_from));
+            self.one.launch(&mut [a, b, c, Arg::optional(bias), Arg::optional(joined)], queue)?;
         }
         Ok(())
     }

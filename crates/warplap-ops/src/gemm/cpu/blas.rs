@@ -121,7 +121,7 @@ impl Call {
             let a = turned(p.a, p.a.element(row, 0));
             let b = turned(p.b, p.b.element(0, column));
             self.library.sgemm((columns, rows, p.k), b, a, Matrix { first: at, ld: p.ldc, turned: false });
-            let part = Part { at, row: p.ldc, rows, columns, first: column, turned: false };
+            let part = Part { at, row: p.ldc, rows, columns, top: row, first: column, turned: false };
             p.epilogue.run(self.isa, part);
         }
     }

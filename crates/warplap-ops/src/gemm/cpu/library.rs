@@ -102,7 +102,7 @@ fn matrix(first: *const f32, layout: Layout, step: u64) -> Strided<*const f32> {
     }
 }
 
-/// Bias and activation, on the threads that multiplied.
+/// The epilogue, on the threads that multiplied.
 fn finish(call: &Call, epilogue: Epilogue<'_, f32>, c: &mut [f32]) {
     let p = &call.problem;
     let (isa, rows) = (Isa::best(), (p.m as usize).div_ceil(call.threads.max(1)));
@@ -111,7 +111,7 @@ fn finish(call: &Call, epilogue: Epilogue<'_, f32>, c: &mut [f32]) {
     let parts: Vec<Mutex<&mut [f32]>> = c[..p.c_len()].chunks_mut(rows * ldc).map(Mutex::new).collect();
     call.pool.each(call.threads, parts.len(), |i| {
         if let Ok(mut part) = parts[i].lock() {
-            epilogue.finish(isa, &mut part, ldc, n);
+            epilogue.finish(isa, &mut part, i * rows, ldc, n);
         }
     });
 }

@@ -76,6 +76,11 @@ fn product<T: Element + Typed>(p: &GemmProblem, args: &mut [Arg<'_, Cpu>]) -> Re
         if p.act != Activation::None {
             row.iter_mut().for_each(|sum| *sum = p.act.of(f64::from(*sum)) as f32);
         }
+        if let Some(joined) = epilogue.joined {
+            let other = joined.elements[i * joined.row..].iter();
+            let of = |sum: f32, other: &T| p.join.of(f64::from(sum), f64::from(other.widen())) as f32;
+            row.iter_mut().zip(other).for_each(|(sum, other)| *sum = of(*sum, other));
+        }
         for (to, sum) in c[i * p.ldc as usize..].iter_mut().zip(&row) {
             *to = T::narrow(*sum);
         }

@@ -140,7 +140,7 @@ fn block<T: Element>(
                 }
             }
         }
-        epilogue.finish(Isa::best(), sums, n, n);
+        epilogue.finish(Isa::best(), sums, first, n, n);
         for (i, sums) in sums.chunks_exact(n).enumerate() {
             for (to, sum) in c[i * ldc..].iter_mut().zip(sums) {
                 *to = T::narrow(*sum);

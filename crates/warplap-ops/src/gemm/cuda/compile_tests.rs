@@ -104,7 +104,15 @@ fn every_kernel_compiles_with_every_epilogue() {
         ((8, 0), "m=777,n=333,k=555,dtype=f16"),
         ((8, 0), "m=512,n=512,k=512,dtype=f32"),
     ];
-    let epilogues = ["bias=true", "bias=true,act=relu", "act=gelu", "bias=true,act=gelu", "bias=true,act=silu"];
+    let epilogues = [
+        "bias=true",
+        "bias=true,act=relu",
+        "act=gelu",
+        "bias=true,act=gelu",
+        "bias=true,act=silu",
+        "join=add",
+        "bias=true,act=silu,join=mul",
+    ];
     for ((capability, shape), epilogue) in shapes.into_iter().flat_map(|s| epilogues.map(|e| (s, e))) {
         compile(capability, &format!("{shape},{epilogue}"), true);
     }
@@ -134,6 +142,8 @@ fn the_product_in_double_precision_compiles_everywhere() {
             "m=8,n=8,k=8,dtype=f32,bias=true,act=gelu",
             "m=8,n=8,k=8,dtype=f16,act=gelu_tanh",
             "m=8,n=8,k=8,dtype=f16,bias=true,act=silu",
+            "m=8,n=8,k=8,dtype=f16,act=silu,join=mul",
+            "m=8,n=8,k=8,dtype=f32,join=add",
         ] {
             let cubin = super::right::source(&problem(text)).compile(&compiler, &chip(capability).arch());
             let report = cubin.unwrap_or_else(|why| panic!("{text} on {capability:?}: {why}")).report;

@@ -2,7 +2,7 @@
 //!
 //! Idea: always race what a user could have called instead, and let the race correct the heuristic's order. Wins: large
 //! well-shaped products, strict f32. Limits: where the library is found; of the activations it has relu and the tanh
-//! form of gelu. C = A·B row-major is asked for as Cᵀ = Bᵀ·Aᵀ column-major, which is the same memory; the library's
+//! form of gelu; what is joined is added, to a product that is not activated. C = A·B row-major is asked for as Cᵀ = Bᵀ·Aᵀ column-major, which is the same memory; the library's
 //! bias, one element for each of its rows, is then one for each column of C.
 
 use warplap_core::arg::Arg;
@@ -15,7 +15,7 @@ use warplap_cuda::{Cuda, Lt, Matmul, MatmulActivation, MatmulEpilogue, MatmulSpe
 
 use crate::cuda::own::{Aligns, addresses};
 use crate::cuda::plan::axis;
-use crate::gemm::{Activation, Gemm, GemmProblem, Layout, SLOTS};
+use crate::gemm::{Activation, Gemm, GemmProblem, Join, Layout, SLOTS};
 
 /// NVIDIA's library.
 pub(super) struct Cublaslt;
@@ -40,7 +40,7 @@ impl Variant<Gemm, Cuda> for Cublaslt {
     fn fit(&self, p: &GemmProblem, _: &Cuda) -> Fit {
         match Lt::get() {
             Ok(_) if p.batch.max(p.m).max(p.n).max(p.k) > i32::MAX as u64 => Fit::aside("sizes must fit 31 bits"),
-            Ok(_) if epilogue(p).is_none() => Fit::aside(format!("cuBLASLt has no {}", p.act)),
+            Ok(_) if epilogue(p).is_none() => Fit::aside(lacks(p)),
             Ok(_) => Fit::HIGH,
             Err(why) => Fit::aside(why),
         }
@@ -58,7 +58,7 @@ impl Variant<Gemm, Cuda> for Cublaslt {
     fn build(&self, p: &GemmProblem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let refused = |reason: String| Rejection::DoesNotBuild { reason };
         let [choice, mib] = [axis(config, "choice")?, axis(config, "workspace")?];
-        let spec = spec(p, mib << 20).ok_or_else(|| refused(format!("cuBLASLt has no {}", p.act)))?;
+        let spec = spec(p, mib << 20).ok_or_else(|| refused(lacks(p)))?;
         let made = Matmul::choose(&spec, choice as usize, cuda).map_err(|e| refused(e.to_string()))?;
         let matmul = made.ok_or_else(|| refused(format!("the heuristic has no proposal {choice}")))?;
         if mib == 0 {
@@ -68,7 +68,8 @@ impl Variant<Gemm, Cuda> for Cublaslt {
                 return Err(refused(format!("it is the algorithm of choice={place},workspace={WORKSPACE}")));
             }
         }
-        Ok(Box::new(Call { aligns: Aligns::of(&Gemm::signature(p))?, bias: p.bias, matmul }))
+        let (aligns, joins) = (Aligns::of(&Gemm::signature(p))?, p.join != Join::None);
+        Ok(Box::new(Call { aligns, bias: p.bias, joins, matmul }))
     }
 
     fn is_library(&self) -> bool {
@@ -84,7 +85,19 @@ fn epilogue(p: &GemmProblem) -> Option<MatmulEpilogue> {
         Activation::GeluTanh => Some(MatmulActivation::GeluTanh),
         Activation::Gelu | Activation::Silu => return None,
     };
+    // What the library adds is added before it activates.
+    if p.join == Join::Mul || (p.join == Join::Add && activation.is_some()) {
+        return None;
+    }
     Some(MatmulEpilogue { bias: p.bias, activation })
+}
+
+/// Why the library cannot finish a product.
+fn lacks(p: &GemmProblem) -> String {
+    match p.join {
+        Join::None => format!("cuBLASLt has no {}", p.act),
+        _ => format!("cuBLASLt has no {} with join={}", p.act, p.join),
+    }
 }
 
 /// The product as the library is asked for it: its A is our B, its B our A. `None` where it cannot be asked for.
@@ -109,18 +122,21 @@ fn spec(p: &GemmProblem, workspace: u64) -> Option<MatmulSpec> {
 struct Call {
     aligns: Aligns<SLOTS>,
     bias: bool,
+    joins: bool,
     matmul: Matmul,
 }
 
 impl Kernel<Cuda> for Call {
     fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
-        let [a, b, c, bias] = addresses(args, &self.aligns)?;
+        let [a, b, c, bias, joined] = addresses(args, &self.aligns)?;
+        // Without another matrix nothing is read of it.
+        let (other, beta) = if self.joins { (joined, 1.0) } else { (c, 0.0) };
         // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the buffers
         // hold what the problem spans, and the views borrow them.
         let launched = unsafe {
             match self.bias {
-                true => self.matmul.launch_biased([b, a, c], bias, queue),
-                false => self.matmul.launch(b, a, c, queue),
+                true => self.matmul.launch_biased([b, a, other, c], bias, beta, queue),
+                false => self.matmul.launch_scaled([b, a, other, c], (1.0, beta), queue),
             }
         };
         launched.map_err(|e| e.rejection())
@@ -179,5 +195,7 @@ mod tests {
             assert_eq!((spec.epilogue, spec.d.rows), (MatmulEpilogue { bias, activation }, 4), "{rest}");
         }
         assert!(asked("act=gelu").is_none() && asked("bias=true,act=silu").is_none());
+        assert!(asked("bias=true,join=add").is_some());
+        assert!(asked("join=mul").is_none() && asked("act=relu,join=add").is_none());
     }
 }

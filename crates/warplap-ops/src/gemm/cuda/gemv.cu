@@ -40,7 +40,7 @@ DI uint4 stream8(const u16* p) {
 
 #if B_COL
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc BIAS_PARAMETER) {
+gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc EPILOGUE_PARAMETERS) {
   pdl_launch();
   pdl_wait();
   const int per = (N + WARPS * ROWS - 1) / (WARPS * ROWS), z = BATCH ? blockIdx.x / per : 0;
@@ -99,13 +99,13 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
       for (int o = 16; o; o >>= 1) sum[m][r] += __shfl_xor_sync(~0u, sum[m][r], o);
-      if (lane == 0 && n0 + r < N) C[(u64)m * ldc + n0 + r] = narrow(finished(sum[m][r], bias, n0 + r, N));
+      if (lane == 0 && n0 + r < N) C[(u64)m * ldc + n0 + r] = narrow(join_at(finished(sum[m][r], bias, n0 + r, N), joined + ((u64)z * MROWS + m) * ldj, n0 + r, N));
     }
 }
 #else
 constexpr int NT = WARPS * 32, COLS = LANES * 8, DEEP = 32 / LANES; // k groups inside a warp
 extern "C" __global__ void __launch_bounds__(NT) __cluster_dims__(SPLIT, 1, 1)
-gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc BIAS_PARAMETER) {
+gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc EPILOGUE_PARAMETERS) {
   __shared__ __align__(16) float parts[WARPS][MROWS][COLS];
   __shared__ __align__(16) float sums[MROWS][COLS];
   pdl_launch();
@@ -168,7 +168,7 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
 #pragma unroll
     for (int w = 0; w < WARPS; w++) t += parts[w][i / COLS][i % COLS];
     if (SPLIT == 1) {
-      if (c0 + i % COLS < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS] = narrow(finished(t, bias, c0 + i % COLS, N));
+      if (c0 + i % COLS < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS] = narrow(join_at(finished(t, bias, c0 + i % COLS, N), joined + ((u64)z * MROWS + i / COLS) * ldj, c0 + i % COLS, N));
     } else sums[i / COLS][i % COLS] = t;
   }
   if (SPLIT > 1) {
@@ -187,7 +187,10 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
         seen += t.x; // four numbers come back together
 #pragma unroll
         for (int j = 0; j < 4; j++)
-          if (c0 + i % COLS + j < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS + j] = narrow(finished(o[j], bias, c0 + i % COLS + j, N));
+          if (c0 + i % COLS + j < N) {
+            const int at = c0 + i % COLS + j;
+            C[(u64)(i / COLS) * ldc + at] = narrow(join_at(finished(o[j], bias, at, N), joined + ((u64)z * MROWS + i / COLS) * ldj, at, N));
+          }
       }
     }
     cluster_arrive_read(smem_addr(read + threadIdx.x), seen);

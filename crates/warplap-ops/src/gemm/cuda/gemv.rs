@@ -8,7 +8,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, bias, facts, no_tma, pointer, sizes};
+use super::plan::{HEADERS, Side, epilogue, facts, no_tma, pointer, sizes};
 use crate::cuda::plan::{Grid, Plan, Twin, axis, int};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -68,7 +68,7 @@ impl Twin<GemmProblem> for Gemv {
         let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
         arguments.extend(&sizes(p)[1..3]);
         arguments.extend([p.lda, p.ldb, p.ldc].map(int));
-        arguments.extend(bias(p));
+        arguments.extend(epilogue(p));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("gemv.cu"), headers: &HEADERS, defines },
             threads: warps as u32 * 32,

@@ -60,7 +60,7 @@ DI void store2(elem* p, float x, float y, bool both) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT * SLICES, 1) // without the 1 ptxas spills to fit one more block
-mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc BIAS_PARAMETER) {
+mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(16) unsigned char smem[];
   const int slice = SLICES > 1 ? threadIdx.x / NT : 0, tid = threadIdx.x - slice * NT, lane = tid & 31, warp = tid >> 5;
   const u32 base = shared_addr(smem) + slice * STAGES * STAGE;
@@ -117,6 +117,7 @@ mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restric
 #pragma unroll
   for (int i = 0; i < MI; i++) {
     finish_fragments(d[i], bias, col + n0, N);
+    join_fragments<false>(d[i], joined + (u64)M * z * ldj, ldj, row + m0 + i * 16, col + n0, M, N);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const int r = row + m0 + i * 16 + h * 8 + (lane >> 2);

@@ -57,7 +57,7 @@ mod tests {
 
     use super::TWINS;
     use crate::cuda::plan::{self, Argument, Plan, Twin};
-    use crate::gemm::{Activation, Gemm, GemmProblem, slot};
+    use crate::gemm::{Activation, Gemm, GemmProblem, Join, slot};
 
     fn problem(text: &str) -> GemmProblem {
         Gemm::parse(text).unwrap()
@@ -136,6 +136,11 @@ mod tests {
                 assert_eq!((of(&full, "BIAS"), of(&full, "ACT")), (Some(1), Some(4)), "{text}: {}", twin.id());
                 assert_eq!(full.arguments[..bare.arguments.len()], bare.arguments, "{text}: {}", twin.id());
                 assert_eq!(full.arguments[bare.arguments.len()..], [Argument::Pointer(slot::BIAS)], "{}", twin.id());
+                let joined = planned(&plain.with_epilogue(true, Activation::None).with_join(Join::Mul));
+                let last = &joined.arguments[bare.arguments.len()..];
+                let pointers = [slot::BIAS, slot::JOINED].map(Argument::Pointer);
+                assert_eq!(*last, [pointers[0], pointers[1], Argument::Long(plain.ldc)], "{text}: {}", twin.id());
+                assert_eq!((of(&joined, "JOIN"), of(&full, "JOIN")), (Some(2), None), "{text}: {}", twin.id());
                 let bent = planned(&plain.with_epilogue(false, Activation::Relu));
                 assert_eq!((bent.arguments, of(&full, "BIAS")), (bare.arguments, Some(1)), "{text}: {}", twin.id());
             }

@@ -5,7 +5,7 @@ use warplap_core::dtype::DType;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, Layers, TensorMapSpec};
 
 use crate::cuda::plan::{Argument, int};
-use crate::gemm::{Activation, GemmProblem, Layout, slot};
+use crate::gemm::{Activation, GemmProblem, Join, Layout, slot};
 
 /// What the kernels include.
 pub(super) const HEADERS: [(&str, &str); 4] = [HOPPER, AMPERE, ELEMENT, EPILOGUE];
@@ -53,12 +53,12 @@ pub(super) fn vector(p: &GemmProblem, ld: u64) -> u64 {
     [16, 8, 4].into_iter().find(|v| p.align.is_multiple_of(*v) && line.is_multiple_of(*v)).unwrap_or(2)
 }
 
-/// The arguments of kernels of plain pointers: matrices, sizes, leading dimensions, and the bias where there is one.
+/// The arguments of kernels of plain pointers: matrices, sizes, leading dimensions, and those of the epilogue.
 pub(super) fn plain(p: &GemmProblem) -> Vec<Argument> {
     let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
     arguments.extend(&sizes(p)[..3]);
     arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
-    arguments.extend(bias(p));
+    arguments.extend(epilogue(p));
     arguments
 }
 
@@ -75,6 +75,11 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
         facts.push(("BIAS", 1));
     }
     // As `epilogue.cuh` counts them.
+    match p.join {
+        Join::None => (),
+        Join::Add => facts.push(("JOIN", 1)),
+        Join::Mul => facts.push(("JOIN", 2)),
+    }
     let act = match p.act {
         Activation::None => return facts,
         Activation::Relu => 1,
@@ -86,9 +91,16 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
     facts
 }
 
-/// The last parameter of every kernel, where the problem has a bias.
-pub(super) fn bias(p: &GemmProblem) -> Option<Argument> {
-    p.bias.then_some(Argument::Pointer(slot::BIAS))
+/// The last parameters of every kernel: the bias where the problem has one, then what is joined and how it lies.
+pub(super) fn epilogue(p: &GemmProblem) -> Vec<Argument> {
+    let mut arguments = Vec::new();
+    if p.bias {
+        arguments.push(Argument::Pointer(slot::BIAS));
+    }
+    if p.join != Join::None {
+        arguments.extend([Argument::Pointer(slot::JOINED), Argument::Long(p.ldc)]);
+    }
+    arguments
 }
 
 /// The map of A or B with boxes of 128 contiguous bytes by so many lines, or of C with its own box.

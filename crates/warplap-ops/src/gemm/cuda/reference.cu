@@ -2,13 +2,13 @@
 // dimension.
 //
 // Idea: the plainest kernel that is still readable work for a GPU. Wins: never by design; it fits everything and is the
-// fallback. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major), BIAS and ACT
-// (epilogue.cuh). The grid holds the tiles of all products of a batch, which lie right behind each other.
+// fallback. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major), BIAS, ACT
+// and JOIN (epilogue.cuh). The grid holds the tiles of all products of a batch, which lie right behind each other.
 #include "epilogue.cuh"
 #define T 16
 
 extern "C" __global__ void __launch_bounds__(T * T)
-reference(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc BIAS_PARAMETER) {
+reference(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc EPILOGUE_PARAMETERS) {
   __shared__ float a[T][T + 1], b[T][T + 1];
   const int x = threadIdx.x % T, y = threadIdx.x / T, tn = (N + T - 1) / T;
   const int per = (M + T - 1) / T * tn, z = blockIdx.x / per, tile = blockIdx.x - z * per, row0 = tile / tn * T, col0 = tile % tn * T;
@@ -26,5 +26,5 @@ reference(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restri
     for (int i = 0; i < T; i++) sum = fmaf(a[y][i], b[i][x], sum);
     __syncthreads();
   }
-  if (row0 + y < M && col0 + x < N) C[(row0 + y) * ldc + col0 + x] = narrow(finished(sum, bias, col0 + x, N));
+  if (row0 + y < M && col0 + x < N) C[(row0 + y) * ldc + col0 + x] = narrow(join_at(finished(sum, bias, col0 + x, N), joined + ((u64)M * z + row0 + y) * ldj, col0 + x, N));
 }

@@ -31,7 +31,7 @@ static_assert(BM == MI * 64 * CONS && BN % 16 == 0 && BK % 64 == 0, "tile");
 static_assert(STAGES * STAGE + CONS * SLOTS * CPANEL + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
-wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L BIAS_PARAMETER) {
+wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
@@ -76,7 +76,10 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
       multiply<OpA, OpB, MM, BK, STAGES, LAG>(d, base, fulls, w * MI, 0, blocks, q, phase, release, [](int) {});
       tiles.at(t, row, col, z);
 #pragma unroll
-      for (int i = 0; i < MI; i++) finish_fragments(d[i], bias, col, N);
+      for (int i = 0; i < MI; i++) {
+        finish_fragments(d[i], bias, col, N);
+        join_fragments<true>(d[i], joined + (u64)M * z * ldj, ldj, row + (w * MI + i) * 64 + (tid >> 5) * 16, col, M, N);
+      }
       store_tile<PW, SLOTS>(d, &tC, mine, row + w * MI * 64, col, z, 1 + w);
     }
     if (tid == 0) tma_store_wait_read();

@@ -8,7 +8,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, bias, facts, map, no_tma, sizes, tiles};
+use super::plan::{HEADERS, Side, epilogue, facts, map, no_tma, sizes, tiles};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -62,7 +62,7 @@ impl Twin<GemmProblem> for Pingpong {
         let mut arguments =
             vec![map(p, Side::A, [64, a.lines]), map(p, Side::B, [64, b.lines]), map(p, Side::C, [wide as u32, 64])];
         arguments.extend(sizes(p));
-        arguments.extend(bias(p));
+        arguments.extend(epilogue(p));
         let shared = deep * (a.bytes + b.bytes) + fixed;
         defines.push(("SHARED", shared as i64));
         Ok(Plan {

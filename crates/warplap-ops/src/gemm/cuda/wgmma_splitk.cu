@@ -34,12 +34,15 @@ static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts share
 
 // Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are
 // where they go in C.
-template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg, int tid, const elem* bias, int N) {
+template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg, int tid, const elem* bias, const elem* other, u64 ld, int M, int N) {
   pdl_wait();
   named_sync(1, CONS * 128); // the staged C overwrites the stages: every consumer is done with them
   const u32 staged = base + wg * MI * (CW / PW) * CPANEL;
 #pragma unroll
-  for (int i = 0; i < MI; i++) finish_fragments(done[i], bias, col, N);
+  for (int i = 0; i < MI; i++) {
+    finish_fragments(done[i], bias, col, N);
+    join_fragments<true>(done[i], other + (u64)M * z * ld, ld, row + (wg * MI + i) * 64 + (tid >> 5) * 16, col, M, N);
+  }
 #pragma unroll
   for (int p = 0; p < MI * (CW / PW); p++) stage_panel<PW>(staged + p * CPANEL, &done[p / (CW / PW)][p % (CW / PW) * (PW / 2)], tid >> 5, tid & 31);
   async_fence();
@@ -54,7 +57,7 @@ template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 b
 }
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L BIAS_PARAMETER) {
+wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
@@ -127,7 +130,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
     if (SHARES > 1) release(before); // alone, nobody waits for it
 #pragma unroll
     for (int i = 0; i < MI; i++) mma_done(d[i]);
-    if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, z, wg, tid, bias, N);
+    if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, z, wg, tid, bias, joined, ldj, M, N);
     else {
       float sum[MI][CW / 2];
       if (SHARES == 1) cluster_wait();
@@ -168,7 +171,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
             if (s != slice) v = shared_load4(inbox + (s < slice ? s : s - 1) * PART + mine + (i * (CW / 8) + j / 4) * (CONS * 2048));
             sum[i][j] += v.x, sum[i][j + 1] += v.y, sum[i][j + 2] += v.z, sum[i][j + 3] += v.w;
           }
-      finish(sum, &tC, base, row, col + slice * CW, z, wg, tid, bias, N);
+      finish(sum, &tC, base, row, col + slice * CW, z, wg, tid, bias, joined, ldj, M, N);
     }
   }
 }

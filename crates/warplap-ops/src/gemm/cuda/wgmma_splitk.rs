@@ -9,7 +9,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, bias, facts, map, no_tma, sizes, tiles};
+use super::plan::{HEADERS, Side, epilogue, facts, map, no_tma, sizes, tiles};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -74,7 +74,7 @@ impl Twin<GemmProblem> for Splitk {
             map(p, Side::C, [panel(columns) as u32, 64]),
         ];
         arguments.extend(sizes(p));
-        arguments.extend(bias(p));
+        arguments.extend(epilogue(p));
         // The stages are written over by the finished tile, which is never the larger: two stages always fit.
         let shared = (deep * (a.bytes + b.bytes)).max(bm * columns * 2) + inbox;
         defines.push(("SHARED", shared as i64));

@@ -72,7 +72,7 @@ DI void await_and_lower(u32* flag) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
-wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, u32* flags, int M, int N, int K, int L BIAS_PARAMETER) {
+wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, u32* flags, int M, int N, int K, int L EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
@@ -166,7 +166,10 @@ wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, 
       }
       Tiles<BM, BN, CM, CN, GROUP>(anew(M), anew(N), anew(L), CL > 1 ? cluster_rank() : 0).at(t, row, col, z);
 #pragma unroll
-      for (int i = 0; i < MI; i++) finish_fragments(d[i], bias, col, N);
+      for (int i = 0; i < MI; i++) {
+        finish_fragments(d[i], bias, col, N);
+        join_fragments<true>(d[i], joined + (u64)M * z * ldj, ldj, row + (w * MI + i) * 64 + (tid >> 5) * 16, col, M, N);
+      }
       store_tile<PW, SLOTS>(d, &tC, mine, row + w * MI * 64, col, z, 1 + w);
     }
     if (tid == 0) tma_store_wait_read();

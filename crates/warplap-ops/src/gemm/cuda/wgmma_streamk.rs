@@ -10,7 +10,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, bias, facts, map, no_tma, sizes};
+use super::plan::{HEADERS, Side, epilogue, facts, map, no_tma, sizes};
 use crate::cuda::plan::{Argument, Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::cuda::scratch::Need;
 use crate::gemm::{GemmProblem, Layout};
@@ -101,7 +101,7 @@ impl Twin<GemmProblem> for Streamk {
             vec![map(p, Side::A, [64, a.lines]), map(p, Side::B, [64, b.lines]), map(p, Side::C, [wide as u32, 64])];
         arguments.push(Argument::Scratch(Need { words: flags + blocks * bm * bn, zeros: flags }));
         arguments.extend(sizes(p));
-        arguments.extend(bias(p));
+        arguments.extend(epilogue(p));
         let tiles = p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * p.batch;
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_streamk.cu"), headers: &HEADERS, defines },

@@ -28,8 +28,24 @@ constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH 
 static_assert(BW == MI * 64 * CONS && BK % 64 == 0, "tile");
 static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
+// Eight elements of C, rounded already, with as many of another matrix, `count` of which are there.
+DI uint4 join_eight(uint4 x, const elem* other, int count) {
+  const u32* two = &x.x;
+  uint4 o = {0, 0, 0, 0};
+  if (count >= 8) o = *reinterpret_cast<const uint4*>(other);
+  else
+    for (int i = 0; i < count; i++) (&o.x)[i / 2] |= (u32)other[i] << (i & 1) * 16;
+  uint4 done;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const u32 y = (&o.x)[i];
+    (&done.x)[i] = pack(with_other(widen((elem)two[i]), widen((elem)y)), with_other(widen((elem)(two[i] >> 16)), widen((elem)(y >> 16))));
+  }
+  return done;
+}
+
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc BIAS_PARAMETER) {
+wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
@@ -122,7 +138,8 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       for (int v = wg * 128 + tid; v < BT * (BW / 8); v += CONS * 128) {
         const int r = v / (BW / 8), c = v % (BW / 8) * 8;
         if (row + r >= M || col + c >= N) continue;
-        const uint4 o = shared_load8(base + r * PITCH + c * 2);
+        uint4 o = shared_load8(base + r * PITCH + c * 2);
+        if (JOIN) o = join_eight(o, joined + ((u64)z * M + row + r) * ldj + col + c, N - col - c);
         u16* to = C + ((u64)z * M + row + r) * ldc + col + c;
         if (col + c + 8 <= N) *reinterpret_cast<uint4*>(to) = o;
         else

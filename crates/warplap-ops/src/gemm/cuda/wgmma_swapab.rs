@@ -8,7 +8,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, bias, facts, map, no_tma, pointer, sizes};
+use super::plan::{HEADERS, Side, epilogue, facts, map, no_tma, pointer, sizes};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, int, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -79,7 +79,7 @@ impl Twin<GemmProblem> for Swapab {
             vec![map(p, Side::A, [64, rows.lines]), map(p, Side::B, [64, weights.lines]), pointer(Side::C)];
         arguments.extend(sizes(p));
         arguments.push(int(p.ldc));
-        arguments.extend(bias(p));
+        arguments.extend(epilogue(p));
         let shared = (deep * stage).max(turned) + inbox;
         defines.push(("SHARED", shared as i64));
         Ok(Plan {

@@ -42,7 +42,7 @@ struct Feed32 {
 };
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CR, 1, 1)
-wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSecond, float* __restrict__ C, int M, int N, int K, int L, u64 ldc BIAS_PARAMETER) {
+wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSecond, float* __restrict__ C, int M, int N, int K, int L, u64 ldc EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, fulls = smem_addr(full), empties = smem_addr(empty);
@@ -133,6 +133,7 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
       mma_done(d);
       tiles.at(t, row, col, z);
       float* const out = C + (u64)z * M * ldc;
+      const elem* const other = joined + (u64)z * M * ldj;
 #pragma unroll
       for (int j = 0; j < BS / 8; j++)
 #pragma unroll
@@ -140,14 +141,16 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
           const int x = row + mine + i * (FLAT ? 4 : 8), y = col + j * 8 + c * 2;
           const float u = d[j * 4 + i * 2], v = d[j * 4 + i * 2 + 1];
           if (SWAP) {
-            if (x < N && y < M) out[(u64)y * ldc + x] = finished(u, bias, x, N);
-            if (x < N && y + 1 < M) out[(u64)(y + 1) * ldc + x] = finished(v, bias, x, N);
+            if (x < N && y < M) out[(u64)y * ldc + x] = join_at(finished(u, bias, x, N), other + (u64)y * ldj, x, N);
+            if (x < N && y + 1 < M) out[(u64)(y + 1) * ldc + x] = join_at(finished(v, bias, x, N), other + (u64)(y + 1) * ldj, x, N);
           } else if (x < M && y < N) {
             float* const to = out + (u64)x * ldc + y;
-            if (VEC_C && y + 1 < N) *reinterpret_cast<float2*>(to) = make_float2(finished(u, bias, y, N), finished(v, bias, y + 1, N));
+            const float first = join_at(finished(u, bias, y, N), other + (u64)x * ldj, y, N);
+            const float second = join_at(finished(v, bias, y + 1, N), other + (u64)x * ldj, y + 1, N);
+            if (VEC_C && y + 1 < N) *reinterpret_cast<float2*>(to) = make_float2(first, second);
             else {
-              to[0] = finished(u, bias, y, N);
-              if (y + 1 < N) to[1] = finished(v, bias, y + 1, N);
+              to[0] = first;
+              if (y + 1 < N) to[1] = second;
             }
           }
         }

@@ -10,7 +10,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, bias, facts, map, pointer, rounded, sizes, tiles};
+use super::plan::{HEADERS, Side, epilogue, facts, map, pointer, rounded, sizes, tiles};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -81,7 +81,7 @@ impl Twin<GemmProblem> for WgmmaTf32 {
             vec![map(p, first, [32, lines]), rounded(map(p, second, [32, (bs / cr) as u32])), pointer(Side::C)];
         arguments.extend(sizes(p));
         arguments.push(Argument::Long(p.ldc));
-        arguments.extend(bias(p));
+        arguments.extend(epilogue(p));
         let [rows, columns] = if swap { [p.n, p.m] } else { [p.m, p.n] };
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_tf32.cu"), headers: &HEADERS, defines },

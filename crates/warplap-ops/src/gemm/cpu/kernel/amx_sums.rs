@@ -51,7 +51,7 @@ impl<'a> Floats<'a> {
 impl Sums for Floats<'_> {
     unsafe fn finish(&self, isa: Isa, square: *mut f32, (row, first): (usize, usize), (rows, columns): (usize, usize)) {
         let (p, from_row) = (&self.p, SIDE);
-        let part = Part { at: square, row: SIDE, rows, columns, first, turned: false };
+        let part = Part { at: square, row: SIDE, rows, columns, top: row, first, turned: false };
         // SAFETY: the caller's word.
         unsafe {
             p.epilogue.run(isa, part);

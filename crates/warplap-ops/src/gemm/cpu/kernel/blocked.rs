@@ -240,7 +240,8 @@ impl<T: Element> BlockedCut<'_, T> {
                         tile::run(self.blocking.isa, &tile);
                     }
                     if last {
-                        let part = Part { at: to.0, row: to.1, rows: height, columns: width, first, turned: false };
+                        let (rows, columns) = (height, width);
+                        let part = Part { at: to.0, row: to.1, rows, columns, top: row, first, turned: false };
                         self.p.epilogue.run(self.blocking.isa, part);
                     }
                     if narrow {

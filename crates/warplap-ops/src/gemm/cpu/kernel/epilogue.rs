@@ -1,11 +1,13 @@
-//! The epilogue: bias and activation, on sums in f32 before they are rounded, or on elements that were stored already.
+//! The epilogue: bias, activation and what is joined, on sums in f32 before they are rounded, or on elements that were
+//! stored already.
 //!
 //! Loops hand over a tile while it is in the nearest cache; what is done to it is written once for every instruction
 //! set.
 
-use warplap_cpu::simd::{Element, Isa, Lanes, Task, exp};
+use warplap_cpu::simd::{Element, Isa, Lanes, Task};
 
-use crate::gemm::Activation;
+use super::activate::activate;
+use crate::gemm::{Activation, Join};
 
 /// What is done to a product before it is stored.
 #[derive(Clone, Copy)]
@@ -14,27 +16,52 @@ pub(crate) struct Epilogue<'a, T> {
     pub bias: Option<&'a [T]>,
     /// What is done then.
     pub act: Activation,
+    /// What the product is joined with last.
+    pub joined: Option<Joined<'a, T>>,
+}
+
+/// A matrix that lies as C does.
+#[derive(Clone, Copy)]
+pub(crate) struct Joined<'a, T> {
+    /// Its elements.
+    pub elements: &'a [T],
+    /// Elements from one row to the next.
+    pub row: usize,
+    /// How an element is taken in.
+    pub how: Join,
+}
+
+impl<T> Joined<'_, T> {
+    /// The element of a part's first row and column of C. Bounds are checked here, once for the whole part.
+    fn at<E>(&self, part: &Part<E>) -> *const T {
+        let (rows, columns) = if part.turned { (part.columns, part.rows) } else { (part.rows, part.columns) };
+        if rows == 0 || columns == 0 {
+            return self.elements.as_ptr();
+        }
+        let first = part.top * self.row + part.first;
+        self.elements[first..first + (rows - 1) * self.row + columns].as_ptr()
+    }
 }
 
 impl<T: 'static> Epilogue<'_, T> {
     /// Nothing.
-    pub(crate) const NONE: Epilogue<'static, T> = Epilogue { bias: None, act: Activation::None };
+    pub(crate) const NONE: Epilogue<'static, T> = Epilogue { bias: None, act: Activation::None, joined: None };
 
     /// Whether nothing is done.
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
-        self.bias.is_none() && self.act == Activation::None
+        self.bias.is_none() && self.act == Activation::None && self.joined.is_none()
     }
 }
 
 impl<T: Element> Epilogue<'_, T> {
-    /// Finishes rows of C from the first column on, each `row` elements behind the last.
-    pub(crate) fn finish<E: Element>(&self, isa: Isa, part: &mut [E], row: usize, columns: usize) {
+    /// Finishes rows of C from `top` and the first column on, each `row` elements behind the last.
+    pub(crate) fn finish<E: Element>(&self, isa: Isa, part: &mut [E], top: usize, row: usize, columns: usize) {
         let rows = if part.len() < columns || columns == 0 { 0 } else { (part.len() - columns) / row.max(1) + 1 };
         if !self.is_none() {
             let at = part.as_mut_ptr();
             // SAFETY: the part holds so many rows, says the line above.
-            unsafe { self.run(isa, Part { at, row, rows, columns, first: 0, turned: false }) };
+            unsafe { self.run(isa, Part { at, row, rows, columns, top, first: 0, turned: false }) };
         }
     }
 
@@ -48,7 +75,10 @@ impl<T: Element> Epilogue<'_, T> {
             let (first, count) = (part.first, if part.turned { part.rows } else { part.columns });
             // Bounds are checked here, once for the whole part.
             let bias = self.bias.map_or(std::ptr::null(), |bias| bias[first..first + count].as_ptr());
-            isa.run(Finish { part, bias, act: self.act });
+            let (other, other_row, join) = self
+                .joined
+                .map_or((std::ptr::null(), 0, Join::None), |joined| (joined.at(&part), joined.row, joined.how));
+            isa.run(Finish { part, bias, act: self.act, other, other_row, join });
         }
     }
 }
@@ -64,6 +94,8 @@ pub(crate) struct Part<E> {
     pub rows: usize,
     /// Columns.
     pub columns: usize,
+    /// The row of C that it begins with.
+    pub top: usize,
     /// The column of C that it begins with.
     pub first: usize,
     /// Whether its rows are columns of C.
@@ -75,7 +107,36 @@ struct Finish<E, T> {
     /// That of the part's first column of C on; null where there is none.
     bias: *const T,
     act: Activation,
+    /// What is joined, at the part's first row and column of C.
+    other: *const T,
+    other_row: usize,
+    join: Join,
 }
+
+impl<E, T: Element> Finish<E, T> {
+    /// What is joined with the next elements of a row of the part.
+    ///
+    /// # Safety
+    /// The part holds so many from (i, j) on, and the machine has the instruction set of `L`.
+    #[inline(always)]
+    unsafe fn joined<L: Lanes>(&self, i: usize, j: usize, count: usize) -> L::V {
+        // SAFETY: what is joined was found to be as large as the part.
+        unsafe {
+            if !self.part.turned {
+                let from = self.other.add(i * self.other_row + j);
+                return if count >= L::N { T::load::<L>(from) } else { T::load_first::<L>(from, count) };
+            }
+            let mut held = [0f32; MOST_LANES];
+            for (x, to) in held.iter_mut().enumerate().take(count.min(L::N)) {
+                *to = (*self.other.add((j + x) * self.other_row + i)).widen();
+            }
+            f32::load::<L>(held.as_ptr())
+        }
+    }
+}
+
+/// Lanes of the widest instruction set.
+const MOST_LANES: usize = 16;
 
 impl<E: Element, T: Element> Task for Finish<E, T> {
     type Out = ();
@@ -101,59 +162,15 @@ impl<E: Element, T: Element> Task for Finish<E, T> {
                         x = L::add(x, bias);
                     }
                     x = activate::<L>(self.act, x);
+                    x = match self.join {
+                        Join::None => x,
+                        Join::Add => L::add(x, self.joined::<L>(i, j, left)),
+                        Join::Mul => L::mul(x, self.joined::<L>(i, j, left)),
+                    };
                     if left >= L::N { E::store::<L>(to, x) } else { E::store_first::<L>(to, x, left) }
                 }
             }
         }
-    }
-}
-
-/// An activation lane by lane; NaN stays NaN.
-///
-/// # Safety
-/// The machine has the instruction set of `L`.
-#[inline(always)]
-unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
-    // SAFETY: the caller has the instruction set.
-    unsafe {
-        let one = L::splat(1.0);
-        match act {
-            Activation::None => x,
-            // The second is given where one of them is NaN.
-            Activation::Relu => L::max(L::zero(), x),
-            Activation::Gelu => gelu::<L>(x),
-            Activation::GeluTanh => {
-                // x (1 + tanh(u)) / 2 = x / (1 + e^(-2u))
-                let cubic = L::fma(L::mul(x, x), L::splat(0.044715), one);
-                let inner = L::mul(L::mul(x, cubic), L::splat(-1.595_769));
-                L::div(x, L::add(one, exp::<L>(inner)))
-            }
-            Activation::Silu => L::div(x, L::add(one, exp::<L>(L::sub(L::zero(), x)))),
-        }
-    }
-}
-
-/// x Φ(x) = max(x, 0) - |x| Φ(-|x|), with Φ(-|x|) = e^(-x²/2) times a polynomial of t = 1 / (1 + p |x| / √2):
-/// Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26, off by at most 0.75e-7. Nothing cancels on
-/// either side.
-///
-/// # Safety
-/// As for [`activate`].
-#[inline(always)]
-unsafe fn gelu<L: Lanes>(x: L::V) -> L::V {
-    // SAFETY: the caller has the instruction set.
-    unsafe {
-        // Nothing is left of the tail from 16 on, and infinity times nothing would be NaN.
-        let far = L::min(L::max(L::sub(L::zero(), x), x), L::splat(16.0));
-        // p / √2, and half of each coefficient.
-        let t = L::div(L::splat(1.0), L::fma(far, L::splat(0.231_641_89), L::splat(1.0)));
-        let mut p = L::splat(0.530_702_7);
-        p = L::fma(p, t, L::splat(-0.726_576));
-        p = L::fma(p, t, L::splat(0.710_706_9));
-        p = L::fma(p, t, L::splat(-0.142_248_37));
-        p = L::fma(p, t, L::splat(0.127_414_8));
-        let tail = L::mul(L::mul(p, t), exp::<L>(L::mul(L::mul(far, far), L::splat(-0.5))));
-        L::sub(L::max(L::zero(), x), L::mul(far, tail))
     }
 }
 
@@ -167,14 +184,14 @@ mod tests {
             for act in Activation::ALL {
                 let x: Vec<f32> = (0..4001).map(|i| (i as f32 - 2000.0) / 100.0).collect();
                 let mut y = x.clone();
-                Epilogue::<f32> { bias: None, act }.finish(isa, &mut y, x.len(), x.len());
+                Epilogue::<f32> { act, ..Epilogue::NONE }.finish(isa, &mut y, 0, x.len(), x.len());
                 for (x, y) in x.iter().zip(&y) {
                     let right = act.of(f64::from(*x));
                     let off = (f64::from(*y) - right).abs();
                     assert!(off <= 5e-7 * right.abs() + 4e-7, "{isa:?} {act}({x}) = {y}, not {right}");
                 }
                 let mut odd = [f32::NAN, 1.0, f32::INFINITY];
-                Epilogue::<f32> { bias: None, act }.finish(isa, &mut odd, 3, 3);
+                Epilogue::<f32> { act, ..Epilogue::NONE }.finish(isa, &mut odd, 0, 3, 3);
                 assert!(odd[0].is_nan() && !odd[1].is_nan() && odd[2] == f32::INFINITY, "{isa:?} {act}");
             }
         }
@@ -183,17 +200,48 @@ mod tests {
     #[test]
     fn the_bias_goes_by_columns_of_c_and_what_lies_between_rows_is_left_alone() {
         let bias: Vec<half::bf16> = (0..40).map(|i| half::bf16::from_f32(i as f32)).collect();
-        let epilogue = Epilogue { bias: Some(&bias), act: Activation::None };
+        let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::NONE };
         for isa in Isa::available() {
             let mut c = vec![0.5f32; 3 * 50 - 10];
-            epilogue.finish(isa, &mut c, 50, 40);
+            epilogue.finish(isa, &mut c, 0, 50, 40);
             let right = |i: usize| if i % 50 < 40 { 0.5 + (i % 50) as f32 } else { 0.5 };
             assert!(c.iter().enumerate().all(|(i, c)| *c == right(i)), "{isa:?}");
             let mut turned = vec![0.5f32; 4 * 37];
-            let part = Part { at: turned.as_mut_ptr(), row: 37, rows: 4, columns: 37, first: 5, turned: true };
+            let part = Part { at: turned.as_mut_ptr(), row: 37, rows: 4, columns: 37, top: 2, first: 5, turned: true };
             // SAFETY: the vector holds four rows of 37.
             unsafe { epilogue.run(isa, part) };
             assert!(turned.iter().enumerate().all(|(i, c)| *c == 5.5 + (i / 37) as f32), "{isa:?}");
         }
+    }
+
+    #[test]
+    fn what_is_joined_is_taken_from_the_same_row_and_column_of_c() {
+        // 60 rows of 43, the last without padding behind it; every element says where it lies.
+        let (row, columns) = (47, 43);
+        let elements: Vec<f32> = (0..59 * row + columns).map(|i| (i / row * 100 + i % row) as f32).collect();
+        for (isa, how) in Isa::available().into_iter().flat_map(|isa| [Join::Add, Join::Mul].map(|how| (isa, how))) {
+            let joined = Some(Joined { elements: &elements, row, how });
+            let epilogue = Epilogue { joined, ..Epilogue::NONE };
+            let of = |r: usize, c: usize| how.of(2.0, (r * 100 + c) as f64) as f32;
+            let mut c = vec![2f32; 5 * columns];
+            epilogue.finish(isa, &mut c, 55, columns, columns);
+            let right = |i: usize| of(55 + i / columns, i % columns);
+            assert!(c.iter().enumerate().all(|(i, c)| *c == right(i)), "{isa:?} {how}");
+            // Rows of the part are columns of C here, three from the fortieth on.
+            let mut turned = vec![2f32; 3 * 37];
+            let (top, first) = (23, 40);
+            let part = Part { at: turned.as_mut_ptr(), row: 37, rows: 3, columns: 37, top, first, turned: true };
+            // SAFETY: the vector holds three rows of 37.
+            unsafe { epilogue.run(isa, part) };
+            let right = |i: usize| of(23 + i % 37, 40 + i / 37);
+            assert!(turned.iter().enumerate().all(|(i, c)| *c == right(i)), "{isa:?} {how}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn a_part_beyond_what_is_joined_is_refused() {
+        let joined = Some(Joined { elements: &[1f32; 10][..], row: 5, how: Join::Add });
+        Epilogue { joined, ..Epilogue::NONE }.finish(Isa::best(), &mut [0f32; 10], 1, 5, 5);
     }
 }

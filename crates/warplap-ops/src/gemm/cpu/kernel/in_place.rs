@@ -83,7 +83,8 @@ pub(crate) unsafe fn product<T: Element>(pool: &Pool, cut: Cut, p: Product<'_, T
                         } else {
                             read_in_place(cut.isa, &p, (row, 0), &tile);
                         }
-                        let part = Part { at: to.0, row: to.1, rows: height, columns: width, first, turned: false };
+                        let (rows, columns) = (height, width);
+                        let part = Part { at: to.0, row: to.1, rows, columns, top: row, first, turned: false };
                         p.epilogue.run(cut.isa, part);
                         if narrow {
                             cut.isa.run(Narrow {

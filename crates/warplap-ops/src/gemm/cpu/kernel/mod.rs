@@ -1,6 +1,7 @@
 //! What the variants of dense products are made of: packing, register tiles, blocked loops, dot products, scratch
 //! memory, and one plain function ([`sgemm`]) for other operations.
 
+mod activate;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -25,11 +26,11 @@ use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::gemm::slot::{A, B, BIAS, C};
+use crate::gemm::slot::{A, B, BIAS, C, JOINED};
 use crate::gemm::{GemmProblem, Layout};
 use crate::typed::{read, write};
 use blocked::Product;
-use epilogue::Epilogue;
+use epilogue::{Epilogue, Joined};
 
 /// A borrowed input matrix by address: where it starts, how far its lines are apart, and which way they run.
 #[derive(Clone, Copy)]
@@ -103,7 +104,9 @@ pub(super) fn buffers<'a, T: Typed>(args: &mut [Arg<'a, Cpu>]) -> Result<Buffers
 
 /// What is done to a product before it is stored.
 pub(super) fn epilogue<'a, T: Typed>(p: &GemmProblem, args: &[Arg<'a, Cpu>]) -> Result<Epilogue<'a, T>, Rejection> {
-    Ok(Epilogue { bias: args[BIAS].view().map(read).transpose()?, act: p.act })
+    let joined = args[JOINED].view().map(read).transpose()?;
+    let joined = joined.map(|elements| Joined { elements, row: p.ldc as usize, how: p.join });
+    Ok(Epilogue { bias: args[BIAS].view().map(read).transpose()?, act: p.act, joined })
 }
 
 /// The product by addresses. C stays borrowed as long as the arguments were.

@@ -165,7 +165,8 @@ unsafe fn finish<T: Element>(
     columns: std::ops::Range<usize>,
 ) {
     if !p.epilogue.is_none() {
-        let (row, rows, first) = (p.n, p.m, if turned { 0 } else { columns.start });
+        let (row, rows) = (p.n, p.m);
+        let (top, first) = if turned { (columns.start, 0) } else { (0, columns.start) };
         // SAFETY: the columns lie inside the sums of every part.
         unsafe {
             let at = sums.add(columns.start);
@@ -174,7 +175,7 @@ unsafe fn finish<T: Element>(
                     *at.add(i * row + j) += *at.add((part * p.m + i) * row + j);
                 }
             }
-            p.epilogue.run(isa, Part { at, row, rows, columns: columns.len(), first, turned });
+            p.epilogue.run(isa, Part { at, row, rows, columns: columns.len(), top, first, turned });
         }
         parts = 1;
     }

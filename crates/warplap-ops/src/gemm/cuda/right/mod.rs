@@ -10,7 +10,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, LaunchShape, Source};
 
 use crate::gemm::cuda::plan::facts;
-use crate::gemm::{self, Gemm, GemmProblem, slot, tolerance};
+use crate::gemm::{self, Gemm, GemmProblem, Join, slot, tolerance};
 
 const THREADS: u32 = 256;
 const TILE: u64 = 64;
@@ -39,25 +39,34 @@ impl Oracle<Gemm, Cuda> for Right {
         if p.bias && bias.is_none_or(|bias| bias.len() < p.n as usize) {
             return Err(refused(&"it takes a bias"));
         }
+        let joins = p.join != Join::None;
+        let joined = inputs.get(slot::JOINED).and_then(Option::as_ref).filter(|_| joins);
+        if joins && joined.is_none_or(|joined| joined.len() < p.c_len()) {
+            return Err(refused(&"it takes a matrix to be joined"));
+        }
         let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
         let values = cuda.alloc_queued(DType::F64, p.c_len())?;
         let rows = cuda.alloc_queued(DType::F64, (p.m * p.batch) as usize)?;
         let columns = cuda.alloc_queued(DType::F64, (p.n * p.batch) as usize)?;
         let [a, b] = [a, b].map(|matrix| matrix.address());
-        let added = bias.map_or(0, |bias| bias.address());
-        let addresses = [a, b, values.address(), rows.address(), columns.address(), added];
+        let [added, other] = [bias, joined].map(|given| given.map_or(0, |given| given.address()));
+        let addresses = [a, b, values.address(), rows.address(), columns.address(), added, other];
         let (sizes, long) = ([p.m as i32, p.n as i32, p.k as i32], [p.lda, p.ldb, p.ldc, p.c_len() as u64]);
         let mut arguments: Vec<*const c_void> = addresses.iter().map(|at| (&raw const *at).cast()).collect();
         arguments.extend(sizes.iter().map(|size| (&raw const *size).cast::<c_void>()));
         arguments.extend(long.iter().map(|size| (&raw const *size).cast::<c_void>()));
         let shape = LaunchShape { grid: [grid, 1, 1], threads: THREADS, ..LaunchShape::default() };
         // SAFETY: the entry's parameters in order; the inputs are those drawn for the problem, the outputs were made
-        // for it. A bias is read only where there is one.
+        // for it. A bias and what is joined are read only where there are such.
         unsafe { function.launch(&shape, &arguments, cuda.stream()) }?;
         let [rows, columns] = [&rows, &columns].map(|norms| cuda.stream().read(&norms.into()));
         let magnitude = largest(&rows?, &columns?, p.batch as usize);
-        let bias = bias.map(|bias| cuda.stream().read(bias)).transpose()?.map(|bias| bias.to_f64());
-        let tolerance = tolerance(p, magnitude, gemm::largest(bias.as_deref()));
+        let mut most = [0.0; 2];
+        for (most, given) in most.iter_mut().zip([bias, joined]) {
+            let numbers = given.map(|given| cuda.stream().read(given)).transpose()?.map(|array| array.to_f64());
+            *most = gemm::largest(numbers.as_deref());
+        }
+        let tolerance = tolerance(p, magnitude, most);
         Ok(vec![FarAnswer { values, tolerance }])
     }
 }

@@ -1,9 +1,9 @@
-// C = act(A·B + bias) in double precision: the right answer that every other kernel is held to, with the squares of the
+// C = act(A·B + bias), joined with another matrix, in double precision: the right answer that every other kernel is held to, with the squares of the
 // norms of A's rows and B's columns.
 //
 // Idea: tiles of 64x64 through shared memory, sixteen deep, 4x4 sums a thread, all in double precision; elements are
 // widened when a tile is brought in, once for 64 uses. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL,
-// B_COL (1: column-major), BIAS (1: there is one), ACT (as epilogue.cuh counts activations; that file computes them in
+// B_COL (1: column-major), BIAS (1: there is one), JOIN (1: added, 2: multiplied with), ACT (as epilogue.cuh counts them; that file computes them in
 // float32, this one in double precision and in other forms). C lies as the output does: padding between its rows is
 // NaN. The grid holds the tiles of all products of a batch.
 #include "element.cuh"
@@ -12,6 +12,9 @@
 #define THREADS 256
 #ifndef BIAS
 #define BIAS 0
+#endif
+#ifndef JOIN
+#define JOIN 0
 #endif
 #ifndef ACT
 #define ACT 0
@@ -33,7 +36,7 @@ DI double activated(double x) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict__ C, double* __restrict__ rows, double* __restrict__ columns,
-      const elem* __restrict__ bias, int M, int N, int K, u64 lda, u64 ldb, u64 ldc, u64 len) {
+      const elem* __restrict__ bias, const elem* __restrict__ joined, int M, int N, int K, u64 lda, u64 ldb, u64 ldc, u64 len) {
   __shared__ double a[D][T + 1], b[D][T + 1];
   const int x = threadIdx.x % 16, y = threadIdx.x / 16, tn = (N + T - 1) / T;
   const int per = (M + T - 1) / T * tn, z = blockIdx.x / per, tile = blockIdx.x - z * per, row0 = tile / tn * T, col0 = tile % tn * T;
@@ -80,7 +83,9 @@ right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict
     for (int j = 0; j < 4; j++)
       if (col0 + x + 16 * j < N) {
         const int c = col0 + x + 16 * j;
-        C[first + r * ldc + c] = activated(BIAS ? sum[i][j] + widen(bias[c]) : sum[i][j]);
+        const double done = activated(BIAS ? sum[i][j] + widen(bias[c]) : sum[i][j]);
+        const double other = JOIN ? widen(joined[first + r * ldc + c]) : 0.;
+        C[first + r * ldc + c] = JOIN == 2 ? done * other : done + other;
       }
     if (col0 + T >= N)
       for (u64 at = N + x; at < ldc; at += 16)

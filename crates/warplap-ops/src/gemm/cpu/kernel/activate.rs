@@ -1,0 +1,54 @@
+//! Activations lane by lane, for every instruction set.
+
+use warplap_cpu::simd::{Lanes, exp};
+
+use crate::gemm::Activation;
+
+/// An activation lane by lane; NaN stays NaN.
+///
+/// # Safety
+/// The machine has the instruction set of `L`.
+#[inline(always)]
+pub(super) unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        let one = L::splat(1.0);
+        match act {
+            Activation::None => x,
+            // The second is given where one of them is NaN.
+            Activation::Relu => L::max(L::zero(), x),
+            Activation::Gelu => gelu::<L>(x),
+            Activation::GeluTanh => {
+                // x (1 + tanh(u)) / 2 = x / (1 + e^(-2u))
+                let cubic = L::fma(L::mul(x, x), L::splat(0.044715), one);
+                let inner = L::mul(L::mul(x, cubic), L::splat(-1.595_769));
+                L::div(x, L::add(one, exp::<L>(inner)))
+            }
+            Activation::Silu => L::div(x, L::add(one, exp::<L>(L::sub(L::zero(), x)))),
+        }
+    }
+}
+
+/// x Φ(x) = max(x, 0) - |x| Φ(-|x|), with Φ(-|x|) = e^(-x²/2) times a polynomial of t = 1 / (1 + p |x| / √2):
+/// Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26, off by at most 0.75e-7. Nothing cancels on
+/// either side.
+///
+/// # Safety
+/// As for [`activate`].
+#[inline(always)]
+unsafe fn gelu<L: Lanes>(x: L::V) -> L::V {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        // Nothing is left of the tail from 16 on, and infinity times nothing would be NaN.
+        let far = L::min(L::max(L::sub(L::zero(), x), x), L::splat(16.0));
+        // p / √2, and half of each coefficient.
+        let t = L::div(L::splat(1.0), L::fma(far, L::splat(0.231_641_89), L::splat(1.0)));
+        let mut p = L::splat(0.530_702_7);
+        p = L::fma(p, t, L::splat(-0.726_576));
+        p = L::fma(p, t, L::splat(0.710_706_9));
+        p = L::fma(p, t, L::splat(-0.142_248_37));
+        p = L::fma(p, t, L::splat(0.127_414_8));
+        let tail = L::mul(L::mul(p, t), exp::<L>(L::mul(L::mul(far, far), L::splat(-0.5))));
+        L::sub(L::max(L::zero(), x), L::mul(far, tail))
+    }
+}
