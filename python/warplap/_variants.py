@@ -32,21 +32,29 @@ _FINISHES: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+# What is done with another matrix, in the product's own memory.
+_JOINS: dict[str, Callable[[Tensor, Tensor], Any]] = {"add": Tensor.add_, "mul": Tensor.mul_}
+
+
 def _torch_linear(
-    a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, *, finish: Callable[[Tensor], Any] | None
-) -> None:
-    """What ``F.linear`` does with matrices, into memory that is there already; then the activation."""
+    a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, joined: Tensor | None = None, *,
+    finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None,
+) -> None:  # fmt: skip
+    """What ``F.linear`` does with matrices, into memory that is there already; then the activation, then the join."""
     if bias is None:
         _torch_mm(a, b, c)
     else:
         torch.addmm(bias, a, b, out=c) if a.ndim == 2 else torch.baddbmm(bias, a, b, out=c)
     if finish is not None:
         finish(c)
+    if join is not None and joined is not None:
+        join(c, joined)
 
 
 def _torch_linear_new(
-    a: Tensor, b: Tensor, bias: Tensor | None = None, *, finish: Callable[[Tensor], Any] | None
-) -> Tensor:
+    a: Tensor, b: Tensor, bias: Tensor | None = None, joined: Tensor | None = None, *,
+    finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None,
+) -> Tensor:  # fmt: skip
     """The same as a new tensor."""
     if bias is None:
         c = _torch_mm_new(a, b)
@@ -54,23 +62,26 @@ def _torch_linear_new(
         c = torch.addmm(bias, a, b) if a.ndim == 2 else torch.baddbmm(bias, a, b)
     if finish is not None:
         finish(c)
+    if join is not None and joined is not None:
+        join(c, joined)
     return c
 
 
 def _has_epilogue(problem: str) -> bool:
-    return bool(_facts.fields(problem).keys() & {"bias", "act"})
+    return bool(_facts.fields(problem).keys() & {"bias", "act", "join"})
 
 
 def _torch_mm_fit(problem: str) -> str | None:
-    return "it adds no bias and has no activation" if _has_epilogue(problem) else None
+    return "it adds no bias, has no activation and joins nothing" if _has_epilogue(problem) else None
 
 
 def _torch_linear_fit(problem: str) -> str | None:
-    return None if _has_epilogue(problem) else "without a bias and an activation it is a plain product"
+    return None if _has_epilogue(problem) else "without a bias, an activation and a join it is a plain product"
 
 
 def _torch_linear_facts(problem: str) -> dict[str, Any]:
-    return {"finish": _FINISHES.get(_facts.fields(problem).get("act", "none"))}
+    given = _facts.fields(problem)
+    return {"finish": _FINISHES.get(given.get("act", "none")), "join": _JOINS.get(given.get("join", "none"))}
 
 
 def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, b: Tensor, c: Tensor, *, m: int, k: int) -> None:

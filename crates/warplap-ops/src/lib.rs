@@ -75,7 +75,7 @@ pub mod exports {
     #[cfg(feature = "cross_entropy")]
     pub use crate::cross_entropy::{CrossEntropy, CrossEntropyProblem};
     #[cfg(feature = "gemm")]
-    pub use crate::gemm::{Activation, Gemm, GemmProblem, Layout};
+    pub use crate::gemm::{Activation, Gemm, GemmProblem, Join, Layout};
     #[cfg(feature = "norm")]
     pub use crate::norm::{Norm, NormProblem};
     #[cfg(feature = "norm")]

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use warplap::core::op::Op;
-use warplap::{Activation, Gemm, GemmProblem, Layout};
+use warplap::{Activation, Gemm, GemmProblem, Join, Layout};
 
 use crate::argument::{self, Checked, Given};
 use crate::call::{Fresh, answer, call, direct, is_known};
@@ -11,7 +11,7 @@ use crate::tensor::View;
 use crate::torch::{Made, Torch};
 
 /// Slots of a product.
-pub(crate) const SLOTS: usize = 4;
+pub(crate) const SLOTS: usize = 5;
 
 /// What a caller calls the two matrices.
 pub(crate) type Names = [&'static str; 2];
@@ -24,6 +24,7 @@ pub(crate) struct Product {
     a: View,
     b: View,
     bias: Option<View>,
+    joined: Option<View>,
 }
 
 /// How a matrix lies in memory: rows or columns contiguous, and the elements from one to the next.
@@ -55,7 +56,7 @@ impl Product {
         let mut problem = GemmProblem::new(m as u64, n as u64, k as u64, dtype);
         (problem.a, problem.lda, problem.b, problem.ldb) = (layout_a, lda, layout_b, ldb);
         problem.align = 1 << (a.address | b.address | 64).trailing_zeros();
-        Ok(Product { problem, names, a, b, bias: None })
+        Ok(Product { problem, names, a, b, bias: None, joined: None })
     }
 
     /// The product with a bias and an activation.
@@ -69,6 +70,17 @@ impl Product {
             p.align = 1 << (bias.address | p.align as usize).trailing_zeros();
         }
         (p.bias, p.act, self.bias) = (bias.is_some(), act, bias);
+        Ok(self)
+    }
+
+    /// The product joined with another matrix, which lies as a new output does. `name` is what the caller calls it.
+    pub(crate) fn joined(mut self, name: &'static str, other: View, join: Join) -> PyResult<Product> {
+        let p = &mut self.problem;
+        argument::same(&other, name, p.dtype, self.names[0])?;
+        argument::shape(&other, name, &[p.m as i64, p.n as i64])?;
+        argument::compact(&other, name, "contiguous rows without padding")?;
+        p.align = 1 << (other.address | p.align as usize).trailing_zeros();
+        (p.join, self.joined) = (join, Some(other));
         Ok(self)
     }
 
@@ -96,20 +108,21 @@ impl Product {
     #[inline]
     pub(crate) fn inputs(&self) -> [Given<'_>; SLOTS - 1] {
         let bias = Given::maybe("bias", self.bias.as_ref());
-        [Given::read(self.names[0], &self.a), Given::read(self.names[1], &self.b), bias]
+        let joined = Given::maybe("joined", self.joined.as_ref());
+        [Given::read(self.names[0], &self.a), Given::read(self.names[1], &self.b), bias, joined]
     }
 
     #[inline]
     pub(crate) fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
-        let [a, b, bias] = self.inputs();
-        argument::checked([a, b, Given::write("out", out), bias])
+        let [a, b, bias, joined] = self.inputs();
+        argument::checked([a, b, Given::write("out", out), bias, joined])
     }
 
     /// Writes it, without a bias. `tensors` are the caller's own, where they are torch's.
     #[inline]
     fn run(&mut self, py: Python<'_>, out: &View, tensors: Option<[&Bound<'_, PyAny>; 3]>) -> PyResult<()> {
         self.write_to(out)?;
-        let own = tensors.map(|[a, b, out]| move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None]));
+        let own = tensors.map(|[a, b, out]| move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None, None]));
         call::<Gemm, SLOTS>(py, &self.problem, &self.memory(out)?, own.as_ref().map(|t| t as _), |_| ())
     }
 }
@@ -128,7 +141,7 @@ impl<'py> Fresh<'py, SLOTS> for (&Product, [&Bound<'py, PyAny>; 2]) {
 
     fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         let [a, b] = self.1;
-        Ok([Some(a.clone()), Some(b.clone()), out.cloned(), None])
+        Ok([Some(a.clone()), Some(b.clone()), out.cloned(), None, None])
     }
 
     #[inline]

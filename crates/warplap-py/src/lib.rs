@@ -70,7 +70,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::legal::legal;
     #[pymodule_export]
-    use crate::linear::{linear_direct, linear_into, linear_new, linear_problem};
+    use crate::linear::{linear_direct, linear_into, linear_joined, linear_new, linear_problem};
     #[pymodule_export]
     use crate::logs::connect_logs;
     #[pymodule_export]

@@ -1,11 +1,11 @@
-//! `linear`: x, a weight and a bias of any library come in; act(x @ w.T + bias) goes out, as one product with an
-//! epilogue.
+//! `linear`: x, a weight and a bias of any library come in; act(x @ w.T + bias) goes out, plus a residual or times what a
+//! gate lets through, as one product with an epilogue.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use warplap::core::op::Op;
-use warplap::{Activation, Gemm};
+use warplap::{Activation, Gemm, Join};
 
 use crate::argument::{self, Checked};
 use crate::call::{Fresh, answer, call, direct};
@@ -20,18 +20,36 @@ struct Layer<'a, 'py> {
     x: &'a Bound<'py, PyAny>,
     w: &'a Bound<'py, PyAny>,
     bias: Option<&'a Bound<'py, PyAny>>,
+    other: Option<Other<'a, 'py>>,
+}
+
+/// What a layer is joined with: its name, the tensor, and how.
+type Other<'a, 'py> = (&'static str, &'a Bound<'py, PyAny>, Join);
+
+/// One of the two, where one is given.
+fn other<'a, 'py>(
+    residual: Option<&'a Bound<'py, PyAny>>,
+    times: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<Option<Other<'a, 'py>>> {
+    match (residual, times) {
+        (Some(_), Some(_)) => Err(PyValueError::new_err("times: is given beside residual, expected one of them")),
+        (Some(residual), None) => Ok(Some(("residual", residual, Join::Add))),
+        (None, times) => Ok(times.map(|times| ("times", times, Join::Mul))),
+    }
 }
 
 impl<'py> Layer<'_, 'py> {
     /// By slot: the product's second matrix is the transposed weight.
     fn with(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         let turned = self.w.call_method0(intern!(self.w.py(), "t"))?;
-        Ok([Some(self.x.clone()), Some(turned), out.cloned(), self.bias.cloned()])
+        let other = self.other.map(|(_, other, _)| other.clone());
+        Ok([Some(self.x.clone()), Some(turned), out.cloned(), self.bias.cloned(), other])
     }
 
     /// Whether all are torch's.
     fn of_torch(self, torch: &Torch) -> Option<Self> {
-        (torch.are_tensors(&[self.x, self.w]) && self.bias.is_none_or(|b| torch.is_tensor(b))).then_some(self)
+        let more = self.bias.into_iter().chain(self.other.map(|(_, other, _)| other));
+        (torch.are_tensors(&[self.x, self.w]) && more.into_iter().all(|t| torch.is_tensor(t))).then_some(self)
     }
 
     /// The request, by the memory that `view` sees.
@@ -41,7 +59,11 @@ impl<'py> Layer<'_, 'py> {
         argument::dims(&x, "x", 2)?;
         argument::shape(&w, "w", &[w.shape[0], x.shape[1]])?;
         let bias = self.bias.map(|bias| view(bias, "bias")).transpose()?;
-        Product::of(["x", "w"], x, w.turned())?.finished(bias, act)
+        let product = Product::of(["x", "w"], x, w.turned())?.finished(bias, act)?;
+        match self.other {
+            Some((name, other, join)) => product.joined(name, view(other, name)?, join),
+            None => Ok(product),
+        }
     }
 }
 
@@ -69,8 +91,8 @@ impl<'py> Fresh<'py, SLOTS> for (&Product, Layer<'_, 'py>) {
 
     #[inline]
     fn as_called(&self, choice: &Choice) -> Option<PyResult<Bound<'py, PyAny>>> {
-        let Layer { x, w, bias } = self.1;
-        let plain = self.0.problem.act == Activation::None;
+        let Layer { x, w, bias, other } = self.1;
+        let plain = self.0.problem.act == Activation::None && other.is_none();
         let function = choice.as_called("linear").filter(|_| plain)?;
         Some(function.bind(x.py()).call1((x, w, bias)))
     }
@@ -103,7 +125,7 @@ pub(crate) fn linear_direct<'py>(
     activation: Option<&str>,
     out: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let (py, own) = (x.py(), Layer { x, w, bias });
+    let (py, own) = (x.py(), Layer { x, w, bias, other: None });
     let Some(torch) = Torch::here(py) else { return Ok(None) };
     let is_direct = match (bias, &out) {
         (None, None) => torch.is_direct(py, &[x, w])?,
@@ -121,6 +143,28 @@ pub(crate) fn linear_direct<'py>(
     Ok(direct(py, into(product, own, &out, &view))?.map(|()| out))
 }
 
+/// A linear layer over tensors of torch joined with one more, computed at once: `None` where that is not for this path
+/// to do.
+#[pyfunction]
+pub(crate) fn linear_joined<'py>(
+    x: &Bound<'py, PyAny>,
+    w: &Bound<'py, PyAny>,
+    bias: Option<&Bound<'py, PyAny>>,
+    activation: Option<&str>,
+    residual: Option<&Bound<'py, PyAny>>,
+    times: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (py, own) = (x.py(), Layer { x, w, bias, other: other(residual, times)? });
+    let Some(torch) = Torch::here(py) else { return Ok(None) };
+    let Some((_, joined, _)) = own.other else { return Ok(None) };
+    if !torch.is_direct(py, &[x, w, bias.unwrap_or(x), joined])? {
+        return Ok(None);
+    }
+    let Ok(act) = self::activation(activation) else { return Ok(None) };
+    let Ok(product) = own.product(act, |object, name| torch.view(object, name)) else { return Ok(None) };
+    Ok(direct(py, new(torch, &product, own))?.flatten())
+}
+
 /// A linear layer over tensors of torch as a new one.
 #[pyfunction]
 #[pyo3(signature = (x, w, bias=None, activation=None))]
@@ -130,7 +174,7 @@ pub(crate) fn linear_new<'py>(
     bias: Option<&Bound<'py, PyAny>>,
     activation: Option<&str>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let own = Layer { x, w, bias };
+    let own = Layer { x, w, bias, other: None };
     let torch = Torch::here(x.py()).filter(|t| own.of_torch(t).is_some());
     let torch = torch.ok_or_else(|| PyValueError::new_err("x, w or bias: is no tensor of torch"))?;
     new(torch, &own.product(self::activation(activation)?, View::of)?, own)
@@ -146,21 +190,24 @@ pub(crate) fn linear_into(
     activation: Option<&str>,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let own = Layer { x, w, bias };
+    let own = Layer { x, w, bias, other: None };
     into(own.product(self::activation(activation)?, View::of)?, own, out, &View::of(out, "out")?)
 }
 
 /// The problem of a linear layer, in its text form; with no output, one of its own is assumed.
 #[pyfunction]
-#[pyo3(signature = (x, w, bias=None, activation=None, out=None))]
+#[pyo3(signature = (x, w, bias=None, activation=None, out=None, residual=None, times=None))]
 pub(crate) fn linear_problem(
     x: &Bound<'_, PyAny>,
     w: &Bound<'_, PyAny>,
     bias: Option<&Bound<'_, PyAny>>,
     activation: Option<&str>,
     out: Option<&Bound<'_, PyAny>>,
+    residual: Option<&Bound<'_, PyAny>>,
+    times: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let mut product = Layer { x, w, bias }.product(self::activation(activation)?, View::of)?;
+    let other = other(residual, times)?;
+    let mut product = Layer { x, w, bias, other }.product(self::activation(activation)?, View::of)?;
     if let Some(out) = out {
         product.write_to(&View::of(out, "out")?)?;
     }
