@@ -14,6 +14,7 @@ from ._bent import as_promised, promised
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
 from ._library import check_out, floats, lib, op, ordinary
+from ._nodes import PLAIN, transform
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
@@ -235,11 +236,22 @@ def attention(
     shape = (*q.shape[:-1], v.shape[-1])
     if out is not None:
         check_out(out, shape, q=q, k=k, v=v, mask=call[3])
-    o = _with_gradients(*call) if out is None and _training.wanted(*call[:4]) else None
+    o = None
+    if out is None and _learns(*call[:4]):
+        o = _bent.attend(*call[:4], None, _bent.Facts(*call[4:], 0, 0.0, False))
+    elif out is None and _training.wanted(*call[:4]):
+        o = _with_gradients(*call)
     if o is None:
         o = op.attention(*call)
     o = o if o.shape == shape else o.reshape(shape)
     return o if out is None else out.copy_(o)
+
+
+def _learns(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+    """Whether a mask's gradient is wanted that a kernel computes."""
+    if mask is None or not mask.requires_grad or not torch.is_grad_enabled() or not _bent.can(q, k, v):
+        return False
+    return torch.compiler.is_compiling() or (transform() is None and all(type(t) in PLAIN for t in (q, k, v)))
 
 
 def _with_gradients(

@@ -20,6 +20,8 @@ for _schema in (
     " (Tensor, Tensor)",
     "attention_bent_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? seed, Tensor out,"
     f" Tensor lse, {_FACTS}) -> (Tensor, Tensor, Tensor)",
+    "attention_mask_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor mask, Tensor? slopes, Tensor? seed, Tensor out,"
+    f" Tensor lse, {_FACTS}) -> Tensor",
 ):
     lib.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
@@ -101,7 +103,7 @@ def lent(mask: Tensor | None, slopes: Tensor | None) -> tuple[Tensor | None, Ten
     return mask, slopes
 
 
-def _can(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def can(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether kernels are for these: on a GPU those of tensor cores, which have half types."""
     fits = ordinary(q, k, v) and max(q.shape[3], v.shape[3]) <= 1024
     return fits and not (q.is_cuda and (q.dtype == torch.float32 or max(q.shape[3], v.shape[3]) > 256))
@@ -111,7 +113,7 @@ def _run(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None, *given: Any
 ) -> tuple[Tensor, Tensor]:
     facts = Facts(*given)
-    if _can(q, k, v):
+    if can(q, k, v):
         (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), lent(mask, slopes)
         try:
             text = problem(a, b, c, added, leans, facts)
@@ -162,7 +164,7 @@ def _run_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     facts = Facts(*given)
     found: tuple[Tensor, ...] | None = None
-    if _can(q, k, v):
+    if can(q, k, v):
         (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), lent(mask, slopes)
         try:
             text = problem(a, b, c, added, leans, facts)
@@ -177,11 +179,43 @@ def _run_grad(
     return dq, dk, dv
 
 
+def _run_mask_grad(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, slopes: Tensor | None, seed: Tensor | None,
+    out: Tensor, lse: Tensor, *given: Any,
+) -> Tensor:  # fmt: skip
+    """The gradient of what was added, which takes no more memory than that."""
+    facts = Facts(*given)
+    if can(q, k, v):
+        (a, b, c, _), (added, leans) = _training.lent(q, k, v, None), lent(mask, slopes)
+        try:
+            like = _training.like_output(a, c)
+            o, g = _training.laid(like, out), _training.laid(like, grad)
+            call = _of_mask(problem(a, b, c, added, leans, facts))
+            found: Tensor = call(a, b, c, added, o, lse, g, None, leans, seed)
+            return found.reshape(mask.shape)
+        except NotImplementedError as why:
+            _cuda.tell("torch", why)
+    last: Tensor = _by_autograd(grad, q, k, v, mask, slopes, seed, facts, False, True)[3]
+    return last.contiguous()
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_mask(forward: str) -> _warplap.Prepared:
+    """The call of a mask's gradient, by the problem of the forward pass."""
+    return _warplap.Prepared(f"attention_mask_grad:{forward.partition(':')[2]}")
+
+
 def _by_autograd(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None,
-    facts: Facts, again: bool,
+    facts: Facts, again: bool, of_mask: bool = False,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    return by_autograd(grad, (q, k, v), lambda a, b, c: by_scores(a, b, c, mask, slopes, seed, facts)[0], again)
+    """Of q, k and v, and of the mask where it is asked for."""
+    given = (q, k, v) if mask is None or not of_mask else (q, k, v, mask)
+
+    def forward(a: Tensor, b: Tensor, c: Tensor, added: Tensor | None = mask) -> Tensor:
+        return by_scores(a, b, c, added, slopes, seed, facts)[0]
+
+    return by_autograd(grad, given, forward, again)
 
 
 def by_autograd(
@@ -196,6 +230,7 @@ def by_autograd(
 for _device in ("CPU", "CUDA"):
     lib.impl("attention_bent", _run, _device)
     lib.impl("attention_bent_grad", _run_grad, _device)
+    lib.impl("attention_mask_grad", _run_mask_grad, _device)
 
 
 @fake("attention_bent")
@@ -208,6 +243,11 @@ def _grad_fake(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tup
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
+@fake("attention_mask_grad")
+def _mask_grad_fake(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *more: Any) -> Tensor:
+    return mask.new_empty(mask.shape)
+
+
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, mask, slopes, seed, *ctx.given = inputs
     ctx.save_for_backward(q, k, v, mask, slopes, seed, *output)
@@ -216,12 +256,17 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward(ctx: Any, grad: Tensor, of_sums: Tensor | None = None) -> tuple[Tensor | None, ...]:
     q, k, v, mask, slopes, seed, out, lse = ctx.saved_tensors
+    needs, of_mask = ctx.needs_input_grad, None
+    found: tuple[Tensor | None, ...] = (None, None, None)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        found = _by_autograd(grad, q, k, v, mask, slopes, seed, Facts(*ctx.given), True)
+        found = _by_autograd(grad, q, k, v, mask, slopes, seed, Facts(*ctx.given), True, needs[3])
+        of_mask = found[3] if needs[3] else None
     else:
-        found = op.attention_bent_grad(grad, q, k, v, mask, slopes, seed, out, lse, *ctx.given)
-    needed = (g if need else None for g, need in zip(found, ctx.needs_input_grad))
-    return *needed, *(None,) * 9
+        given = (grad, q, k, v, mask, slopes, seed, out, lse, *ctx.given)
+        found = op.attention_bent_grad(*given) if any(needs[:3]) else found
+        of_mask = op.attention_mask_grad(*given) if needs[3] else None
+    three = (g if need else None for g, need in zip(found, needs[:3]))
+    return *three, of_mask, *(None,) * 8
 
 
 _call = operator("attention_bent", _run, _save, _backward).call
@@ -231,8 +276,7 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts, seed: Tensor | None = None
 ) -> Tensor:
     """Over tensors of four dimensions that belong together."""
-    learnt = [t for t in (mask, slopes) if t is not None and t.requires_grad]
-    if learnt and torch.is_grad_enabled():
+    if slopes is not None and slopes.requires_grad and torch.is_grad_enabled():
         return by_scores(q, k, v, mask, slopes, seed, facts)[0]
     out: Tensor = _call(q, k, v, mask, slopes, seed, *facts)[0]
     return out

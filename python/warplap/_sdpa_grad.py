@@ -98,6 +98,28 @@ def _of_cpu(
     return found
 
 
+def of_mask(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, out: Tensor, lse: Tensor, grad: Tensor, *more: Any,
+    causal: bool, scale: float, gqa: bool,
+) -> Tensor:  # fmt: skip
+    """The gradient of a mask head by head in float32: no more than a few matrices of one head are there at a time."""
+    (batches, heads, sq, _), sk, group = q.shape, k.shape[2], q.shape[1] // k.shape[1]
+    four = mask if mask.ndim == 4 else mask[None, None]
+    sums = torch.zeros(four.shape, dtype=torch.float32, device=q.device)
+    deltas = (grad.float() * out.float()).sum(-1, keepdim=True)
+    known = torch.where(lse == float("-inf"), -lse, lse)[..., None]  # weights of a query that sees nothing are zeros
+    hidden = torch.ones(sq, sk, dtype=torch.bool, device=q.device).triu(1) if causal else None
+    for b in range(batches):
+        for h in range(heads):
+            at, key = (b % four.shape[0], h % four.shape[1]), (b, h // group)
+            weights = torch.matmul(q[b, h].float() * scale, k[key].float().T)
+            weights = weights.add_(four[at]).sub_(known[b, h]).exp_()
+            if hidden is not None:
+                weights = weights.masked_fill_(hidden, 0.0)
+            sums[at].add_(weights.mul_(torch.matmul(grad[b, h].float(), v[key].float().T).sub_(deltas[b, h])))
+    return sums.to(mask.dtype).reshape(mask.shape)
+
+
 def _plain(problem: str) -> str | None:
     """Why none of them is asked, if so: rows that a mask hides whole, and what scores are not multiplied with."""
     given = fields(problem)

@@ -162,6 +162,11 @@ def join() -> None:
         add("attention", name, forward, fit, device=device, facts=_facts.of_attention, returns=True)
         grad_name = f"{name.removesuffix('_lse')}_grad"
         add("attention_grad", grad_name, backward, grad_fit, device=device, facts=_facts.of_attention, returns=True)
+    for device in ("cpu", "cuda"):
+        add(
+            "attention_mask_grad", "torch_mask_grad", _sdpa_grad.of_mask, _sdpa.bends,
+            device=device, facts=_facts.of_attention, returns=True,
+        )  # fmt: skip
     if torch.backends.mkl.is_available():
         add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, facts=_facts.of_sparse)
     add("sampled", "torch_bmm", _torch_bmm)

@@ -45,9 +45,11 @@ DI float mask_of(const Bend& v, int r, int c) {
 }
 
 // Scores of rows `at`, at + 8 and columns `from`, from + 1, from + 8 ... become weights; `lse(i)` is the log-sum-exp in
-// powers of two of score i's query. With a cap `steep` is what gradients of scores are multiplied with.
-template <bool turned_, int r_, class Lse>
-DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, int at, int from, bool edge, Lse lse) {
+// powers of two of score i's query, `added` what its mask holds for a query and a key, as mask_of gives it. With a cap
+// `steep` is what gradients of scores are multiplied with.
+template <bool turned_, int r_, class Lse, class Added>
+DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, int at, int from, bool edge, Lse lse,
+              Added added) {
   // One conversion, which takes as long as an exponential; the others are this far from it.
   const float first = ALIBI ? (float)((turned_ ? from - at : at - from) + v.upper) : 0.f;
 #pragma unroll
@@ -64,7 +66,7 @@ DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, i
     }
     const int away = (i >> 1 & 1) * 8 - i / 4 * 8 - (i & 1);
     if (ALIBI) z = fmaf(-v.slope, fabsf(first + (float)(turned_ ? -away : away)), z);
-    if (MASK) z += mask_of(v, r, c);
+    if (MASK) z += added(i, r, c);
     s[i] = exp2_fast(z - lse(i));
   }
   if (edge) {
@@ -74,6 +76,13 @@ DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, i
       if (c >= v.sk || (CAUSAL && c - r > v.upper) || (WINDOW && c - r < v.lower)) s[i] = 0.f;
     }
   }
+}
+
+// The same with the mask as it lies in memory.
+template <bool turned_, int r_, class Lse>
+DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, int at, int from, bool edge, Lse lse) {
+  weigh<turned_>(s, steep, v, at, from, edge, lse,
+                 [&](int, int r, int c) __attribute__((always_inline)) { return mask_of(v, r, c); });
 }
 
 // Weights are never below zero: those that were dropped bear a sign from here on.

@@ -14,6 +14,7 @@ use warplap_core::slot::Slot;
 use warplap_cuda::{Buffer, Cuda};
 use warplap_ops::attention::Attention;
 use warplap_ops::attention_grad::AttentionGrad;
+use warplap_ops::attention_mask_grad::AttentionMaskGrad;
 use warplap_ops::bsr::Bsr;
 use warplap_ops::cross_entropy::CrossEntropy;
 use warplap_ops::gemm::Gemm;
@@ -124,6 +125,15 @@ const GRADIENTS: [&str; 15] = [
     "attention_grad:b=2,h=4,sq=70,sk=90,d=24,softcap=3,window=30,causal=true,mask=add,over=each,dtype=bf16",
 ];
 
+const MASKS: [&str; 6] = [
+    "attention_mask_grad:h=1,sq=1,d=1,dtype=f32,mask=add",
+    "attention_mask_grad:b=2,h=4,hkv=2,sq=70,sk=130,d=40,dv=24,dtype=f16,mask=add,over=heads",
+    "attention_mask_grad:b=3,h=4,hkv=2,sq=90,sk=77,d=48,dtype=bf16,causal=true,mask=add,scale=-0.4,layout=bshd",
+    "attention_mask_grad:b=2,h=4,sq=130,sk=70,d=24,causal=true,corner=bottom,mask=add,over=batches,dtype=f32,alibi=true",
+    "attention_mask_grad:b=2,h=4,sq=70,sk=90,d=24,softcap=3,window=30,mask=add,over=each,dtype=bf16,dropout=0.3",
+    "attention_mask_grad:b=2,h=4,sq=512,d=128,dtype=bf16,mask=add",
+];
+
 /// Sums of signed bytes are exact: nothing is allowed beside them.
 const BYTES: [&str; 7] = [
     "qgemm:m=64,n=64,k=64,out=bf16,scale=tensor",
@@ -172,6 +182,7 @@ fn main() -> Result<(), Failed> {
     held::<SoftmaxGrad>(&device, &SOFTMAX_GRAD)?;
     held::<CrossEntropy>(&device, &ENTROPY)?;
     held::<AttentionGrad>(&device, &GRADIENTS)?;
+    held::<AttentionMaskGrad>(&device, &MASKS)?;
     held::<Attention>(&device, &ATTENTION)
 }
 

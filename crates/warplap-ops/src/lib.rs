@@ -30,6 +30,8 @@ mod sources;
 pub mod attention;
 #[cfg(feature = "attention")]
 pub mod attention_grad;
+#[cfg(feature = "attention")]
+pub mod attention_mask_grad;
 #[cfg(feature = "bsr")]
 pub mod bsr;
 #[cfg(feature = "cross_entropy")]
@@ -70,6 +72,8 @@ pub mod exports {
     pub use crate::attention::{Attention, AttentionProblem};
     #[cfg(feature = "attention")]
     pub use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
+    #[cfg(feature = "attention")]
+    pub use crate::attention_mask_grad::{AttentionMaskGrad, AttentionMaskGradProblem};
     #[cfg(feature = "bsr")]
     pub use crate::bsr::{Bsr, BsrProblem};
     #[cfg(feature = "cross_entropy")]

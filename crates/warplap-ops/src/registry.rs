@@ -54,6 +54,8 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<crate::attention::Attention>();
     #[cfg(feature = "attention")]
     visitor.visit::<crate::attention_grad::AttentionGrad>();
+    #[cfg(feature = "attention")]
+    visitor.visit::<crate::attention_mask_grad::AttentionMaskGrad>();
     #[cfg(feature = "bsr")]
     visitor.visit::<crate::bsr::Bsr>();
     #[cfg(feature = "sampled")]

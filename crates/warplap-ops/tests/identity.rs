@@ -224,12 +224,14 @@ fn wrapped(tree: &mut Tree, wrapper: &str, inside: &str) -> String {
 #[test]
 fn what_was_compiled_in_is_what_the_files_say() {
     use warplap_ops::{
-        attention, attention_grad, bsr, cross_entropy, gemm, norm, norm_grad, qgemm, sampled, softmax, softmax_grad,
+        attention, attention_grad, attention_mask_grad, bsr, cross_entropy, gemm, norm, norm_grad, qgemm, sampled,
+        softmax, softmax_grad,
     };
     let mut tree = Tree::new(crates());
     for (folder, variants) in [
         ("attention/cpu", compiled(&attention::cpu::catalog())),
         ("attention_grad/cpu", compiled(&attention_grad::cpu::catalog())),
+        ("attention_mask_grad/cpu", compiled(&attention_mask_grad::cpu::catalog())),
         ("bsr/cpu", compiled(&bsr::cpu::catalog())),
         ("sampled/cpu", compiled(&sampled::cpu::catalog())),
         ("qgemm/cpu", compiled(&qgemm::cpu::catalog())),
@@ -249,6 +251,7 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("gemm/cuda", "cuda/own.rs", compiled(&gemm::cuda::catalog())),
         ("attention/cuda", "cuda/own.rs", compiled(&attention::cuda::catalog())),
         ("attention_grad/cuda", "cuda/own.rs", compiled(&attention_grad::cuda::catalog())),
+        ("attention_mask_grad/cuda", "cuda/own.rs", compiled(&attention_mask_grad::cuda::catalog())),
         ("sampled/cuda", "cuda/own.rs", compiled(&sampled::cuda::catalog())),
         ("qgemm/cuda", "cuda/own.rs", compiled(&qgemm::cuda::catalog())),
         ("norm/cuda", "cuda/own.rs", compiled(&norm::cuda::catalog())),

@@ -11,8 +11,9 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod known;
+pub(crate) mod line;
 mod problem;
-mod reach;
+pub(crate) mod reach;
 
 pub use problem::AttentionGradProblem;
 
@@ -25,6 +26,7 @@ use crate::attention::packed::Batches;
 use crate::attention::slot as forward;
 use crate::attention::{Attention, AttentionProblem, Bend, QUERY_SPREAD, Strides, added, drops, gather, offsets};
 use crate::right;
+use line::Line;
 use reach::Reach;
 
 /// The operation of attention's gradients.
@@ -145,18 +147,15 @@ impl Op for AttentionGrad {
                         let row = first + i;
                         let delta: f64 = (0..dv).map(|x| g[i * dv + x] * o[row * dv + x]).sum();
                         let (sums, lies) = (p.lse_strides(), p.mask_strides());
+                        let mask = mask.as_ref().map(|m| &m[b * lies.batch + h * lies.head + row * lies.row..][..sk]);
                         let lse = lse[b * sums.batch + h * sums.head + own.start + row];
-                        let line = mask.as_ref().map(|m| &m[b * lies.batch + h * lies.head + row * lies.row..][..sk]);
-                        let keys = sight.of_query(row);
+                        let line =
+                            Line { bend, keys: sight.of_query(row), lse, delta, lean: leans[h], mask, drops, row };
                         for j in 0..sk {
                             let at = i * sk + j;
-                            let added = line.map_or(0.0, |m| m[j]);
-                            let (score, steep) = bend.score(weights[at], leans[h], added, row, j);
-                            let hidden = !keys.contains(&j) || lse == f64::NEG_INFINITY;
-                            let weight = if hidden { 0.0 } else { (score - lse).exp() };
-                            let kept = drops.map_or(1.0, |drops| f64::from(drops.factor(row, j)));
-                            slopes[at] = weight * (slopes[at] * kept - delta) * steep;
-                            weights[at] = weight * kept;
+                            let pair = line.pair(j, weights[at], slopes[at]);
+                            slopes[at] = pair.slope * pair.steep;
+                            weights[at] = pair.weight * pair.kept;
                         }
                         reach.row(&weights[i * sk..][..sk], &slopes[i * sk..][..sk], &mut seen);
                     }
@@ -175,8 +174,8 @@ impl Op for AttentionGrad {
     }
 }
 
-/// Rows of scores the right answer holds at once.
-const ROWS: usize = 256;
+/// Rows of scores a right answer holds at once.
+pub(crate) const ROWS: usize = 256;
 
 /// Multiplications up to which the log-sum-exps that are drawn are a forward pass's.
 const EXACT: u64 = 1 << 27;
@@ -260,7 +259,7 @@ fn lse(
 }
 
 /// A row-major matrix the other way round.
-fn turned(rows: usize, columns: usize, from: &[f64]) -> Vec<f64> {
+pub(crate) fn turned(rows: usize, columns: usize, from: &[f64]) -> Vec<f64> {
     let mut to = vec![0f64; rows * columns];
     for i in 0..rows {
         (0..columns).for_each(|j| to[j * rows + i] = from[i * columns + j]);

@@ -15,6 +15,7 @@ use warplap_cpu::Cpu;
 
 mod attention;
 mod attention_grad;
+mod attention_mask_grad;
 mod bsr;
 mod cross_entropy;
 mod gemm;
@@ -138,6 +139,7 @@ fn every_gemm_variant_is_right_on_edge_problems() {
 conforming! {
     attention: every_attention_variant_is_right_on_edge_problems,
     attention_grad: every_attention_grad_variant_is_right_on_edge_problems,
+    attention_mask_grad: every_attention_mask_grad_variant_is_right_on_edge_problems,
     bsr: every_bsr_variant_is_right_on_edge_problems,
     sampled: every_sampled_variant_is_right_on_edge_problems,
     norm: every_norm_variant_is_right_on_edge_problems,

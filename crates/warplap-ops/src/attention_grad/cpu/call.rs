@@ -15,57 +15,96 @@ use crate::typed;
 
 /// A tensor of one launch by address: rows of heads of batches.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<P> {
-    pub(super) first: P,
-    pub(super) lies: Strides,
+pub(crate) struct Rows<P> {
+    pub(crate) first: P,
+    pub(crate) lies: Strides,
 }
 
 impl<P> Rows<P> {
     /// Elements from the first to a row.
-    pub(super) fn at(&self, batch: usize, head: usize, row: usize) -> usize {
+    pub(crate) fn at(&self, batch: usize, head: usize, row: usize) -> usize {
         batch * self.lies.batch + head * self.lies.head + row * self.lies.row
     }
 }
 
-/// The buffers of one launch by address, so that tasks on several threads can write rows of their own.
+/// Where slots lie that the gradients of attention have in places of their own.
 #[derive(Clone, Copy)]
-pub(super) struct Call<T> {
-    pub(super) q: Rows<*const T>,
-    pub(super) k: Rows<*const T>,
-    pub(super) v: Rows<*const T>,
-    pub(super) out: Rows<*const T>,
-    pub(super) grad: Rows<*const T>,
-    pub(super) dq: Rows<*mut T>,
-    pub(super) dk: Rows<*mut T>,
-    pub(super) dv: Rows<*mut T>,
+pub(crate) struct Places {
+    pub(crate) slopes: usize,
+    pub(crate) seed: usize,
+    /// None where no problem has sequences one behind the other.
+    pub(crate) offsets: Option<[usize; 2]>,
+}
+
+/// What one launch reads, by address, so that tasks on several threads can.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<T> {
+    pub(crate) q: Rows<*const T>,
+    pub(crate) k: Rows<*const T>,
+    pub(crate) v: Rows<*const T>,
+    pub(crate) out: Rows<*const T>,
+    pub(crate) grad: Rows<*const T>,
     /// Null where nothing is added.
-    pub(super) mask: *const T,
+    pub(crate) mask: *const T,
     /// Zeros hide; null where none do.
-    pub(super) hides: *const u8,
+    pub(crate) hides: *const u8,
     /// Seed and stream; null where nothing was dropped.
-    pub(super) seed: *const i64,
-    pub(super) lse: *const f32,
+    pub(crate) seed: *const i64,
+    pub(crate) lse: *const f32,
     /// Null where distances took nothing from scores.
-    pub(super) slopes: *const f32,
+    pub(crate) slopes: *const f32,
     /// Where sequences of queries and of keys begin; null where batches lie apart.
     offsets: [*const i32; 2],
 }
 
-// SAFETY: the caller of `launch` borrows all buffers until it returns, and every row that is written is one task's.
+// SAFETY: the caller of `launch` borrows all buffers until it returns.
 unsafe impl<T> Send for Call<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Call<T> {}
 
+/// What is written.
+#[derive(Clone, Copy)]
+pub(super) struct Gradients<T> {
+    pub(super) dq: Rows<*mut T>,
+    pub(super) dk: Rows<*mut T>,
+    pub(super) dv: Rows<*mut T>,
+}
+
+// SAFETY: as above, and every row that is written is one task's.
+unsafe impl<T> Send for Gradients<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Gradients<T> {}
+
+/// The places of the gradients of Q, K and V.
+pub(super) const PLACES: Places =
+    Places { slopes: slot::SLOPES, seed: slot::SEED, offsets: Some([slot::OFFSETS_Q, slot::OFFSETS_K]) };
+
+impl<T: Typed> Gradients<T> {
+    pub(super) fn new(p: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<Self, Rejection> {
+        Ok(Gradients {
+            dq: write(args, slot::DQ, p.q_strides())?,
+            dk: write(args, slot::DK, p.k_strides())?,
+            dv: write(args, slot::DV, p.v_strides())?,
+        })
+    }
+}
+
+/// A tensor to write.
+pub(crate) fn write<T: Typed>(
+    args: &mut [Arg<'_, Cpu>],
+    slot: usize,
+    lies: Strides,
+) -> Result<Rows<*mut T>, Rejection> {
+    let first = typed::write::<T>(args[slot].write()?)?.as_mut_ptr();
+    Ok(Rows { first, lies })
+}
+
 impl<T: Typed + Copy> Call<T> {
     /// Takes the slots of a launch. The catalog hands out kernels that refuse other arguments than the signature's, so
     /// that every slot holds what the problem spans: everything unsafe relies on it.
-    pub(super) fn new(p: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<Self, Rejection> {
+    pub(crate) fn new(p: &AttentionProblem, args: &[Arg<'_, Cpu>], at: Places) -> Result<Self, Rejection> {
         fn read<T: Typed>(args: &[Arg<'_, Cpu>], slot: usize, lies: Strides) -> Result<Rows<*const T>, Rejection> {
             let first = args[slot].read().and_then(typed::read::<T>)?.as_ptr();
-            Ok(Rows { first, lies })
-        }
-        fn write<T: Typed>(args: &mut [Arg<'_, Cpu>], slot: usize, lies: Strides) -> Result<Rows<*mut T>, Rejection> {
-            let first = typed::write::<T>(args[slot].write()?)?.as_mut_ptr();
             Ok(Rows { first, lies })
         }
         fn begins(args: &[Arg<'_, Cpu>], name: &str, slot: usize) -> Result<*const i32, Rejection> {
@@ -87,28 +126,25 @@ impl<T: Typed + Copy> Call<T> {
                 _ => std::ptr::null(),
             },
             seed: match p.dropout() > 0.0 {
-                true => args[slot::SEED].read().and_then(typed::read::<i64>)?.as_ptr(),
+                true => args[at.seed].read().and_then(typed::read::<i64>)?.as_ptr(),
                 false => std::ptr::null(),
             },
             lse: args[slot::LSE].read().and_then(typed::read::<f32>)?.as_ptr(),
             slopes: match p.alibi {
-                true => args[slot::SLOPES].read().and_then(typed::read::<f32>)?.as_ptr(),
+                true => args[at.slopes].read().and_then(typed::read::<f32>)?.as_ptr(),
                 false => std::ptr::null(),
             },
-            offsets: match p.packed {
-                Some(_) => [begins(args, "offsets_q", slot::OFFSETS_Q)?, begins(args, "offsets_k", slot::OFFSETS_K)?],
+            offsets: match at.offsets.filter(|_| p.packed.is_some()) {
+                Some([queries, keys]) => [begins(args, "offsets_q", queries)?, begins(args, "offsets_k", keys)?],
                 None => [std::ptr::null(); 2],
             },
-            dq: write(args, slot::DQ, p.q_strides())?,
-            dk: write(args, slot::DK, p.k_strides())?,
-            dv: write(args, slot::DV, p.v_strides())?,
         })
     }
 }
 
 impl<T> Call<T> {
     /// The rows of a batch: of queries, and of keys.
-    pub(super) fn stretches(&self, p: &AttentionProblem, batch: usize) -> [Range<usize>; 2] {
+    pub(crate) fn stretches(&self, p: &AttentionProblem, batch: usize) -> [Range<usize>; 2] {
         let longest = [p.sq as usize, p.sk as usize];
         let Some(Packed { tq, tk }) = p.packed else { return longest.map(|rows| 0..rows) };
         debug_assert!(batch < p.b as usize);
@@ -121,14 +157,14 @@ impl<T> Call<T> {
     }
 
     /// What the queries of a batch see.
-    pub(super) fn sight(&self, p: &AttentionProblem, batch: usize) -> Sight {
+    pub(crate) fn sight(&self, p: &AttentionProblem, batch: usize) -> Sight {
         let [queries, keys] = self.stretches(p, batch);
         p.sight_of(queries.len(), keys.len())
     }
 
     /// What scores of a query of one head become: the scaled score and its key's number come in; the score and how steeply
     /// it grows go out.
-    pub(super) fn bend(
+    pub(crate) fn bend(
         &self,
         p: &AttentionProblem,
         [batch, head, query]: [usize; 3],
@@ -150,7 +186,7 @@ impl<T> Call<T> {
     }
 
     /// Which weights of a head were dropped, where some were.
-    pub(super) fn drops(&self, p: &AttentionProblem, [batch, head]: [usize; 2]) -> Option<Drops> {
+    pub(crate) fn drops(&self, p: &AttentionProblem, [batch, head]: [usize; 2]) -> Option<Drops> {
         // SAFETY: two numbers.
         let seed = || unsafe { [*self.seed as u64, *self.seed.add(1) as u64] };
         let of = batch * p.h as usize + head;
@@ -158,7 +194,7 @@ impl<T> Call<T> {
     }
 
     /// Where the mask of a query begins; null where there is none.
-    pub(super) fn line(&self, p: &AttentionProblem, [batch, head, query]: [usize; 3]) -> *const T {
+    pub(crate) fn line(&self, p: &AttentionProblem, [batch, head, query]: [usize; 3]) -> *const T {
         let lies = p.mask_strides();
         match self.mask.is_null() {
             true => self.mask,
@@ -171,7 +207,7 @@ impl<T> Call<T> {
 ///
 /// # Safety
 /// The tensor has that row of so many elements.
-pub(super) unsafe fn row<'a, T>(of: Rows<*const T>, [batch, head, row]: [usize; 3], width: usize) -> &'a [T] {
+pub(crate) unsafe fn row<'a, T>(of: Rows<*const T>, [batch, head, row]: [usize; 3], width: usize) -> &'a [T] {
     // SAFETY: the caller's word.
     unsafe { std::slice::from_raw_parts(of.first.add(of.at(batch, head, row)), width) }
 }
@@ -180,7 +216,7 @@ pub(super) unsafe fn row<'a, T>(of: Rows<*const T>, [batch, head, row]: [usize; 
 ///
 /// # Safety
 /// As for `row`, and nobody else has it.
-pub(super) unsafe fn row_mut<'a, T>(of: Rows<*mut T>, [batch, head, row]: [usize; 3], width: usize) -> &'a mut [T] {
+pub(crate) unsafe fn row_mut<'a, T>(of: Rows<*mut T>, [batch, head, row]: [usize; 3], width: usize) -> &'a mut [T] {
     // SAFETY: the caller's word.
     unsafe { std::slice::from_raw_parts_mut(of.first.add(of.at(batch, head, row)), width) }
 }

@@ -12,7 +12,7 @@ use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
-use super::call::{Call, row, row_mut};
+use super::call::{Call, Gradients, PLACES, row, row_mut};
 use crate::attention::AttentionProblem;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
 use crate::typed::for_dtype;
@@ -22,6 +22,11 @@ pub(super) struct Reference;
 
 /// Multiplications up to which plain loops are worth racing.
 const SMALL: u64 = 4096;
+
+/// Whether plain loops are worth racing.
+pub(crate) fn is_small(p: &AttentionProblem) -> bool {
+    p.b * p.h <= SMALL && p.b * p.h * p.pairs().min(SMALL) * (p.d + p.dv) <= SMALL
+}
 
 impl Variant<AttentionGrad, Cpu> for Reference {
     fn id(&self) -> &str {
@@ -33,8 +38,7 @@ impl Variant<AttentionGrad, Cpu> for Reference {
     }
 
     fn fit(&self, AttentionGradProblem(p): &AttentionGradProblem, _: &Cpu) -> Fit {
-        let small = p.b * p.h <= SMALL && p.b * p.h * p.pairs().min(SMALL) * (p.d + p.dv) <= SMALL;
-        if small { Fit::HIGH } else { Fit::LOW }
+        if is_small(p) { Fit::HIGH } else { Fit::LOW }
     }
 
     fn space(&self, _: &AttentionGradProblem, _: &Cpu) -> Space {
@@ -54,7 +58,7 @@ impl Kernel<Cpu> for Loops {
     }
 }
 
-fn dot<T: Element>(a: &[T], b: &[T]) -> f32 {
+pub(crate) fn dot<T: Element>(a: &[T], b: &[T]) -> f32 {
     a.iter().zip(b).map(|(x, y)| x.widen() * y.widen()).sum()
 }
 
@@ -67,7 +71,7 @@ fn put<T: Element>(to: &mut [T], sums: &[f32], scale: f32) {
 }
 
 fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-    let call = Call::<T>::new(p, args)?;
+    let (call, to) = (Call::<T>::new(p, args, PLACES)?, Gradients::<T>::new(p, args)?);
     let (d, dv, scale) = (p.d as usize, p.dv as usize, p.scale());
     let most = p.sk as usize;
     let (mut of_q, mut of_k, mut of_v) = (vec![0f32; d], vec![0f32; most * d], vec![0f32; most * dv]);
@@ -101,7 +105,7 @@ fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, C
                         grow(&mut of_k[j * d..(j + 1) * d], slope, q);
                         grow(&mut of_v[j * dv..(j + 1) * dv], weight * kept, g);
                     }
-                    put(row_mut(call.dq, at, d), &of_q, scale);
+                    put(row_mut(to.dq, at, d), &of_q, scale);
                 }
             }
         }
@@ -109,8 +113,8 @@ fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, C
             let at = [b, kv, met.start + j];
             // SAFETY: as above.
             unsafe {
-                put(row_mut(call.dk, at, d), &of_k[j * d..(j + 1) * d], scale);
-                put(row_mut(call.dv, at, dv), &of_v[j * dv..(j + 1) * dv], 1.0);
+                put(row_mut(to.dk, at, d), &of_k[j * d..(j + 1) * d], scale);
+                put(row_mut(to.dv, at, dv), &of_v[j * dv..(j + 1) * dv], 1.0);
             }
         }
     }

@@ -17,11 +17,10 @@ use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
-use super::call::{Call, Rows, row, row_mut};
-use super::weigh::Weigh;
-use crate::attention::{AttentionProblem, Strides};
+use super::call::{Call, Gradients, PLACES, Rows, row_mut};
+use super::given::{Given, Part, multiply, numbers};
+use crate::attention::AttentionProblem;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
-use crate::faer::{self, Parallelism, Strided};
 use crate::typed::for_dtype;
 
 /// Blocks of keys and of queries.
@@ -51,9 +50,7 @@ impl Variant<AttentionGrad, Cpu> for Tiles {
 
     fn needs(&self, AttentionGradProblem(p): &AttentionGradProblem, config: &Config) -> Needs {
         let setting = Setting::read(p, config);
-        let wide =
-            if p.dtype == warplap_core::dtype::DType::F32 { 0 } else { p.q_len() + p.k_len() + p.v_len() + p.o_len() };
-        let numbers = wide + setting.threads * setting.room(p) + p.lse_len();
+        let numbers = numbers(p) + setting.threads * setting.room(p);
         Needs { threads: setting.threads as u64, workspace: 4 * numbers as u64, ..Needs::default() }
     }
 
@@ -93,127 +90,31 @@ impl Kernel<Cpu> for Built {
     }
 }
 
-/// A tensor in f32: as it lies, or widened.
-struct Wide {
-    rows: Rows<*const f32>,
-    _kept: Vec<f32>,
-}
-
-// SAFETY: the pointer is to numbers that nobody writes while it lives: its own, or the caller's inputs.
-unsafe impl Sync for Wide {}
-
-/// What every task reads.
-struct Given<'a, T> {
-    p: &'a AttentionProblem,
-    isa: Isa,
-    q: Wide,
-    k: Wide,
-    v: Wide,
-    grad: Wide,
-    deltas: Vec<f32>,
-    call: Call<T>,
-}
-
 impl Built {
     fn differentiate<T: Element + Typed>(&self, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
-        let (p, call) = (&self.p, Call::<T>::new(&self.p, args)?);
-        let widened = |rows: Rows<*const T>, len: usize| -> Wide {
-            // SAFETY: the slot holds as many elements as the problem says.
-            let all = unsafe { std::slice::from_raw_parts(rows.first, len) };
-            if T::DTYPE == warplap_core::dtype::DType::F32 {
-                return Wide { rows: Rows { first: rows.first.cast(), lies: rows.lies }, _kept: Vec::new() };
-            }
-            let kept: Vec<f32> = all.iter().map(|x| x.widen()).collect();
-            Wide { rows: Rows { first: kept.as_ptr(), lies: rows.lies }, _kept: kept }
-        };
-        let (q, k) = (widened(call.q, p.q_len()), widened(call.k, p.k_len()));
-        let (v, grad) = (widened(call.v, p.v_len()), widened(call.grad, p.o_len()));
-        let mut given = Given { p, isa: self.isa, q, k, v, grad, deltas: Vec::new(), call };
-        given.deltas = given.deltas();
-        let (block, threads, given) = (self.setting.block, self.setting.threads, &given);
+        let (p, call) = (&self.p, Call::<T>::new(&self.p, args, PLACES)?);
+        let (given, to) = (&Given::new(p, self.isa, call), &Gradients::new(p, args)?);
+        let (block, threads) = (self.setting.block, self.setting.threads);
         let (keys, queries) = ((p.sk as usize).div_ceil(block), (p.sq as usize).div_ceil(block));
         let shared = (p.b * p.hkv) as usize * keys;
         // The first keys, which most queries see, and the last queries, which see most keys, come first.
         self.pool.each(threads, shared + (p.b * p.h) as usize * queries, |task| match task.checked_sub(shared) {
-            None => given.keys(task / keys, task % keys * block, block),
-            Some(task) => given.queries(task / queries, (queries - 1 - task % queries) * block, block),
+            None => given.keys(to, task / keys, task % keys * block, block),
+            Some(task) => given.queries(to, task / queries, (queries - 1 - task % queries) * block, block),
         });
         Ok(())
     }
 }
 
 impl<T: Element> Given<'_, T> {
-    fn deltas(&self) -> Vec<f32> {
-        let (p, dv) = (self.p, self.p.dv as usize);
-        let of = |n: usize| {
-            let rows = p.stretches()[1] as usize;
-            let (head, i) = (n / rows, n % rows);
-            let at = [head / p.h as usize, head % p.h as usize, i];
-            // SAFETY: both tensors have that row of dv elements.
-            let (g, o) = unsafe { (row(self.grad.rows, at, dv), row(self.call.out, at, dv)) };
-            g.iter().zip(o).map(|(g, o)| g * o.widen()).sum()
-        };
-        (0..p.lse_len()).map(of).collect()
-    }
-
-    /// Weights and gradients of scores of some queries of one head with some keys.
-    fn weigh(&self, [b, h]: [usize; 2], queries: [usize; 2], keys: [usize; 2], room: &mut [Vec<f32>; 2]) {
-        let (p, [first, rows], [key, width]) = (self.p, queries, keys);
-        let (kv, [own, met]) = (h / p.group() as usize, self.call.stretches(p, b));
-        let [scores, slopes] = room;
-        scores.resize(rows * width, 0.0);
-        slopes.resize(rows * width, 0.0);
-        let products = [(&self.q, &self.k, p.d, &mut *scores), (&self.grad, &self.v, p.dv, &mut *slopes)];
-        for (mine, others, depth, to) in products {
-            let a = Part::of(mine.rows, [b, h, own.start + first]);
-            let k = Part::of(others.rows, [b, kv, met.start + key]).turned();
-            multiply((rows, width, depth as usize), a, k, to);
-        }
-        let sums = p.lse_strides();
-        let at = b * sums.batch + h * sums.head + own.start + first;
-        // SAFETY: there is a log-sum-exp for each query.
-        let lse = unsafe { std::slice::from_raw_parts(self.call.lse.add(at), rows) };
-        let mut steep = Vec::new();
-        if p.is_bent() {
-            steep = self.bend([b, h], [first, key], width, scores);
-        }
-        let mut kept = Vec::new();
-        if let Some(drops) = self.call.drops(p, [b, h]) {
-            kept.extend((0..rows * width).map(|n| drops.factor(first + n / width, key + n % width)));
-            slopes.iter_mut().zip(&kept).for_each(|(slope, kept)| *slope *= kept);
-        }
-        let line = self.call.line(p, [b, h, first]);
-        self.isa.run(Weigh {
-            scores,
-            slopes,
-            width,
-            first: [first, key],
-            lse,
-            deltas: &self.deltas[at..at + rows],
-            scale: if p.is_bent() { 1.0 } else { p.scale() },
-            sight: self.call.sight(p, b),
-            mask: (if line.is_null() { line } else { line.wrapping_add(key) }, p.sk as usize),
-        });
-        slopes.iter_mut().zip(&steep).for_each(|(slope, steep)| *slope *= steep);
-        scores.iter_mut().zip(&kept).for_each(|(weight, kept)| *weight *= kept);
-    }
-
-    /// Scales and bends scores one by one; how steeply they grow goes out beside them.
-    fn bend(&self, [b, h]: [usize; 2], [first, key]: [usize; 2], width: usize, scores: &mut [f32]) -> Vec<f32> {
-        let (p, mut steep) = (self.p, Vec::with_capacity(scores.len()));
-        for (i, row) in scores.chunks_exact_mut(width).enumerate() {
-            let bend = self.call.bend(p, [b, h, first + i]);
-            for (j, score) in row.iter_mut().enumerate() {
-                let (bent, grows) = bend(*score * p.scale(), key + j);
-                *score = bent;
-                steep.push(grows);
-            }
-        }
-        steep
+    /// Weights and gradients of scaled products.
+    fn slopes(&self, head: [usize; 2], queries: [usize; 2], keys: [usize; 2], room: &mut [Vec<f32>; 2]) {
+        let steep = self.weigh(head, queries, keys, room);
+        room[1].iter_mut().zip(&steep).for_each(|(slope, steep)| *slope *= steep);
     }
 
     /// dK and dV of some keys.
-    fn keys(&self, shared: usize, key: usize, block: usize) {
+    fn keys(&self, to: &Gradients<T>, shared: usize, key: usize, block: usize) {
         let p = self.p;
         let (b, kv) = (shared / p.hkv as usize, shared % p.hkv as usize);
         let ([own, met], sight) = (self.call.stretches(p, b), self.call.sight(p, b));
@@ -227,7 +128,7 @@ impl<T: Element> Given<'_, T> {
             let seen = sight.of_keys(key..key + width, own.len());
             for first in seen.clone().step_by(MET) {
                 let rows = MET.min(seen.end - first);
-                self.weigh([b, h], [first, rows], [key, width], &mut room);
+                self.slopes([b, h], [first, rows], [key, width], &mut room);
                 for (weights, with, wide, sums) in
                     [(&room[1], &self.q, d, &mut of_k), (&room[0], &self.grad, dv, &mut of_v)]
                 {
@@ -240,13 +141,13 @@ impl<T: Element> Given<'_, T> {
         }
         // SAFETY: the rows are this task's alone.
         unsafe {
-            put(self.call.dk, [b, kv, met.start + key], &of_k, d, p.scale());
-            put(self.call.dv, [b, kv, met.start + key], &of_v, dv, 1.0);
+            put(to.dk, [b, kv, met.start + key], &of_k, d, p.scale());
+            put(to.dv, [b, kv, met.start + key], &of_v, dv, 1.0);
         }
     }
 
     /// dQ of some queries.
-    fn queries(&self, head: usize, first: usize, block: usize) {
+    fn queries(&self, to: &Gradients<T>, head: usize, first: usize, block: usize) {
         let (p, d) = (self.p, self.p.d as usize);
         let (b, h) = (head / p.h as usize, head % p.h as usize);
         let ([own, met], sight) = (self.call.stretches(p, b), self.call.sight(p, b));
@@ -258,33 +159,14 @@ impl<T: Element> Given<'_, T> {
         let (mut room, mut sums, mut more) = ([Vec::new(), Vec::new()], vec![0f32; rows * d], vec![0f32; rows * d]);
         for key in seen.clone().step_by(MET) {
             let width = MET.min(seen.end - key);
-            self.weigh([b, h], [first, rows], [key, width], &mut room);
+            self.slopes([b, h], [first, rows], [key, width], &mut room);
             let slopes = Part { first: room[1].as_ptr(), column: 1, row: width };
             multiply((rows, d, width), slopes, Part::of(self.k.rows, [b, kv, met.start + key]), &mut more);
             sums.iter_mut().zip(&more).for_each(|(sum, x)| *sum += x);
         }
         // SAFETY: the rows are this task's alone.
-        unsafe { put(self.call.dq, [b, h, own.start + first], &sums, d, p.scale()) };
+        unsafe { put(to.dq, [b, h, own.start + first], &sums, d, p.scale()) };
     }
-}
-
-/// A matrix that a product reads.
-type Part = Strided<*const f32>;
-
-impl Part {
-    /// Rows of a head from one on.
-    fn of(rows: Rows<*const f32>, [b, h, first]: [usize; 3]) -> Self {
-        let Strides { row, .. } = rows.lies;
-        // SAFETY: the tensor has that row.
-        Part { first: unsafe { rows.first.add(rows.at(b, h, first)) }, column: 1, row }
-    }
-}
-
-/// A product into rows behind each other, on this thread.
-fn multiply((m, n, k): (usize, usize, usize), a: Part, b: Part, to: &mut [f32]) {
-    assert!(to.len() >= m * n, "room for a product of {m} by {n}");
-    // SAFETY: the parts are of tensors and blocks that hold what is read, `to` is ours alone.
-    unsafe { faer::product((m, n, k), a, b, Strided::rows(to.as_mut_ptr(), n), Parallelism::None) };
 }
 
 /// Writes rows.

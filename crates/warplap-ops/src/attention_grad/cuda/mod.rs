@@ -2,9 +2,9 @@
 
 mod grad_mma;
 mod grad_wgmma;
-mod plan;
+pub(crate) mod plan;
 mod reference;
-mod right;
+pub(crate) mod right;
 
 use std::sync::Arc;
 

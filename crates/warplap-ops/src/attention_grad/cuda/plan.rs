@@ -4,7 +4,7 @@
 use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
-use crate::attention::cuda::plan::{floats, packed_fact, strides, window};
+use crate::attention::cuda::plan::{NOTHING, floats, packed_fact, strides, window};
 use crate::attention_grad::slot;
 use crate::cuda::plan::{Argument, Grid, Plan, int};
 use crate::cuda::scratch::Need;
@@ -12,14 +12,14 @@ use crate::cuda::scratch::Need;
 const HEADERS: [(&str, &str); 5] = [AMPERE, ELEMENT, ATTENTION, PHILOX, PACKED];
 
 /// Threads of a block of `delta` and of `finish`.
-pub(super) const THREADS: u64 = 256;
+pub(crate) const THREADS: u64 = 256;
 
 /// The scratch of a chain: log-sum-exps in powers of two and deltas of every query, padded to whole blocks, and sums of
 /// dQ where a kernel adds to them.
 #[derive(Clone, Copy)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     /// Queries of a head of one batch; of the longest sequence where they are packed.
-    pub(super) padded: u64,
+    pub(crate) padded: u64,
     /// Numbers of one kind of a head: of one batch, or of all sequences where they are packed.
     room: u64,
     /// Numbers of one kind.
@@ -32,7 +32,7 @@ pub(super) struct Chain {
 
 impl Chain {
     /// Queries in blocks of so many, with so many sums each.
-    pub(super) fn new(p: &AttentionProblem, block: u64, sums: u64) -> Self {
+    pub(crate) fn new(p: &AttentionProblem, block: u64, sums: u64) -> Self {
         let padded = p.sq.next_multiple_of(block);
         // Packed sequences have blocks of their own: fewer than one more each than their rows fill.
         let packed = p.packed.map(|packed| packed.tq.next_multiple_of(block) + p.b * block);
@@ -45,22 +45,22 @@ impl Chain {
     }
 
     /// Where log-sum-exps and deltas lie, for the main kernel: it brings the scratch along.
-    pub(super) fn brought(self) -> [Argument; 2] {
+    pub(crate) fn brought(self) -> [Argument; 2] {
         [Argument::Scratch(self.need()), Argument::Room(self.all)]
     }
 
     /// The same for the others.
-    pub(super) fn lent(self) -> [Argument; 2] {
+    pub(crate) fn lent(self) -> [Argument; 2] {
         [Argument::Room(0), Argument::Room(self.all)]
     }
 
     /// Where sums lie.
-    pub(super) fn sums(self) -> Argument {
+    pub(crate) fn sums(self) -> Argument {
         if self.sums == 0 { Argument::Long(0) } else { Argument::Room(2 * self.all) }
     }
 
     /// What every query needs before a chain begins; rows of O and dO lie on so many bytes.
-    pub(super) fn delta(self, p: &AttentionProblem, align: u64, chip: &Chip) -> Plan {
+    pub(crate) fn delta(self, p: &AttentionProblem, align: u64, chip: &Chip) -> Plan {
         let lanes = p.dv.div_ceil(8).next_power_of_two().min(32);
         let numbers = [("DV", p.dv), ("ALIGN", align), ("LANES", lanes), ("SUMS", self.sums)];
         let mut defines = vec![("DTYPE", dtype_code(p.dtype))];
@@ -71,7 +71,7 @@ impl Chain {
         arguments.push(self.sums());
         arguments.extend([p.b, p.h, p.sq, self.room].map(int));
         arguments.extend([p.o_strides(), p.o_strides()].map(strides).concat());
-        arguments.push(Argument::Pointer(slot::OFFSETS_Q));
+        arguments.push(if p.packed.is_some() { Argument::Pointer(slot::OFFSETS_Q) } else { NOTHING });
         arguments.push(int(p.stretches()[1]));
         Plan {
             source: Source { entry: "delta", text: include_str!("delta.cu"), headers: &HEADERS, defines },
@@ -84,7 +84,7 @@ impl Chain {
     }
 
     /// The numbers of a main kernel.
-    pub(super) fn numbers(self, p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
+    pub(crate) fn numbers(self, p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
         let mut numbers = [p.b, p.h, p.group(), p.sq, p.sk, self.room].map(int).to_vec();
         numbers.extend(window(p));
         numbers.push(int(band(p, chip)));
@@ -94,7 +94,7 @@ impl Chain {
 }
 
 /// How Q, K, V and O lie: from one batch, head and row to the next.
-pub(super) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
+pub(crate) fn all_strides(p: &AttentionProblem) -> Vec<Argument> {
     [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()].map(strides).concat()
 }
 

@@ -5,7 +5,7 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
+use warplap_cuda::{Buffer, Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::plan::{below, mask_code, packed_fact};
@@ -73,25 +73,60 @@ impl Oracle<AttentionGrad, Cuda> for Right {
         let delta = room(p.lse_len())?;
         let (dq, dk, dv) = (room(p.q_len())?, room(p.k_len())?, room(p.v_len())?);
         let met = magnitudes(cuda, Reach::PLACES as u64)?;
+        let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD];
+        let others = [slot::SLOPES, slot::SEED, slot::OFFSETS_Q, slot::OFFSETS_K];
+        let (slots, others) = (slots.map(|slot| given[slot]), others.map(|slot| given[slot]));
         for role in [Role::Rows, Role::Queries, Role::Keys] {
             let first = if matches!(role, Role::Keys) { &dk } else { &dq };
-            let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD];
-            let others = [slot::SLOPES, slot::SEED, slot::OFFSETS_Q, slot::OFFSETS_K];
-            let mut words = slots.into_iter().chain(others).map(|slot| given[slot]).collect::<Vec<_>>();
-            words.extend([&delta, first, &dv, &met].map(|buffer| buffer.address()));
-            words.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
-            words.extend(bends(p));
-            for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
-                words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
-            }
-            words.extend([u64::from(below(p)), p.stretches()[1], p.pieces()[1]]);
-            // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
-            unsafe { launch(cuda, &source(p, role), blocks(p, role), &words) }?;
+            // SAFETY: inputs are those drawn for the problem, outputs were made for it.
+            unsafe { run(cuda, p, role, slots, others, [&delta, first, &dv, &met].map(Buffer::address)) }?;
         }
         let tolerances = Reach::of(&read(cuda, &met)?).tolerances(p);
         let answers = [dq, dk, dv].into_iter().zip(tolerances);
         Ok(answers.map(|(values, tolerance)| FarAnswer { values, tolerance }).collect())
     }
+}
+
+/// Queues a launch over Q, K, V, the mask, O, the log-sum-exps and dO; slopes, seed and offsets; deltas, what is written,
+/// and magnitudes.
+///
+/// # Safety
+/// The addresses are of buffers that hold what the role reads and writes.
+unsafe fn run(
+    cuda: &Cuda,
+    p: &AttentionProblem,
+    role: Role,
+    slots: [u64; 7],
+    others: [u64; 4],
+    written: [u64; 4],
+) -> Result<(), Error> {
+    let mut words = [&slots[..], &others, &written].concat();
+    words.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
+    words.extend(bends(p));
+    words.extend(lies(p));
+    words.extend([u64::from(below(p)), p.stretches()[1], p.pieces()[1]]);
+    // SAFETY: the entry's parameters in order, by this function's own contract.
+    unsafe { launch(cuda, &source(p, role), blocks(p, role), &words) }
+}
+
+/// Queues what comes before every gradient: deltas of all queries, and magnitudes of rows.
+///
+/// # Safety
+/// The addresses are of Q, K, V, the mask, O, the log-sum-exps and dO of such a problem.
+pub(crate) unsafe fn rows(
+    cuda: &Cuda,
+    p: &AttentionProblem,
+    slots: [u64; 7],
+    [delta, met]: [&Buffer; 2],
+) -> Result<(), Error> {
+    // SAFETY: what queries and keys write is not touched, and neither is what bends scores.
+    unsafe { run(cuda, p, Role::Rows, slots, [0; 4], [delta.address(), 0, 0, met.address()]) }
+}
+
+/// How Q, K, V, O and the mask lie, as words.
+pub(crate) fn lies(p: &AttentionProblem) -> Vec<u64> {
+    let all = [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()];
+    all.into_iter().flat_map(|lies| [lies.batch, lies.head, lies.row].map(|step| step as u64)).collect()
 }
 
 #[cfg(test)]

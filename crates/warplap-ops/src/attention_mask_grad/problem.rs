@@ -1,0 +1,62 @@
+//! The facts of one request for the gradient of attention's mask: those of the forward pass.
+
+use warplap_core::bucket::Bucket;
+use warplap_core::dtype::DType;
+use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
+use warplap_core::roofline::Work;
+
+use crate::attention::{AttentionProblem, Mask};
+use crate::attention_grad::AttentionGradProblem;
+
+/// The facts of the gradient of what an attention adds to its scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionMaskGradProblem(pub AttentionProblem);
+
+impl Problem for AttentionMaskGradProblem {
+    type Op = super::AttentionMaskGrad;
+
+    const FIELDS: &'static [&'static str] = AttentionGradProblem::FIELDS;
+
+    fn fields(&self) -> Fields {
+        self.0.fields()
+    }
+
+    fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
+        let AttentionGradProblem(p) = AttentionGradProblem::read(fields)?;
+        if p.mask != Mask::Add {
+            return Err(ProblemError::value("mask", p.mask, "add: no other mask has a gradient"));
+        }
+        match p.packed {
+            Some(packed) => {
+                Err(ProblemError::value("tq", packed.tq, "nothing: masks of packed sequences have no gradient"))
+            }
+            None => Ok(AttentionMaskGradProblem(p)),
+        }
+    }
+
+    fn key_fields(&self, bucket: &Bucket) -> Fields {
+        self.0.key_fields(bucket)
+    }
+
+    fn representative(&self, bucket: &Bucket) -> Self {
+        AttentionMaskGradProblem(self.0.representative(bucket))
+    }
+
+    fn smaller(&self) -> Option<Self> {
+        self.0.smaller().map(AttentionMaskGradProblem)
+    }
+
+    fn work(&self) -> Work {
+        let p = &self.0;
+        // Scores over d and dP over dv.
+        let flops = 2.0 * p.h as f64 * p.seen()[0] * (p.d + p.dv) as f64;
+        // Queries, keys, values, O and its gradient come, and log-sum-exps; the mask's gradient goes.
+        let elements = p.q_len() + p.k_len() + p.v_len() + 2 * p.o_len() + p.mask_len();
+        let sums = p.lse_len() as f64 * 4.0;
+        Work { flops, bytes: elements as f64 * p.dtype.bytes() as f64 + p.mask_bytes() + sums }
+    }
+
+    fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+}
