@@ -129,12 +129,12 @@ def test_the_operator_is_what_torch_expects():
 
 
 def test_a_long_mask_takes_no_more_memory_than_itself(no_scores):
-    # Scores of 64 heads of 4096 queries and keys would take 4 GiB; the mask and its gradient take 128 MiB.
+    # Scores of 16 heads of 4096 queries and keys would take 1 GiB; the mask and its gradient take 128 MiB.
     warplap.set_mode("off")
-    q, k, v = (torch.randn(1, 64, 4096, 2) for _ in range(3))
+    q, k, v = (torch.randn(1, 16, 4096, 2) for _ in range(3))
     mask = torch.zeros(4096, 4096, requires_grad=True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     warplap.attention(q, k, v, mask=mask).sum().backward()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 1 << 20, f"{grown} KiB"
+    assert grown < 1 << 19, f"{grown} KiB"
     assert mask.grad.isfinite().all() and mask.grad.sum(1).abs().max() < 1e-2
