@@ -168,7 +168,7 @@ impl DnnPlan {
         desk.context.api()?;
         // What the library does when a kernel runs for the first time may be nothing for a stream that is captured.
         let _relaxed = Relaxed::new(&desk.context);
-        if stream.is_captured_by_others() {
+        if stream.captured().is_some() {
             self.captured.store(true, Ordering::Relaxed);
         }
         let mut key = [0; MOST];
