@@ -164,7 +164,6 @@ impl Lowest {
             _ => drawn[i],
         };
         inputs[slot::MASK] = Array::from_f64(p.dtype, (0..drawn.len()).map(entry));
-        inputs.truncate(slot::OUT);
         let right = Attention::answer(p, &inputs).remove(0);
         Lowest { inputs, right }
     }
@@ -172,10 +171,12 @@ impl Lowest {
     /// The largest share of the allowed error that a kernel takes; what is no number is wrong.
     fn worst(&self, device: &Cuda, kernel: &dyn Kernel<Cuda>) -> Result<f64, Box<dyn std::error::Error>> {
         let right = &self.right;
-        let buffers = self.inputs.iter().map(|a| device.upload(a)).collect::<Result<Vec<_>, _>>()?;
         let mut out = device.upload(&Array::filled(self.inputs[0].dtype(), right.values.len(), f64::NAN))?;
-        let mut args: Vec<Arg<'_, Cuda>> = buffers.iter().map(|b| Arg::Read(device.view(b, 0..usize::MAX))).collect();
-        args.push(Arg::Write(device.view_mut(&mut out, 0..right.values.len())));
+        let given = |a: &Array| (!a.is_empty()).then(|| device.upload(a)).transpose();
+        let buffers = self.inputs.iter().map(given).collect::<Result<Vec<_>, _>>()?;
+        let read = |b| Arg::Read(device.view(b, 0..usize::MAX));
+        let mut args: Vec<Arg<'_, Cuda>> = buffers.iter().map(|b| b.as_ref().map_or(Arg::Absent, read)).collect();
+        args[slot::OUT] = Arg::Write(device.view_mut(&mut out, 0..right.values.len()));
         kernel.launch(&mut args, device.queue())?;
         drop(args);
         let got = device.download(&out)?.to_f64();

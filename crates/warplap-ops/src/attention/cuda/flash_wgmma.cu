@@ -16,22 +16,28 @@
 // 1), SCHED (0: a CTA a tile, 1: persistent, dealt out forth and back, 2: persistent, by a counter: `counters` is two
 // words of zeros, and left so), RESIDENT (CTAs of one multiprocessor; 1 unless CONS is 1), SHARE (1: the warpgroups
 // share 64 queries and take blocks of keys in turn, for problems of few tiles; SCHED 0, PINGPONG 0, CONS <= STAGES),
+// SPLITS (1..8: so many CTAs of a cluster take a part of the keys each; more than one only with 64 queries a CTA, SCHED 0),
 // QREG (1: queries are kept in registers; BN 64, 128 or 256), MASK_STAGES (with MASK 3: an added mask in blocks by TMA,
 // rows on 16 bytes; then tM maps it as (element, row, head or 1, batch or 1), boxes of 64 by 64).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV, LSE (1: log-sum-exp is stored), and what attention.cuh
-// names. SHARED: bytes of the launch. Grid: ceil(sq / BM) * heads * batch tiles, BM = 64 * CONS (SHARE: 64); a block of
-// 128 * (CONS + 1) a tile, or with SCHED 1 and 2 as many as run at once and no more than tiles.
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV, LSE (1: log-sum-exp is stored), what attention.cuh names, and
+// PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
+// longest; SCHED 0, SPLITS 1, no mask; a block for every tile there may be). SHARED: bytes of the launch. Grid: ceil(sq / BM) * heads * batch tiles, BM = 64 * CONS (SHARE: 64); SPLITS blocks
+// of 128 * (CONS + 1) a tile, or with SCHED 1 and 2 as many as run at once and no more than tiles.
 // tQ, tK, tV: maps of four dimensions (element, row, head, batch), boxes of 64 elements by 64 (Q) or BN rows, 128-byte
 // swizzle.
 #include "hopper.cuh"
 #include "attention.cuh"
 #include "attention_hopper.cuh"
+#include "packed.cuh"
 
 #ifndef MASK_STAGES
 #define MASK_STAGES 1
 #endif
 #ifndef QREG
 #define QREG 0
+#endif
+#ifndef SPLITS
+#define SPLITS 1
 #endif
 
 constexpr int OWNERS = SHARE ? 1 : CONS; // warpgroups with queries of their own
@@ -40,8 +46,12 @@ constexpr int NT = 128 * (CONS + 1), BM = 64 * OWNERS, QP = (D + 63) / 64, VP = 
 constexpr u32 Q_BYTES = QP * 64 * 128, K_BYTES = QP * BN * 128, V_BYTES = VP * BN * 128;
 // A warpgroup's part of a block of the mask.
 constexpr u32 M_BYTES = (BN + 63) / 64 * 64 * 128, MASKS = MASK == 3 ? CONS * MASK_STAGES : 0;
-static_assert(OWNERS * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + MASKS * M_BYTES + 1024 == SHARED,
+// What a CTA sends to the first of its cluster: sums, and for both rows of a thread maximum and total.
+constexpr u32 SENT = (DV / 2 + 4) * 128 * 4;
+static_assert(OWNERS * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + MASKS * M_BYTES + (SPLITS - 1) * SENT + 1024 == SHARED,
               "the host counts shared memory as the kernel does");
+static_assert(!PACKED || (SPLITS == 1 && SCHED == 0 && !MASK), "a block knows one tile of one sequence");
+static_assert(SPLITS == 1 || (OWNERS == 1 && SCHED == 0), "one warpgroup's sums are sent, of one tile");
 static_assert(!SHARE || (SCHED == 0 && !PINGPONG && STAGES % CONS == 0),
               "warpgroups that share queries take blocks of keys in turn, in one tile");
 static_assert(!SHARE || (CONS - 1) * 128 * (DV / 2 + 4) * 4 <= STAGES * (K_BYTES + V_BYTES),
@@ -55,27 +65,35 @@ static_assert(!QREG || BN == 64 || BN == 128 || BN == 256, "queries in registers
 static_assert(MASK != 3 || !SHARE, "a block of the mask belongs to one warpgroup");
 
 extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
+#if SPLITS > 1
+    __cluster_dims__(SPLITS, 1, 1)
+#endif
     flash_wgmma(const __grid_constant__ TMap tQ, const __grid_constant__ TMap tK, const __grid_constant__ TMap tV,
                 const __grid_constant__ TMap tM, const void* __restrict__ mask, const float* __restrict__ slopes,
                 elem* __restrict__ O, float* __restrict__ lse, u32* counters, int batch, int heads, int group, int sq,
                 int sk, int lower, int upper, int band, float scale, float cap, u64 ob, u64 oh, u64 orow, u64 mb,
-                u64 mh, u64 mr, const u64* __restrict__ seed, u32 below) {
+                u64 mh, u64 mr, const u64* __restrict__ seed, u32 below, const int* begins_q, const int* begins_k,
+                int tq, int tk) {
   extern __shared__ __align__(1024) unsigned char smem[];
-  __shared__ __align__(8) u64 bars[4 * STAGES + 2 * CONS + 2 * MASKS];
+  __shared__ __align__(8) u64 bars[4 * STAGES + 2 * CONS + 2 * MASKS + 1];
   __shared__ volatile int taken; // the tile whose queries are there; -1 ends it all
   const u32 sQ = (smem_addr(smem) + 1023) & ~1023u, sK = sQ + OWNERS * Q_BYTES, sV = sK + STAGES * K_BYTES,
-            sM = sV + STAGES * V_BYTES;
+            sM = sV + STAGES * V_BYTES, sSent = sM + MASKS * M_BYTES;
   const u32 full_k = smem_addr(bars), full_v = full_k + STAGES * 8, empty_k = full_v + STAGES * 8,
             empty_v = empty_k + STAGES * 8;
   const u32 full_q = empty_v + STAGES * 8, empty_q = full_q + CONS * 8, full_m = empty_q + CONS * 8,
-            empty_m = full_m + MASKS * 8;
+            empty_m = full_m + MASKS * 8, full_sent = empty_m + MASKS * 8;
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
-  const int tall = (sq + BM - 1) / BM, tiles = tall * heads * batch;
-  // Which batch and head the i-th is: where batches share a mask they follow each other, so that it comes from memory
-  // once.
-  auto place = [&](int i, int& b, int& h) {
-    if (MASK && mb == 0) h = i / batch, b = i - h * batch;
-    else b = i / heads, h = i - b * heads;
+  const int tall = (sq + BM - 1) / BM, tiles = PACKED ? gridDim.x : tall * heads * batch;
+  const int part = SPLITS > 1 ? cluster_rank() : 0;
+  // The keys of a tile that are this CTA's.
+  auto span_of = [&](int row) {
+    Span<BN> span(row, BM, sq, sk, lower, upper);
+    if (SPLITS > 1) {
+      const int from = span.begin, count = span.count();
+      span.begin = from + count * part / SPLITS, span.end = from + count * (part + 1) / SPLITS;
+    }
+    return span;
   };
   if (threadIdx.x == 0) {
     tma_prefetch(&tQ), tma_prefetch(&tK), tma_prefetch(&tV);
@@ -83,37 +101,60 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
     for (int i = 0; i < 2 * CONS; i++) mb_init(full_q + i * 8, 1);
     // Every warp says that it has read.
     for (int i = 0; i < MASKS; i++) mb_init(full_m + i * 8, 1), mb_init(empty_m + i * 8, 4);
+    if (SPLITS > 1) mb_init(full_sent, 1), mb_expect(full_sent, (SPLITS - 1) * SENT);
     mb_init_fence();
   }
   __syncthreads();
+  if (SPLITS > 1) cluster_arrive_early(); // waited for before sums are sent: the barrier they count on is there
   pdl_launch();
   pdl_wait();
+  int own_tile = 0, own_batch = 0, own_head = 0, from_q = 0, from_k = 0; // the one of a block among packed sequences
+  if (PACKED) {
+    const int stack = gridDim.x / heads;
+    own_head = blockIdx.x / stack;
+    if (!tile_in<BM>(begins_q, batch, sq, tq, blockIdx.x - own_head * stack, own_batch, own_tile)) return;
+    const Stretch own = stretch_of(begins_q, own_batch, sq, tq), met = stretch_of(begins_k, own_batch, sk, tk);
+    if (CAUSAL) own_tile = (own.count + BM - 1) / BM - 1 - own_tile; // the longest first
+    const int less = PACKED == 2 ? (met.count - own.count) - (sk - sq) : 0;
+    from_q = own.first, from_k = met.first;
+    sq = own.count, sk = met.count, lower += less, upper += less;
+  }
+  // The tile m of queries, the batch and the head that the t-th is: where batches share a mask they follow each other,
+  // so that it comes from memory once.
+  auto place = [&](int t, int& m, int& b, int& h) {
+    if (PACKED) {
+      m = own_tile, b = own_batch, h = own_head;
+      return;
+    }
+    int head;
+    tile_of(t, tall, heads * batch, band, m, head);
+    if (MASK && mb == 0) h = head / batch, b = head - h * batch;
+    else b = head / heads, h = head - b * heads;
+  };
 
   if (wg == 0) {
     if (TRADES) regs_less<FEW>();
     if (threadIdx.x == 0) {
-      int q = 0, t = blockIdx.x, round = 0;
+      int q = 0, t = blockIdx.x / SPLITS, round = 0;
       u32 phase = 1; // of the stages; the phase of the queries is that of the round
       int qm = 0;
       u32 phase_m = 1;
       for (; t < tiles; round++) {
-        int m, head;
-        tile_of(t, tall, heads * batch, band, m, head);
-        int b, h;
-        place(head, b, h);
-        const int hk = h / group, row = m * BM;
-        const Span<BN> span(row, BM, sq, sk, lower, upper);
+        int m, b, h;
+        place(t, m, b, h);
+        const int hk = h / group, row = m * BM, stack = PACKED ? 0 : b;
+        const Span<BN> span = span_of(row);
         auto load_k = [&](int j) {
           mb_wait(empty_k + q * 8, phase);
           mb_expect(full_k + q * 8, K_BYTES);
           for (int c = 0; c < QP; c++)
-            tma_load4(sK + q * K_BYTES + c * BN * 128, &tK, full_k + q * 8, c * 64, j * BN, hk, b);
+            tma_load4(sK + q * K_BYTES + c * BN * 128, &tK, full_k + q * 8, c * 64, from_k + j * BN, hk, stack);
         };
         auto load_v = [&](int j) {
           mb_wait(empty_v + q * 8, phase);
           mb_expect(full_v + q * 8, V_BYTES);
           for (int c = 0; c < VP; c++)
-            tma_load4(sV + q * V_BYTES + c * BN * 128, &tV, full_v + q * 8, c * 64, j * BN, hk, b);
+            tma_load4(sV + q * V_BYTES + c * BN * 128, &tV, full_v + q * 8, c * 64, from_k + j * BN, hk, stack);
         };
         auto load_mask = [&](int j) {
           for (int w = 0; w < CONS; w++) {
@@ -134,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         for (int w = 0; w < OWNERS; w++) {
           mb_expect(full_q + w * 8, Q_BYTES);
           for (int c = 0; c < QP; c++)
-            tma_load4(sQ + w * Q_BYTES + c * 8192, &tQ, full_q + w * 8, c * 64, row + w * 64, h, b);
+            tma_load4(sQ + w * Q_BYTES + c * 8192, &tQ, full_q + w * 8, c * 64, from_q + row + w * 64, h, stack);
         }
         for (int j = span.end - 1; j >= span.begin; j--) {
           if (j < span.end - 1) load_k(j);
@@ -154,6 +195,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
       // The last to leave puts the counters back to zero for the next launch.
       if (SCHED == 2 && atomicAdd(counters + 1, 1) == gridDim.x - 1) counters[0] = 0, counters[1] = 0;
     }
+    if (SPLITS > 1) cluster_wait();
   } else {
     if (TRADES) regs_more<MANY>();
     const int w = wg - 1, warp = tid >> 5, lane = tid & 31, owner = SHARE ? 0 : w;
@@ -172,14 +214,12 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
     for (int round = 0;; round++) {
       if (SCHED == 0 && round == 1) break;
       mb_wait(full_q + owner * 8, round & 1);
-      const int t = SCHED == 0 ? blockIdx.x : taken;
+      const int t = SCHED == 0 ? blockIdx.x / SPLITS : taken;
       if (t < 0) break;
-      int m, head;
-      tile_of(t, tall, heads * batch, band, m, head);
-      int b, h;
-      place(head, b, h);
+      int m, b, h;
+      place(t, m, b, h);
       const int top = m * BM + owner * 64, r0 = top + warp * 16 + (lane >> 2), c0 = (lane & 3) * 2;
-      const Span<BN> span(m * BM, BM, sq, sk, lower, upper);
+      const Span<BN> span = span_of(m * BM);
       const Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
       const float k2 = v.exponent();
       const Drops drops = DROPOUT ? drops_of(seed, (u64)b * heads + h, below) : Drops{};
@@ -275,6 +315,15 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         pack_weights();
         stage = q, phase_v = phase;
         next_stage();
+        if (PACKED && (j + 1) * BN > sk) {
+          // Values behind the last key are another sequence's: a weight of nothing times what is no number would count.
+          mb_wait(full_v + stage * 8, phase_v);
+          const int last = sk - j * BN;
+          for (int i = tid; i < (BN - last) * VP * 8; i += 128)
+            shared_zero4(sV + stage * V_BYTES + i % VP * BN * 128 + (last + i / VP / 8) * 128 + i / VP % 8 * 16);
+          async_fence();
+          named_sync(5 + w, 128);
+        }
         // Blocks that some row sees in part: the last ones under a causal mask, the first ones of a window. A last one
         // cut by the end of the keys is behind us.
         const int plain = CAUSAL ? max(top + upper + 1, 0) / BN : span.end,
@@ -295,6 +344,13 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         named_sync(5 + w, 128); // everybody knows the tile
         if (speaks) mb_arrive(empty_q + w * 8);
       }
+      // Another's maximum and total of a row of ours become part of ours; `again` and `other` are what sums count then.
+      auto join = [&](int g, float most, float sum, float& other) {
+        const float top_most = fmaxf(run.most[g], most), from = top_most == LOWEST ? 0.f : top_most;
+        again[g] = exp2_fast((run.most[g] - from) * k2), other = exp2_fast((most - from) * k2);
+        run.sum[g] = run.sum[g] * again[g] + sum * other, run.most[g] = top_most;
+      };
+      if (SPLITS > 1) cluster_wait();
 #if SHARE
       // The first warpgroup adds up what all have: a thread's sums of the others lie 128 words apart, behind their
       // maxima and sums.
@@ -314,14 +370,34 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         const float* theirs = room + x * 128 * (DV / 2 + 4) + tid;
         float other[2];
 #pragma unroll
-        for (int g = 0; g < 2; g++) {
-          const float m = theirs[g * 128], top_most = fmaxf(run.most[g], m),
-                      from = top_most == LOWEST ? 0.f : top_most;
-          again[g] = exp2_fast((run.most[g] - from) * k2), other[g] = exp2_fast((m - from) * k2);
-          run.sum[g] = run.sum[g] * again[g] + theirs[(g + 2) * 128] * other[g], run.most[g] = top_most;
-        }
+        for (int g = 0; g < 2; g++) join(g, theirs[g * 128], theirs[(g + 2) * 128], other[g]);
 #pragma unroll
         for (int i = 0; i < DV / 2; i++) o[i] = o[i] * again[i >> 1 & 1] + theirs[(i + 4) * 128] * other[i >> 1 & 1];
+      }
+#endif
+#if SPLITS > 1
+      // Likewise the first CTA of the cluster; four of a thread's numbers lie 2048 bytes from the next four.
+      if (part > 0) {
+        const u32 to = peer_addr(sSent, 0) + (part - 1) * SENT + tid * 16, bar = peer_addr(full_sent, 0);
+        peer_send4(to, bar, run.most[0], run.most[1], run.sum[0], run.sum[1]);
+#pragma unroll
+        for (int i = 0; i < DV / 2; i += 4)
+          peer_send4(to + (i / 4 + 1) * 2048, bar, o[i], o[i + 1], o[i + 2], o[i + 3]);
+        break;
+      }
+      mb_wait(full_sent, 0);
+#pragma unroll 1
+      for (int x = 0; x < SPLITS - 1; x++) {
+        const u32 theirs = sSent + x * SENT + tid * 16;
+        const float4 f = shared_load4(theirs);
+        float other[2];
+        join(0, f.x, f.z, other[0]), join(1, f.y, f.w, other[1]);
+#pragma unroll
+        for (int i = 0; i < DV / 2; i += 4) {
+          const float4 y = shared_load4(theirs + (i / 4 + 1) * 2048);
+          o[i] = o[i] * again[0] + y.x * other[0], o[i + 1] = o[i + 1] * again[0] + y.y * other[0];
+          o[i + 2] = o[i + 2] * again[1] + y.z * other[1], o[i + 3] = o[i + 3] * again[1] + y.w * other[1];
+        }
       }
 #endif
       float inverse[2], ls[2];
@@ -330,8 +406,9 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
 #pragma unroll
       for (int g = 0; g < 2; g++) {
         const int r = r0 + g * 8;
-        if (LSE && r < sq && (lane & 3) == 0) lse[((u64)b * heads + h) * sq + r] = ls[g];
-        store_row<DV, 16>(O + b * ob + h * oh + r * orow, o, g, inverse[g] * grown, r < sq);
+        const u64 known = PACKED ? (u64)h * tq + from_q : ((u64)b * heads + h) * sq, apart = PACKED ? 0 : b * ob;
+        if (LSE && r < sq && (lane & 3) == 0) lse[known + r] = ls[g];
+        store_row<DV, 16>(O + apart + h * oh + (from_q + (u64)r) * orow, o, g, inverse[g] * grown, r < sq);
       }
     }
     if (PINGPONG && w == 0) named_sync(1, 256); // takes the turn nobody needs

@@ -7,21 +7,21 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, PHILOX, Source, TensorMapSpec};
+use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, PACKED, PHILOX, Source, TensorMapSpec};
 
 use super::plan::{
-    NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_sequences, no_tensor_cores, no_tiles, numbers,
-    strides,
+    NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_tensor_cores, no_tiles, numbers, packed_fact,
+    strides, tiles as tiles_of, totals,
 };
 use super::wgmma_setting::{Setting, TILE, masks_by_copy, tiles};
-use crate::attention::{AttentionProblem, Strides, slot};
+use crate::attention::{AttentionProblem, Mask, Strides, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin};
 use crate::cuda::scratch::Need;
 
 /// TMA, wgmma, one producer and one to four consumers.
 pub(crate) struct FlashWgmma;
 
-const HEADERS: [(&str, &str); 5] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, PHILOX];
+const HEADERS: [(&str, &str); 6] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, PHILOX, PACKED];
 
 /// A map of four dimensions with boxes of 64 elements by so many rows.
 pub(crate) fn map(
@@ -59,8 +59,11 @@ impl Twin<AttentionProblem> for FlashWgmma {
         if !chip.is_hopper() {
             return Fit::aside("needs a Hopper chip");
         }
-        if let Some(why) = no_tensor_cores(p, chip).or_else(|| no_tiles(p)).or_else(|| no_sequences(p)) {
+        if let Some(why) = no_tensor_cores(p, chip).or_else(|| no_tiles(p)) {
             return Fit::aside(why);
+        }
+        if p.packed.is_some() && p.mask != Mask::None {
+            return Fit::aside("sequences lie one behind the other, and a mask by sequence is not followed");
         }
         if !p.d.is_multiple_of(16) || !p.dv.is_multiple_of(16) {
             return Fit::aside("its products take steps of 16: d and dv must be multiples of it");
@@ -75,7 +78,8 @@ impl Twin<AttentionProblem> for FlashWgmma {
         // The first value of every axis together are where a search begins: a lone warpgroup has no turns to take, and
         // those that share queries take none.
         let lone = good.first().is_none_or(|t| t[0] == 1 || t[4] == 1);
-        let sched = if is_short(p, chip) {
+        // A tile of packed sequences is looked up once, by a block of its own.
+        let sched = if is_short(p, chip) || p.packed.is_some() {
             vec![0]
         } else if p.causal {
             vec![2, 1]
@@ -109,12 +113,14 @@ impl Twin<AttentionProblem> for FlashWgmma {
         let flags = [("QREG", s.qreg), ("SHARE", s.share), ("PINGPONG", s.pingpong)];
         defines.extend(flags.map(|(n, v)| (n, i64::from(v))));
         let numbers_of = [("CONS", s.cons), ("BN", s.bn), ("STAGES", s.stages), ("SCHED", s.sched), ("RESIDENT", 1)];
+        defines.push(("SPLITS", s.splits as i64));
         defines.extend(numbers_of.map(|(n, v)| (n, v as i64)));
-        defines.push(("SHARED", s.shared(p) as i64));
+        defines.extend([("SHARED", s.shared(p) as i64), packed_fact(p)]);
 
-        let q = map(slot::Q, p, [p.d, p.sq, p.h, p.b], p.q_strides(), 64);
-        let k = map(slot::K, p, [p.d, p.sk, p.hkv, p.b], p.k_strides(), s.bn);
-        let v = map(slot::V, p, [p.dv, p.sk, p.hkv, p.b], p.v_strides(), s.bn);
+        let ([apart, rows], [pieces, keys]) = (p.stretches(), p.pieces());
+        let q = map(slot::Q, p, [p.d, rows, p.h, apart], p.q_strides(), 64);
+        let k = map(slot::K, p, [p.d, keys, p.hkv, pieces], p.k_strides(), s.bn);
+        let v = map(slot::V, p, [p.dv, keys, p.hkv, pieces], p.v_strides(), s.bn);
         let mask = match masks_by_copy(p) {
             true => {
                 let ([batches, heads], one) = (p.masks(), (p.sq * p.sk) as usize);
@@ -132,13 +138,19 @@ impl Twin<AttentionProblem> for FlashWgmma {
         arguments.extend(strides(p.o_strides()));
         arguments.extend(mask_strides(p));
         arguments.extend(drops(p, slot::SEED));
-        let tiles = p.sq.div_ceil(s.rows()) * p.h * p.b;
+        arguments.extend([slot::OFFSETS_Q, slot::OFFSETS_K].map(Argument::Pointer));
+        arguments.extend(totals(p));
+        let blocks = tiles_of(p, s.rows()) * p.h;
         let text = include_str!("flash_wgmma.cu");
         Ok(Plan {
             source: Source { entry: self.id(), text, headers: &HEADERS, defines },
             threads: 128 * (s.cons as u32 + 1),
             shared: s.shared(p),
-            grid: if s.sched == 0 { Grid::Blocks(tiles) } else { Grid::Persistent { tiles, cluster: 1 } },
+            grid: if s.sched == 0 {
+                Grid::Blocks(blocks * s.splits)
+            } else {
+                Grid::Persistent { tiles: blocks, cluster: 1 }
+            },
             arguments,
             overlap: true,
         })

@@ -125,7 +125,7 @@ fn kernels_say_why_they_stand_aside() {
         ("flash_split", "h=8,sq=1,sk=64,d=64,dtype=f16,page=24", &hopper, "multiple of 16"),
         ("flash_mma", "h=8,sq=1,sk=64,d=64,dtype=f16,page=16", &hopper, "decoding"),
         ("flash_wgmma", "h=8,sq=64,d=64,dtype=f16,lengths=true", &hopper, "decoding"),
-        ("flash_wgmma", "h=8,sq=64,d=64,dtype=f16,tq=64", &hopper, "offsets"),
+        ("flash_wgmma", "h=8,sq=64,d=64,dtype=f16,tq=64,mask=add", &hopper, "by sequence"),
         ("flash_split", "h=8,sq=1,sk=64,d=64,dtype=f16,tq=1,tk=64", &hopper, "offsets"),
     ] {
         match twin(id).fit(&problem(text), chip) {
@@ -150,14 +150,23 @@ fn searches_begin_with_settings_that_won() {
         (
             "flash_wgmma",
             "b=2,h=16,sq=4096,d=128,dtype=bf16",
-            "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=1,SCHED=1",
+            "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,SPLITS=1,PINGPONG=1,SCHED=1",
         ),
         (
             "flash_wgmma",
             "b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true",
-            "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=0,SCHED=2",
+            "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=2",
         ),
-        ("flash_wgmma", "h=12,sq=197,d=64,dtype=f16", "CONS=1,BN=128,STAGES=4,QREG=1,SHARE=0,PINGPONG=0,SCHED=0"),
+        (
+            "flash_wgmma",
+            "h=12,sq=197,d=64,dtype=f16",
+            "CONS=2,BN=64,STAGES=4,QREG=0,SHARE=1,SPLITS=2,PINGPONG=0,SCHED=0",
+        ),
+        (
+            "flash_wgmma",
+            "b=2,h=8,sq=1000,d=64,dtype=f16",
+            "CONS=1,BN=128,STAGES=4,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=0",
+        ),
         ("flash_mma", "b=2,h=16,sq=4096,d=128,dtype=bf16", "BLOCK_M=128,BLOCK_N=64,WARPS=4,STAGES=1"),
         ("flash_mma", "h=12,sq=197,d=64,dtype=f16", "BLOCK_M=64,BLOCK_N=64,WARPS=4,STAGES=2"),
         ("flash_split", "h=32,sq=1,sk=4096,d=128,dtype=bf16", "WARPS=4,TILES=1,COMBINE=1,PARTS=8"),
@@ -177,12 +186,12 @@ fn launches_are_those_the_kernels_were_proved_with() {
     let mma = planned("flash_mma", long, "BLOCK_M=128,BLOCK_N=64,WARPS=4,STAGES=1");
     assert_eq!((mma.threads, mma.shared, mma.grid), (128, 69_632, Grid::Blocks(1024)));
     assert_eq!(mma.arguments.len(), 38);
-    let wgmma = planned("flash_wgmma", long, "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=0,SCHED=1");
+    let wgmma = planned("flash_wgmma", long, "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=1");
     assert_eq!((wgmma.threads, wgmma.shared), (384, 164_864));
     assert_eq!(wgmma.grid, Grid::Persistent { tiles: 1024, cluster: 1 });
-    assert_eq!((wgmma.arguments.len(), wgmma.scratch()), (27, Need::default()));
+    assert_eq!((wgmma.arguments.len(), wgmma.scratch()), (31, Need::default()));
     let text = format!("{long},mask=add");
-    let masked = planned("flash_wgmma", &text, "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,PINGPONG=1,SCHED=2");
+    let masked = planned("flash_wgmma", &text, "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,SPLITS=1,PINGPONG=1,SCHED=2");
     assert_eq!((masked.shared, masked.scratch()), (164_864 + 32_768, Need { words: 2, zeros: 2 }));
     let decode = "h=32,hkv=8,sq=1,sk=16384,d=128,dtype=bf16";
     let split = planned("flash_split", decode, "WARPS=8,TILES=2,COMBINE=2,PARTS=16");
@@ -202,7 +211,7 @@ fn maps_have_four_dimensions_and_follow_the_layout() {
     for (layout, pitches) in [("bhsd", [64, 32]), ("bshd", [256, 64])] {
         let text = format!("b=3,h=4,hkv=2,sq=200,sk=304,d=64,dv=32,dtype=f16,mask=add,layout={layout}");
         let p = problem(&text);
-        let plan = planned("flash_wgmma", &text, "CONS=1,BN=64,STAGES=2,QREG=0,SHARE=0,PINGPONG=0,SCHED=0");
+        let plan = planned("flash_wgmma", &text, "CONS=1,BN=64,STAGES=2,QREG=0,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=0");
         let map = |a: &Argument| match a {
             Argument::Map(buffer, spec) => Some((*buffer, *spec)),
             _ => None,
@@ -228,11 +237,11 @@ fn settings_that_no_kernel_is_made_for_are_refused() {
         ("flash_mma", "BLOCK_M=128,BLOCK_N=64,WARPS=3,STAGES=1"),
         ("flash_mma", "BLOCK_M=64,BLOCK_N=24,WARPS=4,STAGES=1"),
         ("flash_mma", "BLOCK_M=64,BLOCK_N=64,WARPS=4,STAGES=9"),
-        ("flash_wgmma", "CONS=2,BN=96,STAGES=2,QREG=1,SHARE=0,PINGPONG=0,SCHED=1"),
-        ("flash_wgmma", "CONS=1,BN=64,STAGES=2,QREG=0,SHARE=0,PINGPONG=1,SCHED=1"),
-        ("flash_wgmma", "CONS=2,BN=64,STAGES=2,QREG=0,SHARE=1,PINGPONG=0,SCHED=1"),
-        ("flash_wgmma", "CONS=3,BN=128,STAGES=2,QREG=0,SHARE=0,PINGPONG=0,SCHED=1"),
-        ("flash_wgmma", "CONS=2,BN=128,STAGES=4,QREG=1,SHARE=0,PINGPONG=0,SCHED=1"),
+        ("flash_wgmma", "CONS=2,BN=96,STAGES=2,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=1"),
+        ("flash_wgmma", "CONS=1,BN=64,STAGES=2,QREG=0,SHARE=0,SPLITS=1,PINGPONG=1,SCHED=1"),
+        ("flash_wgmma", "CONS=2,BN=64,STAGES=2,QREG=0,SHARE=1,SPLITS=1,PINGPONG=0,SCHED=1"),
+        ("flash_wgmma", "CONS=3,BN=128,STAGES=2,QREG=0,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=1"),
+        ("flash_wgmma", "CONS=2,BN=128,STAGES=4,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=1"),
         ("flash_split", "WARPS=4,TILES=1,COMBINE=0,PARTS=2"),
         ("flash_split", "WARPS=4,TILES=1,COMBINE=1,PARTS=16"),
         ("flash_split", "WARPS=4,TILES=3,COMBINE=0,PARTS=1"),
@@ -240,4 +249,33 @@ fn settings_that_no_kernel_is_made_for_are_refused() {
         assert!(twin(id).plan(&p, &Config::parse(config).unwrap(), &chip).is_err(), "{id} {config}");
     }
     assert_eq!(Attention::signature(&p).slots().len(), SLOTS);
+}
+
+/// Blocks of a cluster that take a part of the keys each, and tiles of packed sequences, have a tile of 64 queries or a
+/// sequence to themselves.
+#[test]
+fn parts_of_the_keys_and_packed_sequences_have_a_tile_to_themselves() {
+    let fits = |text: &str| matches!(twin("flash_wgmma").fit(&problem(text), &Chip::h200()), Fit::Fits(_));
+    let packed = "b=5,h=8,sq=197,d=64,dtype=f16,tq=500";
+    assert!(fits(packed) && !fits(&format!("{packed},mask=add")));
+    let [short, long] = ["h=8,sq=512,d=64,dtype=f16", "b=2,h=16,sq=4096,d=64,dtype=f16"];
+    let axes = "BN=64,QREG=0,PINGPONG=0,STAGES=4";
+    for (text, rest, legal) in [
+        (short, "CONS=2,SHARE=1,SPLITS=2,SCHED=0", true),
+        (short, "CONS=2,SHARE=0,SPLITS=2,SCHED=0", false),
+        (short, "CONS=2,SHARE=1,SPLITS=9,SCHED=0", false),
+        (long, "CONS=2,SHARE=0,SPLITS=1,SCHED=1", true),
+        (long, "CONS=1,SHARE=0,SPLITS=2,SCHED=1", false),
+        (packed, "CONS=2,SHARE=0,SPLITS=1,SCHED=0", true),
+        (packed, "CONS=2,SHARE=0,SPLITS=1,SCHED=1", false),
+        (packed, "CONS=1,SHARE=0,SPLITS=2,SCHED=0", false),
+    ] {
+        let config = Config::parse(&format!("{axes},{rest}")).unwrap();
+        let plan = twin("flash_wgmma").plan(&problem(text), &config, &Chip::h200());
+        assert_eq!(plan.is_ok(), legal, "{text} {rest}: {plan:?}");
+    }
+    let split = "CONS=2,BN=64,STAGES=4,QREG=0,SHARE=1,SPLITS=2,PINGPONG=0,SCHED=0";
+    assert_eq!(planned("flash_wgmma", short, split).grid, Grid::Blocks(2 * 8 * 8));
+    let whole = "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=0";
+    assert_eq!(planned("flash_wgmma", packed, whole).grid, Grid::Blocks((500 / 128 + 5) * 8));
 }

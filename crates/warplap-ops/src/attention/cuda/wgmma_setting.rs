@@ -12,34 +12,36 @@ use crate::cuda::plan::axis;
 /// Static shared memory for barriers and the number of a tile, at the most.
 const BARRIERS: u64 = 512;
 
-/// What a setting says beside the order of tiles and the turns of warpgroups: CONS, BN, STAGES, QREG, SHARE.
-pub(super) const TILE: [&str; 5] = ["CONS", "BN", "STAGES", "QREG", "SHARE"];
+/// What a setting says beside the order of tiles and the turns of warpgroups: CONS, BN, STAGES, QREG, SHARE, SPLITS.
+pub(super) const TILE: [&str; 6] = ["CONS", "BN", "STAGES", "QREG", "SHARE", "SPLITS"];
 
 /// Tiles worth trying, those that won first: by the width of heads, for many tiles and for fewer than multiprocessors.
 /// The first that fits registers and shared memory is where a search begins.
-const LONG_64: [[i64; 5]; 4] = [[4, 64, 3, 0, 0], [3, 128, 2, 0, 0], [4, 64, 4, 0, 0], [2, 128, 2, 1, 0]];
-const LONG_CAUSAL_64: [[i64; 5]; 3] = [[3, 128, 2, 0, 0], [4, 64, 3, 0, 0], [2, 128, 2, 1, 0]];
-const LONG: [[i64; 5]; 7] = [
-    [2, 128, 2, 1, 0],
-    [2, 176, 2, 0, 0],
-    [2, 128, 2, 0, 0],
-    [2, 96, 2, 0, 0],
-    [2, 80, 2, 0, 0],
-    [2, 64, 2, 0, 0],
-    [2, 32, 2, 0, 0],
+const LONG_64: [[i64; 6]; 4] = [[4, 64, 3, 0, 0, 1], [3, 128, 2, 0, 0, 1], [4, 64, 4, 0, 0, 1], [2, 128, 2, 1, 0, 1]];
+const LONG_CAUSAL_64: [[i64; 6]; 3] = [[3, 128, 2, 0, 0, 1], [4, 64, 3, 0, 0, 1], [2, 128, 2, 1, 0, 1]];
+const LONG: [[i64; 6]; 7] = [
+    [2, 128, 2, 1, 0, 1],
+    [2, 176, 2, 0, 0, 1],
+    [2, 128, 2, 0, 0, 1],
+    [2, 96, 2, 0, 0, 1],
+    [2, 80, 2, 0, 0, 1],
+    [2, 64, 2, 0, 0, 1],
+    [2, 32, 2, 0, 0, 1],
 ];
-const SHORT: [[i64; 5]; 10] = [
-    [1, 128, 4, 1, 0],
-    [1, 128, 2, 1, 0],
-    [1, 128, 2, 0, 0],
-    [2, 128, 4, 0, 1],
-    [2, 64, 4, 0, 1],
-    [2, 128, 2, 0, 0],
-    [2, 96, 2, 0, 0],
-    [1, 64, 2, 0, 0],
-    [2, 64, 2, 0, 0],
-    [1, 32, 2, 0, 0],
+const SHORT: [[i64; 6]; 10] = [
+    [1, 128, 4, 1, 0, 1],
+    [1, 128, 2, 1, 0, 1],
+    [1, 128, 2, 0, 0, 1],
+    [2, 128, 4, 0, 1, 1],
+    [2, 64, 4, 0, 1, 1],
+    [2, 128, 2, 0, 0, 1],
+    [2, 96, 2, 0, 0, 1],
+    [1, 64, 2, 0, 0, 1],
+    [2, 64, 2, 0, 0, 1],
+    [1, 32, 2, 0, 0, 1],
 ];
+/// Where two blocks to every 64 queries still run at once.
+const FEW: [[i64; 6]; 3] = [[2, 64, 4, 0, 1, 2], [1, 128, 2, 1, 0, 2], [2, 128, 2, 0, 1, 2]];
 
 /// Whether the copy engine brings the mask: rows of 16 bytes.
 pub(super) fn masks_by_copy(p: &AttentionProblem) -> bool {
@@ -47,8 +49,8 @@ pub(super) fn masks_by_copy(p: &AttentionProblem) -> bool {
 }
 
 /// Those of a problem that registers and shared memory hold.
-pub(super) fn tiles(p: &AttentionProblem, chip: &Chip) -> Vec<[i64; 5]> {
-    let all: &[[i64; 5]] = match p.d.max(p.dv) {
+pub(super) fn tiles(p: &AttentionProblem, chip: &Chip) -> Vec<[i64; 6]> {
+    let all: &[[i64; 6]] = match p.d.max(p.dv) {
         _ if is_short(p, chip) => &SHORT,
         // Random numbers take registers that narrow heads have no room for beside them.
         0..=64 if p.mask == Mask::None && p.dropout() == 0.0 => {
@@ -60,7 +62,9 @@ pub(super) fn tiles(p: &AttentionProblem, chip: &Chip) -> Vec<[i64; 5]> {
         }
         _ => &LONG,
     };
-    all.iter().copied().filter(|tile| Setting::plain(*tile).check(p, chip).is_ok()).collect()
+    let few: &[[i64; 6]] =
+        if 2 * p.sq.div_ceil(64) * p.h * p.b <= u64::from(chip.multiprocessors) { &FEW } else { &[] };
+    few.iter().chain(all).copied().filter(|tile| Setting::plain(*tile).check(p, chip).is_ok()).collect()
 }
 
 /// One setting, read.
@@ -71,6 +75,7 @@ pub(super) struct Setting {
     pub(super) stages: u64,
     pub(super) qreg: bool,
     pub(super) share: bool,
+    pub(super) splits: u64,
     pub(super) pingpong: bool,
     pub(super) sched: u64,
 }
@@ -79,14 +84,15 @@ impl Setting {
     pub(super) fn read(c: &Config) -> Result<Self, Rejection> {
         let flag = |name| axis(c, name).map(|v| v != 0);
         let [cons, bn, stages] = [axis(c, "CONS")?, axis(c, "BN")?, axis(c, "STAGES")?];
-        let (qreg, share, pingpong, sched) = (flag("QREG")?, flag("SHARE")?, flag("PINGPONG")?, axis(c, "SCHED")?);
-        Ok(Setting { cons, bn, stages, qreg, share, pingpong, sched })
+        let (qreg, share, pingpong) = (flag("QREG")?, flag("SHARE")?, flag("PINGPONG")?);
+        let [splits, sched] = [axis(c, "SPLITS")?, axis(c, "SCHED")?];
+        Ok(Setting { cons, bn, stages, qreg, share, splits, pingpong, sched })
     }
 
     /// A tile, every block of it taken by itself.
-    fn plain([cons, bn, stages, qreg, share]: [i64; 5]) -> Self {
-        let [cons, bn, stages] = [cons, bn, stages].map(|v| v as u64);
-        Setting { cons, bn, stages, qreg: qreg != 0, share: share != 0, pingpong: false, sched: 0 }
+    fn plain([cons, bn, stages, qreg, share, splits]: [i64; 6]) -> Self {
+        let [cons, bn, stages, splits] = [cons, bn, stages, splits].map(|v| v as u64);
+        Setting { cons, bn, stages, qreg: qreg != 0, share: share != 0, splits, pingpong: false, sched: 0 }
     }
 
     /// Queries of a tile.
@@ -108,6 +114,8 @@ impl Setting {
             Some("queries in registers go with blocks of 64, 128 or 256 keys")
         } else if self.share && (self.sched > 0 || self.pingpong || !self.stages.is_multiple_of(self.cons)) {
             Some("warpgroups that share queries take blocks of keys in turn, in one tile")
+        } else if !(1..=8).contains(&self.splits) || (self.splits > 1 && (self.sched > 0 || self.rows() != 64)) {
+            Some("blocks that take a part of the keys each, eight at the most, have one tile of 64 queries")
         } else {
             None
         }
@@ -143,18 +151,23 @@ impl Setting {
         }
     }
 
-    /// Bytes of shared memory: Q, the stages of K and V, and the mask's.
+    /// Bytes of shared memory: Q, the stages of K and V, the mask's, and what other blocks of the cluster send.
     pub(super) fn shared(&self, p: &AttentionProblem) -> u64 {
         let [q, v] = [p.d, p.dv].map(|width| width.div_ceil(64));
         let owners = self.rows() / 64;
         let masks = if masks_by_copy(p) { self.cons * self.bn.div_ceil(64) * 8192 } else { 0 };
-        owners * q * 8192 + self.stages * self.bn * 128 * (q + v) + masks + 1024
+        let sent = (self.splits - 1) * (p.dv / 2 + 4) * 512;
+        owners * q * 8192 + self.stages * self.bn * 128 * (q + v) + masks + sent + 1024
     }
 
     /// Whether registers and shared memory hold it.
     pub(super) fn check(&self, p: &AttentionProblem, chip: &Chip) -> Result<(), Rejection> {
         if let Some(why) = self.illegal() {
             return Err(Rejection::DoesNotBuild { reason: why.into() });
+        }
+        if p.packed.is_some() && (self.splits > 1 || self.sched > 0) {
+            let reason = "a block knows one tile of one sequence".into();
+            return Err(Rejection::DoesNotBuild { reason });
         }
         if self.share && masks_by_copy(p) {
             let reason = "a block of the mask belongs to one warpgroup".into();

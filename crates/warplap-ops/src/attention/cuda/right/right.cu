@@ -102,7 +102,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
   }
   if (PACKED && row0 >= sq) return; // the sequence ends before this tile
   const Drops drops = DROPOUT ? drops_of(seed, both, (u32)below) : Drops{};
-  const double grown = DROPOUT ? 65536. / (double)(65536 - below) : 1.;
+  const double grown = DROPOUT ? (double)(float)(65536. / (double)(65536 - below)) : 1.;
   double o[4][8] = {}, most[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, squares[4] = {};
   // No row of this block sees further.
   const long long last = (long long)row0 + ROWS - 1 + upper, begin = (long long)row0 + lower;

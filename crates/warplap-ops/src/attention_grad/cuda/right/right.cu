@@ -68,6 +68,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     const u64 i = n % sq, h = n / sq % heads, b = n / sq / heads;
     const Stretch own = PACKED ? stretch_of(begins_q, b, (int)sq, (int)tq) : Stretch{0, (int)sq};
     if (i >= own.count) continue; // all of a warp
+    if (PACKED && stretch_of(begins_k, b, (int)sk, (int)tk).count == 0) continue; // such a query counts for nothing
     const u64 at = b * ob + h * oh + (own.first + i) * orow, known = PACKED ? h * tq + own.first + i : n;
     double sum = 0.;
     for (u64 c = threadIdx.x % 32; c < dv; c += 32) sum = fma((double)widen(O[at + c]), (double)widen(G[at + c]), sum);
@@ -180,7 +181,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
             if (MASK == 1) score += (double)widen(reinterpret_cast<const elem*>(mask)[at]);
             const bool hidden = MASK == 2 && !reinterpret_cast<const unsigned char*>(mask)[at];
             if (lse[n] != LOWEST && !hidden) {
-              const double factor = !DROPOUT ? 1. : is_kept(drops, q, k) ? 65536. / (double)(65536 - below) : 0.;
+              const double factor = !DROPOUT ? 1. : is_kept(drops, q, k) ? (double)(float)(65536. / (double)(65536 - below)) : 0.;
               weight = exp(score - (double)lse[n]), slope = weight * (dp[i][j] * factor - delta[n]) * steep;
               weight *= factor;
             }

@@ -77,7 +77,7 @@ right(const elem* Q, const elem* K, const elem* V, const elem* mask, const float
         if (SOFTCAP) score = cap * tanh(score / cap);
         if (ALIBI) score -= (double)lean[h] * (double)llabs(away - shift);
         score += (double)widen(mask[b0 * mb + h0 * mh + q * mr + k]);
-        const double factor = !DROPOUT ? 1. : is_kept(drops, q, k) ? 65536. / (double)(65536 - below) : 0.;
+        const double factor = !DROPOUT ? 1. : is_kept(drops, q, k) ? (double)(float)(65536. / (double)(65536 - below)) : 0.;
         const double weight = exp(score - (double)lse[n]);
         sums[i][j] += weight * (dp[i][j] * factor - delta[n]), weights[i][j] += weight;
       }
