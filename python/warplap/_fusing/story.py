@@ -26,7 +26,7 @@ class Decision:
     plan: Plan = dataclasses.field(repr=False)
     winner: Partition | None
     how: str
-    """In words: raced, from the store, or why nothing was measured."""
+    """In words: raced, from the store, told by its parts, or why nothing was measured."""
     form: str
     """Who runs what is not covered: inductor or eager."""
     is_final: bool = True
@@ -59,7 +59,7 @@ class Decision:
             return []
         best = min((lane.us for lane in self.lanes if lane.us is not None), default=None)
         wide = max(len(lane.name) for lane in self.lanes)
-        lines = ["", "  raced as a whole"]
+        lines = ["", "  raced as a whole" if self.how == "raced" else "  as a whole, told by the parts"]
         for lane in sorted(self.lanes, key=lambda lane: (lane.us is None, lane.us or 0.0)):
             told = f"{'':21}" if lane.us is None or not best else f"{lane.us:10.1f} µs  {lane.us / best:5.2f}×"
             lines.append(f"  {lane.name:<{wide}}  {told}  {lane.why}".rstrip())
