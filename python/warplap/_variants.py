@@ -37,10 +37,12 @@ _JOINS: dict[str, Callable[[Tensor, Tensor], Any]] = {"add": Tensor.add_, "mul":
 
 
 def _torch_linear(
-    a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, joined: Tensor | None = None, *,
+    a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, joined: Tensor | None = None,
+    b2: Tensor | None = None, *,
     finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None,
 ) -> None:  # fmt: skip
-    """What ``F.linear`` does with matrices, into memory that is there already; then the activation, then the join."""
+    """What ``F.linear`` does with matrices, into memory that is there already; then the activation, then the join or the
+    other product of a pair."""
     if bias is None:
         _torch_mm(a, b, c)
     else:
@@ -49,10 +51,12 @@ def _torch_linear(
         finish(c)
     if join is not None and joined is not None:
         join(c, joined)
+    if b2 is not None:
+        c.mul_(_torch_mm_new(a, b2))
 
 
 def _torch_linear_new(
-    a: Tensor, b: Tensor, bias: Tensor | None = None, joined: Tensor | None = None, *,
+    a: Tensor, b: Tensor, bias: Tensor | None = None, joined: Tensor | None = None, b2: Tensor | None = None, *,
     finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None,
 ) -> Tensor:  # fmt: skip
     """The same as a new tensor."""
@@ -64,19 +68,19 @@ def _torch_linear_new(
         finish(c)
     if join is not None and joined is not None:
         join(c, joined)
-    return c
+    return c if b2 is None else c.mul_(_torch_mm_new(a, b2))
 
 
 def _has_epilogue(problem: str) -> bool:
-    return bool(_facts.fields(problem).keys() & {"bias", "act", "join"})
+    return bool(_facts.fields(problem).keys() & {"bias", "act", "join", "pair"})
 
 
 def _torch_mm_fit(problem: str) -> str | None:
-    return "it adds no bias, has no activation and joins nothing" if _has_epilogue(problem) else None
+    return "it adds no bias, has no activation, joins nothing and is no pair" if _has_epilogue(problem) else None
 
 
 def _torch_linear_fit(problem: str) -> str | None:
-    return None if _has_epilogue(problem) else "without a bias, an activation and a join it is a plain product"
+    return None if _has_epilogue(problem) else "without a bias, an activation, a join and a pair it is a plain product"
 
 
 def _torch_linear_facts(problem: str) -> dict[str, Any]:

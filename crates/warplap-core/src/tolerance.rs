@@ -69,6 +69,13 @@ impl Tolerance {
         Tolerance { relative: self.relative + output.roundoff(), floor: self.floor * most + smallest(output) }
     }
 
+    /// The bound of this times another number, given the largest of both, rounded to `output`: what either is off by
+    /// counts as often as the other is large.
+    pub fn paired(self, other: Self, [most, most_other]: [f64; 2], output: DType) -> Self {
+        let floor = self.floor * most_other + other.floor * most;
+        Tolerance { relative: self.relative + other.relative, floor: floor + smallest(output) }
+    }
+
     /// The bound once a smooth activation (GELU, SiLU) was computed in f32. It grows at most 1.13 times as fast as its
     /// argument; an argument that is off by a share of itself moves the result by the same share of 1.2 times the
     /// result and 0.3; and the activation itself has some roundings of numbers of the size of 1.
@@ -108,6 +115,19 @@ mod tests {
         assert!(bound < rounded && rounded < 0.4 * 0.25, "also where factors are rounded to tf32: {rounded}");
         let half = DType::F16.roundoff() * (length as f64 / 3.0).sqrt() * 4.0;
         assert!(half > 10.0 * bound, "half accumulation is off by about {half}");
+    }
+
+    #[test]
+    fn a_product_of_two_is_off_by_what_either_is_times_the_other() {
+        let (one, other) = (Tolerance { relative: 1e-3, floor: 0.2 }, Tolerance { relative: 1e-4, floor: 0.01 });
+        let both = one.paired(other, [30.0, 7.0], DType::F32);
+        assert!((both.relative - 1.1e-3).abs() < 1e-15 && (both.floor - (0.2 * 7.0 + 0.01 * 30.0)).abs() < 1e-12);
+        for (x, y) in [(30.0, 7.0), (-3.0, 5.0), (0.5, -7.0), (0.0, 0.0)] {
+            let (off_x, off_y) = (one.allowed(x), other.allowed(y));
+            // But for what both are off by at once.
+            let off = ((x + off_x) * (y + off_y) - x * y).abs() - off_x * off_y;
+            assert!(off <= both.allowed(x * y) + 1e-12, "{x} {y}: {off}");
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 // What happens to a product before it is stored: a bias per column of C, then an activation, then the element of another
 // matrix, which lies as C does, in float32 on what the kernel holds in registers. Comes in: -DBIAS=1 (a parameter behind
 // the kernel's own is the bias, N elements), -DACT=0 none, 1 relu, 2 gelu (tanh form), 3 gelu (erf), 4 silu, -DJOIN=1
-// the other element is added, 2 multiplied with (the last parameters are the matrix and its leading dimension). Without
-// them every function here gives back what it was given and leaves no instruction behind.
+// the other element is added, 2 multiplied with (the last parameters are the matrix and its leading dimension). -DPAIR=1
+// says that the activated product is multiplied with that of A and a second B, without a bias or another matrix (of
+// kernels of plain pointers the last parameter is that B). Without them every function here gives back what it was given
+// and leaves no instruction behind.
 #include "element.cuh"
 #ifndef BIAS
 #define BIAS 0
@@ -12,6 +14,9 @@
 #endif
 #ifndef JOIN
 #define JOIN 0
+#endif
+#ifndef PAIR
+#define PAIR 0
 #endif
 #if BIAS
 // Not __restrict__: that is a promise that nobody writes it for the kernel's whole life, and the assembler may lift such
@@ -31,6 +36,12 @@ constexpr const elem* joined = nullptr;
 constexpr u64 ldj = 0;
 #endif
 #define EPILOGUE_PARAMETERS BIAS_PARAMETER JOIN_PARAMETERS
+// The second B of a pair, for kernels of plain pointers.
+#if PAIR
+#define PAIR_PARAMETER , const elem* __restrict__ B2
+#else
+#define PAIR_PARAMETER
+#endif
 
 // One instruction each. erff takes registers that the largest tiles do not have: they would spill, and be refused.
 DI float two_to(float x) {
@@ -59,6 +70,24 @@ DI float activate(float x) {
   return __fdividef(x, 1.f + __expf(-x));
 #else
   return x;
+#endif
+}
+
+// Two values at once. Where a quotient is all there is to it, one inverse does for both: special functions are what the
+// end of a tile waits for. A denominator is kept below 2^61, so that the product of two is a number; what is divided by
+// more is nothing beside any rounding.
+DI void activate_two(float& x, float& y) {
+#if ACT == 2 || ACT == 4
+  constexpr float log2e = 1.4426950409f;
+#if ACT == 2
+  const float u = -1.5957691216f * log2e * (x + 0.044715f * x * x * x), v = -1.5957691216f * log2e * (y + 0.044715f * y * y * y);
+#else
+  const float u = -log2e * x, v = -log2e * y;
+#endif
+  const float below_x = 1.f + two_to(fminf(u, 60.f)), below_y = 1.f + two_to(fminf(v, 60.f)), one = inverse(below_x * below_y);
+  x *= one * below_y, y *= one * below_x;
+#else
+  x = activate(x), y = activate(y);
 #endif
 }
 

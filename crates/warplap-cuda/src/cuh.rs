@@ -14,6 +14,9 @@ pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../cuh/element.c
 /// Bias and activation before a product is stored.
 pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogue.cuh"));
 
+/// Two products of one A on Hopper's tensor cores, behind `hopper.cuh` and `epilogue.cuh`.
+pub const PAIR: (&str, &str) = ("pair.cuh", include_str!("../cuh/pair.cuh"));
+
 /// Alpha and beta before a block-sparse product is stored.
 pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"));
 

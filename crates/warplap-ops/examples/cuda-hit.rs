@@ -16,7 +16,7 @@ use warplap_core::dtype::DType;
 use warplap_core::settings::{Mode, Settings};
 use warplap_core::store::Store;
 use warplap_core::tuner::Tuner;
-use warplap_cuda::{AMPERE, Cuda, ELEMENT, EPILOGUE, HOPPER, Layers, Source, TensorMap, TensorMapSpec, ViewMut};
+use warplap_cuda::{AMPERE, Cuda, ELEMENT, EPILOGUE, HOPPER, Layers, PAIR, Source, TensorMap, TensorMapSpec, ViewMut};
 use warplap_ops::gemm::{Gemm, GemmProblem, cuda};
 
 type Failed = Box<dyn std::error::Error>;
@@ -63,7 +63,7 @@ fn main() -> Result<(), Failed> {
     defines.extend(axes);
     defines.extend([("CM", 1), ("CN", 1), ("GROUP", 8), ("LAG", 1), ("SHARED", 6 * 32768 + 33792)]);
     let text = include_str!("../src/gemm/cuda/wgmma_coop.cu");
-    let source = Source { entry: "wgmma_coop", text, headers: &[HOPPER, AMPERE, ELEMENT, EPILOGUE], defines };
+    let source = Source { entry: "wgmma_coop", text, headers: &[HOPPER, AMPERE, ELEMENT, EPILOGUE, PAIR], defines };
     let function = device.build(&source).map_err(|e| e.to_string())?;
     let shared = 6 * 32768 + 33792;
     function.allow_shared(shared)?;
@@ -108,7 +108,7 @@ fn main() -> Result<(), Failed> {
         let (a, b) = (device.view(&a, whole.clone()), device.view(&b, whole.clone()));
         // SAFETY: the buffer lives to the end of this function and nothing else looks at it.
         let c = unsafe { ViewMut::from_raw(to, DType::F16, 64 * 64) };
-        [Arg::Read(a), Arg::Read(b), Arg::Write(c), Arg::Absent]
+        [Arg::Read(a), Arg::Read(b), Arg::Write(c), Arg::Absent, Arg::Absent, Arg::Absent]
     };
     let mut by_handle = || prepared.launch(&mut views(), device.stream()).expect("a right launch");
     let mut by_tuner = || tuner.launch(&p, &mut views(), device.stream()).expect("a right launch");

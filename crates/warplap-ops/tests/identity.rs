@@ -215,11 +215,15 @@ fn compiled<O: Op, D: Device>(catalog: &Catalog<O, D>) -> Vec<(String, String)> 
     catalog.variants().iter().map(|v| (v.id().to_string(), v.source().0)).collect()
 }
 
-/// What a wrapper says of what it wraps.
-fn wrapped(tree: &mut Tree, wrapper: &str, inside: &str) -> String {
+/// What wrappers, the outermost first, say of what they wrap.
+fn wrapped(tree: &mut Tree, wrappers: &[&str], inside: &str) -> String {
     let mut of = |file: &str| tree.identity(&format!("warplap-ops/src/{file}")).unwrap_or_else(|why| panic!("{why}"));
-    SourceHash::of(&[&of(wrapper), &of(inside)]).0
+    let inside = of(inside);
+    wrappers.iter().rev().fold(inside, |inside, wrapper| SourceHash::of(&[&of(wrapper), &inside]).0)
 }
+
+/// Twins of dense products that are wrapped to do pairs.
+const PAIRED: [&str; 3] = ["gemv", "simt", "wgmma_tf32"];
 
 #[test]
 fn what_was_compiled_in_is_what_the_files_say() {
@@ -266,7 +270,12 @@ fn what_was_compiled_in_is_what_the_files_say() {
             let text = fs::read_to_string(crates().join("warplap-ops/src").join(&file)).expect("a readable file");
             // With a library's version, which is not in the files.
             if !text.contains("source!(&version") && (folder == "gemm/cpu" || text.contains("impl Twin<")) {
-                assert_eq!(found, wrapped(&mut tree, wrapper, &file), "{file}");
+                let wrappers: &[&str] = match folder {
+                    "gemm/cpu" => &[wrapper, "gemm/cpu/paired.rs"],
+                    "gemm/cuda" if PAIRED.contains(&&*id) => &[wrapper, "gemm/cuda/paired.rs"],
+                    _ => &[wrapper],
+                };
+                assert_eq!(found, wrapped(&mut tree, wrappers, &file), "{file}");
             }
         }
     }

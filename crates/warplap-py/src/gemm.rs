@@ -11,7 +11,7 @@ use crate::tensor::View;
 use crate::torch::{Made, Torch};
 
 /// Slots of a product.
-pub(crate) const SLOTS: usize = 5;
+pub(crate) const SLOTS: usize = 6;
 
 /// What a caller calls the two matrices.
 pub(crate) type Names = [&'static str; 2];
@@ -109,20 +109,22 @@ impl Product {
     pub(crate) fn inputs(&self) -> [Given<'_>; SLOTS - 1] {
         let bias = Given::maybe("bias", self.bias.as_ref());
         let joined = Given::maybe("joined", self.joined.as_ref());
-        [Given::read(self.names[0], &self.a), Given::read(self.names[1], &self.b), bias, joined]
+        let b2 = Given::maybe("b2", None);
+        [Given::read(self.names[0], &self.a), Given::read(self.names[1], &self.b), bias, joined, b2]
     }
 
     #[inline]
     pub(crate) fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
-        let [a, b, bias, joined] = self.inputs();
-        argument::checked([a, b, Given::write("out", out), bias, joined])
+        let [a, b, bias, joined, b2] = self.inputs();
+        argument::checked([a, b, Given::write("out", out), bias, joined, b2])
     }
 
     /// Writes it, without a bias. `tensors` are the caller's own, where they are torch's.
     #[inline]
     fn run(&mut self, py: Python<'_>, out: &View, tensors: Option<[&Bound<'_, PyAny>; 3]>) -> PyResult<()> {
         self.write_to(out)?;
-        let own = tensors.map(|[a, b, out]| move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None, None]));
+        let own = tensors
+            .map(|[a, b, out]| move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None, None, None]));
         call::<Gemm, SLOTS>(py, &self.problem, &self.memory(out)?, own.as_ref().map(|t| t as _), |_| ())
     }
 }
@@ -141,7 +143,7 @@ impl<'py> Fresh<'py, SLOTS> for (&Product, [&Bound<'py, PyAny>; 2]) {
 
     fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         let [a, b] = self.1;
-        Ok([Some(a.clone()), Some(b.clone()), out.cloned(), None, None])
+        Ok([Some(a.clone()), Some(b.clone()), out.cloned(), None, None, None])
     }
 
     #[inline]

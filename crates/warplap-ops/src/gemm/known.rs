@@ -46,6 +46,8 @@ gemm:m=256,n=1024,k=512,dtype=f32,b=col,bias=true,act=gelu
 # A layer that a residual is added to, and the half of a gated one.
 gemm:m=256,n=512,k=1024,dtype=f32,b=col,bias=true,join=add
 gemm:m=256,n=1024,k=512,dtype=f32,b=col,act=silu,join=mul
+# Both products of a gated layer at once.
+gemm:m=256,n=1024,k=512,dtype=f32,b=col,act=silu,pair=true
 ";
 
 const CUDA: &str = "
@@ -62,6 +64,10 @@ gemm:m=4096,n=11008,k=4096,dtype=bf16,b=col,bias=true,act=gelu_tanh
 # With a residual, and the half of a gated layer.
 gemm:m=4096,n=4096,k=11008,dtype=bf16,b=col,join=add
 gemm:m=4096,n=11008,k=4096,dtype=bf16,b=col,act=silu,join=mul
+# Both products of a gated layer at once: prompt, batch of tokens, few tokens.
+gemm:m=4096,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true
+gemm:m=256,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true
+gemm:m=16,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true
 # Sizes that no tile divides.
 gemm:m=1000,n=1000,k=1000,dtype=f16
 # Plain f32.

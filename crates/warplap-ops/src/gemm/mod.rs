@@ -1,6 +1,6 @@
 //! Dense matrix product C = act(A·B + bias), or a batch of them, and that plus or times another matrix. C is row-major; A
 //! and B may be row- or column-major, with padded rows. Bias, activation and the other matrix are left out unless a
-//! problem asks for them.
+//! problem asks for them. A pair is one product with two second factors, act(A·B) ∘ (A·B2): the gated half of a layer.
 //!
 //! Sums, the bias, the activation and what is joined are computed in f32. In half types a kernel may also round the
 //! product, or what becomes of it, to the type of C on the way: both are right.
@@ -28,7 +28,7 @@ use warplap_core::tolerance::Tolerance;
 use crate::host::in_parallel;
 use crate::right;
 
-/// The operation C = act(A·B + bias), joined with another matrix where a problem has one.
+/// The operation C = act(A·B + bias), joined with another matrix or another product where a problem has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Gemm;
 
@@ -44,10 +44,12 @@ pub mod slot {
     pub const BIAS: usize = 3;
     /// What the product is joined with, where the problem says so: it lies as C does.
     pub const JOINED: usize = 4;
+    /// The second B of a pair: it lies as B does.
+    pub const B2: usize = 5;
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = 5;
+pub(crate) const SLOTS: usize = 6;
 
 impl Op for Gemm {
     const NAME: &'static str = "gemm";
@@ -60,14 +62,18 @@ impl Op for Gemm {
         let ([a_row, a_column], [b_row, b_column]) = (steps(p.a, p.lda), steps(p.b, p.ldb));
         // A batch is one more dimension, in front.
         let from = usize::from(p.batch <= 1);
+        let factor = |name: &'static str| {
+            Slot::input(name, p.dtype, &[p.batch, p.k, p.n][from..]).strided(&[b, b_row, b_column][from..])
+        };
         let slots = [
             Slot::input("a", p.dtype, &[p.batch, p.m, p.k][from..]).strided(&[a, a_row, a_column][from..]),
-            Slot::input("b", p.dtype, &[p.batch, p.k, p.n][from..]).strided(&[b, b_row, b_column][from..]),
+            factor("b"),
             Slot::output("c", p.dtype, &[p.batch, p.m, p.n][from..]).strided(&[c, p.ldc, 1][from..]),
             Slot::input("bias", p.dtype, &[p.n]).when(p.bias),
             Slot::input("joined", p.dtype, &[p.batch, p.m, p.n][from..])
                 .strided(&[c, p.ldc, 1][from..])
                 .when(p.join != Join::None),
+            factor("b2").when(p.pair),
         ];
         Signature(slots.map(|slot| slot.aligned(p.align)).into())
     }
@@ -79,7 +85,7 @@ impl Op for Gemm {
         let joined = (p.join != Join::None).then(|| inputs[slot::JOINED].to_f64());
         // Padding between the rows of C must stay as it was: NaN in the answer says so.
         let mut values = vec![f64::NAN; p.c_len()];
-        let mut magnitude = 0f64;
+        let (mut magnitude, mut halves) = (0f64, [0f64; 2]);
         for one in 0..p.batch as usize {
             let a = dense(&inputs[slot::A], one * a_stride, (m, k), p.a, p.lda as usize);
             let b = dense(&inputs[slot::B], one * b_stride, (k, n), p.b, p.ldb as usize);
@@ -88,6 +94,14 @@ impl Op for Gemm {
             if p.has_epilogue() {
                 let bias = bias.as_deref();
                 in_parallel(|| product.par_chunks_mut(n).for_each(|row| finish(row, bias, p.act)));
+            }
+            if p.pair {
+                let b2 = dense(&inputs[slot::B2], one * b_stride, (k, n), p.b, p.ldb as usize);
+                let second = right::product(m, n, k, &a, &b2);
+                magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b2));
+                let most = [&product, &second].map(|half| largest(Some(half)));
+                halves = [0, 1].map(|i| halves[i].max(most[i]));
+                product.iter_mut().zip(second).for_each(|(x, y)| *x *= y);
             }
             for i in 0..m {
                 let at = one * c_stride + i * ldc;
@@ -98,7 +112,7 @@ impl Op for Gemm {
                 }
             }
         }
-        let most = [bias, joined].map(|numbers| largest(numbers.as_deref()));
+        let most = if p.pair { halves } else { [bias, joined].map(|numbers| largest(numbers.as_deref())) };
         vec![Answer { values, tolerance: tolerance(p, magnitude, most) }]
     }
 }
@@ -117,8 +131,9 @@ fn largest(numbers: Option<&[f64]>) -> f64 {
 }
 
 /// How far a product may be off, given the largest product of the norm of a row of A and that of a column of B, and the
-/// largest numbers of the bias and of what is joined.
-fn tolerance(p: &GemmProblem, magnitude: f64, [bias, joined]: [f64; 2]) -> Tolerance {
+/// largest numbers of the bias and of what is joined; of a pair those of its activated product and of the other one.
+fn tolerance(p: &GemmProblem, magnitude: f64, most: [f64; 2]) -> Tolerance {
+    let [bias, joined] = if p.pair { [0.0; 2] } else { most };
     let product = match p.tf32 {
         true => Tolerance::rounded_dot(p.k as usize, magnitude),
         false => Tolerance::dot(p.dtype, DType::F32, p.k as usize, magnitude),
@@ -128,6 +143,7 @@ fn tolerance(p: &GemmProblem, magnitude: f64, [bias, joined]: [f64; 2]) -> Toler
         Activation::Gelu | Activation::GeluTanh | Activation::Silu => product.added(bias).activated(),
     };
     match p.join {
+        Join::None if p.pair => activated.paired(product, most, p.dtype),
         Join::None => activated,
         Join::Add => activated.added(joined),
         Join::Mul => activated.multiplied(p.dtype, joined),
@@ -163,6 +179,7 @@ mod tests {
             "gemm:m=1,n=1,k=4,dtype=f16,b=col,lda=7,batch=2",
             "gemm:m=2,n=9,k=4,dtype=f16,batch=2,bias=true",
             "gemm:m=2,n=9,k=4,dtype=f16,ldc=12,batch=2,join=add",
+            "gemm:m=2,n=9,k=4,dtype=f16,ldb=12,batch=2,b=col,pair=true",
         ] {
             let p = Gemm::parse(text).unwrap();
             let Signature(slots) = Gemm::signature(&p);
@@ -173,6 +190,9 @@ mod tests {
             assert_eq!((slots.len(), bias.present, bias.len()), (SLOTS, p.bias, if p.bias { 9 } else { 0 }), "{text}");
             let (joined, has) = (&slots[slot::JOINED], p.join != Join::None);
             assert_eq!((joined.present, joined.len()), (has, if has { p.c_len() } else { 0 }), "{text}");
+            let (b, b2) = (&slots[slot::B], &slots[slot::B2]);
+            assert_eq!((b2.present, b2.len()), (p.pair, if p.pair { p.b_len() } else { 0 }), "{text}");
+            assert!(!p.pair || (&b.shape, &b.strides) == (&b2.shape, &b2.strides), "{text}");
         }
     }
 
@@ -220,6 +240,29 @@ mod tests {
     }
 
     #[test]
+    fn one_half_of_a_pair_and_halves_exchanged_are_wrong_answers() {
+        for dtype in ["f32", "f16", "bf16"] {
+            let p = Gemm::parse(&format!("gemm:m=40,n=24,k=64,dtype={dtype},act=silu,pair=true")).unwrap();
+            let drawn = Gemm::draw(&p, &mut fastrand::Rng::with_seed(8));
+            let right = Gemm::answer(&p, &drawn).remove(0);
+            let mut exchanged = drawn.clone();
+            exchanged.swap(slot::B, slot::B2);
+            let plain = p.with_epilogue(false, Activation::None);
+            for (what, other, inputs) in [
+                ("exchanged", p, &exchanged),
+                ("not activated", plain, &drawn),
+                ("the first alone", p.with_pair(false), &drawn),
+                ("the second alone", plain.with_pair(false), &exchanged),
+            ] {
+                let wrong = Gemm::answer(&other, inputs).remove(0);
+                let off = right.values.iter().zip(&wrong.values);
+                let off = off.filter(|(r, w)| (*r - *w).abs() > right.tolerance.allowed(**r)).count();
+                assert!(off > right.values.len() / 2, "{dtype}: {what}: {off} are wrong");
+            }
+        }
+    }
+
+    #[test]
     fn the_answer_is_the_plain_triple_loop_in_every_layout_and_says_where_padding_is() {
         for text in [
             "gemm:m=3,n=4,k=5,dtype=f32",
@@ -233,6 +276,8 @@ mod tests {
             "gemm:m=4,n=3,k=4,dtype=bf16,act=silu",
             "gemm:m=4,n=3,k=4,dtype=bf16,ldc=5,batch=2,bias=true,act=silu,join=mul",
             "gemm:m=4,n=3,k=4,dtype=f32,join=add",
+            "gemm:m=4,n=3,k=4,dtype=f16,b=col,ldb=7,ldc=5,batch=2,act=silu,pair=true",
+            "gemm:m=4,n=3,k=4,dtype=f32,pair=true",
         ] {
             let p = Gemm::parse(text).unwrap();
             let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(5));
@@ -249,12 +294,16 @@ mod tests {
                     assert!(value.is_nan(), "{text}: padding at {index}");
                     continue;
                 }
-                let sum: f64 = (0..p.k)
-                    .map(|q| inputs[0].at(a0 + at(p.a, p.lda, i, q)) * inputs[1].at(b0 + at(p.b, p.ldb, q, j)))
-                    .sum();
+                let sum = |b: usize| -> f64 {
+                    (0..p.k)
+                        .map(|q| inputs[0].at(a0 + at(p.a, p.lda, i, q)) * inputs[b].at(b0 + at(p.b, p.ldb, q, j)))
+                        .sum()
+                };
                 let bias = if p.bias { inputs[slot::BIAS].at(j as usize) } else { 0.0 };
                 let other = if p.join == Join::None { 0.0 } else { inputs[slot::JOINED].at(index) };
-                assert!((value - p.join.of(p.act.of(sum + bias), other)).abs() < 1e-12, "{text} ({i}, {j})");
+                let half = if p.pair { sum(slot::B2) } else { 1.0 };
+                let joined = p.join.of(p.act.of(sum(slot::B) + bias), other) * half;
+                assert!((value - joined).abs() < 1e-12, "{text} ({i}, {j})");
             }
         }
     }

@@ -60,8 +60,8 @@ impl fmt::Display for Kind {
 }
 
 /// The facts of C (m×n) = act(A (m×k) · B (k×n) + bias), joined with another matrix where there is one, or of a batch of
-/// such products. The matrices of a batch follow each other without a gap: the next begins where a further line of the
-/// last would. All share one bias.
+/// such products; with a pair, of act(A · B) ∘ (A · B2). The matrices of a batch follow each other without a gap: the next
+/// begins where a further line of the last would. All share one bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmProblem {
     /// Rows of A and C.
@@ -94,9 +94,12 @@ pub struct GemmProblem {
     pub act: Activation,
     /// How the element of another matrix is taken in last; it lies as C does.
     pub join: Join,
+    /// Whether it is a pair: the activated product is multiplied with that of A and a second B, which lies as B does. A
+    /// pair has no bias and joins nothing else.
+    pub pair: bool,
 }
 
-/// Three words instead of fifteen fields: every call of a known problem hashes it.
+/// Three words instead of sixteen fields: every call of a known problem hashes it.
 impl Hash for GemmProblem {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -106,7 +109,7 @@ impl Hash for GemmProblem {
         let flags =
             (self.dtype as u64) << 8 ^ (self.a as u64) << 12 ^ (self.b as u64) << 13 ^ u64::from(self.tf32) << 14;
         let epilogue = u64::from(self.bias) << 15 ^ (self.act as u64) << 48 ^ (self.join as u64) << 56;
-        state.write_u64(self.align ^ flags ^ epilogue ^ self.batch << 16);
+        state.write_u64(self.align ^ flags ^ epilogue ^ u64::from(self.pair) << 60 ^ self.batch << 16);
     }
 }
 
@@ -114,8 +117,8 @@ impl GemmProblem {
     /// A product of row-major matrices without padding.
     pub fn new(m: u64, n: u64, k: u64, dtype: DType) -> Self {
         let (a, b, align, batch, tf32) = (Layout::Row, Layout::Row, 64, 1, false);
-        let (bias, act, join) = (false, Activation::None, Join::None);
-        GemmProblem { m, n, k, dtype, a, b, lda: k, ldb: n, ldc: n, align, batch, tf32, bias, act, join }
+        let (bias, act, join, pair) = (false, Activation::None, Join::None, false);
+        GemmProblem { m, n, k, dtype, a, b, lda: k, ldb: n, ldc: n, align, batch, tf32, bias, act, join, pair }
     }
 
     /// A batch of so many such products.
@@ -131,6 +134,11 @@ impl GemmProblem {
     /// The same product joined with another matrix.
     pub fn with_join(self, join: Join) -> Self {
         GemmProblem { join, ..self }
+    }
+
+    /// The activated product as the first of a pair.
+    pub fn with_pair(self, pair: bool) -> Self {
+        GemmProblem { pair, ..self }
     }
 
     /// Whether anything is done to the product before it is stored.
@@ -210,8 +218,9 @@ const MAX_ELEMENTS: u64 = 1 << 31;
 impl Problem for GemmProblem {
     type Op = super::Gemm;
 
-    const FIELDS: &'static [&'static str] =
-        &["m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32", "bias", "act", "join"];
+    const FIELDS: &'static [&'static str] = &[
+        "m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32", "bias", "act", "join", "pair",
+    ];
 
     fn fields(&self) -> Fields {
         let (lda, ldb) = self.packed();
@@ -231,6 +240,7 @@ impl Problem for GemmProblem {
             .with_unless("bias", self.bias, false)
             .with_unless("act", self.act, Activation::None)
             .with_unless("join", self.join, Join::None)
+            .with_unless("pair", self.pair, false)
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -261,6 +271,13 @@ impl Problem for GemmProblem {
         p.bias = fields.word_or("bias", "true or false", false)?;
         p.act = fields.word_or("act", Activation::WORDS, Activation::None)?;
         p.join = fields.word_or("join", Join::WORDS, Join::None)?;
+        p.pair = fields.word_or("pair", "true or false", false)?;
+        if p.pair && p.bias {
+            return Err(ProblemError::value("bias", p.bias, "false: a pair (pair=true) has no bias"));
+        }
+        if p.pair && p.join != Join::None {
+            return Err(ProblemError::value("join", p.join, "none: a pair (pair=true) is joined with its own product"));
+        }
         for (field, (len, what)) in [("m", (p.a_len(), "A")), ("k", (p.b_len(), "B")), ("n", (p.c_len(), "C"))] {
             if len as u64 > MAX_ELEMENTS {
                 return Err(ProblemError::value(field, len, format!("at most {MAX_ELEMENTS} elements in {what}")));
@@ -290,6 +307,7 @@ impl Problem for GemmProblem {
             .with_unless("bias", self.bias, false)
             .with_unless("act", self.act, Activation::None)
             .with_unless("join", self.join, Join::None)
+            .with_unless("pair", self.pair, false)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -303,7 +321,7 @@ impl Problem for GemmProblem {
         let mut r =
             GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b).with_epilogue(self.bias, self.act);
         let batch = kept(self.batch, bucket.round_changing("batch", self.batch));
-        (r.align, r.batch, r.tf32, r.join) = (self.align, batch, self.tf32, self.join);
+        (r.align, r.batch, r.tf32, r.join, r.pair) = (self.align, batch, self.tf32, self.join, self.pair);
         r
     }
 
@@ -324,17 +342,18 @@ impl Problem for GemmProblem {
         let mut ragged =
             GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b).with_epilogue(self.bias, self.act);
         (ragged.align, ragged.batch) = (self.align, self.batch.min(2));
-        (ragged.tf32, ragged.join) = (self.tf32, self.join);
+        (ragged.tf32, ragged.join, ragged.pair) = (self.tf32, self.join, self.pair);
         (ragged != *self && m * n * k > 0).then_some(ragged)
     }
 
     fn work(&self) -> Work {
         let (m, n, k, batch) = (self.m as f64, self.n as f64, self.k as f64, self.batch as f64);
-        let has = [self.bias, self.act != Activation::None, self.join != Join::None];
-        let [bias, act, join] = has.map(|has| f64::from(u8::from(has)));
-        let elements = batch * (m * k + k * n + m * n * (1.0 + join)) + bias * n;
+        let has = [self.bias, self.act != Activation::None, self.join != Join::None, self.pair];
+        let [bias, act, join, pair] = has.map(|has| f64::from(u8::from(has)));
+        let elements = batch * (m * k + k * n * (1.0 + pair) + m * n * (1.0 + join)) + bias * n;
         // An activation counts as one operation, however it is computed.
-        Work { flops: batch * m * n * (2.0 * k + bias + act + join), bytes: elements * self.dtype.bytes() as f64 }
+        let each = 2.0 * k * (1.0 + pair) + bias + act + join + pair;
+        Work { flops: batch * m * n * each, bytes: elements * self.dtype.bytes() as f64 }
     }
 
     fn dtype(&self) -> DType {

@@ -13,15 +13,16 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::Cpu;
 
-use crate::gemm::slot::{A, B, BIAS, C, JOINED};
+use super::paired::Paired;
+use crate::gemm::slot::{A, B, B2, BIAS, C, JOINED};
 use crate::gemm::{Gemm, GemmProblem};
 
 /// A variant of one product that also does batches.
 struct Batched<V>(V);
 
-/// The variant of one product as one of batches.
+/// The variant of one product as one of batches, and of pairs.
 pub(super) fn batched<V: Variant<Gemm, Cpu> + 'static>(variant: V) -> Arc<dyn Variant<Gemm, Cpu>> {
-    Arc::new(Batched(variant))
+    Arc::new(Batched(Paired(variant)))
 }
 
 impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Batched<V> {
@@ -72,12 +73,13 @@ struct Turns {
 impl Kernel<Cpu> for Turns {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], queue: &()) -> Result<(), Rejection> {
         let (a, b, mut c) = (args[A].read()?, args[B].read()?, args[C].write()?);
-        let (bias, joined) = (args[BIAS].view(), args[JOINED].view());
+        let (bias, joined, b2) = (args[BIAS].view(), args[JOINED].view(), args[B2].view());
         for i in 0..self.batch {
             let [a_from, b_from, c_from] = self.strides.map(|stride| i * stride);
             let (a, b, c) = (Arg::Read(a.from(a_from)), Arg::Read(b.from(b_from)), Arg::Write(c.from(c_from)));
-            let joined = joined.map(|all| all.from(c_from));
-            self.one.launch(&mut [a, b, c, Arg::optional(bias), Arg::optional(joined)], queue)?;
+            let rest = [bias, joined.map(|all| all.from(c_from)), b2.map(|all| all.from(b_from))];
+            let [bias, joined, b2] = rest.map(Arg::optional);
+            self.one.launch(&mut [a, b, c, bias, joined, b2], queue)?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod gemv;
 pub(crate) mod kernel;
 mod library;
 mod packed;
+mod paired;
 mod reference;
 mod skinny;
 mod threads;

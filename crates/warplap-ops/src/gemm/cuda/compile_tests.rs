@@ -119,6 +119,23 @@ fn every_kernel_compiles_with_every_epilogue() {
 }
 
 #[test]
+fn pairs_compile() {
+    let compiled = [
+        compile((9, 0), "m=4096,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true", false),
+        compile((9, 0), "m=256,n=11008,k=4096,dtype=bf16,b=col,act=gelu,pair=true", false),
+        compile((9, 0), "m=16,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true", false),
+        compile((9, 0), "m=64,n=1024,k=512,dtype=f16,act=gelu,batch=3,pair=true", false),
+        compile((9, 0), "m=2048,n=4096,k=512,dtype=f16,a=col,act=gelu_tanh,pair=true", false),
+        compile((8, 0), "m=2048,n=4096,k=512,dtype=bf16,b=col,act=silu,pair=true", false),
+        compile((8, 0), "m=77,n=131,k=35,dtype=f16,act=silu,pair=true", false),
+        compile((8, 0), "m=200,n=328,k=72,dtype=f32,tf32=true,act=silu,pair=true", true),
+    ]
+    .concat();
+    let kernels = ["wgmma_coop", "wgmma_pingpong", "wgmma_swapab", "mma_sync", "reference"];
+    assert!(compiled.is_empty() || kernels.iter().all(|k| compiled.contains(k)), "{compiled:?}");
+}
+
+#[test]
 fn ampere_products_compile() {
     let compiled = [
         compile((8, 0), "m=4096,n=4096,k=4096,dtype=f16", false),
@@ -144,6 +161,8 @@ fn the_product_in_double_precision_compiles_everywhere() {
             "m=8,n=8,k=8,dtype=f16,bias=true,act=silu",
             "m=8,n=8,k=8,dtype=f16,act=silu,join=mul",
             "m=8,n=8,k=8,dtype=f32,join=add",
+            "m=8,n=8,k=8,dtype=bf16,b=col,act=silu,pair=true",
+            "m=8,n=8,k=8,dtype=f32,pair=true",
         ] {
             let cubin = super::right::source(&problem(text)).compile(&compiler, &chip(capability).arch());
             let report = cubin.unwrap_or_else(|why| panic!("{text} on {capability:?}: {why}")).report;

@@ -11,8 +11,9 @@
 //
 // Axes (-D): BM, BN (64, 128, 256), BK (32, 64; tf32 16, 32), WARPS (4, 8: of one slice), STAGES (2..5), SLICES (1, 2,
 // 4), GROUP (tile rows of a band). Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 tf32), A_COL, B_COL (1:
-// column-major), VEC_A, VEC_B (bytes of one copy), VEC_C (1: two columns of C may be stored at once), BIAS and ACT
-// (epilogue.cuh). SHARED: bytes of the launch.
+// column-major), VEC_A, VEC_B (bytes of one copy), VEC_C (1: two columns of C may be stored at once), BIAS, ACT, JOIN and
+// PAIR (epilogue.cuh). A tile of a pair has BN/2 columns of B and behind them the same of B2; a warp takes as many of
+// either, and both numbers of an element of C meet in one thread. SHARED: bytes of the launch.
 #include "ampere.cuh"
 #include "epilogue.cuh"
 
@@ -23,8 +24,10 @@ constexpr int A_LINE = A_COL ? BM : BK, A_LINES = A_COL ? BK : BM, A_PITCH = A_L
 constexpr int B_LINE = B_COL ? BK : BN, B_LINES = B_COL ? BN : BK, B_PITCH = B_LINE * SIZE + (DTYPE == 2 && !B_COL ? 32 : 16);
 constexpr u32 A_BYTES = A_LINES * A_PITCH, STAGE = A_BYTES + B_LINES * B_PITCH;
 constexpr int SUMS = MI * NI * 4; // of a thread
+constexpr int OUT = PAIR ? BN / 2 : BN, NO = PAIR ? NI / 2 : NI; // columns of C: of a tile, and of a warp in eights
+constexpr int B_HALF = B_COL ? B_LINES / 2 * B_PITCH : B_LINE / 2 * SIZE; // bytes from B's part of a tile to B2's
 static_assert(SLICES * STAGES * STAGE == SHARED && (SLICES - 1) * SUMS * NT * 4 <= SHARED, "the host counts shared memory as the kernel does");
-static_assert(TM % 16 == 0 && TN % 16 == 0 && BK % KS == 0, "tile");
+static_assert(TM % 16 == 0 && TN % (PAIR ? 32 : 16) == 0 && BK % KS == 0, "tile");
 
 // The fragment of 16 rows of A from `m` on, k step kk.
 DI void load_a(u32 (&r)[4], u32 tile, int m, int kk, int lane) {
@@ -60,21 +63,34 @@ DI void store2(elem* p, float x, float y, bool both) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT * SLICES, 1) // without the 1 ptxas spills to fit one more block
-mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc EPILOGUE_PARAMETERS) {
+mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc EPILOGUE_PARAMETERS PAIR_PARAMETER) {
   extern __shared__ __align__(16) unsigned char smem[];
   const int slice = SLICES > 1 ? threadIdx.x / NT : 0, tid = threadIdx.x - slice * NT, lane = tid & 31, warp = tid >> 5;
   const u32 base = shared_addr(smem) + slice * STAGES * STAGE;
   const int blocks = ((K + BK - 1) / BK + SLICES - 1 - slice) / SLICES; // of this slice: each takes every SLICES-th
   int row, col, z;
-  banded_tile(blockIdx.x, (M + BM - 1) / BM, (N + BN - 1) / BN, GROUP, row, col, z);
-  row *= BM, col *= BN;
+  banded_tile(blockIdx.x, (M + BM - 1) / BM, (N + OUT - 1) / OUT, GROUP, row, col, z);
+  row *= BM, col *= OUT;
   A += (A_COL ? K : M) * lda * z, B += (B_COL ? N : K) * ldb * z, C += M * ldc * z;
   const int k0 = slice * BK;
   Bring<A_LINES, A_LINE, A_PITCH, VEC_A, NT, !A_COL, BK * SLICES> a(A, lda, A_COL ? K : M, A_COL ? M : K, A_COL ? k0 : row, A_COL ? row : k0, tid);
-  Bring<B_LINES, B_LINE, B_PITCH, VEC_B, NT, B_COL, BK * SLICES> b(B, ldb, B_COL ? N : K, B_COL ? K : N, B_COL ? col : k0, B_COL ? k0 : col, tid);
+#if PAIR
+  B2 += (B_COL ? N : K) * ldb * z;
+  using Half = Bring<B_COL ? B_LINES / 2 : B_LINES, B_COL ? B_LINE : B_LINE / 2, B_PITCH, VEC_B, NT, B_COL, BK * SLICES>;
+  Half b2(B2, ldb, B_COL ? N : K, B_COL ? K : N, B_COL ? col : k0, B_COL ? k0 : col, tid);
+#else
+  using Half = Bring<B_LINES, B_LINE, B_PITCH, VEC_B, NT, B_COL, BK * SLICES>;
+#endif
+  Half b(B, ldb, B_COL ? N : K, B_COL ? K : N, B_COL ? col : k0, B_COL ? k0 : col, tid);
   overlap_begin();
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; s++) a.prime(base, STAGE, s, blocks), b.prime(base + A_BYTES, STAGE, s, blocks), copy_commit();
+  for (int s = 0; s < STAGES - 1; s++) {
+    a.prime(base, STAGE, s, blocks), b.prime(base + A_BYTES, STAGE, s, blocks);
+#if PAIR
+    b2.prime(base + A_BYTES + B_HALF, STAGE, s, blocks);
+#endif
+    copy_commit();
+  }
   const int m0 = warp / WN * TM, n0 = warp % WN * TN;
   float d[MI][NI * 4] = {};
   int q = 0;
@@ -84,6 +100,9 @@ mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restric
     else __syncthreads(); // the stage is there, and everybody is done with the one that is filled next
     a.template turn<STAGES>(base, STAGE, k, q, blocks);
     b.template turn<STAGES>(base + A_BYTES, STAGE, k, q, blocks);
+#if PAIR
+    b2.template turn<STAGES>(base + A_BYTES + B_HALF, STAGE, k, q, blocks);
+#endif
     copy_commit();
     const u32 ta = base + q * STAGE, tb = ta + A_BYTES;
 #pragma unroll
@@ -92,7 +111,7 @@ mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restric
 #pragma unroll
       for (int i = 0; i < MI; i++) load_a(fa[i], ta, m0 + i * 16, kk, lane);
 #pragma unroll
-      for (int j = 0; j < NI / 2; j++) load_b(fb[j], tb, n0 + j * 16, kk, lane);
+      for (int j = 0; j < NI / 2; j++) load_b(fb[j], tb, !PAIR ? n0 + j * 16 : n0 / 2 + (j < NI / 4 ? j * 16 : OUT + (j - NI / 4) * 16), kk, lane);
 #pragma unroll
       for (int i = 0; i < MI; i++)
 #pragma unroll
@@ -116,16 +135,24 @@ mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restric
   }
 #pragma unroll
   for (int i = 0; i < MI; i++) {
-    finish_fragments(d[i], bias, col + n0, N);
-    join_fragments<false>(d[i], joined + (u64)M * z * ldj, ldj, row + m0 + i * 16, col + n0, M, N);
+    if (PAIR) {
+#pragma unroll
+      for (int e = 0; e < NO * 4; e += 2) {
+        activate_two(d[i][e], d[i][e + 1]);
+        d[i][e] *= d[i][(NI - NO) * 4 + e], d[i][e + 1] *= d[i][(NI - NO) * 4 + e + 1];
+      }
+    } else {
+      finish_fragments(d[i], bias, col + n0, N);
+      join_fragments<false>(d[i], joined + (u64)M * z * ldj, ldj, row + m0 + i * 16, col + n0, M, N);
+    }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const int r = row + m0 + i * 16 + h * 8 + (lane >> 2);
       if (r < M) {
         elem* line = C + (u64)r * ldc;
 #pragma unroll
-        for (int j = 0; j < NI; j++) {
-          const int c = col + n0 + j * 8 + (lane & 3) * 2;
+        for (int j = 0; j < NO; j++) {
+          const int c = col + (PAIR ? n0 / 2 : n0) + j * 8 + (lane & 3) * 2;
           if (c < N) store2(line + c, d[i][j * 4 + h * 2], d[i][j * 4 + h * 2 + 1], c + 1 < N);
         }
       }

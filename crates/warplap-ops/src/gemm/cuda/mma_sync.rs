@@ -9,7 +9,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, facts, no_copies, no_tma, plain, tiles, vector};
+use super::plan::{HEADERS, columns, facts, no_copies, no_tma, plain, tiles, vector};
 use crate::cuda::plan::{Grid, Plan, Twin, axis};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -109,7 +109,7 @@ impl Twin<GemmProblem> for MmaSync {
             source: Source { entry: self.id(), text: include_str!("mma_sync.cu"), headers: &HEADERS, defines },
             threads: 32 * (warps * slices) as u32,
             shared,
-            grid: Grid::Blocks(p.m.div_ceil(bm) * p.n.div_ceil(bn) * p.batch),
+            grid: Grid::Blocks(p.m.div_ceil(bm) * p.n.div_ceil(columns(p, bn)) * p.batch),
             arguments: plain(p),
             overlap: chip.capability.0 >= 9,
         })

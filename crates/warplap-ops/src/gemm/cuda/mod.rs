@@ -3,6 +3,7 @@
 mod cublaslt;
 mod gemv;
 mod mma_sync;
+mod paired;
 mod plan;
 mod reference;
 mod right;
@@ -23,6 +24,7 @@ use super::{Gemm, GemmProblem, SLOTS};
 
 use crate::cuda::own::Own;
 use crate::cuda::plan::Twin;
+use paired::Paired;
 
 /// The own kernels, in the order of ties.
 const TWINS: [&dyn Twin<GemmProblem>; 10] = [
@@ -31,11 +33,11 @@ const TWINS: [&dyn Twin<GemmProblem>; 10] = [
     &wgmma_pingpong::Pingpong,
     &wgmma_splitk::Splitk,
     &wgmma_swapab::Swapab,
-    &gemv::Gemv,
+    &Paired(gemv::Gemv),
     &mma_sync::MmaSync,
-    &simt::Simt,
+    &Paired(simt::Simt),
     &wgmma_streamk::Streamk,
-    &wgmma_tf32::WgmmaTf32,
+    &Paired(wgmma_tf32::WgmmaTf32),
 ];
 
 /// Who may race: the reference, the library, then the other kernels.
@@ -51,12 +53,13 @@ mod compile_tests;
 
 #[cfg(test)]
 mod tests {
+    use warplap_core::dtype::DType;
     use warplap_core::op::Op;
     use warplap_core::variant::Fit;
     use warplap_cuda::Chip;
 
     use super::TWINS;
-    use crate::cuda::plan::{self, Argument, Plan, Twin};
+    use crate::cuda::plan::{self, Argument, Grid, Plan, Twin};
     use crate::gemm::{Activation, Gemm, GemmProblem, Join, slot};
 
     fn problem(text: &str) -> GemmProblem {
@@ -101,6 +104,13 @@ mod tests {
             "gemm:m=2560,n=2560,k=2560,dtype=f16",
             "gemm:m=128,n=128,k=64,dtype=bf16,batch=64",
             "gemm:m=1024,n=1024,k=1024,dtype=f16,bias=true,act=gelu",
+            "gemm:m=4096,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true",
+            "gemm:m=256,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true",
+            "gemm:m=16,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true",
+            "gemm:m=2048,n=4096,k=512,dtype=f16,a=col,pair=true",
+            "gemm:m=200,n=1024,k=512,dtype=f16,pair=true",
+            "gemm:m=777,n=333,k=555,dtype=bf16,pair=true",
+            "gemm:m=64,n=64,k=64,dtype=f32,pair=true",
         ] {
             let p = problem(text);
             let mut planned = 0;
@@ -145,6 +155,81 @@ mod tests {
                 assert_eq!((bent.arguments, of(&full, "BIAS")), (bare.arguments, Some(1)), "{text}: {}", twin.id());
             }
         }
+    }
+
+    /// A pair's kernels are compiled for one and get the second B last, as the first is given; all others say why not.
+    #[test]
+    fn a_pair_is_given_both_b_or_stood_aside_for() {
+        let chip = Chip::h200();
+        for text in [
+            "gemm:m=16,n=512,k=512,dtype=f16,b=col,pair=true,act=silu",
+            "gemm:m=512,n=4096,k=512,dtype=bf16,pair=true",
+            "gemm:m=4096,n=4096,k=512,dtype=bf16,b=col,pair=true",
+            "gemm:m=2,n=4096,k=512,dtype=bf16,b=col,pair=true",
+            "gemm:m=512,n=512,k=512,dtype=f32,pair=true",
+            "gemm:m=512,n=512,k=512,dtype=f32,tf32=true,b=col,pair=true,act=silu",
+        ] {
+            let (p, mut taken) = (problem(text), Vec::new());
+            for twin in TWINS {
+                if let Fit::Aside(why) = twin.fit(&p, &chip) {
+                    let fits_one = matches!(twin.fit(&p.with_pair(false), &chip), Fit::Fits(_));
+                    assert!(why.contains("pair") || !fits_one, "{text}: {}: {why}", twin.id());
+                    continue;
+                }
+                taken.push(twin.id());
+                for config in twin.space(&p, &chip).configs() {
+                    let plan = twin.plan(&p, &config, &chip).unwrap();
+                    if !plan.source.defines.contains(&("PAIR", 1)) {
+                        // Two launches: A·B2 to C, then A·B times C.
+                        let [one] = &twin.beside(&p, &config, &chip).unwrap().first[..] else { panic!("{text}") };
+                        let has = |plan: &Plan, slot| plan.arguments.iter().any(|a| is_of(a, slot));
+                        assert!(has(one, slot::B2) && has(one, slot::C) && !has(one, slot::B), "{text}: {config}");
+                        assert!(has(&plan, slot::B) && !has(&plan, slot::JOINED), "{text}: {config}");
+                        let of_c = plan.arguments.iter().filter(|a| is_of(a, slot::C)).count();
+                        assert!(plan.source.defines.contains(&("JOIN", 2)) && of_c == 2, "{text}: {config}");
+                        continue;
+                    }
+                    let like = |slot: usize| match plan.arguments.iter().find(|a| is_of(a, slot)) {
+                        Some(Argument::Map(_, spec)) => Some(Argument::Map(0, *spec)),
+                        Some(Argument::Pointer(_)) => Some(Argument::Pointer(0)),
+                        _ => None,
+                    };
+                    assert!(is_of(plan.arguments.last().unwrap(), slot::B2), "{text}: {} {config}", twin.id());
+                    assert_eq!(like(slot::B), like(slot::B2), "{text}: {} {config}", twin.id());
+                }
+            }
+            let expected: &[&str] = match (p.dtype, p.m, p.tf32) {
+                (DType::F32, _, true) => &["reference", "mma_sync", "simt", "wgmma_tf32"],
+                (DType::F32, ..) => &["reference", "simt"],
+                (_, 2, _) => &["reference", "wgmma_coop", "wgmma_pingpong", "wgmma_swapab", "gemv", "mma_sync"],
+                (_, 16, _) => &["reference", "wgmma_coop", "wgmma_pingpong", "wgmma_swapab", "mma_sync"],
+                _ => &["reference", "wgmma_coop", "wgmma_pingpong", "mma_sync"],
+            };
+            assert_eq!(taken, expected, "{text}");
+        }
+    }
+
+    fn is_of(argument: &Argument, slot: usize) -> bool {
+        matches!(argument, Argument::Map(of, _) | Argument::Pointer(of) if *of == slot)
+    }
+
+    /// What a block of a pair has: half as many columns of C, or a whole tile of 88 of them that is staged over the stages.
+    #[test]
+    fn blocks_of_a_pair_cover_c() {
+        let (chip, p) = (Chip::h200(), problem("gemm:m=256,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true"));
+        let planned = |p: &GemmProblem, i: usize, config: &str| {
+            let config = warplap_core::space::Config::parse(config).unwrap();
+            TWINS[i].plan(p, &config, &chip).unwrap()
+        };
+        let one = planned(&p, 1, "BM=256,BN=176,CONS=2,SLOTS=2,CM=1,CN=1,GROUP=8");
+        assert_eq!((one.grid, one.shared), (Grid::Blocks(126), 4 * (256 + 176) * 128 + 1024));
+        let many = planned(&p, 1, "BM=128,BN=256,CONS=2,SLOTS=2,CM=2,CN=1,GROUP=8");
+        assert_eq!(many.grid, Grid::Persistent { tiles: 86, cluster: 2 });
+        let turns = planned(&p, 2, "BM=128,BN=128,CM=1,CN=1,GROUP=8");
+        assert_eq!(turns.grid, Grid::Persistent { tiles: 2 * 172, cluster: 1 });
+        let few = GemmProblem { m: 16, ..p };
+        let few = planned(&few, 4, "BW=128,BK=64,SPLIT=1,CTAS=3");
+        assert_eq!((few.grid, few.threads, few.shared), (Grid::Blocks(172), 160, 4 * (128 + 16) * 128 + 1024));
     }
 
     #[test]

@@ -2,13 +2,17 @@
 //! takes.
 
 use warplap_core::dtype::DType;
-use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, Layers, TensorMapSpec};
+use warplap_core::rejection::Rejection;
+use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, Layers, PAIR, TensorMapSpec};
 
-use crate::cuda::plan::{Argument, int};
+use crate::cuda::plan::{Argument, Operand, int};
 use crate::gemm::{Activation, GemmProblem, Join, Layout, slot};
 
 /// What the kernels include.
-pub(super) const HEADERS: [(&str, &str); 4] = [HOPPER, AMPERE, ELEMENT, EPILOGUE];
+pub(super) const HEADERS: [(&str, &str); 5] = [HOPPER, AMPERE, ELEMENT, EPILOGUE, PAIR];
+
+/// Why a kernel that takes one B stands aside.
+pub(super) const ONE_B: &str = "takes one B: no pair (pair=true)";
 
 /// Which matrix an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(super) enum Side {
     A,
     B,
     C,
+    /// The second B of a pair.
+    B2 = slot::B2 as isize,
 }
 
 const _: () = assert!(Side::A as usize == slot::A && Side::B as usize == slot::B && Side::C as usize == slot::C);
@@ -53,13 +59,40 @@ pub(super) fn vector(p: &GemmProblem, ld: u64) -> u64 {
     [16, 8, 4].into_iter().find(|v| p.align.is_multiple_of(*v) && line.is_multiple_of(*v)).unwrap_or(2)
 }
 
-/// The arguments of kernels of plain pointers: matrices, sizes, leading dimensions, and those of the epilogue.
+/// The arguments of kernels of plain pointers: matrices, sizes, leading dimensions, those of the epilogue, and the second
+/// B of a pair.
 pub(super) fn plain(p: &GemmProblem) -> Vec<Argument> {
     let mut arguments = [Side::A, Side::B, Side::C].map(pointer).to_vec();
     arguments.extend(&sizes(p)[..3]);
     arguments.extend([p.lda, p.ldb, p.ldc].map(Argument::Long));
     arguments.extend(epilogue(p));
+    arguments.extend(p.pair.then(|| pointer(Side::B2)));
     arguments
+}
+
+/// The map of a pair's second B, behind the parameters of the epilogue, of kernels of the copy engine.
+pub(super) fn second(p: &GemmProblem, block: [u32; 2]) -> Option<Argument> {
+    p.pair.then(|| map(p, Side::B2, block))
+}
+
+/// Columns of C that come of so many columns of B in a tile: a pair takes half of them from either B.
+pub(super) fn columns(p: &GemmProblem, bn: u64) -> u64 {
+    if p.pair { bn / 2 } else { bn }
+}
+
+/// The part of a stage that holds columns of B, or of both of a pair. Twin of `Weights` in `pair.cuh`.
+pub(super) fn weights(p: &GemmProblem, bn: u64, bk: u64, share: u64) -> Result<Operand, Rejection> {
+    let flat = p.b == Layout::Row;
+    if !p.pair {
+        return Operand::new(bn, bk, flat, share);
+    }
+    if !bn.is_multiple_of(if flat { 128 } else { 16 }) || share > 2 {
+        let reason = format!("{bn} columns of B have no halves that {share} blocks can share");
+        return Err(Rejection::DoesNotBuild { reason });
+    }
+    // Of two blocks one brings B's half, the other B2's.
+    let half = Operand::new(bn / 2, bk, flat, 1)?;
+    Ok(Operand { bytes: 2 * half.bytes, ..half })
 }
 
 /// Facts of the problem that every kernel is compiled with.
@@ -73,6 +106,9 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
     let mut facts = vec![("DTYPE", dtype), ("A_COL", a_col), ("B_COL", b_col), ("BATCH", i64::from(p.batch > 1))];
     if p.bias {
         facts.push(("BIAS", 1));
+    }
+    if p.pair {
+        facts.push(("PAIR", 1));
     }
     // As `epilogue.cuh` counts them.
     match p.join {
@@ -108,8 +144,8 @@ pub(super) fn map(p: &GemmProblem, side: Side, block: [u32; 2]) -> Argument {
     let (inner, outer, pitch) = match (side, p.a, p.b) {
         (Side::A, Layout::Row, _) => (p.k, p.m, p.lda),
         (Side::A, Layout::Col, _) => (p.m, p.k, p.lda),
-        (Side::B, _, Layout::Row) => (p.n, p.k, p.ldb),
-        (Side::B, _, Layout::Col) => (p.k, p.n, p.ldb),
+        (Side::B | Side::B2, _, Layout::Row) => (p.n, p.k, p.ldb),
+        (Side::B | Side::B2, _, Layout::Col) => (p.k, p.n, p.ldb),
         (Side::C, ..) => (p.n, p.m, p.ldc),
     };
     // Rows that do not end on a cache line make wide fetches bring what nobody asked for.
@@ -135,9 +171,9 @@ pub(super) fn sizes(p: &GemmProblem) -> [Argument; 4] {
     [p.m, p.n, p.k, p.batch].map(int)
 }
 
-/// Output tiles of 128 by 128.
+/// Output tiles of 128 by 128, or by 64 of a pair: as much work.
 pub(super) fn tiles(p: &GemmProblem) -> u64 {
-    p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch
+    p.m.div_ceil(128) * p.n.div_ceil(columns(p, 128)) * p.batch
 }
 
 /// A buffer's address as an argument.

@@ -11,31 +11,34 @@
 //
 // Axes (-D): BM (64, 128), BN (multiple of 16, <= 256, BM*BN <= 20480), BK (64, 128), STAGES, CM, CN (1, 2), GROUP (>=
 // 1), LAG (0, 1), SLOTS. Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L
-// products, maps of three dimensions), BIAS and ACT (epilogue.cuh). SHARED: bytes of the launch.
+// products, maps of three dimensions), BIAS, ACT, JOIN and PAIR (epilogue.cuh; a pair takes BN/2 columns of either B,
+// pair.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
+#include "pair.cuh"
 
 constexpr int NT = 384, MI = BM / 64, CL = CM * CN;
-constexpr int PW = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16; // columns of one C panel
+constexpr int OUT = PAIR ? BN / 2 : BN; // columns of C
+constexpr int PW = OUT % 64 == 0 ? 64 : OUT % 32 == 0 ? 32 : 16; // columns of one C panel
 constexpr u32 CPANEL = 64 * PW * 2;
 using OpA = Operand<BM, BK, A_COL, CN>;
-using OpB = Operand<BN, BK, !B_COL, CM>;
+using OpB = Weights<BN, BK, !B_COL, CM>;
 using MM = Mma<BN, A_COL, !B_COL>;
 constexpr u32 STAGE = OpA::bytes + OpB::bytes;
 static_assert(BM == MI * 64 && BN % 16 == 0 && BK % 64 == 0, "tile");
 static_assert(STAGES * STAGE + 2 * SLOTS * CPANEL + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
-wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L EPILOGUE_PARAMETERS) {
+wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L EPILOGUE_PARAMETERS PAIR_MAP) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0;
-  const Tiles<BM, BN, CM, CN, GROUP> tiles(M, N, L, rank);
+  const Tiles<BM, OUT, CM, CN, GROUP> tiles(M, N, L, rank);
   const int blocks = (K + BK - 1) / BK;
-  const Feed<OpA, OpB> feed = {&tA, &tB, base, fulls, tiles.rn, tiles.rm, tiles.row_ctas(), tiles.col_ctas()};
+  const Supply<OpA, OpB> feed = {&tA, &tB, base, fulls, tiles.rn, tiles.rm, tiles.row_ctas(), tiles.col_ctas() PAIR_FEED};
   int row, col, z, ahead = 0; // stages of the first tile already asked for
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
@@ -76,12 +79,19 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
       };
       multiply<OpA, OpB, MM, BK, STAGES, LAG>(d, base, fulls, 0, 0, blocks, q, phase, release, pass_turn);
       tiles.at(t, row, col, z);
+      if constexpr (PAIR) {
+        float done[MI][BN / 4];
 #pragma unroll
-      for (int i = 0; i < MI; i++) {
-        finish_fragments(d[i], bias, col, N);
-        join_fragments<true>(d[i], joined + (u64)M * z * ldj, ldj, row + i * 64 + (tid >> 5) * 16, col, M, N);
+        for (int i = 0; i < MI; i++) pair_fragments(done[i], d[i]);
+        store_tile<PW, SLOTS>(done, &tC, mine, row, col, z, 1 + w);
+      } else {
+#pragma unroll
+        for (int i = 0; i < MI; i++) {
+          finish_fragments(d[i], bias, col, N);
+          join_fragments<true>(d[i], joined + (u64)M * z * ldj, ldj, row + i * 64 + (tid >> 5) * 16, col, M, N);
+        }
+        store_tile<PW, SLOTS>(d, &tC, mine, row, col, z, 1 + w);
       }
-      store_tile<PW, SLOTS>(d, &tC, mine, row, col, z, 1 + w);
     }
     if (tid == 0) tma_store_wait_read();
   }

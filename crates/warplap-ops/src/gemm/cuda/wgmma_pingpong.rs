@@ -8,7 +8,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, epilogue, facts, map, no_tma, sizes, tiles};
+use super::plan::{HEADERS, Side, columns, epilogue, facts, map, no_tma, second, sizes, tiles, weights};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -51,8 +51,9 @@ impl Twin<GemmProblem> for Pingpong {
         let [bm, bn, cm, cn] = [axis(c, "BM")?, axis(c, "BN")?, axis(c, "CM")?, axis(c, "CN")?];
         let group = axis(c, "GROUP")?;
         let a = Operand::new(bm, 64, p.a == Layout::Col, cn)?;
-        let b = Operand::new(bn, 64, p.b == Layout::Row, cm)?;
-        let (wide, slots) = (panel(bn), 2);
+        let b = weights(p, bn, 64, cm)?;
+        let out = columns(p, bn);
+        let (wide, slots) = (panel(out), 2);
         let fixed = 2 * slots * 64 * wide * 2 + 1024;
         let deep = stages(chip, a.bytes + b.bytes, fixed, 1, 8)?;
         let mut defines = facts(p);
@@ -63,6 +64,7 @@ impl Twin<GemmProblem> for Pingpong {
             vec![map(p, Side::A, [64, a.lines]), map(p, Side::B, [64, b.lines]), map(p, Side::C, [wide as u32, 64])];
         arguments.extend(sizes(p));
         arguments.extend(epilogue(p));
+        arguments.extend(second(p, [64, b.lines]));
         let shared = deep * (a.bytes + b.bytes) + fixed;
         defines.push(("SHARED", shared as i64));
         Ok(Plan {
@@ -70,7 +72,7 @@ impl Twin<GemmProblem> for Pingpong {
             threads: 384,
             shared,
             grid: Grid::Persistent {
-                tiles: p.m.div_ceil(bm * cm) * p.n.div_ceil(bn * cn) * p.batch,
+                tiles: p.m.div_ceil(bm * cm) * p.n.div_ceil(out * cn) * p.batch,
                 cluster: (cm * cn) as u32,
             },
             arguments,

@@ -9,7 +9,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, epilogue, facts, map, no_tma, sizes, tiles};
+use super::plan::{HEADERS, ONE_B, Side, epilogue, facts, map, no_tma, sizes, tiles};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -28,6 +28,9 @@ impl Twin<GemmProblem> for Splitk {
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {
         if let Some(why) = no_tma(p, chip) {
             return Fit::aside(why);
+        }
+        if p.pair {
+            return Fit::aside(ONE_B);
         }
         if !p.n.is_multiple_of(8) {
             return Fit::aside("its stores write whole 16 bytes: N must be a multiple of 8");

@@ -10,7 +10,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, epilogue, facts, map, no_tma, sizes};
+use super::plan::{HEADERS, ONE_B, Side, epilogue, facts, map, no_tma, sizes};
 use crate::cuda::plan::{Argument, Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::cuda::scratch::Need;
 use crate::gemm::{GemmProblem, Layout};
@@ -47,6 +47,9 @@ impl Twin<GemmProblem> for Streamk {
     fn fit(&self, p: &GemmProblem, chip: &Chip) -> Fit {
         if let Some(why) = no_tma(p, chip) {
             return Fit::aside(why);
+        }
+        if p.pair {
+            return Fit::aside(ONE_B);
         }
         if !p.n.is_multiple_of(8) {
             return Fit::aside("its stores write whole 16 bytes: N must be a multiple of 8");

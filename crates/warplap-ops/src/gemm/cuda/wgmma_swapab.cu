@@ -6,26 +6,29 @@
 // and the SMs stay busy by cutting K between the SPLIT CTAs of a cluster. All but the first send their float32
 // accumulators from registers into the first one's shared memory (st.async onto its mbarrier) and leave; it adds them
 // in the order of K (the same bits every run), turns the tile by stmatrix and stores it. SHARE tiles side by side may
-// take the rows of A by multicast. The first loads are issued before the CTA has met. Wins: M from 1 to 64 (and at 128
+// take the rows of A by multicast. A pair puts 64 columns of either B under each other (pair.cuh): a warpgroup multiplies
+// both, and BW/2 columns of C come of them. The first loads are issued before the CTA has met. Wins: M from 1 to 64 (and at 128
 // beside wgmma_splitk), where reading B is all the work. Limits: f16/bf16, 16-byte aligned bases and leading
 // dimensions; A row-major; C row-major; K >= 1; SPLIT*SHARE <= 8. Where the idea comes from: the "swap AB" option of
 // CUTLASS, DeepGEMM and quack.
 //
 // Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2,
 // 4, 8), SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4). Facts of the problem (-D): DTYPE (0 f16,
-// 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS and ACT
-// (epilogue.cuh). SHARED: bytes of the launch.
+// 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS, ACT, JOIN
+// and PAIR (epilogue.cuh; a pair has BW = 128, CONS = 1). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
+#include "pair.cuh"
 
 constexpr int NT = 128 * CONS + 32, MI = BW / (64 * CONS), CL = SPLIT * SHARE;
-constexpr u32 PITCH = BW * 2 + 16, PART = BW * BT * 4; // bytes: a row of the turned tile, one CTA's accumulators
-using OpW = Operand<BW, BK, !B_COL, 1>;
+constexpr int OUT = PAIR ? BW / 2 : BW, MO = PAIR ? 1 : MI; // columns of C, and of a warpgroup in 64s
+constexpr u32 PITCH = OUT * 2 + 16, PART = BW * BT * 4; // bytes: a row of the turned tile, one CTA's accumulators
+using OpW = Weights<BW, BK, !B_COL, 1>;
 using OpT = Operand<BT, BK, 0, SHARE>;
 using MM = Mma<BT, !B_COL, 0>;
 constexpr u32 STAGE = OpW::bytes + OpT::bytes;
 constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH + 1023) / 1024 * 1024; // the stages, and later the turned tile
-static_assert(BW == MI * 64 * CONS && BK % 64 == 0, "tile");
+static_assert(BW == MI * 64 * CONS && BK % 64 == 0 && (!PAIR || (MI == 2 && CONS == 1)), "tile");
 static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 // Eight elements of C, rounded already, with as many of another matrix, `count` of which are there.
@@ -45,7 +48,7 @@ DI uint4 join_eight(uint4 x, const elem* other, int count) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc EPILOGUE_PARAMETERS) {
+wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc EPILOGUE_PARAMETERS PAIR_MAP) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
@@ -53,12 +56,12 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0;
   const int slice = rank / SHARE, beside = rank % SHARE;
-  const int tt = (M + BT - 1) / BT, per = tt * ((N + BW * SHARE - 1) / (BW * SHARE));
-  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * BW;
+  const int tt = (M + BT - 1) / BT, per = tt * ((N + OUT * SHARE - 1) / (OUT * SHARE));
+  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * OUT;
   const int all = (K + BK - 1) / BK;
   int from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
   if (SPLIT > 1 && from == to) from = all, to = all + 1; // a CTA without blocks takes the one past the end, which reads as zeros
-  const Feed<OpW, OpT> feed = {&tB, &tA, base, fulls, 0, beside, 0, (u16)(((1 << SHARE) - 1) << (slice * SHARE))};
+  const Supply<OpW, OpT> feed = {&tB, &tA, base, fulls, 0, beside, 0, (u16)(((1 << SHARE) - 1) << (slice * SHARE)) PAIR_FEED};
   const int early = min(to, from + STAGES);
   if (threadIdx.x == CONS * 128) {
     tma_prefetch(&tB), tma_prefetch(&tA);
@@ -120,14 +123,20 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       named_sync(1, CONS * 128); // the turned tile overwrites the stages: every consumer is done with them
       const int lane = tid & 31;
 #pragma unroll
-      for (int i = 0; i < MI; i++) {
+      for (int i = 0; i < MO; i++) {
         // A fragment's rows are columns of C here: one bias for each of the two rows a lane holds.
         const int r = (wg * MI + i) * 64 + (tid >> 5) * 16 + (lane >> 2);
         const float upper = bias_of(bias, col + r, N), lower = bias_of(bias, col + r + 8, N);
 #pragma unroll
         for (int j = 0; j < BT / 8; j++) {
           const int w = (wg * MI + i) * 64 + (tid >> 5) * 16 + (lane & 8);
-          if (BIAS || ACT) {
+          if (PAIR) {
+#pragma unroll
+            for (int e = j * 4; e < j * 4 + 4; e += 2) {
+              activate_two(d[i][e], d[i][e + 1]);
+              d[i][e] *= d[MI - 1][e], d[i][e + 1] *= d[MI - 1][e + 1];
+            }
+          } else if (BIAS || ACT) {
             d[i][j * 4] = activate(d[i][j * 4] + upper), d[i][j * 4 + 1] = activate(d[i][j * 4 + 1] + upper);
             d[i][j * 4 + 2] = activate(d[i][j * 4 + 2] + lower), d[i][j * 4 + 3] = activate(d[i][j * 4 + 3] + lower);
           }
@@ -135,8 +144,8 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
         }
       }
       named_sync(1, CONS * 128);
-      for (int v = wg * 128 + tid; v < BT * (BW / 8); v += CONS * 128) {
-        const int r = v / (BW / 8), c = v % (BW / 8) * 8;
+      for (int v = wg * 128 + tid; v < BT * (OUT / 8); v += CONS * 128) {
+        const int r = v / (OUT / 8), c = v % (OUT / 8) * 8;
         if (row + r >= M || col + c >= N) continue;
         uint4 o = shared_load8(base + r * PITCH + c * 2);
         if (JOIN) o = join_eight(o, joined + ((u64)z * M + row + r) * ldj + col + c, N - col - c);

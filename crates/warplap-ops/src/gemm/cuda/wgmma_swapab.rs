@@ -1,6 +1,6 @@
 //! Swap-AB: few rows of A take the narrow side of the tensor-core product. Twin of `wgmma_swapab.cu`.
 //!
-//! Wins: M from 1 to 64, where reading B is all the work. Limits: f16/bf16, aligned, A row-major.
+//! Wins: M from 1 to 64, where reading B is all the work; pairs of so few rows. Limits: f16/bf16, aligned, A row-major.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
@@ -8,7 +8,7 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, epilogue, facts, map, no_tma, pointer, sizes};
+use super::plan::{HEADERS, Side, columns, epilogue, facts, map, no_tma, pointer, second, sizes, weights};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, int, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -17,7 +17,7 @@ pub(super) struct Swapab;
 
 /// The share of resident blocks that have work in the last wave.
 fn fill(p: &GemmProblem, [bw, split, ctas]: [u64; 3], multiprocessors: u64) -> f64 {
-    let (blocks, slots) = (p.n.div_ceil(bw) * p.batch * split, multiprocessors * ctas);
+    let (blocks, slots) = (p.n.div_ceil(columns(p, bw)) * p.batch * split, multiprocessors * ctas);
     blocks as f64 / (blocks.div_ceil(slots) * slots).max(1) as f64
 }
 
@@ -35,6 +35,7 @@ impl Twin<GemmProblem> for Swapab {
             (Some(why), _) => Fit::aside(why),
             _ if p.a == Layout::Col => Fit::aside("A must be row-major"),
             (_, ..=64) => Fit::HIGH,
+            _ if p.pair => Fit::aside("a pair of more than 64 rows takes more registers than there are"),
             (_, ..=128) => Fit::MEDIUM,
             _ => Fit::aside("made for at most 128 rows"),
         }
@@ -44,16 +45,23 @@ impl Twin<GemmProblem> for Swapab {
         let (p, chip) = (*p, chip.clone());
         let of = |c: &Config, axis| c.int(axis).and_then(|v| u64::try_from(v).ok()).unwrap_or(1).max(1);
         // Where B does not stay in L2, wider lines are read from memory in better order, and idle multiprocessors cost.
-        let streams = p.batch * p.k * p.n * 2 > chip.l2;
-        let (multiprocessors, widths) =
-            (u64::from(chip.multiprocessors), if streams { vec![64, 128] } else { vec![64] });
+        let streams = p.batch * p.k * p.n * if p.pair { 4 } else { 2 } > chip.l2;
+        let multiprocessors = u64::from(chip.multiprocessors);
+        // Blocks of a pair have wider stages: fewer of them keep the memory busy.
+        let least = if p.pair { 0.4 } else { 0.6 };
+        // A warpgroup multiplies 64 columns of either B of a pair.
+        let widths = match (p.pair, streams) {
+            (true, _) => vec![128],
+            (false, true) => vec![64, 128],
+            (false, false) => vec![64],
+        };
         Space::single()
             .axis(Axis::ints("BW", widths))
             .axis(Axis::ints("BK", [128, 64]))
             .axis(Axis::ints("SPLIT", [2, 1, 4]))
             .axis(Axis::ints("CTAS", [2, 1, 3, 4]))
             .rule(Rule::on("blocks that stream fill the chip", &["BW", "SPLIT", "CTAS"], move |c| {
-                !streams || fill(&p, [of(c, "BW"), of(c, "SPLIT"), of(c, "CTAS")], multiprocessors) >= 0.6
+                !streams || fill(&p, [of(c, "BW"), of(c, "SPLIT"), of(c, "CTAS")], multiprocessors) >= least
             }))
             .rule(Rule::on("two stages of each resident block fit", &["BW", "BK", "SPLIT", "CTAS"], move |c| {
                 Swapab.plan(&p, c, &chip).is_ok()
@@ -65,14 +73,15 @@ impl Twin<GemmProblem> for Swapab {
         let bw = axis(c, "BW")?.max(64);
         let bt = p.m.next_power_of_two().clamp(8, 128);
         let rows = Operand::new(bt, bk, false, 1)?;
-        let weights = Operand::new(bw, bk, p.b == Layout::Row, 1)?;
+        let (weights, out) = (weights(p, bw, bk, 1)?, columns(p, bw));
+        let groups = out / 64;
         let stage = rows.bytes + weights.bytes;
         let inbox = (split - 1) * bw * bt * 4 + 1024;
         let deep = stages(chip, stage, inbox, ctas, 12)?;
-        let turned = (bt * (bw * 2 + 16)).next_multiple_of(1024);
+        let turned = (bt * (out * 2 + 16)).next_multiple_of(1024);
         let mut defines = facts(p);
         defines.retain(|(name, _)| *name != "A_COL");
-        let axes = [("BW", bw), ("BT", bt), ("BK", bk), ("STAGES", deep), ("CONS", bw / 64), ("SPLIT", split)];
+        let axes = [("BW", bw), ("BT", bt), ("BK", bk), ("STAGES", deep), ("CONS", groups), ("SPLIT", split)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         defines.extend([("SHARE", 1), ("CTAS", ctas as i64)]);
         let mut arguments =
@@ -80,13 +89,14 @@ impl Twin<GemmProblem> for Swapab {
         arguments.extend(sizes(p));
         arguments.push(int(p.ldc));
         arguments.extend(epilogue(p));
+        arguments.extend(second(p, [64, weights.lines]));
         let shared = (deep * stage).max(turned) + inbox;
         defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &HEADERS, defines },
-            threads: 128 * (bw / 64) as u32 + 32,
+            threads: 128 * groups as u32 + 32,
             shared,
-            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(bw) * split * p.batch),
+            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(out) * split * p.batch),
             arguments,
             overlap: true,
         })

@@ -44,24 +44,36 @@ impl Oracle<Gemm, Cuda> for Right {
         if joins && joined.is_none_or(|joined| joined.len() < p.c_len()) {
             return Err(refused(&"it takes a matrix to be joined"));
         }
+        let b2 = inputs.get(slot::B2).and_then(Option::as_ref).filter(|_| p.pair);
+        if p.pair && b2.is_none_or(|b2| b2.len() < p.b_len()) {
+            return Err(refused(&"it takes a second B"));
+        }
         let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
         let values = cuda.alloc_queued(DType::F64, p.c_len())?;
         let rows = cuda.alloc_queued(DType::F64, (p.m * p.batch) as usize)?;
         let columns = cuda.alloc_queued(DType::F64, (p.n * p.batch) as usize)?;
+        // Of a pair, the largest numbers of both products, for each block.
+        let halves = cuda.alloc_queued(DType::F64, if p.pair { 2 * grid as usize } else { 2 })?;
         let [a, b] = [a, b].map(|matrix| matrix.address());
-        let [added, other] = [bias, joined].map(|given| given.map_or(0, |given| given.address()));
-        let addresses = [a, b, values.address(), rows.address(), columns.address(), added, other];
+        let [added, other, second] = [bias, joined, b2].map(|given| given.map_or(0, |given| given.address()));
+        let outputs = [&values, &rows, &columns].map(|output| output.address());
+        let addresses = [a, b, outputs[0], outputs[1], outputs[2], added, other, second, halves.address()];
         let (sizes, long) = ([p.m as i32, p.n as i32, p.k as i32], [p.lda, p.ldb, p.ldc, p.c_len() as u64]);
         let mut arguments: Vec<*const c_void> = addresses.iter().map(|at| (&raw const *at).cast()).collect();
         arguments.extend(sizes.iter().map(|size| (&raw const *size).cast::<c_void>()));
         arguments.extend(long.iter().map(|size| (&raw const *size).cast::<c_void>()));
         let shape = LaunchShape { grid: [grid, 1, 1], threads: THREADS, ..LaunchShape::default() };
         // SAFETY: the entry's parameters in order; the inputs are those drawn for the problem, the outputs were made
-        // for it. A bias and what is joined are read only where there are such.
+        // for it. A bias, what is joined and a second B are read only where there are such.
         unsafe { function.launch(&shape, &arguments, cuda.stream()) }?;
         let [rows, columns] = [&rows, &columns].map(|norms| cuda.stream().read(&norms.into()));
         let magnitude = largest(&rows?, &columns?, p.batch as usize);
         let mut most = [0.0; 2];
+        if p.pair {
+            let of_blocks = cuda.stream().read(&(&halves).into())?.to_f64();
+            most = [0, 1].map(|half| of_blocks.iter().skip(half).step_by(2).copied().fold(0.0, f64::max));
+            return Ok(vec![FarAnswer { values, tolerance: tolerance(p, magnitude, most) }]);
+        }
         for (most, given) in most.iter_mut().zip([bias, joined]) {
             let numbers = given.map(|given| cuda.stream().read(given)).transpose()?.map(|array| array.to_f64());
             *most = gemm::largest(numbers.as_deref());
