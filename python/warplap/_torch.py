@@ -11,11 +11,12 @@ from ._attention import bent as bent_attention
 from ._attention import trained as trained_attention
 from ._blocks import bsr_matmul
 from ._front import norm as norm_front
+from ._layers import linear
 from ._library import autocast
 from ._norm_torch import norm
 from ._packed import packed as packed_attention
 from ._paged import paged as paged_attention
-from ._products import linear, matmul
+from ._products import matmul
 from ._quant import int_mm, scaled_mm
 from ._rows_torch import cross_entropy, softmax
 from ._sparse import linear as sparse_linear

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _warplap
+from ._layers import ACTIVATIONS, linear_node
 from ._library import rows
 from ._nodes import modes
-from ._products import ACTIVATIONS, linear_node, matmul_node
+from ._products import matmul_node
 from ._steps import Call, Steps
 
 _keeps = torch.is_grad_enabled
