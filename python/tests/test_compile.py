@@ -26,6 +26,8 @@ def samples(device):
     yield ops.matmul_out.default, (rand(5, 6), rand(6, 7), rand(5, 7))
     yield ops.linear.default, (rand(5, 6), rand(7, 6), None)
     yield ops.linear.default, grad(rand(5, 6), rand(7, 6), rand(7))
+    yield ops.linear_finished.default, (rand(5, 6), rand(7, 6), rand(7), "gelu", rand(5, 7), None)
+    yield ops.linear_finished.default, grad(rand(5, 6), rand(7, 6), None, "silu", None, rand(5, 7))
     yield ops.attention.default, (q, k, v, None, True, 0.3)
     yield ops.attention.default, grad(q, k, v, rand(6, 6), False, 0.3)
     yield ops.attention.default, (q.transpose(1, 2).contiguous().transpose(1, 2), k, v, None, False, 0.3)
@@ -36,7 +38,7 @@ def samples(device):
     yield ops.bsr_sampled.default, (*parts[:2], rand(5, 32).t(), rand(48, 5), 16, 16)
 
 
-@pytest.mark.parametrize("at", range(14))
+@pytest.mark.parametrize("at", range(16))
 def test_every_operator_passes_opcheck(at, device):
     op, args = list(samples(device))[at]
     torch.library.opcheck(op, args)

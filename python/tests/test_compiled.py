@@ -35,7 +35,8 @@ def counted(monkeypatch):
 
         monkeypatch.setattr(torch.ops.warplap, f"run_{name}", called)
 
-    for name in ("matmul", "linear", "attention", "norm", "norm_add", "bsr_matmul", "bsr_linear", "bsr_sampled"):
+    rest = ("linear_finished", "attention", "norm", "norm_add", "bsr_matmul", "bsr_linear", "bsr_sampled")
+    for name in ("matmul", "linear", *rest):
         count(name)
     return calls
 
@@ -65,7 +66,7 @@ def test_every_operator_is_called_so_and_answers_as_it_promised(counted):
     parts = *(t.clone() for t in (s.crow_indices(), s.col_indices(), s.values())), 16, 24
 
     def model(x, w, q):
-        y = warplap.linear(x.t(), w[:, 1:], activation="relu")
+        y = warplap.linear(x.t(), w[:, 1:], activation="relu") + warplap.linear(x.t(), w[:, 1:])
         y = warplap.matmul(y.t(), y)
         z, total = warplap.norm(warplap.norm(y), residual=y)
         product = torch.ops.warplap.bsr_matmul(*parts, z[:1, :1].expand(24, 3).contiguous())
@@ -77,7 +78,7 @@ def test_every_operator_is_called_so_and_answers_as_it_promised(counted):
     for mine, theirs in zip(got, right):
         near(mine, theirs)
         assert mine.stride() == theirs.stride()
-    assert set(counted) == {"matmul", "linear", "attention", "norm", "norm_add", "bsr_matmul"}
+    assert set(counted) == {"matmul", "linear", "linear_finished", "attention", "norm", "norm_add", "bsr_matmul"}
 
 
 def test_who_profiles_or_watches_sees_the_operator():

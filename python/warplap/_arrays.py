@@ -81,7 +81,9 @@ def matmul(a: Any, b: Any, out: Any = None) -> Any:
     return _write(target, rows, right.shape[1], lambda flat: _warplap.matmul_into(left, right, flat))
 
 
-def linear(x: Any, w: Any, bias: Any, activation: str | None, out: Any = None) -> Any:
+def linear(
+    x: Any, w: Any, bias: Any, activation: str | None, out: Any = None, residual: Any = None, times: Any = None
+) -> Any:
     np = _numpy()
     x, w = _array(x, "x"), _array(w, "w")
     if w.ndim != 2:
@@ -95,18 +97,30 @@ def linear(x: Any, w: Any, bias: Any, activation: str | None, out: Any = None) -
         bias = np.ascontiguousarray(bias, dtype=x.dtype)
     if activation is not None and activation not in (*ACTIVATIONS, "tanh", "sigmoid"):
         raise unknown_activation(activation)
-    target, rows = _into(out, (*x.shape[:-1], w.shape[0]), x), math.prod(x.shape[:-1])
+    shape, rows = (*x.shape[:-1], w.shape[0]), math.prod(x.shape[:-1])
+    joins = [(name, t) for name, t in (("residual", residual), ("times", times)) if t is not None]
+    for i, (name, other) in enumerate(joins):
+        other = _array(other, name)
+        if other.shape != shape:
+            raise ValueError(f"{name}: has shape {list(other.shape)}, expected {list(shape)}")
+        if other.dtype != x.dtype:
+            raise TypeError(f"{name}: holds {other.dtype}, expected {x.dtype} like x")
+        joins[i] = name, np.ascontiguousarray(other).reshape(rows, w.shape[0])
+    target = _into(out, shape, x)
     if rows == 0 or w.shape[0] == 0:
         return target
     left = x.reshape(rows, x.shape[-1])
     if w.shape[1] == 0:  # nothing is added up: the same as one product of zeros
         left, w = np.zeros((rows, 1), x.dtype), np.zeros((w.shape[0], 1), x.dtype)
-    left, w, act = _plain(left), _plain(w), activation if activation in ACTIVATIONS else None
-    y = _write(target, rows, w.shape[0], lambda flat: _warplap.linear_into(left, w, bias, act, flat))
-    if activation == "tanh":
-        y[...] = np.tanh(y.astype(np.float32))
-    elif activation == "sigmoid":
-        y[...] = 1 / (1 + np.exp(-y.astype(np.float32)))
+    fused = activation in (None, *ACTIVATIONS)
+    left, w, act, with_it = _plain(left), _plain(w), activation if fused else None, dict(joins) if fused else {}
+    y = _write(target, rows, w.shape[0], lambda flat: _warplap.linear_into(left, w, bias, act, flat, **with_it))
+    if not fused:  # in float32, whatever is joined too
+        wide = y.astype(np.float32)
+        wide = np.tanh(wide) if activation == "tanh" else 1 / (1 + np.exp(-wide))
+        for name, other in joins:
+            wide = wide + other.reshape(shape) if name == "residual" else wide * other.reshape(shape)
+        y[...] = wide
     return y
 
 

@@ -16,6 +16,7 @@ for _schema in (
     "matmul(Tensor a, Tensor b) -> Tensor",
     "matmul_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
     "linear(Tensor x, Tensor w, Tensor? bias) -> Tensor",
+    "linear_finished(Tensor x, Tensor w, Tensor? bias, str? activation, Tensor? residual, Tensor? times) -> Tensor",
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale) -> Tensor",
     "attention_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, bool is_causal, float scale)"
     " -> (Tensor, Tensor, Tensor)",
@@ -61,7 +62,7 @@ def rows(t: Tensor) -> Tensor:
 def check_out(out: Tensor, shape: tuple[int, ...], **inputs: Tensor | None) -> None:
     """Whether an output can be written: nobody wants its gradient, it has the shape, and shares no memory."""
     given = {name: t for name, t in inputs.items() if t is not None}
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (out, *given.values())):
+    if wants(out, *given.values()):
         raise NotImplementedError(
             "out: is given for tensors that require a gradient; leave out= away, or use no_grad()"
         )
@@ -72,6 +73,11 @@ def check_out(out: Tensor, shape: tuple[int, ...], **inputs: Tensor | None) -> N
     for name, tensor in given.items():
         if shares(out, tensor):
             raise ValueError(f"out: shares memory with {name}")
+
+
+def wants(*tensors: Tensor | None) -> bool:
+    """Whether a gradient of one of these is wanted."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def lines(t: Tensor) -> Tensor:

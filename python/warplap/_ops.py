@@ -33,11 +33,12 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
 _matmul_direct = _warplap.matmul_direct
 _linear_direct = _warplap.linear_direct
+_linear_joined = _warplap.linear_joined
 _attention_direct = _warplap.attention_direct
 _bsr_direct = _warplap.bsr_direct
 
 
-_OPTIONAL = ("bias", "mask", "out", "lengths", "block_table", "cu_seqlens_k")
+_OPTIONAL = ("bias", "mask", "out", "lengths", "block_table", "cu_seqlens_k", "residual", "times")
 
 
 def _is_torch(**tensors: Any) -> bool:
@@ -74,13 +75,24 @@ def matmul(a: Array, b: Array, *, out: Array | None = None) -> Array:
 
 
 def linear(
-    x: Array, w: Array, bias: Array | None = None, activation: Activation | None = None, *, out: Array | None = None
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    activation: Activation | None = None,
+    *,
+    residual: Array | None = None,
+    times: Array | None = None,
+    out: Array | None = None,
 ) -> Array:
-    """``activation(x @ w.T + bias)``: x of shape (..., k), w (n, k), bias (n,).
+    """``activation(x @ w.T + bias)``: x of shape (..., k), w (n, k), bias (n,); then ``+ residual`` or ``* times``, one
+    of them, of shape (..., n).
 
     ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid". The product, its bias and, where
-    no gradient is wanted, the first four activations are one problem (``gemm:...,bias=true,act=gelu``).
+    no gradient is wanted, the first four activations and what is joined are one problem
+    (``gemm:...,bias=true,act=gelu,join=add``).
     """
+    if residual is not None or times is not None:
+        return _joined(x, w, bias, activation, residual, times, out)
     if not _compiling():
         found = _linear_direct(x, w, bias, activation, out)
         if found is not None:
@@ -93,6 +105,22 @@ def linear(
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("linear", {"x": x, "w": w, "bias": bias, "out": out}, activation)
     return _arrays.linear(x, w, bias, activation, out)
+
+
+def _joined(x: Any, w: Any, bias: Any, activation: Any, residual: Any, times: Any, out: Any) -> Any:
+    """A linear layer joined with one more tensor."""
+    if residual is not None and times is not None:
+        raise ValueError("times: is given beside residual, expected one of them")
+    if not _compiling():
+        found = _linear_joined(x, w, bias, activation, residual, times, out)
+        if found is not None:
+            return found
+    given = {"x": x, "w": w, "bias": bias, "residual": residual, "times": times, "out": out}
+    if _is_torch(**given):
+        return _torch.joined_linear(x, w, bias, residual, times, activation, out)
+    if _borrowed.is_on_cuda(x):
+        return _borrowed.call("joined_linear", given, activation)
+    return _arrays.linear(x, w, bias, activation, out, residual, times)
 
 
 def attention(

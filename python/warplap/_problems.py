@@ -51,11 +51,15 @@ def _gemm(a: Any, b: Any, out: Any = None) -> str:
     return _warplap.matmul_problem(a, b.reshape(-1, 1) if b.ndim == 1 else b, out)
 
 
-def _linear(x: Any, w: Any, bias: Any = None, activation: str | None = None, out: Any = None) -> str:
-    x = x.reshape(-1, x.shape[-1]) if x.ndim != 2 else x
-    if activation not in ACTIVATIONS:
-        activation = None  # done to the product afterwards
-    return _warplap.linear_problem(x, w, bias, activation, out if out is not None and out.ndim == 2 else None)
+def _linear(
+    x: Any, w: Any, bias: Any = None, activation: str | None = None, *,
+    residual: Any = None, times: Any = None, out: Any = None,
+) -> str:  # fmt: skip
+    flat = lambda t: t if t is None or t.ndim == 2 else t.reshape(-1, t.shape[-1])
+    if activation not in (None, *ACTIVATIONS):
+        activation = residual = times = None  # done to the product afterwards
+    out = out if out is not None and out.ndim == 2 else None
+    return _warplap.linear_problem(flat(x), w, bias, activation, out, flat(residual), flat(times))
 
 
 def _attention(

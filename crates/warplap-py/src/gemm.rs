@@ -24,7 +24,8 @@ pub(crate) struct Product {
     a: View,
     b: View,
     bias: Option<View>,
-    joined: Option<View>,
+    /// What it is joined with, and what the caller calls that.
+    joined: Option<(&'static str, View)>,
 }
 
 /// How a matrix lies in memory: rows or columns contiguous, and the elements from one to the next.
@@ -80,7 +81,7 @@ impl Product {
         argument::shape(&other, name, &[p.m as i64, p.n as i64])?;
         argument::compact(&other, name, "contiguous rows without padding")?;
         p.align = 1 << (other.address | p.align as usize).trailing_zeros();
-        (p.join, self.joined) = (join, Some(other));
+        (p.join, self.joined) = (join, Some((name, other)));
         Ok(self)
     }
 
@@ -108,7 +109,7 @@ impl Product {
     #[inline]
     pub(crate) fn inputs(&self) -> [Given<'_>; SLOTS - 1] {
         let bias = Given::maybe("bias", self.bias.as_ref());
-        let joined = Given::maybe("joined", self.joined.as_ref());
+        let joined = self.joined.as_ref().map_or(Given::maybe("joined", None), |(name, view)| Given::read(name, view));
         let b2 = Given::maybe("b2", None);
         [Given::read(self.names[0], &self.a), Given::read(self.names[1], &self.b), bias, joined, b2]
     }

@@ -133,9 +133,18 @@ pub(crate) fn linear_direct<'py>(
         // Without a bias x stands in its place: it is asked about anyway.
         (_, Some(out)) => torch.is_direct(py, &[x, w, bias.unwrap_or(x), out])?,
     };
-    if !is_direct {
-        return Ok(None);
-    }
+    if is_direct { at_once(torch, activation, own, out) } else { Ok(None) }
+}
+
+/// A layer over tensors that were looked at: `None` where they are not for the direct path after all.
+#[inline]
+fn at_once<'py>(
+    torch: &Torch,
+    activation: Option<&str>,
+    own: Layer<'_, 'py>,
+    out: Option<Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = own.x.py();
     let Ok(act) = self::activation(activation) else { return Ok(None) };
     let Ok(product) = own.product(act, |object, name| torch.view(object, name)) else { return Ok(None) };
     let Some(out) = out else { return Ok(direct(py, new(torch, &product, own))?.flatten()) };
@@ -146,6 +155,7 @@ pub(crate) fn linear_direct<'py>(
 /// A linear layer over tensors of torch joined with one more, computed at once: `None` where that is not for this path
 /// to do.
 #[pyfunction]
+#[pyo3(signature = (x, w, bias, activation, residual, times, out=None))]
 pub(crate) fn linear_joined<'py>(
     x: &Bound<'py, PyAny>,
     w: &Bound<'py, PyAny>,
@@ -153,44 +163,48 @@ pub(crate) fn linear_joined<'py>(
     activation: Option<&str>,
     residual: Option<&Bound<'py, PyAny>>,
     times: Option<&Bound<'py, PyAny>>,
+    out: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let (py, own) = (x.py(), Layer { x, w, bias, other: other(residual, times)? });
     let Some(torch) = Torch::here(py) else { return Ok(None) };
     let Some((_, joined, _)) = own.other else { return Ok(None) };
-    if !torch.is_direct(py, &[x, w, bias.unwrap_or(x), joined])? {
+    // x stands in the place of what is not given: it is asked about anyway.
+    if !torch.is_direct(py, &[x, w, bias.unwrap_or(x), joined, out.as_ref().unwrap_or(x)])? {
         return Ok(None);
     }
-    let Ok(act) = self::activation(activation) else { return Ok(None) };
-    let Ok(product) = own.product(act, |object, name| torch.view(object, name)) else { return Ok(None) };
-    Ok(direct(py, new(torch, &product, own))?.flatten())
+    at_once(torch, activation, own, out)
 }
 
 /// A linear layer over tensors of torch as a new one.
 #[pyfunction]
-#[pyo3(signature = (x, w, bias=None, activation=None))]
+#[pyo3(signature = (x, w, bias=None, activation=None, residual=None, times=None))]
 pub(crate) fn linear_new<'py>(
     x: &Bound<'py, PyAny>,
     w: &Bound<'py, PyAny>,
     bias: Option<&Bound<'py, PyAny>>,
     activation: Option<&str>,
+    residual: Option<&Bound<'py, PyAny>>,
+    times: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let own = Layer { x, w, bias, other: None };
+    let own = Layer { x, w, bias, other: other(residual, times)? };
     let torch = Torch::here(x.py()).filter(|t| own.of_torch(t).is_some());
-    let torch = torch.ok_or_else(|| PyValueError::new_err("x, w or bias: is no tensor of torch"))?;
+    let torch = torch.ok_or_else(|| PyValueError::new_err("x, w, bias, residual or times: is no tensor of torch"))?;
     new(torch, &own.product(self::activation(activation)?, View::of)?, own)
 }
 
 /// Writes a linear layer over tensors of any library into one more.
 #[pyfunction]
-#[pyo3(signature = (x, w, bias, activation, out))]
+#[pyo3(signature = (x, w, bias, activation, out, residual=None, times=None))]
 pub(crate) fn linear_into(
     x: &Bound<'_, PyAny>,
     w: &Bound<'_, PyAny>,
     bias: Option<&Bound<'_, PyAny>>,
     activation: Option<&str>,
     out: &Bound<'_, PyAny>,
+    residual: Option<&Bound<'_, PyAny>>,
+    times: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    let own = Layer { x, w, bias, other: None };
+    let own = Layer { x, w, bias, other: other(residual, times)? };
     into(own.product(self::activation(activation)?, View::of)?, own, out, &View::of(out, "out")?)
 }
 
