@@ -311,6 +311,31 @@ def cross_entropy(
     return _rows.entropy_of_arrays(logits, labels, *numbers, reduction)
 
 
+def linear_cross_entropy(
+    x: Any,
+    w: Any,
+    labels: Any,
+    bias: Any = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    reduction: _rows.Reduction = "mean",
+    chunk: int | None = None,
+) -> Any:
+    """``cross_entropy(linear(x, w, bias), labels, ...)`` without the logits: torch's x of shape (..., k), w (n, k),
+    bias (n,), labels (...).
+
+    Rows are taken ``chunk`` at a time, or as many as have 2**27 logits, and only a chunk's logits are in memory. Where
+    gradients are wanted they are computed with the loss, chunk by chunk, and sums over chunks are in float32; backward
+    multiplies them with the gradient of the loss. With ``reduction="none"`` backward computes logits once more.
+    """
+    if not _is_torch(x=x, w=w, labels=labels, bias=bias):
+        raise TypeError(f"x: is a {type(x).__name__}, expected a torch tensor")
+    numbers = int(ignore_index), float(label_smoothing), float(z_loss)
+    return _torch.linear_cross_entropy(x, w, labels, bias, *numbers, reduction, chunk)
+
+
 def scaled_mm(
     a: Any,
     b: Any,

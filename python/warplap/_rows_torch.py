@@ -230,7 +230,7 @@ def entropy_facts(problem: str) -> dict[str, Any]:
     }
 
 
-def _entropy_run(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool, grad: bool) -> Any:
+def entropy_run(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool, grad: bool) -> Any:
     """Losses, log-sum-exps and their total by whoever is fastest here and right; with ``grad`` the logits, rows of
     them, become the gradient."""
     found = None
@@ -251,14 +251,14 @@ def _entropy_run(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, 
 
 
 def _entropy(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool) -> Any:
-    loss, lse, total = _entropy_run(_lent(rows(logits)), labels.reshape(-1), ignore, smoothing, zloss, mean, False)
+    loss, lse, total = entropy_run(_lent(rows(logits)), labels.reshape(-1), ignore, smoothing, zloss, mean, False)
     return loss.view(labels.shape), lse.view(labels.shape), total.reshape(())
 
 
 def _entropy_trained(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool) -> Any:
     own = rows(logits).clone(memory_format=torch.contiguous_format)
     own = _cuda.aligned(own) if own.is_cuda else own
-    loss, lse, total = _entropy_run(own, labels.reshape(-1), ignore, smoothing, zloss, mean, True)
+    loss, lse, total = entropy_run(own, labels.reshape(-1), ignore, smoothing, zloss, mean, True)
     return loss.view(labels.shape), lse.view(labels.shape), total.reshape(()), own.view(logits.shape)
 
 
@@ -288,10 +288,15 @@ def _save_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
     ctx.mean = inputs[5]
 
 
+def refuse_second(name: str, kept: Tensor) -> None:
+    """Says that a gradient has none, where one of it is wanted; tracers look at every formula as if."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not isinstance(kept, FakeTensor):
+        raise NotImplementedError(f"{name}: its gradient has none; use torch's for second derivatives")
+
+
 def _entropy_backward(ctx: Any, of_loss: Tensor, of_lse: Tensor, of_total: Tensor, of_own: Tensor) -> tuple[Any, ...]:
     (own,) = ctx.saved_tensors
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not isinstance(own, FakeTensor):
-        raise NotImplementedError("cross_entropy: its gradient has none; use torch's for second derivatives")
+    refuse_second("cross_entropy", own)
     # The caller took the total, or, of a sum, the losses of the rows.
     by = of_total if ctx.mean else of_total + of_loss[..., None]
     return (own * by.to(own.dtype)), None, None, None, None, None
@@ -318,7 +323,7 @@ class _InPlace(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, labels: Tensor, *numbers: Any) -> Any:
         own = rows(logits)
         ignore, smoothing, zloss, ctx.mean = numbers
-        loss, _, total = _entropy_run(own, labels.reshape(-1), ignore, smoothing, zloss, ctx.mean, True)
+        loss, _, total = entropy_run(own, labels.reshape(-1), ignore, smoothing, zloss, ctx.mean, True)
         ctx.save_for_backward(own.view(logits.shape))
         return loss.view(labels.shape), total.reshape(())
 
@@ -330,14 +335,20 @@ class _InPlace(torch.autograd.Function):
         return (own * by.to(own.dtype)), None, None, None, None, None
 
 
+def check_labels(labels: Tensor, **beside: Tensor) -> None:
+    """Whether labels are whole numbers, where the other one is."""
+    ((name, other),) = beside.items()
+    if labels.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"labels: holds {labels.dtype}, expected int64 or int32")
+    if labels.device != other.device:
+        raise ValueError(f"labels: is on {labels.device}, expected {other.device} like {name}")
+
+
 def cross_entropy(
     logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, reduction: str, inplace: bool
 ) -> Tensor:
     check_entropy(logits, labels, smoothing, zloss, reduction)
-    if labels.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"labels: holds {labels.dtype}, expected int64 or int32")
-    if labels.device != logits.device:
-        raise ValueError(f"labels: is on {labels.device}, expected {logits.device} like logits")
+    check_labels(labels, logits=logits)
     wanted = torch.is_grad_enabled() and logits.requires_grad
     mean = reduction == "mean"
     if is_double(logits) or logits.numel() == 0:

@@ -14,6 +14,7 @@ from ._front import norm as norm_front
 from ._joined import joined as joined_linear
 from ._layers import linear
 from ._library import autocast
+from ._linear_entropy import linear_cross_entropy
 from ._norm_torch import norm
 from ._packed import packed as packed_attention
 from ._paged import paged as paged_attention
@@ -25,8 +26,8 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "joined_linear", "linear", "matmul", "norm",
-    "norm_front", "packed_attention", "paged_attention", "scaled_mm",
+    "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "joined_linear", "linear",
+    "linear_cross_entropy", "matmul", "norm", "norm_front", "packed_attention", "paged_attention", "scaled_mm",
     "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip

@@ -1,9 +1,9 @@
 """Fusion boundaries by measurement: a traced graph comes in; which of its nodes one kernel computes together, and which
 are left to Inductor, is decided by racing whole chains, proved and kept in the store.
 
-``words`` reads nodes, ``templates`` finds what our operators cover, ``plan`` lists partitions and rewrites graphs,
-``parts`` times what partitions are made of, ``forms`` and ``whole`` run a graph as its program would, ``choice`` races
-the best partitions, ``story`` tells about it.
+``words`` reads nodes, ``templates`` and ``products`` find what our operators cover (``found``), ``plan`` lists
+partitions and rewrites graphs, ``parts`` times what partitions are made of, ``forms`` and ``whole`` run a graph as its
+program would, ``choice`` races the best partitions, ``story`` tells about it.
 """
 
 from .choice import backend

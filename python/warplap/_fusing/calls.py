@@ -47,8 +47,15 @@ def drop_add_norm(
     return found
 
 
-def linear(x: Tensor, w: Tensor, bias: Tensor | None, activation: Any) -> Tensor:
-    found: Tensor = _ops.linear(x, w, bias, activation)
+def linear(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    activation: Any,
+    residual: Tensor | None = None,
+    times: Tensor | None = None,
+) -> Tensor:
+    found: Tensor = _ops.linear(x, w, bias, activation, residual=residual, times=times)
     return found
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.fx import Interpreter, Node
 
+from .found import Found
 from .plan import Plan, Times
-from .templates import Found
 
 _log = logging.getLogger("warplap")
 

@@ -14,7 +14,8 @@ from torch.fx.passes.tools_common import legalize_graph
 
 from .. import _warplap
 from .._rig import tolerance_of
-from .templates import Found, covers as covers_of
+from .found import Found
+from .templates import covers as covers_of
 from .words import acts, draws, is_view, label, value
 
 # Kinds beyond these are left to Inductor: each doubles the partitions.

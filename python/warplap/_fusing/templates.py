@@ -9,51 +9,9 @@ from typing import Any, Callable, Iterator
 import torch
 from torch.fx import Node as FxNode
 
-from . import calls
+from . import calls, products
+from .found import Found, Node, alike, dtype_of, is_float, number, only_user
 from .words import argument, value, word
-
-# torch's own type of what a node is given is a union of nineteen, of which nothing follows.
-Node = Any
-
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "sigmoid")
-
-
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """Nodes that one call computes."""
-
-    template: str
-    nodes: tuple[Node, ...]
-    gives: tuple[Node, ...]
-    """What the call returns, in its order; a single one is returned as it is."""
-    call: Callable[..., Any]
-    args: tuple[Any, ...]
-
-
-def _is_float(node: Any) -> bool:
-    found = value(node)
-    return found is not None and found.dtype in _FLOATS and found.layout == torch.strided and found.ndim > 0
-
-
-def _alike(a: Any, b: Any) -> bool:
-    """Whether two nodes give tensors of one type and size."""
-    x, y = value(a), value(b)
-    return x is not None and y is not None and x.dtype == y.dtype and x.shape == y.shape
-
-
-def _dtype(node: Any) -> Any:
-    found = value(node)
-    return None if found is None else found.dtype
-
-
-def _only_user(node: Node, user: Node) -> bool:
-    return list(node.users) == [user]
-
-
-def _number(given: Any) -> float | None:
-    return float(given) if isinstance(given, (int, float)) and not isinstance(given, bool) else None
-
 
 # Norms.
 
@@ -81,14 +39,14 @@ def _norm_of(node: Node) -> _Norm | None:
             bias, eps = argument(node, 3, "bias"), argument(node, 4, "eps", 1e-5)
         else:
             bias, eps = None, argument(node, 3, "eps")
-        eps = torch.finfo(last.dtype).eps if eps is None else _number(eps)
+        eps = torch.finfo(last.dtype).eps if eps is None else number(eps)
         found = None if eps is None else _Norm((node,), x, weight, bias, name.partition("_")[0], eps)
     else:
         found = _by_hand(node)
-    if found is None or not _is_float(found.x):
+    if found is None or not is_float(found.x):
         return None
     given = [w for w in (found.weight, found.bias) if w is not None]
-    return found if all(_dtype(w) == _dtype(found.x) and value(w).ndim == 1 for w in given) else None
+    return found if all(dtype_of(w) == dtype_of(found.x) and value(w).ndim == 1 for w in given) else None
 
 
 def _by_hand(node: Node) -> _Norm | None:
@@ -102,29 +60,29 @@ def _by_hand(node: Node) -> _Norm | None:
         if value(weight).ndim != 1:
             continue
         inner = [node]
-        if word(scaled) == "to" and _only_user(scaled, node):
+        if word(scaled) == "to" and only_user(scaled, node):
             inner.append(scaled)
             scaled = scaled.args[0]
         found = _scaled_by_root(scaled, inner[-1])
         if found is not None:
             x, eps, nodes = found
-            if value(node).dtype == _dtype(x):
+            if value(node).dtype == dtype_of(x):
                 return _Norm((*nodes, *inner[::-1]), x, weight, None, "rms", eps)
     return None
 
 
 def _scaled_by_root(node: Any, user: Node) -> tuple[Node, float, list[Node]] | None:
     """x, eps and the nodes of ``h * rsqrt(mean(h * h) + eps)``, which nobody but ``user`` reads."""
-    if word(node) != "mul" or len(node.args) != 2 or not _only_user(node, user):
+    if word(node) != "mul" or len(node.args) != 2 or not only_user(node, user):
         return None
     for h, root in (node.args, node.args[::-1]):
-        if word(root) != "rsqrt" or not _only_user(root, node):
+        if word(root) != "rsqrt" or not only_user(root, node):
             continue
         total = root.args[0]
-        if word(total) != "add" or not _only_user(total, root) or len(total.args) != 2:
+        if word(total) != "add" or not only_user(total, root) or len(total.args) != 2:
             continue
-        eps, mean = _number(total.args[1]), total.args[0]
-        if eps is None or word(mean) != "mean" or not _only_user(mean, total):
+        eps, mean = number(total.args[1]), total.args[0]
+        if eps is None or word(mean) != "mean" or not only_user(mean, total):
             continue
         last = argument(mean, 1, "dim")
         last = last[0] if isinstance(last, (list, tuple)) and len(last) == 1 else last
@@ -133,13 +91,13 @@ def _scaled_by_root(node: Any, user: Node) -> tuple[Node, float, list[Node]] | N
             continue
         squared = (word(square) == "pow" and square.args[1] in (2, 2.0)) or word(square) == "square"
         twice = word(square) == "mul" and len(square.args) == 2 and square.args[0] is square.args[1]
-        if not (squared or twice) or not _only_user(square, mean) or square.args[0] is not h:
+        if not (squared or twice) or not only_user(square, mean) or square.args[0] is not h:
             continue
         nodes = [square, mean, total, root, node]
-        cast = word(h) == "to" and set(h.users) == {square, node} and _is_float(h.args[0])
-        if cast and _dtype(h) == torch.float32:
+        cast = word(h) == "to" and set(h.users) == {square, node} and is_float(h.args[0])
+        if cast and dtype_of(h) == torch.float32:
             return h.args[0], eps, [h, *nodes]
-        if _is_float(h):
+        if is_float(h):
             return h, eps, nodes
     return None
 
@@ -151,7 +109,7 @@ def _norms(node: Node) -> Iterator[Found]:
     facts = (found.weight, found.bias, found.kind, found.eps)
     yield Found("norm", found.nodes, (node,), calls.norm, (found.x, *facts))
     total = found.x
-    if word(total) != "add" or len(total.args) != 2 or total.kwargs or not _alike(*total.args):
+    if word(total) != "add" or len(total.args) != 2 or total.kwargs or not alike(*total.args):
         return
     x, residual = total.args
     if set(total.users) <= set(found.nodes):  # nobody else reads the sum
@@ -159,38 +117,13 @@ def _norms(node: Node) -> Iterator[Found]:
     else:
         yield Found("add_norm", (total, *found.nodes), (node, total), calls.add_norm, (x, residual, *facts))
     for dropped, kept in ((x, residual), (residual, x)):
-        if word(dropped) != "dropout" or not _only_user(dropped, total):
+        if word(dropped) != "dropout" or not only_user(dropped, total):
             continue
-        p = _number(argument(dropped, 1, "p", 0.5))
+        p = number(argument(dropped, 1, "p", 0.5))
         if argument(dropped, 2, "training", True) is True and p is not None and 0.0 < p < 1.0:
             nodes = (dropped, total, *found.nodes)
             args = (dropped.args[0], kept, *facts, p)
             yield Found("drop_add_norm", nodes, (node, total), calls.drop_add_norm, args)
-
-
-# Products.
-
-
-def _linears(node: Node) -> Iterator[Found]:
-    if word(node) == "linear":
-        x, w, bias = node.args[0], node.args[1], argument(node, 2, "bias")
-        if _is_product(x, w, bias):
-            yield Found("linear", (node,), (node,), calls.linear, (x, w, bias, None))
-    elif word(node) in _ACTIVATIONS and node.args:
-        product, act = node.args[0], word(node)
-        if act == "gelu" and argument(node, 1, "approximate", "none") == "tanh":
-            act = "gelu_tanh"
-        if word(product) == "linear" and _only_user(product, node):
-            x, w, bias = product.args[0], product.args[1], argument(product, 2, "bias")
-            if _is_product(x, w, bias):
-                yield Found(f"linear_{act}", (product, node), (node,), calls.linear, (x, w, bias, act))
-
-
-def _is_product(x: Any, w: Any, bias: Any) -> bool:
-    given = [t for t in (x, w, bias) if t is not None]
-    matrix = value(w)
-    alike = all(_is_float(t) and _dtype(t) == _dtype(x) for t in given)
-    return alike and matrix is not None and matrix.ndim == 2
 
 
 # Softmax and attention.
@@ -206,24 +139,24 @@ class _Softmax:
 
 def _softmaxes_of(node: Node) -> Iterator[_Softmax]:
     """A softmax along the last dimension: by itself, of a sum with a mask, of something times a number, of both."""
-    if word(node) != "softmax" or not _is_float(node) or argument(node, 2, "dtype") is not None:
+    if word(node) != "softmax" or not is_float(node) or argument(node, 2, "dtype") is not None:
         return
     x, size = node.args[0], value(node)
     dim = argument(node, 1, "dim")
-    if node.kwargs.get("_stacklevel", 3) != 3 or dim not in (-1, size.ndim - 1) or not _alike(x, node):
+    if node.kwargs.get("_stacklevel", 3) != 3 or dim not in (-1, size.ndim - 1) or not alike(x, node):
         return
     yield _Softmax((node,), x, None, 1.0)
     nodes: tuple[Node, ...] = (node,)
     mask, above = None, node
-    if word(x) == "add" and len(x.args) == 2 and not x.kwargs and _only_user(x, above):
+    if word(x) == "add" and len(x.args) == 2 and not x.kwargs and only_user(x, above):
         for inner, added in (x.args, x.args[::-1]):
-            if isinstance(added, FxNode) and _dtype(added) == size.dtype and _alike(inner, node):
+            if isinstance(added, FxNode) and dtype_of(added) == size.dtype and alike(inner, node):
                 nodes, mask, above, x = (x, *nodes), added, x, inner
                 yield _Softmax(nodes, x, mask, 1.0)
                 break
-    if word(x) in ("mul", "div") and len(x.args) == 2 and not x.kwargs and _only_user(x, above):
-        inner, factor = x.args[0], _number(x.args[1])
-        if factor and _alike(inner, node):
+    if word(x) in ("mul", "div") and len(x.args) == 2 and not x.kwargs and only_user(x, above):
+        inner, factor = x.args[0], number(x.args[1])
+        if factor and alike(inner, node):
             scale = factor if word(x) == "mul" else 1.0 / factor
             yield _Softmax((x, *nodes), inner, mask, scale)
 
@@ -237,9 +170,9 @@ def _softmaxes(node: Node) -> Iterator[Found]:
 def _attentions(node: Node) -> Iterator[Found]:
     if word(node) == "attention":
         q, k, v = (argument(node, i, name) for i, name in enumerate(("query", "key", "value")))
-        if not all(_is_float(t) and _dtype(t) == _dtype(q) for t in (q, k, v)):
+        if not all(is_float(t) and dtype_of(t) == dtype_of(q) for t in (q, k, v)):
             return
-        if _number(argument(node, 4, "dropout_p", 0.0)) == 0.0:
+        if number(argument(node, 4, "dropout_p", 0.0)) == 0.0:
             mask, is_causal = argument(node, 3, "attn_mask"), argument(node, 5, "is_causal", False)
             scale, gqa = argument(node, 6, "scale"), argument(node, 7, "enable_gqa", False)
             yield Found("attention", (node,), (node,), calls.attention, (q, k, v, mask, is_causal, scale, gqa))
@@ -247,11 +180,11 @@ def _attentions(node: Node) -> Iterator[Found]:
     if word(node) != "matmul" or len(node.args) != 2:
         return
     weights, v = node.args
-    if not isinstance(weights, FxNode) or not _only_user(weights, node) or not _is_float(v):
+    if not isinstance(weights, FxNode) or not only_user(weights, node) or not is_float(v):
         return
     for found in _softmaxes_of(weights):
         scores = found.x
-        if word(scores) != "matmul" or not _only_user(scores, found.nodes[0]) or len(scores.args) != 2:
+        if word(scores) != "matmul" or not only_user(scores, found.nodes[0]) or len(scores.args) != 2:
             continue
         q, turned = scores.args
         if word(turned) != "transpose" or not isinstance(turned, FxNode):
@@ -260,13 +193,13 @@ def _attentions(node: Node) -> Iterator[Found]:
         places = {i % 4 for i in turned.args[1:] if isinstance(i, int)}
         if sizes is None or sizes.ndim != 4 or places != {2, 3} or not _plain_heads(q, k, v):
             continue
-        nodes = (turned, scores, *found.nodes, node) if _only_user(turned, scores) else (scores, *found.nodes, node)
+        nodes = (turned, scores, *found.nodes, node) if only_user(turned, scores) else (scores, *found.nodes, node)
         args = (q, k, v, found.mask, False, found.scale, False)
         yield Found("attention", nodes, (node,), calls.attention, args)
 
 
 def _plain_heads(q: Any, k: Any, v: Any) -> bool:
-    if not all(_is_float(t) and value(t).ndim == 4 for t in (q, k, v)):
+    if not all(is_float(t) and value(t).ndim == 4 for t in (q, k, v)):
         return False
     a, b, c = (value(t).shape for t in (q, k, v))
     return a[:2] == b[:2] == c[:2] and a[3] == b[3] and b[2] == c[2]
@@ -281,7 +214,7 @@ def _entropies(node: Node) -> Iterator[Found]:
     logits, labels = argument(node, 0, "input"), argument(node, 1, "target")
     old = [argument(node, i, name) for i, name in ((2, "weight"), (3, "size_average"), (5, "reduce"))]
     classes, rows = value(labels), value(logits)
-    if any(given is not None for given in old) or classes is None or rows is None or not _is_float(logits):
+    if any(given is not None for given in old) or classes is None or rows is None or not is_float(logits):
         return
     if rows.ndim == 2 and classes.ndim == 1 and classes.dtype == torch.int64:
         numbers = argument(node, 4, "ignore_index", -100), float(argument(node, 7, "label_smoothing", 0.0))
@@ -290,7 +223,7 @@ def _entropies(node: Node) -> Iterator[Found]:
 
 
 # Whoever looks first is listed first; the order says nothing else.
-TEMPLATES: list[Callable[[Node], Iterator[Found]]] = [_norms, _linears, _softmaxes, _attentions, _entropies]
+TEMPLATES: list[Callable[[Node], Iterator[Found]]] = [_norms, products.linears, _softmaxes, _attentions, _entropies]
 
 
 def covers(node: Node) -> Iterator[Found]:

@@ -1,0 +1,113 @@
+"""Products joined with what follows them, found in traced graphs: right, and one node of what is compiled."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import near
+from test_fuse import traced, uncompiled  # noqa: F401
+from test_joined import nodes_of
+
+import warplap
+from warplap._fusing.plan import Plan
+
+r = torch.randn
+
+
+class Gated(torch.nn.Module):
+    """A gated layer and its residual, as Llama's models have them."""
+
+    def __init__(self, width=32, wide=48):
+        super().__init__()
+        self.gate, self.up = torch.nn.Linear(width, wide, bias=False), torch.nn.Linear(width, wide)
+        self.down = torch.nn.Linear(wide, width)
+
+    def forward(self, x):
+        return x + self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+FOUND = {
+    "linear_add": lambda x, w, b, y: y + F.linear(x, w, b),
+    "linear_mul": lambda x, w, b, y: F.linear(x, w) * y,
+    "linear_gelu_add": lambda x, w, b, y: F.gelu(F.linear(x, w, b)).add(y),
+    "linear_gelu_tanh_add": lambda x, w, b, y: torch.add(F.gelu(F.linear(x, w, b), approximate="tanh"), y),
+    "linear_gelu_mul": lambda x, w, b, y: F.gelu(F.linear(x, w, b)) * y,
+    "linear_silu_mul": lambda x, w, b, y: y * F.silu(F.linear(x, w, b)),
+    "linear_relu_mul": lambda x, w, b, y: torch.mul(torch.relu(F.linear(x, w, b)), y),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("lead", [(5,), (2, 5)])
+def test_a_joined_product_is_found_right_and_one_node(name, lead):
+    fn, given = FOUND[name], (r(*lead, 16), r(12, 16), r(12), r(*lead, 12))
+    module, inputs = traced(fn, *given)
+    plan = Plan(module)
+    (partition,) = [p for p in plan.partitions(None, 99) if p.kinds == (name,)]
+    run = plan.rewritten(partition.covers)
+    right = fn(*(t.double() for t in given))
+    near(run(*inputs)[0], right)
+    (nodes,), got = nodes_of(run, *inputs)
+    near(got[0], right)
+    assert [n for n in nodes if "view" not in n] == ["warplap.linear_finished.default"], nodes
+
+
+def test_what_others_read_stays_in_memory():
+    def fn(x, w, b, y):
+        total = y + F.linear(x, w, b)
+        return F.layer_norm(total, (12,)), total.sin()
+
+    given = r(5, 16), r(12, 16), r(12), r(5, 12)
+    module, inputs = traced(fn, *given)
+    plan = Plan(module)
+    (partition,) = [p for p in plan.partitions(None, 99) if p.kinds == ("linear_add",)]
+    for a, b in zip(plan.rewritten(partition.covers)(*inputs), fn(*(t.double() for t in given))):
+        near(a, b)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w, b, y: (lambda z: z + z)(F.linear(x, w, b)),  # with itself
+        lambda x, w, b, y: torch.add(F.linear(x, w, b), y, alpha=2.0),
+        lambda x, w, b, y: F.linear(x, w) + b,  # spread over rows
+        lambda x, w, b, y: F.linear(x, w) * 2.0,
+        lambda x, w, b, y: F.linear(x, w) + y.double(),
+        lambda x, w, b, y: torch.tanh(F.linear(x, w)) * y,  # no product ends so
+        lambda x, w, b, y: (lambda z: (z + y, z.sin()))(F.linear(x, w)),  # others read the product
+    ],
+)
+def test_what_no_call_stands_in_for_is_left_alone(fn):
+    module, _ = traced(fn, r(5, 16), r(12, 16), r(12), r(5, 12))
+    assert not [kind for kind in Plan(module).kinds if kind.endswith(("_add", "_mul"))]
+
+
+def test_every_partition_of_a_gated_layer_is_right():
+    block, x = Gated(), r(2, 7, 32)
+    with torch.no_grad():
+        module, inputs = traced(block, x)
+        plan = Plan(module)
+        assert {kind.partition(".")[0] for kind in plan.kinds} == {
+            "linear", "linear_silu", "linear_silu_mul", "linear_mul", "linear_add",
+        }  # fmt: skip
+        right = block.double()(x.double())
+        partitions = plan.partitions(None, 10_000)
+        assert any(set(p.kinds) == {"linear_add", "linear_silu_mul", "linear.1"} for p in partitions), partitions
+        with warplap.off():
+            for partition in partitions:
+                near(plan.rewritten(partition.covers)(*(t.float() if torch.is_tensor(t) else t for t in inputs))[0], right)
+
+
+def test_a_gated_layer_is_raced_and_trains(uncompiled):  # noqa: F811
+    block, x = Gated(), r(2, 7, 32)
+    fused = warplap.fuse(block)
+    with torch.no_grad():
+        near(fused(x), block(x), 1e-4)
+        assert "linear_silu_mul" in fused.decisions[0].plan.kinds
+    got, right = fused(x), block(x)
+    near(got, right, 1e-4)
+    given = list(block.parameters())
+    for a, b in zip(torch.autograd.grad(got.square().sum(), given), torch.autograd.grad(right.square().sum(), given)):
+        near(a, b, 1e-3)
+    assert not any(kind.endswith(("_add", "_mul")) for kind in fused.decisions[-1].plan.kinds)
