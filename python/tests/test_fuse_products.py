@@ -111,3 +111,18 @@ def test_a_gated_layer_is_raced_and_trains(uncompiled):  # noqa: F811
     for a, b in zip(torch.autograd.grad(got.square().sum(), given), torch.autograd.grad(right.square().sum(), given)):
         near(a, b, 1e-3)
     assert not any(kind.endswith(("_add", "_mul")) for kind in fused.decisions[-1].plan.kinds)
+
+
+def test_a_projection_that_only_a_loss_reads_goes_into_it():
+    given = [r(9, 16, requires_grad=True), r(12, 16, requires_grad=True), r(12, requires_grad=True)]
+    labels = torch.randint(0, 12, (9,))
+    fn = lambda x, w, b: F.cross_entropy(F.linear(x, w, b), labels, label_smoothing=0.1)
+    module, inputs = traced(fn, *given)
+    plan = Plan(module)
+    (partition,) = [p for p in plan.partitions(None, 99) if p.kinds == ("linear_cross_entropy",)]
+    got, right = plan.rewritten(partition.covers)(*inputs)[0], fn(*(t.double() for t in given))
+    near(got, right)
+    for a, b in zip(torch.autograd.grad(got, given), torch.autograd.grad(right, given)):
+        near(a, b)
+    both = lambda x, w, b: (lambda y: (F.cross_entropy(y, labels), y))(F.linear(x, w, b))
+    assert "linear_cross_entropy" not in Plan(traced(both, *given)[0]).kinds

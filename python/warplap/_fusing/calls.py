@@ -76,3 +76,13 @@ def cross_entropy(logits: Tensor, labels: Tensor, ignore: int, smoothing: float,
         logits, labels, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction
     )
     return loss.to(logits.dtype)
+
+
+def linear_cross_entropy(
+    x: Tensor, w: Tensor, labels: Tensor, bias: Tensor | None, ignore: int, smoothing: float, reduction: Any
+) -> Tensor:
+    """The loss of a projection that nobody else reads."""
+    loss: Tensor = _ops.linear_cross_entropy(
+        x, w, labels, bias, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction
+    )
+    return loss.to(x.dtype)

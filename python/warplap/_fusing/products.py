@@ -26,7 +26,7 @@ class _Layer(NamedTuple):
         return "linear" if self.activation is None else f"linear_{self.activation}"
 
 
-def _layer_of(node: Any) -> _Layer | None:
+def layer_of(node: Any) -> _Layer | None:
     """The layer that ends with this node."""
     if word(node) == "linear":
         x, w, bias = node.args[0], node.args[1], argument(node, 2, "bias")
@@ -36,7 +36,7 @@ def _layer_of(node: Any) -> _Layer | None:
     product, act = node.args[0], word(node)
     if act == "gelu" and argument(node, 1, "approximate", "none") == "tanh":
         act = "gelu_tanh"
-    inner = _layer_of(product) if word(product) == "linear" and only_user(product, node) else None
+    inner = layer_of(product) if word(product) == "linear" and only_user(product, node) else None
     return None if inner is None else inner._replace(nodes=(product, node), activation=act)
 
 
@@ -49,7 +49,7 @@ def _is_product(x: Any, w: Any, bias: Any) -> bool:
 
 def linears(node: Node) -> Iterator[Found]:
     """A layer, and a layer joined with any tensor of its output's size: ``x + linear(y)``, ``silu(linear(x)) * y``."""
-    layer = _layer_of(node)
+    layer = layer_of(node)
     if layer is not None:
         yield Found(layer.name, layer.nodes, (node,), calls.linear, layer[1:])
     join = {"add": "residual", "mul": "times"}.get(word(node) or "")
@@ -57,7 +57,7 @@ def linears(node: Node) -> Iterator[Found]:
     if join is None or len(node.args) != 2 or node.kwargs or not is_float(node) or value(node).requires_grad:
         return
     for one, other in (node.args, node.args[::-1]):
-        layer = _layer_of(one)
+        layer = layer_of(one)
         if layer is None or layer.activation not in (None, *FUSED) or other is one or not only_user(one, node):
             continue
         if alike(one, node) and alike(other, node):

@@ -220,6 +220,10 @@ def _entropies(node: Node) -> Iterator[Found]:
         numbers = argument(node, 4, "ignore_index", -100), float(argument(node, 7, "label_smoothing", 0.0))
         reduction = argument(node, 6, "reduction", "mean")
         yield Found("cross_entropy", (node,), (node,), calls.cross_entropy, (logits, labels, *numbers, reduction))
+        layer = products.layer_of(logits)
+        if layer is not None and layer.activation is None and only_user(logits, node):
+            args = (layer.x, layer.w, labels, layer.bias, *numbers, reduction)
+            yield Found("linear_cross_entropy", (logits, node), (node,), calls.linear_cross_entropy, args)
 
 
 # Whoever looks first is listed first; the order says nothing else.
