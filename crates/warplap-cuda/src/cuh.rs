@@ -35,6 +35,9 @@ pub const SOFT: (&str, &str) = ("soft.cuh", include_str!("../cuh/soft.cuh"));
 /// Labels, losses and gradients of cross entropy. Includes `soft.cuh`.
 pub const ENTROPY: (&str, &str) = ("entropy.cuh", include_str!("../cuh/entropy.cuh"));
 
+/// Heads that are turned by their positions. Includes `element.cuh`.
+pub const ROPE: (&str, &str) = ("rope.cuh", include_str!("../cuh/rope.cuh"));
+
 /// Dropout by an element's place and a seed. Includes `element.cuh`.
 pub const PHILOX: (&str, &str) = ("philox.cuh", include_str!("../cuh/philox.cuh"));
 

@@ -20,6 +20,7 @@ use warplap_ops::cross_entropy::CrossEntropy;
 use warplap_ops::gemm::Gemm;
 use warplap_ops::norm::Norm;
 use warplap_ops::qgemm::Qgemm;
+use warplap_ops::rope::Rope;
 use warplap_ops::sampled::Sampled;
 use warplap_ops::softmax::Softmax;
 use warplap_ops::softmax_grad::SoftmaxGrad;
@@ -167,6 +168,16 @@ const ENTROPY: [&str; 5] = [
     "cross_entropy:rows=64,n=32000,dtype=bf16,grad=true,zloss=0.0001",
 ];
 
+const ROPE: [&str; 7] = [
+    "rope:rows=1,h=1,d=2,dtype=f32",
+    "rope:rows=13,h=4,hk=2,d=80,rot=32,n=5,dtype=f16,wide=true,positions=i32",
+    "rope:rows=31,h=3,hk=1,d=64,dtype=bf16,table=f32,pairs=interleaved,back=true",
+    "rope:rows=9,h=6,d=48,rot=20,n=40,dtype=f16,pairs=interleaved,plain=2,bias=true,positions=i64,ldt=33",
+    "rope:rows=64,h=10,d=128,dtype=bf16,plain=2,bias=true,inplace=true,ld=1400",
+    "rope:rows=33,h=2,hk=2,d=64,dtype=f32,inplace=true,ld=150,ldk=160,back=true",
+    "rope:rows=4096,h=32,hk=8,d=128,dtype=bf16",
+];
+
 /// Elements of a guard band, and what they hold.
 const GUARD: usize = 256;
 const BAND: f64 = -1024.0;
@@ -181,6 +192,7 @@ fn main() -> Result<(), Failed> {
     held::<Softmax>(&device, &SOFTMAX)?;
     held::<SoftmaxGrad>(&device, &SOFTMAX_GRAD)?;
     held::<CrossEntropy>(&device, &ENTROPY)?;
+    held::<Rope>(&device, &ROPE)?;
     held::<AttentionGrad>(&device, &GRADIENTS)?;
     held::<AttentionMaskGrad>(&device, &MASKS)?;
     held::<Attention>(&device, &ATTENTION)

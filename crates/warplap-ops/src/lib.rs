@@ -12,7 +12,8 @@
         feature = "norm",
         feature = "qgemm",
         feature = "softmax",
-        feature = "cross_entropy"
+        feature = "cross_entropy",
+        feature = "rope"
     )),
     allow(
         dead_code,
@@ -42,7 +43,7 @@ mod cuda;
 mod faer;
 #[cfg(feature = "gemm")]
 pub mod gemm;
-#[cfg(any(feature = "gemm", feature = "norm", feature = "softmax", feature = "cross_entropy"))]
+#[cfg(any(feature = "gemm", feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope"))]
 mod host;
 #[cfg(feature = "norm")]
 pub mod norm;
@@ -55,7 +56,9 @@ pub mod qgemm;
 pub mod registry;
 #[cfg(feature = "gemm")]
 mod right;
-#[cfg(all(feature = "cpu", any(feature = "norm", feature = "softmax", feature = "cross_entropy")))]
+#[cfg(feature = "rope")]
+pub mod rope;
+#[cfg(all(feature = "cpu", any(feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope")))]
 mod row_vectors;
 #[cfg(feature = "sampled")]
 pub mod sampled;
@@ -86,6 +89,8 @@ pub mod exports {
     pub use crate::norm_grad::{NormGrad, NormGradProblem};
     #[cfg(feature = "qgemm")]
     pub use crate::qgemm::{Qgemm, QgemmProblem};
+    #[cfg(feature = "rope")]
+    pub use crate::rope::{Rope, RopeProblem};
     #[cfg(feature = "sampled")]
     pub use crate::sampled::{Sampled, SampledProblem};
     #[cfg(feature = "softmax")]

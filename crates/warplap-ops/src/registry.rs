@@ -72,4 +72,6 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<crate::softmax_grad::SoftmaxGrad>();
     #[cfg(feature = "cross_entropy")]
     visitor.visit::<crate::cross_entropy::CrossEntropy>();
+    #[cfg(feature = "rope")]
+    visitor.visit::<crate::rope::Rope>();
 }

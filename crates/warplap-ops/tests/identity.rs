@@ -229,8 +229,8 @@ const PAIRED: [&str; 3] = ["gemv", "simt", "wgmma_tf32"];
 #[test]
 fn what_was_compiled_in_is_what_the_files_say() {
     use warplap_ops::{
-        attention, attention_grad, attention_mask_grad, bsr, cross_entropy, gemm, norm, norm_grad, qgemm, sampled,
-        softmax, softmax_grad,
+        attention, attention_grad, attention_mask_grad, bsr, cross_entropy, gemm, norm, norm_grad, qgemm, rope,
+        sampled, softmax, softmax_grad,
     };
     let mut tree = Tree::new(crates());
     for (folder, variants) in [
@@ -245,6 +245,7 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("softmax/cpu", compiled(&softmax::cpu::catalog())),
         ("softmax_grad/cpu", compiled(&softmax_grad::cpu::catalog())),
         ("cross_entropy/cpu", compiled(&cross_entropy::cpu::catalog())),
+        ("rope/cpu", compiled(&rope::cpu::catalog())),
     ] {
         for (id, found) in variants {
             let expected = tree.identity(&format!("warplap-ops/src/{folder}/{id}.rs")).expect(&id);
@@ -264,6 +265,7 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("softmax/cuda", "cuda/own.rs", compiled(&softmax::cuda::catalog())),
         ("softmax_grad/cuda", "cuda/own.rs", compiled(&softmax_grad::cuda::catalog())),
         ("cross_entropy/cuda", "cuda/own.rs", compiled(&cross_entropy::cuda::catalog())),
+        ("rope/cuda", "cuda/own.rs", compiled(&rope::cuda::catalog())),
         ("bsr/cuda", "bsr/cuda/launch.rs", compiled(&bsr::cuda::catalog())),
     ] {
         for (id, found) in variants {

@@ -25,6 +25,7 @@ mod norm;
 mod norm_grad;
 mod packed;
 mod qgemm;
+mod rope;
 mod sampled;
 mod softmax;
 mod softmax_grad;
@@ -147,5 +148,6 @@ conforming! {
     qgemm: every_qgemm_variant_is_right_on_edge_problems,
     cross_entropy: every_cross_entropy_variant_is_right_on_edge_problems,
     softmax: every_softmax_variant_is_right_on_edge_problems,
+    rope: every_rope_variant_is_right_on_edge_problems,
     softmax_grad: every_softmax_grad_variant_is_right_on_edge_problems,
 }
