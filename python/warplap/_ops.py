@@ -336,6 +336,41 @@ def linear_cross_entropy(
     return _torch.linear_cross_entropy(x, w, labels, bias, *numbers, reduction, chunk)
 
 
+def rope(
+    q: Any,
+    k: Any,
+    cos: Any,
+    sin: Any,
+    *,
+    positions: Any = None,
+    interleaved: bool = False,
+    bias: Any = None,
+    inplace: bool = False,
+    wide: bool = False,
+    plain: int = 0,
+    heads_dim: int = -2,
+) -> Any:
+    """Rotary position embedding of q and k in one launch: ``a * cos - b * sin`` and ``b * cos + a * sin`` for the two
+    elements of each pair, which are one of the first and one of the second half of a head, or with ``interleaved``
+    neighbours. Over torch's tensors, differentiable in q, k and the bias.
+
+    q is (tokens…, heads, d) and k likewise with heads of its own, or None; ``heads_dim=1`` says that heads lie before
+    the tokens, (batches, heads, tokens, d). ``cos`` and ``sin`` have a row for each position and a column for each
+    pair, float32 or of the type of q; fewer columns than d/2 turn the first elements of a head, and leave the others.
+    With ``wide`` they have a column for each element, as models of Hugging Face have them. ``positions`` (int64 or
+    int32) says which row turns a token; without them rows are those of the tokens, or of the last dimension of them.
+    A position that the table does not have makes NaN.
+
+    A ``bias`` of all heads, q's and then k's, is added first. A fused projection is q alone, (tokens…, heads of q, k
+    and v, d), with ``plain`` as many heads at the end as are only biased: those of v. With ``inplace`` q and k may be
+    written over: use what is returned. Where a gradient is wanted, and under torch.compile, it is new memory.
+    """
+    tensors = {"q": q, "cos": cos, "sin": sin, "k": k, "positions": positions, "bias": bias}
+    if not _is_torch(**{name: t for name, t in tensors.items() if t is not None}):
+        raise TypeError(f"q: is a {type(q).__name__}, expected tensors of torch")
+    return _torch.rope(q, k, cos, sin, positions, interleaved, bias, inplace, wide, plain, heads_dim)
+
+
 def scaled_mm(
     a: Any,
     b: Any,

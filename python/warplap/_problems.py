@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
-from . import _norm, _ops, _rows, _warplap
+from . import _norm, _ops, _rope, _rows, _warplap
 from ._facts import ACTIVATIONS
 
 
@@ -40,7 +40,7 @@ def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     try:
         text = _linear if name == "linear" else _TEXTS[_warplap.read_operation(name)]
     except (ValueError, KeyError):
-        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention, bsr_matmul, norm, softmax, cross_entropy, scaled_mm or int_mm") from None
+        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention, bsr_matmul, norm, softmax, cross_entropy, rope, scaled_mm or int_mm") from None
     return text(*args, **kwargs)
 
 
@@ -107,5 +107,5 @@ def _qgemm(*args: Any, **kwargs: Any) -> str:
 # By the operation that an operator is.
 _TEXTS: dict[str, Callable[..., str]] = {
     "gemm": _gemm, "attention": _attention, "bsr": _bsr, "norm": _norm.problem, "qgemm": _qgemm,
-    "softmax": _rows.softmax_problem, "cross_entropy": _rows.entropy_problem,
+    "softmax": _rows.softmax_problem, "cross_entropy": _rows.entropy_problem, "rope": _rope.problem,
 }  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _facts, _modes, _norm_torch, _packed_torch, _quant, _rows_torch, _sdpa, _sdpa_grad, _warplap
+from . import _facts, _modes, _norm_torch, _packed_torch, _quant, _rope_torch, _rows_torch, _sdpa, _sdpa_grad, _warplap
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
 from ._quiet import sparse
@@ -192,6 +192,8 @@ def join() -> None:
             device=device, facts=rows.softmax_grad_facts, returns=True,
         )  # fmt: skip
         add("cross_entropy", "torch_cross_entropy", rows.entropy_into, device=device, facts=rows.entropy_facts)
+        turn = _rope_torch
+        add("rope", "torch_rope", turn.by_torch, turn.fit, device=device, facts=turn.facts, returns=True)
         fits = functools.partial(_quant.scaled_fit, device), functools.partial(_quant.int_fit, device)
         add("qgemm", "torch_scaled_mm", _quant.by_scaled_mm, fits[0], device=device, facts=_quant.facts)
         add("qgemm", "torch_int_mm", _quant.by_int_mm, fits[1], device=device)

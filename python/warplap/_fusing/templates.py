@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 import torch
 from torch.fx import Node as FxNode
 
-from . import calls, products
+from . import calls, products, rope
 from .found import Found, Node, alike, dtype_of, is_float, number, only_user
 from .words import argument, value, word
 
@@ -227,7 +227,9 @@ def _entropies(node: Node) -> Iterator[Found]:
 
 
 # Whoever looks first is listed first; the order says nothing else.
-TEMPLATES: list[Callable[[Node], Iterator[Found]]] = [_norms, products.linears, _softmaxes, _attentions, _entropies]
+TEMPLATES: list[Callable[[Node], Iterator[Found]]] = [
+    _norms, products.linears, _softmaxes, _attentions, _entropies, rope.found,
+]  # fmt: skip
 
 
 def covers(node: Node) -> Iterator[Found]:
