@@ -10,7 +10,7 @@ import torch
 from conftest import near
 
 import warplap
-from warplap import _rope_torch
+from warplap import _rope_quick, _rope_torch
 from warplap._fusing import rope as template
 from warplap._fusing.plan import Plan
 
@@ -169,6 +169,33 @@ def test_gradients_have_gradients_and_tables_that_are_learnt_have_them_too(devic
     cos.requires_grad_()
     got = torch.autograd.grad(warplap.rope(q, None, cos, sin).square().sum() + warplap.rope(q, None, cos, sin).sum(), cos)
     assert got[0].shape == cos.shape and bool(got[0].isfinite().all())
+
+
+def test_plain_calls_go_at_once_and_others_the_general_way(device):
+    make = lambda *shape: torch.randn(shape, device=device)
+    q, k, (cos, sin) = make(2, 5, 4, 16).transpose(1, 2), make(2, 5, 2, 16).transpose(1, 2), table(5, 8, device=device)
+
+    def at_once(q=q, k=k, cos=cos, sin=sin, positions=None, bias=None, heads_dim=1):
+        return _rope_quick.rope(q, k, cos, sin, positions, False, bias, False, 0, heads_dim)
+
+    for got, wanted in zip(at_once(), _rope_torch.rope(q, k, cos, sin, None, False, None, False, False, 0, 1)):
+        assert torch.equal(got, wanted) and got.stride() == wanted.stride()
+    positions, bias = torch.randint(0, 5, (2, 5), device=device), make(6 * 16)
+    found = at_once(positions=positions, bias=bias), _rope_torch.rope(q, k, cos, sin, positions, False, bias, False, False, 0, 1)
+    assert all(torch.equal(got, wanted) for got, wanted in zip(*found))
+    for bent in (
+        {"q": q.clone().requires_grad_()},  # a gradient is wanted
+        {"q": q.contiguous()},  # rows of heads do not lie one after another
+        {"q": q.double(), "k": k.double()},
+        {"k": k.half()},
+        {"cos": cos.half()},
+        {"cos": cos[:, :3]},
+        {"cos": make(10, 8)[::2]},  # another step than the sines'
+        {"positions": positions[0]},
+        {"bias": make(2 * 6 * 16)[::2]},
+        {"heads_dim": 3},
+    ):
+        assert at_once(**bent) is None, bent.keys()
 
 
 def test_in_place_gives_way_to_gradients(device):

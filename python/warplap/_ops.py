@@ -365,6 +365,10 @@ def rope(
     and v, d), with ``plain`` as many heads at the end as are only biased: those of v. With ``inplace`` q and k may be
     written over: use what is returned. Where a gradient is wanted, and under torch.compile, it is new memory.
     """
+    if torch is not None and not inplace and not _compiling():
+        found = _torch.rope_at_once(q, k, cos, sin, positions, interleaved, bias, wide, plain, heads_dim)
+        if found is not None:
+            return found
     tensors = {"q": q, "cos": cos, "sin": sin, "k": k, "positions": positions, "bias": bias}
     if not _is_torch(**{name: t for name, t in tensors.items() if t is not None}):
         raise TypeError(f"q: is a {type(q).__name__}, expected tensors of torch")

@@ -89,7 +89,7 @@ def fit(problem: str) -> str | None:
 # By whoever is fastest here and right.
 
 
-def _lies(t: Tensor) -> bool:
+def lies(t: Tensor) -> bool:
     """Whether heads lie one after another within rows, on addresses that vectors may have."""
     rows, heads, d = t.shape
     ld, step, one = t.stride()
@@ -99,13 +99,13 @@ def _lies(t: Tensor) -> bool:
 
 def _lent(t: Tensor) -> Tensor:
     """The tensor as kernels take it; a copy where it does not lie so."""
-    if _lies(t):
+    if lies(t):
         return t
     t = t.resolve_neg().contiguous()
     return _cuda.aligned(t) if t.is_cuda else t
 
 
-def _rows_of(t: Tensor) -> Rows:
+def rows_of(t: Tensor) -> Rows:
     rows, heads, d = t.shape
     return Rows(rows, heads, d, heads * d if rows == 1 else t.stride(0))
 
@@ -133,7 +133,7 @@ def _run(
     bias = None if bias is None else _cuda.aligned(bias.contiguous()) if bias.is_cuda else bias.contiguous()
     x, k = _lent(x), None if k is None else _lent(k)
     found = None
-    lie, lie_k = _rows_of(x), None if k is None else _rows_of(k)
+    lie, lie_k = rows_of(x), None if k is None else rows_of(k)
     few = all(one is None or one.rows * one.ld <= 1 << 31 for one in (lie, lie_k)) and cos.shape[0] * ldt <= 1 << 31
     if few and ordinary(x, x if k is None else k, cos):
         dtypes = x.dtype, cos.dtype, None if positions is None else positions.dtype
@@ -248,7 +248,7 @@ def _in_place(
     x: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, positions: Tensor | None, bias: Tensor | None, given: Facts
 ) -> bool:
     """In the memory of x and k, where they lie so that it can be."""
-    if not _lies(x) or (k is not None and not _lies(k)):
+    if not lies(x) or (k is not None and not lies(k)):
         return False
     if k is not None and shares(x, k):
         joined = _joined(x, k)

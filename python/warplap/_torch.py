@@ -20,6 +20,7 @@ from ._packed import packed as packed_attention
 from ._paged import paged as paged_attention
 from ._products import matmul
 from ._quant import int_mm, scaled_mm
+from ._rope_quick import rope as rope_at_once
 from ._rope_torch import rope
 from ._rows_torch import cross_entropy, softmax
 from ._sparse import linear as sparse_linear
@@ -28,8 +29,8 @@ from ._trained import matmul as trained_matmul
 
 __all__ = [
     "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "joined_linear", "linear",
-    "linear_cross_entropy", "matmul", "norm", "norm_front", "packed_attention", "paged_attention", "rope", "scaled_mm",
-    "softmax", "sparse_linear", "spread_mask",
+    "linear_cross_entropy", "matmul", "norm", "norm_front", "packed_attention", "paged_attention", "rope",
+    "rope_at_once", "scaled_mm", "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip
 
