@@ -1,5 +1,5 @@
-"""Rotary position embedding as Llama's models write it out: ``x * cos + rotate_half(x) * sin``, where the two halves of a
-head change places and the second one its sign. q and k that are turned by the same angles are one call."""
+"""Rotary position embedding as Llama's models write it out: ``x * cos + rotate_half(x) * sin``, where the two halves of
+a head change places and the second one its sign. q and k that are turned by the same angles are one call."""
 
 from __future__ import annotations
 
