@@ -11,10 +11,8 @@ from torch import Tensor
 from torch.fx import Node as FxNode
 
 from .. import _ops, _rope
-from . import templates
+from .found import Found, Node, is_float
 from .words import argument, value, word
-
-Node = Any
 
 
 class _Turn(NamedTuple):
@@ -115,7 +113,7 @@ def _place(x: Node, cos: Any, sin: Any, node: Node) -> int | None:
         return None
     first = tables[0]
     same = first.shape == tables[1].shape and first.ndim == own.ndim == 4 and first.shape[-1] == own.shape[-1]
-    if not same or own.dtype not in templates._FLOATS or value(node).dtype != own.dtype:
+    if not same or not is_float(x) or value(node).dtype != own.dtype:
         return None
     for place in (1, 2):
         lead = _rope.tokens_of(first.shape, place)
@@ -124,16 +122,16 @@ def _place(x: Node, cos: Any, sin: Any, node: Node) -> int | None:
     return None
 
 
-def found(node: Node) -> Iterator[templates.Found]:
+def found(node: Node) -> Iterator[Found]:
     """A turn that ends here, and the nearest one before it by the same angles together with it."""
     own = _turn(node)
     if own is None:
         return
     args = (own.x, own.cos, own.sin, own.heads_dim)
-    yield templates.Found("rope", own.nodes, (node,), turned, args)
+    yield Found("rope", own.nodes, (node,), turned, args)
     sums = {user for product in own.cos.users for user in product.users if user is not node and word(user) == "add"}
     before = [n for n in node.graph.nodes if n in sums and n < node]
     other = _turn(before[-1]) if before else None
     if other is not None and (other.cos, other.sin, other.heads_dim) == (own.cos, own.sin, own.heads_dim):
         nodes, gives = (*other.nodes, *own.nodes), (other.nodes[-1], node)
-        yield templates.Found("rope_pair", nodes, gives, both, (other.x, *args))
+        yield Found("rope_pair", nodes, gives, both, (other.x, *args))
