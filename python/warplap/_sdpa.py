@@ -105,7 +105,7 @@ def _cudnn_once(problem: str) -> str | None:
     """The native variant ``cudnn`` calls the library that torch has open, with less work on the host: both would double
     the race for nothing. torch's call is for what the native one refuses, and for a library it does not open."""
     given = fields(problem)
-    refused = ("mask" in given and int(given["sk"]) % 8 != 0) or float(given.get("scale", 1)) <= 0
+    refused = "mask" in given or float(given.get("scale", 1)) <= 0
     found = _cudnn_fits(problem)
     if found or refused or (torch.backends.cudnn.version() or 0) // 10000 != 9:
         return found

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use warplap_core::error::Error;
 use warplap_core::progress::Silent;
 use warplap_core::quarantine;
 use warplap_core::rejection::Rejection;
@@ -160,4 +161,18 @@ fn who_compiles_slowly_keeps_nobody_from_racing_and_comes_in_late() {
     }
     assert!(edition.verdict.rounds >= 3, "raced, not cut: {:?}", edition.verdict);
     assert_eq!(tuned(700, 60.0).verdict.winner.variant, "slow");
+}
+
+#[test]
+fn where_the_reference_has_no_time_in_its_worker_the_library_answers() {
+    fn too_long(_: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+        Some(Err(Rejection::TimedOut { seconds: 0.5 }))
+    }
+    let rows = [row("reference", 9e-3), row("library", 2e-3).library(), row("good", 1e-3)];
+    let tuner = on(with_worker(too_long), &rows, &memory(), settings());
+    match tuner.tune(&problem(50), &Silent) {
+        Err(Error::NothingRight { rejection: Rejection::TimedOut { .. }, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(tuner.choose(&problem(50)).unwrap().candidate.variant, "library");
 }

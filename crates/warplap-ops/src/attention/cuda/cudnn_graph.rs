@@ -4,7 +4,7 @@
 use warplap_core::dtype::DType;
 use warplap_cuda::{DnnGraph, DnnMode, DnnReduction, DnnTensor};
 
-use crate::attention::{ALIGN, AttentionProblem, Corner, Mask, Strides, slot};
+use crate::attention::{ALIGN, AttentionProblem, Corner, Strides, slot};
 
 /// Bytes that log-sum-exps lie on: their slot asks for no more.
 const SUM_ALIGN: u64 = 4;
@@ -29,13 +29,6 @@ pub(super) fn graph(p: &AttentionProblem) -> (DnnGraph, Vec<usize>) {
         let share = g.of_two(DnnMode::Div, s, cap);
         let bent = g.of(DnnMode::Tanh, share);
         s = g.of_two(DnnMode::Mul, bent, cap);
-    }
-    if p.mask == Mask::Add {
-        let [batches, heads] = p.masks();
-        let one = p.sq * p.sk;
-        let mask = g.memory(p.dtype, [batches, heads, p.sq, p.sk], [heads * one, one, p.sk, 1], ALIGN);
-        slots.push(slot::MASK);
-        s = g.of_two(DnnMode::Add, s, mask);
     }
     if p.causal {
         s = before(&mut g, p, s);
