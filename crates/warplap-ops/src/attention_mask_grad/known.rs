@@ -33,11 +33,11 @@ impl Known for AttentionMaskGrad {
 }
 
 const CPU: &str = "
-attention_mask_grad:b=1,h=4,sq=256,sk=256,d=64,dtype=f32,mask=add
+attention_mask_grad:b=1,h=4,sq=256,sk=256,d=64,dtype=f32,causal=false,mask=add
 ";
 
 const CUDA: &str = "
 # A bias that is learnt: one a head, and one for all.
-attention_mask_grad:b=2,h=16,sq=2048,sk=2048,d=128,dtype=bf16,mask=add,over=heads
-attention_mask_grad:b=2,h=16,sq=2048,sk=2048,d=128,dtype=bf16,mask=add
+attention_mask_grad:b=2,h=16,sq=2048,sk=2048,d=128,dtype=bf16,causal=false,mask=add,over=heads
+attention_mask_grad:b=2,h=16,sq=2048,sk=2048,d=128,dtype=bf16,causal=false,mask=add
 ";

@@ -33,15 +33,15 @@ impl Known for Rope {
 }
 
 const CPU: &str = "
-rope:rows=1,h=32,hk=8,d=128,dtype=bf16
-rope:rows=512,h=32,hk=8,d=128,dtype=bf16
+rope:rows=1,h=32,hk=8,d=128,dtype=bf16,pairs=halves
+rope:rows=512,h=32,hk=8,d=128,dtype=bf16,pairs=halves
 rope:rows=512,h=12,hk=12,d=64,dtype=f32,pairs=interleaved
 ";
 
 const CUDA: &str = "
-rope:rows=16,h=32,hk=8,d=128,n=8192,dtype=bf16,positions=i64
-rope:rows=4096,h=32,hk=8,d=128,dtype=bf16
-rope:rows=4096,h=32,hk=8,d=128,dtype=bf16,wide=true
-rope:rows=4096,h=48,d=128,dtype=bf16,plain=8,bias=true,inplace=true
+rope:rows=16,h=32,hk=8,d=128,n=8192,dtype=bf16,pairs=halves,positions=i64
+rope:rows=4096,h=32,hk=8,d=128,dtype=bf16,pairs=halves
+rope:rows=4096,h=32,hk=8,d=128,dtype=bf16,wide=true,pairs=halves
+rope:rows=4096,h=48,d=128,dtype=bf16,pairs=halves,plain=8,bias=true,inplace=true
 rope:rows=4096,h=16,hk=16,d=64,dtype=f16,pairs=interleaved
 ";
