@@ -157,7 +157,14 @@ impl GemmCall {
         let (right, added) = (b.clone(), bias.clone());
         let burns = || vec![P::product(left.clone(), right.clone(), added.clone(), self.act)];
         let manner = Manner { promised: true, burns_own: Some(&burns) };
-        let given = vec![Slotted::Tensor(a), Slotted::Tensor(b), Slotted::Absent, bias.into()];
+        let given = vec![
+            Slotted::Tensor(a),
+            Slotted::Tensor(b),
+            Slotted::Absent,
+            bias.into(),
+            Slotted::Absent,
+            Slotted::Absent,
+        ];
         let out = launch::<P, Gemm>(&p, given, &manner)?;
         let (dims, mut shape) = (shape.len(), shape);
         shape[dims - 1] = p.n as usize;

@@ -144,7 +144,7 @@ fn kernels_have_the_headers_they_include_and_no_others() {
     );
     assert_eq!(
         headers("attention/cuda/flash_wgmma.rs"),
-        ["attention", "attention_hopper", "element", "hopper", "philox"]
+        ["attention", "attention_hopper", "element", "hopper", "packed", "philox"]
     );
     assert_eq!(headers("gemm/cuda/mma_sync.rs"), ["ampere", "element", "epilogue"]);
     assert_eq!(headers("gemm/cuda/cublaslt.rs"), [""; 0]);

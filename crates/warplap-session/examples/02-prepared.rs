@@ -11,11 +11,13 @@ pub(crate) fn main() -> Result<(), Error> {
     let (a, b) = (vec![1f32; 256], vec![1f32; 256 * 256]);
     let mut c = vec![0f32; 256];
     for _ in 0..100 {
-        // One argument for each slot of the operation's signature; this problem has no bias.
+        // One argument for each slot of the operation's signature; this problem has no bias, and is joined with nothing.
         kernel.launch(&mut [
             Arg::Read((&a[..]).into()),
             Arg::Read((&b[..]).into()),
             Arg::Write((&mut c[..]).into()),
+            Arg::Absent,
+            Arg::Absent,
             Arg::Absent,
         ])?;
     }

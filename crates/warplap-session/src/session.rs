@@ -245,7 +245,7 @@ impl<D: Device> Session<D> {
     where
         <GemmProblem as Problem>::Op: Raced<D>,
     {
-        self.run(problem, &mut [Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into()), Arg::Absent])
+        self.run(problem, &mut filled::<D, 6>([Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into())]))
     }
 
     /// O = softmax(scale · Q·Kᵀ + mask) · V.
@@ -263,7 +263,7 @@ impl<D: Device> Session<D> {
         <AttentionProblem as Problem>::Op: Raced<D>,
     {
         let (q, k, v) = (Arg::Read(q.into()), Arg::Read(k.into()), Arg::Read(v.into()));
-        self.run(problem, &mut [q, k, v, Arg::optional(mask), Arg::Write(out.into())])
+        self.run(problem, &mut filled::<D, 12>([q, k, v, Arg::optional(mask), Arg::Write(out.into())]))
     }
 
     /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them. With an addend of
@@ -307,4 +307,11 @@ impl Default for Session {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// As many arguments as an operation has slots: those given, and nothing for the others.
+#[cfg(any(feature = "gemm", feature = "attention"))]
+fn filled<'a, D: Device, const SLOTS: usize>(given: impl IntoIterator<Item = Arg<'a, D>>) -> [Arg<'a, D>; SLOTS] {
+    let mut given = given.into_iter();
+    std::array::from_fn(|_| given.next().unwrap_or_default())
 }

@@ -28,7 +28,7 @@ impl Known for AttentionMaskGrad {
     const ALIASES: &'static [&'static str] = &[];
     // A seed points nowhere.
     const GUARDED: bool = true;
-    const EXAMPLE: &'static str = "attention_mask_grad:b=1,h=8,sq=256,sk=256,d=64,dtype=f32,mask=add";
+    const EXAMPLE: &'static str = "attention_mask_grad:b=1,h=8,sq=256,sk=256,d=64,dtype=f32,causal=false,mask=add";
     const SUITES: &'static [(&'static str, &'static str)] = &[("cpu", CPU), ("cuda", CUDA)];
 }
 
