@@ -22,11 +22,11 @@ use warplap_cpu::Cpu;
 #[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
 #[cfg(feature = "attention")]
-use warplap_ops::attention::AttentionProblem;
+use warplap_ops::attention::{self, AttentionProblem};
 #[cfg(feature = "bsr")]
 use warplap_ops::bsr::BsrProblem;
 #[cfg(feature = "gemm")]
-use warplap_ops::gemm::GemmProblem;
+use warplap_ops::gemm::{self, GemmProblem};
 
 use crate::prepared::Prepared;
 
@@ -245,10 +245,23 @@ impl<D: Device> Session<D> {
     where
         <GemmProblem as Problem>::Op: Raced<D>,
     {
-        self.run(problem, &mut filled::<D, 6>([Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into())]))
+        self.run(
+            problem,
+            &mut filled::<D, { gemm::SLOTS }>([Arg::Read(a.into()), Arg::Read(b.into()), Arg::Write(c.into())]),
+        )
     }
 
-    /// O = softmax(scale · Q·Kᵀ + mask) · V.
+    /// O = softmax(scale · Q·Kᵀ + mask) · V; with anything else a problem may have use [`Session::run`].
+    ///
+    /// ```
+    /// # use warplap::{AttentionProblem, DType, Mode, Session};
+    /// let session = Session::builder().in_memory().mode(Mode::Off).build();
+    /// let (ones, mut out) = (vec![1f32; 2 * 4 * 8], vec![0f32; 2 * 4 * 8]);
+    /// let problem = AttentionProblem::new(1, 2, 4, 4, 8, DType::F32);
+    /// session.attention(&problem, &ones[..], &ones[..], &ones[..], None, &mut out[..])?;
+    /// assert!(out.iter().all(|x| (x - 1.0).abs() < 1e-6));
+    /// # Ok::<(), warplap::Error>(())
+    /// ```
     #[cfg(feature = "attention")]
     pub fn attention<'a>(
         &self,
@@ -263,7 +276,10 @@ impl<D: Device> Session<D> {
         <AttentionProblem as Problem>::Op: Raced<D>,
     {
         let (q, k, v) = (Arg::Read(q.into()), Arg::Read(k.into()), Arg::Read(v.into()));
-        self.run(problem, &mut filled::<D, 12>([q, k, v, Arg::optional(mask), Arg::Write(out.into())]))
+        self.run(
+            problem,
+            &mut filled::<D, { attention::SLOTS }>([q, k, v, Arg::optional(mask), Arg::Write(out.into())]),
+        )
     }
 
     /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them. With an addend of

@@ -72,7 +72,7 @@ pub mod slot {
 }
 
 /// Slots of a launch.
-pub(crate) const SLOTS: usize = 12;
+pub const SLOTS: usize = 12;
 
 /// Bytes that buffers lie on, so that kernels may read vectors and the copy engine may fetch.
 pub(crate) const ALIGN: u64 = 16;

@@ -49,7 +49,7 @@ pub mod slot {
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = 6;
+pub const SLOTS: usize = 6;
 
 impl Op for Gemm {
     const NAME: &'static str = "gemm";
