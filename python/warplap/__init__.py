@@ -36,6 +36,7 @@ from ._ops import (
 from ._prepared import run
 from ._run_kernel import run_kernel
 from ._search import Search, register_search
+from ._tiles import Tiles, tiles
 from ._tunable import Tunable, tunable
 from ._tune_kernel import tune_kernel
 from ._tuning import Explanation, Tuned, benchmark, explain, tune
@@ -44,10 +45,10 @@ from ._warplap import Gpu
 __version__: str = _warplap.__version__
 
 __all__ = [
-    "Explanation", "Gpu", "Search", "SparseLinear", "Tunable", "Tuned", "add_variant", "attention", "autotune",
+    "Explanation", "Gpu", "Search", "SparseLinear", "Tiles", "Tunable", "Tuned", "add_variant", "attention", "autotune",
     "benchmark", "bsr_matmul", "configure", "cross_entropy", "explain", "fuse", "graphs", "int_mm", "linear",
     "linear_cross_entropy", "matmul", "mode", "norm", "off", "record", "register_search", "replay", "rope", "run",
-    "run_kernel", "scaled_mm", "set_mode", "softmax", "store", "tunable", "tune", "tune_kernel", "tuning",
+    "run_kernel", "scaled_mm", "set_mode", "softmax", "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
 

@@ -9,12 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _bent, _cuda, _philox, _sdpa, _training, _warplap
+from . import _bent, _cuda, _philox, _sdpa, _tiles, _training, _warplap
 from ._bent import as_promised, promised
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
 from ._library import check_out, floats, lib, op, ordinary
 from ._nodes import PLAIN, transform
+from ._tiles import Tiles
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
@@ -195,6 +196,7 @@ def bent(
     align: str,
     dropout_p: float,
     seed: Any,
+    tiles: Tiles | None = None,
 ) -> Tensor:
     """attention with what torch's own has not."""
     check_bends(window, softcap, align)
@@ -210,10 +212,14 @@ def bent(
         raise ValueError(f"alibi_slopes: has shape {found}, expected one number for each of {call[0].shape[1]} heads")
     slopes = None if alibi_slopes is None else alibi_slopes.to(q.device, torch.float32)
     facts = _bent.Facts(bool(is_causal), call[5], window or 0, float(softcap or 0.0), align == "bottom_right")
+    seen = call[3]
+    if tiles is not None:
+        seen = _tiles.checked(tiles, mask, call[0], call[1])
+        facts = facts._replace(tile=tiles.side, live=tiles.live)
     words = None
     if dropout_p:
         facts, words = facts._replace(dropout=float(dropout_p)), _philox.drawn(seed, q.device)
-    return _bent.attend(*call[:4], slopes, facts, words).reshape(shape)
+    return _bent.attend(*call[:3], seen, slopes, facts, words).reshape(shape)
 
 
 def attention(

@@ -9,12 +9,12 @@ from typing import Any, Callable, NamedTuple
 import torch
 from torch import Tensor
 
-from . import _cuda, _philox, _training, _warplap
+from . import _cuda, _philox, _tiles, _training, _warplap
 from ._compiled import fake
 from ._library import lib, op, ordinary
 from ._nodes import operator
 
-_FACTS = "bool is_causal, float scale, int window, float softcap, bool bottom, float dropout"
+_FACTS = "bool is_causal, float scale, int window, float softcap, bool bottom, float dropout, int tile, int live"
 for _schema in (
     f"attention_bent(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? seed, {_FACTS}) ->"
     " (Tensor, Tensor)",
@@ -27,7 +27,7 @@ for _schema in (
 
 
 class Facts(NamedTuple):
-    """What a call says beside its tensors. A window, cap or share of 0 is none."""
+    """What a call says beside its tensors. A window, cap or share of 0 is none; with a tile the mask is a map of squares."""
 
     is_causal: bool
     scale: float
@@ -35,6 +35,8 @@ class Facts(NamedTuple):
     softcap: float
     bottom: bool
     dropout: float = 0.0
+    tile: int = 0
+    live: int = 0
 
 
 def problem(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
@@ -48,7 +50,8 @@ def bends(mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
     if mask is not None:
         over = {(False, False): "all", (False, True): "heads", (True, False): "batches", (True, True): "each"}
         own = (False, False) if mask.ndim == 2 else (mask.shape[0] > 1, mask.shape[1] > 1)
-        text += ",mask=add" + ("" if mask.ndim == 2 else f",over={over[own]}")
+        kind = f"tiles,tile={facts.tile},live={facts.live}" if facts.tile else "add"
+        text += f",mask={kind}" + ("" if mask.ndim == 2 else f",over={over[own]}")
     text += f",window={facts.window}" if facts.window else ""
     text += f",softcap={facts.softcap!r}" if facts.softcap else ""
     text += f",dropout={facts.dropout!r}" if facts.dropout else ""
@@ -74,7 +77,8 @@ def by_scores(
     if slopes is not None:
         scores = scores - slopes.to(wide)[:, None, None] * away.abs()
     if mask is not None:
-        scores = scores + mask.to(wide)
+        added = _tiles.spread(mask, facts.tile, (sq, sk), wide) if facts.tile else mask.to(wide)
+        scores = scores + added
     hidden = torch.zeros_like(away, dtype=torch.bool)
     if facts.is_causal:
         hidden |= away > 0
@@ -266,7 +270,7 @@ def _backward(ctx: Any, grad: Tensor, of_sums: Tensor | None = None) -> tuple[Te
         found = op.attention_bent_grad(*given) if any(needs[:3]) else found
         of_mask = op.attention_mask_grad(*given) if needs[3] else None
     three = (g if need else None for g, need in zip(found, needs[:3]))
-    return *three, of_mask, *(None,) * 8
+    return *three, of_mask, *(None,) * 10
 
 
 _call = operator("attention_bent", _run, _save, _backward).call

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from . import _arrays, _borrowed, _norm, _rows, _warplap
+from ._tiles import Tiles
 from ._types import Array
 
 _torch: Any  # the operators over its tensors
@@ -146,6 +147,7 @@ def attention(
     cu_seqlens_k: Array | None = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
+    tiles: Tiles | None = None,
 ) -> Array:
     """``softmax(scale * q @ k.T + mask) @ v`` head by head: the arguments mean what
     ``torch.nn.functional.scaled_dot_product_attention``'s mean.
@@ -159,6 +161,8 @@ def attention(
     ``is_causal``); scores become ``softcap * tanh(score / softcap)``; ``alibi_slopes``, one a head, times the distance
     of a key are taken from them. With ``align="bottom_right"`` the last query's own place is the last key's, as in
     decoding, and not the first one's the first's. A query that sees nothing gets zeros.
+
+    ``tiles`` (``warplap.tiles(map)``) says which squares of queries and keys are looked at: nobody computes the others.
 
     For decoding, over torch's tensors without gradients: ``lengths`` (int32, one a batch) says how many of the keys
     each batch has; with ``align="bottom_right"`` the last query's own place is the last of those. With ``block_table``
@@ -177,8 +181,10 @@ def attention(
             raise ValueError("mask: is given beside attn_mask, expected one of them")
         mask = attn_mask
     if cu_seqlens_q is not None:
-        if out is not None or lengths is not None or block_table is not None or mask is not None:
-            raise NotImplementedError("cu_seqlens_q: is given beside out, mask, lengths or block_table; leave those away")
+        beside = (out, lengths, block_table, mask, tiles)
+        if any(one is not None for one in beside):
+            what = "out, mask, tiles, lengths or block_table"
+            raise NotImplementedError(f"cu_seqlens_q: is given beside {what}; leave those away")
         if not _is_torch(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k):
             raise NotImplementedError("cu_seqlens_q: is given, expected tensors of torch")
         return _torch.packed_attention(
@@ -188,9 +194,10 @@ def attention(
     if cu_seqlens_k is not None or max_seqlen_q is not None or max_seqlen_k is not None:
         raise ValueError("cu_seqlens_k, max_seqlen_q or max_seqlen_k: is given, expected cu_seqlens_q beside it")
     bends = window is not None or softcap is not None or alibi_slopes is not None or align != "top_left"
+    bends = bends or tiles is not None
     uneven = lengths is not None or block_table is not None
     if bends or uneven or dropout_p != 0.0:
-        what = "window, softcap, alibi_slopes, align, dropout_p, lengths, block_table"
+        what = "window, softcap, alibi_slopes, align, dropout_p, tiles, lengths, block_table"
         if out is not None:
             raise NotImplementedError(f"out: is given beside one of {what}; leave it away")
         if not _is_torch(q=q, k=k, v=v, mask=mask, lengths=lengths, block_table=block_table):
@@ -198,9 +205,11 @@ def attention(
         more = {"window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "align": align}
         more |= {"dropout_p": dropout_p, "seed": seed}
         if uneven:
+            if tiles is not None:
+                raise NotImplementedError("tiles: are given beside lengths or block_table; leave one of them away")
             more |= {"lengths": lengths, "block_table": block_table}
             return _torch.paged_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more)
-        return _torch.bent_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more)
+        return _torch.bent_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more, tiles=tiles)
     if mask is None and out is None and not _compiling():
         found = None if enable_gqa else _attention_direct(q, k, v, is_causal, scale)
         if found is None and type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:

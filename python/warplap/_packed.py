@@ -236,5 +236,5 @@ def packed(
         facts, words = facts._replace(dropout=float(dropout_p)), _philox.drawn(seed, q.device)
     if alibi_slopes is not None and alibi_slopes.requires_grad and torch.is_grad_enabled():
         raise NotImplementedError("alibi_slopes: requires a gradient, which packed sequences have none of; detach() it")
-    out: Tensor = _call(q, k, v, slopes, words, own, met, long_q, long_k, *facts)[0]
+    out: Tensor = _call(q, k, v, slopes, words, own, met, long_q, long_k, *facts[:6])[0]
     return out

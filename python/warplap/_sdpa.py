@@ -123,7 +123,7 @@ def gives_sums(problem: str) -> str | None:
 
 def bends(problem: str) -> str | None:
     """Why what knows no windows and the like stands aside, if so."""
-    known = fields(problem).keys() & {"window", "corner", "softcap", "alibi", "dropout", "lengths", "page", "tq"}
+    known = fields(problem).keys() & {"window", "corner", "softcap", "alibi", "dropout", "lengths", "page", "tq", "tile"}
     return f"it knows nothing of {min(known)}" if known else None
 
 

@@ -44,6 +44,9 @@ pub const PHILOX: (&str, &str) = ("philox.cuh", include_str!("../cuh/philox.cuh"
 /// The rows of sequences that lie one behind the other. Behind `element.cuh`.
 pub const PACKED: (&str, &str) = ("packed.cuh", include_str!("../cuh/packed.cuh"));
 
+/// Masks by squares as lists of blocks. Behind `element.cuh`.
+pub const SQUARES: (&str, &str) = ("squares.cuh", include_str!("../cuh/squares.cuh"));
+
 /// What every attention kernel shares: who sees whom, the running softmax, how rows leave. Includes `element.cuh`.
 pub const ATTENTION: (&str, &str) = ("attention.cuh", include_str!("../cuh/attention.cuh"));
 

@@ -1,7 +1,7 @@
 //! Problems whose scores are bent, for both passes of attention: windows, both corners, soft caps, distances, masks of
 //! heads and batches and weights that are dropped, alone and together.
 
-const FLAGS: [&str; 21] = [
+const FLAGS: [&str; 27] = [
     ",window=20",
     ",window=64,causal=true",
     ",causal=true,corner=bottom",
@@ -23,6 +23,12 @@ const FLAGS: [&str; 21] = [
     ",dropout=0.1",
     ",dropout=0.5,causal=true",
     ",mask=bool,over=each,dropout=0.2,window=70",
+    ",mask=tiles,tile=128,live=50",
+    ",mask=tiles,tile=128,live=75,over=each,causal=true,corner=bottom",
+    ",mask=tiles,tile=64,live=35,over=heads",
+    ",mask=tiles,tile=64,live=75,over=heads,alibi=true,causal=true",
+    ",mask=tiles,tile=32,live=50,over=batches,dropout=0.2",
+    ",mask=tiles,tile=256,live=75,softcap=5,window=200,over=each",
 ];
 const LENGTHS: [&str; 7] =
     ["sq=64", "sq=197", "sq=300,sk=517", "sq=517,sk=304", "sq=1,sk=1000", "sq=127,sk=65", "sq=1000"];

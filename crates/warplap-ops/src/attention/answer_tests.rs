@@ -11,6 +11,8 @@ fn the_right_answer_is_the_plain_loops() {
         "b=2,h=2,sq=9,sk=6,d=3,mask=add,over=each,causal=true,corner=bottom,alibi=true",
         "b=2,h=4,hkv=2,sq=9,sk=6,d=3,mask=add,over=batches,softcap=0.5,alibi=true,window=3,causal=true",
         "b=2,h=2,sq=20,sk=35,d=3,mask=bool,over=heads,dropout=0.3,lse=true",
+        "b=2,h=2,sq=70,sk=40,d=3,mask=tiles,tile=32,over=heads,lse=true",
+        "b=1,h=2,sq=33,sk=100,d=3,mask=tiles,tile=32,live=60,causal=true,corner=bottom",
         "b=4,h=2,sq=3,sk=9,d=3,lengths=true,causal=true,corner=bottom,alibi=true,lse=true",
         "b=3,h=2,hkv=1,sq=300,sk=9,d=3,lengths=true,window=2,corner=bottom,page=4",
         "b=3,h=4,hkv=2,sq=2,sk=9,d=3,dv=2,page=4,pages=11,layout=bshd,lse=true",
@@ -43,12 +45,13 @@ fn the_right_answer_is_the_plain_loops() {
                     })
                     .sum();
                 let m = p.mask_strides();
-                let at = b as usize * m.batch + h as usize * m.head + i as usize * m.row + j as usize;
+                let side = p.mask.tiles().map_or(1, |tiles| tiles.side);
+                let at = b as usize * m.batch + h as usize * m.head + (i / side) as usize * m.row + (j / side) as usize;
                 let added = match p.mask {
                     Mask::None => 0.0,
                     Mask::Add => inputs[slot::MASK].at(at),
-                    Mask::Bool if inputs[slot::MASK].at(at) == 0.0 => return 0.0,
-                    Mask::Bool => 0.0,
+                    Mask::Bool | Mask::Tiles(_) if inputs[slot::MASK].at(at) == 0.0 => return 0.0,
+                    Mask::Bool | Mask::Tiles(_) => 0.0,
                 };
                 let own = i as i64 + if p.corner == Corner::Bottom { has as i64 - p.sq as i64 } else { 0 };
                 let away = j as i64 - own;

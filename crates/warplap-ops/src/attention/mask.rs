@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::tiles::Tiles;
+
 /// What is added to the scaled scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mask {
@@ -13,6 +15,21 @@ pub enum Mask {
     Add,
     /// The same of bytes: a zero hides a key from a query, everything else leaves the score as it is.
     Bool,
+    /// A byte for every square of queries and keys, of ceil(sq / side)×ceil(sk / side): a zero hides the whole square, and
+    /// nobody computes it.
+    Tiles(Tiles),
+}
+
+impl Mask {
+    /// Whether it says something of single pairs of a query and a key.
+    pub fn is_by_pair(self) -> bool {
+        matches!(self, Mask::Add | Mask::Bool)
+    }
+
+    /// Squares, where it is of them.
+    pub fn tiles(self) -> Option<Tiles> {
+        if let Mask::Tiles(tiles) = self { Some(tiles) } else { None }
+    }
 }
 
 impl fmt::Display for Mask {
@@ -21,6 +38,7 @@ impl fmt::Display for Mask {
             Mask::None => "none",
             Mask::Add => "add",
             Mask::Bool => "bool",
+            Mask::Tiles(_) => "tiles",
         })
     }
 }
@@ -32,6 +50,7 @@ impl FromStr for Mask {
             "none" => Ok(Mask::None),
             "add" => Ok(Mask::Add),
             "bool" => Ok(Mask::Bool),
+            "tiles" => Ok(Mask::Tiles(Tiles::default())),
             _ => Err(()),
         }
     }

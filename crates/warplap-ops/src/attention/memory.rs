@@ -59,9 +59,24 @@ impl AttentionProblem {
 
     /// How masks lie in memory; those that are shared have a step of zero.
     pub fn mask_strides(&self) -> Strides {
-        let ([batches, heads], one) = (self.masks(), (self.sq * self.sk) as usize);
+        self.lying(self.mask_sides())
+    }
+
+    /// The same of what is added to every score.
+    pub(crate) fn added_strides(&self) -> Strides {
+        self.lying([self.sq, self.sk])
+    }
+
+    fn lying(&self, [rows, columns]: [u64; 2]) -> Strides {
+        let ([batches, heads], one) = (self.masks(), (rows * columns) as usize);
         let batch = if batches > 1 { heads as usize * one } else { 0 };
-        Strides { batch, head: if heads > 1 { one } else { 0 }, row: self.sk as usize }
+        Strides { batch, head: if heads > 1 { one } else { 0 }, row: columns as usize }
+    }
+
+    /// Rows and columns of one mask.
+    pub fn mask_sides(&self) -> [u64; 2] {
+        let side = self.mask.tiles().map_or(1, |tiles| tiles.side);
+        [self.sq, self.sk].map(|n| n.div_ceil(side))
     }
 
     /// Query heads that share one head of K and V.
@@ -150,17 +165,24 @@ impl AttentionProblem {
 
     /// Elements of the mask; none without one.
     pub fn mask_len(&self) -> usize {
-        if self.mask == Mask::None { 0 } else { (self.masks().iter().product::<u64>() * self.sq * self.sk) as usize }
+        let one = if self.mask == Mask::None { 0 } else { self.mask_sides().iter().product() };
+        (self.masks().iter().product::<u64>() * one) as usize
     }
 
     /// The type of the mask's elements.
     pub fn mask_dtype(&self) -> DType {
-        if self.mask == Mask::Bool { DType::Bool } else { self.dtype }
+        if matches!(self.mask, Mask::Bool | Mask::Tiles(_)) { DType::Bool } else { self.dtype }
     }
 
     /// Bytes of the mask that somebody looks at for certain.
     pub(crate) fn mask_bytes(&self) -> f64 {
         let pairs = self.masks().iter().product::<u64>() as f64 * self.pairs() as f64;
-        if self.mask == Mask::None || self.is_uneven() { 0.0 } else { pairs * self.mask_dtype().bytes() as f64 }
+        match self.mask {
+            Mask::None => 0.0,
+            _ if self.is_uneven() => 0.0,
+            // A byte for a thousand pairs and more.
+            Mask::Tiles(_) => 0.0,
+            Mask::Add | Mask::Bool => pairs * self.mask_dtype().bytes() as f64,
+        }
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod packed;
 mod problem;
 mod sight;
 mod text;
+mod tiles;
 
 pub use keys::Paged;
 pub use mask::Mask;
@@ -20,6 +21,7 @@ pub use packed::Packed;
 pub use problem::AttentionProblem;
 pub(crate) use sight::{Bend, usual_slopes};
 pub use sight::{Corner, Over, Sight};
+pub use tiles::Tiles;
 
 use std::ops::Range;
 
@@ -47,7 +49,8 @@ pub mod slot {
     /// V, shaped `[b, hkv, sk, dv]`; `[pages, hkv, page, dv]` where it is a pool of pages.
     pub const V: usize = 2;
     /// What is added to the scaled scores, shaped `[1 or b, 1 or h, sq, sk]`, where the problem has `mask=add`; bytes that
-    /// hide where they are zero where it has `mask=bool`.
+    /// hide where they are zero where it has `mask=bool`; one for every square, `[1 or b, 1 or h, ceil(sq / tile),
+    /// ceil(sk / tile)]`, where it has `mask=tiles`.
     pub const MASK: usize = 3;
     /// O, shaped `[b, h, sq, dv]`.
     pub const OUT: usize = 4;
@@ -124,6 +127,7 @@ impl Op for Attention {
                 false => rng.f64() * 2.0 - 1.0,
             }),
             Mask::Bool => Array::drawn(DType::Bool, p.mask_len(), rng, |at, rng| f64::from(u8::from(!hides(at, rng)))),
+            Mask::Tiles(tiles) => tiles::drawn(p, tiles, rng),
         };
         let slopes = if p.alibi { Array::from_f64(DType::F32, usual_slopes(p.h)) } else { Array::none() };
         let seed = if p.dropout() > 0.0 { Array::random(DType::I64, 2, rng) } else { Array::none() };
@@ -166,7 +170,7 @@ impl Op for Attention {
                 let end = sight.of_query(first + rows - 1).end;
                 let mut weights = right::product(rows, sk, d, &q[first * d..], &columns);
                 for (i, row) in weights.chunks_exact_mut(sk).enumerate() {
-                    let lies = p.mask_strides();
+                    let lies = p.added_strides();
                     let at = b * lies.batch + h * lies.head + (first + i) * lies.row;
                     let line = mask.as_ref().map(|m| &m[at..][..sk]);
                     let seen_keys = sight.of_query(first + i);
@@ -227,8 +231,8 @@ pub(crate) fn offsets<'a>(p: &AttentionProblem, inputs: &'a [Array], slots: [usi
 /// The shape of the masks; those that are shared have no dimensions of their own.
 fn mask_shape(p: &AttentionProblem) -> Vec<u64> {
     match p.over {
-        Over::All => vec![p.sq, p.sk],
-        _ => [&p.masks()[..], &[p.sq, p.sk]].concat(),
+        Over::All => p.mask_sides().to_vec(),
+        _ => [p.masks(), p.mask_sides()].concat(),
     }
 }
 
@@ -239,6 +243,7 @@ pub(crate) fn added(p: &AttentionProblem, mask: &Array) -> Option<Vec<f64>> {
         Mask::None => None,
         Mask::Add => Some(mask.to_f64()),
         Mask::Bool => Some(mask.to_f64().into_iter().map(hides).collect()),
+        Mask::Tiles(tiles) => Some(tiles::spread(p, tiles, mask)),
     }
 }
 

@@ -8,6 +8,7 @@ use super::memory::Order;
 use super::packed::{Packed, sequences};
 use super::sight::{Corner, Over, Sight};
 use super::text::usual_scale;
+use super::tiles::Tiles;
 
 /// The facts of O = softmax(scale · Q·Kᵀ + mask) · V, head by head.
 ///
@@ -149,8 +150,11 @@ impl AttentionProblem {
         usual_pages(self.b, self.entries())
     }
 
-    /// The same problem with pools no larger than its batches need.
-    pub(super) fn with_few_pages(mut self) -> Self {
+    /// The same problem with pools no larger than its batches need, and squares of a share that many have.
+    pub(super) fn as_raced(mut self) -> Self {
+        if let Mask::Tiles(tiles) = self.mask {
+            self.mask = Mask::Tiles(tiles.rounded());
+        }
         if let Some(Paged { page, pages }) = self.paged {
             self.paged = Some(Paged { page, pages: pages.min(self.usual_pages()) });
         }
@@ -159,7 +163,7 @@ impl AttentionProblem {
 
     /// Whether scores are more than products with a scale and something added.
     pub fn is_bent(&self) -> bool {
-        self.softcap != 0 || self.alibi || self.mask == Mask::Bool
+        self.softcap != 0 || self.alibi || matches!(self.mask, Mask::Bool | Mask::Tiles(_))
     }
 
     /// Whether some query may see nothing, by its place alone.
@@ -190,6 +194,7 @@ impl AttentionProblem {
     /// batches as they are drawn. What a page that nobody has hides is taken off: at most its own keys.
     pub(crate) fn seen(&self) -> [f64; 2] {
         // Nobody looks at the keys before the first query's or behind the last one's.
+        let share = self.mask.tiles().map_or(1.0, Tiles::share);
         let keys = |[queries, keys]: [u64; 2]| {
             let sight = Sight::of(self, queries, keys);
             let end = queries.checked_sub(1).map_or(0, |last| sight.of_query(last as usize).end);
@@ -201,6 +206,7 @@ impl AttentionProblem {
             (None, true) => lengths(self).map(|n| [self.sq, n]).fold([0.0; 2], sum),
             (None, false) => [self.pairs() as f64, keys([self.sq, self.sk]) as f64].map(|one| self.b as f64 * one),
         };
+        let all = [all[0] * share, all[1]];
         match self.paged {
             Some(Paged { page, pages }) => {
                 let hidden = if self.b * self.entries() > 1 { page } else { 0 };

@@ -8,7 +8,7 @@ use warplap_core::roofline::Work;
 use super::keys::{Paged, usual_pages};
 use super::packed::Packed;
 use super::sight::{Corner, Over};
-use super::{AttentionProblem, Mask, Order};
+use super::{AttentionProblem, Mask, Order, Tiles};
 
 /// The scale where none is said.
 pub(super) fn usual_scale(d: u64) -> f32 {
@@ -29,7 +29,7 @@ impl Problem for AttentionProblem {
 
     const FIELDS: &'static [&'static str] = &[
         "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
-        "softcap", "alibi", "over", "dropout", "lse", "lengths", "page", "pages", "tq", "tk",
+        "softcap", "alibi", "over", "dropout", "lse", "lengths", "page", "pages", "tq", "tk", "tile", "live",
     ];
 
     fn fields(&self) -> Fields {
@@ -44,6 +44,8 @@ impl Problem for AttentionProblem {
             .with_unless("hkv", self.hkv, self.h)
             .with_unless("dv", self.dv, self.d)
             .with_unless("mask", self.mask, Mask::None)
+            .with_unless("tile", self.squares().side, 0)
+            .with_unless("live", self.squares().live, 0)
             .with_unless("scale", self.scale(), usual_scale(self.d))
             .with_unless("layout", self.layout, Order::Bhsd)
             .with_unless("window", self.window.unwrap_or(0), 0)
@@ -72,7 +74,8 @@ impl Problem for AttentionProblem {
         let (sk, hkv, dv) = (sk?, hkv?, dv?);
         let dtype = fields.word_or("dtype", "one of f32, f16, bf16", DType::F32)?;
         let causal = fields.word_or("causal", "true or false", false)?;
-        let mask = fields.word_or("mask", "none, add or bool", Mask::None)?;
+        let mask = fields.word_or("mask", "none, add, bool or tiles", Mask::None)?;
+        let mask = Tiles::read(fields, mask)?;
         let scale = fields.number_or("scale", -MAX_SCALE, MAX_SCALE, f64::NAN)?;
         let layout = fields.word_or("layout", "bhsd or bshd", Order::Bhsd)?;
         let lse = fields.word_or("lse", "true or false", false)?;
@@ -108,7 +111,11 @@ impl Problem for AttentionProblem {
         p.check_totals(tk)?;
         p = p.with_dropout(dropout).ok_or_else(|| ProblemError::value("dropout", dropout, share))?;
         if over != Over::All && mask == Mask::None {
-            return Err(ProblemError::value("over", over, "a mask that it speaks of: mask=add or mask=bool"));
+            return Err(ProblemError::value(
+                "over",
+                over,
+                "a mask that it speaks of: mask=add, mask=bool or mask=tiles",
+            ));
         }
         if !scale.is_nan() {
             p = p.with_scale(scale as f32);
@@ -131,7 +138,15 @@ impl Problem for AttentionProblem {
         for (field, elements, what) in [
             (rows, wide([stretches, h, tall, p.d.max(p.dv)]), "Q and O"),
             (keys, wide([pieces, p.hkv, long, p.d.max(p.dv)]), "K and V"),
-            ("mask", if p.mask == Mask::None { 0 } else { wide([p.masks()[0], p.masks()[1], sq, sk]) }, "the mask"),
+            (
+                "mask",
+                if p.mask == Mask::None {
+                    0
+                } else {
+                    wide([p.masks()[0], p.masks()[1], p.mask_sides()[0], p.mask_sides()[1]])
+                },
+                "the mask",
+            ),
         ] {
             if elements > MAX_ELEMENTS {
                 return Err(ProblemError::value(field, elements, format!("at most {MAX_ELEMENTS} elements in {what}")));
@@ -155,6 +170,8 @@ impl Problem for AttentionProblem {
             .with("causal", self.causal)
             .with("mask", self.mask)
             .with("layout", self.layout)
+            .with_unless("tile", r.squares().side, 0)
+            .with_unless("live", r.squares().live, 0)
             .with_unless("window", self.window.unwrap_or(0), 0)
             .with_unless("corner", self.corner, Corner::Top)
             .with_unless("softcap", self.softcap().is_some(), false)
@@ -170,12 +187,12 @@ impl Problem for AttentionProblem {
     }
 
     fn raced(&self) -> Self {
-        self.with_few_pages()
+        self.as_raced()
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
         if bucket.is_exact() {
-            return self.with_few_pages();
+            return self.as_raced();
         }
         // One query stays one query: decoding is a matter of memory, not of arithmetic.
         let round = |name, size| if size == 1 { 1 } else { bucket.round_changing(name, size).min(MAX_SIZE) };
@@ -184,20 +201,22 @@ impl Problem for AttentionProblem {
         if let Some(Packed { tq, tk }) = self.packed {
             r = r.with_totals(round("tq", tq), round("tk", tk));
         }
-        r.with_few_pages()
+        r.as_raced()
     }
 
     fn smaller(&self) -> Option<Self> {
         let mut smaller = *self;
         (smaller.b, smaller.h, smaller.hkv) = (1, self.h / self.hkv, 1);
-        (smaller.sq, smaller.sk) = (self.sq.min(96), self.sk.min(96));
+        // Two squares and a piece of a third, where there are squares.
+        let most = self.mask.tiles().map_or(96, |tiles| 2 * tiles.side + 32);
+        (smaller.sq, smaller.sk) = (self.sq.min(most), self.sk.min(most));
         if let Some(Packed { tq, tk }) = self.packed {
             // Sequences of unequal lengths, one of nothing among them.
             smaller.b = self.b.min(3);
             let packed = Packed { tq: tq.min(smaller.b * smaller.sq), tk: tk.min(smaller.b * smaller.sk) };
             smaller.packed = Some(packed);
         }
-        let smaller = smaller.with_few_pages();
+        let smaller = smaller.as_raced();
         (smaller != *self).then_some(smaller)
     }
 
@@ -220,6 +239,11 @@ impl Problem for AttentionProblem {
 }
 
 impl AttentionProblem {
+    /// Squares where the mask is of them, else zeros.
+    fn squares(&self) -> Tiles {
+        self.mask.tiles().unwrap_or(Tiles { side: 0, live: 0 })
+    }
+
     /// Rows of Q and of K where sequences are packed, else zeros.
     fn totals(&self) -> [u64; 2] {
         self.packed.map_or([0, 0], |packed| [packed.tq, packed.tk])

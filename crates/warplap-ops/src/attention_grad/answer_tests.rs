@@ -29,12 +29,13 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
         };
         for j in (0..sk).filter(sees).filter(|_| lse != f64::NEG_INFINITY) {
             let (k, v) = (at(p.k_strides(), b, h / p.group(), k0 + j), at(p.v_strides(), b, h / p.group(), k0 + j));
-            let entry = || inputs[slot::MASK].at(at(p.mask_strides(), b, h, i) + j as usize);
+            let side = p.mask.tiles().map_or(1, |tiles| tiles.side);
+            let entry = || inputs[slot::MASK].at(at(p.mask_strides(), b, h, i / side) + (j / side) as usize);
             let added = match p.mask {
                 Mask::None => 0.0,
                 Mask::Add => entry(),
-                Mask::Bool if entry() == 0.0 => continue,
-                Mask::Bool => 0.0,
+                Mask::Bool | Mask::Tiles(_) if entry() == 0.0 => continue,
+                Mask::Bool | Mask::Tiles(_) => 0.0,
             };
             let lean = if p.alibi { inputs[slot::SLOPES].at(h as usize) * (j as i64 - own).abs() as f64 } else { 0.0 };
             let scaled = dot(slot::Q, q, slot::K, k, p.d) * f64::from(p.scale());
@@ -55,7 +56,7 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
     found
 }
 
-const PROBLEMS: [&str; 11] = [
+const PROBLEMS: [&str; 12] = [
     "b=2,h=4,hkv=2,sq=3,sk=5,d=4,dv=3,dtype=f32",
     "h=2,sq=300,sk=7,d=2,dtype=f32,causal=true,layout=bshd",
     "h=2,sq=5,sk=9,d=3,dtype=f16,causal=true,mask=add,scale=-0.4",
@@ -64,6 +65,7 @@ const PROBLEMS: [&str; 11] = [
     "b=2,h=2,sq=9,sk=6,d=3,mask=add,over=each,causal=true,corner=bottom,alibi=true",
     "b=2,h=4,hkv=2,sq=9,sk=6,d=3,mask=add,over=batches,softcap=0.5,alibi=true,window=3,causal=true",
     "b=2,h=2,sq=20,sk=35,d=3,mask=bool,over=heads,dropout=0.3",
+    "b=2,h=2,sq=70,sk=40,d=3,mask=tiles,tile=32,over=heads",
     "b=4,h=4,hkv=2,sq=6,d=3,tq=13,causal=true",
     "b=4,h=2,sq=6,sk=9,d=3,tq=13,tk=20,layout=bshd,causal=true,corner=bottom,alibi=true",
     "b=3,h=2,sq=6,sk=9,d=3,tq=13,tk=20,window=3,mask=add,over=each,dropout=0.3",

@@ -146,7 +146,7 @@ impl Op for AttentionGrad {
                     for i in 0..rows {
                         let row = first + i;
                         let delta: f64 = (0..dv).map(|x| g[i * dv + x] * o[row * dv + x]).sum();
-                        let (sums, lies) = (p.lse_strides(), p.mask_strides());
+                        let (sums, lies) = (p.lse_strides(), p.added_strides());
                         let mask = mask.as_ref().map(|m| &m[b * lies.batch + h * lies.head + row * lies.row..][..sk]);
                         let lse = lse[b * sums.batch + h * sums.head + own.start + row];
                         let line =
@@ -210,7 +210,7 @@ fn lse(
     let d = p.d as usize;
     let (q, scale) = (inputs[slot::Q].to_f64(), f64::from(p.scale()));
     let exact = is_exact(p);
-    let (lies, sums) = (p.mask_strides(), p.lse_strides());
+    let (lies, sums) = (p.added_strides(), p.lse_strides());
     let batches = Batches::of(p, [&starts[0], &starts[1]]);
     let leans = if p.alibi { slopes.to_f64() } else { vec![0.0; p.h as usize] };
     let k = if exact { inputs[slot::K].to_f64() } else { Vec::new() };

@@ -19,7 +19,7 @@ impl Problem for AttentionGradProblem {
 
     const FIELDS: &'static [&'static str] = &[
         "b", "h", "sq", "sk", "d", "dtype", "causal", "hkv", "dv", "mask", "scale", "layout", "window", "corner",
-        "softcap", "alibi", "over", "dropout", "lengths", "page", "pages", "tq", "tk",
+        "softcap", "alibi", "over", "dropout", "lengths", "page", "pages", "tq", "tk", "tile", "live",
     ];
 
     fn fields(&self) -> Fields {
@@ -39,6 +39,10 @@ impl Problem for AttentionGradProblem {
 
     fn key_fields(&self, bucket: &Bucket) -> Fields {
         self.0.key_fields(bucket)
+    }
+
+    fn raced(&self) -> Self {
+        AttentionGradProblem(self.0.raced())
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {

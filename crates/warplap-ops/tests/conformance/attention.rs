@@ -40,6 +40,10 @@ pub(crate) fn problems() -> Vec<String> {
             "b=3,h=2,sq=70,sk=40,d=8,tq=90,tk=75,softcap=2,mask=add,over=each,dropout=0.3,lse=true",
             "b=7,h=8,hkv=2,sq=1,sk=300,d=64,tq=7,tk=900,layout=bshd,lse=true",
             "b=1,h=2,sq=33,d=8,tq=33,mask=bool",
+            "b=2,h=4,hkv=2,sq=100,sk=130,d=16,mask=tiles,tile=32,over=each,lse=true",
+            "b=2,h=2,sq=70,d=8,mask=tiles,tile=64,live=75,causal=true,layout=bshd,dropout=0.3",
+            "b=3,h=2,sq=2,sk=175,d=8,page=7,lengths=true,mask=tiles,tile=32,over=batches",
+            "b=3,h=2,sq=70,sk=40,d=8,tq=90,tk=75,mask=tiles,tile=32,over=heads,lse=true",
             "b=9,h=1,sq=1,d=8,tq=1,lse=true",
         ] {
             problems.push(format!("attention:{rest},dtype={dtype}"));

@@ -27,6 +27,8 @@ pub(crate) fn problems() -> Vec<String> {
             "b=2,h=2,sq=90,sk=30,d=8,mask=add,over=batches,softcap=20,window=4",
             "b=2,h=4,hkv=2,sq=40,sk=75,d=8,mask=bool,over=each,dropout=0.3",
             "b=2,h=2,sq=70,d=16,mask=bool,causal=true,layout=bshd",
+            "b=2,h=4,hkv=2,sq=100,sk=130,d=16,mask=tiles,tile=32,over=each,alibi=true",
+            "b=2,h=2,sq=70,d=8,mask=tiles,tile=64,live=75,causal=true,layout=bshd,dropout=0.3",
             "b=2,h=3,sq=70,d=16,dropout=0.9,window=20",
             "b=5,h=4,hkv=2,sq=127,d=32,tq=300,layout=bshd",
             "b=5,h=4,hkv=2,sq=65,d=16,tq=200,layout=bshd,causal=true",

@@ -42,6 +42,8 @@ pub(super) struct Call<T> {
     offsets: [*const i32; 2],
     totals: [usize; 2],
     masks: Strides,
+    /// Queries and keys that a byte of the mask speaks of.
+    side: usize,
     strides: [Strides; 4],
     /// Batches times heads of K and V: what tasks are made of.
     pub(super) heads: usize,
@@ -76,7 +78,9 @@ impl<T: Typed + Copy> Call<T> {
         match p.mask {
             Mask::None => {}
             Mask::Add => mask = args[slot::MASK].read().and_then(typed::read::<T>)?.as_ptr(),
-            Mask::Bool => hides = args[slot::MASK].read().and_then(typed::read::<Bool>)?.as_ptr().cast(),
+            Mask::Bool | Mask::Tiles(_) => {
+                hides = args[slot::MASK].read().and_then(typed::read::<Bool>)?.as_ptr().cast()
+            }
         }
         let seed = match p.dropout() > 0.0 {
             true => args[slot::SEED].read().and_then(typed::read::<i64>)?.as_ptr(),
@@ -121,6 +125,7 @@ impl<T: Typed + Copy> Call<T> {
             },
             totals: [p.stretches()[1], p.pieces()[1]].map(|rows| rows as usize),
             masks: p.mask_strides(),
+            side: p.mask.tiles().map_or(1, |tiles| tiles.side as usize),
             strides: [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides()],
             heads: (p.b * p.hkv) as usize,
             hkv: p.hkv as usize,
@@ -246,14 +251,27 @@ impl<T: Typed + Copy> Call<T> {
             scores.iter_mut().enumerate().for_each(|(j, x)| *x -= lean(j));
         }
         if !self.hides.is_null() {
-            // SAFETY: a mask has a byte for every key of this row.
-            let line = unsafe {
-                std::slice::from_raw_parts(self.hides.add(self.place(self.masks, head, row, 0) + from), scores.len())
-            };
-            scores.iter_mut().zip(line).filter(|(_, seen)| **seen == 0).for_each(|(x, _)| *x = f32::NEG_INFINITY);
+            self.hide(head, row, from, scores);
         }
         let hidden = self.unseen(head, row).saturating_sub(from).min(scores.len());
         scores[..hidden].fill(f32::NEG_INFINITY);
+    }
+
+    /// Hides the scores whose bytes of the mask are zero; where it is of squares, one byte is for a run of them.
+    fn hide(&self, head: usize, row: usize, from: usize, scores: &mut [f32]) {
+        let ((batch, kv), (of, query)) = ((head / self.hkv, head % self.hkv), self.split(head, row));
+        let (s, side) = (self.masks, self.side);
+        let at = batch * s.batch + (kv * self.group + of) * s.head + query / side * s.row;
+        // SAFETY: a mask has a byte for every key, or for every square of keys, of this row.
+        let line = unsafe { std::slice::from_raw_parts(self.hides.add(at), (from + scores.len()).div_ceil(side)) };
+        if side == 1 {
+            let pairs = scores.iter_mut().zip(&line[from..]);
+            return pairs.filter(|(_, seen)| **seen == 0).for_each(|(x, _)| *x = f32::NEG_INFINITY);
+        }
+        for (tile, _) in line.iter().enumerate().skip(from / side).filter(|(_, seen)| **seen == 0) {
+            let [begin, end] = [tile, tile + 1].map(|t| (t * side).saturating_sub(from).min(scores.len()));
+            scores[begin..end].fill(f32::NEG_INFINITY);
+        }
     }
 
     /// Drops weights of a row, the first of which is of key `from`, where the problem says so.

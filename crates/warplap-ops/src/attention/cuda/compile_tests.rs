@@ -75,6 +75,11 @@ fn windows_caps_and_distances_compile() {
         "b=2,h=16,sq=2048,d=128,dtype=bf16,dropout=0.1,lse=true",
         "b=2,h=16,sq=2048,sk=1999,d=64,dtype=f16,mask=bool,over=batches,dropout=0.1,causal=true",
         "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,mask=bool",
+        "b=2,h=16,sq=2048,d=128,dtype=bf16,mask=tiles,tile=128,live=20,over=heads",
+        "b=2,h=16,sq=2000,d=64,dtype=f16,mask=tiles,tile=64,causal=true,dropout=0.1",
+        "b=1,h=4,sq=300,d=64,dtype=f16,mask=tiles,tile=32,window=40",
+        "b=1,h=4,sq=512,d=64,dtype=bf16,mask=tiles,tile=256,lse=true",
+        "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,mask=tiles",
     ] {
         compile((9, 0), text, 3);
         compile((8, 0), text, 2);

@@ -15,12 +15,13 @@
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV (elements of a key and of a value), ALIGN (bytes every row of
 // Q, K, V and O lies on: 16, 8, 4, 2), LSE (1: log-sum-exp is stored), and what attention.cuh names; PACKED
 // (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
-// longest). SHARED: bytes of the launch. Grid: ceil(sq / BLOCK_M) * heads * batch blocks of 32*WARPS; with PACKED as
+// longest); SQUARE and LIST (squares.cuh: the mask is of squares that a block lies in). SHARED: bytes of the launch. Grid: ceil(sq / BLOCK_M) * heads * batch blocks of 32*WARPS; with PACKED as
 // many times heads as there may be tiles, tq / BLOCK_M + batch.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "attention_ampere.cuh"
 #include "packed.cuh"
+#include "squares.cuh"
 
 constexpr int NT = WARPS * 32, MI = BLOCK_M / (WARPS * 16);
 // Whole steps of the products; what is beyond D and DV is zeros.
@@ -67,14 +68,30 @@ extern "C" __global__ void __launch_bounds__(NT)
   const Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
   const Drops drops = DROPOUT ? drops_of(seed, (u64)head, below) : Drops{};
   const Span<BLOCK_N> span(row, BLOCK_M, sq, sk, lower, upper);
-  const int count = span.count();
   // Blocks are taken from the last to the first: the one with most edges while the pipeline fills.
+#if SQUARE
+  __shared__ place_t list[LIST];
+  __shared__ int listed;
+  if (warp == 0) {
+    const u64 before = b * mb + h * mh;
+    const int found = list_seen(list, span.count(), [&](int i) {
+      return is_seen(mask, before, mr, row, (span.end - 1 - i) * BLOCK_N);
+    });
+    if (lane == 0) listed = found;
+  }
+  __syncthreads();
+  const int count = listed;
+  auto block_of = [&](int i) { return (span.end - 1 - list[i]) * BLOCK_N; };
+#else
+  const int count = span.count();
+  auto block_of = [&](int i) { return (span.end - 1 - i) * BLOCK_N; };
+#endif
   auto bring_k = [&](int i) {
-    const int j = (span.end - 1 - i) * BLOCK_N;
+    const int j = block_of(i);
     bring<NT, BLOCK_N, D, DP, K_PITCH>(sK + i % STAGES * K_BYTES, K + j * kr, kr, sk - j);
   };
   auto bring_v = [&](int i) {
-    const int j = (span.end - 1 - i) * BLOCK_N;
+    const int j = block_of(i);
     bring<NT, BLOCK_N, DV, VP, V_PITCH>(sV + i % STAGES * V_BYTES, V + j * vr, vr, sk - j);
   };
   bring<NT, BLOCK_M, D, DP, K_PITCH>(sQ, Q, qr, sq - row);
@@ -106,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(NT)
   }
   u32 kept[KEPT ? MI : 1][KEPT ? DP / 16 : 1][4];
   for (int i = 0; i < count; i++) {
-    const int j = (span.end - 1 - i) * BLOCK_N, stage = i % STAGES;
+    const int j = block_of(i), stage = i % STAGES;
     if (STAGES == 1) copy_wait<1>();
     else copy_wait<STAGES - 2>();
     __syncthreads(); // the keys are there, and everybody is done with the stage that is filled next

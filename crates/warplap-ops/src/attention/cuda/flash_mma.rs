@@ -6,24 +6,26 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, PACKED, PHILOX, Source};
+use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, PACKED, PHILOX, SQUARES, Source};
 
 use super::plan::{
-    align, all_strides, drops, facts, is_short, mask_facts, no_tensor_cores, no_tiles, numbers, packed_fact, pointers,
-    tiles, totals,
+    align, all_strides, drops, facts, is_short, listed, mask_facts, no_tensor_cores, no_tiles, numbers, packed_fact,
+    pointers, tiles, totals,
 };
-use crate::attention::{AttentionProblem, Mask, slot};
+use crate::attention::{AttentionProblem, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis};
 
 /// Asynchronous copies, ldmatrix, mma.sync.
 pub(super) struct FlashMma;
 
-const HEADERS: [(&str, &str); 6] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, PHILOX, PACKED];
+const HEADERS: [(&str, &str); 7] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, PHILOX, PACKED, SQUARES];
 
 /// Tiles worth trying: BLOCK_M, BLOCK_N, WARPS. Sums, weights and queries of a warp's rows are in registers: wide heads
 /// have narrow blocks of keys.
 const LONG: [[i64; 3]; 5] = [[128, 64, 4], [64, 64, 4], [128, 64, 8], [128, 32, 4], [64, 32, 4]];
 const SHORT: [[i64; 3]; 5] = [[64, 64, 4], [64, 32, 4], [32, 64, 2], [128, 64, 8], [128, 32, 4]];
+/// Where a mask is of small squares.
+const SQUARE: [[i64; 3]; 2] = [[64, 64, 4], [32, 32, 2]];
 const WIDE: [[i64; 3]; 4] = [[64, 32, 4], [64, 64, 4], [64, 16, 4], [128, 16, 8]];
 
 /// Registers of a thread that a tile may take, measured; the others are for addresses and the running softmax.
@@ -34,7 +36,7 @@ fn registers(p: &AttentionProblem, [block_m, block_n, warps]: [u64; 3]) -> u64 {
     let strips = block_m / (16 * warps).max(1);
     let (wide, out) = (p.d.next_multiple_of(16), p.dv.next_multiple_of(16));
     let kept = if strips * wide <= 128 { wide / 4 } else { 4 };
-    let masked = if p.mask != Mask::None { block_n / 4 } else { 0 };
+    let masked = if p.mask.is_by_pair() { block_n / 4 } else { 0 };
     strips * (out / 2 + block_n / 2 + masked + kept)
 }
 
@@ -54,6 +56,7 @@ impl Twin<AttentionProblem> for FlashMma {
     fn space(&self, p: &AttentionProblem, chip: &Chip) -> Space {
         let short = is_short(p, chip);
         let all: &[[i64; 3]] = match p.d.max(p.dv) {
+            _ if p.mask.tiles().is_some_and(|tiles| tiles.side < 128) => &SQUARE,
             129.. => &WIDE,
             _ if short => &SHORT,
             _ => &LONG,
@@ -92,7 +95,8 @@ impl Twin<AttentionProblem> for FlashMma {
         // Lines as the kernel pads them, against conflicts of banks.
         let line = |width: u64| width.next_multiple_of(16) * 2 + 16;
         let shared = block_m * line(p.d) + stages * block_n * (line(p.d) + line(p.dv));
-        if shared > chip.shared_memory {
+        let listed = listed(p, [block_m, block_n], p.sk.div_ceil(block_n))?;
+        if shared + listed.bytes > chip.shared_memory {
             let reason = format!("{stages} stages take {shared} bytes of shared memory");
             return Err(Rejection::OverLimits { reason });
         }
@@ -102,6 +106,7 @@ impl Twin<AttentionProblem> for FlashMma {
         }
         let mut defines = facts(p);
         defines.extend(mask_facts(p));
+        defines.extend(listed.facts);
         let axes = [("BLOCK_M", block_m), ("BLOCK_N", block_n), ("WARPS", warps), ("STAGES", stages)];
         defines.extend(axes.map(|(n, v)| (n, v as i64)));
         defines.extend([("ALIGN", align(p) as i64), ("SHARED", shared as i64), packed_fact(p)]);

@@ -226,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
           if (SOFTCAP) x = cap * LOG2E * (1.f - 2.f * inverse_fast(1.f + exp2_fast(x)));
           if (ALIBI) x -= (r < total ? slopes[h] : 0.f) * LOG2E * fabsf((float)(i + upper - key));
           if (MASK && r < total && key < sk) {
-            const u64 at = b * mb + h * mh + i * mr + key;
+            const u64 at = b * mb + h * mh + (i >> SQUARE) * mr + (key >> SQUARE);
             if (MASK == 1) x += added_of(widen(reinterpret_cast<const elem*>(mask)[at]), LOG2E);
             else if (reinterpret_cast<const unsigned char*>(mask)[at] == 0) x = LOWEST;
           }

@@ -10,8 +10,8 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, ATTENTION, Chip, ELEMENT, HOPPER, PHILOX, Source};
 
 use super::plan::{
-    NOTHING, align, all_strides, facts, floats, length_fact, mask_facts, no_sequences, no_tensor_cores, page_fact,
-    pointers, window,
+    NOTHING, align, all_strides, facts, floats, length_fact, mask_code, no_sequences, no_tensor_cores, page_fact,
+    pointers, square_fact, window,
 };
 use crate::attention::{AttentionProblem, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
@@ -155,7 +155,7 @@ impl Twin<AttentionProblem> for FlashSplit {
         // As many blocks as registers allow hide memory best.
         let resident = (REGISTERS / (warps * registers(p, tiles))).clamp(1, 4);
         let mut defines = facts(p);
-        defines.extend(mask_facts(p).into_iter().filter(|(name, _)| *name == "MASK"));
+        defines.extend([("MASK", mask_code(p)), square_fact(p)]);
         let cluster = if combine == CLUSTER { parts } else { 1 };
         let axes = [("WARPS", warps), ("TILES", tiles), ("COMBINE", combine), ("SPLITS", cluster), ("AHEAD", 0)];
         let given = [("GROUP", p.group()), ("COLUMNS", columns(p)), ("RESIDENT", resident), ("SHARED", shared)];

@@ -21,14 +21,17 @@
 // rows on 16 bytes; then tM maps it as (element, row, head or 1, batch or 1), boxes of 64 by 64).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV, LSE (1: log-sum-exp is stored), what attention.cuh names, and
 // PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
-// longest; SCHED 0, SPLITS 1, no mask; a block for every tile there may be). SHARED: bytes of the launch. Grid: ceil(sq / BM) * heads * batch tiles, BM = 64 * CONS (SHARE: 64); SPLITS blocks
-// of 128 * (CONS + 1) a tile, or with SCHED 1 and 2 as many as run at once and no more than tiles.
+// longest; SCHED 0, SPLITS 1, no mask by pairs; a block for every tile there may be), SQUARE and LIST (squares.cuh: the
+// mask is of squares that a block lies in; SCHED 0). SHARED: bytes of the launch. Grid: ceil(sq / BM) * heads * batch
+// tiles, BM = 64 * CONS (SHARE: 64); SPLITS blocks of 128 * (CONS + 1) a tile, or with SCHED 1 and 2 as many as run at
+// once and no more than tiles.
 // tQ, tK, tV: maps of four dimensions (element, row, head, batch), boxes of 64 elements by 64 (Q) or BN rows, 128-byte
 // swizzle.
 #include "hopper.cuh"
 #include "attention.cuh"
 #include "attention_hopper.cuh"
 #include "packed.cuh"
+#include "squares.cuh"
 
 #ifndef MASK_STAGES
 #define MASK_STAGES 1
@@ -51,6 +54,7 @@ constexpr u32 SENT = (DV / 2 + 4) * 128 * 4;
 static_assert(OWNERS * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + MASKS * M_BYTES + (SPLITS - 1) * SENT + 1024 == SHARED,
               "the host counts shared memory as the kernel does");
 static_assert(!PACKED || (SPLITS == 1 && SCHED == 0 && !MASK), "a block knows one tile of one sequence");
+static_assert(!SQUARE || SCHED == 0, "a list is of one tile");
 static_assert(SPLITS == 1 || (OWNERS == 1 && SCHED == 0), "one warpgroup's sums are sent, of one tile");
 static_assert(!SHARE || (SCHED == 0 && !PINGPONG && STAGES % CONS == 0),
               "warpgroups that share queries take blocks of keys in turn, in one tile");
@@ -89,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
   // The keys of a tile that are this CTA's.
   auto span_of = [&](int row) {
     Span<BN> span(row, BM, sq, sk, lower, upper);
-    if (SPLITS > 1) {
+    if (SPLITS > 1 && !SQUARE) {
       const int from = span.begin, count = span.count();
       span.begin = from + count * part / SPLITS, span.end = from + count * (part + 1) / SPLITS;
     }
@@ -131,6 +135,30 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
     if (MASK && mb == 0) h = head / batch, b = head - h * batch;
     else b = head / heads, h = head - b * heads;
   };
+#if SQUARE
+  __shared__ place_t list[LIST];
+  __shared__ int listed;
+  if (threadIdx.x < 32) {
+    int m, b, h;
+    place(blockIdx.x / SPLITS, m, b, h);
+    const Span<BN> span = span_of(m * BM);
+    const u64 before = b * mb + h * mh;
+    const int found = list_seen(list, span.count(), [&](int i) {
+      return is_seen(mask, before, mr, m * BM, (span.end - 1 - i) * BN);
+    });
+    if (threadIdx.x == 0) listed = found;
+  }
+  __syncthreads();
+  const int first_listed = listed * part / SPLITS, last_listed = listed * (part + 1) / SPLITS;
+#endif
+  // The i-th block of a span that is visited, from the last on; one before the first behind them.
+  auto visited = [&](const Span<BN>& span, int i) {
+#if SQUARE
+    return first_listed + i < last_listed ? span.end - 1 - list[first_listed + i] : span.begin - 1;
+#else
+    return span.end - 1 - i;
+#endif
+  };
 
   if (wg == 0) {
     if (TRADES) regs_less<FEW>();
@@ -167,7 +195,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
           }
           if (++qm == MASK_STAGES) qm = 0, phase_m ^= 1;
         };
-        if (span.count() > 0) load_k(span.end - 1); // before the queries, whose room is free later
+        const int last = visited(span, 0);
+        if (last >= span.begin) load_k(last); // before the queries, whose room is free later
         if (SCHED > 0) {
           for (int w = 0; w < CONS; w++) mb_wait(empty_q + w * 8, round & 1 ^ 1);
           taken = t; // everybody has read the one before: who gave back its queries had
@@ -177,8 +206,8 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
           for (int c = 0; c < QP; c++)
             tma_load4(sQ + w * Q_BYTES + c * 8192, &tQ, full_q + w * 8, c * 64, from_q + row + w * 64, h, stack);
         }
-        for (int j = span.end - 1; j >= span.begin; j--) {
-          if (j < span.end - 1) load_k(j);
+        for (int i = 0, j = last; j >= span.begin; j = visited(span, ++i)) {
+          if (j < last) load_k(j);
           if (MASK == 3) load_mask(j);
           load_v(j);
           if (++q == STAGES) q = 0, phase ^= 1;
@@ -270,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         for (int i = 0; i < BN / 4; i++) p[i] = pack_pair(s[i * 2], s[i * 2 + 1]);
       };
 
-      int j = span.end - 1 - (SHARE ? w : 0), stage = 0;
+      int turn = SHARE ? w : 0, j = visited(span, turn), stage = 0;
       u32 phase_v = 0;
       // Scores of block j under way with the sums of the block before, then the softmax of the former. Nothing may
       // branch between the two waits: the compiler would wait for both products before it, and they would run alone.
@@ -328,12 +357,16 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         // cut by the end of the keys is behind us.
         const int plain = CAUSAL ? max(top + upper + 1, 0) / BN : span.end,
                   whole = WINDOW ? max(top + 63 + lower + BN - 1, 0) / BN : 0;
-        j -= TURN;
+        auto step = [&] {
+          if (SQUARE) turn += TURN, j = visited(span, turn);
+          else j -= TURN;
+        };
+        step();
         if (CAUSAL)
-          for (; j >= max(plain, span.begin); j -= TURN) advance(true);
-        for (; j >= max(whole, span.begin); j -= TURN) advance(false);
+          for (; j >= max(plain, span.begin); step()) advance(true);
+        for (; j >= max(whole, span.begin); step()) advance(false);
         if (WINDOW)
-          for (; j >= span.begin; j -= TURN) advance(true);
+          for (; j >= span.begin; step()) advance(true);
         mb_wait(full_v + stage * 8, phase_v);
         mma_fence();
         multiply_pv(stage);

@@ -7,21 +7,23 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, PACKED, PHILOX, Source, TensorMapSpec};
+use warplap_cuda::{
+    ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, PACKED, PHILOX, SQUARES, Source, TensorMapSpec,
+};
 
 use super::plan::{
     NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_tensor_cores, no_tiles, numbers, packed_fact,
     strides, tiles as tiles_of, totals,
 };
 use super::wgmma_setting::{Setting, TILE, masks_by_copy, tiles};
-use crate::attention::{AttentionProblem, Mask, Strides, slot};
+use crate::attention::{AttentionProblem, Strides, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin};
 use crate::cuda::scratch::Need;
 
 /// TMA, wgmma, one producer and one to four consumers.
 pub(crate) struct FlashWgmma;
 
-const HEADERS: [(&str, &str); 6] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, PHILOX, PACKED];
+const HEADERS: [(&str, &str); 7] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, PHILOX, PACKED, SQUARES];
 
 /// A map of four dimensions with boxes of 64 elements by so many rows.
 pub(crate) fn map(
@@ -62,8 +64,11 @@ impl Twin<AttentionProblem> for FlashWgmma {
         if let Some(why) = no_tensor_cores(p, chip).or_else(|| no_tiles(p)) {
             return Fit::aside(why);
         }
-        if p.packed.is_some() && p.mask != Mask::None {
+        if p.packed.is_some() && p.mask.is_by_pair() {
             return Fit::aside("sequences lie one behind the other, and a mask by sequence is not followed");
+        }
+        if p.mask.tiles().is_some_and(|tiles| tiles.side < 64) {
+            return Fit::aside("its tiles have 64 queries, more than a square of the mask");
         }
         if !p.d.is_multiple_of(16) || !p.dv.is_multiple_of(16) {
             return Fit::aside("its products take steps of 16: d and dv must be multiples of it");
@@ -78,8 +83,8 @@ impl Twin<AttentionProblem> for FlashWgmma {
         // The first value of every axis together are where a search begins: a lone warpgroup has no turns to take, and
         // those that share queries take none.
         let lone = good.first().is_none_or(|t| t[0] == 1 || t[4] == 1);
-        // A tile of packed sequences is looked up once, by a block of its own.
-        let sched = if is_short(p, chip) || p.packed.is_some() {
+        // A tile of packed sequences, and what it sees of squares, is looked up once, by a block of its own.
+        let sched = if is_short(p, chip) || p.packed.is_some() || p.mask.tiles().is_some() {
             vec![0]
         } else if p.causal {
             vec![2, 1]
@@ -110,6 +115,7 @@ impl Twin<AttentionProblem> for FlashWgmma {
         } else {
             defines.extend(mask_facts(p));
         }
+        defines.extend(s.listed(p)?.facts);
         let flags = [("QREG", s.qreg), ("SHARE", s.share), ("PINGPONG", s.pingpong)];
         defines.extend(flags.map(|(n, v)| (n, i64::from(v))));
         let numbers_of = [("CONS", s.cons), ("BN", s.bn), ("STAGES", s.stages), ("SCHED", s.sched), ("RESIDENT", 1)];

@@ -1,6 +1,7 @@
 //! What the plans of attention share: facts of the problem, strides, what a kernel of tensor cores takes at all.
 
 use warplap_core::dtype::DType;
+use warplap_core::rejection::Rejection;
 use warplap_cuda::{Chip, dtype_code};
 
 use crate::attention::{AttentionProblem, Corner, Mask, Strides, slot};
@@ -73,6 +74,8 @@ pub(crate) fn mask_facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
         Mask::Add => vec![("MASK", 1)],
         Mask::Bool if p.sk.is_multiple_of(2) => vec![("MASK", 2), ("MASK_PAIRS", 1)],
         Mask::Bool => vec![("MASK", 2)],
+        // Blocks that nobody looks at are left out, and the others know of no mask.
+        Mask::Tiles(_) => Vec::new(),
     }
 }
 
@@ -81,8 +84,40 @@ pub(crate) fn mask_code(p: &AttentionProblem) -> i64 {
     match p.mask {
         Mask::None => 0,
         Mask::Add => 1,
-        Mask::Bool => 2,
+        Mask::Bool | Mask::Tiles(_) => 2,
     }
+}
+
+/// The power of two that an entry of the mask has queries and keys.
+pub(crate) fn square_fact(p: &AttentionProblem) -> (&'static str, i64) {
+    ("SQUARE", p.mask.tiles().map_or(0, |tiles| i64::from(tiles.shift())))
+}
+
+/// The most blocks a kernel lists: two bytes of shared memory each.
+const MOST_LISTED: u64 = 4096;
+
+/// What a kernel needs that lists the blocks it visits, where the mask is of squares.
+#[derive(Default)]
+pub(crate) struct Listed {
+    /// Static shared memory.
+    pub(crate) bytes: u64,
+    /// Facts it is compiled with.
+    pub(crate) facts: Vec<(&'static str, i64)>,
+}
+
+/// The same for blocks of so many queries by so many keys, of which there are so many at the most. A block must not
+/// lie in two squares.
+pub(crate) fn listed(p: &AttentionProblem, block: [u64; 2], most: u64) -> Result<Listed, Rejection> {
+    let Some(tiles) = p.mask.tiles() else { return Ok(Listed::default()) };
+    if block.into_iter().any(|side| !tiles.side.is_multiple_of(side)) {
+        let reason = format!("a block of {} by {} would lie in two squares of {}", block[0], block[1], tiles.side);
+        return Err(Rejection::DoesNotBuild { reason });
+    }
+    if most > MOST_LISTED {
+        return Err(Rejection::OverLimits { reason: format!("{most} blocks, and a list has {MOST_LISTED}") });
+    }
+    let room = most.next_power_of_two().max(64);
+    Ok(Listed { bytes: 2 * room + 16, facts: vec![square_fact(p), ("LIST", room as i64)] })
 }
 
 /// Keys of a page, where K and V lie in pages.
@@ -173,7 +208,7 @@ pub(crate) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
 /// length, as many heads as have keys and values in half of L2, the longest tiles of all of them first, and as many
 /// each time: a few heads that are left over would have too few tiles for all multiprocessors.
 fn band(p: &AttentionProblem, chip: &Chip) -> u64 {
-    if p.mask != Mask::None && p.b > 1 && p.masks()[0] == 1 {
+    if p.mask.is_by_pair() && p.b > 1 && p.masks()[0] == 1 {
         return p.b;
     }
     if !p.causal {

@@ -9,7 +9,9 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
-use super::plan::{all_strides, below, floats, length_fact, mask_code, packed_fact, page_fact, sight, totals};
+use super::plan::{
+    all_strides, below, floats, length_fact, mask_code, packed_fact, page_fact, sight, square_fact, totals,
+};
 use crate::attention::{AttentionProblem, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -49,6 +51,7 @@ impl Twin<AttentionProblem> for Reference {
         let defines = vec![
             ("DTYPE", dtype_code(p.dtype)),
             ("MASK", mask_code(p)),
+            square_fact(p),
             ("LSE", i64::from(p.lse)),
             ("ALIBI", i64::from(p.alibi)),
             ("SOFTCAP", i64::from(p.softcap().is_some())),

@@ -24,7 +24,7 @@ fn planned(id: &str, text: &str, config: &str) -> Plan {
 }
 
 /// Problems of every kind: long and short, wide and odd heads, masks, grouped heads, decoding.
-const PROBLEMS: [&str; 33] = [
+const PROBLEMS: [&str; 36] = [
     "b=2,h=16,sq=4096,d=128,dtype=bf16",
     "b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true",
     "b=2,h=16,sq=4096,d=64,dtype=f16",
@@ -52,6 +52,9 @@ const PROBLEMS: [&str; 33] = [
     "b=2,h=16,sq=2048,d=128,dtype=bf16,dropout=0.1,lse=true",
     "b=2,h=16,sq=2048,sk=1999,d=64,dtype=f16,mask=bool,over=batches,dropout=0.1,causal=true",
     "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,mask=bool",
+    "b=2,h=16,sq=2048,d=128,dtype=bf16,mask=tiles,tile=128,live=20,over=heads",
+    "b=2,h=16,sq=2000,d=64,dtype=f16,mask=tiles,tile=64,causal=true,dropout=0.1",
+    "h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,mask=tiles",
     "b=16,h=32,hkv=8,sq=1,sk=4096,d=128,dtype=bf16,page=16,lengths=true,layout=bshd",
     "b=3,h=32,hkv=8,sq=2,sk=999,d=64,dtype=f16,page=64,causal=true,corner=bottom",
     "b=3,h=8,sq=100,d=64,dtype=f16,page=8,lengths=true",

@@ -5,7 +5,7 @@ use warplap_core::rejection::Rejection;
 use warplap_core::space::Config;
 use warplap_cuda::Chip;
 
-use super::plan::is_short;
+use super::plan::{Listed, is_short, listed};
 use crate::attention::{AttentionProblem, Mask};
 use crate::cuda::plan::axis;
 
@@ -51,9 +51,9 @@ pub(super) fn masks_by_copy(p: &AttentionProblem) -> bool {
 /// Those of a problem that registers and shared memory hold.
 pub(super) fn tiles(p: &AttentionProblem, chip: &Chip) -> Vec<[i64; 6]> {
     let all: &[[i64; 6]] = match p.d.max(p.dv) {
-        _ if is_short(p, chip) => &SHORT,
+        _ if is_short(p, chip) || p.mask.tiles().is_some_and(|tiles| tiles.side == 64) => &SHORT,
         // Random numbers take registers that narrow heads have no room for beside them.
-        0..=64 if p.mask == Mask::None && p.dropout() == 0.0 => {
+        0..=64 if !p.mask.is_by_pair() && p.mask.tiles().is_none_or(|tiles| tiles.side > 128) && p.dropout() == 0.0 => {
             if p.causal {
                 &LONG_CAUSAL_64
             } else {
@@ -123,7 +123,7 @@ impl Setting {
 
     /// Registers of a consumer's thread for sums, scores, weights, the mask's and Q's elements.
     fn registers(&self, p: &AttentionProblem) -> u64 {
-        let masked = if p.mask != Mask::None { self.bn / 4 } else { 0 };
+        let masked = if p.mask.is_by_pair() { self.bn / 4 } else { 0 };
         let kept = if self.qreg { p.d / 4 } else { 0 };
         self.bn / 2 + p.dv / 2 + self.bn / 4 + masked + kept
     }
@@ -138,7 +138,7 @@ impl Setting {
             4 => 80,
             3 => 128,
             // Threads that read the mask by themselves hold addresses for it.
-            _ if p.mask != Mask::None && !masks_by_copy(p) => {
+            _ if p.mask.is_by_pair() && !masks_by_copy(p) => {
                 if drops {
                     144
                 } else {
@@ -160,6 +160,11 @@ impl Setting {
         owners * q * 8192 + self.stages * self.bn * 128 * (q + v) + masks + sent + 1024
     }
 
+    /// What it lists of a mask of squares.
+    pub(super) fn listed(&self, p: &AttentionProblem) -> Result<Listed, Rejection> {
+        listed(p, [self.rows(), self.bn], p.sk.div_ceil(self.bn))
+    }
+
     /// Whether registers and shared memory hold it.
     pub(super) fn check(&self, p: &AttentionProblem, chip: &Chip) -> Result<(), Rejection> {
         if let Some(why) = self.illegal() {
@@ -169,12 +174,15 @@ impl Setting {
             let reason = "a block knows one tile of one sequence".into();
             return Err(Rejection::DoesNotBuild { reason });
         }
+        if p.mask.tiles().is_some() && self.sched > 0 {
+            return Err(Rejection::DoesNotBuild { reason: "a list is of one tile".into() });
+        }
         if self.share && masks_by_copy(p) {
             let reason = "a block of the mask belongs to one warpgroup".into();
             return Err(Rejection::DoesNotBuild { reason });
         }
         let (bytes, registers) = (self.shared(p), self.registers(p));
-        if bytes + BARRIERS > chip.shared_memory {
+        if bytes + BARRIERS + self.listed(p)?.bytes > chip.shared_memory {
             let reason = format!("{} stages take {bytes} bytes of shared memory", self.stages);
             return Err(Rejection::OverLimits { reason });
         }

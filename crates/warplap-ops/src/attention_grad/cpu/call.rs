@@ -8,7 +8,7 @@ use warplap_core::scalar::Bool;
 use warplap_cpu::{Cpu, Typed};
 
 use crate::attention::packed::{Packed, ascending, stretch};
-use crate::attention::{AttentionProblem, Mask, Sight, Strides};
+use crate::attention::{AttentionProblem, Mask, Sight, Strides, Tiles};
 use crate::attention_grad::slot;
 use crate::philox::{Dropout, Drops};
 use crate::typed;
@@ -122,7 +122,7 @@ impl<T: Typed + Copy> Call<T> {
                 _ => std::ptr::null(),
             },
             hides: match p.mask {
-                Mask::Bool => args[slot::MASK].read().and_then(typed::read::<Bool>)?.as_ptr().cast(),
+                Mask::Bool | Mask::Tiles(_) => args[slot::MASK].read().and_then(typed::read::<Bool>)?.as_ptr().cast(),
                 _ => std::ptr::null(),
             },
             seed: match p.dropout() > 0.0 {
@@ -170,7 +170,9 @@ impl<T> Call<T> {
         [batch, head, query]: [usize; 3],
     ) -> impl Fn(f32, usize) -> (f32, f32) {
         let (cap, sight, lies) = (p.softcap(), self.sight(p, batch), p.mask_strides());
-        let (hides, at) = (self.hides, batch * lies.batch + head * lies.head + query * lies.row);
+        // A byte of the mask is for so many keys of as many queries.
+        let shift = p.mask.tiles().map_or(0, Tiles::shift);
+        let (hides, at) = (self.hides, batch * lies.batch + head * lies.head + (query >> shift) * lies.row);
         // SAFETY: one number a head.
         let lean = if self.slopes.is_null() { 0.0 } else { unsafe { *self.slopes.add(head) } };
         move |scaled, key| {
@@ -178,8 +180,8 @@ impl<T> Call<T> {
                 let tanh = (scaled / cap).tanh();
                 (cap * tanh, 1.0 - tanh * tanh)
             });
-            // SAFETY: a mask has a byte for every key of this query.
-            let hidden = !hides.is_null() && unsafe { *hides.add(at + key) } == 0;
+            // SAFETY: a mask has a byte for every key, or for every square of keys, of this query.
+            let hidden = !hides.is_null() && unsafe { *hides.add(at + (key >> shift)) } == 0;
             let score = if hidden { f32::NEG_INFINITY } else { bent - lean * sight.distance(query, key) as f32 };
             (score, steep)
         }

@@ -17,12 +17,14 @@
 // launch. Grid: ceil(sk / BLOCK) * heads / group * batch * PARTS blocks of 32*WARPS (SIDE 0), or ceil(sq / BLOCK) *
 // heads * batch * PARTS (SIDE 1). powers, deltas: `padded` numbers a head, from delta.cu; a multiple of OTHER. PACKED
 // (packed.cuh): sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
-// longest, and numbers of each lie in blocks of PAD; the grid has tk / BLOCK + batch tiles (tq) a head.
+// longest, and numbers of each lie in blocks of PAD; the grid has tk / BLOCK + batch tiles (tq) a head. SQUARE and LIST
+// (squares.cuh): the mask is of squares that a block lies in.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "attention_ampere.cuh"
 #include "attention_grad.cuh"
 #include "packed.cuh"
+#include "squares.cuh"
 
 constexpr bool KEYS = SIDE == 0;
 constexpr int NT = WARPS * 32, BLOCK = WARPS * 16;
@@ -127,7 +129,25 @@ extern "C" __global__ void __launch_bounds__(NT)
   const Seen<OTHER> seen(own, BLOCK, sq, sk, lower, upper);
   const Span<OTHER> span(own, BLOCK, sq, sk, lower, upper);
   const int begin = KEYS ? seen.begin : span.begin, count = KEYS ? seen.count() : span.count();
+  // What is met in turn: the head among those that share keys, and the block.
+  auto met = [&](int c, int& turn, int& at) { turn = KEYS ? c / count : 0, at = begin + c - turn * count; };
+#if SQUARE
+  __shared__ place_t list[LIST];
+  __shared__ int listed;
+  if (warp == 0) {
+    const int found = list_seen(list, KEYS ? count * group : count, [&](int c) {
+      int turn, at;
+      met(c, turn, at);
+      const u64 before = b * mb + (KEYS ? mine * group + turn : mine) * mh;
+      return is_seen(mask, before, mr, KEYS ? at * OTHER : own, KEYS ? own : at * OTHER);
+    });
+    if (lane == 0) listed = found;
+  }
+  __syncthreads();
+  const int all = listed;
+#else
   const int all = KEYS ? count * group : count;
+#endif
   if (KEYS) {
     bring<NT, BLOCK, D, DP, D_PITCH>(sD, K + b * kb + mine * kh + own * kr, kr, sk - own);
     bring<NT, BLOCK, DV, VP, V_PITCH>(sV, V + b * vb + mine * vh + own * vr, vr, sk - own);
@@ -136,7 +156,14 @@ extern "C" __global__ void __launch_bounds__(NT)
     bring<NT, BLOCK, DV, VP, V_PITCH>(sV, dO + b * gb + mine * gh + own * gr, gr, sq - own);
   }
   auto bring_block = [&](int i) {
-    const int turn = KEYS ? i / count : 0, j = (begin + i - turn * count) * OTHER, there = (KEYS ? sq : sk) - j;
+#if SQUARE
+    const int c = list[i];
+#else
+    const int c = i;
+#endif
+    int turn, at;
+    met(c, turn, at);
+    const int j = at * OTHER, there = (KEYS ? sq : sk) - j;
     const u32 d = tD + i % STAGES * OTHER_D, v = tV + i % STAGES * OTHER_V;
     const int h = KEYS ? mine * group + turn : mine / group;
     if (KEYS) {
@@ -188,6 +215,15 @@ extern "C" __global__ void __launch_bounds__(NT)
       if (i + STAGES - 1 < all) bring_block(i + STAGES - 1);
       copy_commit();
     }
+#if SQUARE
+    int turn;
+    met(list[i], turn, block);
+    if (KEYS && h != mine * group + turn) {
+      h = mine * group + turn;
+      if (ALIBI) v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+      if (DROPOUT) drops = drops_of(seed, (u64)b * heads + h, below);
+    }
+#endif
     const int j = block * OTHER;
     float s[OTHER / 2], dp[OTHER / 2], steep[SOFTCAP ? OTHER / 2 : 1];
     multiply_rows<DP, D_PITCH>(s, at_d, d + down * D_PITCH + along);
@@ -212,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(NT)
       if (SOFTCAP) dp[x] *= steep[SOFTCAP ? x : 0];
     }
     multiply_on<DC, D_PITCH, false>(first, dp, d + (lane & 15) * D_PITCH + (lane >> 4) * 16 + part * DC * 2);
-    if (++block == begin + count && KEYS) {
+    if (!SQUARE && ++block == begin + count && KEYS) {
       block = begin, h++;
       if ((MASK || ALIBI) && i + 1 < all)
         v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);

@@ -8,12 +8,15 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, Chip, ELEMENT, PACKED, PHILOX, Source};
+use warplap_cuda::{
+    AMPERE, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, Chip, ELEMENT, PACKED, PHILOX, SQUARES, Source,
+};
 
 use super::plan::{Chain, all_strides};
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::plan::{
-    NOTHING, align, drops, facts, mask_facts, mask_strides, no_tensor_cores, packed_fact, strides, tiles, totals,
+    NOTHING, align, drops, facts, listed, mask_facts, mask_strides, no_tensor_cores, packed_fact, strides, tiles,
+    totals,
 };
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
@@ -22,7 +25,8 @@ use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
 #[derive(Clone, Copy)]
 pub(super) struct GradMma;
 
-const HEADERS: [(&str, &str); 7] = [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, PHILOX, PACKED];
+const HEADERS: [(&str, &str); 8] =
+    [AMPERE, ELEMENT, ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, PHILOX, PACKED, SQUARES];
 
 /// Queries are padded to whole blocks of every setting.
 const BLOCK: u64 = 128;
@@ -31,10 +35,16 @@ const TILE: [&str; 4] = ["WARPS", "OTHER", "STAGES", "PARTS"];
 
 /// Tiles worth trying, by the width of heads: beyond 128 registers hold half of the columns.
 const NARROW: [[i64; 4]; 4] = [[4, 32, 2, 1], [4, 32, 1, 1], [8, 32, 2, 1], [4, 16, 2, 1]];
+/// Where squares of a mask have no more than 32 queries.
+const SQUARE: [[i64; 4]; 2] = [[2, 32, 2, 2], [2, 16, 1, 2]];
 const WIDE: [[i64; 4]; 3] = [[4, 32, 1, 2], [4, 16, 1, 2], [8, 32, 1, 2]];
 
 fn shapes(p: &AttentionProblem) -> &'static [[i64; 4]] {
-    if p.d.max(p.dv) <= 128 { &NARROW } else { &WIDE }
+    match p.mask.tiles() {
+        Some(tiles) if tiles.side < 64 => &SQUARE,
+        _ if p.d.max(p.dv) <= 128 => &NARROW,
+        _ => &WIDE,
+    }
 }
 
 /// What a launch is for.
@@ -57,12 +67,18 @@ impl GradMma {
         // Lines as the kernel pads them, against conflicts of banks.
         let line = |width: u64| width.next_multiple_of(16 * parts) * 2 + 16;
         let shared = (16 * warps + stages * other) * (line(p.d) + line(p.dv));
-        if shared > chip.shared_memory {
+        let (own, most) = match side {
+            Side::Keys => ([other, 16 * warps], p.sq.div_ceil(other) * p.group()),
+            Side::Queries => ([16 * warps, other], p.sk.div_ceil(other)),
+        };
+        let listed = listed(p, own, most)?;
+        if shared + listed.bytes > chip.shared_memory {
             let reason = format!("{stages} stages take {shared} bytes of shared memory");
             return Err(Rejection::OverLimits { reason });
         }
         let mut defines = facts(p);
         defines.extend(mask_facts(p).into_iter().filter(|(name, _)| *name == "MASK"));
+        defines.extend(listed.facts);
         defines.extend(TILE.into_iter().zip(axes.map(|v| v as i64)));
         defines.extend([("ALIGN", align(p) as i64), ("SHARED", shared as i64), ("SIDE", side as i64)]);
         defines.extend([packed_fact(p), ("PAD", BLOCK as i64)]);
@@ -122,7 +138,7 @@ impl Twin<AttentionGradProblem> for GradMma {
         let axes = TILE.iter().enumerate();
         let space = axes.fold(Space::single(), |space, (i, name)| space.axis(Axis::ints(name, column(i))));
         space.rule(Rule::on("the tile is one worth trying", &TILE, move |c| {
-            GradMma.launch(&p, c, &chip, Side::Keys).is_ok()
+            [Side::Keys, Side::Queries].into_iter().all(|side| GradMma.launch(&p, c, &chip, side).is_ok())
         }))
     }
 

@@ -17,8 +17,8 @@
 // Axes (-D): BM (multiple of 16, <= 128; with D <= 64 of 16 * CONS), CONS (1, 2; 3 where D <= 64), STAGES (>= 2), LAG
 // (0, 1), AHEAD (0, 1; D <= 64: beyond it registers do not reach and the assembler serialises the products), RESIDENT
 // (CTAs of one multiprocessor; 1 unless CONS is 1).
-// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV, and what attention.cuh names (MASK 1 or 2). SHARED: bytes of
-// the launch. Grid: ceil(sk / BN) * heads / group * batch blocks of 128 * (CONS + 1).
+// Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV, what attention.cuh names (MASK 1 or 2), and SQUARE and LIST
+// (squares.cuh: the mask is of squares that a block lies in). SHARED: bytes of the launch. Grid: ceil(sk / BN) * heads / group * batch blocks of 128 * (CONS + 1).
 // tQ, tG (dO), tK, tV: maps of four dimensions (element, row, head, batch), boxes of 64 elements by BM (Q, dO) or BN
 // rows, 128-byte swizzle. powers, deltas: `padded` numbers a head, from delta.cu, a multiple of BM. sums: QP * 64
 // numbers for each of them, zeros at the start, read by finish.cu.
@@ -26,6 +26,7 @@
 #include "attention.cuh"
 #include "attention_hopper.cuh"
 #include "attention_grad.cuh"
+#include "squares.cuh"
 
 constexpr int NT = 128 * (CONS + 1), BN = 64 * CONS, QP = (D + 63) / 64, VP = (DV + 63) / 64; // panels of 64 elements
 constexpr u32 K_BYTES = QP * BN * 128, V_BYTES = VP * BN * 128, Q_BYTES = QP * BM * 128, G_BYTES = VP * BM * 128;
@@ -96,7 +97,28 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
   keys_of(blockIdx.x, (sk + BN - 1) / BN, few * batch, band, n, head);
   const int b = head / few, hk = head - b * few;
   const Seen<BM> seen(n * BN, BN, sq, sk, lower, upper);
-  const int count = seen.count(), all = count * group;
+  const int count = seen.count();
+#if SQUARE
+  __shared__ place_t list[LIST];
+  __shared__ int listed;
+  if (threadIdx.x < 32) {
+    const int found = list_seen(list, count * group, [&](int c) {
+      const int turn = c / count;
+      const u64 before = b * mb + (hk * group + turn) * mh;
+      return is_seen(mask, before, mr, (seen.begin + c - turn * count) * BM, n * BN);
+    });
+    if (threadIdx.x == 0) listed = found;
+  }
+  __syncthreads();
+  const int all = listed;
+  // The block of queries and the head that are met in turn.
+  auto met = [&](int i, int& m, int& h) {
+    const int c = list[i], turn = c / count;
+    m = seen.begin + c - turn * count, h = hk * group + turn;
+  };
+#else
+  const int all = count * group;
+#endif
 
   if (wg == 0) {
     if (TRADES) regs_less<FEW>();
@@ -106,6 +128,9 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
       int q = 0, m = seen.begin, h = hk * group;
       u32 phase = 1;
       for (int i = 0; i < all; i++) {
+#if SQUARE
+        met(i, m, h);
+#endif
         const u64 at = ((u64)b * heads + h) * padded + m * BM;
         mb_wait(empty_q + q * 8, phase);
         mb_expect(full_q + q * 8, Q_BYTES + BM * 4);
@@ -119,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         for (int c = 0; c < VP; c++)
           tma_load4(sG + q * G_BYTES + c * BM * 128, &tG, full_g + q * 8, c * 64, m * BM, h, b);
         bulk_load(sD + q * BM * 4, deltas + at, BM * 4, full_g + q * 8);
-        if (++m == seen.end) m = seen.begin, h++;
+        if (!SQUARE && ++m == seen.end) m = seen.begin, h++;
         if (++q == STAGES) q = 0, phase ^= 1;
       }
     }
@@ -174,6 +199,13 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
     float* to = place_dq();
     for (int i = 0; i < all; i++) {
       const int buffer = i & 1;
+#if SQUARE
+      const int before = h;
+      met(i, m, h);
+      if (ALIBI && h != before) v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+      if (DROPOUT && h != before) drops = drops_of(seed, (u64)b * heads + h, below);
+      if (!LAG) to = place_dq();
+#endif
       mb_wait(full_q + q * 8, phase);
       mma_fence();
       multiply_keys<D>(s, keys, sQ + q * Q_BYTES);
@@ -236,13 +268,13 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
         mb_arrive_if(empty_q + q * 8, speaks);
       }
       if (++q == STAGES) q = 0, phase ^= 1;
-      if (++m == seen.end) {
+      if (!SQUARE && ++m == seen.end) {
         m = seen.begin, h++;
         if ((MASK || ALIBI) && i + 1 < all)
           v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
         if (DROPOUT) drops = drops_of(seed, (u64)b * heads + h, below);
       }
-      if (!LAG) to = place_dq();
+      if (!LAG && !SQUARE) to = place_dq();
     }
     if (LAG && all > 0) {
       mb_wait(ready + (all - 1 & 1) * 8, all - 1 >> 1 & 1);

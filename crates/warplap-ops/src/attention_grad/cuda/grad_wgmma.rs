@@ -9,22 +9,22 @@ use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{
-    AMPERE, ATTENTION, ATTENTION_GRAD, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, PHILOX, Source, dtype_code,
+    AMPERE, ATTENTION, ATTENTION_GRAD, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, PHILOX, SQUARES, Source, dtype_code,
 };
 
 use super::plan::{Chain, THREADS};
+use crate::attention::AttentionProblem;
 use crate::attention::cuda::flash_wgmma::map;
 use crate::attention::cuda::plan::{
-    drops, facts, floats, mask_facts, mask_strides, no_sequences, no_tensor_cores, strides,
+    drops, facts, floats, listed, mask_facts, mask_strides, no_sequences, no_tensor_cores, strides,
 };
-use crate::attention::{AttentionProblem, Mask};
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis, int};
 
 /// TMA, wgmma, one producer and one or two consumers.
 pub(super) struct GradWgmma;
 
-const HEADERS: [(&str, &str); 6] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, ATTENTION_GRAD, PHILOX];
+const HEADERS: [(&str, &str); 7] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, ATTENTION_GRAD, PHILOX, SQUARES];
 
 /// The widest heads whose sums registers hold.
 const MOST: u64 = 128;
@@ -44,7 +44,7 @@ const WIDE_MASKED: [[i64; 6]; 2] = [[64, 2, 2, 0, 0, 1], [48, 2, 2, 0, 0, 1]];
 
 fn tiles(p: &AttentionProblem) -> &'static [[i64; 6]] {
     // A cap takes registers as a mask does.
-    match (p.d.max(p.dv) <= 64, p.mask != Mask::None, p.softcap().is_some()) {
+    match (p.d.max(p.dv) <= 64, p.mask.is_by_pair(), p.softcap().is_some()) {
         (true, false, false) => &NARROW,
         (true, true, true) => &NARROW_MASKED[1..],
         (true, ..) => &NARROW_MASKED,
@@ -113,6 +113,8 @@ impl Twin<AttentionGradProblem> for GradWgmma {
             Fit::aside(why)
         } else if !(p.d | p.dv).is_multiple_of(16) || p.d.max(p.dv) > MOST {
             Fit::aside("heads of 16, 32 … 128 elements")
+        } else if !tiles(p).iter().any(|tile| listed(p, [tile[0] as u64, 64 * tile[1] as u64], 0).is_ok()) {
+            Fit::aside("its tiles have more keys than a square of the mask")
         } else {
             Fit::HIGH
         }
@@ -133,12 +135,14 @@ impl Twin<AttentionGradProblem> for GradWgmma {
         let p = &problem.0;
         let s = Setting::read(p, c)?;
         let (shared, chain) = (s.shared(p), s.chain(p));
-        if (shared + BARRIERS) * s.axes[5] > chip.shared_memory {
+        let listed = listed(p, [s.bm, s.keys()], p.sq.div_ceil(s.bm) * p.group())?;
+        if (shared + BARRIERS + listed.bytes) * s.axes[5] > chip.shared_memory {
             let reason = format!("{} stages take {shared} bytes of shared memory", s.stages);
             return Err(Rejection::OverLimits { reason });
         }
         let mut defines = facts(p);
         defines.extend(mask_facts(p).into_iter().filter(|(name, _)| *name == "MASK"));
+        defines.extend(listed.facts);
         defines.extend(TILE.into_iter().zip(s.axes.map(|v| v as i64)));
         defines.push(("SHARED", shared as i64));
         let mut arguments = vec![

@@ -4,7 +4,7 @@
 // it, 128 at a time: each thread computes one weight and its gradient, then the threads share out the columns. Wins:
 // never by design; it fits every shape, mask, type and layout and is the fallback.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides), ALIBI, SOFTCAP, DROPOUT, PACKED
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys), ALIBI, SOFTCAP, DROPOUT, PACKED
 // (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows; sq and sk are the
 // longest).
 // Grid: batch * (heads * sq + heads / group * sk) blocks of 128; shared: 2 * (d + dv) + 256 floats.
@@ -72,7 +72,7 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
           score = cap * bent, steep = 1.f - bent * bent;
         }
         if (ALIBI) score -= leans[h] * (float)abs(q + shift - k);
-        const u64 at = b * mb + h * mh + q * mr + k;
+        const u64 at = b * mb + h * mh + (q >> SQUARE) * mr + (k >> SQUARE);
         if (MASK == 1) score += widen(reinterpret_cast<const elem*>(mask)[at]);
         if (MASK == 2 && !reinterpret_cast<const unsigned char*>(mask)[at]) score = LOWEST;
         if (known != LOWEST) {

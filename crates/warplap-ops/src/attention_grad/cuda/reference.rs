@@ -10,7 +10,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use super::plan::all_strides;
-use crate::attention::cuda::plan::{below, floats, mask_code, mask_strides, packed_fact, sight, totals};
+use crate::attention::cuda::plan::{below, floats, mask_code, mask_strides, packed_fact, sight, square_fact, totals};
 use crate::attention_grad::{AttentionGradProblem, SLOTS};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
 
@@ -51,6 +51,7 @@ impl Twin<AttentionGradProblem> for Reference {
         let defines = vec![
             ("DTYPE", dtype_code(p.dtype)),
             ("MASK", mask_code(p)),
+            square_fact(p),
             ("ALIBI", i64::from(p.alibi)),
             ("SOFTCAP", i64::from(p.softcap().is_some())),
             ("DROPOUT", i64::from(p.dropout() > 0.0)),

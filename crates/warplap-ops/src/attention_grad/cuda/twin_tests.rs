@@ -11,7 +11,7 @@ use crate::cuda::compiling::{check_with_spills, chip, compiler};
 use crate::cuda::plan::{Argument, Plan};
 
 /// Bytes that tiles may spill: with a few words of a thread in memory they are still the fastest.
-const SPILLS: u32 = 32;
+const SPILLS: u32 = 48;
 
 fn problem(text: &str) -> AttentionGradProblem {
     AttentionGrad::parse(text).unwrap()
@@ -23,7 +23,7 @@ fn fitting(text: &str, chip: &Chip) -> Vec<&'static str> {
 }
 
 /// Problems of every kind: long and short, wide and odd heads, masks, grouped heads.
-const PROBLEMS: [&str; 22] = [
+const PROBLEMS: [&str; 24] = [
     "b=2,h=16,sq=4096,d=128,dtype=bf16",
     "b=2,h=16,sq=4096,d=128,dtype=f16,causal=true",
     "b=4,h=16,sq=2048,d=64,dtype=bf16",
@@ -43,6 +43,8 @@ const PROBLEMS: [&str; 22] = [
     "h=2,sq=100,d=101,dtype=bf16,mask=add,over=each,alibi=true,softcap=2,window=9,causal=true",
     "b=2,h=16,sq=2048,d=128,dtype=bf16,dropout=0.1,causal=true",
     "b=2,h=16,sq=2048,d=64,dtype=f16,dropout=0.1,mask=bool,over=heads",
+    "b=2,h=16,sq=2048,d=128,dtype=bf16,mask=tiles,tile=128,live=20,over=heads,hkv=4,alibi=true,causal=true",
+    "b=2,h=16,sq=2000,d=64,dtype=f16,mask=tiles,tile=64,dropout=0.1",
     "b=16,h=16,sq=4096,d=128,dtype=bf16,tq=16384,causal=true,layout=bshd",
     "b=5,h=8,hkv=2,sq=197,sk=1000,d=64,dtype=f16,tq=300,tk=2000,causal=true,corner=bottom,window=99",
     "b=3,h=2,sq=65,d=233,dtype=bf16,tq=100,mask=add,dropout=0.1,alibi=true,softcap=9,corner=bottom",

@@ -7,7 +7,7 @@ use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
-use crate::attention::cuda::plan::{below, length_fact, mask_code, packed_fact, page_fact};
+use crate::attention::cuda::plan::{below, length_fact, mask_code, packed_fact, page_fact, square_fact};
 use crate::attention::{Attention, AttentionProblem, SLOTS, Spread, leaning, slot};
 use crate::cuda::right::{addresses, launch, magnitudes, read};
 
@@ -25,6 +25,7 @@ pub(super) fn source(p: &AttentionProblem) -> Source {
         ("ALIBI", i64::from(p.alibi)),
         ("SOFTCAP", i64::from(p.softcap().is_some())),
         ("MASK", mask_code(p)),
+        square_fact(p),
         ("DROPOUT", i64::from(p.dropout() > 0.0)),
         ("LSE", i64::from(p.lse)),
         page_fact(p),
@@ -117,6 +118,8 @@ mod tests {
                 "sq=8,d=8,dtype=bf16,causal=true",
                 "sq=8,d=8,dtype=f16,mask=add,lse=true,alibi=true,softcap=9",
                 "sq=8,d=8,dtype=bf16,mask=bool,dropout=0.1",
+                // Without a cap this one spills on sm_120, which makes it slower and not wrong.
+                "sq=80,d=8,dtype=bf16,mask=tiles,tile=32,softcap=9,alibi=true,lse=true,dropout=0.1",
                 "sq=8,sk=70,d=8,dtype=bf16,page=16,lengths=true,causal=true,corner=bottom",
                 "sq=8,sk=70,d=8,dtype=f32,lengths=true,alibi=true",
                 "b=3,sq=8,sk=70,d=8,dtype=f32,tq=20,tk=90,alibi=true,causal=true,corner=bottom,lse=true",

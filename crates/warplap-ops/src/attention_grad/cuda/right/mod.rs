@@ -8,7 +8,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Buffer, Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
-use crate::attention::cuda::plan::{below, mask_code, packed_fact};
+use crate::attention::cuda::plan::{below, mask_code, packed_fact, square_fact};
 use crate::attention::cuda::right::bends;
 use crate::attention_grad::reach::Reach;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem, SLOTS, slot};
@@ -40,6 +40,7 @@ pub(super) fn source(p: &AttentionProblem, role: Role) -> Source {
     let facts = [
         ("DTYPE", dtype_code(p.dtype)),
         ("MASK", mask_code(p)),
+        square_fact(p),
         ("DROPOUT", i64::from(p.dropout() > 0.0)),
         ("ALIBI", i64::from(p.alibi)),
         ("SOFTCAP", i64::from(p.softcap().is_some())),
@@ -152,6 +153,7 @@ mod tests {
                 "sq=8,d=8,dtype=bf16,causal=true",
                 "sq=8,d=8,dtype=f16,mask=add,alibi=true,softcap=9",
                 "sq=8,d=8,dtype=bf16,mask=bool,dropout=0.1",
+                "sq=80,d=8,dtype=bf16,mask=tiles,tile=32",
                 "b=3,sq=8,sk=20,d=8,dtype=f16,tq=11,tk=30,causal=true,corner=bottom",
             ] {
                 let p = AttentionGrad::parse(&format!("h=1,{text}")).unwrap().0;
