@@ -1,7 +1,8 @@
 """Fusion boundaries by measurement beside Inductor and eager: blocks of models, and what a decision costs against having
 measured everything.
 
-    python lab/graphs.py [--device cpu|cuda] [--parts blocks,regret] [--mode reduce-overhead] [--turns 9] [--budget 4]
+    python lab/graphs.py [--device cpu|cuda] [--parts blocks,regret] [--modes max-autotune] [--only TEXT] [--turns 9]
+                         [--budget 4]
 
 Needs torch and the package (a release build), and on the CPU a C++ compiler for Inductor. Blocks: a Llama-like one
 (RMSNorm by hand, grouped attention, SwiGLU) forward, a BERT-like one (dropout, LayerNorm, GELU) as a training step; all
@@ -113,32 +114,38 @@ def turns(sides, device, count):
     return found
 
 
-def line(name, found, ours, rivals):
-    """A row of the table: medians in µs, and the ratio to the best rival turn by turn."""
-    middle = {side: statistics.median(times) for side, times in found.items()}
-    best = min(rivals, key=middle.get)
-    ratios = sorted(theirs / mine for theirs, mine in zip(found[best], found[ours]))
-    cells = " | ".join(f"{middle[side] * 1e6:.0f}" for side in (*rivals, ours))
-    spread = f"{ratios[len(ratios) // 10]:.2f}–{ratios[-1 - len(ratios) // 10]:.2f}"
-    print(f"| {name} | {cells} | **{statistics.median(ratios):.2f}×** ({spread}, by {best}) |", flush=True)
-    return statistics.median(ratios)
+def ratio(theirs, mine):
+    """By how much a side is faster than another, turn by turn: the median, and most of the turns."""
+    found = sorted(a / b for a, b in zip(theirs, mine))
+    return f"**{statistics.median(found):.2f}×** ({found[len(found) // 10]:.2f}–{found[-1 - len(found) // 10]:.2f})"
 
 
-def run_blocks(device, dtype, count, mode):
-    other = mode or ("max-autotune-no-cudagraphs" if device == "cuda" else None)
-    rivals = ["eager", "Inductor", *([other] if other else [])]
-    print(f"| what, µs | {' | '.join(rivals)} | warplap | by the best rival |\n|{'---|' * (len(rivals) + 3)}")
+def run_blocks(device, dtype, count, modes, only):
+    """Inductor as it is and in every mode, and fuse in the same; each beside its like, and the best beside the best."""
+    likes = {"Inductor": None, **{mode: mode for mode in modes}}
+    names = ["eager", *likes, *(f"warplap, {like}" for like in likes)]
+    heads = [*(f"warplap by {like}" for like in likes), "best by best"]
+    print(f"| what, µs | {' | '.join(names + heads)} |\n|{'---|' * (len(names) + len(heads) + 1)}")
     for name, block, x in blocks(device, dtype):
+        if only not in name:
+            continue
         torch._dynamo.reset()
-        fused = warplap.fuse(block, mode=mode)
-        made = {"eager": block, "Inductor": torch.compile(block), "warplap": fused}
-        if other:
-            made[other] = torch.compile(block, mode=other)
+        fused = {f"warplap, {like}": warplap.fuse(block, mode=mode) for like, mode in likes.items()}
+        made = {"eager": block, **{like: torch.compile(block, mode=mode) for like, mode in likes.items()}, **fused}
         sides = {side: (lambda run=run: whole(run, block, x)) for side, run in made.items()}
-        for run in sides.values():
-            run(), run()
-        line(name, turns(sides, device, count), "warplap", rivals)
-        print("\n".join(f"    {text}" for text in fused.explain().splitlines()), flush=True)
+        for side, run in sides.items():
+            began = time.perf_counter()
+            for _ in range(4):  # CUDA graphs are recorded in the third
+                run()
+            print(f"    {name}: {side} was ready after {time.perf_counter() - began:.0f} s", flush=True)
+        found = turns(sides, device, count)
+        middle = {side: statistics.median(times) for side, times in found.items()}
+        best = [min(some, key=middle.get) for some in (["eager", *likes], list(fused))]
+        ratios = [ratio(found[like], found[f"warplap, {like}"]) for like in likes]
+        ratios.append(f"{ratio(found[best[0]], found[best[1]])} of {best[0]}")
+        print(f"| {name} | {' | '.join([*(f'{middle[side] * 1e6:.0f}' for side in names), *ratios])} |", flush=True)
+        for side, run in fused.items():
+            print(f"    {side}\n" + "\n".join(f"    {text}" for text in run.explain().splitlines()), flush=True)
 
 
 def whole(run, block, x):
@@ -151,7 +158,7 @@ def whole(run, block, x):
 def chains(device, dtype):
     """Short chains: name, function, inputs."""
     make = lambda *shape: torch.randn(shape, device=device, dtype=dtype)
-    sizes = (16, 256, 4096) if device == "cuda" else (16, 128, 512)
+    sizes = (16, 4096, 256, 1024) if device == "cuda" else (16, 128, 512, 64)
     width = 4096 if device == "cuda" else 768
     w, gain, bias = make(width, width) * width**-0.5, make(width), make(width)
     fns = {
@@ -173,11 +180,13 @@ def chains(device, dtype):
             yield f"{name}, {rows}", fn, (make(rows, width), make(rows, width))
 
 
-def run_regret(device, dtype, count):
+def run_regret(device, dtype, count, only):
     """Every legal partition of every chain by itself, and fuse's choice among them."""
     shares, left = [], 0
     print("| chain, µs | choice | took | best | took | regret |\n|---|---|---|---|---|---|")
     for name, fn, inputs in chains(device, dtype):
+        if only not in name:
+            continue
         torch._dynamo.reset()
         graphs = []
         torch.compile(fn, backend=lambda module, given: graphs.append((module, given)) or module.forward)(*inputs)
@@ -212,7 +221,8 @@ def main():
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--budget", type=float, default=4.0)
     parser.add_argument("--dtype", default=None)
-    parser.add_argument("--mode", default=None, help="Inductor's, for warplap's side and one more rival")
+    parser.add_argument("--modes", default="", help="Inductor's, each for one more rival and one more side of ours")
+    parser.add_argument("--only", default="", help="blocks and chains whose name has this in it")
     args = parser.parse_args()
     random.seed(1)
     torch.manual_seed(1)
@@ -220,9 +230,9 @@ def main():
     dtype = getattr(torch, args.dtype or ("bfloat16" if args.device == "cuda" else "float32"))
     print(f"{args.device}, {dtype}, torch {torch.__version__}, warplap {warplap.__version__}, {torch.get_num_threads()} threads")
     if "blocks" in args.parts:
-        run_blocks(args.device, dtype, args.turns, args.mode)
+        run_blocks(args.device, dtype, args.turns, [m for m in args.modes.split(",") if m], args.only)
     if "regret" in args.parts:
-        run_regret(args.device, dtype, args.turns)
+        run_regret(args.device, dtype, args.turns, args.only)
 
 
 if __name__ == "__main__":

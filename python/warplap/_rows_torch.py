@@ -285,6 +285,7 @@ def _entropy_trained_fake(logits: Tensor, labels: Tensor, *numbers: Any) -> Any:
 def _save_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(output[3])
     ctx.mark_non_differentiable(output[1], output[3])
+    ctx.set_materialize_grads(False)  # or torch makes zeros as large as the logits for an output that nobody sees
     ctx.mean = inputs[5]
 
 
@@ -294,11 +295,14 @@ def refuse_second(name: str, kept: Tensor) -> None:
         raise NotImplementedError(f"{name}: its gradient has none; use torch's for second derivatives")
 
 
-def _entropy_backward(ctx: Any, of_loss: Tensor, of_lse: Tensor, of_total: Tensor, of_own: Tensor) -> tuple[Any, ...]:
+def _entropy_backward(ctx: Any, of_loss: Tensor | None, of_lse: None, of_total: Tensor | None, of_own: None) -> Any:
     (own,) = ctx.saved_tensors
     refuse_second("cross_entropy", own)
     # The caller took the total, or, of a sum, the losses of the rows.
-    by = of_total if ctx.mean else of_total + of_loss[..., None]
+    given = [g for g in (of_total, None if ctx.mean or of_loss is None else of_loss[..., None]) if g is not None]
+    if not given:
+        return (None,) * 6
+    by = given[0] if len(given) == 1 else given[0] + given[1]
     return (own * by.to(own.dtype)), None, None, None, None, None
 
 

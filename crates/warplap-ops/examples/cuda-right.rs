@@ -1,7 +1,8 @@
 //! Holds the GPU's right answers of every operation that has them there to the host's, and the GPU's comparison to
 //! planted mistakes.
 //!
-//! Needs an NVIDIA GPU and NVRTC. Prints one line a problem and fails on the first that is not as it should be.
+//! `cuda-right [PART OF]`: every `OF`th problem from `PART` on, so that several processes share them. Needs an NVIDIA GPU
+//! and NVRTC. Prints one line a problem and fails on the first that is not as it should be.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;
@@ -183,24 +184,47 @@ const GUARD: usize = 256;
 const BAND: f64 = -1024.0;
 
 fn main() -> Result<(), Failed> {
-    let device = Cuda::open(0)?;
-    held::<Gemm>(&device, &DENSE)?;
-    held::<Bsr>(&device, &SPARSE)?;
-    held::<Sampled>(&device, &SAMPLED)?;
-    held::<Norm>(&device, &NORM)?;
-    held::<Qgemm>(&device, &BYTES)?;
-    held::<Softmax>(&device, &SOFTMAX)?;
-    held::<SoftmaxGrad>(&device, &SOFTMAX_GRAD)?;
-    held::<CrossEntropy>(&device, &ENTROPY)?;
-    held::<Rope>(&device, &ROPE)?;
-    held::<AttentionGrad>(&device, &GRADIENTS)?;
-    held::<AttentionMaskGrad>(&device, &MASKS)?;
-    held::<Attention>(&device, &ATTENTION)
+    let mut given = std::env::args().skip(1).map(|word| word.parse::<usize>());
+    let mut number = |usual| given.next().unwrap_or(Ok(usual));
+    let (part, of) = (number(0)?, number(1)?.max(1));
+    let mut proof = Proof { device: Cuda::open(0)?, part, of, turn: 0, right: 0 };
+    proof.held::<Gemm>(&DENSE)?;
+    proof.held::<Bsr>(&SPARSE)?;
+    proof.held::<Sampled>(&SAMPLED)?;
+    proof.held::<Norm>(&NORM)?;
+    proof.held::<Qgemm>(&BYTES)?;
+    proof.held::<Softmax>(&SOFTMAX)?;
+    proof.held::<SoftmaxGrad>(&SOFTMAX_GRAD)?;
+    proof.held::<CrossEntropy>(&ENTROPY)?;
+    proof.held::<Rope>(&ROPE)?;
+    proof.held::<AttentionGrad>(&GRADIENTS)?;
+    proof.held::<AttentionMaskGrad>(&MASKS)?;
+    proof.held::<Attention>(&ATTENTION)?;
+    println!("{} of {} problems are right", proof.right, proof.turn);
+    Ok(())
 }
 
-/// Holds the device's answers to problems to the host's.
-fn held<O: Raced<Cuda>>(device: &Cuda, problems: &[&str]) -> Result<(), Failed> {
-    problems.iter().try_for_each(|text| held_one::<O>(device, text).map_err(|why| format!("{text}: {why}").into()))
+/// The device, this process's share of the problems, and how many there were.
+struct Proof {
+    device: Cuda,
+    part: usize,
+    of: usize,
+    turn: usize,
+    right: usize,
+}
+
+impl Proof {
+    /// Holds the device's answers to an operation's problems to the host's.
+    fn held<O: Raced<Cuda>>(&mut self, problems: &[&str]) -> Result<(), Failed> {
+        for text in problems {
+            if self.turn % self.of == self.part {
+                held_one::<O>(&self.device, text).map_err(|why| format!("{text}: {why}"))?;
+                self.right += 1;
+            }
+            self.turn += 1;
+        }
+        Ok(())
+    }
 }
 
 fn held_one<O: Raced<Cuda>>(device: &Cuda, text: &str) -> Result<(), Failed> {
