@@ -17,6 +17,7 @@ for _schema in (
     "matmul_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
     "linear(Tensor x, Tensor w, Tensor? bias) -> Tensor",
     "linear_finished(Tensor x, Tensor w, Tensor? bias, str? activation, Tensor? residual, Tensor? times) -> Tensor",
+    "gated_linear(Tensor x, Tensor w_gate, Tensor w_up, str? activation) -> Tensor",
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale) -> Tensor",
     "attention_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, bool is_causal, float scale)"
     " -> (Tensor, Tensor, Tensor)",

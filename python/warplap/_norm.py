@@ -108,10 +108,10 @@ def direct(x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float)
 
 def of_arrays(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> Any:
     """Over NumPy arrays."""
-    np = _arrays._numpy()
-    x = _arrays._array(x, "x")
+    np = _arrays.numpy()
+    x = _arrays.array(x, "x")
     given = {"residual": residual, "weight": weight, "bias": bias}
-    residual, weight, bias = (None if t is None else _arrays._array(t, name) for name, t in given.items())
+    residual, weight, bias = (None if t is None else _arrays.array(t, name) for name, t in given.items())
     check(x, weight, bias, residual, kind, eps)
     outputs = [np.empty(x.shape, x.dtype) for _ in range(1 if residual is None else 2)]
     if x.size:

@@ -107,9 +107,9 @@ def entropy_problem(
 
 def softmax_of_arrays(x: Any, mask: Any, scale: float) -> Any:
     """Over NumPy arrays."""
-    np = _arrays._numpy()
-    x = _arrays._array(x, "x")
-    mask = None if mask is None else _arrays._array(mask, "mask")
+    np = _arrays.numpy()
+    x = _arrays.array(x, "x")
+    mask = None if mask is None else _arrays.array(mask, "mask")
     check_softmax(x, mask, scale)
     y = np.empty(x.shape, x.dtype)
     if x.size:
@@ -128,8 +128,8 @@ def entropy_of_arrays(
     logits: Any, labels: Any, ignore: int, smoothing: float, zloss: float, reduction: Reduction
 ) -> Any:
     """Over NumPy arrays."""
-    np = _arrays._numpy()
-    logits, labels = _arrays._array(logits, "logits"), _arrays._array(labels, "labels")
+    np = _arrays.numpy()
+    logits, labels = _arrays.array(logits, "logits"), _arrays.array(labels, "labels")
     check_entropy(logits, labels, smoothing, zloss, reduction)
     rows, n = labels.size, logits.shape[-1]
     loss, lse, total = (np.empty(size, np.float32) for size in (rows, rows, 1))
