@@ -7,9 +7,9 @@ import math
 from typing import Any, Literal, Sequence
 
 from . import _arrays, _warplap
+from ._facts import DTYPES
 
 Reduction = Literal["mean", "sum", "none"]
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _LABELS = {"int64": "i64", "int32": "i32"}
 
 
@@ -23,14 +23,14 @@ def _named(dtype: Any, known: dict[str, str], what: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def softmax_call(shape: Sequence[int], dtype: Any, scale: float, mask: int, each: int) -> _warplap.Prepared:
     """The call for rows of a shape with so many rows of a mask, ready."""
-    form = f"softmax:rows={math.prod(shape[:-1])},n={shape[-1]},dtype={_named(dtype, _DTYPES, 'x')},scale={scale!r}"
+    form = f"softmax:rows={math.prod(shape[:-1])},n={shape[-1]},dtype={_named(dtype, DTYPES, 'x')},scale={scale!r}"
     return _warplap.Prepared(f"{form},mask={mask},each={each}" if mask else form)
 
 
 @functools.lru_cache(maxsize=4096)
 def softmax_grad_call(shape: Sequence[int], dtype: Any, scale: float) -> _warplap.Prepared:
     """The call for the gradient of rows of a shape, ready."""
-    dtype = _named(dtype, _DTYPES, "x")
+    dtype = _named(dtype, DTYPES, "x")
     return _warplap.Prepared(f"softmax_grad:rows={math.prod(shape[:-1])},n={shape[-1]},dtype={dtype},scale={scale!r}")
 
 
@@ -39,7 +39,7 @@ def entropy_call(
     rows: int, n: int, dtype: Any, labels: Any, grad: bool, mean: bool, ignore: int, smoothing: float, zloss: float
 ) -> _warplap.Prepared:
     """The call for so many rows, ready."""
-    given = f"rows={rows},n={n},dtype={_named(dtype, _DTYPES, 'logits')},labels={_named(labels, _LABELS, 'labels')}"
+    given = f"rows={rows},n={n},dtype={_named(dtype, DTYPES, 'logits')},labels={_named(labels, _LABELS, 'labels')}"
     rest = f"grad={str(grad).lower()},reduction={'mean' if mean else 'sum'},ignore={ignore}"
     return _warplap.Prepared(f"cross_entropy:{given},{rest},smoothing={smoothing!r},zloss={zloss!r}")
 
