@@ -1,6 +1,7 @@
-"""Norms with a residual, softmax and cross entropy beside torch and torch.compile, by the calls that programs make.
+"""Norms with a residual, softmax, cross entropy and gated layers beside torch and torch.compile, by the calls that
+programs make.
 
-    python lab/rows.py [--device cpu|cuda] [--turns 9] [--budget 3]
+    python lab/rows.py [--device cpu|cuda] [--turns 9] [--budget 3] [--only swiglu]
 
 Needs torch and the package (a release build); torch.compile needs a C++ compiler on the CPU. All sides take turns in
 random order on the same inputs, and every answer is held to double precision first. On the CPU a call is timed in a loop
@@ -33,6 +34,7 @@ CPU = [
     ("cross entropy", 128, 32000, torch.bfloat16),
     ("cross entropy and gradient", 128, 32000, torch.float32),
     ("cross entropy and gradient", 128, 32000, torch.bfloat16),
+    *(("swiglu of 1024", rows, 2816, dtype) for rows in (1, 16, 256) for dtype in (torch.float32, torch.bfloat16)),
 ]
 CUDA = [
     *(("residual+rms", rows, 4096, torch.bfloat16) for rows in (1, 16, 256, 8192)),
@@ -58,6 +60,10 @@ def sides(what, rows, n, dtype, device):
             ours = lambda x, r, w: warplap.norm(x, w, residual=r, kind="layer")
             theirs = lambda x, r, w: (F.layer_norm(x + r, (n,), w), x + r)
         return ours, theirs, (x, r, w)
+    if what.startswith("swiglu"):
+        k = int(what.rpartition(" ")[2])
+        theirs = lambda x, gate, up: F.silu(F.linear(x, gate)) * F.linear(x, up)
+        return warplap.gated_linear, theirs, (make(rows, k), *(make(n, k) * k**-0.5 for _ in range(2)))
     if what == "softmax":
         return warplap.softmax, lambda x: torch.softmax(x, -1), (make(rows, n),)
     if what.startswith("softmax"):

@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from ._library import NAMES
 from ._prepared import prepared
-
-_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
@@ -19,7 +18,7 @@ def matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
         if lead is not None:
             (m, k), n = a.shape[-2:], b.shape[-1]
             count = math.prod(lead)
-            problem = f"gemm:m={m},n={n},k={k},dtype={_NAMES[a.dtype]},batch={count}"
+            problem = f"gemm:m={m},n={n},k={k},dtype={NAMES[a.dtype]},batch={count}"
             c = prepared(problem).direct(a.reshape(count, m, k), b.reshape(count, k, n), None, None)
             if c is not None:
                 return c.reshape(*lead, m, n)

@@ -10,6 +10,9 @@ def fields(problem: str) -> dict[str, str]:
     return dict(field.split("=", 1) for field in problem.split(":", 1)[1].split(","))
 
 
+# What a problem calls the float types, by their names in NumPy and torch.
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
 # The activations that a product may end in.
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 

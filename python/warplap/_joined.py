@@ -48,12 +48,12 @@ def joined(
         y = finished(rows(x), w, bias, activation, *flat)
         y = y if x.ndim == 2 else y.reshape(shape)
     else:
-        y = finish(_layer(x, w, bias, activation), None, residual, times)
+        y = finish(layer(x, w, bias, activation), None, residual, times)
     return y if out is None else out.copy_(y)
 
 
-def _layer(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
-    """The layer alone: in a plain program by whoever won the step."""
+def layer(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+    """A layer alone: in a plain program by whoever won the step."""
     plain = not torch.compiler.is_compiling() and all(t is None or type(t) in PLAIN for t in (x, w, bias))
     found = _trained.linear(x, w, bias, activation) if plain else None
     return linear(x, w, bias, activation, None) if found is None else found

@@ -8,7 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+from ._facts import DTYPES
+
+# The types that kernels have, and what problems call them.
+NAMES: dict[torch.dtype, str] = {getattr(torch, name): word for name, word in DTYPES.items()}
+FLOATS = tuple(NAMES)
 
 lib = torch.library.Library("warplap", "FRAGMENT")
 _tags = (torch.Tag.pt2_compliant_tag,)
@@ -17,6 +21,7 @@ for _schema in (
     "matmul_out(Tensor a, Tensor b, Tensor(a!) out) -> ()",
     "linear(Tensor x, Tensor w, Tensor? bias) -> Tensor",
     "linear_finished(Tensor x, Tensor w, Tensor? bias, str? activation, Tensor? residual, Tensor? times) -> Tensor",
+    "gated_linear(Tensor x, Tensor w_gate, Tensor w_up, str? activation) -> Tensor",
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale) -> Tensor",
     "attention_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor out, bool is_causal, float scale)"
     " -> (Tensor, Tensor, Tensor)",
@@ -52,6 +57,19 @@ def dims(name: str, tensor: Tensor, *expected: int) -> None:
     if tensor.ndim not in expected:
         words = " or ".join(map(str, expected))
         raise ValueError(f"{name}: has {tensor.ndim} dimensions, expected {words}")
+
+
+def whole_numbers(name: str, t: Tensor | None, q: Tensor, shape: tuple[int, ...], of: str) -> Tensor | None:
+    """Whole numbers of 32 bits beside q."""
+    if t is None:
+        return None
+    if t.dtype != torch.int32:
+        raise TypeError(f"{name}: holds {t.dtype}, expected torch.int32: {name}.int()")
+    if t.device != q.device:
+        raise ValueError(f"{name}: is on {t.device}, expected {q.device} like q: {name}.to(q.device)")
+    if t.ndim != len(shape) or any(want >= 0 and want != found for want, found in zip(shape, t.shape)):
+        raise ValueError(f"{name}: has shape {list(t.shape)}, expected {of}")
+    return t.contiguous()
 
 
 def rows(t: Tensor) -> Tensor:

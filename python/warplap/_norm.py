@@ -7,20 +7,20 @@ import math
 from typing import Any, Literal, Sequence
 
 from . import _arrays, _warplap
+from ._facts import DTYPES
 
 Kind = Literal["rms", "layer"]
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 @functools.lru_cache(maxsize=256)
 def _form(dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float) -> str:
     """The text of a problem but for its sizes: those are what is new in a call, and nobody waits for the rest."""
     name = str(dtype).removeprefix("torch.")
-    if name not in _DTYPES:
+    if name not in DTYPES:
         raise TypeError(f"x: holds {name}, expected float32, float16 or bfloat16")
     has = {"residual": residual, "weight": weight, "bias": bias}
     flags = "".join(f",{field}={str(value).lower()}" for field, value in has.items())
-    return f"norm:rows=%d,n=%d,dtype={_DTYPES[name]},kind={kind}{flags},eps={eps!r}"
+    return f"norm:rows=%d,n=%d,dtype={DTYPES[name]},kind={kind}{flags},eps={eps!r}"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -108,10 +108,10 @@ def direct(x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float)
 
 def of_arrays(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> Any:
     """Over NumPy arrays."""
-    np = _arrays._numpy()
-    x = _arrays._array(x, "x")
+    np = _arrays.numpy()
+    x = _arrays.array(x, "x")
     given = {"residual": residual, "weight": weight, "bias": bias}
-    residual, weight, bias = (None if t is None else _arrays._array(t, name) for name, t in given.items())
+    residual, weight, bias = (None if t is None else _arrays.array(t, name) for name, t in given.items())
     check(x, weight, bias, residual, kind, eps)
     outputs = [np.empty(x.shape, x.dtype) for _ in range(1 if residual is None else 2)]
     if x.size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from . import _arrays, _borrowed, _norm, _rows, _warplap
+from . import _arrays, _borrowed, _gated, _norm, _rows, _warplap
 from ._tiles import Tiles
 from ._types import Array
 
@@ -28,7 +28,7 @@ else:
     from ._nodes import PLAIN as _PLAIN
 
     _trained_matmul, _trained_linear = _torch.trained_matmul, _torch.trained_linear
-    _trained_attention = _torch.trained_attention
+    _trained_attention, _gated_at_once = _torch.trained_attention, _torch.gated_at_once
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
@@ -122,6 +122,27 @@ def _joined(x: Any, w: Any, bias: Any, activation: Any, residual: Any, times: An
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("joined_linear", given, activation)
     return _arrays.linear(x, w, bias, activation, out, residual, times)
+
+
+def gated_linear(
+    x: Array, w_gate: Array, w_up: Array, activation: Activation | None = "silu", *, out: Array | None = None
+) -> Array:
+    """``activation(x @ w_gate.T) * (x @ w_up.T)``: x of shape (..., k), both weights (n, k). The gated half of a layer
+    (SwiGLU with the default).
+
+    ``activation`` is one of those of :func:`linear`. With the first four or None, and where no gradient is wanted, it is
+    one product that reads x once (``gemm:...,act=silu,pair=true``); the weights stay two tensors, which lie alike.
+    """
+    if out is None and torch is not None and not _compiling():
+        found = _gated_at_once(x, w_gate, w_up, activation)
+        if found is not None:
+            return found
+    given = {"x": x, "w_gate": w_gate, "w_up": w_up, "out": out}
+    if _is_torch(**given):
+        return _torch.gated_linear(x, w_gate, w_up, activation, out)
+    if _borrowed.is_on_cuda(x):
+        return _borrowed.call("gated_linear", given, activation)
+    return _gated.of_arrays(x, w_gate, w_up, activation, out)
 
 
 def attention(

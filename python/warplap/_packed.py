@@ -12,9 +12,8 @@ from ._attention import check_bends
 from ._bent import Facts, bends, by_autograd, by_scores
 from ._by_torch import cast
 from ._compiled import fake
-from ._library import dims, floats, lib, op, ordinary
+from ._library import NAMES, dims, floats, lib, op, ordinary, whole_numbers
 from ._nodes import operator
-from ._paged import _NAMES, _whole
 
 _LONGEST = "int longest_q, int longest_k"
 _FACTS = f"{_LONGEST}, bool is_causal, float scale, int window, float softcap, bool bottom, float dropout"
@@ -38,7 +37,7 @@ def _problem(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, b: int, lon
     (tq, h, d), (tk, hkv, _), dv = q.shape, k.shape, v.shape[2]
     # A length that no sequence can have says no more than the total does, and a key of its own.
     sq, sk = min(longest[0], tq), min(longest[1], tk)
-    sizes = f"attention:b={b},h={h},hkv={hkv},sq={sq},sk={sk},d={d},dv={dv},dtype={_NAMES[q.dtype]},tq={tq},tk={tk}"
+    sizes = f"attention:b={b},h={h},hkv={hkv},sq={sq},sk={sk},d={d},dv={dv},dtype={NAMES[q.dtype]},tq={tq},tk={tk}"
     usual = "" if facts.scale == d**-0.5 else f",scale={facts.scale!r}"
     return f"{sizes},causal={str(facts.is_causal).lower()}{usual},layout=bshd" + bends(None, slopes, facts)
 
@@ -212,13 +211,13 @@ def packed(
     if h != hkv and not (enable_gqa and hkv > 0 and h % hkv == 0):
         remedy = f"a divisor of q's {h}" if enable_gqa else f"{h} as q has; or say enable_gqa=True"
         raise ValueError(f"k: has {hkv} heads, expected {remedy}")
-    own = _whole("cu_seqlens_q", begins[0], q, (-1,), "one dimension: a number for each sequence and one more")
+    own = whole_numbers("cu_seqlens_q", begins[0], q, (-1,), "one dimension: a number for each sequence and one more")
     assert own is not None
     same = begins[1] is None or begins[1] is begins[0]
     if same and k.shape[0] != q.shape[0]:
         own_rows, rows = q.shape[0], k.shape[0]
         raise ValueError(f"cu_seqlens_k: is cu_seqlens_q, expected offsets of k's {rows} rows: q has {own_rows}")
-    met = own if same else _whole("cu_seqlens_k", begins[1], q, (own.shape[0],), "as many numbers as cu_seqlens_q")
+    met = own if same else whole_numbers("cu_seqlens_k", begins[1], q, (own.shape[0],), "as many numbers as cu_seqlens_q")
     assert met is not None
     long_q = _longest("q", longest[0], own, q.shape[0])
     long_k = long_q if same and longest[1] is None else _longest("k", longest[1], met, k.shape[0])

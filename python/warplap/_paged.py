@@ -12,7 +12,7 @@ from ._attention import as_called, check_bends, spread_mask
 from ._bent import Facts, alone, as_promised, bends, by_scores, promised
 from ._by_torch import cast
 from ._compiled import fake
-from ._library import dims, floats, lib, op, ordinary
+from ._library import NAMES, dims, floats, lib, op, ordinary, whole_numbers
 
 lib.define(
     "attention_paged(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? table, Tensor? lengths,"
@@ -22,8 +22,6 @@ lib.define(
 
 # Queries of all heads that share keys, up to which a GPU has a kernel for these.
 _FEW = 128
-
-_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 def _can(q: Tensor, k: Tensor, v: Tensor, table: Tensor | None) -> bool:
@@ -39,7 +37,7 @@ def _can(q: Tensor, k: Tensor, v: Tensor, table: Tensor | None) -> bool:
 def _pages(q: Tensor, k: Tensor, v: Tensor, table: Tensor, facts: Facts) -> str:
     """The problem where k and v are pools."""
     (b, h, sq, d), (pages, page, hkv, _), dv = q.shape, k.shape, v.shape[3]
-    sizes = f"attention:b={b},h={h},hkv={hkv},sq={sq},sk={table.shape[1] * page},d={d},dv={dv},dtype={_NAMES[q.dtype]}"
+    sizes = f"attention:b={b},h={h},hkv={hkv},sq={sq},sk={table.shape[1] * page},d={d},dv={dv},dtype={NAMES[q.dtype]}"
     usual = "" if facts.scale == d**-0.5 else f",scale={facts.scale!r}"
     return f"{sizes},causal={str(facts.is_causal).lower()}{usual},layout=bshd,page={page},pages={pages}"
 
@@ -100,19 +98,6 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> Tensor:
     return promised(q, v)
 
 
-def _whole(name: str, t: Tensor | None, q: Tensor, shape: tuple[int, ...], of: str) -> Tensor | None:
-    """Whole numbers of 32 bits beside q."""
-    if t is None:
-        return None
-    if t.dtype != torch.int32:
-        raise TypeError(f"{name}: holds {t.dtype}, expected torch.int32: {name}.int()")
-    if t.device != q.device:
-        raise ValueError(f"{name}: is on {t.device}, expected {q.device} like q: {name}.to(q.device)")
-    if t.ndim != len(shape) or any(want >= 0 and want != found for want, found in zip(shape, t.shape)):
-        raise ValueError(f"{name}: has shape {list(t.shape)}, expected {of}")
-    return t.contiguous()
-
-
 def _pools(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> None:
     """Whether k and v are pools for q."""
     for name, t in (("k", k), ("v", v)):
@@ -151,8 +136,8 @@ def paged(
     if mask is not None and mask.dtype != torch.bool:
         (mask,) = cast(mask)
     (b, h, sq, d) = q.shape
-    table = _whole("block_table", block_table, q, (b, -1), f"[{b}, pages of a batch]: a row for each batch of q")
-    lengths = _whole("lengths", lengths, q, (b,), f"[{b}]: one for each batch of q")
+    table = whole_numbers("block_table", block_table, q, (b, -1), f"[{b}, pages of a batch]: a row for each batch of q")
+    lengths = whole_numbers("lengths", lengths, q, (b,), f"[{b}]: one for each batch of q")
     if table is None:
         call = as_called(q, k, v, scale=scale, enable_gqa=enable_gqa)
         q, k, v, factor, sk = *call[:3], call[5], k.shape[2]

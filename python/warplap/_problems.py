@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
-from . import _norm, _ops, _rope, _rows, _warplap
+from . import _gated, _norm, _ops, _rope, _rows, _warplap
 from ._facts import ACTIVATIONS
 
 
@@ -38,9 +38,10 @@ def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """The problem that a call of an operator is, in its one text form."""
     name = op if isinstance(op, str) else getattr(op, "__name__", "")
     try:
-        text = _linear if name == "linear" else _TEXTS[_warplap.read_operation(name)]
+        text = _LAYERS.get(name) or _TEXTS[_warplap.read_operation(name)]
     except (ValueError, KeyError):
-        raise ValueError(f"op: is {name or op!r}, expected matmul, linear, attention, bsr_matmul, norm, softmax, cross_entropy, rope, scaled_mm or int_mm") from None
+        known = "matmul, linear, gated_linear, attention, bsr_matmul, norm, softmax, cross_entropy, rope, scaled_mm or int_mm"
+        raise ValueError(f"op: is {name or op!r}, expected {known}") from None
     return text(*args, **kwargs)
 
 
@@ -104,7 +105,10 @@ def _qgemm(*args: Any, **kwargs: Any) -> str:
     return _quant.problem(*args, **kwargs)
 
 
-# By the operation that an operator is.
+# Layers: products by the name of the operator.
+_LAYERS: dict[str, Callable[..., str]] = {"linear": _linear, "gated_linear": _gated.problem}
+
+# The others by the operation that they are.
 _TEXTS: dict[str, Callable[..., str]] = {
     "gemm": _gemm, "attention": _attention, "bsr": _bsr, "norm": _norm.problem, "qgemm": _qgemm,
     "softmax": _rows.softmax_problem, "cross_entropy": _rows.entropy_problem, "rope": _rope.problem,

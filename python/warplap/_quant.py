@@ -10,10 +10,9 @@ from torch import Tensor
 
 from . import _cuda, _facts, _warplap
 from ._compiled import fake
-from ._library import check_out, dims, lib, op, ordinary
+from ._library import NAMES, check_out, dims, lib, op, ordinary
 
 _BLOCK = 128
-_OUTS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 _tags = (torch.Tag.pt2_compliant_tag,)
 for _schema in (
     "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType out_dtype, bool fast) -> Tensor",
@@ -71,11 +70,11 @@ def _text(a: Tensor, b: Tensor, rest: str) -> str:
 
 
 def _scaled_text(a: Tensor, b: Tensor, scale: str, out_dtype: torch.dtype, fast: bool) -> str:
-    if out_dtype not in _OUTS:
+    if out_dtype not in NAMES:
         raise TypeError(f"out_dtype: is {out_dtype}, expected torch.bfloat16, torch.float16 or torch.float32")
     # A block's factor is applied to its own sum, so that no sum runs further.
     flag = ",fast=true" if fast and scale != "block" else ""
-    return _text(a, b, f"dtype=f8e4m3,out={_OUTS[out_dtype]},scale={scale}{flag}")
+    return _text(a, b, f"dtype=f8e4m3,out={NAMES[out_dtype]},scale={scale}{flag}")
 
 
 def problem(

@@ -7,8 +7,8 @@ import math
 from typing import Any, NamedTuple, Sequence
 
 from . import _warplap
+from ._facts import DTYPES
 
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _POSITIONS = {"int32": "i32", "int64": "i64"}
 
 
@@ -44,7 +44,7 @@ def call(
     n, columns, ldt = table
     dtype, angles, positions = (None if t is None else name_of(t) for t in dtypes)
     form = f"rope:rows={x.rows},h={x.heads},d={x.d},rot={columns if facts.wide else 2 * columns},n={n}"
-    form += f",dtype={_DTYPES[dtype or '']},table={_DTYPES[angles or '']},ld={x.ld},ldt={ldt}"
+    form += f",dtype={DTYPES[dtype or '']},table={DTYPES[angles or '']},ld={x.ld},ldt={ldt}"
     if k is not None:
         form += f",hk={k.heads},ldk={k.ld}"
     if positions is not None:

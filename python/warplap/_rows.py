@@ -7,9 +7,9 @@ import math
 from typing import Any, Literal, Sequence
 
 from . import _arrays, _warplap
+from ._facts import DTYPES
 
 Reduction = Literal["mean", "sum", "none"]
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _LABELS = {"int64": "i64", "int32": "i32"}
 
 
@@ -23,14 +23,14 @@ def _named(dtype: Any, known: dict[str, str], what: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def softmax_call(shape: Sequence[int], dtype: Any, scale: float, mask: int, each: int) -> _warplap.Prepared:
     """The call for rows of a shape with so many rows of a mask, ready."""
-    form = f"softmax:rows={math.prod(shape[:-1])},n={shape[-1]},dtype={_named(dtype, _DTYPES, 'x')},scale={scale!r}"
+    form = f"softmax:rows={math.prod(shape[:-1])},n={shape[-1]},dtype={_named(dtype, DTYPES, 'x')},scale={scale!r}"
     return _warplap.Prepared(f"{form},mask={mask},each={each}" if mask else form)
 
 
 @functools.lru_cache(maxsize=4096)
 def softmax_grad_call(shape: Sequence[int], dtype: Any, scale: float) -> _warplap.Prepared:
     """The call for the gradient of rows of a shape, ready."""
-    dtype = _named(dtype, _DTYPES, "x")
+    dtype = _named(dtype, DTYPES, "x")
     return _warplap.Prepared(f"softmax_grad:rows={math.prod(shape[:-1])},n={shape[-1]},dtype={dtype},scale={scale!r}")
 
 
@@ -39,7 +39,7 @@ def entropy_call(
     rows: int, n: int, dtype: Any, labels: Any, grad: bool, mean: bool, ignore: int, smoothing: float, zloss: float
 ) -> _warplap.Prepared:
     """The call for so many rows, ready."""
-    given = f"rows={rows},n={n},dtype={_named(dtype, _DTYPES, 'logits')},labels={_named(labels, _LABELS, 'labels')}"
+    given = f"rows={rows},n={n},dtype={_named(dtype, DTYPES, 'logits')},labels={_named(labels, _LABELS, 'labels')}"
     rest = f"grad={str(grad).lower()},reduction={'mean' if mean else 'sum'},ignore={ignore}"
     return _warplap.Prepared(f"cross_entropy:{given},{rest},smoothing={smoothing!r},zloss={zloss!r}")
 
@@ -107,9 +107,9 @@ def entropy_problem(
 
 def softmax_of_arrays(x: Any, mask: Any, scale: float) -> Any:
     """Over NumPy arrays."""
-    np = _arrays._numpy()
-    x = _arrays._array(x, "x")
-    mask = None if mask is None else _arrays._array(mask, "mask")
+    np = _arrays.numpy()
+    x = _arrays.array(x, "x")
+    mask = None if mask is None else _arrays.array(mask, "mask")
     check_softmax(x, mask, scale)
     y = np.empty(x.shape, x.dtype)
     if x.size:
@@ -128,8 +128,8 @@ def entropy_of_arrays(
     logits: Any, labels: Any, ignore: int, smoothing: float, zloss: float, reduction: Reduction
 ) -> Any:
     """Over NumPy arrays."""
-    np = _arrays._numpy()
-    logits, labels = _arrays._array(logits, "logits"), _arrays._array(labels, "labels")
+    np = _arrays.numpy()
+    logits, labels = _arrays.array(logits, "logits"), _arrays.array(labels, "labels")
     check_entropy(logits, labels, smoothing, zloss, reduction)
     rows, n = labels.size, logits.shape[-1]
     loss, lse, total = (np.empty(size, np.float32) for size in (rows, rows, 1))

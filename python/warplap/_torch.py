@@ -11,6 +11,8 @@ from ._attention import bent as bent_attention
 from ._attention import trained as trained_attention
 from ._blocks import bsr_matmul
 from ._front import norm as norm_front
+from ._gated_torch import at_once as gated_at_once
+from ._gated_torch import gated_linear
 from ._joined import joined as joined_linear
 from ._layers import linear
 from ._library import autocast
@@ -28,12 +30,12 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "joined_linear", "linear",
-    "linear_cross_entropy", "matmul", "norm", "norm_front", "packed_attention", "paged_attention", "rope",
+    "attention", "bent_attention", "bsr_matmul", "cross_entropy", "gated_at_once", "gated_linear", "int_mm", "joined_linear",
+    "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "packed_attention", "paged_attention", "rope",
     "rope_at_once", "scaled_mm", "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip
 
-for _name in ("matmul", "linear", "linear_finished", "attention", "bsr_matmul", "bsr_linear"):
+for _name in ("matmul", "linear", "linear_finished", "gated_linear", "attention", "bsr_matmul", "bsr_linear"):
     autocast(_name, "cpu", "AutocastCPU")
     autocast(_name, "cuda", "AutocastCUDA")

@@ -140,11 +140,11 @@ fn kernels_have_the_headers_they_include_and_no_others() {
     assert_eq!(headers("bsr/cuda/reference.rs"), ["element", "factor", "quant", "scaled"]);
     assert_eq!(
         headers("attention/cuda/flash_mma.rs"),
-        ["ampere", "attention", "attention_ampere", "element", "packed", "philox"]
+        ["ampere", "attention", "attention_ampere", "element", "packed", "philox", "squares"]
     );
     assert_eq!(
         headers("attention/cuda/flash_wgmma.rs"),
-        ["attention", "attention_hopper", "element", "hopper", "packed", "philox"]
+        ["attention", "attention_hopper", "element", "hopper", "packed", "philox", "squares"]
     );
     assert_eq!(headers("gemm/cuda/mma_sync.rs"), ["ampere", "element", "epilogue"]);
     assert_eq!(headers("gemm/cuda/cublaslt.rs"), [""; 0]);

@@ -59,6 +59,17 @@ def linear(
     return found
 
 
+def gated(x: Tensor, w_gate: Tensor, w_up: Tensor, activation: Any) -> Tensor:
+    found: Tensor = _ops.gated_linear(x, w_gate, w_up, activation)
+    return found
+
+
+def gated_halves(x: Tensor, w: Tensor, activation: Any, first: int) -> Tensor:
+    """The same of one weight, whose half that is activated comes first (0) or last (1)."""
+    halves = w.chunk(2)
+    return gated(x, halves[first], halves[1 - first], activation)
+
+
 def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     found: Tensor = _ops.softmax(x, mask, scale=scale)
     return found

@@ -1,4 +1,5 @@
-"""What linear covers: a product with its bias, the activation behind it, and what is added or multiplied then."""
+"""What linear and gated_linear cover: a product with its bias, the activation behind it, and what is added or multiplied
+then; two products of one x, of which one lets the other through."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any, Iterator, NamedTuple
 
 from .._facts import ACTIVATIONS as FUSED
 from . import calls
-from .found import Found, Node, alike, dtype_of, is_float, only_user
+from .found import Found, Node, alike, dtype_of, half_of, is_float, only_user
 from .words import argument, value, word
 
 _ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "sigmoid")
@@ -23,7 +24,7 @@ class _Layer(NamedTuple):
 
     @property
     def name(self) -> str:
-        return "linear" if self.activation is None else f"linear_{self.activation}"
+        return _named("linear", self.activation)
 
 
 def layer_of(node: Any) -> _Layer | None:
@@ -45,6 +46,59 @@ def _is_product(x: Any, w: Any, bias: Any) -> bool:
     matrix = value(w)
     same = all(is_float(t) and dtype_of(t) == dtype_of(x) for t in given)
     return same and matrix is not None and matrix.ndim == 2
+
+
+def _activated(node: Any, user: Node) -> tuple[tuple[Node, ...], Node, str | None]:
+    """The nodes of an activation that a product may end in, what is activated, and its name: the node itself and nothing
+    where it is none."""
+    act = word(node)
+    if act not in FUSED or not node.args or not only_user(node, user):
+        return (), node, None
+    tanh = act == "gelu" and argument(node, 1, "approximate", "none") == "tanh"
+    return (node,), node.args[0], "gelu_tanh" if tanh else act
+
+
+def gates(node: Node) -> Iterator[Found]:
+    """The gated half of a layer, ``silu(linear(x, gate)) * linear(x, up)``: of two weights, or of the halves of one."""
+    if word(node) != "mul" or len(node.args) != 2 or node.kwargs or not is_float(node) or value(node).requires_grad:
+        return
+    for one, other in (node.args, node.args[::-1]):
+        acts, inner, name = _activated(one, node)
+        above = one if acts else node
+        gate, up = layer_of(inner), layer_of(other)
+        if gate is not None and up is not None and gate.activation is None and up.activation is None:
+            alone = inner is not other and only_user(inner, above) and only_user(other, node)
+            same = gate.x is up.x and value(gate.w).shape == value(up.w).shape
+            if alone and same and gate.bias is None and up.bias is None:
+                nodes = tuple(sorted((inner, *acts, other, node)))
+                yield Found(_named("gated_linear", name), nodes, (node,), calls.gated, (gate.x, gate.w, up.w, name))
+                if name is None:  # the other way round is the same
+                    return
+        halves = [half_of(inner, above), half_of(other, node)]
+        if halves[0] is not None and halves[1] is not None:
+            yield from _of_halves(node, acts, name, halves[0], halves[1])
+            if name is None:
+                return
+
+
+def _of_halves(
+    node: Node, acts: tuple[Node, ...], name: str | None, gate: tuple[Any, ...], up: tuple[Any, ...]
+) -> Iterator[Found]:
+    """The same of one product, whose halves along the last dimension they are, where nobody else reads any of it."""
+    (whole, first, own), (same, second, more) = gate, up
+    layer = layer_of(whole)
+    if same is not whole or first == second or layer is None or layer.activation is not None or layer.bias is not None:
+        return
+    parts = {*own, *more}
+    inside = {*parts, *acts, node}
+    if value(layer.w).shape[0] % 2 or any(user not in inside for part in (whole, *parts) for user in part.users):
+        return
+    nodes, args = tuple(sorted((whole, *inside))), (layer.x, layer.w, name, first)
+    yield Found(_named("gated_halves", name), nodes, (node,), calls.gated_halves, args)
+
+
+def _named(template: str, activation: str | None) -> str:
+    return template if activation is None else f"{template}_{activation}"
 
 
 def linears(node: Node) -> Iterator[Found]:

@@ -8,10 +8,9 @@ from typing import Any, Iterator, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.fx import Node as FxNode
 
 from .. import _ops, _rope
-from .found import Found, Node, is_float
+from .found import Found, Node, half_of, is_call, is_float
 from .words import argument, value, word
 
 
@@ -39,43 +38,17 @@ def both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, heads_dim: int) -> tupl
     return found
 
 
-def _is(node: Any, *names: Any) -> bool:
-    """Whether a node calls one of these functions, or a method of one of these names."""
-    kinds = ("call_function", "call_method")
-    return isinstance(node, FxNode) and node.op in kinds and any(node.target is n or node.target == n for n in names)
-
-
-def _half_of(node: Any, user: Node) -> tuple[Node, int, tuple[Node, ...]] | None:
-    """What a node is a half of along the last dimension, which half, and the nodes that say so."""
-    if not _is(node, operator.getitem) or list(node.users) != [user] or len(node.args) != 2:
-        return None
-    whole, index = node.args
-    if _is(whole, torch.chunk, "chunk") and isinstance(index, int):
-        x, last = whole.args[0], argument(whole, 2, "dim", 0)
-        ends = value(x) is not None and last in (-1, value(x).ndim - 1)
-        return (x, index, (whole, node)) if ends and argument(whole, 1, "chunks") == 2 and index in (0, 1) else None
-    x = value(whole)
-    if x is None or not isinstance(index, tuple) or len(index) != 2 or index[0] is not Ellipsis:
-        return None
-    part, half = index[1], x.shape[-1] // 2
-    if not isinstance(part, slice) or part.step not in (None, 1) or x.shape[-1] % 2:
-        return None
-    if part.start in (None, 0) and part.stop == half:
-        return whole, 0, (node,)
-    return (whole, 1, (node,)) if part.start == half and part.stop in (None, x.shape[-1]) else None
-
-
 def _rotated(node: Any, user: Node) -> tuple[Node, tuple[Node, ...]] | None:
     """x and the nodes of ``cat((-x2, x1), -1)``."""
-    if not _is(node, torch.cat) or list(node.users) != [user] or value(node) is None:
+    if not is_call(node, torch.cat) or list(node.users) != [user] or value(node) is None:
         return None
     parts, last = node.args[0], argument(node, 1, "dim", 0)
     if last not in (-1, value(node).ndim - 1) or not isinstance(parts, (tuple, list)) or len(parts) != 2:
         return None
     minus, first = parts
-    if not _is(minus, operator.neg, torch.neg, "neg") or list(minus.users) != [node]:
+    if not is_call(minus, operator.neg, torch.neg, "neg") or list(minus.users) != [node]:
         return None
-    low, high = _half_of(first, node), _half_of(minus.args[0], minus)
+    low, high = half_of(first, node), half_of(minus.args[0], minus)
     if low is None or high is None or low[0] is not high[0] or (low[1], high[1]) != (0, 1):
         return None
     own = dict.fromkeys((*low[2], *high[2]))  # the halves of one chunk have it in common
