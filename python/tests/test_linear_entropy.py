@@ -128,16 +128,6 @@ def test_rows_that_do_not_count_and_labels_that_are_no_column(device):
     assert warplap.linear_cross_entropy(x[:0], w, labels[:0]).isnan()
 
 
-def test_few_rows_in_bfloat16_are_one_piece(monkeypatch):
-    """Their logits take less than a gradient's sums in float32 would; more rows, and other types, have chunks."""
-    monkeypatch.setattr(_linear_entropy, "_MOST", 1000)
-    monkeypatch.setattr(_linear_entropy, "_EVEN", 4)
-    x = torch.empty(17, 8)
-    few = lambda rows, dtype, of_w=True: _linear_entropy._rows_at_once(x[:rows].to(dtype), 100, 0, of_w)
-    assert [few(16, torch.bfloat16), few(17, torch.bfloat16), few(16, torch.bfloat16, False)] == [16, 12, 8]
-    assert [few(16, torch.float16), few(16, torch.float32)] == [8, 8]
-
-
 class Made(TorchDispatchMode):
     """How many elements of what torch makes."""
 
@@ -167,21 +157,6 @@ def test_backward_of_logits_makes_no_zeros(reduction):
     with Made() as made:
         torch.autograd.grad(loss, logits)
     assert [name for name, count in made.found if count == 18 * 500] == ["mul"]
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_one_piece_is_right_where_its_sums_are_large(dtype, device):
-    if dtype == torch.float16 and device == "cpu":
-        pytest.skip("a chunk's sums are float16 there")
-    x, w, _, labels = given(rows=(64,), k=32, n=50, device=device)
-    labels[:] = 7  # every row's part of one line of w.grad has one sign
-    x = (x.detach().abs() * 3000).to(dtype).requires_grad_()
-    w = (w.detach() / 3000).to(dtype).requires_grad_()
-    wide = [t.detach().double().requires_grad_() for t in (x, w)]
-    right = torch.autograd.grad(F.cross_entropy(F.linear(*wide), labels), wide)
-    got = torch.autograd.grad(warplap.linear_cross_entropy(x, w, labels), (x, w))
-    for a, b in zip(got, right):
-        assert (a.double() - b).norm() < 2e-2 * b.norm()
 
 
 class Largest(TorchDispatchMode):
@@ -215,6 +190,7 @@ def test_logits_are_never_whole_in_memory(monkeypatch):
     seen.clear()
     warplap.linear_cross_entropy(x, w, labels)
     assert seen == [(12, 100)] * 5 + [(4, 100)]
+    assert _linear_entropy._rows_at_once(4096, 128256, 0) <= 4096
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

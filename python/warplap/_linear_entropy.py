@@ -1,5 +1,4 @@
-"""Cross entropy joined with the projection in front of it: rows come in chunks, and logits are whole in memory only
-where that takes less of it than chunks do."""
+"""Cross entropy joined with the projection in front of it: rows come in chunks, and logits are never whole in memory."""
 
 from __future__ import annotations
 
@@ -34,16 +33,10 @@ _MOST, _EVEN = 1 << 27, 128
 _add_to_float = getattr(torch.ops.aten.addmm, "dtype_out", None)
 
 
-def _rows_at_once(x: Tensor, n: int, chunk: int, of_w: bool) -> int:
-    """Rows of a chunk: as many as are asked for, or chunks of one size that hold a bounded number of logits.
-
-    All of them where the weight's gradient is wanted in bfloat16 and rows are few: chunks need its sums in float32
-    beside the gradient itself, 6 bytes an element, and in one piece it takes 2, with 2 of every logit."""
-    count, k = x.shape
+def _rows_at_once(count: int, n: int, chunk: int) -> int:
+    """Rows of a chunk: as many as are asked for, or chunks of one size that hold a bounded number of logits."""
     if chunk:
         return chunk
-    if of_w and x.dtype == torch.bfloat16 and count <= 2 * k:
-        return count
     chunks = -(-count // max(1, _MOST // n))
     return -(-count // (chunks * _EVEN)) * _EVEN
 
@@ -68,12 +61,10 @@ def _walk(
     wide = torch.float32
     loss = x.new_empty(x.shape[0], dtype=wide)
     of_x = x.new_empty(x.shape if wanted[0] else 0)
-    each = _rows_at_once(x, w.shape[0], chunk, wanted[1])
-    # Sums over all rows, before they are divided, may be more than float16 holds.
-    whole = each >= x.shape[0] and x.dtype != torch.float16
-    of_w = w.new_empty(w.shape if wanted[1] and not whole else 0, dtype=wide)
+    of_w = w.new_empty(w.shape if wanted[1] else 0, dtype=wide)
     of_bias = w.new_zeros(w.shape[0] if wanted[2] else 0, dtype=wide)
     share = x.new_ones(1, dtype=wide) if share is None else share
+    each = _rows_at_once(x.shape[0], w.shape[0], chunk)
     for at in range(0, x.shape[0], each):
         part = slice(at, at + each)
         logits = finished_run(x[part], w, bias)
@@ -83,14 +74,12 @@ def _walk(
             logits.mul_(by[part, None])
         if wanted[0]:
             torch.mul(product(logits, w), share, out=of_x[part])
-        if wanted[1] and whole:
-            of_w = product(logits.t(), x)
-        elif wanted[1]:
+        if wanted[1]:
             _add_product(of_w, logits.t(), x[part], at == 0)
         if wanted[2]:
             of_bias += logits.sum(0, dtype=wide)
         del logits
-    into = lambda t: t if x.dtype == t.dtype else torch.empty_like(t, dtype=x.dtype)
+    into = lambda t: t if x.dtype == wide else torch.empty_like(t, dtype=x.dtype)
     of_w, of_bias = (torch.mul(t, share, out=into(t)) for t in (of_w, of_bias))
     return loss, of_x, of_w, of_bias
 
