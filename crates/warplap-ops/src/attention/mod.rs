@@ -247,6 +247,17 @@ pub(crate) fn added(p: &AttentionProblem, mask: &Array) -> Option<Vec<f64>> {
     }
 }
 
+/// Whether a mask hides all of these keys from a query of a batch and head.
+pub(crate) fn hides_all(p: &AttentionProblem, mask: &Array, [b, h, i]: [usize; 3], mut keys: Range<usize>) -> bool {
+    let (lies, shift) = (p.mask_strides(), p.mask.tiles().map_or(0, Tiles::shift));
+    let at = b * lies.batch + h * lies.head + (i >> shift) * lies.row;
+    match p.mask {
+        Mask::None => false,
+        Mask::Add => keys.all(|j| mask.at(at + j) == f64::NEG_INFINITY),
+        Mask::Bool | Mask::Tiles(_) => keys.all(|j| mask.at(at + (j >> shift)) == 0.0),
+    }
+}
+
 /// Which weights of a head are dropped, where some are.
 pub(crate) fn drops(p: &AttentionProblem, seed: &Array, head: usize) -> Option<Drops> {
     let given = || [0, 1].map(|i| seed.at(i) as i64 as u64);

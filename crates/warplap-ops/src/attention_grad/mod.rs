@@ -24,7 +24,9 @@ use warplap_core::slot::{Role, Signature, Slot};
 
 use crate::attention::packed::Batches;
 use crate::attention::slot as forward;
-use crate::attention::{Attention, AttentionProblem, Bend, QUERY_SPREAD, Strides, added, drops, gather, offsets};
+use crate::attention::{
+    Attention, AttentionProblem, Bend, QUERY_SPREAD, Strides, added, drops, gather, hides_all, offsets,
+};
 use crate::right;
 use line::Line;
 use reach::Reach;
@@ -214,7 +216,8 @@ fn lse(
     let batches = Batches::of(p, [&starts[0], &starts[1]]);
     let leans = if p.alibi { slopes.to_f64() } else { vec![0.0; p.h as usize] };
     let k = if exact { inputs[slot::K].to_f64() } else { Vec::new() };
-    let mask = added(p, &inputs[slot::MASK]).unwrap_or_default();
+    // What is added to every pair takes as long as a race where pairs are many: only scores need it.
+    let mask = if exact { added(p, &inputs[slot::MASK]).unwrap_or_default() } else { Vec::new() };
     let mut all = vec![f32::NEG_INFINITY; p.lse_len()];
     for head in 0..(p.b * p.h) as usize {
         let (b, h) = (head / p.h as usize, head % p.h as usize);
@@ -233,8 +236,7 @@ fn lse(
                 true => &[][..],
                 false => &mask[b * lies.batch + h * lies.head + i * lies.row..][..sk],
             };
-            let hides = !line.is_empty() && line[seen.clone()].iter().all(|m| *m == f64::NEG_INFINITY);
-            if hides || seen.is_empty() {
+            if seen.is_empty() || hides_all(p, &inputs[slot::MASK], [b, h, i], seen.clone()) {
                 continue;
             }
             let value = match &scores {
