@@ -15,6 +15,7 @@ from ._joined import joined as joined_linear
 from ._layers import linear
 from ._library import autocast
 from ._linear_entropy import linear_cross_entropy
+from ._norm_quant import norm as norm_quant
 from ._norm_torch import norm
 from ._packed import packed as packed_attention
 from ._paged import paged as paged_attention
@@ -29,7 +30,7 @@ from ._trained import matmul as trained_matmul
 
 __all__ = [
     "attention", "bent_attention", "bsr_matmul", "cross_entropy", "int_mm", "joined_linear", "linear",
-    "linear_cross_entropy", "matmul", "norm", "norm_front", "packed_attention", "paged_attention", "rope",
+    "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_quant", "packed_attention", "paged_attention", "rope",
     "rope_at_once", "scaled_mm", "softmax", "sparse_linear", "spread_mask",
     "trained_attention", "trained_linear", "trained_matmul",
 ]  # fmt: skip
