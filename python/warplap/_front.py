@@ -3,7 +3,6 @@ an element's place and a seed say whether it is dropped."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ lib.define(
 )
 
 
-def _sum(x: Tensor, residual: Tensor | None, before: Tensor | None, seed: Tensor | None, dropout: float) -> Tensor:
+def summed(x: Tensor, residual: Tensor | None, before: Tensor | None, seed: Tensor | None, dropout: float) -> Tensor:
     """What is normalised, by torch."""
     wide = torch.promote_types(x.dtype, torch.float32)
     total = x.to(wide) if before is None else x.to(wide) + before.to(wide)
@@ -53,7 +52,7 @@ def _run(
         except NotImplementedError as why:
             _cuda.tell("torch", why)
     if found is None:
-        total = _sum(flat, more, before, seed, dropout)
+        total = summed(flat, more, before, seed, dropout)
         wide = [t if t is None else t.to(total.dtype) for t in (weight, bias)]
         found = by_torch(total, None, *wide, layer=layer, eps=eps).to(x.dtype), total.to(x.dtype)
     return found[0].reshape(shape), found[1].reshape(shape)
@@ -95,18 +94,23 @@ def _backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None
 _front = operator("norm_front", _run, _save, _backward).call
 
 
+def checked(x: Tensor, before: Tensor | None, dropout: float) -> None:
+    """Whether what stands in front is what there is."""
+    if before is not None and tuple(before.shape) != tuple(x.shape[-1:]):
+        raise ValueError(f"before: has shape {list(before.shape)}, expected {list(x.shape[-1:])}")
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout: is {dropout}, expected a number from 0 to below 1")
+
+
 def norm(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float,
     before: Tensor | None, dropout: float, seed: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     check(x, weight, bias, residual, kind, eps)
-    if before is not None and tuple(before.shape) != tuple(x.shape[-1:]):
-        raise ValueError(f"before: has shape {list(before.shape)}, expected {list(x.shape[-1:])}")
-    if not 0.0 <= dropout < 1.0 or math.isnan(dropout):
-        raise ValueError(f"dropout: is {dropout}, expected a number from 0 to below 1")
+    checked(x, before, dropout)
     words = drawn(seed, x.device) if dropout else None
     if is_double(x, residual, weight, bias, before):
-        total = _sum(x, residual, before, words, dropout)
+        total = summed(x, residual, before, words, dropout)
         return by_torch(total, None, weight, bias, layer=kind == "layer", eps=eps), total
     floats(x=x, residual=residual, weight=weight, bias=bias, before=before)
     return _front(x, residual, weight, bias, before, words, kind == "layer", eps, dropout)

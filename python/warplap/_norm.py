@@ -10,6 +10,9 @@ from . import _arrays, _warplap
 from ._facts import DTYPES
 
 Kind = Literal["rms", "layer"]
+Quant = Literal["fp8", "int8"]
+# What a norm may be written as, by the problem's names.
+FORMATS = {"fp8": "f8e4m3", "int8": "i8"}
 
 
 @functools.lru_cache(maxsize=256)
@@ -43,6 +46,17 @@ def front_call(
 
 
 @functools.lru_cache(maxsize=4096)
+def quant_call(
+    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, before: bool, kind: str, eps: float,
+    dropout: float, quant: str,
+) -> _warplap.Prepared:  # fmt: skip
+    """The same, written as codes with a factor a row."""
+    form = _form(dtype, residual, weight, bias, kind, eps) % (math.prod(shape[:-1]), shape[-1])
+    front = f"before={str(before).lower()},dropout={dropout!r}"
+    return _warplap.Prepared(f"{form},{front},quant={FORMATS[quant]}")
+
+
+@functools.lru_cache(maxsize=4096)
 def grad_call(
     shape: Sequence[int], dtype: Any, weight: bool, bias: bool, total: bool, kind: str, eps: float, dropout: float
 ) -> _warplap.Prepared:
@@ -61,18 +75,25 @@ def call_of(
 
 def problem(
     x: Any, weight: Any = None, bias: Any = None, *, residual: Any = None, kind: Kind = "rms", eps: float = 1e-5,
-    before: Any = None, dropout: float = 0.0, seed: Any = None,
+    before: Any = None, dropout: float = 0.0, seed: Any = None, quant: Quant | None = None,
 ) -> str:  # fmt: skip
     """The problem that a call is, in its text form."""
-    check(x, weight, bias, residual, kind, eps)
+    check(x, weight, bias, residual, kind, eps, quant)
+    if quant is not None:
+        has = [t is not None for t in (residual, weight, bias, before)]
+        return quant_call(tuple(x.shape), x.dtype, *has, kind, float(eps), float(dropout), quant).problem
     if before is not None or dropout:
         has = [t is not None for t in (residual, weight, bias, before)]
         return front_call(tuple(x.shape), x.dtype, *has, kind, float(eps), float(dropout)).problem
     return call_of(x, residual, weight, bias, kind, float(eps)).problem
 
 
-def check(x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float) -> None:
+def check(
+    x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float, quant: str | None = None
+) -> None:
     """Whether shapes belong together, and the rest is what there is."""
+    if quant is not None and quant not in FORMATS:
+        raise ValueError(f"quant: is {quant!r}, expected 'fp8', 'int8' or None")
     if kind not in ("rms", "layer"):
         raise ValueError(f"kind: is {kind!r}, expected 'rms' or 'layer'")
     if not 1e-20 <= eps <= 1.0:

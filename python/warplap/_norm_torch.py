@@ -60,6 +60,8 @@ def fit(problem: str) -> str | None:
     given = _facts.fields(problem)
     if given.keys() & {"before", "dropout"}:
         return "torch draws other numbers, and rounds in between"
+    if "quant" in given:
+        return "torch has codes of a norm's numbers as steps of their own"
     if given["kind"] == "rms" and given.get("bias") == "true" and given["dtype"] != "f32":
         return "torch rounds to half precision before it adds a bias to RMSNorm"
     return None

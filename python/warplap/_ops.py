@@ -273,6 +273,7 @@ def norm(
     before: Any = None,
     dropout: float = 0.0,
     seed: Any = None,
+    quant: _norm.Quant | None = None,
 ) -> Any:
     """``norm(x + residual) * weight + bias`` over the last dimension: RMSNorm (``kind="rms"``) or LayerNorm
     (``kind="layer"``), as ``torch.nn.functional.rms_norm`` and ``layer_norm`` compute them.
@@ -285,11 +286,20 @@ def norm(
     the others grow, then the residual is added; the sum comes beside the norm then too. Which elements are dropped
     follows from their places and ``seed``: a number, a pair of numbers (seed and stream), two int64 beside ``x``, or
     None to have torch draw one. The same seed drops the same elements in every kernel and on every device.
+
+    With ``quant="fp8"`` (float8_e4m3fn) or ``"int8"`` the norm is written as 8-bit numbers with one float32 factor a
+    row, its largest magnitude over 448 or 127: ``codes, scale = norm(x, w, quant="fp8")``, and the sum behind them where
+    there is one. ``codes * scale`` is the norm; ``scale`` has a last dimension of 1, as ``scaled_mm`` takes it. torch
+    only, without gradients.
     """
-    if before is not None or dropout:
+    if before is not None or dropout or quant is not None:
         if torch is None or not isinstance(x, torch.Tensor):
-            raise TypeError(f"x: is a {type(x).__name__}, expected a torch tensor where before or dropout is given")
+            what = "before, dropout or quant"
+            raise TypeError(f"x: is a {type(x).__name__}, expected a torch tensor where {what} is given")
         _is_torch(**{name: t for name, t in (("x", x), ("residual", residual), ("before", before)) if t is not None})
+        if quant is not None:
+            given = x, residual, weight, bias, kind, float(eps), before, float(dropout), seed
+            return _torch.norm_quant(*given, quant)
         return _torch.norm_front(x, residual, weight, bias, kind, float(eps), before, float(dropout), seed)
     if torch is not None and type(x) is torch.Tensor and not _compiling():
         found = _norm.direct(x, weight, bias, residual, kind, eps)

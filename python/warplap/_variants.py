@@ -9,7 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _facts, _modes, _norm_torch, _packed_torch, _quant, _rope_torch, _rows_torch, _sdpa, _sdpa_grad, _warplap
+from . import (
+    _facts, _modes, _norm_quant, _norm_torch, _packed_torch, _quant, _rope_torch, _rows_torch, _sdpa, _sdpa_grad,
+    _warplap,
+)  # fmt: skip
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
 from ._quiet import sparse
@@ -178,6 +181,10 @@ def join() -> None:
         add(
             "norm", "torch_norm", _norm_torch.by_torch, _norm_torch.fit,
             device=device, facts=_norm_torch.facts, returns=True,
+        )  # fmt: skip
+        add(
+            "norm", "torch_norm_quant", _norm_quant.by_torch, _norm_quant.fit,
+            device=device, facts=_norm_quant.facts, returns=True,
         )  # fmt: skip
         add(
             "norm_grad", "torch_norm_grad", _norm_torch.gradients_by_torch, _norm_torch.fit,

@@ -62,6 +62,9 @@ pub const ATTENTION_GRAD: (&str, &str) = ("attention_grad.cuh", include_str!("..
 /// What codes of 8 bits stand for, and what their factors belong to. Includes `element.cuh`.
 pub const QUANT: (&str, &str) = ("quant.cuh", include_str!("../cuh/quant.cuh"));
 
+/// Numbers as codes of 8 bits with one factor a row. Includes `element.cuh`.
+pub const CODES: (&str, &str) = ("codes.cuh", include_str!("../cuh/codes.cuh"));
+
 /// Hopper's tensor cores on bytes. Includes `hopper.cuh` and `quant.cuh`.
 pub const QUANT_HOPPER: (&str, &str) = ("quant_hopper.cuh", include_str!("../cuh/quant_hopper.cuh"));
 

@@ -1,6 +1,7 @@
 //! The right answer is that of plain loops, and its tolerances tell wrong from right.
 
 use super::*;
+use warplap_core::scalar::{F8E4m3, Scalar};
 
 /// y of plain loops in double precision over x and the residual as `kept` has it, and x + residual.
 fn plain(p: &NormProblem, inputs: &[Array], eps: f64, kept: impl Fn(f64) -> f64) -> (Vec<f64>, Vec<f64>) {
@@ -89,6 +90,92 @@ fn what_is_left_out_shows_in_every_type() {
             less[left_out] = Array::none();
             let (y, _) = plain(&p, &less, f64::from(p.eps()), |s| s);
             assert!(shares(answer, y) > 1.0, "{text}: slot {left_out} left out");
+        }
+    }
+}
+
+/// Codes and factors as a kernel that computes exactly would write them, and with another way to round.
+fn coded(p: &NormProblem, inputs: &[Array], round: impl Fn(f64) -> f64) -> (Vec<f64>, Vec<f64>) {
+    let (y, _) = plain(p, inputs, f64::from(p.eps()), |s| s);
+    let (mut codes, mut scales) = (Vec::new(), Vec::new());
+    for row in y.chunks(p.n as usize) {
+        let most = row.iter().fold(0f64, |most, y| most.max(y.abs()));
+        scales.push(f64::from((most / f64::from(p.quant.top())) as f32));
+        codes.extend(row.iter().map(|y| round(y / most * f64::from(p.quant.top()))));
+    }
+    (codes, scales)
+}
+
+fn quantised() -> impl Iterator<Item = (String, NormProblem, Vec<Array>)> {
+    let both = cases().flat_map(|(text, ..)| ["f8e4m3", "i8"].map(|quant| format!("{text},quant={quant}")));
+    both.map(|text| {
+        let p = Norm::parse(&text).unwrap();
+        let inputs = Norm::draw(&p, &mut fastrand::Rng::with_seed(4));
+        (text, p, inputs)
+    })
+}
+
+/// The nearest code.
+fn nearest(p: &NormProblem) -> impl Fn(f64) -> f64 + use<> {
+    let quant = p.quant;
+    move |v| if quant == Quant::I8 { v.round_ties_even() } else { DType::F8E4m3.rounded(v) }
+}
+
+#[test]
+fn codes_of_plain_loops_are_right_and_so_is_either_side_of_a_middle() {
+    for (text, p, inputs) in quantised() {
+        let answers = Norm::answer(&p, &inputs);
+        let (codes, scales) = coded(&p, &inputs, nearest(&p));
+        let share = shares(&answers[0], codes.iter().copied());
+        assert!((0.9..=1.0).contains(&share), "{text}: {share} of half a step");
+        let last = answers.last().unwrap();
+        assert!(answers.len() == 2 + usize::from(p.has_sum()) && last.values.len() == p.rows as usize, "{text}");
+        assert!(shares(last, scales.iter().copied()) <= 1.0, "{text}");
+        // The numbers that codes and factors stand for are y.
+        let (y, _) = plain(&p, &inputs, f64::from(p.eps()), |s| s);
+        for (i, (code, y)) in codes.iter().zip(&y).enumerate() {
+            let scale = scales[i / p.n as usize];
+            assert!((code * scale - y).abs() <= answers[0].tolerance.allowed(y / scale) * scale, "{text}");
+        }
+        // A number in the middle of two codes may be either.
+        let (low, high, middle) = if p.quant == Quant::I8 { (56.0, 57.0, 56.5) } else { (208.0, 224.0, 216.0) };
+        assert!([low, high].iter().all(|c: &f64| (c - middle).abs() <= answers[0].tolerance.allowed(middle)), "{text}");
+    }
+}
+
+#[test]
+fn codes_that_are_cut_or_of_another_row_s_factor_show() {
+    for (text, p, inputs) in quantised() {
+        let answers = Norm::answer(&p, &inputs);
+        let nearest = nearest(&p);
+        // Towards zero: what is rounded up is a step less.
+        let cut = |v: f64| {
+            let to = nearest(v);
+            match to.abs() > v.abs() {
+                true if p.quant == Quant::I8 => v.trunc(),
+                true => F8E4m3(F8E4m3::from_f64(v).0 - 1).to_f64(),
+                false => to,
+            }
+        };
+        assert!(shares(&answers[0], coded(&p, &inputs, cut).0) > 1.2, "{text}: cut towards zero");
+        let (codes, scales) = coded(&p, &inputs, &nearest);
+        let swapped = codes.iter().skip(p.n as usize).chain(&codes[..p.n as usize]).copied();
+        assert!(shares(&answers[0], swapped) > 2.0, "{text}: rows in another place");
+        let last = answers.last().unwrap();
+        assert!(shares(last, scales.iter().map(|s| s * (1.0 + 1e-3))) > 1.0, "{text}: a factor a thousandth too large");
+        // A factor over 256 or 128 instead of the largest code.
+        let wrong = if p.quant == Quant::I8 { 127.0 / 128.0 } else { 256.0 / 448.0 };
+        let off = coded(&p, &inputs, |v| nearest(v * wrong)).0;
+        assert!(shares(&answers[0], off) > 1.5, "{text}: another largest code");
+        // The sum as it was rounded to a half type is not what codes are of.
+        if p.residual && p.dtype == DType::Bf16 && p.quant == Quant::I8 {
+            let (late, _) = plain(&p, &inputs, f64::from(p.eps()), |s| Array::from_f64(p.dtype, [s]).at(0));
+            let most = |row: &[f64]| row.iter().fold(0f64, |most, y| most.max(y.abs()));
+            let codes = late.chunks(p.n as usize).flat_map(|row| {
+                let unit = 127.0 / most(row);
+                row.iter().map(move |y| (y * unit).round_ties_even())
+            });
+            assert!(shares(&answers[0], codes) > 1.0, "{text}: codes of the rounded sum");
         }
     }
 }

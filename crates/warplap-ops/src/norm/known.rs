@@ -36,6 +36,7 @@ const CPU: &str = "
 norm:rows=1,n=4096,dtype=f32,kind=rms,residual=true
 norm:rows=512,n=4096,dtype=bf16,kind=rms,residual=true
 norm:rows=512,n=1024,dtype=f32,kind=layer,bias=true
+norm:rows=512,n=4096,dtype=bf16,kind=rms,residual=true,quant=i8
 ";
 
 const CUDA: &str = "
@@ -47,4 +48,6 @@ norm:rows=8192,n=4096,dtype=bf16,kind=layer,bias=true
 norm:rows=8192,n=4096,dtype=bf16,kind=layer,residual=true,bias=true,before=true,dropout=0.1
 norm:rows=32768,n=768,dtype=f16,kind=layer,bias=true
 norm:rows=4096,n=4096,dtype=f32,kind=rms
+norm:rows=16,n=4096,dtype=bf16,kind=rms,residual=true,quant=f8e4m3
+norm:rows=8192,n=4096,dtype=bf16,kind=rms,residual=true,quant=f8e4m3
 ";

@@ -3,6 +3,10 @@
 //!
 //! y is the norm of the sum as it is in f32, not of the sum as it was rounded to the type of the buffers. In half types
 //! the two differ by about one rounding, and both are right: a kernel may do either.
+//!
+//! With `quant` y is written as codes of 8 bits with one factor a row, which the row's largest magnitude gives: numbers
+//! are codes times factor, as `qgemm` takes them. Nothing is rounded before it is a code, the sum neither. Right is
+//! y / factor before it is rounded, and a code may be half a step from it: between two codes either is right.
 
 #[cfg(feature = "cpu")]
 pub mod cpu;
@@ -10,8 +14,10 @@ pub mod cpu;
 pub mod cuda;
 mod known;
 mod problem;
+mod quant;
 
 pub use problem::{Kind, NormProblem};
+pub use quant::Quant;
 
 use rayon::prelude::*;
 use warplap_core::array::Array;
@@ -37,7 +43,7 @@ pub mod slot {
     pub const WEIGHT: usize = 2;
     /// What is added to each column: n numbers.
     pub const BIAS: usize = 3;
-    /// The norm, rows×n.
+    /// The norm, rows×n, or its codes.
     pub const Y: usize = 4;
     /// dropout(x + before) + residual, rows×n, where the problem has any of them and keeps it.
     pub const SUM: usize = 5;
@@ -45,10 +51,12 @@ pub mod slot {
     pub const BEFORE: usize = 6;
     /// Seed and stream of what is dropped: two i64.
     pub const SEED: usize = 7;
+    /// What a row's codes are multiplied with to be its numbers: one f32 a row, where the problem asks for codes.
+    pub const SCALE: usize = 8;
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = 8;
+pub(crate) const SLOTS: usize = 9;
 
 /// Bytes that every buffer's address is a multiple of: one vector of a GPU.
 pub(crate) const ALIGN: u64 = 16;
@@ -64,16 +72,17 @@ impl Op for Norm {
     fn signature(p: &NormProblem) -> Signature {
         let (rows, columns) = ([p.rows, p.n], [p.n]);
         let input = |name: &'static str, shape: &[u64]| Slot::input(name, p.dtype, shape).aligned(ALIGN);
-        let output = |name: &'static str| Slot::output(name, p.dtype, &rows).aligned(ALIGN);
+        let output = |name: &'static str, dtype: DType| Slot::output(name, dtype, &rows).aligned(ALIGN);
         Signature(vec![
             input("x", &rows),
             input("residual", &rows).when(p.residual),
             input("weight", &columns).when(p.weight),
             input("bias", &columns).when(p.bias),
-            output("y"),
-            output("sum").when(p.has_sum()),
+            output("y", p.quant.dtype().unwrap_or(p.dtype)),
+            output("sum", p.dtype).when(p.has_sum()),
             input("before", &columns).when(p.before),
             Slot::input("seed", DType::I64, &[2]).when(p.dropout() > 0.0),
+            Slot::output("scale", DType::F32, &[p.rows]).when(p.quant != Quant::None),
         ])
     }
 
@@ -95,26 +104,34 @@ impl Op for Norm {
         let columns = |slot: usize| (!inputs[slot].is_empty()).then(|| inputs[slot].to_f64());
         let (weight, bias) = (columns(slot::WEIGHT), columns(slot::BIAS));
         let (sum, terms) = sums(p, inputs);
-        let mut values = sum.clone();
-        let finish = |(row, terms): (&mut [f64], &[f64])| {
-            let reach = normalised(p, row, terms);
+        let (mut values, mut scales) = (sum.clone(), vec![0f64; p.rows as usize]);
+        let finish = |((row, terms), scale): ((&mut [f64], &[f64]), &mut f64)| {
+            let mut reach = normalised(p, row, terms);
             if let Some(weight) = &weight {
                 row.iter_mut().zip(weight).for_each(|(y, w)| *y *= w);
             }
             if let Some(bias) = &bias {
                 row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
             }
+            if p.quant != Quant::None {
+                (*scale, reach.inverse) = quant::coded(p.quant, row);
+            }
             reach
         };
         let worst = in_parallel(|| {
-            values.par_chunks_mut(n).zip(terms.par_chunks(n)).map(finish).reduce(Reach::default, Reach::or)
+            let rows = values.par_chunks_mut(n).zip(terms.par_chunks(n)).zip(&mut scales);
+            rows.map(finish).reduce(Reach::default, Reach::or)
         });
         let largest = |of: &Option<Vec<f64>>| of.iter().flatten().fold(0f64, |most, v| most.max(v.abs()));
         let weight = if p.weight { largest(&weight) } else { 1.0 };
-        let mut answers = vec![Answer { values, tolerance: tolerance(p, worst, weight, largest(&bias)) }];
+        let (tolerance, of_scales) = tolerances(p, worst, weight, largest(&bias));
+        let mut answers = vec![Answer { values, tolerance }];
         if p.has_sum() {
             let most = terms.iter().copied().fold(0.0, f64::max);
             answers.push(Answer { values: sum, tolerance: sum_tolerance(p, most) });
+        }
+        if p.quant != Quant::None {
+            answers.push(Answer { values: scales, tolerance: of_scales });
         }
         answers
     }
@@ -158,6 +175,8 @@ struct Reach {
     terms: f64,
     /// The largest element of the norm.
     after: f64,
+    /// One over the largest of y in the row where that is least, and codes are most in error.
+    inverse: f64,
 }
 
 impl Reach {
@@ -166,6 +185,7 @@ impl Reach {
             before: self.before.max(other.before),
             terms: self.terms.max(other.terms),
             after: self.after.max(other.after),
+            inverse: self.inverse.max(other.inverse),
         }
     }
 }
@@ -201,10 +221,10 @@ fn sum_tolerance(p: &NormProblem, terms: f64) -> Tolerance {
 /// Safety factor over the expected rounding error of a sum in any order, as for products.
 const GROWTH: f64 = 6.0;
 
-/// How far y may be off: its own rounding, sums of n terms in f32, and in half types the rounding of x + residual,
-/// which a kernel may normalise instead of the sum in f32.
-fn tolerance(p: &NormProblem, reach: Reach, weight: f64, bias: f64) -> Tolerance {
-    let own = p.dtype.roundoff();
+/// How far y may be off, and the factors of its codes: its own rounding, sums of n terms in f32, and in half types the
+/// rounding of x + residual, which a kernel may normalise instead of the sum in f32, unless y is written as codes.
+fn tolerances(p: &NormProblem, reach: Reach, weight: f64, bias: f64) -> (Tolerance, Tolerance) {
+    let own = if p.quant == Quant::None { p.dtype.roundoff() } else { 0.0 };
     let sums = GROWTH * DType::F32.roundoff() * ((p.n as f64).sqrt() / 8.0).clamp(1.0, 32.0);
     let rounded = if p.has_front() && p.dtype != DType::F32 { own } else { 0.0 };
     // Errors of a factor of the whole row stay in proportion to y, unless a bias is added afterwards. Those of the
@@ -219,9 +239,13 @@ fn tolerance(p: &NormProblem, reach: Reach, weight: f64, bias: f64) -> Tolerance
     if has_steps(p) {
         floor += 2.5 * DType::F32.roundoff() * reach.terms * weight;
     }
+    if p.quant != Quant::None {
+        return quant::allowed(p.quant, Tolerance { relative: sums, floor }, reach.inverse);
+    }
     // Rounding near zero is absolute: half the smallest f16.
     let smallest = if p.dtype == DType::F16 { 2.99e-8 } else { 0.0 };
-    Tolerance { relative: 2.0 * own + sums + 1.5 * rounded, floor: floor + smallest }
+    let tolerance = Tolerance { relative: 2.0 * own + sums + 1.5 * rounded, floor: floor + smallest };
+    (tolerance, tolerance)
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError};
 use warplap_core::roofline::Work;
 
+use super::Quant;
+
 /// What a row is divided by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -43,7 +45,7 @@ pub struct NormProblem {
     pub rows: u64,
     /// Elements of one row.
     pub n: u64,
-    /// Type of all buffers; arithmetic and sums are in f32.
+    /// Type of all buffers but codes and their factors; arithmetic and sums are in f32.
     pub dtype: DType,
     /// What a row is divided by.
     pub kind: Kind,
@@ -57,6 +59,8 @@ pub struct NormProblem {
     pub before: bool,
     /// Whether what is normalised is written beside the norm, where anything is done to x before.
     pub sum: bool,
+    /// What y is written as.
+    pub quant: Quant,
     /// The bits of the f32 that is added under the root.
     eps: u32,
     /// The bits of the f32 share of elements that are dropped before the residual is added.
@@ -79,7 +83,8 @@ impl NormProblem {
         let (kind, residual, weight, bias) = (Kind::Rms, false, true, false);
         let (before, dropout) = (false, 0f32.to_bits());
         let (sum, eps) = (true, EPS.to_bits());
-        NormProblem { rows, n, dtype, kind, residual, weight, bias, before, sum, eps, dropout }
+        let quant = Quant::None;
+        NormProblem { rows, n, dtype, kind, residual, weight, bias, before, sum, quant, eps, dropout }
     }
 
     /// The share of elements that are dropped.
@@ -129,7 +134,7 @@ impl Problem for NormProblem {
     type Op = super::Norm;
 
     const FIELDS: &'static [&'static str] =
-        &["rows", "n", "dtype", "kind", "residual", "weight", "bias", "before", "dropout", "sum", "eps"];
+        &["rows", "n", "dtype", "kind", "residual", "weight", "bias", "before", "dropout", "sum", "quant", "eps"];
 
     fn fields(&self) -> Fields {
         Fields::new()
@@ -143,6 +148,7 @@ impl Problem for NormProblem {
             .with_unless("before", self.before, false)
             .with_unless("dropout", self.dropout(), 0.0)
             .with_unless("sum", self.sum, true)
+            .with_unless("quant", self.quant, Quant::None)
             .with_unless("eps", self.eps(), EPS)
     }
 
@@ -159,6 +165,7 @@ impl Problem for NormProblem {
         p.bias = fields.word_or("bias", "true or false", false)?;
         p.before = fields.word_or("before", "true or false", false)?;
         p.sum = fields.word_or("sum", "true or false", true)?;
+        p.quant = fields.word_or("quant", "none, f8e4m3 or i8", Quant::None)?;
         let share = "a number from 0 to below 1";
         let dropout = fields.word_or("dropout", share, 0.0)?;
         p = p.with_dropout(dropout).ok_or_else(|| ProblemError::value("dropout", dropout, share))?;
@@ -185,6 +192,7 @@ impl Problem for NormProblem {
             .with_unless("before", self.before, false)
             .with_unless("dropout", self.dropout() > 0.0, false)
             .with_unless("sum", self.sum, true)
+            .with_unless("quant", self.quant, Quant::None)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -199,11 +207,15 @@ impl Problem for NormProblem {
 
     fn work(&self) -> Work {
         let all = self.rows as f64 * self.n as f64;
-        // x and y; the residual and the sum; one weight and one bias a column.
-        let passes = 2.0 + f64::from(u8::from(self.residual) + u8::from(self.has_sum()));
+        // x; the residual and the sum; one weight and one bias a column; y, or codes and a factor a row.
+        let passes = 1.0 + f64::from(u8::from(self.residual) + u8::from(self.has_sum()));
         let columns = [self.weight, self.bias, self.before].map(u8::from).iter().sum::<u8>();
         let columns = f64::from(columns) * self.n as f64;
-        Work { flops: 4.0 * all, bytes: (passes * all + columns) * self.dtype.bytes() as f64 }
+        let y = match self.quant.dtype() {
+            Some(codes) => all * codes.bytes() as f64 + 4.0 * self.rows as f64,
+            None => all * self.dtype.bytes() as f64,
+        };
+        Work { flops: 4.0 * all, bytes: (passes * all + columns) * self.dtype.bytes() as f64 + y }
     }
 
     fn dtype(&self) -> DType {
@@ -223,6 +235,8 @@ mod tests {
             "norm:rows=4096,n=4096,dtype=bf16,kind=rms",
             "norm:rows=1,n=77,dtype=f16,kind=layer,residual=true,weight=false,bias=true,eps=0.000001",
             "norm:rows=9,n=7,dtype=f32,kind=layer,residual=true,before=true,dropout=0.1,sum=false",
+            "norm:rows=9,n=7,dtype=bf16,kind=rms,quant=f8e4m3",
+            "norm:rows=9,n=7,dtype=f16,kind=rms,residual=true,quant=i8,eps=0.001",
         ] {
             assert_eq!(Norm::text(&Norm::parse(text).unwrap()), text);
         }
@@ -240,6 +254,7 @@ mod tests {
             ("rows=1,n=1,kind=batch", "'kind'"),
             ("rows=1,n=1,dropout=1", "'dropout'"),
             ("rows=1,n=1,dtype=f64", "'dtype'"),
+            ("rows=1,n=1,quant=fp8", "'quant'"),
             ("rows=1048576,n=4096", "'rows'"),
             ("rows=1,n=1,residuel=true", "did you mean 'residual'?"),
         ] {
@@ -261,5 +276,7 @@ mod tests {
     fn bytes_are_those_read_and_written_once() {
         let p = Norm::parse("rows=10,n=100,dtype=f16,residual=true,bias=true").unwrap();
         assert_eq!(p.work(), Work { flops: 4000.0, bytes: 2.0 * (4000.0 + 200.0) });
+        let p = Norm::parse("rows=10,n=100,dtype=f16,residual=true,bias=true,quant=i8").unwrap();
+        assert_eq!(p.work().bytes, 2.0 * (3000.0 + 200.0) + 1000.0 + 40.0);
     }
 }

@@ -7,8 +7,8 @@ use warplap_core::roofline::Work;
 
 use crate::norm::NormProblem;
 
-/// The facts of the gradients of y = norm(s) * weight + bias. Of the norm's own facts `residual`, `before` and `sum` have
-/// no part in it: they say how s came about.
+/// The facts of the gradients of y = norm(s) * weight + bias. Of the norm's own facts `residual`, `before`, `sum` and
+/// `quant` have no part in it: they say how s came about and what becomes of y.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NormGradProblem {
     /// The norm.

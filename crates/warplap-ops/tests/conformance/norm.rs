@@ -25,6 +25,15 @@ pub(crate) fn problems() -> Vec<String> {
                     problems.push(format!("norm:{shape},dtype={dtype},kind={kind},{rest}"));
                 }
             }
+            for quant in ["f8e4m3", "i8"] {
+                for shape in ["rows=1,n=1", "rows=3,n=2", "rows=33,n=77", "rows=40,n=1024", "rows=2,n=10007"] {
+                    for rest in ["", ",residual=true", ",weight=false,bias=true"] {
+                        problems.push(format!("norm:{shape},dtype={dtype},kind={kind}{rest},quant={quant}"));
+                    }
+                }
+                let front = "residual=true,bias=true,before=true,dropout=0.1,sum=false";
+                problems.push(format!("norm:rows=20,n=300,dtype={dtype},kind={kind},{front},quant={quant}"));
+            }
             problems.push(format!("norm:rows=9,n=100,dtype={dtype},kind={kind},residual=true,eps=0.5"));
         }
     }

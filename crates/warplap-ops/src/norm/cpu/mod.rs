@@ -23,9 +23,47 @@ mod tests {
     use warplap_core::arg::Arg;
     use warplap_core::array::Array;
     use warplap_core::op::Op;
+    use warplap_core::scalar::{F8E4m3, Scalar};
+    use warplap_core::variant::Fit;
     use warplap_cpu::{Cpu, Slice, SliceMut};
 
     use crate::norm::{Norm, slot};
+
+    #[test]
+    fn rows_of_zeros_get_zeros_and_a_row_that_is_no_number_says_so() {
+        let (cpu, n) = (Cpu::new(), 77);
+        for quant in ["f8e4m3", "i8"] {
+            let p = Norm::parse(&format!("rows=3,n={n},weight=false,quant={quant}")).unwrap();
+            let mut x = vec![0f32; 3 * n];
+            x[n..2 * n].fill(0.25);
+            x[2 * n..].fill(-1.0);
+            x[2 * n + 70] = f32::NAN;
+            for variant in super::catalog().variants().iter().filter(|v| matches!(v.fit(&p, &cpu), Fit::Fits(_))) {
+                for config in variant.space(&p, &cpu).configs() {
+                    let (mut f8, mut i8) = (vec![F8E4m3(99); 3 * n], vec![99i8; 3 * n]);
+                    let mut scale = vec![f32::NAN; 3];
+                    let mut args: Vec<Arg<'_, Cpu>> = Norm::signature(&p).slots().iter().map(|_| Arg::Absent).collect();
+                    args[slot::X] = Arg::Read(Slice::F32(&x));
+                    args[slot::Y] = Arg::Write(match quant {
+                        "i8" => SliceMut::I8(&mut i8),
+                        _ => SliceMut::F8E4m3(&mut f8),
+                    });
+                    args[slot::SCALE] = Arg::Write(SliceMut::F32(&mut scale));
+                    variant.build(&p, &config, &cpu).unwrap().launch(&mut args, &()).unwrap();
+                    drop(args);
+                    let codes: Vec<f64> = match quant {
+                        "i8" => i8.iter().map(|c| f64::from(*c)).collect(),
+                        _ => f8.iter().map(|c| c.to_f64()).collect(),
+                    };
+                    let (what, top) = (format!("{}[{config}] {quant}", variant.id()), f64::from(p.quant.top()));
+                    assert!(codes[..n].iter().all(|c| *c == 0.0) && scale[0] > 0.0 && scale[0] < 1e-30, "{what}");
+                    assert!(codes[n..2 * n].iter().all(|c| *c == top), "{what}: one number is the largest");
+                    assert!((f64::from(scale[1]) * top - 1.0).abs() < 1e-4, "{what}: {scale:?}");
+                    assert!(scale[2].is_nan(), "{what}: {scale:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_layer_far_from_zero_keeps_its_digits_in_every_variant() {

@@ -16,7 +16,7 @@ use warplap_cpu::{Cpu, Typed};
 
 use super::call::Call;
 use super::row::Row;
-use crate::norm::{Norm, NormProblem};
+use crate::norm::{Norm, NormProblem, Quant};
 use crate::row_vectors::{CHAINS, Setting, counted, each, space, total};
 use crate::typed::for_dtype;
 
@@ -33,7 +33,13 @@ impl Variant<Norm, Cpu> for OnePass {
     }
 
     fn fit(&self, p: &NormProblem, _: &Cpu) -> Fit {
-        if p.dropout() > 0.0 { Fit::aside("what is dropped is drawn once, for a row that is kept") } else { Fit::HIGH }
+        if p.dropout() > 0.0 {
+            Fit::aside("what is dropped is drawn once, for a row that is kept")
+        } else if p.quant != Quant::None {
+            Fit::aside("a row is kept until its largest is known")
+        } else {
+            Fit::HIGH
+        }
     }
 
     fn space(&self, p: &NormProblem, cpu: &Cpu) -> Space {

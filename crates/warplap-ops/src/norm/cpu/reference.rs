@@ -1,17 +1,19 @@
 //! The reference: plain loops over a row, one thread.
 //!
-//! Idea: mean, squares, then y, each in a loop of its own; a row's sums are made of short ones, as f32 asks for.
+//! Idea: mean, squares, then y, each in a loop of its own, and codes of a row that is done; a row's sums are made of
+//! short ones, as f32 asks for.
 //! Wins: never by design. Limits: none; it fits everything and is the fallback.
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
+use warplap_core::scalar::F8E4m3;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_cpu::simd::Element;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::norm::{Kind, Norm, NormProblem, slot};
+use crate::norm::{Kind, Norm, NormProblem, Quant, quant, slot};
 use crate::philox::Dropout;
 use crate::typed::{self, for_dtype};
 
@@ -65,7 +67,7 @@ fn rows<T: Element + Typed>(p: &NormProblem, args: &mut [Arg<'_, Cpu>]) -> Resul
     let x = typed::read::<T>(args[slot::X].read()?)?;
     let residual = optional::<T>(&args[slot::RESIDUAL])?;
     let (weight, bias) = (optional::<T>(&args[slot::WEIGHT])?, optional::<T>(&args[slot::BIAS])?);
-    let y = typed::write::<T>(args[slot::Y].write()?)?;
+    let mut y = Out::<T>::of(p, args)?;
     let before = optional::<T>(&args[slot::BEFORE])?;
     let seed = optional::<i64>(&args[slot::SEED])?.map(|seed| [seed[0] as u64, seed[1] as u64]);
     let dropout = Dropout::new(p.dropout());
@@ -86,11 +88,54 @@ fn rows<T: Element + Typed>(p: &NormProblem, args: &mut [Arg<'_, Cpu>]) -> Resul
         let mean = if p.kind == Kind::Layer { over(&row, |s| s) / n as f32 } else { 0.0 };
         let square = over(&row, |s| (s - mean) * (s - mean)) / n as f32;
         let inverse = 1.0 / (square + p.eps()).sqrt();
-        for (i, s) in row.iter().enumerate() {
-            let norm = (s - mean) * inverse;
-            let scaled = norm * weight.map_or(1.0, |w| w[i].widen());
-            y[first + i] = T::narrow(scaled + bias.map_or(0.0, |b| b[i].widen()));
+        for (i, s) in row.iter_mut().enumerate() {
+            let norm = (*s - mean) * inverse;
+            *s = norm * weight.map_or(1.0, |w| w[i].widen()) + bias.map_or(0.0, |b| b[i].widen());
         }
+        y.put(first, &row);
     }
     Ok(())
+}
+
+/// The largest magnitude of a row; the first that is no number stays.
+fn largest(row: &[f32]) -> f32 {
+    row.iter().fold(0.0, |most, y| if y.abs() > most || y.is_nan() { y.abs() } else { most })
+}
+
+/// Where the norm goes.
+enum Out<'a, T> {
+    Numbers(&'a mut [T]),
+    F8(&'a mut [F8E4m3], &'a mut [f32]),
+    I8(&'a mut [i8], &'a mut [f32]),
+}
+
+impl<'a, T: Element + Typed> Out<'a, T> {
+    fn of(p: &NormProblem, args: &mut [Arg<'a, Cpu>]) -> Result<Self, Rejection> {
+        let y = args[slot::Y].write()?;
+        if p.quant == Quant::None {
+            return Ok(Out::Numbers(typed::write::<T>(y)?));
+        }
+        let scales = typed::write::<f32>(args[slot::SCALE].write()?)?;
+        Ok(match p.quant {
+            Quant::I8 => Out::I8(typed::write::<i8>(y)?, scales),
+            _ => Out::F8(typed::write::<F8E4m3>(y)?, scales),
+        })
+    }
+
+    /// Writes a row, which begins at an element.
+    fn put(&mut self, first: usize, row: &[f32]) {
+        match self {
+            Out::Numbers(to) => to[first..].iter_mut().zip(row).for_each(|(to, y)| *to = T::narrow(*y)),
+            Out::F8(to, scales) => {
+                let (scale, factor) = quant::factors(Quant::F8E4m3, largest(row));
+                scales[first / row.len()] = scale;
+                to[first..].iter_mut().zip(row).for_each(|(to, y)| to.0 = quant::f8e4m3(y * factor));
+            }
+            Out::I8(to, scales) => {
+                let (scale, factor) = quant::factors(Quant::I8, largest(row));
+                scales[first / row.len()] = scale;
+                to[first..].iter_mut().zip(row).for_each(|(to, y)| *to = quant::i8(y * factor) as i8);
+            }
+        }
+    }
 }

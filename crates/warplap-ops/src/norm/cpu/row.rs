@@ -27,7 +27,8 @@ impl<T: Element> Row<T> {
         // What is null stays so.
         let residual = if residual.is_null() { residual } else { residual.wrapping_add(at) };
         let sum = if sum.is_null() { sum } else { sum.wrapping_add(at) };
-        let (x, y, factors) = (x.wrapping_add(at), y.wrapping_add(at), std::ptr::null());
+        let y = if y.is_null() { y } else { y.wrapping_add(at) };
+        let (x, factors) = (x.wrapping_add(at), std::ptr::null());
         Row { x, residual, weight, bias, y, sum, before, factors }
     }
 
@@ -68,12 +69,12 @@ impl<T: Element> Row<T> {
         }
     }
 
-    /// Writes y of sums: `(v - mean) * inverse * weight + bias`.
+    /// y of sums: `(v - mean) * inverse * weight + bias`.
     ///
     /// # Safety
     /// As for `sums`.
     #[inline(always)]
-    pub(super) unsafe fn put<L: Lanes>(&self, at: usize, count: usize, v: L::V, mean: L::V, inverse: L::V) {
+    pub(super) unsafe fn normed<L: Lanes>(&self, at: usize, count: usize, v: L::V, mean: L::V, inverse: L::V) -> L::V {
         // SAFETY: the caller's word; weight and bias are null or hold n elements.
         unsafe {
             let mut y = L::mul(L::sub(v, mean), inverse);
@@ -83,7 +84,17 @@ impl<T: Element> Row<T> {
             if !self.bias.is_null() {
                 y = L::add(y, load::<L, T>(self.bias.add(at), count));
             }
-            store::<L, T>(self.y.add(at), count, y);
+            y
         }
+    }
+
+    /// Writes y of sums.
+    ///
+    /// # Safety
+    /// As for `sums`; y is not written as codes.
+    #[inline(always)]
+    pub(super) unsafe fn put<L: Lanes>(&self, at: usize, count: usize, v: L::V, mean: L::V, inverse: L::V) {
+        // SAFETY: the caller's word.
+        unsafe { store::<L, T>(self.y.add(at), count, self.normed::<L>(at, count, v, mean, inverse)) }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Idea: x + residual is widened once into a row of f32 that stays in the first cache, and everything else reads that.
 //! Wins: LayerNorm, of which no digits cancel whatever its mean, and half types with a residual, whose two rows are
-//! widened once. Limits: scratch of one row a thread.
+//! widened once; codes, whose row is done before its largest is known. Limits: scratch of one row a thread.
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::SourceHash;
@@ -15,9 +15,9 @@ use warplap_cpu::{Cpu, Typed};
 
 use super::call::Call;
 use super::row::Row;
-use crate::norm::{Kind, Norm, NormProblem};
+use crate::norm::{Kind, Norm, NormProblem, Quant, quant};
 use crate::philox::Dropout;
-use crate::row_vectors::{CHAINS, Setting, counted, each, space, total, with_row};
+use crate::row_vectors::{CHAINS, Setting, counted, each, largest, space, total, with_row};
 use crate::typed::for_dtype;
 
 /// The mean first.
@@ -33,7 +33,8 @@ impl Variant<Norm, Cpu> for TwoPass {
     }
 
     fn fit(&self, p: &NormProblem, _: &Cpu) -> Fit {
-        if p.kind == Kind::Layer || p.dropout() > 0.0 { Fit::HIGH } else { Fit::MEDIUM }
+        let keeps = p.kind == Kind::Layer || p.dropout() > 0.0 || p.quant != Quant::None;
+        if keeps { Fit::HIGH } else { Fit::MEDIUM }
     }
 
     fn space(&self, p: &NormProblem, cpu: &Cpu) -> Space {
@@ -113,7 +114,7 @@ impl<T: Element> Task for Run<'_, T> {
             // SAFETY: the call has these rows of n elements, and this task alone writes them; `kept` holds n numbers
             // and a vector more; the instruction set is the caller's word.
             unsafe {
-                let row = Row::of(self.call, row).dropped(factors);
+                let (number, row) = (row, Row::of(self.call, row).dropped(factors));
                 let mut parts = [L::zero(); CHAINS];
                 each!(L, n, |chain, at, count| {
                     let v = row.sums::<L>(at, count);
@@ -133,8 +134,46 @@ impl<T: Element> Task for Run<'_, T> {
                     square = total::<L>(parts) / n as f32;
                 }
                 let (mean, inverse) = (L::splat(mean), L::splat(1.0 / (square + eps).sqrt()));
-                each!(L, n, |_, at, count| row.put::<L>(at, count, L::load(kept.add(at)), mean, inverse));
+                if self.call.quant == Quant::None {
+                    each!(L, n, |_, at, count| row.put::<L>(at, count, L::load(kept.add(at)), mean, inverse));
+                    continue;
+                }
+                let (mut most, mut marks) = ([L::zero(); CHAINS], [L::zero(); CHAINS]);
+                each!(L, n, |chain, at, count| {
+                    let y = row.normed::<L>(at, count, L::load(kept.add(at)), mean, inverse);
+                    let y = counted::<L>(y, count);
+                    L::store(kept.add(at), y);
+                    most[chain] = L::max(most[chain], L::max(y, L::sub(L::zero(), y)));
+                    // The larger of two forgets what is no number.
+                    marks[chain] = L::fma(y, L::zero(), marks[chain]);
+                });
+                let most = largest::<L>(most) + total::<L>(marks);
+                codes(self.call, number, std::slice::from_raw_parts(kept, n), most);
             }
+        }
+    }
+}
+
+/// Writes the codes of a row and their factor.
+///
+/// # Safety
+/// The call has this row, which this thread alone writes.
+#[inline(always)]
+unsafe fn codes(call: &Call<impl Element>, number: usize, row: &[f32], most: f32) {
+    let (scale, factor) = quant::factors(call.quant, most);
+    // SAFETY: the caller's word.
+    let to = unsafe {
+        *call.scales.add(number) = scale;
+        std::slice::from_raw_parts_mut(call.codes.add(number * row.len()), row.len())
+    };
+    // Two loops, so that each becomes vectors.
+    if call.quant == Quant::I8 {
+        for (to, y) in to.iter_mut().zip(row) {
+            *to = quant::i8(y * factor);
+        }
+    } else {
+        for (to, y) in to.iter_mut().zip(row) {
+            *to = quant::f8e4m3(y * factor);
         }
     }
 }

@@ -65,6 +65,22 @@ mod tests {
     }
 
     #[test]
+    fn codes_compile_for_sm_80_and_sm_90a() {
+        for capability in [(8, 0), (9, 0)] {
+            for text in [
+                "rows=8192,n=4096,dtype=bf16,residual=true,quant=f8e4m3",
+                "rows=8192,n=4096,dtype=bf16,kind=layer,bias=true,quant=i8",
+                "rows=5,n=77,dtype=f16,quant=i8",
+                "rows=64,n=40002,dtype=f32,kind=layer,quant=f8e4m3",
+                "rows=64,n=131072,dtype=bf16,before=true,dropout=0.1,quant=i8",
+            ] {
+                compile(capability, text);
+                compiling::check_right(&super::right::source(&Norm::parse(text).unwrap()), capability, text);
+            }
+        }
+    }
+
+    #[test]
     fn rows_of_every_length_compile() {
         for text in [
             "rows=3,n=1,dtype=f32,kind=layer",

@@ -1,13 +1,18 @@
 //! What the plans of normalisation share: the facts kernels are compiled with, the arguments.
 
-use warplap_cuda::{ELEMENT, PHILOX, ROWS, dtype_code};
+use warplap_cuda::{CODES, ELEMENT, PHILOX, ROWS, dtype_code};
 
 use crate::cuda::plan::{Argument, int};
-use crate::norm::{Kind, NormProblem, SLOTS};
+use crate::norm::{Kind, NormProblem, Quant, SLOTS};
 use crate::philox::Dropout;
 
 /// Facts of the problem that every kernel is compiled with.
 pub(super) fn facts(p: &NormProblem) -> Vec<(&'static str, i64)> {
+    let quant = match p.quant {
+        Quant::None => 0,
+        Quant::F8E4m3 => 1,
+        Quant::I8 => 2,
+    };
     vec![
         ("DTYPE", dtype_code(p.dtype)),
         ("LAYER", i64::from(p.kind == Kind::Layer)),
@@ -17,11 +22,12 @@ pub(super) fn facts(p: &NormProblem) -> Vec<(&'static str, i64)> {
         ("BEFORE", i64::from(p.before)),
         ("DROPOUT", i64::from(p.dropout() > 0.0)),
         ("SUM", i64::from(p.has_sum())),
+        ("QUANT", quant),
     ]
 }
 
 /// What kernels include.
-pub(super) const HEADERS: [(&str, &str); 3] = [ROWS, PHILOX, ELEMENT];
+pub(super) const HEADERS: [(&str, &str); 4] = [ROWS, PHILOX, CODES, ELEMENT];
 
 /// The parameters that every entry has: all slots in order, then rows, elements of a row, what is added under the root,
 /// below which word an element is dropped, and what others grow by.

@@ -2,9 +2,15 @@
 //
 // Idea: the plainest kernel there is: what is summed is read and drawn again for every step. Wins: never by design; it
 // fits every length of row and type and is the fallback. Facts of the problem (-D): DTYPE, LAYER (1: the mean is taken
-// away), RESIDUAL, WEIGHT, BIAS, BEFORE, DROPOUT, SUM (1: the problem has it).
+// away), RESIDUAL, WEIGHT, BIAS, BEFORE, DROPOUT, SUM (1: the problem has it), QUANT (codes.cuh).
+#include "codes.cuh"
 #include "philox.cuh"
 #define THREADS 256
+#if QUANT
+typedef u8 out_t;
+#else
+typedef elem out_t;
+#endif
 
 // The sum over all threads of a block, in one order.
 DI float sum_of_block(float v) {
@@ -19,10 +25,23 @@ DI float sum_of_block(float v) {
   return room[0];
 }
 
+// The largest of all threads of a block.
+DI float largest_of_block(float v) {
+  __shared__ float room[THREADS];
+  __syncthreads();
+  room[threadIdx.x] = v;
+  for (int half = THREADS / 2; half; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) room[threadIdx.x] = larger(room[threadIdx.x], room[threadIdx.x + half]);
+  }
+  __syncthreads();
+  return room[0];
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 reference(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight, const elem* __restrict__ bias,
-          elem* __restrict__ y, elem* __restrict__ sum, const elem* __restrict__ before, const u64* __restrict__ seed, int count, int n, float eps,
-          u32 below, float grown) {
+          out_t* __restrict__ y, elem* __restrict__ sum, const elem* __restrict__ before, const u64* __restrict__ seed, float* __restrict__ scale,
+          int count, int n, float eps, u32 below, float grown) {
   const u64 first = (u64)blockIdx.x * n;
   const u64 drawn[2] = {DROPOUT ? seed[0] : 0, DROPOUT ? seed[1] : 0};
   auto sum_at = [&](int i) {
@@ -42,8 +61,14 @@ reference(const elem* __restrict__ x, const elem* __restrict__ residual, const e
     squares += (s - mean) * (s - mean);
   }
   const float inverse = 1.f / sqrtf(sum_of_block(squares) / n + eps);
-  for (int i = threadIdx.x; i < n; i += THREADS) {
-    const float s = sum_at(i);
-    y[first + i] = narrow((s - mean) * inverse * (WEIGHT ? widen(weight[i]) : 1.f) + (BIAS ? widen(bias[i]) : 0.f));
-  }
+  auto y_at = [&](int i) { return (sum_at(i) - mean) * inverse * (WEIGHT ? widen(weight[i]) : 1.f) + (BIAS ? widen(bias[i]) : 0.f); };
+#if QUANT
+  float most = LEAST;
+  for (int i = threadIdx.x; i < n; i += THREADS) most = larger(most, fabsf(y_at(i)));
+  most = largest_of_block(most);
+  if (threadIdx.x == 0) scale[blockIdx.x] = most / TOP;
+  for (int i = threadIdx.x; i < n; i += THREADS) y[first + i] = code(y_at(i) * (TOP / most));
+#else
+  for (int i = threadIdx.x; i < n; i += THREADS) y[first + i] = narrow(y_at(i));
+#endif
 }
