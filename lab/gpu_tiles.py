@@ -24,15 +24,15 @@ SIDE = 128
 
 
 def patterns(squares):
-    """Maps that long sequences are given: neighbours and a few that all see, documents of unequal length, a quarter at
-    random with every square's own, and the lower triangle of those."""
+    """Maps that long sequences are given: neighbours and a few that all see, documents of unequal length, a quarter and a
+    tenth at random with every square's own."""
     at = torch.arange(squares, device="cuda")
     away = at[:, None] - at
     ends = torch.tensor([0.1, 0.35, 0.5, 0.9], device="cuda") * squares
     document = torch.bucketize(at.float(), ends)
     some = torch.rand(squares, squares, device="cuda") < 0.25
     return {
-        "near 4 squares, 2 seen by all": (away.abs() <= 2) | (at < 2) | (at < 2)[:, None],
+        "near 5 squares, 2 seen by all": (away.abs() <= 2) | (at < 2) | (at < 2)[:, None],
         "documents": document[:, None] == document,
         "a quarter at random": some | (away == 0),
         "a tenth at random": (torch.rand(squares, squares, device="cuda") < 0.1) | (away == 0),

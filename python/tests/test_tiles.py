@@ -64,6 +64,25 @@ def test_squares_that_are_hidden_are_not_seen(device, case, lead):
         assert near(ours, theirs), name
 
 
+def test_rows_that_see_nothing_have_gradients_of_gradients(device):
+    q, k, v = drawn(device, torch.float32, 70, 70)
+    seen = map_of(device, (1, 4), 70, 70, 32)
+    o = warplap.attention(q, k, v, enable_gqa=True, tiles=warplap.tiles(seen, 32))
+    right = by_scores(q, k, v, seen, 32)
+    grad = torch.randn_like(o)
+    found = torch.autograd.grad(o, (q, k, v), grad, create_graph=True)
+    for ours, theirs in zip(found, torch.autograd.grad(right, (q, k, v), grad.double())):
+        assert near(ours, theirs)
+
+
+def test_squares_are_tuned_ahead(device):
+    dtype = torch.float32 if device == "cpu" else torch.float16
+    q, k, v = (t.detach() for t in drawn(device, dtype, 256, 256))
+    found = warplap.tiles(map_of(device, (1, 4), 256, 256, 128), 128)
+    said = str(warplap.explain(warplap.attention, q, k, v, enable_gqa=True, tiles=found))
+    assert "mask=tiles" in said and f"live={found.live}" in said
+
+
 def test_wide_heads_go_by_scores(device):
     seen = map_of(device, (), 70, 70, 32)
     q, k, v = drawn(device, torch.float32, 70, 70, d=1100)
@@ -95,6 +114,8 @@ def test_wrong_maps_are_named(device):
         warplap.attention(q, k, v, enable_gqa=True, tiles=warplap.tiles(right, 64))
     with pytest.raises(TypeError, match="tiles: is Tensor"):
         warplap.attention(q, k, v, enable_gqa=True, tiles=right)
+    with pytest.raises(ValueError, match="no map of bool"):
+        warplap.attention(q, k, v, enable_gqa=True, tiles=warplap.Tiles(right.byte(), 128))
     with pytest.raises(NotImplementedError, match="beside a mask"):
         warplap.attention(q, k, v, q.new_zeros(256, 256), enable_gqa=True, tiles=warplap.tiles(right))
     with pytest.raises(NotImplementedError, match="lengths"):

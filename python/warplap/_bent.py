@@ -76,14 +76,16 @@ def by_scores(
     away = torch.arange(sk, device=q.device) - own[..., None]
     if slopes is not None:
         scores = scores - slopes.to(wide)[:, None, None] * away.abs()
-    if mask is not None:
-        added = _tiles.spread(mask, facts.tile, (sq, sk), wide) if facts.tile else mask.to(wide)
-        scores = scores + added
     hidden = torch.zeros_like(away, dtype=torch.bool)
+    if mask is not None:
+        if facts.tile:  # what hides must not be added: rows that see nothing would have gradients that are no numbers
+            hidden = hidden | ~_tiles.spread(mask, facts.tile, (sq, sk))
+        else:
+            scores = scores + mask.to(wide)
     if facts.is_causal:
-        hidden |= away > 0
+        hidden = hidden | (away > 0)
     if facts.window:
-        hidden |= away.abs() > facts.window
+        hidden = hidden | (away.abs() > facts.window)
     if there is not None:
         hidden = hidden | ~there[:, None, None]
     scores = scores.masked_fill(hidden, float("-inf"))

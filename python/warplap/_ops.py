@@ -183,7 +183,8 @@ def attention(
     of a key are taken from them. With ``align="bottom_right"`` the last query's own place is the last key's, as in
     decoding, and not the first one's the first's. A query that sees nothing gets zeros.
 
-    ``tiles`` (``warplap.tiles(map)``) says which squares of queries and keys are looked at: nobody computes the others.
+    ``tiles`` (``warplap.tiles(map)``) says which squares of queries and keys are looked at: kernels on a GPU leave out
+    the others.
 
     For decoding, over torch's tensors without gradients: ``lengths`` (int32, one a batch) says how many of the keys
     each batch has; with ``align="bottom_right"`` the last query's own place is the last of those. With ``block_table``

@@ -75,16 +75,20 @@ def _attention(
     enable_gqa: bool = False,
     dropout_p: float = 0.0,
     out: Any = None,
+    tiles: Any = None,
 ) -> str:
     mask = attn_mask if mask is None else mask
     q, k, v = (t if t.ndim == 4 else t[(None,) * (4 - t.ndim)] for t in (q, k, v))
-    if _ops._is_torch(q=q, mask=mask) and (mask is not None or dropout_p):
-        from . import _bent
+    if _ops._is_torch(q=q, mask=mask) and (mask is not None or dropout_p or tiles is not None):
+        from . import _bent, _tiles
 
         if mask is not None:
             mask = _ops._torch.spread_mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2]))
         factor = q.shape[3] ** -0.5 if scale is None else float(scale)
-        return _bent.problem(q, k, v, mask, None, _bent.Facts(is_causal, factor, 0, 0.0, False, float(dropout_p)))
+        facts = _bent.Facts(is_causal, factor, 0, 0.0, False, float(dropout_p))
+        if tiles is not None:
+            mask, facts = _tiles.checked(tiles, mask, q, k), facts._replace(tile=tiles.side, live=tiles.live)
+        return _bent.problem(q, k, v, mask, None, facts)
     return _warplap.attention_problem(q, k, v, mask, is_causal, scale)
 
 

@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_SIDES = (32, 64, 128, 256, 512, 1024)
+
+
 class Tiles(NamedTuple):
     """A map of squares, made by :func:`tiles`."""
 
@@ -20,8 +23,9 @@ def tiles(map: Tensor, side: int = 128) -> Tiles:
     """Which squares of ``side`` queries by ``side`` keys ``warplap.attention`` looks at, for its argument ``tiles``.
 
     ``map`` is a bool tensor of torch, (rows of squares, columns of squares), or with batches (or 1) and heads (or 1) in
-    front: False hides a whole square, and no kernel computes it. ``side`` is a power of two from 32 to 1024; 128 is what
-    most kernels are for. Make it once for a pattern: how much of it is looked at is counted here, which waits for a GPU.
+    front: False hides a whole square. On a GPU the kernels for half types leave such squares out, forward and backward;
+    elsewhere they are computed and hidden. ``side`` is a power of two from 32 to 1024; 128 is what most kernels are for.
+    Make it once for a pattern: how much of it is looked at is counted here, which waits for a GPU.
 
     >>> import torch, warplap
     >>> near = torch.ones(4, 4).triu(-1).tril().bool()
@@ -36,7 +40,7 @@ def tiles(map: Tensor, side: int = 128) -> Tiles:
     if map.ndim not in (2, 4) or map.numel() == 0:
         expected = "(rows, columns) or (batches or 1, heads or 1, rows, columns) of squares"
         raise ValueError(f"map: has shape {list(map.shape)}, expected {expected}")
-    if side not in (32, 64, 128, 256, 512, 1024):
+    if side not in _SIDES:
         raise ValueError(f"side: is {side}, expected a power of two from 32 to 1024")
     share = float(map.float().mean())
     return Tiles(map.contiguous(), side, min(max(round(share * 100), 1), 100))
@@ -48,6 +52,8 @@ def checked(given: Tiles, mask: Any, q: Tensor, k: Tensor) -> Tensor:
         raise NotImplementedError("tiles: are given beside a mask; leave one of them away")
     if not isinstance(given, Tiles):
         raise TypeError(f"tiles: is {type(given).__name__}, expected what warplap.tiles(map) gives")
+    if str(given.map.dtype) != "torch.bool" or given.side not in _SIDES or not 1 <= given.live <= 100:
+        raise ValueError("tiles: is no map of bool, side or share, expected what warplap.tiles(map) gives")
     if given.map.device != q.device:
         raise ValueError(f"tiles: is on {given.map.device}, expected {q.device} like q")
     (b, h, sq), sk, side = q.shape[:3], k.shape[2], given.side
@@ -59,9 +65,6 @@ def checked(given: Tiles, mask: Any, q: Tensor, k: Tensor) -> Tensor:
     return given.map
 
 
-def spread(map: Tensor, side: int, sizes: tuple[int, int], dtype: Any) -> Tensor:
-    """What the map adds to every score: nothing or -inf."""
-    import torch
-
-    seen = map.repeat_interleave(side, -2).repeat_interleave(side, -1)[..., : sizes[0], : sizes[1]]
-    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, float("-inf"))
+def spread(map: Tensor, side: int, sizes: tuple[int, int]) -> Tensor:
+    """The map written out: whether a query sees a key."""
+    return map.repeat_interleave(side, -2).repeat_interleave(side, -1)[..., : sizes[0], : sizes[1]]

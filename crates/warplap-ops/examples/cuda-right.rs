@@ -87,7 +87,9 @@ const NORM: [&str; 13] = [
     "norm:rows=9,n=257,dtype=f32,residual=true,before=true,dropout=0.2,quant=i8",
 ];
 
-const ATTENTION: [&str; 23] = [
+const ATTENTION: [&str; 25] = [
+    "attention:b=2,h=4,hkv=2,sq=100,sk=130,d=40,dtype=bf16,mask=tiles,tile=32,over=each,lse=true",
+    "attention:b=2,h=2,sq=70,sk=300,d=16,dtype=f32,mask=tiles,tile=64,live=75,causal=true,corner=bottom",
     "attention:h=1,sq=1,d=1,dtype=f32,lse=true",
     "attention:h=2,sq=64,d=64,dtype=bf16",
     "attention:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
@@ -113,7 +115,9 @@ const ATTENTION: [&str; 23] = [
     "attention:b=2,h=4,sq=70,sk=90,d=24,softcap=3,window=30,causal=true,mask=add,over=each,dtype=bf16,lse=true",
 ];
 
-const GRADIENTS: [&str; 15] = [
+const GRADIENTS: [&str; 17] = [
+    "attention_grad:b=2,h=4,hkv=2,sq=100,sk=130,d=40,dtype=bf16,mask=tiles,tile=32,over=each",
+    "attention_grad:b=2,h=2,sq=170,d=16,dtype=f32,mask=tiles,tile=64,live=75,causal=true,over=heads,alibi=true",
     "attention_grad:h=1,sq=1,d=1,dtype=f32",
     "attention_grad:b=2,h=3,sq=65,sk=33,d=17,dtype=f32",
     "attention_grad:b=5,h=4,hkv=2,sq=197,d=64,dtype=bf16,tq=500,layout=bshd,causal=true",

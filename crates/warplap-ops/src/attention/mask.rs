@@ -16,7 +16,7 @@ pub enum Mask {
     /// The same of bytes: a zero hides a key from a query, everything else leaves the score as it is.
     Bool,
     /// A byte for every square of queries and keys, of ceil(sq / side)×ceil(sk / side): a zero hides the whole square, and
-    /// nobody computes it.
+    /// the kernels of tiles leave it out.
     Tiles(Tiles),
 }
 

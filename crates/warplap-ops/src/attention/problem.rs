@@ -8,7 +8,6 @@ use super::memory::Order;
 use super::packed::{Packed, sequences};
 use super::sight::{Corner, Over, Sight};
 use super::text::usual_scale;
-use super::tiles::Tiles;
 
 /// The facts of O = softmax(scale · Q·Kᵀ + mask) · V, head by head.
 ///
@@ -194,7 +193,7 @@ impl AttentionProblem {
     /// batches as they are drawn. What a page that nobody has hides is taken off: at most its own keys.
     pub(crate) fn seen(&self) -> [f64; 2] {
         // Nobody looks at the keys before the first query's or behind the last one's.
-        let share = self.mask.tiles().map_or(1.0, Tiles::share);
+        let share = self.mask.tiles().map_or(1.0, |tiles| tiles.share(self));
         let keys = |[queries, keys]: [u64; 2]| {
             let sight = Sight::of(self, queries, keys);
             let end = queries.checked_sub(1).map_or(0, |last| sight.of_query(last as usize).end);
@@ -206,7 +205,8 @@ impl AttentionProblem {
             (None, true) => lengths(self).map(|n| [self.sq, n]).fold([0.0; 2], sum),
             (None, false) => [self.pairs() as f64, keys([self.sq, self.sk]) as f64].map(|one| self.b as f64 * one),
         };
-        let all = [all[0] * share, all[1]];
+        // Keys in squares that nobody looks at are not brought either.
+        let all = all.map(|n| n * share);
         match self.paged {
             Some(Paged { page, pages }) => {
                 let hidden = if self.b * self.entries() > 1 { page } else { 0 };

@@ -1,5 +1,5 @@
-//! Masks by tiles: which squares of queries and keys are looked at. A map with a byte for every square comes in; nobody
-//! computes the scores of a square whose byte is zero.
+//! Masks by tiles: which squares of queries and keys are looked at. A map with a byte for every square comes in; the
+//! kernels of tiles leave out those whose byte is zero.
 
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
@@ -53,9 +53,11 @@ impl Tiles {
         Tiles { live: near, ..self }
     }
 
-    /// The share of squares that are looked at.
-    pub(crate) fn share(self) -> f64 {
-        self.live as f64 / 100.0
+    /// The share of a problem's pairs, and of its keys, that a race looks at at the least: where squares may be seen in
+    /// part, those that are drawn may have fewer pairs than others.
+    pub(super) fn share(self, p: &AttentionProblem) -> f64 {
+        let whole = [p.sq, p.sk].iter().all(|n| n.is_multiple_of(self.side)) && !p.causal && p.window.is_none();
+        self.live as f64 / if whole { 100.0 } else { 200.0 }
     }
 
     /// The power of two that a square has queries.
@@ -70,14 +72,36 @@ impl Default for Tiles {
     }
 }
 
-/// A map in which about as many squares are looked at as the request says, and one row of squares in the middle none.
+/// Squares of one mask with a pair that causality and window leave to be seen.
+fn seen_by_place(p: &AttentionProblem, tiles: Tiles) -> Vec<usize> {
+    let ([rows, columns], sight, side) = (p.mask_sides().map(|n| n as usize), p.sight(), tiles.side as usize);
+    let is_seen = |row: usize, column: usize| {
+        let (first, last) = (row * side, ((row + 1) * side).min(p.sq as usize) - 1);
+        let (from, to) = (sight.of_query(first).start, sight.of_query(last).end);
+        from < ((column + 1) * side).min(p.sk as usize) && to > column * side
+    };
+    (0..rows * columns).filter(|at| is_seen(at / columns, at % columns)).collect()
+}
+
+/// A map in which as many of the squares that can be seen are looked at as the request says, one at the least, and where
+/// there are three rows of squares and more those of the middle one are not.
 pub(super) fn drawn(p: &AttentionProblem, tiles: Tiles, rng: &mut fastrand::Rng) -> Array {
     let [rows, columns] = p.mask_sides().map(|n| n as usize);
-    let nothing = if rows > 2 { rows / 2 } else { rows };
-    Array::drawn(DType::Bool, p.mask_len(), rng, |at, rng| {
-        let seen = at / columns % rows != nothing && rng.u64(..100) < tiles.live;
-        f64::from(u8::from(seen))
-    })
+    let middle = |at: &usize| rows > 2 && at / columns == rows / 2;
+    let open = seen_by_place(p, tiles);
+    // No fewer than work is counted for.
+    let wanted = (open.len() * tiles.live as usize).div_ceil(100);
+    // Without the middle row where the others have enough.
+    let others: Vec<usize> = open.iter().copied().filter(|at| !middle(at)).collect();
+    let from = if others.len() >= wanted { others } else { open };
+    let masks = p.masks().iter().product::<u64>() as usize;
+    let mut map = vec![0.0; masks * rows * columns];
+    for mask in 0..masks {
+        for at in rng.choose_multiple(from.iter().copied(), wanted) {
+            map[mask * rows * columns + at] = 1.0;
+        }
+    }
+    Array::from_f64(DType::Bool, map)
 }
 
 /// What a map adds to every score: nothing, or -inf.
@@ -117,6 +141,24 @@ mod tests {
         }
         assert!(seen[32 * 100..64 * 100].iter().all(|seen| !seen), "the middle row of squares sees nothing");
         assert!(seen.iter().any(|seen| *seen) && seen[..32 * 100].iter().any(|seen| !seen));
+    }
+
+    #[test]
+    fn a_race_draws_as_much_as_is_said_of_what_can_be_seen() {
+        for (text, wanted) in [
+            ("sq=1024,mask=tiles,live=1", 1),
+            ("sq=2048,mask=tiles,tile=1024,live=20", 1),
+            ("sq=1024,mask=tiles,live=50", 32),
+            ("sq=1024,mask=tiles,live=50,causal=true", 18), // of 36
+            ("sq=1024,mask=tiles,live=100,window=128", 22), // all: neighbours too
+            ("sq=1,sk=4096,mask=tiles,live=10", 4),
+        ] {
+            let p = Attention::parse(&format!("h=1,d=8,{text}")).unwrap();
+            for seed in 0..20 {
+                let map = Attention::draw(&p, &mut fastrand::Rng::with_seed(seed))[slot::MASK].to_f64();
+                assert_eq!(map.iter().filter(|seen| **seen != 0.0).count(), wanted, "{text}");
+            }
+        }
     }
 
     #[test]

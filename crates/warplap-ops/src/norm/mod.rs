@@ -56,7 +56,7 @@ pub mod slot {
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = 9;
+pub const SLOTS: usize = 9;
 
 /// Bytes that every buffer's address is a multiple of: one vector of a GPU.
 pub(crate) const ALIGN: u64 = 16;

@@ -93,8 +93,8 @@ pub(crate) fn square_fact(p: &AttentionProblem) -> (&'static str, i64) {
     ("SQUARE", p.mask.tiles().map_or(0, |tiles| i64::from(tiles.shift())))
 }
 
-/// The most blocks a kernel lists: two bytes of shared memory each.
-const MOST_LISTED: u64 = 4096;
+/// The most blocks a kernel lists: two bytes of shared memory each, beside what its tiles take.
+const MOST_LISTED: u64 = 16384;
 
 /// What a kernel needs that lists the blocks it visits, where the mask is of squares.
 #[derive(Default)]

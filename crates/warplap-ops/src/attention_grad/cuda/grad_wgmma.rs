@@ -16,7 +16,7 @@ use super::plan::{Chain, THREADS};
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::flash_wgmma::map;
 use crate::attention::cuda::plan::{
-    drops, facts, floats, listed, mask_facts, mask_strides, no_sequences, no_tensor_cores, strides,
+    Listed, drops, facts, floats, listed, mask_facts, mask_strides, no_sequences, no_tensor_cores, strides,
 };
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis, int};
@@ -52,6 +52,11 @@ fn tiles(p: &AttentionProblem) -> &'static [[i64; 6]] {
         (false, true, true) => &WIDE[2..],
         (false, ..) => &WIDE_MASKED,
     }
+}
+
+/// What a setting lists of a mask of squares: blocks of queries, of all heads that share keys.
+fn lists(p: &AttentionProblem, [bm, cons, ..]: [u64; 6]) -> Result<Listed, Rejection> {
+    listed(p, [bm, 64 * cons], p.sq.div_ceil(bm) * p.group())
 }
 
 /// Panels of 64 elements of a row of Q or K, and of V or dO.
@@ -113,8 +118,8 @@ impl Twin<AttentionGradProblem> for GradWgmma {
             Fit::aside(why)
         } else if !(p.d | p.dv).is_multiple_of(16) || p.d.max(p.dv) > MOST {
             Fit::aside("heads of 16, 32 … 128 elements")
-        } else if !tiles(p).iter().any(|tile| listed(p, [tile[0] as u64, 64 * tile[1] as u64], 0).is_ok()) {
-            Fit::aside("its tiles have more keys than a square of the mask")
+        } else if !tiles(p).iter().any(|tile| lists(p, tile.map(|v| v as u64)).is_ok()) {
+            Fit::aside("its tiles have more keys than a square of the mask, or there are too many to list")
         } else {
             Fit::HIGH
         }
@@ -135,7 +140,7 @@ impl Twin<AttentionGradProblem> for GradWgmma {
         let p = &problem.0;
         let s = Setting::read(p, c)?;
         let (shared, chain) = (s.shared(p), s.chain(p));
-        let listed = listed(p, [s.bm, s.keys()], p.sq.div_ceil(s.bm) * p.group())?;
+        let listed = lists(p, s.axes)?;
         if (shared + BARRIERS + listed.bytes) * s.axes[5] > chip.shared_memory {
             let reason = format!("{} stages take {shared} bytes of shared memory", s.stages);
             return Err(Rejection::OverLimits { reason });
