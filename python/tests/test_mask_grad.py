@@ -117,7 +117,7 @@ def test_a_mask_is_learnt_in_a_compiled_program(device):
 
 def test_the_operator_is_what_torch_expects():
     q, k, v, mask = leaves((1, 2, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8), (1, 2, 5, 6))
-    facts = (False, 0.3, 0, 0.0, False, 0.0)
+    facts = (False, 0.3, 0, 0.0, False, 0.0, 0, 0)
     with Seen() as seen:
         torch.autograd.grad(warplap.attention(q, k, v, mask=mask).sum(), mask)
     assert any("attention_mask_grad" in name for name in seen.names), seen.names

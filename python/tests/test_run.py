@@ -98,7 +98,7 @@ def test_a_prepared_call_knows_its_slots():
     call = _warplap.Prepared("rmsnorm:rows=2,n=4,dtype=f16,bias=true")
     assert call.problem == "norm:rows=2,n=4,dtype=f16,kind=rms,bias=true"
     there = {"x": True, "residual": False, "weight": True, "bias": True, "y": True, "sum": False}
-    there |= {"before": False, "seed": False}
+    there |= {"before": False, "seed": False, "scale": False}
     assert dict(call.slots) == there
     x = torch.ones(2, 4, dtype=torch.float16, requires_grad=True)
     assert call.direct(x, None, x[0], x[0]) is None, "a gradient is wanted"
