@@ -15,8 +15,9 @@
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV (elements of a key and of a value), ALIGN (bytes every row of
 // Q, K, V and O lies on: 16, 8, 4, 2), LSE (1: log-sum-exp is stored), and what attention.cuh names; PACKED
 // (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows, sq and sk are the
-// longest); SQUARE and LIST (squares.cuh: the mask is of squares that a block lies in). SHARED: bytes of the launch. Grid: ceil(sq / BLOCK_M) * heads * batch blocks of 32*WARPS; with PACKED as
-// many times heads as there may be tiles, tq / BLOCK_M + batch.
+// longest); SQUARE and LIST (squares.cuh: the mask is of squares that a block lies in). SHARED: bytes of the launch.
+// Grid: ceil(sq / BLOCK_M) * heads * batch blocks of 32*WARPS; with PACKED as many times heads as there may be tiles,
+// tq / BLOCK_M + batch.
 #include "ampere.cuh"
 #include "attention.cuh"
 #include "attention_ampere.cuh"

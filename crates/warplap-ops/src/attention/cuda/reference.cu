@@ -3,11 +3,11 @@
 // Idea: 128 keys at a time are scored by a thread each; the running maximum and sum are carried on, and the threads
 // share out the columns of V. Wins: never by design; it fits every shape, mask and layout and is the fallback.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys), LSE (1: log-sum-exps are stored),
-// ALIBI, SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch, kb and vb go from page to
-// page; numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in `lengths`, 2: and the diagonal
-// ends at the last of them), PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and
-// `tk` rows; sq and sk are the longest).
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys),
+// LSE (1: log-sum-exps are stored), ALIBI, SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a
+// batch, kb and vb go from page to page; numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch
+// in `lengths`, 2: and the diagonal ends at the last of them), PACKED (packed.cuh: sequences begin where `begins_q` and
+// `begins_k` say among `tq` and `tk` rows; sq and sk are the longest).
 #include "element.cuh"
 #include "philox.cuh"
 #include "packed.cuh"

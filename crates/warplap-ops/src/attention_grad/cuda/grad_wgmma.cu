@@ -18,7 +18,8 @@
 // (0, 1), AHEAD (0, 1; D <= 64: beyond it registers do not reach and the assembler serialises the products), RESIDENT
 // (CTAs of one multiprocessor; 1 unless CONS is 1).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), D, DV, what attention.cuh names (MASK 1 or 2), and SQUARE and LIST
-// (squares.cuh: the mask is of squares that a block lies in). SHARED: bytes of the launch. Grid: ceil(sk / BN) * heads / group * batch blocks of 128 * (CONS + 1).
+// (squares.cuh: the mask is of squares that a block lies in). SHARED: bytes of the launch. Grid: ceil(sk / BN) * heads
+// / group * batch blocks of 128 * (CONS + 1).
 // tQ, tG (dO), tK, tV: maps of four dimensions (element, row, head, batch), boxes of 64 elements by BM (Q, dO) or BN
 // rows, 128-byte swizzle. powers, deltas: `padded` numbers a head, from delta.cu, a multiple of BM. sums: QP * 64
 // numbers for each of them, zeros at the start, read by finish.cu.

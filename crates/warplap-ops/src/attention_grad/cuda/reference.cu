@@ -4,9 +4,9 @@
 // it, 128 at a time: each thread computes one weight and its gradient, then the threads share out the columns. Wins:
 // never by design; it fits every shape, mask, type and layout and is the fallback.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys), ALIBI, SOFTCAP, DROPOUT, PACKED
-// (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows; sq and sk are the
-// longest).
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys),
+// ALIBI, SOFTCAP, DROPOUT, PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk`
+// rows; sq and sk are the longest).
 // Grid: batch * (heads * sq + heads / group * sk) blocks of 128; shared: 2 * (d + dv) + 256 floats.
 #include "element.cuh"
 #include "philox.cuh"

@@ -10,7 +10,8 @@ use crate::attention_grad::{AttentionGrad, AttentionGradProblem, SLOTS};
 use crate::cuda::compiling::{check_with_spills, chip, compiler};
 use crate::cuda::plan::{Argument, Plan};
 
-/// Bytes that tiles may spill: with a few words of a thread in memory they are still the fastest.
+/// Bytes that kernels may spill: with a few words of a thread in memory tiles are still the fastest, and nobody waits for
+/// the reference.
 const SPILLS: u32 = 48;
 
 fn problem(text: &str) -> AttentionGradProblem {

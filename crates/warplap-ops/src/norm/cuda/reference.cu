@@ -39,9 +39,10 @@ DI float largest_of_block(float v) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-reference(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight, const elem* __restrict__ bias,
-          out_t* __restrict__ y, elem* __restrict__ sum, const elem* __restrict__ before, const u64* __restrict__ seed, float* __restrict__ scale,
-          int count, int n, float eps, u32 below, float grown) {
+reference(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight,
+          const elem* __restrict__ bias, out_t* __restrict__ y, elem* __restrict__ sum,
+          const elem* __restrict__ before, const u64* __restrict__ seed, float* __restrict__ scale, int count, int n,
+          float eps, u32 below, float grown) {
   const u64 first = (u64)blockIdx.x * n;
   const u64 drawn[2] = {DROPOUT ? seed[0] : 0, DROPOUT ? seed[1] : 0};
   auto sum_at = [&](int i) {

@@ -109,9 +109,9 @@ DI void put_codes(u8* p, const float (&s)[VEC], float factor) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(LANES * TOGETHER)
-rows(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight, const elem* __restrict__ bias, out_t* __restrict__ y,
-     elem* __restrict__ sum, const elem* __restrict__ before, const u64* __restrict__ seed, float* __restrict__ scale, int count, int, float eps, u32 below,
-     float grown) {
+rows(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight,
+     const elem* __restrict__ bias, out_t* __restrict__ y, elem* __restrict__ sum, const elem* __restrict__ before,
+     const u64* __restrict__ seed, float* __restrict__ scale, int count, int, float eps, u32 below, float grown) {
   __shared__ float room[QUANT ? 3 : 2][WARPS];
   const int lane = threadIdx.x % LANES;
   const u64 row = (u64)blockIdx.x * TOGETHER + threadIdx.x / LANES;

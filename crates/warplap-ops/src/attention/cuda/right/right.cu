@@ -7,11 +7,11 @@
 // Beside it come the largest magnitudes that tolerances are made of: squares of the norms of a query by head, of a key
 // by head of K, and of a row of weights, and the largest value. Keys that nobody sees count too.
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys), LSE (1: log-sum-exps too), ALIBI,
-// SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch, kb and vb go from page to page;
-// numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in `lengths`, 2: and the diagonal ends
-// at the last of them), PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk`
-// rows; sq and sk are the longest).
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys),
+// LSE (1: log-sum-exps too), ALIBI, SOFTCAP, DROPOUT, PAGE (0, or keys of a page: `table` names the pages of a batch,
+// kb and vb go from page to page; numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in
+// `lengths`, 2: and the diagonal ends at the last of them), PACKED (packed.cuh: sequences begin where `begins_q` and
+// `begins_k` say among `tq` and `tk` rows; sq and sk are the longest).
 #include "element.cuh"
 #include "philox.cuh"
 #include "packed.cuh"

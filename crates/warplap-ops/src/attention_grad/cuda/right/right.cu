@@ -9,9 +9,9 @@
 // O and dO (0 to 4), elements of Q, K and dO (5 to 7), a query's weights and the squares of its gradients of scores (8,
 // 9), a key's weights, gradients squared and weights squared (10 to 12), and a log-sum-exp (13).
 // Query i sees key j where lower <= j - i <= upper; the key beside query i is i + shift.
-// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys), ALIBI, SOFTCAP, DROPOUT, ROLE,
-// PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and `tk` rows; sq and sk are the
-// longest).
+// Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys),
+// ALIBI, SOFTCAP, DROPOUT, ROLE, PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and
+// `tk` rows; sq and sk are the longest).
 #include "element.cuh"
 #include "philox.cuh"
 #include "packed.cuh"
