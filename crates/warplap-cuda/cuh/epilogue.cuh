@@ -1,5 +1,7 @@
-// What happens to a product before it is stored: a bias per column of C, then an activation, then the element of another
-// matrix, which lies as C does, in float32 on what the kernel holds in registers. Comes in: -DBIAS=1 (a parameter behind
+// What happens to a product before it is stored: a factor for all of it or for each row of C, a bias per column, then an
+// activation, then the element of another matrix, which lies as C does, in float32 on what the kernel holds in registers.
+// Comes in: -DSCALE=1 one factor, 2 one for each row of all products of a batch (a parameter behind those of what is
+// joined), -DSQUARES=1 factors are found on the way (squares.cuh), -DBIAS=1 (a parameter behind
 // the kernel's own is the bias, N elements), -DACT=0 none, 1 relu, 2 gelu (tanh form), 3 gelu (erf), 4 silu, -DJOIN=1
 // the other element is added, 2 multiplied with (the last parameters are the matrix and its leading dimension). -DPAIR=1
 // says that the activated product is multiplied with that of A and a second B, without a bias or another matrix (of
@@ -18,6 +20,12 @@
 #ifndef PAIR
 #define PAIR 0
 #endif
+#ifndef SCALE
+#define SCALE 0
+#endif
+#ifndef SQUARES
+#define SQUARES 0
+#endif
 #if BIAS
 // Not __restrict__: that is a promise that nobody writes it for the kernel's whole life, and the assembler may lift such
 // loads over the wait for the kernel before this one.
@@ -35,7 +43,17 @@ constexpr const elem* bias = nullptr;
 constexpr const elem* joined = nullptr;
 constexpr u64 ldj = 0;
 #endif
-#define EPILOGUE_PARAMETERS BIAS_PARAMETER JOIN_PARAMETERS
+// Factors are not __restrict__ either. Where they are found on the way, there are the bits of the number under the root.
+#if SQUARES
+#define SCALE_PARAMETER , int under_root
+constexpr const float* scale = nullptr;
+#elif SCALE
+#define SCALE_PARAMETER , const float* scale
+#else
+#define SCALE_PARAMETER
+constexpr const float* scale = nullptr;
+#endif
+#define EPILOGUE_PARAMETERS BIAS_PARAMETER JOIN_PARAMETERS SCALE_PARAMETER
 // The second B of a pair, for kernels of plain pointers.
 #if PAIR
 #define PAIR_PARAMETER , const elem* __restrict__ B2
@@ -94,10 +112,24 @@ DI void activate_two(float& x, float& y) {
 // The bias of a column; past the last one nothing is read.
 DI float bias_of(const elem* b, int col, int N) { return BIAS && col < N ? widen(b[col]) : 0.f; }
 
-// One value of a column.
-DI float finished(float x, const elem* b, int col, int N) {
+// The factor of a row of all products of a batch.
+DI float factor_of(const float* factors, u64 row) { return SCALE ? factors[SCALE == 2 ? row : 0] : 1.f; }
+
+// One value of a column, and the factor of its row.
+DI float finished(float x, const elem* b, int col, int N, float factor) {
+  if (SCALE) x *= factor;
   if (BIAS) x += bias_of(b, col, N);
   return activate(x);
+}
+
+// Accumulator fragments, as below, times the factors of their rows: `row` is the first one of M rows, which are preceded
+// by `before` rows of other products.
+template <int r_> DI void scale_fragments(float (&d)[r_], const float* factors, u64 before, int row, int M) {
+  if (!SCALE) return;
+  const int r = row + (threadIdx.x & 31) / 4;
+  const float upper = r < M ? factor_of(factors, before + r) : 0.f, lower = r + 8 < M ? factor_of(factors, before + r + 8) : 0.f;
+#pragma unroll
+  for (int q = 0; q < r_; q++) d[q] *= q & 2 ? lower : upper;
 }
 
 // Accumulator fragments of 8 columns each, as wgmma and mma.sync hold them: four values of a lane, two columns in two

@@ -17,6 +17,9 @@ pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../cuh/epilogu
 /// Two products of one A on Hopper's tensor cores, behind `hopper.cuh` and `epilogue.cuh`.
 pub const PAIR: (&str, &str) = ("pair.cuh", include_str!("../cuh/pair.cuh"));
 
+/// Factors of a norm in front of a product, found on the way, behind `hopper.cuh` and `epilogue.cuh`.
+pub const RMS: (&str, &str) = ("rms.cuh", include_str!("../cuh/rms.cuh"));
+
 /// Alpha and beta before a block-sparse product is stored.
 pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../cuh/scaled.cuh"));
 

@@ -1,8 +1,9 @@
-//! Dense matrix product C = act(A·B + bias), or a batch of them, and that plus or times another matrix. C is row-major; A
-//! and B may be row- or column-major, with padded rows. Bias, activation and the other matrix are left out unless a
-//! problem asks for them. A pair is one product with two second factors, act(A·B) ∘ (A·B2): the gated half of a layer.
+//! Dense matrix product C = act(scale ∘ A·B + bias), or a batch of them, and that plus or times another matrix. C is
+//! row-major; A and B may be row- or column-major, with padded rows. Factors, bias, activation and the other matrix are
+//! left out unless a problem asks for them. A pair is one product with two second factors, act(A·B) ∘ (A·B2): the gated
+//! half of a layer. With rms the factors are 1/√(mean(x²) + eps) of A's rows: an RMSNorm in front, its gain folded into B.
 //!
-//! Sums, the bias, the activation and what is joined are computed in f32. In half types a kernel may also round the
+//! Sums, factors, the bias, the activation and what is joined are computed in f32. In half types a kernel may also round the
 //! product, or what becomes of it, to the type of C on the way: both are right.
 
 mod activation;
@@ -12,20 +13,24 @@ pub mod cpu;
 pub mod cuda;
 mod join;
 mod known;
+mod layout;
 mod problem;
+mod scale;
 
 pub use activation::Activation;
 pub use join::Join;
-pub use problem::{GemmProblem, Kind, Layout};
+pub use layout::{Kind, Layout};
+pub use problem::GemmProblem;
+pub use scale::{Rms, Scale};
 
 use rayon::prelude::*;
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
-use warplap_core::op::{Answer, Op};
+use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::host::in_parallel;
+use crate::host::{bend, in_parallel};
 use crate::right;
 
 /// The operation C = act(A·B + bias), joined with another matrix or another product where a problem has one.
@@ -46,10 +51,12 @@ pub mod slot {
     pub const JOINED: usize = 4;
     /// The second B of a pair: it lies as B does.
     pub const B2: usize = 5;
+    /// The factors, where the problem has any: one, or one for each row of all products of a batch.
+    pub const SCALE: usize = 6;
 }
 
 /// How many slots there are.
-pub const SLOTS: usize = 6;
+pub const SLOTS: usize = 7;
 
 impl Op for Gemm {
     const NAME: &'static str = "gemm";
@@ -75,7 +82,19 @@ impl Op for Gemm {
                 .when(p.join != Join::None),
             factor("b2").when(p.pair),
         ];
-        Signature(slots.map(|slot| slot.aligned(p.align)).into())
+        let scale = Slot::input("scale", DType::F32, &[p.scale.count(p.rows())]).when(p.scale != Scale::None);
+        Signature(slots.map(|slot| slot.aligned(p.align)).into_iter().chain([scale]).collect())
+    }
+
+    fn draw(p: &GemmProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
+        let mut inputs = drawn(&Self::signature(p), rng);
+        if let Some(rms) = p.rms {
+            // About half of the rows are so small that what is added under the root shows.
+            let small = (3.0 * rms.eps()).sqrt().log2().round().clamp(-12.0, 0.0).exp2();
+            let scales: Vec<f32> = (0..p.rows()).map(|_| if rng.bool() { small } else { 1.0 }).collect();
+            bend(&mut inputs[slot::A], p.lda as usize, |row, x| x * scales[row]);
+        }
+        inputs
     }
 
     fn answer(p: &GemmProblem, inputs: &[Array]) -> Vec<Answer> {
@@ -83,11 +102,13 @@ impl Op for Gemm {
         let [a_stride, b_stride, c_stride] = p.strides().map(|s| s as usize);
         let (ldc, bias) = (p.ldc as usize, p.bias.then(|| inputs[slot::BIAS].to_f64()));
         let joined = (p.join != Join::None).then(|| inputs[slot::JOINED].to_f64());
+        let factors = inputs[slot::SCALE].to_f64();
         // Padding between the rows of C must stay as it was: NaN in the answer says so.
         let mut values = vec![f64::NAN; p.c_len()];
         let (mut magnitude, mut halves) = (0f64, [0f64; 2]);
         for one in 0..p.batch as usize {
-            let a = dense(&inputs[slot::A], one * a_stride, (m, k), p.a, p.lda as usize);
+            let mut a = dense(&inputs[slot::A], one * a_stride, (m, k), p.a, p.lda as usize);
+            scaled(&mut a, p, |row| factors[if p.scale == Scale::One { 0 } else { one * m + row }]);
             let b = dense(&inputs[slot::B], one * b_stride, (k, n), p.b, p.ldb as usize);
             let mut product = right::product(m, n, k, &a, &b);
             magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b));
@@ -114,6 +135,17 @@ impl Op for Gemm {
         }
         let most = if p.pair { halves } else { [bias, joined].map(|numbers| largest(numbers.as_deref())) };
         vec![Answer { values, tolerance: tolerance(p, magnitude, most) }]
+    }
+}
+
+/// Multiplies every row of A with its factor: the product's, in double precision.
+fn scaled(a: &mut [f64], p: &GemmProblem, given: impl Fn(usize) -> f64 + Sync) {
+    if p.is_scaled() {
+        let each = |(i, row): (usize, &mut [f64])| {
+            let factor = p.rms.map_or_else(|| given(i), |rms| rms.factor(row));
+            row.iter_mut().for_each(|x| *x *= factor);
+        };
+        in_parallel(|| a.par_chunks_mut(p.k as usize).enumerate().for_each(each));
     }
 }
 
@@ -180,12 +212,18 @@ mod tests {
             "gemm:m=2,n=9,k=4,dtype=f16,batch=2,bias=true",
             "gemm:m=2,n=9,k=4,dtype=f16,ldc=12,batch=2,join=add",
             "gemm:m=2,n=9,k=4,dtype=f16,ldb=12,batch=2,b=col,pair=true",
+            "gemm:m=2,n=9,k=4,dtype=f16,batch=3,scale=rows",
+            "gemm:m=2,n=9,k=4,dtype=f32,scale=one",
+            "gemm:m=2,n=9,k=4,dtype=f32,rms=1e-5",
         ] {
             let p = Gemm::parse(text).unwrap();
             let Signature(slots) = Gemm::signature(&p);
             let spans = [slot::A, slot::B, slot::C].map(|i| slots[i].len());
             assert_eq!(spans, [p.a_len(), p.b_len(), p.c_len()], "{text}");
-            assert!(slots.iter().all(|s| s.dtype == p.dtype && s.align as u64 == p.align), "{text}");
+            let (scale, matrices) = slots.split_last().unwrap();
+            assert!(matrices.iter().all(|s| s.dtype == p.dtype && s.align as u64 == p.align), "{text}");
+            let factors = p.scale.count(p.m * p.batch) as usize;
+            assert_eq!((scale.present, scale.len(), scale.dtype), (factors > 0, factors, DType::F32), "{text}");
             let bias = &slots[slot::BIAS];
             assert_eq!((slots.len(), bias.present, bias.len()), (SLOTS, p.bias, if p.bias { 9 } else { 0 }), "{text}");
             let (joined, has) = (&slots[slot::JOINED], p.join != Join::None);
@@ -263,6 +301,30 @@ mod tests {
     }
 
     #[test]
+    fn factors_left_out_exchanged_or_without_what_is_under_the_root_are_wrong_answers() {
+        for dtype in ["f32", "f16", "bf16"] {
+            for rest in ["scale=rows", "scale=one", "rms=1e-3", "rms=1e-3,pair=true,act=silu", "scale=rows,pair=true"] {
+                let p = Gemm::parse(&format!("gemm:m=40,n=24,k=64,dtype={dtype},{rest}")).unwrap();
+                let drawn = Gemm::draw(&p, &mut fastrand::Rng::with_seed(8));
+                let right = Gemm::answer(&p, &drawn).remove(0);
+                let mut others = vec![("left out", p.with_scale(Scale::None).with_rms(None))];
+                if p.scale == Scale::Rows {
+                    others.push(("that of the first row", p.with_scale(Scale::One)));
+                }
+                if p.rms.is_some() {
+                    others.push(("nothing under the root", p.with_rms(Rms::new(1e-20))));
+                }
+                for (what, other) in others {
+                    let wrong = Gemm::answer(&other, &drawn).remove(0);
+                    let off = right.values.iter().zip(&wrong.values);
+                    let off = off.filter(|(r, w)| (*r - *w).abs() > right.tolerance.allowed(**r)).count();
+                    assert!(off > right.values.len() / 10, "{dtype} {rest}: {what}: {off} are wrong");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn the_answer_is_the_plain_triple_loop_in_every_layout_and_says_where_padding_is() {
         for text in [
             "gemm:m=3,n=4,k=5,dtype=f32",
@@ -278,6 +340,10 @@ mod tests {
             "gemm:m=4,n=3,k=4,dtype=f32,join=add",
             "gemm:m=4,n=3,k=4,dtype=f16,b=col,ldb=7,ldc=5,batch=2,act=silu,pair=true",
             "gemm:m=4,n=3,k=4,dtype=f32,pair=true",
+            "gemm:m=4,n=3,k=4,dtype=f16,lda=7,ldc=5,batch=2,scale=rows,bias=true,act=relu,join=add",
+            "gemm:m=4,n=3,k=4,dtype=f32,scale=one,pair=true",
+            "gemm:m=4,n=3,k=4,dtype=bf16,lda=7,batch=2,rms=0.01,act=silu,pair=true",
+            "gemm:m=4,n=3,k=4,dtype=f32,rms=0.01,bias=true",
         ] {
             let p = Gemm::parse(text).unwrap();
             let inputs = Gemm::draw(&p, &mut fastrand::Rng::with_seed(5));
@@ -301,8 +367,15 @@ mod tests {
                 };
                 let bias = if p.bias { inputs[slot::BIAS].at(j as usize) } else { 0.0 };
                 let other = if p.join == Join::None { 0.0 } else { inputs[slot::JOINED].at(index) };
-                let half = if p.pair { sum(slot::B2) } else { 1.0 };
-                let joined = p.join.of(p.act.of(sum(slot::B) + bias), other) * half;
+                let squares: f64 = (0..p.k).map(|q| inputs[0].at(a0 + at(p.a, p.lda, i, q)).powi(2)).sum();
+                let factor = match (p.scale, p.rms) {
+                    (_, Some(rms)) => (squares / p.k as f64 + f64::from(rms.eps())).powf(-0.5),
+                    (Scale::None, None) => 1.0,
+                    (Scale::One, None) => inputs[slot::SCALE].at(0),
+                    (Scale::Rows, None) => inputs[slot::SCALE].at((one * p.m + i) as usize),
+                };
+                let half = if p.pair { factor * sum(slot::B2) } else { 1.0 };
+                let joined = p.join.of(p.act.of(factor * sum(slot::B) + bias), other) * half;
                 assert!((value - joined).abs() < 1e-12, "{text} ({i}, {j})");
             }
         }

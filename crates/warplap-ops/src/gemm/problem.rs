@@ -1,66 +1,16 @@
 //! The facts of one dense product.
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::str::FromStr;
 
 use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::roofline::{Ceilings, Work};
 
-use super::{Activation, Join};
+use super::{Activation, Join, Kind, Layout, Rms, Scale};
 
-/// The order of a matrix in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Layout {
-    /// Rows are contiguous.
-    #[default]
-    Row,
-    /// Columns are contiguous.
-    Col,
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Layout::Row { "row" } else { "col" })
-    }
-}
-
-impl FromStr for Layout {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "row" => Ok(Layout::Row),
-            "col" => Ok(Layout::Col),
-            _ => Err(()),
-        }
-    }
-}
-
-/// What kind of product it is: a vector on one side makes it a matter of memory, not of arithmetic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Matrix times matrix.
-    General,
-    /// One row times a matrix.
-    VecMat,
-    /// A matrix times one column.
-    MatVec,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::General => "general",
-            Kind::VecMat => "vecmat",
-            Kind::MatVec => "matvec",
-        })
-    }
-}
-
-/// The facts of C (m×n) = act(A (m×k) · B (k×n) + bias), joined with another matrix where there is one, or of a batch of
-/// such products; with a pair, of act(A · B) ∘ (A · B2). The matrices of a batch follow each other without a gap: the next
+/// The facts of C (m×n) = act(scale ∘ (A (m×k) · B (k×n)) + bias), joined with another matrix where there is one, or of a
+/// batch of such products; with a pair, of act(A · B) ∘ (A · B2), either half scaled. The matrices of a batch follow each other without a gap: the next
 /// begins where a further line of the last would. All share one bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmProblem {
@@ -97,9 +47,14 @@ pub struct GemmProblem {
     /// Whether it is a pair: the activated product is multiplied with that of A and a second B, which lies as B does. A
     /// pair has no bias and joins nothing else.
     pub pair: bool,
+    /// What the product is multiplied with before anything else; both halves of a pair are.
+    pub scale: Scale,
+    /// Whether A's rows are divided by their root mean square, and what is added under the root: RMSNorm in front of a
+    /// product, whose factors come out of it (scale is none then).
+    pub rms: Option<Rms>,
 }
 
-/// Three words instead of sixteen fields: every call of a known problem hashes it.
+/// Three words instead of eighteen fields: every call of a known problem hashes it.
 impl Hash for GemmProblem {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -109,7 +64,8 @@ impl Hash for GemmProblem {
         let flags =
             (self.dtype as u64) << 8 ^ (self.a as u64) << 12 ^ (self.b as u64) << 13 ^ u64::from(self.tf32) << 14;
         let epilogue = u64::from(self.bias) << 15 ^ (self.act as u64) << 48 ^ (self.join as u64) << 56;
-        state.write_u64(self.align ^ flags ^ epilogue ^ u64::from(self.pair) << 60 ^ self.batch << 16);
+        let front = u64::from(self.pair) << 60 ^ (self.scale as u64) << 61 ^ u64::from(self.rms.is_some()) << 63;
+        state.write_u64(self.align ^ flags ^ epilogue ^ front ^ self.batch << 16);
     }
 }
 
@@ -117,8 +73,9 @@ impl GemmProblem {
     /// A product of row-major matrices without padding.
     pub fn new(m: u64, n: u64, k: u64, dtype: DType) -> Self {
         let (a, b, align, batch, tf32) = (Layout::Row, Layout::Row, 64, 1, false);
-        let (bias, act, join, pair) = (false, Activation::None, Join::None, false);
-        GemmProblem { m, n, k, dtype, a, b, lda: k, ldb: n, ldc: n, align, batch, tf32, bias, act, join, pair }
+        let (bias, act, join, pair, scale, rms) = (false, Activation::None, Join::None, false, Scale::None, None);
+        let (lda, ldb, ldc) = (k, n, n);
+        GemmProblem { m, n, k, dtype, a, b, lda, ldb, ldc, align, batch, tf32, bias, act, join, pair, scale, rms }
     }
 
     /// A batch of so many such products.
@@ -141,9 +98,29 @@ impl GemmProblem {
         GemmProblem { pair, ..self }
     }
 
+    /// The same product with factors.
+    pub fn with_scale(self, scale: Scale) -> Self {
+        GemmProblem { scale, ..self }
+    }
+
+    /// The same product behind an RMSNorm without a gain.
+    pub fn with_rms(self, rms: Option<Rms>) -> Self {
+        GemmProblem { rms, ..self }
+    }
+
     /// Whether anything is done to the product before it is stored.
     pub fn has_epilogue(&self) -> bool {
-        self.bias || self.act != Activation::None || self.join != Join::None
+        self.bias || self.act != Activation::None || self.join != Join::None || self.is_scaled()
+    }
+
+    /// Whether kernels multiply the product with factors: given ones, or those of an RMSNorm.
+    pub fn is_scaled(&self) -> bool {
+        self.scale != Scale::None || self.rms.is_some()
+    }
+
+    /// Rows of all products of the batch.
+    pub fn rows(&self) -> u64 {
+        self.m * self.batch
     }
 
     /// One product of the batch.
@@ -220,11 +197,12 @@ impl Problem for GemmProblem {
 
     const FIELDS: &'static [&'static str] = &[
         "m", "n", "k", "dtype", "a", "b", "lda", "ldb", "ldc", "align", "batch", "tf32", "bias", "act", "join", "pair",
+        "scale", "rms",
     ];
 
     fn fields(&self) -> Fields {
         let (lda, ldb) = self.packed();
-        Fields::new()
+        let fields = Fields::new()
             .with("m", self.m)
             .with("n", self.n)
             .with("k", self.k)
@@ -241,6 +219,11 @@ impl Problem for GemmProblem {
             .with_unless("act", self.act, Activation::None)
             .with_unless("join", self.join, Join::None)
             .with_unless("pair", self.pair, false)
+            .with_unless("scale", self.scale, Scale::None);
+        match self.rms {
+            Some(rms) => fields.with("rms", rms),
+            None => fields,
+        }
     }
 
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError> {
@@ -278,6 +261,14 @@ impl Problem for GemmProblem {
         if p.pair && p.join != Join::None {
             return Err(ProblemError::value("join", p.join, "none: a pair (pair=true) is joined with its own product"));
         }
+        p.scale = fields.word_or("scale", Scale::WORDS, Scale::None)?;
+        p.rms = fields.word_or("rms", Rms::WORDS, Rms::none())?.0;
+        if p.rms.is_some() && p.scale != Scale::None {
+            return Err(ProblemError::value("scale", p.scale, "none: the factors are those of rms"));
+        }
+        if p.rms.is_some() && p.a != Layout::Row {
+            return Err(ProblemError::value("a", p.a, "row: rms is that of contiguous rows"));
+        }
         for (field, (len, what)) in [("m", (p.a_len(), "A")), ("k", (p.b_len(), "B")), ("n", (p.c_len(), "C"))] {
             if len as u64 > MAX_ELEMENTS {
                 return Err(ProblemError::value(field, len, format!("at most {MAX_ELEMENTS} elements in {what}")));
@@ -308,6 +299,8 @@ impl Problem for GemmProblem {
             .with_unless("act", self.act, Activation::None)
             .with_unless("join", self.join, Join::None)
             .with_unless("pair", self.pair, false)
+            .with_unless("scale", self.scale, Scale::None)
+            .with_unless("rms", self.rms.is_some(), false)
     }
 
     fn representative(&self, bucket: &Bucket) -> Self {
@@ -322,7 +315,7 @@ impl Problem for GemmProblem {
             GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b).with_epilogue(self.bias, self.act);
         let batch = kept(self.batch, bucket.round_changing("batch", self.batch));
         (r.align, r.batch, r.tf32, r.join, r.pair) = (self.align, batch, self.tf32, self.join, self.pair);
-        r
+        r.with_scale(self.scale).with_rms(self.rms)
     }
 
     fn ragged(&self) -> Option<Self> {
@@ -343,6 +336,7 @@ impl Problem for GemmProblem {
             GemmProblem::new(m, n, k, self.dtype).with_layouts(self.a, self.b).with_epilogue(self.bias, self.act);
         (ragged.align, ragged.batch) = (self.align, self.batch.min(2));
         (ragged.tf32, ragged.join, ragged.pair) = (self.tf32, self.join, self.pair);
+        (ragged.scale, ragged.rms) = (self.scale, self.rms);
         (ragged != *self && m * n * k > 0).then_some(ragged)
     }
 
@@ -352,8 +346,10 @@ impl Problem for GemmProblem {
         let [bias, act, join, pair] = has.map(|has| f64::from(u8::from(has)));
         let elements = batch * (m * k + k * n * (1.0 + pair) + m * n * (1.0 + join)) + bias * n;
         // An activation counts as one operation, however it is computed.
-        let each = 2.0 * k * (1.0 + pair) + bias + act + join + pair;
-        Work { flops: batch * m * n * each, bytes: elements * self.dtype.bytes() as f64 }
+        let scaled = f64::from(u8::from(self.is_scaled()));
+        let each = 2.0 * k * (1.0 + pair) + bias + act + join + pair + scaled;
+        let factors = if self.scale == Scale::Rows { 4.0 * batch * m } else { 0.0 };
+        Work { flops: batch * m * n * each, bytes: elements * self.dtype.bytes() as f64 + factors }
     }
 
     fn dtype(&self) -> DType {

@@ -14,6 +14,8 @@ fn a_ragged_problem_is_small_legal_and_keeps_what_decides_who_may_race() {
         "gemm:m=512,n=64,k=80,dtype=bf16,bias=true,act=silu",
         "gemm:m=512,n=64,k=80,dtype=bf16,join=mul",
         "gemm:m=512,n=64,k=80,dtype=bf16,act=silu,pair=true",
+        "gemm:m=512,n=64,k=80,dtype=bf16,rms=0.001",
+        "gemm:m=512,n=64,k=80,dtype=bf16,scale=rows",
     ] {
         let p = Gemm::parse(text).unwrap();
         let ragged = p.ragged().unwrap();
@@ -22,7 +24,7 @@ fn a_ragged_problem_is_small_legal_and_keeps_what_decides_who_may_race() {
         assert_eq!((ragged.m == 1, ragged.n.is_multiple_of(8)), (p.m == 1, p.n.is_multiple_of(8)), "{text}");
         assert_eq!((ragged.dtype, ragged.a, ragged.b, ragged.align), (p.dtype, p.a, p.b, p.align), "{text}");
         assert_eq!((ragged.bias, ragged.act, ragged.join), (p.bias, p.act, p.join), "{text}");
-        assert_eq!(ragged.pair, p.pair, "{text}");
+        assert_eq!((ragged.pair, ragged.scale, ragged.rms), (p.pair, p.scale, p.rms), "{text}");
     }
     assert_eq!(Gemm::parse("gemm:m=1,n=1,k=1,dtype=f32").unwrap().ragged(), None);
 }
@@ -38,6 +40,8 @@ fn a_problem_reads_back_what_it_prints() {
         "gemm:m=1,n=2,k=3,dtype=f16,bias=true,act=silu,join=mul",
         "gemm:m=1,n=2,k=3,dtype=f32,join=add",
         "gemm:m=1,n=2,k=3,dtype=f32,act=silu,pair=true",
+        "gemm:m=1,n=2,k=3,dtype=f32,scale=rows",
+        "gemm:m=1,n=2,k=3,dtype=f32,act=silu,pair=true,rms=0.00001",
     ] {
         assert_eq!(Gemm::text(&Gemm::parse(text).unwrap()), text);
     }
@@ -63,6 +67,11 @@ fn bad_problems_name_the_field() {
         ("gemm:m=4,n=4,k=4,act=swish", "'act'"),
         ("gemm:m=4,n=4,k=4,join=sub", "'join'"),
         ("gemm:m=4,n=4,k=4,pair=2", "'pair'"),
+        ("gemm:m=4,n=4,k=4,scale=columns", "'scale'"),
+        ("gemm:m=4,n=4,k=4,scale=one,rms=1e-5", "'scale'"),
+        ("gemm:m=4,n=4,k=4,rms=0", "'rms'"),
+        ("gemm:m=4,n=4,k=4,rms=nan", "'rms'"),
+        ("gemm:m=4,n=4,k=4,a=col,rms=1e-5", "'a'"),
         ("gemm:m=4,n=4,k=4,pair=true,bias=true", "'bias'"),
         ("gemm:m=4,n=4,k=4,pair=true,join=mul", "'join'"),
     ] {

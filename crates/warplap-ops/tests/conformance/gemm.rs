@@ -78,15 +78,22 @@ pub(crate) fn problems() -> Vec<String> {
         let finishes = ["bias=true", "bias=true,act=gelu", "bias=true,act=silu"];
         let joins = ["join=add", "bias=true,act=silu,join=mul"];
         let pairs = ["pair=true,act=silu", "pair=true", "pair=true,act=gelu"];
+        let scales = ["rms=1e-5", "scale=rows,bias=true", "rms=1e-3,pair=true,act=silu", "scale=one,act=gelu,join=add"];
         for (i, shape) in shapes.iter().enumerate() {
             problems.push(format!("gemm:{shape},dtype={dtype},{}", finishes[i % 3]));
             problems.push(format!("gemm:{shape},dtype={dtype},{}", joins[i % 2]));
             problems.push(format!("gemm:{shape},dtype={dtype},{}", pairs[i % 3]));
+            let scale = scales[if shape.contains("a=col") { 1 + i % 2 * 2 } else { i % 4 }];
+            problems.push(format!("gemm:{shape},dtype={dtype},{scale}"));
         }
     }
     problems.push("gemm:m=65,n=97,k=130,dtype=f32,tf32=true,bias=true,act=gelu_tanh".into());
     problems.push("gemm:m=65,n=97,k=130,dtype=f32,tf32=true,pair=true,act=gelu_tanh".into());
     problems.push("gemm:m=9,n=40,k=70,dtype=bf16,lda=77,ldb=88,ldc=43,align=4,batch=2,b=col,pair=true,act=silu".into());
+    problems.push("gemm:m=65,n=97,k=130,dtype=f32,tf32=true,rms=1e-5,bias=true".into());
+    problems.push("gemm:m=9,n=40,k=70,dtype=bf16,lda=77,ldb=88,ldc=43,align=4,batch=2,b=col,rms=1e-5,join=add".into());
+    problems
+        .push("gemm:m=9,n=40,k=70,dtype=f16,lda=77,ldb=88,ldc=43,align=4,batch=2,b=col,scale=rows,pair=true".into());
     // More columns than one block of packed B holds.
     problems.push("gemm:m=20,n=2100,k=40,dtype=f32".into());
     problems.push("gemm:m=20,n=2100,k=40,dtype=bf16".into());

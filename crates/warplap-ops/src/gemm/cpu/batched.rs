@@ -13,16 +13,17 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::Cpu;
 
+use super::normed::Normed;
 use super::paired::Paired;
-use crate::gemm::slot::{A, B, B2, BIAS, C, JOINED};
-use crate::gemm::{Gemm, GemmProblem};
+use crate::gemm::slot::{A, B, B2, BIAS, C, JOINED, SCALE};
+use crate::gemm::{Gemm, GemmProblem, Scale};
 
 /// A variant of one product that also does batches.
 struct Batched<V>(V);
 
-/// The variant of one product as one of batches, and of pairs.
+/// The variant of one product as one of batches, of pairs and behind norms.
 pub(super) fn batched<V: Variant<Gemm, Cpu> + 'static>(variant: V) -> Arc<dyn Variant<Gemm, Cpu>> {
-    Arc::new(Batched(Paired(variant)))
+    Arc::new(Batched(Normed(Paired(variant))))
 }
 
 impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Batched<V> {
@@ -56,7 +57,9 @@ impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Batched<V> {
         if p.batch == 1 {
             return Ok(one);
         }
-        Ok(Box::new(Turns { batch: p.batch as usize, strides: p.strides().map(|s| s as usize), one }))
+        let [a, b, c] = p.strides().map(|s| s as usize);
+        let factors = if p.scale == Scale::Rows { p.m as usize } else { 0 };
+        Ok(Box::new(Turns { batch: p.batch as usize, strides: [a, b, c, factors], one }))
     }
 
     fn is_library(&self) -> bool {
@@ -66,20 +69,22 @@ impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Batched<V> {
 
 struct Turns {
     batch: usize,
-    strides: [usize; 3],
+    /// From one A, B, C and list of factors to the next.
+    strides: [usize; 4],
     one: Box<dyn Kernel<Cpu>>,
 }
 
 impl Kernel<Cpu> for Turns {
     fn launch(&self, args: &mut [Arg<'_, Cpu>], queue: &()) -> Result<(), Rejection> {
         let (a, b, mut c) = (args[A].read()?, args[B].read()?, args[C].write()?);
-        let (bias, joined, b2) = (args[BIAS].view(), args[JOINED].view(), args[B2].view());
+        let [bias, joined, b2, scale] = [BIAS, JOINED, B2, SCALE].map(|slot| args[slot].view());
         for i in 0..self.batch {
-            let [a_from, b_from, c_from] = self.strides.map(|stride| i * stride);
+            let [a_from, b_from, c_from, scale_from] = self.strides.map(|stride| i * stride);
             let (a, b, c) = (Arg::Read(a.from(a_from)), Arg::Read(b.from(b_from)), Arg::Write(c.from(c_from)));
-            let rest = [bias, joined.map(|all| all.from(c_from)), b2.map(|all| all.from(b_from))];
-            let [bias, joined, b2] = rest.map(Arg::optional);
-            self.one.launch(&mut [a, b, c, bias, joined, b2], queue)?;
+            let (joined, b2) = (joined.map(|all| all.from(c_from)), b2.map(|all| all.from(b_from)));
+            let [bias, joined, b2, scale] =
+                [bias, joined, b2, scale.map(|all| all.from(scale_from))].map(Arg::optional);
+            self.one.launch(&mut [a, b, c, bias, joined, b2, scale], queue)?;
         }
         Ok(())
     }

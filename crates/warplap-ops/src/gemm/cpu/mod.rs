@@ -8,6 +8,7 @@ mod direct;
 mod gemv;
 pub(crate) mod kernel;
 mod library;
+mod normed;
 mod packed;
 mod paired;
 mod reference;

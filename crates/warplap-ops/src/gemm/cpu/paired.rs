@@ -14,7 +14,7 @@ use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::{Cpu, Slice, SliceMut, Typed};
 
 use super::kernel::scratch;
-use crate::gemm::slot::{A, B, B2, C};
+use crate::gemm::slot::{A, B, B2, C, SCALE};
 use crate::gemm::{Activation, Gemm, GemmProblem, Join};
 use crate::typed::for_dtype;
 
@@ -93,15 +93,17 @@ where
     for<'a> SliceMut<'a>: From<&'a mut [T]>,
 {
     let (a, b, b2, mut c) = (args[A].read()?, args[B].read()?, args[B2].read()?, args[C].write()?);
-    let len = kernel.problem.c_len();
+    let (len, scale) = (kernel.problem.c_len(), args[SCALE].view());
     scratch::with((len * size_of::<T>()).div_ceil(size_of::<f32>()), |numbers| {
         // SAFETY: there are so many bytes, `numbers` is borrowed as long as this is, its alignment is a cache line, and
         // every pattern of bits is a number.
         let between = unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast::<T>(), len) };
         let to = Arg::Write((&mut *between).into());
-        kernel.other.launch(&mut [Arg::Read(a), Arg::Read(b2), to, Arg::Absent, Arg::Absent, Arg::Absent], queue)?;
-        let (c, with) = (Arg::Write(c.reborrow()), Arg::Read((&*between).into()));
-        kernel.joined.launch(&mut [Arg::Read(a), Arg::Read(b), c, Arg::Absent, with, Arg::Absent], queue)
+        let factors = Arg::optional(scale);
+        let mut args = [Arg::Read(a), Arg::Read(b2), to, Arg::Absent, Arg::Absent, Arg::Absent, factors];
+        kernel.other.launch(&mut args, queue)?;
+        let (c, with, factors) = (Arg::Write(c.reborrow()), Arg::Read((&*between).into()), Arg::optional(scale));
+        kernel.joined.launch(&mut [Arg::Read(a), Arg::Read(b), c, Arg::Absent, with, Arg::Absent, factors], queue)
     })
 }
 

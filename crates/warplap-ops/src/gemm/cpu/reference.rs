@@ -70,6 +70,10 @@ fn product<T: Element + Typed>(p: &GemmProblem, args: &mut [Arg<'_, Cpu>]) -> Re
                 }
             }
         }
+        if let Some(factors) = epilogue.scale {
+            let factor = if factors.len() == 1 { factors[0] } else { factors[i] };
+            row.iter_mut().for_each(|sum| *sum *= factor);
+        }
         if let Some(bias) = epilogue.bias {
             row.iter_mut().zip(bias).for_each(|(sum, b)| *sum += b.widen());
         }

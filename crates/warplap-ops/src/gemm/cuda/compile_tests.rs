@@ -32,6 +32,10 @@ fn compile(capability: (u32, u32), text: &str, few: bool) -> Vec<&'static str> {
             let what = format!("{text}: {} {config}", twin.id());
             let plan = twin.plan(&p, &config, &chip).unwrap_or_else(|why| panic!("{what}: {why}"));
             check(&plan, &chip, &compiler, &what);
+            if p.rms.is_some() {
+                let beside = twin.beside(&p, &config, &chip).unwrap_or_else(|why| panic!("{what}: {why}"));
+                beside.first.iter().for_each(|plan| check(plan, &chip, &compiler, &format!("{what}, in front")));
+            }
             compiled.push(twin.id());
         }
     }
@@ -112,6 +116,7 @@ fn every_kernel_compiles_with_every_epilogue() {
         "bias=true,act=silu",
         "join=add",
         "bias=true,act=silu,join=mul",
+        "scale=rows,bias=true,act=gelu",
     ];
     for ((capability, shape), epilogue) in shapes.into_iter().flat_map(|s| epilogues.map(|e| (s, e))) {
         compile(capability, &format!("{shape},{epilogue}"), true);
@@ -132,6 +137,24 @@ fn pairs_compile() {
     ]
     .concat();
     let kernels = ["wgmma_coop", "wgmma_pingpong", "wgmma_swapab", "mma_sync", "reference"];
+    assert!(compiled.is_empty() || kernels.iter().all(|k| compiled.contains(k)), "{compiled:?}");
+}
+
+#[test]
+fn norms_in_front_compile() {
+    let compiled = [
+        compile((9, 0), "m=4096,n=4096,k=4096,dtype=bf16,b=col,rms=1e-6", false),
+        compile((9, 0), "m=256,n=4096,k=4096,dtype=f16,b=col,rms=1e-6,bias=true,act=silu", false),
+        compile((9, 0), "m=16,n=4096,k=4096,dtype=bf16,b=col,rms=1e-6", false),
+        compile((9, 0), "m=5,n=1024,k=512,dtype=bf16,b=col,rms=1e-6,join=add", true),
+        compile((9, 0), "m=100,n=1024,k=512,dtype=f16,batch=2,rms=1e-6", true),
+        compile((9, 0), "m=16,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true,rms=1e-6", false),
+        compile((9, 0), "m=4096,n=11008,k=4096,dtype=bf16,b=col,act=silu,pair=true,rms=1e-6", true),
+        compile((8, 0), "m=77,n=131,k=35,dtype=f16,act=silu,pair=true,rms=1e-6", true),
+        compile((8, 0), "m=200,n=328,k=72,dtype=f32,rms=1e-6,bias=true", true),
+    ]
+    .concat();
+    let kernels = ["wgmma_coop", "wgmma_pingpong", "wgmma_splitk", "wgmma_swapab", "wgmma_streamk", "mma_sync", "simt"];
     assert!(compiled.is_empty() || kernels.iter().all(|k| compiled.contains(k)), "{compiled:?}");
 }
 
@@ -163,6 +186,8 @@ fn the_product_in_double_precision_compiles_everywhere() {
             "m=8,n=8,k=8,dtype=f32,join=add",
             "m=8,n=8,k=8,dtype=bf16,b=col,act=silu,pair=true",
             "m=8,n=8,k=8,dtype=f32,pair=true",
+            "m=8,n=8,k=8,dtype=bf16,scale=one,bias=true",
+            "m=8,n=8,k=8,dtype=f16,rms=1e-5,act=silu,pair=true",
         ] {
             let cubin = super::right::source(&problem(text)).compile(&compiler, &chip(capability).arch());
             let report = cubin.unwrap_or_else(|why| panic!("{text} on {capability:?}: {why}")).report;

@@ -86,7 +86,7 @@ fn epilogue(p: &GemmProblem) -> Option<MatmulEpilogue> {
         Activation::Gelu | Activation::Silu => return None,
     };
     // What the library adds is added before it activates.
-    if p.pair || p.join == Join::Mul || (p.join == Join::Add && activation.is_some()) {
+    if p.pair || p.is_scaled() || p.join == Join::Mul || (p.join == Join::Add && activation.is_some()) {
         return None;
     }
     Some(MatmulEpilogue { bias: p.bias, activation })
@@ -95,6 +95,7 @@ fn epilogue(p: &GemmProblem) -> Option<MatmulEpilogue> {
 /// Why the library cannot finish a product.
 fn lacks(p: &GemmProblem) -> String {
     match p.join {
+        _ if p.is_scaled() => "cuBLASLt has no factors of a product in memory (scale, rms)".into(),
         Join::None if p.pair => "cuBLASLt has no product with two B (pair=true)".into(),
         Join::None => format!("cuBLASLt has no {}", p.act),
         _ => format!("cuBLASLt has no {} with join={}", p.act, p.join),
@@ -129,7 +130,7 @@ struct Call {
 
 impl Kernel<Cuda> for Call {
     fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
-        let [a, b, c, bias, joined, _] = addresses(args, &self.aligns)?;
+        let [a, b, c, bias, joined, ..] = addresses(args, &self.aligns)?;
         // Without another matrix nothing is read of it.
         let (other, beta) = if self.joins { (joined, 1.0) } else { (c, 0.0) };
         // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the buffers

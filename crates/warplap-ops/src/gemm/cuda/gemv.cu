@@ -99,7 +99,7 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
       for (int o = 16; o; o >>= 1) sum[m][r] += __shfl_xor_sync(~0u, sum[m][r], o);
-      if (lane == 0 && n0 + r < N) C[(u64)m * ldc + n0 + r] = narrow(join_at(finished(sum[m][r], bias, n0 + r, N), joined + ((u64)z * MROWS + m) * ldj, n0 + r, N));
+      if (lane == 0 && n0 + r < N) C[(u64)m * ldc + n0 + r] = narrow(join_at(finished(sum[m][r], bias, n0 + r, N, factor_of(scale, (u64)z * MROWS + m)), joined + ((u64)z * MROWS + m) * ldj, n0 + r, N));
     }
 }
 #else
@@ -168,7 +168,7 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
 #pragma unroll
     for (int w = 0; w < WARPS; w++) t += parts[w][i / COLS][i % COLS];
     if (SPLIT == 1) {
-      if (c0 + i % COLS < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS] = narrow(join_at(finished(t, bias, c0 + i % COLS, N), joined + ((u64)z * MROWS + i / COLS) * ldj, c0 + i % COLS, N));
+      if (c0 + i % COLS < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS] = narrow(join_at(finished(t, bias, c0 + i % COLS, N, factor_of(scale, (u64)z * MROWS + i / COLS)), joined + ((u64)z * MROWS + i / COLS) * ldj, c0 + i % COLS, N));
     } else sums[i / COLS][i % COLS] = t;
   }
   if (SPLIT > 1) {
@@ -189,7 +189,7 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
         for (int j = 0; j < 4; j++)
           if (c0 + i % COLS + j < N) {
             const int at = c0 + i % COLS + j;
-            C[(u64)(i / COLS) * ldc + at] = narrow(join_at(finished(o[j], bias, at, N), joined + ((u64)z * MROWS + i / COLS) * ldj, at, N));
+            C[(u64)(i / COLS) * ldc + at] = narrow(join_at(finished(o[j], bias, at, N, factor_of(scale, (u64)z * MROWS + i / COLS)), joined + ((u64)z * MROWS + i / COLS) * ldj, at, N));
           }
       }
     }

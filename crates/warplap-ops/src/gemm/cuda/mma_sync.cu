@@ -135,6 +135,7 @@ mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restric
   }
 #pragma unroll
   for (int i = 0; i < MI; i++) {
+    scale_fragments(d[i], scale, (u64)M * z, row + m0 + i * 16, M);
     if (PAIR) {
 #pragma unroll
       for (int e = 0; e < NO * 4; e += 2) {

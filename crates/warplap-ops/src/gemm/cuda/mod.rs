@@ -3,6 +3,7 @@
 mod cublaslt;
 mod gemv;
 mod mma_sync;
+mod normed;
 mod paired;
 mod plan;
 mod reference;
@@ -24,20 +25,21 @@ use super::{Gemm, GemmProblem, SLOTS};
 
 use crate::cuda::own::Own;
 use crate::cuda::plan::Twin;
+use normed::Normed;
 use paired::Paired;
 
 /// The own kernels, in the order of ties.
 const TWINS: [&dyn Twin<GemmProblem>; 10] = [
-    &reference::Reference,
-    &wgmma_coop::Coop,
-    &wgmma_pingpong::Pingpong,
-    &wgmma_splitk::Splitk,
+    &Normed(reference::Reference),
+    &Normed(wgmma_coop::Coop),
+    &Normed(wgmma_pingpong::Pingpong),
+    &Normed(wgmma_splitk::Splitk),
     &wgmma_swapab::Swapab,
-    &Paired(gemv::Gemv),
-    &mma_sync::MmaSync,
-    &Paired(simt::Simt),
-    &wgmma_streamk::Streamk,
-    &Paired(wgmma_tf32::WgmmaTf32),
+    &Normed(Paired(gemv::Gemv)),
+    &Normed(mma_sync::MmaSync),
+    &Normed(Paired(simt::Simt)),
+    &Normed(wgmma_streamk::Streamk),
+    &Normed(Paired(wgmma_tf32::WgmmaTf32)),
 ];
 
 /// Who may race: the reference, the library, then the other kernels.

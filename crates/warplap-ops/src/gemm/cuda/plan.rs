@@ -3,13 +3,14 @@
 
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
-use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, Layers, PAIR, TensorMapSpec};
+use warplap_core::space::{Axis, Space};
+use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, HOPPER, Layers, PAIR, RMS, TensorMapSpec};
 
 use crate::cuda::plan::{Argument, Operand, int};
-use crate::gemm::{Activation, GemmProblem, Join, Layout, slot};
+use crate::gemm::{Activation, GemmProblem, Join, Layout, Scale, slot};
 
 /// What the kernels include.
-pub(super) const HEADERS: [(&str, &str); 5] = [HOPPER, AMPERE, ELEMENT, EPILOGUE, PAIR];
+pub(super) const HEADERS: [(&str, &str); 6] = [HOPPER, AMPERE, ELEMENT, EPILOGUE, PAIR, RMS];
 
 /// Why a kernel that takes one B stands aside.
 pub(super) const ONE_B: &str = "takes one B: no pair (pair=true)";
@@ -110,7 +111,12 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
     if p.pair {
         facts.push(("PAIR", 1));
     }
-    // As `epilogue.cuh` counts them.
+    // As `epilogue.cuh` counts them. Factors of a norm are given as any others are, unless a kernel finds them itself.
+    match p.scale {
+        Scale::None if p.rms.is_none() => (),
+        Scale::One => facts.push(("SCALE", 1)),
+        Scale::None | Scale::Rows => facts.push(("SCALE", 2)),
+    }
     match p.join {
         Join::None => (),
         Join::Add => facts.push(("JOIN", 1)),
@@ -127,7 +133,8 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
     facts
 }
 
-/// The last parameters of every kernel: the bias where the problem has one, then what is joined and how it lies.
+/// The last parameters of every kernel: the bias where the problem has one, then what is joined and how it lies, then
+/// factors.
 pub(super) fn epilogue(p: &GemmProblem) -> Vec<Argument> {
     let mut arguments = Vec::new();
     if p.bias {
@@ -136,7 +143,29 @@ pub(super) fn epilogue(p: &GemmProblem) -> Vec<Argument> {
     if p.join != Join::None {
         arguments.extend([Argument::Pointer(slot::JOINED), Argument::Long(p.ldc)]);
     }
+    if p.is_scaled() {
+        arguments.push(Argument::Pointer(slot::SCALE));
+    }
     arguments
+}
+
+/// Makes a kernel that was planned with given factors find those of a norm itself (`rms.cuh`).
+pub(super) fn find_factors(p: &GemmProblem, defines: &mut [(&'static str, i64)], arguments: &mut [Argument]) {
+    let Some(rms) = p.rms else { return };
+    for define in defines.iter_mut().filter(|(name, _)| *name == "SCALE") {
+        *define = ("SQUARES", 1);
+    }
+    for argument in arguments.iter_mut().filter(|a| **a == Argument::Pointer(slot::SCALE)) {
+        *argument = Argument::Int(rms.eps().to_bits() as i32);
+    }
+}
+
+/// The axis of whether a kernel finds the factors of a norm itself; one in front does otherwise.
+pub(super) const SQUARES: &str = "SQUARES";
+
+/// A space with that axis, where there is a norm in front.
+pub(super) fn with_squares(p: &GemmProblem, space: Space) -> Space {
+    if p.rms.is_some() { space.axis(Axis::ints(SQUARES, [0, 1])) } else { space }
 }
 
 /// The map of A or B with boxes of 128 contiguous bytes by so many lines, or of C with its own box.

@@ -2,8 +2,8 @@
 // dimension.
 //
 // Idea: the plainest kernel that is still readable work for a GPU. Wins: never by design; it fits everything and is the
-// fallback. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major), BIAS, ACT,
-// JOIN and PAIR (epilogue.cuh). The grid holds the tiles of all products of a batch, which lie right behind each other.
+// fallback. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL, B_COL (1: column-major), SCALE,
+// BIAS, ACT, JOIN and PAIR (epilogue.cuh). The grid holds the tiles of all products of a batch, which lie right behind each other.
 #include "epilogue.cuh"
 #define T 16
 
@@ -39,8 +39,11 @@ reference(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restri
     __syncthreads();
   }
 #if PAIR
-  if (row0 + y < M && col0 + x < N) C[(row0 + y) * ldc + col0 + x] = narrow(activate(sum) * other);
+  if (row0 + y < M && col0 + x < N) {
+    const float factor = factor_of(scale, (u64)M * z + row0 + y);
+    C[(row0 + y) * ldc + col0 + x] = narrow(activate(sum * factor) * (other * factor));
+  }
 #else
-  if (row0 + y < M && col0 + x < N) C[(row0 + y) * ldc + col0 + x] = narrow(join_at(finished(sum, bias, col0 + x, N), joined + ((u64)M * z + row0 + y) * ldj, col0 + x, N));
+  if (row0 + y < M && col0 + x < N) C[(row0 + y) * ldc + col0 + x] = narrow(join_at(finished(sum, bias, col0 + x, N, factor_of(scale, (u64)M * z + row0 + y)), joined + ((u64)M * z + row0 + y) * ldj, col0 + x, N));
 #endif
 }

@@ -102,12 +102,13 @@ simt(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
     const int r = row + i / 4 * (BM / MH) + y + i % 4;
     if (r >= M) continue;
     float* line = C + (u64)r * ldc;
+    const float factor = factor_of(scale, (u64)M * z + r);
 #pragma unroll
     for (int h = 0; h < NH; h++) {
       const int c = col + h * (BN / NH) + x;
       float o[4];
 #pragma unroll
-      for (int j = 0; j < 4; j++) o[j] = join_at(finished(sum[i][h * 4 + j], bias, c + j, N), joined + ((u64)M * z + r) * ldj, c + j, N);
+      for (int j = 0; j < 4; j++) o[j] = join_at(finished(sum[i][h * 4 + j], bias, c + j, N, factor), joined + ((u64)M * z + r) * ldj, c + j, N);
       if (VEC_C && c + 4 <= N) *reinterpret_cast<float4*>(line + c) = make_float4(o[0], o[1], o[2], o[3]);
       else
 #pragma unroll

@@ -18,10 +18,12 @@
 // STAGES, CONS (1..3), CM, CN (1, 2; CM*CN <= 4), GROUP (>= 1), LAG (0, 1: release a stage at once or one step later),
 // SLOTS (64-row panels of C staged per warpgroup and round), ONCE (1: a pair whose tile has an odd number of 8 columns).
 // Facts of the problem (-D): DTYPE (0 f16, 1 bf16), A_COL, B_COL (1: column-major), BATCH (1: L products, maps of three
-// dimensions), BIAS, ACT, JOIN and PAIR (epilogue.cuh). SHARED: bytes of the launch.
+// dimensions), SCALE, BIAS, ACT, JOIN and PAIR (epilogue.cuh), SQUARES
+// (rms.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 #include "pair.cuh"
+#include "rms.cuh"
 #ifndef ONCE
 #define ONCE 0
 #endif
@@ -52,7 +54,7 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
   int row, col, z, ahead = 0; // stages of the first tile already asked for
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
-    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * (CM + CN - 1));
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * FREERS * (CM + CN - 1));
     mb_init_fence();
     if (CL == 1) { // alone, the first loads need not wait for the CTA to meet
       pdl_wait();
@@ -73,16 +75,30 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
     const int w = wg - 1;
     const u32 mine = staged + w * SLOTS * CPANEL;
     // This warpgroup's signal that a stage is free goes to every CTA that writes into it.
-    const bool signals = tiles.shares_with(tid);
+    const int one = SQUARES ? tid & 31 : tid;
+    const bool signals = tiles.shares_with(one);
     auto release = [&](int stage) {
-      if (signals) tiles.tell(empties + stage * 8, tid);
+      if (signals) tiles.tell(empties + stage * 8, one);
     };
     int q = 0;
     u32 phase = 0;
     for (int t = tiles.first; t < tiles.count; t += tiles.step) {
       float d[MI][BN / 2];
-      multiply<OpA, OpB, MM, BK, STAGES, LAG>(d, base, fulls, w * MI, 0, blocks, q, phase, release, [](int) {});
+      RowSquares<BK> squares[MI];
+      auto issued = [&](int) {
+#pragma unroll
+        for (int i = 0; i < MI; i++) squares[i].add(base + q * STAGE + (w * MI + i) * 64 * 128, OpA::panel);
+      };
+      multiply<OpA, OpB, MM, BK, STAGES, LAG>(d, base, fulls, w * MI, 0, blocks, q, phase, release, issued);
       tiles.at(t, row, col, z);
+#pragma unroll
+      for (int i = 0; i < MI; i++) {
+#if SQUARES
+        squares[i].scale(d[i], under_root, K);
+#else
+        scale_fragments(d[i], scale, (u64)M * z, row + (w * MI + i) * 64 + (tid >> 5) * 16, M);
+#endif
+      }
       if constexpr (PAIR) {
         if constexpr (ONCE) {
           named_sync(1 + CONS, CONS * 128); // every consumer is done with the stages

@@ -8,7 +8,10 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, columns, epilogue, facts, map, no_tma, second, sizes, tiles, weights};
+use super::plan::{
+    HEADERS, SQUARES, Side, columns, epilogue, facts, find_factors, map, no_tma, second, sizes, tiles, weights,
+    with_squares,
+};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -72,6 +75,7 @@ impl Twin<GemmProblem> for Coop {
                 good.contains(&tile)
             }))
             .rule(Rule::on("CM * CN <= 2", &["CM", "CN"], |c| c.int("CM") != Some(2) || c.int("CN") != Some(2)));
+        let space = with_squares(&p, space);
         if !p.pair {
             return space;
         }
@@ -104,6 +108,9 @@ impl Twin<GemmProblem> for Coop {
         arguments.extend(sizes(p));
         arguments.extend(epilogue(p));
         arguments.extend(second(p, [64, b.lines]));
+        if c.int(SQUARES) == Some(1) {
+            find_factors(p, &mut defines, &mut arguments);
+        }
         let shared = deep * (a.bytes + b.bytes) + fixed;
         defines.push(("SHARED", shared as i64));
         Ok(Plan {

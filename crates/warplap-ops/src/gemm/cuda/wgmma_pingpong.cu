@@ -16,6 +16,7 @@
 #include "hopper.cuh"
 #include "epilogue.cuh"
 #include "pair.cuh"
+#include "rms.cuh"
 
 constexpr int NT = 384, MI = BM / 64, CL = CM * CN;
 constexpr int OUT = PAIR ? BN / 2 : BN; // columns of C
@@ -42,7 +43,7 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
   int row, col, z, ahead = 0; // stages of the first tile already asked for
   if (threadIdx.x == 0) {
     tma_prefetch(&tA), tma_prefetch(&tB), tma_prefetch(&tC);
-    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CM + CN - 1);
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, FREERS * (CM + CN - 1));
     mb_init_fence();
     if (CL == 1) { // alone, the first loads need not wait for the CTA to meet
       pdl_wait();
@@ -63,9 +64,10 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
     const int w = wg - 1;
     const u32 mine = staged + w * SLOTS * CPANEL;
     // This warpgroup's signal that a stage is free goes to every CTA that writes into it.
-    const bool signals = tiles.shares_with(tid);
+    const int one = SQUARES ? tid & 31 : tid;
+    const bool signals = tiles.shares_with(one);
     auto release = [&](int stage) {
-      if (signals) tiles.tell(empties + stage * 8, tid);
+      if (signals) tiles.tell(empties + stage * 8, one);
     };
     if (w == 1) named_arrive(3, 256); // the first turn is warpgroup 0's
     int turn = w; // tiles of this CTA that came before; each took `blocks` stages
@@ -74,11 +76,22 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
       u32 phase = (u32)turn * (u32)blocks / STAGES & 1;
       float d[MI][BN / 2];
       named_sync(3 + w, 256);
+      RowSquares<BK> squares[MI];
       auto pass_turn = [&](int k) {
         if (k == blocks - 1 && t + tiles.step < tiles.count) named_arrive(4 - w, 256);
+#pragma unroll
+        for (int i = 0; i < MI; i++) squares[i].add(base + q * STAGE + i * 64 * 128, OpA::panel);
       };
       multiply<OpA, OpB, MM, BK, STAGES, LAG>(d, base, fulls, 0, 0, blocks, q, phase, release, pass_turn);
       tiles.at(t, row, col, z);
+#pragma unroll
+      for (int i = 0; i < MI; i++) {
+#if SQUARES
+        squares[i].scale(d[i], under_root, K);
+#else
+        scale_fragments(d[i], scale, (u64)M * z, row + i * 64 + (tid >> 5) * 16, M);
+#endif
+      }
       if constexpr (PAIR) {
         float done[MI][BN / 4];
 #pragma unroll

@@ -8,7 +8,10 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, columns, epilogue, facts, map, no_tma, second, sizes, tiles, weights};
+use super::plan::{
+    HEADERS, SQUARES, Side, columns, epilogue, facts, find_factors, map, no_tma, second, sizes, tiles, weights,
+    with_squares,
+};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -34,8 +37,8 @@ impl Twin<GemmProblem> for Pingpong {
         if tiles(p) > u64::from(chip.multiprocessors) { Fit::HIGH } else { Fit::LOW }
     }
 
-    fn space(&self, _: &GemmProblem, _: &Chip) -> Space {
-        Space::single()
+    fn space(&self, p: &GemmProblem, _: &Chip) -> Space {
+        let space = Space::single()
             .axis(Axis::ints("BM", [128, 64]))
             .axis(Axis::ints("BN", [128, 256]))
             .axis(Axis::ints("CM", [2, 1]))
@@ -44,7 +47,8 @@ impl Twin<GemmProblem> for Pingpong {
             .rule(Rule::on("BM * BN = 16384", &["BM", "BN"], |c| {
                 c.int("BM").zip(c.int("BN")).is_some_and(|(m, n)| m * n == 16384)
             }))
-            .rule(Rule::on("CM * CN <= 2", &["CM", "CN"], |c| c.int("CM") != Some(2) || c.int("CN") != Some(2)))
+            .rule(Rule::on("CM * CN <= 2", &["CM", "CN"], |c| c.int("CM") != Some(2) || c.int("CN") != Some(2)));
+        with_squares(p, space)
     }
 
     fn plan(&self, p: &GemmProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
@@ -65,6 +69,9 @@ impl Twin<GemmProblem> for Pingpong {
         arguments.extend(sizes(p));
         arguments.extend(epilogue(p));
         arguments.extend(second(p, [64, b.lines]));
+        if c.int(SQUARES) == Some(1) {
+            find_factors(p, &mut defines, &mut arguments);
+        }
         let shared = deep * (a.bytes + b.bytes) + fixed;
         defines.push(("SHARED", shared as i64));
         Ok(Plan {

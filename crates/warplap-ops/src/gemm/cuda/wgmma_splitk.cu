@@ -34,12 +34,13 @@ static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts share
 
 // Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are
 // where they go in C.
-template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg, int tid, const elem* bias, const elem* other, u64 ld, int M, int N) {
+template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg, int tid, const elem* bias, const elem* other, u64 ld, const float* scale, int M, int N) {
   pdl_wait();
   named_sync(1, CONS * 128); // the staged C overwrites the stages: every consumer is done with them
   const u32 staged = base + wg * MI * (CW / PW) * CPANEL;
 #pragma unroll
   for (int i = 0; i < MI; i++) {
+    scale_fragments(done[i], scale, (u64)M * z, row + (wg * MI + i) * 64 + (tid >> 5) * 16, M);
     finish_fragments(done[i], bias, col, N);
     join_fragments<true>(done[i], other + (u64)M * z * ld, ld, row + (wg * MI + i) * 64 + (tid >> 5) * 16, col, M, N);
   }
@@ -130,7 +131,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
     if (SHARES > 1) release(before); // alone, nobody waits for it
 #pragma unroll
     for (int i = 0; i < MI; i++) mma_done(d[i]);
-    if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, z, wg, tid, bias, joined, ldj, M, N);
+    if constexpr (SPLIT == 1) finish(d, &tC, base, row, col, z, wg, tid, bias, joined, ldj, scale, M, N);
     else {
       float sum[MI][CW / 2];
       if (SHARES == 1) cluster_wait();
@@ -171,7 +172,7 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
             if (s != slice) v = shared_load4(inbox + (s < slice ? s : s - 1) * PART + mine + (i * (CW / 8) + j / 4) * (CONS * 2048));
             sum[i][j] += v.x, sum[i][j + 1] += v.y, sum[i][j + 2] += v.z, sum[i][j + 3] += v.w;
           }
-      finish(sum, &tC, base, row, col + slice * CW, z, wg, tid, bias, joined, ldj, M, N);
+      finish(sum, &tC, base, row, col + slice * CW, z, wg, tid, bias, joined, ldj, scale, M, N);
     }
   }
 }

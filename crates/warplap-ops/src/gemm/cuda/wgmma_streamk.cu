@@ -167,6 +167,7 @@ wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, 
       Tiles<BM, BN, CM, CN, GROUP>(anew(M), anew(N), anew(L), CL > 1 ? cluster_rank() : 0).at(t, row, col, z);
 #pragma unroll
       for (int i = 0; i < MI; i++) {
+        scale_fragments(d[i], scale, (u64)M * z, row + (w * MI + i) * 64 + (tid >> 5) * 16, M);
         finish_fragments(d[i], bias, col, N);
         join_fragments<true>(d[i], joined + (u64)M * z * ldj, ldj, row + (w * MI + i) * 64 + (tid >> 5) * 16, col, M, N);
       }

@@ -14,11 +14,12 @@
 //
 // Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2,
 // 4, 8), SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4). Facts of the problem (-D): DTYPE (0 f16,
-// 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), BIAS, ACT, JOIN
-// and PAIR (epilogue.cuh; a pair has BW = 128, CONS = 1). SHARED: bytes of the launch.
+// 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), SCALE,
+// BIAS, ACT, JOIN and PAIR (epilogue.cuh; a pair has BW = 128, CONS = 1), SQUARES (rms.cuh). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 #include "pair.cuh"
+#include "rms.cuh"
 
 constexpr int NT = 128 * CONS + 32, MI = BW / (64 * CONS), CL = SPLIT * SHARE;
 constexpr int OUT = PAIR ? BW / 2 : BW, MO = PAIR ? 1 : MI; // columns of C, and of a warpgroup in 64s
@@ -26,10 +27,11 @@ constexpr u32 PITCH = OUT * 2 + 16, PART = BW * BT * 4; // bytes: a row of the t
 using OpW = Weights<BW, BK, !B_COL, 1>;
 using OpT = Operand<BT, BK, 0, SHARE>;
 using MM = Mma<BT, !B_COL, 0>;
-constexpr u32 STAGE = OpW::bytes + OpT::bytes;
+using Sums = TileSquares<BT, BK>;
+constexpr u32 STAGE = OpW::bytes + OpT::bytes, SUMS = SQUARES ? Sums::room * 4 : 0; // bytes of one CTA's sums of squares
 constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH + 1023) / 1024 * 1024; // the stages, and later the turned tile
 static_assert(BW == MI * 64 * CONS && BK % 64 == 0 && (!PAIR || (MI == 2 && CONS == 1)), "tile");
-static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts shared memory as the kernel does");
+static_assert(RING + (SPLIT - 1) * PART + SPLIT * SUMS + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 // Eight elements of C, rounded already, with as many of another matrix, `count` of which are there.
 DI uint4 join_eight(uint4 x, const elem* other, int count) {
@@ -51,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1
 wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc EPILOGUE_PARAMETERS PAIR_MAP) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
-  const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
+  const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING, boxes = inbox + (SPLIT - 1) * PART;
   const u32 fulls = smem_addr(full), empties = smem_addr(empty), inbox_bar = smem_addr(&received);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0;
@@ -65,10 +67,10 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
   const int early = min(to, from + STAGES);
   if (threadIdx.x == CONS * 128) {
     tma_prefetch(&tB), tma_prefetch(&tA);
-    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * SHARE);
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * FREERS * SHARE);
     mb_init(inbox_bar, 1);
     mb_init_fence();
-    if (SPLIT > 1 && slice == 0) mb_expect(inbox_bar, (u32)(SPLIT - 1) * PART);
+    if (SPLIT > 1 && slice == 0) mb_expect(inbox_bar, (u32)(SPLIT - 1) * (PART + SUMS));
     if (SHARE == 1) {
       pdl_wait();
       for (int k = from; k < early; k++) feed.load(col, row, k * BK, z, k - from);
@@ -90,15 +92,31 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
     if (CL > 1 && SHARE == 1) cluster_wait();
   } else {
     auto release = [&](int stage) {
-      if (tid >= SHARE) return;
-      if (SHARE > 1) mb_arrive_at(empties + stage * 8, slice * SHARE + tid);
+      const int one = SQUARES ? tid & 31 : tid;
+      if (one >= SHARE) return;
+      if (SHARE > 1) mb_arrive_at(empties + stage * 8, slice * SHARE + one);
       else mb_arrive(empties + stage * 8);
     };
     float d[MI][BT / 2];
     int q = 0;
     u32 phase = 0;
-    multiply<OpW, OpT, MM, BK, STAGES, 1>(d, base, fulls, wg * MI, from, to, q, phase, release, [](int) {});
+    Sums squares;
+    auto issued = [&](int) {
+      if (wg == 0) squares.add(base + q * STAGE + OpW::bytes);
+    };
+    multiply<OpW, OpT, MM, BK, STAGES, 1>(d, base, fulls, wg * MI, from, to, q, phase, release, issued);
     if (CL > 1 && SHARE == 1) cluster_wait();
+#if SQUARES
+    float* const sums = reinterpret_cast<float*>(smem + (boxes + (SPLIT - 1) * SUMS - smem_addr(smem))); // of this CTA; later the factors
+    if (wg == 0) {
+      squares.leave(sums);
+      named_sync(2, 128);
+      if (SPLIT > 1 && slice > 0 && tid < Sums::room / 4) {
+        const float4 four = reinterpret_cast<const float4*>(sums)[tid];
+        peer_send4(peer_addr(boxes + (slice - 1) * SUMS + tid * 16, beside), peer_addr(inbox_bar, beside), four.x, four.y, four.z, four.w);
+      }
+    }
+#endif
     const u32 mine = (wg * 128 + tid) * 16; // parts lie as the sender's threads held them
     if (SPLIT > 1 && slice > 0) {
       const u32 to_bar = peer_addr(inbox_bar, beside), to_box = peer_addr(inbox + (u32)(slice + SPLIT - 1) % SPLIT * PART + mine, beside);
@@ -120,6 +138,20 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
             }
       }
       pdl_wait(); // the bias, too, may be the work of the kernel before
+#if SQUARES
+      if (wg == 0) {
+        float all = 0.f;
+        if (tid < BT) {
+#pragma unroll
+          for (int s = 0; s < SPLIT; s++) { // the last is this CTA's own
+            const float* box = sums - (SPLIT - 1 - s) * Sums::room;
+            all += BT < 16 ? box[tid] + box[tid + 8] : box[tid];
+          }
+        }
+        named_sync(2, 128);
+        if (tid < BT) sums[tid] = root_factor(all, under_root, K);
+      }
+#endif
       named_sync(1, CONS * 128); // the turned tile overwrites the stages: every consumer is done with them
       const int lane = tid & 31;
 #pragma unroll
@@ -129,6 +161,16 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
         const float upper = bias_of(bias, col + r, N), lower = bias_of(bias, col + r + 8, N);
 #pragma unroll
         for (int j = 0; j < BT / 8; j++) {
+          if (SCALE || SQUARES) {
+            const int r = j * 8 + (lane & 3) * 2; // two rows of C, which are columns here
+#if SQUARES
+            const float left = sums[r], right = sums[r + 1];
+#else
+            const float left = row + r < M ? factor_of(scale, (u64)z * M + row + r) : 0.f, right = row + r + 1 < M ? factor_of(scale, (u64)z * M + row + r + 1) : 0.f;
+#endif
+#pragma unroll
+            for (int h = i; h < MI; h += MO) d[h][j * 4] *= left, d[h][j * 4 + 1] *= right, d[h][j * 4 + 2] *= left, d[h][j * 4 + 3] *= right;
+          }
           const int w = (wg * MI + i) * 64 + (tid >> 5) * 16 + (lane & 8);
           if (PAIR) {
 #pragma unroll

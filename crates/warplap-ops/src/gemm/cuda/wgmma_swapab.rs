@@ -8,7 +8,9 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, columns, epilogue, facts, map, no_tma, pointer, second, sizes, weights};
+use super::plan::{
+    HEADERS, Side, columns, epilogue, facts, find_factors, map, no_tma, pointer, second, sizes, weights,
+};
 use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, int, stages};
 use crate::gemm::{GemmProblem, Layout};
 
@@ -76,7 +78,9 @@ impl Twin<GemmProblem> for Swapab {
         let (weights, out) = (weights(p, bw, bk, 1)?, columns(p, bw));
         let groups = out / 64;
         let stage = rows.bytes + weights.bytes;
-        let inbox = (split - 1) * bw * bt * 4 + 1024;
+        // Sums of squares, where a norm is in front: this block's own, and those of the others.
+        let sums = if p.rms.is_some() { split * bt.max(16) * 4 } else { 0 };
+        let inbox = (split - 1) * bw * bt * 4 + sums + 1024;
         let deep = stages(chip, stage, inbox, ctas, 12)?;
         let turned = (bt * (out * 2 + 16)).next_multiple_of(1024);
         let mut defines = facts(p);
@@ -90,6 +94,7 @@ impl Twin<GemmProblem> for Swapab {
         arguments.push(int(p.ldc));
         arguments.extend(epilogue(p));
         arguments.extend(second(p, [64, weights.lines]));
+        find_factors(p, &mut defines, &mut arguments);
         let shared = (deep * stage).max(turned) + inbox;
         defines.push(("SHARED", shared as i64));
         Ok(Plan {

@@ -134,6 +134,7 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
       tiles.at(t, row, col, z);
       float* const out = C + (u64)z * M * ldc;
       const elem* const other = joined + (u64)z * M * ldj;
+      const u64 before = (u64)z * M; // rows of other products
 #pragma unroll
       for (int j = 0; j < BS / 8; j++)
 #pragma unroll
@@ -141,12 +142,12 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
           const int x = row + mine + i * (FLAT ? 4 : 8), y = col + j * 8 + c * 2;
           const float u = d[j * 4 + i * 2], v = d[j * 4 + i * 2 + 1];
           if (SWAP) {
-            if (x < N && y < M) out[(u64)y * ldc + x] = join_at(finished(u, bias, x, N), other + (u64)y * ldj, x, N);
-            if (x < N && y + 1 < M) out[(u64)(y + 1) * ldc + x] = join_at(finished(v, bias, x, N), other + (u64)(y + 1) * ldj, x, N);
+            if (x < N && y < M) out[(u64)y * ldc + x] = join_at(finished(u, bias, x, N, factor_of(scale, before + y)), other + (u64)y * ldj, x, N);
+            if (x < N && y + 1 < M) out[(u64)(y + 1) * ldc + x] = join_at(finished(v, bias, x, N, factor_of(scale, before + y + 1)), other + (u64)(y + 1) * ldj, x, N);
           } else if (x < M && y < N) {
             float* const to = out + (u64)x * ldc + y;
-            const float first = join_at(finished(u, bias, y, N), other + (u64)x * ldj, y, N);
-            const float second = join_at(finished(v, bias, y + 1, N), other + (u64)x * ldj, y + 1, N);
+            const float first = join_at(finished(u, bias, y, N, factor_of(scale, before + x)), other + (u64)x * ldj, y, N);
+            const float second = join_at(finished(v, bias, y + 1, N, factor_of(scale, before + x)), other + (u64)x * ldj, y + 1, N);
             if (VEC_C && y + 1 < N) *reinterpret_cast<float2*>(to) = make_float2(first, second);
             else {
               to[0] = first;

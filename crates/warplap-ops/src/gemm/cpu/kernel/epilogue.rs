@@ -1,4 +1,4 @@
-//! The epilogue: bias, activation and what is joined, on sums in f32 before they are rounded, or on elements that were
+//! The epilogue: factors, bias, activation and what is joined, on sums in f32 before they are rounded, or on elements that were
 //! stored already.
 //!
 //! Loops hand over a tile while it is in the nearest cache; what is done to it is written once for every instruction
@@ -12,6 +12,8 @@ use crate::gemm::{Activation, Join};
 /// What is done to a product before it is stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a, T> {
+    /// Factors: one of each row of C, or one alone for all of it.
+    pub scale: Option<&'a [f32]>,
     /// One element for each column of C.
     pub bias: Option<&'a [T]>,
     /// What is done then.
@@ -45,12 +47,13 @@ impl<T> Joined<'_, T> {
 
 impl<T: 'static> Epilogue<'_, T> {
     /// Nothing.
-    pub(crate) const NONE: Epilogue<'static, T> = Epilogue { bias: None, act: Activation::None, joined: None };
+    pub(crate) const NONE: Epilogue<'static, T> =
+        Epilogue { scale: None, bias: None, act: Activation::None, joined: None };
 
     /// Whether nothing is done.
     #[inline]
     pub(crate) fn is_none(&self) -> bool {
-        self.bias.is_none() && self.act == Activation::None && self.joined.is_none()
+        self.scale.is_none() && self.bias.is_none() && self.act == Activation::None && self.joined.is_none()
     }
 }
 
@@ -78,7 +81,13 @@ impl<T: Element> Epilogue<'_, T> {
             let (other, other_row, join) = self
                 .joined
                 .map_or((std::ptr::null(), 0, Join::None), |joined| (joined.at(&part), joined.row, joined.how));
-            isa.run(Finish { part, bias, act: self.act, other, other_row, join });
+            let (top, rows) = (part.top, if part.turned { part.columns } else { part.rows });
+            let (scale, scale_row) = match self.scale {
+                None => (std::ptr::null(), 0),
+                Some([one]) => (std::ptr::from_ref(one), 0),
+                Some(factors) => (factors[top..top + rows].as_ptr(), 1),
+            };
+            isa.run(Finish { part, scale, scale_row, bias, act: self.act, other, other_row, join });
         }
     }
 }
@@ -104,6 +113,9 @@ pub(crate) struct Part<E> {
 
 struct Finish<E, T> {
     part: Part<E>,
+    /// The factor of the part's first row of C, null where there is none; how far on the next row's is.
+    scale: *const f32,
+    scale_row: usize,
     /// That of the part's first column of C on; null where there is none.
     bias: *const T,
     act: Activation,
@@ -147,10 +159,20 @@ impl<E: Element, T: Element> Task for Finish<E, T> {
         for i in 0..rows {
             for j in (0..columns).step_by(L::N) {
                 let left = columns - j;
-                // SAFETY: the caller of `run` promised the part, and its bias was found to be as long.
+                // SAFETY: the caller of `run` promised the part; factors and bias were found to be as long.
                 unsafe {
                     let to = at.add(i * row + j);
                     let mut x = if left >= L::N { E::load::<L>(to) } else { E::load_first::<L>(to, left) };
+                    if !self.scale.is_null() {
+                        let factors = if !turned || self.scale_row == 0 {
+                            L::splat(*self.scale.add(i * self.scale_row))
+                        } else if left >= L::N {
+                            f32::load::<L>(self.scale.add(j))
+                        } else {
+                            f32::load_first::<L>(self.scale.add(j), left)
+                        };
+                        x = L::mul(x, factors);
+                    }
                     if !self.bias.is_null() {
                         let bias = if turned {
                             L::splat((*self.bias.add(i)).widen())
@@ -211,6 +233,25 @@ mod tests {
             // SAFETY: the vector holds four rows of 37.
             unsafe { epilogue.run(isa, part) };
             assert!(turned.iter().enumerate().all(|(i, c)| *c == 5.5 + (i / 37) as f32), "{isa:?}");
+        }
+    }
+
+    #[test]
+    fn factors_go_by_rows_of_c_and_one_alone_is_for_all_of_it() {
+        let factors: Vec<f32> = (0..60).map(|i| i as f32).collect();
+        let bias = [100f32; 50];
+        for (isa, one) in Isa::available().into_iter().flat_map(|isa| [false, true].map(|one| (isa, one))) {
+            let scale = Some(if one { &factors[7..8] } else { &factors[..] });
+            let epilogue = Epilogue { scale, bias: Some(&bias[..]), ..Epilogue::NONE };
+            let of = |row: usize| 100.0 + 2.0 * if one { 7.0 } else { row as f32 };
+            let mut c = vec![2f32; 3 * 43];
+            epilogue.finish(isa, &mut c, 20, 43, 43);
+            assert!(c.iter().enumerate().all(|(i, c)| *c == of(20 + i / 43)), "{isa:?} one={one}");
+            let mut turned = vec![2f32; 4 * 37];
+            let part = Part { at: turned.as_mut_ptr(), row: 37, rows: 4, columns: 37, top: 11, first: 5, turned: true };
+            // SAFETY: the vector holds four rows of 37.
+            unsafe { epilogue.run(isa, part) };
+            assert!(turned.iter().enumerate().all(|(i, c)| *c == of(11 + i % 37)), "{isa:?} one={one}, turned");
         }
     }
 

@@ -26,7 +26,7 @@ use warplap_core::arg::Arg;
 use warplap_core::rejection::Rejection;
 use warplap_cpu::{Cpu, Typed};
 
-use crate::gemm::slot::{A, B, BIAS, C, JOINED};
+use crate::gemm::slot::{A, B, BIAS, C, JOINED, SCALE};
 use crate::gemm::{GemmProblem, Layout};
 use crate::typed::{read, write};
 use blocked::Product;
@@ -106,7 +106,8 @@ pub(super) fn buffers<'a, T: Typed>(args: &mut [Arg<'a, Cpu>]) -> Result<Buffers
 pub(super) fn epilogue<'a, T: Typed>(p: &GemmProblem, args: &[Arg<'a, Cpu>]) -> Result<Epilogue<'a, T>, Rejection> {
     let joined = args[JOINED].view().map(read).transpose()?;
     let joined = joined.map(|elements| Joined { elements, row: p.ldc as usize, how: p.join });
-    Ok(Epilogue { bias: args[BIAS].view().map(read).transpose()?, act: p.act, joined })
+    let scale = args[SCALE].view().map(read).transpose()?;
+    Ok(Epilogue { scale, bias: args[BIAS].view().map(read).transpose()?, act: p.act, joined })
 }
 
 /// The product by addresses. C stays borrowed as long as the arguments were.

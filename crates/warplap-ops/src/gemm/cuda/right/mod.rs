@@ -10,7 +10,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, LaunchShape, Source};
 
 use crate::gemm::cuda::plan::facts;
-use crate::gemm::{self, Gemm, GemmProblem, Join, slot, tolerance};
+use crate::gemm::{self, Gemm, GemmProblem, Join, Scale, slot, tolerance};
 
 const THREADS: u32 = 256;
 const TILE: u64 = 64;
@@ -48,6 +48,10 @@ impl Oracle<Gemm, Cuda> for Right {
         if p.pair && b2.is_none_or(|b2| b2.len() < p.b_len()) {
             return Err(refused(&"it takes a second B"));
         }
+        let scale = inputs.get(slot::SCALE).and_then(Option::as_ref).filter(|_| p.scale != Scale::None);
+        if scale.map_or(0, |scale| scale.len() as u64) < p.scale.count(p.rows()) {
+            return Err(refused(&"it takes factors"));
+        }
         let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
         let values = cuda.alloc_queued(DType::F64, p.c_len())?;
         let rows = cuda.alloc_queued(DType::F64, (p.m * p.batch) as usize)?;
@@ -55,11 +59,14 @@ impl Oracle<Gemm, Cuda> for Right {
         // Of a pair, the largest numbers of both products, for each block.
         let halves = cuda.alloc_queued(DType::F64, if p.pair { 2 * grid as usize } else { 2 })?;
         let [a, b] = [a, b].map(|matrix| matrix.address());
-        let [added, other, second] = [bias, joined, b2].map(|given| given.map_or(0, |given| given.address()));
+        let [added, other, second, factors] =
+            [bias, joined, b2, scale].map(|given| given.map_or(0, |given| given.address()));
+        let under_root = p.rms.map_or(0.0, |rms| f64::from(rms.eps()));
         let outputs = [&values, &rows, &columns].map(|output| output.address());
-        let addresses = [a, b, outputs[0], outputs[1], outputs[2], added, other, second, halves.address()];
+        let addresses = [a, b, outputs[0], outputs[1], outputs[2], added, other, second, halves.address(), factors];
         let (sizes, long) = ([p.m as i32, p.n as i32, p.k as i32], [p.lda, p.ldb, p.ldc, p.c_len() as u64]);
         let mut arguments: Vec<*const c_void> = addresses.iter().map(|at| (&raw const *at).cast()).collect();
+        arguments.push((&raw const under_root).cast());
         arguments.extend(sizes.iter().map(|size| (&raw const *size).cast::<c_void>()));
         arguments.extend(long.iter().map(|size| (&raw const *size).cast::<c_void>()));
         let shape = LaunchShape { grid: [grid, 1, 1], threads: THREADS, ..LaunchShape::default() };

@@ -1,12 +1,14 @@
-// C = act(A·B + bias), joined with another matrix or, of a pair, multiplied with A·B2, in double precision: the right
-// answer that every other kernel is held to, with the squares of the norms of A's rows and B's columns (of a pair those
-// of the longer of its two columns, and for each block the largest number of either product).
+// C = act(scale ∘ A·B + bias), joined with another matrix or, of a pair, multiplied with A·B2, in double precision: the
+// right answer that every other kernel is held to, with the squares of the norms of A's rows, times those of their
+// factors, and of B's columns (of a pair those of the longer of its two columns, and for each block the largest number of
+// either product).
 //
 // Idea: tiles of 64x64 through shared memory, sixteen deep, 4x4 sums a thread, all in double precision; elements are
 // widened when a tile is brought in, once for 64 uses. Facts of the problem (-D): DTYPE (0 f16, 1 bf16, 2 f32), A_COL,
-// B_COL (1: column-major), BIAS (1: there is one), JOIN (1: added, 2: multiplied with), PAIR (1: there is a second B), ACT
-// (as epilogue.cuh counts them; that file computes them in float32, this one in double precision and in other forms). C
-// lies as the output does: padding between its rows is NaN. The grid holds the tiles of all products of a batch.
+// B_COL (1: column-major), SCALE (1: one factor, 2: one a row, or that of a norm), BIAS (1: there is one), JOIN (1: added,
+// 2: multiplied with), PAIR (1: there is a second B), ACT (as epilogue.cuh counts them; that file computes them in float32,
+// this one in double precision and in other forms). C lies as the output does: padding between its rows is NaN. The grid
+// holds the tiles of all products of a batch.
 #include "element.cuh"
 #define T 64
 #define D 16
@@ -22,6 +24,9 @@
 #endif
 #ifndef ACT
 #define ACT 0
+#endif
+#ifndef SCALE
+#define SCALE 0
 #endif
 
 DI double activated(double x) {
@@ -40,7 +45,7 @@ DI double activated(double x) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict__ C, double* __restrict__ rows, double* __restrict__ columns,
-      const elem* __restrict__ bias, const elem* __restrict__ joined, const elem* __restrict__ B2, double* __restrict__ most, int M, int N, int K, u64 lda, u64 ldb, u64 ldc, u64 len) {
+      const elem* __restrict__ bias, const elem* __restrict__ joined, const elem* __restrict__ B2, double* __restrict__ most, const float* __restrict__ scale, double under_root, int M, int N, int K, u64 lda, u64 ldb, u64 ldc, u64 len) {
   __shared__ double a[D][T + 1], b[D][T + 1];
 #if PAIR
   __shared__ double b2[D][T + 1], halves[2][THREADS];
@@ -89,7 +94,7 @@ right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict
         for (int j = 0; j < 4; j++) column2[j] = fma(w[j], w[j], column2[j]);
 #endif
       // The first column of tiles sees all rows, the first row of tiles all columns.
-      if (col0 == 0)
+      if (col0 == 0 || SCALE == 2)
 #pragma unroll
         for (int i = 0; i < 4; i++) row[i] = fma(u[i], u[i], row[i]);
       if (row0 == 0)
@@ -102,7 +107,11 @@ right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     const int r = row0 + y + 16 * i, c = col0 + x + 16 * i;
-    if (x == 0 && col0 == 0 && r < M) rows[(u64)M * z + r] = row[i];
+    // Factors of a norm where a number is added under its root, given ones otherwise.
+    double factor = 1.;
+    if (SCALE == 2 && under_root > 0.) factor = rsqrt(row[i] / K + under_root);
+    else if (SCALE && r < M) factor = scale[SCALE == 2 ? (u64)M * z + r : 0];
+    if (x == 0 && col0 == 0 && r < M) rows[(u64)M * z + r] = row[i] * factor * factor;
 #if PAIR
     if (y == 0 && row0 == 0 && c < N) columns[(u64)N * z + c] = fmax(column[i], column2[i]);
 #else
@@ -113,10 +122,11 @@ right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict
     for (int j = 0; j < 4; j++)
       if (col0 + x + 16 * j < N) {
         const int c = col0 + x + 16 * j;
-        const double done = activated(BIAS ? sum[i][j] + widen(bias[c]) : sum[i][j]);
+        const double done = activated(BIAS ? sum[i][j] * factor + widen(bias[c]) : sum[i][j] * factor);
 #if PAIR
-        C[first + r * ldc + c] = done * sum2[i][j];
-        largest[0] = fmax(largest[0], fabs(done)), largest[1] = fmax(largest[1], fabs(sum2[i][j]));
+        const double second = sum2[i][j] * factor;
+        C[first + r * ldc + c] = done * second;
+        largest[0] = fmax(largest[0], fabs(done)), largest[1] = fmax(largest[1], fabs(second));
         continue;
 #endif
         const double other = JOIN ? widen(joined[first + r * ldc + c]) : 0.;
