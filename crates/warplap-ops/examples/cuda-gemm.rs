@@ -1,18 +1,19 @@
 //! Proves the CUDA kernels of the dense product on edge shapes, then races a few shapes. Needs an NVIDIA GPU and NVRTC.
 //!
-//! `cuda-gemm edges | fused | pairs | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
+//! `cuda-gemm edges | fused | pairs | norms | build PROBLEM... | tune PROBLEM... | screen PROBLEM...`
 //! - `edges`: sampled configs of every variant on ragged, padded, unaligned and batched shapes, against double
 //!   precision
 //! - `fused`: the same with every bias and activation, the first config of each own kernel
 //! - `pairs`: sampled configs of every variant that takes two B, on edge shapes
+//! - `norms`: sampled configs of every variant with an RMSNorm in front or given factors, on edge shapes
 //! - `build`: compiles what `tune` and `screen` may need, so that they need not
 //! - `tune`: the tuner's winner, then beside cuBLASLt's first choice in one interleaved race
 //! - `screen`: the same without proofs, for products whose right answer takes the host long
 //!
 //! `WARPLAP_SECONDS` (budget of one race), `WARPLAP_ARTIFACTS` (a folder), `WARPLAP_POLICY` (any of the words stream,
 //! cold, back-to-back; else graph, hot and in use), `WARPLAP_SHARD` (`2/8`: the third of eight processes that share
-//! `edges`, `fused`, `pairs`, `build`) and `WARPLAP_ONLY` (variants that `edges`, `fused` and `pairs` prove, in place of
-//! all).
+//! `edges`, `fused`, `pairs`, `norms`, `build`) and `WARPLAP_ONLY` (variants that `edges`, `fused`, `pairs` and `norms`
+//! prove, in place of all).
 #![allow(clippy::print_stdout)]
 
 use std::cell::RefCell;
@@ -50,6 +51,7 @@ fn main() -> Result<(), Failed> {
         "edges" => edges(&device),
         "fused" => fused(&device),
         "pairs" => pairs(&device),
+        "norms" => norms(&device),
         "build" => build(&device, &problems),
         "screen" => problems.iter().try_for_each(|p| screen(&device, p)),
         _ => {
@@ -196,6 +198,32 @@ fn pairs(device: &Cuda) -> Result<(), Failed> {
     let of = |act: &str| shapes.iter().map(|shape| format!("gemm:{shape},act={act},pair=true")).collect::<Vec<_>>();
     prove(device, "pairs", &of("silu"), 6)?;
     prove(device, "other pairs", &[of("none"), of("gelu")].concat(), 1)
+}
+
+fn norms(device: &Cuda) -> Result<(), Failed> {
+    let shapes = [
+        "m=8,n=8,k=8,dtype=bf16",
+        "m=16,n=1000,k=264,dtype=bf16,b=col",
+        "m=16,n=4096,k=4096,dtype=bf16,b=col",
+        "m=64,n=1032,k=520,dtype=f16,ldc=1040",
+        "m=100,n=520,k=1032,dtype=f16,b=col",
+        "m=1,n=1000,k=1000,dtype=bf16,b=col",
+        "m=3,n=200,k=136,dtype=f16,batch=4",
+        "m=256,n=1000,k=136,dtype=bf16,b=col",
+        "m=300,n=264,k=72,dtype=f16,b=col,lda=80,ldb=80,ldc=272",
+        "m=136,n=200,k=72,dtype=bf16,b=col,batch=5,ldc=208",
+        "m=2100,n=2056,k=200,dtype=bf16,b=col",
+        "m=520,n=776,k=1096,dtype=f16",
+        "m=77,n=131,k=35,dtype=f16",
+        "m=131,n=67,k=259,dtype=bf16,align=4",
+        "m=200,n=328,k=72,dtype=f32,tf32=true,b=col",
+        "m=37,n=53,k=29,dtype=f32,batch=2",
+    ];
+    let of = |rest: &str| shapes.iter().map(|shape| format!("gemm:{shape},{rest}")).collect::<Vec<_>>();
+    prove(device, "norms in front", &of("rms=1e-5"), 8)?;
+    prove(device, "norms and what is behind", &of("rms=1e-3,bias=true,act=silu,join=add"), 3)?;
+    prove(device, "norms of pairs", &of("rms=1e-5,act=silu,pair=true"), 3)?;
+    prove(device, "given factors", &[of("scale=rows,bias=true"), of("scale=one,pair=true")].concat(), 2)
 }
 
 /// What may race for a problem.

@@ -31,6 +31,10 @@ type Failed = Box<dyn std::error::Error>;
 
 const DENSE: [&str; 16] = [
     "gemm:m=64,n=64,k=64,dtype=bf16",
+    "gemm:m=70,n=65,k=130,dtype=bf16,batch=2,rms=1e-5,bias=true",
+    "gemm:m=70,n=130,k=33,dtype=f16,b=col,rms=1e-3,act=silu,pair=true",
+    "gemm:m=70,n=65,k=130,dtype=f32,batch=2,scale=rows,join=mul",
+    "gemm:m=70,n=65,k=130,dtype=f16,scale=one,act=gelu",
     "gemm:m=1,n=1,k=1,dtype=f16",
     "gemm:m=777,n=333,k=555,dtype=bf16",
     "gemm:m=129,n=65,k=17,dtype=f16,a=col",
