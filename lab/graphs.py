@@ -210,6 +210,9 @@ def run_regret(device, dtype, count, only):
         left += not kinds
         cells = f"{choice} | {middle[choice] * 1e6:.1f} | {best} | {middle[best] * 1e6:.1f}"
         print(f"| {name} | {cells} | {100 * share:.1f} % |", flush=True)
+        if share > 0.05:  # what the race saw, and what it was
+            others = ", ".join(f"{side} {t * 1e6:.1f}" for side, t in sorted(middle.items(), key=lambda one: one[1]))
+            print(f"    after it: {others}\n" + "\n".join(f"    {text}" for text in str(decision).splitlines()), flush=True)
     print(f"\nregret of {len(shares)} chains: median {100 * statistics.median(shares):.1f} %,"
           f" worst {100 * max(shares):.1f} %; nothing covered in {left}")  # fmt: skip
 

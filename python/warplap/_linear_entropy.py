@@ -27,7 +27,10 @@ for _schema in (
     lib.define(_schema, tags=_tags)
 
 # Logits that there are at once where nobody says how many rows a chunk has, and what its rows are a multiple of.
-_MOST, _EVEN = 1 << 27, 128
+_MOST, _EVEN = 1 << 28, 128
+
+# Chunks whose sums may be in a half type.
+_FEW = 4
 
 # cuBLAS can add to float32 what it multiplies in half types, where this torch lets it.
 _add_to_float = getattr(torch.ops.aten.addmm, "dtype_out", None)
@@ -41,10 +44,18 @@ def _rows_at_once(count: int, n: int, chunk: int) -> int:
     return -(-count // (chunks * _EVEN)) * _EVEN
 
 
+def _sums(w: Tensor, chunks: int) -> torch.dtype:
+    """In which type the gradient of a weight is summed over chunks. Each rounds it once more, unless that is float32:
+    twice as many bytes, read and written by every chunk. bfloat16 has float32's range, and a few roundings are no more
+    than what the gradients of the logits were rounded by."""
+    return w.dtype if w.is_cuda and w.dtype == torch.bfloat16 and chunks <= _FEW else torch.float32
+
+
 def _add_product(to: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
-    """Adds a product to sums in float32: those of a weight's gradient run over all chunks, and in half types each
-    chunk would round them once more."""
-    if to.is_cuda and a.dtype != torch.float32 and _add_to_float is not None:
+    """Adds a product to sums over all chunks."""
+    if to.dtype == a.dtype and to.is_cuda:
+        torch.addmm(to, a, b, beta=0 if first else 1, out=to)
+    elif to.is_cuda and a.dtype != torch.float32 and _add_to_float is not None:
         _add_to_float(to, a, b, torch.float32, beta=0 if first else 1, out=to)
     elif first:
         to.copy_(product(a, b))
@@ -61,10 +72,10 @@ def _walk(
     wide = torch.float32
     loss = x.new_empty(x.shape[0], dtype=wide)
     of_x = x.new_empty(x.shape if wanted[0] else 0)
-    of_w = w.new_empty(w.shape if wanted[1] else 0, dtype=wide)
+    each = _rows_at_once(x.shape[0], w.shape[0], chunk)
+    of_w = w.new_empty(w.shape if wanted[1] else 0, dtype=_sums(w, -(-x.shape[0] // each)))
     of_bias = w.new_zeros(w.shape[0] if wanted[2] else 0, dtype=wide)
     share = x.new_ones(1, dtype=wide) if share is None else share
-    each = _rows_at_once(x.shape[0], w.shape[0], chunk)
     for at in range(0, x.shape[0], each):
         part = slice(at, at + each)
         logits = finished_run(x[part], w, bias)
@@ -79,7 +90,7 @@ def _walk(
         if wanted[2]:
             of_bias += logits.sum(0, dtype=wide)
         del logits
-    into = lambda t: t if x.dtype == wide else torch.empty_like(t, dtype=x.dtype)
+    into = lambda t: t if x.dtype == t.dtype else torch.empty_like(t, dtype=x.dtype)
     of_w, of_bias = (torch.mul(t, share, out=into(t)) for t in (of_w, of_bias))
     return loss, of_x, of_w, of_bias
 

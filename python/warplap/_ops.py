@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from . import _arrays, _borrowed, _gated, _norm, _rows, _warplap
+from . import _arrays, _borrowed, _gated, _norm, _norm_problem, _rows, _warplap
 from ._tiles import Tiles
 from ._types import Array
 
@@ -143,6 +143,41 @@ def gated_linear(
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("gated_linear", given, activation)
     return _gated.of_arrays(x, w_gate, w_up, activation, out)
+
+
+def norm_linear(
+    x: Array,
+    w: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    activation: Activation | None = None,
+    *,
+    up: Array | None = None,
+    residual: Array | None = None,
+    times: Array | None = None,
+    eps: float = 1e-6,
+) -> Array:
+    """``linear(rms_norm(x, weight, eps), w, bias, activation)`` and what follows it, as one product: an RMSNorm and the
+    layer behind it. With ``up`` it is ``gated_linear`` of w and up behind the norm.
+
+    x is multiplied as it is, and the rows of the product are divided by x's root mean square, which is found in the
+    product or by a small kernel in front, whichever is faster here. The norm's ``weight``, of shape (k,), is folded into
+    ``w`` once: the folded copy is kept as long as both live, and made anew when one was changed in place. Captured CUDA
+    graphs go on with the copy that they saw. Where a gradient is wanted it is a norm and a layer.
+    """
+    if residual is not None and times is not None:
+        raise ValueError("times: is given beside residual, expected one of them")
+    if up is not None and not (bias is None and residual is None and times is None):
+        raise ValueError("up: is given beside bias, residual or times, expected a pair alone")
+    if not 1e-20 <= eps <= 1.0:
+        raise ValueError(f"eps: is {eps}, expected a number from 1e-20 to 1")
+    all_of_it = {"x": x, "w": w, "weight": weight, "up": up, "bias": bias, "residual": residual, "times": times}
+    given = {name: t for name, t in all_of_it.items() if t is not None}
+    if _is_torch(**given):
+        return _torch.norm_linear(x, w, weight, up, bias, activation, residual, times, eps)
+    if _borrowed.is_on_cuda(x):
+        return _borrowed.call("norm_linear", all_of_it, activation, eps)
+    return _norm_problem.of_arrays(x, w, weight, bias, activation, up, residual, times, eps)
 
 
 def attention(

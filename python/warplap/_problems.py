@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
-from . import _gated, _norm, _ops, _rope, _rows, _warplap
+from . import _gated, _norm, _norm_problem, _ops, _rope, _rows, _warplap
 from ._facts import ACTIVATIONS
 
 
@@ -40,7 +40,7 @@ def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     try:
         text = _LAYERS.get(name) or _TEXTS[_warplap.read_operation(name)]
     except (ValueError, KeyError):
-        known = "matmul, linear, gated_linear, attention, bsr_matmul, norm, softmax, cross_entropy, rope, scaled_mm or int_mm"
+        known = "matmul, linear, gated_linear, norm_linear, attention, bsr_matmul, norm, softmax, cross_entropy, rope, scaled_mm or int_mm"
         raise ValueError(f"op: is {name or op!r}, expected {known}") from None
     return text(*args, **kwargs)
 
@@ -110,7 +110,7 @@ def _qgemm(*args: Any, **kwargs: Any) -> str:
 
 
 # Layers: products by the name of the operator.
-_LAYERS: dict[str, Callable[..., str]] = {"linear": _linear, "gated_linear": _gated.problem}
+_LAYERS: dict[str, Callable[..., str]] = {"linear": _linear, "gated_linear": _gated.problem, "norm_linear": _norm_problem.problem}
 
 # The others by the operation that they are.
 _TEXTS: dict[str, Callable[..., str]] = {

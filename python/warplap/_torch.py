@@ -17,6 +17,7 @@ from ._joined import joined as joined_linear
 from ._layers import linear
 from ._library import autocast
 from ._linear_entropy import linear_cross_entropy
+from ._norm_linear import norm_linear
 from ._norm_quant import norm as norm_quant
 from ._norm_torch import norm
 from ._packed import packed as packed_attention
@@ -32,11 +33,12 @@ from ._trained import matmul as trained_matmul
 
 __all__ = [
     "attention", "bent_attention", "bsr_matmul", "cross_entropy", "gated_at_once", "gated_linear", "int_mm", "joined_linear",
-    "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_quant", "packed_attention", "paged_attention",
+    "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_linear", "norm_quant", "packed_attention", "paged_attention",
     "rope", "rope_at_once", "scaled_mm", "softmax", "sparse_linear", "spread_mask", "trained_attention", "trained_linear",
     "trained_matmul",
 ]  # fmt: skip
 
-for _name in ("matmul", "linear", "linear_finished", "gated_linear", "attention", "bsr_matmul", "bsr_linear"):
+for _name in ("matmul", "linear", "linear_finished", "gated_linear", "norm_linear", "attention", "bsr_matmul",
+              "bsr_linear"):  # fmt: skip
     autocast(_name, "cpu", "AutocastCPU")
     autocast(_name, "cuda", "AutocastCUDA")

@@ -41,12 +41,17 @@ _JOINS: dict[str, Callable[[Tensor, Tensor], Any]] = {"add": Tensor.add_, "mul":
 
 def _torch_linear(
     a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, joined: Tensor | None = None,
-    b2: Tensor | None = None, *,
-    finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None,
+    b2: Tensor | None = None, scale: Tensor | None = None, *,
+    finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None, rms: float | None,
 ) -> None:  # fmt: skip
     """What ``F.linear`` does with matrices, into memory that is there already; then the activation, then the join or the
-    other product of a pair."""
-    if bias is None:
+    other product of a pair. A norm in front is torch's own; given factors go over the product."""
+    if rms is not None:
+        a = F.rms_norm(a, a.shape[-1:], eps=rms)
+    if scale is not None:
+        _torch_mm(a, b, c)
+        _scaled(c, scale, bias)
+    elif bias is None:
         _torch_mm(a, b, c)
     else:
         torch.addmm(bias, a, b, out=c) if a.ndim == 2 else torch.baddbmm(bias, a, b, out=c)
@@ -55,15 +60,27 @@ def _torch_linear(
     if join is not None and joined is not None:
         join(c, joined)
     if b2 is not None:
-        c.mul_(_torch_mm_new(a, b2))
+        c.mul_(_scaled(_torch_mm_new(a, b2), scale))
+
+
+def _scaled(c: Tensor, scale: Tensor | None, bias: Tensor | None = None) -> Tensor:
+    """A product times one factor, or one for each row of all of a batch, and then its bias."""
+    if scale is not None:
+        c.mul_(scale if scale.numel() == 1 else scale.view(*c.shape[:-1], 1))
+    return c if bias is None else c.add_(bias)
 
 
 def _torch_linear_new(
-    a: Tensor, b: Tensor, bias: Tensor | None = None, joined: Tensor | None = None, b2: Tensor | None = None, *,
-    finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None,
+    a: Tensor, b: Tensor, bias: Tensor | None = None, joined: Tensor | None = None, b2: Tensor | None = None,
+    scale: Tensor | None = None, *,
+    finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None, rms: float | None,
 ) -> Tensor:  # fmt: skip
     """The same as a new tensor."""
-    if bias is None:
+    if rms is not None:
+        a = F.rms_norm(a, a.shape[-1:], eps=rms)
+    if scale is not None:
+        c = _scaled(_torch_mm_new(a, b), scale, bias)
+    elif bias is None:
         c = _torch_mm_new(a, b)
     else:
         c = torch.addmm(bias, a, b) if a.ndim == 2 else torch.baddbmm(bias, a, b)
@@ -71,24 +88,25 @@ def _torch_linear_new(
         finish(c)
     if join is not None and joined is not None:
         join(c, joined)
-    return c if b2 is None else c.mul_(_torch_mm_new(a, b2))
+    return c if b2 is None else c.mul_(_scaled(_torch_mm_new(a, b2), scale))
 
 
 def _has_epilogue(problem: str) -> bool:
-    return bool(_facts.fields(problem).keys() & {"bias", "act", "join", "pair"})
+    return bool(_facts.fields(problem).keys() & {"bias", "act", "join", "pair", "scale", "rms"})
 
 
 def _torch_mm_fit(problem: str) -> str | None:
-    return "it adds no bias, has no activation, joins nothing and is no pair" if _has_epilogue(problem) else None
+    return "it has no factors and no norm, adds no bias, has no activation, joins nothing and is no pair" if _has_epilogue(problem) else None
 
 
 def _torch_linear_fit(problem: str) -> str | None:
-    return None if _has_epilogue(problem) else "without a bias, an activation, a join and a pair it is a plain product"
+    return None if _has_epilogue(problem) else "without factors, a norm, a bias, an activation, a join and a pair it is a plain product"
 
 
 def _torch_linear_facts(problem: str) -> dict[str, Any]:
     given = _facts.fields(problem)
-    return {"finish": _FINISHES.get(given.get("act", "none")), "join": _JOINS.get(given.get("join", "none"))}
+    rms = float(given["rms"]) if "rms" in given else None
+    return {"finish": _FINISHES.get(given.get("act", "none")), "join": _JOINS.get(given.get("join", "none")), "rms": rms}
 
 
 def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, b: Tensor, c: Tensor, *, m: int, k: int) -> None:

@@ -29,7 +29,7 @@ use warplap_ops::softmax_grad::SoftmaxGrad;
 
 type Failed = Box<dyn std::error::Error>;
 
-const DENSE: [&str; 16] = [
+const DENSE: [&str; 20] = [
     "gemm:m=64,n=64,k=64,dtype=bf16",
     "gemm:m=70,n=65,k=130,dtype=bf16,batch=2,rms=1e-5,bias=true",
     "gemm:m=70,n=130,k=33,dtype=f16,b=col,rms=1e-3,act=silu,pair=true",

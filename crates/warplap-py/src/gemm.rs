@@ -110,14 +110,14 @@ impl Product {
     pub(crate) fn inputs(&self) -> [Given<'_>; SLOTS - 1] {
         let bias = Given::maybe("bias", self.bias.as_ref());
         let joined = self.joined.as_ref().map_or(Given::maybe("joined", None), |(name, view)| Given::read(name, view));
-        let b2 = Given::maybe("b2", None);
-        [Given::read(self.names[0], &self.a), Given::read(self.names[1], &self.b), bias, joined, b2]
+        let [b2, scale] = ["b2", "scale"].map(|name| Given::maybe(name, None));
+        [Given::read(self.names[0], &self.a), Given::read(self.names[1], &self.b), bias, joined, b2, scale]
     }
 
     #[inline]
     pub(crate) fn memory<'a>(&'a self, out: &'a View) -> PyResult<Checked<'a, SLOTS>> {
-        let [a, b, bias, joined, b2] = self.inputs();
-        argument::checked([a, b, Given::write("out", out), bias, joined, b2])
+        let [a, b, bias, joined, b2, scale] = self.inputs();
+        argument::checked([a, b, Given::write("out", out), bias, joined, b2, scale])
     }
 
     /// Writes it, without a bias. `tensors` are the caller's own, where they are torch's.
@@ -125,7 +125,7 @@ impl Product {
     fn run(&mut self, py: Python<'_>, out: &View, tensors: Option<[&Bound<'_, PyAny>; 3]>) -> PyResult<()> {
         self.write_to(out)?;
         let own = tensors
-            .map(|[a, b, out]| move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None, None, None]));
+            .map(|[a, b, out]| move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None, None, None, None]));
         call::<Gemm, SLOTS>(py, &self.problem, &self.memory(out)?, own.as_ref().map(|t| t as _), |_| ())
     }
 }

@@ -70,6 +70,37 @@ def gated_halves(x: Tensor, w: Tensor, activation: Any, first: int) -> Tensor:
     return gated(x, halves[first], halves[1 - first], activation)
 
 
+def norm_linear(
+    x: Tensor,
+    gain: Tensor | None,
+    eps: float,
+    w: Tensor,
+    bias: Tensor | None,
+    activation: Any,
+    residual: Tensor | None = None,
+    times: Tensor | None = None,
+) -> Tensor:
+    """A layer behind an RMSNorm."""
+    found: Tensor = _ops.norm_linear(x, w, gain, bias, activation, residual=residual, times=times, eps=eps)
+    return found
+
+
+def norm_linears(x: Tensor, gain: Tensor | None, eps: float, layers: Any) -> tuple[Tensor, ...]:
+    """Several layers behind one RMSNorm."""
+    return tuple(norm_linear(x, gain, eps, w, bias, None) for w, bias in layers)
+
+
+def norm_gated(x: Tensor, gain: Tensor | None, eps: float, w_gate: Tensor, w_up: Tensor, activation: Any) -> Tensor:
+    """A gated pair behind an RMSNorm."""
+    found: Tensor = _ops.norm_linear(x, w_gate, gain, None, activation, up=w_up, eps=eps)
+    return found
+
+
+def norm_gated_halves(x: Tensor, gain: Tensor | None, eps: float, w: Tensor, activation: Any, first: int) -> Tensor:
+    halves = w.chunk(2)
+    return norm_gated(x, gain, eps, halves[first], halves[1 - first], activation)
+
+
 def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     found: Tensor = _ops.softmax(x, mask, scale=scale)
     return found

@@ -38,9 +38,11 @@ def backend(
     *,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    freeze: bool = False,
 ) -> Run:
-    """What ``torch.compile(backend="warplap")`` calls with a traced graph. ``mode`` and ``options`` are Inductor's."""
-    plan = Plan(module)
+    """What ``torch.compile(backend="warplap")`` calls with a traced graph. ``mode`` and ``options`` are Inductor's; with
+    ``freeze``, or Inductor's option "freezing", weights stay as they are."""
+    plan = Plan(module, freeze or bool((options or {}).get("freezing")))
     inductor = Inductor(mode, options)
     if plan.acts or not plan.kinds:
         return inductor.here(module, inputs)

@@ -18,12 +18,14 @@ R = TypeVar("R")
 class Fused(Generic[P, R]):
     """A compiled function that knows what was decided about its graphs."""
 
-    def __init__(self, fn: Callable[P, R], dynamic: bool | None, fullgraph: bool, mode: str | None) -> None:
+    def __init__(
+        self, fn: Callable[P, R], dynamic: bool | None, fullgraph: bool, mode: str | None, freeze: bool
+    ) -> None:
         functools.update_wrapper(self, fn, updated=())
         self._graphs: list[Any] = []
 
         def compile(module: Any, inputs: Any) -> Run:
-            run = backend(module, inputs, mode=mode)
+            run = backend(module, inputs, mode=mode, freeze=freeze)
             self._graphs.append(run)
             return run
 
@@ -49,7 +51,7 @@ class Fused(Generic[P, R]):
 
 
 def fuse(
-    fn: Callable[P, R], *, dynamic: bool | None = None, fullgraph: bool = False, mode: str | None = None
+    fn: Callable[P, R], *, dynamic: bool | None = None, fullgraph: bool = False, mode: str | None = None, freeze: bool = False
 ) -> Fused[P, R]:
     """Compiles a function or a module of torch, and decides by measurement which operators run fused.
 
@@ -57,10 +59,11 @@ def fuse(
     Inductor's). Norms with what is added in front, linear layers with their activation, softmax with scale and mask,
     attention and cross entropy may be taken by warplap's kernels; what is left is Inductor's. Which of them are taken
     is raced at the first call, as whole chains, beside Inductor and eager, each proved against double precision, and
-    kept in the store. ``explain()`` of what comes back tells about it. ``torch.compile(backend="warplap")`` decides in
+    kept in the store. ``freeze`` says that weights stay as they are, for inference: then the gain of an RMSNorm may be
+    folded into copies of the weights behind it (:func:`norm_linear`), where that is faster. ``explain()`` of what comes back tells about it. ``torch.compile(backend="warplap")`` decides in
     the same way.
     """
     if not callable(fn):
         raise TypeError(f"fn: is a {type(fn).__name__}, expected a function or a module")
     Inductor(mode, None)  # says what is wrong before anything is traced
-    return Fused(fn, dynamic, fullgraph, mode)
+    return Fused(fn, dynamic, fullgraph, mode, freeze)

@@ -14,6 +14,7 @@ from torch.fx.passes.tools_common import legalize_graph
 
 from .. import _warplap
 from .._rig import tolerance_of
+from . import norm_linear
 from .found import Found
 from .templates import covers as covers_of
 from .words import acts, draws, is_view, label, value
@@ -36,8 +37,8 @@ class Partition(NamedTuple):
 class Plan:
     """What a graph could become. ``kinds`` maps a name to all places where it stands in the graph."""
 
-    def __init__(self, module: GraphModule) -> None:
-        self.module = module
+    def __init__(self, module: GraphModule, frozen: bool = False) -> None:
+        self.module, self.frozen = module, frozen
         self.nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
         self.draws = any(draws(n) for n in self.nodes)
         self.acts = any(acts(n) for n in self.nodes)
@@ -45,7 +46,7 @@ class Plan:
         self.kinds: dict[str, list[Found]] = {}
         numbers: dict[str, dict[str, str]] = {}
         for node in self.nodes:
-            for found in covers_of(node):
+            for found in (*covers_of(node), *(norm_linear.found(node) if frozen else ())):
                 same = numbers.setdefault(found.template, {})
                 signature = _signature(found)
                 if signature not in same:
@@ -152,7 +153,7 @@ class Plan:
         device = next((t.device.type for t in tensors), "cpu")
         casts = torch.is_autocast_enabled(device)
         to = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if casts else "none"
-        return f"graph={structure},sizes={sizes},step={str(wants).lower()},cast={to},on={device}"
+        return f"graph={structure},sizes={sizes},step={str(wants).lower()},cast={to},on={device}" + (",frozen=true" if self.frozen else "")
 
 
 def _calm(graph: Graph) -> None:

@@ -17,7 +17,7 @@ from .words import argument, value, word
 
 
 @dataclasses.dataclass(frozen=True)
-class _Norm:
+class Norm:
     nodes: tuple[Node, ...]
     x: Node
     weight: Any
@@ -26,7 +26,7 @@ class _Norm:
     eps: float
 
 
-def _norm_of(node: Node) -> _Norm | None:
+def norm_of(node: Node) -> Norm | None:
     """A norm over the last dimension that ends with this node."""
     name = word(node)
     if name in ("layer_norm", "rms_norm"):
@@ -40,7 +40,7 @@ def _norm_of(node: Node) -> _Norm | None:
         else:
             bias, eps = None, argument(node, 3, "eps")
         eps = torch.finfo(last.dtype).eps if eps is None else number(eps)
-        found = None if eps is None else _Norm((node,), x, weight, bias, name.partition("_")[0], eps)
+        found = None if eps is None else Norm((node,), x, weight, bias, name.partition("_")[0], eps)
     else:
         found = _by_hand(node)
     if found is None or not is_float(found.x):
@@ -49,7 +49,7 @@ def _norm_of(node: Node) -> _Norm | None:
     return found if all(dtype_of(w) == dtype_of(found.x) and value(w).ndim == 1 for w in given) else None
 
 
-def _by_hand(node: Node) -> _Norm | None:
+def _by_hand(node: Node) -> Norm | None:
     """An RMSNorm as models write it out: ``weight * (h * rsqrt(h.pow(2).mean(-1) + eps)).to(x.dtype)``, where h is x or
     x in float32."""
     if word(node) != "mul" or len(node.args) != 2:
@@ -67,7 +67,7 @@ def _by_hand(node: Node) -> _Norm | None:
         if found is not None:
             x, eps, nodes = found
             if value(node).dtype == dtype_of(x):
-                return _Norm((*nodes, *inner[::-1]), x, weight, None, "rms", eps)
+                return Norm((*nodes, *inner[::-1]), x, weight, None, "rms", eps)
     return None
 
 
@@ -103,7 +103,7 @@ def _scaled_by_root(node: Any, user: Node) -> tuple[Node, float, list[Node]] | N
 
 
 def _norms(node: Node) -> Iterator[Found]:
-    found = _norm_of(node)
+    found = norm_of(node)
     if found is None:
         return
     facts = (found.weight, found.bias, found.kind, found.eps)

@@ -6,6 +6,7 @@ from typing import Any, Sequence
 
 import torch
 from torch import Tensor
+from torch._dynamo.mutation_guard import GenerationTracker
 from torch.fx import GraphModule, Interpreter
 
 from .._rig import share_of_tolerance
@@ -27,6 +28,7 @@ class Whole:
     def __call__(self) -> tuple[Tensor, ...]:
         for _ in range(1 if self._device is None else IN_A_ROW):
             found: tuple[Tensor, ...] = ()  # so that a CUDA graph may write over what it gave before
+            GenerationTracker.generation += 1  # as each call of a compiled program does: CUDA graphs begin anew
             found = step(self._run, self._given)
         if self._device is not None:
             torch.cuda.current_stream(self._device).synchronize()
