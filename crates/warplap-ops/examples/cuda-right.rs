@@ -29,7 +29,7 @@ use warplap_ops::softmax_grad::SoftmaxGrad;
 
 type Failed = Box<dyn std::error::Error>;
 
-const DENSE: [&str; 16] = [
+const DENSE: [&str; 18] = [
     "gemm:m=64,n=64,k=64,dtype=bf16",
     "gemm:m=1,n=1,k=1,dtype=f16",
     "gemm:m=777,n=333,k=555,dtype=bf16",
@@ -46,6 +46,8 @@ const DENSE: [&str; 16] = [
     "gemm:m=77,n=131,k=35,dtype=f32,bias=true,act=gelu",
     "gemm:m=200,n=328,k=72,dtype=bf16,b=col,bias=true,act=gelu_tanh",
     "gemm:m=200,n=328,k=72,dtype=f32,tf32=true,act=silu",
+    "gemm:m=77,n=131,k=35,dtype=f32,act=tanh",
+    "gemm:m=77,n=131,k=35,dtype=bf16,bias=true,act=sigmoid",
 ];
 
 const SPARSE: [&str; 11] = [

@@ -122,6 +122,8 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
         Activation::GeluTanh => 2,
         Activation::Gelu => 3,
         Activation::Silu => 4,
+        Activation::Tanh => 5,
+        Activation::Sigmoid => 6,
     };
     facts.push(("ACT", act));
     facts

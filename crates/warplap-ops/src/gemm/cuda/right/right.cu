@@ -33,6 +33,10 @@ DI double activated(double x) {
   return 0.5 * x * erfc(-0.70710678118654752440 * x);
 #elif ACT == 4
   return x / (1. + exp(-x));
+#elif ACT == 5
+  return tanh(x);
+#elif ACT == 6
+  return 1. / (1. + exp(-x));
 #else
   return x;
 #endif
