@@ -55,8 +55,8 @@ DI float inverse(float x) {
   return r;
 }
 
-// tanh(x), given what 2 / (1 + e^-2x) - 1 came to: of that nothing is left near zero, where a polynomial is off by 5e-8 of
-// itself. NaN takes the polynomial's side.
+// tanh(x), given what 2 / (1 + e^-2x) - 1 came to: of that nothing is left near zero, where a polynomial is off by 5e-8
+// of itself. NaN takes the polynomial's side.
 DI float tanh_of(float x, float far) {
   const float t = x * x;
   const float near = x + x * t * (((0.017916886f * t - 0.053354982f) * t + 0.13330062f) * t - 0.333333f);

@@ -52,6 +52,19 @@ impl Activation {
         }
     }
 
+    /// How `epilogue.cuh` counts it.
+    pub(crate) const fn code(self) -> i64 {
+        match self {
+            Activation::None => 0,
+            Activation::Relu => 1,
+            Activation::GeluTanh => 2,
+            Activation::Gelu => 3,
+            Activation::Silu => 4,
+            Activation::Tanh => 5,
+            Activation::Sigmoid => 6,
+        }
+    }
+
     /// Its value in double precision.
     pub fn of(self, x: f64) -> f64 {
         match self {
