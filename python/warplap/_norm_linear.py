@@ -14,7 +14,6 @@ from . import _callables, _cuda, _norm_torch, _warplap
 from ._arrays import unknown_activation
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
-from ._facts import ACTIVATIONS as FUSED
 from ._gated_torch import gated_linear
 from ._joined import joined
 from ._layers import ACTIVATIONS, check, finish, linear
@@ -161,8 +160,6 @@ def norm_linear(
         if up is not None:
             return finish(F.linear(y, w), activation) * F.linear(y, up)
         return finish(F.linear(y, w, bias), activation, residual, times)
-    if activation not in (None, *FUSED):
-        return _apart(x, w, gain, up, bias, activation, residual, times, eps)
     flat = [None if t is None else rows(t) for t in (residual, times)]
     given = rows(x), w, gain, up, bias, activation, *flat, eps
     tensors = [t for t in given if isinstance(t, Tensor)]

@@ -11,7 +11,7 @@ use crate::tensor::View;
 use crate::torch::{Made, Torch};
 
 /// Slots of a product.
-pub(crate) const SLOTS: usize = 6;
+pub(crate) const SLOTS: usize = warplap::ops::gemm::SLOTS;
 
 /// What a caller calls the two matrices.
 pub(crate) type Names = [&'static str; 2];
@@ -124,8 +124,9 @@ impl Product {
     #[inline]
     fn run(&mut self, py: Python<'_>, out: &View, tensors: Option<[&Bound<'_, PyAny>; 3]>) -> PyResult<()> {
         self.write_to(out)?;
-        let own = tensors
-            .map(|[a, b, out]| move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None, None, None, None]));
+        let own = tensors.map(|[a, b, out]| {
+            move || Ok([Some(a.clone()), Some(b.clone()), Some(out.clone()), None, None, None, None])
+        });
         call::<Gemm, SLOTS>(py, &self.problem, &self.memory(out)?, own.as_ref().map(|t| t as _), |_| ())
     }
 }
@@ -144,7 +145,7 @@ impl<'py> Fresh<'py, SLOTS> for (&Product, [&Bound<'py, PyAny>; 2]) {
 
     fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         let [a, b] = self.1;
-        Ok([Some(a.clone()), Some(b.clone()), out.cloned(), None, None, None])
+        Ok([Some(a.clone()), Some(b.clone()), out.cloned(), None, None, None, None])
     }
 
     #[inline]

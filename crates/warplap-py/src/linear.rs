@@ -43,7 +43,7 @@ impl<'py> Layer<'_, 'py> {
     fn with(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         let turned = self.w.call_method0(intern!(self.w.py(), "t"))?;
         let other = self.other.map(|(_, other, _)| other.clone());
-        Ok([Some(self.x.clone()), Some(turned), out.cloned(), self.bias.cloned(), other, None])
+        Ok([Some(self.x.clone()), Some(turned), out.cloned(), self.bias.cloned(), other, None, None])
     }
 
     /// Whether all are torch's.
