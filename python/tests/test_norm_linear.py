@@ -4,6 +4,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+
 import warplap
 from warplap import _norm_linear
 from warplap._fusing.plan import Plan
@@ -104,8 +105,9 @@ def test_tensors_of_inference_mode_are_not_folded():
 
 def test_torchs_norm_and_product_race_too_and_the_problem_says_so():
     x, w, gain = made(9, 72, 40)
-    text = warplap.tune(warplap.norm_linear, x, w, gain, eps=1e-5).problem
-    assert text.startswith("gemm:m=9,n=40,k=72") and "rms=0.00001" in text
+    warplap.norm_linear(x, w, gain)
+    text = warplap.explain(warplap.norm_linear, x, w, gain).problem
+    assert text.startswith("gemm:m=9,n=40,k=72") and "rms=0.000001" in text
     told = str(warplap.explain(text))
     assert "torch_linear" in told
 
@@ -146,16 +148,16 @@ def plan_of(frozen):
     torch._dynamo.reset()
     graphs = []
     given = inputs()
-    torch.compile(block, backend=lambda module, _: graphs.append(module) or module.forward)(*given)
-    return Plan(graphs[0], frozen), given
+    torch.compile(block, backend=lambda module, taken: graphs.append((module, taken)) or module.forward)(*given)
+    return Plan(graphs[0][0], frozen), given, graphs[0][1]
 
 
 def test_frozen_graphs_have_norms_inside_their_products_and_others_do_not():
-    plan, given = plan_of(True)
+    plan, given, taken = plan_of(True)
     assert {"norm_linears_3", "norm_gated_linear_silu"} <= set(plan.kinds), plan.kinds
     found = plan.partition(["norm_linears_3", "norm_gated_linear_silu"])
     assert found is not None
-    got = plan.rewritten(found.covers)(*given)
+    got = plan.rewritten(found.covers)(*taken)
     got = got[0] if isinstance(got, (tuple, list)) else got
     near(got, block(*(t.double() for t in given)), torch.float32)
     assert not any(kind.startswith("norm_linear") or "norm_gated" in kind for kind in plan_of(False)[0].kinds)

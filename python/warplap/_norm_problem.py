@@ -42,14 +42,15 @@ def of_arrays(
 ) -> Any:
     """Over NumPy arrays."""
     given = {"x": x, "w": w, "weight": weight, "bias": bias, "up": up, "residual": residual, "times": times}
-    given = {name: None if a is None else _arrays.plain(_arrays.array(a, name)) for name, a in given.items()}
+    whole = _arrays.numpy().ascontiguousarray
+    given = {name: None if a is None else whole(_arrays.array(a, name)) for name, a in given.items()}
     x, w, weight = given["x"], given["w"], given["weight"]
     if w.ndim != 2 or x.ndim == 0 or x.shape[-1] != w.shape[1]:
         raise ValueError(f"x: has shape {list(x.shape)}, expected {w.shape[-1]} columns as w has")
     for name, a in given.items():
         if a is not None and a.dtype != x.dtype:
             raise TypeError(f"{name}: holds {a.dtype}, expected {x.dtype} like x")
-    fold = lambda a: a if a is None or weight is None else _arrays.plain(a * weight)
+    fold = lambda a: a if a is None or weight is None else a * weight
     rows, (n, k) = math.prod(x.shape[:-1]), w.shape
     flat = lambda a, columns: None if a is None else a.reshape(rows, columns)
     left, right, second = flat(x, k), fold(w), fold(given["up"])

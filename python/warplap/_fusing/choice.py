@@ -21,7 +21,7 @@ from .forms import Form, Inductor, Run
 from .parts import timed
 from .plan import Partition, Plan
 from .story import Decision, Lane, remember
-from .whole import Whole, drawn, reference
+from .whole import Whole, drawn, in_a_row, reference
 
 _log = logging.getLogger("warplap")
 
@@ -116,7 +116,8 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
             decision = told(chosen, sure)
             decision.lanes = [Lane(f.name, f.kinds, guess.seconds[f.name] * 1e6, "not raced") for f in listed]
             return decision
-        lanes, runs, left = _ready(listed, given)
+        times = in_a_row(plan, given)
+        lanes, runs, left = _ready(listed, given, times)
         winner, found = compete(lanes, runs, right, True) if lanes else (0, None)
     except (RuntimeError, MemoryError) as why:  # no memory for other inputs, or nobody was right with them
         reason = str(why).partition("\n")[0]
@@ -124,7 +125,7 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
         return told(forms[0], f"not raced: {reason}")
     chosen = forms[0] if not lanes or found is None else _ahead(lanes, winner, found)
     decision = told(chosen, "nothing could be raced" if found is None else "raced")
-    decision.lanes = [*_lanes(lanes, found), *left]
+    decision.lanes = [*_lanes(lanes, found, times), *left]
     wholes = {lane.name: lane.us * 1e-6 for lane in decision.lanes if lane.us is not None}
     model.remember(_graph(key), model.Size(parts, wholes))
     decision.unmeasured = [p for p in legal if p not in few]
@@ -178,8 +179,8 @@ def _ahead(forms: list[Form], winner: int, found: dict[str, Any]) -> Form:
     return forms[winner] if theirs is not None and ours < (1.0 - _AHEAD) * theirs else forms[by_inductor]
 
 
-def _lanes(forms: list[Form], found: dict[str, Any] | None) -> list[Lane]:
-    """What a race said of everyone."""
+def _lanes(forms: list[Form], found: dict[str, Any] | None, times: int = 1) -> list[Lane]:
+    """What a race of so many runs in a row said of one run of everyone."""
     lanes = []
     trials = [] if found is None else found["edition"]["trials"]
     for form in forms:
@@ -189,7 +190,7 @@ def _lanes(forms: list[Form], found: dict[str, Any] | None) -> list[Lane]:
             if trial["variant"] == name and trial["config"] == config:
                 rejected = trial.get("rejected") or {}
                 measured = trial.get("measured") or rejected.get("measurement")
-                lane.us = None if measured is None else measured["median_us"]
+                lane.us = None if measured is None else measured["median_us"] / times
                 if measured is None:
                     reason = str(rejected.get("reason", "")).partition("\n")[0][:160]
                     lane.why = ": ".join(filter(None, (rejected.get("why", ""), reason)))
@@ -197,14 +198,16 @@ def _lanes(forms: list[Form], found: dict[str, Any] | None) -> list[Lane]:
     return lanes
 
 
-def _ready(forms: list[Form], given: tuple[Any, ...]) -> tuple[list[Form], list[Run], list[Lane]]:
+def _ready(
+    forms: list[Form], given: tuple[Any, ...], times: int
+) -> tuple[list[Form], list[Run], list[Lane]]:
     """Those that can be built and run, what runs each once as the program does, and why others cannot."""
     ready: list[Form] = []
     runs: list[Run] = []
     left: list[Lane] = []
     for form in forms:
         try:
-            run = Whole(form, given)
+            run = Whole(form, given, times)
             run()  # compiles, and lets every part find its own kernel
             run()
         except Exception as why:

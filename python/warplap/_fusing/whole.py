@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Sequence
 
 import torch
@@ -15,18 +16,43 @@ from .forms import Form, Run
 from .plan import Plan
 
 
+# Runs in a row at the most, and seconds that they take together on a GPU: a wait for the GPU at the end of a few short
+# ones would say more of the wait than of them.
+_MOST, _TOGETHER = 64, 2e-3
+
+
+def in_a_row(plan: Plan, given: tuple[Any, ...]) -> int:
+    """How often a graph is run before its program waits: once on a CPU, where a call ends when its work does."""
+    device = _gpu(given)
+    if device is None:
+        return 1
+    for _ in range(2):
+        step(plan.module.forward, given)
+    torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    for _ in range(IN_A_ROW):
+        step(plan.module.forward, given)
+    torch.cuda.synchronize(device)
+    each = (time.perf_counter() - began) / IN_A_ROW
+    return min(max(int(_TOGETHER / each), IN_A_ROW), _MOST)
+
+
+def _gpu(given: tuple[Any, ...]) -> torch.device | None:
+    return next((t.device for t in given if isinstance(t, Tensor) and t.is_cuda), None)
+
+
 class Whole:
     """A graph run as its program runs it: with its gradients where they are wanted, several times in a row on a GPU."""
 
-    def __init__(self, form: Form, given: tuple[Any, ...]) -> None:
-        self._run, self._random = form.built(given), form.plan.draws
+    def __init__(self, form: Form, given: tuple[Any, ...], times: int = 1) -> None:
+        self._run, self._random, self._times = form.built(given), form.plan.draws, times
         self._given = given
-        self._device = next((t.device for t in given if isinstance(t, Tensor) and t.is_cuda), None)
+        self._device = _gpu(given)
         if self._random and form.kinds:
             _prove_calm(form, given)
 
     def __call__(self) -> tuple[Tensor, ...]:
-        for _ in range(1 if self._device is None else IN_A_ROW):
+        for _ in range(self._times):
             found: tuple[Tensor, ...] = ()  # so that a CUDA graph may write over what it gave before
             GenerationTracker.generation += 1  # as each call of a compiled program does: CUDA graphs begin anew
             found = step(self._run, self._given)
