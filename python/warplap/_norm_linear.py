@@ -136,8 +136,8 @@ lib.impl("norm_linear", _autograd, "Autograd", with_keyset=True)
 
 
 def norm_linear(
-    x: Tensor, w: Tensor, gain: Tensor | None, up: Tensor | None, bias: Tensor | None, activation: str | None,
-    residual: Tensor | None, times: Tensor | None, eps: float,
+    x: Tensor, w: Tensor, gain: Tensor | None, up: Tensor | None, bias: Tensor | None, residual: Tensor | None,
+    times: Tensor | None, activation: str | None, eps: float,
 ) -> Tensor:  # fmt: skip
     if activation is not None and activation not in ACTIVATIONS:
         raise unknown_activation(activation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from . import _arrays, _borrowed, _gated, _norm, _norm_problem, _rows, _warplap
+from . import _activated, _arrays, _borrowed, _gated, _norm, _norm_problem, _rows, _warplap
 from ._tiles import Tiles
 from ._types import Array
 
@@ -130,8 +130,8 @@ def gated_linear(
     """``activation(x @ w_gate.T) * (x @ w_up.T)``: x of shape (..., k), both weights (n, k). The gated half of a layer
     (SwiGLU with the default).
 
-    ``activation`` is one of those of :func:`linear`. With the first four or None, and where no gradient is wanted, it is
-    one product that reads x once (``gemm:...,act=silu,pair=true``); the weights stay two tensors, which lie alike.
+    ``activation`` is one of those of :func:`linear`. Where no gradient is wanted, it is one
+    product that reads x once (``gemm:...,act=silu,pair=true``); the weights stay two tensors, which lie alike.
     """
     if out is None and torch is not None and not _compiling():
         found = _gated_at_once(x, w_gate, w_up, activation)
@@ -174,10 +174,33 @@ def norm_linear(
     all_of_it = {"x": x, "w": w, "weight": weight, "up": up, "bias": bias, "residual": residual, "times": times}
     given = {name: t for name, t in all_of_it.items() if t is not None}
     if _is_torch(**given):
-        return _torch.norm_linear(x, w, weight, up, bias, activation, residual, times, eps)
+        return _torch.norm_linear(x, w, weight, up, bias, residual, times, activation, eps)
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("norm_linear", all_of_it, activation, eps)
     return _norm_problem.of_arrays(x, w, weight, bias, activation, up, residual, times, eps)
+
+
+def gated(
+    a: Array, b: Array, activation: Activation | None = "silu", *, join: Literal["mul", "add"] = "mul",
+    out: Array | None = None,
+) -> Array:  # fmt: skip
+    """``activation(a) * b`` element by element, or ``+ b`` with ``join="add"``: the middle of a gated layer whose
+    products are there already.
+
+    Both have one shape; they may be the halves of one tensor, ``gated(*y.chunk(2, -1))``, of which nothing is copied.
+    ``activation`` is one of those of :func:`linear`. Arithmetic is in float32 with one rounding at the end.
+    Differentiable in both; nothing but a and b is kept for that.
+    """
+    if out is None and torch is not None and not _compiling():
+        found = _torch.activated_at_once(a, b, activation, join)
+        if found is not None:
+            return found
+    given = {"a": a, "b": b, "out": out}
+    if _is_torch(**given):
+        return _torch.gated(a, b, activation, join, out)
+    if _borrowed.is_on_cuda(a):
+        return _borrowed.call("gated", given, activation, join)
+    return _activated.of_arrays(a, b, activation, join, out)
 
 
 def attention(

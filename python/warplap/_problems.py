@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
-from . import _gated, _norm, _norm_problem, _ops, _rope, _rows, _warplap
+from . import _activated, _gated, _norm, _norm_problem, _ops, _rope, _rows, _warplap
 
 
 class Asked(NamedTuple):
@@ -39,7 +39,8 @@ def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     try:
         text = _LAYERS.get(name) or _TEXTS[_warplap.read_operation(name)]
     except (ValueError, KeyError):
-        known = "matmul, linear, gated_linear, norm_linear, attention, bsr_matmul, norm, softmax, cross_entropy, rope, scaled_mm or int_mm"
+        known = "matmul, linear, gated_linear, norm_linear, gated, attention, bsr_matmul, norm, softmax, cross_entropy, rope,"
+        known += " scaled_mm or int_mm"
         raise ValueError(f"op: is {name or op!r}, expected {known}") from None
     return text(*args, **kwargs)
 
@@ -113,4 +114,5 @@ _LAYERS: dict[str, Callable[..., str]] = {"linear": _linear, "gated_linear": _ga
 _TEXTS: dict[str, Callable[..., str]] = {
     "gemm": _gemm, "attention": _attention, "bsr": _bsr, "norm": _norm.problem, "qgemm": _qgemm,
     "softmax": _rows.softmax_problem, "cross_entropy": _rows.entropy_problem, "rope": _rope.problem,
+    "gated": _activated.problem,
 }  # fmt: skip

@@ -6,6 +6,8 @@ recompile nothing.
 
 from __future__ import annotations
 
+from ._activated_torch import at_once as activated_at_once
+from ._activated_torch import gated
 from ._attention import attention, spread_mask
 from ._attention import bent as bent_attention
 from ._attention import trained as trained_attention
@@ -32,8 +34,10 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "attention", "bent_attention", "bsr_matmul", "cross_entropy", "gated_at_once", "gated_linear", "int_mm", "joined_linear",
-    "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_linear", "norm_quant", "packed_attention", "paged_attention",
+    "activated_at_once", "attention", "bent_attention", "bsr_matmul", "cross_entropy", "gated", "gated_at_once",
+    "gated_linear", "int_mm", "joined_linear",
+    "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_linear", "norm_quant", "packed_attention",
+    "paged_attention",
     "rope", "rope_at_once", "scaled_mm", "softmax", "sparse_linear", "spread_mask", "trained_attention", "trained_linear",
     "trained_matmul",
 ]  # fmt: skip

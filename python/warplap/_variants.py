@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import (
-    _facts, _modes, _norm_quant, _norm_torch, _packed_torch, _quant, _rope_torch, _rows_torch, _sdpa, _sdpa_grad,
-    _warplap,
+    _activated_torch, _facts, _modes, _norm_quant, _norm_torch, _packed_torch, _quant, _rope_torch, _rows_torch, _sdpa,
+    _sdpa_grad, _warplap,
 )  # fmt: skip
 from . import _torch_bsr as _torch_bsr_cuda
 from ._callables import source_of
@@ -220,6 +220,8 @@ def join() -> None:
         )  # fmt: skip
         add("cross_entropy", "torch_cross_entropy", rows.entropy_into, device=device, facts=rows.entropy_facts)
         turn = _rope_torch
+        own = _activated_torch
+        add("gated", "torch_gated", own.by_torch, own.fit, device=device, facts=own.facts, returns=True)
         add("rope", "torch_rope", turn.by_torch, turn.fit, device=device, facts=turn.facts, returns=True)
         fits = functools.partial(_quant.scaled_fit, device), functools.partial(_quant.int_fit, device)
         add("qgemm", "torch_scaled_mm", _quant.by_scaled_mm, fits[0], device=device, facts=_quant.facts)

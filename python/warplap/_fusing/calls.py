@@ -64,6 +64,12 @@ def gated(x: Tensor, w_gate: Tensor, w_up: Tensor, activation: Any) -> Tensor:
     return found
 
 
+def activated(a: Tensor, b: Tensor, activation: Any) -> Tensor:
+    """An activation that lets another tensor through."""
+    found: Tensor = _ops.gated(a, b, activation)
+    return found
+
+
 def gated_halves(x: Tensor, w: Tensor, activation: Any, first: int) -> Tensor:
     """The same of one weight, whose half that is activated comes first (0) or last (1)."""
     halves = w.chunk(2)

@@ -1,5 +1,6 @@
-"""What linear and gated_linear cover: a product with its bias, the activation behind it, and what is added or multiplied
-then; two products of one x, of which one lets the other through."""
+"""What linear, gated_linear and gated cover: a product with its bias, the activation behind it, and what is added or
+multiplied then; two products of one x, of which one lets the other through; and an activation that lets a tensor
+through, where neither is a product."""
 
 from __future__ import annotations
 
@@ -95,6 +96,20 @@ def _of_halves(
         return
     nodes, args = tuple(sorted((whole, *inside))), (layer.x, layer.w, name, first)
     yield Found(_named("gated_halves", name), nodes, (node,), calls.gated_halves, args)
+
+
+def activations(node: Node) -> Iterator[Found]:
+    """``silu(a) * b`` of what is there already. Products that nobody else reads are for covers that take them in; an
+    activation alone is torch's own."""
+    if word(node) != "mul" or len(node.args) != 2 or node.kwargs or not is_float(node) or any(gates(node)):
+        return
+    for one, other in (node.args, node.args[::-1]):
+        acts, inner, name = _activated(one, node)
+        if name is None or other is one or not alike(inner, node) or not alike(other, node):
+            continue
+        products = ((inner, one), (other, node))
+        if not any(word(product) == "linear" and only_user(product, user) for product, user in products):
+            yield Found(f"{name}_mul", (*acts, node), (node,), calls.activated, (inner, other, name))
 
 
 def _named(template: str, activation: str | None) -> str:

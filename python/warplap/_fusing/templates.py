@@ -228,7 +228,7 @@ def _entropies(node: Node) -> Iterator[Found]:
 
 # Whoever looks first is listed first; the order says nothing else.
 TEMPLATES: list[Callable[[Node], Iterator[Found]]] = [
-    _norms, products.linears, products.gates, _softmaxes, _attentions, _entropies, rope.found,
+    _norms, products.linears, products.gates, products.activations, _softmaxes, _attentions, _entropies, rope.found,
 ]  # fmt: skip
 
 
