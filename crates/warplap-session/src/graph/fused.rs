@@ -1,0 +1,169 @@
+//! A graph that runs: tensors by their names come in; they go through the partition of choice.
+
+use std::sync::{Arc, OnceLock};
+
+use warplap_core::arg::Arg;
+use warplap_core::error::Error;
+use warplap_core::op::Op;
+use warplap_core::progress::{Observer, Silent};
+use warplap_core::record::Edition;
+use warplap_core::settings::Mode;
+use warplap_core::slot::Slot;
+use warplap_core::tuner::{How, Tuned, Tuner};
+
+use super::plan::Plan;
+use super::problem::{GraphProblem, Graphs};
+use super::story::Story;
+use super::task::{Ground, Tuners};
+use super::variant::{Predicted, catalog};
+
+/// Partitions that race as whole chains, beside the one without covers: sums of parts mislead, but not by much.
+const RACING: usize = 4;
+
+/// A graph that runs. It may be run from many threads at once.
+pub struct Fused<D: Ground> {
+    problem: GraphProblem,
+    tuners: Arc<Tuners<D>>,
+    tuner: Tuner<Graphs, D>,
+    predicted: Arc<OnceLock<Predicted>>,
+    slots: Vec<Slot>,
+    inputs: usize,
+}
+
+impl<D: Ground> Fused<D> {
+    pub(super) fn new(plan: Plan, tuners: Arc<Tuners<D>>) -> Self {
+        let predicted = Arc::new(OnceLock::new());
+        let catalog = catalog(&plan, &tuners, &predicted);
+        let (device, store, settings) = (tuners.device.clone(), tuners.store.clone(), tuners.settings.clone());
+        let inputs = plan.inputs.len();
+        let problem = GraphProblem::new(Arc::new(plan));
+        let slots = Graphs::signature(&problem).0;
+        Fused { problem, tuner: Tuner::new(device, catalog, store, settings), tuners, predicted, slots, inputs }
+    }
+
+    /// The graph as a problem of its operation: its text names its structure and its sizes.
+    pub fn problem(&self) -> &GraphProblem {
+        &self.problem
+    }
+
+    /// The tuner that chooses between partitions.
+    pub fn tuner(&self) -> &Tuner<Graphs, D> {
+        &self.tuner
+    }
+
+    /// Decides by measured time which partition the graph gets, or answers from the store: what each part takes by
+    /// itself says who races, the race of whole chains says who wins.
+    pub fn tune(&self, observer: &dyn Observer) -> Result<Tuned, Error> {
+        // A decision that is provisional is gone on with, among those who raced before.
+        let open = self.edition().is_none_or(|edition| edition.verdict.grade.is_provisional());
+        self.get_ready(open, observer);
+        self.tuner.tune(&self.problem, observer)
+    }
+
+    /// Runs the graph on the session's own queue, with every input and every output by its name. In [`Mode::Tune`] the
+    /// first run decides which partition it gets.
+    ///
+    /// Tensors are row-major and without padding; on a GPU their addresses are multiples of 64 bytes.
+    pub fn run<'a, 'n>(
+        &self,
+        inputs: impl IntoIterator<Item = (&'n str, D::View<'a>)>,
+        outputs: impl IntoIterator<Item = (&'n str, D::ViewMut<'a>)>,
+    ) -> Result<(), Error> {
+        let mut args: Vec<Arg<'a, D>> = self.slots.iter().map(|_| Arg::Absent).collect();
+        for (name, view) in inputs {
+            let at = self.place(name, "input", &args)?;
+            args[at] = Arg::Read(view);
+        }
+        for (name, view) in outputs {
+            let at = self.place(name, "output", &args)?;
+            args[at] = Arg::Write(view);
+        }
+        if let Some((slot, _)) = self.slots.iter().zip(&args).find(|(_, arg)| matches!(arg, Arg::Absent)) {
+            let reason = format!("is missing, expected {} elements of {}: give it by its name", slot.len(), slot.dtype);
+            return Err(Error::Argument { argument: slot.name.to_string(), reason });
+        }
+        let queue = self.tuners.device.queue();
+        if self.tuners.settings.mode == Mode::Tune
+            && !self.tuner.knows_key(&self.problem)
+            && self.tuners.device.busy(queue).is_none()
+        {
+            self.get_ready(false, &Silent);
+        }
+        self.tuner.launch(&self.problem, &mut args, queue)
+    }
+
+    /// Where an argument of a name goes.
+    fn place(&self, name: &str, role: &str, args: &[Arg<'_, D>]) -> Result<usize, Error> {
+        let wrong = |reason: String| Error::Argument { argument: name.to_string(), reason };
+        let of = if role == "input" { 0..self.inputs } else { self.inputs..self.slots.len() };
+        let Some(at) = of.clone().find(|at| self.slots[*at].name == name) else {
+            let known = self.slots[of].iter().map(|slot| &*slot.name).collect::<Vec<_>>().join(", ");
+            return Err(wrong(format!("is no {role} of this graph, expected one of {known}")));
+        };
+        match &args[at] {
+            Arg::Absent => Ok(at),
+            _ => Err(wrong(format!("is given twice, expected each {role} once: leave one of them out"))),
+        }
+    }
+
+    /// Times the parts, unless the store knows the winner and the question is not open.
+    fn get_ready(&self, open: bool, observer: &dyn Observer) {
+        let stored = || matches!(self.tuner.lookup(&self.problem), Some((_, How::Stored)));
+        if self.predicted.get().is_some() || (!open && stored() && !self.tuners.settings.again) {
+            return;
+        }
+        let plan = &self.problem.plan;
+        let seconds = |task| D::part(task, &self.tuners).seconds(observer);
+        let mut alone = Vec::new();
+        for call in &plan.alone {
+            match seconds(&call.task) {
+                Ok(time) => alone.push(time),
+                // Nothing orders the partitions: all that there is time for race.
+                Err(error) => {
+                    tracing::warn!("{}: {error}; partitions race in no order", call.task.text());
+                    return;
+                }
+            }
+        }
+        // A cover that nobody does right is none.
+        let covers: Vec<f64> = plan.covers.iter().map(|f| seconds(&f.call.task).unwrap_or(f64::INFINITY)).collect();
+        let mut all = plan.cheapest(&alone, &covers, plan.partitions.len());
+        let apart = all.iter().position(|(id, _)| *id == plan.unfused().id).map(|at| all.remove(at));
+        let count = all.iter().take(RACING).take_while(|(_, seconds)| seconds.is_finite()).count();
+        let others = all.split_off(count);
+        all.extend(apart);
+        // Another thread may have been faster.
+        let _ = self.predicted.set(Predicted { racing: all, others });
+    }
+
+    /// What was decided: the graph with its boundaries, what every alternative took, and who did not race. Measures
+    /// nothing.
+    pub fn explain(&self) -> String {
+        let mode = self.tuners.settings.mode;
+        let decided = !matches!(mode, Mode::Tune | Mode::Background) || self.tuner.knows_key(&self.problem);
+        let chosen = decided.then(|| self.tuner.choose(&self.problem)).transpose().ok().flatten();
+        let (winner, how) = match chosen {
+            Some(chosen) => (chosen.candidate.variant, told(&chosen.how)),
+            None => (self.problem.plan.unfused().id, "not decided yet: tune() or the first run decides".into()),
+        };
+        let edition = if decided && mode != Mode::Off { self.edition() } else { None };
+        let key = Graphs::text(&self.problem);
+        Story { plan: &self.problem.plan, key, how, winner, edition: edition.as_ref() }.to_string()
+    }
+
+    /// What the store holds about the graph.
+    fn edition(&self) -> Option<Edition> {
+        let record = self.tuner.record(&self.problem)?;
+        record.current(&self.tuners.device.fingerprint().soft_id(), self.tuners.store.id()).cloned()
+    }
+}
+
+fn told(how: &How) -> String {
+    match how {
+        How::Raced => "raced".into(),
+        How::Stored => "from the store".into(),
+        How::Stale => "from the store, of other code or other libraries".into(),
+        How::Foreign(device) => format!("from the store of {device}"),
+        How::Default(why) => why.clone(),
+    }
+}
