@@ -38,7 +38,9 @@ pub(crate) fn main() -> Result<(), Error> {
         println!("{}", fused.explain());
         return Ok(());
     }
-    let session = builder.budget(Budget { seconds: 0.2, ..Budget::default() }).build();
+    // Enough for a small layer; larger ones want `--seconds 4` for each key.
+    let seconds = said("--seconds", 0) as f64;
+    let session = builder.budget(Budget { seconds: seconds.max(0.2), ..Budget::default() }).build();
     let (rows, n) = (said("--rows", 4), said("--width", 64));
     let fused = layer(&session, rows, n, DType::F32)?;
     let wide = n * 5 / 2;

@@ -14,7 +14,7 @@ use warplap_core::tuner::{How, Tuned, Tuner};
 use super::plan::Plan;
 use super::problem::{GraphProblem, Graphs};
 use super::story::Story;
-use super::task::{Ground, Tuners};
+use super::task::{Ground, Task, Tuners};
 use super::variant::{Predicted, catalog};
 
 /// Partitions that race as whole chains, beside the one without covers: sums of parts mislead, but not by much.
@@ -63,7 +63,8 @@ impl<D: Ground> Fused<D> {
     /// Runs the graph on the session's own queue, with every input and every output by its name. In [`Mode::Tune`] the
     /// first run decides which partition it gets.
     ///
-    /// Tensors are row-major and without padding; on a GPU their addresses are multiples of 64 bytes.
+    /// Tensors are row-major and without padding; on a GPU their addresses are multiples of 64 bytes. What is captured
+    /// there shares memory with later runs, and is to be replayed on the session's queue too.
     pub fn run<'a, 'n>(
         &self,
         inputs: impl IntoIterator<Item = (&'n str, D::View<'a>)>,
@@ -113,27 +114,31 @@ impl<D: Ground> Fused<D> {
             return;
         }
         let plan = &self.problem.plan;
-        let seconds = |task| D::part(task, &self.tuners).seconds(observer);
-        let mut alone = Vec::new();
-        for call in &plan.alone {
-            match seconds(&call.task) {
-                Ok(time) => alone.push(time),
-                // Nothing orders the partitions: all that there is time for race.
-                Err(error) => {
-                    tracing::warn!("{}: {error}; partitions race in no order", call.task.text());
-                    return;
-                }
-            }
+        let (apart, mut all) = (plan.unfused().id, self.by_parts(observer));
+        if all.is_empty() {
+            // Who covers most is worth a race.
+            all = plan.partitions.iter().map(|partition| (partition.id.clone(), f64::NAN)).collect();
         }
-        // A cover that nobody does right is none.
-        let covers: Vec<f64> = plan.covers.iter().map(|f| seconds(&f.call.task).unwrap_or(f64::INFINITY)).collect();
-        let mut all = plan.cheapest(&alone, &covers, plan.partitions.len());
-        let apart = all.iter().position(|(id, _)| *id == plan.unfused().id).map(|at| all.remove(at));
-        let count = all.iter().take(RACING).take_while(|(_, seconds)| seconds.is_finite()).count();
+        let (own, mut all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(id, _)| *id == apart);
+        // A cover that nobody does right takes for ever.
+        let count = all.iter().take(RACING).take_while(|(_, seconds)| *seconds != f64::INFINITY).count();
         let others = all.split_off(count);
-        all.extend(apart);
+        all.extend(own);
         // Another thread may have been faster.
         let _ = self.predicted.set(Predicted { racing: all, others });
+    }
+
+    /// What all partitions take by the sums of their parts, cheapest first; nothing where a part cannot be timed.
+    fn by_parts(&self, observer: &dyn Observer) -> Vec<(String, f64)> {
+        let plan = &self.problem.plan;
+        let seconds = |task: &Task| {
+            let told = |error: &Error| tracing::warn!("{}: {error}", task.text());
+            D::part(task, &self.tuners).seconds(observer).inspect_err(told)
+        };
+        let alone: Result<Vec<f64>, Error> = plan.alone.iter().map(|call| seconds(&call.task)).collect();
+        let Ok(alone) = alone else { return Vec::new() };
+        let covers: Vec<f64> = plan.covers.iter().map(|f| seconds(&f.call.task).unwrap_or(f64::INFINITY)).collect();
+        plan.cheapest(&alone, &covers)
     }
 
     /// What was decided: the graph with its boundaries, what every alternative took, and who did not race. Measures

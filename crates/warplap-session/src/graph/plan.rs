@@ -10,7 +10,7 @@ use super::covers::{Found, Look, Template};
 use super::node::{Call, Node, Value, alone};
 
 /// Partitions that may race at all; of a small graph these are all there are.
-const MOST: usize = 32;
+const MOST: usize = 64;
 
 /// What stands for the partition without covers.
 pub(super) const APART: &str = "apart";
@@ -115,10 +115,11 @@ impl Plan {
         covers.map(|((found, kind), seconds)| as_cover(found, *kind, *seconds)).collect()
     }
 
-    /// The cheapest partitions by what nodes and covers take, `most` of them and the one without covers.
-    pub(super) fn cheapest(&self, alone: &[f64], covers: &[f64], most: usize) -> Vec<(String, f64)> {
-        let best = self.graph(alone).partitions(&self.as_covers(covers), most + 1);
-        best.into_iter().map(|p| (self.partition(p.covers).id, p.seconds)).collect()
+    /// The partitions that may race by what nodes and covers take together, cheapest first.
+    pub(super) fn cheapest(&self, alone: &[f64], covers: &[f64]) -> Vec<(String, f64)> {
+        let best = self.graph(alone).partitions(&self.as_covers(covers), MOST);
+        let named = best.into_iter().map(|p| (self.partition(p.covers).id, p.seconds));
+        named.filter(|(id, _)| self.partitions.iter().any(|known| known.id == *id)).collect()
     }
 
     /// The launches of a partition, in an order in which they can run.

@@ -98,12 +98,19 @@ fn raced(edition: &Edition) -> Vec<String> {
     lines
 }
 
-/// Partitions that did not race, by what their parts took.
+/// Partitions that did not race: by what their parts took, or why.
 fn not_raced(edition: &Edition) -> Vec<String> {
-    let number = |text: &str| text.split(' ').next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(f64::INFINITY);
-    let mut others: Vec<(&str, &str)> = edition.skipped.iter().map(|s| (&*s.variant, &*s.reason)).collect();
-    others.sort_by(|a, b| number(a.1).total_cmp(&number(b.1)));
-    let head = (!others.is_empty()).then(|| [String::new(), "  by their parts, not raced".to_string()]);
-    let lines = others.iter().take(OTHERS).map(|(name, told)| format!("  {told:>13}  {name}"));
-    head.into_iter().flatten().chain(lines).collect()
+    let number = |reason: &str| reason.strip_suffix(" µs").and_then(|n| n.parse::<f64>().ok());
+    let all = || edition.skipped.iter().map(|s| (number(&s.reason), &*s.variant, &*s.reason));
+    let mut timed: Vec<_> = all().filter(|(us, ..)| us.is_some()).collect();
+    timed.sort_by(|a, b| a.0.unwrap_or(0.0).total_cmp(&b.0.unwrap_or(0.0)));
+    let others: Vec<_> = all().filter(|(us, ..)| us.is_none()).collect();
+    let mut lines = Vec::new();
+    for (head, part) in [("by their parts, not raced", timed), ("not raced", others)] {
+        if !part.is_empty() {
+            lines.extend([String::new(), format!("  {head}")]);
+            lines.extend(part.iter().take(OTHERS).map(|(_, name, told)| format!("  {told:>13}  {name}")));
+        }
+    }
+    lines
 }

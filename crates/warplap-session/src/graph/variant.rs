@@ -66,8 +66,10 @@ impl<D: Ground> Variant<Graphs, D> for Partitioned<D> {
         let id = &self.partition.id;
         match self.predicted.get() {
             Some(predicted) if id != APART && !predicted.racing.iter().any(|(racing, _)| racing == id) => {
-                let told = predicted.of(id).map_or("unknown".into(), |seconds| format!("{:.1} µs", seconds * 1e6));
-                Fit::aside(told)
+                match predicted.of(id).filter(|seconds| seconds.is_finite()) {
+                    Some(seconds) => Fit::aside(format!("{:.1} µs", seconds * 1e6)),
+                    None => Fit::aside("a part of it has no time"),
+                }
             }
             _ => Fit::HIGH,
         }
