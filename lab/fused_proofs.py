@@ -15,7 +15,7 @@ TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 ROUND = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
 ACTS = {
     "none": lambda x: x, "relu": torch.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
+    "silu": F.silu, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
 }  # fmt: skip
 ROPES = [
     "rows=4096,h=32,hk=8,d=128,dtype=bf16,pairs=halves",

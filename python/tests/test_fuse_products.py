@@ -138,6 +138,7 @@ PAIRS = {
     "gated_linear_relu": lambda x, w, v: F.linear(x, v) * torch.relu(F.linear(x, w)),
     "gated_linear_gelu": lambda x, w, v: torch.mul(F.linear(x, v), F.gelu(F.linear(x, w))),
     "gated_linear_gelu_tanh": lambda x, w, v: F.gelu(F.linear(x, w), approximate="tanh").mul(F.linear(x, v)),
+    "gated_linear_sigmoid": lambda x, w, v: torch.sigmoid(F.linear(x, w)) * F.linear(x, v),
     "gated_halves_silu": lambda x, w, v: (lambda gate, up: F.silu(gate) * up)(*F.linear(x, w).chunk(2, -1)),
     "gated_halves_gelu": lambda x, w, v: (lambda up, gate: up * F.gelu(gate))(*torch.chunk(F.linear(x, w), 2, dim=-1)),
     "gated_halves_relu": lambda x, w, v: (lambda gate, up: torch.relu(gate) * up)(*halves(F.linear(x, w))),
@@ -172,7 +173,6 @@ def test_a_pair_of_products_is_found_right_and_one_node(name, lead, dtype):
         lambda x, w, v, b: F.silu(F.linear(x, w)) * F.linear(x + 1.0, v),  # two inputs
         lambda x, w, v, b: F.silu(F.linear(x, w)) * F.silu(F.linear(x, v)),
         lambda x, w, v, b: F.silu(F.linear(x, w)) + F.linear(x, v),
-        lambda x, w, v, b: torch.sigmoid(F.linear(x, w)) * F.linear(x, v),  # no product ends so
         lambda x, w, v, b: (lambda y: F.silu(y) * y)(F.linear(x, w)),  # one product
         lambda x, w, v, b: F.silu(F.linear(x, w)) * F.linear(x, v[:1]),  # spread over columns
         lambda x, w, v, b: (lambda y: (F.silu(F.linear(x, w)) * y, y))(F.linear(x, v)),  # others read a product

@@ -12,7 +12,7 @@ from torch._inductor.utils import fresh_cache, run_and_get_code
 
 import warplap
 
-FUSED = [None, "relu", "gelu", "gelu_tanh", "silu"]
+FUSED = [None, "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 r = torch.randn
 
 

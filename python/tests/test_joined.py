@@ -77,7 +77,7 @@ def test_it_is_one_problem_where_no_gradient_is_wanted():
     assert found == {f"{text},bias=true,act=gelu,join=add", f"{text},join=mul", f"{text},act=silu,join=add"}
     asked = warplap.explain(warplap.linear, x, w, bias, "gelu", residual=other)
     assert asked.problem == f"{text},bias=true,act=gelu,join=add" and asked.how is not None
-    assert warplap.explain(warplap.linear, x, w, activation="tanh", times=other).problem == text
+    assert warplap.explain(warplap.linear, x, w, activation="tanh", times=other).problem == f"{text},act=tanh,join=mul"
 
 
 @pytest.mark.parametrize("join", JOINS)
@@ -122,7 +122,7 @@ def layer(activation=None, **names):
 
 
 @pytest.mark.parametrize("join", [None, "residual", "times"])
-@pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu_tanh", "silu", "tanh"])
 def test_compiled_it_is_one_node_where_no_gradient_is_wanted(activation, join):
     x, w, bias, other = r(5, 16), r(12, 16), r(12), r(5, 12)
     names = {} if join is None else {join: other}

@@ -71,7 +71,7 @@ def test_the_problem_is_a_gemm_with_its_bias_and_activation():
     assert problem(w, bias) == f"{TEXT},bias=true"
     assert problem(w, bias, "gelu") == f"{TEXT},bias=true,act=gelu"
     assert problem(w, activation="silu") == f"{TEXT},act=silu"
-    assert problem(w, bias, "tanh") == f"{TEXT},bias=true"
+    assert problem(w, bias, "tanh") == f"{TEXT},bias=true,act=tanh"
     assert warplap.explain("linear", x.numpy(), w.numpy(), bias.numpy(), "relu").problem == f"{TEXT},bias=true,act=relu"
 
 
@@ -90,7 +90,7 @@ def test_what_was_tuned_by_its_text_serves_a_call_and_the_other_way_round():
     assert {row["variant"] for row in warplap.benchmark(warplap.linear, x, w, bias)} >= {"torch_linear", "reference"}
 
 
-@pytest.mark.parametrize("rest", ["bias=true", "act=relu", "bias=true,act=gelu", "bias=true,act=gelu_tanh", "act=silu"])
+@pytest.mark.parametrize("rest", ["bias=true", "act=relu", "bias=true,act=gelu", "bias=true,act=gelu_tanh", "act=silu", "act=tanh", "act=sigmoid"])
 @pytest.mark.parametrize("shape", ["m=10,n=12,k=16,b=col", "m=6,n=5,k=8,ldc=7,batch=3"])
 def test_torchs_linear_races_and_its_plain_product_stands_aside(shape, rest):
     table = {row["variant"]: row for row in warplap.benchmark(f"gemm:{shape},dtype=f32,{rest}", budget=0.5)}

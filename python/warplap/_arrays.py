@@ -95,7 +95,7 @@ def linear(
         if bias.shape != (w.shape[0],):
             raise ValueError(f"bias: has shape {list(bias.shape)}, expected {[w.shape[0]]}")
         bias = np.ascontiguousarray(bias, dtype=x.dtype)
-    if activation is not None and activation not in (*ACTIVATIONS, "tanh", "sigmoid"):
+    if activation is not None and activation not in ACTIVATIONS:
         raise unknown_activation(activation)
     shape, rows = (*x.shape[:-1], w.shape[0]), math.prod(x.shape[:-1])
     joins = [(name, t) for name, t in (("residual", residual), ("times", times)) if t is not None]
@@ -112,16 +112,8 @@ def linear(
     left = x.reshape(rows, x.shape[-1])
     if w.shape[1] == 0:  # nothing is added up: the same as one product of zeros
         left, w = np.zeros((rows, 1), x.dtype), np.zeros((w.shape[0], 1), x.dtype)
-    fused = activation in (None, *ACTIVATIONS)
-    left, w, act, with_it = plain(left), plain(w), activation if fused else None, dict(joins) if fused else {}
-    y = write(target, rows, w.shape[0], lambda flat: _warplap.linear_into(left, w, bias, act, flat, **with_it))
-    if not fused:  # in float32, whatever is joined too
-        wide = y.astype(np.float32)
-        wide = np.tanh(wide) if activation == "tanh" else 1 / (1 + np.exp(-wide))
-        for name, other in joins:
-            wide = wide + other.reshape(shape) if name == "residual" else wide * other.reshape(shape)
-        y[...] = wide
-    return y
+    left, w, with_it = plain(left), plain(w), dict(joins)
+    return write(target, rows, w.shape[0], lambda flat: _warplap.linear_into(left, w, bias, activation, flat, **with_it))
 
 
 def unknown_activation(activation: object) -> ValueError:

@@ -14,7 +14,7 @@ def fields(problem: str) -> dict[str, str]:
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 # The activations that a product may end in.
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 
 
 def of_attention(problem: str) -> dict[str, Any]:

@@ -34,8 +34,6 @@ def problem(x: Any, w_gate: Any, w_up: Any, activation: str | None = "silu", *, 
     """The problem that a call is, in its text form; where it is two products, that of the last one."""
     check(x, w_gate, w_up)
     x = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
-    if activation not in (None, *_facts.ACTIVATIONS):
-        return _warplap.linear_problem(x, w_gate)
     found = pair(x, w_gate, w_up, activation, out if out is not None and out.ndim == 2 else None)
     return f"{_warplap.linear_problem(x, w_gate, None, activation)},join=mul" if found is None else found.problem
 
@@ -47,8 +45,10 @@ def of_arrays(x: Any, w_gate: Any, w_up: Any, activation: str | None, out: Any) 
     for name, w in (("w_gate", w_gate), ("w_up", w_up)):
         if w.dtype != x.dtype:
             raise TypeError(f"{name}: holds {w.dtype}, expected {x.dtype} like x")
+    if activation not in (None, *_facts.ACTIVATIONS):
+        raise _arrays.unknown_activation(activation)
     rows, (n, k) = math.prod(x.shape[:-1]), w_gate.shape
-    if 0 in (rows, n, k) or activation not in (None, *_facts.ACTIVATIONS):
+    if 0 in (rows, n, k):
         return _apart(x, w_gate, w_up, activation, out)
     left, gate, up = _arrays.plain(x.reshape(rows, k)), _arrays.plain(w_gate), _arrays.plain(w_up)
     ready = pair(left, gate, up, activation)

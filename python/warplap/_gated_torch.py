@@ -13,7 +13,6 @@ from . import _cuda, _warplap
 from ._arrays import unknown_activation
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
-from ._facts import ACTIVATIONS as FUSED
 from ._gated import check, pair
 from ._joined import layer
 from ._layers import ACTIVATIONS, finish, finished, finished_run
@@ -38,7 +37,7 @@ def _call_of(
         return _ready[key]
     if len(_ready) >= _MOST:
         _ready.clear()
-    one_problem = activation in (None, *FUSED) and w_up.shape == w_gate.shape and ordinary(x, w_gate)
+    one_problem = w_up.shape == w_gate.shape and ordinary(x, w_gate)
     found = pair(x.detach(), w_gate.detach(), w_up.detach(), activation, out) if one_problem else None
     _ready[key] = found
     return found
@@ -68,9 +67,7 @@ def _run(x: Tensor, w_gate: Tensor, w_up: Tensor, activation: str | None) -> Ten
         except NotImplementedError as why:
             _cuda.tell("torch", why)
     up = finished_run(x, w_up, None)
-    if activation in (None, *FUSED):
-        return finished_run(x, w_gate, None, activation, None, up)
-    return finish(finished_run(x, w_gate, None), activation, None, up)
+    return finished_run(x, w_gate, None, activation, None, up)
 
 
 for _device in ("CPU", "CUDA"):
@@ -113,7 +110,7 @@ def gated_linear(x: Tensor, w_gate: Tensor, w_up: Tensor, activation: str | None
             return out
     if not ours:
         y = finish(F.linear(x, w_gate), activation) * F.linear(x, w_up)
-    elif wants(x, w_gate, w_up) or activation not in (None, *FUSED):
+    elif wants(x, w_gate, w_up):
         y = layer(x, w_gate, None, activation) * layer(x, w_up, None, None)
     else:
         y = op.gated_linear.default(rows(x), w_gate, w_up, activation)

@@ -12,7 +12,6 @@ from . import _cuda, _warplap
 from ._arrays import unknown_activation
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
-from ._facts import ACTIVATIONS as FUSED
 from ._library import check_out, dims, floats, lib, lines, op, ordinary, rows, wants
 from ._nodes import operator
 from ._products import fit, product, sum_of_rows
@@ -122,14 +121,13 @@ def finished(
     residual: Tensor | None = None,
     times: Tensor | None = None,
 ) -> Tensor:
-    """A layer of rows that belong together and what follows it: one problem where that has a word for it, and no
-    gradient is wanted."""
+    """A layer of rows that belong together and what follows it: one problem where no gradient is wanted."""
     if not torch.compiler.is_compiling():
         found = _direct(x, w, bias, activation, residual, times)
         if found is not None:
             return found
     follows = activation is not None or residual is not None or times is not None
-    if follows and activation in (None, *FUSED) and not wants(x, w, bias, residual, times):
+    if follows and not wants(x, w, bias, residual, times):
         return op.linear_finished.default(x, w, bias, activation, residual, times)  # type: ignore[no-any-return]
     return finish(_layer(x, w, bias), activation, residual, times)
 

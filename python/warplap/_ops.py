@@ -89,7 +89,7 @@ def linear(
     of them, of shape (..., n).
 
     ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid". The product, its bias and, where
-    no gradient is wanted, the first four activations and what is joined are one problem
+    no gradient is wanted, the activation and what is joined are one problem
     (``gemm:...,bias=true,act=gelu,join=add``).
     """
     if residual is not None or times is not None:

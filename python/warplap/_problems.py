@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Callable, NamedTuple
 
 from . import _gated, _norm, _ops, _rope, _rows, _warplap
-from ._facts import ACTIVATIONS
 
 
 class Asked(NamedTuple):
@@ -57,8 +56,6 @@ def _linear(
     residual: Any = None, times: Any = None, out: Any = None,
 ) -> str:  # fmt: skip
     flat = lambda t: t if t is None or t.ndim == 2 else t.reshape(-1, t.shape[-1])
-    if activation not in (None, *ACTIVATIONS):
-        activation = residual = times = None  # done to the product afterwards
     out = out if out is not None and out.ndim == 2 else None
     return _warplap.linear_problem(flat(x), w, bias, activation, out, flat(residual), flat(times))
 

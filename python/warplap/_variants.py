@@ -32,6 +32,8 @@ _FINISHES: dict[str, Callable[[Tensor], Any]] = {
     "gelu": torch.ops.aten.gelu_,
     "gelu_tanh": lambda c: torch.ops.aten.gelu_(c, approximate="tanh"),
     "silu": lambda c: F.silu(c, inplace=True),
+    "tanh": torch.tanh_,
+    "sigmoid": torch.sigmoid_,
 }
 
 

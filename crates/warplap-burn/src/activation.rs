@@ -18,6 +18,10 @@ pub enum Activation {
     GeluTanh,
     /// x · sigmoid(x).
     Silu,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// 1 / (1 + e^-x).
+    Sigmoid,
 }
 
 /// √(2/π) and the cubic term of the form by the hyperbolic tangent.
@@ -32,6 +36,8 @@ impl Activation {
             Activation::Gelu => Ours::Gelu,
             Activation::GeluTanh => Ours::GeluTanh,
             Activation::Silu => Ours::Silu,
+            Activation::Tanh => Ours::Tanh,
+            Activation::Sigmoid => Ours::Sigmoid,
         }
     }
 
@@ -42,6 +48,8 @@ impl Activation {
             Activation::Relu => B::relu(x),
             Activation::Gelu => B::gelu(x),
             Activation::Silu => B::float_mul(x.clone(), B::sigmoid(x)),
+            Activation::Tanh => B::float_tanh(x),
+            Activation::Sigmoid => B::sigmoid(x),
             Activation::GeluTanh => {
                 let half = B::float_mul_scalar(x.clone(), 0.5.into());
                 B::float_mul(half, B::float_add_scalar(B::float_tanh(inner::<B>(x)), 1.0.into()))
@@ -62,6 +70,18 @@ impl Activation {
                 let rest = B::float_add_scalar(B::float_neg(s.clone()), 1.0.into());
                 let slope = B::float_add(s.clone(), B::float_mul(x, B::float_mul(s, rest)));
                 B::float_mul(grad, slope)
+            }
+            Activation::Tanh => {
+                // 1 − t²
+                let t = B::float_tanh(x);
+                let slope = B::float_add_scalar(B::float_neg(B::float_mul(t.clone(), t)), 1.0.into());
+                B::float_mul(grad, slope)
+            }
+            Activation::Sigmoid => {
+                // s·(1 − s)
+                let s = B::sigmoid(x);
+                let rest = B::float_add_scalar(B::float_neg(s.clone()), 1.0.into());
+                B::float_mul(grad, B::float_mul(s, rest))
             }
             Activation::GeluTanh => {
                 // (1 + t)/2 + x·(1 − t²)·u'/2, with t = tanh(u)

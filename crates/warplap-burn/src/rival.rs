@@ -115,6 +115,8 @@ impl Variant<Gemm, Cpu> for Product {
             Ours::Gelu => Activation::Gelu,
             Ours::GeluTanh => Activation::GeluTanh,
             Ours::Silu => Activation::Silu,
+            Ours::Tanh => Activation::Tanh,
+            Ours::Sigmoid => Activation::Sigmoid,
         };
         let call = move |given: &[Option<FlexTensor>]| match (&given[gemm::slot::A], &given[gemm::slot::B]) {
             (Some(a), Some(b)) => Some(product::<Flex>(a.clone(), b.clone(), given[gemm::slot::BIAS].clone(), act)),

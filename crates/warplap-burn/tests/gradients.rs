@@ -73,12 +73,14 @@ fn a_layer_with_each_activation_has_burns_gradients() {
         z * 0.5 * (inner.tanh() + 1.0)
     };
     type Applied = fn(Tensor<3>) -> Tensor<3>;
-    let all: [(Activation, Applied); 5] = [
+    let all: [(Activation, Applied); 7] = [
         (Activation::None, |z| z),
         (Activation::Relu, activation::relu),
         (Activation::Gelu, activation::gelu),
         (Activation::GeluTanh, tanh),
         (Activation::Silu, silu),
+        (Activation::Tanh, activation::tanh),
+        (Activation::Sigmoid, activation::sigmoid),
     ];
     for (act, burns) in all {
         let (x, w, bias) = (tracked([2, 12, 40], 3), tracked([40, 24], 4), tracked([24], 5));

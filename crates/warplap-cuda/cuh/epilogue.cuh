@@ -1,10 +1,10 @@
 // What happens to a product before it is stored: a bias per column of C, then an activation, then the element of another
 // matrix, which lies as C does, in float32 on what the kernel holds in registers. Comes in: -DBIAS=1 (a parameter behind
-// the kernel's own is the bias, N elements), -DACT=0 none, 1 relu, 2 gelu (tanh form), 3 gelu (erf), 4 silu, -DJOIN=1
-// the other element is added, 2 multiplied with (the last parameters are the matrix and its leading dimension). -DPAIR=1
-// says that the activated product is multiplied with that of A and a second B, without a bias or another matrix (of
-// kernels of plain pointers the last parameter is that B). Without them every function here gives back what it was given
-// and leaves no instruction behind.
+// the kernel's own is the bias, N elements), -DACT=0 none, 1 relu, 2 gelu (tanh form), 3 gelu (erf), 4 silu, 5 tanh, 6
+// sigmoid, -DJOIN=1 the other element is added, 2 multiplied with (the last parameters are the matrix and its leading
+// dimension). -DPAIR=1 says that the activated product is multiplied with that of A and a second B, without a bias or
+// another matrix (of kernels of plain pointers the last parameter is that B). Without them every function here gives back
+// what it was given and leaves no instruction behind.
 #include "element.cuh"
 #ifndef BIAS
 #define BIAS 0
@@ -55,6 +55,14 @@ DI float inverse(float x) {
   return r;
 }
 
+// tanh(x), given what 2 / (1 + e^-2x) - 1 came to: of that nothing is left near zero, where a polynomial is off by 5e-8
+// of itself. NaN takes the polynomial's side.
+DI float tanh_of(float x, float far) {
+  const float t = x * x;
+  const float near = x + x * t * (((0.017916886f * t - 0.053354982f) * t + 0.13330062f) * t - 0.333333f);
+  return fabsf(x) > 0.5f ? far : near;
+}
+
 DI float activate(float x) {
 #if ACT == 1
   return x < 0.f ? 0.f : x; // NaN stays NaN
@@ -68,6 +76,10 @@ DI float activate(float x) {
   return (x < 0.f ? 0.f : x) - far * tail * two_to(-0.72134752f * far * far);
 #elif ACT == 4
   return __fdividef(x, 1.f + __expf(-x));
+#elif ACT == 5
+  return tanh_of(x, 2.f * inverse(1.f + two_to(-2.8853900818f * x)) - 1.f);
+#elif ACT == 6
+  return inverse(1.f + two_to(-1.4426950409f * x));
 #else
   return x;
 #endif
@@ -77,15 +89,24 @@ DI float activate(float x) {
 // end of a tile waits for. A denominator is kept below 2^61, so that the product of two is a number; what is divided by
 // more is nothing beside any rounding.
 DI void activate_two(float& x, float& y) {
-#if ACT == 2 || ACT == 4
+#if ACT == 2 || ACT >= 4
   constexpr float log2e = 1.4426950409f;
 #if ACT == 2
   const float u = -1.5957691216f * log2e * (x + 0.044715f * x * x * x), v = -1.5957691216f * log2e * (y + 0.044715f * y * y * y);
+#elif ACT == 5
+  const float u = -2.f * log2e * x, v = -2.f * log2e * y;
 #else
   const float u = -log2e * x, v = -log2e * y;
 #endif
   const float below_x = 1.f + two_to(fminf(u, 60.f)), below_y = 1.f + two_to(fminf(v, 60.f)), one = inverse(below_x * below_y);
+#if ACT == 5
+  x = tanh_of(x, 2.f * one * below_y - 1.f), y = tanh_of(y, 2.f * one * below_x - 1.f);
+#elif ACT == 6
+  // NaN was lost above, so that it does not reach its neighbour.
+  x = x == x ? one * below_y : x, y = y == y ? one * below_x : y;
+#else
   x *= one * below_y, y *= one * below_x;
+#endif
 #else
   x = activate(x), y = activate(y);
 #endif

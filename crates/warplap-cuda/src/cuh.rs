@@ -26,6 +26,9 @@ pub const FACTOR: (&str, &str) = ("factor.cuh", include_str!("../cuh/factor.cuh"
 /// How small blocks lie in shared memory, and lists of the block columns that a group of rows uses.
 pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../cuh/small_blocks.cuh"));
 
+/// Activations in double precision, for right answers. Behind `element.cuh`.
+pub const ACTIVATED: (&str, &str) = ("activated.cuh", include_str!("../cuh/activated.cuh"));
+
 /// Rows in vectors, and sums over the threads of a row. Includes `element.cuh`.
 pub const ROWS: (&str, &str) = ("rows.cuh", include_str!("../cuh/rows.cuh"));
 

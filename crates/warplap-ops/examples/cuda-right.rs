@@ -19,6 +19,7 @@ use warplap_ops::attention_grad::AttentionGrad;
 use warplap_ops::attention_mask_grad::AttentionMaskGrad;
 use warplap_ops::bsr::Bsr;
 use warplap_ops::cross_entropy::CrossEntropy;
+use warplap_ops::gated::Gated;
 use warplap_ops::gemm::Gemm;
 use warplap_ops::norm::Norm;
 use warplap_ops::qgemm::Qgemm;
@@ -29,7 +30,7 @@ use warplap_ops::softmax_grad::SoftmaxGrad;
 
 type Failed = Box<dyn std::error::Error>;
 
-const DENSE: [&str; 16] = [
+const DENSE: [&str; 18] = [
     "gemm:m=64,n=64,k=64,dtype=bf16",
     "gemm:m=1,n=1,k=1,dtype=f16",
     "gemm:m=777,n=333,k=555,dtype=bf16",
@@ -46,6 +47,8 @@ const DENSE: [&str; 16] = [
     "gemm:m=77,n=131,k=35,dtype=f32,bias=true,act=gelu",
     "gemm:m=200,n=328,k=72,dtype=bf16,b=col,bias=true,act=gelu_tanh",
     "gemm:m=200,n=328,k=72,dtype=f32,tf32=true,act=silu",
+    "gemm:m=77,n=131,k=35,dtype=f32,act=tanh",
+    "gemm:m=77,n=131,k=35,dtype=bf16,bias=true,act=sigmoid",
 ];
 
 const SPARSE: [&str; 11] = [
@@ -177,6 +180,17 @@ const ENTROPY: [&str; 5] = [
     "cross_entropy:rows=64,n=32000,dtype=bf16,grad=true,zloss=0.0001",
 ];
 
+const GATED: [&str; 8] = [
+    "gated:rows=1,n=1,dtype=f32",
+    "gated:rows=13,n=77,dtype=f16,act=gelu,join=add,lda=80",
+    "gated:rows=31,n=520,dtype=bf16,act=gelu_tanh,lda=1040,ldb=1040",
+    "gated:rows=100,n=768,dtype=f32,act=tanh,join=none",
+    "gated:rows=100,n=768,dtype=f16,act=sigmoid",
+    "gated:rows=9,n=36,dtype=bf16,act=relu,ldb=100",
+    "gated:rows=64,n=1024,dtype=f32,act=none,join=add",
+    "gated:rows=4096,n=14336,dtype=bf16,act=silu",
+];
+
 const ROPE: [&str; 7] = [
     "rope:rows=1,h=1,d=2,dtype=f32",
     "rope:rows=13,h=4,hk=2,d=80,rot=32,n=5,dtype=f16,wide=true,positions=i32",
@@ -205,6 +219,7 @@ fn main() -> Result<(), Failed> {
     proof.held::<SoftmaxGrad>(&SOFTMAX_GRAD)?;
     proof.held::<CrossEntropy>(&ENTROPY)?;
     proof.held::<Rope>(&ROPE)?;
+    proof.held::<Gated>(&GATED)?;
     proof.held::<AttentionGrad>(&GRADIENTS)?;
     proof.held::<AttentionMaskGrad>(&MASKS)?;
     proof.held::<Attention>(&ATTENTION)?;

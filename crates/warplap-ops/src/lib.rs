@@ -13,7 +13,8 @@
         feature = "qgemm",
         feature = "softmax",
         feature = "cross_entropy",
-        feature = "rope"
+        feature = "rope",
+        feature = "gated"
     )),
     allow(
         dead_code,
@@ -41,6 +42,8 @@ pub mod cross_entropy;
 mod cuda;
 #[cfg(feature = "gemm")]
 mod faer;
+#[cfg(feature = "gated")]
+pub mod gated;
 #[cfg(feature = "gemm")]
 pub mod gemm;
 #[cfg(any(feature = "gemm", feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope"))]
@@ -58,7 +61,10 @@ pub mod registry;
 mod right;
 #[cfg(feature = "rope")]
 pub mod rope;
-#[cfg(all(feature = "cpu", any(feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope")))]
+#[cfg(all(
+    feature = "cpu",
+    any(feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope", feature = "gated")
+))]
 mod row_vectors;
 #[cfg(feature = "sampled")]
 pub mod sampled;
@@ -81,6 +87,8 @@ pub mod exports {
     pub use crate::bsr::{Bsr, BsrProblem};
     #[cfg(feature = "cross_entropy")]
     pub use crate::cross_entropy::{CrossEntropy, CrossEntropyProblem};
+    #[cfg(feature = "gated")]
+    pub use crate::gated::{Gated, GatedProblem};
     #[cfg(feature = "gemm")]
     pub use crate::gemm::{Activation, Gemm, GemmProblem, Join, Layout};
     #[cfg(feature = "norm")]

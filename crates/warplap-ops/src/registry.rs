@@ -74,4 +74,6 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<crate::cross_entropy::CrossEntropy>();
     #[cfg(feature = "rope")]
     visitor.visit::<crate::rope::Rope>();
+    #[cfg(feature = "gated")]
+    visitor.visit::<crate::gated::Gated>();
 }

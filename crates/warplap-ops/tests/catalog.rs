@@ -95,9 +95,10 @@ fn every_bsr_variant_is_listed() {
 fn every_cuda_source_has_its_twin() {
     let folder = |op: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(op).join("cuda");
     let mut sources = 0;
-    let entries = ["gemm", "bsr", "sampled", "qgemm", "softmax", "softmax_grad", "attention_mask_grad", "rope"]
-        .into_iter()
-        .flat_map(|op| fs::read_dir(folder(op)).expect("a folder of variants"));
+    let entries =
+        ["gemm", "bsr", "sampled", "qgemm", "softmax", "softmax_grad", "attention_mask_grad", "rope", "gated"]
+            .into_iter()
+            .flat_map(|op| fs::read_dir(folder(op)).expect("a folder of variants"));
     for entry in entries {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|e| e == "cu") {

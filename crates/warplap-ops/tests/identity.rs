@@ -229,7 +229,7 @@ const PAIRED: [&str; 3] = ["gemv", "simt", "wgmma_tf32"];
 #[test]
 fn what_was_compiled_in_is_what_the_files_say() {
     use warplap_ops::{
-        attention, attention_grad, attention_mask_grad, bsr, cross_entropy, gemm, norm, norm_grad, qgemm, rope,
+        attention, attention_grad, attention_mask_grad, bsr, cross_entropy, gated, gemm, norm, norm_grad, qgemm, rope,
         sampled, softmax, softmax_grad,
     };
     let mut tree = Tree::new(crates());
@@ -246,6 +246,7 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("softmax_grad/cpu", compiled(&softmax_grad::cpu::catalog())),
         ("cross_entropy/cpu", compiled(&cross_entropy::cpu::catalog())),
         ("rope/cpu", compiled(&rope::cpu::catalog())),
+        ("gated/cpu", compiled(&gated::cpu::catalog())),
     ] {
         for (id, found) in variants {
             let expected = tree.identity(&format!("warplap-ops/src/{folder}/{id}.rs")).expect(&id);
@@ -266,6 +267,7 @@ fn what_was_compiled_in_is_what_the_files_say() {
         ("softmax_grad/cuda", "cuda/own.rs", compiled(&softmax_grad::cuda::catalog())),
         ("cross_entropy/cuda", "cuda/own.rs", compiled(&cross_entropy::cuda::catalog())),
         ("rope/cuda", "cuda/own.rs", compiled(&rope::cuda::catalog())),
+        ("gated/cuda", "cuda/own.rs", compiled(&gated::cuda::catalog())),
         ("bsr/cuda", "bsr/cuda/launch.rs", compiled(&bsr::cuda::catalog())),
     ] {
         for (id, found) in variants {

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`,
-//! `sampled`, `norm`, `qgemm`, `softmax`, `cross_entropy` and `rope` are the operations.
+//! `sampled`, `norm`, `qgemm`, `softmax`, `cross_entropy`, `rope` and `gated` are the operations.
 
 pub mod any;
 #[cfg(all(feature = "gemm", feature = "norm", feature = "softmax", feature = "attention"))]

@@ -112,7 +112,7 @@ def linears(node: Node) -> Iterator[Found]:
         return
     for one, other in (node.args, node.args[::-1]):
         layer = layer_of(one)
-        if layer is None or layer.activation not in (None, *FUSED) or other is one or not only_user(one, node):
+        if layer is None or other is one or not only_user(one, node):
             continue
         if alike(one, node) and alike(other, node):
             pair = (other, None) if join == "residual" else (None, other)

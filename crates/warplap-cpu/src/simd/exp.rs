@@ -10,8 +10,42 @@ use super::Lanes;
 pub unsafe fn exp<L: Lanes>(x: L::V) -> L::V {
     // SAFETY: the caller has the instruction set.
     unsafe {
-        // x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 is split so that n * high is exact.
         let x = L::max(L::min(x, L::splat(88.3)), L::splat(-104.0));
+        let (n, r, p) = parts::<L>(x);
+        let p = L::fma(L::mul(r, r), p, L::add(r, L::splat(1.0)));
+        // Two steps of 2^n: at n = -127 and below a single one would leave the exponent's range; tiny results become
+        // zero, which is what a softmax wants of them.
+        let low = L::max(n, L::splat(-126.0));
+        let rest = L::max(L::sub(n, low), L::splat(-126.0));
+        L::mul(L::mul(p, L::pow2(low)), L::pow2(rest))
+    }
+}
+
+/// e^x - 1 lane by lane, accurate near zero too: off by at most a few units in the last place. `x` must lie between -80
+/// and 80; NaN stays NaN.
+///
+/// # Safety
+/// The machine has the instruction set of `L`.
+#[inline(always)]
+pub unsafe fn exp_m1<L: Lanes>(x: L::V) -> L::V {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        let (n, r, p) = parts::<L>(x);
+        // 2^n (e^r - 1) + (2^n - 1), of which the second is nothing near zero, and elsewhere the larger by far.
+        let (below, power) = (L::fma(L::mul(r, r), p, r), L::pow2(n));
+        L::fma(below, power, L::sub(power, L::splat(1.0)))
+    }
+}
+
+/// n, r and p with x = n ln 2 + r, |r| <= ln 2 / 2 and e^r = 1 + r + r² p.
+///
+/// # Safety
+/// The machine has the instruction set of `L`.
+#[inline(always)]
+unsafe fn parts<L: Lanes>(x: L::V) -> (L::V, L::V, L::V) {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        // ln 2 is split so that n * high is exact.
         let n = L::round(L::mul(x, L::splat(std::f32::consts::LOG2_E)));
         let r = L::fma(n, L::splat(-0.693_359_4), x);
         let r = L::fma(n, L::splat(2.121_944_4e-4), r);
@@ -21,13 +55,7 @@ pub unsafe fn exp<L: Lanes>(x: L::V) -> L::V {
         p = L::fma(p, r, L::splat(8.333_452e-3));
         p = L::fma(p, r, L::splat(4.166_579_6e-2));
         p = L::fma(p, r, L::splat(1.666_666_6e-1));
-        p = L::fma(p, r, L::splat(0.5));
-        p = L::fma(L::mul(r, r), p, L::add(r, L::splat(1.0)));
-        // Two steps of 2^n: at n = -127 and below a single one would leave the exponent's range; tiny results become
-        // zero, which is what a softmax wants of them.
-        let low = L::max(n, L::splat(-126.0));
-        let rest = L::max(L::sub(n, low), L::splat(-126.0));
-        L::mul(L::mul(p, L::pow2(low)), L::pow2(rest))
+        (n, r, L::fma(p, r, L::splat(0.5)))
     }
 }
 

@@ -12,7 +12,7 @@ mod exp;
 mod portable;
 
 pub use element::Element;
-pub use exp::{exp, exp2};
+pub use exp::{exp, exp_m1, exp2};
 pub use portable::Portable;
 
 #[cfg(target_arch = "x86_64")]
@@ -285,6 +285,19 @@ mod tests {
                     let right = f64::from(*x).exp();
                     assert!((f64::from(*got) - right).abs() <= 3e-7 * right + 1e-37, "exp({x}) = {got}, not {right}");
                 }
+                for start in [-30.0, -3.0, -0.4, -1e-4, 0.0, 1e-30, 2.0, 30.0] {
+                    let xs: Vec<f32> = (0..L::N).map(|i| start * (1.0 + i as f32 * 0.1)).collect();
+                    L::store(out.as_mut_ptr(), exp_m1::<L>(L::load(xs.as_ptr())));
+                    for (got, x) in out.iter().zip(&xs) {
+                        let right = f64::from(*x).exp_m1();
+                        assert!(
+                            (f64::from(*got) - right).abs() <= 5e-7 * right.abs(),
+                            "e^{x} - 1 = {got}, not {right}"
+                        );
+                    }
+                }
+                L::store(out.as_mut_ptr(), exp_m1::<L>(L::splat(f32::NAN)));
+                assert!(out.iter().all(|x| x.is_nan()));
                 let mut square = [L::zero(); 16];
                 for (i, row) in square[..L::N].iter_mut().enumerate() {
                     *row = L::fma(L::splat(1.0), v, L::splat(100.0 * i as f32));

@@ -18,15 +18,26 @@ pub enum Activation {
     GeluTanh,
     /// x · sigmoid(x).
     Silu,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// 1 / (1 + e^-x).
+    Sigmoid,
 }
 
 impl Activation {
     /// All there are.
-    pub const ALL: [Activation; 5] =
-        [Activation::None, Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu];
+    pub const ALL: [Activation; 7] = [
+        Activation::None,
+        Activation::Relu,
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Silu,
+        Activation::Tanh,
+        Activation::Sigmoid,
+    ];
 
     /// The words there are, for messages.
-    pub(super) const WORDS: &'static str = "one of none, relu, gelu, gelu_tanh, silu";
+    pub(crate) const WORDS: &'static str = "one of none, relu, gelu, gelu_tanh, silu, tanh, sigmoid";
 
     /// Its word in problem texts.
     pub const fn name(self) -> &'static str {
@@ -36,6 +47,21 @@ impl Activation {
             Activation::Gelu => "gelu",
             Activation::GeluTanh => "gelu_tanh",
             Activation::Silu => "silu",
+            Activation::Tanh => "tanh",
+            Activation::Sigmoid => "sigmoid",
+        }
+    }
+
+    /// How `epilogue.cuh` counts it.
+    pub(crate) const fn code(self) -> i64 {
+        match self {
+            Activation::None => 0,
+            Activation::Relu => 1,
+            Activation::GeluTanh => 2,
+            Activation::Gelu => 3,
+            Activation::Silu => 4,
+            Activation::Tanh => 5,
+            Activation::Sigmoid => 6,
         }
     }
 
@@ -58,6 +84,8 @@ impl Activation {
                 x / (1.0 + (-2.0 * inner).exp())
             }
             Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::Tanh => x.tanh(),
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         }
     }
 }
@@ -81,13 +109,15 @@ mod tests {
 
     #[test]
     fn the_values_are_those_of_torch() {
-        // relu, gelu, gelu(approximate="tanh") and silu of -3, -0.5, 0.75 and 4 in float64.
+        // relu, gelu, gelu(approximate="tanh"), silu, tanh and sigmoid of -3, -0.5, 0.75 and 4 in float64.
         for (activation, right) in [
             (Activation::None, [-3.0, -0.5, 0.75, 4.0]),
             (Activation::Relu, [0.0, 0.0, 0.75, 4.0]),
             (Activation::Gelu, [-0.004049694095, -0.154268769363, 0.580029485717, 3.999873315033]),
             (Activation::GeluTanh, [-0.003637392082, -0.154285990175, 0.579960555166, 3.999929754052]),
             (Activation::Silu, [-0.142277619533, -0.188770334399, 0.509384024382, 3.928055160152]),
+            (Activation::Tanh, [-0.995054753687, -0.462117157260, 0.635148952387, 0.999329299739]),
+            (Activation::Sigmoid, [0.047425873178, 0.377540668798, 0.679178699175, 0.982013790038]),
         ] {
             for (x, right) in [-3.0, -0.5, 0.75, 4.0].into_iter().zip(right) {
                 assert!((activation.of(x) - right).abs() < 1e-11, "{activation}({x}) = {}", activation.of(x));

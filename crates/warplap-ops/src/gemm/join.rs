@@ -20,7 +20,7 @@ impl Join {
     pub const ALL: [Join; 3] = [Join::None, Join::Add, Join::Mul];
 
     /// The words there are, for messages.
-    pub(super) const WORDS: &'static str = "one of none, add, mul";
+    pub(crate) const WORDS: &'static str = "one of none, add, mul";
 
     /// Its word in problem texts.
     pub const fn name(self) -> &'static str {
@@ -28,6 +28,15 @@ impl Join {
             Join::None => "none",
             Join::Add => "add",
             Join::Mul => "mul",
+        }
+    }
+
+    /// How `epilogue.cuh` counts it.
+    pub(crate) const fn code(self) -> i64 {
+        match self {
+            Join::None => 0,
+            Join::Add => 1,
+            Join::Mul => 2,
         }
     }
 

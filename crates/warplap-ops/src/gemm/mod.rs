@@ -140,7 +140,7 @@ fn tolerance(p: &GemmProblem, magnitude: f64, most: [f64; 2]) -> Tolerance {
     };
     let activated = match p.act {
         Activation::None | Activation::Relu => product.added(bias),
-        Activation::Gelu | Activation::GeluTanh | Activation::Silu => product.added(bias).activated(),
+        _ => product.added(bias).activated(),
     };
     match p.join {
         Join::None if p.pair => activated.paired(product, most, p.dtype),
@@ -212,6 +212,8 @@ mod tests {
                 (true, Activation::None),
                 (true, Activation::Relu),
                 (true, Activation::Silu),
+                (true, Activation::Tanh),
+                (true, Activation::Sigmoid),
                 (true, Activation::GeluTanh),
             ] {
                 let other = answer(&text, &p.with_epilogue(bias, act));

@@ -55,7 +55,7 @@ pub(crate) fn problems() -> Vec<String> {
     problems.push("gemm:m=65,n=97,k=130,dtype=f32,tf32=true".into());
     for dtype in ["f32", "f16", "bf16"] {
         // Every activation with and without a bias; then, in turn, every shape that some variant is made for.
-        for act in ["none", "relu", "gelu", "gelu_tanh", "silu"] {
+        for act in ["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"] {
             problems
                 .push(format!("gemm:m=33,n=40,k=70,dtype={dtype},lda=77,ldb=48,ldc=43,align=4,bias=true,act={act}"));
             problems.push(format!("gemm:m=20,n=37,k=24,dtype={dtype},act={act}"));

@@ -18,6 +18,7 @@ mod attention_grad;
 mod attention_mask_grad;
 mod bsr;
 mod cross_entropy;
+mod gated;
 mod gemm;
 #[path = "../../../warplap-cpu/tests/installed/mod.rs"]
 mod installed;
@@ -149,5 +150,6 @@ conforming! {
     cross_entropy: every_cross_entropy_variant_is_right_on_edge_problems,
     softmax: every_softmax_variant_is_right_on_edge_problems,
     rope: every_rope_variant_is_right_on_edge_problems,
+    gated: every_gated_variant_is_right_on_edge_problems,
     softmax_grad: every_softmax_grad_variant_is_right_on_edge_problems,
 }

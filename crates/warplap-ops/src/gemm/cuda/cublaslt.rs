@@ -83,7 +83,7 @@ fn epilogue(p: &GemmProblem) -> Option<MatmulEpilogue> {
         Activation::None => None,
         Activation::Relu => Some(MatmulActivation::Relu),
         Activation::GeluTanh => Some(MatmulActivation::GeluTanh),
-        Activation::Gelu | Activation::Silu => return None,
+        Activation::Gelu | Activation::Silu | Activation::Tanh | Activation::Sigmoid => return None,
     };
     // What the library adds is added before it activates.
     if p.pair || p.join == Join::Mul || (p.join == Join::Add && activation.is_some()) {

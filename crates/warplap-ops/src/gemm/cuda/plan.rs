@@ -110,20 +110,8 @@ pub(super) fn facts(p: &GemmProblem) -> Vec<(&'static str, i64)> {
     if p.pair {
         facts.push(("PAIR", 1));
     }
-    // As `epilogue.cuh` counts them.
-    match p.join {
-        Join::None => (),
-        Join::Add => facts.push(("JOIN", 1)),
-        Join::Mul => facts.push(("JOIN", 2)),
-    }
-    let act = match p.act {
-        Activation::None => return facts,
-        Activation::Relu => 1,
-        Activation::GeluTanh => 2,
-        Activation::Gelu => 3,
-        Activation::Silu => 4,
-    };
-    facts.push(("ACT", act));
+    facts.extend((p.join != Join::None).then(|| ("JOIN", p.join.code())));
+    facts.extend((p.act != Activation::None).then(|| ("ACT", p.act.code())));
     facts
 }
 

@@ -1,6 +1,6 @@
 //! Activations lane by lane, for every instruction set.
 
-use warplap_cpu::simd::{Lanes, exp};
+use warplap_cpu::simd::{Lanes, exp, exp_m1};
 
 use crate::gemm::Activation;
 
@@ -9,7 +9,7 @@ use crate::gemm::Activation;
 /// # Safety
 /// The machine has the instruction set of `L`.
 #[inline(always)]
-pub(super) unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
+pub(crate) unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
     // SAFETY: the caller has the instruction set.
     unsafe {
         let one = L::splat(1.0);
@@ -25,6 +25,17 @@ pub(super) unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
                 L::div(x, L::add(one, exp::<L>(inner)))
             }
             Activation::Silu => L::div(x, L::add(one, exp::<L>(L::sub(L::zero(), x)))),
+            Activation::Tanh => {
+                // (e^2x - 1) / (e^2x + 1), of which nothing is lost near zero; from 10 on it is one.
+                let near = L::max(L::splat(-10.0), L::min(L::splat(10.0), x));
+                let above = exp_m1::<L>(L::add(near, near));
+                L::div(above, L::add(above, L::splat(2.0)))
+            }
+            Activation::Sigmoid => {
+                // Nothing times what is near is nothing, or NaN, which `exp` makes a number of.
+                let near = L::max(L::splat(-104.0), L::min(L::splat(104.0), x));
+                L::div(one, L::add(L::fma(near, L::zero(), one), exp::<L>(L::sub(L::zero(), near))))
+            }
         }
     }
 }

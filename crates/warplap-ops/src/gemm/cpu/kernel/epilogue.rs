@@ -190,9 +190,35 @@ mod tests {
                     let off = (f64::from(*y) - right).abs();
                     assert!(off <= 5e-7 * right.abs() + 4e-7, "{isa:?} {act}({x}) = {y}, not {right}");
                 }
-                let mut odd = [f32::NAN, 1.0, f32::INFINITY];
-                Epilogue::<f32> { act, ..Epilogue::NONE }.finish(isa, &mut odd, 0, 3, 3);
-                assert!(odd[0].is_nan() && !odd[1].is_nan() && odd[2] == f32::INFINITY, "{isa:?} {act}");
+                let mut odd = [f32::NAN, 1.0, f32::INFINITY, 1e30, f32::NEG_INFINITY, -1e30];
+                Epilogue::<f32> { act, ..Epilogue::NONE }.finish(isa, &mut odd, 0, 6, 6);
+                assert!(odd[0].is_nan() && odd[1..4].iter().all(|x| !x.is_nan()), "{isa:?} {act}: {odd:?}");
+                assert_eq!(odd[2], act.of(f64::INFINITY) as f32, "{isa:?} {act}");
+                if matches!(act, Activation::Tanh | Activation::Sigmoid) {
+                    let right = [1e30, f64::NEG_INFINITY, -1e30].map(|x| act.of(x) as f32);
+                    let near = odd[3..].iter().zip(right).all(|(x, right)| (x - right).abs() < 1e-30);
+                    assert!(near, "{isa:?} {act}: {odd:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tanh_and_sigmoid_keep_their_digits_near_zero_and_far_below_it() {
+        for isa in Isa::available() {
+            for (act, from) in [(Activation::Tanh, 1e-30f32), (Activation::Sigmoid, 0.01)] {
+                // Magnitudes of both signs up to 80.
+                let x: Vec<f32> = (0..2000).map(|i| from * (80.0 / from).powf(i as f32 / 1999.0)).collect();
+                let x: Vec<f32> = x.iter().flat_map(|x| [*x, -x]).collect();
+                let mut y = x.clone();
+                Epilogue::<f32> { act, ..Epilogue::NONE }.finish(isa, &mut y, 0, x.len(), x.len());
+                for (x, y) in x.iter().zip(&y) {
+                    let right = act.of(f64::from(*x));
+                    assert!(
+                        (f64::from(*y) - right).abs() <= 5e-7 * right.abs(),
+                        "{isa:?} {act}({x}) = {y}, not {right}"
+                    );
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What the variants of dense products are made of: packing, register tiles, blocked loops, dot products, scratch
 //! memory, and one plain function ([`sgemm`]) for other operations.
 
-mod activate;
+pub(crate) mod activate;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]

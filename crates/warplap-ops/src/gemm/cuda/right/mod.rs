@@ -7,7 +7,7 @@ use warplap_core::array::Array;
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, LaunchShape, Source};
+use warplap_cuda::{ACTIVATED, Cuda, ELEMENT, LaunchShape, Source};
 
 use crate::gemm::cuda::plan::facts;
 use crate::gemm::{self, Gemm, GemmProblem, Join, slot, tolerance};
@@ -20,7 +20,7 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &GemmProblem) -> Source {
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts(p) }
+    Source { entry: "right", text: include_str!("right.cu"), headers: &[ACTIVATED, ELEMENT], defines: facts(p) }
 }
 
 /// Blocks for a problem; `None` where a grid cannot have so many, or the kernel not such sizes.

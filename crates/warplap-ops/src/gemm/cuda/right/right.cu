@@ -8,6 +8,7 @@
 // (as epilogue.cuh counts them; that file computes them in float32, this one in double precision and in other forms). C
 // lies as the output does: padding between its rows is NaN. The grid holds the tiles of all products of a batch.
 #include "element.cuh"
+#include "activated.cuh"
 #define T 64
 #define D 16
 #define THREADS 256
@@ -20,23 +21,6 @@
 #ifndef PAIR
 #define PAIR 0
 #endif
-#ifndef ACT
-#define ACT 0
-#endif
-
-DI double activated(double x) {
-#if ACT == 1
-  return x < 0. ? 0. : x;
-#elif ACT == 2
-  return x / (1. + exp(-2. * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-#elif ACT == 3
-  return 0.5 * x * erfc(-0.70710678118654752440 * x);
-#elif ACT == 4
-  return x / (1. + exp(-x));
-#else
-  return x;
-#endif
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict__ C, double* __restrict__ rows, double* __restrict__ columns,
