@@ -1,6 +1,7 @@
 //! A chain: the launches of one partition, one after another, as one kernel. What lies between them is memory of its
 //! own, made once.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use warplap_core::arg::Arg;
@@ -12,8 +13,8 @@ use warplap_core::rejection::Rejection;
 use warplap_core::slot::Outline;
 use warplap_core::variant::Kernel;
 
-use super::node::Value;
-use super::plan::Partition;
+use super::node::{Call, Value};
+use super::plan::{Partition, Plan};
 use super::problem::{GraphProblem, Graphs};
 use super::task::{Ground, Part, Tuners};
 
@@ -22,8 +23,8 @@ use super::task::{Ground, Part, Tuners};
 enum Place {
     /// An argument of the graph.
     Arg(usize),
-    /// Memory of the chain.
-    Kept(usize),
+    /// So many elements of memory of the chain.
+    Kept(usize, usize),
 }
 
 struct Step<D: Device> {
@@ -50,13 +51,10 @@ impl<D: Ground> Chain<D> {
         let plan = &problem.plan;
         let calls = plan.calls(partition);
         let ends = || plan.inputs.iter().chain(&plan.outputs).map(|(_, value)| *value);
-        let mut between: Vec<usize> = Vec::new();
-        for value in calls.iter().flat_map(|call| call.writes()).filter(|value| ends().all(|end| end != *value)) {
-            between.push(value);
-        }
+        let (kept, between) = laid(plan, &calls);
         let place = |value: usize| match ends().position(|end| end == value) {
             Some(at) => Some(Place::Arg(at)),
-            None => between.iter().position(|kept| *kept == value).map(Place::Kept),
+            None => between.get(&value).map(|at| Place::Kept(*at, plan.values[value].len)),
         };
         let mut steps = Vec::new();
         for call in calls {
@@ -67,7 +65,6 @@ impl<D: Ground> Chain<D> {
             let slots = bound.map(|(slot, value)| Some((place((*value)?)?, slot.is_written()))).collect();
             steps.push(Step { part, slots });
         }
-        let kept = between.into_iter().map(|value| plan.values[value].clone()).collect();
         let outline = Graphs::signature(problem).outline();
         let chain = Chain { device: tuners.device.clone(), steps, kept, free: Mutex::default(), outline };
         // Nothing is made while a launch is captured or timed.
@@ -76,7 +73,7 @@ impl<D: Ground> Chain<D> {
     }
 
     /// Bytes that lie between launches.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.kept.iter().map(|value| (value.len * value.dtype.bytes()) as u64).sum()
     }
 
@@ -98,7 +95,7 @@ impl<D: Ground> Chain<D> {
         for step in &self.steps {
             let mut bound: Vec<Arg<'_, D>> = step.slots.iter().map(|_| Arg::Absent).collect();
             for (at, arg) in args.iter_mut().enumerate() {
-                let (reads, writes) = step.at(Place::Arg(at));
+                let (writes, reads) = step.at(at);
                 match (arg, writes) {
                     (Arg::Write(view), Some(slot)) => bound[slot] = Arg::Write(D::rewrite(view)),
                     (Arg::Write(view), None) => reads.for_each(|slot| bound[slot] = Arg::Read(D::written(view))),
@@ -106,12 +103,11 @@ impl<D: Ground> Chain<D> {
                     _ => {}
                 }
             }
-            for (at, (buffer, value)) in set.iter_mut().zip(&self.kept).enumerate() {
-                let (mut reads, writes) = step.at(Place::Kept(at));
-                match writes {
-                    Some(slot) => bound[slot] = Arg::Write(self.device.view_mut(buffer, 0..value.len)),
-                    None => {
-                        reads.by_ref().for_each(|slot| bound[slot] = Arg::Read(self.device.view(buffer, 0..value.len)))
+            for (at, buffer) in set.iter_mut().enumerate() {
+                match step.kept(at) {
+                    (Some((slot, len)), _) => bound[slot] = Arg::Write(self.device.view_mut(buffer, 0..len)),
+                    (None, reads) => {
+                        reads.for_each(|(slot, len)| bound[slot] = Arg::Read(self.device.view(buffer, 0..len)));
                     }
                 }
             }
@@ -122,15 +118,47 @@ impl<D: Ground> Chain<D> {
 }
 
 impl<D: Device> Step<D> {
-    /// The slots that read a place, and the one that writes it.
-    fn at(&self, place: Place) -> (impl Iterator<Item = usize>, Option<usize>) {
-        let of = move |(slot, bound): (usize, &Option<(Place, bool)>)| {
-            bound.filter(|(at, _)| *at == place).map(|(_, written)| (slot, written))
+    /// The slots that read an argument of the graph, and the one that writes it.
+    fn at(&self, arg: usize) -> (Option<usize>, impl Iterator<Item = usize>) {
+        let of = move |written: bool| {
+            let bound = self.slots.iter().enumerate();
+            bound.filter(move |(_, bound)| **bound == Some((Place::Arg(arg), written))).map(|(slot, _)| slot)
         };
-        let reads = self.slots.iter().enumerate().filter_map(of).filter(|(_, written)| !written).map(|(slot, _)| slot);
-        let writes = self.slots.iter().enumerate().filter_map(of).find(|(_, written)| *written).map(|(slot, _)| slot);
-        (reads, writes)
+        (of(true).next(), of(false))
     }
+
+    /// The slots that read memory of the chain and the one that writes it, each with its elements.
+    fn kept(&self, buffer: usize) -> (Option<(usize, usize)>, impl Iterator<Item = (usize, usize)>) {
+        let of = move |wanted: bool| {
+            self.slots.iter().enumerate().filter_map(move |(slot, bound)| match bound {
+                Some((Place::Kept(at, len), written)) if *at == buffer && *written == wanted => Some((slot, *len)),
+                _ => None,
+            })
+        };
+        (of(true).next(), of(false))
+    }
+}
+
+/// Memory for what lies between launches, and which of it each value has: who is read no more makes room for the next of
+/// its type and length, which is then still near.
+fn laid(plan: &Plan, calls: &[&Call]) -> (Vec<Value>, HashMap<usize, usize>) {
+    let is_end = |value: &usize| plan.inputs.iter().chain(&plan.outputs).any(|(_, end)| end == value);
+    let (mut kept, mut until, mut places) = (Vec::new(), Vec::new(), HashMap::new());
+    for (now, call) in calls.iter().enumerate() {
+        for value in call.writes().into_iter().filter(|value| !is_end(value)) {
+            let own = &plan.values[value];
+            let last = calls.iter().rposition(|call| call.reads().contains(&value)).unwrap_or(now);
+            let free = (0..kept.len()).find(|at| until[*at] < now && kept[*at] == *own);
+            let at = free.unwrap_or_else(|| {
+                kept.push(own.clone());
+                until.push(last);
+                kept.len() - 1
+            });
+            until[at] = last;
+            places.insert(value, at);
+        }
+    }
+    (kept, places)
 }
 
 impl<D: Ground> Kernel<D> for Chain<D> {

@@ -33,7 +33,6 @@ mod builder;
 mod chain;
 mod covers;
 mod fused;
-mod gated;
 mod node;
 mod nodes;
 mod plan;

@@ -2,11 +2,11 @@
 
 use warplap_core::dtype::DType;
 use warplap_ops::attention::AttentionProblem;
+use warplap_ops::gated::{self, GatedProblem};
 use warplap_ops::gemm::{self, Activation, GemmProblem, Join, Layout};
 use warplap_ops::norm::{self, Kind, NormProblem};
 use warplap_ops::softmax::{self, SoftmaxProblem};
 
-use super::gated::{self, GatedProblem};
 use super::task::Task;
 
 /// A tensor of a graph that is being built: an input, or what a node gives.
@@ -124,7 +124,8 @@ pub(super) fn product(node: &Node, w: Layout, bias: bool) -> GemmProblem {
 
 /// What a node does element by element, of tensors without padding.
 pub(super) fn element(node: &Node, act: Activation, join: Join) -> GatedProblem {
-    GatedProblem::new(node.rows, node.n, node.dtype, act, join)
+    let (rows, n, dtype) = (node.rows, node.n, node.dtype);
+    GatedProblem { rows, n, dtype, act, join, lda: n, ldb: n }
 }
 
 /// The norm of a node, without anything before it.

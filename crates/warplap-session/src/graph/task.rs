@@ -83,7 +83,7 @@ macro_rules! tasks {
 
 tasks! {
     Gemm = warplap_ops::gemm::GemmProblem, warplap_ops::gemm::Gemm, "A product.";
-    Gated = super::gated::GatedProblem, super::gated::Gated, "An activation, a sum or a product, element by element.";
+    Gated = warplap_ops::gated::GatedProblem, warplap_ops::gated::Gated, "An activation, a sum or a product, element by element.";
     Norm = warplap_ops::norm::NormProblem, warplap_ops::norm::Norm, "A norm of rows.";
     Softmax = warplap_ops::softmax::SoftmaxProblem, warplap_ops::softmax::Softmax, "A softmax of rows.";
     Attention = warplap_ops::attention::AttentionProblem, warplap_ops::attention::Attention, "Attention.";

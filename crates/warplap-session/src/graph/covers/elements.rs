@@ -1,9 +1,9 @@
 //! What is done element by element.
 
+use warplap_ops::gated::slot;
 use warplap_ops::gemm::Activation;
 
 use super::{Found, Look, named};
-use crate::graph::gated::slot;
 use crate::graph::node::{Call, element};
 use crate::graph::task::Task;
 

@@ -191,6 +191,21 @@ fn what_others_read_is_kept_or_not_covered() {
 }
 
 #[test]
+fn memory_between_launches_is_used_again_once_nobody_reads_it() {
+    let session = session(Mode::Off);
+    let fused = layer(&mut session.graph(), 3, DType::F32);
+    let tuners = Tuners::new(session.device().clone(), session.store().clone(), session.settings().clone());
+    let bytes = |id: &str| {
+        let partition = fused.problem().plan.partitions.iter().find(|p| p.id == id).unwrap();
+        Chain::new(fused.problem(), partition, &tuners).unwrap().bytes()
+    };
+    // The sum and the norm, which the last product takes over; of gate, silu, up and their product one lies where the
+    // gate did.
+    assert_eq!(bytes("apart"), 4 * 3 * (2 * 48 + 3 * 80));
+    assert_eq!(bytes("pair_silu"), 4 * 3 * (2 * 48 + 80));
+}
+
+#[test]
 fn a_tensor_joined_with_itself_is_covered_by_nobody() {
     let session = session(Mode::Off);
     let mut g = session.graph();
