@@ -1,5 +1,6 @@
 //! A graph of operations: a gated layer with its norm and a residual around it. Which nodes become one launch is decided
 //! by the measured time of whole chains. `--cuda` runs it on a GPU, `--rows 256` and `--width 4096` make it larger.
+#![allow(clippy::print_stdout)]
 
 use warplap::graph::{Fused, Ground};
 use warplap::{Budget, DType, Error, Session};

@@ -151,8 +151,8 @@ impl Op for Graphs {
                 make(name.clone(), of.dtype, &[of.len as u64]).aligned(ALIGN)
             }
         };
-        let inputs = plan.inputs.iter().map(slot(|name, dtype, shape| Slot::input(name, dtype, shape)));
-        let outputs = plan.outputs.iter().map(slot(|name, dtype, shape| Slot::output(name, dtype, shape)));
+        let inputs = plan.inputs.iter().map(slot(Slot::input));
+        let outputs = plan.outputs.iter().map(slot(Slot::output));
         Signature(inputs.chain(outputs).collect())
     }
 
