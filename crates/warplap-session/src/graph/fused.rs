@@ -7,7 +7,7 @@ use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::progress::{Observer, Silent};
 use warplap_core::record::Edition;
-use warplap_core::settings::Mode;
+use warplap_core::settings::{Counts, Mode};
 use warplap_core::slot::Slot;
 use warplap_core::tuner::{How, Tuned, Tuner};
 
@@ -34,7 +34,9 @@ impl<D: Ground> Fused<D> {
     pub(super) fn new(plan: Plan, tuners: Arc<Tuners<D>>) -> Self {
         let predicted = Arc::new(OnceLock::new());
         let catalog = catalog(&plan, &tuners, &predicted);
-        let (device, store, settings) = (tuners.device.clone(), tuners.store.clone(), tuners.settings.clone());
+        let (device, store, mut settings) = (tuners.device.clone(), tuners.store.clone(), tuners.settings.clone());
+        // A short list, and right answers that the host finds: everyone shall have a turn, however long these take.
+        settings.budget.counts = Counts::Races;
         let inputs = plan.inputs.len();
         let problem = GraphProblem::new(Arc::new(plan));
         let slots = Graphs::signature(&problem).0;
