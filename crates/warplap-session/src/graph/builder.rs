@@ -180,6 +180,13 @@ impl<D: Ground> Builder<D> {
         self.values.len() - 1
     }
 
+    /// Whether a node reads a tensor.
+    #[cfg(test)]
+    pub(super) fn is_read(&self, tensor: Tensor) -> bool {
+        let value = self.tensors[tensor.at].value;
+        self.nodes.iter().any(|node| node.reads.contains(&value))
+    }
+
     /// Other covers than the usual ones.
     #[cfg(test)]
     pub(super) fn with_templates(mut self, templates: &[Template]) -> Self {

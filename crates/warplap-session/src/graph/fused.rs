@@ -26,6 +26,8 @@ pub struct Fused<D: Ground> {
     tuners: Arc<Tuners<D>>,
     tuner: Tuner<Graphs, D>,
     predicted: Arc<OnceLock<Predicted>>,
+    /// Whether a run has looked who is worth a race.
+    ready: OnceLock<()>,
     slots: Vec<Slot>,
     inputs: usize,
 }
@@ -40,7 +42,8 @@ impl<D: Ground> Fused<D> {
         let inputs = plan.inputs.len();
         let problem = GraphProblem::new(Arc::new(plan));
         let slots = Graphs::signature(&problem).0;
-        Fused { problem, tuner: Tuner::new(device, catalog, store, settings), tuners, predicted, slots, inputs }
+        let tuner = Tuner::new(device, catalog, store, settings);
+        Fused { problem, tuners, tuner, predicted, ready: OnceLock::new(), slots, inputs }
     }
 
     /// The graph as a problem of its operation: its text names its structure and its sizes.
@@ -86,11 +89,11 @@ impl<D: Ground> Fused<D> {
             return Err(Error::Argument { argument: slot.name.to_string(), reason });
         }
         let queue = self.tuners.device.queue();
-        if self.tuners.settings.mode == Mode::Tune
-            && !self.tuner.knows_key(&self.problem)
-            && self.tuners.device.busy(queue).is_none()
-        {
-            self.get_ready(false, &Silent);
+        if self.ready.get().is_none() && self.tuners.device.busy(queue).is_none() {
+            if self.tuners.settings.mode == Mode::Tune {
+                self.get_ready(false, &Silent);
+            }
+            let _ = self.ready.set(());
         }
         self.tuner.launch(&self.problem, &mut args, queue)
     }

@@ -10,6 +10,9 @@ use crate::graph::node::What;
 use crate::graph::problem::{GraphProblem, Graphs};
 use crate::{DType, Mode};
 
+/// One element that is off rejects a partition; there shall be many.
+const ENOUGH: f64 = 0.05;
+
 /// The share of elements that are off by more than is allowed, where a node does something else.
 fn off(dtype: DType, bend: impl Fn(&mut What) -> bool) -> f64 {
     let session = session(Mode::Off);
@@ -44,7 +47,7 @@ fn what_is_left_out_of_a_chain_shows_in_every_type() {
         };
         for act in [Activation::None, Activation::Relu, Activation::Gelu] {
             let share = off(dtype, |what| silu(what, act));
-            assert!(share > 0.3, "{dtype}: {act} in the place of silu: {share}");
+            assert!(share > ENOUGH, "{dtype}: {act} in the place of silu: {share}");
         }
         // The residual around the layer: the sum is left out where it is joined last.
         let last = |what: &mut What| match what {
@@ -55,13 +58,13 @@ fn what_is_left_out_of_a_chain_shows_in_every_type() {
             _ => false,
         };
         let share = off(dtype, last);
-        assert!(share > 0.3, "{dtype}: a sum in the place of a product: {share}");
+        assert!(share > ENOUGH, "{dtype}: a sum in the place of a product: {share}");
         let gain = |what: &mut What| match what {
             What::Norm { weight, .. } => std::mem::take(weight),
             _ => false,
         };
         let share = off(dtype, gain);
-        assert!(share > 0.3, "{dtype}: the gain left out: {share}");
+        assert!(share > ENOUGH, "{dtype}: the gain left out: {share}");
         let mean = |what: &mut What| match what {
             What::Norm { kind, .. } => {
                 *kind = Kind::Layer;
@@ -70,7 +73,7 @@ fn what_is_left_out_of_a_chain_shows_in_every_type() {
             _ => false,
         };
         let share = off(dtype, mean);
-        assert!(share > 0.1, "{dtype}: the mean taken away: {share}");
+        assert!(share > ENOUGH, "{dtype}: the mean taken away: {share}");
     }
 }
 

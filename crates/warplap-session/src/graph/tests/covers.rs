@@ -22,7 +22,7 @@ const N: u64 = 40;
 type Made = fn(&mut Builder<Cpu>, DType) -> Result<Tensor, crate::Error>;
 
 /// What a partition gives for one drawing.
-fn given(session: &Session, fused: &Fused<Cpu>, partition: &Partition) -> (Vec<Array>, Vec<Array>) {
+pub(super) fn given(session: &Session, fused: &Fused<Cpu>, partition: &Partition) -> (Vec<Array>, Vec<Array>) {
     let problem: &GraphProblem = fused.problem();
     let tuners = Tuners::new(session.device().clone(), session.store().clone(), session.settings().clone());
     let chain = Chain::new(problem, partition, &tuners).unwrap();

@@ -5,6 +5,7 @@ mod covers;
 mod deciding;
 mod errors;
 mod racing;
+mod random;
 mod telling;
 
 use warplap_core::array::Array;
