@@ -90,8 +90,10 @@ impl<D: Ground> Fused<D> {
         }
         let queue = self.tuners.device.queue();
         if self.ready.get().is_none() && self.tuners.device.busy(queue).is_none() {
-            if self.tuners.settings.mode == Mode::Tune {
-                self.get_ready(false, &Silent);
+            match self.tuners.settings.mode {
+                Mode::Tune => self.get_ready(false, &Silent),
+                Mode::Background => self.get_ready_beside(),
+                _ => {}
             }
             let _ = self.ready.set(());
         }
@@ -114,14 +116,32 @@ impl<D: Ground> Fused<D> {
 
     /// Times the parts, unless the store knows the winner and the question is not open.
     fn get_ready(&self, open: bool, observer: &dyn Observer) {
-        let stored = || matches!(self.tuner.lookup(&self.problem), Some((_, How::Stored)));
-        if self.predicted.get().is_some() || (!open && stored() && !self.tuners.settings.again) {
-            return;
+        let known = !open && self.is_stored() && !self.tuners.settings.again;
+        if self.predicted.get().is_none() && !known {
+            self.predict(self.by_parts(observer));
         }
-        let plan = &self.problem.plan;
-        let (apart, mut all) = (plan.unfused().id, self.by_parts(observer));
+    }
+
+    /// Sends the parts to the background ahead of the graph, whose chains are then raced with their winners.
+    fn get_ready_beside(&self) {
+        if self.predicted.get().is_none() && !self.is_stored() {
+            let plan = &self.problem.plan;
+            for call in plan.alone.iter().chain(plan.covers.iter().map(|found| &found.call)) {
+                // Whoever cannot be chosen says so when it is launched.
+                let _ = D::part(&call.task, &self.tuners).choose();
+            }
+            self.predict(Vec::new());
+        }
+    }
+
+    fn is_stored(&self) -> bool {
+        matches!(self.tuner.lookup(&self.problem), Some((_, How::Stored)))
+    }
+
+    /// Says who races, by what all partitions take; where nobody knows that, those who cover most.
+    fn predict(&self, mut all: Vec<(String, f64)>) {
+        let (plan, apart) = (&self.problem.plan, self.problem.plan.unfused().id);
         if all.is_empty() {
-            // Who covers most is worth a race.
             all = plan.partitions.iter().map(|partition| (partition.id.clone(), f64::NAN)).collect();
         }
         let (own, mut all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(id, _)| *id == apart);

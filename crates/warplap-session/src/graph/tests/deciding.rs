@@ -97,6 +97,28 @@ fn the_first_run_decides_and_the_next_does_not_ask_again() {
 }
 
 #[test]
+fn in_the_background_the_parts_are_raced_before_the_graph_and_the_winner_takes_over() {
+    let session = session(Mode::Background);
+    let fused = small(&session, 9);
+    let (drawn, left) = run(&fused, 2);
+    assert!(share(&fused, &drawn, &left) <= 1.0);
+    let began = std::time::Instant::now();
+    while fused.tuner().record(fused.problem()).is_none() {
+        assert!(began.elapsed().as_secs() < 60, "nothing was raced: {:?}", session.store().entries());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let ops: Vec<String> = kept(&session).into_iter().map(|record| record.op).collect();
+    assert_eq!(ops.iter().filter(|op| *op != "graph").count(), 3, "{ops:?}");
+    let winner = fused.tuner().record(fused.problem()).unwrap().editions[0].verdict.winner.clone();
+    while fused.tuner().choose(fused.problem()).unwrap().candidate != winner {
+        assert!(began.elapsed().as_secs() < 60, "the winner does not answer");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let (drawn, left) = run(&fused, 3);
+    assert!(share(&fused, &drawn, &left) <= 1.0);
+}
+
+#[test]
 fn mode_off_runs_the_nodes_one_by_one() {
     let session = session(Mode::Off);
     let fused = layer(&mut session.graph(), 5, DType::F32);
