@@ -27,6 +27,8 @@
 //! The first run decides, or [`Fused::tune`] does ahead of it. What each node and each cover takes by itself is a record
 //! of its own operation; these times say which partitions are worth a race, and the race of whole chains says who wins.
 //! The store keeps the decision by the graph's structure, types and sizes, rounded as the operations round theirs.
+//!
+//! It is there where the features `gemm`, `norm`, `softmax`, `attention` and `gated` are.
 
 mod answer;
 mod builder;
