@@ -171,5 +171,3 @@ def test_fuse_decides_about_frozen_weights(tmp_path):
         near(fused(*given), block(*(t.double() for t in given)), torch.float32)
     (decision,) = fused.decisions
     assert "frozen=true" in decision.key and "norm_gated_linear_silu" in decision.plan.kinds
-    lanes = [lane.name for lane in decision.lanes] + [" + ".join(p.kinds) for p in decision.unmeasured]
-    assert any("norm_gated_linear_silu" in name for name in lanes), lanes

@@ -360,4 +360,14 @@ impl<O: Op, D: Device> Card<D> for Entry<O, D> {
     fn build(&self, at: usize, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection> {
         self.catalog.variants()[at].build(&self.problem, config, device)
     }
+
+    fn sandbox(&self, request: &SandboxRequest, device: &D) -> Option<Result<Passed, Rejection>> {
+        if O::AT_HOME { None } else { device.sandbox(request) }
+    }
+
+    fn call_worker(&self, device: &D) {
+        if !O::AT_HOME {
+            device.call_worker();
+        }
+    }
 }

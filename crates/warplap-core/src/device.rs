@@ -147,6 +147,15 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Borrows elements for writing.
     fn view_mut<'a>(&self, buffer: &'a mut Self::Buffer, elements: Range<usize>) -> Self::ViewMut<'a>;
 
+    /// Lends what is lent for reading once more, for a shorter time: so memory of several lives fits one launch.
+    fn reread<'a>(view: &'a Self::View<'_>) -> Self::View<'a>;
+
+    /// Lends what is lent for writing once more, for a shorter time.
+    fn rewrite<'a>(view: &'a mut Self::ViewMut<'_>) -> Self::ViewMut<'a>;
+
+    /// Lends what is lent for writing to somebody who reads it: what one launch wrote, the next one of a chain reads.
+    fn written<'a>(view: &'a Self::ViewMut<'_>) -> Self::View<'a>;
+
     /// How it measures unless somebody says otherwise.
     fn usual_policy() -> Policy {
         Policy::default()

@@ -25,6 +25,10 @@ pub trait Op: Sized + Send + Sync + 'static {
     /// The facts of one request.
     type Problem: Problem<Op = Self>;
 
+    /// Whether its candidates prove themselves in the caller's process on every device: they are made of kernels that
+    /// have passed in a worker before, or are nobody else's business.
+    const AT_HOME: bool = false;
+
     /// The slots of a problem, in the order kernels take them. A slot has the same place for every problem.
     fn signature(problem: &Self::Problem) -> Signature;
 

@@ -267,6 +267,18 @@ impl Device for Cpu {
         view_mut(&mut buffer.array, at)
     }
 
+    fn reread<'a>(view: &'a Slice<'_>) -> Slice<'a> {
+        *view
+    }
+
+    fn rewrite<'a>(view: &'a mut SliceMut<'_>) -> SliceMut<'a> {
+        view.reborrow()
+    }
+
+    fn written<'a>(view: &'a SliceMut<'_>) -> Slice<'a> {
+        view.as_slice()
+    }
+
     fn sets(&self, policy: Policy, footprint: usize) -> usize {
         match policy.cache {
             CacheState::Hot => 1,

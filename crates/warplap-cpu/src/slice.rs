@@ -132,6 +132,10 @@ macro_rules! typed {
             pub fn as_mut_ptr(&mut self) -> *mut u8 {
                 match self { $(SliceMut::$name(v) => v.as_mut_ptr().cast()),* }
             }
+            /// Borrows them for reading.
+            pub fn as_slice(&self) -> Slice<'_> {
+                match self { $(SliceMut::$name(v) => Slice::$name(v)),* }
+            }
             /// Borrows them again for a shorter time.
             pub fn reborrow(&mut self) -> SliceMut<'_> {
                 match self { $(SliceMut::$name(v) => SliceMut::$name(v)),* }

@@ -15,6 +15,8 @@
 //! `sampled`, `norm`, `qgemm`, `softmax`, `cross_entropy`, `rope` and `gated` are the operations.
 
 pub mod any;
+#[cfg(all(feature = "gemm", feature = "norm", feature = "softmax", feature = "attention", feature = "gated"))]
+pub mod graph;
 pub mod own;
 mod prepared;
 mod session;

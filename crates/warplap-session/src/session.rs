@@ -201,6 +201,11 @@ impl<D: Device> Session<D> {
         &self.store
     }
 
+    /// How its tuners behave.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Why the store is in memory alone, if it is against the caller's wish.
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()

@@ -36,4 +36,5 @@ examples! {
     own_operation = "../examples/03-own-operation.rs",
     side_by_side = "../examples/04-side-by-side.rs",
     closures = "../examples/05-closures.rs",
+    graph = "../examples/06-graph.rs",
 }

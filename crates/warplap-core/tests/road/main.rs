@@ -1,6 +1,7 @@
 //! The whole road on a fake device whose clock is a table: what is raced, kept, answered, and what never happens.
 #![allow(unreachable_pub, reason = "the rooms of one test program")]
 
+mod at_home;
 mod bad;
 mod beside;
 mod border;

@@ -170,6 +170,18 @@ impl Device for Cuda {
         ViewMut { address, len, dtype: buffer.dtype, borrow: PhantomData }
     }
 
+    fn reread<'a>(view: &'a View<'_>) -> View<'a> {
+        View { borrow: PhantomData, ..*view }
+    }
+
+    fn rewrite<'a>(view: &'a mut ViewMut<'_>) -> ViewMut<'a> {
+        ViewMut { address: view.address, len: view.len, dtype: view.dtype, borrow: PhantomData }
+    }
+
+    fn written<'a>(view: &'a ViewMut<'_>) -> View<'a> {
+        View { address: view.address, len: view.len, dtype: view.dtype, borrow: PhantomData }
+    }
+
     fn usual_policy() -> Policy {
         // A graph shows the device's own time: launched one by one, a short kernel is as slow as the host.
         Policy { queueing: Queueing::Graph, ..Policy::default() }

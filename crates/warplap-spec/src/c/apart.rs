@@ -177,6 +177,18 @@ impl Device for Apart {
         ViewMut(self.view(buffer, elements))
     }
 
+    fn reread<'a>(view: &'a View<'_>) -> View<'a> {
+        *view
+    }
+
+    fn rewrite<'a>(view: &'a mut ViewMut<'_>) -> ViewMut<'a> {
+        ViewMut(view.0)
+    }
+
+    fn written<'a>(view: &'a ViewMut<'_>) -> View<'a> {
+        view.0
+    }
+
     fn sets(&self, policy: Policy, footprint: usize) -> usize {
         self.cpu.sets(policy, footprint)
     }

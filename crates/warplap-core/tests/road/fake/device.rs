@@ -297,6 +297,15 @@ impl Device for Fake {
     fn view_mut<'a>(&self, buffer: &'a mut Buffer, elements: Range<usize>) -> Out<'a> {
         Out { dtype: buffer.dtype, all: &mut buffer.values, at: elements }
     }
+    fn reread<'a>(view: &'a In<'_>) -> In<'a> {
+        *view
+    }
+    fn rewrite<'a>(view: &'a mut Out<'_>) -> Out<'a> {
+        Out { dtype: view.dtype, all: view.all, at: view.at.clone() }
+    }
+    fn written<'a>(view: &'a Out<'_>) -> In<'a> {
+        In::new(view.dtype, &view.all[view.at.clone()])
+    }
     fn sets(&self, _: Policy, _: usize) -> usize {
         2
     }

@@ -1,0 +1,37 @@
+//! Products that take an RMSNorm in: their rows are divided by the root mean square of what is multiplied.
+
+use warplap_ops::gemm::{Rms, slot};
+use warplap_ops::norm::Kind;
+
+use super::{Found, Look, named, products};
+use crate::graph::node::{What, alone};
+use crate::graph::task::Task;
+
+/// A product, a product with what is done to it, or a pair, behind an RMSNorm without a weight. With one it is the
+/// caller's to fold it into the product's: nobody knows here whether weights stay as they are.
+pub(super) fn product(look: &Look<'_>, at: usize) -> Vec<Found> {
+    let mut found = products::epilogue(look, at);
+    found.extend(products::pair(look, at));
+    if let What::Product { .. } = look.nodes[at].what {
+        let node = &look.nodes[at];
+        found.push(look.found(named(&[&node.word()]), alone(node), &[at], at));
+    }
+    found.into_iter().filter_map(|one| behind(look, one)).collect()
+}
+
+/// The same behind the norm that gives what it multiplies.
+fn behind(look: &Look<'_>, mut found: Found) -> Option<Found> {
+    let a = found.call.slots[slot::A]?;
+    let front = look.made(a)?;
+    let What::Norm { kind: Kind::Rms, weight: false, bias: false, eps } = look.nodes[front].what else { return None };
+    let Task::Gemm(problem) = found.call.task else { return None };
+    // What is joined may be the norm itself: then it has to be there.
+    if found.call.slots.iter().filter(|value| **value == Some(a)).count() > 1 {
+        return None;
+    }
+    found.call.task = Task::Gemm(problem.with_rms(Some(Rms::new(eps)?)));
+    found.call.slots[slot::A] = Some(look.nodes[front].reads[0]);
+    found.nodes.insert(front);
+    found.name = named(&["norm", &found.name]);
+    Some(found)
+}

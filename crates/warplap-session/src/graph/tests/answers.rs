@@ -1,0 +1,104 @@
+//! Right answers: what is left out or done wrong is seen, in every type.
+
+use warplap_core::array::Array;
+use warplap_core::op::{Answer, Op};
+use warplap_ops::gemm::{Activation, Join};
+use warplap_ops::norm::Kind;
+
+use super::{layer, session};
+use crate::graph::node::What;
+use crate::graph::problem::{GraphProblem, Graphs};
+use crate::{DType, Mode};
+
+/// One element that is off rejects a partition; there shall be many.
+const ENOUGH: f64 = 0.05;
+
+/// The share of elements that are off by more than is allowed, where a node does something else.
+fn off(dtype: DType, bend: impl Fn(&mut What) -> bool) -> f64 {
+    let session = session(Mode::Off);
+    let fused = layer(&mut session.graph(), 16, dtype);
+    let drawn = Graphs::draw(fused.problem(), &mut fastrand::Rng::with_seed(11));
+    let right: Answer = Graphs::answer(fused.problem(), &drawn).remove(0);
+    let mut plan = crate::graph::plan::Plan::new(
+        fused.problem().plan.values.clone(),
+        fused.problem().plan.inputs.clone(),
+        fused.problem().plan.nodes.clone(),
+        fused.problem().plan.outputs.clone(),
+        &[],
+    );
+    let bent = plan.nodes.iter_mut().filter_map(|node| bend(&mut node.what).then_some(())).count();
+    assert_eq!(bent, 1, "one node is bent");
+    plan.alone = plan.nodes.iter().map(crate::graph::node::alone).collect();
+    let wrong = Graphs::answer(&GraphProblem::new(plan.into()), &drawn).remove(0);
+    let far = |(a, b): &(&f64, &f64)| (*a - *b).abs() > right.tolerance.allowed(**a);
+    let count = right.values.iter().zip(&wrong.values).filter(far).count();
+    count as f64 / right.values.len() as f64
+}
+
+#[test]
+fn what_is_left_out_of_a_chain_shows_in_every_type() {
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        let silu = |what: &mut What, act: Activation| match what {
+            What::Element { act: own @ Activation::Silu, .. } => {
+                *own = act;
+                true
+            }
+            _ => false,
+        };
+        for act in [Activation::None, Activation::Relu, Activation::Gelu] {
+            let share = off(dtype, |what| silu(what, act));
+            assert!(share > ENOUGH, "{dtype}: {act} in the place of silu: {share}");
+        }
+        // The residual around the layer: the sum is left out where it is joined last.
+        let last = |what: &mut What| match what {
+            What::Element { join: join @ Join::Mul, .. } => {
+                *join = Join::Add;
+                true
+            }
+            _ => false,
+        };
+        let share = off(dtype, last);
+        assert!(share > ENOUGH, "{dtype}: a sum in the place of a product: {share}");
+        let gain = |what: &mut What| match what {
+            What::Norm { weight, .. } => std::mem::take(weight),
+            _ => false,
+        };
+        let share = off(dtype, gain);
+        assert!(share > ENOUGH, "{dtype}: the gain left out: {share}");
+        let mean = |what: &mut What| match what {
+            What::Norm { kind, .. } => {
+                *kind = Kind::Layer;
+                true
+            }
+            _ => false,
+        };
+        let share = off(dtype, mean);
+        assert!(share > ENOUGH, "{dtype}: the mean taken away: {share}");
+    }
+}
+
+#[test]
+fn the_bound_is_a_small_part_of_what_is_computed() {
+    let session = session(Mode::Off);
+    for (dtype, most) in [(DType::F32, 2e-5), (DType::F16, 1e-2), (DType::Bf16, 8e-2)] {
+        let fused = layer(&mut session.graph(), 16, dtype);
+        let drawn = Graphs::draw(fused.problem(), &mut fastrand::Rng::with_seed(5));
+        let Answer { values, tolerance } = Graphs::answer(fused.problem(), &drawn).remove(0);
+        let largest = values.iter().fold(0f64, |most, v| most.max(v.abs()));
+        let bound = tolerance.allowed(largest) / largest;
+        assert!(bound < most, "{dtype}: {bound} of the largest number");
+    }
+}
+
+#[test]
+fn one_node_is_held_to_its_own_operation() {
+    let session = session(Mode::Off);
+    let mut g = session.graph();
+    let x = g.input("x", DType::F32, &[9, 64]);
+    let y = g.softmax(x).unwrap();
+    let fused = g.output("y", y).build().unwrap();
+    let drawn = Graphs::draw(fused.problem(), &mut fastrand::Rng::with_seed(5));
+    let own = fused.problem().plan.alone[0].task.answer(&[drawn[0].clone(), Array::none(), Array::none()]).remove(0);
+    let answer = Graphs::answer(fused.problem(), &drawn).remove(0);
+    assert_eq!((answer.values, answer.tolerance), (own.values, own.tolerance));
+}
