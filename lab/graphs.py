@@ -2,7 +2,7 @@
 measured everything.
 
     python lab/graphs.py [--device cpu|cuda] [--parts blocks,regret] [--modes max-autotune] [--only TEXT] [--turns 9]
-                         [--budget 4]
+                         [--budget 4] [--freeze]
 
 Needs torch and the package (a release build), and on the CPU a C++ compiler for Inductor. Blocks: a Llama-like one
 (RMSNorm by hand, grouped attention, SwiGLU) forward, a BERT-like one (dropout, LayerNorm, GELU) as a training step; all
@@ -120,7 +120,7 @@ def ratio(theirs, mine):
     return f"**{statistics.median(found):.2f}×** ({found[len(found) // 10]:.2f}–{found[-1 - len(found) // 10]:.2f})"
 
 
-def run_blocks(device, dtype, count, modes, only):
+def run_blocks(device, dtype, count, modes, only, freeze):
     """Inductor as it is and in every mode, and fuse in the same; each beside its like, and the best beside the best."""
     likes = {"Inductor": None, **{mode: mode for mode in modes}}
     names = ["eager", *likes, *(f"warplap, {like}" for like in likes)]
@@ -130,7 +130,7 @@ def run_blocks(device, dtype, count, modes, only):
         if only not in name:
             continue
         torch._dynamo.reset()
-        fused = {f"warplap, {like}": warplap.fuse(block, mode=mode) for like, mode in likes.items()}
+        fused = {f"warplap, {like}": warplap.fuse(block, mode=mode, freeze=freeze and not block.training) for like, mode in likes.items()}
         made = {"eager": block, **{like: torch.compile(block, mode=mode) for like, mode in likes.items()}, **fused}
         sides = {side: (lambda run=run: whole(run, block, x)) for side, run in made.items()}
         for side, run in sides.items():
@@ -226,6 +226,7 @@ def main():
     parser.add_argument("--dtype", default=None)
     parser.add_argument("--modes", default="", help="Inductor's, each for one more rival and one more side of ours")
     parser.add_argument("--only", default="", help="blocks and chains whose name has this in it")
+    parser.add_argument("--freeze", action="store_true", help="weights stay as they are, of blocks that are not trained")
     args = parser.parse_args()
     random.seed(1)
     torch.manual_seed(1)
@@ -233,7 +234,7 @@ def main():
     dtype = getattr(torch, args.dtype or ("bfloat16" if args.device == "cuda" else "float32"))
     print(f"{args.device}, {dtype}, torch {torch.__version__}, warplap {warplap.__version__}, {torch.get_num_threads()} threads")
     if "blocks" in args.parts:
-        run_blocks(args.device, dtype, args.turns, [m for m in args.modes.split(",") if m], args.only)
+        run_blocks(args.device, dtype, args.turns, [m for m in args.modes.split(",") if m], args.only, args.freeze)
     if "regret" in args.parts:
         run_regret(args.device, dtype, args.turns, args.only)
 

@@ -161,7 +161,7 @@ def norm_linear(
             return finish(F.linear(y, w), activation) * F.linear(y, up)
         return finish(F.linear(y, w, bias), activation, residual, times)
     flat = [None if t is None else rows(t) for t in (residual, times)]
-    given = rows(x), w, gain, up, bias, activation, *flat, eps
+    given: Any = rows(x), w, gain, up, bias, activation, *flat, eps
     tensors = [t for t in given if isinstance(t, Tensor)]
     watched = torch.compiler.is_compiling() or is_watched() or wants(*tensors) or any(type(t) not in PLAIN for t in tensors)
     y = op.norm_linear.default(*given) if watched else _run(*given)
