@@ -188,7 +188,7 @@ def norm_linear(args):
     """An RMSNorm and the product behind it: as one call, as two, and by who won in `warplap.fuse`."""
     head(*LAYERS)
     n = 4096
-    gain, w = make(n), weight(n, n)
+    gain, w = (torch.nn.Parameter(t, requires_grad=False) for t in (make(n), weight(n, n)))
     for m, asked in with_asked(args.rows, ("≤ 7.5 µs", "≤ 17.2 µs", 1.05)):
         x = make(m, n)
         theirs = lambda x, gain, w: F.linear(F.rms_norm(x, (n,), gain, 1e-6), w)

@@ -31,7 +31,7 @@ atexit.register(_warplap.end_background)
 from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
 from ._ops import (
-    attention, bsr_matmul, cross_entropy, gated, gated_linear, int_mm, linear, linear_cross_entropy, matmul, norm,
+    attention, bsr_matmul, cross_entropy, forget_folded, gated, gated_linear, int_mm, linear, linear_cross_entropy, matmul, norm,
     norm_linear, rope, scaled_mm, softmax,
 )  # fmt: skip
 from ._prepared import run
@@ -47,8 +47,8 @@ __version__: str = _warplap.__version__
 
 __all__ = [
     "Explanation", "Gpu", "Search", "SparseLinear", "Tiles", "Tunable", "Tuned", "add_variant", "attention", "autotune",
-    "benchmark", "bsr_matmul", "configure", "cross_entropy", "explain", "fuse", "gated", "gated_linear", "graphs",
-    "int_mm", "linear", "linear_cross_entropy", "matmul", "mode", "norm", "norm_linear", "off", "record",
+    "benchmark", "bsr_matmul", "configure", "cross_entropy", "explain", "forget_folded", "fuse", "gated", "gated_linear",
+    "graphs", "int_mm", "linear", "linear_cross_entropy", "matmul", "mode", "norm", "norm_linear", "off", "record",
     "register_search", "replay", "rope", "run", "run_kernel", "scaled_mm", "set_mode", "softmax", "store", "tiles",
     "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip

@@ -3,12 +3,14 @@ rows of the product are divided by the root mean square of x's. The norm's gain 
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+import weakref
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.weak import WeakIdKeyDictionary
 
 from . import _callables, _cuda, _norm_torch, _warplap
 from ._arrays import unknown_activation
@@ -16,10 +18,10 @@ from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
 from ._gated_torch import gated_linear
 from ._joined import joined
-from ._layers import ACTIVATIONS, check, finish, linear
+from ._layers import ACTIVATIONS, finish, linear
 from ._library import floats, lib, lines, op, ordinary, rows, wants
 from ._nodes import PLAIN, is_watched
-from ._norm_problem import text
+from ._norm_problem import check, text
 from ._prepared import prepared
 
 lib.define(
@@ -28,33 +30,54 @@ lib.define(
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
-# Folded weights by where the weight and the gain lie: what they lie in, their versions, and the product.
-_Kept = tuple[StorageWeakRef, StorageWeakRef, tuple[int, int], Tensor]
-_folded: dict[Any, _Kept] = {}
+
+class _Kept(NamedTuple):
+    """A folded weight: of which gain, in which state of both, and the stream that made it."""
+
+    gain: weakref.ref[Tensor]
+    state: tuple[Any, ...]
+    made: Tensor
+    stream: Any
 
 
-def folded(w: Tensor, gain: Tensor | None) -> Tensor | None:
-    """The weight with a norm's gain folded in; kept as long as both live, made anew when one of them was changed in
-    place. None where nobody could tell (tensors made in inference mode)."""
+# By the weight, as long as that lives. What a captured graph has seen lives for ever: it may be replayed at any time.
+_folded: Any = WeakIdKeyDictionary()
+_captured: dict[int, Tensor] = {}
+_lock = threading.Lock()
+
+
+def folded(w: Tensor, gain: Tensor | None, make: bool = False) -> Tensor | None:
+    """The weight with a norm's gain folded in, where it is known; with ``make`` it is made, where both are parameters:
+    those stay where they are, and say when they were changed in place. What a program computes does neither."""
     if gain is None:
         return w
-    if w.is_inference() or gain.is_inference():
+    if type(w) is not torch.nn.Parameter or type(gain) is not torch.nn.Parameter or w.is_inference() or gain.is_inference():
         return None
-    key = w.data_ptr(), gain.data_ptr(), w.shape, w.stride(), w.dtype
-    versions, kept = (w._version, gain._version), _folded.get(key)
-    if kept is not None and kept[2] == versions and not kept[0].expired() and not kept[1].expired():
-        return kept[3]
-    made = (w.detach() * gain.detach()).contiguous()
-    if not _callables.capturing():  # what is made now would belong to the graph
-        for old in [k for k, v in _folded.items() if v[0].expired() or v[1].expired()]:
-            del _folded[old]
-        _folded[key] = StorageWeakRef(w.untyped_storage()), StorageWeakRef(gain.untyped_storage()), versions, made
-    return made
+    state = w._version, gain._version, w.data_ptr(), gain.data_ptr(), w.dtype
+    kept = _folded.get(w)
+    is_known = kept is not None and kept.gain() is gain and kept.state == state
+    if not is_known and (not make or _callables.capturing()):
+        return None
+    stream = torch.cuda.current_stream(w.device) if w.is_cuda else None
+    if not is_known:
+        made = (w.detach() * gain.detach()).contiguous()
+        if stream is not None:
+            stream.synchronize()  # once a weight: other streams may read it at once
+        kept = _Kept(weakref.ref(gain), state, made, stream)
+        with _lock:
+            _folded[w] = kept
+    elif stream is not None and stream != kept.stream:
+        kept.made.record_stream(stream)
+    if stream is not None and _callables.capturing():
+        _captured[kept.made.data_ptr()] = kept.made
+    found: Tensor = kept.made
+    return found
 
 
 def forget() -> None:
-    """Frees all folded weights."""
-    _folded.clear()
+    """Frees all folded weights but those of captured graphs."""
+    with _lock:
+        _folded.clear()
 
 
 # Calls by how their tensors lie, and how many are kept at the most: sizes may change all the time.
@@ -141,25 +164,26 @@ def norm_linear(
 ) -> Tensor:  # fmt: skip
     if activation is not None and activation not in ACTIVATIONS:
         raise unknown_activation(activation)
-    x, w, gain, up, bias = cast(x, w, gain, up, bias)
+    cast_to = cast(x, w, gain, up, bias)
+    other = times if residual is None else residual
+    if other is not None and cast_to[0] is not x and other.dtype != cast_to[0].dtype:
+        # Where torch casts, what is joined stays as it is and the sum has the wider type, as with torch's own product.
+        return finish(norm_linear(x, w, gain, up, bias, None, None, activation, eps), None, residual, times)
+    x, w, gain, up, bias = cast_to
     others = {"residual": residual, "times": times}
     ours = has_kernels(x, w, gain, up, bias, *others.values())
     if ours:
         floats(x=x, w=w, weight=gain, up=up, bias=bias, **others)
-    check(x, w, bias)
-    if gain is not None and tuple(gain.shape) != (w.shape[1],):
-        raise ValueError(f"weight: has shape {list(gain.shape)}, expected {[w.shape[1]]} as x has columns")
-    if up is not None and tuple(up.shape) != tuple(w.shape):
-        raise ValueError(f"up: has shape {list(up.shape)}, expected {list(w.shape)} as w has")
-    shape = (*x.shape[:-1], w.shape[0])
-    for name, other in others.items():
-        if other is not None and tuple(other.shape) != shape:
-            raise ValueError(f"{name}: has shape {list(other.shape)}, expected {list(shape)}")
+    shape = check(x, w, gain, up, bias, **others)
     if not ours:
         y = F.rms_norm(x, (x.shape[-1],), gain, eps)
         if up is not None:
             return finish(F.linear(y, w), activation) * F.linear(y, up)
         return finish(F.linear(y, w, bias), activation, residual, times)
+    if not torch.compiler.is_compiling():
+        for weight in (w, up):
+            if weight is not None and gain is not None and not wants(x, weight, gain):
+                folded(weight, gain, make=True)
     flat = [None if t is None else rows(t) for t in (residual, times)]
     given: Any = rows(x), w, gain, up, bias, activation, *flat, eps
     tensors = [t for t in given if isinstance(t, Tensor)]

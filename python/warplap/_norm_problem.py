@@ -9,6 +9,20 @@ from . import _arrays, _facts, _warplap
 from ._prepared import prepared
 
 
+def check(x: Any, w: Any, weight: Any, up: Any, bias: Any, **others: Any) -> tuple[int, ...]:
+    """Whether shapes belong together; gives that of the answer."""
+    if w.ndim != 2:
+        raise ValueError(f"w: has {w.ndim} dimensions, expected 2")
+    if x.ndim == 0 or x.shape[-1] != w.shape[1]:
+        raise ValueError(f"x: has shape {list(x.shape)}, expected {w.shape[1]} columns as w has")
+    shape = (*x.shape[:-1], w.shape[0])
+    wanted = {"weight": (w.shape[1],), "up": w.shape, "bias": (w.shape[0],), **dict.fromkeys(others, shape)}
+    for name, a in {"weight": weight, "up": up, "bias": bias, **others}.items():
+        if a is not None and tuple(a.shape) != tuple(wanted[name]):
+            raise ValueError(f"{name}: has shape {list(a.shape)}, expected {list(wanted[name])}")
+    return shape
+
+
 def text(
     x: Any, w: Any, up: Any, bias: Any, activation: str | None, residual: Any, times: Any, eps: float
 ) -> str | None:
@@ -45,8 +59,7 @@ def of_arrays(
     whole = _arrays.numpy().ascontiguousarray
     given = {name: None if a is None else whole(_arrays.array(a, name)) for name, a in given.items()}
     x, w, weight = given["x"], given["w"], given["weight"]
-    if w.ndim != 2 or x.ndim == 0 or x.shape[-1] != w.shape[1]:
-        raise ValueError(f"x: has shape {list(x.shape)}, expected {w.shape[-1]} columns as w has")
+    shape = check(**given)
     for name, a in given.items():
         if a is not None and a.dtype != x.dtype:
             raise TypeError(f"{name}: holds {a.dtype}, expected {x.dtype} like x")
@@ -57,7 +70,7 @@ def of_arrays(
     residual, times = flat(given["residual"], n), flat(given["times"], n)
     asked = text(left, right, second, given["bias"], activation, residual, times, eps)
     assert asked is not None
-    target = _arrays.into(None, (*x.shape[:-1], n), x)
+    target = _arrays.into(None, shape, x)
     turned = None if second is None else second.T
     other = times if residual is None else residual
     write = lambda to: prepared(asked)(left, right.T, to, given["bias"], other, turned, None)

@@ -162,8 +162,10 @@ def norm_linear(
 
     x is multiplied as it is, and the rows of the product are divided by x's root mean square, which is found in the
     product or by a small kernel in front, whichever is faster here. The norm's ``weight``, of shape (k,), is folded into
-    ``w`` once: the folded copy is kept as long as both live, and made anew when one was changed in place. Captured CUDA
-    graphs go on with the copy that they saw. Where a gradient is wanted it is a norm and a layer.
+    ``w`` once where both are parameters of torch's: the folded copy is kept as long as ``w`` lives, and made anew when one
+    of them was changed in place. Captured CUDA graphs go on with the copy that they saw. Changes that torch does not count
+    (``w.data.copy_(…)``) are not seen: :func:`forget_folded` frees all copies. Where a gradient is wanted, and of weights
+    that are no parameters, it is a norm and a layer.
     """
     if residual is not None and times is not None:
         raise ValueError("times: is given beside residual, expected one of them")
@@ -178,6 +180,12 @@ def norm_linear(
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("norm_linear", all_of_it, activation, eps)
     return _norm_problem.of_arrays(x, w, weight, bias, activation, up, residual, times, eps)
+
+
+def forget_folded() -> None:
+    """Frees the folded weights of :func:`norm_linear`, but for those that captured CUDA graphs have seen."""
+    if torch is not None:
+        _torch.forget_folded()
 
 
 def gated(

@@ -19,6 +19,7 @@ from ._joined import joined as joined_linear
 from ._layers import linear
 from ._library import autocast
 from ._linear_entropy import linear_cross_entropy
+from ._norm_linear import forget as forget_folded
 from ._norm_linear import norm_linear
 from ._norm_quant import norm as norm_quant
 from ._norm_torch import norm
@@ -34,7 +35,7 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "activated_at_once", "attention", "bent_attention", "bsr_matmul", "cross_entropy", "gated", "gated_at_once",
+    "activated_at_once", "attention", "bent_attention", "bsr_matmul", "cross_entropy", "forget_folded", "gated", "gated_at_once",
     "gated_linear", "int_mm", "joined_linear",
     "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_linear", "norm_quant", "packed_attention",
     "paged_attention",

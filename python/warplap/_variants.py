@@ -102,6 +102,9 @@ def _torch_mm_fit(problem: str) -> str | None:
 
 
 def _torch_linear_fit(problem: str) -> str | None:
+    given = _facts.fields(problem)
+    if given["dtype"] == "f16" and "scale" in given:
+        return "the product would be rounded to f16, and perhaps be too large for it, before it is scaled"
     return None if _has_epilogue(problem) else "without factors, a norm, a bias, an activation, a join and a pair it is a plain product"
 
 

@@ -276,8 +276,12 @@ fn what_was_compiled_in_is_what_the_files_say() {
             // With a library's version, which is not in the files.
             if !text.contains("source!(&version") && (folder == "gemm/cpu" || text.contains("impl Twin<")) {
                 let wrappers: &[&str] = match folder {
-                    "gemm/cpu" => &[wrapper, "gemm/cpu/paired.rs"],
-                    "gemm/cuda" if PAIRED.contains(&&*id) => &[wrapper, "gemm/cuda/paired.rs"],
+                    "gemm/cpu" => &[wrapper, "gemm/cpu/normed.rs", "gemm/cpu/paired.rs"],
+                    "gemm/cuda" if PAIRED.contains(&&*id) => {
+                        &[wrapper, "gemm/cuda/normed/mod.rs", "gemm/cuda/paired.rs"]
+                    }
+                    // It finds the factors of a norm itself.
+                    "gemm/cuda" if id != "wgmma_swapab" => &[wrapper, "gemm/cuda/normed/mod.rs"],
                     _ => &[wrapper],
                 };
                 assert_eq!(found, wrapped(&mut tree, wrappers, &file), "{file}");

@@ -19,6 +19,7 @@ pub(crate) fn main() -> Result<(), Error> {
             Arg::Absent,
             Arg::Absent,
             Arg::Absent,
+            Arg::Absent,
         ])?;
     }
     assert!(c.iter().all(|x| *x == 256.0));

@@ -102,11 +102,6 @@ def norm_gated(x: Tensor, gain: Tensor | None, eps: float, w_gate: Tensor, w_up:
     return found
 
 
-def norm_gated_halves(x: Tensor, gain: Tensor | None, eps: float, w: Tensor, activation: Any, first: int) -> Tensor:
-    halves = w.chunk(2)
-    return norm_gated(x, gain, eps, halves[first], halves[1 - first], activation)
-
-
 def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     found: Tensor = _ops.softmax(x, mask, scale=scale)
     return found

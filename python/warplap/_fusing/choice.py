@@ -18,10 +18,11 @@ from .. import _callables, _modes, _warplap
 from .._rig import share_of_tolerance
 from . import model
 from .forms import Form, Inductor, Run
+from .norm_linear import fold
 from .parts import timed
 from .plan import Partition, Plan
 from .story import Decision, Lane, remember
-from .whole import Whole, drawn, in_a_row, reference
+from .whole import Whole, drawn, in_a_row, may_begin_anew, reference
 
 _log = logging.getLogger("warplap")
 
@@ -69,6 +70,8 @@ class Chooser:
         remember(decision)
         _log.info("%s", decision)
         form = Form(self._plan, decision.winner, decision.form == "inductor", self._inductor)
+        if decision.winner is not None:
+            fold(decision.winner.covers, self._plan.module.graph, inputs)
         run = form.built(inputs)
         if decision.is_final:
             self._run, self._meanwhile = run, None
@@ -116,8 +119,8 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
             decision = told(chosen, sure)
             decision.lanes = [Lane(f.name, f.kinds, guess.seconds[f.name] * 1e6, "not raced") for f in listed]
             return decision
-        times = in_a_row(plan, given)
-        lanes, runs, left = _ready(listed, given, times)
+        anew, times = may_begin_anew(inputs), in_a_row(plan, given)
+        lanes, runs, left = _ready(listed, given, times, anew)
         winner, found = compete(lanes, runs, right, True) if lanes else (0, None)
     except (RuntimeError, MemoryError) as why:  # no memory for other inputs, or nobody was right with them
         reason = str(why).partition("\n")[0]
@@ -199,7 +202,7 @@ def _lanes(forms: list[Form], found: dict[str, Any] | None, times: int = 1) -> l
 
 
 def _ready(
-    forms: list[Form], given: tuple[Any, ...], times: int
+    forms: list[Form], given: tuple[Any, ...], times: int, anew: bool
 ) -> tuple[list[Form], list[Run], list[Lane]]:
     """Those that can be built and run, what runs each once as the program does, and why others cannot."""
     ready: list[Form] = []
@@ -207,7 +210,7 @@ def _ready(
     left: list[Lane] = []
     for form in forms:
         try:
-            run = Whole(form, given, times)
+            run = Whole(form, given, times, anew)
             run()  # compiles, and lets every part find its own kernel
             run()
         except Exception as why:

@@ -29,7 +29,9 @@ def timed(plan: Plan, inputs: Sequence[Any]) -> Times:
     together: dict[str, float] = {}
     with torch.no_grad():
         walk = _Walk(plan, first, alone, together)
-        walk.run(*(t.detach() if isinstance(t, Tensor) else t for t in inputs))
+        # Parameters stay what they are: weights that are one may be folded.
+        plain = lambda t: t.detach() if isinstance(t, Tensor) and not isinstance(t, torch.nn.Parameter) else t
+        walk.run(*map(plain, inputs))
     for name, founds in plan.kinds.items():  # the same layer a second time takes as long
         for found in founds[1:]:
             alone.update((node, alone[like]) for node, like in zip(found.nodes, founds[0].nodes) if like in alone)

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Interpreter
 from .._rig import share_of_tolerance
 from .._steps import IN_A_ROW
 from .forms import Form, Run
+from .norm_linear import fold
 from .plan import Plan
 
 
@@ -37,6 +38,21 @@ def in_a_row(plan: Plan, given: tuple[Any, ...]) -> int:
     return min(max(int(_TOGETHER / each), IN_A_ROW), _MOST)
 
 
+def may_begin_anew(given: tuple[Any, ...]) -> bool:
+    """Whether runs may count as calls of a program of their own. Not in the middle of one: what CUDA graphs of its other
+    parts gave would be taken for dead."""
+    device = _gpu(given)
+    if device is None:
+        return False
+    try:
+        from torch._inductor.cudagraph_trees import get_manager
+
+        manager = get_manager(device.index or 0, create_if_none_exists=False)
+        return manager is None or manager.current_node is None
+    except (ImportError, AttributeError, AssertionError):  # another torch, or a thread that has none
+        return False
+
+
 def _gpu(given: tuple[Any, ...]) -> torch.device | None:
     return next((t.device for t in given if isinstance(t, Tensor) and t.is_cuda), None)
 
@@ -44,8 +60,10 @@ def _gpu(given: tuple[Any, ...]) -> torch.device | None:
 class Whole:
     """A graph run as its program runs it: with its gradients where they are wanted, several times in a row on a GPU."""
 
-    def __init__(self, form: Form, given: tuple[Any, ...], times: int = 1) -> None:
-        self._run, self._random, self._times = form.built(given), form.plan.draws, times
+    def __init__(self, form: Form, given: tuple[Any, ...], times: int = 1, anew: bool = False) -> None:
+        if form.partition is not None:
+            fold(form.partition.covers, form.plan.module.graph, given)
+        self._run, self._random, self._times, self._anew = form.built(given), form.plan.draws, times, anew
         self._given = given
         self._device = _gpu(given)
         if self._random and form.kinds:
@@ -54,7 +72,8 @@ class Whole:
     def __call__(self) -> tuple[Tensor, ...]:
         for _ in range(self._times):
             found: tuple[Tensor, ...] = ()  # so that a CUDA graph may write over what it gave before
-            GenerationTracker.generation += 1  # as each call of a compiled program does: CUDA graphs begin anew
+            if self._anew:
+                GenerationTracker.generation += 1  # as each call of a compiled program does: CUDA graphs begin anew
             found = step(self._run, self._given)
         if self._device is not None:
             torch.cuda.current_stream(self._device).synchronize()
@@ -119,6 +138,8 @@ def drawn(inputs: Sequence[Any]) -> tuple[Any, ...]:
         extent = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
         flat = torch.randn(extent, generator=chance).mul_(t.shape[-1] ** -0.5 if t.ndim == 2 else 1.0)
         made = flat.to(t.dtype).to(t.device).as_strided(t.shape, t.stride())
+        if isinstance(t, torch.nn.Parameter):
+            return torch.nn.Parameter(made, t.requires_grad)
         return made.requires_grad_(t.requires_grad)
 
     with torch.no_grad():

@@ -25,6 +25,10 @@ fn behind(look: &Look<'_>, mut found: Found) -> Option<Found> {
     let front = look.made(a)?;
     let What::Norm { kind: Kind::Rms, weight: false, bias: false, eps } = look.nodes[front].what else { return None };
     let Task::Gemm(problem) = found.call.task else { return None };
+    // A reshape between the two makes other rows of the same numbers.
+    if look.nodes[front].n != problem.k {
+        return None;
+    }
     // What is joined may be the norm itself: then it has to be there.
     if found.call.slots.iter().filter(|value| **value == Some(a)).count() > 1 {
         return None;

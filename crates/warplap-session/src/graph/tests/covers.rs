@@ -211,6 +211,20 @@ fn what_others_read_is_kept_or_not_covered() {
 }
 
 #[test]
+fn a_norm_of_other_rows_than_a_product_has_is_not_taken_in() {
+    let session = session(Mode::Off);
+    let mut g = session.graph();
+    let (x, w) = (g.input("x", DType::F32, &[ROWS, N]), g.input("w", DType::F32, &[24, N / 2]));
+    let h = g.norm(x, Kind::Rms, None, None, 1e-5).unwrap();
+    let h = g.reshape(h, &[2 * ROWS, N / 2]).unwrap();
+    let y = g.linear(h, w).unwrap();
+    let fused = g.output("y", y).build().unwrap();
+    assert_eq!(ids(&fused.problem().plan), ["apart"]);
+    let (drawn, left) = super::run(&fused, 4);
+    assert!(super::share(&fused, &drawn, &left) <= 1.0);
+}
+
+#[test]
 fn memory_between_launches_is_used_again_once_nobody_reads_it() {
     let session = session(Mode::Off);
     let fused = layer(&mut session.graph(), 3, DType::F32);
