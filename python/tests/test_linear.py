@@ -90,7 +90,10 @@ def test_what_was_tuned_by_its_text_serves_a_call_and_the_other_way_round():
     assert {row["variant"] for row in warplap.benchmark(warplap.linear, x, w, bias)} >= {"torch_linear", "reference"}
 
 
-@pytest.mark.parametrize("rest", ["bias=true", "act=relu", "bias=true,act=gelu", "bias=true,act=gelu_tanh", "act=silu", "act=tanh", "act=sigmoid"])
+@pytest.mark.parametrize(
+    "rest",
+    ["bias=true", "act=relu", "bias=true,act=gelu", "bias=true,act=gelu_tanh", "act=silu", "act=tanh", "act=sigmoid"],
+)
 @pytest.mark.parametrize("shape", ["m=10,n=12,k=16,b=col", "m=6,n=5,k=8,ldc=7,batch=3"])
 def test_torchs_linear_races_and_its_plain_product_stands_aside(shape, rest):
     table = {row["variant"]: row for row in warplap.benchmark(f"gemm:{shape},dtype=f32,{rest}", budget=0.5)}

@@ -98,7 +98,8 @@ def _has_epilogue(problem: str) -> bool:
 
 
 def _torch_mm_fit(problem: str) -> str | None:
-    return "it has no factors and no norm, adds no bias, has no activation, joins nothing and is no pair" if _has_epilogue(problem) else None
+    aside = "it has no factors and no norm, adds no bias, has no activation, joins nothing and is no pair"
+    return aside if _has_epilogue(problem) else None
 
 
 def _torch_linear_fit(problem: str) -> str | None:

@@ -51,8 +51,9 @@ class Fused(Generic[P, R]):
 
 
 def fuse(
-    fn: Callable[P, R], *, dynamic: bool | None = None, fullgraph: bool = False, mode: str | None = None, freeze: bool = False
-) -> Fused[P, R]:
+    fn: Callable[P, R], *, dynamic: bool | None = None, fullgraph: bool = False, mode: str | None = None,
+    freeze: bool = False,
+) -> Fused[P, R]:  # fmt: skip
     """Compiles a function or a module of torch, and decides by measurement which operators run fused.
 
     Its graph is traced as ``torch.compile`` traces it (``dynamic`` and ``fullgraph`` are torch's, ``mode`` is
@@ -60,8 +61,8 @@ def fuse(
     attention and cross entropy may be taken by warplap's kernels; what is left is Inductor's. Which of them are taken
     is raced at the first call, as whole chains, beside Inductor and eager, each proved against double precision, and
     kept in the store. ``freeze`` says that weights stay as they are, for inference: then the gain of an RMSNorm may be
-    folded into copies of the weights behind it (:func:`norm_linear`), where that is faster. ``explain()`` of what comes back tells about it. ``torch.compile(backend="warplap")`` decides in
-    the same way.
+    folded into copies of the weights behind it (:func:`norm_linear`), where that is faster. ``explain()`` of what comes
+    back tells about it. ``torch.compile(backend="warplap")`` decides in the same way.
     """
     if not callable(fn):
         raise TypeError(f"fn: is a {type(fn).__name__}, expected a function or a module")

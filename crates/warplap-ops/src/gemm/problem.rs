@@ -10,8 +10,8 @@ use warplap_core::roofline::{Ceilings, Work};
 use super::{Activation, Join, Kind, Layout, Rms, Scale};
 
 /// The facts of C (m×n) = act(scale ∘ (A (m×k) · B (k×n)) + bias), joined with another matrix where there is one, or of a
-/// batch of such products; with a pair, of act(A · B) ∘ (A · B2), either half scaled. The matrices of a batch follow each other without a gap: the next
-/// begins where a further line of the last would. All share one bias.
+/// batch of such products; with a pair, of act(A · B) ∘ (A · B2), either half scaled. The matrices of a batch follow each
+/// other without a gap: the next begins where a further line of the last would. All share one bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmProblem {
     /// Rows of A and C.
