@@ -44,26 +44,29 @@ template <int bk_> struct RowSquares {
   }
 };
 
-// The few rows of a stage (8, or a multiple of 16) that all of a CTA multiplies with: eight threads of the first
-// warpgroup a row.
+// The few rows of a stage (8, or a multiple of 16) that all of a CTA multiplies with: some threads of the first warpgroup
+// share a row, and one of them has its sum in the end.
 template <int rows_, int bk_> struct TileSquares {
-  static constexpr int room = rows_ < 16 ? 16 : rows_, each = rows_ < 16 ? 1 : rows_ / 16; // sums in memory, and of a thread
+  static constexpr int lanes = rows_ * bk_ / 8 >= 128 && rows_ < 16 ? 16 : 8; // threads that share a row
+  static constexpr int each = rows_ < 16 ? 1 : rows_ / 16; // rows that a thread has a share of
+  static constexpr int loads = (rows_ * bk_ / 8 + 127) / 128;
   float total[each] = {};
+  // Where a row's chunks of 16 bytes lie in it does not matter; panels of 64 columns lie behind each other.
   DI void add(u32 tile) {
     if (!SQUARES) return;
     const int tid = threadIdx.x & 127;
+    const int first = lanes == 16 ? tid / 16 * 8 + tid % 8 + tid / 8 % 2 * rows_ * 8 : tid;
 #pragma unroll
-    for (int i = 0; i < (rows_ * bk_ / 8 + 127) / 128; i++)
-      if (rows_ * bk_ / 8 % 128 == 0 || tid + i * 128 < rows_ * bk_ / 8) total[i % each] += squares_at(tile + (tid + i * 128) * 16);
+    for (int i = 0; i < loads; i++)
+      if (rows_ * bk_ / 8 % 128 == 0 || tid + i * 128 < rows_ * bk_ / 8) total[i % each] += squares_at(tile + (first + i * 128) * 16);
   }
-  // Leaves the sums in shared memory, `room` of them: of 8 rows those of two halves.
-  DI void leave(float* sums) {
-    const int tid = threadIdx.x & 127;
+  // Whether a thread has the sums of rows `row(0)`, `row(1)`, ...: after that of all who share them.
+  DI bool has() const { return threadIdx.x % lanes == 0 && row(0) < rows_; }
+  DI int row(int j) const { return (threadIdx.x & 127) / lanes + j * 16; }
+  DI void gather() {
 #pragma unroll
-    for (int j = 0; j < each; j++) {
+    for (int j = 0; j < each; j++)
 #pragma unroll
-      for (int o = 1; o < 8; o *= 2) total[j] += __shfl_xor_sync(~0u, total[j], o);
-      if (tid % 8 == 0) sums[tid / 8 + j * 16] = total[j];
-    }
+      for (int o = 1; o < lanes; o *= 2) total[j] += __shfl_xor_sync(~0u, total[j], o);
   }
 };

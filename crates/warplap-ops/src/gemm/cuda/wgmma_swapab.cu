@@ -28,10 +28,10 @@ using OpW = Weights<BW, BK, !B_COL, 1>;
 using OpT = Operand<BT, BK, 0, SHARE>;
 using MM = Mma<BT, !B_COL, 0>;
 using Sums = TileSquares<BT, BK>;
-constexpr u32 STAGE = OpW::bytes + OpT::bytes, SUMS = SQUARES ? Sums::room * 4 : 0; // bytes of one CTA's sums of squares
+constexpr u32 STAGE = OpW::bytes + OpT::bytes, SUMS = SQUARES ? BT * 16 : 0; // bytes of another CTA's sums of squares, 16 a row
 constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH + 1023) / 1024 * 1024; // the stages, and later the turned tile
 static_assert(BW == MI * 64 * CONS && BK % 64 == 0 && (!PAIR || (MI == 2 && CONS == 1)), "tile");
-static_assert(RING + (SPLIT - 1) * PART + SPLIT * SUMS + 1024 == SHARED, "the host counts shared memory as the kernel does");
+static_assert(RING + (SPLIT - 1) * (PART + SUMS) + (SQUARES ? BT * 4 : 0) + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 // Eight elements of C, rounded already, with as many of another matrix, `count` of which are there.
 DI uint4 join_eight(uint4 x, const elem* other, int count) {
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1
 wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc EPILOGUE_PARAMETERS PAIR_MAP) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
-  const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING, boxes = inbox + (SPLIT - 1) * PART;
+  const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING, boxes = inbox + (SPLIT - 1) * PART; // boxes: sums of squares
   const u32 fulls = smem_addr(full), empties = smem_addr(empty), inbox_bar = smem_addr(&received);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0;
@@ -107,15 +107,8 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
     multiply<OpW, OpT, MM, BK, STAGES, 1>(d, base, fulls, wg * MI, from, to, q, phase, release, issued);
     if (CL > 1 && SHARE == 1) cluster_wait();
 #if SQUARES
-    float* const sums = reinterpret_cast<float*>(smem + (boxes + (SPLIT - 1) * SUMS - smem_addr(smem))); // of this CTA; later the factors
-    if (wg == 0) {
-      squares.leave(sums);
-      named_sync(2, 128);
-      if (SPLIT > 1 && slice > 0 && tid < Sums::room / 4) {
-        const float4 four = reinterpret_cast<const float4*>(sums)[tid];
-        peer_send4(peer_addr(boxes + (slice - 1) * SUMS + tid * 16, beside), peer_addr(inbox_bar, beside), four.x, four.y, four.z, four.w);
-      }
-    }
+    float* const factors = reinterpret_cast<float*>(smem + (boxes + (SPLIT - 1) * SUMS - smem_addr(smem)));
+    if (wg == 0) squares.gather();
 #endif
     const u32 mine = (wg * 128 + tid) * 16; // parts lie as the sender's threads held them
     if (SPLIT > 1 && slice > 0) {
@@ -124,6 +117,11 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       for (int i = 0; i < MI; i++)
 #pragma unroll
         for (int j = 0; j < BT / 2; j += 4) peer_send4(to_box + (i * (BT / 8) + j / 4) * (CONS * 2048), to_bar, d[i][j], d[i][j + 1], d[i][j + 2], d[i][j + 3]);
+#if SQUARES
+      if (wg == 0 && squares.has())
+#pragma unroll
+        for (int j = 0; j < Sums::each; j++) peer_send4(peer_addr(boxes + (slice - 1) * SUMS + squares.row(j) * 16, beside), to_bar, squares.total[j], 0.f, 0.f, 0.f);
+#endif
     } else {
       if (SPLIT > 1) {
         mb_wait(inbox_bar, 0);
@@ -139,18 +137,14 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       }
       pdl_wait(); // the bias, too, may be the work of the kernel before
 #if SQUARES
-      if (wg == 0) {
-        float all = 0.f;
-        if (tid < BT) {
+      if (wg == 0 && squares.has())
 #pragma unroll
-          for (int s = 0; s < SPLIT; s++) { // the last is this CTA's own
-            const float* box = sums - (SPLIT - 1 - s) * Sums::room;
-            all += BT < 16 ? box[tid] + box[tid + 8] : box[tid];
-          }
+        for (int j = 0; j < Sums::each; j++) {
+          float all = 0.f; // in the order of the CTAs, this one's own last
+#pragma unroll
+          for (int s = 0; s + 1 < SPLIT; s++) all += shared_load4(boxes + s * SUMS + squares.row(j) * 16).x;
+          factors[squares.row(j)] = root_factor(all + squares.total[j], under_root, K);
         }
-        named_sync(2, 128);
-        if (tid < BT) sums[tid] = root_factor(all, under_root, K);
-      }
 #endif
       named_sync(1, CONS * 128); // the turned tile overwrites the stages: every consumer is done with them
       const int lane = tid & 31;
@@ -164,7 +158,7 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
           if (SCALE || SQUARES) {
             const int r = j * 8 + (lane & 3) * 2; // two rows of C, which are columns here
 #if SQUARES
-            const float left = sums[r], right = sums[r + 1];
+            const float left = factors[r], right = factors[r + 1];
 #else
             const float left = row + r < M ? factor_of(scale, (u64)z * M + row + r) : 0.f, right = row + r + 1 < M ? factor_of(scale, (u64)z * M + row + r + 1) : 0.f;
 #endif

@@ -78,9 +78,9 @@ impl Twin<GemmProblem> for Swapab {
         let (weights, out) = (weights(p, bw, bk, 1)?, columns(p, bw));
         let groups = out / 64;
         let stage = rows.bytes + weights.bytes;
-        // Sums of squares, where a norm is in front: this block's own, and those of the others.
-        let sums = if p.rms.is_some() { split * bt.max(16) * 4 } else { 0 };
-        let inbox = (split - 1) * bw * bt * 4 + sums + 1024;
+        // Sums of squares of the other blocks, where a norm is in front, and the factors that come of all.
+        let [sums, factors] = if p.rms.is_some() { [bt * 16, bt * 4] } else { [0, 0] };
+        let inbox = (split - 1) * (bw * bt * 4 + sums) + factors + 1024;
         let deep = stages(chip, stage, inbox, ctas, 12)?;
         let turned = (bt * (out * 2 + 16)).next_multiple_of(1024);
         let mut defines = facts(p);
