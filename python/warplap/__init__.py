@@ -30,9 +30,9 @@ atexit.register(_warplap.end_background)
 
 from . import _child, store
 from ._modes import configure, mode, off, record, replay, set_mode, tuning
-from ._ops import (
-    attention, bsr_matmul, cross_entropy, forget_folded, gated, gated_linear, int_mm, linear, linear_cross_entropy, matmul, norm,
-    norm_linear, rope, scaled_mm, softmax,
+from ._ops import attention, bsr_matmul, cross_entropy, linear_cross_entropy, norm, rope, softmax
+from ._ops_products import (
+    forget_folded, gated, gated_linear, int_mm, linear, matmul, norm_linear, scaled_mm,
 )  # fmt: skip
 from ._prepared import run
 from ._run_kernel import run_kernel

@@ -109,14 +109,16 @@ def check(
             raise ValueError(f"{name}: has shape {list(tensor.shape)}, expected {list(shape)}")
 
 
-def direct(x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float) -> Any:
+def direct(
+    x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float, total: bool = True
+) -> Any:
     """At once, over torch's plain tensors that nobody wants a gradient of; None for everything else."""
     shape = x.shape
     if not shape or (residual is not None and getattr(residual, "shape", None) != shape):
         return None
     flat, more = x, residual
     try:
-        call = call_of(x, residual, weight, bias, kind, eps)
+        call = call_of(x, residual, weight, bias, kind, eps, total)
         if len(shape) != 2:
             flat, more = (None if t is None else t.view(-1, shape[-1]) for t in (x, residual))
     except (RuntimeError, TypeError, ValueError):  # the general way copies, says what is wrong, or goes to torch
@@ -124,7 +126,8 @@ def direct(x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float)
     found = call.direct(flat, more, weight, bias)
     if found is None or len(shape) == 2:
         return found
-    return found.view(shape) if residual is None else (found[0].view(shape), found[1].view(shape))
+    one = residual is None or not total
+    return found.view(shape) if one else (found[0].view(shape), found[1].view(shape))
 
 
 def of_arrays(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> Any:

@@ -1,214 +1,19 @@
-"""The operators: what a user calls. Plain torch tensors go straight to the native half; everything else (gradients,
-tracing, subclasses, other libraries' arrays, shapes that need folding) takes the general way."""
+"""The operators but for products: what a user calls. Plain torch tensors go straight to the native half; everything
+else (gradients, tracing, subclasses, other libraries' arrays, shapes that need folding) takes the general way."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from . import _activated, _arrays, _borrowed, _gated, _norm, _norm_problem, _rows, _warplap
+from . import _arrays, _borrowed, _norm, _rows, _warplap
+from ._door import PLAIN, compiling, is_torch, torch, torch_ops
 from ._tiles import Tiles
 from ._types import Array
 
-_torch: Any  # the operators over its tensors
-
-try:
-    import torch
-except ImportError:  # torch is optional: NumPy arrays need none of it
-    torch = None  # type: ignore[assignment]
-    _PLAIN: frozenset[type] = frozenset()
-
-    def _compiling() -> bool:
-        return False
-
-else:
-    # The other tracers bring tensors of their own or a mode, which the native half sees.
-    from torch.compiler import is_dynamo_compiling as _compiling
-
-    from . import _torch  # type: ignore[no-redef]
-    from ._nodes import PLAIN as _PLAIN
-
-    _trained_matmul, _trained_linear = _torch.trained_matmul, _torch.trained_linear
-    _trained_attention, _gated_at_once = _torch.trained_attention, _torch.gated_at_once
-
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
-
-_matmul_direct = _warplap.matmul_direct
-_linear_direct = _warplap.linear_direct
-_linear_joined = _warplap.linear_joined
 _attention_direct = _warplap.attention_direct
 _bsr_direct = _warplap.bsr_direct
-
-
-_OPTIONAL = ("bias", "mask", "out", "lengths", "block_table", "cu_seqlens_k", "residual", "times")
-
-
-def _is_torch(**tensors: Any) -> bool:
-    """Whether these are torch's; a mixture is an error. What may be left out may be None."""
-    given = {n: t for n, t in tensors.items() if not (t is None and n in _OPTIONAL)}
-    if torch is None or not any(isinstance(t, torch.Tensor) for t in given.values()):
-        return False
-    for name, tensor in given.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name}: is a {type(tensor).__name__}, expected tensors of one library")
-    return True
-
-
-def matmul(a: Array, b: Array, *, out: Array | None = None) -> Array:
-    """The product of two matrices, by whichever variant is fastest here and proved right.
-
-    ``a`` has shape (..., m, k) or (k,), ``b`` (..., k, n) or (k,), with batches spread as ``torch.matmul`` spreads them;
-    float32, float16 or bfloat16 with sums in float32, other types by torch's own product. Both may be transposed or
-    padded. torch in, torch out (differentiable); NumPy in, NumPy out; CUDA arrays of other libraries (CuPy, Numba, JAX)
-    are borrowed where torch is there. ``out`` of shape (m, n) is written and returned.
-    """
-    if not _compiling():
-        found = _matmul_direct(a, b, out)
-        if found is not None:
-            return found
-        if out is None and type(a) in _PLAIN and type(b) in _PLAIN:
-            found = _trained_matmul(a, b)
-            return _torch.matmul(a, b, None) if found is None else found
-    if _is_torch(a=a, b=b, out=out):
-        return _torch.matmul(a, b, out)
-    if _borrowed.is_on_cuda(a):
-        return _borrowed.call("matmul", {"a": a, "b": b, "out": out})
-    return _arrays.matmul(a, b, out)
-
-
-def linear(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    activation: Activation | None = None,
-    *,
-    residual: Array | None = None,
-    times: Array | None = None,
-    out: Array | None = None,
-) -> Array:
-    """``activation(x @ w.T + bias)``: x of shape (..., k), w (n, k), bias (n,); then ``+ residual`` or ``* times``, one
-    of them, of shape (..., n).
-
-    ``activation`` is None, "relu", "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid". The product, its bias and, where
-    no gradient is wanted, the activation and what is joined are one problem
-    (``gemm:...,bias=true,act=gelu,join=add``).
-    """
-    if residual is not None or times is not None:
-        return _joined(x, w, bias, activation, residual, times, out)
-    if not _compiling():
-        found = _linear_direct(x, w, bias, activation, out)
-        if found is not None:
-            return found
-        if out is None and type(x) in _PLAIN and type(w) in _PLAIN and (bias is None or type(bias) in _PLAIN):
-            found = _trained_linear(x, w, bias, activation)
-            return _torch.linear(x, w, bias, activation, None) if found is None else found
-    if _is_torch(x=x, w=w, bias=bias, out=out):
-        return _torch.linear(x, w, bias, activation, out)
-    if _borrowed.is_on_cuda(x):
-        return _borrowed.call("linear", {"x": x, "w": w, "bias": bias, "out": out}, activation)
-    return _arrays.linear(x, w, bias, activation, out)
-
-
-def _joined(x: Any, w: Any, bias: Any, activation: Any, residual: Any, times: Any, out: Any) -> Any:
-    """A linear layer joined with one more tensor."""
-    if residual is not None and times is not None:
-        raise ValueError("times: is given beside residual, expected one of them")
-    if not _compiling():
-        found = _linear_joined(x, w, bias, activation, residual, times, out)
-        if found is not None:
-            return found
-    given = {"x": x, "w": w, "bias": bias, "residual": residual, "times": times, "out": out}
-    if _is_torch(**given):
-        return _torch.joined_linear(x, w, bias, residual, times, activation, out)
-    if _borrowed.is_on_cuda(x):
-        return _borrowed.call("joined_linear", given, activation)
-    return _arrays.linear(x, w, bias, activation, out, residual, times)
-
-
-def gated_linear(
-    x: Array, w_gate: Array, w_up: Array, activation: Activation | None = "silu", *, out: Array | None = None
-) -> Array:
-    """``activation(x @ w_gate.T) * (x @ w_up.T)``: x of shape (..., k), both weights (n, k). The gated half of a layer
-    (SwiGLU with the default).
-
-    ``activation`` is one of those of :func:`linear`. Where no gradient is wanted, it is one
-    product that reads x once (``gemm:...,act=silu,pair=true``); the weights stay two tensors, which lie alike.
-    """
-    if out is None and torch is not None and not _compiling():
-        found = _gated_at_once(x, w_gate, w_up, activation)
-        if found is not None:
-            return found
-    given = {"x": x, "w_gate": w_gate, "w_up": w_up, "out": out}
-    if _is_torch(**given):
-        return _torch.gated_linear(x, w_gate, w_up, activation, out)
-    if _borrowed.is_on_cuda(x):
-        return _borrowed.call("gated_linear", given, activation)
-    return _gated.of_arrays(x, w_gate, w_up, activation, out)
-
-
-def norm_linear(
-    x: Array,
-    w: Array,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    activation: Activation | None = None,
-    *,
-    up: Array | None = None,
-    residual: Array | None = None,
-    times: Array | None = None,
-    eps: float = 1e-6,
-) -> Array:
-    """``linear(rms_norm(x, weight, eps), w, bias, activation)`` and what follows it, as one product: an RMSNorm and the
-    layer behind it. With ``up`` it is ``gated_linear`` of w and up behind the norm.
-
-    x is multiplied as it is, and the rows of the product are divided by x's root mean square, which is found in the
-    product or by a small kernel in front, whichever is faster here. The norm's ``weight``, of shape (k,), is folded into
-    ``w`` once where both are parameters of torch's: the folded copy is kept as long as ``w`` lives, and made anew when one
-    of them was changed in place. Captured CUDA graphs go on with the copy that they saw. Changes that torch does not count
-    (``w.data.copy_(…)``) are not seen: :func:`forget_folded` frees all copies. Where a gradient is wanted, and of weights
-    that are no parameters, it is a norm and a layer.
-    """
-    if residual is not None and times is not None:
-        raise ValueError("times: is given beside residual, expected one of them")
-    if up is not None and not (bias is None and residual is None and times is None):
-        raise ValueError("up: is given beside bias, residual or times, expected a pair alone")
-    if not 1e-20 <= eps <= 1.0:
-        raise ValueError(f"eps: is {eps}, expected a number from 1e-20 to 1")
-    all_of_it = {"x": x, "w": w, "weight": weight, "up": up, "bias": bias, "residual": residual, "times": times}
-    given = {name: t for name, t in all_of_it.items() if t is not None}
-    if _is_torch(**given):
-        return _torch.norm_linear(x, w, weight, up, bias, residual, times, activation, eps)
-    if _borrowed.is_on_cuda(x):
-        return _borrowed.call("norm_linear", all_of_it, activation, eps)
-    return _norm_problem.of_arrays(x, w, weight, bias, activation, up, residual, times, eps)
-
-
-def forget_folded() -> None:
-    """Frees the folded weights of :func:`norm_linear`, but for those that captured CUDA graphs have seen."""
-    if torch is not None:
-        _torch.forget_folded()
-
-
-def gated(
-    a: Array, b: Array, activation: Activation | None = "silu", *, join: Literal["mul", "add"] = "mul",
-    out: Array | None = None,
-) -> Array:  # fmt: skip
-    """``activation(a) * b`` element by element, or ``+ b`` with ``join="add"``: the middle of a gated layer whose
-    products are there already.
-
-    Both have one shape; they may be the halves of one tensor, ``gated(*y.chunk(2, -1))``, of which nothing is copied.
-    ``activation`` is one of those of :func:`linear`. Arithmetic is in float32 with one rounding at the end.
-    Differentiable in both; nothing but a and b is kept for that.
-    """
-    if out is None and torch is not None and not _compiling():
-        found = _torch.activated_at_once(a, b, activation, join)
-        if found is not None:
-            return found
-    given = {"a": a, "b": b, "out": out}
-    if _is_torch(**given):
-        return _torch.gated(a, b, activation, join, out)
-    if _borrowed.is_on_cuda(a):
-        return _borrowed.call("gated", given, activation, join)
-    return _activated.of_arrays(a, b, activation, join, out)
+if torch is not None:
+    _trained_attention = torch_ops.trained_attention
 
 
 def attention(
@@ -273,9 +78,9 @@ def attention(
         if any(one is not None for one in beside):
             what = "out, mask, tiles, lengths or block_table"
             raise NotImplementedError(f"cu_seqlens_q: is given beside {what}; leave those away")
-        if not _is_torch(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k):
+        if not is_torch(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k):
             raise NotImplementedError("cu_seqlens_q: is given, expected tensors of torch")
-        return _torch.packed_attention(
+        return torch_ops.packed_attention(
             q, k, v, (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k), is_causal, scale, enable_gqa,
             window=window, softcap=softcap, alibi_slopes=alibi_slopes, align=align, dropout_p=dropout_p, seed=seed,
         )  # fmt: skip
@@ -288,7 +93,7 @@ def attention(
         what = "window, softcap, alibi_slopes, align, dropout_p, tiles, lengths, block_table"
         if out is not None:
             raise NotImplementedError(f"out: is given beside one of {what}; leave it away")
-        if not _is_torch(q=q, k=k, v=v, mask=mask, lengths=lengths, block_table=block_table):
+        if not is_torch(q=q, k=k, v=v, mask=mask, lengths=lengths, block_table=block_table):
             raise NotImplementedError(f"{what}: are given, expected tensors of torch")
         more = {"window": window, "softcap": softcap, "alibi_slopes": alibi_slopes, "align": align}
         more |= {"dropout_p": dropout_p, "seed": seed}
@@ -296,16 +101,16 @@ def attention(
             if tiles is not None:
                 raise NotImplementedError("tiles: are given beside lengths or block_table; leave one of them away")
             more |= {"lengths": lengths, "block_table": block_table}
-            return _torch.paged_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more)
-        return _torch.bent_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more, tiles=tiles)
-    if mask is None and out is None and not _compiling():
+            return torch_ops.paged_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more)
+        return torch_ops.bent_attention(q, k, v, mask, is_causal, scale, enable_gqa, **more, tiles=tiles)
+    if mask is None and out is None and not compiling():
         found = None if enable_gqa else _attention_direct(q, k, v, is_causal, scale)
-        if found is None and type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:
+        if found is None and type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN:
             found = _trained_attention(q, k, v, is_causal, scale, enable_gqa)
         if found is not None:
             return found
-    if _is_torch(q=q, k=k, v=v, mask=mask, out=out):
-        return _torch.attention(q, k, v, mask, is_causal, scale, enable_gqa, out)
+    if is_torch(q=q, k=k, v=v, mask=mask, out=out):
+        return torch_ops.attention(q, k, v, mask, is_causal, scale, enable_gqa, out)
     if _borrowed.is_on_cuda(q):
         arrays = {"q": q, "k": k, "v": v, "mask": mask, "out": out}
         return _borrowed.call("attention", arrays, is_causal, scale, enable_gqa)
@@ -319,13 +124,13 @@ def bsr_matmul(a: Any, b: Array, *, out: Array | None = None) -> Array:
     out), with blocks of 8 to 128 rows and columns; ``b`` has shape (k, n) or (k,). Both ``b`` and ``out`` may be
     column-major. Differentiable in ``b`` and in ``a``'s values.
     """
-    if not _compiling():
+    if not compiling():
         found = _bsr_direct(a, b, out)
         if found is not None:
             return found
     if torch is not None and isinstance(a, torch.Tensor):
-        _is_torch(a=a, b=b, out=out)
-        return _torch.bsr_matmul(a, b, out)
+        is_torch(a=a, b=b, out=out)
+        return torch_ops.bsr_matmul(a, b, out)
     return _arrays.bsr_matmul(a, b, out)
 
 
@@ -363,18 +168,18 @@ def norm(
         if torch is None or not isinstance(x, torch.Tensor):
             what = "before, dropout or quant"
             raise TypeError(f"x: is a {type(x).__name__}, expected a torch tensor where {what} is given")
-        _is_torch(**{name: t for name, t in (("x", x), ("residual", residual), ("before", before)) if t is not None})
+        is_torch(**{name: t for name, t in (("x", x), ("residual", residual), ("before", before)) if t is not None})
         if quant is not None:
             given = x, residual, weight, bias, kind, float(eps), before, float(dropout), seed
-            return _torch.norm_quant(*given, quant)
-        return _torch.norm_front(x, residual, weight, bias, kind, float(eps), before, float(dropout), seed)
-    if torch is not None and type(x) is torch.Tensor and not _compiling():
+            return torch_ops.norm_quant(*given, quant)
+        return torch_ops.norm_front(x, residual, weight, bias, kind, float(eps), before, float(dropout), seed)
+    if torch is not None and type(x) is torch.Tensor and not compiling():
         found = _norm.direct(x, weight, bias, residual, kind, eps)
         if found is not None:
             return found
     tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias}
-    if _is_torch(**{name: t for name, t in tensors.items() if t is not None or name == "x"}):
-        return _torch.norm(x, residual, weight, bias, kind, eps)
+    if is_torch(**{name: t for name, t in tensors.items() if t is not None or name == "x"}):
+        return torch_ops.norm(x, residual, weight, bias, kind, eps)
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("norm", tensors, kind, eps)
     return _norm.of_arrays(x, residual, weight, bias, kind, eps)
@@ -387,8 +192,12 @@ def softmax(x: Any, mask: Any = None, *, scale: float = 1.0) -> Any:
     is of the type of ``x`` and may hold -inf, or (torch) booleans, of which False hides. float32, float16 or bfloat16,
     with arithmetic in float32. torch in, torch out (differentiable in both); NumPy in, NumPy out.
     """
-    if _is_torch(x=x, mask=mask):
-        return _torch.softmax(x, mask, float(scale))
+    if mask is None and torch is not None and type(x) is torch.Tensor and not compiling():
+        found = _rows.softmax_direct(x, None, float(scale))
+        if found is not None:
+            return found
+    if is_torch(x=x, mask=mask):
+        return torch_ops.softmax(x, mask, float(scale))
     if _borrowed.is_on_cuda(x):
         return _borrowed.call("softmax", {"x": x, "mask": mask}, float(scale))
     return _rows.softmax_of_arrays(x, mask, float(scale))
@@ -413,8 +222,8 @@ def cross_entropy(
     computed along with the loss; with ``inplace`` in the memory of the logits, which nobody may read after that.
     """
     numbers = int(ignore_index), float(label_smoothing), float(z_loss)
-    if _is_torch(logits=logits, labels=labels):
-        return _torch.cross_entropy(logits, labels, *numbers, reduction, inplace)
+    if is_torch(logits=logits, labels=labels):
+        return torch_ops.cross_entropy(logits, labels, *numbers, reduction, inplace)
     return _rows.entropy_of_arrays(logits, labels, *numbers, reduction)
 
 
@@ -437,10 +246,10 @@ def linear_cross_entropy(
     gradients are wanted they are computed with the loss, chunk by chunk, and sums over chunks are in float32; backward
     multiplies them with the gradient of the loss. With ``reduction="none"`` backward computes logits once more.
     """
-    if not _is_torch(x=x, w=w, labels=labels, bias=bias):
+    if not is_torch(x=x, w=w, labels=labels, bias=bias):
         raise TypeError(f"x: is a {type(x).__name__}, expected a torch tensor")
     numbers = int(ignore_index), float(label_smoothing), float(z_loss)
-    return _torch.linear_cross_entropy(x, w, labels, bias, *numbers, reduction, chunk)
+    return torch_ops.linear_cross_entropy(x, w, labels, bias, *numbers, reduction, chunk)
 
 
 def rope(
@@ -472,46 +281,11 @@ def rope(
     and v, d), with ``plain`` as many heads at the end as are only biased: those of v. With ``inplace`` q and k may be
     written over: use what is returned. Where a gradient is wanted, and under torch.compile, it is new memory.
     """
-    if torch is not None and not inplace and not _compiling():
-        found = _torch.rope_at_once(q, k, cos, sin, positions, interleaved, bias, wide, plain, heads_dim)
+    if torch is not None and not inplace and not compiling():
+        found = torch_ops.rope_at_once(q, k, cos, sin, positions, interleaved, bias, wide, plain, heads_dim)
         if found is not None:
             return found
     tensors = {"q": q, "cos": cos, "sin": sin, "k": k, "positions": positions, "bias": bias}
-    if not _is_torch(**{name: t for name, t in tensors.items() if t is not None}):
+    if not is_torch(**{name: t for name, t in tensors.items() if t is not None}):
         raise TypeError(f"q: is a {type(q).__name__}, expected tensors of torch")
-    return _torch.rope(q, k, cos, sin, positions, interleaved, bias, inplace, wide, plain, heads_dim)
-
-
-def scaled_mm(
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    *,
-    out_dtype: Any = None,
-    use_fast_accum: bool = False,
-    out: Any = None,
-) -> Any:
-    """``(a * scale_a) @ (b * scale_b)`` of torch.float8_e4m3fn, as ``torch._scaled_mm`` computes it.
-
-    ``a`` is [m, k] and ``b`` [k, n]; b is fastest where it is column-major (``w.t()`` of a weight [n, k]). The factors
-    are float32: one number each, [m, 1] and [1, n], or [m, k/128] and [k/128, n/128] for blocks. ``out_dtype`` is
-    torch.bfloat16 (the default), float16 or float32. Sums are in float32; with ``use_fast_accum`` the narrower sums of
-    a GPU's tensor cores may run through all of k. Not differentiable.
-    """
-    _needs_torch()
-    return _torch.scaled_mm(a, b, scale_a, scale_b, out_dtype or torch.bfloat16, use_fast_accum, out)
-
-
-def int_mm(a: Any, b: Any, *, out: Any = None) -> Any:
-    """``a @ b`` of torch.int8 with exact sums in torch.int32, as ``torch._int_mm`` computes it.
-
-    ``a`` is [m, k] and ``b`` [k, n]; b is fastest where it is column-major (``w.t()`` of a weight [n, k]).
-    """
-    _needs_torch()
-    return _torch.int_mm(a, b, out)
-
-
-def _needs_torch() -> None:
-    if torch is None:
-        raise NotImplementedError("products of 8-bit tensors are torch's; install torch")
+    return torch_ops.rope(q, k, cos, sin, positions, interleaved, bias, inplace, wide, plain, heads_dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
-from . import _activated, _gated, _norm, _norm_problem, _ops, _rope, _rows, _warplap
+from . import _activated, _door, _gated, _norm, _norm_problem, _rope, _rows, _warplap
 
 
 class Asked(NamedTuple):
@@ -77,11 +77,11 @@ def _attention(
 ) -> str:
     mask = attn_mask if mask is None else mask
     q, k, v = (t if t.ndim == 4 else t[(None,) * (4 - t.ndim)] for t in (q, k, v))
-    if _ops._is_torch(q=q, mask=mask) and (mask is not None or dropout_p or tiles is not None):
+    if _door.is_torch(q=q, mask=mask) and (mask is not None or dropout_p or tiles is not None):
         from . import _bent, _tiles
 
         if mask is not None:
-            mask = _ops._torch.spread_mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2]))
+            mask = _door.torch_ops.spread_mask(mask, q, (q.shape[0], q.shape[1], q.shape[2], k.shape[2]))
         factor = q.shape[3] ** -0.5 if scale is None else float(scale)
         facts = _bent.Facts(is_causal, factor, 0, 0.0, False, float(dropout_p))
         if tiles is not None:

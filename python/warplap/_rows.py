@@ -105,6 +105,18 @@ def entropy_problem(
     return entropy_call(rows, n, logits.dtype, labels.dtype, grad, reduction == "mean", *numbers).problem
 
 
+def softmax_direct(x: Any, mask: Any, scale: float, each: int = 1) -> Any:
+    """At once, over torch's plain tensors that nobody wants a gradient of; None for everything else."""
+    shape = x.shape
+    try:
+        call = softmax_call(shape, x.dtype, scale, 0 if mask is None else mask.shape[0], each)
+        flat = x if len(shape) == 2 else x.view(-1, shape[-1])
+    except (RuntimeError, TypeError, ValueError, IndexError):  # the general way copies, says what is wrong, or goes to torch
+        return None
+    found = call.direct(flat, mask)
+    return found if found is None or len(shape) == 2 else found.view(shape)
+
+
 def softmax_of_arrays(x: Any, mask: Any, scale: float) -> Any:
     """Over NumPy arrays."""
     np = _arrays.numpy()

@@ -16,7 +16,9 @@ from ._by_torch import is_double
 from ._compiled import compiled, fake
 from ._library import floats, lib, op, ordinary, rows
 from ._nodes import PLAIN, is_watched, operator
-from ._rows import check_entropy, check_softmax, entropy_call, shared, softmax_call, softmax_grad_call
+from ._rows import (
+    check_entropy, check_softmax, entropy_call, shared, softmax_call, softmax_direct, softmax_grad_call,
+)  # fmt: skip
 
 _tags = (torch.Tag.pt2_compliant_tag,)
 _numbers = "int ignore, float smoothing, float zloss, bool mean"
@@ -83,10 +85,12 @@ def softmax_grad_fit(problem: str) -> str | None:
 
 def _softmax(x: Tensor, mask: Tensor | None, scale: float, each: int) -> Tensor:
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
+    found = softmax_direct(x, mask, scale, each)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
     if x.numel() == 0:
         return x.new_empty(x.shape)
     flat, mask = _lent(rows(x)), None if mask is None else _lent(mask)
-    found = None
     if ordinary(flat) and flat.numel() <= 1 << 31:
         try:
             found = softmax_call(flat.shape, x.dtype, scale, 0 if mask is None else mask.shape[0], each)(flat, mask)

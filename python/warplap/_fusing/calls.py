@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .. import _norm_torch, _ops
+from .. import _norm_torch, _ops, _ops_products
 
 
 def norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, kind: Any, eps: float) -> Tensor:
@@ -55,18 +55,18 @@ def linear(
     residual: Tensor | None = None,
     times: Tensor | None = None,
 ) -> Tensor:
-    found: Tensor = _ops.linear(x, w, bias, activation, residual=residual, times=times)
+    found: Tensor = _ops_products.linear(x, w, bias, activation, residual=residual, times=times)
     return found
 
 
 def gated(x: Tensor, w_gate: Tensor, w_up: Tensor, activation: Any) -> Tensor:
-    found: Tensor = _ops.gated_linear(x, w_gate, w_up, activation)
+    found: Tensor = _ops_products.gated_linear(x, w_gate, w_up, activation)
     return found
 
 
 def activated(a: Tensor, b: Tensor, activation: Any) -> Tensor:
     """An activation that lets another tensor through."""
-    found: Tensor = _ops.gated(a, b, activation)
+    found: Tensor = _ops_products.gated(a, b, activation)
     return found
 
 
@@ -87,7 +87,7 @@ def norm_linear(
     times: Tensor | None = None,
 ) -> Tensor:
     """A layer behind an RMSNorm."""
-    found: Tensor = _ops.norm_linear(x, w, gain, bias, activation, residual=residual, times=times, eps=eps)
+    found: Tensor = _ops_products.norm_linear(x, w, gain, bias, activation, residual=residual, times=times, eps=eps)
     return found
 
 
@@ -98,7 +98,7 @@ def norm_linears(x: Tensor, gain: Tensor | None, eps: float, layers: Any) -> tup
 
 def norm_gated(x: Tensor, gain: Tensor | None, eps: float, w_gate: Tensor, w_up: Tensor, activation: Any) -> Tensor:
     """A gated pair behind an RMSNorm."""
-    found: Tensor = _ops.norm_linear(x, w_gate, gain, None, activation, up=w_up, eps=eps)
+    found: Tensor = _ops_products.norm_linear(x, w_gate, gain, None, activation, up=w_up, eps=eps)
     return found
 
 

@@ -13,6 +13,7 @@ from torch.fx import Interpreter, Node
 
 from .found import Found
 from .plan import Plan, Times
+from .whole import gpu_of, often, seconds_of
 
 _log = logging.getLogger("warplap")
 
@@ -28,7 +29,7 @@ def timed(plan: Plan, inputs: Sequence[Any]) -> Times:
     alone: dict[Node, float] = {}
     together: dict[str, float] = {}
     with torch.no_grad():
-        walk = _Walk(plan, first, alone, together)
+        walk = _Walk(plan, first, alone, together, gpu_of(inputs))
         # Parameters stay what they are: weights that are one may be folded.
         plain = lambda t: t.detach() if isinstance(t, Tensor) and not isinstance(t, torch.nn.Parameter) else t
         walk.run(*map(plain, inputs))
@@ -47,8 +48,10 @@ class _Walk(Interpreter):
         at: dict[Node, list[tuple[str, Found]]],
         alone: dict[Node, float],
         together: dict[str, float],
+        device: torch.device | None,
     ) -> None:
         super().__init__(plan.module, garbage_collect_values=False)
+        self._device = device
         self._at, self._alone, self._together = at, alone, together
         # What is read for the last time: by a node, or by the timing of a cover that ends with it.
         self._ends: dict[Node, list[Node]] = {}
@@ -76,29 +79,21 @@ class _Walk(Interpreter):
         for node in cover.nodes:
             if node not in self._alone:
                 args, kwargs = self.fetch_args_kwargs_from_env(node)
-                self._alone[node] = _seconds(lambda: getattr(self, node.op)(node.target, args, kwargs))
+                self._alone[node] = _seconds(lambda: getattr(self, node.op)(node.target, args, kwargs), self._device)
         args = torch.fx.node.map_arg(cover.args, lambda n: self.env[n])
         try:
-            self._together[name] = _seconds(lambda: cover.call(*args))
+            self._together[name] = _seconds(lambda: cover.call(*args), self._device)
         except Exception as why:  # a call that our operators refuse is no cover
             _log.info("%s: is left to torch: %s", name, str(why).partition("\n")[0])
             self._together[name] = float("inf")
 
 
-def _seconds(run: Callable[[], Any]) -> float:
-    """The shortest of a few runs. The first one may race."""
+def _seconds(run: Callable[[], Any], device: torch.device | None) -> float:
+    """The shortest of a few rounds; on a GPU each is several runs in a row, as in a program. The first run may race."""
     run()
-    spent, best = 0.0, float("inf")
-    on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-    for i in range(50):
-        if on_gpu:
-            torch.cuda.synchronize()
-        began = time.perf_counter()
-        run()
-        if on_gpu:
-            torch.cuda.synchronize()
-        took = time.perf_counter() - began
-        best, spent = min(best, took), spent + took
-        if spent > _EACH and i > 1:
-            break
-    return best
+    times = 1 if device is None else often(run, device)
+    rounds: list[float] = []
+    began = time.perf_counter()
+    while len(rounds) < 50 and (len(rounds) < 3 or time.perf_counter() - began < _EACH):
+        rounds.append(seconds_of(run, times, device))
+    return min(rounds)

@@ -24,24 +24,35 @@ _MOST, _TOGETHER = 64, 2e-3
 
 def in_a_row(plan: Plan, given: tuple[Any, ...]) -> int:
     """How often a graph is run before its program waits: once on a CPU, where a call ends when its work does."""
-    device = _gpu(given)
-    if device is None:
-        return 1
+    device = gpu_of(given)
+    return 1 if device is None else often(lambda: step(plan.module.forward, given), device)
+
+
+def often(run: Run, device: torch.device) -> int:
+    """Runs in a row on a GPU, so that the wait at their end is little beside them."""
     for _ in range(2):
-        step(plan.module.forward, given)
-    torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    for _ in range(IN_A_ROW):
-        step(plan.module.forward, given)
-    torch.cuda.synchronize(device)
-    each = (time.perf_counter() - began) / IN_A_ROW
+        run()
+    each = seconds_of(run, IN_A_ROW, device)
     return min(max(int(_TOGETHER / each), IN_A_ROW), _MOST)
+
+
+def seconds_of(run: Run, times: int, device: torch.device | None) -> float:
+    """What one of so many runs in a row takes, with the wait for the last."""
+    wait = None if device is None else torch.cuda.current_stream(device).synchronize
+    if wait is not None:
+        wait()
+    began = time.perf_counter()
+    for _ in range(times):
+        run()
+    if wait is not None:
+        wait()
+    return (time.perf_counter() - began) / times
 
 
 def may_begin_anew(given: tuple[Any, ...]) -> bool:
     """Whether runs may count as calls of a program of their own. Not in the middle of one: what CUDA graphs of its other
     parts gave would be taken for dead."""
-    device = _gpu(given)
+    device = gpu_of(given)
     if device is None:
         return False
     try:
@@ -53,7 +64,7 @@ def may_begin_anew(given: tuple[Any, ...]) -> bool:
         return False
 
 
-def _gpu(given: tuple[Any, ...]) -> torch.device | None:
+def gpu_of(given: Sequence[Any]) -> torch.device | None:
     return next((t.device for t in given if isinstance(t, Tensor) and t.is_cuda), None)
 
 
@@ -65,7 +76,7 @@ class Whole:
             fold(form.partition.covers, form.plan.module.graph, given)
         self._run, self._random, self._times, self._anew = form.built(given), form.plan.draws, times, anew
         self._given = given
-        self._device = _gpu(given)
+        self._device = gpu_of(given)
         if self._random and form.kinds:
             _prove_calm(form, given)
 
