@@ -115,6 +115,17 @@ def test_every_legal_partition_computes_the_same_with_its_gradients():
                 near(a, b, 1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_norm_without_an_epsilon_has_torchs(dtype):
+    """Of rows so small that it is all that counts."""
+    x, w = (r(4, 64) * 1e-3).to(dtype), torch.ones(64, dtype=dtype)
+    fn = lambda x, w: F.rms_norm(x, (64,), w)
+    module, inputs = traced(fn, x, w)
+    plan = Plan(module)
+    (found,) = plan.kinds["norm"]
+    near(plan.rewritten([found])(*inputs)[0], fn(x, w))
+
+
 def test_a_sum_that_others_read_too_comes_out_beside_the_norm():
     norm = torch.nn.LayerNorm(16)
     fn = lambda x, y: (norm(x + y), (x + y).relu())

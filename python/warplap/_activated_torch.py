@@ -73,6 +73,9 @@ def _name(t: Tensor) -> str:
 
 def _run(a: Tensor, b: Tensor, activation: str | None, join: str) -> Tensor:
     """Of matrices; what no problem expresses goes to torch."""
+    found = at_once(a, b, activation, join)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
     if a.numel() == 0:
         return a.new_empty(a.shape)
     a, b = _lent(a), _lent(b)
@@ -138,21 +141,40 @@ _node = operator("gated", _run, _save, _backward).call
 # The door.
 
 
+# Calls by how their tensors lie, and how many are kept at the most: sizes may change all the time.
+_ready: dict[Any, _warplap.Prepared] = {}
+_KEPT = 4096
+
+
 def at_once(a: Any, b: Any, activation: str | None, join: str) -> Any:
     """Over plain tensors of which nobody wants a gradient; None for everything else."""
-    if type(a) not in PLAIN or type(b) not in PLAIN or is_watched() or wants(a, b):
+    told = _warplap.lie(a, b)
+    if told is None:
         return None
-    same = a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
-    if not same or a.dtype not in FLOATS or a.ndim == 0 or a.numel() == 0:
-        return None
-    n = a.shape[-1]
     try:
-        own = [t if t.ndim == 2 else t.view(-1, n) for t in (a, b)]
-        lines = _lines(*own) if all(map(_lies, own)) else None
-        found = None if lines is None else call(lines, _name(a), activation, join).direct(*own)
-    except (RuntimeError, ValueError):  # the general way copies, or says what is wrong
+        key, flat = (told, activation, join), a.ndim == 2
+        own = (a, b) if flat else tuple(t.view(-1, t.shape[-1]) for t in (a, b))
+        ready = _ready.get(key)
+        if ready is None:
+            ready = _call_of(a, b, *own, activation, join)
+            if ready is None:
+                return None
+            if len(_ready) >= _KEPT:
+                _ready.clear()
+            _ready[key] = ready
+    except (RuntimeError, ValueError, TypeError, IndexError):  # the general way copies, or says what is wrong
         return None
-    return found if found is None or a.ndim == 2 else found.view(a.shape)
+    found = ready.direct(*own)
+    return found if found is None or flat else found.view(a.shape)
+
+
+def _call_of(a: Tensor, b: Tensor, x: Tensor, y: Tensor, activation: str | None, join: str) -> _warplap.Prepared | None:
+    """The call of tensors as they lie, where kernels take them so; x and y are their rows."""
+    same = a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
+    if not same or a.dtype not in FLOATS or a.numel() == 0 or not (_lies(x) and _lies(y)):
+        return None
+    lines = _lines(x, y)
+    return None if lines is None else call(lines, _name(a), activation, join)
 
 
 def gated(a: Tensor, b: Tensor, activation: str | None, join: str, out: Tensor | None) -> Tensor:

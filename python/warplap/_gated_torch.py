@@ -28,29 +28,31 @@ def _call_of(
     x: Tensor, w_gate: Tensor, w_up: Tensor, activation: str | None, out: Tensor | None = None
 ) -> _warplap.Prepared | None:
     """The call for matrices, ready; None where it is none: weights that do not lie alike, or sizes that are torch's."""
-    places, to = x.data_ptr() | w_gate.data_ptr() | w_up.data_ptr(), None
-    if out is not None:
-        places, to = places | out.data_ptr(), out.stride()
-    steps = x.stride(), w_gate.stride(), w_up.stride(), to
-    key = x.shape, w_gate.shape, w_up.shape, steps, x.dtype, activation, places & 63
-    if key in _ready:
+    own = [t if t is None else t.detach() for t in (x, w_gate, w_up, out)]
+    told = _warplap.lie(*own)
+    key = told, activation
+    if told is not None and key in _ready:
         return _ready[key]
-    if len(_ready) >= _MOST:
-        _ready.clear()
     one_problem = w_up.shape == w_gate.shape and ordinary(x, w_gate)
-    found = pair(x.detach(), w_gate.detach(), w_up.detach(), activation, out) if one_problem else None
-    _ready[key] = found
+    found = pair(*own[:3], activation, own[3]) if one_problem else None
+    if told is not None:
+        if len(_ready) >= _MOST:
+            _ready.clear()
+        _ready[key] = found
     return found
 
 
 def at_once(x: Any, w_gate: Any, w_up: Any, activation: str | None) -> Any:
     """Over plain tensors of which nobody wants a gradient; None for everything else."""
-    if not (type(x) in PLAIN and type(w_gate) in PLAIN and type(w_up) in PLAIN) or is_watched():
+    if type(x) not in PLAIN:
         return None
     shape = x.shape
     try:
         flat = x if len(shape) == 2 else x.view(-1, shape[-1])
-        ready = _call_of(flat, w_gate, w_up, activation)
+        told = _warplap.lie(flat, w_gate, w_up, None)
+        if told is None:
+            return None
+        ready = _ready.get((told, activation)) or _call_of(flat, w_gate, w_up, activation)
     except (RuntimeError, ValueError, TypeError, IndexError):  # the general way copies, or says what is wrong
         return None
     found = None if ready is None else ready.direct(flat, w_gate.t(), None, None, None, w_up.t())
@@ -59,6 +61,9 @@ def at_once(x: Any, w_gate: Any, w_up: Any, activation: str | None) -> Any:
 
 def _run(x: Tensor, w_gate: Tensor, w_up: Tensor, activation: str | None) -> Tensor:
     """Of matrices, by whoever is fastest here and right; what no problem expresses is two products."""
+    found = at_once(x, w_gate, w_up, activation)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
     x, w_gate, w_up = lines(x), lines(w_gate), lines(w_up)
     ready = _call_of(x, w_gate, w_up, activation)
     if ready is not None:

@@ -85,19 +85,52 @@ _ready: dict[Any, _warplap.Prepared | None] = {}
 _MOST = 4096
 
 
-def _call_of(*given: Any) -> _warplap.Prepared | None:
+def _call_of(tensors: tuple[Tensor | None, ...], activation: str | None, eps: float) -> _warplap.Prepared | None:
     """The call for matrices, ready; None where no problem says it: weights that do not lie alike."""
-    tensors, (activation, eps) = given[:6], given[6:]
-    lie = tuple(None if t is None else (t.shape, t.stride(), t.data_ptr() & 63) for t in tensors)
-    key = lie, tensors[0].dtype, activation, eps
-    if key in _ready:
+    own = [t if t is None else t.detach() for t in tensors]
+    told = _warplap.lie(*own)
+    key = told, activation, eps
+    if told is not None and key in _ready:
         return _ready[key]
-    if len(_ready) >= _MOST:
-        _ready.clear()
-    x, w, up, bias, residual, times = (None if t is None else t.detach() for t in tensors)
+    x, w, up, bias, residual, times = own
     asked = text(x, w, up, bias, activation, residual, times, eps)
-    _ready[key] = found = None if asked is None else prepared(asked)
+    found = None if asked is None else prepared(asked)
+    if told is not None:
+        if len(_ready) >= _MOST:
+            _ready.clear()
+        _ready[key] = found
     return found
+
+
+# The same by how a caller's tensors lie, before the gain is folded into the weights.
+_quick: dict[Any, _warplap.Prepared] = {}
+
+
+def at_once(
+    x: Any, w: Any, gain: Any, up: Any, bias: Any, activation: str | None, residual: Any, times: Any, eps: float
+) -> Any:
+    """Over plain tensors of which nobody wants a gradient, whose gain is folded already, and that were called so before;
+    None for everything else."""
+    if type(x) not in PLAIN:
+        return None
+    shape = x.shape
+    try:
+        if len(shape) != 2:
+            n = w.shape[0]
+            x, residual, times = x.view(-1, shape[-1]), *(t if t is None else t.view(-1, n) for t in (residual, times))
+        told = _warplap.lie(x, w, gain, up, bias, residual, times)
+        ready = None if told is None else _quick.get((told, activation, eps))
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # the general way says what is wrong
+        return None
+    if ready is None:
+        return None
+    right = folded(w, gain)
+    second = None if up is None else folded(up, gain)
+    if right is None or (up is not None and second is None):
+        return None
+    other = times if residual is None else residual
+    found = ready.direct(x, right.t(), None, bias, other, None if second is None else second.t(), None)
+    return found if found is None or len(shape) == 2 else found.view(*shape[:-1], -1)
 
 
 def _run(
@@ -105,13 +138,24 @@ def _run(
     residual: Tensor | None, times: Tensor | None, eps: float,
 ) -> Tensor:  # fmt: skip
     """Of matrices, by whoever is fastest here and right; what no problem expresses is a norm and a layer."""
+    found = at_once(x, w, gain, up, bias, activation, residual, times, eps)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
+    told = _warplap.lie(x, w, gain, up, bias, residual, times)
     right, second = folded(w, gain), None if up is None else folded(up, gain)
     if right is not None and (up is None) == (second is None) and ordinary(x, w):
         plain = lambda t: t if t is None or (t.is_contiguous() and not t.is_neg()) else t.contiguous().resolve_neg()
-        x, bias, residual, times = plain(x), plain(bias), plain(residual), plain(times)
-        right, second = lines(right), None if second is None else lines(second)
-        ready = _call_of(x, right, second, bias, residual, times, activation, eps)
+        given = x, bias, residual, times
+        x, bias, residual, times = map(plain, given)
+        level, also = lines(right), None if second is None else lines(second)
+        is_as_given = level is right and also is second and all(a is b for a, b in zip(given, (x, bias, residual, times)))
+        right, second = level, also
+        ready = _call_of((x, right, second, bias, residual, times), activation, eps)
         if ready is not None:
+            if told is not None and is_as_given:
+                if len(_quick) >= _MOST:
+                    _quick.clear()
+                _quick[told, activation, eps] = ready
             other, turned = times if residual is None else residual, None if second is None else second.t()
             try:
                 return ready(x, right.t(), None, bias, other, turned, None)  # type: ignore[no-any-return]

@@ -133,6 +133,10 @@ def norm_linear(
     (``w.data.copy_(…)``) are not seen: :func:`forget_folded` frees all copies. Where a gradient is wanted, and of weights
     that are no parameters, it is a norm and a layer.
     """
+    if torch is not None and not compiling():
+        found = torch_ops.norm_linear_at_once(x, w, weight, up, bias, activation, residual, times, eps)
+        if found is not None:
+            return found
     if residual is not None and times is not None:
         raise ValueError("times: is given beside residual, expected one of them")
     if up is not None and not (bias is None and residual is None and times is None):

@@ -19,6 +19,7 @@ from ._joined import joined as joined_linear
 from ._layers import linear
 from ._library import autocast
 from ._linear_entropy import linear_cross_entropy
+from ._norm_linear import at_once as norm_linear_at_once
 from ._norm_linear import forget as forget_folded
 from ._norm_linear import norm_linear
 from ._norm_quant import norm as norm_quant
@@ -37,8 +38,8 @@ from ._trained import matmul as trained_matmul
 __all__ = [
     "activated_at_once", "attention", "bent_attention", "bsr_matmul", "cross_entropy", "forget_folded", "gated", "gated_at_once",
     "gated_linear", "int_mm", "joined_linear",
-    "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_linear", "norm_quant", "packed_attention",
-    "paged_attention",
+    "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_linear", "norm_linear_at_once", "norm_quant",
+    "packed_attention", "paged_attention",
     "rope", "rope_at_once", "scaled_mm", "softmax", "sparse_linear", "spread_mask", "trained_attention", "trained_linear",
     "trained_matmul",
 ]  # fmt: skip

@@ -1,11 +1,12 @@
-// 1/sqrt(mean(x^2) + eps) of A's rows, found while a product goes through the stages that hold them, behind hopper.cuh
-// and epilogue.cuh. Comes in: -DSQUARES=1; without it every name here leaves no instruction behind.
+// 1/sqrt(mean(x^2) + eps) of A's rows, found by the kernel that multiplies them, behind hopper.cuh and epilogue.cuh. Comes
+// in: -DSQUARES=1; without it every name here leaves no instruction behind.
 //
-// Idea: squares are summed in any order, so that the swizzle of a stage does not matter, and what lies beyond the last
-// column is zeros. A product of unscaled rows, times their factors, is that of rows divided by their root mean square.
-// Every CTA of a row of tiles sums the same squares: for few rows, or products so long that the tensor cores leave the
-// other units idle, that costs less than a kernel in front. Where the idea comes from: measured against such a kernel,
-// whose factors arrive by memory (SCALE=2), in every race.
+// Idea: a product of unscaled rows, times their factors, is that of rows divided by their root mean square. Products of
+// many rows sum squares as they go through the stages that hold them (RowSquares): in any order, so that the swizzle of a
+// stage does not matter, and what lies beyond the last column is zeros. Every CTA of a row of tiles sums the same: where
+// the tensor cores leave the other units idle, that costs less than a kernel in front. Products of few rows have blocks
+// of their own for it (leave_factors). Where the idea comes from: measured against a kernel in front, whose factors
+// arrive by memory (SCALE=2), in every race.
 
 // Whoever reads a stage by itself says so itself: a thread of every warp frees it, not one of every warpgroup.
 constexpr int FREERS = SQUARES ? 4 : 1;
@@ -44,29 +45,49 @@ template <int bk_> struct RowSquares {
   }
 };
 
-// The few rows of a stage (8, or a multiple of 16) that all of a CTA multiplies with: some threads of the first warpgroup
-// share a row, and one of them has its sum in the end.
-template <int rows_, int bk_> struct TileSquares {
-  static constexpr int lanes = rows_ * bk_ / 8 >= 128 && rows_ < 16 ? 16 : 8; // threads that share a row
-  static constexpr int each = rows_ < 16 ? 1 : rows_ / 16; // rows that a thread has a share of
-  static constexpr int loads = (rows_ * bk_ / 8 + 127) / 128;
-  float total[each] = {};
-  // Where a row's chunks of 16 bytes lie in it does not matter; panels of 64 columns lie behind each other.
-  DI void add(u32 tile) {
-    if (!SQUARES) return;
-    const int tid = threadIdx.x & 127;
-    const int first = lanes == 16 ? tid / 16 * 8 + tid % 8 + tid / 8 % 2 * rows_ * 8 : tid;
+// For few rows every CTA would go through them all, and shared memory is what such products wait for. There the first
+// blocks of a grid do nothing else: they leave the factors in memory, and whoever finishes a tile takes them in the end.
+// Blocks start in the order of their numbers, so that none waits for one that cannot start. `room` is zero between
+// launches: a word for each row, whose upper half says that the factor in its lower half is there, behind one that counts
+// the blocks that have taken theirs. One word for both spares a fence, and a second wait for memory that all others keep busy.
+
+// What the blocks in front do, `blocks` of them in all.
+DI void leave_factors(const elem* A, u64 lda, int rows, int K, int under_root, u64* room, int blocks) {
+  const int warps = blockDim.x / 32, lane = threadIdx.x & 31;
+  for (int row = blockIdx.x * warps + threadIdx.x / 32; row < rows; row += blocks * warps) {
+    const elem* line = A + (u64)row * lda;
+    float total = 0.f;
+    for (int from = lane * 8; from + 8 <= K; from += 16 * 256) {
+      uint4 v[16]; // under way at once: memory is busy, and answers late
 #pragma unroll
-    for (int i = 0; i < loads; i++)
-      if (rows_ * bk_ / 8 % 128 == 0 || tid + i * 128 < rows_ * bk_ / 8) total[i % each] += squares_at(tile + (first + i * 128) * 16);
+      for (int i = 0; i < 16; i++) v[i] = from + i * 256 + 8 <= K ? *reinterpret_cast<const uint4*>(line + from + i * 256) : uint4{};
+#pragma unroll
+      for (int i = 0; i < 16; i++) total += squares_of(v[i].x) + squares_of(v[i].y) + (squares_of(v[i].z) + squares_of(v[i].w));
+    }
+    if (lane < K % 8) {
+      const float last = widen(line[K / 8 * 8 + lane]);
+      total = fmaf(last, last, total);
+    }
+#pragma unroll
+    for (int o = 16; o > 0; o /= 2) total += __shfl_xor_sync(~0u, total, o);
+    const u64 word = 1ull << 32 | __float_as_uint(root_factor(total, under_root, K));
+    if (lane == 0) asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(room + 1 + row), "l"(word) : "memory");
   }
-  // Whether a thread has the sums of rows `row(0)`, `row(1)`, ...: after that of all who share them.
-  DI bool has() const { return threadIdx.x % lanes == 0 && row(0) < rows_; }
-  DI int row(int j) const { return (threadIdx.x & 127) / lanes + j * 16; }
-  DI void gather() {
-#pragma unroll
-    for (int j = 0; j < each; j++)
-#pragma unroll
-      for (int o = 1; o < lanes; o *= 2) total[j] += __shfl_xor_sync(~0u, total[j], o);
+}
+
+// One warp of a block takes `count` factors from row `first` on.
+DI void take_factors(float* to, const u64* room, int first, int count) {
+  for (int i = threadIdx.x & 31; i < count; i += 32) {
+    u64 word;
+    do asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(room + 1 + first + i) : "memory");
+    while (word >> 32 == 0);
+    to[i] = __uint_as_float((u32)word);
   }
-};
+}
+// It says that it has; the last one of `tiles` leaves the room as it was.
+DI void leave_room(u64* room, int rows, int tiles) {
+  const int lane = threadIdx.x & 31;
+  const u32 before = lane == 0 ? atomicAdd(reinterpret_cast<u32*>(room), 1u) : 0;
+  if (__shfl_sync(~0u, before, 0) != (u32)tiles - 1) return;
+  for (int i = lane; i <= rows; i += 32) room[i] = 0;
+}

@@ -20,6 +20,7 @@ mod last_heat;
 mod launches;
 mod legal;
 mod lent;
+mod lie;
 mod linear;
 mod loaded;
 mod logs;
@@ -69,6 +70,8 @@ mod _warplap {
     use crate::launches::{Launch, Launches};
     #[pymodule_export]
     use crate::legal::legal;
+    #[pymodule_export]
+    use crate::lie::lie;
     #[pymodule_export]
     use crate::linear::{linear_direct, linear_into, linear_joined, linear_new, linear_problem};
     #[pymodule_export]

@@ -39,7 +39,8 @@ def norm_of(node: Node) -> Norm | None:
             bias, eps = argument(node, 3, "bias"), argument(node, 4, "eps", 1e-5)
         else:
             bias, eps = None, argument(node, 3, "eps")
-        eps = torch.finfo(last.dtype).eps if eps is None else number(eps)
+        # Where none is given torch takes that of the type it computes in, which for halves is float32.
+        eps = torch.finfo(torch.promote_types(last.dtype, torch.float32)).eps if eps is None else number(eps)
         found = None if eps is None else Norm((node,), x, weight, bias, name.partition("_")[0], eps)
     else:
         found = _by_hand(node)

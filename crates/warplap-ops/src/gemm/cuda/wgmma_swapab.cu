@@ -15,7 +15,8 @@
 // Axes (-D): BW (64*CONS*{1,2}), BT (8, or a multiple of 16, <= 256), BK (64, 128), STAGES, CONS (1, 2), SPLIT (1, 2,
 // 4, 8), SHARE (1, 2, 4; BT/8 or BK/64 divisible by it), CTAS (per SM: 1..4). Facts of the problem (-D): DTYPE (0 f16,
 // 1 bf16), B_COL (1: column-major), BATCH (1: the grid holds several products, maps of three dimensions), SCALE,
-// BIAS, ACT, JOIN and PAIR (epilogue.cuh; a pair has BW = 128, CONS = 1), SQUARES (rms.cuh). SHARED: bytes of the launch.
+// BIAS, ACT, JOIN and PAIR (epilogue.cuh; a pair has BW = 128, CONS = 1), SQUARES (rms.cuh; the first FRONT clusters find the
+// factors). SHARED: bytes of the launch.
 #include "hopper.cuh"
 #include "epilogue.cuh"
 #include "pair.cuh"
@@ -27,11 +28,17 @@ constexpr u32 PITCH = OUT * 2 + 16, PART = BW * BT * 4; // bytes: a row of the t
 using OpW = Weights<BW, BK, !B_COL, 1>;
 using OpT = Operand<BT, BK, 0, SHARE>;
 using MM = Mma<BT, !B_COL, 0>;
-using Sums = TileSquares<BT, BK>;
-constexpr u32 STAGE = OpW::bytes + OpT::bytes, SUMS = SQUARES ? BT * 16 : 0; // bytes of another CTA's sums of squares, 16 a row
+constexpr u32 STAGE = OpW::bytes + OpT::bytes;
 constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH + 1023) / 1024 * 1024; // the stages, and later the turned tile
+// What blocks in front read, and where they leave factors; behind all other parameters.
+#if SQUARES
+#define FRONT_PARAMETERS , const elem* lines_of_a, u64 lda, u64* room
+#else
+#define FRONT 0
+#define FRONT_PARAMETERS
+#endif
 static_assert(BW == MI * 64 * CONS && BK % 64 == 0 && (!PAIR || (MI == 2 && CONS == 1)), "tile");
-static_assert(RING + (SPLIT - 1) * (PART + SUMS) + (SQUARES ? BT * 4 : 0) + 1024 == SHARED, "the host counts shared memory as the kernel does");
+static_assert(RING + (SPLIT - 1) * PART + (SQUARES ? BT * 4 : 0) + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 // Eight elements of C, rounded already, with as many of another matrix, `count` of which are there.
 DI uint4 join_eight(uint4 x, const elem* other, int count) {
@@ -39,7 +46,9 @@ DI uint4 join_eight(uint4 x, const elem* other, int count) {
   uint4 o = {0, 0, 0, 0};
   if (count >= 8) o = *reinterpret_cast<const uint4*>(other);
   else
-    for (int i = 0; i < count; i++) (&o.x)[i / 2] |= (u32)other[i] << (i & 1) * 16;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (i < count) (&o.x)[i / 2] |= (u32)other[i] << (i & 1) * 16;
   uint4 done;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -50,16 +59,27 @@ DI uint4 join_eight(uint4 x, const elem* other, int count) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc EPILOGUE_PARAMETERS PAIR_MAP) {
+wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc EPILOGUE_PARAMETERS PAIR_MAP FRONT_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
-  const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING, boxes = inbox + (SPLIT - 1) * PART; // boxes: sums of squares
+#if SQUARES
+  if (blockIdx.x < FRONT * CL) {
+    pdl_launch();
+    pdl_wait();
+    leave_factors(lines_of_a, lda, M * L, K, under_root, room, FRONT * CL);
+    return;
+  }
+#endif
+  const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
   const u32 fulls = smem_addr(full), empties = smem_addr(empty), inbox_bar = smem_addr(&received);
+#if SQUARES
+  float* const factors = reinterpret_cast<float*>(smem + (inbox + (SPLIT - 1) * PART - smem_addr(smem)));
+#endif
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127;
   const u32 rank = CL > 1 ? cluster_rank() : 0;
-  const int slice = rank / SHARE, beside = rank % SHARE;
+  const int slice = rank / SHARE, beside = rank % SHARE, cluster = blockIdx.x / CL - FRONT;
   const int tt = (M + BT - 1) / BT, per = tt * ((N + OUT * SHARE - 1) / (OUT * SHARE));
-  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * OUT;
+  const int z = BATCH ? cluster / per : 0, tile = cluster - z * per, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * OUT;
   const int all = (K + BK - 1) / BK;
   int from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
   if (SPLIT > 1 && from == to) from = all, to = all + 1; // a CTA without blocks takes the one past the end, which reads as zeros
@@ -67,10 +87,10 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
   const int early = min(to, from + STAGES);
   if (threadIdx.x == CONS * 128) {
     tma_prefetch(&tB), tma_prefetch(&tA);
-    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * FREERS * SHARE);
+    for (int i = 0; i < STAGES; i++) mb_init(fulls + i * 8, 1), mb_init(empties + i * 8, CONS * SHARE);
     mb_init(inbox_bar, 1);
     mb_init_fence();
-    if (SPLIT > 1 && slice == 0) mb_expect(inbox_bar, (u32)(SPLIT - 1) * (PART + SUMS));
+    if (SPLIT > 1 && slice == 0) mb_expect(inbox_bar, (u32)(SPLIT - 1) * PART);
     if (SHARE == 1) {
       pdl_wait();
       for (int k = from; k < early; k++) feed.load(col, row, k * BK, z, k - from);
@@ -90,26 +110,25 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       if constexpr (SHARE > 1) ring_ends<STAGES>(empties, (to - from) % STAGES, 1 ^ ((to - from) / STAGES & 1));
     }
     if (CL > 1 && SHARE == 1) cluster_wait();
+#if SQUARES
+    if (slice == 0) {
+      pdl_wait(); // for the lanes that loaded nothing
+      take_factors(factors, room, z * M + row, min(BT, M - row));
+      named_arrive(1, CONS * 128 + 32);
+      leave_room(room, M * L, (gridDim.x / CL - FRONT) * SHARE);
+    }
+#endif
   } else {
     auto release = [&](int stage) {
-      const int one = SQUARES ? tid & 31 : tid;
-      if (one >= SHARE) return;
-      if (SHARE > 1) mb_arrive_at(empties + stage * 8, slice * SHARE + one);
+      if (tid >= SHARE) return;
+      if (SHARE > 1) mb_arrive_at(empties + stage * 8, slice * SHARE + tid);
       else mb_arrive(empties + stage * 8);
     };
     float d[MI][BT / 2];
     int q = 0;
     u32 phase = 0;
-    Sums squares;
-    auto issued = [&](int) {
-      if (wg == 0) squares.add(base + q * STAGE + OpW::bytes);
-    };
-    multiply<OpW, OpT, MM, BK, STAGES, 1>(d, base, fulls, wg * MI, from, to, q, phase, release, issued);
+    multiply<OpW, OpT, MM, BK, STAGES, 1>(d, base, fulls, wg * MI, from, to, q, phase, release, [](int) {});
     if (CL > 1 && SHARE == 1) cluster_wait();
-#if SQUARES
-    float* const factors = reinterpret_cast<float*>(smem + (boxes + (SPLIT - 1) * SUMS - smem_addr(smem)));
-    if (wg == 0) squares.gather();
-#endif
     const u32 mine = (wg * 128 + tid) * 16; // parts lie as the sender's threads held them
     if (SPLIT > 1 && slice > 0) {
       const u32 to_bar = peer_addr(inbox_bar, beside), to_box = peer_addr(inbox + (u32)(slice + SPLIT - 1) % SPLIT * PART + mine, beside);
@@ -117,11 +136,6 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
       for (int i = 0; i < MI; i++)
 #pragma unroll
         for (int j = 0; j < BT / 2; j += 4) peer_send4(to_box + (i * (BT / 8) + j / 4) * (CONS * 2048), to_bar, d[i][j], d[i][j + 1], d[i][j + 2], d[i][j + 3]);
-#if SQUARES
-      if (wg == 0 && squares.has())
-#pragma unroll
-        for (int j = 0; j < Sums::each; j++) peer_send4(peer_addr(boxes + (slice - 1) * SUMS + squares.row(j) * 16, beside), to_bar, squares.total[j], 0.f, 0.f, 0.f);
-#endif
     } else {
       if (SPLIT > 1) {
         mb_wait(inbox_bar, 0);
@@ -136,17 +150,7 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
             }
       }
       pdl_wait(); // the bias, too, may be the work of the kernel before
-#if SQUARES
-      if (wg == 0 && squares.has())
-#pragma unroll
-        for (int j = 0; j < Sums::each; j++) {
-          float all = 0.f; // in the order of the CTAs, this one's own last
-#pragma unroll
-          for (int s = 0; s + 1 < SPLIT; s++) all += shared_load4(boxes + s * SUMS + squares.row(j) * 16).x;
-          factors[squares.row(j)] = root_factor(all + squares.total[j], under_root, K);
-        }
-#endif
-      named_sync(1, CONS * 128); // the turned tile overwrites the stages: every consumer is done with them
+      named_sync(1, CONS * 128 + (SQUARES ? 32 : 0)); // the turned tile overwrites the stages: every consumer is done with them
       const int lane = tid & 31;
 #pragma unroll
       for (int i = 0; i < MO; i++) {
@@ -188,7 +192,9 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
         u16* to = C + ((u64)z * M + row + r) * ldc + col + c;
         if (col + c + 8 <= N) *reinterpret_cast<uint4*>(to) = o;
         else
-          for (int i = 0; i < N - col - c; i++) to[i] = (u16)((i & 1 ? (&o.x)[i / 2] >> 16 : (&o.x)[i / 2]));
+#pragma unroll
+          for (int i = 0; i < 8; i++) // known places: by an index that is not, all of it would lie in memory
+            if (i < N - col - c) to[i] = (u16)((&o.x)[i / 2] >> (i & 1) * 16);
       }
     }
   }

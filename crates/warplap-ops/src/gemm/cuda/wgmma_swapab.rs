@@ -11,7 +11,8 @@ use warplap_cuda::{Chip, Source};
 use super::plan::{
     HEADERS, Side, columns, epilogue, facts, find_factors, map, no_tma, pointer, second, sizes, weights,
 };
-use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, int, stages};
+use crate::cuda::plan::{Argument, Grid, Operand, Plan, Twin, axis, int, stages};
+use crate::cuda::scratch::Need;
 use crate::gemm::{GemmProblem, Layout};
 
 /// Weights on the wide side, rows of A on the narrow one.
@@ -21,6 +22,11 @@ pub(super) struct Swapab;
 fn fill(p: &GemmProblem, [bw, split, ctas]: [u64; 3], multiprocessors: u64) -> f64 {
     let (blocks, slots) = (p.n.div_ceil(columns(p, bw)) * p.batch * split, multiprocessors * ctas);
     blocks as f64 / (blocks.div_ceil(slots) * slots).max(1) as f64
+}
+
+/// Clusters in front of the grid that find the factors of a norm: a warp a row, as long as these are few.
+fn front(p: &GemmProblem, split: u64, warps: u64) -> u64 {
+    p.rows().div_ceil(split * warps).clamp(1, 8)
 }
 
 impl Twin<GemmProblem> for Swapab {
@@ -78,9 +84,8 @@ impl Twin<GemmProblem> for Swapab {
         let (weights, out) = (weights(p, bw, bk, 1)?, columns(p, bw));
         let groups = out / 64;
         let stage = rows.bytes + weights.bytes;
-        // Sums of squares of the other blocks, where a norm is in front, and the factors that come of all.
-        let [sums, factors] = if p.rms.is_some() { [bt * 16, bt * 4] } else { [0, 0] };
-        let inbox = (split - 1) * (bw * bt * 4 + sums) + factors + 1024;
+        let factors = if p.rms.is_some() { bt * 4 } else { 0 };
+        let inbox = (split - 1) * bw * bt * 4 + factors + 1024;
         let deep = stages(chip, stage, inbox, ctas, 12)?;
         let turned = (bt * (out * 2 + 16)).next_multiple_of(1024);
         let mut defines = facts(p);
@@ -95,13 +100,21 @@ impl Twin<GemmProblem> for Swapab {
         arguments.extend(epilogue(p));
         arguments.extend(second(p, [64, weights.lines]));
         find_factors(p, &mut defines, &mut arguments);
+        let threads = 128 * groups + 32;
+        let front = if p.rms.is_some() { front(p, split, threads / 32) } else { 0 };
+        if front > 0 {
+            defines.push(("FRONT", front as i64));
+            let words = 2 * (1 + p.rows());
+            let room = Need { words, zeros: words };
+            arguments.extend([pointer(Side::A), Argument::Long(p.lda), Argument::Scratch(room)]);
+        }
         let shared = (deep * stage).max(turned) + inbox;
         defines.push(("SHARED", shared as i64));
         Ok(Plan {
             source: Source { entry: self.id(), text: include_str!("wgmma_swapab.cu"), headers: &HEADERS, defines },
-            threads: 128 * groups as u32 + 32,
+            threads: threads as u32,
             shared,
-            grid: Grid::Blocks(p.m.div_ceil(bt) * p.n.div_ceil(out) * split * p.batch),
+            grid: Grid::Blocks((p.m.div_ceil(bt) * p.n.div_ceil(out) * p.batch + front) * split),
             arguments,
             overlap: true,
         })
