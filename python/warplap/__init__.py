@@ -49,8 +49,8 @@ __all__ = [
     "Explanation", "Gpu", "Search", "SparseLinear", "Tiles", "Tunable", "Tuned", "add_variant", "attention", "autotune",
     "benchmark", "bsr_matmul", "configure", "cross_entropy", "explain", "forget_folded", "fuse", "gated", "gated_linear",
     "graphs", "int_mm", "linear", "linear_cross_entropy", "matmul", "mode", "norm", "norm_linear", "off", "record",
-    "register_search", "replay", "rope", "run", "run_kernel", "scaled_mm", "set_mode", "softmax", "store", "tiles",
-    "tunable", "tune", "tune_kernel", "tuning",
+    "register_search", "replay", "report_graphs", "rope", "run", "run_kernel", "scaled_mm", "set_mode", "softmax",
+    "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
         from .nn import SparseLinear
 
         return SparseLinear
-    if name in ("fuse", "graphs"):
+    if name in ("fuse", "graphs", "report_graphs"):
         from . import _fusing
 
         return getattr(_fusing, name)

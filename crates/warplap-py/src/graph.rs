@@ -1,7 +1,9 @@
-//! Partitions of a traced graph: nodes and covers come in as plain numbers; the choices worth racing go out.
+//! Partitions of a traced graph: nodes and covers come in as plain numbers; the choices worth racing go out. And the page
+//! that draws what was decided.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use warplap::core::graph::page::Page;
 use warplap::core::graph::{Cover, Graph};
 
 /// A node: those it reads, what it takes by itself, and whether somebody outside reads it.
@@ -33,4 +35,11 @@ pub(crate) fn partitions(nodes: Vec<Node>, covers: Vec<Told>, most: usize) -> Py
     let covers: Vec<Cover> = covers.into_iter().map(cover).collect();
     let found = graph.partitions(&covers, most);
     Ok(found.into_iter().map(|p| (p.kinds, p.covers, p.seconds)).collect())
+}
+
+/// The page about decided graphs, which come as JSON.
+#[pyfunction]
+pub(crate) fn graphs_page(json: &str) -> PyResult<String> {
+    let page: Page = serde_json::from_str(json).map_err(|why| PyValueError::new_err(format!("graphs: {why}")))?;
+    Ok(page.markup())
 }

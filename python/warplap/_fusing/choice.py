@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 
 from .. import _callables, _modes, _warplap
 from .._rig import share_of_tolerance
-from . import model
+from . import kept, model
 from .forms import Form, Inductor, Run
 from .norm_linear import fold
 from .parts import timed
@@ -101,7 +101,9 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
     listed = [*forms, *fused(_kept(plan, key))]
     winner, found = compete(listed, [_nothing for _ in listed], _nothing, False)
     if found is not None:
-        return told(_ahead(listed, winner, found), "from the store")
+        decision = told(_ahead(listed, winner, found), "from the store")
+        decision.lanes = kept.lanes(found, 1 if "on=cpu" in key.split(",") else None)
+        return decision
     if mode != "tune":
         return told(forms[0], f"the mode is {mode} and the store does not know the graph")
     if _callables.capturing():
@@ -128,7 +130,7 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
         return told(forms[0], f"not raced: {reason}")
     chosen = forms[0] if not lanes or found is None else _ahead(lanes, winner, found)
     decision = told(chosen, "nothing could be raced" if found is None else "raced")
-    decision.lanes = [*_lanes(lanes, found, times), *left]
+    decision.lanes = kept.with_ties([*_lanes(lanes, found, times), *left], found)
     wholes = {lane.name: lane.us * 1e-6 for lane in decision.lanes if lane.us is not None}
     model.remember(_graph(key), model.Size(parts, wholes))
     decision.unmeasured = [p for p in legal if p not in few]

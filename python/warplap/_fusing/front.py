@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
+import pathlib
 from typing import Any, Callable, Generic, ParamSpec, TypeVar
 
 import torch
 
 from .choice import backend
 from .forms import Inductor, Run
+from .page import written
 from .story import Decision
 
 P = ParamSpec("P")
@@ -49,6 +52,11 @@ class Fused(Generic[P, R]):
             told.append(f"{left} of {len(self._graphs)} graphs hold nothing that is raced; Inductor runs them")
         return "\n\n".join(told)
 
+    def report(self, path: str | os.PathLike[str] = "fusing.html") -> pathlib.Path:
+        """Writes a page that draws its graphs with the boundaries chosen, and shows what each alternative took: one file
+        of HTML that loads nothing. Its folder must be there."""
+        return written(path, self.decisions)
+
 
 def fuse(
     fn: Callable[P, R], *, dynamic: bool | None = None, fullgraph: bool = False, mode: str | None = None,
@@ -62,7 +70,7 @@ def fuse(
     is raced at the first call, as whole chains, beside Inductor and eager, each proved against double precision, and
     kept in the store. ``freeze`` says that weights stay as they are, for inference: then the gain of an RMSNorm may be
     folded into copies of the weights behind it (:func:`norm_linear`), where that is faster. ``explain()`` of what comes
-    back tells about it. ``torch.compile(backend="warplap")`` decides in the same way.
+    back tells about it, and ``report()`` draws it. ``torch.compile(backend="warplap")`` decides in the same way.
     """
     if not callable(fn):
         raise TypeError(f"fn: is a {type(fn).__name__}, expected a function or a module")

@@ -16,6 +16,14 @@ class Lane:
     kinds: tuple[str, ...]
     us: float | None = None
     why: str = ""
+    times: float | None = None
+    """How many times the best it takes, where only that is known."""
+    is_tie: bool = False
+    """Whether the race saw no difference between it and the winner."""
+
+    def behind(self, best: float | None) -> float | None:
+        """How many times the best it takes."""
+        return self.times if self.us is None or not best else self.us / best
 
 
 @dataclasses.dataclass
@@ -36,6 +44,17 @@ class Decision:
 
     def __str__(self) -> str:
         return "\n".join([self.key, f"  {self.how}", "", *self._drawn(), *self._raced(), *self._predicted()])
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its times are told by its parts, and nothing was raced."""
+        return self.how.startswith("told by its parts")
+
+    @property
+    def taken(self) -> str:
+        """What the choice that runs is called among the lanes."""
+        kinds = () if self.winner is None else self.winner.kinds
+        return " + ".join(kinds) or self.form
 
     def _drawn(self) -> list[str]:
         """A line a node, with a bracket around what one call computes."""
@@ -59,10 +78,13 @@ class Decision:
             return []
         best = min((lane.us for lane in self.lanes if lane.us is not None), default=None)
         wide = max(len(lane.name) for lane in self.lanes)
-        lines = ["", "  raced as a whole" if self.how == "raced" else "  as a whole, told by the parts"]
-        for lane in sorted(self.lanes, key=lambda lane: (lane.us is None, lane.us or 0.0)):
-            told = f"{'':21}" if lane.us is None or not best else f"{lane.us:10.1f} µs  {lane.us / best:5.2f}×"
-            lines.append(f"  {lane.name:<{wide}}  {told}  {lane.why}".rstrip())
+        lines = ["", "  as a whole, told by the parts" if self.is_told else "  raced as a whole"]
+        for lane in sorted(self.lanes, key=lambda lane: lane.behind(best) or float("inf")):
+            behind = lane.behind(best)
+            us = "" if lane.us is None else f"{lane.us:10.1f} µs"
+            times = "" if behind is None else f"{behind:5.2f}×"
+            why = lane.why or ("no difference was seen" if lane.is_tie else "")
+            lines.append(f"  {lane.name:<{wide}}  {us:13}  {times:6}  {why}".rstrip())
         return lines
 
     def _predicted(self) -> list[str]:

@@ -18,6 +18,7 @@
 //! ```
 
 mod choice;
+pub mod page;
 
 use std::collections::BTreeSet;
 
