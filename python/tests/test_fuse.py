@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import warplap
-from warplap._fusing import forms, model, templates, whole, words
+from warplap._fusing import forms, model, parts, templates, whole, words
 from warplap._fusing.plan import Plan
 from warplap._fusing.templates import Found
 
@@ -440,3 +440,41 @@ def test_who_is_told_is_proved_and_races_where_it_is_wrong(uncompiled, planted, 
     x = r(64, 64)
     near(fused(x), x.sin().relu().cos(), 1e-6)
     assert [d.how for d in fused.decisions] == ["raced"]
+
+
+class _Slow(torch.autograd.Function):
+    """As it is, and slow where gradients are asked for."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.relu()
+
+    @staticmethod
+    def backward(ctx, grad):
+        time.sleep(0.01)
+        return grad
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_part_of_a_step_is_timed_with_its_gradients(planted, trained):
+    planted(_Slow.apply)
+    module, inputs = traced(lambda x: x.sin().relu().cos(), r(8, 8).requires_grad_(trained))
+    plan = Plan(module)
+    alone, together = parts.timed(plan, inputs)
+    assert (together["planted"] > 0.01) == trained and all(seconds < 0.01 for seconds in alone.values())
+    with torch.no_grad():
+        assert parts.timed(plan, inputs)[1]["planted"] < 0.01
+
+
+def test_on_a_cpu_the_wall_clock_times_parts_whatever_is_recorded(monkeypatch):
+    module, inputs = traced(torch.nn.LayerNorm(16), r(3, 16))
+    monkeypatch.setattr(parts, "_device_seconds", None)
+    alone, together = parts.timed(Plan(module), inputs, recorded=True)
+    assert set(together) == {"norm"} and all(0 < t < 1 for t in (*alone.values(), *together.values()))
+
+
+def test_who_records_cuda_graphs_says_so():
+    assert forms.Inductor("reduce-overhead", None).records and forms.Inductor("max-autotune", None).records
+    assert forms.Inductor(None, {"triton.cudagraphs": True}).records
+    for mode in (None, "default", "max-autotune-no-cudagraphs"):
+        assert not forms.Inductor(mode, None).records

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -285,3 +287,19 @@ def test_a_tuned_triton_kernel_is_used_inside_torch_compile():
 
     x = torch.randn(1000, device="cuda")
     near(torch.compile(f, fullgraph=True)(x), x * 2 + 1)
+
+
+def test_a_part_of_a_recorded_graph_is_timed_without_its_host():
+    from warplap._fusing import parts
+
+    x, device = torch.zeros(1 << 20, device="cuda"), torch.device("cuda", torch.cuda.current_device())
+
+    def run():
+        time.sleep(1e-3)
+        return x.add_(1)
+
+    assert parts._seconds(run, device, False) > 1e-3
+    assert 0 < parts._seconds(run, device, True) < 2e-4
+    y = torch.randn(64, 64, device="cuda", requires_grad=True)
+    step = parts._step(lambda: y.sin(), (y,))
+    assert step is not None and 0 < parts._seconds(step, device, True) < 1e-3

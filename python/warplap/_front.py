@@ -70,11 +70,13 @@ def _front_fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     _, _, weight, _, _, seed, ctx.layer, ctx.eps, ctx.dropout = inputs
     ctx.save_for_backward(output[1], weight, seed)
+    ctx.set_materialize_grads(False)  # as of a sum alone
 
 
-def _backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad: Tensor | None, grad_total: Tensor | None) -> tuple[Tensor | None, ...]:
     total, weight, seed = ctx.saved_tensors
-    given = grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[2:4], grad_total, seed, ctx.dropout
+    grad = torch.zeros_like(total) if grad is None else grad
+    given = grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[3], grad_total, seed, ctx.dropout
     at_once: Any = gradients_at_once(*given)
     if at_once is not None:
         down, of_x, of_weight, of_bias = at_once
@@ -83,7 +85,7 @@ def _backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None
         wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
         return (*wanted, None, None, None, None)
     down, of_weight, of_bias = gradients(grad, total, weight, ctx.layer, ctx.eps)
-    down = down + grad_total
+    down = down if grad_total is None else down + grad_total
     of_x = down if seed is None else down * factors(down.numel(), seed, ctx.dropout).view(down.shape)
     of_before = of_x.reshape(-1, of_x.shape[-1]).sum(0)
     found = (of_x, down, of_weight, of_bias, of_before)

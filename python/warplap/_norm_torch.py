@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 
 from . import _cuda, _facts
 from ._by_torch import is_double
 from ._compiled import compiled, fake
 from ._library import floats, lib, op, ordinary, rows
-from ._nodes import PLAIN, is_watched, operator
+from ._nodes import PLAIN, is_watched, modes, operator, transform
 from ._norm import call_of, check, direct, grad_call
+from ._philox import factors
 
 _tags = (torch.Tag.pt2_compliant_tag,)
 for _schema in (
     "norm(Tensor x, Tensor? weight, Tensor? bias, bool layer, float eps) -> Tensor",
     "norm_add(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, bool layer, float eps) -> (Tensor, Tensor)",
     "norm_of_sum(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, bool layer, float eps) -> Tensor",
+    "norm_grad(Tensor grad, Tensor total, Tensor? weight, Tensor? more, Tensor? seed, bool layer, float eps,"
+    " float dropout, bool bias) -> Tensor[]",
 ):
     lib.define(_schema, tags=_tags)
+
+# Tensors of those who trace: they see one operator where a program runs one.
+_TRACED = PLAIN | {FakeTensor, FunctionalTensor}
+# Whether a gradient is many at once (``is_grads_batched``), which is no transform that anybody could ask for.
+_is_many = torch._C._functorch.is_legacy_batchedtensor
 
 
 def by_torch(
@@ -169,32 +179,83 @@ def gradients_facts(problem: str) -> dict[str, Any]:
     return {**_kind(problem), "bias": _facts.fields(problem).get("bias") == "true"}
 
 
-def gradients_at_once(
-    grad: Tensor, total: Tensor, weight: Tensor | None, layer: bool, eps: float, wanted: Sequence[bool],
-    more: Tensor | None = None, seed: Tensor | None = None, dropout: float = 0.0,
-) -> tuple[Tensor | None, ...] | None:  # fmt: skip
+def _grad_by_kernel(
+    grad: Tensor, total: Tensor, weight: Tensor | None, more: Tensor | None, seed: Tensor | None,
+    layer: bool, eps: float, dropout: float, bias: bool,
+) -> list[Tensor] | None:  # fmt: skip
     """The gradients of what is normalised (with ``more`` from elsewhere), of what elements were dropped of, of the
-    weight and of the bias, by the operation ``norm_grad``; None where that is not for a kernel to do: nobody
-    differentiates what it gives."""
-    plain = all(t is None or type(t) in PLAIN for t in (grad, total, weight, more, seed))
-    if torch.is_grad_enabled() or not plain or is_watched() or not (total.is_cpu or total.is_cuda):
-        return None
+    weight and of the bias, those that there are; None for what no problem expresses."""
     flat = rows(total)
     if not total.numel() or not ordinary(flat) or total.numel() > 1 << 31:
         return None
-    of_weight = weight is not None
-    tensors = [None if t is None else _lent(t) for t in (flat, rows(grad), weight, None if more is None else rows(more))]
+    tensors = [_lent(t) for t in (flat, rows(grad), weight, None if more is None else rows(more))]
     try:
-        has = of_weight, wanted[1], more is not None
+        has = weight is not None, bias, more is not None
         call = grad_call(flat.shape, total.dtype, *has, "layer" if layer else "rms", eps, dropout)
         found = call(*tensors, seed)
     except NotImplementedError as why:
         _cuda.tell("torch", why)
         return None
-    found = iter(found if isinstance(found, tuple) else (found,))
-    down = next(found).reshape(total.shape)
-    of_x = next(found).reshape(total.shape) if seed is not None else down
-    return down, of_x, next(found) if of_weight else None, next(found) if wanted[1] else None
+    found = list(found) if isinstance(found, tuple) else [found]
+    wide = 1 if seed is None else 2
+    return [t.reshape(total.shape) for t in found[:wide]] + found[wide:]
+
+
+def _run_grad(
+    grad: Tensor, total: Tensor, weight: Tensor | None, more: Tensor | None, seed: Tensor | None,
+    layer: bool, eps: float, dropout: float, bias: bool,
+) -> list[Tensor]:  # fmt: skip
+    """The same by whoever is fastest here and right."""
+    found = _grad_by_kernel(grad, total, weight, more, seed, layer, eps, dropout, bias)
+    if found is not None:
+        return found
+    down, of_weight, of_bias = gradients(rows(grad), rows(total), weight, layer, eps)
+    down = (down if more is None else down + rows(more)).reshape(total.shape)
+    of_x = None if seed is None else down * factors(down.numel(), seed, dropout).view(down.shape)
+    wanted = down, of_x, None if weight is None else of_weight, of_bias if bias else None
+    return [t.to(total.dtype).contiguous() for t in wanted if t is not None]
+
+
+for _device in ("CPU", "CUDA"):
+    lib.impl("norm_grad", _run_grad, _device)
+
+
+@fake("norm_grad")
+def _grad_fake(
+    grad: Tensor, total: Tensor, weight: Tensor | None, more: Tensor | None, seed: Tensor | None,
+    layer: bool, eps: float, dropout: float, bias: bool,
+) -> list[Tensor]:  # fmt: skip
+    wide, lines = 1 if seed is None else 2, (weight is not None) + bias
+    return [total.new_empty(shape) for shape in wide * [total.shape] + lines * [total.shape[-1:]]]
+
+
+compiled("norm_grad", _run_grad)  # nobody differentiates it
+
+
+def gradients_at_once(
+    grad: Tensor, total: Tensor, weight: Tensor | None, layer: bool, eps: float, bias: bool,
+    more: Tensor | None = None, seed: Tensor | None = None, dropout: float = 0.0,
+) -> tuple[Tensor | None, ...] | None:  # fmt: skip
+    """The gradients of what is normalised, of what elements were dropped of, of the weight and of the bias, by the
+    operation ``norm_grad``, which is one operator for those who trace; None where it is for torch's formula, which has
+    gradients itself and follows transforms."""
+    if torch.is_grad_enabled() or transform() is not None or total.device.type not in ("cpu", "cuda"):
+        return None
+    if _is_many(grad) or (more is not None and _is_many(more)):
+        return None
+    given = grad, total, weight, more, seed, layer, eps, dropout, bias
+    kinds = {type(t) for t in given[:5] if t is not None}
+    found: list[Tensor] | None = None
+    if kinds <= PLAIN and not is_watched():
+        found = _grad_by_kernel(*given)
+    elif kinds <= _TRACED and modes():
+        found = op.norm_grad.default(*given)
+    if found is None:
+        return None
+    left = iter(found)
+    down = next(left)
+    of_x = down if seed is None else next(left)
+    return down, of_x, None if weight is None else next(left), next(left) if bias else None
 
 
 def _save_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -204,7 +265,7 @@ def _save_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _norm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
-    found = gradients_at_once(grad, x, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[1:3])
+    found = gradients_at_once(grad, x, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[2])
     if found is not None:
         return *(g if needed else None for g, needed in zip(found[1:], ctx.needs_input_grad)), None, None
     found = gradients(grad, x, weight, ctx.layer, ctx.eps)
@@ -215,15 +276,17 @@ def _norm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 def _save_norm_add(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     _, _, weight, _, ctx.layer, ctx.eps = inputs
     ctx.save_for_backward(output[1], weight)
+    ctx.set_materialize_grads(False)  # a sum that nobody else reads has none, and nobody writes zeros for it
 
 
-def _norm_add_backward(ctx: Any, grad: Tensor, grad_total: Tensor) -> tuple[Tensor | None, ...]:
+def _norm_add_backward(ctx: Any, grad: Tensor | None, grad_total: Tensor | None) -> tuple[Tensor | None, ...]:
     total, weight = ctx.saved_tensors
-    at_once = gradients_at_once(grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[2:4], grad_total)
+    grad = torch.zeros_like(total) if grad is None else grad
+    at_once = gradients_at_once(grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[3], grad_total)
     if at_once is not None:
         return *(g if needed else None for g, needed in zip(at_once, ctx.needs_input_grad)), None, None
     down, of_weight, of_bias = gradients(grad, total, weight, ctx.layer, ctx.eps)
-    down = down + grad_total
+    down = down if grad_total is None else down + grad_total
     found = (down, down, of_weight, of_bias)
     wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
     return (*wanted, None, None)

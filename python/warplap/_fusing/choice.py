@@ -110,7 +110,7 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
         return told(forms[0], "a stream is being captured, and nothing is measured meanwhile", False)
     try:
         given = drawn(inputs)
-        partitions = plan.partitions(timed(plan, given), _TOLD)
+        partitions = plan.partitions(timed(plan, given, inductor.records), _TOLD)
         legal = [p for p in partitions if math.isfinite(p.seconds)]
         few = [p for p in legal if p.kinds][:_RACED]
         parts, right = _parts(legal, few), reference(plan, given)

@@ -31,6 +31,11 @@ class Inductor:
         said = ",".join(f"{name}={value!r}" for name, value in sorted(self._patches.items()))
         return f",by={hashlib.sha256(said.encode()).hexdigest()[:8]}" if said else ""
 
+    @property
+    def records(self) -> bool:
+        """Whether it records CUDA graphs."""
+        return bool(self._patches.get("triton.cudagraphs", torch._inductor.config.triton.cudagraphs))
+
     def here(self, module: GraphModule, inputs: Sequence[Any]) -> Run:
         """The graph compiled as torch would, with all that the tracer knows of it."""
         from torch._inductor.compile_fx import compile_fx

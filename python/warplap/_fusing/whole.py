@@ -93,7 +93,7 @@ class Whole:
 
 def step(run: Run, given: tuple[Any, ...]) -> tuple[Tensor, ...]:
     """What a graph gives, and its gradients along ones."""
-    outputs = tuple(t for t in _flat(run(*given)) if isinstance(t, Tensor))
+    outputs = tuple(t for t in flat(run(*given)) if isinstance(t, Tensor))
     wanted = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
     along = [t for t in outputs if t.requires_grad]
     if not (wanted and along and torch.is_grad_enabled()):
@@ -103,7 +103,8 @@ def step(run: Run, given: tuple[Any, ...]) -> tuple[Tensor, ...]:
     return *(t.detach() for t in outputs), *(g for g in gradients if g is not None)
 
 
-def _flat(found: Any) -> Sequence[Any]:
+def flat(found: Any) -> Sequence[Any]:
+    """What a graph or a part of it gives, as a list."""
     return found if isinstance(found, (tuple, list)) else (found,)
 
 
