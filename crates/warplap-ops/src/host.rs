@@ -25,6 +25,13 @@ pub(crate) fn bend(array: &mut Array, n: usize, bent: impl Fn(usize, f32) -> f32
     }
 }
 
+/// Draws what rows in front of a norm are multiplied with: about half of them become so small that what is added under
+/// the root shows. How small those are comes with it.
+pub(crate) fn small_rows(rows: u64, under_root: f32, rng: &mut fastrand::Rng) -> (Vec<f32>, f32) {
+    let small = (3.0 * under_root).sqrt().log2().round().clamp(-12.0, 0.0).exp2();
+    ((0..rows).map(|_| if rng.bool() { small } else { 1.0 }).collect(), small)
+}
+
 /// Runs loops of rayon's on threads that are made anew after a fork: those of its global pool never are, and a child
 /// would wait for them for ever.
 pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {

@@ -30,7 +30,7 @@ use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::host::{bend, in_parallel};
+use crate::host::{bend, in_parallel, small_rows};
 use crate::right;
 
 /// The operation C = act(A·B + bias), joined with another matrix or another product where a problem has one.
@@ -89,9 +89,7 @@ impl Op for Gemm {
     fn draw(p: &GemmProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = drawn(&Self::signature(p), rng);
         if let Some(rms) = p.rms {
-            // About half of the rows are so small that what is added under the root shows.
-            let small = (3.0 * rms.eps()).sqrt().log2().round().clamp(-12.0, 0.0).exp2();
-            let scales: Vec<f32> = (0..p.rows()).map(|_| if rng.bool() { small } else { 1.0 }).collect();
+            let (scales, _) = small_rows(p.rows(), rms.eps(), rng);
             bend(&mut inputs[slot::A], p.lda as usize, |row, x| x * scales[row]);
         }
         inputs

@@ -26,7 +26,7 @@ use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::host::{bend, in_parallel};
+use crate::host::{bend, in_parallel, small_rows};
 use crate::philox::Dropout;
 
 /// The operation norm(dropout(x + before) + residual) * weight + bias.
@@ -88,9 +88,7 @@ impl Op for Norm {
 
     fn draw(p: &NormProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = drawn(&Self::signature(p), rng);
-        // About half of the rows are so small that what is added under the root shows.
-        let small = (3.0 * p.eps()).sqrt().log2().round().clamp(-12.0, 0.0).exp2();
-        let scales: Vec<f32> = (0..p.rows).map(|_| if rng.bool() { small } else { 1.0 }).collect();
+        let (scales, small) = small_rows(p.rows, p.eps(), rng);
         let shift = if p.kind == Kind::Layer { SHIFT } else { 0.0 };
         bend(&mut inputs[slot::X], p.n as usize, |row, x| (x + shift) * scales[row]);
         bend(&mut inputs[slot::RESIDUAL], p.n as usize, |row, x| x * scales[row]);
