@@ -29,7 +29,8 @@ using OpT = Operand<BT, BK, 0, SHARE>;
 using MM = Mma<BT, !B_COL, 0>;
 using Sums = TileSquares<BT, BK>;
 constexpr u32 STAGE = OpW::bytes + OpT::bytes, SUMS = SQUARES ? Sums::room * 4 : 0; // bytes of one CTA's sums of squares
-constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH + 1023) / 1024 * 1024; // the stages, and later the turned tile
+// the stages, and later the turned tile
+constexpr u32 RING = STAGES * STAGE > BT * PITCH ? STAGES * STAGE : (BT * PITCH + 1023) / 1024 * 1024;
 static_assert(BW == MI * 64 * CONS && BK % 64 == 0 && (!PAIR || (MI == 2 && CONS == 1)), "tile");
 static_assert(RING + (SPLIT - 1) * PART + SPLIT * SUMS + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
@@ -50,7 +51,8 @@ DI uint4 join_eight(uint4 x, const elem* other, int count) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K, int L, int ldc EPILOGUE_PARAMETERS PAIR_MAP) {
+wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u16* __restrict__ C, int M, int N, int K,
+    int L, int ldc EPILOGUE_PARAMETERS PAIR_MAP) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING, boxes = inbox + (SPLIT - 1) * PART;
@@ -59,7 +61,8 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
   const u32 rank = CL > 1 ? cluster_rank() : 0;
   const int slice = rank / SHARE, beside = rank % SHARE;
   const int tt = (M + BT - 1) / BT, per = tt * ((N + OUT * SHARE - 1) / (OUT * SHARE));
-  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = tile % tt * BT, col = (tile / tt * SHARE + beside) * OUT;
+  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = tile % tt * BT,
+      col = (tile / tt * SHARE + beside) * OUT;
   const int all = (K + BK - 1) / BK;
   int from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
   if (SPLIT > 1 && from == to) from = all, to = all + 1; // a CTA without blocks takes the one past the end, which reads as zeros
@@ -123,7 +126,9 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
 #pragma unroll
       for (int i = 0; i < MI; i++)
 #pragma unroll
-        for (int j = 0; j < BT / 2; j += 4) peer_send4(to_box + (i * (BT / 8) + j / 4) * (CONS * 2048), to_bar, d[i][j], d[i][j + 1], d[i][j + 2], d[i][j + 3]);
+        for (int j = 0; j < BT / 2; j += 4)
+          peer_send4(to_box + (i * (BT / 8) + j / 4) * (CONS * 2048), to_bar, d[i][j], d[i][j + 1], d[i][j + 2],
+              d[i][j + 3]);
     } else {
       if (SPLIT > 1) {
         mb_wait(inbox_bar, 0);
@@ -166,10 +171,12 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
 #if SQUARES
             const float left = sums[r], right = sums[r + 1];
 #else
-            const float left = row + r < M ? factor_of(scale, (u64)z * M + row + r) : 0.f, right = row + r + 1 < M ? factor_of(scale, (u64)z * M + row + r + 1) : 0.f;
+            const float left = row + r < M ? factor_of(scale, (u64)z * M + row + r) : 0.f,
+                right = row + r + 1 < M ? factor_of(scale, (u64)z * M + row + r + 1) : 0.f;
 #endif
 #pragma unroll
-            for (int h = i; h < MI; h += MO) d[h][j * 4] *= left, d[h][j * 4 + 1] *= right, d[h][j * 4 + 2] *= left, d[h][j * 4 + 3] *= right;
+            for (int h = i; h < MI; h += MO)
+              d[h][j * 4] *= left, d[h][j * 4 + 1] *= right, d[h][j * 4 + 2] *= left, d[h][j * 4 + 3] *= right;
           }
           const int w = (wg * MI + i) * 64 + (tid >> 5) * 16 + (lane & 8);
           if (PAIR) {
@@ -182,7 +189,8 @@ wgmma_swapab(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, u
             d[i][j * 4] = activate(d[i][j * 4] + upper), d[i][j * 4 + 1] = activate(d[i][j * 4 + 1] + upper);
             d[i][j * 4 + 2] = activate(d[i][j * 4 + 2] + lower), d[i][j * 4 + 3] = activate(d[i][j * 4 + 3] + lower);
           }
-          stmatrix2_trans(base + (j * 8 + (lane & 7)) * PITCH + w * 2, pack(d[i][j * 4], d[i][j * 4 + 1]), pack(d[i][j * 4 + 2], d[i][j * 4 + 3]));
+          stmatrix2_trans(base + (j * 8 + (lane & 7)) * PITCH + w * 2, pack(d[i][j * 4], d[i][j * 4 + 1]),
+              pack(d[i][j * 4 + 2], d[i][j * 4 + 3]));
         }
       }
       named_sync(1, CONS * 128);
