@@ -16,10 +16,12 @@ template <int left_> DI void copy_wait() { asm volatile("cp.async.wait_group %0;
 
 // Four 8x8 matrices of 16-bit elements (or 8x4 of 32-bit ones); lane i of each group of eight gives a row's address.
 DI void ldmatrix4(u32 (&r)[4], u32 a) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory");
 }
 DI void ldmatrix4_trans(u32 (&r)[4], u32 a) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(a) : "memory");
 }
 DI u32 shared_load(u32 a) {
   u32 v;
@@ -108,7 +110,8 @@ template <int lines_, int line_, int pitch_, int vec_, int threads_, bool along_
 // The same for lines that begin at any 2-byte address, which no asynchronous copy takes: through registers, one tile
 // ahead of the ring. Eight elements are read as words where they lie on words; where they lie across, as a half, three
 // words and a half.
-template <int lines_, int line_, int pitch_, int threads_, bool along_, int step_> struct Bring<lines_, line_, pitch_, 2, threads_, along_, step_> {
+template <int lines_, int line_, int pitch_, int threads_, bool along_, int step_>
+struct Bring<lines_, line_, pitch_, 2, threads_, along_, step_> {
   static constexpr int per = line_ / 8, jump = threads_ / per, times = lines_ * per / threads_;
   static_assert(threads_ % per == 0 && lines_ % jump == 0, "threads take whole lines");
   const u16* from;
@@ -150,7 +153,8 @@ template <int lines_, int line_, int pitch_, int threads_, bool along_, int step
 #pragma unroll
         for (int i = 1; i < 4; i++) h[i] = h[i] >> 16 | h[i + 1] << 16;
       }
-      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst + to + j * jump * pitch_), "r"(h[0]), "r"(h[1]), "r"(h[2]), "r"(h[3]) : "memory");
+      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+          ::"r"(dst + to + j * jump * pitch_), "r"(h[0]), "r"(h[1]), "r"(h[2]), "r"(h[3]) : "memory");
     }
   }
   DI void prime(u32 dst, u32 stage, int q, int count) {

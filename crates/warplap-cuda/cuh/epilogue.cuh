@@ -73,6 +73,13 @@ DI float inverse(float x) {
   return r;
 }
 
+// The larger of a number and zero; NaN stays NaN.
+DI float positive(float x) {
+  float r;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 // tanh(x), given what 2 / (1 + e^-2x) - 1 came to: of that nothing is left near zero, where a polynomial is off by 5e-8
 // of itself. NaN takes the polynomial's side.
 DI float tanh_of(float x, float far) {
@@ -88,10 +95,10 @@ DI float activate(float x) {
   return __fdividef(x, 1.f + __expf(-1.5957691216f * (x + 0.044715f * x * x * x))); // x * (1 + tanh(u)) / 2 = x / (1 + exp(-2u))
 #elif ACT == 3
   // max(x, 0) - |x| * P(-|x|): the normal distribution's tail by Abramowitz and Stegun 7.1.26, off by at most 0.75e-7.
-  // It is nothing from 16 on.
+  // It is nothing from 16 on. Half of x and of |x| is the larger of x and zero, but NaN of -infinity, as for everybody.
   const float far = fminf(fabsf(x), 16.f), t = inverse(1.f + 0.23164189f * far);
   const float tail = ((((0.5307027f * t - 0.726576f) * t + 0.71070687f) * t - 0.14224837f) * t + 0.1274148f) * t;
-  return (x < 0.f ? 0.f : x) - far * tail * two_to(-0.72134752f * far * far);
+  return fmaf(0.5f, fabsf(x), 0.5f * x) - far * tail * two_to(-0.72134752f * far * far);
 #elif ACT == 4
   return __fdividef(x, 1.f + __expf(-x));
 #elif ACT == 5
@@ -104,8 +111,8 @@ DI float activate(float x) {
 }
 
 // Two values at once. Where a quotient is all there is to it, one inverse does for both: special functions are what the
-// end of a tile waits for. A denominator is kept below 2^61, so that the product of two is a number; what is divided by
-// more is nothing beside any rounding.
+// end of a tile waits for. A denominator is kept below 2^61, so that the product of two is a number; what would be
+// divided by more is multiplied with nothing instead, which is nothing beside any rounding and NaN of an infinity.
 DI void activate_two(float& x, float& y) {
 #if ACT == 2 || ACT >= 4
   constexpr float log2e = 1.4426950409f;
@@ -121,9 +128,11 @@ DI void activate_two(float& x, float& y) {
   x = tanh_of(x, 2.f * one * below_y - 1.f), y = tanh_of(y, 2.f * one * below_x - 1.f);
 #elif ACT == 6
   // NaN was lost above, so that it does not reach its neighbour.
-  x = x == x ? one * below_y : x, y = y == y ? one * below_x : y;
+  constexpr float least = -41.5f; // where u comes to 60
+  x = x >= least ? one * below_y : positive(x), y = y >= least ? one * below_x : positive(y);
 #else
-  x *= one * below_y, y *= one * below_x;
+  constexpr float least = ACT == 2 ? -7.46f : -41.5f; // where u comes to 60
+  x *= x < least ? 0.f : one * below_y, y *= y < least ? 0.f : one * below_x;
 #endif
 #else
   x = activate(x), y = activate(y);

@@ -25,16 +25,20 @@ DI u32 smem_addr(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // mbarrier. A wait on parity p returns once the phase of that parity has completed; a fresh barrier lets parity 1 pass.
 DI void mb_init(u32 b, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(count)); }
-DI void mb_expect(u32 b, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory"); }
+DI void mb_expect(u32 b, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
+}
 DI void mb_arrive(u32 b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory"); }
 // In a peer's shared memory. The default scope on purpose: .release.cluster puts a MEMBAR.ALL.GPU before every arrival
 // (measured: twice the run time), and a consumer that only says "read" has no write to publish.
 DI void mb_arrive_at(u32 b, u32 cta) {
-  asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r];}" ::"r"(b), "r"(cta) : "memory");
+  asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r];}"
+      ::"r"(b), "r"(cta) : "memory");
 }
 DI bool mb_try(u32 b, u32 parity) {
   u32 done;
-  asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}" : "=r"(done) : "r"(b), "r"(parity) : "memory");
+  asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+      : "=r"(done) : "r"(b), "r"(parity) : "memory");
   return done != 0;
 }
 DI void mb_wait(u32 b, u32 parity) {
@@ -82,11 +86,13 @@ DI void tma_load3_multicast(u32 dst, const TMap* m, u32 bar, int x, int y, int z
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst), "l"(m), "r"(bar), "r"(x), "r"(y), "r"(z), "h"(ctas) : "memory");
 }
 DI void tma_store(const TMap* m, u32 src, int x, int y, int z = 0) {
-  asm volatile("cp.async.bulk.tensor." TMA_RANK ".global.shared::cta.bulk_group [%0, " TMA_AT(2, 3, 4) "], [%1];" ::"l"(m), "r"(src), "r"(x), "r"(y), "r"(z) : "memory");
+  asm volatile("cp.async.bulk.tensor." TMA_RANK ".global.shared::cta.bulk_group [%0, " TMA_AT(2, 3, 4) "], [%1];"
+      ::"l"(m), "r"(src), "r"(x), "r"(y), "r"(z) : "memory");
 }
 // What is written is not read again soon: it leaves L2 before what others still read.
 DI void tma_store_passing(const TMap* m, u32 src, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3}], [%1], %4;" ::"l"(m), "r"(src), "r"(x), "r"(y), "l"(0x12F0000000000000ull) : "memory");
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3}], [%1], %4;"
+      ::"l"(m), "r"(src), "r"(x), "r"(y), "l"(0x12F0000000000000ull) : "memory");
 }
 DI void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until all but the last n_ groups of stores have been read from shared memory.
@@ -117,7 +123,8 @@ DI void cluster_arrive_read(u32 spare, float of_all) {
 }
 // Sixteen bytes into a peer's shared memory; they count on the peer's mbarrier, whose waiters see them.
 DI void peer_send4(u32 a, u32 bar, float x, float y, float z, float w) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(a), "r"(bar), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];"
+      ::"r"(a), "r"(bar), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }
 DI void shared_zero4(u32 a) { asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(a), "r"(0) : "memory"); }
 DI float4 shared_load4(u32 a) {
@@ -160,7 +167,8 @@ DI void stmatrix4(u32 a, u32 r0, u32 r1, u32 r2, u32 r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(a), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
 }
 DI void stmatrix4_trans(u32 a, u32 r0, u32 r1, u32 r2, u32 r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(a), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+      ::"r"(a), "r"(r0), "r"(r1), "r"(r2), "r"(r3) : "memory");
 }
 DI void stmatrix2_trans(u32 a, u32 r0, u32 r1) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(a), "r"(r0), "r"(r1) : "memory");
@@ -170,7 +178,9 @@ DI void stmatrix2_trans(u32 a, u32 r0, u32 r1) {
 // K-major: rows of the operand follow each other at 128 B, 8-row groups at 1024 B, the next k16 is 32 B on inside a
 // panel. MN-major: k rows at 128 B, 8-k groups at 1024 B, the next 64 rows of the operand are one panel (`leading`
 // bytes) on, the next k16 2048 B.
-DI u64 mma_desc(u32 a, u32 leading) { return (u64)((a & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | ((u64)(1024 >> 4) << 32) | (1ull << 62); }
+DI u64 mma_desc(u32 a, u32 leading) {
+  return (u64)((a & 0x3FFFF) >> 4) | ((u64)(leading >> 4) << 16) | ((u64)(1024 >> 4) << 32) | (1ull << 62);
+}
 DI void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DI void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> DI void mma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
@@ -418,7 +428,8 @@ template <int wide_> DI void stage_panel(u32 panel, const float* v, int warp, in
 #pragma unroll
   for (int c = 0; c < wide_; c += 16) {
     const float* w = v + c / 2;
-    stmatrix4(panel + r * wide_ * 2 + (((c / 8 + (lane >> 4)) ^ swizzle) << 4), pack(w[0], w[1]), pack(w[2], w[3]), pack(w[4], w[5]), pack(w[6], w[7]));
+    stmatrix4(panel + r * wide_ * 2 + (((c / 8 + (lane >> 4)) ^ swizzle) << 4), pack(w[0], w[1]), pack(w[2], w[3]),
+        pack(w[4], w[5]), pack(w[6], w[7]));
   }
 }
 
@@ -438,7 +449,8 @@ template <int tall_, int wide_> DI void stage_turned(u32 panel, const float* v, 
 // A warpgroup's finished sums on their way to C from `row` and `col` on: panels of wide_ columns staged in shared
 // memory, slots_ at a time, and stored by TMA while others are staged. What was stored before has been read when the
 // first is staged; the last stores are not waited for.
-template <int wide_, int slots_, int mi_, int r_> DI void store_tile(const float (&d)[mi_][r_], const TMap* c, u32 staged, int row, int col, int z, int barrier) {
+template <int wide_, int slots_, int mi_, int r_> DI void store_tile(const float (&d)[mi_][r_], const TMap* c,
+    u32 staged, int row, int col, int z, int barrier) {
   constexpr int across = r_ * 2 / wide_, panels = mi_ * across;
   constexpr u32 bytes = 64 * wide_ * 2;
   const int tid = threadIdx.x & 127;
@@ -447,12 +459,14 @@ template <int wide_, int slots_, int mi_, int r_> DI void store_tile(const float
     if (tid == 0) tma_store_wait_read();
     named_sync(barrier, 128);
 #pragma unroll
-    for (int p = p0; p < p0 + slots_ && p < panels; p++) stage_panel<wide_>(staged + (p - p0) * bytes, &d[p / across][p % across * (wide_ / 2)], tid >> 5, tid & 31);
+    for (int p = p0; p < p0 + slots_ && p < panels; p++)
+      stage_panel<wide_>(staged + (p - p0) * bytes, &d[p / across][p % across * (wide_ / 2)], tid >> 5, tid & 31);
     async_fence();
     named_sync(barrier, 128);
     if (tid == 0) {
 #pragma unroll
-      for (int p = p0; p < p0 + slots_ && p < panels; p++) tma_store(c, staged + (p - p0) * bytes, col + p % across * wide_, row + p / across * 64, z);
+      for (int p = p0; p < p0 + slots_ && p < panels; p++)
+        tma_store(c, staged + (p - p0) * bytes, col + p % across * wide_, row + p / across * 64, z);
       tma_store_commit();
     }
   }

@@ -30,7 +30,10 @@ template <int rows_, int deep_, int mn_, int share_> struct Halves : Operand<row
   }
 };
 template <class Op> struct IsHalves { static constexpr bool yes = false; };
-template <int rows_, int deep_, int mn_, int share_> struct IsHalves<Halves<rows_, deep_, mn_, share_>> { static constexpr bool yes = true; };
+template <int rows_, int deep_, int mn_, int share_>
+struct IsHalves<Halves<rows_, deep_, mn_, share_>> {
+  static constexpr bool yes = true;
+};
 
 // As Feed, with one more map: that of the second half of whichever operand has halves.
 template <class First, class Second> struct PairFeed {
@@ -98,7 +101,8 @@ template <int r_> DI void pair_fragments(float (&done)[r_ / 2], const float (&d)
 
 // As store_tile, for the sums of both halves of a tile whose rows in C are an odd number of 16 bytes: one panel without a
 // swizzle, in which stmatrix meets no bank twice. 64 rows leave while the next are activated; there is room for all.
-template <int wide_, int mi_, int r_> DI void store_odd_tile(const float (&d)[mi_][r_], const TMap* c, u32 staged, int row, int col, int z, int barrier) {
+template <int wide_, int mi_, int r_> DI void store_odd_tile(const float (&d)[mi_][r_], const TMap* c, u32 staged,
+    int row, int col, int z, int barrier) {
   static_assert(wide_ == r_ && wide_ / 8 % 2 == 1, "an odd number of 16 bytes in a row");
   const int tid = threadIdx.x & 127, lane = tid & 31;
 #pragma unroll

@@ -27,5 +27,7 @@ struct Factors {
   const float *a, *b;
   int m, pitch;
   DI float of_a(int row, int block) const { return SCALE == 3 ? a[(u64)block * m + row] : SCALE == 2 ? a[row] : SCALE == 1 ? a[0] : 1.f; }
-  DI float of_b(int column, int block) const { return SCALE == 3 ? b[(u64)(column / 128) * pitch + block] : SCALE == 2 ? b[column] : SCALE == 1 ? b[0] : 1.f; }
+  DI float of_b(int column, int block) const {
+    return SCALE == 3 ? b[(u64)(column / 128) * pitch + block] : SCALE == 2 ? b[column] : SCALE == 1 ? b[0] : 1.f;
+  }
 };

@@ -64,7 +64,8 @@ template <int r_> DI void bytes_done(sum_t (&d)[r_]) {
 // blocks of K from `from` to `to`. A stage is released one step later; `issued(k)` is called once the products of block
 // k are on their way.
 template <class First, class Second, int stages_, int mi_, int r_, class Release, class Issued>
-DI void multiply_through(sum_t (&d)[mi_][r_], u32 base, u32 fulls, int part, int from, int to, int& q, u32& phase, Release release, Issued issued) {
+DI void multiply_through(sum_t (&d)[mi_][r_], u32 base, u32 fulls, int part, int from, int to, int& q, u32& phase,
+    Release release, Issued issued) {
   int before = 0;
   for (int k = from; k < to; k++) {
     const u32 at = base + q * (First::bytes + Second::bytes);
@@ -93,7 +94,8 @@ DI void multiply_through(sum_t (&d)[mi_][r_], u32 base, u32 fulls, int part, int
 // rows at a time. `ask(k)` is called before block k is waited for, `seen(k, q)` once it is there in stage q; `add(i, p,
 // sums)` takes those of the 64-row part i and of the part p of pn_ columns.
 template <class First, class Second, int stages_, int mi_, int parts_, int pn_, class Release, class Ask, class Seen, class Add>
-DI void multiply_by_blocks(u32 base, u32 fulls, int part, int from, int to, int& q, u32& phase, Release release, Ask ask, Seen seen, Add add) {
+DI void multiply_by_blocks(u32 base, u32 fulls, int part, int from, int to, int& q, u32& phase, Release release,
+    Ask ask, Seen seen, Add add) {
   for (int k = from; k < to; k++) {
     const u32 at = base + q * (First::bytes + Second::bytes);
     ask(k);
@@ -182,10 +184,12 @@ template <int rows_, int parts_, int pn_> struct Staged {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(all) : "memory");
     if (lines > 0) bring(dst, f.a + (u64)k * f.m + row, lines * 4, bar);
 #pragma unroll
-    for (int p = 0; p < parts_; p++) bring(dst + rows_ * 4 + p * 16, f.b + (u64)(min(col + p * pn_, N - 1) / 128) * f.pitch + (k & ~3), 16, bar);
+    for (int p = 0; p < parts_; p++)
+      bring(dst + rows_ * 4 + p * 16, f.b + (u64)(min(col + p * pn_, N - 1) / 128) * f.pitch + (k & ~3), 16, bar);
   }
   static DI void bring(u32 dst, const float* src, u32 size, u32 bar) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src), "r"(size), "r"(bar) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+        ::"r"(dst), "l"(src), "r"(size), "r"(bar) : "memory");
   }
   static DI float of_row(u32 at, int line) { return number(at + line * 4); }
   static DI float of_part(u32 at, int p, int k) { return number(at + rows_ * 4 + p * 16 + (k & 3) * 4); }
@@ -207,14 +211,16 @@ template <int mi_, int r_> DI void store_direct(const sum_t (&d)[mi_][r_], out_t
 #pragma unroll
     for (int j = 0; j < r_; j += 4)
       if (c0 + j * 2 < N)
-        asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(line + c0 + j * 2), "r"(*reinterpret_cast<const u32*>(&d[i >> 1][j + (i & 1) * 2])),
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+                     ::"l"(line + c0 + j * 2), "r"(*reinterpret_cast<const u32*>(&d[i >> 1][j + (i & 1) * 2])),
                      "r"(*reinterpret_cast<const u32*>(&d[i >> 1][j + (i & 1) * 2 + 1])) : "memory");
   }
 }
 
 // A warpgroup's finished sums of four bytes on their way to C: panels of 64 rows by 32 columns staged in shared memory,
 // swizzled as their tensor map says, and stored by TMA while others are staged. As store_tile otherwise.
-template <int slots_, int mi_, int r_> DI void store_words(const sum_t (&d)[mi_][r_], const TMap* c, u32 staged, int row, int col, int barrier) {
+template <int slots_, int mi_, int r_> DI void store_words(const sum_t (&d)[mi_][r_], const TMap* c, u32 staged,
+    int row, int col, int barrier) {
   constexpr int across = r_ * 2 / 32, panels = mi_ * across;
   constexpr u32 bytes = 64 * 128;
   const int tid = threadIdx.x & 127, r = (tid >> 5) * 16 + (tid & 31) / 4;
@@ -231,14 +237,16 @@ template <int slots_, int mi_, int r_> DI void store_words(const sum_t (&d)[mi_]
         for (int low = 0; low < 2; low++) {
           const int y = r + low * 8, chunk = (j * 2 + (tid & 3) / 2) ^ (y & 7);
           asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(staged + (p - p0) * bytes + y * 128 + chunk * 16 + (tid & 1) * 8),
-                       "r"(*reinterpret_cast<const u32*>(v + j * 4 + low * 2)), "r"(*reinterpret_cast<const u32*>(v + j * 4 + low * 2 + 1)) : "memory");
+                       "r"(*reinterpret_cast<const u32*>(v + j * 4 + low * 2)),
+                       "r"(*reinterpret_cast<const u32*>(v + j * 4 + low * 2 + 1)) : "memory");
         }
     }
     async_fence();
     named_sync(barrier, 128);
     if (tid == 0) {
 #pragma unroll
-      for (int p = p0; p < p0 + slots_ && p < panels; p++) tma_store(c, staged + (p - p0) * bytes, col + p % across * 32, row + p / across * 64);
+      for (int p = p0; p < p0 + slots_ && p < panels; p++)
+        tma_store(c, staged + (p - p0) * bytes, col + p % across * 32, row + p / across * 64);
       tma_store_commit();
     }
   }

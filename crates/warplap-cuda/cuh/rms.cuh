@@ -32,7 +32,9 @@ template <int bk_> struct RowSquares {
 #pragma unroll
     for (int p = 0; p < bk_ / 64; p++)
 #pragma unroll
-      for (int c = 0; c < 4; c++) total += squares_at(rows + p * panel + row * 128 + (tid & 1) * 64 + ((c + row & 3) << 4)); // no bank twice
+      // no bank twice
+      for (int c = 0; c < 4; c++)
+        total += squares_at(rows + p * panel + row * 128 + (tid & 1) * 64 + ((c + row & 3) << 4));
   }
   template <int r_> DI void scale(float (&d)[r_], int under_root, int K) {
     if (!SQUARES) return;

@@ -47,7 +47,8 @@ DI void scale_two(float& x, float& y, const elem* add, u64 at, float alpha, floa
 // Accumulator fragments of 8 columns each, as wgmma and mma.sync hold them: four values of a lane, two columns (lane %
 // 4 * 2) in two rows (lane / 4 and 8 on). `upper` and `lower` are those rows of C, or -1 where there is none; `col` is
 // the first column of the first fragment. Of a column-major C (-DC_COL=1) M is the height.
-template <int r_> DI void scale_fragments(float (&d)[r_], const elem* add, long long upper, long long lower, int col, int N, float alpha, float beta, int M = 0) {
+template <int r_> DI void scale_fragments(float (&d)[r_], const elem* add, long long upper, long long lower, int col,
+    int N, float alpha, float beta, int M = 0) {
   if (!SCALED) return;
   if (BIAS) {
     const float high = upper < 0 ? 0.f : shared_by_row(add, upper, beta), low = lower < 0 ? 0.f : shared_by_row(add, lower, beta);

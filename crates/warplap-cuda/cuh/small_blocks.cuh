@@ -10,13 +10,18 @@
 
 // Rows of wide_ elements (16, 32, 64), eight of them an atom of the swizzle that is as wide as a row: a stored block,
 // and a panel of a column-major B.
-template <int wide_> DI u64 narrow_desc(u32 a) { return (u64)((a & 0x3FFFF) >> 4) | (1ull << 16) | ((u64)(wide_ * 16 >> 4) << 32) | ((wide_ == 16 ? 3ull : wide_ == 32 ? 2ull : 1ull) << 62); }
+template <int wide_> DI u64 narrow_desc(u32 a) {
+  return (u64)((a & 0x3FFFF) >> 4) | (1ull << 16) | ((u64)(wide_ * 16 >> 4) << 32)
+      | ((wide_ == 16 ? 3ull : wide_ == 32 ? 2ull : 1ull) << 62);
+}
 // Where 16-byte chunk c of row r lies in a block of BC columns, so that eight rows of one chunk meet different banks:
 // that swizzle.
 DI u32 in_block(int r, int c) { return r * BC * 2 + ((BC == 16 ? c ^ (r >> 2 & 1) : BC == 32 ? c ^ (r >> 1 & 3) : c ^ (r & 7)) << 4); }
 
 // Sixteen bytes, of which `bytes` (16 or 0) are read and the rest are zeros.
-DI void copy16(u32 to, const void* from, u32 bytes = 16) { asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory"); }
+DI void copy16(u32 to, const void* from, u32 bytes = 16) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 DI void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DI void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
@@ -24,7 +29,8 @@ template <int N> DI void copies_wait() { asm volatile("cp.async.wait_group %0;" 
 // need a fence.
 DI void copies_arrive(u32 bar) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory"); }
 DI void ldmatrix4(u32 a, u32& r0, u32& r1, u32& r2, u32& r3) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(a) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(a) : "memory");
 }
 
 // The tiles of a CTA, in runs of tiles of the same group of rows; `wide` tiles of a group lie beside each other. DEAL
@@ -52,7 +58,8 @@ struct Rows { int row[32], start[32], end[32], found; };
 // `where`. Made by all nt_ threads together; gives the number of used columns. Both lists go on with zeros up to a
 // multiple of pad_; `marks` has room for a multiple of pad_ that holds all columns.
 template <int all_, int nt_, int pad_>
-DI int list_columns(Rows& rows, u32* marks, u16* where, int group, int block_rows, int columns, const int* row_ptr, const int* col_idx, const int* order) {
+DI int list_columns(Rows& rows, u32* marks, u16* where, int group, int block_rows, int columns, const int* row_ptr,
+    const int* col_idx, const int* order) {
   const int lane = threadIdx.x & 31;
   __syncthreads(); // nobody reads the lists of the run before any more
 #pragma unroll 1
@@ -81,7 +88,8 @@ DI int list_columns(Rows& rows, u32* marks, u16* where, int group, int block_row
       n += __popc(some);
     }
     __syncwarp();
-    if (n + lane < (n + pad_ - 1) / pad_ * pad_) marks[n + lane] = 0, where[n + lane] = 0; // a last stage in part brings a slab that nobody uses
+    // a last stage in part brings a slab that nobody uses
+    if (n + lane < (n + pad_ - 1) / pad_ * pad_) marks[n + lane] = 0, where[n + lane] = 0;
     if (lane == 0) rows.found = n;
   }
   __syncthreads();

@@ -2,7 +2,7 @@
 
 use super::Lanes;
 
-/// e^x lane by lane. Below about -87.3 (and for -infinity) it gives zero; above 88 it saturates near the largest f32.
+/// e^x lane by lane. Below about -87 (and for -infinity) it gives zero; above 88 it saturates near the largest f32.
 ///
 /// # Safety
 /// The machine has the instruction set of `L`.
@@ -12,12 +12,8 @@ pub unsafe fn exp<L: Lanes>(x: L::V) -> L::V {
     unsafe {
         let x = L::max(L::min(x, L::splat(88.3)), L::splat(-104.0));
         let (n, r, p) = parts::<L>(x);
-        let p = L::fma(L::mul(r, r), p, L::add(r, L::splat(1.0)));
-        // Two steps of 2^n: at n = -127 and below a single one would leave the exponent's range; tiny results become
-        // zero, which is what a softmax wants of them.
-        let low = L::max(n, L::splat(-126.0));
-        let rest = L::max(L::sub(n, low), L::splat(-126.0));
-        L::mul(L::mul(p, L::pow2(low)), L::pow2(rest))
+        // Tiny results become zero, which is what a softmax wants of them.
+        L::scale_by_pow2(L::fma(L::mul(r, r), p, L::add(r, L::splat(1.0))), n)
     }
 }
 

@@ -20,7 +20,7 @@ use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::gemm::{Activation, Join};
+use crate::gemm::Join;
 use crate::host::{bend, in_parallel};
 
 /// The operation act(a), joined with b.
@@ -45,6 +45,26 @@ const VECTOR: u64 = 16;
 
 /// What a is stretched by when it is drawn, so that activations bend where they bend.
 const STRETCH: f32 = 6.0;
+
+/// Where one in sixteen is drawn to instead, in equal parts: to where exponentials, cubes of numbers and what is left of
+/// a reciprocal leave f32. What a type cannot hold is its largest number then.
+const FAR: [f32; 4] = [30.0, 1e4, 1e25, f32::INFINITY];
+
+/// The largest number that is drawn of a type: of f32 a half of the largest, which may be off by a rounding and still is
+/// a number.
+const fn largest(dtype: DType) -> f32 {
+    match dtype {
+        DType::F16 => 65504.0,
+        DType::Bf16 => 3.389_531_4e38,
+        _ => 1.701_411_8e38,
+    }
+}
+
+/// What a number in [-1, 1] is drawn to.
+fn spread(a: f32, largest: f32) -> f32 {
+    let beyond = 64.0 * (a.abs() - 0.9375);
+    if beyond < 0.0 { a * STRETCH } else { FAR[(beyond as usize).min(3)].min(largest).copysign(a) }
+}
 
 /// The bytes that lines of so many elements lie on: those of a vector, where one divides a line.
 pub(crate) fn align(elements: u64, dtype: DType) -> u64 {
@@ -71,7 +91,8 @@ impl Op for Gated {
 
     fn draw(p: &GatedProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = drawn(&Self::signature(p), rng);
-        bend(&mut inputs[slot::A], p.lda as usize, |_, a| a * STRETCH);
+        let largest = largest(p.dtype);
+        bend(&mut inputs[slot::A], p.lda as usize, |_, a| spread(a, largest));
         inputs
     }
 
@@ -97,7 +118,7 @@ impl Op for Gated {
 /// How far y may be off, given the largest magnitude of b: what an activation in f32 is off by, and one rounding.
 fn tolerance(p: &GatedProblem, most: f64) -> Tolerance {
     let exact = Tolerance { relative: 2.0 * DType::F32.roundoff(), floor: 0.0 };
-    let activated = if matches!(p.act, Activation::None | Activation::Relu) { exact } else { exact.activated() };
+    let activated = if p.act.is_smooth() { exact.activated() } else { exact };
     match p.join {
         Join::None => activated.multiplied(p.dtype, 1.0),
         Join::Add => activated.added(most).multiplied(p.dtype, 1.0),
@@ -108,6 +129,7 @@ fn tolerance(p: &GatedProblem, most: f64) -> Tolerance {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm::Activation;
 
     fn worst(answer: &Answer, got: &[f64]) -> f64 {
         let share = |(got, right): (&f64, &f64)| (got - right).abs() / answer.tolerance.allowed(*right);
@@ -152,8 +174,7 @@ mod tests {
     #[test]
     fn what_is_rounded_before_it_is_joined_shows() {
         each(|p, inputs, both| {
-            let smooth = !matches!(p.act, Activation::None | Activation::Relu);
-            if p.dtype == DType::F32 || p.join == Join::None || !smooth {
+            if p.dtype == DType::F32 || p.join == Join::None || !p.act.is_smooth() {
                 return;
             }
             let right = Gated::answer(p, inputs).remove(0);

@@ -52,6 +52,11 @@ impl Activation {
         }
     }
 
+    /// Whether it takes an exponential: it is rounded, and its argument may be too far for one.
+    pub(crate) const fn is_smooth(self) -> bool {
+        !matches!(self, Activation::None | Activation::Relu)
+    }
+
     /// How `epilogue.cuh` counts it.
     pub(crate) const fn code(self) -> i64 {
         match self {
@@ -123,6 +128,26 @@ mod tests {
                 assert!((activation.of(x) - right).abs() < 1e-11, "{activation}({x}) = {}", activation.of(x));
             }
             assert!(activation.of(f64::NAN).is_nan(), "{activation}");
+        }
+    }
+
+    #[test]
+    fn ends_are_those_of_torch() {
+        // Of -infinity, infinity, and of what lies furthest from zero, in float64.
+        let nan = f64::NAN;
+        for (activation, right) in [
+            (Activation::None, [f64::NEG_INFINITY, f64::INFINITY, -1e300, 1e300]),
+            (Activation::Relu, [0.0, f64::INFINITY, 0.0, 1e300]),
+            (Activation::Gelu, [nan, f64::INFINITY, 0.0, 1e300]),
+            (Activation::GeluTanh, [nan, f64::INFINITY, 0.0, 1e300]),
+            (Activation::Silu, [nan, f64::INFINITY, 0.0, 1e300]),
+            (Activation::Tanh, [-1.0, 1.0, -1.0, 1.0]),
+            (Activation::Sigmoid, [0.0, 1.0, 0.0, 1.0]),
+        ] {
+            for (x, right) in [f64::NEG_INFINITY, f64::INFINITY, -1e300, 1e300].into_iter().zip(right) {
+                let got = activation.of(x);
+                assert!(got == right || got.is_nan() && right.is_nan(), "{activation}({x}) = {got}");
+            }
         }
     }
 

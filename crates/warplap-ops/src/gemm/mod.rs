@@ -30,7 +30,7 @@ use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::host::{bend, in_parallel, small_rows};
+use crate::host::{bend, bend_places, in_parallel, small_rows};
 use crate::right;
 
 /// The operation C = act(A·B + bias), joined with another matrix or another product where a problem has one.
@@ -91,6 +91,8 @@ impl Op for Gemm {
         if let Some(rms) = p.rms {
             let (scales, _) = small_rows(p.rows(), rms.eps(), rng);
             bend(&mut inputs[slot::A], p.lda as usize, |row, x| x * scales[row]);
+        } else if p.act.is_smooth() {
+            far_rows(p, &mut inputs[slot::A], rng);
         }
         inputs
     }
@@ -136,6 +138,25 @@ impl Op for Gemm {
     }
 }
 
+/// The root of the mean square of sums in a far row: three times that is where e^x leaves f32, and the product of two such
+/// sums is still a number in f16.
+const FAR: f32 = 32.0;
+
+/// Stretches one row of A in eight so far that its sums reach to where exponentials end: short sums never do by
+/// themselves, and long ones are far enough as they are. What sums may be off by is no more than that of long ones then.
+fn far_rows(p: &GemmProblem, a: &mut Array, rng: &mut fastrand::Rng) {
+    // The mean square of a product of two numbers from [-1, 1) is a ninth.
+    let stretch = FAR * 3.0 / (p.k as f32).sqrt();
+    if stretch > 1.0 {
+        let far: Vec<bool> = (0..p.rows()).map(|_| rng.u8(..8) == 0).collect();
+        let is_far = |row: usize| far.get(row).is_some_and(|far| *far);
+        bend_places(a, p.lda as usize, |line, place, x| {
+            let row = if p.a == Layout::Row { line } else { place };
+            if is_far(row) { x * stretch } else { x }
+        });
+    }
+}
+
 /// Multiplies every row of A with its factor: the product's, in double precision.
 fn scaled(a: &mut [f64], p: &GemmProblem, given: impl Fn(usize) -> f64 + Sync) {
     if p.is_scaled() {
@@ -169,8 +190,8 @@ fn tolerance(p: &GemmProblem, magnitude: f64, most: [f64; 2]) -> Tolerance {
         false => Tolerance::dot(p.dtype, DType::F32, p.k as usize, magnitude),
     };
     let activated = match p.act {
-        Activation::None | Activation::Relu => product.added(bias),
-        _ => product.added(bias).activated(),
+        act if act.is_smooth() => product.added(bias).activated(),
+        _ => product.added(bias),
     };
     match p.join {
         Join::None if p.pair => activated.paired(product, most, p.dtype),

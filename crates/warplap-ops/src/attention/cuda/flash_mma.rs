@@ -8,9 +8,10 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, ATTENTION, ATTENTION_AMPERE, Chip, ELEMENT, PACKED, PHILOX, SQUARES, Source};
 
+use super::listed::listed;
 use super::plan::{
-    align, all_strides, drops, facts, is_short, listed, mask_facts, no_tensor_cores, no_tiles, numbers, packed_fact,
-    pointers, tiles, totals,
+    align, all_strides, drops, facts, is_short, mask_facts, no_tensor_cores, no_tiles, numbers, packed_fact, pointers,
+    tiles, totals,
 };
 use crate::attention::{AttentionProblem, slot};
 use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis};

@@ -1,7 +1,6 @@
 //! What the plans of attention share: facts of the problem, strides, what a kernel of tensor cores takes at all.
 
 use warplap_core::dtype::DType;
-use warplap_core::rejection::Rejection;
 use warplap_cuda::{Chip, dtype_code};
 
 use crate::attention::{AttentionProblem, Corner, Mask, Strides, slot};
@@ -91,33 +90,6 @@ pub(crate) fn mask_code(p: &AttentionProblem) -> i64 {
 /// The power of two that an entry of the mask has queries and keys.
 pub(crate) fn square_fact(p: &AttentionProblem) -> (&'static str, i64) {
     ("SQUARE", p.mask.tiles().map_or(0, |tiles| i64::from(tiles.shift())))
-}
-
-/// The most blocks a kernel lists: two bytes of shared memory each, beside what its tiles take.
-const MOST_LISTED: u64 = 16384;
-
-/// What a kernel needs that lists the blocks it visits, where the mask is of squares.
-#[derive(Default)]
-pub(crate) struct Listed {
-    /// Static shared memory.
-    pub(crate) bytes: u64,
-    /// Facts it is compiled with.
-    pub(crate) facts: Vec<(&'static str, i64)>,
-}
-
-/// The same for blocks of so many queries by so many keys, of which there are so many at the most. A block must not
-/// lie in two squares.
-pub(crate) fn listed(p: &AttentionProblem, block: [u64; 2], most: u64) -> Result<Listed, Rejection> {
-    let Some(tiles) = p.mask.tiles() else { return Ok(Listed::default()) };
-    if block.into_iter().any(|side| !tiles.side.is_multiple_of(side)) {
-        let reason = format!("a block of {} by {} would lie in two squares of {}", block[0], block[1], tiles.side);
-        return Err(Rejection::DoesNotBuild { reason });
-    }
-    if most > MOST_LISTED {
-        return Err(Rejection::OverLimits { reason: format!("{most} blocks, and a list has {MOST_LISTED}") });
-    }
-    let room = most.next_power_of_two().max(64);
-    Ok(Listed { bytes: 2 * room + 16, facts: vec![square_fact(p), ("LIST", room as i64)] })
 }
 
 /// Keys of a page, where K and V lie in pages.

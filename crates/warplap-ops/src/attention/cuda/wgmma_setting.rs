@@ -5,7 +5,8 @@ use warplap_core::rejection::Rejection;
 use warplap_core::space::Config;
 use warplap_cuda::Chip;
 
-use super::plan::{Listed, is_short, listed};
+use super::listed::{Listed, listed};
+use super::plan::is_short;
 use crate::attention::{AttentionProblem, Mask};
 use crate::cuda::plan::axis;
 

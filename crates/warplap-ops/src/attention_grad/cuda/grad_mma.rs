@@ -14,9 +14,9 @@ use warplap_cuda::{
 
 use super::plan::{Chain, all_strides};
 use crate::attention::AttentionProblem;
+use crate::attention::cuda::listed::listed;
 use crate::attention::cuda::plan::{
-    NOTHING, align, drops, facts, listed, mask_facts, mask_strides, no_tensor_cores, packed_fact, strides, tiles,
-    totals,
+    NOTHING, align, drops, facts, mask_facts, mask_strides, no_tensor_cores, packed_fact, strides, tiles, totals,
 };
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};

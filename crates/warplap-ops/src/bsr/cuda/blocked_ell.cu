@@ -9,7 +9,8 @@ typedef unsigned long long u64;
 constexpr int CHUNKS = BS * SIZE / 16; // 16-byte chunks in a row of a block
 
 extern "C" __global__ void __launch_bounds__(128)
-blocked_ell(const uint4* __restrict__ values, const int* __restrict__ row_ptr, const int* __restrict__ col_idx, uint4* __restrict__ to, int* __restrict__ columns) {
+blocked_ell(const uint4* __restrict__ values, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
+    uint4* __restrict__ to, int* __restrict__ columns) {
   const int row = blockIdx.x / WIDE, place = blockIdx.x % WIDE, block = row_ptr[row] + place;
   const bool there = block < row_ptr[row + 1];
   if (threadIdx.x == 0) columns[blockIdx.x] = there ? col_idx[block] : -1;

@@ -9,7 +9,8 @@
 constexpr int CHUNKS = BC * SIZE / 16, NT = 256; // 16-byte chunks in a row of a block
 
 extern "C" __global__ void __launch_bounds__(NT)
-densify(const uint4* __restrict__ values, uint4* __restrict__ A, const int* __restrict__ row_ptr, const int* __restrict__ col_idx, int columns) {
+densify(const uint4* __restrict__ values, uint4* __restrict__ A, const int* __restrict__ row_ptr,
+    const int* __restrict__ col_idx, int columns) {
   __shared__ int found[WIDE];
   pdl_launch();
   pdl_wait();

@@ -12,14 +12,16 @@
 #include "ampere.cuh"
 #include "scaled.cuh"
 
-constexpr int ROWS = BS < 64 ? BS : 64, PARTS = BS / ROWS, NT = 256, WM = ROWS == 64 ? 2 : 1, WN = 8 / WM, MI = ROWS / WM / 16, NI = BN / WN / 8;
+constexpr int ROWS = BS < 64 ? BS : 64, PARTS = BS / ROWS, NT = 256, WM = ROWS == 64 ? 2 : 1, WN = 8 / WM,
+    MI = ROWS / WM / 16, NI = BN / WN / 8;
 constexpr int RUN = NI % 4 == 0 ? 4 : 2; // fragments of a store
 constexpr int B_LINES = B_COL ? BN : BK, B_LINE = B_COL ? BK : BN;
 constexpr u32 A_PITCH = BK * 2 + 16, B_PITCH = B_LINE * 2 + 16, A_BYTES = ROWS * A_PITCH, STAGE = A_BYTES + B_LINES * B_PITCH;
 static_assert(NI % 2 == 0 && BC % BK == 0, "fragments");
 
 extern "C" __global__ void __launch_bounds__(NT)
-mma_rows(const elem* __restrict__ values, const elem* __restrict__ B, elem* C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
+mma_rows(const elem* __restrict__ values, const elem* __restrict__ B, elem* C, const int* __restrict__ row_ptr,
+         const int* __restrict__ col_idx,
          const int* __restrict__ order, int M, int N, int K SCALE_PARAMETERS) {
   extern __shared__ __align__(16) unsigned char stages[];
   overlap_begin();

@@ -12,11 +12,13 @@
 #include "ampere.cuh"
 #include "scaled.cuh"
 
-constexpr int ROWS = BS < 64 ? BS : 64, PARTS = BS / ROWS, NT = 256, WM = ROWS == 64 ? 2 : 1, WN = 8 / WM, MI = ROWS / WM / 16, NI = BN / WN / 8;
+constexpr int ROWS = BS < 64 ? BS : 64, PARTS = BS / ROWS, NT = 256, WM = ROWS == 64 ? 2 : 1, WN = 8 / WM,
+    MI = ROWS / WM / 16, NI = BN / WN / 8;
 constexpr int A_PITCH = BK + 4, B_PITCH = BN + 8, A_FLOATS = ROWS * A_PITCH, STAGE = A_FLOATS + BK * B_PITCH;
 
 extern "C" __global__ void __launch_bounds__(NT)
-mma_tf32(const float* __restrict__ values, const float* __restrict__ B, float* C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
+mma_tf32(const float* __restrict__ values, const float* __restrict__ B, float* C, const int* __restrict__ row_ptr,
+         const int* __restrict__ col_idx,
          const int* __restrict__ order, int M, int N SCALE_PARAMETERS) {
   extern __shared__ __align__(16) float stages[];
   overlap_begin();
@@ -30,7 +32,9 @@ mma_tf32(const float* __restrict__ values, const float* __restrict__ B, float* C
     const float* a = values + (u64)e * (BS * BC) + part * ROWS * BC + k;
     const float* b = B + ((u64)__ldg(col_idx + e) * BC + k) * N + col;
     const u32 to = base + q * STAGE * 4;
-    for (int i = threadIdx.x; i < ROWS * (BK / 4); i += NT) copy_async<16>(to + (i / (BK / 4) * A_PITCH + i % (BK / 4) * 4) * 4, a + i / (BK / 4) * BC + i % (BK / 4) * 4, 16);
+    for (int i = threadIdx.x; i < ROWS * (BK / 4); i += NT)
+      copy_async<16>(to + (i / (BK / 4) * A_PITCH + i % (BK / 4) * 4) * 4,
+          a + i / (BK / 4) * BC + i % (BK / 4) * 4, 16);
     for (int i = threadIdx.x; i < BK * (BN / 4); i += NT) {
       const int r = i / (BN / 4), c = i % (BN / 4) * 4;
       const bool there = col + c < N;
@@ -82,7 +86,9 @@ mma_tf32(const float* __restrict__ values, const float* __restrict__ B, float* C
       scale_fragments(acc[i][j], add, top, top + 8, c, N, alpha, beta);
       if (c + (lane & 3) * 2 >= N) continue;
 #pragma unroll
-      for (int h = 0; h < 2; h++) *reinterpret_cast<float2*>(C + (top + h * 8) * N + c + (lane & 3) * 2) = make_float2(acc[i][j][h * 2], acc[i][j][h * 2 + 1]);
+      for (int h = 0; h < 2; h++)
+        *reinterpret_cast<float2*>(C + (top + h * 8) * N + c + (lane & 3) * 2) =
+            make_float2(acc[i][j][h * 2], acc[i][j][h * 2 + 1]);
     }
   }
 }

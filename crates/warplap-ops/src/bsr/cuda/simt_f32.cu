@@ -25,7 +25,8 @@ struct Held {
 };
 
 extern "C" __global__ void __launch_bounds__(NT, 3)
-simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, float* C, const int* __restrict__ row_ptr, const int* __restrict__ col_idx,
+simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, float* C, const int* __restrict__ row_ptr,
+         const int* __restrict__ col_idx,
          const int* __restrict__ order, int M, int N SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) float stages[];
   __shared__ __align__(8) u64 full[STAGES];
@@ -56,7 +57,8 @@ simt_f32(const float* __restrict__ values, const __grid_constant__ TMap tB, floa
       if (threadIdx.x == 0) {
         mb_expect(bar, B_FLOATS * 4);
 #pragma unroll
-        for (int c = 0; c < BN; c += BOX) tma_load(base + stage + c * BK * 4, &tB, bar, col + c, column * BC + k_at); // one box after the other
+        // one box after the other
+        for (int c = 0; c < BN; c += BOX) tma_load(base + stage + c * BK * 4, &tB, bar, col + c, column * BC + k_at);
       }
       to_load--, k_at += BK, from += BK;
       if (k_at == BC) {

@@ -20,7 +20,8 @@
 #include "scaled.cuh"
 #include "small_blocks.cuh"
 
-constexpr int CONS = BM < 128 ? 1 : 2, NT = 128 * (CONS + 1), RP = 64 / BS, MI = BM / (64 * CONS), ALL = BM / BS, MT = BC / 16, CHUNKS = BC / 8, PANELS = BN / 64;
+constexpr int CONS = BM < 128 ? 1 : 2, NT = 128 * (CONS + 1), RP = 64 / BS, MI = BM / (64 * CONS), ALL = BM / BS,
+    MT = BC / 16, CHUNKS = BC / 8, PANELS = BN / 64;
 constexpr u32 SLAB = BC * BN * 2, BLOCK = BS * BC * 2, B_BYTES = SC * SLAB, STAGE = B_BYTES + SC * ALL * BLOCK, CPANEL = 64 * 128; // bytes
 using MM = MmaHeld<BN, !B_COL>;
 // Whether blocks of the next stage are read between the multiplications of this one rather than after them: 3 % less
@@ -35,14 +36,17 @@ template <int most_> DI void wait_all_but(int n) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT, 3 - CONS)
-wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
+wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC,
+           const int* __restrict__ row_ptr,
            const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int columns SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ Rows rows;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
-  u32* const marks = reinterpret_cast<u32*>(smem + (staged - smem_addr(smem)) + CONS * CPANEL); // by used column: which rows store a block there
-  u32* const uses = marks + (columns + SC - 1) / SC * SC;                                               // by stage and warpgroup: MI bits a column
+  // by used column: which rows store a block there
+  u32* const marks = reinterpret_cast<u32*>(smem + (staged - smem_addr(smem)) + CONS * CPANEL);
+  // by stage and warpgroup: MI bits a column
+  u32* const uses = marks + (columns + SC - 1) / SC * SC;
   u16* const where = reinterpret_cast<u16*>(uses + (columns + SC - 1) / SC * CONS);                     // by used column: which
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127, lane = threadIdx.x & 31, warp = __shfl_sync(~0u, tid >> 5, 0);
@@ -58,7 +62,8 @@ wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, cons
   int q = 0;
   // The lists of one group of rows; gives the number of stages.
   auto list = [&](int group) {
-    const int n = list_columns<ALL, NT, SC>(rows, marks, where, group, block_rows, columns, row_ptr, col_idx, order), stages = (n + SC - 1) / SC;
+    const int n = list_columns<ALL, NT, SC>(rows, marks, where, group, block_rows, columns, row_ptr, col_idx, order),
+        stages = (n + SC - 1) / SC;
 #pragma unroll 1
     for (int i = threadIdx.x; i < stages * CONS; i += NT) {
       u32 word = 0;
@@ -110,7 +115,9 @@ wgmma_fill(const u16* __restrict__ values, const __grid_constant__ TMap tB, cons
 #pragma unroll
             for (int x = 0; x < SC * (int)BLOCK / 512; x++) {
               const int chunk = x * 32 + lane;
-              if (x < some * ((int)BLOCK / 512)) copy16(slot + chunk / (BLOCK / 16) * BLOCK + in_block(chunk / CHUNKS % BS, chunk % CHUNKS), from + x * 256);
+              if (x < some * ((int)BLOCK / 512))
+                copy16(slot + chunk / (BLOCK / 16) * BLOCK + in_block(chunk / CHUNKS % BS, chunk % CHUNKS),
+                    from + x * 256);
             }
           }
           at += own;

@@ -50,7 +50,8 @@ struct Walk {
 };
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CM, 1, 1)
-wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
+wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC,
+           const int* __restrict__ row_ptr,
            const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int blocks_end SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
@@ -84,7 +85,8 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
         const bool some = next_round < walk.rounds() && walk.at(next_round, g, n);
         to_come.row = some && lane < ALL ? walk.row(g, lane) : -1, to_come.col = n * BN;
       } else if (known == 1) {
-        to_come.at = to_come.row >= 0 ? __ldg(row_ptr + to_come.row) : 0, to_come.end = to_come.row >= 0 ? __ldg(row_ptr + to_come.row + 1) : 0;
+        to_come.at = to_come.row >= 0 ? __ldg(row_ptr + to_come.row) : 0,
+        to_come.end = to_come.row >= 0 ? __ldg(row_ptr + to_come.row + 1) : 0;
       } else if (known == 2) {
         to_come.here = to_come.at < to_come.end ? (u32)__ldg(col_idx + to_come.at) : NONE;
         to_come.next = to_come.at + 1 < to_come.end ? (u32)__ldg(col_idx + to_come.at + 1) : NONE;
@@ -184,7 +186,9 @@ wgmma_pack(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
             const int j = __ffs(left) - 1;
             mma_fence();
 #pragma unroll
-            for (int kk = 0; kk < MT; kk++) MM::step(d, a + (j * TILE + kk * 32) / 16, b + (j * SLAB + kk * 2048) / 16, begun || left != used || kk > 0);
+            for (int kk = 0; kk < MT; kk++)
+              MM::step(d, a + (j * TILE + kk * 32) / 16, b + (j * SLAB + kk * 2048) / 16,
+                  begun || left != used || kk > 0);
             mma_commit();
           }
           mma_wait<0>();

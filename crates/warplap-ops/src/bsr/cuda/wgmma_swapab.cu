@@ -28,14 +28,17 @@ using MM = Mma<BS, !B_COL, 0>;
 static_assert(ALL <= 32 && RW * SC <= 32 && STAGE % 1024 == 0 && LAG >= 0, "a warpgroup's uses of a stage are one word");
 
 extern "C" __global__ void __launch_bounds__(NT, 1)
-wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
+wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC,
+             const int* __restrict__ row_ptr,
              const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, int columns SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   __shared__ Rows rows;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
-  u32* const marks = reinterpret_cast<u32*>(smem + (staged - smem_addr(smem)) + CONS * 2 * SLAB); // by used column: which rows store a block there
-  u32* const uses = marks + (columns + SC - 1) / SC * SC;                                                            // by stage and warpgroup: SC bits a row
+  // by used column: which rows store a block there
+  u32* const marks = reinterpret_cast<u32*>(smem + (staged - smem_addr(smem)) + CONS * 2 * SLAB);
+  // by stage and warpgroup: SC bits a row
+  u32* const uses = marks + (columns + SC - 1) / SC * SC;
   u16* const where = reinterpret_cast<u16*>(uses + (columns + SC - 1) / SC * CONS);                // by used column: which
   const u32 fulls = smem_addr(full), empties = smem_addr(empty);
   const int wg = threadIdx.x >> 7, tid = threadIdx.x & 127, lane = threadIdx.x & 31, warp = tid >> 5;
@@ -51,7 +54,8 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
   int q = 0;
   // The lists of one group of rows, made by all threads together; gives the number of stages.
   auto list = [&](int group) {
-    const int n = list_columns<ALL, NT, SC>(rows, marks, where, group, block_rows, columns, row_ptr, col_idx, order), stages = (n + SC - 1) / SC;
+    const int n = list_columns<ALL, NT, SC>(rows, marks, where, group, block_rows, columns, row_ptr, col_idx, order),
+        stages = (n + SC - 1) / SC;
 #pragma unroll 1
     for (int i = threadIdx.x; i < stages * CONS; i += NT) {
       u32 word = 0;
@@ -88,7 +92,9 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
                 if (WIDE) tma_load3(to + j * SLAB, &tB, bar, 0, k[j], col / 64);
                 else
 #pragma unroll
-                  for (int p = 0; p < PANELS; p++) tma_load(to + j * SLAB + p * PANEL, &tB, bar, B_COL ? k[j] : col + p * 64, B_COL ? col + p * 64 : k[j]);
+                  for (int p = 0; p < PANELS; p++)
+                    tma_load(to + j * SLAB + p * PANEL, &tB, bar, B_COL ? k[j] : col + p * 64,
+                        B_COL ? col + p * 64 : k[j]);
               }
               if (++q == STAGES) q = 0, phase ^= 1;
             }
@@ -216,7 +222,9 @@ wgmma_swapab(const u16* __restrict__ values, const __grid_constant__ TMap tB, co
             const int row = rows.row[w * RW + r], col = tile % wide * BN;
             if (row >= 0)
 #pragma unroll
-              for (int p = 0; p < PANELS; p++) tma_store_passing(&tC, to + p * PANEL, C_COL ? row * BS : col + p * 64, C_COL ? col + p * 64 : row * BS);
+              for (int p = 0; p < PANELS; p++)
+                tma_store_passing(&tC, to + p * PANEL, C_COL ? row * BS : col + p * 64,
+                    C_COL ? col + p * 64 : row * BS);
             tma_store_commit();
           }
         }

@@ -80,7 +80,8 @@ wgmma_thin(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, ele
     const u32 mine = sums + tid * 16;
 #pragma unroll
     for (int j = 0; j < FRAGMENTS; j++)
-      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(mine + j * 2048), "f"(d[j * 4]), "f"(d[j * 4 + 1]), "f"(d[j * 4 + 2]), "f"(d[j * 4 + 3]) : "memory");
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+          ::"r"(mine + j * 2048), "f"(d[j * 4]), "f"(d[j * 4 + 1]), "f"(d[j * 4 + 2]), "f"(d[j * 4 + 3]) : "memory");
     cluster_sync();
     float seen = 0.f;
 #pragma unroll

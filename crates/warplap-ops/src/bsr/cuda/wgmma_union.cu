@@ -69,7 +69,8 @@ struct Walk {
 };
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CN, 1, 1)
-wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, const int* __restrict__ row_ptr,
+wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC,
+            const int* __restrict__ row_ptr,
             const int* __restrict__ col_idx, const int* __restrict__ order, int M, int N, u32* queue SCALE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
@@ -113,7 +114,8 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
           if (some) walk.place(to_come.tile, g, n);
           to_come.line = some && lane < CONS ? walk.line(g, lane) : -1, to_come.col = (n * CN + rank) * BN;
         } else if (known == 1) {
-          to_come.at = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN) : 0, to_come.end = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN + 1) : 0;
+          to_come.at = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN) : 0,
+          to_come.end = to_come.line >= 0 ? __ldg(row_ptr + to_come.line / SPAN + 1) : 0;
         } else if (known == 2) {
           to_come.here = column_at(to_come.at, to_come.end), to_come.next = column_at(to_come.at + 1, to_come.end);
         }
@@ -204,7 +206,9 @@ wgmma_union(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, co
           for (int p = 0; p < BN / PN; p++) {
             mma_fence();
 #pragma unroll
-            for (int kk = 0; kk < BS / 32; kk++) Bytes<PN>::step(part, a + OpA::step(kk), b + OpB::step(kk) + p * PN * BS / 16, (HELD > 1 && held) || kk > 0);
+            for (int kk = 0; kk < BS / 32; kk++)
+              Bytes<PN>::step(part, a + OpA::step(kk), b + OpB::step(kk) + p * PN * BS / 16,
+                  (HELD > 1 && held) || kk > 0);
             mma_commit();
             mma_wait<0>();
             bytes_done(part);

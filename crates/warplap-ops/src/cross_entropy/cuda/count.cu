@@ -8,7 +8,8 @@ typedef int label;
 typedef long long label;
 #endif
 
-extern "C" __global__ void __launch_bounds__(1024) count(const label* __restrict__ labels, float* __restrict__ share, int rows, long long ignore) {
+extern "C" __global__ void __launch_bounds__(1024) count(const label* __restrict__ labels, float* __restrict__ share,
+    int rows, long long ignore) {
   __shared__ int parts[32];
   int counted = 0;
   for (int i = threadIdx.x; i < rows; i += 1024) counted += labels[i] != ignore;

@@ -9,7 +9,8 @@
 #include "entropy.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-reference(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int rows, int n, long long ignore, float smoothing, float zloss) {
+reference(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int rows, int n,
+    long long ignore, float smoothing, float zloss) {
   __shared__ Soft parts[WARPS];
   __shared__ float sums[WARPS];
   const Numbers p = {rows, n, ignore, smoothing, zloss};

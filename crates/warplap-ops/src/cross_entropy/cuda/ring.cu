@@ -21,7 +21,8 @@ DI void wait_for(u32 b, u32 parity) {
   asm volatile("{.reg .pred p; again_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra done_%=; bra again_%=; done_%=: }" ::"r"(b), "r"(parity) : "memory");
 }
 DI void bring(u32 to, const void* from, u32 bytes, u32 b) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(b) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      ::"r"(to), "l"(from), "r"(bytes), "r"(b) : "memory");
 }
 // Twelve bytes into a block's shared memory; they count on its barrier.
 DI void send(u32 to, u32 b, u32 block, Soft s, float plain) {
@@ -35,13 +36,15 @@ DI int begin_of(int block, int piece) { return min(VECTORS, (block * PIECES + pi
 DI int end_of(int block, int piece) { return min(VECTORS, (block * PIECES + piece + 1) * PIECE); }
 
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) __cluster_dims__(BLOCKS, 1, 1)
-ring(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int rows, int n, long long ignore, float smoothing, float zloss) {
+ring(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int rows, int n,
+    long long ignore, float smoothing, float zloss) {
   extern __shared__ __align__(128) uint4 places[];
   __shared__ __align__(8) u64 full[SLOTS], empty[SLOTS], swapped[2];
   __shared__ __align__(16) float4 joined_parts[2][BLOCKS];
   __shared__ float4 parts[2][WARPS];
   const Numbers p = {rows, N, ignore, smoothing, zloss};
-  const int block = block_of_cluster(), first = blockIdx.x / BLOCKS, step = gridDim.x / BLOCKS, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int block = block_of_cluster(), first = blockIdx.x / BLOCKS, step = gridDim.x / BLOCKS, warp = threadIdx.x / 32,
+      lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     for (int i = 0; i < SLOTS; i++) barrier_made(shared_at(&full[i]), 1), barrier_made(shared_at(&empty[i]), WARPS);
     barrier_made(shared_at(&swapped[0]), 1), barrier_made(shared_at(&swapped[1]), 1);
@@ -109,7 +112,8 @@ ring(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* 
         const int c = none_has ? 0 : (int)(off / (PIECE * VEC));
         const elem* here = reinterpret_cast<const elem*>(places + (i * PIECES + c) % SLOTS * PIECE);
         const float log_sum = natural(all);
-        lse[row] = log_sum, loss[row] = loss_of(p, y, log_sum, none_has ? 0.f : widen(here[off - (long long)c * PIECE * VEC]), own.z + other.z);
+        lse[row] = log_sum, loss[row] = loss_of(p, y, log_sum,
+            none_has ? 0.f : widen(here[off - (long long)c * PIECE * VEC]), own.z + other.z);
       }
       const Factors f = factors_of(p, y, all, share);
       for (int c = 0; c < PIECES; c++) {

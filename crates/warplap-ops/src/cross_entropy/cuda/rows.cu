@@ -43,7 +43,8 @@ DI Soft both_of_row(Soft s, Soft* room) {
 }
 
 extern "C" __global__ void __launch_bounds__(LANES * TOGETHER)
-rows(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int count, int n, long long ignore, float smoothing, float zloss) {
+rows(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int count, int n,
+    long long ignore, float smoothing, float zloss) {
   __shared__ Soft parts[WARPS];
   __shared__ float sums[WARPS];
   const Numbers p = {count, N, ignore, smoothing, zloss};

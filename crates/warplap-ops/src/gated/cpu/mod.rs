@@ -25,6 +25,41 @@ mod tests {
     use crate::gated::Gated;
     use crate::gemm::Activation;
 
+    /// y of every setting of every variant, for f32 that is joined with nothing.
+    fn activated(act: Activation, a: &[f32]) -> Vec<(String, Vec<f32>)> {
+        let (cpu, mut all) = (Cpu::new(), Vec::new());
+        let p = Gated::parse(&format!("rows=1,n={},act={act},join=none", a.len())).unwrap();
+        for variant in super::catalog().variants() {
+            for config in variant.space(&p, &cpu).configs() {
+                let mut y = vec![7f32; a.len()];
+                let mut args: Vec<Arg<'_, Cpu>> =
+                    vec![Arg::Read(Slice::F32(a)), Arg::Absent, Arg::Write(SliceMut::F32(&mut y))];
+                variant.build(&p, &config, &cpu).unwrap().launch(&mut args, &()).unwrap();
+                drop(args);
+                all.push((format!("{act} by {}[{config}]", variant.id()), y));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_whole_range_is_that_of_double_precision() {
+        let ends = [88.0, 89.0, 103.0, 200.0, 1e4, 1e13, 1e19, 1e25, 1e38, f32::MAX, f32::INFINITY];
+        let a: Vec<f32> = (-800..=800).map(|i| i as f32 * 0.1).chain(ends).chain(ends.map(|x| -x)).collect();
+        for act in Activation::ALL {
+            for (what, y) in activated(act, &a) {
+                for (x, y) in a.iter().zip(y) {
+                    let right = act.of(f64::from(*x));
+                    let same = f64::from(y) == right || y.is_nan() && right.is_nan();
+                    // From 104 on e^-x is nothing in f32.
+                    let near = if x.abs() < 104.0 { 1.0 } else { 1e-36 };
+                    let fine = (f64::from(y) - right).abs() <= 1e-6 * (right.abs() + near);
+                    assert!(same || fine, "{what}: of {x:e} it is {y:e}, right is {right:e}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn what_is_not_a_number_stays_that_alone_and_padding_is_not_read() {
         let cpu = Cpu::new();

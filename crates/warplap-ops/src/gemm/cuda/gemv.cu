@@ -19,7 +19,8 @@
 DI float low(u32 v) { return widen((u16)v); }
 DI float high(u32 v) { return DTYPE == 1 ? __uint_as_float(v & 0xffff0000u) : widen((u16)(v >> 16)); }
 DI void widen(const uint4& v, float (&f)[8]) {
-  f[0] = low(v.x), f[1] = high(v.x), f[2] = low(v.y), f[3] = high(v.y), f[4] = low(v.z), f[5] = high(v.z), f[6] = low(v.w), f[7] = high(v.w);
+  f[0] = low(v.x), f[1] = high(v.x), f[2] = low(v.y), f[3] = high(v.y), f[4] = low(v.z), f[5] = high(v.z),
+      f[6] = low(v.w), f[7] = high(v.w);
 }
 // Eight elements of which only `n` exist; the others read as zero.
 DI uint4 load8(const u16* p, int n) {
@@ -40,7 +41,8 @@ DI uint4 stream8(const u16* p) {
 
 #if B_COL
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
-gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc EPILOGUE_PARAMETERS) {
+gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb,
+    int ldc EPILOGUE_PARAMETERS) {
   pdl_launch();
   pdl_wait();
   const int per = (N + WARPS * ROWS - 1) / (WARPS * ROWS), z = BATCH ? blockIdx.x / per : 0;
@@ -99,13 +101,17 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
       for (int o = 16; o; o >>= 1) sum[m][r] += __shfl_xor_sync(~0u, sum[m][r], o);
-      if (lane == 0 && n0 + r < N) C[(u64)m * ldc + n0 + r] = narrow(join_at(finished(sum[m][r], bias, n0 + r, N, factor_of(scale, (u64)z * MROWS + m)), joined + ((u64)z * MROWS + m) * ldj, n0 + r, N));
+      if (lane == 0 && n0 + r < N)
+        C[(u64)m * ldc + n0 + r] = narrow(
+            join_at(finished(sum[m][r], bias, n0 + r, N, factor_of(scale, (u64)z * MROWS + m)),
+                joined + ((u64)z * MROWS + m) * ldj, n0 + r, N));
     }
 }
 #else
 constexpr int NT = WARPS * 32, COLS = LANES * 8, DEEP = 32 / LANES; // k groups inside a warp
 extern "C" __global__ void __launch_bounds__(NT) __cluster_dims__(SPLIT, 1, 1)
-gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb, int ldc EPILOGUE_PARAMETERS) {
+gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, int N, int K, int lda, int ldb,
+    int ldc EPILOGUE_PARAMETERS) {
   __shared__ __align__(16) float parts[WARPS][MROWS][COLS];
   __shared__ __align__(16) float sums[MROWS][COLS];
   pdl_launch();
@@ -168,7 +174,10 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
 #pragma unroll
     for (int w = 0; w < WARPS; w++) t += parts[w][i / COLS][i % COLS];
     if (SPLIT == 1) {
-      if (c0 + i % COLS < N) C[(u64)(i / COLS) * ldc + c0 + i % COLS] = narrow(join_at(finished(t, bias, c0 + i % COLS, N, factor_of(scale, (u64)z * MROWS + i / COLS)), joined + ((u64)z * MROWS + i / COLS) * ldj, c0 + i % COLS, N));
+      if (c0 + i % COLS < N)
+        C[(u64)(i / COLS) * ldc + c0 + i % COLS] = narrow(
+            join_at(finished(t, bias, c0 + i % COLS, N, factor_of(scale, (u64)z * MROWS + i / COLS)),
+                joined + ((u64)z * MROWS + i / COLS) * ldj, c0 + i % COLS, N));
     } else sums[i / COLS][i % COLS] = t;
   }
   if (SPLIT > 1) {
@@ -189,7 +198,9 @@ gemv(const u16* __restrict__ A, const u16* __restrict__ B, u16* __restrict__ C, 
         for (int j = 0; j < 4; j++)
           if (c0 + i % COLS + j < N) {
             const int at = c0 + i % COLS + j;
-            C[(u64)(i / COLS) * ldc + at] = narrow(join_at(finished(o[j], bias, at, N, factor_of(scale, (u64)z * MROWS + i / COLS)), joined + ((u64)z * MROWS + i / COLS) * ldj, at, N));
+            C[(u64)(i / COLS) * ldc + at] = narrow(
+                join_at(finished(o[j], bias, at, N, factor_of(scale, (u64)z * MROWS + i / COLS)),
+                    joined + ((u64)z * MROWS + i / COLS) * ldj, at, N));
           }
       }
     }

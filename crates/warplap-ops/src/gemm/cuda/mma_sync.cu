@@ -26,7 +26,8 @@ constexpr u32 A_BYTES = A_LINES * A_PITCH, STAGE = A_BYTES + B_LINES * B_PITCH;
 constexpr int SUMS = MI * NI * 4; // of a thread
 constexpr int OUT = PAIR ? BN / 2 : BN, NO = PAIR ? NI / 2 : NI; // columns of C: of a tile, and of a warp in eights
 constexpr int B_HALF = B_COL ? B_LINES / 2 * B_PITCH : B_LINE / 2 * SIZE; // bytes from B's part of a tile to B2's
-static_assert(SLICES * STAGES * STAGE == SHARED && (SLICES - 1) * SUMS * NT * 4 <= SHARED, "the host counts shared memory as the kernel does");
+static_assert(SLICES * STAGES * STAGE == SHARED && (SLICES - 1) * SUMS * NT * 4 <= SHARED,
+    "the host counts shared memory as the kernel does");
 static_assert(TM % 16 == 0 && TN % (PAIR ? 32 : 16) == 0 && BK % KS == 0, "tile");
 
 // The fragment of 16 rows of A from `m` on, k step kk.
@@ -63,7 +64,8 @@ DI void store2(elem* p, float x, float y, bool both) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT * SLICES, 1) // without the 1 ptxas spills to fit one more block
-mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc EPILOGUE_PARAMETERS PAIR_PARAMETER) {
+mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda,
+    u64 ldb, u64 ldc EPILOGUE_PARAMETERS PAIR_PARAMETER) {
   extern __shared__ __align__(16) unsigned char smem[];
   const int slice = SLICES > 1 ? threadIdx.x / NT : 0, tid = threadIdx.x - slice * NT, lane = tid & 31, warp = tid >> 5;
   const u32 base = shared_addr(smem) + slice * STAGES * STAGE;
@@ -73,7 +75,8 @@ mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restric
   row *= BM, col *= OUT;
   A += (A_COL ? K : M) * lda * z, B += (B_COL ? N : K) * ldb * z, C += M * ldc * z;
   const int k0 = slice * BK;
-  Bring<A_LINES, A_LINE, A_PITCH, VEC_A, NT, !A_COL, BK * SLICES> a(A, lda, A_COL ? K : M, A_COL ? M : K, A_COL ? k0 : row, A_COL ? row : k0, tid);
+  Bring<A_LINES, A_LINE, A_PITCH, VEC_A, NT, !A_COL, BK * SLICES> a(
+      A, lda, A_COL ? K : M, A_COL ? M : K, A_COL ? k0 : row, A_COL ? row : k0, tid);
 #if PAIR
   B2 += (B_COL ? N : K) * ldb * z;
   using Half = Bring<B_COL ? B_LINES / 2 : B_LINES, B_COL ? B_LINE : B_LINE / 2, B_PITCH, VEC_B, NT, B_COL, BK * SLICES>;
@@ -111,7 +114,8 @@ mma_sync(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restric
 #pragma unroll
       for (int i = 0; i < MI; i++) load_a(fa[i], ta, m0 + i * 16, kk, lane);
 #pragma unroll
-      for (int j = 0; j < NI / 2; j++) load_b(fb[j], tb, !PAIR ? n0 + j * 16 : n0 / 2 + (j < NI / 4 ? j * 16 : OUT + (j - NI / 4) * 16), kk, lane);
+      for (int j = 0; j < NI / 2; j++)
+        load_b(fb[j], tb, !PAIR ? n0 + j * 16 : n0 / 2 + (j < NI / 4 ? j * 16 : OUT + (j - NI / 4) * 16), kk, lane);
 #pragma unroll
       for (int i = 0; i < MI; i++)
 #pragma unroll

@@ -8,7 +8,8 @@
 #define T 16
 
 extern "C" __global__ void __launch_bounds__(T * T)
-reference(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc EPILOGUE_PARAMETERS PAIR_PARAMETER) {
+reference(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restrict__ C, int M, int N, int K, u64 lda,
+    u64 ldb, u64 ldc EPILOGUE_PARAMETERS PAIR_PARAMETER) {
   __shared__ float a[T][T + 1], b[T][T + 1];
   const int x = threadIdx.x % T, y = threadIdx.x / T, tn = (N + T - 1) / T;
   const int per = (M + T - 1) / T * tn, z = blockIdx.x / per, tile = blockIdx.x - z * per, row0 = tile / tn * T, col0 = tile % tn * T;
@@ -44,6 +45,9 @@ reference(const elem* __restrict__ A, const elem* __restrict__ B, elem* __restri
     C[(row0 + y) * ldc + col0 + x] = narrow(activate(sum * factor) * (other * factor));
   }
 #else
-  if (row0 + y < M && col0 + x < N) C[(row0 + y) * ldc + col0 + x] = narrow(join_at(finished(sum, bias, col0 + x, N, factor_of(scale, (u64)M * z + row0 + y)), joined + ((u64)M * z + row0 + y) * ldj, col0 + x, N));
+  if (row0 + y < M && col0 + x < N)
+    C[(row0 + y) * ldc + col0 + x] = narrow(
+        join_at(finished(sum, bias, col0 + x, N, factor_of(scale, (u64)M * z + row0 + y)),
+            joined + ((u64)M * z + row0 + y) * ldj, col0 + x, N));
 #endif
 }

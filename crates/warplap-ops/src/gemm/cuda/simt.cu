@@ -48,7 +48,8 @@ template <bool c_, class X, class Y> struct Pick { using T = X; };
 template <class X, class Y> struct Pick<false, X, Y> { using T = Y; };
 
 extern "C" __global__ void __launch_bounds__(NT)
-simt(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K, u64 lda, u64 ldb, u64 ldc EPILOGUE_PARAMETERS) {
+simt(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K, u64 lda,
+    u64 ldb, u64 ldc EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(16) unsigned char smem[];
   const u32 base = shared_addr(smem);
   const int blocks = (K + BK - 1) / BK, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -108,7 +109,8 @@ simt(const float* __restrict__ A, const float* __restrict__ B, float* __restrict
       const int c = col + h * (BN / NH) + x;
       float o[4];
 #pragma unroll
-      for (int j = 0; j < 4; j++) o[j] = join_at(finished(sum[i][h * 4 + j], bias, c + j, N, factor), joined + ((u64)M * z + r) * ldj, c + j, N);
+      for (int j = 0; j < 4; j++)
+        o[j] = join_at(finished(sum[i][h * 4 + j], bias, c + j, N, factor), joined + ((u64)M * z + r) * ldj, c + j, N);
       if (VEC_C && c + 4 <= N) *reinterpret_cast<float4*>(line + c) = make_float4(o[0], o[1], o[2], o[3]);
       else
 #pragma unroll

@@ -41,7 +41,8 @@ static_assert(!ONCE || (SLOTS == MI && CONS * SLOTS * CPANEL <= STAGES * STAGE),
 static_assert(STAGES * STAGE + (ONCE ? 0 : CONS * SLOTS * CPANEL) + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
-wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L EPILOGUE_PARAMETERS PAIR_MAP) {
+wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M,
+    int N, int K, int L EPILOGUE_PARAMETERS PAIR_MAP) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = ONCE ? base : base + STAGES * STAGE;

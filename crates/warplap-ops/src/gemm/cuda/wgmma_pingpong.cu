@@ -30,7 +30,8 @@ static_assert(BM == MI * 64 && BN % 16 == 0 && BK % 64 == 0, "tile");
 static_assert(STAGES * STAGE + 2 * SLOTS * CPANEL + 1024 == SHARED, "the host counts shared memory as the kernel does");
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
-wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L EPILOGUE_PARAMETERS PAIR_MAP) {
+wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M,
+    int N, int K, int L EPILOGUE_PARAMETERS PAIR_MAP) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;

@@ -34,7 +34,8 @@ static_assert(RING + (SPLIT - 1) * PART + 1024 == SHARED, "the host counts share
 
 // Writes this CTA's columns of the tile, held as accumulator fragments, through shared memory. `row` and `col` are
 // where they go in C.
-template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg, int tid, const elem* bias, const elem* other, u64 ld, const float* scale, int M, int N) {
+template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 base, int row, int col, int z, int wg,
+    int tid, const elem* bias, const elem* other, u64 ld, const float* scale, int M, int N) {
   pdl_wait();
   named_sync(1, CONS * 128); // the staged C overwrites the stages: every consumer is done with them
   const u32 staged = base + wg * MI * (CW / PW) * CPANEL;
@@ -45,7 +46,8 @@ template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 b
     join_fragments<true>(done[i], other + (u64)M * z * ld, ld, row + (wg * MI + i) * 64 + (tid >> 5) * 16, col, M, N);
   }
 #pragma unroll
-  for (int p = 0; p < MI * (CW / PW); p++) stage_panel<PW>(staged + p * CPANEL, &done[p / (CW / PW)][p % (CW / PW) * (PW / 2)], tid >> 5, tid & 31);
+  for (int p = 0; p < MI * (CW / PW); p++)
+    stage_panel<PW>(staged + p * CPANEL, &done[p / (CW / PW)][p % (CW / PW) * (PW / 2)], tid >> 5, tid & 31);
   async_fence();
   named_sync(2 + wg, 128);
   if (tid == 0) {
@@ -58,7 +60,8 @@ template <class Fragments> DI void finish(Fragments& done, const TMap* tC, u32 b
 }
 
 extern "C" __global__ void __launch_bounds__(NT, CTAS) __cluster_dims__(CL, 1, 1)
-wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M, int N, int K, int L EPILOGUE_PARAMETERS) {
+wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, int M,
+    int N, int K, int L EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES], received;
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, inbox = base + RING;
@@ -67,7 +70,8 @@ wgmma_splitk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, c
   const u32 rank = CL > 1 ? cluster_rank() : 0; // (slice of K, tile row, tile column) within the cluster
   const int slice = rank / SHARES, rm = rank % SHARES / CN, rn = rank % CN;
   const int tm = (M + BM * CM - 1) / (BM * CM), per = tm * ((N + BN * CN - 1) / (BN * CN));
-  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = (tile % tm * CM + rm) * BM, col = (tile / tm * CN + rn) * BN;
+  const int z = BATCH ? blockIdx.x / CL / per : 0, tile = blockIdx.x / CL - z * per, row = (tile % tm * CM + rm) * BM,
+      col = (tile / tm * CN + rn) * BN;
   const int all = (K + BK - 1) / BK;
   int from = (int)((long long)all * slice / SPLIT), to = (int)((long long)all * (slice + 1) / SPLIT);
   if (SPLIT > 1 && from == to) from = all, to = all + 1; // a CTA without blocks takes the one past the end, which reads as zeros

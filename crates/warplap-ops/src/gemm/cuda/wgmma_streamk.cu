@@ -36,7 +36,8 @@ struct Share {
   const volatile Deal* deal;
   int at, left, next;
   template <class Order> static DI Deal dealt(const Order& tiles, int blocks) {
-    const int runs = tiles.step, whole = tiles.count / runs, rest = tiles.count - whole * runs, cut = rest == 0 ? 0 : rest + min(whole, CUT - 1) * runs;
+    const int runs = tiles.step, whole = tiles.count / runs, rest = tiles.count - whole * runs,
+        cut = rest == 0 ? 0 : rest + min(whole, CUT - 1) * runs;
     return {blocks, runs, tiles.count, cut * blocks / runs, cut * blocks % runs};
   }
   DI Share(const volatile Deal* deal_, const Deal& d, int first) : deal(deal_) {
@@ -72,7 +73,8 @@ DI void await_and_lower(u32* flag) {
 }
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CL, 1, 1)
-wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC, u32* flags, int M, int N, int K, int L EPILOGUE_PARAMETERS) {
+wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __grid_constant__ TMap tC,
+    u32* flags, int M, int N, int K, int L EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, staged = base + STAGES * STAGE;
@@ -142,7 +144,9 @@ wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, 
 #pragma unroll
         for (int i = 0; i < MI; i++)
 #pragma unroll
-          for (int j = 0; j < BN / 8; j++) part[(i * (BN / 8) + j) * 128] = make_float4(d[i][j * 4], d[i][j * 4 + 1], d[i][j * 4 + 2], d[i][j * 4 + 3]);
+          for (int j = 0; j < BN / 8; j++)
+            part[(i * (BN / 8) + j) * 128] = make_float4(d[i][j * 4], d[i][j * 4 + 1], d[i][j * 4 + 2],
+                d[i][j * 4 + 3]);
         __threadfence();
         named_sync(1 + w, 128);
         if (tid == 0) raise(flags + slot(tiles.first));

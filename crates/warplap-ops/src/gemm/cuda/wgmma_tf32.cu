@@ -42,7 +42,8 @@ struct Feed32 {
 };
 
 extern "C" __global__ void __launch_bounds__(NT, 1) __cluster_dims__(CR, 1, 1)
-wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSecond, float* __restrict__ C, int M, int N, int K, int L, u64 ldc EPILOGUE_PARAMETERS) {
+wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSecond, float* __restrict__ C, int M,
+    int N, int K, int L, u64 ldc EPILOGUE_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char smem[];
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
   const u32 base = (smem_addr(smem) + 1023) & ~1023u, fulls = smem_addr(full), empties = smem_addr(empty);
@@ -104,7 +105,8 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
         for (int h = 0; h < 2; h++) // four deeper in K
 #pragma unroll
           for (int i = 0; i < 2; i++) // the second row
-            f[kk][h * 2 + i] = round_tf32(FLAT ? at + kk * 1024 + h * 512 + (((chunk + i) ^ (c + h * 4)) << 4) : at + i * 1024 + (((kk * 2 + h) ^ r) << 4));
+            f[kk][h * 2 + i] = round_tf32(FLAT ? at + kk * 1024 + h * 512 + (((chunk + i) ^ (c + h * 4)) << 4)
+                : at + i * 1024 + (((kk * 2 + h) ^ r) << 4));
     };
     float d[BS / 2];
     auto turn = [&](u32 (&now)[4][4], u32 (&next)[4][4], int k) {
@@ -142,8 +144,12 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
           const int x = row + mine + i * (FLAT ? 4 : 8), y = col + j * 8 + c * 2;
           const float u = d[j * 4 + i * 2], v = d[j * 4 + i * 2 + 1];
           if (SWAP) {
-            if (x < N && y < M) out[(u64)y * ldc + x] = join_at(finished(u, bias, x, N, factor_of(scale, before + y)), other + (u64)y * ldj, x, N);
-            if (x < N && y + 1 < M) out[(u64)(y + 1) * ldc + x] = join_at(finished(v, bias, x, N, factor_of(scale, before + y + 1)), other + (u64)(y + 1) * ldj, x, N);
+            if (x < N && y < M)
+              out[(u64)y * ldc + x] = join_at(finished(u, bias, x, N, factor_of(scale, before + y)),
+                  other + (u64)y * ldj, x, N);
+            if (x < N && y + 1 < M)
+              out[(u64)(y + 1) * ldc + x] = join_at(finished(v, bias, x, N, factor_of(scale, before + y + 1)),
+                  other + (u64)(y + 1) * ldj, x, N);
           } else if (x < M && y < N) {
             float* const to = out + (u64)x * ldc + y;
             const float first = join_at(finished(u, bias, y, N, factor_of(scale, before + x)), other + (u64)x * ldj, y, N);

@@ -20,8 +20,10 @@ DI float sum_of_block(float v) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-reference(const elem* __restrict__ s, const elem* __restrict__ grad, const elem* __restrict__ weight, const elem* __restrict__ total, const u64* __restrict__ seed,
-          elem* __restrict__ ds, elem* __restrict__ dx, elem* __restrict__ dweight, elem* __restrict__ dbias, float* __restrict__ parts, int count, int n, float eps,
+reference(const elem* __restrict__ s, const elem* __restrict__ grad, const elem* __restrict__ weight,
+          const elem* __restrict__ total, const u64* __restrict__ seed,
+          elem* __restrict__ ds, elem* __restrict__ dx, elem* __restrict__ dweight, elem* __restrict__ dbias,
+          float* __restrict__ parts, int count, int n, float eps,
           u32 below, float grown) {
   const u64 drawn[2] = {DROPOUT ? seed[0] : 0, DROPOUT ? seed[1] : 0};
   float* mine = parts + (u64)blockIdx.x * 2 * n;

@@ -14,8 +14,10 @@ constexpr bool WHOLE = PIECES % LANES == 0;
 static_assert(N % VEC == 0, "vectors lie on their own size");
 
 extern "C" __global__ void __launch_bounds__(LANES, RESIDENT)
-rows(const elem* __restrict__ s, const elem* __restrict__ grad, const elem* __restrict__ weight, const elem* __restrict__ total, const u64* __restrict__ seed,
-     elem* __restrict__ ds, elem* __restrict__ dx, elem* __restrict__ dweight, elem* __restrict__ dbias, float* __restrict__ parts, int count, int, float eps,
+rows(const elem* __restrict__ s, const elem* __restrict__ grad, const elem* __restrict__ weight,
+     const elem* __restrict__ total, const u64* __restrict__ seed,
+     elem* __restrict__ ds, elem* __restrict__ dx, elem* __restrict__ dweight, elem* __restrict__ dbias,
+     float* __restrict__ parts, int count, int, float eps,
      u32 below, float grown) {
   // Two turns: who is early writes the next row's while others read this one's.
   __shared__ float room[2][4][WARPS];

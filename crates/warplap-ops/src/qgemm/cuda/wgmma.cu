@@ -136,7 +136,8 @@ wgmma(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __
           if (!STAGED) return;
           const u32 at = brought + stage * FACTORS;
 #pragma unroll
-          for (int i = 0; i < MI; i++) of_a[i][0] = Brought::of_row(at, in_tile + i * 64), of_a[i][1] = Brought::of_row(at, in_tile + i * 64 + 8);
+          for (int i = 0; i < MI; i++)
+            of_a[i][0] = Brought::of_row(at, in_tile + i * 64), of_a[i][1] = Brought::of_row(at, in_tile + i * 64 + 8);
 #pragma unroll
           for (int p = 0; p < PARTS; p++) of_b[p] = Brought::of_part(at, p, k);
         };

@@ -131,7 +131,9 @@ wgmma_few(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, out_
     if (SPLIT > 1 && slice > 0) {
       const u32 to_bar = peer_addr(inbox_bar, 0), to_box = peer_addr(inbox + (u32)(slice - 1) * PART + mine, 0);
 #pragma unroll
-      for (int j = 0; j < BT / 2; j += 4) peer_send4(to_box + j / 4 * (CONS * 2048), to_bar, bits(d[0][j]), bits(d[0][j + 1]), bits(d[0][j + 2]), bits(d[0][j + 3]));
+      for (int j = 0; j < BT / 2; j += 4)
+        peer_send4(to_box + j / 4 * (CONS * 2048), to_bar, bits(d[0][j]), bits(d[0][j + 1]), bits(d[0][j + 2]),
+            bits(d[0][j + 3]));
     } else {
       if (SPLIT > 1) {
         mb_wait(inbox_bar, 0);

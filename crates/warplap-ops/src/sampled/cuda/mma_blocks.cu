@@ -21,7 +21,8 @@ using SB = Side<B_COL>;
 constexpr int STAGE = SG::bytes + SB::bytes;
 
 extern "C" __global__ void __launch_bounds__(NT)
-mma_blocks(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const elem* __restrict__ G, const elem* __restrict__ B, elem* __restrict__ out,
+mma_blocks(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const elem* __restrict__ G,
+           const elem* __restrict__ B, elem* __restrict__ out,
            int m, int k, int n, int rows) {
   extern __shared__ __align__(16) unsigned char smem[];
   overlap_begin();

@@ -5,7 +5,8 @@
 #include "element.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-reference(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const elem* __restrict__ G, const elem* __restrict__ B, elem* __restrict__ out,
+reference(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const elem* __restrict__ G,
+          const elem* __restrict__ B, elem* __restrict__ out,
           int m, int k, int n, int rows) {
   const int block = blockIdx.x;
   if (block >= row_ptr[rows]) return; // an empty pattern

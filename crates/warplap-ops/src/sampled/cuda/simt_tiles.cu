@@ -18,7 +18,8 @@ template <int col_> DI void bring(float (*to)[PITCH], const elem* from, u64 firs
 }
 
 extern "C" __global__ void __launch_bounds__(NT)
-simt_tiles(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const elem* __restrict__ G, const elem* __restrict__ B, elem* __restrict__ out,
+simt_tiles(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const elem* __restrict__ G,
+           const elem* __restrict__ B, elem* __restrict__ out,
            int m, int k, int n, int rows) {
   __shared__ __align__(16) float g[DEEP][PITCH], b[DEEP][PITCH];
   const int block = blockIdx.x / (PARTS * PARTS), part = blockIdx.x % (PARTS * PARTS), y = part / PARTS * TILE, x = part % PARTS * TILE;

@@ -18,7 +18,8 @@ template <class Join> DI float of_block(float v, Join join) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-reference(const elem* __restrict__ x, const elem* __restrict__ mask, elem* __restrict__ y, int rows, int n, int lines, int each, float scale) {
+reference(const elem* __restrict__ x, const elem* __restrict__ mask, elem* __restrict__ y, int rows, int n, int lines,
+    int each, float scale) {
   const u64 first = (u64)blockIdx.x * n, line = (u64)(blockIdx.x / each % lines) * n;
   auto score = [&](int i) { return widen(x[first + i]) * scale + (MASK ? widen(mask[line + i]) : 0.f); };
   float most = -__int_as_float(0x7f800000), sum = 0.f;

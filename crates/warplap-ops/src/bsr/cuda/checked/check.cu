@@ -5,7 +5,8 @@
 // found[0] = 0, and with `place` a zero bit for each block behind it.
 
 extern "C" __global__ void __launch_bounds__(256)
-check(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const int* __restrict__ place, unsigned int* found, int rows, int columns, int nnz) {
+check(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const int* __restrict__ place,
+    unsigned int* found, int rows, int columns, int nnz) {
   const int warp = (blockIdx.x * 256 + threadIdx.x) / 32, warps = gridDim.x * 8, lane = threadIdx.x & 31;
   bool wrong = false;
   for (int row = warp; row < rows; row += warps) {
@@ -14,7 +15,8 @@ check(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const in
       wrong = true;
       continue;
     }
-    for (int at = begin + lane; at < end; at += 32) wrong |= col_idx[at] < 0 || col_idx[at] >= columns || (at > begin && col_idx[at - 1] >= col_idx[at]);
+    for (int at = begin + lane; at < end; at += 32)
+      wrong |= col_idx[at] < 0 || col_idx[at] >= columns || (at > begin && col_idx[at - 1] >= col_idx[at]);
   }
   if (place)
     for (int at = blockIdx.x * 256 + threadIdx.x; at < nnz; at += gridDim.x * 256) {

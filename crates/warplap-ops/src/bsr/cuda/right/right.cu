@@ -9,7 +9,8 @@
 #include "factor.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-right(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const factor_t* __restrict__ A, const factor_t* __restrict__ B, const elem* __restrict__ add,
+right(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const factor_t* __restrict__ A,
+      const factor_t* __restrict__ B, const elem* __restrict__ add,
       const int* __restrict__ place, double* __restrict__ C, u64* __restrict__ largest, u64 m, u64 k, u64 n, double alpha, double beta) {
   const u64 at = (u64)blockIdx.x * 256 + threadIdx.x, i = C_COL ? at % m : at / n, j = C_COL ? at / m : at % n;
   double sum = 0., left = 0., below = 0.;

@@ -21,7 +21,8 @@ union Sixteen {
   word each[VEC];
 };
 
-extern "C" __global__ void __launch_bounds__(256) turn(const word* __restrict__ from, word* __restrict__ to, const int* __restrict__ place) {
+extern "C" __global__ void __launch_bounds__(256) turn(const word* __restrict__ from, word* __restrict__ to,
+    const int* __restrict__ place) {
   __shared__ word patch[WHOLE ? BC * PITCH : 32 * 33];
   const word* a = from + (u64)place[blockIdx.x] * (BS * BC);
   word* b = to + (u64)blockIdx.x * (BS * BC);

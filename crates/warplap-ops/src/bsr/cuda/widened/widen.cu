@@ -9,7 +9,8 @@ typedef unsigned int unit;
 typedef unsigned short unit;
 #endif
 
-extern "C" __global__ void __launch_bounds__(256) widen(const unit* __restrict__ from, unit* __restrict__ to, int lines, int before, int after) {
+extern "C" __global__ void __launch_bounds__(256) widen(const unit* __restrict__ from, unit* __restrict__ to, int lines,
+    int before, int after) {
   const int line = blockIdx.x * 8 + threadIdx.x / 32;
   if (line >= lines) return;
   const unit* a = from + (u64)line * before;

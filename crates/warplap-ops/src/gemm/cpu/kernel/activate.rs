@@ -4,7 +4,9 @@ use warplap_cpu::simd::{Lanes, exp, exp_m1};
 
 use crate::gemm::Activation;
 
-/// An activation lane by lane; NaN stays NaN.
+/// An activation lane by lane; NaN stays NaN, and of -infinity GELU and SiLU are NaN, as in double precision.
+/// Exponentials are squared because [`exp`] ends near the largest f32: the square of that is infinite, and what a number
+/// far below zero is divided by it is nothing.
 ///
 /// # Safety
 /// The machine has the instruction set of `L`.
@@ -19,12 +21,15 @@ pub(crate) unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
             Activation::Relu => L::max(L::zero(), x),
             Activation::Gelu => gelu::<L>(x),
             Activation::GeluTanh => {
-                // x (1 + tanh(u)) / 2 = x / (1 + e^(-2u))
+                // x (1 + tanh(u)) / 2 = x / (1 + (e^-u)²)
                 let cubic = L::fma(L::mul(x, x), L::splat(0.044715), one);
-                let inner = L::mul(L::mul(x, cubic), L::splat(-1.595_769));
-                L::div(x, L::add(one, exp::<L>(inner)))
+                let root = exp::<L>(L::mul(L::mul(x, cubic), L::splat(-0.797_884_6)));
+                L::div(x, L::fma(root, root, one))
             }
-            Activation::Silu => L::div(x, L::add(one, exp::<L>(L::sub(L::zero(), x)))),
+            Activation::Silu => {
+                let root = exp::<L>(L::mul(x, L::splat(-0.5)));
+                L::div(x, L::fma(root, root, one))
+            }
             Activation::Tanh => {
                 // (e^2x - 1) / (e^2x + 1), of which nothing is lost near zero; from 10 on it is one.
                 let near = L::max(L::splat(-10.0), L::min(L::splat(10.0), x));
@@ -34,7 +39,8 @@ pub(crate) unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
             Activation::Sigmoid => {
                 // Nothing times what is near is nothing, or NaN, which `exp` makes a number of.
                 let near = L::max(L::splat(-104.0), L::min(L::splat(104.0), x));
-                L::div(one, L::add(L::fma(near, L::zero(), one), exp::<L>(L::sub(L::zero(), near))))
+                let root = exp::<L>(L::mul(near, L::splat(-0.5)));
+                L::div(one, L::fma(root, root, L::fma(near, L::zero(), one)))
             }
         }
     }
@@ -50,8 +56,10 @@ pub(crate) unsafe fn activate<L: Lanes>(act: Activation, x: L::V) -> L::V {
 unsafe fn gelu<L: Lanes>(x: L::V) -> L::V {
     // SAFETY: the caller has the instruction set.
     unsafe {
-        // Nothing is left of the tail from 16 on, and infinity times nothing would be NaN.
-        let far = L::min(L::max(L::sub(L::zero(), x), x), L::splat(16.0));
+        // Nothing is left of the tail from 16 on. That is NaN times infinity on the left, as for everybody, and must not
+        // be asked for on the right.
+        let below = L::sub(L::zero(), x);
+        let far = L::min(L::max(below, x), L::splat(16.0));
         // p / √2, and half of each coefficient.
         let t = L::div(L::splat(1.0), L::fma(far, L::splat(0.231_641_89), L::splat(1.0)));
         let mut p = L::splat(0.530_702_7);
@@ -60,6 +68,6 @@ unsafe fn gelu<L: Lanes>(x: L::V) -> L::V {
         p = L::fma(p, t, L::splat(-0.142_248_37));
         p = L::fma(p, t, L::splat(0.127_414_8));
         let tail = L::mul(L::mul(p, t), exp::<L>(L::mul(L::mul(far, far), L::splat(-0.5))));
-        L::sub(L::max(L::zero(), x), L::mul(far, tail))
+        L::sub(L::max(L::zero(), x), L::mul(L::max(below, far), tail))
     }
 }

@@ -77,10 +77,10 @@ impl<T: Twin<GemmProblem>> Twin<GemmProblem> for Normed<T> {
 
     fn beside(&self, p: &GemmProblem, config: &Config, chip: &Chip) -> Result<Beside, Rejection> {
         let mut beside = self.0.beside(p, config, chip)?;
+        let Some(rms) = p.rms else { return Ok(beside) };
+        // Where the twin has its factors is not to be seen in a plan that has them in scratch.
         let plan = self.0.plan(p, config, chip)?;
-        if let Some(rms) = p.rms
-            && takes_factors(&plan)
-        {
+        if takes_factors(&plan) {
             // Whoever is beside the plan has its factors where the plan has them.
             let at = own_words(&plan);
             for argument in beside.first.iter_mut().chain(&mut beside.last).flat_map(|one| &mut one.arguments) {

@@ -28,8 +28,11 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict__ C, double* __restrict__ rows, double* __restrict__ columns,
-      const elem* __restrict__ bias, const elem* __restrict__ joined, const elem* __restrict__ B2, double* __restrict__ most, const float* __restrict__ scale, double under_root, int M, int N, int K, u64 lda, u64 ldb, u64 ldc, u64 len) {
+right(const elem* __restrict__ A, const elem* __restrict__ B, double* __restrict__ C, double* __restrict__ rows,
+      double* __restrict__ columns,
+      const elem* __restrict__ bias, const elem* __restrict__ joined, const elem* __restrict__ B2,
+      double* __restrict__ most, const float* __restrict__ scale, double under_root, int M, int N, int K, u64 lda,
+      u64 ldb, u64 ldc, u64 len) {
   __shared__ double a[D][T + 1], b[D][T + 1];
 #if PAIR
   __shared__ double b2[D][T + 1], halves[2][THREADS];

@@ -24,7 +24,8 @@ template <class Join> DI double of_block(double v, Join join) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-right(const elem* __restrict__ x, const elem* __restrict__ mask, double* __restrict__ y, u64* __restrict__ reach, u64 n, u64 lines, u64 each, double scale) {
+right(const elem* __restrict__ x, const elem* __restrict__ mask, double* __restrict__ y, u64* __restrict__ reach, u64 n,
+    u64 lines, u64 each, double scale) {
   const u64 first = (u64)blockIdx.x * n, line = blockIdx.x / each % lines * n;
   auto scaled = [&](u64 i) { return (double)widen(x[first + i]) * scale; };
   auto added = [&](u64 i) { return MASK ? (double)widen(mask[line + i]) : 0.; };

@@ -25,7 +25,8 @@ DI double sum_of_block(double v) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-right(const elem* __restrict__ y, const elem* __restrict__ grad, double* __restrict__ dx, u64* __restrict__ magnitudes, u64 n, double scale) {
+right(const elem* __restrict__ y, const elem* __restrict__ grad, double* __restrict__ dx, u64* __restrict__ magnitudes,
+    u64 n, double scale) {
   const u64 first = (u64)blockIdx.x * n;
   double sum = 0., all = 0., most_y = 0., most_g = 0.;
   for (u64 i = threadIdx.x; i < n; i += THREADS) {
