@@ -100,6 +100,45 @@ def test_what_only_looks_alike_is_left_alone(fn):
     assert not Plan(traced(fn, r(2, 4, 32), r(8, 32))[0]).kinds
 
 
+_norm, _line = torch.nn.LayerNorm(32), r(32)
+
+
+@pytest.mark.parametrize(
+    "fn, name",
+    [
+        (lambda x, y: _norm(x + F.dropout(y, 0.3)), "drop_add_norm"),
+        (lambda x, y: _norm(F.dropout(y, p=0.3) + x), "drop_add_norm"),
+        (lambda x, y: _norm(x + torch.dropout(y, 0.3, train=True)), "drop_add_norm"),
+        (lambda x, y: _norm(F.dropout(x, 0.3)) * y, "drop_norm"),
+        (lambda x, y: (lambda t: _norm(t) + t * y)(F.dropout(x, 0.3)), "drop_norm"),
+        (lambda x, y: _norm(F.dropout(x + _line, 0.3) + y), "bias_drop_add_norm"),
+        (lambda x, y: _norm(F.dropout(_line + x, 0.3)) * y, "bias_drop_norm"),
+        (lambda x, y: _norm(y + (x + _line)), "bias_add_norm"),
+        (lambda x, y: _norm(F.dropout(x + _line, 0.3, False) + y), "bias_add_norm"),
+        (lambda x, y: _norm(F.dropout(x, 0.3, training=False) + y), "norm_of_sum"),
+        (lambda x, y: _norm(torch.dropout(x, 0.3, train=False) + y), "norm_of_sum"),
+    ],
+)
+def test_what_stands_in_front_of_a_norm_is_found(fn, name):
+    module, inputs = traced(fn, r(2, 4, 32, requires_grad=True), r(2, 4, 32, requires_grad=True))
+    plan = Plan(module)
+    assert name in plan.kinds and ("drop" in name) == plan.draws
+    (partition,) = [p for p in plan.partitions(None, 99) if p.kinds == (name,)]
+    with warplap.off():
+        calm = [plan.rewritten(covers, calm=True).forward for covers in (partition.covers, ())]
+        for a, b in zip(*(whole.step(run, tuple(inputs)) for run in calm)):
+            near(a, b, 1e-4)
+        y = whole.step(plan.rewritten(partition.covers).forward, tuple(inputs))[0]
+    assert y.shape == (2, 4, 32)
+
+
+def test_a_dropout_that_drops_nothing_hides_nothing():
+    layer, drop = torch.nn.Linear(32, 32), torch.nn.Dropout(0.1).eval()
+    with torch.no_grad():
+        plan = Plan(traced(lambda x: x + drop(layer(x)), r(4, 32))[0])
+    assert "linear_add" in plan.kinds and not plan.draws
+
+
 def test_every_legal_partition_computes_the_same_with_its_gradients():
     block = Block()
     module, inputs = traced(block, r(2, 8, 32), r(2, 8, 32))

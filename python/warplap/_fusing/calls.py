@@ -31,18 +31,21 @@ def norm_of_sum(
     return found
 
 
-def drop_add_norm(
+def front_norm(
     x: Tensor,
-    residual: Tensor,
+    residual: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
     kind: Any,
     eps: float,
+    before: Tensor | None,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """The norm of what is left of x and a residual, and their sum."""
+    """The norm of what is left of x and a line before it, and of a residual; and their sum."""
+    if residual is None and before is None and not dropout:
+        return norm(x, weight, bias, kind, eps), x
     found: tuple[Tensor, Tensor] = _ops.norm(
-        x, weight, bias, residual=residual, kind=kind, eps=eps, dropout=dropout
+        x, weight, bias, residual=residual, kind=kind, eps=eps, before=before, dropout=dropout
     )
     return found
 

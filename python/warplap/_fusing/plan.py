@@ -14,7 +14,7 @@ from torch.fx.passes.tools_common import legalize_graph
 
 from .. import _warplap
 from .._rig import tolerance_of
-from . import norm_linear
+from . import calls, norm_linear
 from .found import Found
 from .templates import covers as covers_of
 from .words import acts, draws, is_view, label, value
@@ -39,6 +39,8 @@ class Plan:
 
     def __init__(self, module: GraphModule, frozen: bool = False) -> None:
         self.module, self.frozen = module, frozen
+        if _calm(module.graph, lambda node: not draws(node)):  # as in inference, where it would hide what is around it
+            module.recompile()
         self.nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
         self.draws = any(draws(n) for n in self.nodes)
         self.acts = any(acts(n) for n in self.nodes)
@@ -89,7 +91,7 @@ class Plan:
         for found in covers:
             anchor = copies[found.nodes[-1]]
             args = swap(found.args)
-            if calm and found.template == "drop_add_norm":
+            if calm and found.call is calls.front_norm:
                 args = (*args[:-1], 0.0)
             args = torch.fx.node.map_arg(args, lambda n: replaced.get(n, n))
             with graph.inserting_before(anchor):
@@ -106,7 +108,7 @@ class Plan:
                 if not copies[old].users:
                     graph.erase_node(copies[old])
         if calm:
-            _calm(graph)
+            _calm(graph, draws)
         module = GraphModule(self.module, graph)
         legalize_graph(module)
         module.recompile()
@@ -156,11 +158,13 @@ class Plan:
         return f"graph={structure},sizes={sizes},step={str(wants).lower()},cast={to},on={device}" + (",frozen=true" if self.frozen else "")
 
 
-def _calm(graph: Graph) -> None:
-    for node in list(graph.nodes):
-        if label(node) == "dropout" and draws(node):
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
+def _calm(graph: Graph, which: Callable[[Node], bool]) -> bool:
+    """Takes dropouts out of a graph; whether there were any."""
+    found = [node for node in graph.nodes if label(node) == "dropout" and node.args and which(node)]
+    for node in found:
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
+    return bool(found)
 
 
 def _rounded(t: Tensor) -> str:

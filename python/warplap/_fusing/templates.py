@@ -11,7 +11,7 @@ from torch.fx import Node as FxNode
 
 from . import calls, products, rope
 from .found import Found, Node, alike, dtype_of, is_float, number, only_user
-from .words import argument, value, word
+from .words import argument, dropout_of, value, word
 
 # Norms.
 
@@ -110,6 +110,9 @@ def _norms(node: Node) -> Iterator[Found]:
     facts = (found.weight, found.bias, found.kind, found.eps)
     yield Found("norm", found.nodes, (node,), calls.norm, (found.x, *facts))
     total = found.x
+    for front in _fronts(total, None):
+        nodes, args = (*front.nodes, *found.nodes), (front.x, None, *facts, front.before, front.dropout)
+        yield Found(f"{front.name}_norm", nodes, (node, total), calls.front_norm, args)
     if word(total) != "add" or len(total.args) != 2 or total.kwargs or not alike(*total.args):
         return
     x, residual = total.args
@@ -117,14 +120,41 @@ def _norms(node: Node) -> Iterator[Found]:
         yield Found("norm_of_sum", (total, *found.nodes), (node,), calls.norm_of_sum, (x, residual, *facts))
     else:
         yield Found("add_norm", (total, *found.nodes), (node, total), calls.add_norm, (x, residual, *facts))
-    for dropped, kept in ((x, residual), (residual, x)):
-        if word(dropped) != "dropout" or not only_user(dropped, total):
-            continue
-        p = number(argument(dropped, 1, "p", 0.5))
-        if argument(dropped, 2, "training", True) is True and p is not None and 0.0 < p < 1.0:
-            nodes = (dropped, total, *found.nodes)
-            args = (dropped.args[0], kept, *facts, p)
-            yield Found("drop_add_norm", nodes, (node, total), calls.drop_add_norm, args)
+    for one, other in ((x, residual), (residual, x)):
+        for front in _fronts(one, total):
+            nodes, args = (*front.nodes, total, *found.nodes), (front.x, other, *facts, front.before, front.dropout)
+            yield Found(f"{front.name}_add_norm", nodes, (node, total), calls.front_norm, args)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Front:
+    """What stands in front of a norm or its sum: a line added to all rows, elements dropped."""
+
+    nodes: tuple[Node, ...]
+    x: Node
+    before: Any
+    dropout: float
+
+    @property
+    def name(self) -> str:
+        return "_".join(("bias",) * (self.before is not None) + ("drop",) * (self.dropout > 0.0))
+
+
+def _fronts(node: Any, user: Node | None) -> Iterator[_Front]:
+    """All that ends with this node, which nobody but ``user`` reads where one is given."""
+    nodes: tuple[Node, ...] = ()
+    share = dropout_of(node) if word(node) == "dropout" else None
+    if share is not None and 0.0 < share < 1.0 and (user is None or only_user(node, user)):
+        inner = node.args[0]
+        if alike(inner, node):
+            yield _Front((node,), inner, None, share)
+            nodes, user, node = (node,), node, inner
+    if word(node) != "add" or len(node.args) != 2 or node.kwargs or not (user is None or only_user(node, user)):
+        return
+    for x, line in (node.args, node.args[::-1]):
+        if alike(x, node) and value(line) is not None and value(line).shape == value(x).shape[-1:] != value(x).shape:
+            if dtype_of(line) == dtype_of(x):
+                yield _Front((node, *nodes), x, line, share or 0.0)
 
 
 # Softmax and attention.

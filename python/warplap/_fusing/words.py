@@ -74,6 +74,15 @@ def argument(node: Any, place: int, name: str, default: Any = None) -> Any:
     return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 
 
+def dropout_of(node: Any) -> float | None:
+    """The share of its elements that a dropout drops: 0 where it does nothing, None where that is not written there."""
+    training = argument(node, 2, "train" if node.target is torch.dropout else "training", True)
+    share = argument(node, 1, "p", 0.5)
+    if training is False:
+        return 0.0
+    return float(share) if training is True and isinstance(share, (int, float)) else None
+
+
 def acts(node: Node) -> bool:
     """Whether it does more than compute what it gives: changes a tensor that it was given, or a state of torch's that
     holds for nodes after it (autocast, no_grad)."""
@@ -93,7 +102,7 @@ _IN_PLACE = frozenset("add and concat floordiv lshift matmul mod mul or pow rshi
 def draws(node: Node) -> bool:
     """Whether it depends on chance: two runs differ."""
     if word(node) == "dropout":
-        return argument(node, 2, "training", True) is True and float(argument(node, 1, "p", 0.5)) > 0.0
+        return dropout_of(node) != 0.0
     if word(node) == "attention":
         return float(argument(node, 4, "dropout_p", 0.0)) > 0.0
     name = label(node)
