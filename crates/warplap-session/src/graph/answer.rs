@@ -81,18 +81,19 @@ fn evaluated(plan: &Plan, inputs: &[Array], mut errors: Option<Errors>) -> Vec<O
     let mut arrays: Vec<Array> = vec![Array::none(); plan.values.len()];
     plan.inputs.iter().zip(inputs).for_each(|((_, value), array)| arrays[*value] = array.clone());
     let mut given: Vec<Option<Answer>> = vec![None; plan.values.len()];
-    for (node, call) in plan.nodes.iter().zip(&plan.alone) {
+    for call in &plan.alone {
         let read = |slot: &Option<usize>| slot.map_or(Array::none(), |value| arrays[value].clone());
         let slots: Vec<Array> = call.slots.iter().map(read).collect();
-        let Some(answer) = call.task.answer(&slots).into_iter().next() else { continue };
-        let mut values = answer.values.clone();
-        if let Some(errors) = &mut errors {
-            for value in values.iter_mut().filter(|value| value.is_finite()) {
-                *value += errors.share(*value) * answer.tolerance.allowed(*value);
+        for (answer, value) in call.task.answer(&slots).into_iter().zip(call.writes()) {
+            let mut values = answer.values.clone();
+            if let Some(errors) = &mut errors {
+                for value in values.iter_mut().filter(|value| value.is_finite()) {
+                    *value += errors.share(*value) * answer.tolerance.allowed(*value);
+                }
             }
+            arrays[value] = Array::F64(values);
+            given[value] = Some(answer);
         }
-        arrays[node.gives] = Array::F64(values);
-        given[node.gives] = Some(answer);
     }
     given
 }

@@ -11,6 +11,7 @@ use warplap_core::settings::{Counts, Mode};
 use warplap_core::slot::Slot;
 use warplap_core::tuner::{How, Tuned, Tuner};
 
+use super::covers::Found;
 use super::plan::Plan;
 use super::problem::{GraphProblem, Graphs};
 use super::story::Story;
@@ -126,7 +127,7 @@ impl<D: Ground> Fused<D> {
     fn get_ready_beside(&self) {
         if self.predicted.get().is_none() && !self.is_stored() {
             let plan = &self.problem.plan;
-            for call in plan.alone.iter().chain(plan.covers.iter().map(|found| &found.call)) {
+            for call in plan.alone.iter().chain(plan.covers.iter().flat_map(|found| &found.calls)) {
                 // Whoever cannot be chosen says so when it is launched.
                 let _ = D::part(&call.task, &self.tuners).choose();
             }
@@ -162,7 +163,8 @@ impl<D: Ground> Fused<D> {
         };
         let alone: Result<Vec<f64>, Error> = plan.alone.iter().map(|call| seconds(&call.task)).collect();
         let Ok(alone) = alone else { return Vec::new() };
-        let covers: Vec<f64> = plan.covers.iter().map(|f| seconds(&f.call.task).unwrap_or(f64::INFINITY)).collect();
+        let whole = |found: &Found| found.tasks().map(|task| seconds(task).unwrap_or(f64::INFINITY)).sum();
+        let covers: Vec<f64> = plan.covers.iter().map(whole).collect();
         plan.cheapest(&alone, &covers)
     }
 

@@ -28,13 +28,14 @@
 //! of its own operation; these times say which partitions are worth a race, and the race of whole chains says who wins.
 //! The store keeps the decision by the graph's structure, types and sizes, rounded as the operations round theirs.
 //!
-//! It is there where the features `gemm`, `norm`, `softmax`, `attention` and `gated` are.
+//! It is there where the features `gemm`, `norm`, `softmax`, `attention`, `gated` and `rope` are.
 
 mod answer;
 mod builder;
 mod chain;
 mod covers;
 mod fused;
+mod heads;
 mod node;
 mod nodes;
 mod plan;
@@ -47,6 +48,7 @@ mod variant;
 
 pub use builder::Builder;
 pub use fused::Fused;
+pub use heads::Turn;
 pub use node::Tensor;
 pub use problem::{GraphProblem, Graphs};
 pub use task::{Ground, Part, Task, Tuners};

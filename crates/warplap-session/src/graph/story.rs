@@ -37,10 +37,15 @@ impl fmt::Display for Story<'_> {
 
 impl Story<'_> {
     /// What a value is called: as an input or output, or as its node.
-    fn name(&self, value: usize) -> &str {
+    fn name(&self, value: usize) -> String {
         let ends = self.plan.inputs.iter().chain(&self.plan.outputs);
-        let end = ends.into_iter().find(|(_, end)| *end == value).map(|(name, _)| name.as_str());
-        let node = || self.plan.nodes.iter().find(|node| node.gives == value).map(|node| node.name.as_str());
+        let end = ends.into_iter().find(|(_, end)| *end == value).map(|(name, _)| name.clone());
+        let of = |node: &Node| {
+            let at = node.gives.iter().position(|given| *given == value)?;
+            // Of several each has a number.
+            Some(if node.gives.len() > 1 { format!("{}.{at}", node.name) } else { node.name.clone() })
+        };
+        let node = || self.plan.nodes.iter().find_map(of);
         end.or_else(node).unwrap_or_default()
     }
 
@@ -49,10 +54,11 @@ impl Story<'_> {
         let partition = self.plan.partitions.iter().find(|p| p.id == self.winner);
         let covers = partition.map_or(&[][..], |p| &p.covers[..]);
         let label = |node: &Node| {
-            let reads: Vec<&str> = node.reads.iter().map(|value| self.name(*value)).collect();
+            let reads: Vec<String> = node.reads.iter().map(|value| self.name(*value)).collect();
             format!("{}({})", node.word(), reads.join(", "))
         };
-        let names: Vec<&str> = self.plan.nodes.iter().map(|node| self.name(node.gives)).collect();
+        let given = |node: &Node| node.gives.iter().map(|value| self.name(*value)).collect::<Vec<_>>().join(", ");
+        let names: Vec<String> = self.plan.nodes.iter().map(given).collect();
         let labels: Vec<String> = self.plan.nodes.iter().map(label).collect();
         let wide = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let does = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
@@ -62,7 +68,8 @@ impl Story<'_> {
                 None => (" ", call.task.op().to_string()),
                 Some((cover, found)) => {
                     let (first, last) = (found.nodes.first() == Some(&at), found.nodes.last() == Some(&at));
-                    let who = format!("{}: {}", found.call.task.op(), self.plan.kind(cover));
+                    let ops: Vec<&str> = found.tasks().map(|task| task.op()).collect();
+                    let who = format!("{}: {}", ops.join(" + "), self.plan.kind(cover));
                     match (first, last) {
                         (true, true) => ("─", who),
                         (false, true) => ("└", who),

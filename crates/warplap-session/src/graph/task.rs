@@ -87,6 +87,7 @@ tasks! {
     Norm = warplap_ops::norm::NormProblem, warplap_ops::norm::Norm, "A norm of rows.";
     Softmax = warplap_ops::softmax::SoftmaxProblem, warplap_ops::softmax::Softmax, "A softmax of rows.";
     Attention = warplap_ops::attention::AttentionProblem, warplap_ops::attention::Attention, "Attention.";
+    Rope = warplap_ops::rope::RopeProblem, warplap_ops::rope::Rope, "Heads turned by their positions.";
 }
 
 /// The tuners of a graph, one an operation, made when it is first asked for.

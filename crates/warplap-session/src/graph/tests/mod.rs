@@ -4,6 +4,7 @@ mod answers;
 mod covers;
 mod deciding;
 mod errors;
+mod heads;
 mod racing;
 mod random;
 mod telling;
