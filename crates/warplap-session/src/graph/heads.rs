@@ -22,8 +22,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// By a table whose c columns turn the first 2c elements of a head, those of the first half with those of the second
-    /// (Llama). Row i of what is turned has position i.
+    /// By a table whose c columns turn the first 2c elements of a head, those of the first half with those of the
+    /// second (Llama). Row i of what is turned has position i.
     pub fn by(cos: Tensor, sin: Tensor) -> Self {
         Turn { cos, sin, positions: None, bias: None, pairs: Pairs::Halves, wide: false, plain: 0 }
     }
@@ -55,14 +55,14 @@ impl Turn {
 }
 
 impl<D: Ground> Builder<D> {
-    /// softmax(q·kᵀ / √d) · v, head by head: q is `[batch, heads, queries, d]`, k and v `[batch, heads, keys, d]` with as
-    /// many heads as q or a divisor of that. `causal`: query i sees keys 0 … i.
+    /// softmax(q·kᵀ / √d) · v, head by head: q is `[batch, heads, queries, d]`, k and v `[batch, heads, keys, d]` with
+    /// as many heads as q or a divisor of that. `causal`: query i sees keys 0 … i.
     pub fn attention(&mut self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Result<Tensor, Error> {
         self.attended(q, k, v, causal, Order::Bhsd)
     }
 
-    /// The same of q as `[batch, queries, heads, d]` and k and v as `[batch, keys, heads, d]`: as projections give it and
-    /// [`Builder::rope`] takes it.
+    /// The same of q as `[batch, queries, heads, d]` and k and v as `[batch, keys, heads, d]`: as projections give it
+    /// and [`Builder::rope`] takes it.
     pub fn attention_by_rows(&mut self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Result<Tensor, Error> {
         self.attended(q, k, v, causal, Order::Bshd)
     }

@@ -34,12 +34,14 @@ mod answer;
 mod builder;
 mod chain;
 mod covers;
+mod errors;
 mod fused;
 mod heads;
 mod node;
 mod nodes;
 mod plan;
 mod problem;
+mod sample;
 mod story;
 mod task;
 #[cfg(test)]

@@ -109,9 +109,9 @@ impl<D: Ground> Builder<D> {
         self.softmax_of(x, None, scale)
     }
 
-    /// softmax(scale · x + mask) over the last size of x. The mask has the sizes of x, or 1 where one of its rows is for
-    /// several of x: in front, behind, or both, of those sizes that are not 1. Sizes in front may be left out. It may
-    /// hold -inf.
+    /// softmax(scale · x + mask) over the last size of x. The mask has the sizes of x, or 1 where one of its rows is
+    /// for several of x: in front, behind, or both, of those sizes that are not 1. Sizes in front may be left out. It
+    /// may hold -inf.
     pub fn softmax_masked(&mut self, x: Tensor, mask: Tensor, scale: f32) -> Result<Tensor, Error> {
         self.softmax_of(x, Some(mask), scale)
     }
@@ -196,7 +196,7 @@ fn repeated(x: &[u64], mask: &[u64]) -> Option<(u64, u64)> {
     let last = pairs.iter().rposition(has);
     let (Some(first), Some(last)) = (first, last) else {
         // One row for everybody.
-        return pairs.iter().all(|(_, mask)| *mask == 1).then(|| (1, 1));
+        return pairs.iter().all(|(_, mask)| *mask == 1).then_some((1, 1));
     };
     let is_right =
         pairs.iter().enumerate().all(|(i, (x, mask))| if (first..=last).contains(&i) { x == mask } else { *mask == 1 });

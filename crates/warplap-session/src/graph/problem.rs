@@ -194,8 +194,8 @@ fn positions(node: &Node, problem: &RopeProblem) -> Option<usize> {
 }
 
 /// What an input is drawn from. The weights of a product keep its numbers as large as those of its x, so that
-/// activations bend where they bend however long a chain is; queries are not all alike, and what a softmax scales is not
-/// drowned by it. Positions are rows of their table.
+/// activations bend where they bend however long a chain is; queries are not all alike, and what a softmax scales is
+/// not drowned by it. Positions are rows of their table.
 fn drawn(plan: &Plan, value: usize) -> Drawn {
     let of = |node: &Node| match node.what {
         What::Product { .. } if node.reads[1] == value => {

@@ -1,5 +1,6 @@
-//! Covers: one launch in the place of several nodes, or other launches than theirs. Each template looks back from the last node of what it covers, and
-//! gives every set of nodes that its launches can stand in for. Adding one is a function and a line of the list.
+//! Covers: one launch in the place of several nodes, or other launches than theirs. Each template looks back from the
+//! last node of what it covers, and gives every set of nodes that its launches can stand in for. Adding one is a
+//! function and a line of the list.
 //!
 //! A template need not ask whether others read what it hides, nor whether a node outside lies between two of its own:
 //! that is asked in one place for all, `warplap_core::graph`.
