@@ -46,6 +46,7 @@ mod story;
 mod task;
 #[cfg(test)]
 mod tests;
+mod told;
 mod variant;
 
 pub use builder::Builder;
@@ -55,12 +56,16 @@ pub use node::Tensor;
 pub use problem::{GraphProblem, Graphs};
 pub use task::{Ground, Part, Task, Tuners};
 
+use std::sync::Arc;
+
 use crate::session::Session;
+use told::Known;
 
 impl<D: Ground> Session<D> {
     /// Starts building a graph of operations on this session's device, with its store and settings.
     pub fn graph(&self) -> Builder<D> {
-        Builder::new(Tuners::new(self.device().clone(), self.store().clone(), self.settings().clone()))
+        let tuners = Tuners::new(self.device().clone(), self.store().clone(), self.settings().clone());
+        Builder::new(tuners.knowing(self.shared(Arc::<Known>::default).clone()))
     }
 }
 

@@ -139,6 +139,15 @@ impl Plan {
         ready
     }
 
+    /// A hash of the structure and of what each partition covers: names mean the same in graphs that have the same.
+    pub(super) fn choices(&self) -> String {
+        let nodes = |cover: &usize| format!("{:?}", self.covers[*cover].nodes);
+        let told = |p: &Partition| format!("{} {}", p.id, p.covers.iter().map(nodes).collect::<Vec<_>>().join(" "));
+        let mut all: Vec<String> = self.partitions.iter().map(told).collect();
+        all.sort();
+        SourceHash::of(&[&self.structure(), &all.join(";")]).0
+    }
+
     /// A hash of what is computed of what: nodes, who reads whom, types and outputs, without sizes.
     pub(super) fn structure(&self) -> String {
         let node = |n: &Node| format!("{} {:?} {:?} {}", n.what.form(), n.reads, n.gives, n.dtype);

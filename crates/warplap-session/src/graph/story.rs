@@ -4,6 +4,7 @@
 use std::fmt;
 
 use warplap_core::candidate::Outcome;
+use warplap_core::graph::Guess;
 use warplap_core::record::Edition;
 use warplap_core::rejection::Rejection;
 
@@ -21,6 +22,8 @@ pub(super) struct Story<'a> {
     /// The partition that runs.
     pub(super) winner: String,
     pub(super) edition: Option<&'a Edition>,
+    /// What everyone would take, where nobody raced for that reason.
+    pub(super) guess: Option<&'a Guess>,
 }
 
 impl fmt::Display for Story<'_> {
@@ -31,6 +34,7 @@ impl fmt::Display for Story<'_> {
             lines.extend(raced(edition));
             lines.extend(not_raced(edition));
         }
+        lines.extend(self.guess.into_iter().flat_map(told));
         f.write_str(&lines.join("\n"))
     }
 }
@@ -82,6 +86,16 @@ impl Story<'_> {
         };
         self.plan.alone.iter().enumerate().map(line).collect()
     }
+}
+
+/// What everyone would take, the fastest first.
+fn told(guess: &Guess) -> Vec<String> {
+    let mut all: Vec<(&String, f64)> = guess.seconds.iter().map(|(name, seconds)| (name, seconds * 1e6)).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let (wide, least) = (all.iter().map(|(name, _)| name.len()).max().unwrap_or(0), all.first().map_or(1.0, |a| a.1));
+    let mut lines = vec![String::new(), "  told by their parts, not raced".to_string()];
+    lines.extend(all.iter().map(|(name, us)| format!("  {name:<wide$}  {us:10.1} µs  {:5.2}×", us / least)));
+    lines
 }
 
 /// Who raced as a whole, the winner first, and who left and why.
