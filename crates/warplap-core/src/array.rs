@@ -1,5 +1,7 @@
 //! Host arrays: what inputs are drawn into and answers are read back as.
 
+use std::borrow::Cow;
+
 use crate::dtype::DType;
 use crate::dtypes;
 use crate::scalar::Scalar;
@@ -147,7 +149,19 @@ impl Array {
 
     /// All elements in double precision.
     pub fn to_f64(&self) -> Vec<f64> {
-        each!(self, v => v.iter().map(|x| Scalar::to_f64(*x)).collect())
+        let mut wide = <f64 as Scalar>::zeros(self.len());
+        each!(self, v => spread(&mut wide, |number, part| {
+            part.iter_mut().zip(&v[number * PART..]).for_each(|(to, x)| *to = Scalar::to_f64(*x));
+        }));
+        wide
+    }
+
+    /// All elements in double precision, without a copy where that is what they are.
+    pub fn wide(&self) -> Cow<'_, [f64]> {
+        match self {
+            Array::F64(own) => Cow::Borrowed(own),
+            other => Cow::Owned(other.to_f64()),
+        }
     }
 
     /// Its bytes as they lie in memory.

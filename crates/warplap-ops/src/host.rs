@@ -39,7 +39,7 @@ pub(crate) fn small_rows(rows: u64, under_root: f32, rng: &mut fastrand::Rng) ->
 
 /// Runs loops of rayon's on threads that are made anew after a fork: those of its global pool never are, and a child
 /// would wait for them for ever.
-pub(crate) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+pub fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     static POOL: LazyLock<Pool> =
         LazyLock::new(|| Pool::new(std::thread::available_parallelism().map_or(1, usize::from)));
     POOL.install(work)

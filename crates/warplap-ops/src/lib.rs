@@ -48,6 +48,8 @@ pub mod gated;
 pub mod gemm;
 #[cfg(any(feature = "gemm", feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope"))]
 mod host;
+#[cfg(any(feature = "gemm", feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope"))]
+pub use host::in_parallel;
 #[cfg(feature = "norm")]
 pub mod norm;
 #[cfg(feature = "norm")]

@@ -15,7 +15,14 @@
 //! `sampled`, `norm`, `qgemm`, `softmax`, `cross_entropy`, `rope` and `gated` are the operations.
 
 pub mod any;
-#[cfg(all(feature = "gemm", feature = "norm", feature = "softmax", feature = "attention", feature = "gated"))]
+#[cfg(all(
+    feature = "gemm",
+    feature = "norm",
+    feature = "softmax",
+    feature = "attention",
+    feature = "gated",
+    feature = "rope"
+))]
 pub mod graph;
 pub mod own;
 mod prepared;

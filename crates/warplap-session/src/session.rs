@@ -211,6 +211,19 @@ impl<D: Device> Session<D> {
         self.warning.as_deref()
     }
 
+    /// The one thing of a type that whatever is made of this session shares.
+    #[cfg(all(
+        feature = "gemm",
+        feature = "norm",
+        feature = "softmax",
+        feature = "attention",
+        feature = "gated",
+        feature = "rope"
+    ))]
+    pub(crate) fn shared<T: Send + Sync + 'static>(&self, make: impl Fn() -> T) -> &T {
+        self.tuners.get(make)
+    }
+
     /// The tuner of an operation: of this crate, or of your own where it is [`Raced`] on the device.
     #[inline]
     pub fn tuner<O: Raced<D>>(&self) -> &Tuner<O, D> {

@@ -19,10 +19,12 @@
 
 mod choice;
 pub mod page;
+mod sizes;
 
 use std::collections::BTreeSet;
 
 pub use choice::Partition;
+pub use sizes::{Guess, Size, guess};
 
 /// A graph of operations, in an order in which it can be computed.
 #[derive(Clone, Debug, Default)]

@@ -97,7 +97,7 @@ impl Op for Gated {
     }
 
     fn answer(p: &GatedProblem, inputs: &[Array]) -> Vec<Answer> {
-        let (a, b) = (inputs[slot::A].to_f64(), inputs[slot::B].to_f64());
+        let (a, b) = (inputs[slot::A].wide(), inputs[slot::B].wide());
         let mut values = vec![0f64; p.len()];
         let each = |(row, to): (usize, &mut [f64])| {
             let a = &a[row * p.lda as usize..];

@@ -7,6 +7,7 @@
 //! product, or what becomes of it, to the type of C on the way: both are right.
 
 mod activation;
+mod answer;
 #[cfg(feature = "cpu")]
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -23,15 +24,16 @@ pub use layout::{Kind, Layout};
 pub use problem::GemmProblem;
 pub use scale::{Rms, Scale};
 
-use rayon::prelude::*;
+#[cfg(feature = "cuda")]
+use answer::largest;
+
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
 use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::host::{bend, bend_places, in_parallel, small_rows};
-use crate::right;
+use crate::host::{bend, bend_places, small_rows};
 
 /// The operation C = act(A·B + bias), joined with another matrix or another product where a problem has one.
 #[derive(Clone, Copy, Debug)]
@@ -98,43 +100,7 @@ impl Op for Gemm {
     }
 
     fn answer(p: &GemmProblem, inputs: &[Array]) -> Vec<Answer> {
-        let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
-        let [a_stride, b_stride, c_stride] = p.strides().map(|s| s as usize);
-        let (ldc, bias) = (p.ldc as usize, p.bias.then(|| inputs[slot::BIAS].to_f64()));
-        let joined = (p.join != Join::None).then(|| inputs[slot::JOINED].to_f64());
-        let factors = inputs[slot::SCALE].to_f64();
-        // Padding between the rows of C must stay as it was: NaN in the answer says so.
-        let mut values = vec![f64::NAN; p.c_len()];
-        let (mut magnitude, mut halves) = (0f64, [0f64; 2]);
-        for one in 0..p.batch as usize {
-            let mut a = dense(&inputs[slot::A], one * a_stride, (m, k), p.a, p.lda as usize);
-            scaled(&mut a, p, |row| factors[if p.scale == Scale::One { 0 } else { one * m + row }]);
-            let b = dense(&inputs[slot::B], one * b_stride, (k, n), p.b, p.ldb as usize);
-            let mut product = right::product(m, n, k, &a, &b);
-            magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b));
-            if p.has_epilogue() {
-                let bias = bias.as_deref();
-                in_parallel(|| product.par_chunks_mut(n).for_each(|row| finish(row, bias, p.act)));
-            }
-            if p.pair {
-                let b2 = dense(&inputs[slot::B2], one * b_stride, (k, n), p.b, p.ldb as usize);
-                let second = right::product(m, n, k, &a, &b2);
-                magnitude = magnitude.max(right::largest_row_norm(m, k, &a) * right::largest_column_norm(k, n, &b2));
-                let most = [&product, &second].map(|half| largest(Some(half)));
-                halves = [0, 1].map(|i| halves[i].max(most[i]));
-                product.iter_mut().zip(second).for_each(|(x, y)| *x *= y);
-            }
-            for i in 0..m {
-                let at = one * c_stride + i * ldc;
-                let row = &product[i * n..(i + 1) * n];
-                match &joined {
-                    Some(other) => (0..n).for_each(|j| values[at + j] = p.join.of(row[j], other[at + j])),
-                    None => values[at..at + n].copy_from_slice(row),
-                }
-            }
-        }
-        let most = if p.pair { halves } else { [bias, joined].map(|numbers| largest(numbers.as_deref())) };
-        vec![Answer { values, tolerance: tolerance(p, magnitude, most) }]
+        answer::answer(p, inputs)
     }
 }
 
@@ -157,30 +123,6 @@ fn far_rows(p: &GemmProblem, a: &mut Array, rng: &mut fastrand::Rng) {
     }
 }
 
-/// Multiplies every row of A with its factor: the product's, in double precision.
-fn scaled(a: &mut [f64], p: &GemmProblem, given: impl Fn(usize) -> f64 + Sync) {
-    if p.is_scaled() {
-        let each = |(i, row): (usize, &mut [f64])| {
-            let factor = p.rms.map_or_else(|| given(i), |rms| rms.factor(row));
-            row.iter_mut().for_each(|x| *x *= factor);
-        };
-        in_parallel(|| a.par_chunks_mut(p.k as usize).enumerate().for_each(each));
-    }
-}
-
-/// Adds the bias to a row and activates it.
-fn finish(row: &mut [f64], bias: Option<&[f64]>, act: Activation) {
-    if let Some(bias) = bias {
-        row.iter_mut().zip(bias).for_each(|(c, b)| *c += b);
-    }
-    row.iter_mut().for_each(|c| *c = act.of(*c));
-}
-
-/// The largest number of a bias or of what is joined.
-fn largest(numbers: Option<&[f64]>) -> f64 {
-    numbers.unwrap_or_default().iter().fold(0.0, |most, x| x.abs().max(most))
-}
-
 /// How far a product may be off, given the largest product of the norm of a row of A and that of a column of B, and the
 /// largest numbers of the bias and of what is joined; of a pair those of its activated product and of the other one.
 fn tolerance(p: &GemmProblem, magnitude: f64, most: [f64; 2]) -> Tolerance {
@@ -199,22 +141,6 @@ fn tolerance(p: &GemmProblem, magnitude: f64, most: [f64; 2]) -> Tolerance {
         Join::Add => activated.added(joined),
         Join::Mul => activated.multiplied(p.dtype, joined),
     }
-}
-
-/// A matrix that begins at an element, in double precision, row-major and without padding.
-fn dense(array: &Array, start: usize, (rows, columns): (usize, usize), layout: Layout, ld: usize) -> Vec<f64> {
-    let mut out = vec![0f64; rows * columns];
-    // Millions of elements, for an answer that a whole race waits for.
-    let fill = |(i, row): (usize, &mut [f64])| {
-        for (j, value) in row.iter_mut().enumerate() {
-            *value = array.at(match layout {
-                Layout::Row => start + i * ld + j,
-                Layout::Col => start + j * ld + i,
-            });
-        }
-    };
-    in_parallel(|| out.par_chunks_mut(columns.max(1)).enumerate().for_each(fill));
-    out
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ impl Op for Norm {
 fn sums(p: &NormProblem, inputs: &[Array]) -> (Vec<f64>, Vec<f64>) {
     let n = p.n as usize;
     let mut sum = inputs[slot::X].to_f64();
-    let mut terms: Vec<f64> = sum.iter().map(|s| s.abs()).collect();
+    let mut terms: Vec<f64> = in_parallel(|| sum.par_iter().map(|s| s.abs()).collect());
     let add = |sum: &mut f64, terms: &mut f64, x: f64| {
         *sum += x;
         *terms += x.abs();
@@ -158,8 +158,11 @@ fn sums(p: &NormProblem, inputs: &[Array]) -> (Vec<f64>, Vec<f64>) {
         });
     }
     if p.residual {
-        let residual = inputs[slot::RESIDUAL].to_f64();
-        sum.iter_mut().zip(&mut terms).zip(&residual).for_each(|((s, t), r)| add(s, t, *r));
+        let residual = inputs[slot::RESIDUAL].wide();
+        in_parallel(|| {
+            let each = sum.par_iter_mut().zip(&mut terms).zip(&residual[..]);
+            each.for_each(|((s, t), r)| add(s, t, *r));
+        });
     }
     (sum, terms)
 }

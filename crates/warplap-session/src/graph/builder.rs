@@ -51,6 +51,14 @@ pub(super) fn wrong(node: &str, field: &str, reason: String) -> Error {
     Error::Argument { argument: format!("{node}, {field}"), reason }
 }
 
+/// Checks a shape.
+pub(super) fn same(node: &str, field: &str, found: &Facts, shape: &[u64], why: &str) -> Result<(), Error> {
+    match found.shape == shape {
+        true => Ok(()),
+        false => Err(wrong(node, field, format!("is {}, expected {shape:?}, {why}", found.told()))),
+    }
+}
+
 impl<D: Ground> Builder<D> {
     pub(super) fn new(tuners: Tuners<D>) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -85,7 +93,7 @@ impl<D: Ground> Builder<D> {
         let mut outputs = Vec::new();
         for (name, tensor) in &self.outputs {
             let value = self.facts(name, "tensor", *tensor)?.value;
-            if !self.nodes.iter().any(|node| node.gives == value) {
+            if !self.nodes.iter().any(|node| node.gives.contains(&value)) {
                 let reason = "is an input, expected what a node gives: leave it out, the caller has it";
                 return Err(wrong(name, "tensor", reason.into()));
             }
@@ -100,11 +108,12 @@ impl<D: Ground> Builder<D> {
         // From the last node back: who is needed.
         let mut needed: BTreeSet<usize> = outputs.iter().map(|(_, value)| *value).collect();
         for node in self.nodes.iter().rev() {
-            if needed.contains(&node.gives) {
+            if node.gives.iter().any(|value| needed.contains(value)) {
                 needed.extend(&node.reads);
             }
         }
-        let nodes: Vec<Node> = self.nodes.iter().filter(|node| needed.contains(&node.gives)).cloned().collect();
+        let is_needed = |node: &&Node| node.gives.iter().any(|value| needed.contains(value));
+        let nodes: Vec<Node> = self.nodes.iter().filter(is_needed).cloned().collect();
         if let Some((name, _)) = self.inputs.iter().find(|(_, value)| !needed.contains(value)) {
             return Err(wrong(name, "input", "no output needs it: leave it out, or say the output that does".into()));
         }
@@ -156,16 +165,28 @@ impl<D: Ground> Builder<D> {
                 format!("is {found}, expected {dtype} as {field_0} is: a node has one type, convert one of them");
             return Err(wrong(&name, field, reason));
         }
-        let (dtype, k) = (first.dtype, first.n());
-        let gives = self.value(dtype, &shape);
-        let (rows, n) = (shape.iter().rev().skip(1).product(), shape.last().copied().unwrap_or(1));
-        let reads = reads.iter().map(|(_, facts)| facts.value).collect();
-        let node = Node { name, what, reads, gives, rows, n, k, dtype };
+        let reads: Vec<&Facts> = reads.iter().map(|(_, facts)| *facts).collect();
+        Ok(self.push(name, what, &reads, &[shape])?.remove(0))
+    }
+
+    /// Adds a node that gives tensors of the type of the first one it reads.
+    pub(super) fn push(
+        &mut self,
+        name: String,
+        what: What,
+        reads: &[&Facts],
+        shapes: &[Vec<u64>],
+    ) -> Result<Vec<Tensor>, Error> {
+        let (dtype, k) = (reads[0].dtype, reads[0].n());
+        let gives: Vec<usize> = shapes.iter().map(|shape| self.value(dtype, shape)).collect();
+        let (rows, n) = (shapes[0].iter().rev().skip(1).product(), shapes[0].last().copied().unwrap_or(1));
+        let reads = reads.iter().map(|facts| facts.value).collect();
+        let node = Node { name, what, reads, gives: gives.clone(), rows, n, k, dtype };
         // Its operation says what it does not take.
         let refused = |e: Error| Error::Argument { argument: node.name.clone(), reason: e.to_string() };
         alone(&node).task.checked().map_err(refused)?;
         self.nodes.push(node);
-        Ok(self.tensor(gives, dtype, shape))
+        Ok(gives.into_iter().zip(shapes).map(|(value, shape)| self.tensor(value, dtype, shape.clone())).collect())
     }
 
     /// The same numbers under another shape.

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use warplap_core::arg::Arg;
 use warplap_core::error::Error;
+use warplap_core::graph::Size;
 use warplap_core::op::Op;
 use warplap_core::progress::{Observer, Silent};
 use warplap_core::record::Edition;
@@ -11,10 +12,12 @@ use warplap_core::settings::{Counts, Mode};
 use warplap_core::slot::Slot;
 use warplap_core::tuner::{How, Tuned, Tuner};
 
+use super::covers::Found;
 use super::plan::Plan;
 use super::problem::{GraphProblem, Graphs};
 use super::story::Story;
 use super::task::{Ground, Task, Tuners};
+use super::told::{Told, wholes};
 use super::variant::{Predicted, catalog};
 
 /// Partitions that race as whole chains, beside the one without covers: sums of parts mislead, but not by much.
@@ -26,6 +29,10 @@ pub struct Fused<D: Ground> {
     tuners: Arc<Tuners<D>>,
     tuner: Tuner<Graphs, D>,
     predicted: Arc<OnceLock<Predicted>>,
+    /// Who was told by the parts, where nobody had to race.
+    told: OnceLock<Told<D>>,
+    /// What its sizes are remembered by.
+    choices: String,
     /// Whether a run has looked who is worth a race.
     ready: OnceLock<()>,
     slots: Vec<Slot>,
@@ -40,10 +47,12 @@ impl<D: Ground> Fused<D> {
         // A short list, and right answers that the host finds: everyone shall have a turn, however long these take.
         settings.budget.counts = Counts::Races;
         let inputs = plan.inputs.len();
+        let choices = plan.choices();
         let problem = GraphProblem::new(Arc::new(plan));
         let slots = Graphs::signature(&problem).0;
         let tuner = Tuner::new(device, catalog, store, settings);
-        Fused { problem, tuners, tuner, predicted, ready: OnceLock::new(), slots, inputs }
+        let (told, ready) = (OnceLock::new(), OnceLock::new());
+        Fused { problem, tuners, tuner, predicted, told, choices, ready, slots, inputs }
     }
 
     /// The graph as a problem of its operation: its text names its structure and its sizes.
@@ -62,11 +71,15 @@ impl<D: Ground> Fused<D> {
         // A decision that is provisional is gone on with, among those who raced before.
         let open = self.edition().is_none_or(|edition| edition.verdict.grade.is_provisional());
         self.get_ready(open, observer);
-        self.tuner.tune(&self.problem, observer)
+        let tuned = self.tuner.tune(&self.problem, observer)?;
+        self.told.get().into_iter().for_each(Told::end);
+        self.remember(&tuned);
+        Ok(tuned)
     }
 
     /// Runs the graph on the session's own queue, with every input and every output by its name. In [`Mode::Tune`] the
-    /// first run decides which partition it gets.
+    /// first run decides which partition it gets: by the store, by other sizes of the graph that were raced in the
+    /// session where they leave no doubt, or by a race.
     ///
     /// Tensors are row-major and without padding; on a GPU their addresses are multiples of 64 bytes. What is captured
     /// there shares memory with later runs, and is to be replayed on the session's queue too.
@@ -91,13 +104,19 @@ impl<D: Ground> Fused<D> {
         let queue = self.tuners.device.queue();
         if self.ready.get().is_none() && self.tuners.device.busy(queue).is_none() {
             match self.tuners.settings.mode {
-                Mode::Tune => self.get_ready(false, &Silent),
+                Mode::Tune => {
+                    self.get_ready(false, &Silent);
+                    self.decide();
+                }
                 Mode::Background => self.get_ready_beside(),
                 _ => {}
             }
             let _ = self.ready.set(());
         }
-        self.tuner.launch(&self.problem, &mut args, queue)
+        match self.told.get().filter(|told| told.holds()) {
+            Some(told) => told.launch(&self.problem, &mut args, queue),
+            None => self.tuner.launch(&self.problem, &mut args, queue),
+        }
     }
 
     /// Where an argument of a name goes.
@@ -122,11 +141,34 @@ impl<D: Ground> Fused<D> {
         }
     }
 
+    /// Takes who is told by the parts, or races.
+    fn decide(&self) {
+        let Some(parts) = self.predicted.get().map(Predicted::parts).filter(|_| self.told.get().is_none()) else {
+            return;
+        };
+        let known = !self.tuners.settings.again && !self.is_stored();
+        let guess = if known { self.tuners.known.guess(&self.choices, &parts) } else { None };
+        if let Some(told) = guess.and_then(|guess| Told::proved(guess, &self.tuner, &self.problem)) {
+            // Another thread may have been faster.
+            let _ = self.told.set(told);
+        } else if let Ok(tuned) = self.tuner.ensure(&self.problem, &Silent) {
+            // Whoever cannot be raced says so when it is launched.
+            self.remember(&tuned);
+        }
+    }
+
+    /// Lets other sizes know what a race said.
+    fn remember(&self, tuned: &Tuned) {
+        if let Some(parts) = self.predicted.get().map(Predicted::parts).filter(|_| !tuned.from_store) {
+            self.tuners.known.remember(&self.choices, Size { parts, wholes: wholes(&tuned.edition) });
+        }
+    }
+
     /// Sends the parts to the background ahead of the graph, whose chains are then raced with their winners.
     fn get_ready_beside(&self) {
         if self.predicted.get().is_none() && !self.is_stored() {
             let plan = &self.problem.plan;
-            for call in plan.alone.iter().chain(plan.covers.iter().map(|found| &found.call)) {
+            for call in plan.alone.iter().chain(plan.covers.iter().flat_map(|found| &found.calls)) {
                 // Whoever cannot be chosen says so when it is launched.
                 let _ = D::part(&call.task, &self.tuners).choose();
             }
@@ -154,7 +196,7 @@ impl<D: Ground> Fused<D> {
     }
 
     /// What all partitions take by the sums of their parts, cheapest first; nothing where a part cannot be timed.
-    fn by_parts(&self, observer: &dyn Observer) -> Vec<(String, f64)> {
+    pub(super) fn by_parts(&self, observer: &dyn Observer) -> Vec<(String, f64)> {
         let plan = &self.problem.plan;
         let seconds = |task: &Task| {
             let told = |error: &Error| tracing::warn!("{}: {error}", task.text());
@@ -162,7 +204,8 @@ impl<D: Ground> Fused<D> {
         };
         let alone: Result<Vec<f64>, Error> = plan.alone.iter().map(|call| seconds(&call.task)).collect();
         let Ok(alone) = alone else { return Vec::new() };
-        let covers: Vec<f64> = plan.covers.iter().map(|f| seconds(&f.call.task).unwrap_or(f64::INFINITY)).collect();
+        let whole = |found: &Found| found.tasks().map(|task| seconds(task).unwrap_or(f64::INFINITY)).sum();
+        let covers: Vec<f64> = plan.covers.iter().map(whole).collect();
         plan.cheapest(&alone, &covers)
     }
 
@@ -170,6 +213,11 @@ impl<D: Ground> Fused<D> {
     /// nothing.
     pub fn explain(&self) -> String {
         let mode = self.tuners.settings.mode;
+        if let Some(told) = self.told.get().filter(|told| told.holds()) {
+            let (key, how, winner) = (Graphs::text(&self.problem), told.how(), told.guess.winner.clone());
+            let (plan, guess) = (&self.problem.plan, Some(&told.guess));
+            return Story { plan, key, how, winner, edition: None, guess }.to_string();
+        }
         let decided = !matches!(mode, Mode::Tune | Mode::Background) || self.tuner.knows_key(&self.problem);
         let chosen = decided.then(|| self.tuner.choose(&self.problem)).transpose().ok().flatten();
         let (winner, how) = match chosen {
@@ -178,7 +226,7 @@ impl<D: Ground> Fused<D> {
         };
         let edition = if decided && mode != Mode::Off { self.edition() } else { None };
         let key = Graphs::text(&self.problem);
-        Story { plan: &self.problem.plan, key, how, winner, edition: edition.as_ref() }.to_string()
+        Story { plan: &self.problem.plan, key, how, winner, edition: edition.as_ref(), guess: None }.to_string()
     }
 
     /// What the store holds about the graph.

@@ -28,35 +28,44 @@
 //! of its own operation; these times say which partitions are worth a race, and the race of whole chains says who wins.
 //! The store keeps the decision by the graph's structure, types and sizes, rounded as the operations round theirs.
 //!
-//! It is there where the features `gemm`, `norm`, `softmax`, `attention` and `gated` are.
+//! It is there where the features `gemm`, `norm`, `softmax`, `attention`, `gated` and `rope` are.
 
 mod answer;
 mod builder;
 mod chain;
 mod covers;
+mod errors;
 mod fused;
+mod heads;
 mod node;
 mod nodes;
 mod plan;
 mod problem;
+mod sample;
 mod story;
 mod task;
 #[cfg(test)]
 mod tests;
+mod told;
 mod variant;
 
 pub use builder::Builder;
 pub use fused::Fused;
+pub use heads::Turn;
 pub use node::Tensor;
 pub use problem::{GraphProblem, Graphs};
 pub use task::{Ground, Part, Task, Tuners};
 
+use std::sync::Arc;
+
 use crate::session::Session;
+use told::Known;
 
 impl<D: Ground> Session<D> {
     /// Starts building a graph of operations on this session's device, with its store and settings.
     pub fn graph(&self) -> Builder<D> {
-        Builder::new(Tuners::new(self.device().clone(), self.store().clone(), self.settings().clone()))
+        let tuners = Tuners::new(self.device().clone(), self.store().clone(), self.settings().clone());
+        Builder::new(tuners.knowing(self.shared(Arc::<Known>::default).clone()))
     }
 }
 

@@ -5,6 +5,7 @@ use warplap_ops::attention::AttentionProblem;
 use warplap_ops::gated::{self, GatedProblem};
 use warplap_ops::gemm::{self, Activation, GemmProblem, Join, Layout};
 use warplap_ops::norm::{self, Kind, NormProblem};
+use warplap_ops::rope::{self, Positions, RopeProblem};
 use warplap_ops::softmax::{self, SoftmaxProblem};
 
 use super::task::Task;
@@ -34,10 +35,12 @@ pub(super) enum What {
     Element { act: Activation, join: Join },
     /// A norm of rows, with a weight and a bias where there are.
     Norm { kind: Kind, weight: bool, bias: bool, eps: f32 },
-    /// A softmax of rows.
-    Softmax,
+    /// A softmax of rows times a factor, plus a mask where its problem has one.
+    Softmax(SoftmaxProblem),
     /// Attention of q, k and v.
     Attention(AttentionProblem),
+    /// Heads of one tensor or of two, turned by their positions.
+    Rope(RopeProblem),
 }
 
 impl What {
@@ -47,8 +50,12 @@ impl What {
             What::Product { w, bias } => format!("product {w} {bias}"),
             What::Element { act, join } => format!("element {act} {join}"),
             What::Norm { kind, weight, bias, .. } => format!("norm {kind} {weight} {bias}"),
-            What::Softmax => "softmax".into(),
-            What::Attention(p) => format!("attention {}", p.causal),
+            What::Softmax(p) => format!("softmax {} {}", p.scale() == 1.0, p.mask > 0),
+            What::Attention(p) => format!("attention {} {}", p.layout, p.causal),
+            What::Rope(p) => {
+                let parts = (p.hk > 0, p.plain > 0, p.rot < p.d, p.wide, p.bias);
+                format!("rope {} {} {} {parts:?}", p.pairs, p.positions, p.table)
+            }
         }
     }
 }
@@ -60,8 +67,8 @@ pub(super) struct Node {
     pub(super) what: What,
     /// The values it reads, in the order its kind has them.
     pub(super) reads: Vec<usize>,
-    /// The value it gives.
-    pub(super) gives: usize,
+    /// The values it gives, in the order its launch writes them.
+    pub(super) gives: Vec<usize>,
     /// Rows and columns of what it gives.
     pub(super) rows: u64,
     pub(super) n: u64,
@@ -71,6 +78,11 @@ pub(super) struct Node {
 }
 
 impl Node {
+    /// The first value it gives; most nodes have no other.
+    pub(super) fn given(&self) -> usize {
+        self.gives[0]
+    }
+
     /// In a word, for drawings.
     pub(super) fn word(&self) -> String {
         match self.what {
@@ -80,8 +92,9 @@ impl Node {
             What::Element { act, join: Join::None } => act.to_string(),
             What::Element { act, join } => format!("{act}_{join}"),
             What::Norm { kind, .. } => format!("{kind}_norm"),
-            What::Softmax => "softmax".into(),
+            What::Softmax(_) => "softmax".into(),
             What::Attention(_) => "attention".into(),
+            What::Rope(_) => "rope".into(),
         }
     }
 }
@@ -142,9 +155,24 @@ pub(super) fn columns(node: &Node, [weight, bias]: [bool; 2]) -> Vec<(usize, usi
     has.into_iter().filter(|(_, has)| *has).map(|(slot, _)| slot).zip(node.reads[1..].iter().copied()).collect()
 }
 
+/// Where a turn's tensors lie, in the order its node reads them: x, k, cosines, sines, positions, bias.
+pub(super) fn turned(node: &Node, problem: &RopeProblem) -> Vec<(usize, usize)> {
+    use rope::slot;
+    let has = [
+        (slot::X, true),
+        (slot::K, problem.hk > 0),
+        (slot::COS, true),
+        (slot::SIN, true),
+        (slot::POSITIONS, problem.positions != Positions::Rows),
+        (slot::BIAS, problem.bias),
+    ];
+    let read = has.into_iter().filter(|(_, has)| *has).map(|(slot, _)| slot).zip(node.reads.iter().copied());
+    read.chain([slot::Y, slot::YK].into_iter().zip(node.gives.iter().copied())).collect()
+}
+
 /// The launch that does a node by itself.
 pub(super) fn alone(node: &Node) -> Call {
-    let (rows, n, dtype, reads, gives) = (node.rows, node.n, node.dtype, &node.reads, node.gives);
+    let (reads, gives) = (&node.reads, node.given());
     match node.what {
         What::Product { w, bias } => {
             let mut bound = vec![(gemm::slot::A, reads[0]), (gemm::slot::B, reads[1]), (gemm::slot::C, gives)];
@@ -161,14 +189,16 @@ pub(super) fn alone(node: &Node) -> Call {
             bound.extend(columns(node, [weight, bias]));
             Call::new(Task::Norm(norm(node, kind, [weight, bias], eps)), &bound)
         }
-        What::Softmax => {
-            let bound = [(softmax::slot::X, reads[0]), (softmax::slot::Y, gives)];
-            Call::new(Task::Softmax(SoftmaxProblem::new(rows, n, dtype)), &bound)
+        What::Softmax(problem) => {
+            let mut bound = vec![(softmax::slot::X, reads[0]), (softmax::slot::Y, gives)];
+            bound.extend((problem.mask > 0).then(|| (softmax::slot::MASK, reads[1])));
+            Call::new(Task::Softmax(problem), &bound)
         }
         What::Attention(problem) => {
             use warplap_ops::attention::slot;
             let bound = [(slot::Q, reads[0]), (slot::K, reads[1]), (slot::V, reads[2]), (slot::OUT, gives)];
             Call::new(Task::Attention(problem), &bound)
         }
+        What::Rope(problem) => Call::new(Task::Rope(problem), &turned(node, &problem)),
     }
 }

@@ -1,11 +1,11 @@
 //! The nodes there are: each checks what it reads, and says what it gives.
 
 use warplap_core::error::Error;
-use warplap_ops::attention::AttentionProblem;
 use warplap_ops::gemm::{Activation, Join, Layout};
 use warplap_ops::norm::Kind;
+use warplap_ops::softmax::SoftmaxProblem;
 
-use super::builder::{Builder, Facts, wrong};
+use super::builder::{Builder, Facts, same, wrong};
 use super::node::{Tensor, What};
 use super::task::Ground;
 
@@ -101,31 +101,38 @@ impl<D: Ground> Builder<D> {
 
     /// Softmax over the last size of x.
     pub fn softmax(&mut self, x: Tensor) -> Result<Tensor, Error> {
-        let name = self.name("softmax");
-        let x = self.facts(&name, "x", x)?;
-        self.node(name, What::Softmax, &[("x", &x)], x.shape.clone())
+        self.softmax_of(x, None, 1.0)
     }
 
-    /// softmax(q·kᵀ / √d) · v, head by head: q is `[batch, heads, queries, d]`, k and v `[batch, heads, keys, d]` with as
-    /// many heads as q or a divisor of that. `causal`: query i sees keys 0 … i.
-    pub fn attention(&mut self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Result<Tensor, Error> {
-        let name = self.name("attention");
-        let (q, k) = (self.facts(&name, "q", q)?, self.facts(&name, "k", k)?);
-        let v = self.facts(&name, "v", v)?;
-        let [batch, heads, queries, d] = q.shape[..] else {
-            return Err(wrong(&name, "q", format!("is {}, expected [batch, heads, queries, d]: reshape it", q.told())));
-        };
-        let [of, hkv, keys, wide] = k.shape[..] else {
-            return Err(wrong(&name, "k", format!("is {}, expected [batch, heads, keys, d]: reshape it", k.told())));
-        };
-        if of != batch || wide != d || hkv == 0 || heads % hkv != 0 {
-            let expected = format!("[{batch}, {heads} or a divisor of it, keys, {d}] as q is {:?}", q.shape);
-            return Err(wrong(&name, "k", format!("is {}, expected {expected}", k.told())));
+    /// softmax(scale · x) over the last size of x.
+    pub fn softmax_scaled(&mut self, x: Tensor, scale: f32) -> Result<Tensor, Error> {
+        self.softmax_of(x, None, scale)
+    }
+
+    /// softmax(scale · x + mask) over the last size of x. The mask has the sizes of x, or 1 where one of its rows is
+    /// for several of x: in front, behind, or both, of those sizes that are not 1. Sizes in front may be left out. It
+    /// may hold -inf.
+    pub fn softmax_masked(&mut self, x: Tensor, mask: Tensor, scale: f32) -> Result<Tensor, Error> {
+        self.softmax_of(x, Some(mask), scale)
+    }
+
+    fn softmax_of(&mut self, x: Tensor, mask: Option<Tensor>, scale: f32) -> Result<Tensor, Error> {
+        let name = self.name("softmax");
+        let x = self.facts(&name, "x", x)?;
+        let rows = x.shape.iter().rev().skip(1).product();
+        let plain = SoftmaxProblem::new(rows, x.n(), x.dtype).with_scale(scale);
+        let reason = || wrong(&name, "scale", format!("is {scale}, expected a finite number"));
+        let mut problem = plain.ok_or_else(reason)?;
+        let mask = mask.map(|mask| self.facts(&name, "mask", mask)).transpose()?;
+        if let Some(mask) = &mask {
+            let expected =
+                || format!("is {}, expected {:?} or 1 in the place of sizes in front or behind", mask.told(), x.shape);
+            (problem.mask, problem.each) =
+                repeated(&x.shape, &mask.shape).ok_or_else(|| wrong(&name, "mask", expected()))?;
         }
-        same(&name, "v", &v, &k.shape, "as k")?;
-        let mut problem = AttentionProblem::new(batch, heads, queries, keys, d, q.dtype);
-        (problem.hkv, problem.causal) = (hkv, causal);
-        self.node(name, What::Attention(problem), &[("q", &q), ("k", &k), ("v", &v)], q.shape.clone())
+        let mut reads = vec![("x", &x)];
+        reads.extend(mask.iter().map(|mask| ("mask", mask)));
+        self.node(name, What::Softmax(problem), &reads, x.shape.clone())
     }
 
     /// The same numbers under another shape: nothing is computed.
@@ -176,10 +183,47 @@ impl<D: Ground> Builder<D> {
     }
 }
 
-/// Checks a shape.
-fn same(node: &str, field: &str, found: &Facts, shape: &[u64], why: &str) -> Result<(), Error> {
-    match found.shape == shape {
-        true => Ok(()),
-        false => Err(wrong(node, field, format!("is {}, expected {shape:?}, {why}", found.told()))),
+/// Rows of a mask, and rows of x one after another that share one of them; `None` where that is not how it repeats.
+fn repeated(x: &[u64], mask: &[u64]) -> Option<(u64, u64)> {
+    let (n, rows) = x.split_last()?;
+    let (_, mask) = mask.split_last().filter(|(own, _)| *own == n)?;
+    let missing = rows.len().checked_sub(mask.len())?;
+    let padded: Vec<u64> = std::iter::repeat_n(1, missing).chain(mask.iter().copied()).collect();
+    // Sizes of 1 in x are as good as not there.
+    let pairs: Vec<(u64, u64)> = rows.iter().copied().zip(padded).filter(|(x, _)| *x != 1).collect();
+    let has = |(x, mask): &(u64, u64)| x == mask;
+    let first = pairs.iter().position(has);
+    let last = pairs.iter().rposition(has);
+    let (Some(first), Some(last)) = (first, last) else {
+        // One row for everybody.
+        return pairs.iter().all(|(_, mask)| *mask == 1).then_some((1, 1));
+    };
+    let is_right =
+        pairs.iter().enumerate().all(|(i, (x, mask))| if (first..=last).contains(&i) { x == mask } else { *mask == 1 });
+    let product = |part: &[(u64, u64)]| part.iter().map(|(x, _)| x).product();
+    is_right.then(|| (product(&pairs[first..=last]), product(&pairs[last + 1..])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repeated;
+
+    #[test]
+    fn a_mask_repeats_in_front_and_behind() {
+        for (x, mask, expected) in [
+            (&[2, 3, 4, 5][..], &[2, 3, 4, 5][..], Some((24, 1))),
+            (&[2, 3, 4, 5], &[4, 5], Some((4, 1))),
+            (&[2, 3, 4, 5], &[1, 1, 4, 5], Some((4, 1))),
+            (&[2, 3, 4, 5], &[2, 1, 1, 5], Some((2, 12))),
+            (&[2, 3, 4, 5], &[1, 3, 1, 5], Some((3, 4))),
+            (&[2, 1, 4, 5], &[2, 1, 4, 5], Some((8, 1))),
+            (&[2, 3, 4, 5], &[5], Some((1, 1))),
+            (&[2, 3, 4, 5], &[2, 1, 4, 5], None),
+            (&[2, 3, 4, 5], &[4, 4], None),
+            (&[2, 3, 4, 5], &[2, 2, 3, 4, 5], None),
+            (&[2, 3, 4, 5], &[3, 5], None),
+        ] {
+            assert_eq!(repeated(x, mask), expected, "{x:?} {mask:?}");
+        }
     }
 }

@@ -70,7 +70,8 @@ impl Plan {
     fn name_kinds(&mut self) {
         let mut known: Vec<(String, String)> = Vec::new();
         for found in &self.covers {
-            let key = (found.name.clone(), found.call.task.text());
+            let texts: Vec<String> = found.tasks().map(|task| task.text()).collect();
+            let key = (found.name.clone(), texts.join(";"));
             let at = known.iter().position(|other| *other == key).unwrap_or(known.len());
             if at == known.len() {
                 let before = known.iter().filter(|(name, _)| *name == found.name).count();
@@ -102,9 +103,9 @@ impl Plan {
     fn graph(&self, alone: &[f64]) -> Graph {
         let mut graph = Graph::default();
         for (node, seconds) in self.nodes.iter().zip(alone) {
-            let place = |value: &usize| self.nodes.iter().position(|other| other.gives == *value);
+            let place = |value: &usize| self.nodes.iter().position(|other| other.gives.contains(value));
             let reads: Vec<usize> = node.reads.iter().filter_map(place).collect();
-            let seen = self.outputs.iter().any(|(_, value)| *value == node.gives);
+            let seen = self.outputs.iter().any(|(_, value)| node.gives.contains(value));
             graph.node(&reads, *seconds, seen);
         }
         graph
@@ -127,7 +128,7 @@ impl Plan {
         let covers = partition.covers.iter().map(|cover| &self.covers[*cover]);
         let taken: BTreeSet<usize> = covers.clone().flat_map(|found| found.nodes.iter().copied()).collect();
         let rest = self.alone.iter().enumerate().filter(|(at, _)| !taken.contains(at)).map(|(_, call)| call);
-        let mut open: Vec<&Call> = covers.map(|found| &found.call).chain(rest).collect();
+        let mut open: Vec<&Call> = covers.flat_map(|found| &found.calls).chain(rest).collect();
         let mut ready = Vec::new();
         while let Some(next) = open.iter().position(|call| {
             let waits = |value: &usize| open.iter().any(|other| other.writes().contains(value));
@@ -138,9 +139,18 @@ impl Plan {
         ready
     }
 
+    /// A hash of the structure and of what each partition covers: names mean the same in graphs that have the same.
+    pub(super) fn choices(&self) -> String {
+        let nodes = |cover: &usize| format!("{:?}", self.covers[*cover].nodes);
+        let told = |p: &Partition| format!("{} {}", p.id, p.covers.iter().map(nodes).collect::<Vec<_>>().join(" "));
+        let mut all: Vec<String> = self.partitions.iter().map(told).collect();
+        all.sort();
+        SourceHash::of(&[&self.structure(), &all.join(";")]).0
+    }
+
     /// A hash of what is computed of what: nodes, who reads whom, types and outputs, without sizes.
     pub(super) fn structure(&self) -> String {
-        let node = |n: &Node| format!("{} {:?} {} {}", n.what.form(), n.reads, n.gives, n.dtype);
+        let node = |n: &Node| format!("{} {:?} {:?} {}", n.what.form(), n.reads, n.gives, n.dtype);
         let nodes: Vec<String> = self.nodes.iter().map(node).collect();
         let ends = |all: &[(String, usize)]| format!("{:?}", all.iter().map(|(_, value)| *value).collect::<Vec<_>>());
         SourceHash::of(&[&nodes.join(";"), &ends(&self.inputs), &ends(&self.outputs)]).0

@@ -16,9 +16,10 @@ use warplap_core::op::{Answer, Op};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::roofline::Work;
 use warplap_core::slot::{Signature, Slot};
+use warplap_ops::rope::{self, RopeProblem};
 
 use super::answer;
-use super::node::What;
+use super::node::{Node, What, turned};
 use super::plan::Plan;
 use super::task::Task;
 
@@ -159,8 +160,11 @@ impl Op for Graphs {
     fn draw(problem: &GraphProblem, rng: &mut Rng) -> Vec<Array> {
         let plan = &problem.plan;
         let input = |(_, value): &(String, usize)| {
-            let (of, by) = (&plan.values[*value], spread(plan, *value));
-            Array::drawn(of.dtype, of.len, rng, move |_, rng| (2.0 * rng.f64() - 1.0) * by)
+            let of = &plan.values[*value];
+            match drawn(plan, *value) {
+                Drawn::Within(by) => Array::drawn(of.dtype, of.len, rng, move |_, rng| (2.0 * rng.f64() - 1.0) * by),
+                Drawn::Below(n) => Array::drawn(of.dtype, of.len, rng, move |_, rng| rng.u64(0..n) as f64),
+            }
         };
         let mut arrays: Vec<Array> = plan.inputs.iter().map(input).collect();
         arrays.resize(plan.inputs.len() + plan.outputs.len(), Array::none());
@@ -175,13 +179,34 @@ impl Op for Graphs {
 /// Bytes that every tensor's address is a multiple of, as problems of products have it.
 const ALIGN: u64 = 64;
 
-/// What an input is drawn within. The weights of a product keep its numbers as large as those of its x, so that
-/// activations bend where they bend however long a chain is; queries are not all alike.
-fn spread(plan: &Plan, value: usize) -> f64 {
-    let of = |node: &super::node::Node| match node.what {
-        What::Product { .. } if node.reads[1] == value => Some((3.0 / node.k as f64).sqrt().log2().round().exp2()),
-        What::Attention(_) if node.reads[0] == value => Some(4.0),
+/// What an input is drawn from.
+enum Drawn {
+    /// As far on either side of zero.
+    Within(f64),
+    /// Whole numbers from zero on.
+    Below(u64),
+}
+
+/// The value that a turn finds its positions in.
+fn positions(node: &Node, problem: &RopeProblem) -> Option<usize> {
+    let bound = turned(node, problem).into_iter().find(|(slot, _)| *slot == rope::slot::POSITIONS);
+    bound.map(|(_, value)| value)
+}
+
+/// What an input is drawn from. The weights of a product keep its numbers as large as those of its x, so that
+/// activations bend where they bend however long a chain is; queries are not all alike, and what a softmax scales is
+/// not drowned by it. Positions are rows of their table.
+fn drawn(plan: &Plan, value: usize) -> Drawn {
+    let of = |node: &Node| match node.what {
+        What::Product { .. } if node.reads[1] == value => {
+            Some(Drawn::Within((3.0 / node.k as f64).sqrt().log2().round().exp2()))
+        }
+        What::Attention(_) if node.reads[0] == value => Some(Drawn::Within(4.0)),
+        What::Softmax(p) if node.reads[0] == value && p.scale() != 1.0 => {
+            Some(Drawn::Within(f64::from(p.scale().abs().clamp(1e-3, 1e3)).recip().log2().round().exp2()))
+        }
+        What::Rope(p) if positions(node, &p) == Some(value) => Some(Drawn::Below(p.n)),
         _ => None,
     };
-    plan.nodes.iter().find_map(of).unwrap_or(1.0)
+    plan.nodes.iter().find_map(of).unwrap_or(Drawn::Within(1.0))
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use warplap_core::candidate::Outcome;
+use warplap_core::graph::Guess;
 use warplap_core::record::Edition;
 use warplap_core::rejection::Rejection;
 
@@ -21,6 +22,8 @@ pub(super) struct Story<'a> {
     /// The partition that runs.
     pub(super) winner: String,
     pub(super) edition: Option<&'a Edition>,
+    /// What everyone would take, where nobody raced for that reason.
+    pub(super) guess: Option<&'a Guess>,
 }
 
 impl fmt::Display for Story<'_> {
@@ -31,16 +34,22 @@ impl fmt::Display for Story<'_> {
             lines.extend(raced(edition));
             lines.extend(not_raced(edition));
         }
+        lines.extend(self.guess.into_iter().flat_map(told));
         f.write_str(&lines.join("\n"))
     }
 }
 
 impl Story<'_> {
     /// What a value is called: as an input or output, or as its node.
-    fn name(&self, value: usize) -> &str {
+    fn name(&self, value: usize) -> String {
         let ends = self.plan.inputs.iter().chain(&self.plan.outputs);
-        let end = ends.into_iter().find(|(_, end)| *end == value).map(|(name, _)| name.as_str());
-        let node = || self.plan.nodes.iter().find(|node| node.gives == value).map(|node| node.name.as_str());
+        let end = ends.into_iter().find(|(_, end)| *end == value).map(|(name, _)| name.clone());
+        let of = |node: &Node| {
+            let at = node.gives.iter().position(|given| *given == value)?;
+            // Of several each has a number.
+            Some(if node.gives.len() > 1 { format!("{}.{at}", node.name) } else { node.name.clone() })
+        };
+        let node = || self.plan.nodes.iter().find_map(of);
         end.or_else(node).unwrap_or_default()
     }
 
@@ -49,10 +58,11 @@ impl Story<'_> {
         let partition = self.plan.partitions.iter().find(|p| p.id == self.winner);
         let covers = partition.map_or(&[][..], |p| &p.covers[..]);
         let label = |node: &Node| {
-            let reads: Vec<&str> = node.reads.iter().map(|value| self.name(*value)).collect();
+            let reads: Vec<String> = node.reads.iter().map(|value| self.name(*value)).collect();
             format!("{}({})", node.word(), reads.join(", "))
         };
-        let names: Vec<&str> = self.plan.nodes.iter().map(|node| self.name(node.gives)).collect();
+        let given = |node: &Node| node.gives.iter().map(|value| self.name(*value)).collect::<Vec<_>>().join(", ");
+        let names: Vec<String> = self.plan.nodes.iter().map(given).collect();
         let labels: Vec<String> = self.plan.nodes.iter().map(label).collect();
         let wide = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let does = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
@@ -62,7 +72,8 @@ impl Story<'_> {
                 None => (" ", call.task.op().to_string()),
                 Some((cover, found)) => {
                     let (first, last) = (found.nodes.first() == Some(&at), found.nodes.last() == Some(&at));
-                    let who = format!("{}: {}", found.call.task.op(), self.plan.kind(cover));
+                    let ops: Vec<&str> = found.tasks().map(|task| task.op()).collect();
+                    let who = format!("{}: {}", ops.join(" + "), self.plan.kind(cover));
                     match (first, last) {
                         (true, true) => ("─", who),
                         (false, true) => ("└", who),
@@ -75,6 +86,16 @@ impl Story<'_> {
         };
         self.plan.alone.iter().enumerate().map(line).collect()
     }
+}
+
+/// What everyone would take, the fastest first.
+fn told(guess: &Guess) -> Vec<String> {
+    let mut all: Vec<(&String, f64)> = guess.seconds.iter().map(|(name, seconds)| (name, seconds * 1e6)).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let (wide, least) = (all.iter().map(|(name, _)| name.len()).max().unwrap_or(0), all.first().map_or(1.0, |a| a.1));
+    let mut lines = vec![String::new(), "  told by their parts, not raced".to_string()];
+    lines.extend(all.iter().map(|(name, us)| format!("  {name:<wide$}  {us:10.1} µs  {:5.2}×", us / least)));
+    lines
 }
 
 /// Who raced as a whole, the winner first, and who left and why.

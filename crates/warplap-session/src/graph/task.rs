@@ -19,6 +19,8 @@ use warplap_core::slot::Signature;
 use warplap_core::store::Store;
 use warplap_core::tuner::Tuner;
 
+use super::told::Known;
+
 macro_rules! tasks {
     ($($V:ident = $P:ty, $O:ty, $doc:literal;)*) => {
         /// A problem of one of the operations that graphs are made of.
@@ -87,6 +89,7 @@ tasks! {
     Norm = warplap_ops::norm::NormProblem, warplap_ops::norm::Norm, "A norm of rows.";
     Softmax = warplap_ops::softmax::SoftmaxProblem, warplap_ops::softmax::Softmax, "A softmax of rows.";
     Attention = warplap_ops::attention::AttentionProblem, warplap_ops::attention::Attention, "Attention.";
+    Rope = warplap_ops::rope::RopeProblem, warplap_ops::rope::Rope, "Heads turned by their positions.";
 }
 
 /// The tuners of a graph, one an operation, made when it is first asked for.
@@ -94,12 +97,19 @@ pub struct Tuners<D: Device> {
     pub(super) device: Arc<D>,
     pub(super) store: Store,
     pub(super) settings: Settings,
+    /// Sizes that the session's graphs were raced in.
+    pub(super) known: Arc<Known>,
     by_type: ByType,
 }
 
 impl<D: Device> Tuners<D> {
     pub(super) fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
-        Tuners { device, store, settings, by_type: ByType::default() }
+        Tuners { device, store, settings, known: Arc::default(), by_type: ByType::default() }
+    }
+
+    /// With what others know of sizes.
+    pub(super) fn knowing(self, known: Arc<Known>) -> Self {
+        Tuners { known, ..self }
     }
 
     fn of<O: Raced<D>>(&self) -> Arc<Tuner<O, D>> {

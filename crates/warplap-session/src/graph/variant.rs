@@ -1,6 +1,7 @@
 //! Each partition of a graph as a variant: the one without covers is the reference. Which of them race is said by what
 //! their parts take, once that is known.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use warplap_core::candidate::SourceHash;
@@ -22,6 +23,11 @@ pub(super) struct Predicted {
 }
 
 impl Predicted {
+    /// Those that race, by what their parts take; nothing where that is not known.
+    pub(super) fn parts(&self) -> BTreeMap<String, f64> {
+        self.racing.iter().cloned().collect()
+    }
+
     fn of(&self, id: &str) -> Option<f64> {
         self.racing.iter().chain(&self.others).find(|(known, _)| known == id).map(|(_, seconds)| *seconds)
     }

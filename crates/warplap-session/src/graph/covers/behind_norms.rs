@@ -14,27 +14,28 @@ pub(super) fn product(look: &Look<'_>, at: usize) -> Vec<Found> {
     found.extend(products::pair(look, at));
     if let What::Product { .. } = look.nodes[at].what {
         let node = &look.nodes[at];
-        found.push(look.found(named(&[&node.word()]), alone(node), &[at], at));
+        found.push(look.found(named(&[&node.word()]), vec![alone(node)], &[at], at));
     }
     found.into_iter().filter_map(|one| behind(look, one)).collect()
 }
 
 /// The same behind the norm that gives what it multiplies.
 fn behind(look: &Look<'_>, mut found: Found) -> Option<Found> {
-    let a = found.call.slots[slot::A]?;
+    let call = found.calls.first_mut()?;
+    let a = call.slots[slot::A]?;
     let front = look.made(a)?;
     let What::Norm { kind: Kind::Rms, weight: false, bias: false, eps } = look.nodes[front].what else { return None };
-    let Task::Gemm(problem) = found.call.task else { return None };
+    let Task::Gemm(problem) = call.task else { return None };
     // A reshape between the two makes other rows of the same numbers.
     if look.nodes[front].n != problem.k {
         return None;
     }
     // What is joined may be the norm itself: then it has to be there.
-    if found.call.slots.iter().filter(|value| **value == Some(a)).count() > 1 {
+    if call.slots.iter().filter(|value| **value == Some(a)).count() > 1 {
         return None;
     }
-    found.call.task = Task::Gemm(problem.with_rms(Some(Rms::new(eps)?)));
-    found.call.slots[slot::A] = Some(look.nodes[front].reads[0]);
+    call.task = Task::Gemm(problem.with_rms(Some(Rms::new(eps)?)));
+    call.slots[slot::A] = Some(look.nodes[front].reads[0]);
     found.nodes.insert(front);
     found.name = named(&["norm", &found.name]);
     Some(found)

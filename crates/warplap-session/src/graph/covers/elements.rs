@@ -14,9 +14,9 @@ pub(super) fn gated(look: &Look<'_>, at: usize) -> Vec<Found> {
         let Some(front) = look.made(a).filter(|_| own == Activation::None) else { continue };
         let Some((act, x)) = look.activation(front) else { continue };
         let node = &look.nodes[at];
-        let bound = [(slot::A, x), (slot::B, other), (slot::Y, node.gives)];
+        let bound = [(slot::A, x), (slot::B, other), (slot::Y, node.given())];
         let call = Call::new(Task::Gated(element(node, act, join)), &bound);
-        found.push(look.found(named(&[act.name(), join.name()]), call, &[front, at], at));
+        found.push(look.found(named(&[act.name(), join.name()]), vec![call], &[front, at], at));
     }
     found
 }

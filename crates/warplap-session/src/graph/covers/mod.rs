@@ -1,5 +1,6 @@
-//! Covers: one launch in the place of several nodes. Each template looks back from the last node of what it covers, and
-//! gives every set of nodes that one launch can stand in for. Adding one is a function and a line of the list.
+//! Covers: one launch in the place of several nodes, or other launches than theirs. Each template looks back from the
+//! last node of what it covers, and gives every set of nodes that its launches can stand in for. Adding one is a
+//! function and a line of the list.
 //!
 //! A template need not ask whether others read what it hides, nor whether a node outside lies between two of its own:
 //! that is asked in one place for all, `warplap_core::graph`.
@@ -9,31 +10,48 @@ mod elements;
 mod norms;
 mod products;
 mod softmaxes;
+mod turns;
 
 use std::collections::BTreeSet;
 
 use warplap_ops::gemm::{Activation, Join};
 
 use super::node::{Call, Node, What};
+use super::task::Task;
 
-/// One launch in the place of several nodes.
+/// What stands in the place of several nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    /// What it is called: with the problem of its launch, the kind of cover.
+    /// What it is called: with the problems of its launches, the kind of cover.
     pub(super) name: String,
-    pub(super) call: Call,
+    /// Its launches: mostly one.
+    pub(super) calls: Vec<Call>,
     /// The nodes it computes, by their places.
     pub(super) nodes: BTreeSet<usize>,
     /// Those of them that it leaves in memory.
     pub(super) gives: BTreeSet<usize>,
 }
 
+impl Found {
+    /// What its launches do.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.calls.iter().map(|call| &call.task)
+    }
+}
+
 /// Looks back from a node.
 pub(super) type Template = fn(&Look<'_>, usize) -> Vec<Found>;
 
 /// All there are.
-pub(super) const COVERS: &[Template] =
-    &[norms::add_norm, products::epilogue, products::pair, behind_norms::product, elements::gated, softmaxes::masked];
+pub(super) const COVERS: &[Template] = &[
+    norms::add_norm,
+    products::epilogue,
+    products::pair,
+    behind_norms::product,
+    elements::gated,
+    softmaxes::masked,
+    turns::biased,
+];
 
 /// What a template sees of a graph.
 #[derive(Clone, Copy)]
@@ -46,15 +64,15 @@ pub(super) struct Look<'a> {
 impl Look<'_> {
     /// The node that gives a value.
     pub(super) fn made(&self, value: usize) -> Option<usize> {
-        self.nodes.iter().position(|node| node.gives == value)
+        self.nodes.iter().position(|node| node.gives.contains(&value))
     }
 
     /// Whether somebody outside of a set reads what a node gives.
     pub(super) fn is_read_outside(&self, node: usize, set: &[usize]) -> bool {
-        let value = self.nodes[node].gives;
-        let others = self.nodes.iter().enumerate().filter(|(at, _)| !set.contains(at));
-        let is_output = self.outputs.iter().any(|(_, output)| *output == value);
-        is_output || others.into_iter().any(|(_, node)| node.reads.contains(&value))
+        let gives = &self.nodes[node].gives;
+        let mut others = self.nodes.iter().enumerate().filter(|(at, _)| !set.contains(at));
+        let is_output = self.outputs.iter().any(|(_, output)| gives.contains(output));
+        is_output || others.any(|(_, node)| node.reads.iter().any(|value| gives.contains(value)))
     }
 
     /// The activation of a node that does nothing else, and the value it is of.
@@ -77,8 +95,8 @@ impl Look<'_> {
     }
 
     /// A cover of nodes, the last of which is all that it leaves.
-    pub(super) fn found(&self, name: String, call: Call, nodes: &[usize], last: usize) -> Found {
-        Found { name, call, nodes: nodes.iter().copied().collect(), gives: [last].into() }
+    pub(super) fn found(&self, name: String, calls: Vec<Call>, nodes: &[usize], last: usize) -> Found {
+        Found { name, calls, nodes: nodes.iter().copied().collect(), gives: [last].into() }
     }
 }
 

@@ -20,11 +20,11 @@ pub(super) fn add_norm(look: &Look<'_>, at: usize) -> Vec<Found> {
     let kept = look.is_read_outside(sum, &nodes);
     let mut problem = norm(node, kind, [weight, bias], eps);
     (problem.residual, problem.sum) = (true, kept);
-    let mut bound = vec![(slot::X, front.reads[0]), (slot::RESIDUAL, front.reads[1]), (slot::Y, node.gives)];
+    let mut bound = vec![(slot::X, front.reads[0]), (slot::RESIDUAL, front.reads[1]), (slot::Y, node.given())];
     bound.extend(columns(node, [weight, bias]));
-    bound.extend(kept.then_some((slot::SUM, front.gives)));
+    bound.extend(kept.then_some((slot::SUM, front.given())));
     let call = Call::new(Task::Norm(problem), &bound);
-    let mut found = look.found(named(&["add", "norm"]), call, &nodes, at);
+    let mut found = look.found(named(&["add", "norm"]), vec![call], &nodes, at);
     found.gives.extend(kept.then_some(sum));
     vec![found]
 }

@@ -47,17 +47,17 @@ fn finished(
     let node = &look.nodes[p];
     let (w, bias) = facts(node)?;
     // What is joined must be there before.
-    if joined.is_some_and(|(_, other)| nodes.iter().any(|n| look.nodes[*n].gives == other)) {
+    if joined.is_some_and(|(_, other)| nodes.iter().any(|n| look.nodes[*n].gives.contains(&other))) {
         return None;
     }
     let join = joined.map_or(Join::None, |(join, _)| join);
     let problem = product(node, w, bias).with_epilogue(bias, act).with_join(join);
-    let gives = look.nodes[last].gives;
+    let gives = look.nodes[last].given();
     let mut bound = vec![(slot::A, node.reads[0]), (slot::B, node.reads[1]), (slot::C, gives)];
     bound.extend(bias.then(|| (slot::BIAS, node.reads[2])));
     bound.extend(joined.map(|(_, other)| (slot::JOINED, other)));
     let name = named(&[word(w), act.name(), join.name()]);
-    Some(look.found(name, Call::new(Task::Gemm(problem), &bound), nodes, last))
+    Some(look.found(name, vec![Call::new(Task::Gemm(problem), &bound)], nodes, last))
 }
 
 /// Two products of one x, of which one, activated or not, is multiplied with the other: one product with two second
@@ -78,7 +78,7 @@ pub(super) fn pair(look: &Look<'_>, at: usize) -> Vec<Found> {
         }
     }
     // Of two plain products either may stand first: one is enough.
-    found.dedup_by(|b, a| a.nodes == b.nodes && a.call.task == b.call.task);
+    found.dedup_by(|b, a| a.nodes == b.nodes && a.tasks().eq(b.tasks()));
     found
 }
 
@@ -90,8 +90,8 @@ fn paired(look: &Look<'_>, act: Activation, [gate, up]: [usize; 2], last: usize,
         return None;
     }
     let problem = product(one, w, false).with_epilogue(false, act).with_pair(true);
-    let gives = look.nodes[last].gives;
+    let gives = look.nodes[last].given();
     let bound = [(slot::A, one.reads[0]), (slot::B, one.reads[1]), (slot::B2, other.reads[1]), (slot::C, gives)];
     let name = named(&["pair", act.name()]);
-    Some(look.found(name, Call::new(Task::Gemm(problem), &bound), nodes, last))
+    Some(look.found(name, vec![Call::new(Task::Gemm(problem), &bound)], nodes, last))
 }

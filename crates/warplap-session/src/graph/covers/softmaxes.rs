@@ -1,7 +1,7 @@
 //! Softmax with what comes before it.
 
 use warplap_ops::gemm::{Activation, Join};
-use warplap_ops::softmax::{SoftmaxProblem, slot};
+use warplap_ops::softmax::slot;
 
 use super::{Found, Look, named};
 use crate::graph::node::{Call, What};
@@ -10,14 +10,17 @@ use crate::graph::task::Task;
 /// A sum and its softmax: what is added is the mask.
 pub(super) fn masked(look: &Look<'_>, at: usize) -> Vec<Found> {
     let node = &look.nodes[at];
-    let Some(sum) = look.made(node.reads[0]).filter(|_| node.what == What::Softmax) else { return Vec::new() };
+    // What is scaled is x alone: a mask that was added before has to be as large as it is.
+    let What::Softmax(mut problem) = node.what else { return Vec::new() };
+    let Some(sum) = look.made(node.reads[0]).filter(|_| problem.mask == 0 && problem.scale() == 1.0) else {
+        return Vec::new();
+    };
     let front = &look.nodes[sum];
     if front.what != (What::Element { act: Activation::None, join: Join::Add }) {
         return Vec::new();
     }
-    let mut problem = SoftmaxProblem::new(node.rows, node.n, node.dtype);
-    problem.mask = node.rows;
-    let bound = [(slot::X, front.reads[0]), (slot::MASK, front.reads[1]), (slot::Y, node.gives)];
+    problem.mask = problem.rows;
+    let bound = [(slot::X, front.reads[0]), (slot::MASK, front.reads[1]), (slot::Y, node.given())];
     let call = Call::new(Task::Softmax(problem), &bound);
-    vec![look.found(named(&["add", "softmax"]), call, &[sum, at], at)]
+    vec![look.found(named(&["add", "softmax"]), vec![call], &[sum, at], at)]
 }

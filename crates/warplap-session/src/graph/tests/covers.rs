@@ -207,7 +207,7 @@ fn what_others_read_is_kept_or_not_covered() {
     let fused = layer(&mut session.graph(), 3, DType::F32);
     let plan = &fused.problem().plan;
     let norm = plan.covers.iter().find(|f| f.name == "add_norm").unwrap();
-    assert_eq!((norm.call.writes().len(), norm.gives.len()), (2, 2));
+    assert_eq!((norm.calls[0].writes().len(), norm.gives.len()), (2, 2));
 }
 
 #[test]

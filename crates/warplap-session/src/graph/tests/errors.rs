@@ -1,7 +1,7 @@
 //! What is said of a graph, a tensor or an argument that cannot be: who, what was found, what is expected.
 
 use super::session;
-use crate::graph::{Builder, Fused};
+use crate::graph::{Builder, Fused, Turn};
 use crate::{Cpu, DType, Error, Mode};
 
 fn said(make: impl Fn(&mut Builder<Cpu>) -> Result<Fused<Cpu>, Error>) -> String {
@@ -12,7 +12,7 @@ fn said(make: impl Fn(&mut Builder<Cpu>) -> Result<Fused<Cpu>, Error>) -> String
 #[test]
 fn a_graph_that_cannot_be_says_which_node_and_why() {
     type Make = fn(&mut Builder<Cpu>) -> Result<Fused<Cpu>, Error>;
-    let cases: [(Make, &str); 11] = [
+    let cases: [(Make, &str); 17] = [
         (
             |g| {
                 let (x, w) = (g.input("x", DType::F32, &[4, 8]), g.input("w", DType::F32, &[8, 16]));
@@ -104,6 +104,55 @@ fn a_graph_that_cannot_be_says_which_node_and_why() {
                 g.output("y", y).build()
             },
             "argument 'add, b': is of another graph, expected a tensor of this builder",
+        ),
+        (
+            |g| {
+                let (x, mask) = (g.input("x", DType::F32, &[2, 4, 8]), g.input("mask", DType::F32, &[3, 8]));
+                let y = g.softmax_masked(x, mask, 1.0)?;
+                g.output("y", y).build()
+            },
+            "argument 'softmax, mask': is f32[3, 8], expected [2, 4, 8] or 1 in the place of sizes in front or behind",
+        ),
+        (
+            |g| {
+                let x = g.input("x", DType::F32, &[4, 8]);
+                let y = g.softmax_scaled(x, f32::NAN)?;
+                g.output("y", y).build()
+            },
+            "argument 'softmax, scale': is NaN, expected a finite number",
+        ),
+        (
+            |g| {
+                let (x, t) = (g.input("x", DType::F32, &[4, 2, 8]), g.input("t", DType::F32, &[4, 8]));
+                let y = g.rope(x, Turn::by(t, t))?;
+                g.output("y", y).build()
+            },
+            "argument 'rope, cos': has 8 columns, expected at most 4; wide() means one an element",
+        ),
+        (
+            |g| {
+                let (x, t) = (g.input("x", DType::F32, &[2, 4, 2, 8]), g.input("t", DType::F32, &[8, 4]));
+                let y = g.rope(x, Turn::by(t, t))?;
+                g.output("y", y).build()
+            },
+            "argument 'rope, cos': has 8 rows, expected 4 as x has: positions say another order",
+        ),
+        (
+            |g| {
+                let (x, t) = (g.input("x", DType::F32, &[4, 2, 8]), g.input("t", DType::F32, &[4, 4]));
+                let k = g.input("k", DType::F32, &[3, 2, 8]);
+                let (y, _) = g.rope_pair(x, k, Turn::by(t, t))?;
+                g.output("y", y).build()
+            },
+            "argument 'rope, k': is f32[3, 2, 8], expected the rows of q, [4, 2, 8]",
+        ),
+        (
+            |g| {
+                let (x, t) = (g.input("x", DType::F32, &[4, 2, 8]), g.input("t", DType::F32, &[4, 4]));
+                let y = g.rope(x, Turn::by(t, t).leaving(2))?;
+                g.output("y", y).build()
+            },
+            "argument 'rope': field 'plain' is '2': expected less than the 2 heads",
         ),
     ];
     for (make, expected) in cases {

@@ -4,9 +4,11 @@ mod answers;
 mod covers;
 mod deciding;
 mod errors;
+mod heads;
 mod racing;
 mod random;
 mod telling;
+mod told;
 
 use warplap_core::array::Array;
 use warplap_core::device::Device;
@@ -27,7 +29,11 @@ fn session(mode: Mode) -> Session {
 
 /// A gated layer with its norm, and a residual around it: eight nodes, and covers that exclude each other.
 fn layer(g: &mut Builder<Cpu>, rows: u64, dtype: DType) -> Fused<Cpu> {
-    let (n, wide) = (48, 80);
+    layer_of(g, rows, [48, 80], dtype)
+}
+
+/// The same in other widths.
+fn layer_of(g: &mut Builder<Cpu>, rows: u64, [n, wide]: [u64; 2], dtype: DType) -> Fused<Cpu> {
     let (x, r) = (g.input("x", dtype, &[rows, n]), g.input("r", dtype, &[rows, n]));
     let gain = g.input("gain", dtype, &[n]);
     let [gate, up] = ["gate", "up"].map(|name| g.input(name, dtype, &[wide, n]));

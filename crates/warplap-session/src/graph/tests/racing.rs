@@ -22,7 +22,7 @@ fn bent(look: &Look<'_>, at: usize, bend: fn(&mut Found)) -> Vec<Found> {
 
 fn another_activation(look: &Look<'_>, at: usize) -> Vec<Found> {
     bent(look, at, |found| {
-        if let Task::Gemm(p) = &mut found.call.task {
+        if let Task::Gemm(p) = &mut found.calls[0].task {
             p.act = Activation::Relu;
         }
     })
@@ -30,27 +30,27 @@ fn another_activation(look: &Look<'_>, at: usize) -> Vec<Found> {
 
 fn no_residual(look: &Look<'_>, at: usize) -> Vec<Found> {
     bent(look, at, |found| {
-        if let Task::Norm(p) = &mut found.call.task {
+        if let Task::Norm(p) = &mut found.calls[0].task {
             p.residual = false;
-            found.call.slots[norm::slot::RESIDUAL] = None;
+            found.calls[0].slots[norm::slot::RESIDUAL] = None;
         }
     })
 }
 
 fn no_gain(look: &Look<'_>, at: usize) -> Vec<Found> {
     bent(look, at, |found| {
-        if let Task::Norm(p) = &mut found.call.task {
+        if let Task::Norm(p) = &mut found.calls[0].task {
             p.weight = false;
-            found.call.slots[norm::slot::WEIGHT] = None;
+            found.calls[0].slots[norm::slot::WEIGHT] = None;
         }
     })
 }
 
 fn nothing_joined(look: &Look<'_>, at: usize) -> Vec<Found> {
     bent(look, at, |found| {
-        if let Task::Gemm(p) = &mut found.call.task {
+        if let Task::Gemm(p) = &mut found.calls[0].task {
             p.join = Join::None;
-            found.call.slots[gemm::slot::JOINED] = None;
+            found.calls[0].slots[gemm::slot::JOINED] = None;
         }
     })
 }

@@ -13,7 +13,7 @@ fn a_graph_is_drawn_with_a_bracket_around_each_launch() {
         let partition =
             plan.partitions.iter().find(|p| p.id.split('+').all(|k| winner.contains(k)) && p.covers.len() == 3);
         let winner = partition.map_or(winner.to_string(), |p| p.id.clone());
-        Story { plan, key: "graph:".into(), how: "raced".into(), winner, edition: None }.to_string()
+        Story { plan, key: "graph:".into(), how: "raced".into(), winner, edition: None, guess: None }.to_string()
     };
     let drawn = story("add_norm pair_silu linear_add");
     assert_eq!(
