@@ -159,7 +159,9 @@ impl<D: Ground> Fused<D> {
 
     /// Lets other sizes know what a race said.
     fn remember(&self, tuned: &Tuned) {
-        if let Some(parts) = self.predicted.get().map(Predicted::parts).filter(|_| !tuned.from_store) {
+        let parts = self.predicted.get().map(Predicted::parts).filter(|_| !tuned.from_store);
+        // Where the parts were not timed there is nothing to learn.
+        if let Some(parts) = parts.filter(|parts| parts.values().all(|seconds| seconds.is_finite())) {
             self.tuners.known.remember(&self.choices, Size { parts, wholes: wholes(&tuned.edition) });
         }
     }
