@@ -117,6 +117,9 @@ def run_once(
 def legal(
     axes: Sequence[tuple[str, list[Any]]], rules: Sequence[tuple[str, list[str], Any]], most: int | None = None
 ) -> list[list[int]]: ...
+def guess(
+    sizes: Sequence[tuple[dict[str, float], dict[str, float]]], parts: dict[str, float]
+) -> tuple[str, dict[str, float], float, int] | None: ...
 def lie(*tensors: Any) -> bytes | None: ...
 def partitions(
     nodes: Sequence[tuple[list[int], float, bool]], covers: Sequence[tuple[int, list[int], list[int], float]], most: int

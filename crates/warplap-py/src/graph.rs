@@ -1,10 +1,12 @@
-//! Partitions of a traced graph: nodes and covers come in as plain numbers; the choices worth racing go out. And the page
-//! that draws what was decided.
+//! Partitions of a traced graph: nodes and covers come in as plain numbers; the choices worth racing go out. And who is
+//! told by other sizes, and the page that draws what was decided.
+
+use std::collections::BTreeMap;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use warplap::core::graph::page::Page;
-use warplap::core::graph::{Cover, Graph};
+use warplap::core::graph::{Cover, Graph, Size};
 
 /// A node: those it reads, what it takes by itself, and whether somebody outside reads it.
 type Node = (Vec<usize>, f64, bool);
@@ -42,4 +44,18 @@ pub(crate) fn partitions(nodes: Vec<Node>, covers: Vec<Told>, most: usize) -> Py
 pub(crate) fn graphs_page(json: &str) -> PyResult<String> {
     let page: Page = serde_json::from_str(json).map_err(|why| PyValueError::new_err(format!("graphs: {why}")))?;
     Ok(page.markup())
+}
+
+/// Seconds by the names of choices: of their parts, and of all of them.
+type Raced = (BTreeMap<String, f64>, BTreeMap<String, f64>);
+
+/// Who is fastest, what everyone will take, how far off that may be, and from how many sizes it is told.
+type Guessed = (String, BTreeMap<String, f64>, f64, usize);
+
+/// Who of these choices is fastest by sizes that were raced, where they leave no doubt.
+#[pyfunction]
+pub(crate) fn guess(sizes: Vec<Raced>, parts: BTreeMap<String, f64>) -> Option<Guessed> {
+    let sizes: Vec<Size> = sizes.into_iter().map(|(parts, wholes)| Size { parts, wholes }).collect();
+    let found = warplap::core::graph::guess(&sizes, &parts)?;
+    Some((found.winner, found.seconds, found.off, found.sizes))
 }

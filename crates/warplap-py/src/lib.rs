@@ -65,7 +65,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::gpu::{serve_if_asked, set_worker};
     #[pymodule_export]
-    use crate::graph::{graphs_page, partitions};
+    use crate::graph::{graphs_page, guess, partitions};
     #[pymodule_export]
     use crate::launches::{Launch, Launches};
     #[pymodule_export]

@@ -214,21 +214,28 @@ impl<D: Ground> Fused<D> {
     /// What was decided: the graph with its boundaries, what every alternative took, and who did not race. Measures
     /// nothing.
     pub fn explain(&self) -> String {
-        let mode = self.tuners.settings.mode;
+        self.story().to_string()
+    }
+
+    /// The same as a page of HTML that loads nothing, with the graph drawn.
+    pub fn report(&self) -> String {
+        self.story().page().markup()
+    }
+
+    fn story(&self) -> Story<'_> {
+        let (plan, key, mode) = (&*self.problem.plan, Graphs::text(&self.problem), self.tuners.settings.mode);
         if let Some(told) = self.told.get().filter(|told| told.holds()) {
-            let (key, how, winner) = (Graphs::text(&self.problem), told.how(), told.guess.winner.clone());
-            let (plan, guess) = (&self.problem.plan, Some(&told.guess));
-            return Story { plan, key, how, winner, edition: None, guess }.to_string();
+            let (how, winner) = (told.how(), told.guess.winner.clone());
+            return Story { plan, key, how, winner, edition: None, guess: Some(&told.guess) };
         }
         let decided = !matches!(mode, Mode::Tune | Mode::Background) || self.tuner.knows_key(&self.problem);
         let chosen = decided.then(|| self.tuner.choose(&self.problem)).transpose().ok().flatten();
         let (winner, how) = match chosen {
             Some(chosen) => (chosen.candidate.variant, told(&chosen.how)),
-            None => (self.problem.plan.unfused().id, "not decided yet: tune() or the first run decides".into()),
+            None => (plan.unfused().id, "not decided yet: tune() or the first run decides".into()),
         };
         let edition = if decided && mode != Mode::Off { self.edition() } else { None };
-        let key = Graphs::text(&self.problem);
-        Story { plan: &self.problem.plan, key, how, winner, edition: edition.as_ref(), guess: None }.to_string()
+        Story { plan, key, how, winner, edition, guess: None }
     }
 
     /// What the store holds about the graph.

@@ -41,6 +41,7 @@ mod node;
 mod nodes;
 mod plan;
 mod problem;
+mod report;
 mod sample;
 mod story;
 mod task;

@@ -21,7 +21,7 @@ pub(super) struct Story<'a> {
     pub(super) how: String,
     /// The partition that runs.
     pub(super) winner: String,
-    pub(super) edition: Option<&'a Edition>,
+    pub(super) edition: Option<Edition>,
     /// What everyone would take, where nobody raced for that reason.
     pub(super) guess: Option<&'a Guess>,
 }
@@ -30,7 +30,7 @@ impl fmt::Display for Story<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = vec![self.key.clone(), format!("  {}", self.how), String::new()];
         lines.extend(self.drawn());
-        if let Some(edition) = self.edition {
+        if let Some(edition) = &self.edition {
             lines.extend(raced(edition));
             lines.extend(not_raced(edition));
         }
@@ -41,7 +41,7 @@ impl fmt::Display for Story<'_> {
 
 impl Story<'_> {
     /// What a value is called: as an input or output, or as its node.
-    fn name(&self, value: usize) -> String {
+    pub(super) fn name(&self, value: usize) -> String {
         let ends = self.plan.inputs.iter().chain(&self.plan.outputs);
         let end = ends.into_iter().find(|(_, end)| *end == value).map(|(name, _)| name.clone());
         let of = |node: &Node| {

@@ -70,3 +70,22 @@ fn explain_lists_who_raced_with_the_winner_first() {
     let drawn = if winner == "apart" { "gated" } else { "└ gemm: linear_gelu" };
     assert!(lines[3].ends_with(drawn), "{told}");
 }
+
+#[test]
+fn a_report_draws_the_graph_and_names_who_raced() {
+    let session = session(Mode::Tune);
+    let mut g = session.graph();
+    let (x, r) = (g.input("x", DType::F32, &[3, 64]), g.input("r", DType::F32, &[3, 64]));
+    let w = g.input("weights", DType::F32, &[48, 64]);
+    let sum = g.add(x, r).unwrap();
+    let y = g.linear(sum, w).unwrap();
+    let y = g.gelu(y).unwrap();
+    let fused = g.output("y", y).build().unwrap();
+    assert!(fused.report().contains("not decided yet"));
+    fused.tune(&warplap_core::progress::Silent).unwrap();
+    let page = fused.report();
+    for told in ["<svg", "raced", "linear_gelu", "apart", ">x<", ">r<"] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+    assert!(!page.contains(">weights<"), "weights are in the way");
+}
