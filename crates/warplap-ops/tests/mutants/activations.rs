@@ -13,7 +13,9 @@ use warplap_ops::gemm::Activation;
 type Of = fn(f32) -> f32;
 
 /// A mutant's name, where it fits, and what it makes of an element.
-pub(crate) const ACTIVATIONS: &[(&str, fn(&GatedProblem) -> bool, Of)] = &[
+type Wrong = (&'static str, fn(&GatedProblem) -> bool, Of);
+
+pub(crate) const ACTIVATIONS: &[Wrong] = &[
     // A number far enough below zero, divided by the largest denominator there is, is a number.
     ("silu_over_at_most_2_to_60", silu, |x| x / (1.0 + (-x * LOG2_E).min(60.0).exp2())),
     ("silu_over_at_most_2_to_127", silu, |x| x / (1.0 + (-x).min(88.0).exp())),
@@ -30,7 +32,7 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 
 /// What GELU in its tanh form has e to the power of.
 fn turned(x: f32) -> f32 {
-    -1.595_769_1 * (x + 0.044715 * x * x * x)
+    -1.595_769 * (x + 0.044715 * x * x * x)
 }
 
 fn is(p: &GatedProblem, act: Activation) -> bool {
