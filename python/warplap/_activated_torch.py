@@ -8,13 +8,13 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
-from . import _cuda, _facts
+from . import _cuda, _facts, _warplap
 from ._activated import Lines, call, check
 from ._by_torch import has_kernels
 from ._compiled import fake
 from ._layers import ACTIVATIONS
-from ._library import FLOATS, NAMES, check_out, floats, lib, ordinary, rows, wants
-from ._nodes import PLAIN, is_watched, operator
+from ._library import FLOATS, NAMES, check_out, floats, lib, ordinary, rows
+from ._nodes import operator
 
 _tags = (torch.Tag.pt2_compliant_tag,)
 lib.define("gated(Tensor a, Tensor b, str? activation, str join) -> Tensor", tags=_tags)
@@ -153,27 +153,29 @@ def at_once(a: Any, b: Any, activation: str | None, join: str) -> Any:
         return None
     try:
         key, flat = (told, activation, join), a.ndim == 2
-        own = (a, b) if flat else tuple(t.view(-1, t.shape[-1]) for t in (a, b))
+        own = (a, b) if flat else (a.view(-1, a.shape[-1]), b.view(-1, b.shape[-1]))
         ready = _ready.get(key)
         if ready is None:
-            ready = _call_of(a, b, *own, activation, join)
-            if ready is None:
+            asked = _call_of(a, b, own, activation, join)
+            if asked is None:
                 return None
             if len(_ready) >= _KEPT:
                 _ready.clear()
-            _ready[key] = ready
+            _ready[key] = ready = asked
     except (RuntimeError, ValueError, TypeError, IndexError):  # the general way copies, or says what is wrong
         return None
     found = ready.direct(*own)
     return found if found is None or flat else found.view(a.shape)
 
 
-def _call_of(a: Tensor, b: Tensor, x: Tensor, y: Tensor, activation: str | None, join: str) -> _warplap.Prepared | None:
-    """The call of tensors as they lie, where kernels take them so; x and y are their rows."""
+def _call_of(
+    a: Tensor, b: Tensor, own: tuple[Tensor, Tensor], activation: str | None, join: str
+) -> _warplap.Prepared | None:
+    """The call of tensors as they and their rows lie, where kernels take them so."""
     same = a.shape == b.shape and a.dtype == b.dtype and a.device == b.device
-    if not same or a.dtype not in FLOATS or a.numel() == 0 or not (_lies(x) and _lies(y)):
+    if not same or a.dtype not in FLOATS or a.numel() == 0 or not all(map(_lies, own)):
         return None
-    lines = _lines(x, y)
+    lines = _lines(*own)
     return None if lines is None else call(lines, _name(a), activation, join)
 
 

@@ -16,7 +16,7 @@ from ._compiled import compiled, fake
 from ._gated import check, pair
 from ._joined import layer
 from ._layers import ACTIVATIONS, finish, finished, finished_run
-from ._library import check_out, floats, lib, lines, op, ordinary, rows, wants
+from ._library import check_out, floats, lib, lines, lying, op, ordinary, rows, wants
 from ._nodes import PLAIN, is_watched
 
 # Calls by how their tensors lie, and how many are kept at the most: sizes may change all the time.
@@ -28,17 +28,14 @@ def _call_of(
     x: Tensor, w_gate: Tensor, w_up: Tensor, activation: str | None, out: Tensor | None = None
 ) -> _warplap.Prepared | None:
     """The call for matrices, ready; None where it is none: weights that do not lie alike, or sizes that are torch's."""
-    own = [t if t is None else t.detach() for t in (x, w_gate, w_up, out)]
-    told = _warplap.lie(*own)
-    key = told, activation
-    if told is not None and key in _ready:
+    x, w_gate, w_up, out = x.detach(), w_gate.detach(), w_up.detach(), None if out is None else out.detach()
+    key = lying(x, w_gate, w_up, out), activation
+    if key in _ready:
         return _ready[key]
+    if len(_ready) >= _MOST:
+        _ready.clear()
     one_problem = w_up.shape == w_gate.shape and ordinary(x, w_gate)
-    found = pair(*own[:3], activation, own[3]) if one_problem else None
-    if told is not None:
-        if len(_ready) >= _MOST:
-            _ready.clear()
-        _ready[key] = found
+    _ready[key] = found = pair(x, w_gate, w_up, activation, out) if one_problem else None
     return found
 
 

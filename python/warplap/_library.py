@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _warplap
 from ._facts import DTYPES
 
 # The types that kernels have, and what problems call them.
@@ -129,6 +130,14 @@ def shares(out: Tensor, other: Tensor) -> bool:
         return low <= end and start <= high
     except (RuntimeError, NotImplementedError):
         return False
+
+
+def lying(*tensors: Tensor | None) -> Any:
+    """How tensors lie, to keep a call by: as the native half tells it, or, where somebody watches, in Python."""
+    found = _warplap.lie(*tensors)
+    if found is not None:
+        return found
+    return tuple(None if t is None else (t.shape, t.stride(), t.dtype, t.data_ptr() & 63) for t in tensors)
 
 
 # Automatic mixed precision: floats are cast to the type of the region, as torch does for its own products.

@@ -19,7 +19,7 @@ from ._compiled import compiled, fake
 from ._gated_torch import gated_linear
 from ._joined import joined
 from ._layers import ACTIVATIONS, finish, linear
-from ._library import floats, lib, lines, op, ordinary, rows, wants
+from ._library import floats, lib, lines, lying, op, ordinary, rows, wants
 from ._nodes import PLAIN, is_watched
 from ._norm_problem import check, text
 from ._prepared import prepared
@@ -88,17 +88,14 @@ _MOST = 4096
 def _call_of(tensors: tuple[Tensor | None, ...], activation: str | None, eps: float) -> _warplap.Prepared | None:
     """The call for matrices, ready; None where no problem says it: weights that do not lie alike."""
     own = [t if t is None else t.detach() for t in tensors]
-    told = _warplap.lie(*own)
-    key = told, activation, eps
-    if told is not None and key in _ready:
+    key = lying(*own), activation, eps
+    if key in _ready:
         return _ready[key]
+    if len(_ready) >= _MOST:
+        _ready.clear()
     x, w, up, bias, residual, times = own
     asked = text(x, w, up, bias, activation, residual, times, eps)
-    found = None if asked is None else prepared(asked)
-    if told is not None:
-        if len(_ready) >= _MOST:
-            _ready.clear()
-        _ready[key] = found
+    _ready[key] = found = None if asked is None else prepared(asked)
     return found
 
 
