@@ -12,7 +12,7 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 # A dozen graphs each, which a compiler has to write first.
-LONG = ("11_bert_block",)
+LONG = ("10_llama_block", "11_bert_block")
 is_long = pytest.mark.skipif(not os.environ.get("WARPLAP_LONG"), reason="long: WARPLAP_LONG=1")
 marked = [pytest.param(e, marks=is_long) if e.stem in LONG else e for e in EXAMPLES]
 
