@@ -457,7 +457,10 @@ def test_a_third_size_of_a_graph_is_not_raced(uncompiled, planted, monkeypatch):
     monkeypatch.setitem(words._WORDS, torch.ops.warplap_test.slower.default, "relu")
     fused = warplap.fuse(lambda x: torch.ops.warplap_test.slower.default(x.sin()).cos(), dynamic=False)
     # A busy machine may hold up a part; how much parts vary here is not what is asked.
-    monkeypatch.setattr(model, "_REACH", 100.0)
+    guess = model.guess
+    near_to = lambda own, seconds: min(max(seconds, own / 2), own * 2)
+    within = lambda sizes, parts: {name: near_to(sizes[0].parts.get(name, t), t) for name, t in parts.items()}
+    monkeypatch.setattr(model, "guess", lambda sizes, parts: guess(sizes, within(sizes, parts) if sizes else parts))
     for n in (16, 32):
         fused(r(n, 64))
     for known in model._known.values():  # the planted call takes microseconds: what they were worth is noise
