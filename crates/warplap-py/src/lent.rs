@@ -9,8 +9,9 @@ use warplap::cuda::{self, Stream};
 use warplap::{Arg, Cpu, Cuda};
 
 use crate::dlpack::{self, DlDevice};
+use crate::pool::Pool;
 use crate::tensor::{Element, View};
-use crate::torch::{Pool, Torch};
+use crate::torch::Torch;
 
 /// A device whose memory is lent both ways.
 pub(crate) trait Lent: Device {
@@ -172,6 +173,6 @@ impl Lent for Cuda {
         call: impl FnOnce() -> PyResult<R>,
     ) -> PyResult<R> {
         let Some(torch) = Torch::here(py) else { return call() };
-        torch.on_stream(py, queue.handle(), place.index, || torch.in_pool(py, pool, place.index, call))
+        torch.on_stream(py, queue.handle(), place.index, || pool.lend(py, place.index, call))
     }
 }

@@ -28,6 +28,7 @@ mod maker;
 mod moods;
 mod once;
 mod parameter;
+mod pool;
 mod program;
 mod road;
 mod sampled;

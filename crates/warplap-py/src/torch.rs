@@ -25,9 +25,6 @@ pub(crate) struct Torch {
 /// A new tensor and its memory.
 pub(crate) type Made<'py> = (Bound<'py, PyAny>, View);
 
-/// A pool of torch's memory on a CUDA device, made when it is first needed.
-pub(crate) type Pool = PyOnceLock<Py<PyAny>>;
-
 // SAFETY: the API is a table of functions that lives as long as the process and is called with the interpreter held.
 unsafe impl Send for Torch {}
 // SAFETY: as above.
@@ -130,21 +127,6 @@ impl Torch {
         let named = [("device", device)].into_py_dict(py)?;
         let external = cuda.getattr(intern!(py, "ExternalStream"))?.call((stream,), Some(&named))?;
         within(&cuda.getattr(intern!(py, "stream"))?.call1((external,))?, call)
-    }
-
-    /// Runs a callable with memory of a CUDA device from a pool of its own: a graph that was captured meanwhile names
-    /// memory that the callable has let go of, and nobody else may have it for as long as there is the pool.
-    pub(crate) fn in_pool<R>(
-        &self,
-        py: Python<'_>,
-        pool: &Pool,
-        device: i32,
-        call: impl FnOnce() -> PyResult<R>,
-    ) -> PyResult<R> {
-        let cuda = py.import(intern!(py, "torch.cuda"))?;
-        let make = || cuda.getattr(intern!(py, "MemPool"))?.call0().map(Bound::unbind);
-        let pool = pool.get_or_try_init(py, make)?;
-        within(&cuda.getattr(intern!(py, "use_mem_pool"))?.call1((pool, device))?, call)
     }
 
     /// A tensor over memory that somebody else owns and keeps.

@@ -23,7 +23,7 @@ use super::kernel::Ready;
 use super::{Doors, rejection};
 use crate::foreign::config;
 use crate::lent::Lent;
-use crate::torch::Pool;
+use crate::pool::Pool;
 
 /// Settings with their numbers among the candidates.
 type Numbered = Vec<(Config, usize)>;

@@ -10,7 +10,7 @@ use warplap::core::variant::{Kernel, Proof};
 use super::{Doors, rejection};
 use crate::dlpack::DlDevice;
 use crate::lent::Lent;
-use crate::torch::Pool;
+use crate::pool::Pool;
 
 /// One candidate, ready to run.
 pub(super) struct Ready {

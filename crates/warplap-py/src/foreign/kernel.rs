@@ -19,7 +19,8 @@ use super::Choice;
 use crate::capsule::{self, Buffer};
 use crate::dlpack::DlDevice;
 use crate::lent::Lent;
-use crate::torch::{Pool, Torch};
+use crate::pool::Pool;
+use crate::torch::Torch;
 
 /// What a launch was given, in numbers: addresses, and the bits of numbers given by value.
 type Name = Vec<u64>;
