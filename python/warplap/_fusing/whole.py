@@ -7,7 +7,6 @@ from typing import Any, Sequence
 
 import torch
 from torch import Tensor
-from torch._dynamo.mutation_guard import GenerationTracker
 from torch.fx import GraphModule, Interpreter
 
 from .._rig import share_of_tolerance
@@ -15,6 +14,7 @@ from .._steps import IN_A_ROW
 from .forms import Form, Run
 from .norm_linear import fold
 from .plan import Plan
+from .recorded import begin_anew
 
 
 # Runs in a row at the most, and seconds that they take together on a GPU: a wait for the GPU at the end of a few short
@@ -49,21 +49,6 @@ def seconds_of(run: Run, times: int, device: torch.device | None) -> float:
     return (time.perf_counter() - began) / times
 
 
-def may_begin_anew(given: tuple[Any, ...]) -> bool:
-    """Whether runs may count as calls of a program of their own. Not in the middle of one: what CUDA graphs of its other
-    parts gave would be taken for dead."""
-    device = gpu_of(given)
-    if device is None:
-        return False
-    try:
-        from torch._inductor.cudagraph_trees import get_manager
-
-        manager = get_manager(device.index or 0, create_if_none_exists=False)
-        return manager is None or manager.current_node is None
-    except (ImportError, AttributeError, AssertionError):  # another torch, or a thread that has none
-        return False
-
-
 def gpu_of(given: Sequence[Any]) -> torch.device | None:
     return next((t.device for t in given if isinstance(t, Tensor) and t.is_cuda), None)
 
@@ -71,10 +56,10 @@ def gpu_of(given: Sequence[Any]) -> torch.device | None:
 class Whole:
     """A graph run as its program runs it: with its gradients where they are wanted, several times in a row on a GPU."""
 
-    def __init__(self, form: Form, given: tuple[Any, ...], times: int = 1, anew: bool = False) -> None:
+    def __init__(self, form: Form, given: tuple[Any, ...], times: int = 1) -> None:
         if form.partition is not None:
             fold(form.partition.covers, form.plan.module.graph, given)
-        self._run, self._random, self._times, self._anew = form.built(given), form.plan.draws, times, anew
+        self._run, self._random, self._times = form.built(given), form.plan.draws, times
         self._given = given
         self._device = gpu_of(given)
         if self._random and form.kinds:
@@ -83,8 +68,7 @@ class Whole:
     def __call__(self) -> tuple[Tensor, ...]:
         for _ in range(self._times):
             found: tuple[Tensor, ...] = ()  # so that a CUDA graph may write over what it gave before
-            if self._anew:
-                GenerationTracker.generation += 1  # as each call of a compiled program does: CUDA graphs begin anew
+            begin_anew()
             found = step(self._run, self._given)
         if self._device is not None:
             torch.cuda.current_stream(self._device).synchronize()
