@@ -149,13 +149,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     }
 
     /// Moves the numbers of memory in double precision, with what is drawn for a stream.
-    fn shift(
-        &self,
-        buffer: &mut Self::Buffer,
-        shift: Shift,
-        stream: u64,
-        tolerance: Tolerance,
-    ) -> Result<(), Error> {
+    fn shift(&self, buffer: &mut Self::Buffer, shift: Shift, stream: u64, tolerance: Tolerance) -> Result<(), Error> {
         let mut values = self.download(buffer)?.to_f64();
         shift.put_on(&mut values, stream, 0, tolerance);
         self.write(buffer, &Array::F64(values))
