@@ -12,6 +12,7 @@ use crate::measure::{Lap, Policy};
 use crate::rejection::Rejection;
 use crate::roofline::Ceilings;
 use crate::sandbox::{Passed, SandboxRequest};
+use crate::shift::Shift;
 use crate::stir::Spot;
 use crate::store::Store;
 use crate::tolerance::Tolerance;
@@ -139,6 +140,27 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// A number that stands for what memory holds: other bytes, or the same in another order, give another one.
     fn seal(&self, _buffer: &Self::Buffer) -> Result<u64, Error> {
         Err(Error::Device("memory is compared on the host".into()))
+    }
+
+    /// New memory, for launches on the device's own queue alone, that holds the same numbers in double precision, where
+    /// the device can do that itself.
+    fn widen(&self, _view: Self::View<'_>) -> Result<Self::Buffer, Error> {
+        Err(Error::Device("numbers are widened on the host".into()))
+    }
+
+    /// Moves the numbers of memory in double precision, with what is drawn for a stream.
+    fn shift(&self, buffer: &mut Self::Buffer, shift: Shift, stream: u64, tolerance: Tolerance) -> Result<(), Error> {
+        let mut values = self.download(buffer)?.to_f64();
+        shift.put_on(&mut values, stream, 0, tolerance);
+        self.write(buffer, &Array::F64(values))
+    }
+
+    /// The largest difference of numbers in the same places of two memories in double precision, but for those that are
+    /// not finite.
+    fn distance(&self, a: &Self::Buffer, b: &Self::Buffer) -> Result<f64, Error> {
+        let (a, b) = (self.download(a)?.to_f64(), self.download(b)?.to_f64());
+        let off = a.iter().zip(&b).map(|(a, b)| (a - b).abs());
+        Ok(off.filter(|off| off.is_finite()).fold(0.0, f64::max))
     }
 
     /// Borrows elements for reading.

@@ -57,6 +57,7 @@ mod scout;
 mod sealed;
 pub mod search;
 pub mod settings;
+pub mod shift;
 pub mod slot;
 pub mod space;
 pub mod split;

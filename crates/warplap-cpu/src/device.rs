@@ -258,6 +258,10 @@ impl Device for Cpu {
         Ok(view(&buffer.array, buffer.start..buffer.start + buffer.len).to_array())
     }
 
+    fn widen(&self, view: Slice<'_>) -> Result<Buffer, Error> {
+        self.upload(&Array::F64(view.to_array().to_f64()))
+    }
+
     fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> Slice<'a> {
         view(&buffer.array, buffer.start + elements.start..buffer.start + elements.end)
     }

@@ -13,6 +13,7 @@ mod cudnn;
 mod cuh;
 mod cusparse;
 mod device;
+mod doubles;
 mod driver;
 mod error;
 mod finder;
@@ -26,10 +27,11 @@ mod own;
 mod ptxas;
 mod rooms;
 
-/// The kernels that the device runs for itself (comparisons, ceilings, the clock), for a test that compiles them.
+/// The kernels that the device runs for itself (comparisons and what they need, ceilings, the clock), for a test that compiles them.
 #[doc(hidden)]
 pub fn own_kernels(chip: &Chip) -> Vec<Source> {
-    compare::sources().into_iter().chain(ceilings::sources(chip)).chain([neutral::source()]).collect()
+    let proofs = compare::sources().into_iter().chain(doubles::sources());
+    proofs.chain(ceilings::sources(chip)).chain([neutral::source()]).collect()
 }
 
 pub use chip::Chip;

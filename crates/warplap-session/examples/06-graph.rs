@@ -2,6 +2,8 @@
 //! by the measured time of whole chains. `--cuda` runs it on a GPU, `--rows 256` and `--width 4096` make it larger.
 #![allow(clippy::print_stdout)]
 
+use std::time::Instant;
+
 use warplap::graph::{Fused, Ground};
 use warplap::{Budget, DType, Error, Session};
 
@@ -35,8 +37,9 @@ pub(crate) fn main() -> Result<(), Error> {
     let builder = Session::builder().in_memory();
     if std::env::args().any(|arg| arg == "--cuda") {
         let fused = layer(&builder.cuda(0)?, said("--rows", 16), said("--width", 4096), DType::Bf16)?;
+        let started = Instant::now();
         fused.tune(&warplap::core::progress::Silent)?;
-        println!("{}", fused.explain());
+        println!("{}\ndecided in {:.1} s", fused.explain(), started.elapsed().as_secs_f64());
         return Ok(());
     }
     // Enough for a small layer; larger ones want `--seconds 4` for each key.

@@ -20,8 +20,10 @@ use warplap_core::measure::{CacheState, Lap, Policy, Queueing};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
+use warplap_core::shift::Shift;
 use warplap_core::stir::Spot;
 use warplap_core::store::Store;
+use warplap_core::tolerance::Tolerance;
 
 use crate::ceilings;
 use crate::clock::CudaLap;
@@ -158,6 +160,18 @@ impl Device for Cuda {
 
     fn seal(&self, buffer: &Buffer) -> Result<u64, Error> {
         self.seal_of(buffer)
+    }
+
+    fn widen(&self, view: View<'_>) -> Result<Buffer, Error> {
+        self.widened(view)
+    }
+
+    fn shift(&self, buffer: &mut Buffer, shift: Shift, stream: u64, tolerance: Tolerance) -> Result<(), Error> {
+        self.shifted(buffer, shift, stream, tolerance)
+    }
+
+    fn distance(&self, a: &Buffer, b: &Buffer) -> Result<f64, Error> {
+        self.distance_of(a, b)
     }
 
     fn view<'a>(&self, buffer: &'a Buffer, elements: Range<usize>) -> View<'a> {

@@ -7,6 +7,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Compiler, Cubin, Source};
 
 use super::plan::{Plan, Twin};
+use super::right::Width;
 use super::{early, installed};
 
 /// The compiler; `None`, said aloud, where `WARPLAP_NO_NVRTC=1` says that there shall be none. A missing Python or
@@ -101,6 +102,12 @@ pub(crate) fn check_right(source: &Source, capability: (u32, u32), what: &str) {
     let report = source.compile(&compiler, &arch).unwrap_or_else(|why| panic!("{what} on {arch}: {why}")).report;
     assert!(report.refusal().is_none() && report.spill_bytes == 0, "{what} on {arch}: {report:?}");
     assert!(report.shared_bytes <= 49_152, "{what} on {arch}: {report:?}");
+}
+
+/// Compiles it for inputs as they are drawn and for such as are right answers themselves.
+pub(crate) fn check_widths(source: &dyn Fn(Width) -> Source, capability: (u32, u32), what: &str) {
+    check_right(&source(Width::Own), capability, what);
+    check_right(&source(Width::Double), capability, &format!("{what}, of doubles"));
 }
 
 /// Compiles the first and the last config of a kernel that fits a problem.

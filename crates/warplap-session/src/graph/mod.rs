@@ -34,9 +34,9 @@ mod answer;
 mod builder;
 mod chain;
 mod covers;
-mod errors;
 mod fused;
 mod heads;
+mod host;
 mod node;
 mod nodes;
 mod plan;
@@ -47,6 +47,7 @@ mod story;
 mod task;
 #[cfg(test)]
 mod tests;
+mod there;
 mod told;
 mod variant;
 

@@ -18,7 +18,7 @@ use warplap_core::roofline::Work;
 use warplap_core::slot::{Signature, Slot};
 use warplap_ops::rope::{self, RopeProblem};
 
-use super::answer;
+use super::host;
 use super::node::{Node, What, turned};
 use super::plan::Plan;
 use super::task::Task;
@@ -172,7 +172,7 @@ impl Op for Graphs {
     }
 
     fn answer(problem: &GraphProblem, inputs: &[Array]) -> Vec<Answer> {
-        answer::answers(&problem.plan, inputs)
+        host::answers(&problem.plan, inputs)
     }
 }
 

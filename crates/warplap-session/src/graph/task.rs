@@ -11,6 +11,7 @@ use warplap_core::catalog::Raced;
 use warplap_core::device::Device;
 use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
+use warplap_core::oracle::{FarAnswer, Inputs};
 use warplap_core::problem::Problem;
 use warplap_core::progress::Observer;
 use warplap_core::roofline::Work;
@@ -129,6 +130,10 @@ pub trait Part<D: Device>: Send + Sync {
     fn seconds(&self, observer: &dyn Observer) -> Result<f64, Error>;
     /// Who may race for it, by their code.
     fn sources(&self) -> String;
+    /// Whether somebody computes right answers on the device.
+    fn has_oracle(&self) -> bool;
+    /// The right answers to what lies on the device, one for each slot that is written.
+    fn right(&self, inputs: &Inputs<'_, D>, device: &D) -> Result<Vec<FarAnswer<D>>, Error>;
 }
 
 struct Of<O: Op, D: Device> {
@@ -152,5 +157,14 @@ impl<O: Op, D: Device> Part<D> for Of<O, D> {
     fn sources(&self) -> String {
         let sources: Vec<String> = self.tuner.catalog().variants().iter().map(|v| v.source().0).collect();
         format!("{} {}", O::NAME, sources.join(" "))
+    }
+
+    fn has_oracle(&self) -> bool {
+        self.tuner.catalog().oracle().is_some()
+    }
+
+    fn right(&self, inputs: &Inputs<'_, D>, device: &D) -> Result<Vec<FarAnswer<D>>, Error> {
+        let nobody = || Error::Device(format!("nobody computes right answers of {} on the device", O::NAME));
+        self.tuner.catalog().oracle().ok_or_else(nobody)?.answer(&self.problem, inputs, device)
     }
 }

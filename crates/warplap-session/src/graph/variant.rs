@@ -14,6 +14,7 @@ use super::chain::Chain;
 use super::plan::{APART, Partition, Plan};
 use super::problem::{GraphProblem, Graphs};
 use super::task::{Ground, Tuners};
+use super::there::Right;
 
 /// What the parts of partitions take together, in seconds: those that race, cheapest first.
 #[derive(Default)]
@@ -56,7 +57,11 @@ pub(super) fn catalog<D: Ground>(
     };
     let (first, rest) = plan.partitions.split_at(1);
     let reference = first.first().map_or_else(|| variant(&plan.unfused()), variant);
-    rest.iter().map(variant).fold(Catalog::new(reference), |catalog, one| catalog.with(one))
+    let catalog = rest.iter().map(variant).fold(Catalog::new(reference), |catalog, one| catalog.with(one));
+    match Right::of(plan, tuners) {
+        Some(right) => catalog.with_oracle(Arc::new(right)),
+        None => catalog,
+    }
 }
 
 impl<D: Ground> Variant<Graphs, D> for Partitioned<D> {

@@ -1,14 +1,18 @@
 //! What oracles on a GPU share: the inputs of a problem come in as addresses, a kernel in double precision runs on
 //! them, and the largest magnitudes it met come back: from them follows how far a candidate may be off.
+//!
+//! Inputs lie as they were drawn; where they are right answers of other operations, they are doubles ([`Width`]).
+
+mod width;
+
+pub(crate) use width::{DOUBLES, Width, addresses, lying};
 
 use std::ffi::c_void;
 
 use warplap_core::array::Array;
 use warplap_core::device::Device;
 use warplap_core::error::Error;
-use warplap_core::oracle::Inputs;
-use warplap_core::slot::{Signature, Slot};
-use warplap_cuda::{Buffer, Cuda, LaunchShape, Source, View};
+use warplap_cuda::{Buffer, Cuda, LaunchShape, Source};
 
 /// Threads of a block of every kernel of a right answer.
 pub(crate) const THREADS: u64 = 256;
@@ -16,18 +20,6 @@ pub(crate) const THREADS: u64 = 256;
 /// An error after which the host answers.
 pub(crate) fn refused(why: impl std::fmt::Display) -> Error {
     Error::Device(format!("no answer in double precision: {why}"))
-}
-
-/// The addresses of inputs by slot, zero where nothing is read. Refuses what was not drawn for the signature.
-pub(crate) fn addresses<const N: usize>(signature: &Signature, inputs: &Inputs<'_, Cuda>) -> Result<[u64; N], Error> {
-    let slots = signature.slots();
-    let holds = |(slot, input): (&Slot, &Option<View<'_>>)| {
-        !slot.is_read() || input.is_some_and(|view| view.dtype() == slot.dtype && view.len() >= slot.len())
-    };
-    if (inputs.len(), slots.len()) != (N, N) || !slots.iter().zip(inputs).all(holds) {
-        return Err(refused("it takes the inputs that were drawn for the problem"));
-    }
-    Ok(std::array::from_fn(|i| inputs[i].map_or(0, |view| view.address())))
 }
 
 /// Places for so many magnitudes, all zero. Kernels raise them as whole numbers: bits of numbers that are not negative

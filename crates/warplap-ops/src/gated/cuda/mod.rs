@@ -42,7 +42,7 @@ mod tests {
                 let p = Gated::parse(text).unwrap();
                 let twins: [&dyn Twin<GatedProblem>; 2] = [&super::reference::Reference, &super::vectors::Vectors];
                 twins.into_iter().for_each(|twin| compiling::check_ends(twin, &p, capability, text));
-                compiling::check_right(&super::right::source(&p), capability, text);
+                compiling::check_widths(&|width| super::right::source(&p, width), capability, text);
             }
         }
     }

@@ -5,7 +5,8 @@ use warplap_core::op::Op;
 use warplap_core::variant::{Fit, Priority};
 
 use super::TWINS;
-use crate::cuda::compiling::{check, chip, compiler};
+use crate::cuda::compiling::{check, check_right, chip, compiler};
+use crate::cuda::right::Width;
 use crate::gemm::{Gemm, GemmProblem};
 
 fn problem(text: &str) -> GemmProblem {
@@ -194,9 +195,11 @@ fn the_product_in_double_precision_compiles_everywhere() {
             "m=8,n=8,k=8,dtype=bf16,scale=one,bias=true",
             "m=8,n=8,k=8,dtype=f16,rms=1e-5,act=silu,pair=true",
         ] {
-            let cubin = super::right::source(&problem(text)).compile(&compiler, &chip(capability).arch());
+            let source = |width| super::right::source(&problem(text), width);
+            let cubin = source(Width::Own).compile(&compiler, &chip(capability).arch());
             let report = cubin.unwrap_or_else(|why| panic!("{text} on {capability:?}: {why}")).report;
             assert!(report.refusal().is_none() && report.spill_bytes == 0, "{text} on {capability:?}: {report:?}");
+            check_right(&source(Width::Double), capability, text);
         }
     }
 }

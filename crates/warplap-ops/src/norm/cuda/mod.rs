@@ -59,7 +59,8 @@ mod tests {
                 "rows=8192,n=2046,dtype=f32,kind=layer,before=true,dropout=0.1,sum=false",
             ] {
                 compile(capability, text);
-                compiling::check_right(&super::right::source(&Norm::parse(text).unwrap()), capability, text);
+                let p = Norm::parse(text).unwrap();
+                compiling::check_widths(&|width| super::right::source(&p, width), capability, text);
             }
         }
     }
@@ -75,7 +76,8 @@ mod tests {
                 "rows=64,n=131072,dtype=bf16,before=true,dropout=0.1,quant=i8",
             ] {
                 compile(capability, text);
-                compiling::check_right(&super::right::source(&Norm::parse(text).unwrap()), capability, text);
+                let p = Norm::parse(text).unwrap();
+                compiling::check_widths(&|width| super::right::source(&p, width), capability, text);
             }
         }
     }

@@ -43,7 +43,7 @@ mod tests {
                 let p = Rope::parse(text).unwrap();
                 let twins: [&dyn Twin<RopeProblem>; 2] = [&super::reference::Reference, &super::pairs::InRegisters];
                 twins.into_iter().for_each(|twin| compiling::check_ends(twin, &p, capability, text));
-                compiling::check_right(&super::right::source(&p), capability, text);
+                compiling::check_widths(&|width| super::right::source(&p, width), capability, text);
             }
         }
     }

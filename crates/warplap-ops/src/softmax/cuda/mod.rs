@@ -40,7 +40,7 @@ mod tests {
                 let twins: [&dyn crate::cuda::plan::Twin<SoftmaxProblem>; 2] =
                     [&super::reference::Reference, &super::rows::Rows];
                 twins.into_iter().for_each(|twin| compiling::check_ends(twin, &p, capability, text));
-                compiling::check_right(&super::right::source(&p), capability, text);
+                compiling::check_widths(&|width| super::right::source(&p, width), capability, text);
             }
         }
     }

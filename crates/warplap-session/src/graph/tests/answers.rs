@@ -6,7 +6,7 @@ use warplap_ops::gemm::{Activation, Join};
 use warplap_ops::norm::Kind;
 
 use super::{layer, layer_of, session};
-use crate::graph::answer::answered;
+use crate::graph::host::answered;
 use crate::graph::node::What;
 use crate::graph::problem::{GraphProblem, Graphs};
 use crate::graph::sample::Sample;

@@ -8,6 +8,7 @@ mod heads;
 mod racing;
 mod random;
 mod telling;
+mod there;
 mod told;
 
 use warplap_core::array::Array;

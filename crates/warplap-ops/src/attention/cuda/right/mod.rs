@@ -9,7 +9,7 @@ use warplap_cuda::{Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::cuda::plan::{below, length_fact, mask_code, packed_fact, page_fact, square_fact};
 use crate::attention::{Attention, AttentionProblem, SLOTS, Spread, leaning, slot};
-use crate::cuda::right::{addresses, launch, magnitudes, read};
+use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read, refused};
 
 /// Queries of one block, and columns of V.
 const ROWS: u64 = 64;
@@ -19,7 +19,7 @@ const COLUMNS: u64 = 128;
 pub(super) struct Right;
 
 /// The kernel for a problem.
-pub(super) fn source(p: &AttentionProblem) -> Source {
+pub(super) fn source(p: &AttentionProblem, width: Width) -> Source {
     let facts = [
         ("DTYPE", dtype_code(p.dtype)),
         ("ALIBI", i64::from(p.alibi)),
@@ -32,8 +32,8 @@ pub(super) fn source(p: &AttentionProblem) -> Source {
         length_fact(p),
         packed_fact(p),
     ];
-    let headers = &[ELEMENT, PHILOX, PACKED];
-    Source { entry: "right", text: include_str!("right.cu"), headers, defines: facts.to_vec() }
+    let headers = width.of(&[ELEMENT, PHILOX, PACKED], &[DOUBLES, PHILOX, PACKED]);
+    Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts.to_vec()) }
 }
 
 /// Blocks for a problem: tiles of queries, parts of wide values, heads.
@@ -48,7 +48,10 @@ impl Oracle<Attention, Cuda> for Right {
         inputs: &Inputs<'_, Cuda>,
         cuda: &Cuda,
     ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let given = addresses::<SLOTS>(&Attention::signature(p), inputs)?;
+        let (width, given) = lying::<SLOTS>(&Attention::signature(p), inputs)?;
+        if width == Width::Double && p.alibi {
+            return Err(refused("slopes lie in float32 alone"));
+        }
         let values = cuda.alloc_queued(DType::F64, p.o_len())?;
         let sums = cuda.alloc_queued(DType::F64, if p.lse { p.lse_len() } else { 1 })?;
         let (queries, keys) = (magnitudes(cuda, p.b * p.h)?, magnitudes(cuda, p.b * p.hkv)?);
@@ -64,7 +67,7 @@ impl Oracle<Attention, Cuda> for Right {
         }
         words.extend([u64::from(below(p)), p.pieces()[0], p.stretches()[1], p.pieces()[1]]);
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
-        unsafe { launch(cuda, &source(p), blocks(p), &words) }?;
+        unsafe { launch(cuda, &source(p, width), blocks(p), &words) }?;
         let (queries, keys, others) = (read(cuda, &queries)?, read(cuda, &keys)?, read(cuda, &others)?);
         let spread = Spread {
             score: largest(&queries, &keys, p.group() as usize) * f64::from(p.scale().abs()) + leaning(p),
@@ -125,7 +128,7 @@ mod tests {
                 "b=3,sq=8,sk=70,d=8,dtype=f32,tq=20,tk=90,alibi=true,causal=true,corner=bottom,lse=true",
             ] {
                 let p = Attention::parse(&format!("h=1,{text}")).unwrap();
-                compiling::check_right(&source(&p), capability, text);
+                compiling::check_widths(&|width| source(&p, width), capability, text);
             }
         }
     }

@@ -8,25 +8,26 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{ACTIVATED, Cuda, ELEMENT, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{addresses, launch, magnitudes, read};
+use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read};
 use crate::gated::{Gated, GatedProblem, SLOTS, tolerance};
 
 /// Activations in double precision on a GPU.
 pub(super) struct Right;
 
 /// The kernel for a problem.
-pub(super) fn source(p: &GatedProblem) -> Source {
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ACTIVATED, ELEMENT], defines: facts(p) }
+pub(super) fn source(p: &GatedProblem, width: Width) -> Source {
+    let headers = width.of(&[ACTIVATED, ELEMENT], &[ACTIVATED, DOUBLES]);
+    Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 
 impl Oracle<Gated, Cuda> for Right {
     fn answer(&self, p: &GatedProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let [a, b, _] = addresses::<SLOTS>(&Gated::signature(p), inputs)?;
+        let (width, [a, b, _]) = lying::<SLOTS>(&Gated::signature(p), inputs)?;
         let values = cuda.alloc_queued(DType::F64, p.len())?;
         let most = magnitudes(cuda, 1)?;
         let words = [a, b, values.address(), most.address(), p.lda, p.ldb];
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
-        unsafe { launch(cuda, &source(p), Some(p.rows), &words) }?;
+        unsafe { launch(cuda, &source(p, width), Some(p.rows), &words) }?;
         let tolerance = tolerance(p, read(cuda, &most)?[0]);
         Ok(vec![FarAnswer { values, tolerance }])
     }

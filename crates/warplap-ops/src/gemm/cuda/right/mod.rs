@@ -6,11 +6,13 @@ use std::ffi::c_void;
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
+use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{ACTIVATED, Cuda, ELEMENT, LaunchShape, Source};
 
+use crate::cuda::right::{DOUBLES, Width, lying};
 use crate::gemm::cuda::plan::facts;
-use crate::gemm::{self, Gemm, GemmProblem, Join, Scale, slot, tolerance};
+use crate::gemm::{self, Gemm, GemmProblem, SLOTS, Scale, slot, tolerance};
 
 const THREADS: u32 = 256;
 const TILE: u64 = 64;
@@ -19,8 +21,9 @@ const TILE: u64 = 64;
 pub(super) struct Right;
 
 /// The kernel for a problem.
-pub(super) fn source(p: &GemmProblem) -> Source {
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ACTIVATED, ELEMENT], defines: facts(p) }
+pub(super) fn source(p: &GemmProblem, width: Width) -> Source {
+    let headers = width.of(&[ACTIVATED, ELEMENT], &[ACTIVATED, DOUBLES]);
+    Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 
 /// Blocks for a problem; `None` where a grid cannot have so many, or the kernel not such sizes.
@@ -34,33 +37,17 @@ impl Oracle<Gemm, Cuda> for Right {
     fn answer(&self, p: &GemmProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let refused = |why: &dyn std::fmt::Display| Error::Device(format!("no product in double precision: {why}"));
         let grid = blocks(p).ok_or_else(|| refused(&"the problem is too large"))?;
-        let [Some(a), Some(b), ..] = inputs else { return Err(refused(&"it takes two matrices")) };
-        let bias = inputs.get(slot::BIAS).and_then(Option::as_ref).filter(|_| p.bias);
-        if p.bias && bias.is_none_or(|bias| bias.len() < p.n as usize) {
-            return Err(refused(&"it takes a bias"));
+        let (width, given) = lying::<SLOTS>(&Gemm::signature(p), inputs)?;
+        if width == Width::Double && p.scale != Scale::None {
+            return Err(refused(&"factors lie in float32 alone"));
         }
-        let joins = p.join != Join::None;
-        let joined = inputs.get(slot::JOINED).and_then(Option::as_ref).filter(|_| joins);
-        if joins && joined.is_none_or(|joined| joined.len() < p.c_len()) {
-            return Err(refused(&"it takes a matrix to be joined"));
-        }
-        let b2 = inputs.get(slot::B2).and_then(Option::as_ref).filter(|_| p.pair);
-        if p.pair && b2.is_none_or(|b2| b2.len() < p.b_len()) {
-            return Err(refused(&"it takes a second B"));
-        }
-        let scale = inputs.get(slot::SCALE).and_then(Option::as_ref).filter(|_| p.scale != Scale::None);
-        if scale.map_or(0, |scale| scale.len() as u64) < p.scale.count(p.rows()) {
-            return Err(refused(&"it takes factors"));
-        }
-        let function = cuda.build(&source(p)).map_err(|e| refused(&e))?;
+        let function = cuda.build(&source(p, width)).map_err(|e| refused(&e))?;
         let values = cuda.alloc_queued(DType::F64, p.c_len())?;
         let rows = cuda.alloc_queued(DType::F64, (p.m * p.batch) as usize)?;
         let columns = cuda.alloc_queued(DType::F64, (p.n * p.batch) as usize)?;
         // Of a pair, the largest numbers of both products, for each block.
         let halves = cuda.alloc_queued(DType::F64, if p.pair { 2 * grid as usize } else { 2 })?;
-        let [a, b] = [a, b].map(|matrix| matrix.address());
-        let [added, other, second, factors] =
-            [bias, joined, b2, scale].map(|given| given.map_or(0, |given| given.address()));
+        let [a, b, _, added, other, second, factors] = given;
         let under_root = p.rms.map_or(0.0, |rms| f64::from(rms.eps()));
         let outputs = [&values, &rows, &columns].map(|output| output.address());
         let addresses = [a, b, outputs[0], outputs[1], outputs[2], added, other, second, halves.address(), factors];
@@ -81,8 +68,9 @@ impl Oracle<Gemm, Cuda> for Right {
             most = [0, 1].map(|half| of_blocks.iter().skip(half).step_by(2).copied().fold(0.0, f64::max));
             return Ok(vec![FarAnswer { values, tolerance: tolerance(p, magnitude, most) }]);
         }
-        for (most, given) in most.iter_mut().zip([bias, joined]) {
-            let numbers = given.map(|given| cuda.stream().read(given)).transpose()?.map(|array| array.to_f64());
+        for (most, slot) in most.iter_mut().zip([slot::BIAS, slot::JOINED]) {
+            let view = inputs[slot].as_ref().filter(|_| given[slot] != 0);
+            let numbers = view.map(|view| cuda.stream().read(view)).transpose()?.map(|array| array.to_f64());
             *most = gemm::largest(numbers.as_deref());
         }
         let tolerance = tolerance(p, magnitude, most);
@@ -102,7 +90,6 @@ fn largest(rows: &Array, columns: &Array, batch: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warplap_core::op::Op;
 
     #[test]
     fn norms_are_multiplied_within_one_product_of_a_batch() {

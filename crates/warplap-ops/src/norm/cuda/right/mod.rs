@@ -9,7 +9,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{CODES, Cuda, ELEMENT, PHILOX, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{addresses, launch, magnitudes, read};
+use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read};
 use crate::norm::{Norm, NormProblem, Quant, Reach, SLOTS, sum_tolerance, tolerances};
 use crate::philox::Dropout;
 
@@ -17,13 +17,15 @@ use crate::philox::Dropout;
 pub(super) struct Right;
 
 /// The kernel for a problem.
-pub(super) fn source(p: &NormProblem) -> Source {
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[PHILOX, CODES, ELEMENT], defines: facts(p) }
+pub(super) fn source(p: &NormProblem, width: Width) -> Source {
+    let headers = width.of(&[PHILOX, CODES, ELEMENT], &[PHILOX, CODES, DOUBLES]);
+    Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 
 impl Oracle<Norm, Cuda> for Right {
     fn answer(&self, p: &NormProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let [x, residual, weight, bias, _, _, before, seed, _] = addresses::<SLOTS>(&Norm::signature(p), inputs)?;
+        let (width, given) = lying::<SLOTS>(&Norm::signature(p), inputs)?;
+        let [x, residual, weight, bias, _, _, before, seed, _] = given;
         let values = cuda.alloc_queued(DType::F64, p.len())?;
         let sum = p.has_sum().then(|| cuda.alloc_queued(DType::F64, p.len())).transpose()?;
         let coded = p.quant != Quant::None;
@@ -36,7 +38,7 @@ impl Oracle<Norm, Cuda> for Right {
         let numbers = [p.n, eps, u64::from(dropout.below), f64::from(dropout.grown).to_bits()];
         let words = [&[x, residual, weight, bias, before, seed], &outputs[..], &numbers].concat();
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
-        unsafe { launch(cuda, &source(p), Some(p.rows), &words) }?;
+        unsafe { launch(cuda, &source(p, width), Some(p.rows), &words) }?;
         let most = read(cuda, &most)?;
         let reach = Reach { before: most[0], after: most[1], terms: most[4], inverse: most[6] };
         let (tolerance, of_scales) = tolerances(p, reach, most[2], most[3]);

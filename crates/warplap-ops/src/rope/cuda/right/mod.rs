@@ -8,7 +8,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, ROPE, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{addresses, launch, magnitudes, read};
+use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read};
 use crate::rope::answer::tolerance;
 use crate::rope::{Rope, RopeProblem, SLOTS};
 
@@ -16,14 +16,15 @@ use crate::rope::{Rope, RopeProblem, SLOTS};
 pub(super) struct Right;
 
 /// The kernel for a problem.
-pub(super) fn source(p: &RopeProblem) -> Source {
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ROPE, ELEMENT], defines: facts(p) }
+pub(super) fn source(p: &RopeProblem, width: Width) -> Source {
+    let headers = width.of(&[ROPE, ELEMENT], &[ROPE, DOUBLES]);
+    Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 
 impl Oracle<Rope, Cuda> for Right {
     fn answer(&self, p: &RopeProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let signature = Rope::signature(p);
-        let [x, k, cos, sin, positions, bias, ..] = addresses::<SLOTS>(&signature, inputs)?;
+        let (width, [x, k, cos, sin, positions, bias, ..]) = lying::<SLOTS>(&signature, inputs)?;
         let values: Vec<_> =
             signature.written().map(|slot| cuda.alloc_queued(DType::F64, slot.len())).collect::<Result<_, _>>()?;
         let most = magnitudes(cuda, 1)?;
@@ -31,7 +32,7 @@ impl Oracle<Rope, Cuda> for Right {
         let given = [x, k, cos, sin, positions, bias, to(0), to(1), most.address()];
         let words = [&given[..], &[p.rows, p.n, p.ld, p.ldk, p.ldt]].concat();
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
-        unsafe { launch(cuda, &source(p), Some(p.rows), &words) }?;
+        unsafe { launch(cuda, &source(p, width), Some(p.rows), &words) }?;
         let tolerance = tolerance(p, read(cuda, &most)?[0]);
         Ok(values.into_iter().map(|values| FarAnswer { values, tolerance }).collect())
     }

@@ -8,15 +8,16 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{addresses, launch, magnitudes, read};
+use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read};
 use crate::softmax::{SLOTS, Softmax, SoftmaxProblem, tolerance};
 
 /// Softmax in double precision on a GPU.
 pub(super) struct Right;
 
 /// The kernel for a problem.
-pub(super) fn source(p: &SoftmaxProblem) -> Source {
-    Source { entry: "right", text: include_str!("right.cu"), headers: &[ELEMENT], defines: facts(p) }
+pub(super) fn source(p: &SoftmaxProblem, width: Width) -> Source {
+    let headers = width.of(&[ELEMENT], &[DOUBLES]);
+    Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 
 impl Oracle<Softmax, Cuda> for Right {
@@ -26,13 +27,13 @@ impl Oracle<Softmax, Cuda> for Right {
         inputs: &Inputs<'_, Cuda>,
         cuda: &Cuda,
     ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let [x, mask, ..] = addresses::<SLOTS>(&Softmax::signature(p), inputs)?;
+        let (width, [x, mask, ..]) = lying::<SLOTS>(&Softmax::signature(p), inputs)?;
         let values = cuda.alloc_queued(DType::F64, p.len())?;
         let most = magnitudes(cuda, 1)?;
         let sizes = [p.n, p.mask.max(1), p.each.max(1), f64::from(p.scale()).to_bits()];
         let words = [&[x, mask, values.address(), most.address()], &sizes[..]].concat();
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
-        unsafe { launch(cuda, &source(p), Some(p.rows), &words) }?;
+        unsafe { launch(cuda, &source(p, width), Some(p.rows), &words) }?;
         let tolerance = tolerance(p, read(cuda, &most)?[0]);
         Ok(vec![FarAnswer { values, tolerance }])
     }
