@@ -112,8 +112,8 @@ q, k, v = torch.randn(1, 2, 6, 8), torch.randn(1, 2, 9, 8), torch.randn(1, 2, 9,
 for _ in range(2):
     o = warplap.attention(q, k, v)
     assert o is gave[-1] and got[0] is q and got[1] is k and got[2] is v
-turned = q.transpose(1, 2).contiguous().transpose(1, 2)
-assert torch.equal(warplap.attention(turned, k, v), o) and got[0] is turned, "gaps are for the callable to follow"
+apart = torch.empty(1, 2, 6, 16)[..., :8].copy_(q)
+assert torch.equal(warplap.attention(apart, k, v), o) and got[0] is apart, "gaps are for the callable to follow"
 into = torch.empty_like(q)
 assert warplap.attention(q, k, v, out=into) is into and torch.equal(into, o)
 a, b, c = torch.randn(4, 4), torch.randn(4, 4), torch.empty(4, 4)
@@ -136,16 +136,6 @@ def test_operators_are_found_by_every_name_they_have():
     for name in ("sampled", "nothing", lambda: None):
         with pytest.raises(ValueError, match="^op:"):
             warplap.explain(name, a, a)
-
-
-def test_attention_over_gaps_is_torchs(device):
-    packed = torch.randn(2, 16, 3, 4, 8, device=device)
-    q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
-    near(warplap.attention(q, k, v, is_causal=True), F.scaled_dot_product_attention(q, k, v, is_causal=True))
-    problem = warplap.explain(warplap.attention, q, k, v, is_causal=True).problem
-    assert problem.endswith("layout=bshd"), problem
-    wide = torch.randn(2, 4, 16, 16, device=device)[..., ::2]
-    near(warplap.attention(wide, k, v), F.scaled_dot_product_attention(wide, k, v))
 
 
 def test_torchs_own_function_gets_the_callers_arguments_as_they_are():

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import _bent, _cuda, _philox, _sdpa, _tiles, _training, _warplap
+from . import _bent, _cuda, _gaps, _philox, _sdpa, _tiles, _training, _warplap
 from ._bent import as_promised, promised
 from ._by_torch import cast, has_kernels
 from ._compiled import compiled, fake
@@ -32,7 +32,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: 
         try:
             o: Any = _warplap.attention_new(q, k, v, mask, is_causal, scale)
             if o is None:  # in no order that the choice follows
-                o = _warplap.attention_new(q.contiguous(), k.contiguous(), v.contiguous(), mask, is_causal, scale)
+                o = _gaps.attend(q, k, v, mask, is_causal, scale)
             return as_promised(o, q, v)
         except NotImplementedError as why:
             _cuda.tell("torch", why)

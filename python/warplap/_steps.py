@@ -1,4 +1,5 @@
-"""matmul, linear and attention where gradients are wanted: the last heat is one of whole steps.
+"""matmul, linear and attention where gradients are wanted: the last heat is one of whole steps. Calls that want none
+may meet torch's here, too.
 
 Every product of a node is raced by itself, but what a program waits for is the call and its gradients, with everything
 that a graph does around them. So our node meets torch's own function once a key, forward and backward, in the race of
@@ -44,10 +45,13 @@ _MOST = 4096
 
 class Steps:
     """Who answers for one operator, by what a caller keeps a choice by. ``problem`` gives the text of the first product
-    from the inputs, unless a caller says it; ``letters`` names them."""
+    from the inputs, unless a caller says it; ``letters`` names them. Where nothing is known and nothing may be measured
+    our node answers, unless that is ``torchs``."""
 
-    def __init__(self, name: str, letters: str, problem: Callable[..., str] | None = None) -> None:
-        self.name, self.letters, self._problem = name, letters, problem
+    def __init__(
+        self, name: str, letters: str, problem: Callable[..., str] | None = None, *, torchs: bool = False
+    ) -> None:
+        self.name, self.letters, self._problem, self._torchs = name, letters, problem, torchs
         self.chosen: dict[Any, Call] = {}
         _modes.when_changed(self.chosen.clear)
 
@@ -62,16 +66,19 @@ class Steps:
             text = self._text(given, act, problem)
         except (ValueError, TypeError, NotImplementedError):
             return None  # a call that others refuse, in their words
-        chosen = own
+        chosen = theirs if self._torchs else own
         try:
-            if self._is_torchs(text, given, own, theirs):
-                chosen = theirs
+            chosen = theirs if self._is_torchs(text, given, own, theirs) else own
         except (RuntimeError, MemoryError) as why:  # no memory for a second set of tensors, among others
             _log.warning("%s:%s: its step was not raced: %s", self.name, text, str(why).partition("\n")[0])
+        return self.keep(key, chosen if chosen is theirs or problem else _as_laid(own, theirs, given))
+
+    def keep(self, key: Any, call: Call) -> Call:
+        """Remembers who answers."""
         if len(self.chosen) >= _MOST:
             self.chosen.clear()
-        self.chosen[key] = chosen = chosen if chosen is theirs or problem else _as_laid(own, theirs, given)
-        return chosen
+        self.chosen[key] = call
+        return call
 
     def _text(self, given: Sequence[Tensor | None], act: str, problem: str | None) -> str:
         """What a choice is kept by: the problem of the forward product with its sizes rounded as the engine rounds
@@ -118,7 +125,7 @@ class Steps:
                     # Where others want the cores, one race may see torch's threads wait by chance: once more.
                     winner, found = compete(args, measure=True, again=True)
         if found is None:  # in the background no call waits, and who answers meanwhile is torch
-            return _warplap.mode() == "background"
+            return self._torchs or _warplap.mode() == "background"
         return not (winner == 1 and _holds(found))
 
 
@@ -165,7 +172,8 @@ def _itself(kept: Tensor) -> Tensor:
 
 
 class Step:
-    """A call on the inputs that come first, and its gradients along the tensor that comes last, so many times in a row."""
+    """A call on the inputs that come first, and its gradients along the tensor that comes last where some are wanted, so
+    many times in a row."""
 
     def __init__(self, call: Call, wants: Sequence[bool], times: int) -> None:
         self._call, self._wants, self._times = call, wants, times
@@ -180,7 +188,7 @@ class Step:
             self._given = given[0]
         for _ in range(self._times):
             out = self._call(*self._leaves)
-            gradients = torch.autograd.grad(out, self._wanted, given[-1])
+            gradients = torch.autograd.grad(out, self._wanted, given[-1]) if self._wanted else ()
         if out.is_cuda:
             torch.cuda.current_stream(out.device).synchronize()
         return out, *gradients
@@ -203,7 +211,7 @@ def drawn(given: Sequence[Tensor | None], call: Call) -> tuple[Tensor | None, ..
         return flat.mul_(scale).to(like.device).as_strided(like.shape, like.stride())
 
     with torch.no_grad():
-        depths = [1, first.shape[-1], 1]  # the second of them is the weight
+        depths = [1, first.shape[-1], 1, 1]  # the second of them is the weight
         inputs = tuple(None if t is None else draw(t, depth) for t, depth in zip(given, depths))
         out = call(*inputs)
         return *inputs, draw(torch.empty_like(out), 1)  # as the next layer's gradient lies

@@ -43,13 +43,13 @@ def wanted(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     return plain and not torch.compiler.is_compiling() and transform() is None
 
 
-def _is_in(order: str, t: Tensor) -> bool:
+def is_in(order: str, t: Tensor) -> bool:
     return (t if order == "bhsd" else t.transpose(1, 2)).is_contiguous()
 
 
 def order_of(q: Tensor, k: Tensor, v: Tensor) -> str | None:
     """The order of dimensions that all lie in without gaps, if there is one."""
-    return next((order for order in ("bhsd", "bshd") if all(_is_in(order, t) for t in (q, k, v))), None)
+    return next((order for order in ("bhsd", "bshd") if all(is_in(order, t) for t in (q, k, v))), None)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -209,9 +209,7 @@ class Training:
 
         chosen = self._steps.choose(key, (q, k, v), "none", own, theirs, f"{problem},lse=true")
         if chosen is None and not is_watched():
-            if _warplap.mode() == "off":
-                self._chosen[key] = theirs
-            return theirs
+            return self._steps.keep(key, theirs) if _warplap.mode() == "off" else theirs
         return chosen
 
 

@@ -5,7 +5,7 @@
 //! shortcut past the key and the store.
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
@@ -103,14 +103,21 @@ impl<P: Eq + Hash + Clone, K: ?Sized> Dispatch<P, K> {
         }
         next.place(problem, kernel);
         *filled = next.entries().count();
-        self.table.store(Arc::new(next));
+        self.replace(next, filled);
     }
 
     /// Forgets everything: the next request of each problem takes the road again.
     pub fn clear(&self) {
         let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
         *filled = 0;
-        self.table.store(Arc::new(Table::new(SMALLEST)));
+        self.replace(Table::new(SMALLEST), filled);
+    }
+
+    /// Takes another table. What ends with the old one may wait for somebody who waits for this lock: it is open by then.
+    fn replace(&self, next: Table<P, K>, filled: MutexGuard<'_, usize>) {
+        let old = self.table.swap(Arc::new(next));
+        drop(filled);
+        drop(old);
     }
 
     /// Entries there are.

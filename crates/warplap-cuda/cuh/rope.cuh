@@ -12,7 +12,7 @@ typedef float angle;
 DI float widen_angle(angle x) { return x; }
 #else
 typedef elem angle;
-DI float widen_angle(angle x) { return widen(x); }
+DI auto widen_angle(angle x) { return widen(x); }
 #endif
 #if POSITIONS == 4
 typedef int place;

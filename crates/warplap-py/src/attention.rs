@@ -138,7 +138,7 @@ impl Request {
         argument::checked([q, k, v, mask, out, lse, slopes, seed, table, lengths, offsets_q, offsets_k])
     }
 
-    /// Gives it as a new tensor of torch; nothing where the tensors have gaps that the choice does not follow.
+    /// Gives it as a new tensor of torch; nothing where the tensors have gaps and no choice is known that follows them.
     #[inline]
     fn answer<'py>(&self, torch: &Torch, own: QkvMask<'_, 'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let gpu = argument::place(&self.inputs())?;
@@ -165,6 +165,11 @@ impl<'py> Fresh<'py, SLOTS> for (&Request, QkvMask<'_, 'py>) {
 
     fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; SLOTS]> {
         Ok(self.1.with(out))
+    }
+
+    #[inline]
+    fn is_as_raced(&self) -> bool {
+        self.0.exact
     }
 }
 
@@ -195,7 +200,7 @@ pub(crate) fn attention_direct<'py>(
 }
 
 /// Attention over tensors of torch as a new one, in their order or in that of whoever is chosen; `None` where they lie
-/// in no order that the choice follows. All have four dimensions; the mask two.
+/// in no order that the choice follows, or have gaps and nothing was chosen yet. All have four dimensions; the mask two.
 #[pyfunction]
 #[pyo3(signature = (q, k, v, mask, causal, scale))]
 pub(crate) fn attention_new<'py>(

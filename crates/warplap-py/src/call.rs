@@ -7,7 +7,7 @@ use warplap::cuda::Stream;
 use warplap::ops::registry::Known;
 
 use crate::argument::Checked;
-use crate::desk::{Desks, Tensors};
+use crate::desk::{Desks, Entry, Tensors};
 use crate::foreign::Choice;
 use crate::lent::Lent;
 use crate::state::state;
@@ -57,6 +57,12 @@ pub(crate) trait Fresh<'py, const N: usize> {
     /// The caller's own tensors by slot, with the output where there is one.
     fn tensors(&self, out: Option<&Bound<'py, PyAny>>) -> PyResult<[Option<Bound<'py, PyAny>>; N]>;
 
+    /// Whether the inputs lie as the problem says: calls with others take what was chosen, and choose nothing.
+    #[inline]
+    fn is_as_raced(&self) -> bool {
+        true
+    }
+
     /// What a library's function gives that takes the caller's arguments as they are, where the choice has one.
     #[inline]
     fn as_called(&self, _choice: &Choice) -> Option<PyResult<Bound<'py, PyAny>>> {
@@ -65,7 +71,7 @@ pub(crate) trait Fresh<'py, const N: usize> {
 }
 
 /// Does an operation and gives its output: what a callable returned, or a new tensor that was written. Nothing where
-/// the inputs do not lie as the problem says and the choice does not follow them.
+/// the inputs do not lie as the problem says and nobody was chosen for it, or does not follow them.
 #[inline]
 pub(crate) fn answer<'py, O: Known, const N: usize>(
     torch: &Torch,
@@ -90,7 +96,7 @@ fn answer_on<'py, O: Raced<D>, D: Lent, const N: usize>(
     fresh: &impl Fresh<'py, N>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let queue = desks.queue(py);
-    desks.of::<O>().with(py, problem, &queue, |entry| {
+    let run = |entry: &Entry<D>| {
         if let Some(given) = entry.foreign.as_ref().and_then(|f| fresh.as_called(f)) {
             return given.map(Some);
         }
@@ -104,7 +110,13 @@ fn answer_on<'py, O: Raced<D>, D: Lent, const N: usize>(
         let Some((out, view)) = fresh.make(torch)? else { return Ok(None) };
         entry.run(py, &queue, &fresh.memory(&view)?, Some(&|| fresh.tensors(Some(&out))))?;
         Ok(Some(out))
-    })
+    };
+    let desk = desks.of::<O>();
+    if fresh.is_as_raced() {
+        desk.with(py, problem, &queue, run)
+    } else {
+        desk.if_known(problem, run).unwrap_or(Ok(None))
+    }
 }
 
 /// Whether a kernel was chosen already for a problem: everything a call does before it launches.

@@ -132,6 +132,12 @@ impl<O: Op, D: Lent> Desk<O, D> {
         }
     }
 
+    /// Hands the choice for a problem to `f`, where it was made already.
+    #[inline]
+    pub(crate) fn if_known<R>(&self, problem: &O::Problem, f: impl FnOnce(&Entry<D>) -> R) -> Option<R> {
+        self.ready.with(problem, f).ok()
+    }
+
     /// Whether a choice was made already.
     pub(crate) fn knows(&self, problem: &O::Problem) -> bool {
         self.ready.with(problem, |_| ()).is_ok()

@@ -3,7 +3,8 @@
 //!
 //! torch's own `MemPool` frees its memory where it ends, and aborts the program where somebody else's pool is in use just
 //! then, as Inductor's is while it warms up for a CUDA graph. So a pool here is a number that torch counts uses of, as
-//! those of captured graphs are: one that nobody uses any more is freed when torch may.
+//! those of captured graphs are: one that nobody uses any more is freed when torch may, which is when it runs short of
+//! memory or is told to empty its cache. Where the caller's thread allocates from a pool of his own, that one comes first.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -28,6 +28,12 @@ pub(crate) fn is_long() -> bool {
     std::env::var_os("WARPLAP_LONG").is_some()
 }
 
+/// Capabilities that what runs on every chip is compiled for: one before Hopper, Hopper and one after it, and in the long
+/// form those between.
+pub(crate) fn chips() -> &'static [(u32, u32)] {
+    if is_long() { &[(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] } else { &[(8, 0), (9, 0), (12, 0)] }
+}
+
 /// What was met by this process's tests.
 #[derive(Default)]
 struct Met {
@@ -36,7 +42,7 @@ struct Met {
     counts: HashMap<String, usize>,
 }
 
-/// Whether a source is to be compiled: once, and in the short form only the first, second, fifth, twelfth … that a test
+/// Whether a source is to be compiled: once, and in the short form only the first, second, ninth and thirty-sixth that a test
 /// has of one kernel and chip. So every test compiles each of its kernels for each of its chips, and the sample goes
 /// through all its problems; odd and even numbers take turns, as first and last configs do in most tests.
 fn is_due(source: &Source, arch: &str) -> bool {
@@ -50,7 +56,7 @@ fn is_due(source: &Source, arch: &str) -> bool {
     let test = std::thread::current().name().unwrap_or_default().to_string();
     let count = met.counts.entry(format!("{test} {kernel} {arch}")).or_default();
     *count += 1;
-    is_long() || [1, 2, 5, 12, 29, 70].contains(count)
+    is_long() || [1, 2, 9, 36].contains(count)
 }
 
 /// A chip of a capability, with the shared memory such chips have.

@@ -5,8 +5,7 @@ use warplap_core::op::Op;
 use warplap_core::variant::{Fit, Priority};
 
 use super::TWINS;
-use crate::cuda::compiling::{check, check_right, chip, compiler};
-use crate::cuda::right::Width;
+use crate::cuda::compiling::{check, check_widths, chip, chips, compiler};
 use crate::gemm::{Gemm, GemmProblem};
 
 fn problem(text: &str) -> GemmProblem {
@@ -176,8 +175,7 @@ fn ampere_products_compile() {
 
 #[test]
 fn the_product_in_double_precision_compiles_everywhere() {
-    let Some(compiler) = compiler() else { return };
-    for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
+    for &capability in chips() {
         for text in [
             "m=64,n=64,k=64,dtype=bf16",
             "m=64,n=64,k=64,dtype=f16,a=col,b=col",
@@ -195,11 +193,7 @@ fn the_product_in_double_precision_compiles_everywhere() {
             "m=8,n=8,k=8,dtype=bf16,scale=one,bias=true",
             "m=8,n=8,k=8,dtype=f16,rms=1e-5,act=silu,pair=true",
         ] {
-            let source = |width| super::right::source(&problem(text), width);
-            let cubin = source(Width::Own).compile(&compiler, &chip(capability).arch());
-            let report = cubin.unwrap_or_else(|why| panic!("{text} on {capability:?}: {why}")).report;
-            assert!(report.refusal().is_none() && report.spill_bytes == 0, "{text} on {capability:?}: {report:?}");
-            check_right(&source(Width::Double), capability, text);
+            check_widths(&|width| super::right::source(&problem(text), width), capability, text);
         }
     }
 }
@@ -207,7 +201,7 @@ fn the_product_in_double_precision_compiles_everywhere() {
 #[test]
 fn comparisons_and_ceilings_compile_everywhere() {
     let Some(compiler) = compiler() else { return };
-    for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] {
+    for &capability in chips() {
         for source in warplap_cuda::own_kernels(&chip(capability)) {
             let cubin = source.compile(&compiler, &chip(capability).arch());
             let fine = cubin.as_ref().is_ok_and(|c| c.report.refusal().is_none() && c.report.spill_bytes == 0);
