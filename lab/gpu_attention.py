@@ -1,7 +1,7 @@
 """attention on a GPU beside torch's own, through the public call: forward, forward and backward, what torch has only
 through FlexAttention or a written mask, and decoding from pages beside keys in one piece.
 
-    python lab/gpu_attention.py [--parts forward,training,features,paged,host] [--rounds 15] [--budget 8] [--json FILE]
+    python lab/gpu_attention.py [--parts forward,training,features,paged,gaps,host] [--rounds 15] [--budget 8] [--json FILE]
 
 Forward calls are captured in graphs and replayed in alternating rounds by the clock of use (lab/gpu.py); the rivals are
 torch's flash, cuDNN and efficient backends, each by itself. Steps (a call and its gradients) are timed eagerly, eight in
@@ -275,21 +275,46 @@ def paged(rows, args):
                 row(rows, "paged", f"{name}, {n} … {last} keys", race(unequal, 1, args.rounds, "use"))
 
 
+def per_call(call, count=300, waits=False):
+    """Seconds of a call; those of the GPU where it ``waits``."""
+    call()
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(count):
+        call()
+    if waits:
+        torch.cuda.synchronize()
+    took = (time.perf_counter() - begun) / count
+    torch.cuda.synchronize()
+    return took
+
+
+def gaps(rows, args):
+    """q, k and v are parts of one projection: torch reads them where they lie."""
+    print("\n| parts of one projection, bf16 | warplap µs | others µs | best other / warplap | |\n|---|---|---|---|---|")
+    for b, s, h, d, causal in ((16, 512, 16, 64, False), (1, 4096, 32, 128, True), (2, 64, 16, 64, False)):
+        projected = torch.randn(b, s, 3, h, d, device="cuda", dtype=torch.bfloat16)
+        q, k, v = (projected[:, :, i].transpose(1, 2) for i in range(3))
+        name, facts = name_of(b, h, h, s, s, d, causal), {"is_causal": causal}
+        lanes = {
+            "warplap": lambda: warplap.attention(q, k, v, **facts),
+            "torch": lambda: F.scaled_dot_product_attention(q, k, v, **facts),
+            "copies": lambda: warplap.attention(*(t.contiguous() for t in (q, k, v)), **facts),
+        }
+        for lane in ("warplap", "copies"):
+            holds(name, lanes[lane](), right(q, k, v, hide(causal)))
+        times = {lane: [] for lane in lanes}
+        for _ in range(args.rounds):
+            for lane, call in lanes.items():
+                times[lane].append(per_call(call, waits=True))
+        row(rows, "gaps", name, times)
+
+
 def host(rows, args):
     print("\n| host, 1 × 8 × 512 × 64 bf16 | warplap µs | torch µs | torch / warplap | |\n|---|---|---|---|---|")
     q, k, v = tensors(1, 8, 8, 512, 512, 64)
     leaves = [t.clone().requires_grad_() for t in (q, k, v)]
     grad = torch.randn_like(q)
-
-    def per_call(call, count=300):
-        call()
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        for _ in range(count):
-            call()
-        took = (time.perf_counter() - begun) / count
-        torch.cuda.synchronize()
-        return took
 
     ours, theirs = warplap.attention, F.scaled_dot_product_attention
     for name, given, both in (("forward", (q, k, v), False), ("forward, gradients wanted", leaves, False), ("and backward", leaves, True)):
@@ -302,7 +327,7 @@ def host(rows, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="forward,training,features,paged,host")
+    parser.add_argument("--parts", default="forward,training,features,paged,gaps,host")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of tuning a problem")
     parser.add_argument("--only", default="", help="problems that contain this text")
@@ -313,7 +338,7 @@ def main():
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "warplap": warplap.__version__}
     print(f"{torch.cuda.get_device_name()}, " + ", ".join(f"{k} {v}" for k, v in versions.items()) + f"; {args.rounds} rounds")
     warplap.configure(budget=args.budget, bucket="exact")
-    parts, rows = {"forward": forward, "training": training, "features": features, "paged": paged, "host": host}, []
+    parts, rows = {"forward": forward, "training": training, "features": features, "paged": paged, "gaps": gaps, "host": host}, []
     for part in args.parts.split(","):
         parts[part](rows, args)
     for part in {row["part"] for row in rows}:

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import Seen, near
-from test_fuse import traced
+from fuse_graphs import traced
 from test_joined import ACTIVATIONS, nodes_of
 from torch._inductor.utils import fresh_cache, run_and_get_code
 

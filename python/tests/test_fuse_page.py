@@ -13,7 +13,7 @@ from warplap._fusing import kept, page
 from warplap._fusing.plan import Plan
 from warplap._fusing.story import Decision, Lane
 
-from test_fuse import Block, r, traced, uncompiled  # noqa: F401
+from fuse_graphs import Block, r, traced, uncompiled  # noqa: F401
 
 
 def decided(how="raced", lanes=()):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import near
-from test_fuse import traced, uncompiled  # noqa: F401
+from fuse_graphs import traced, uncompiled  # noqa: F401
 from test_joined import nodes_of
 
 import warplap

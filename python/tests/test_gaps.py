@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import near
+from conftest import Seen, near
 
 import warplap
 from warplap import _gaps, _sdpa, _steps
@@ -78,7 +78,11 @@ def test_who_is_faster_answers_and_the_next_start_knows_it(no_gaps_followed, own
     monkeypatch.setattr(_steps, "_holds", lambda found: True)
     q, k, v = parts()
     right = F.scaled_dot_product_attention(q, k, v)
+    assert "a call races torch" in str(warplap.explain(warplap.attention, q, k, v))
     near(warplap.attention(q, k, v), right)
+    said = warplap.explain(warplap.attention, q, k, v, is_causal=False).gaps
+    assert said == f"between rows of q, k or v: {'the winner reads copies' if torch_is_slow else 'torch answers'}"
+    assert warplap.explain(warplap.attention, right, right, right).gaps is None
     (row,) = kept()
     assert row["winner"] == ("warplap" if torch_is_slow else "torch"), row
     warplap.configure(store=own_store)  # nothing is kept but the store
@@ -94,6 +98,29 @@ def test_a_longer_sequence_of_one_bucket_and_other_gaps(no_gaps_followed, length
     warplap.attention(*(t[:, 1:7] for t in parts(h=8)))
     warplap.attention(*parts(h=6))
     assert len(kept()) == 3
+
+
+def test_the_second_call_goes_straight_to_who_was_chosen(no_gaps_followed):
+    q, k, v = parts(h=4)
+    right = F.scaled_dot_product_attention(q, k, v)
+    first = warplap.attention(q, k, v)
+    with Seen() as seen:  # who watches sees the operator
+        near(warplap.attention(q, k, v), right)
+    assert "warplap.attention.default" in seen.names
+    warplap.attention(q, k, v)
+    answered = []
+    assert len(_gaps._at_once) == 1
+    for key, call in _gaps._at_once.items():
+        _gaps._at_once[key] = lambda *given, call=call: answered.append(1) or call(*given)
+    again = warplap.attention(q, k, v)
+    near(again, right)
+    assert answered == [1] and again.stride() == first.stride()
+    with pytest.raises(ValueError, match="heads"):
+        warplap.attention(q, k[:, :2], v[:, :2])
+    shared = warplap.attention(q, k[:, :2], v[:, :2], enable_gqa=True)
+    near(shared, F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True))
+    with pytest.raises(ValueError, match="heads"):  # though somebody is known for them now
+        warplap.attention(q, k[:, :2], v[:, :2])
 
 
 def test_where_nothing_may_be_measured_torch_answers(no_gaps_followed, monkeypatch):

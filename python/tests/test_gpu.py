@@ -92,7 +92,7 @@ def test_torchs_triton_kernel_is_among_the_candidates_of_block_sparse_products()
 
 
 def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
-    warplap.configure(budget=4.0)  # time enough for a verdict with which nothing has to go on
+    warplap.configure(budget=4.0)
     q, k, v = (torch.randn(2, 4, 256, 64, device="cuda").half() for _ in range(3))
     assert "miss" in str(warplap.explain(warplap.attention, q, k, v, is_causal=True))
     right = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -105,7 +105,9 @@ def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
     assert "torch_default" in {row["variant"] for row in table}
     assert flags == (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled())
     (tuned,) = warplap.tune([(warplap.attention, q, k, v, {"is_causal": True})], progress=False)
-    assert tuned.from_store and tuned.variant == found.variant
+    # What was not settled in time is gone on with.
+    assert tuned.from_store == (found.record["verdict"]["grade"] == "clean")
+    assert not tuned.from_store or tuned.variant == found.variant
 
 
 def test_attention_is_one_key_by_text_and_by_tensors():

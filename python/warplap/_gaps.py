@@ -10,25 +10,68 @@ from typing import Any
 
 from torch import Tensor
 
-from . import _sdpa, _warplap
-from ._bent import as_promised
+from . import _cuda, _modes, _sdpa, _warplap
 from ._nodes import is_watched
 from ._steps import Call, Steps
-from ._training import is_in
+from ._training import is_in, order_of
 
 _steps = Steps("attention_gaps", "qkvm", torchs=True)
 
+# The same choices by how tensors of plain calls lie.
+_at_once: dict[Any, Call] = {}
+_modes.when_changed(_at_once.clear)
+
 # How many times their own elements the three may reach over to race, together: parts of one projection each reach over
 # all of it.
-_MOST = 4
+_REACH = 4
+
+
+def direct(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, gqa: bool) -> Tensor | None:
+    """By whoever was chosen for tensors like these, without torch's dispatcher; None where nobody was, or where somebody
+    wants to see it. All are plain tensors."""
+    if not _steps.chosen:
+        return None
+    lie = _warplap.lie(q, k, v)
+    if lie is None:
+        return None
+    call = _at_once.get((lie, is_causal, scale, gqa))
+    if call is None:
+        if q.ndim != 4 or not (gqa or q.shape[1] == k.shape[1]):
+            return None
+        call = _steps.chosen.get(_key(q, k, v, None, is_causal, q.shape[3] ** -0.5 if scale is None else scale))
+        if call is None:
+            return None
+        if len(_at_once) >= _steps.MOST:
+            _at_once.clear()
+        _at_once[lie, is_causal, scale, gqa] = call
+    return call(q, k, v)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     """By torch, or by our kernels on copies; the mask has none of the gaps."""
-    lie = (q.stride(), k.stride(), v.stride())
-    key = (q.shape, k.shape, v.shape, *lie, q.dtype, q.device, mask is None, is_causal, scale)
+    key = _key(q, k, v, mask, is_causal, scale)
     call = _steps.chosen.get(key) or _choose(key, q, k, v, mask, is_causal, scale)
     return call(q, k, v, mask)
+
+
+def told(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Any = None, *, mask: Any = None, is_causal: bool = False,
+    scale: float | None = None, **_: Any,
+) -> str | None:  # fmt: skip
+    """Who answers calls with these tensors, for people; None where they have no gaps."""
+    if q.ndim != 4 or order_of(q, k, v) is not None:
+        return None
+    added = attn_mask if mask is None else mask
+    call = _steps.chosen.get(_key(q, k, v, added, is_causal, q.shape[3] ** -0.5 if scale is None else scale))
+    if call is None:
+        return "between rows of q, k or v: a call races torch, which reads them where they lie, and the winner on copies"
+    return f"between rows of q, k or v: {'the winner reads copies' if call.__name__ == 'own' else 'torch answers'}"
+
+
+def _key(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Any:
+    lie = (q.stride(), k.stride(), v.stride())
+    kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+    return q.shape, k.shape, v.shape, *lie, *kinds, mask is None, is_causal, scale
 
 
 def _choose(
@@ -38,14 +81,14 @@ def _choose(
 
     def own(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         a, b, c = (_without_gaps(t, q.stride(1) > q.stride(2)) for t in (q, k, v))
-        return as_promised(_warplap.attention_new(a, b, c, mask, is_causal, scale), q, v)
+        return _warplap.attention_new(a, b, c, mask, is_causal, scale)  # type: ignore[no-any-return]
 
     def theirs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        return as_promised(_sdpa.default(q, k, v, mask, causal=is_causal, scale=scale, gqa=gqa), q, v)
+        return _sdpa.default(q, k, v, mask, causal=is_causal, scale=scale, gqa=gqa)
 
     given = tuple(None if t is None else t.detach() for t in (q, k, v, mask))
     # Of a cache that is nearly empty a race would draw all.
-    if sum(map(_reach, (q, k, v))) > _MOST * (q.numel() + k.numel() + v.numel()):
+    if sum(map(_reach, (q, k, v))) > _REACH * (q.numel() + k.numel() + v.numel()):
         return _steps.keep(key, theirs)
     problem = _warplap.attention_problem(q, k, v, mask, is_causal, scale)
     apart = "_".join(map(_apart, (q, k, v)))
@@ -56,7 +99,9 @@ def _choose(
 
 
 def _without_gaps(t: Tensor, heads_first: bool) -> Tensor:
-    return t.contiguous() if heads_first else t.transpose(1, 2).contiguous().transpose(1, 2)
+    """All in the order of q, in which the answer is asked for."""
+    t = t.contiguous() if heads_first else t.transpose(1, 2).contiguous().transpose(1, 2)
+    return _cuda.aligned(t) if t.is_cuda else t
 
 
 def _reach(t: Tensor) -> int:

@@ -14,6 +14,7 @@ _attention_direct = _warplap.attention_direct
 _bsr_direct = _warplap.bsr_direct
 if torch is not None:
     _trained_attention = torch_ops.trained_attention
+    _gapped_attention = torch_ops.gapped_attention
 
 
 def attention(
@@ -107,6 +108,8 @@ def attention(
         found = None if enable_gqa else _attention_direct(q, k, v, is_causal, scale)
         if found is None and type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN:
             found = _trained_attention(q, k, v, is_causal, scale, enable_gqa)
+            if found is None:
+                found = _gapped_attention(q, k, v, is_causal, scale, enable_gqa)
         if found is not None:
             return found
     if is_torch(q=q, k=k, v=v, mask=mask, out=out):

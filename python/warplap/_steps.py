@@ -39,14 +39,15 @@ _RUNS = 12
 # Steps in a row on a GPU: the host runs ahead of it, as in a program.
 IN_A_ROW = 8
 
-# Choices that are kept at the most: sizes may change all the time.
-_MOST = 4096
 
 
 class Steps:
     """Who answers for one operator, by what a caller keeps a choice by. ``problem`` gives the text of the first product
     from the inputs, unless a caller says it; ``letters`` names them. Where nothing is known and nothing may be measured
     our node answers, unless that is ``torchs``."""
+
+    # Choices that are kept at the most: sizes may change all the time.
+    MOST = 4096
 
     def __init__(
         self, name: str, letters: str, problem: Callable[..., str] | None = None, *, torchs: bool = False
@@ -75,7 +76,7 @@ class Steps:
 
     def keep(self, key: Any, call: Call) -> Call:
         """Remembers who answers."""
-        if len(self.chosen) >= _MOST:
+        if len(self.chosen) >= self.MOST:
             self.chosen.clear()
         self.chosen[key] = call
         return call

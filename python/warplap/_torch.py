@@ -13,6 +13,8 @@ from ._attention import bent as bent_attention
 from ._attention import trained as trained_attention
 from ._blocks import bsr_matmul
 from ._front import norm as norm_front
+from ._gaps import direct as gapped_attention
+from ._gaps import told as told_of_gaps
 from ._gated_torch import at_once as gated_at_once
 from ._gated_torch import gated_linear
 from ._joined import joined as joined_linear
@@ -36,12 +38,12 @@ from ._trained import linear as trained_linear
 from ._trained import matmul as trained_matmul
 
 __all__ = [
-    "activated_at_once", "attention", "bent_attention", "bsr_matmul", "cross_entropy", "forget_folded", "gated", "gated_at_once",
-    "gated_linear", "int_mm", "joined_linear",
+    "activated_at_once", "attention", "bent_attention", "bsr_matmul", "cross_entropy", "forget_folded",
+    "gapped_attention", "gated", "gated_at_once", "gated_linear", "int_mm", "joined_linear",
     "linear", "linear_cross_entropy", "matmul", "norm", "norm_front", "norm_linear", "norm_linear_at_once", "norm_quant",
     "packed_attention", "paged_attention",
-    "rope", "rope_at_once", "scaled_mm", "softmax", "sparse_linear", "spread_mask", "trained_attention", "trained_linear",
-    "trained_matmul",
+    "rope", "rope_at_once", "scaled_mm", "softmax", "sparse_linear", "spread_mask", "told_of_gaps", "trained_attention",
+    "trained_linear", "trained_matmul",
 ]  # fmt: skip
 
 for _name in ("matmul", "linear", "linear_finished", "gated_linear", "norm_linear", "attention", "bsr_matmul",

@@ -7,7 +7,7 @@ import logging
 import sys
 from typing import Any, Callable, Iterable
 
-from . import _warplap
+from . import _door, _warplap
 from ._problems import Asked, asked
 from ._table import Table, of_edition, sure_text, time_text, won_text
 
@@ -161,6 +161,7 @@ class Explanation:
         self.record: dict[str, Any] | None = found["edition"]
         self.newcomers: list[str] = found["newcomers"]
         self.variants: list[dict[str, Any]] = found["variants"]
+        self.gaps: str | None = found.get("gaps")
         self._found = found
 
     @property
@@ -194,6 +195,8 @@ class Explanation:
                 gap, other = heat["gap"], heat["other"]["variant"]
                 longer = f"{other} takes {100 * gap:.1f} % longer" if gap >= 0 else f"{other} cannot be told from it there"
                 lines.append(f"  called   {time_text(heat['call_us'])} a call as a program makes it; {longer}")
+        if self.gaps:
+            lines.append(f"  gaps     {self.gaps}")
         if self.newcomers:
             lines.append(f"  new      {', '.join(self.newcomers)} (will race against the winner)")
         for v in self.variants:
@@ -205,4 +208,7 @@ class Explanation:
 def explain(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Explanation:
     """What is known about the problem of a call, and who would run it. Measures nothing."""
     one = asked(op, *args, device=device, **kwargs)
-    return Explanation(json.loads(_warplap.explain(one.text, gpu=one.gpu)))
+    found = json.loads(_warplap.explain(one.text, gpu=one.gpu))
+    if args and one.text.startswith("attention:") and _door.is_torch(q=args[0]):
+        found["gaps"] = _door.torch_ops.told_of_gaps(*args, **kwargs)
+    return Explanation(found)
