@@ -81,7 +81,8 @@ def _choose(
 
     def own(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         a, b, c = (_without_gaps(t, q.stride(1) > q.stride(2)) for t in (q, k, v))
-        return _warplap.attention_new(a, b, c, mask, is_causal, scale)  # type: ignore[no-any-return]
+        found: Any = _warplap.attention_new(a, b, c, mask, is_causal, scale)
+        return found  # type: ignore[no-any-return]
 
     def theirs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         return _sdpa.default(q, k, v, mask, causal=is_causal, scale=scale, gqa=gqa)
