@@ -1,8 +1,9 @@
-"""attention over parts of one projection: torch reads them where they lie, our kernels read copies, and both are raced."""
+"""attention over parts of one projection: torch reads them where they lie, our kernels read copies; both are raced."""
 
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from conftest import Seen, near
 
 import warplap
-from warplap import _gaps, _sdpa, _steps
+from warplap import _gaps, _steps
 from warplap._training import is_in
 
 
@@ -67,12 +68,12 @@ def test_it_is_right_whoever_answers(device):
 def test_who_is_faster_answers_and_the_next_start_knows_it(no_gaps_followed, own_store, monkeypatch, torch_is_slow):
     asked = []
 
-    def default(*given, **more):
+    def attend(*given, **more):
         asked.append("torch")
         time.sleep(0.005 * torch_is_slow)
-        return F.scaled_dot_product_attention(*given[:4], is_causal=more["causal"], scale=more["scale"])
+        return F.scaled_dot_product_attention(*given, **more)
 
-    monkeypatch.setattr(_sdpa, "default", default)
+    monkeypatch.setattr(_gaps, "F", SimpleNamespace(scaled_dot_product_attention=attend))
     if not torch_is_slow:
         monkeypatch.setattr(_gaps._warplap, "attention_new", slowly(_gaps._warplap.attention_new))
     monkeypatch.setattr(_steps, "_holds", lambda found: True)
@@ -125,8 +126,8 @@ def test_the_second_call_goes_straight_to_who_was_chosen(no_gaps_followed):
 
 def test_where_nothing_may_be_measured_torch_answers(no_gaps_followed, monkeypatch):
     asked = []
-    default = lambda q, k, v, mask=None, **_: asked.append(1) or F.scaled_dot_product_attention(q, k, v, mask)
-    monkeypatch.setattr(_sdpa, "default", default)
+    attend = lambda *given, **more: asked.append(1) or F.scaled_dot_product_attention(*given, **more)
+    monkeypatch.setattr(_gaps, "F", SimpleNamespace(scaled_dot_product_attention=attend))
     q, k, v = parts()
     for mode in ("off", "replay"):
         with warplap.set_mode(mode):
@@ -144,7 +145,8 @@ def test_parts_of_a_cache_that_is_nearly_empty_are_torchs(no_gaps_followed):
 
 def test_lengths_of_tensors_without_gaps_are_told_by_their_order():
     q, k = parts(s=5)[0], torch.randn(2, 4, 7, 8)
-    assert [_gaps._apart(t) for t in (q, k, k.transpose(1, 2).contiguous().transpose(1, 2))] == ["8x96x1", "bhsd", "bshd"]
+    turned = k.transpose(1, 2).contiguous().transpose(1, 2)
+    assert [_gaps._apart(t) for t in (q, k, turned)] == ["8x96x1", "bhsd", "bshd"]
     assert _gaps._apart(q[:, :1]) == "x96x1", "where there is one head nobody asks where the next one is"
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor
 
-from . import _cuda, _modes, _sdpa, _warplap
+from . import _cuda, _modes, _warplap
 from ._nodes import is_watched
 from ._steps import Call, Steps
 from ._training import is_in, order_of
@@ -27,8 +28,8 @@ _REACH = 4
 
 
 def direct(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, gqa: bool) -> Tensor | None:
-    """By whoever was chosen for tensors like these, without torch's dispatcher; None where nobody was, or where somebody
-    wants to see it. All are plain tensors."""
+    """By whoever was chosen for tensors like these, without torch's dispatcher; None where nobody was, or where
+    somebody wants to see it. All are plain tensors."""
     if not _steps.chosen:
         return None
     lie = _warplap.lie(q, k, v)
@@ -64,8 +65,10 @@ def told(
     added = attn_mask if mask is None else mask
     call = _steps.chosen.get(_key(q, k, v, added, is_causal, q.shape[3] ** -0.5 if scale is None else scale))
     if call is None:
-        return "between rows of q, k or v: a call races torch, which reads them where they lie, and the winner on copies"
-    return f"between rows of q, k or v: {'the winner reads copies' if call.__name__ == 'own' else 'torch answers'}"
+        who = "a call races torch, which reads them where they lie, and the winner on copies"
+    else:
+        who = "the winner reads copies" if call.__name__ == "own" else "torch answers"
+    return f"between rows of q, k or v: {who}"
 
 
 def _key(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Any:
@@ -78,6 +81,7 @@ def _choose(
     key: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
 ) -> Call:
     gqa = q.shape[1] != k.shape[1]
+    plain = not gqa and scale == q.shape[3] ** -0.5
 
     def own(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         a, b, c = (_without_gaps(t, q.stride(1) > q.stride(2)) for t in (q, k, v))
@@ -85,7 +89,9 @@ def _choose(
         return found  # type: ignore[no-any-return]
 
     def theirs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        return _sdpa.default(q, k, v, mask, causal=is_causal, scale=scale, gqa=gqa)
+        if plain:  # arguments by name cost too
+            return F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal)
+        return F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=gqa)
 
     given = tuple(None if t is None else t.detach() for t in (q, k, v, mask))
     # Of a cache that is nearly empty a race would draw all.

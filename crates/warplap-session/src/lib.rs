@@ -12,17 +12,11 @@
 //! ```
 //!
 //! Features, all on by default: `cpu` and `cuda` are the variants by device kind; `gemm`, `attention`, `bsr`,
-//! `sampled`, `norm`, `qgemm`, `softmax`, `cross_entropy`, `rope` and `gated` are the operations.
+//! `sampled`, `norm`, `qgemm`, `softmax`, `cross_entropy`, `rope` and `gated` are the operations; `graph` is
+//! graphs of operations.
 
 pub mod any;
-#[cfg(all(
-    feature = "gemm",
-    feature = "norm",
-    feature = "softmax",
-    feature = "attention",
-    feature = "gated",
-    feature = "rope"
-))]
+#[cfg(feature = "graph")]
 pub mod graph;
 pub mod own;
 mod prepared;

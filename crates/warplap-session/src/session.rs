@@ -212,14 +212,7 @@ impl<D: Device> Session<D> {
     }
 
     /// The one thing of a type that whatever is made of this session shares.
-    #[cfg(all(
-        feature = "gemm",
-        feature = "norm",
-        feature = "softmax",
-        feature = "attention",
-        feature = "gated",
-        feature = "rope"
-    ))]
+    #[cfg(feature = "graph")]
     pub(crate) fn shared<T: Send + Sync + 'static>(&self, make: impl Fn() -> T) -> &T {
         self.tuners.get(make)
     }

@@ -4,6 +4,6 @@
 //! Everything is in `warplap-session`, and here by its short name. `cargo install warplap` gives the program; a library
 //! that wants none of what the program needs says `default-features = false` and names what it wants: `cpu` and `cuda`
 //! are the variants by device kind; `gemm`, `attention`, `bsr`, `sampled`, `norm`, `qgemm`, `softmax`,
-//! `cross_entropy`, `rope` and `gated` are the operations.
+//! `cross_entropy`, `rope` and `gated` are the operations; `graph` is graphs of operations.
 
 pub use warplap_session::*;
