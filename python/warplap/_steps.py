@@ -40,7 +40,6 @@ _RUNS = 12
 IN_A_ROW = 8
 
 
-
 class Steps:
     """Who answers for one operator, by what a caller keeps a choice by. ``problem`` gives the text of the first product
     from the inputs, unless a caller says it; ``letters`` names them. Where nothing is known and nothing may be measured
