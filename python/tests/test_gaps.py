@@ -118,6 +118,8 @@ def test_the_second_call_goes_straight_to_who_was_chosen(no_gaps_followed):
     assert answered == [1] and again.stride() == first.stride()
     with pytest.raises(ValueError, match="heads"):
         warplap.attention(q, k[:, :2], v[:, :2])
+    with pytest.raises(ValueError, match="k: has 1 dimensions"):
+        warplap.attention(q, k[0, 0, 0], v)
     shared = warplap.attention(q, k[:, :2], v[:, :2], enable_gqa=True)
     near(shared, F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True))
     with pytest.raises(ValueError, match="heads"):  # though somebody is known for them now

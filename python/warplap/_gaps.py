@@ -37,7 +37,7 @@ def direct(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None
         return None
     call = _at_once.get((lie, is_causal, scale, gqa))
     if call is None:
-        if q.ndim != 4 or not (gqa or q.shape[1] == k.shape[1]):
+        if not q.ndim == k.ndim == v.ndim == 4 or not (gqa or q.shape[1] == k.shape[1]):
             return None
         call = _steps.chosen.get(_key(q, k, v, None, is_causal, q.shape[3] ** -0.5 if scale is None else scale))
         if call is None:
@@ -60,7 +60,7 @@ def told(
     scale: float | None = None, **_: Any,
 ) -> str | None:  # fmt: skip
     """Who answers calls with these tensors, for people; None where they have no gaps."""
-    if q.ndim != 4 or order_of(q, k, v) is not None:
+    if not q.ndim == k.ndim == v.ndim == 4 or order_of(q, k, v) is not None:
         return None
     added = attn_mask if mask is None else mask
     call = _steps.chosen.get(_key(q, k, v, added, is_causal, q.shape[3] ** -0.5 if scale is None else scale))
