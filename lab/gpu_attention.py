@@ -1,7 +1,8 @@
 """attention on a GPU beside torch's own, through the public call: forward, forward and backward, what torch has only
 through FlexAttention or a written mask, and decoding from pages beside keys in one piece.
 
-    python lab/gpu_attention.py [--parts forward,training,features,paged,gaps,host] [--rounds 15] [--budget 8] [--json FILE]
+    python lab/gpu_attention.py [--parts forward,training,features,paged,gaps,host] [--rounds 15] [--budget 8]
+                                [--json FILE]
 
 Forward calls are captured in graphs and replayed in alternating rounds by the clock of use (lab/gpu.py); the rivals are
 torch's flash, cuDNN and efficient backends, each by itself. Steps (a call and its gradients) are timed eagerly, eight in
@@ -291,7 +292,7 @@ def per_call(call, count=300, waits=False):
 
 def gaps(rows, args):
     """q, k and v are parts of one projection: torch reads them where they lie."""
-    print("\n| parts of one projection, bf16 | warplap µs | others µs | best other / warplap | |\n|---|---|---|---|---|")
+    print("\n| parts of one projection | warplap µs | others µs | best other / warplap | |\n|---|---|---|---|---|")
     for b, s, h, d, causal in ((16, 512, 16, 64, False), (1, 4096, 32, 128, True), (2, 64, 16, 64, False)):
         projected = torch.randn(b, s, 3, h, d, device="cuda", dtype=torch.bfloat16)
         q, k, v = (projected[:, :, i].transpose(1, 2) for i in range(3))
@@ -338,7 +339,8 @@ def main():
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "warplap": warplap.__version__}
     print(f"{torch.cuda.get_device_name()}, " + ", ".join(f"{k} {v}" for k, v in versions.items()) + f"; {args.rounds} rounds")
     warplap.configure(budget=args.budget, bucket="exact")
-    parts, rows = {"forward": forward, "training": training, "features": features, "paged": paged, "gaps": gaps, "host": host}, []
+    parts = {"forward": forward, "training": training, "features": features, "paged": paged, "gaps": gaps, "host": host}
+    rows = []
     for part in args.parts.split(","):
         parts[part](rows, args)
     for part in {row["part"] for row in rows}:

@@ -44,6 +44,7 @@ def wanted(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
 
 
 def is_in(order: str, t: Tensor) -> bool:
+    """Whether a tensor lies in an order of dimensions without gaps."""
     return (t if order == "bhsd" else t.transpose(1, 2)).is_contiguous()
 
 

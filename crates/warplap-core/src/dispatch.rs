@@ -113,7 +113,8 @@ impl<P: Eq + Hash + Clone, K: ?Sized> Dispatch<P, K> {
         self.replace(Table::new(SMALLEST), filled);
     }
 
-    /// Takes another table. What ends with the old one may wait for somebody who waits for this lock: it is open by then.
+    /// Takes another table. What ends with the old one may wait for somebody who waits for this lock: it is open by
+    /// then.
     fn replace(&self, next: Table<P, K>, filled: MutexGuard<'_, usize>) {
         let old = self.table.swap(Arc::new(next));
         drop(filled);

@@ -6,14 +6,6 @@
 #include "element.cuh"
 #define THREADS 256
 
-#if DTYPE == 3
-typedef double value;
-DI double exact(value x) { return x; }
-#else
-typedef elem value;
-DI double exact(value x) { return widen(x); }
-#endif
-
 DI bool is_finite(double x) { return fabs(x) < __longlong_as_double(0x7ff0000000000000ll); }
 
 DI u64 mixed(u64 bits, u64 place) {
@@ -32,8 +24,8 @@ DI double share_of(u64 kind, double x, u64 stream, u64 place) {
 
 #if PART == 0
 extern "C" __global__ void __launch_bounds__(THREADS)
-widened(const value* __restrict__ from, double* __restrict__ to, u64 len) {
-  for (u64 i = blockIdx.x * (u64)THREADS + threadIdx.x; i < len; i += gridDim.x * (u64)THREADS) to[i] = exact(from[i]);
+widened(const elem* __restrict__ from, double* __restrict__ to, u64 len) {
+  for (u64 i = blockIdx.x * (u64)THREADS + threadIdx.x; i < len; i += gridDim.x * (u64)THREADS) to[i] = widen(from[i]);
 }
 #elif PART == 1
 extern "C" __global__ void __launch_bounds__(THREADS)

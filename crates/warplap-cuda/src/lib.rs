@@ -27,7 +27,8 @@ mod own;
 mod ptxas;
 mod rooms;
 
-/// The kernels that the device runs for itself (comparisons and what they need, ceilings, the clock), for a test that compiles them.
+/// The kernels that the device runs for itself (comparisons and what they need, ceilings, the clock), for a test that
+/// compiles them.
 #[doc(hidden)]
 pub fn own_kernels(chip: &Chip) -> Vec<Source> {
     let proofs = compare::sources().into_iter().chain(doubles::sources());

@@ -200,7 +200,8 @@ pub(crate) fn attention_direct<'py>(
 }
 
 /// Attention over tensors of torch as a new one, in their order or in that of whoever is chosen; `None` where they lie
-/// in no order that the choice follows, or have gaps and nothing was chosen yet. All have four dimensions; the mask two.
+/// in no order that the choice follows, or have gaps and nothing was chosen yet. All have four dimensions; the mask
+/// two.
 #[pyfunction]
 #[pyo3(signature = (q, k, v, mask, causal, scale))]
 pub(crate) fn attention_new<'py>(

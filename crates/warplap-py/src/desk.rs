@@ -140,7 +140,7 @@ impl<O: Op, D: Lent> Desk<O, D> {
 
     /// Whether a choice was made already.
     pub(crate) fn knows(&self, problem: &O::Problem) -> bool {
-        self.ready.with(problem, |_| ()).is_ok()
+        self.if_known(problem, |_| ()).is_some()
     }
 
     /// Chooses for a problem; `call` is the caller's own call, which may be made again with any choice.

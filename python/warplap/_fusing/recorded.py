@@ -1,10 +1,10 @@
 """CUDA graphs that a race records, beside those of the program it interrupts.
 
-Inductor keeps the graphs of a device in a tree that knows which tensors of the path so far are alive, and counts the calls
-of the program: with a new one the tensors of the one before may be written over. Forms that race are called as programs of
-their own. In the program's tree their graphs would stand behind whatever ran last and fail with it, and every call of
-theirs would tell the tree that the program's tensors are dead. So they have a tree of their own, and the count of calls
-is afterwards what it was.
+Inductor keeps the graphs of a device in a tree that knows which tensors of the path so far are alive, and counts the
+calls of the program: with a new one the tensors of the one before may be written over. Forms that race are called as
+programs of their own. In the program's tree their graphs would stand behind whatever ran last and fail with it, and every
+call of theirs would tell the tree that the program's tensors are dead. So they have a tree of their own, and the count of
+calls is afterwards what it was.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def begin_anew() -> None:
 
 
 def _trees() -> tuple[dict[int, Any], Any] | None:
-    """This thread's trees by device, and who counts marked steps; None in a torch that has them elsewhere, and in a thread
-    that has none."""
+    """This thread's trees by device, and who counts marked steps; None in a torch that has them elsewhere, and in a
+    thread that has none."""
     try:
         from torch._inductor import cudagraph_trees as trees
 

@@ -28,8 +28,8 @@ pub(crate) fn is_long() -> bool {
     std::env::var_os("WARPLAP_LONG").is_some()
 }
 
-/// Capabilities that what runs on every chip is compiled for: one before Hopper, Hopper and one after it, and in the long
-/// form those between.
+/// Capabilities that what runs on every chip is compiled for: one before Hopper, Hopper and one after it, and in the
+/// long form those between.
 pub(crate) fn chips() -> &'static [(u32, u32)] {
     if is_long() { &[(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)] } else { &[(8, 0), (9, 0), (12, 0)] }
 }
@@ -42,8 +42,8 @@ struct Met {
     counts: HashMap<String, usize>,
 }
 
-/// Whether a source is to be compiled: once, and in the short form only the first, second, ninth and thirty-sixth that a test
-/// has of one kernel and chip. So every test compiles each of its kernels for each of its chips, and the sample goes
+/// Whether a source is to be compiled: once, and in the short form only the first, second, ninth and thirty-sixth that a
+/// test has of one kernel and chip. So every test compiles each of its kernels for each of its chips, and the sample goes
 /// through all its problems; odd and even numbers take turns, as first and last configs do in most tests.
 fn is_due(source: &Source, arch: &str) -> bool {
     static MET: LazyLock<Mutex<Met>> = LazyLock::new(Mutex::default);

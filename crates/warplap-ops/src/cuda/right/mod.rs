@@ -5,7 +5,7 @@
 
 mod width;
 
-pub(crate) use width::{DOUBLES, Width, addresses, lying};
+pub(crate) use width::{Width, addresses, lying};
 
 use std::ffi::c_void;
 

@@ -9,12 +9,6 @@ use warplap_cuda::{Cuda, View, dtype_code};
 
 use super::refused;
 
-/// Elements in double precision, in the place of `element.cuh`.
-pub(crate) const DOUBLES: (&str, &str) = ("element.cuh", include_str!("doubles.cuh"));
-
-/// What is included, by name.
-type Headers = &'static [(&'static str, &'static str)];
-
 /// How elements lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
@@ -25,14 +19,6 @@ pub(crate) enum Width {
 }
 
 impl Width {
-    /// What is included for elements of this width, the first with `element.cuh` and the second with [`DOUBLES`].
-    pub(crate) fn of(self, own: Headers, double: Headers) -> Headers {
-        match self {
-            Width::Own => own,
-            Width::Double => double,
-        }
-    }
-
     /// The facts of a problem for elements of this width. Tables of another type are as wide as all others.
     pub(crate) fn facts(self, mut facts: Vec<(&'static str, i64)>) -> Vec<(&'static str, i64)> {
         for (name, value) in facts.iter_mut().filter(|_| self == Width::Double) {

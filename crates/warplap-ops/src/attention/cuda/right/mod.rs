@@ -9,7 +9,7 @@ use warplap_cuda::{Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::cuda::plan::{below, length_fact, mask_code, packed_fact, page_fact, square_fact};
 use crate::attention::{Attention, AttentionProblem, SLOTS, Spread, leaning, slot};
-use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read, refused};
+use crate::cuda::right::{Width, launch, lying, magnitudes, read, refused};
 
 /// Queries of one block, and columns of V.
 const ROWS: u64 = 64;
@@ -32,7 +32,7 @@ pub(super) fn source(p: &AttentionProblem, width: Width) -> Source {
         length_fact(p),
         packed_fact(p),
     ];
-    let headers = width.of(&[ELEMENT, PHILOX, PACKED], &[DOUBLES, PHILOX, PACKED]);
+    let headers = &[ELEMENT, PHILOX, PACKED];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts.to_vec()) }
 }
 

@@ -8,7 +8,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{ACTIVATED, Cuda, ELEMENT, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read};
+use crate::cuda::right::{Width, launch, lying, magnitudes, read};
 use crate::gated::{Gated, GatedProblem, SLOTS, tolerance};
 
 /// Activations in double precision on a GPU.
@@ -16,7 +16,7 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &GatedProblem, width: Width) -> Source {
-    let headers = width.of(&[ACTIVATED, ELEMENT], &[ACTIVATED, DOUBLES]);
+    let headers = &[ACTIVATED, ELEMENT];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 

@@ -10,7 +10,7 @@ use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{ACTIVATED, Cuda, ELEMENT, LaunchShape, Source};
 
-use crate::cuda::right::{DOUBLES, Width, lying};
+use crate::cuda::right::{Width, lying};
 use crate::gemm::cuda::plan::facts;
 use crate::gemm::{self, Gemm, GemmProblem, SLOTS, Scale, slot, tolerance};
 
@@ -22,7 +22,7 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &GemmProblem, width: Width) -> Source {
-    let headers = width.of(&[ACTIVATED, ELEMENT], &[ACTIVATED, DOUBLES]);
+    let headers = &[ACTIVATED, ELEMENT];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 

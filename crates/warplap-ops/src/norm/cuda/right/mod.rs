@@ -9,7 +9,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{CODES, Cuda, ELEMENT, PHILOX, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read};
+use crate::cuda::right::{Width, launch, lying, magnitudes, read};
 use crate::norm::{Norm, NormProblem, Quant, Reach, SLOTS, sum_tolerance, tolerances};
 use crate::philox::Dropout;
 
@@ -18,7 +18,7 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &NormProblem, width: Width) -> Source {
-    let headers = width.of(&[PHILOX, CODES, ELEMENT], &[PHILOX, CODES, DOUBLES]);
+    let headers = &[PHILOX, CODES, ELEMENT];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 

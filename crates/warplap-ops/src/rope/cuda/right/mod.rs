@@ -8,7 +8,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, ROPE, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read};
+use crate::cuda::right::{Width, launch, lying, magnitudes, read};
 use crate::rope::answer::tolerance;
 use crate::rope::{Rope, RopeProblem, SLOTS};
 
@@ -17,7 +17,7 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &RopeProblem, width: Width) -> Source {
-    let headers = width.of(&[ROPE, ELEMENT], &[ROPE, DOUBLES]);
+    let headers = &[ROPE, ELEMENT];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 

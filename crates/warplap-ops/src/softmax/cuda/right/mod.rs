@@ -8,7 +8,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{DOUBLES, Width, launch, lying, magnitudes, read};
+use crate::cuda::right::{Width, launch, lying, magnitudes, read};
 use crate::softmax::{SLOTS, Softmax, SoftmaxProblem, tolerance};
 
 /// Softmax in double precision on a GPU.
@@ -16,7 +16,7 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &SoftmaxProblem, width: Width) -> Source {
-    let headers = width.of(&[ELEMENT], &[DOUBLES]);
+    let headers = &[ELEMENT];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 
