@@ -4,14 +4,8 @@
 // changed, moved or missing element changes it, the order of adding does not. DTYPE is 0 (f16), 1 (bf16), 2 (f32), 3
 // (f64), 4 (i32), 5 (i64), 6 (i8), 7 (u8), 8 (bool), 9 (f8e4m3) or 10 (f8e5m2).
 #include "element.cuh"
+#include "mixed.cuh"
 #define THREADS 256
-
-DI u64 mixed(u64 bits, u64 place) {
-  u64 x = bits ^ (place + 1) * 0x9e3779b97f4a7c15ull;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-  return x ^ x >> 31;
-}
 
 #if DTYPE == 3
 typedef double value;

@@ -4,16 +4,10 @@
 // but for those that are not finite; it is raised as a whole number, since bits of numbers that are not negative are
 // ordered as the numbers are.
 #include "element.cuh"
+#include "mixed.cuh"
 #define THREADS 256
 
 DI bool is_finite(double x) { return fabs(x) < __longlong_as_double(0x7ff0000000000000ll); }
-
-DI u64 mixed(u64 bits, u64 place) {
-  u64 x = bits ^ (place + 1) * 0x9e3779b97f4a7c15ull;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-  return x ^ x >> 31;
-}
 
 // The share that a number is moved by: anything, all of it to either side, to one side, or away from zero.
 DI double share_of(u64 kind, double x, u64 stream, u64 place) {
