@@ -103,7 +103,7 @@ def test_who_replays_measures_nothing_and_gets_inductor(uncompiled):
     assert not warplap.store.ls()
 
 
-def test_a_graph_that_writes_into_its_inputs_is_torchs(uncompiled):
+def test_a_graph_that_writes_into_its_inputs_is_raced_on_copies(uncompiled):
     cache = torch.zeros(4, 16)
 
     def fn(x):
@@ -114,7 +114,7 @@ def test_a_graph_that_writes_into_its_inputs_is_torchs(uncompiled):
     x = r(8, 16)
     near(fused(x), F.softmax(x, dim=-1), 1e-6)
     near(cache[1], x.sum(0), 1e-6)
-    assert fused.decisions == [] and "Inductor runs them" in fused.explain()
+    assert not cache[0].any() and fused.decisions[0].how == "raced"
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -132,7 +132,7 @@ def test_autocast_holds_around_a_graph_and_inside_of_it(uncompiled, inside):
     if inside:
         fused = warplap.fuse(fn)
         got, right = fused(x), fn(x)
-        assert fused.decisions == [], "what holds for nodes after it is no graph of ours"
+        assert len(fused.decisions[0].plan.acts) == 2 and fused.decisions[0].how == "raced"
     else:
         fused = warplap.fuse(plain)
         with cast():

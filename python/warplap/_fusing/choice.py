@@ -18,12 +18,13 @@ from .. import _callables, _modes, _warplap
 from .._rig import share_of_tolerance
 from . import kept, model
 from .forms import Form, Inductor, Run
+from .layers import repeated
 from .norm_linear import fold
 from .parts import timed
 from .plan import Partition, Plan
 from .recorded import apart
 from .story import Decision, Lane, remember
-from .whole import Whole, drawn, gpu_of, in_a_row, reference
+from .whole import Changed, Whole, changed, drawn, gpu_of, in_a_row, reference
 
 _log = logging.getLogger("warplap")
 
@@ -48,11 +49,7 @@ def backend(
 ) -> Run:
     """What ``torch.compile(backend="warplap")`` calls with a traced graph. ``mode`` and ``options`` are Inductor's; with
     ``freeze``, or Inductor's option "freezing", weights stay as they are."""
-    plan = Plan(module, freeze or bool((options or {}).get("freezing")))
-    inductor = Inductor(mode, options)
-    if plan.acts or not plan.kinds:
-        return inductor.here(module, inputs)
-    return Chooser(plan, inductor)
+    return Chooser(Plan(module, freeze or bool((options or {}).get("freezing"))), Inductor(mode, options))
 
 
 class Chooser:
@@ -114,22 +111,21 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
     if _callables.capturing():
         return told(forms[0], "a stream is being captured, and nothing is measured meanwhile", False)
     try:
-        given = drawn(inputs)
-        partitions = plan.partitions(timed(plan, given, inductor.records), _TOLD)
-        legal = [p for p in partitions if math.isfinite(p.seconds)]
-        most = _RACED_SHORT if len(plan.nodes) <= _SHORT else _RACED
-        few = [p for p in legal if p.kinds][:most]
-        parts, right = _parts(legal, few), reference(plan, given)
-        guess = model.guess(model.known(_graph(key)), parts)
-        listed = [*forms, *fused(few)]
+        given = drawn(inputs, own=bool(plan.acts))
+        writes = changed(plan, given)
+        inner, legal, few = _chosen(plan, inductor, given)
+        parts, right = _parts(legal, few), reference(plan, given, writes)
+        guess = None if inner is not None else model.guess(model.known(_graph(key)), parts)
+        # Who lost in a layer is not compiled once more for all of them.
+        listed = [*(forms if inner is None or not few else forms[1:]), *fused(few)]
         with apart(gpu_of(inputs)):
-            if guess is not None and _is_right(chosen := _named(listed, guess.winner), given, right):
+            if guess is not None and _is_right(chosen := _named(listed, guess.winner), given, writes, right):
                 sure = f"told by its parts: {guess.sizes} other sizes were raced, and this was off by {guess.off:.0%} at most"
                 decision = told(chosen, sure)
                 decision.lanes = [Lane(f.name, f.kinds, guess.seconds[f.name] * 1e6, "not raced") for f in listed]
                 return decision
-            times = in_a_row(plan, given)
-            lanes, runs, left = _ready(listed, given, times)
+            times = in_a_row(plan, given, writes)
+            lanes, runs, left = _ready(listed, given, writes, times)
             winner, found = compete(lanes, runs, right, True) if lanes else (0, None)
             runs.clear()  # with their CUDA graphs
     except (RuntimeError, MemoryError) as why:  # no memory for other inputs, or nobody was right with them
@@ -138,11 +134,39 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
         return told(forms[0], f"not raced: {reason}")
     chosen = forms[0] if not lanes or found is None else _ahead(lanes, winner, found)
     decision = told(chosen, "nothing could be raced" if found is None else "raced")
-    decision.lanes = kept.with_ties([*_lanes(lanes, found, times), *left], found)
+    decision.lanes, decision.layer = kept.with_ties([*_lanes(lanes, found, times), *left], found), inner
+    if inner is not None:
+        return decision
     wholes = {lane.name: lane.us * 1e-6 for lane in decision.lanes if lane.us is not None}
     model.remember(_graph(key), model.Size(parts, wholes))
     decision.unmeasured = [p for p in legal if p not in few]
     return decision
+
+
+def _chosen(
+    plan: Plan, inductor: Inductor, given: tuple[Any, ...]
+) -> tuple[Decision | None, list[Partition], list[Partition]]:
+    """What was decided about the layer that a graph repeats, if it does; partitions by their parts, and those that race
+    as a whole: what won in the layer, or the first few."""
+    layer = repeated(plan)
+    inner = None if layer is None else _decide(layer.plan, inductor, layer.inputs(plan, given))
+    if layer is not None and inner is not None and inner.lanes:
+        inner.copies = layer.copies
+        found = layer.partition(plan, inner.winner, given, inductor.records)
+        return inner, [found], [found] if found.kinds else []
+    partitions = plan.partitions(timed(plan, given, inductor.records), _TOLD)
+    legal = [p for p in partitions if math.isfinite(p.seconds)]
+    return None, legal, _unlike([p for p in legal if p.kinds], _RACED_SHORT if len(plan.nodes) <= _SHORT else _RACED)
+
+
+def _unlike(partitions: list[Partition], most: int) -> list[Partition]:
+    """The first few that differ by more than one cover: what a single small one does is told well enough by its parts."""
+    few: list[Partition] = []
+    for partition in partitions:
+        if all(len(set(partition.kinds) ^ set(other.kinds)) > 1 for other in few):
+            few.append(partition)
+    few += [p for p in partitions if p not in few]
+    return few[:most]
 
 
 def _nothing() -> None:
@@ -164,10 +188,10 @@ def _parts(legal: list[Partition], few: list[Partition]) -> dict[str, float]:
     return {"inductor": plain, "eager": plain, **{" + ".join(p.kinds): p.seconds for p in few}}
 
 
-def _is_right(form: Form, given: tuple[Any, ...], right: Run) -> bool:
+def _is_right(form: Form, given: tuple[Any, ...], writes: Changed, right: Run) -> bool:
     """Whether a choice that did not race gives what it should."""
     try:
-        pairs = zip(Whole(form, given)(), right())
+        pairs = zip(Whole(form, given, writes)(), right())
         return all(share_of_tolerance(a, b, form.plan.tolerance(given)) <= 1.0 for a, b in pairs)
     except Exception as why:
         _log.info("%s: is raced after all: %s", form.name, str(why).partition("\n")[0])
@@ -184,8 +208,9 @@ def _kept(plan: Plan, key: str) -> list[Partition]:
 def _ahead(forms: list[Form], winner: int, found: dict[str, Any]) -> Form:
     """The winner, where it is ahead of Inductor by more than nothing; else Inductor, which answers too where it runs but
     nobody knows how fast."""
+    raced = {trial["variant"] for trial in found["edition"]["trials"]}
     by_inductor = next((i for i, form in enumerate(forms) if form.name == "inductor"), None)
-    if by_inductor is None:
+    if by_inductor is None or "inductor" not in raced:  # it lost in the layer that the graph repeats
         return forms[winner]
     theirs = _lanes([forms[by_inductor]], found)[0].us
     ours = found["edition"]["verdict"]["median_us"]
@@ -212,7 +237,7 @@ def _lanes(forms: list[Form], found: dict[str, Any] | None, times: int = 1) -> l
 
 
 def _ready(
-    forms: list[Form], given: tuple[Any, ...], times: int
+    forms: list[Form], given: tuple[Any, ...], writes: Changed, times: int
 ) -> tuple[list[Form], list[Run], list[Lane]]:
     """Those that can be built and run, what runs each once as the program does, and why others cannot."""
     ready: list[Form] = []
@@ -220,7 +245,7 @@ def _ready(
     left: list[Lane] = []
     for form in forms:
         try:
-            run = Whole(form, given, times)
+            run = Whole(form, given, writes, times)
             run()  # compiles, and lets every part find its own kernel
             run()
         except Exception as why:

@@ -14,6 +14,7 @@ import torch
 from torch.fx import Node
 
 from .. import _warplap
+from . import near
 from .story import Decision, Lane, graphs
 from .words import is_view, label, value
 
@@ -47,7 +48,7 @@ def _graph(decision: Decision, number: int) -> dict[str, Any]:
     return {
         "title": f"Graph {number}: {len(plan.nodes)} operations{launches}",
         "key": decision.key,
-        "how": decision.how,
+        "how": "; ".join([decision.how, *near.left(plan)]),
         "plain": decision.form,
         "nodes": [_node(node, places, cover.get(node)) for node in nodes],
         "covers": [{"name": found.template} for found in covers],

@@ -28,16 +28,17 @@ _TICKS = 3e9
 Run = Callable[[], Any]
 
 
-def timed(plan: Plan, inputs: Sequence[Any], recorded: bool = False) -> Times:
-    """The times of all kinds, each at its first place. A kind whose call is refused takes for ever. Where CUDA graphs
-    are ``recorded``, what the host does in a call counts for nothing."""
-    first: dict[Node, list[tuple[str, Found]]] = {founds[0].nodes[-1]: [] for founds in plan.kinds.values()}
-    for name, founds in plan.kinds.items():
+def timed(plan: Plan, inputs: Sequence[Any], recorded: bool = False, kinds: Sequence[str] | None = None) -> Times:
+    """The times of all kinds, or of some, each at its first place. A kind whose call is refused takes for ever. Where
+    CUDA graphs are ``recorded``, what the host does in a call counts for nothing."""
+    asked = {name: founds for name, founds in plan.kinds.items() if kinds is None or name in kinds}
+    first: dict[Node, list[tuple[str, Found]]] = {founds[0].nodes[-1]: [] for founds in asked.values()}
+    for name, founds in asked.items():
         first[founds[0].nodes[-1]].append((name, founds[0]))
     walk = _Walk(plan, first, gpu_of(inputs), recorded)
     walk.run(*map(_leaf, inputs))
     alone, together = walk.alone, walk.together
-    for name, founds in plan.kinds.items():  # the same layer a second time takes as long
+    for founds in asked.values():  # the same layer a second time takes as long
         for found in founds[1:]:
             alone.update((node, alone[like]) for node, like in zip(found.nodes, founds[0].nodes) if like in alone)
     return alone, together

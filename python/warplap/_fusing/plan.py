@@ -10,14 +10,13 @@ from typing import Any, Callable, NamedTuple, Sequence
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.passes.tools_common import legalize_graph
 
 from .. import _warplap
 from .._rig import tolerance_of
 from . import calls, norm_linear
 from .found import Found
 from .templates import covers as covers_of
-from .words import acts, draws, is_view, label, value
+from .words import acts, draws, is_spare, is_view, label, value
 
 # Kinds beyond these are left to Inductor: each doubles the partitions.
 _KINDS = 24
@@ -41,20 +40,33 @@ class Plan:
         self.module, self.frozen = module, frozen
         if _calm(module.graph, lambda node: not draws(node)):  # as in inference, where it would hide what is around it
             module.recompile()
+        if _without_spare(module.graph):
+            module.recompile()
         self.nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
         self.draws = any(draws(n) for n in self.nodes)
-        self.acts = any(acts(n) for n in self.nodes)
+        self.acts = [n for n in self.nodes if acts(n)]
         self._places = {n: i for i, n in enumerate(self.nodes)}
         self.kinds: dict[str, list[Found]] = {}
+        self.cut: list[tuple[Found, Node]] = []
         numbers: dict[str, dict[str, str]] = {}
         for node in self.nodes:
             for found in (*covers_of(node), *(norm_linear.found(node) if frozen else ())):
+                between = self._acts_between(found)
+                if between is not None:
+                    self.cut.append((found, between))
+                    continue
                 same = numbers.setdefault(found.template, {})
                 signature = _signature(found)
                 if signature not in same:
                     same[signature] = f"{found.template}.{len(same)}" if same else found.template
                 self.kinds.setdefault(same[signature], []).append(found)
         self.kinds = dict(list(self.kinds.items())[:_KINDS])
+
+    def _acts_between(self, found: Found) -> Node | None:
+        """A node that acts between the first and the last of a cover: what is before it stays before it. The graph is
+        one all the same, so that compilers see it whole."""
+        places = [self._places[n] for n in found.nodes]
+        return next((n for n in self.acts if min(places) <= self._places[n] <= max(places)), None)
 
     def partitions(self, times: Times | None, most: int) -> list[Partition]:
         """The legal partitions, cheapest first; the one that covers nothing is among them."""
@@ -110,7 +122,7 @@ class Plan:
         if calm:
             _calm(graph, draws)
         module = GraphModule(self.module, graph)
-        legalize_graph(module)
+        _sorted(graph)
         module.recompile()
         self._tell_of_inputs(module)
         return module
@@ -124,8 +136,7 @@ class Plan:
             module._param_name_to_source = known
         inputs = (graph.find_nodes(op="placeholder") for graph in (self.module.graph, module.graph))
         for old, new in zip(*inputs):
-            if hasattr(old, "_dynamo_source"):
-                new._dynamo_source = old._dynamo_source
+            keep_source(old, new)
 
     def tolerance(self, inputs: Sequence[Any]) -> float:
         """How far a right answer may be off: as the narrowest type that the graph computes in says."""
@@ -146,8 +157,8 @@ class Plan:
             reads = ",".join(str(numbers[n]) for n in node.all_input_nodes)
             found = value(node)
             kind = "" if found is None else f"{found.dtype}/{found.ndim}"
-            plain = "" if node.op in ("placeholder", "get_attr") else f"{label(node)}({_plain(args)})"
-            lines.append(f"{node.op} {plain} {reads} {kind}")
+            does = "" if node.op in ("placeholder", "get_attr") else f"{label(node)}({plain(args)})"
+            lines.append(f"{node.op} {does} {reads} {kind}")
         structure = hashlib.blake2s("\n".join(lines).encode()).hexdigest()[:16]
         tensors = [t for t in inputs if isinstance(t, Tensor)]
         wants = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
@@ -156,6 +167,12 @@ class Plan:
         casts = torch.is_autocast_enabled(device)
         to = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if casts else "none"
         return f"graph={structure},sizes={sizes},step={str(wants).lower()},cast={to},on={device}" + (",frozen=true" if self.frozen else "")
+
+
+def keep_source(old: Node, new: Node) -> None:
+    """Lets a copy of an input know what the tracer knew of it."""
+    if hasattr(old, "_dynamo_source"):
+        new._dynamo_source = old._dynamo_source
 
 
 def _calm(graph: Graph, which: Callable[[Node], bool]) -> bool:
@@ -167,6 +184,35 @@ def _calm(graph: Graph, which: Callable[[Node], bool]) -> bool:
     return bool(found)
 
 
+def _without_spare(graph: Graph) -> bool:
+    """Takes out what computes for nobody; whether there was any."""
+    found = False
+    for node in reversed(graph.nodes):
+        if is_spare(node):
+            graph.erase_node(node)
+            found = True
+    return found
+
+
+def _sorted(graph: Graph) -> None:
+    """Puts nodes behind what they read. None moves past one that acts: what a call covers, and so what it reads, lies
+    on one side of it."""
+    order: dict[Node, None] = {}
+
+    def put(node: Node) -> None:
+        for read in node.all_input_nodes:
+            if read not in order:
+                put(read)
+        order[node] = None
+
+    for node in graph.nodes:
+        if node not in order:
+            put(node)
+    *before, end = order
+    for node in before:
+        end.prepend(node)
+
+
 def _rounded(t: Tensor) -> str:
     """A weight as it is; of what flows through a graph the last size, and the others as powers of two."""
     sizes = [int(n) for n in t.shape]
@@ -175,7 +221,7 @@ def _rounded(t: Tensor) -> str:
     return f"{t.dtype}[{'x'.join(map(str, sizes))}]"
 
 
-def _plain(args: Any) -> str:
+def plain(args: Any) -> str:
     """Arguments without their nodes and sizes."""
     return repr(torch.fx.node.map_aggregate(args, lambda a: "_" if isinstance(a, (Node, torch.Size)) else a))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from . import near
 from .plan import Partition, Plan
 from .words import label
 
@@ -41,9 +42,13 @@ class Decision:
     """Whether it holds for later calls too."""
     lanes: list[Lane] = dataclasses.field(default_factory=list)
     unmeasured: list[Partition] = dataclasses.field(default_factory=list)
+    layer: Decision | None = None
+    """What was decided about the layer that the graph repeats."""
+    copies: int = 1
+    """How often a graph stands in the one that it is a layer of."""
 
     def __str__(self) -> str:
-        return "\n".join([self.key, f"  {self.how}", "", *self._drawn(), *self._raced(), *self._predicted()])
+        return "\n".join([self.key, f"  {self.how}", "", *self._drawn(), *self._raced(), *self._predicted(), *self._left(), *self._layer()])
 
     @property
     def is_told(self) -> bool:
@@ -93,6 +98,18 @@ class Decision:
         for partition in self.unmeasured[:8]:
             lines.append(f"  {partition.seconds * 1e6:10.1f} µs  {' + '.join(partition.kinds) or 'nothing covered'}")
         return lines
+
+    def _left(self) -> list[str]:
+        """Nodes that an operator of ours could compute, and why none does."""
+        lines = near.left(self.plan)
+        return ["", *(f"  {line}" for line in lines)] if lines else []
+
+    def _layer(self) -> list[str]:
+        if self.layer is None:
+            return []
+        nodes = len(self.layer.plan.nodes)
+        return ["", f"  decided by one layer of {nodes} operations, which it repeats {self.layer.copies} times:",
+                *(f"    {line}".rstrip() for line in str(self.layer).splitlines())]  # fmt: skip
 
 
 _made: list[Decision] = []

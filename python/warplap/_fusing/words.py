@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 from typing import Any
 
@@ -85,15 +87,48 @@ def dropout_of(node: Any) -> float | None:
 
 def acts(node: Node) -> bool:
     """Whether it does more than compute what it gives: changes a tensor that it was given, or a state of torch's that
-    holds for nodes after it (autocast, no_grad)."""
-    if not node.users or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+    holds for nodes after it (autocast, no_grad). Nothing may change places with it."""
+    if node.kwargs.get("out") is not None or argument(node, _place_of_inplace(node.target), "inplace") is True:
         return True
+    if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return any(schema.is_mutable or not schema.returns for schema in _schemas(node.target))
     name = str(node.target) if node.op == "call_method" else str(getattr(node.target, "__name__", ""))
-    if word(node) == "dropout" and argument(node, 3, "inplace", False) is True:
-        return True
     if getattr(node.target, "__module__", "") == "_operator":
         return name in ("setitem", "delitem") or (name.startswith("i") and name[1:] in _IN_PLACE)
-    return (name.endswith("_") and not name.endswith("__")) or name.startswith(("_enter", "_exit", "_set_", "__set"))
+    if (name.endswith("_") and not name.endswith("__")) or name.startswith(("_enter", "_exit", "_set_", "__set")):
+        return True
+    # Whoever is called for nothing that is read, and is not torch's, does something that is not seen here.
+    return not node.users and not _is_of_torch(node)
+
+
+def is_spare(node: Node) -> bool:
+    """Whether nobody reads what it computes: transformers' masks leave such nodes in every graph."""
+    if node.users or node.op not in ("call_function", "call_method") or acts(node) or draws(node):
+        return False
+    return _is_of_torch(node) and not label(node).startswith(_CHECKS)
+
+
+_CHECKS = ("_assert", "_check", "_constrain", "_functional_assert", "sym_constrain", "_log_api")
+
+
+def _is_of_torch(node: Node) -> bool:
+    module = str(getattr(node.target, "__module__", None) or "").partition(".")[0]
+    return node.op == "call_method" or module in ("torch", "_operator", "math", "builtins")
+
+
+def _schemas(target: Any) -> list[Any]:
+    if isinstance(target, torch._ops.OpOverload):
+        return [target._schema]
+    return [getattr(target, name)._schema for name in target.overloads()]
+
+
+@functools.lru_cache(maxsize=None)
+def _place_of_inplace(target: Any) -> int:
+    """Where a function takes its argument ``inplace``; far behind all others where it takes none."""
+    try:
+        return list(inspect.signature(target).parameters).index("inplace")
+    except (TypeError, ValueError):  # a method's name, a function of C, or it has none
+        return 1 << 30
 
 
 _IN_PLACE = frozenset("add and concat floordiv lshift matmul mod mul or pow rshift sub truediv xor".split())
