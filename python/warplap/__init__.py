@@ -47,10 +47,10 @@ __version__: str = _warplap.__version__
 
 __all__ = [
     "Explanation", "Gpu", "Search", "SparseLinear", "Tiles", "Tunable", "Tuned", "add_variant", "attention", "autotune",
-    "benchmark", "bsr_matmul", "configure", "cross_entropy", "explain", "forget_folded", "fuse", "gated", "gated_linear",
-    "graphs", "int_mm", "linear", "linear_cross_entropy", "matmul", "mode", "norm", "norm_linear", "off", "record",
-    "register_search", "replay", "report_graphs", "rope", "run", "run_kernel", "scaled_mm", "set_mode", "softmax",
-    "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
+    "benchmark", "bsr_matmul", "configure", "cross_entropy", "disable", "enable", "explain", "forget_folded", "fuse",
+    "gated", "gated_linear", "graphs", "int_mm", "linear", "linear_cross_entropy", "matmul", "mode", "norm",
+    "norm_linear", "off", "record", "register_search", "replay", "report_graphs", "rope", "run", "run_kernel",
+    "scaled_mm", "set_mode", "softmax", "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
 
@@ -87,6 +87,10 @@ def __getattr__(name: str) -> Any:
         from ._variants import add
 
         return add
+    if name in ("enable", "disable"):
+        from . import _enabled
+
+        return getattr(_enabled, name)
     if name == "autotune":
         from .triton import autotune
 

@@ -124,8 +124,8 @@ def _fused(
 ) -> Fused[P, R]:
     made: Fused[P, R]
     if isinstance(fn, torch.nn.Module):
-        kind = _class_of(type(fn))
-        made = kind.__new__(kind)
+        kind: Any = type(fn)
+        made = object.__new__(_class_of(kind))
         object.__setattr__(made, "__dict__", fn.__dict__)
     else:
         made = _Function(fn)
