@@ -226,13 +226,13 @@ def test_a_frozen_module_runs_with_folded_weights():
     form = Form(plan, plan.partition(kinds), True, inductor)
     assert len(kinds) == 2 and form.partition is not None
     with torch.no_grad():
-        near(Whole(form, tuple(taken))()[0], want, torch.float32)
+        near(Whole(form, tuple(taken), {})()[0], want, torch.float32)
     assert len(_norm_linear._folded) == 3
     module.q.mul_(2.0)
     fresh = Block(64).double()
     fresh.q.mul_(2.0)
     with torch.no_grad():
-        near(Whole(form, tuple(taken))()[0], fresh(x.double()), torch.float32)
+        near(Whole(form, tuple(taken), {})()[0], fresh(x.double()), torch.float32)
 
 
 def test_fuse_decides_about_frozen_weights(tmp_path):

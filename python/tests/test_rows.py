@@ -240,3 +240,21 @@ loss = warplap.cross_entropy(x, np.array([0, 1, 2]))
 assert np.allclose(loss, -np.log((right / right.sum(-1, keepdims=True))[np.arange(3), np.arange(3)]).mean(), atol=1e-5)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("by", [1.0, 0.25])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_a_gradient_is_scaled_in_its_place_and_kept_whole_where_it_is_asked_for_again(by, dtype, inplace, device):
+    labels = torch.arange(6, device=device) % 5
+    leaf = torch.randn(6, 40, device=device).to(dtype).requires_grad_()
+    right = torch.autograd.grad(F.cross_entropy(leaf.double(), labels) * by, leaf)[0].double()
+    for retain in (False, True):
+        logits = leaf * 1.0
+        before = logits.detach().clone()
+        loss = warplap.cross_entropy(logits, labels, inplace=inplace) * by
+        assert inplace or torch.equal(logits.detach(), before), "logits are the caller's"
+        first = torch.autograd.grad(loss, leaf, retain_graph=retain)[0].double()
+        near(first, right, 2e-2 if dtype != torch.float32 else 1e-5)
+        if retain:
+            near(torch.autograd.grad(loss, leaf)[0].double(), first, 1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import subprocess
@@ -234,3 +235,41 @@ def test_orders_are_compiled_beside_each_other_by_a_process_that_is_kept(tmp_pat
     folder = compiler._folder
     compiler.end()
     assert not os.path.exists(folder)
+
+
+def begins_of(*lengths):
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
+
+
+_q = torch.randn(2, 4, 12, 16)
+_rows = torch.randn(20, 4, 16)
+_pool = torch.randn(6, 16, 4, 16)
+BENT = {
+    "window": ((_q, _q, _q), {"window": 3, "is_causal": True}),
+    "softcap": ((_q, _q, _q), {"softcap": 2.0}),
+    "alibi_slopes": ((_q, _q, _q), {"alibi_slopes": torch.rand(4)}),
+    "align": ((_q[:, :, :5], _q, _q), {"align": "bottom_right", "is_causal": True}),
+    "dropout": ((_q, _q, _q), {"dropout_p": 0.25, "seed": 7}),
+    "lengths": ((_q, _q, _q), {"lengths": torch.tensor([3, 12], dtype=torch.int32)}),
+    "block_table": (
+        (_q[:, :, :1], _pool, _pool),
+        {"block_table": torch.tensor([[1, 2], [3, 5]], dtype=torch.int32), "lengths": torch.tensor([9, 20], dtype=torch.int32)},
+    ),
+    "cu_seqlens_q": ((_rows, _rows, _rows), {"cu_seqlens_q": begins_of(5, 9, 6), "max_seqlen_q": 9}),
+}
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_what_attention_takes_those_who_ask_about_it_take(name):
+    args, more = BENT[name]
+    asked = warplap.explain(warplap.attention, *args, **more)
+    assert "miss" in str(asked)
+    warplap.attention(*args, **more)
+    known = warplap.explain(warplap.attention, *args, **more)
+    assert known.problem == asked.problem and "miss" not in str(known)
+    assert warplap.tune([(warplap.attention, *args, more)])[0].problem == asked.problem
+
+
+def test_leading_dimensions_are_batches_to_those_who_ask_about_attention():
+    five = torch.randn(2, 3, 4, 8, 16)
+    assert "attention:b=6,h=4," in warplap.explain(warplap.attention, five, five, five).problem

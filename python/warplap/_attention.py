@@ -238,6 +238,7 @@ def attention(
     q, k, v = cast(q, k, v)
     if mask is not None and mask.dtype != torch.bool:
         (mask,) = cast(mask)
+    q, k, v = _spread(q, k, v, enable_gqa)
     call = as_called(q, k, v, mask=mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, out=out)
     shape = (*q.shape[:-1], v.shape[-1])
     if out is not None:
@@ -270,6 +271,19 @@ def _with_gradients(
     gqa = q.shape[1] != k.shape[1]
     found = trained(q, k, v, is_causal, scale, gqa)
     return _training_of.attend(q, k, v, is_causal, scale, gqa) if found is None else found
+
+
+def _spread(q: Tensor, k: Tensor, v: Tensor, gqa: bool) -> tuple[Tensor, ...]:
+    """Batches and heads as torch's own spreads them: a tensor without a dimension, or with one of size 1, has it for all.
+    What does not spread is for others to refuse."""
+    lead = {t.shape[:-2] for t in (q, k, v)}
+    if len(lead) == 1 or gqa or min(q.ndim, k.ndim, v.ndim) < 2:
+        return q, k, v
+    try:
+        common = torch.broadcast_shapes(*lead)
+    except RuntimeError:
+        return q, k, v
+    return tuple(t.expand(*common, *t.shape[-2:]) for t in (q, k, v))
 
 
 def _four(t: Tensor) -> Tensor:

@@ -138,17 +138,11 @@ def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale
         return None
     (a, b, c, _), (added, _) = _training.lent(q, k, v, None), lent(mask, None)
     try:
-        found: Tensor = alone(problem(a, b, c, added, None, Facts(is_causal, scale, 0, 0.0, False)))(a, b, c, added)
+        found: Tensor = _training.alone(problem(a, b, c, added, None, Facts(is_causal, scale, 0, 0.0, False)))(a, b, c, added)
         return found
     except (NotImplementedError, ValueError) as why:
         _cuda.tell("torch", why)
         return None
-
-
-@functools.lru_cache(maxsize=4096)
-def alone(text: str) -> _warplap.Prepared:
-    """The call of a forward pass that nothing follows."""
-    return _warplap.Prepared(text)
 
 
 def promised(q: Tensor, v: Tensor, device: Any = None) -> Tensor:

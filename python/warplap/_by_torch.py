@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _warplap
 from ._library import FLOATS
 
 
@@ -15,6 +16,15 @@ def has_kernels(*tensors: Tensor | None) -> bool:
     types = {t.dtype for t in tensors if t is not None}
     dense = all(t is None or t.layout == torch.strided for t in tensors)
     return not dense or len(types) != 1 or not types.isdisjoint(FLOATS)
+
+
+def are_torchs(t: Tensor, *calls: _warplap.Prepared) -> bool:
+    """Whether torch's own functions answer these calls on the tensor's device because nothing is decided: then a program
+    gets the call that it would make itself, with torch's own gradients."""
+    try:
+        return all(call.is_torchs(t.device.index if t.is_cuda else None) for call in calls)
+    except NotImplementedError:
+        return False
 
 
 def is_double(*tensors: Tensor | None) -> bool:

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 
 from . import _warplap
+from ._facts import DTYPES
 from ._quiet import sparse
 
 _log = logging.getLogger("warplap")
+
+# The types that kernels have, and what problems call them.
+NAMES: dict[torch.dtype, str] = {getattr(torch, name): word for name, word in DTYPES.items()}
 _told: set[str] = set()
 
 
@@ -34,6 +38,20 @@ def matmul(a: Tensor, b: Tensor, out: Tensor) -> None:
 def aligned(t: Tensor) -> Tensor:
     """The tensor itself where the copy engine can fetch from it, a copy where it cannot."""
     return t if t.data_ptr() % 16 == 0 else t.clone()
+
+
+def times(t: Tensor, by: Tensor) -> bool:
+    """Multiplies a tensor without gaps in its own place with a tensor of one number, by a kernel that leaves it alone
+    where that is one; whether it did."""
+    if t.dtype not in NAMES or not t.is_contiguous() or not by.is_cuda or by.device != t.device:
+        return False
+    by = by.float()
+    try:
+        _warplap.times(t.data_ptr(), NAMES[t.dtype], t.numel(), by.data_ptr(), t.device.index or 0)
+    except NotImplementedError as why:
+        tell("torch", why)
+        return False
+    return True
 
 
 def bsr_matmul(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor | None = None) -> Any:

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from . import _warplap
-from ._facts import DTYPES
+from ._cuda import NAMES
 
-# The types that kernels have, and what problems call them.
-NAMES: dict[torch.dtype, str] = {getattr(torch, name): word for name, word in DTYPES.items()}
 FLOATS = tuple(NAMES)
 
 lib = torch.library.Library("warplap", "FRAGMENT")

@@ -11,11 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from . import _cuda, _facts
-from ._by_torch import is_double
+from ._by_torch import are_torchs, is_double
 from ._compiled import compiled, fake
 from ._library import floats, lib, op, ordinary, rows
 from ._nodes import PLAIN, is_watched, modes, operator, transform
-from ._norm import call_of, check, direct, grad_call
+from ._norm import call_of, check, direct, grad_call, prepared
 from ._philox import factors
 
 _tags = (torch.Tag.pt2_compliant_tag,)
@@ -162,12 +162,33 @@ def gradients(
     return down * inverse, over(grad * normed), over(grad)
 
 
+def _fused(
+    grad: Tensor, s: Tensor, weight: Tensor | None, layer: bool, eps: float, bias: bool
+) -> tuple[Tensor, Any, Any] | None:
+    """The same by the operator that torch's own backward pass calls, with statistics made anew; None where there is
+    none, or one that keeps statistics in half precision."""
+    n, aten = s.shape[-1], torch.ops.aten
+    if not s.is_cuda and s.dtype != torch.float32:
+        return None
+    if layer:
+        _, mean, inverse = aten.native_layer_norm(s, [n], None, None, eps)
+        ones = torch.ones(n, dtype=s.dtype, device=s.device) if weight is None and bias else weight
+        wanted = [True, weight is not None, bias]
+        found: tuple[Tensor, Any, Any] = aten.native_layer_norm_backward(grad, s, [n], mean, inverse, ones, ones, wanted)
+        return found
+    if not s.is_cuda or not hasattr(aten, "_fused_rms_norm_backward"):
+        return None
+    inverse = torch.linalg.vector_norm(s, dim=-1, keepdim=True, dtype=torch.float32).square().div_(n).add_(eps).rsqrt_()
+    down, of_weight = aten._fused_rms_norm_backward(grad, s, [n], inverse, weight, [True, weight is not None])
+    return down, of_weight, grad.sum(0, dtype=torch.float32) if bias else None
+
+
 def gradients_by_torch(
     s: Tensor, grad: Tensor, weight: Tensor | None = None, more: Tensor | None = None, seed: None = None,
     *, layer: bool, eps: float, bias: bool,
 ) -> Any:  # fmt: skip
     """What torch's operators make of ``norm_grad``."""
-    down, of_weight, of_bias = gradients(grad, s, weight, layer, eps)
+    down, of_weight, of_bias = _fused(grad, s, weight, layer, eps, bias) or gradients(grad, s, weight, layer, eps)
     down = down if more is None else down + more
     wanted = (down, of_weight if weight is not None else None, of_bias if bias else None)
     found = tuple(t.to(s.dtype) for t in wanted if t is not None)
@@ -297,6 +318,18 @@ _alone = operator("norm", _norm, _save_norm, _norm_backward).call
 _added = operator("norm_add", _run, _save_norm_add, _norm_add_backward).call
 
 
+def _is_torchs_step(x: Tensor, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float) -> bool:
+    """Whether nothing is decided about a norm with its gradients, and torch's own stands in for both."""
+    if type(x) not in PLAIN or torch.compiler.is_compiling() or is_watched() or not x.numel():
+        return False
+    flat = x.numel() // x.shape[-1], x.shape[-1]
+    if max(flat) > 1 << 20 or x.numel() > 1 << 31:
+        return False
+    has = weight is not None, bias is not None
+    both = prepared(flat, x.dtype, False, *has, kind, eps), grad_call(flat, x.dtype, *has, False, kind, eps, 0.0)
+    return are_torchs(x, *both)
+
+
 def norm(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float,
     total_too: bool = True,
@@ -311,6 +344,8 @@ def norm(
         return by_torch(x, residual, weight, bias, layer=kind == "layer", eps=eps, total_too=total_too)
     floats(x=x, residual=residual, weight=weight, bias=bias)
     if residual is None:
+        if torch.is_grad_enabled() and _is_torchs_step(x, weight, bias, kind, eps):
+            return by_torch(x, None, weight, bias, layer=kind == "layer", eps=eps)
         return _alone(x, weight, bias, kind == "layer", eps)
     trained = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, residual, weight, bias))
     if not total_too and not trained:

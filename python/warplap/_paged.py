@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _bent, _cuda, _training
 from ._attention import as_called, check_bends, spread_mask
-from ._bent import Facts, alone, as_promised, bends, by_scores, promised
+from ._bent import Facts, as_promised, bends, by_scores, promised
 from ._by_torch import cast
 from ._compiled import fake
 from ._library import NAMES, dims, floats, lib, op, ordinary, whole_numbers
@@ -59,7 +59,7 @@ def _run(
                 text = _pages(q, k, v, table, facts) + bends(added, leans, facts)
                 b, c = k.transpose(1, 2), v.transpose(1, 2)
             text += ",lengths=true" if lengths is not None else ""
-            out = alone(text)(a, b, c, added, None, None, leans, None, table, lengths)
+            out = _training.alone(text)(a, b, c, added, None, None, leans, None, table, lengths)
             return as_promised(out, q, v)
         except (NotImplementedError, ValueError) as why:
             _cuda.tell("torch", why)

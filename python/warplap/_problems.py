@@ -74,9 +74,18 @@ def _attention(
     dropout_p: float = 0.0,
     out: Any = None,
     tiles: Any = None,
+    **bends: Any,
 ) -> str:
     mask = attn_mask if mask is None else mask
-    q, k, v = (t if t.ndim == 4 else t[(None,) * (4 - t.ndim)] for t in (q, k, v))
+    if bends:  # windows, lengths, pages, packed sequences: the call itself says what it would solve
+        from . import _ops, _training
+
+        usual = {"scale": scale, "enable_gqa": enable_gqa, "dropout_p": dropout_p, "out": out, "tiles": tiles}
+        said = _training.problem_of(lambda: _ops.attention(q, k, v, mask, is_causal=is_causal, **usual, **bends))
+        if said is None:
+            raise NotImplementedError(f"attention: no problem says {', '.join(bends)} of these tensors; torch's answers")
+        return said
+    q, k, v = (t[(None,) * (4 - t.ndim)] if t.ndim <= 4 else t.flatten(0, t.ndim - 4) for t in (q, k, v))
     if _door.is_torch(q=q, mask=mask) and (mask is not None or dropout_p or tiles is not None):
         from . import _bent, _tiles
 

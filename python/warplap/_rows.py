@@ -36,11 +36,12 @@ def softmax_grad_call(shape: Sequence[int], dtype: Any, scale: float) -> _warpla
 
 @functools.lru_cache(maxsize=4096)
 def entropy_call(
-    rows: int, n: int, dtype: Any, labels: Any, grad: bool, mean: bool, ignore: int, smoothing: float, zloss: float
-) -> _warplap.Prepared:
-    """The call for so many rows, ready."""
+    rows: int, n: int, dtype: Any, labels: Any, grad: bool, kept: bool, mean: bool, ignore: int, smoothing: float,
+    zloss: float,
+) -> _warplap.Prepared:  # fmt: skip
+    """The call for so many rows, ready. The gradient takes the logits' place, unless they are kept."""
     given = f"rows={rows},n={n},dtype={_named(dtype, DTYPES, 'logits')},labels={_named(labels, _LABELS, 'labels')}"
-    rest = f"grad={str(grad).lower()},reduction={'mean' if mean else 'sum'},ignore={ignore}"
+    rest = f"grad={str(grad).lower()},kept={str(kept).lower()},reduction={'mean' if mean else 'sum'},ignore={ignore}"
     return _warplap.Prepared(f"cross_entropy:{given},{rest},smoothing={smoothing!r},zloss={zloss!r}")
 
 
@@ -100,9 +101,10 @@ def entropy_problem(
     """The problem that a call is, in its text form."""
     check_entropy(logits, labels, label_smoothing, z_loss, reduction)
     grad = bool(getattr(logits, "requires_grad", False))
+    kept = grad and not (inplace and not logits.is_leaf)
     numbers = int(ignore_index), float(label_smoothing), float(z_loss)
     rows, n = math.prod(logits.shape[:-1]), logits.shape[-1]
-    return entropy_call(rows, n, logits.dtype, labels.dtype, grad, reduction == "mean", *numbers).problem
+    return entropy_call(rows, n, logits.dtype, labels.dtype, grad, kept, reduction == "mean", *numbers).problem
 
 
 def softmax_direct(x: Any, mask: Any, scale: float, each: int = 1) -> Any:
@@ -149,6 +151,6 @@ def entropy_of_arrays(
         total[...] = 0.0 if reduction == "sum" else np.nan
     else:
         numbers = ignore, smoothing, zloss
-        call = entropy_call(rows, n, logits.dtype, labels.dtype, False, reduction == "mean", *numbers)
+        call = entropy_call(rows, n, logits.dtype, labels.dtype, False, False, reduction == "mean", *numbers)
         call(np.ascontiguousarray(logits).reshape(rows, n), np.ascontiguousarray(labels).reshape(-1), loss, lse, total)
     return loss.reshape(labels.shape) if reduction == "none" else total[0]

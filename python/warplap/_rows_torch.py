@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from . import _cuda, _facts
-from ._by_torch import is_double
+from ._by_torch import are_torchs, is_double
 from ._compiled import compiled, fake
 from ._library import floats, lib, op, ordinary, rows
 from ._nodes import PLAIN, is_watched, operator
@@ -46,16 +46,21 @@ def _spread(mask: Tensor, count: int, each: int) -> Tensor:
     return mask[:, None].expand(lines, each, n).reshape(-1, n).repeat(-(-count // (lines * each)), 1)[:count]
 
 
+def _is_exact(scale: float) -> bool:
+    """Whether a product with it is not rounded: it is a power of two, and no small number is lost."""
+    return math.frexp(scale)[0] in (0.5, -0.5) and 2**-4 <= abs(scale) <= 1.0
+
+
 def softmax_by_torch(x: Tensor, mask: Tensor | None = None, *, scale: float, each: int) -> Tensor:
-    """What torch has for it: a product and a sum in float32, then a softmax."""
-    if mask is None and scale == 1.0:
-        return torch.softmax(x, -1)
-    scores = x.float() * scale
-    if mask is not None:
-        lines, n = mask.shape
-        whole = x.shape[0] % (lines * each) == 0
-        spread = mask.float()[:, None] if whole else _spread(mask, x.shape[0], each)
-        scores = (scores.view(-1, lines, each, n) + spread).view(x.shape) if whole else scores + spread
+    """What torch has for it: a product and a sum in one pass, rounded to float32 at the most, then a softmax."""
+    if mask is None:
+        scores = x if scale == 1.0 else x * scale if _is_exact(scale) else x.float() * scale
+        return torch.softmax(scores, -1).to(x.dtype)
+    lines, n = mask.shape
+    if x.shape[0] % (lines * each) == 0:
+        scores = torch.add(mask.float()[:, None], x.view(-1, lines, each, n), alpha=scale).view(x.shape)
+    else:
+        scores = torch.add(_spread(mask, x.shape[0], each).float(), x, alpha=scale)
     return torch.softmax(scores, -1).to(x.dtype)
 
 
@@ -66,21 +71,15 @@ def softmax_facts(problem: str) -> dict[str, Any]:
 
 
 def softmax_grad_by_torch(y: Tensor, grad: Tensor, *, scale: float) -> Tensor:
-    """What torch has for it."""
-    dx = torch._softmax_backward_data(grad, y, -1, y.dtype)
-    return dx if scale == 1.0 else dx * scale
+    """What torch has for it; in float32 where a factor would round what is rounded already."""
+    if scale == 1.0 or y.dtype == torch.float32 or _is_exact(scale):
+        dx = torch._softmax_backward_data(grad, y, -1, y.dtype)
+        return dx if scale == 1.0 else dx * scale
+    return (torch._softmax_backward_data(grad.float(), y.float(), -1, torch.float32) * scale).to(y.dtype)
 
 
 def softmax_grad_facts(problem: str) -> dict[str, Any]:
     return {"scale": softmax_facts(problem)["scale"]}
-
-
-def softmax_grad_fit(problem: str) -> str | None:
-    """Why torch's stands aside, if so."""
-    given = _facts.fields(problem)
-    scale = float(given.get("scale", 1.0))
-    rounded = given["dtype"] != "f32" and (scale == 0.0 or math.frexp(scale)[0] not in (0.5, -0.5))
-    return "torch rounds to half precision before it multiplies with the factor" if rounded else None
 
 
 def _softmax(x: Tensor, mask: Tensor | None, scale: float, each: int) -> Tensor:
@@ -192,33 +191,46 @@ def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
 
 
 def entropy_by_torch(
-    logits: Tensor, labels: Tensor, *, ignore: int, smoothing: float, zloss: float, mean: bool, grad: bool
-) -> Any:
-    """What torch has for it, in float32; with the gradient in the logits' place. That is a formula: inside of an
-    operator torch keeps no graph."""
-    x, labels, n = logits.detach().float(), labels.long(), logits.shape[-1]
+    logits: Tensor, labels: Tensor, gradient: Tensor | None = None, *, ignore: int, smoothing: float, zloss: float,
+    mean: bool, grad: bool,
+) -> Any:  # fmt: skip
+    """What torch's own call does, fused as torch has it fused: a log-softmax out of the logits' type, and for the
+    gradient, which takes the logits' place where it has none of its own, a softmax in it. That is a formula: inside of
+    an operator torch keeps no graph."""
+    to = logits if gradient is None else gradient
+    x, labels, n = logits.detach(), labels.long(), logits.shape[-1]
     counts = labels != ignore
     # A label that is no column would stop the program on a GPU: its loss is NaN, as kernels have it.
     stray = counts & ((labels < 0) | (labels >= n))
-    labels = torch.where(stray, 0, labels)
-    loss = F.cross_entropy(x, labels, ignore_index=ignore, label_smoothing=smoothing, reduction="none")
-    loss, lse = loss.masked_fill(stray, math.nan), torch.logsumexp(x, -1)
+    hit = torch.where(stray | ~counts, 0, labels)[:, None]
+    logs = torch.log_softmax(x, -1, dtype=torch.float32)
+    at_hit = logs.gather(1, hit)[:, 0]
+    top, place = x.max(-1, keepdim=True)  # at a column that is not hidden, if there is one
+    lse = (top.float() - logs.gather(1, place))[:, 0]
+    loss = -at_hit if not smoothing else (smoothing - 1.0) * at_hit - smoothing * logs.mean(-1)
+    loss = loss.masked_fill(~counts, 0.0).masked_fill_(stray, math.nan)
     if zloss:
         loss = loss + zloss * lse.square() * counts
     share = 1.0 / counts.sum() if mean else torch.ones((), device=x.device)
     if grad:
-        slope = torch.softmax(x, -1) * (1.0 + 2.0 * zloss * lse)[:, None] - smoothing / n
-        hit = torch.where(counts, labels, 0)[:, None]
-        slope.scatter_add_(1, hit, torch.full_like(lse, smoothing - 1.0)[:, None])
-        logits.copy_(slope.mul_(counts[:, None]).mul_(share))
+        by = (1.0 + 2.0 * zloss * lse) * counts * share
+        label = (at_hit.exp() * by + (smoothing * (1.0 - 1.0 / n) - 1.0) * counts * share)[:, None]
+        if zloss or smoothing or logs.dtype == logits.dtype:
+            slope = logs.exp_().mul_(by[:, None])
+            slope = slope.sub_((smoothing / n * share * counts)[:, None]) if smoothing else slope
+            to.copy_(slope)
+        else:
+            del logs  # as large again as the logits, or twice
+            torch.softmax(x, -1, out=to).mul_(by[:, None] if mean else counts[:, None])
+        to.scatter_(1, hit, torch.where(counts[:, None], label, 0.0).to(logits.dtype))
     return loss, lse, (loss.sum() * share).reshape(1)
 
 
 def entropy_into(
-    logits: Tensor, labels: Tensor, loss: Tensor, lse: Tensor, total: Tensor, **facts: Any
+    logits: Tensor, labels: Tensor, loss: Tensor, lse: Tensor, total: Tensor, gradient: Tensor | None = None, **facts: Any
 ) -> None:
     """The same into memory that is there already."""
-    for to, found in zip((loss, lse, total), entropy_by_torch(logits, labels, **facts)):
+    for to, found in zip((loss, lse, total), entropy_by_torch(logits, labels, gradient, **facts)):
         to.copy_(found)
 
 
@@ -234,22 +246,26 @@ def entropy_facts(problem: str) -> dict[str, Any]:
     }
 
 
-def entropy_run(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool, grad: bool) -> Any:
+def entropy_run(
+    logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool, grad: bool,
+    gradient: Tensor | None = None,
+) -> Any:  # fmt: skip
     """Losses, log-sum-exps and their total by whoever is fastest here and right; with ``grad`` the logits, rows of
-    them, become the gradient."""
+    them, become the gradient, unless there is memory of its own for that."""
     found = None
     if ordinary(logits) and logits.numel() <= 1 << 31 and labels.dtype in (torch.int64, torch.int32):
         numbers = ignore, smoothing, zloss
         try:
-            call = entropy_call(*logits.shape, logits.dtype, labels.dtype, grad, mean, *numbers)
+            kept = gradient is not None
+            call = entropy_call(*logits.shape, logits.dtype, labels.dtype, grad, kept, mean, *numbers)
             found = tuple(logits.new_empty(size, dtype=torch.float32) for size in (len(labels), len(labels), 1))
-            call(logits, _lent(labels), *found)
+            call(logits, _lent(labels), *found, *(() if gradient is None else (gradient,)))
         except NotImplementedError as why:
             found = None
             _cuda.tell("torch", why)
     if found is None:
         found = entropy_by_torch(
-            logits, labels, ignore=ignore, smoothing=smoothing, zloss=zloss, mean=mean, grad=grad
+            logits, labels, gradient, ignore=ignore, smoothing=smoothing, zloss=zloss, mean=mean, grad=grad
         )
     return found
 
@@ -260,9 +276,9 @@ def _entropy(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zlos
 
 
 def _entropy_trained(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool) -> Any:
-    own = rows(logits).clone(memory_format=torch.contiguous_format)
-    own = _cuda.aligned(own) if own.is_cuda else own
-    loss, lse, total = entropy_run(own, labels.reshape(-1), ignore, smoothing, zloss, mean, True)
+    given = _lent(rows(logits))
+    own = torch.empty_like(given)
+    loss, lse, total = entropy_run(given, labels.reshape(-1), ignore, smoothing, zloss, mean, True, own)
     return loss.view(labels.shape), lse.view(labels.shape), total.reshape(()), own.view(logits.shape)
 
 
@@ -293,6 +309,10 @@ def _save_entropy(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...])
     ctx.mean = inputs[5]
 
 
+# Whether the backward pass that runs leaves its graph for another one (``retain_graph``).
+_is_asked_again = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+
 def refuse_second(name: str, kept: Tensor) -> None:
     """Says that a gradient has none, where one of it is wanted; tracers look at every formula as if."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not isinstance(kept, FakeTensor):
@@ -307,7 +327,19 @@ def _entropy_backward(ctx: Any, of_loss: Tensor | None, of_lse: None, of_total: 
     if not given:
         return (None,) * 6
     by = given[0] if len(given) == 1 else given[0] + given[1]
-    return (own * by.to(own.dtype)), None, None, None, None, None
+    return _times(own, by), None, None, None, None, None
+
+
+def _times(own: Tensor, by: Tensor) -> Tensor:
+    """A gradient that was kept, times what comes from behind: in its own place where nobody asks for it again."""
+    if torch.compiler.is_compiling() or type(own) not in PLAIN or is_watched() or _is_asked_again():
+        return own * by.to(own.dtype)
+    by = by.detach()
+    if by.numel() > 1:
+        return own.mul_(by)
+    # On a host it costs nothing to see that there is nothing to do; a GPU looks for itself.
+    done = (own.is_cuda and _cuda.times(own, by)) or (own.is_cpu and float(by) == 1.0)
+    return (own if done else own.mul_(by)).detach()  # one that is not ours any more is taken without a copy
 
 
 _trained = operator("cross_entropy_trained", _entropy_trained, _save_entropy, _entropy_backward).call
@@ -340,7 +372,31 @@ class _InPlace(torch.autograd.Function):
     def backward(ctx: Any, of_loss: Tensor, of_total: Tensor) -> tuple[Any, ...]:
         (own,) = ctx.saved_tensors
         by = of_total if ctx.mean else of_total + of_loss[..., None]
-        return (own * by.to(own.dtype)), None, None, None, None, None
+        return _times(own, by), None, None, None, None, None
+
+
+def _is_torchs(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, zloss: float, mean: bool) -> bool:
+    """Whether nothing is decided about a step, and torch's own call stands in for it."""
+    n = logits.shape[-1]
+    if torch.compiler.is_compiling() or type(logits) not in PLAIN or is_watched():
+        return False
+    if max(n, logits.numel() // n) > 1 << 20 or logits.numel() > 1 << 31 or labels.dtype not in (torch.int64, torch.int32):
+        return False
+    numbers = mean, ignore, smoothing, zloss
+    return are_torchs(logits, entropy_call(logits.numel() // n, n, logits.dtype, labels.dtype, True, True, *numbers))
+
+
+def _by_torch_itself(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, reduction: str) -> Tensor:
+    """torch's own call with its own gradient; a label that is no column makes NaN, as everywhere here."""
+    flat = labels.reshape(-1).long()
+    stray = (flat != ignore) & ((flat < 0) | (flat >= logits.shape[-1]))
+    known = flat.masked_fill(stray, ignore)
+    loss = F.cross_entropy(
+        rows(logits), known, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction
+    ).float()  # fmt: skip
+    if reduction == "none":
+        return loss.masked_fill(stray, math.nan).view(labels.shape)
+    return loss.masked_fill(stray.any(), math.nan)
 
 
 def check_labels(labels: Tensor, **beside: Tensor) -> None:
@@ -371,6 +427,8 @@ def cross_entropy(
     numbers = ignore, smoothing, zloss, mean
     if not wanted:
         loss, _, total = _untrained(logits, labels, *numbers)
+    elif zloss == 0.0 and _is_torchs(logits, labels, *numbers):
+        return _by_torch_itself(logits, labels, ignore, smoothing, reduction)
     elif inplace and logits.is_contiguous() and not logits.is_leaf and not is_watched() and not torch.compiler.is_compiling():
         loss, total = _InPlace.apply(logits, labels, *numbers)
     else:

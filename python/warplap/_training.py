@@ -8,6 +8,7 @@ asks for those gets them from the scores.
 from __future__ import annotations
 
 import functools
+import threading
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -53,11 +54,50 @@ def order_of(q: Tensor, k: Tensor, v: Tensor) -> str | None:
     return next((order for order in ("bhsd", "bshd") if all(is_in(order, t) for t in (q, k, v))), None)
 
 
-@functools.lru_cache(maxsize=4096)
+class Said(BaseException):
+    """The problem that a call would have solved, where somebody only asks which."""
+
+
+# Whether a call of this thread is to say its problem instead of solving it.
+_asks = threading.local()
+
+
+def problem_of(call: Callable[[], Any]) -> str | None:
+    """The problem that a call of attention is; None where it would be torch's own."""
+    _asks.on = True
+    try:
+        with torch.no_grad():
+            call()
+    except Said as said:
+        return str(said)
+    finally:
+        _asks.on = False
+    return None
+
+
 def prepared(forward: str) -> tuple[_warplap.Prepared, _warplap.Prepared]:
     """The calls of both passes, by the problem of the forward one."""
+    if getattr(_asks, "on", False):
+        raise Said(f"{forward},lse=true")
+    return _prepared(forward)
+
+
+@functools.lru_cache(maxsize=4096)
+def _prepared(forward: str) -> tuple[_warplap.Prepared, _warplap.Prepared]:
     fields = forward.partition(":")[2]
     return _warplap.Prepared(f"attention:{fields},lse=true"), _warplap.Prepared(f"attention_grad:{fields}")
+
+
+def alone(text: str) -> _warplap.Prepared:
+    """The call of a forward pass that nothing follows."""
+    if getattr(_asks, "on", False):
+        raise Said(text)
+    return _alone(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _alone(text: str) -> _warplap.Prepared:
+    return _warplap.Prepared(text)
 
 
 def lent(

@@ -219,7 +219,7 @@ def join() -> None:
             "softmax", "torch_softmax", rows.softmax_by_torch, device=device, facts=rows.softmax_facts, returns=True
         )  # fmt: skip
         add(
-            "softmax_grad", "torch_softmax_grad", rows.softmax_grad_by_torch, rows.softmax_grad_fit,
+            "softmax_grad", "torch_softmax_grad", rows.softmax_grad_by_torch,
             device=device, facts=rows.softmax_grad_facts, returns=True,
         )  # fmt: skip
         add("cross_entropy", "torch_cross_entropy", rows.entropy_into, device=device, facts=rows.entropy_facts)

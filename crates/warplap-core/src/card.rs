@@ -90,6 +90,10 @@ pub trait Card<D: Device>: Send + Sync {
     fn is_library(&self, _at: usize) -> bool {
         false
     }
+    /// Whether it is what the host program would call without us.
+    fn is_usual(&self, _at: usize) -> bool {
+        false
+    }
     /// Its answer to the problem.
     fn fit(&self, _at: usize, _device: &D) -> Fit {
         Fit::HIGH
@@ -148,6 +152,11 @@ impl<'c, D: Device> Runner<'c, D> {
     /// Whether it is an official library's.
     pub fn is_library(&self) -> bool {
         self.card.is_library(self.at)
+    }
+
+    /// Whether it is what the host program would call without us.
+    pub fn is_usual(&self) -> bool {
+        self.card.is_usual(self.at)
     }
 
     /// Whether reports compare winners with it: the reference, or an official library.
@@ -335,6 +344,10 @@ impl<O: Op, D: Device> Card<D> for Entry<O, D> {
 
     fn is_library(&self, at: usize) -> bool {
         self.catalog.variants()[at].is_library()
+    }
+
+    fn is_usual(&self, at: usize) -> bool {
+        self.catalog.variants()[at].is_usual()
     }
 
     fn fit(&self, at: usize, device: &D) -> Fit {

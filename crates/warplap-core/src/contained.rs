@@ -69,6 +69,10 @@ impl<O: Op, D: Device> Variant<O, D> for Contained<O, D> {
     fn is_library(&self) -> bool {
         self.ask("is_library", || self.0.is_library()).unwrap_or(false)
     }
+
+    fn is_usual(&self) -> bool {
+        self.ask("is_usual", || self.0.is_usual()).unwrap_or(false)
+    }
 }
 
 /// A kernel that is held to its problem's signature: other arguments are refused before it sees them.

@@ -15,7 +15,7 @@ pub mod candidate;
 pub mod card;
 mod case;
 pub mod catalog;
-mod caught;
+pub mod caught;
 mod contained;
 mod contest;
 pub mod device;

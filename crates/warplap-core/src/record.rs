@@ -61,12 +61,38 @@ pub struct Edition {
     /// Compiled kernels of the winner and its ties, by their digest.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub artifacts: BTreeSet<String>,
+    /// Other sizes of the key, each raced among a few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<AtSize>,
     /// The origins of the keys that signed the bundles it came in. The store that takes it in says so, nobody else.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub vouched: BTreeSet<String>,
 }
 
+/// A size that shares the key with the one that was raced for it: a race of a few.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AtSize {
+    /// The problem, in problem syntax.
+    pub problem: String,
+    /// Who answers there.
+    pub winner: Candidate,
+    /// Who took part and was right, and how much slower than the fastest (0.05 = 5 %).
+    pub behind: Vec<(Candidate, f64)>,
+    /// Wall seconds it took.
+    pub seconds: f64,
+}
+
 impl Edition {
+    /// What was seen at another size of the key.
+    pub(crate) fn at(&self, problem: &str) -> Option<&AtSize> {
+        self.sizes.iter().find(|size| size.problem == problem)
+    }
+
+    /// Wall seconds that its other sizes took.
+    pub(crate) fn spent_on_sizes(&self) -> f64 {
+        self.sizes.iter().map(|size| size.seconds).sum()
+    }
+
     /// The better, the higher, in the store of this id.
     pub(crate) fn rank(&self, local: &str) -> (bool, u8, u64) {
         (self.origin == local, self.verdict.grade.rank(), self.tuned_at)

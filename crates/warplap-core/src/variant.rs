@@ -107,6 +107,11 @@ pub trait Variant<O: Op, D: Device>: Send + Sync {
     fn is_library(&self) -> bool {
         false
     }
+
+    /// Whether this is the very call that the host program would make without us: it answers while nothing is decided.
+    fn is_usual(&self) -> bool {
+        false
+    }
 }
 
 /// What a kernel that gave the right answer showed.

@@ -1,7 +1,7 @@
 // What the kernels of cross entropy share: labels, losses, the factors of gradients, the total. Behind the constants of
 // `rows.cuh`; exponents are to the base of 2.
 //
-// Comes in (-D): LABELS (4 or 8 bytes), GRAD (1: the gradient takes the logits' place), MEAN (1: the total is a mean),
+// Comes in (-D): LABELS (4 or 8 bytes), GRAD (1: with the gradient), KEPT (1: that lies beside the logits, 0: in their place), MEAN (1: the total is a mean),
 // SMOOTH, ZLOSS (1: the problem has it).
 #pragma once
 #include "soft.cuh"

@@ -26,12 +26,13 @@ mod nvrtc;
 mod own;
 mod ptxas;
 mod rooms;
+mod times;
 
 /// The kernels that the device runs for itself (comparisons and what they need, ceilings, the clock), for a test that
 /// compiles them.
 #[doc(hidden)]
 pub fn own_kernels(chip: &Chip) -> Vec<Source> {
-    let proofs = compare::sources().into_iter().chain(doubles::sources());
+    let proofs = compare::sources().into_iter().chain(doubles::sources()).chain(times::sources());
     proofs.chain(ceilings::sources(chip)).chain([neutral::source()]).collect()
 }
 

@@ -176,12 +176,13 @@ const SOFTMAX_GRAD: [&str; 3] = [
     "softmax_grad:rows=1024,n=4096,dtype=bf16",
 ];
 
-const ENTROPY: [&str; 5] = [
+const ENTROPY: [&str; 6] = [
     "cross_entropy:rows=1,n=1,dtype=f32,grad=true",
     "cross_entropy:rows=13,n=77,dtype=f16,labels=i32,grad=true,smoothing=0.1,zloss=0.01",
     "cross_entropy:rows=100,n=1000,dtype=f32,reduction=sum,ignore=3",
     "cross_entropy:rows=31,n=300,dtype=bf16,grad=true,reduction=sum,smoothing=0.2",
     "cross_entropy:rows=64,n=32000,dtype=bf16,grad=true,zloss=0.0001",
+    "cross_entropy:rows=64,n=32000,dtype=bf16,grad=true,kept=true",
 ];
 
 const GATED: [&str; 8] = [

@@ -36,6 +36,8 @@ pub(crate) struct Entry<D: Lent> {
     kernel: Arc<dyn Kernel<D>>,
     /// The callable itself, where the choice is a foreign one.
     pub(crate) foreign: Option<Choice>,
+    /// Whether nothing was decided about it: a library answers, or the first that fits.
+    pub(crate) undecided: bool,
     /// Whether one launch is so short that other threads need not be let in.
     brief: bool,
     signature: Signature,
@@ -167,14 +169,15 @@ impl<O: Op, D: Lent> Desk<O, D> {
         let chosen = ended(chosen)?;
         // What was chosen because a stream is captured is chosen again afterwards.
         let lasts = self.tuner.with_known(problem, |_| ()).is_ok();
-        let mut entry = self.entry(py, problem, &chosen.candidate, chosen.kernel)?;
+        let undecided = matches!(chosen.how, How::Default(_));
+        let mut entry = self.entry(py, problem, &chosen.candidate, chosen.kernel, undecided)?;
         let raced = chosen.how == How::Raced || (chosen.how == How::Stored && settings.mode == Mode::Background);
         if raced && !settings.stop.said() {
             entry = self.last_heat(py, problem, queue, (&chosen.candidate, entry), call)?;
         }
         if lasts {
             self.ready.put(problem.clone(), entry.clone());
-            if matches!(chosen.how, How::Default(_)) && !self.tuner.answers(problem, &chosen.candidate) {
+            if undecided && !self.tuner.answers(problem, &chosen.candidate) {
                 // The winner of a race in the background took over meanwhile.
                 self.ready.clear();
             }
@@ -188,11 +191,12 @@ impl<O: Op, D: Lent> Desk<O, D> {
         problem: &O::Problem,
         candidate: &Candidate,
         kernel: Arc<dyn Kernel<D>>,
+        undecided: bool,
     ) -> PyResult<Arc<Entry<D>>> {
         let signature = O::signature(problem);
         let foreign = foreign::find::<O, D>(py, problem, &signature, candidate)?;
         let brief = !D::LAUNCH_IS_CALL || problem.work().flops < BRIEF_FLOPS;
-        Ok(Arc::new(Entry { kernel, foreign, brief, signature }))
+        Ok(Arc::new(Entry { kernel, foreign, undecided, brief, signature }))
     }
 
     /// Lets the winner of a race meet the best of the other kind in the caller's own call: a library's function where the
@@ -215,7 +219,7 @@ impl<O: Op, D: Lent> Desk<O, D> {
         let rival = tuner.rival(problem, |id| strangers.iter().any(|f| f.is(id) && f.is_library()));
         let Some(Rival { candidate: rival, is_library }) = rival else { return Ok(entry) };
         let Some(kernel) = tuner.built(problem, &rival) else { return Ok(entry) };
-        let other = self.entry(py, problem, &rival, kernel)?;
+        let other = self.entry(py, problem, &rival, kernel, false)?;
         let budget = tuner.settings().budget.seconds;
         let mut calls = |lane: usize| call(if lane == 0 { &entry } else { &other });
         let library = usize::from(is_library);

@@ -8,12 +8,15 @@ use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warplap::any;
+use warplap::core::catalog::Raced;
 use warplap::core::slot::{Role, Signature, Slot};
 use warplap::ops::registry::{self, Known, Visitor};
 
 use crate::argument;
 use crate::by_slot::{Call, MOST};
 use crate::call::direct;
+use crate::desk::Desks;
+use crate::lent::Lent;
 use crate::state::state;
 use crate::torch::Torch;
 
@@ -25,6 +28,9 @@ trait Door: Send + Sync {
         gpu: Option<usize>,
         given: &mut Call<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>>;
+
+    /// Whether torch's own function answers because nothing was decided; `false` before the first call.
+    fn is_torchs(&self, gpu: Option<usize>) -> PyResult<bool>;
 }
 
 struct Of<O: Known>(O::Problem);
@@ -47,6 +53,18 @@ impl<O: Known> Door for Of<O> {
             ))),
             Some(ordinal) => given.on::<O, _>(py, state.gpu(ordinal)?, &self.0),
         }
+    }
+
+    #[inline]
+    fn is_torchs(&self, gpu: Option<usize>) -> PyResult<bool> {
+        fn of<O: Known + Raced<D>, D: Lent>(desks: &Desks<D>, problem: &O::Problem) -> bool {
+            desks.of::<O>().if_known(problem, |entry| entry.undecided && entry.foreign.is_some()).unwrap_or(false)
+        }
+        let state = state();
+        Ok(match gpu {
+            None => of::<O, _>(state.desks(), &self.0),
+            Some(ordinal) => of::<O, _>(state.gpu(ordinal)?, &self.0),
+        })
     }
 }
 
@@ -133,6 +151,12 @@ impl Prepared {
         let Ok(mut given) = Call::new(self.signature.slots(), self.indexed, tensors) else { return Ok(None) };
         let Ok(gpu) = argument::place(&given.given()) else { return Ok(None) };
         Ok(direct(py, self.door.call(py, gpu, &mut given))?.flatten())
+    }
+
+    /// Whether torch's own function answers because nothing was decided: then it may as well be called itself.
+    #[pyo3(signature = (gpu=None))]
+    fn is_torchs(&self, gpu: Option<usize>) -> PyResult<bool> {
+        self.door.is_torchs(gpu)
     }
 
     fn __repr__(&self) -> String {

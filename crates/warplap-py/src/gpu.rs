@@ -6,7 +6,11 @@ use std::sync::{Arc, OnceLock};
 use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use warplap::Cuda;
+use warplap::core::device::Device;
+use warplap::core::dtype::DType;
 use warplap::core::store::default_root;
+
+use crate::lent::Lent;
 
 /// Devices with a higher ordinal are not looked for.
 pub(crate) const DEVICES: usize = 16;
@@ -24,6 +28,20 @@ pub(crate) fn set_worker(program: PathBuf, arguments: Vec<String>) {
 #[pyfunction]
 pub(crate) fn serve_if_asked(py: Python<'_>) {
     py.detach(|| warplap::worker::Worker::new().with_ground(warplap_spec::ground()).serve_if_asked());
+}
+
+/// Multiplies elements on a GPU in their own place with an f32 that lies there too. The addresses are the caller's word:
+/// so many elements of the type, which this stream alone uses.
+#[pyfunction]
+pub(crate) fn times(py: Python<'_>, address: u64, dtype: &str, len: u64, by: u64, gpu: usize) -> PyResult<()> {
+    let device = device(gpu)?;
+    let dtype: DType =
+        dtype.parse().map_err(|_| PyValueError::new_err(format!("dtype: is {dtype}, expected a float")))?;
+    let queue = device.current(py);
+    // SAFETY: the caller's word.
+    let launch = || unsafe { device.times((address, dtype, len), by, &queue) };
+    let done = if device.busy(&queue).is_some() { device.beside_capture(launch) } else { launch() };
+    done.map_err(|e| PyNotImplementedError::new_err(e.to_string()))
 }
 
 /// The devices of the process: one context each, whatever the store or the mode.

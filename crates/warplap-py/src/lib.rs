@@ -64,7 +64,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::gemm::{matmul_direct, matmul_into, matmul_known, matmul_problem};
     #[pymodule_export]
-    use crate::gpu::{serve_if_asked, set_worker};
+    use crate::gpu::{serve_if_asked, set_worker, times};
     #[pymodule_export]
     use crate::graph::{graphs_page, guess, partitions};
     #[pymodule_export]

@@ -49,7 +49,7 @@ fn odd_candidate(candidate: &Candidate) -> Option<String> {
 }
 
 fn odd_edition(edition: &Edition) -> Option<String> {
-    let Edition { verdict, trials, skipped, last_heat, .. } = edition;
+    let Edition { verdict, trials, skipped, last_heat, sizes, .. } = edition;
     if !made_of(&edition.origin, "_-", 64) {
         return Some(format!("'{}' is no store's id", shown(&edition.origin)));
     }
@@ -64,7 +64,11 @@ fn odd_edition(edition: &Edition) -> Option<String> {
     }
     let named = std::iter::once(&verdict.winner).chain(&verdict.runner_up).chain(&verdict.ties);
     let heat = last_heat.iter().flat_map(|heat| [&heat.winner, &heat.other]);
-    named.chain(heat).chain(trials.iter().map(|t| &t.candidate)).find_map(odd_candidate)
+    if sizes.iter().any(|size| size.problem.chars().any(is_harmful)) {
+        return Some("a size that it knows is no problem".into());
+    }
+    let of_sizes = sizes.iter().flat_map(|s| std::iter::once(&s.winner).chain(s.behind.iter().map(|(c, _)| c)));
+    named.chain(heat).chain(of_sizes).chain(trials.iter().map(|t| &t.candidate)).find_map(odd_candidate)
 }
 
 /// A fact of a fingerprint that is none.

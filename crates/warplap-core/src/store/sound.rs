@@ -44,8 +44,16 @@ fn incoherent(edition: &Edition) -> Option<String> {
     if !edition.artifacts.iter().all(|digest| is_digest(digest)) {
         return Some("it has an artifact whose digest is none".into());
     }
+    let is_amount = |x: f64| x.is_finite() && x >= 0.0;
+    let sizes = &edition.sizes;
+    if !sizes.iter().all(|s| is_amount(s.seconds) && s.behind.iter().all(|(_, by)| is_amount(*by))) {
+        return Some("what it knows of other sizes is no amount".into());
+    }
+    if sizes.iter().any(|s| s.problem.len() > MAX_TEXT || !s.behind.iter().any(|(c, _)| *c == s.winner)) {
+        return Some("the winner of another size took no part there".into());
+    }
     let amounts = [work.flops, work.bytes, edition.seconds * 1e6, edition.floor_us.unwrap_or(0.0), heat_us];
-    if !amounts.iter().all(|x| x.is_finite() && *x >= 0.0) || edition.seconds * 1e6 > LONGEST_US {
+    if !amounts.iter().all(|x| is_amount(*x)) || edition.seconds * 1e6 > LONGEST_US {
         return Some("its work, its floor or the seconds it took are no amount".into());
     }
     let floor_us = edition.floor_us.unwrap_or(0.0) * IMPOSSIBLE_BELOW;

@@ -84,7 +84,7 @@ impl<D: Device> Road<D> {
     }
 
     /// A candidate for a problem of other sizes: its kernel at the legal settings nearest to its own.
-    fn carried(&self, card: &dyn Card<D>, candidate: &Candidate) -> Option<Candidate> {
+    pub(super) fn carried(&self, card: &dyn Card<D>, candidate: &Candidate) -> Option<Candidate> {
         let runner = card.find(&candidate.variant).filter(|_| is_current(card, candidate))?;
         let config = runner.space(&self.device).nearest(&candidate.config)?;
         Some(Candidate { config, ..candidate.clone() })

@@ -13,11 +13,13 @@ mod parting;
 mod proved;
 mod provisional;
 mod road;
+mod sizes;
 mod standing;
 mod telling;
 mod tuning;
 mod waiting;
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::arg::Arg;
@@ -61,6 +63,18 @@ pub enum How {
     Foreign(String),
     /// Nobody knew: the first choice by priority, and why nothing was raced.
     Default(String),
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            How::Raced => f.write_str("it was raced just now"),
+            How::Stored => f.write_str("the store knew it"),
+            How::Stale => f.write_str("the store knew it from other versions"),
+            How::Foreign(slug) => write!(f, "the store knew it from another device, {slug}"),
+            How::Default(why) => f.write_str(why),
+        }
+    }
 }
 
 /// A candidate chosen for a problem, and its kernel.

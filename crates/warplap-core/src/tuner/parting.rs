@@ -73,6 +73,7 @@ impl<D: Device> Road<D> {
             floor_us: all.floor_us,
             seconds: all.seconds,
             last_heat: None,
+            sizes: Vec::new(),
             vouched: Default::default(),
         };
         let warning = self.keep(&key, card, &edition, &timing);

@@ -45,8 +45,13 @@ impl Known {
     fn take_over(&self, key: &Key, winner: Candidate) {
         let before = locked(&self.winners).insert(key.text.clone(), (winner.clone(), How::Raced));
         if before.is_some_and(|(candidate, _)| candidate != winner) {
-            locked(&self.listeners).iter().for_each(|listener| listener());
+            self.tell();
         }
+    }
+
+    /// Tells whoever listens that kernels that were chosen before may be out of date.
+    pub(super) fn tell(&self) {
+        locked(&self.listeners).iter().for_each(|listener| listener());
     }
 }
 
@@ -88,10 +93,13 @@ impl<D: Device> Road<D> {
             None => self.decide(&key, card, queue, observer)?,
         };
         let Decided { candidate, how, lasts } = decided;
-        let chosen = self.build(&key, card, &candidate, how.clone())?;
         if lasts {
-            locked(&self.known.winners).entry(key.text).or_insert((candidate, how));
+            let mut winners = locked(&self.known.winners);
+            winners.entry(key.text.clone()).or_insert_with(|| (candidate.clone(), how.clone()));
         }
+        let (candidate, how) = self.at_size(&key, card, queue, observer, (candidate, how));
+        let chosen = self.build(&key, card, &candidate, how)?;
+        tracing::debug!("{}: {} answers: {}", card.text(), chosen.candidate, chosen.how);
         Ok((chosen, lasts))
     }
 
@@ -103,7 +111,7 @@ impl<D: Device> Road<D> {
         observer: &dyn Observer,
     ) -> Result<Decided, Error> {
         if self.settings.mode == Mode::Off {
-            let (candidate, how) = self.first_choice(card, "the mode is off");
+            let (candidate, how) = self.library_choice(card, "the mode is off");
             return Ok(Decided { candidate, how, lasts: true });
         }
         if self.settings.mode == Mode::Tune && self.device.busy(queue).is_none() {
@@ -140,7 +148,8 @@ impl<D: Device> Road<D> {
         let busy = self.device.busy(queue);
         let mut why = format!("the mode is {} and the store does not know the key", self.settings.mode);
         let found = found.filter(|(edition, _)| self.may_answer(&edition.verdict.winner, card));
-        let imported = found.as_ref().is_some_and(|(edition, _)| edition.origin != self.store.id());
+        let imported = self.settings.mode == Mode::Replay
+            && found.as_ref().is_some_and(|(edition, _)| edition.origin != self.store.id());
         let admitted = found.filter(|(edition, how)| {
             let winner = &edition.verdict.winner;
             let may = match (self.is_admitted(key, card, (edition, how)), &busy) {
@@ -154,10 +163,10 @@ impl<D: Device> Road<D> {
             };
             may.inspect_err(|e| why = format!("the stored winner {winner} came from elsewhere: {e}")).is_ok()
         });
-        let unproved = admitted.is_none() && imported && self.settings.mode == Mode::Replay;
-        let (candidate, how) = admitted.map(winner).unwrap_or_else(|| match unproved {
-            true => self.yardstick_choice(card, &why),
-            false => self.first_choice(card, busy.as_ref().filter(|_| tunes).unwrap_or(&why)),
+        let why = busy.as_ref().filter(|_| tunes).unwrap_or(&why);
+        let (candidate, how) = admitted.map(winner).or_else(|| self.library(card, why)).unwrap_or_else(|| {
+            // What came from elsewhere may be right where ours is not: nobody unproved answers in its place.
+            if imported { (self.reference(card), How::Default(why.clone())) } else { self.first_choice(card, why) }
         });
         let lasts = !tunes || how == How::Stored;
         Ok(Decided { candidate, how, lasts })
@@ -197,7 +206,7 @@ impl<D: Device> Road<D> {
     fn last_resort(&self, card: &dyn Card<D>, error: &Error) -> Result<Decided, Error> {
         let text = card.text();
         if matches!(error, Error::NothingRight { rejection: Rejection::TimedOut { .. }, .. }) {
-            let (candidate, how) = self.yardstick_choice(card, &error.to_string());
+            let (candidate, how) = self.library_choice(card, &error.to_string());
             if candidate != self.reference(card) {
                 tracing::warn!("{text}: {error}; the library answers");
                 return Ok(Decided { candidate, how, lasts: true });
@@ -255,13 +264,20 @@ impl<D: Device> Road<D> {
         self.usable(winner, card) || (!self.settings.bucket.is_exact() && is_current(card, winner))
     }
 
-    /// An official library at its default config, where there is one; else the first choice. The last of a catalog comes
-    /// first: a host program's own libraries stand behind ours, and are what its users would call without us.
-    fn library_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+    /// Who answers while nothing is decided: the call that the host program would make without us, or an official
+    /// library at its default config; where there is none, the first choice.
+    pub(super) fn library_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+        self.library(card, why).unwrap_or_else(|| self.first_choice(card, why))
+    }
+
+    /// A library's own call. Of the host's calls the first that fits is its own choice; of the libraries that we bring
+    /// the last is the machine's own.
+    fn library(&self, card: &dyn Card<D>, why: &str) -> Option<(Candidate, How)> {
         let (mut listed, _) = card.list(&self.device);
         listed.retain(|l| l.runner.is_library());
-        listed.sort_by_key(|l| std::cmp::Reverse(card.runners().position(|r| r.id() == l.runner.id())));
-        self.first_of(listed, why).unwrap_or_else(|| self.first_choice(card, why))
+        let place = |l: &Listed<'_, D>| card.runners().position(|r| r.id() == l.runner.id()).unwrap_or(0);
+        listed.sort_by_key(|l| if l.runner.is_usual() { place(l) } else { usize::MAX - place(l) });
+        self.first_of(listed, why)
     }
 
     /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
@@ -271,13 +287,6 @@ impl<D: Device> Road<D> {
         listed.retain(|l| !self.device.sandboxes() || l.runner.is_yardstick());
         let reference = || (self.reference(card), How::Default(why.into()));
         self.first_of(listed, why).unwrap_or_else(reference)
-    }
-
-    /// An official library at its default config, or the reference: who needs no proof.
-    fn yardstick_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
-        let (mut listed, _) = card.list(&self.device);
-        listed.retain(|l| l.runner.is_library());
-        self.first_of(listed, why).unwrap_or_else(|| (self.reference(card), How::Default(why.into())))
     }
 
     /// The first of a list that has a default config.

@@ -84,7 +84,10 @@ impl<D: Device> Road<D> {
         if edition.is_some() && !proved {
             matched.push_str("; its winner was not proved here yet: it is before its first use");
         }
-        if let Some(other) = edition.as_ref().and_then(|e| self.stand_in(&key, card, e)) {
+        let of_size = edition.as_ref().and_then(|_| self.tell_of_size(&key, card));
+        if let Some(told) = &of_size {
+            matched.push_str(&format!("; {told}"));
+        } else if let Some(other) = edition.as_ref().and_then(|e| self.stand_in(&key, card, e)) {
             matched
                 .push_str(&format!("; it was raced for another size of its bucket, and {other} answers for this one"));
         }

@@ -133,7 +133,7 @@ impl<D: Device> Road<D> {
     }
 
     /// The problem that was raced for a key, where the store knows.
-    fn raced_for(&self, key: &Key) -> Option<String> {
+    pub(super) fn raced_for(&self, key: &Key) -> Option<String> {
         match self.store.lookup(key, self.device.fingerprint()) {
             Match::Exact(record) => Some(record.problem.clone()),
             _ => None,
@@ -202,6 +202,7 @@ impl<D: Device> Road<D> {
             floor_us: outcomes.floor.map(|f| f * 1e6),
             seconds: running.seconds(),
             last_heat: None,
+            sizes: Vec::new(),
             vouched: Default::default(),
         };
         let (was, now) = (earlier.map(|e| e.verdict.grade).filter(|g| g.is_provisional()), new.verdict.grade);

@@ -21,12 +21,12 @@ fn sizes_that_change_race_once_and_each_gets_a_kernel_of_its_own() {
     let tuner = tuner(&rows, &memory(), changing());
     let sized = |len: u64| ScaleProblem { n: len, ..problem(1) };
     assert!(!tune(&tuner, &sized(57)).from_store);
-    let built = rows[1].count.builds();
     for size in [33, 91, 128] {
         assert!(tuner.knows_key(&sized(size)) && launch(&tuner, &sized(size)).unwrap(), "{size}");
-        assert!(tune(&tuner, &sized(size)).from_store, "{size}");
+        let built = rows[1].count.builds();
+        assert!(launch(&tuner, &sized(size)).unwrap() && tune(&tuner, &sized(size)).from_store, "{size}");
+        assert_eq!(rows[1].count.builds(), built, "its kernel is there");
     }
-    assert_eq!(rows[1].count.builds(), built + 3, "one kernel each");
     for size in [32, 129] {
         assert!(!tuner.knows_key(&sized(size)) && !tune(&tuner, &sized(size)).from_store, "{size}");
     }
@@ -71,13 +71,70 @@ fn settings_that_a_size_does_not_have_are_carried_over_where_all_others_are_far_
     assert_eq!((chosen.candidate.variant.as_str(), chosen.candidate.config.int("i")), ("tiles", Some(1)));
     assert!(launch(&tuner, &problem(40)).unwrap());
     let told = |len: u64| AnyTuner::find(&tuner, &Scale::text(&problem(len))).unwrap().matched;
-    assert!(told(40).ends_with("and tiles[i=1] answers for this one"), "{}", told(40));
-    assert!(!told(64).contains("another size"), "{}", told(64));
+    assert!(told(40).ends_with("the race was at n=64; at this size tiles[i=1] won a short race of 3"), "{}", told(40));
+    assert!(!told(64).contains("the race was at"), "{}", told(64));
     // One that was measured and is close goes first.
     let rows = [&rows[..], &[row("close", 1.1e-4)]].concat();
     let tuner = support::tuner(&rows, &memory(), changing());
     assert_eq!(of(&tune(&tuner, &problem(64))), Some(3));
     assert_eq!(tuner.choose(&problem(40)).unwrap().candidate.variant, "close");
+}
+
+/// A winner that is behind the library above 80.
+fn by_halves() -> [crate::fake::Row; 3] {
+    [row("reference", 9e-3), row("library", 2e-3).library(), row("tiles", 1e-3).above(80, 4e-3)]
+}
+
+#[test]
+fn a_size_that_was_not_raced_races_a_few_and_the_library_among_them() {
+    let (rows, store) = (by_halves(), memory());
+    let tuner = tuner(&rows, &store, changing());
+    let told = |len: u64| AnyTuner::find(&tuner, &Scale::text(&problem(len))).unwrap().matched;
+    let who = |tuner: &support::T, len: u64| tuner.choose(&problem(len)).unwrap().candidate.variant;
+    assert_eq!(tune(&tuner, &problem(64)).edition.verdict.winner.variant, "tiles");
+    assert!(told(100).contains("the race was at n=64; this size was not measured yet"), "{}", told(100));
+    assert_eq!(who(&tuner, 100), "library");
+    assert!(told(100).contains("at this size library[i=0] won a short race of 3"), "{}", told(100));
+    let [_, laps, _] = tuner.device().counts();
+    // What lies close to a size that was seen, and between two that agree, needs none.
+    assert_eq!([99, 103, 65].map(|len| who(&tuner, len)), ["library", "library", "tiles"]);
+    assert_eq!(tuner.device().counts()[1], laps);
+    assert_eq!(who(&tuner, 50), "tiles");
+    let [_, laps, _] = tuner.device().counts();
+    assert_eq!(who(&tuner, 57), "tiles");
+    assert_eq!(tuner.device().counts()[1], laps);
+    assert!(told(57).contains("sizes around this one agree on tiles[i=0]"), "{}", told(57));
+    // Whoever only replays goes by what is there, and measures nothing.
+    let replay = support::tuner(&rows, &store, Settings { mode: Mode::Replay, ..changing() });
+    assert_eq!([100, 57, 64, 121, 34].map(|len| who(&replay, len)), ["library", "tiles", "tiles", "library", "tiles"]);
+    assert_eq!(replay.device().counts()[1], 0);
+    // The race of the key is what it was.
+    assert_eq!(tuner.record(&problem(100)).unwrap().editions[0].verdict.winner.variant, "tiles");
+}
+
+#[test]
+fn of_all_sizes_of_a_key_few_are_raced_and_next_to_none_is_served_by_the_slower_one() {
+    let (rows, store) = (by_halves(), memory());
+    let tuner = tuner(&rows, &store, changing());
+    tune(&tuner, &problem(64));
+    let mut order: Vec<u64> = (33..=128).collect();
+    fastrand::Rng::with_seed(3).shuffle(&mut order);
+    let wrong = |len: &&u64| (tuner.choose(&problem(**len)).unwrap().candidate.variant == "library") != (**len > 80);
+    let wrong = order.iter().filter(wrong).collect::<Vec<_>>();
+    assert!(wrong.iter().all(|len| (78..=83).contains(*len)), "{wrong:?}");
+    let sizes = tuner.record(&problem(64)).unwrap().editions[0].sizes.len();
+    assert!(sizes <= 16, "{sizes}");
+}
+
+#[test]
+fn in_the_background_the_nearest_size_answers_until_its_own_race_is_over() {
+    let (rows, store) = (by_halves(), memory());
+    tune(&tuner(&rows, &store, changing()), &problem(64));
+    let tuner = support::tuner(&rows, &store, Settings { mode: Mode::Background, ..changing() });
+    assert_eq!(tuner.choose(&problem(100)).unwrap().candidate.variant, "tiles");
+    let decided = || tuner.choose(&problem(100)).unwrap().candidate.variant == "library";
+    let waited = (0..500).any(|_| decided() || (std::thread::sleep(std::time::Duration::from_millis(20)), false).1);
+    assert!(waited);
 }
 
 #[test]

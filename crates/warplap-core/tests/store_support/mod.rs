@@ -93,6 +93,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         }],
         work: Work { flops: 1e9, bytes: 1e6 },
         floor_us: Some(1.5),
+        sizes: Vec::new(),
         last_heat: None,
         artifacts: Default::default(),
         vouched: Default::default(),

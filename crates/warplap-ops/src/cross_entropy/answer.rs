@@ -58,8 +58,17 @@ pub(super) fn answer(p: &CrossEntropyProblem, inputs: &[Array]) -> Vec<Answer> {
     let total = losses.iter().sum::<f64>() * share;
     let all = [values, losses, found.iter().map(|f| f.1).collect(), vec![total]];
     let answers = all.into_iter().zip(tolerances(p, reach, counted));
-    let answers = answers.map(|(values, tolerance)| Answer { values, tolerance });
-    answers.skip(usize::from(!p.grad)).collect()
+    in_order(p, answers.map(|(values, tolerance)| Answer { values, tolerance }).collect())
+}
+
+/// The gradient and the other answers, in the order of the slots that are written.
+pub(super) fn in_order<T>(p: &CrossEntropyProblem, mut answers: Vec<T>) -> Vec<T> {
+    match (p.grad, p.kept) {
+        (true, true) => answers.rotate_left(1),
+        (true, false) => {}
+        (false, _) => drop(answers.remove(0)),
+    }
+    answers
 }
 
 /// The loss and the log-sum-exp of a row, whose gradient takes its place.

@@ -28,7 +28,7 @@ pub struct CrossEntropy;
 
 /// The slots of a launch.
 pub mod slot {
-    /// The logits, rows×n; with `grad` the gradient of the total takes their place.
+    /// The logits, rows×n; with `grad` the gradient of the total takes their place, unless they are `kept`.
     pub const LOGITS: usize = 0;
     /// A label for each row.
     pub const LABELS: usize = 1;
@@ -38,10 +38,12 @@ pub mod slot {
     pub const LSE: usize = 3;
     /// The mean or the sum of the losses: one f32.
     pub const TOTAL: usize = 4;
+    /// The gradient of the total, rows×n, where the logits are `kept`.
+    pub const GRADIENT: usize = 5;
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = 5;
+pub(crate) const SLOTS: usize = 6;
 
 /// Bytes that every buffer's address is a multiple of: one vector of a GPU.
 pub(crate) const ALIGN: u64 = 16;
@@ -58,7 +60,7 @@ impl Op for CrossEntropy {
     type Problem = CrossEntropyProblem;
 
     fn signature(p: &CrossEntropyProblem) -> Signature {
-        let logits = match p.grad {
+        let logits = match p.takes_place() {
             true => Slot::in_out("logits", p.dtype, &[p.rows, p.n]),
             false => Slot::input("logits", p.dtype, &[p.rows, p.n]),
         };
@@ -69,6 +71,7 @@ impl Op for CrossEntropy {
             output("loss", p.rows),
             output("lse", p.rows),
             output("total", 1),
+            Slot::output("gradient", p.dtype, &[p.rows, p.n]).aligned(ALIGN).when(p.kept),
         ])
     }
 

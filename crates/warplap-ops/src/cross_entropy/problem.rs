@@ -46,8 +46,10 @@ pub struct CrossEntropyProblem {
     pub dtype: DType,
     /// Type of the labels: i64 or i32.
     pub labels: DType,
-    /// Whether the gradient of the total takes the logits' place.
+    /// Whether the gradient of the total is asked for, in the logits' place.
     pub grad: bool,
+    /// Whether the gradient lies beside the logits, and these stay.
+    pub kept: bool,
     /// What the total is.
     pub reduction: Reduction,
     /// Rows with this label do not count.
@@ -67,9 +69,9 @@ const MAX_ELEMENTS: u64 = 1 << 31;
 impl CrossEntropyProblem {
     /// The mean of plain losses over labels of 64 bits.
     pub fn new(rows: u64, n: u64, dtype: DType) -> Self {
-        let (grad, reduction) = (false, Reduction::Mean);
+        let (grad, kept, reduction) = (false, false, Reduction::Mean);
         let (labels, ignore, zero) = (DType::I64, IGNORE, 0f32.to_bits());
-        CrossEntropyProblem { rows, n, dtype, labels, grad, reduction, ignore, smoothing: zero, zloss: zero }
+        CrossEntropyProblem { rows, n, dtype, labels, grad, kept, reduction, ignore, smoothing: zero, zloss: zero }
     }
 
     /// The share of a row that is dealt out to all labels alike.
@@ -94,6 +96,11 @@ impl CrossEntropyProblem {
         (0.0..=1.0).contains(&zloss).then_some(self)
     }
 
+    /// Whether the gradient takes the logits' place.
+    pub fn takes_place(&self) -> bool {
+        self.grad && !self.kept
+    }
+
     /// Elements of the logits.
     pub fn len(&self) -> usize {
         (self.rows * self.n) as usize
@@ -109,7 +116,7 @@ impl Problem for CrossEntropyProblem {
     type Op = super::CrossEntropy;
 
     const FIELDS: &'static [&'static str] =
-        &["rows", "n", "dtype", "labels", "grad", "reduction", "ignore", "smoothing", "zloss"];
+        &["rows", "n", "dtype", "labels", "grad", "kept", "reduction", "ignore", "smoothing", "zloss"];
 
     fn fields(&self) -> Fields {
         Fields::new()
@@ -118,6 +125,7 @@ impl Problem for CrossEntropyProblem {
             .with("dtype", self.dtype)
             .with_unless("labels", self.labels, DType::I64)
             .with_unless("grad", self.grad, false)
+            .with_unless("kept", self.kept, false)
             .with_unless("reduction", self.reduction, Reduction::Mean)
             .with_unless("ignore", self.ignore, IGNORE)
             .with_unless("smoothing", self.smoothing(), 0.0)
@@ -136,6 +144,10 @@ impl Problem for CrossEntropyProblem {
             return Err(ProblemError::value("labels", p.labels, "i64 or i32"));
         }
         p.grad = fields.word_or("grad", "true or false", false)?;
+        p.kept = fields.word_or("kept", "true or false", false)?;
+        if p.kept && !p.grad {
+            return Err(ProblemError::value("kept", true, "false: without grad=true nothing takes the logits' place"));
+        }
         p.reduction = fields.word_or("reduction", "mean or sum", Reduction::Mean)?;
         p.ignore = fields.word_or("ignore", "a label", IGNORE)?;
         if n == 1 && p.ignore == 0 {
@@ -159,6 +171,7 @@ impl Problem for CrossEntropyProblem {
             .with("dtype", self.dtype)
             .with("labels", self.labels)
             .with("grad", self.grad)
+            .with_unless("kept", self.kept, false)
             .with("reduction", self.reduction)
             .with("smoothing", self.smoothing() > 0.0)
             .with("zloss", self.zloss() > 0.0)
@@ -198,6 +211,7 @@ mod tests {
     fn a_problem_reads_back_what_it_prints() {
         for text in [
             "cross_entropy:rows=4096,n=128256,dtype=bf16",
+            "cross_entropy:rows=9,n=128,dtype=bf16,grad=true,kept=true,smoothing=0.1",
             "cross_entropy:rows=24,n=77,dtype=f16,labels=i32,grad=true,reduction=sum,ignore=0,smoothing=0.1,zloss=0.0001",
         ] {
             assert_eq!(CrossEntropy::text(&CrossEntropy::parse(text).unwrap()), text);
@@ -208,6 +222,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (fields, field) in [
             ("rows=1,n=1,smoothing=1.5", "'smoothing'"),
+            ("rows=1,n=1,kept=true", "'kept'"),
             ("rows=1,n=1,zloss=nan", "'zloss'"),
             ("rows=4,n=1,ignore=0", "'ignore'"),
             ("rows=4,n=1,labels=f32", "'labels'"),

@@ -82,4 +82,8 @@ impl<O: Op, D: Lent> Variant<O, D> for Foreign<O> {
     fn is_library(&self) -> bool {
         self.face.is_library()
     }
+
+    fn is_usual(&self) -> bool {
+        self.face.is_library() // of torch's: what its users would call
+    }
 }

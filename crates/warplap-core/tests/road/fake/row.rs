@@ -78,6 +78,8 @@ pub struct Row {
     pub multiple: u64,
     /// Its axis has the two values below a problem's size over this one; 0: all of them at any size.
     pub each: u64,
+    /// Above this size it takes so many seconds.
+    pub above: (u64, f64),
     /// What a launch really takes.
     pub real: Duration,
     /// Whether it is what a user would call instead.
@@ -113,6 +115,7 @@ pub fn row(id: &str, seconds: f64) -> Row {
         panics: None,
         multiple: 1,
         each: 0,
+        above: (u64::MAX, 0.0),
         real: Duration::ZERO,
         library: false,
         count: Arc::default(),
@@ -143,6 +146,9 @@ impl Row {
     }
     pub fn multiple(self, multiple: u64) -> Row {
         Row { multiple, ..self }
+    }
+    pub fn above(self, size: u64, seconds: f64) -> Row {
+        Row { above: (size, seconds), ..self }
     }
     pub fn each(self, each: u64) -> Row {
         Row { each, ..self }
@@ -208,7 +214,8 @@ impl Variant<Scale, Fake> for Row {
             _ => {}
         }
         // Nothing is built that the space does not hold: this would be the panic of a record believed blindly.
-        let seconds = self.seconds[config.size("i").expect("a config of the space")];
+        let by_table = self.seconds[config.size("i").expect("a config of the space")];
+        let seconds = if p.n > self.above.0 { self.above.1 } else { by_table };
         let (step, act, real, count) = (p.step as f64, self.act, self.real, self.count.clone());
         Ok(Box::new(Built { step, act, real, seconds, count, launched: 0.into(), first: Mutex::default() }))
     }

@@ -65,7 +65,7 @@ impl Twin<BsrProblem> for Fill {
 
     fn plan(&self, p: &BsrProblem, c: &Config, chip: &Chip) -> Result<Plan, Rejection> {
         let [bm, bn, slabs] = [axis(c, "BM")?.max(64), axis(c, "BN")?, axis(c, "SC")?.max(1)];
-        let (rows, lines, col) = (bm / p.bs, (bm / 64).min(2), p.b == Layout::Col);
+        let (rows, lines, col) = ((bm / p.bs).max(1), (bm / 64).min(2), p.b == Layout::Col);
         let resident = 3 - lines;
         let columns = (p.k / p.bc).next_multiple_of(slabs);
         let stage = slabs * p.bc * (bn * 2 + rows * p.bs * 2);

@@ -48,12 +48,18 @@ impl<'a, T: Typed> Call<'a, T> {
     /// The slots of arguments. The catalog hands out kernels that refuse other arguments than the signature's: there
     /// are as many elements as the problem says.
     pub(super) fn of(p: &CrossEntropyProblem, args: &mut [Arg<'a, Cpu>]) -> Result<Self, Rejection> {
-        let (logits, gradient) = match p.grad {
+        let (logits, gradient) = match p.takes_place() {
             true => {
                 let both = typed::write::<T>(args[slot::LOGITS].write()?)?.as_mut_ptr();
                 (both.cast_const(), both)
             }
-            false => (typed::read::<T>(args[slot::LOGITS].read()?)?.as_ptr(), std::ptr::null_mut()),
+            false => {
+                let gradient = match p.kept {
+                    true => typed::write::<T>(args[slot::GRADIENT].write()?)?.as_mut_ptr(),
+                    false => std::ptr::null_mut(),
+                };
+                (typed::read::<T>(args[slot::LOGITS].read()?)?.as_ptr(), gradient)
+            }
         };
         let labels = match p.labels {
             DType::I32 => Labels::Short(typed::read::<i32>(args[slot::LABELS].read()?)?),

@@ -41,6 +41,7 @@ mod tests {
                         Arg::Write(SliceMut::F32(&mut loss)),
                         Arg::Write(SliceMut::F32(&mut lse)),
                         Arg::Write(SliceMut::F32(&mut total)),
+                        Arg::Absent,
                     ];
                     variant.build(&p, &config, &cpu).unwrap().launch(&mut args, &()).unwrap();
                     drop(args);

@@ -37,6 +37,7 @@ mod tests {
                 "rows=4096,n=128256,dtype=bf16",
                 "rows=4096,n=32000,dtype=f16,grad=true,smoothing=0.1,zloss=0.001,labels=i32",
                 "rows=64,n=768,dtype=f32,grad=true,reduction=sum",
+                "rows=64,n=768,dtype=bf16,grad=true,kept=true",
                 "rows=5,n=77,dtype=bf16,smoothing=0.1",
             ] {
                 let p = CrossEntropy::parse(text).unwrap();
@@ -60,6 +61,7 @@ mod tests {
         }
         for text in [
             "rows=4096,n=128256,dtype=bf16,grad=true",
+            "rows=4096,n=128256,dtype=bf16,grad=true,kept=true",
             "rows=4096,n=50264,dtype=f16,grad=true,smoothing=0.1,zloss=0.001,labels=i32",
             "rows=64,n=32000,dtype=f32,grad=true,reduction=sum",
         ] {

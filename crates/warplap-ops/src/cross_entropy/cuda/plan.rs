@@ -16,6 +16,7 @@ pub(super) fn facts(p: &CrossEntropyProblem) -> Vec<(&'static str, i64)> {
         ("DTYPE", dtype_code(p.dtype)),
         ("LABELS", p.labels.bytes() as i64),
         ("GRAD", i64::from(p.grad)),
+        ("KEPT", i64::from(p.kept)),
         ("MEAN", i64::from(p.reduction == Reduction::Mean)),
         ("SMOOTH", i64::from(p.smoothing() > 0.0)),
         ("ZLOSS", i64::from(p.zloss() > 0.0)),

@@ -1,7 +1,7 @@
 // Cross entropy, one block a row, float32 sums.
 //
 // Idea: the plainest kernel there is: the row is read again for every step. Wins: never by design; it fits every length
-// of row and type and is the fallback. Facts of the problem (-D): DTYPE, LABELS, GRAD, MEAN, SMOOTH, ZLOSS
+// of row and type and is the fallback. Facts of the problem (-D): DTYPE, LABELS, GRAD, KEPT, MEAN, SMOOTH, ZLOSS
 // (entropy.cuh).
 #define WARPS 8
 #define VEC 1
@@ -9,13 +9,14 @@
 #include "entropy.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-reference(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int rows, int n,
+reference(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, elem* beside, u32* room, int rows, int n,
     long long ignore, float smoothing, float zloss) {
   __shared__ Soft parts[WARPS];
   __shared__ float sums[WARPS];
   const Numbers p = {rows, n, ignore, smoothing, zloss};
   const long long y = labels[blockIdx.x];
   x += (u64)blockIdx.x * n;
+  elem* to = KEPT ? beside + (u64)blockIdx.x * n : x;
   Soft mine = nothing();
   float plain = 0.f;
   for (int i = threadIdx.x; i < n; i += 256) {
@@ -42,7 +43,7 @@ reference(elem* x, const label* __restrict__ labels, float* loss, float* lse, fl
       float v[1];
       piece.one[0] = x[i];
       slope(v, piece, mine.most, f, y - i);
-      x[i] = narrow(v[0]);
+      to[i] = narrow(v[0]);
     }
   }
   close(p, labels, loss, total, room);

@@ -5,7 +5,7 @@
 // by a warp of its own. The other warps go over the pieces twice: for the largest and the sum, then, once the blocks have
 // joined theirs, for the gradient, which frees the piece. The places beyond a row's pieces take the beginning of the next
 // row, so that reading goes on while the gradient is written. Wins: rows that registers cannot hold, from Hopper on.
-// Limits: rows are whole vectors of 16 bytes. Facts of the problem (-D): DTYPE, LABELS, GRAD (1), MEAN, SMOOTH, ZLOSS
+// Limits: rows are whole vectors of 16 bytes. Facts of the problem (-D): DTYPE, LABELS, GRAD (1), KEPT, MEAN, SMOOTH, ZLOSS
 // (entropy.cuh), N (logits of a row), VEC (of a vector). Of the setting: WARPS (that compute), PIECES, SLOTS, STREAM.
 #include "entropy.cuh"
 
@@ -36,7 +36,7 @@ DI int begin_of(int block, int piece) { return min(VECTORS, (block * PIECES + pi
 DI int end_of(int block, int piece) { return min(VECTORS, (block * PIECES + piece + 1) * PIECE); }
 
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) __cluster_dims__(BLOCKS, 1, 1)
-ring(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int rows, int n,
+ring(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, elem* beside, u32* room, int rows, int n,
     long long ignore, float smoothing, float zloss) {
   extern __shared__ __align__(128) uint4 places[];
   __shared__ __align__(8) u64 full[SLOTS], empty[SLOTS], swapped[2];
@@ -119,7 +119,7 @@ ring(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* 
       for (int c = 0; c < PIECES; c++) {
         const int k = i * PIECES + c, begin = begin_of(block, c), count = end_of(block, c) - begin;
         const uint4* here = places + k % SLOTS * PIECE;
-        elem* to = x + (u64)row * N + (u64)begin * VEC;
+        elem* to = (KEPT ? beside : x) + (u64)row * N + (u64)begin * VEC;
         for (int at = threadIdx.x; at < count; at += THREADS) {
           Piece piece;
           float v[VEC];

@@ -4,7 +4,7 @@
 // and sum; a single reduction joins them. A gradient is computed from the logits in registers, where these hold them
 // (KEEP 1), else the row is read again. Wins: losses of any rows, gradients of rows that registers hold. Limits: VEC
 // divides N, so that vectors lie on their own size; buffers lie on 16 bytes. Facts of the problem (-D): DTYPE, LABELS,
-// GRAD, MEAN, SMOOTH, ZLOSS (entropy.cuh), N (logits of a row). Of the setting: WARPS (of a row), VEC (elements of a
+// GRAD, KEPT, MEAN, SMOOTH, ZLOSS (entropy.cuh), N (logits of a row). Of the setting: WARPS (of a row), VEC (elements of a
 // load), STREAM (1: stores that need not stay in a cache), TOGETHER (rows of a block; 1 where WARPS is more), KEEP.
 #include "entropy.cuh"
 
@@ -43,7 +43,7 @@ DI Soft both_of_row(Soft s, Soft* room) {
 }
 
 extern "C" __global__ void __launch_bounds__(LANES * TOGETHER)
-rows(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, u32* room, int count, int n,
+rows(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* total, elem* beside, u32* room, int count, int n,
     long long ignore, float smoothing, float zloss) {
   __shared__ Soft parts[WARPS];
   __shared__ float sums[WARPS];
@@ -53,6 +53,7 @@ rows(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* 
   if (row < count) { // whole warps leave it out, and only where a row is one
     const long long y = labels[row];
     x += row * N;
+    elem* to = KEPT ? beside + row * N : x;
     const float picked = lane == 0 && y >= 0 && y < N ? widen(x[y]) : 0.f;
     Soft mine = nothing();
     float plain = 0.f;
@@ -111,11 +112,11 @@ rows(elem* x, const label* __restrict__ labels, float* loss, float* lse, float* 
     for (int j = 0; j < PER; j++) {
       const int at = (j * LANES + lane) * VEC;
       slope(v, kept[j], all.most, f, y - at);
-      if (WHOLE || at < N) put(x + at, v);
+      if (WHOLE || at < N) put(to + at, v);
     }
 #else
 #pragma unroll 4
-    for (int at = lane * VEC; at < N; at += LANES * VEC) slope(v, bring(x + at), all.most, f, y - at), put(x + at, v);
+    for (int at = lane * VEC; at < N; at += LANES * VEC) slope(v, bring(x + at), all.most, f, y - at), put(to + at, v);
 #endif
 #endif
   }

@@ -9,7 +9,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{Cuda, ELEMENT, Source};
 
 use super::plan::facts;
-use crate::cross_entropy::answer::{Reach, tolerances};
+use crate::cross_entropy::answer::{Reach, in_order, tolerances};
 use crate::cross_entropy::{CrossEntropy, CrossEntropyProblem, SLOTS};
 use crate::cuda::right::{addresses, launch, magnitudes, read};
 
@@ -50,6 +50,7 @@ impl Oracle<CrossEntropy, Cuda> for Right {
         let [exponent, lse_most, picked, label, loss_most] = [0, 1, 2, 3, 4].map(|i| most[i]);
         let reach = Reach { exponent, lse: lse_most, picked, label, loss: loss_most };
         let all = [gradient, Some(loss), Some(lse), Some(total)].into_iter().zip(tolerances(p, reach, most[5] as u64));
-        Ok(all.filter_map(|(values, tolerance)| Some(FarAnswer { values: values?, tolerance })).collect())
+        let all = in_order(p, all.collect());
+        Ok(all.into_iter().filter_map(|(values, tolerance)| Some(FarAnswer { values: values?, tolerance })).collect())
     }
 }
