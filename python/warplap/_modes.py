@@ -35,7 +35,7 @@ def budget() -> float:
 def mode() -> Mode:
     """The present mode of the process.
 
-    ``off``: neither store nor measuring, the first choice by priority. ``replay``: answers from the store, never
+    ``off``: neither store nor measuring, torch's own functions. ``replay``: answers from the store, never
     measures. ``record``: as replay, and remembers what was missed. ``tune`` (the default): races what it does not know.
     ``background``: as tune, but no call waits: torch's own operator answers while a thread races, and the winner takes
     over when it is decided.
