@@ -83,16 +83,6 @@ pub struct AtSize {
 }
 
 impl Edition {
-    /// What was seen at another size of the key.
-    pub(crate) fn at(&self, problem: &str) -> Option<&AtSize> {
-        self.sizes.iter().find(|size| size.problem == problem)
-    }
-
-    /// Wall seconds that its other sizes took.
-    pub(crate) fn spent_on_sizes(&self) -> f64 {
-        self.sizes.iter().map(|size| size.seconds).sum()
-    }
-
     /// The better, the higher, in the store of this id.
     pub(crate) fn rank(&self, local: &str) -> (bool, u8, u64) {
         (self.origin == local, self.verdict.grade.rank(), self.tuned_at)

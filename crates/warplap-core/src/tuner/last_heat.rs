@@ -83,6 +83,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
             locked(&self.road.unkept).insert(key.text.clone(), edition);
         }
         locked(&self.road.known.winners).insert(key.text.clone(), (winner, How::Stored));
+        locked(&self.road.known.sizes).remove(&key.text);
         self.ready.clear();
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::sizes::Sizes;
 use super::{Chosen, How};
 use crate::background;
 use crate::candidate::Candidate;
@@ -33,6 +34,8 @@ pub struct Road<D: Device> {
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) winners: Mutex<HashMap<String, (Candidate, How)>>,
+    /// What was seen at other sizes of a key.
+    pub(super) sizes: Mutex<HashMap<String, Arc<Sizes>>>,
     listeners: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
 }
 
@@ -97,10 +100,10 @@ impl<D: Device> Road<D> {
             let mut winners = locked(&self.known.winners);
             winners.entry(key.text.clone()).or_insert_with(|| (candidate.clone(), how.clone()));
         }
-        let (candidate, how) = self.at_size(&key, card, queue, observer, (candidate, how));
+        let (candidate, how, still) = self.at_size(&key, card, queue, observer, (candidate, how));
         let chosen = self.build(&key, card, &candidate, how)?;
         tracing::debug!("{}: {} answers: {}", card.text(), chosen.candidate, chosen.how);
-        Ok((chosen, lasts))
+        Ok((chosen, lasts && still))
     }
 
     fn decide(

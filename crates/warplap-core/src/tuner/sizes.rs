@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::key::Key;
 use crate::progress::{Observer, Silent};
-use crate::record::{AtSize, Edition};
+use crate::record::AtSize;
 use crate::settings::{Budget, Mode, Running, Settings};
 use crate::split::Part;
 use crate::timing::Timing;
@@ -24,6 +24,7 @@ use crate::verdict::WonBy;
 mod near;
 
 use near::Seen;
+use std::sync::Arc;
 
 /// The share of a key's budget that a race of a few may take.
 const SHARE: f64 = 0.1;
@@ -37,8 +38,42 @@ const VARIANTS: usize = 4;
 /// Who won in the form a program calls it is outdone only by one that is this much ahead as a kernel.
 const CALL: f64 = 0.1;
 
+/// What is known of a key, size by size: the race of the key, and races of a few.
+pub(super) struct Sizes {
+    /// The problem that was raced for the key.
+    raced: String,
+    winner: Candidate,
+    /// Whether it won in the form a program calls it.
+    by_call: bool,
+    /// Everyone who was timed there, the winner first, and how far behind.
+    ranked: Vec<(Candidate, f64)>,
+    /// The other sizes.
+    others: Vec<AtSize>,
+}
+
+impl Sizes {
+    /// What was seen, size by size, the race of the key first.
+    fn seen(&self) -> Vec<Seen<'_>> {
+        fn of<'s>(problem: &'s str, winner: &'s Candidate, ranked: &'s [(Candidate, f64)]) -> Seen<'s> {
+            Seen { problem, winner, ranked }
+        }
+        let others = self.others.iter().map(|size| of(&size.problem, &size.winner, &size.behind));
+        std::iter::once(of(&self.raced, &self.winner, &self.ranked)).chain(others).collect()
+    }
+
+    fn at(&self, problem: &str) -> Option<&AtSize> {
+        self.others.iter().find(|size| size.problem == problem)
+    }
+
+    /// Wall seconds that the other sizes took.
+    fn seconds(&self) -> f64 {
+        self.others.iter().map(|size| size.seconds).sum()
+    }
+}
+
 impl<D: Device> Road<D> {
-    /// Who answers for a problem whose key was decided, perhaps at another size.
+    /// Who answers for a problem whose key was decided, perhaps at another size; and whether that still holds the next
+    /// time: where the device is busy a race has to wait.
     pub(super) fn at_size(
         &self,
         key: &Key,
@@ -46,30 +81,35 @@ impl<D: Device> Road<D> {
         queue: &D::Queue,
         observer: &dyn Observer,
         decided: (Candidate, How),
-    ) -> (Candidate, How) {
-        if !matches!(self.settings.bucket, Bucket::Changing) || !matches!(decided.1, How::Raced | How::Stored) {
-            return decided;
+    ) -> (Candidate, How, bool) {
+        let (candidate, how) = decided;
+        if !matches!(self.settings.bucket, Bucket::Changing) || !matches!(how, How::Raced | How::Stored) {
+            return (candidate, how, true);
         }
         let card = &*card.representative(&self.settings.bucket);
-        let Some((edition, raced)) = self.edition_and_problem(key).filter(|(_, raced)| *raced != card.text()) else {
-            return decided;
+        let text = card.text();
+        let Some(sizes) = self.sizes(key).filter(|sizes| sizes.raced != text) else {
+            return (candidate, how, true);
         };
-        if let Some(known) = self.believed(card, &edition, &raced) {
-            return (known, How::Stored);
+        if let Some(known) = self.believed(card, &sizes) {
+            return (known, How::Stored, true);
         }
-        let may = edition.sizes.len() < MOST && edition.spent_on_sizes() < self.settings.budget.seconds;
+        let may = sizes.others.len() < MOST && sizes.seconds() < self.settings.budget.seconds;
         let free = self.device.busy(queue).is_none();
         if may && free && self.settings.mode == Mode::Background {
-            self.race_few_beside(key, card, decided.0.clone());
+            self.race_few_beside(key, card, candidate.clone());
         }
         if may && free && self.settings.mode == Mode::Tune {
-            match self.race_few(key, card, &decided.0, observer) {
-                Ok(winner) => return (winner, How::Stored),
-                Err(error) => tracing::debug!("{}: the winner of {raced} answers: {error}", card.text()),
+            match self.race_few(key, card, &candidate, observer) {
+                Ok(winner) => return (winner, How::Stored, true),
+                Err(error) => tracing::debug!("{text}: the winner of {} answers: {error}", sizes.raced),
             }
         }
-        let nearest = near::nearest(&seen(&edition, &raced), &card.text()).filter(|c| self.is_of_use(c, card));
-        nearest.map_or(decided, |winner| (winner, How::Stored))
+        let lasts = free || self.settings.mode != Mode::Tune;
+        match near::nearest(&sizes.seen(), &text).filter(|c| self.is_of_use(c, card)) {
+            Some(nearest) => (nearest, How::Stored, lasts),
+            None => (candidate, how, lasts),
+        }
     }
 
     /// What is said of a size that was not the one that was raced for its key.
@@ -78,9 +118,9 @@ impl<D: Device> Road<D> {
             return None;
         }
         let card = &*card.representative(&self.settings.bucket);
-        let (edition, raced) = self.edition_and_problem(key).filter(|(_, raced)| *raced != card.text())?;
-        let what = near::differences(&card.text(), &raced)?;
-        Some(match (edition.at(&card.text()), self.believed(card, &edition, &raced)) {
+        let sizes = self.sizes(key).filter(|sizes| sizes.raced != card.text())?;
+        let what = near::differences(&card.text(), &sizes.raced)?;
+        Some(match (sizes.at(&card.text()), self.believed(card, &sizes)) {
             (Some(size), _) => {
                 let n = size.behind.len();
                 format!("the race was at {what}; at this size {} won a short race of {n}", size.winner)
@@ -93,9 +133,9 @@ impl<D: Device> Road<D> {
     }
 
     /// Who is known to be ahead at this size: it was raced, or those around it agree.
-    fn believed(&self, card: &dyn Card<D>, edition: &Edition, raced: &str) -> Option<Candidate> {
-        let exact = edition.at(&card.text()).map(|size| size.winner.clone());
-        let found = exact.or_else(|| near::agreed(&seen(edition, raced), &card.text()))?;
+    fn believed(&self, card: &dyn Card<D>, sizes: &Sizes) -> Option<Candidate> {
+        let exact = sizes.at(&card.text()).map(|size| size.winner.clone());
+        let found = exact.or_else(|| near::agreed(&sizes.seen(), &card.text()))?;
         self.is_of_use(&found, card).then_some(found)
     }
 
@@ -103,10 +143,25 @@ impl<D: Device> Road<D> {
         is_current(card, candidate) && self.usable(candidate, card)
     }
 
-    /// The edition of a key and the problem that was raced for it.
-    fn edition_and_problem(&self, key: &Key) -> Option<(Edition, String)> {
-        let raced = self.raced_for(key)?;
-        Some((self.current(key)?, raced))
+    /// What is known of a key's sizes: as this process saw it last, else as the store has it.
+    fn sizes(&self, key: &Key) -> Option<Arc<Sizes>> {
+        if let Some(sizes) = locked(&self.known.sizes).get(&key.text) {
+            return Some(sizes.clone());
+        }
+        self.read_sizes(key)
+    }
+
+    fn read_sizes(&self, key: &Key) -> Option<Arc<Sizes>> {
+        let (raced, edition) = (self.raced_for(key)?, self.current(key)?);
+        let sizes = Arc::new(Sizes {
+            raced,
+            winner: edition.verdict.winner.clone(),
+            by_call: edition.verdict.won_by == WonBy::Call,
+            ranked: edition.ranked().iter().map(|r| (r.trial.candidate.clone(), r.behind)).collect(),
+            others: edition.sizes,
+        });
+        locked(&self.known.sizes).insert(key.text.clone(), sizes.clone());
+        Some(sizes)
     }
 
     /// Races a few at this size and keeps what is seen.
@@ -119,12 +174,12 @@ impl<D: Device> Road<D> {
     ) -> Result<Candidate, Error> {
         let _turn = self.turn(key, observer);
         let gone = || Error::Unknown(format!("{key}: its record is gone"));
-        let (mut edition, raced) = self.edition_and_problem(key).ok_or_else(gone)?;
+        let sizes = self.read_sizes(key).ok_or_else(gone)?;
         // Whoever held the lock may have raced it meanwhile.
-        if let Some(known) = self.believed(card, &edition, &raced) {
+        if let Some(known) = self.believed(card, &sizes) {
             return Ok(known);
         }
-        let few = self.few(card, &edition, &raced);
+        let few = self.few(card, &sizes);
         let seconds = self.settings.budget.seconds * SHARE;
         let budget = Budget { seconds, afterwards: 0.0, ..self.settings.budget };
         let settings = Settings { budget, again: false, ..self.settings.clone() };
@@ -136,41 +191,37 @@ impl<D: Device> Road<D> {
         let Contested { outcomes, .. } = road.contest(card, observer, known, (&timing, &running))?;
         let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
         let verdict = outcomes.verdict.map_err(nothing)?;
-        let behind = |c: &Candidate| if *c == verdict.winner { Some(0.0) } else { Some(outcomes.behind.get(c)?.by) };
-        let right = outcomes.trials.iter().filter(|t| t.is_right());
-        let seen: Vec<_> = right.filter_map(|t| Some((t.candidate.clone(), behind(&t.candidate)?))).collect();
-        // The winner that is known lost for want of time, not of speed.
-        if incumbent.is_some_and(|c| {
-            seen.iter().all(|(other, _)| other != c) && !outcomes.trials.iter().any(|t| t.candidate == *c)
-        }) {
+        // Where there was no time for the winner that is known, nobody has beaten it.
+        if incumbent.is_some_and(|c| !outcomes.trials.iter().any(|t| t.candidate == *c)) {
             return Err(Error::NoTime { problem: card.text(), needed: seconds, budget: seconds });
         }
-        let by_call = edition.verdict.won_by == WonBy::Call;
-        let holds = |(c, by): &&(Candidate, f64)| by_call && *c == edition.verdict.winner && *by < CALL;
-        let winner = seen.iter().find(holds).map_or(&verdict.winner, |(c, _)| c).clone();
+        let by = |c: &Candidate| if *c == verdict.winner { Some(0.0) } else { Some(outcomes.behind.get(c)?.by) };
+        let right = outcomes.trials.iter().filter(|t| t.is_right());
+        let behind: Vec<_> = right.filter_map(|t| Some((t.candidate.clone(), by(&t.candidate)?))).collect();
+        let holds = |(c, by): &&(Candidate, f64)| sizes.by_call && *c == sizes.winner && *by < CALL;
+        let winner = behind.iter().find(holds).map_or(&verdict.winner, |(c, _)| c).clone();
         tracing::debug!("{}: {winner} of {} in {:.3} s", card.text(), few.len(), running.seconds());
-        let size = AtSize { problem: card.text(), winner: winner.clone(), behind: seen, seconds: running.seconds() };
-        edition.sizes.retain(|other| other.problem != size.problem);
-        edition.sizes.push(size);
-        self.keep_size(key, &raced, edition);
+        self.keep_size(
+            key,
+            AtSize { problem: card.text(), winner: winner.clone(), behind, seconds: running.seconds() },
+        );
         Ok(winner)
     }
 
     /// Who races at an unseen size: the winners known, the best of other variants, and the library's own call.
-    fn few(&self, card: &dyn Card<D>, edition: &Edition, raced: &str) -> Vec<Candidate> {
-        let ranked = edition.ranked();
+    fn few(&self, card: &dyn Card<D>, sizes: &Sizes) -> Vec<Candidate> {
+        let mut few = vec![sizes.winner.clone()];
+        few.extend(near::nearest(&sizes.seen(), &card.text()));
         let mut variants: Vec<&str> = Vec::new();
-        let mut few = vec![edition.verdict.winner.clone()];
-        few.extend(near::nearest(&seen(edition, raced), &card.text()));
-        for candidate in ranked.iter().map(|r| &r.trial.candidate) {
+        for (candidate, _) in &sizes.ranked {
             if variants.len() < VARIANTS && !variants.contains(&candidate.variant.as_str()) {
                 variants.push(&candidate.variant);
                 few.push(candidate.clone());
             }
         }
-        few.extend(ranked.get(1).map(|r| r.trial.candidate.clone()));
+        few.extend(sizes.ranked.get(1).map(|(c, _)| c.clone()));
         let is_library = |c: &Candidate| card.find(&c.variant).is_some_and(|r| r.is_library());
-        few.extend(ranked.iter().map(|r| &r.trial.candidate).find(|c| is_library(c)).cloned());
+        few.extend(sizes.ranked.iter().map(|(c, _)| c).find(|c| is_library(c)).cloned());
         // Settings that this size does not have give way to the nearest that it has.
         let mut few: Vec<Candidate> = few.iter().filter_map(|c| self.carried(card, c)).collect();
         few.push(self.library_choice(card, "").0);
@@ -179,16 +230,24 @@ impl<D: Device> Road<D> {
         few
     }
 
-    /// Keeps an edition that knows one size more: on the disk where this store measured it, else for this process.
-    fn keep_size(&self, key: &Key, raced: &str, edition: Edition) {
+    /// Keeps a size more: on the disk where this store measured the key, else for this process.
+    fn keep_size(&self, key: &Key, size: AtSize) {
+        let (Some(mut edition), Some(raced)) = (self.current(key), self.raced_for(key)) else { return };
+        edition.sizes.retain(|other| other.problem != size.problem);
+        edition.sizes.push(size);
         let own = edition.origin == self.store.id();
-        let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), raced);
-        if let Some(error) = own.then(put).and_then(Result::err) {
-            tracing::warn!("a size of {key} was not kept: {error}");
-        } else if own {
-            return;
+        let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), &raced);
+        let kept = own.then(put).is_some_and(|kept| match kept {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!("a size of {key} was not kept: {error}");
+                false
+            }
+        });
+        if !kept {
+            locked(&self.unkept).insert(key.text.clone(), edition);
         }
-        locked(&self.unkept).insert(key.text.clone(), edition);
+        self.read_sizes(key);
     }
 
     /// Sends a race of a few to the background; whoever listens hears when it is decided.
@@ -197,7 +256,7 @@ impl<D: Device> Road<D> {
         let (settings, known) = (self.settings.clone(), self.known.clone());
         background::send(Box::new(move |stop| {
             let settings = Settings { mode: Mode::Tune, stop: stop.clone(), ..settings };
-            let road = Road::new(device.clone(), store, settings);
+            let road = Road { known: known.clone(), ..Road::new(device.clone(), store, settings) };
             match device.beside_capture(|| road.race_few(&key, &*card, &usual, &Silent)) {
                 Ok(winner) if winner != usual => known.tell(),
                 Ok(_) => {}
@@ -205,12 +264,4 @@ impl<D: Device> Road<D> {
             }
         }));
     }
-}
-
-/// What was seen of a key, size by size, the race of the key first.
-fn seen<'e>(edition: &'e Edition, raced: &'e str) -> Vec<Seen<'e>> {
-    let race = edition.ranked().iter().map(|r| (&r.trial.candidate, r.behind)).collect();
-    let of_size =
-        |s: &'e AtSize| Seen { problem: &s.problem, ranked: s.behind.iter().map(|(c, by)| (c, *by)).collect() };
-    std::iter::once(Seen { problem: raced, ranked: race }).chain(edition.sizes.iter().map(of_size)).collect()
 }

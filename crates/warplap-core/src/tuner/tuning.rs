@@ -81,6 +81,7 @@ impl<D: Device> Road<D> {
 
     /// Keeps an edition and publishes it. Gives what went wrong: then it answers for as long as this process lives.
     pub(super) fn keep(&self, key: &Key, card: &dyn Card<D>, edition: &Edition, timing: &Timing) -> Option<String> {
+        locked(&self.known.sizes).remove(&key.text);
         let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), &card.text());
         let kept = timing.of("record", put);
         // Whoever waits for this key on another machine finds it there when the lock is free.

@@ -127,6 +127,20 @@ fn of_all_sizes_of_a_key_few_are_raced_and_next_to_none_is_served_by_the_slower_
 }
 
 #[test]
+fn while_nothing_may_be_measured_the_nearest_size_answers_for_now() {
+    let (rows, store, fake) = (by_halves(), memory(), Fake::new());
+    tune(&tuner(&rows, &store, changing()), &problem(64));
+    *fake.busy.lock().unwrap() = Some("a stream is being captured".into());
+    let tuner = on(fake, &rows, &store, changing());
+    assert!(launch(&tuner, &problem(100)).unwrap());
+    assert_eq!(tuner.choose(&problem(100)).unwrap().candidate.variant, "tiles");
+    *tuner.device().busy.lock().unwrap() = None;
+    let library = rows[1].count.launches();
+    assert!(launch(&tuner, &problem(100)).unwrap() && rows[1].count.launches() > library);
+    assert_eq!(tuner.choose(&problem(100)).unwrap().candidate.variant, "library");
+}
+
+#[test]
 fn in_the_background_the_nearest_size_answers_until_its_own_race_is_over() {
     let (rows, store) = (by_halves(), memory());
     tune(&tuner(&rows, &store, changing()), &problem(64));

@@ -15,19 +15,16 @@ const AS_GOOD: f64 = 0.02;
 /// Candidates as they were measured at one size.
 pub(super) struct Seen<'e> {
     pub(super) problem: &'e str,
-    /// Who, and how far behind the winner there.
-    pub(super) ranked: Vec<(&'e Candidate, f64)>,
+    pub(super) winner: &'e Candidate,
+    /// Who, and how far behind the fastest there.
+    pub(super) ranked: &'e [(Candidate, f64)],
 }
 
 impl<'e> Seen<'e> {
-    fn winner(&self) -> Option<&'e Candidate> {
-        self.ranked.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(c, _)| *c)
-    }
-
     /// The best of those who would do as well as the winner at both sizes.
     fn agrees(&self, other: &Seen<'e>) -> Option<&'e Candidate> {
-        let by = |c: &Candidate| other.ranked.iter().find(|(o, _)| *o == c).map(|(_, by)| *by);
-        let both = self.ranked.iter().filter_map(|(c, own)| Some((*c, own.max(by(c)?))));
+        let by = |c: &Candidate| other.ranked.iter().find(|(o, _)| o == c).map(|(_, by)| *by);
+        let both = self.ranked.iter().filter_map(|(c, own)| Some((c, own.max(by(c)?))));
         both.filter(|(_, by)| *by <= AS_GOOD).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(c, _)| c)
     }
 }
@@ -66,7 +63,7 @@ pub(super) fn differences(problem: &str, of: &str) -> Option<String> {
 
 /// The winner of the nearest size.
 pub(super) fn nearest(seen: &[Seen<'_>], problem: &str) -> Option<Candidate> {
-    let known = seen.iter().filter_map(|s| Some((s.winner()?, distance(&above(problem, s.problem)?))));
+    let known = seen.iter().filter_map(|s| Some((s.winner, distance(&above(problem, s.problem)?))));
     known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(winner, _)| winner.clone())
 }
 
@@ -85,7 +82,7 @@ pub(super) fn agreed(seen: &[Seen<'_>], problem: &str) -> Option<Candidate> {
     let sides = [on_side(1.0), on_side(-1.0)]; // those below it, those above it
     let close = sides.iter().flatten().filter(|(_, far)| *far <= NEAR).min_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((one, _)) = close {
-        return one.winner().cloned();
+        return Some(one.winner.clone());
     }
     if let [Some((below, down)), Some((above, up))] = [sides[0].first(), sides[1].first()] {
         let near = down + up <= SPAN;
@@ -112,7 +109,7 @@ mod tests {
             seen.iter().map(|(_, r)| r.iter().map(|(name, by)| (candidate(name), *by)).collect()).collect();
         let seen = seen.iter().zip(&all);
         let seen: Vec<Seen<'_>> =
-            seen.map(|((p, _), r)| Seen { problem: p, ranked: r.iter().map(|(c, by)| (c, *by)).collect() }).collect();
+            seen.map(|((p, _), ranked)| Seen { problem: p, winner: &ranked[0].0, ranked }).collect();
         agreed(&seen, problem).map(|c| c.variant)
     }
 
