@@ -238,6 +238,7 @@ def attention(
     q, k, v = cast(q, k, v)
     if mask is not None and mask.dtype != torch.bool:
         (mask,) = cast(mask)
+    floats(q=q, k=k, v=v, out=out)
     q, k, v = _spread(q, k, v, enable_gqa)
     call = as_called(q, k, v, mask=mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, out=out)
     shape = (*q.shape[:-1], v.shape[-1])
