@@ -225,6 +225,10 @@ def cross_entropy(
     computed along with the loss; with ``inplace`` in the memory of the logits, which nobody may read after that.
     """
     numbers = int(ignore_index), float(label_smoothing), float(z_loss)
+    if torch is not None and type(logits) is torch.Tensor and reduction in _rows.REDUCTIONS and not compiling():
+        found = _rows.entropy_direct(logits, labels, reduction == "mean", *numbers)
+        if found is not None:
+            return found[0] if reduction == "none" else found[2].view(())
     if is_torch(logits=logits, labels=labels):
         return torch_ops.cross_entropy(logits, labels, *numbers, reduction, inplace)
     return _rows.entropy_of_arrays(logits, labels, *numbers, reduction)

@@ -10,6 +10,7 @@ from . import _arrays, _warplap
 from ._facts import DTYPES
 
 Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS = ("mean", "sum", "none")
 _LABELS = {"int64": "i64", "int32": "i32"}
 
 
@@ -83,7 +84,7 @@ def softmax_problem(x: Any, mask: Any = None, *, scale: float = 1.0) -> str:
 
 def check_entropy(logits: Any, labels: Any, smoothing: float, zloss: float, reduction: str) -> None:
     """Whether shapes belong together, and the rest is what there is."""
-    if reduction not in ("mean", "sum", "none"):
+    if reduction not in REDUCTIONS:
         raise ValueError(f"reduction: is {reduction!r}, expected 'mean', 'sum' or 'none'")
     for name, value in (("label_smoothing", smoothing), ("z_loss", zloss)):
         if not 0.0 <= value <= 1.0:
@@ -117,6 +118,17 @@ def softmax_direct(x: Any, mask: Any, scale: float, each: int = 1) -> Any:
         return None
     found = call.direct(flat, mask)
     return found if found is None or len(shape) == 2 else found.view(shape)
+
+
+def entropy_direct(logits: Any, labels: Any, *numbers: Any) -> Any:
+    """Losses, log-sum-exps and their total at once, over torch's plain tensors that nobody wants a gradient of; None for
+    everything else."""
+    try:
+        rows, n = logits.shape
+        call = entropy_call(rows, n, logits.dtype, labels.dtype, False, False, *numbers)
+    except (TypeError, ValueError, IndexError, AttributeError):  # the general way says what is wrong, or goes to torch
+        return None
+    return call.direct(logits, labels)
 
 
 def softmax_of_arrays(x: Any, mask: Any, scale: float) -> Any:

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::progress::{Observer, Silent};
 use crate::record::AtSize;
+use crate::rejection::Rejection;
 use crate::settings::{Budget, Mode, Running, Settings};
 use crate::split::Part;
 use crate::timing::Timing;
@@ -28,6 +29,9 @@ use std::sync::Arc;
 
 /// The share of a key's budget that a race of a few may take.
 const SHARE: f64 = 0.1;
+
+/// Differences below this share, and this chance of a wrong verdict, are good enough for one size.
+const ROUGH: f64 = 0.03;
 
 /// Sizes of a key that are raced; what comes later goes by its neighbours.
 const MOST: usize = 64;
@@ -182,22 +186,23 @@ impl<D: Device> Road<D> {
         let few = self.few(card, &sizes);
         let seconds = self.settings.budget.seconds * SHARE;
         let budget = Budget { seconds, afterwards: 0.0, ..self.settings.budget };
-        let settings = Settings { budget, again: false, ..self.settings.clone() };
+        let (eps, delta) = (self.settings.eps.max(ROUGH), self.settings.delta.max(ROUGH));
+        let settings = Settings { budget, eps, delta, again: false, ..self.settings.clone() };
         let road = Road::new(self.device.clone(), self.store.clone(), settings);
         let (timing, running) = (Timing::default(), Running::start(&road.settings));
         let part = Part::Finals(few.clone());
         let incumbent = few.iter().find(|c| *c == usual);
         let known = Known { incumbent, part: Some(&part), ..Known::default() };
         let Contested { outcomes, .. } = road.contest(card, observer, known, (&timing, &running))?;
-        let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
-        let verdict = outcomes.verdict.map_err(nothing)?;
-        // Where there was no time for the winner that is known, nobody has beaten it.
-        if incumbent.is_some_and(|c| !outcomes.trials.iter().any(|t| t.candidate == *c)) {
-            return Err(Error::NoTime { problem: card.text(), needed: seconds, budget: seconds });
-        }
+        let nothing = |why: &Rejection| Error::NothingRight { problem: card.text(), rejection: why.clone() };
+        let verdict = outcomes.verdict.as_ref().map_err(nothing)?;
         let by = |c: &Candidate| if *c == verdict.winner { Some(0.0) } else { Some(outcomes.behind.get(c)?.by) };
         let right = outcomes.trials.iter().filter(|t| t.is_right());
         let behind: Vec<_> = right.filter_map(|t| Some((t.candidate.clone(), by(&t.candidate)?))).collect();
+        // Where there was no time for the winner that is known, nobody has beaten it.
+        if incumbent.is_some_and(|c| behind.iter().all(|(other, _)| other != c) && !outcomes.lost(c)) {
+            return Err(Error::NoTime { problem: card.text(), needed: seconds, budget: seconds });
+        }
         let holds = |(c, by): &&(Candidate, f64)| sizes.by_call && *c == sizes.winner && *by < CALL;
         let winner = behind.iter().find(holds).map_or(&verdict.winner, |(c, _)| c).clone();
         tracing::debug!("{}: {winner} of {} in {:.3} s", card.text(), few.len(), running.seconds());
