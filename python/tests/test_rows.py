@@ -258,3 +258,10 @@ def test_a_gradient_is_scaled_in_its_place_and_kept_whole_where_it_is_asked_for_
         near(first, right, 2e-2 if dtype != torch.float32 else 1e-5)
         if retain:
             near(torch.autograd.grad(loss, leaf)[0].double(), first, 1e-6)
+
+
+def test_many_gradients_at_once_go_through_a_cross_entropy():
+    x = torch.randn(6, 40, requires_grad=True)
+    labels, given = torch.arange(6), torch.tensor([1.0, 0.5, 2.0])
+    many = lambda loss: torch.autograd.grad(loss, x, given, is_grads_batched=True)[0]
+    near(many(warplap.cross_entropy(x, labels)), many(F.cross_entropy(x, labels)), 1e-5)

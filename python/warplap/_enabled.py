@@ -236,10 +236,14 @@ def _of_transformers(
     scaling: float | None = None, is_causal: bool | None = None, **other: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attention as its models call it: (batches, heads, tokens, d) in, (batches, tokens, heads, d) out."""
+    for name in ("s_aux", "position_bias"):
+        if other.get(name) is not None:
+            raise NotImplementedError(f"{name}: is given, expected a model without; use attn_implementation='eager'")
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     is_causal = bool(is_causal) and attention_mask is None and query.shape[2] > 1
     gqa = query.shape[1] != key.shape[1]
     found = _ops.attention(
-        query, key, value, attention_mask, is_causal=is_causal, scale=scaling, enable_gqa=gqa, dropout_p=dropout
-    )
+        query, key, value, attention_mask, is_causal=is_causal, scale=scaling, enable_gqa=gqa, dropout_p=dropout,
+        softcap=other.get("softcap"),
+    )  # fmt: skip
     return found.transpose(1, 2).contiguous(), None

@@ -332,7 +332,8 @@ def _entropy_backward(ctx: Any, of_loss: Tensor | None, of_lse: None, of_total: 
 
 def _times(own: Tensor, by: Tensor) -> Tensor:
     """A gradient that was kept, times what comes from behind: in its own place where nobody asks for it again."""
-    if torch.compiler.is_compiling() or type(own) not in PLAIN or is_watched() or _is_asked_again():
+    many = torch._C._functorch.is_legacy_batchedtensor(by)  # many gradients at once (``is_grads_batched``)
+    if many or torch.compiler.is_compiling() or type(own) not in PLAIN or is_watched() or _is_asked_again():
         return own * by.to(own.dtype)
     by = by.detach()
     if by.numel() > 1:

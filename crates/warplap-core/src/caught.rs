@@ -13,12 +13,12 @@ thread_local! {
 static HOOK: Once = Once::new();
 
 /// A thread inside of candidate code, until this is dropped.
-struct Inside;
+struct InCandidate;
 
-impl Inside {
+impl InCandidate {
     /// From the first one on, a panic of candidate code is a line of the log, with its place, and nothing on a user's
     /// screen. What panics elsewhere is told as before.
-    fn new() -> Inside {
+    fn new() -> InCandidate {
         HOOK.call_once(|| {
             let usual = take_hook();
             set_hook(Box::new(move |panic| match INSIDE.try_with(Cell::get) {
@@ -27,11 +27,11 @@ impl Inside {
             }));
         });
         INSIDE.set(INSIDE.get() + 1);
-        Inside
+        InCandidate
     }
 }
 
-impl Drop for Inside {
+impl Drop for InCandidate {
     fn drop(&mut self) {
         INSIDE.set(INSIDE.get() - 1);
     }
@@ -44,7 +44,7 @@ pub fn contained<T>(f: impl FnOnce() -> Result<T, Rejection>) -> Result<T, Rejec
 
 /// Runs candidate code; a panic becomes its message.
 pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
-    let _inside = Inside::new();
+    let _inside = InCandidate::new();
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
         panic
             .downcast_ref::<&str>()

@@ -4,6 +4,8 @@
 //! few race at once: the winners known, the best of other variants, and the library's own call, so that nobody gets
 //! less than that. What is seen is kept beside the key's race, and the next size has a neighbour more.
 
+use std::sync::Arc;
+
 use super::How;
 use super::contesting::{Contested, Known};
 use super::road::{Road, is_current, locked};
@@ -24,8 +26,7 @@ use crate::verdict::WonBy;
 
 mod near;
 
-use near::Seen;
-use std::sync::Arc;
+use near::OfSize;
 
 /// The share of a key's budget that a race of a few may take.
 const SHARE: f64 = 0.1;
@@ -57,9 +58,9 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// What was seen, size by size, the race of the key first.
-    fn seen(&self) -> Vec<Seen<'_>> {
-        fn of<'s>(problem: &'s str, winner: &'s Candidate, ranked: &'s [(Candidate, f64)]) -> Seen<'s> {
-            Seen { problem, winner, ranked }
+    fn seen(&self) -> Vec<OfSize<'_>> {
+        fn of<'s>(problem: &'s str, winner: &'s Candidate, ranked: &'s [(Candidate, f64)]) -> OfSize<'s> {
+            OfSize { problem, winner, ranked }
         }
         let others = self.others.iter().map(|size| of(&size.problem, &size.winner, &size.behind));
         std::iter::once(of(&self.raced, &self.winner, &self.ranked)).chain(others).collect()
@@ -162,7 +163,8 @@ impl<D: Device> Road<D> {
             winner: edition.verdict.winner.clone(),
             by_call: edition.verdict.won_by == WonBy::Call,
             ranked: edition.ranked().iter().map(|r| (r.trial.candidate.clone(), r.behind)).collect(),
-            others: edition.sizes,
+            // What others saw of their sizes was never proved here: it is raced again.
+            others: if edition.origin == self.store.id() { edition.sizes } else { Vec::new() },
         });
         locked(&self.known.sizes).insert(key.text.clone(), sizes.clone());
         Some(sizes)
@@ -235,21 +237,14 @@ impl<D: Device> Road<D> {
         few
     }
 
-    /// Keeps a size more: on the disk where this store measured the key, else for this process.
+    /// Keeps a size more, where this store measured the key: on the disk, or else for this process.
     fn keep_size(&self, key: &Key, size: AtSize) {
-        let (Some(mut edition), Some(raced)) = (self.current(key), self.raced_for(key)) else { return };
+        let own = self.current(key).filter(|edition| edition.origin == self.store.id());
+        let (Some(mut edition), Some(raced)) = (own, self.raced_for(key)) else { return };
         edition.sizes.retain(|other| other.problem != size.problem);
         edition.sizes.push(size);
-        let own = edition.origin == self.store.id();
-        let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), &raced);
-        let kept = own.then(put).is_some_and(|kept| match kept {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!("a size of {key} was not kept: {error}");
-                false
-            }
-        });
-        if !kept {
+        if let Err(error) = self.store.put(key, self.device.fingerprint(), edition.clone(), &raced) {
+            tracing::warn!("a size of {key} was not kept: {error}");
             locked(&self.unkept).insert(key.text.clone(), edition);
         }
         self.read_sizes(key);

@@ -141,6 +141,25 @@ fn while_nothing_may_be_measured_the_nearest_size_answers_for_now() {
 }
 
 #[test]
+fn what_others_saw_of_a_size_is_not_believed_before_it_passed_here() {
+    let rows = [row("reference", 9e-3), row("wide", 2e-3), row("tiles", 1e-3).above(80, 4e-3)];
+    let (theirs, ours, fake) = (memory(), memory(), Fake::new());
+    let there = tuner(&rows, &theirs, changing());
+    tune(&there, &problem(64));
+    assert_eq!(there.choose(&problem(100)).unwrap().candidate.variant, "wide");
+    let mut record = there.record(&problem(64)).unwrap();
+    assert_eq!(record.editions[0].sizes.len(), 1);
+    record.editions[0].origin = "elsewhere".into();
+    ours.merge(record).unwrap();
+    let here = on(fake, &rows, &ours, changing());
+    assert_eq!(here.choose(&problem(64)).unwrap().candidate.variant, "tiles");
+    *here.device().busy.lock().unwrap() = Some("a stream is being captured".into());
+    assert_eq!(here.choose(&problem(100)).unwrap().candidate.variant, "tiles", "the one that passed here");
+    *here.device().busy.lock().unwrap() = None;
+    assert_eq!(here.choose(&problem(100)).unwrap().candidate.variant, "wide");
+}
+
+#[test]
 fn in_the_background_the_nearest_size_answers_until_its_own_race_is_over() {
     let (rows, store) = (by_halves(), memory());
     tune(&tuner(&rows, &store, changing()), &problem(64));

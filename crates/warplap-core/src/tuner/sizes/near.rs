@@ -13,16 +13,16 @@ const BEYOND: f64 = 0.113;
 const AS_GOOD: f64 = 0.02;
 
 /// Candidates as they were measured at one size.
-pub(super) struct Seen<'e> {
+pub(super) struct OfSize<'e> {
     pub(super) problem: &'e str,
     pub(super) winner: &'e Candidate,
     /// Who, and how far behind the fastest there.
     pub(super) ranked: &'e [(Candidate, f64)],
 }
 
-impl<'e> Seen<'e> {
+impl<'e> OfSize<'e> {
     /// The best of those who would do as well as the winner at both sizes.
-    fn agrees(&self, other: &Seen<'e>) -> Option<&'e Candidate> {
+    fn agrees(&self, other: &OfSize<'e>) -> Option<&'e Candidate> {
         let by = |c: &Candidate| other.ranked.iter().find(|(o, _)| o == c).map(|(_, by)| *by);
         let both = self.ranked.iter().filter_map(|(c, own)| Some((c, own.max(by(c)?))));
         both.filter(|(_, by)| *by <= AS_GOOD).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(c, _)| c)
@@ -62,16 +62,17 @@ pub(super) fn differences(problem: &str, of: &str) -> Option<String> {
 }
 
 /// The winner of the nearest size.
-pub(super) fn nearest(seen: &[Seen<'_>], problem: &str) -> Option<Candidate> {
+pub(super) fn nearest(seen: &[OfSize<'_>], problem: &str) -> Option<Candidate> {
     let known = seen.iter().filter_map(|s| Some((s.winner, distance(&above(problem, s.problem)?))));
     known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(winner, _)| winner.clone())
 }
 
 /// Who is ahead at a size by what was seen around it.
-pub(super) fn agreed(seen: &[Seen<'_>], problem: &str) -> Option<Candidate> {
-    let known: Vec<(&Seen<'_>, Vec<f64>)> = seen.iter().filter_map(|s| Some((s, above(problem, s.problem)?))).collect();
+pub(super) fn agreed(seen: &[OfSize<'_>], problem: &str) -> Option<Candidate> {
+    let known: Vec<(&OfSize<'_>, Vec<f64>)> =
+        seen.iter().filter_map(|s| Some((s, above(problem, s.problem)?))).collect();
     let on_side = |side: f64| {
-        let mut all: Vec<(&Seen<'_>, f64)> = known
+        let mut all: Vec<(&OfSize<'_>, f64)> = known
             .iter()
             .filter(|(_, ratios)| ratios.iter().all(|by| by * side >= 0.0))
             .map(|(s, ratios)| (*s, distance(ratios)))
@@ -108,8 +109,8 @@ mod tests {
         let all: Vec<Vec<(Candidate, f64)>> =
             seen.iter().map(|(_, r)| r.iter().map(|(name, by)| (candidate(name), *by)).collect()).collect();
         let seen = seen.iter().zip(&all);
-        let seen: Vec<Seen<'_>> =
-            seen.map(|((p, _), ranked)| Seen { problem: p, winner: &ranked[0].0, ranked }).collect();
+        let seen: Vec<OfSize<'_>> =
+            seen.map(|((p, _), ranked)| OfSize { problem: p, winner: &ranked[0].0, ranked }).collect();
         agreed(&seen, problem).map(|c| c.variant)
     }
 
