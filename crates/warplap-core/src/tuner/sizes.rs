@@ -78,7 +78,7 @@ impl Sizes {
 
 impl<D: Device> Road<D> {
     /// Who answers for a problem whose key was decided, perhaps at another size; and whether that still holds the next
-    /// time: where the device is busy a race has to wait.
+    /// time: where the device is busy a race has to wait, and the library answers.
     pub(super) fn at_size(
         &self,
         key: &Key,
@@ -100,20 +100,24 @@ impl<D: Device> Road<D> {
             return (known, How::Stored, true);
         }
         let may = sizes.others.len() < MOST && sizes.seconds() < self.settings.budget.seconds;
-        let free = self.device.busy(queue).is_none();
+        let busy = self.device.busy(queue);
+        if let (Some(busy), Mode::Tune) = (&busy, self.settings.mode) {
+            let (candidate, how) = self.library_choice(card, busy);
+            return (candidate, how, false);
+        }
+        let free = busy.is_none();
         if may && free && self.settings.mode == Mode::Background {
             self.race_few_beside(key, card, candidate.clone());
         }
-        if may && free && self.settings.mode == Mode::Tune {
+        if may && self.settings.mode == Mode::Tune {
             match self.race_few(key, card, &candidate, observer) {
                 Ok(winner) => return (winner, How::Stored, true),
                 Err(error) => tracing::debug!("{text}: the winner of {} answers: {error}", sizes.raced),
             }
         }
-        let lasts = free || self.settings.mode != Mode::Tune;
         match near::nearest(&sizes.seen(), &text).filter(|c| self.is_of_use(c, card)) {
-            Some(nearest) => (nearest, How::Stored, lasts),
-            None => (candidate, how, lasts),
+            Some(nearest) => (nearest, How::Stored, true),
+            None => (candidate, how, true),
         }
     }
 
