@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from . import _ops_products
-from ._blocks import gathered
-from ._library import floats
-from ._quiet import sparse
-from ._torch import sparse_linear
+from .ops import product_signatures
+from .ops.block_sparse import gathered
+from .operator.library import floats
+from .operator.sparse_warning import sparse
+from .ops.by_torch_tensors import sparse_linear
 
 __all__ = ["Linear", "SparseLinear"]
 
@@ -25,7 +25,7 @@ class Linear(nn.Linear):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        activation: _ops_products.Activation | None = None,
+        activation: product_signatures.Activation | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -33,7 +33,7 @@ class Linear(nn.Linear):
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        return _ops_products.linear(x, self.weight, self.bias, self.activation)  # type: ignore[no-any-return]
+        return product_signatures.linear(x, self.weight, self.bias, self.activation)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         shown = super().extra_repr()

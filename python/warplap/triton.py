@@ -20,9 +20,10 @@ import triton
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.autotuner import Config
 
-from . import _callables, _sandbox, _warplap
-from ._rig import Rig, is_descriptor, leaves
-from ._table import shown_us
+from . import _warplap
+from .callables import race, sandbox
+from .callables.harness import Rig, is_descriptor, leaves
+from .tuner.table import shown_us
 
 __all__ = ["Autotuner", "Config", "autotune"]
 
@@ -80,8 +81,8 @@ class Autotuner(TritonAutotuner):
             fn: Any = self.fn
             while not hasattr(fn, "cache_key") and hasattr(fn, "fn"):
                 fn = fn.fn
-            text = getattr(fn, "cache_key", None) or _callables.source_of(self.base_fn)
-            hooks = [_callables.source_of(h) for h in (self.pre_hook, self.post_hook) if self._is_own(h)]
+            text = getattr(fn, "cache_key", None) or race.source_of(self.base_fn)
+            hooks = [race.source_of(h) for h in (self.pre_hook, self.post_hook) if self._is_own(h)]
             self._made = "\n".join([str(text), triton.__version__, *hooks])
         return self._made
 
@@ -93,7 +94,7 @@ class Autotuner(TritonAutotuner):
     def _tuning_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         named = {k: v for k, v in {**dict(zip(self.arg_names, args)), **kwargs}.items() if k in self.arg_names}
         # Of a tensor, what it looks like: where it lies is new with every call.
-        values = [_callables.describe(named[k]) if leaves(named[k]) else named[k] for k in self.keys if k in named]
+        values = [race.describe(named[k]) if leaves(named[k]) else named[k] for k in self.keys if k in named]
         tensors = (v.base if is_descriptor(v) else v for v in named.values())
         return (*values, *(str(t.dtype) for t in tensors if hasattr(t, "dtype")))
 
@@ -164,7 +165,7 @@ class Autotuner(TritonAutotuner):
 
         names = [n for n in self.keys if n in self.arg_names and (n in self.nargs or n in rest)]
         text = ",".join([*(f"{n}={v}" for n, v in zip(names, key)), *map(str, key[len(names) :])])
-        winner, found = _callables.compete(
+        winner, found = race.compete(
             f"triton_{name}",
             text,
             candidates,
@@ -200,8 +201,8 @@ class Autotuner(TritonAutotuner):
         device = _gpu(args, kwargs)
         if device is None or not _COMPILES_ASIDE or len(configs) > _ALL:
             return
-        if _sandbox.is_on():
-            _sandbox.worker.begin()
+        if sandbox.is_on():
+            sandbox.worker.begin()
         jit: Any = self.fn
         while not hasattr(jit, "device_caches") and hasattr(jit, "fn"):
             jit = jit.fn
@@ -221,12 +222,12 @@ class Autotuner(TritonAutotuner):
     ) -> tuple[str, str, float] | None:
         """Compiles a config and runs it in the worker first. Configs with hooks, which may do anything, are not."""
         on_gpu = _gpu(args, kwargs) is not None
-        if not on_gpu or not _sandbox.is_on() or config.pre_hook is not None or self.user_defined_pre_hook:
+        if not on_gpu or not sandbox.is_on() or config.pre_hook is not None or self.user_defined_pre_hook:
             return None
         kernel = self.fn.run(*args, grid=grid, warmup=True, **kwargs, **config.all_kwargs())
         named = {**dict(zip(self._names, args)), **kwargs, **config.all_kwargs()}
         sizes = grid(named) if callable(grid) else grid
-        return _sandbox.try_kernel(kernel, list(self._names), [named.get(name) for name in self._names], tuple(sizes))
+        return sandbox.try_kernel(kernel, list(self._names), [named.get(name) for name in self._names], tuple(sizes))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launches with the config of choice for the key's values; races the configs where it is not known."""
@@ -304,7 +305,7 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def _hook_source(config: Config) -> str:
-    return "" if config.pre_hook is None else _callables.source_of(config.pre_hook)
+    return "" if config.pre_hook is None else race.source_of(config.pre_hook)
 
 
 def _timings(found: dict[str, Any], configs: list[Config]) -> dict[Config, list[float]]:

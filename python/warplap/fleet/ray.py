@@ -20,8 +20,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TextIO
 
-from warplap.fleet._address import check
-from warplap.fleet._jobs import Class, Jobs, Line
+from .address import check
+from .jobs import Class, Jobs, Line
 
 try:
     import ray

@@ -8,6 +8,6 @@ is done ahead (``program``). Nothing here loads vLLM but where vLLM is there and
 from __future__ import annotations
 
 from .plugin import register
-from .tables import folder
+from .experts.tables import folder
 
 __all__ = ["folder", "register"]

@@ -17,7 +17,9 @@ from vllm.v1.attention.backends.flash_attn import (  # type: ignore[import-not-f
     FlashAttentionMetadata,
 )
 
-from .. import _callables, _modes, _warplap
+from .. import _warplap
+from ..callables import race
+from ..tuner import modes as tuner_modes
 from . import attention, modes
 
 _log = logging.getLogger("warplap")
@@ -153,12 +155,12 @@ def _race(
         return impl._decode(drawn, lies, about, torch.empty_like(drawn), about.max_query_len)
 
     if mode == "tune":
-        with _modes.set_mode("tune"):  # our best against theirs: the kernel's own race comes first
+        with tuner_modes.set_mode("tune"):  # our best against theirs: the kernel's own race comes first
             ours(query)
     runs: list[Callable[..., Any]] = [theirs, ours]
     sources = {"flash_attn": f"vllm {vllm.__version__}", "warplap": f"warplap {_warplap.__version__}"}
     made: list[tuple[str, dict[str, Any], str]] = [(name, {}, source) for name, source in sources.items()]
-    winner, found = _callables.compete("vllm_decode", text, made, runs, theirs, (query[:1],), {}, mode=mode)
+    winner, found = race.compete("vllm_decode", text, made, runs, theirs, (query[:1],), {}, mode=mode)
     return found is not None and winner == 1, found is not None
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _norm, _norm_torch
-from .._compiled import compiled, fake
-from .._library import FLOATS, lib, op
+from ..ops.norm import dense as norm_dense, problem as norm_problem
+from ..operator.compile import compiled, fake
+from ..operator.library import FLOATS, lib, op
 from . import known, modes
 
 _log = logging.getLogger("warplap")
@@ -54,7 +54,7 @@ def is_won(x: Tensor, residual: bool, weight: bool, eps: float) -> bool:
 
 
 def _find(x: Tensor, residual: bool, weight: bool, eps: float) -> bool:
-    text = _norm.prepared(tuple(x.shape), x.dtype, residual, weight, False, "rms", eps).problem
+    text = norm_problem.prepared(tuple(x.shape), x.dtype, residual, weight, False, "rms", eps).problem
     gpu = x.device.index if x.is_cuda else None
     if modes.may_race():
         known.raced([text], gpu)
@@ -74,13 +74,13 @@ def _theirs(name: str, *args: Any) -> Any:
 
 def _run(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     if x.numel() and is_won(x, False, weight is not None, eps):
-        return _norm_torch._norm(x, weight, None, False, eps)
+        return norm_dense._norm(x, weight, None, False, eps)
     return _theirs("rms_norm", x, weight, eps)  # type: ignore[no-any-return]
 
 
 def _run_added(x: Tensor, residual: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     if x.numel() and is_won(x, True, weight is not None, eps):
-        return _norm_torch._run(x, residual, weight, None, False, eps)  # type: ignore[no-any-return]
+        return norm_dense._run(x, residual, weight, None, False, eps)  # type: ignore[no-any-return]
     return _theirs("fused_add_rms_norm", x, residual, weight, eps)  # type: ignore[no-any-return]
 
 

@@ -35,7 +35,7 @@ try:
 except ImportError:  # a version that has it elsewhere, or not at all
     layerwise = None
 
-from .. import _torch  # noqa: F401  registers the operators
+from ..ops import by_torch_tensors  # noqa: F401  registers the operators
 from . import blocks, known, modes, served
 
 _log = init_logger("vllm.plugins.warplap")

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
-from .._modes import configure
-from . import tables
-from .shapes import DTYPES, NoExperts, read
+from ..tuner.modes import configure
+from .experts import tables
+from .experts.shapes import DTYPES, NoExperts, read
 
 # As `warplap --help` says.
 OK, NO_ANSWER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -206,13 +206,13 @@ def _tune(asked: argparse.Namespace, argv: list[str]) -> int:
         return _failed(asked, "--sparse and --load-format: are given, expected --linears beside them", BAD_INPUT)
     asked.budget = asked.budget or BUDGET
     shape = read(asked.model, asked.tp, asked.ep, asked.dtype)
-    from .moe import DeviceLost
-    from .tune import TOKENS, tune
+    from .experts.race import DeviceLost
+    from .experts.tune import TOKENS, tune
 
     tokens, tell = asked.tokens or list(TOKENS), _Told(asked.json)
     about = {"model": Path(asked.model).name, "tp": asked.tp, "ep": asked.ep}
     if asked.all_gpus and asked.rows is None:
-        from .dealing import deal, gpus
+        from .experts.gpus import deal, gpus
 
         cards = gpus()
         if len(cards) > 1:
@@ -259,7 +259,7 @@ def _goes_on(argv: list[str], why: str, tell: _Told) -> int:
 
 
 def _check(asked: argparse.Namespace) -> int:
-    from .check import check
+    from .experts.check import check
 
     folder = asked.folder or tables.folder()
     right = check(folder, budget=asked.budget, again=True, measure=not asked.no_measure, tell=_Told(asked.json))

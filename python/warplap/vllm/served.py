@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _warplap
-from .._compiled import compiled, fake
-from .._library import lib
+from ..operator.compile import compiled, fake
+from ..operator.library import lib
 from . import known
 
 lib.define("served_linear(Tensor x, Tensor w, Tensor? bias) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
