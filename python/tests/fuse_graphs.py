@@ -12,7 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 import warplap
 from warplap.fusing import forms, predict
 from warplap.fusing.templates import rows
-from warplap.fusing.templates.rows import Found
+from warplap.fusing.match import Match
 
 r = torch.randn
 
@@ -91,7 +91,7 @@ def planted(monkeypatch):
     def plant(call):
         def look(node):
             if rows.word(node) == "relu":
-                yield Found("planted", (node,), (node,), call, (node.args[0],))
+                yield Match("planted", (node,), (node,), call, (node.args[0],))
 
         monkeypatch.setattr(rows, "TEMPLATES", [look])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _warplap
 
@@ -29,18 +29,21 @@ _warplap.connect_logs()
 atexit.register(_warplap.end_background)
 
 from . import store
+from ._warplap import Gpu
 from .callables import child_process
-from .tuner.modes import configure, mode, off, record, replay, set_mode, tuning
-from .ops.signatures import attention, bsr_matmul, cross_entropy, linear_cross_entropy, norm, rope, softmax
-from .ops.product_signatures import forget_folded, gated, gated_linear, int_mm, linear, matmul, norm_linear, scaled_mm
-from .operator.prepared import run
-from .kernel_tuner.run_kernel import run_kernel
-from .tuner.search import Search, register_search
-from .ops.attention.block_mask import Tiles, tiles
 from .callables.tunable import Tunable, tunable
 from .kernel_tuner.api import tune_kernel
+from .kernel_tuner.run_kernel import run_kernel
+from .ops.attention.block_mask import Tiles, tiles
+from .tuner.modes import configure, mode, off, record, replay, set_mode, tuning
+from .tuner.search import Search, register_search
 from .tuner.tune import Explanation, Tuned, benchmark, explain, tune
-from ._warplap import Gpu
+
+if TYPE_CHECKING:
+    from .ops.functions import (
+        attention, bsr_matmul, cross_entropy, forget_folded, gated, gated_linear, int_mm, linear, linear_cross_entropy,
+        matmul, norm, norm_linear, rope, run, scaled_mm, softmax,
+    )  # fmt: skip
 
 __version__: str = _warplap.__version__
 
@@ -51,6 +54,18 @@ __all__ = [
     "norm_linear", "off", "record", "register_search", "replay", "report_graphs", "rope", "run", "run_kernel",
     "scaled_mm", "set_mode", "softmax", "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
+
+# What is loaded when it is first asked for: programs without torch may want none of it.
+_OPERATORS = frozenset((
+    "attention", "bsr_matmul", "cross_entropy", "forget_folded", "gated", "gated_linear", "int_mm", "linear",
+    "linear_cross_entropy", "matmul", "norm", "norm_linear", "rope", "run", "scaled_mm", "softmax",
+))  # fmt: skip
+
+
+def _load_operators() -> None:
+    from .ops import functions
+
+    globals().update({name: getattr(functions, name) for name in _OPERATORS})
 
 
 def _start() -> None:
@@ -66,6 +81,7 @@ def _start() -> None:
 
     _warplap.use_torch(torch)
     candidates_register.join()
+    _load_operators()
 
 
 _start()
@@ -74,6 +90,9 @@ del _start
 
 def __getattr__(name: str) -> Any:
     """What needs torch or Triton is loaded when it is asked for."""
+    if name in _OPERATORS:
+        _load_operators()
+        return globals()[name]
     if name == "SparseLinear":
         from .nn import SparseLinear
 

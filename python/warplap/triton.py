@@ -165,7 +165,7 @@ class Autotuner(TritonAutotuner):
 
         names = [n for n in self.keys if n in self.arg_names and (n in self.nargs or n in rest)]
         text = ",".join([*(f"{n}={v}" for n, v in zip(names, key)), *map(str, key[len(names) :])])
-        winner, found = race.compete(
+        winner, result = race.compete(
             f"triton_{name}",
             text,
             candidates,
@@ -180,10 +180,10 @@ class Autotuner(TritonAutotuner):
             trial=lambda rig, i: refused(i, rig.args, rig.kwargs),
             settle=self._settle([functools.partial(checked, i) for i in range(len(runs))], configs),
         )
-        if found is not None:
+        if result is not None:
             self.cache[key] = configs[winner]
-            self.last = found
-            self.configs_timings = _timings(found, configs)
+            self.last = result
+            self.configs_timings = _timings(result, configs)
         return configs[winner]
 
     def _mode(self) -> str | None:
@@ -276,9 +276,9 @@ class Autotuner(TritonAutotuner):
         self._launches.keep(args, function, threads, shared, kinds, tail, kernel, config)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        found = self._at.get(grid) if type(grid) is tuple else None
-        if found is not None:
-            return found
+        result = self._at.get(grid) if type(grid) is tuple else None
+        if result is not None:
+            return result
         launches = self._launches
         if launches is None:
             return super().__getitem__(grid)  # type: ignore[no-any-return]
@@ -287,8 +287,8 @@ class Autotuner(TritonAutotuner):
         grid = tuple(grid)
         if len(self._at) >= _GRIDS:
             self._at.clear()
-        found = self._at[grid] = launches.at(self, grid)
-        return found
+        result = self._at[grid] = launches.at(self, grid)
+        return result
 
 
 def _gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
@@ -308,10 +308,10 @@ def _hook_source(config: Config) -> str:
     return "" if config.pre_hook is None else race.source_of(config.pre_hook)
 
 
-def _timings(found: dict[str, Any], configs: list[Config]) -> dict[Config, list[float]]:
+def _timings(result: dict[str, Any], configs: list[Config]) -> dict[Config, list[float]]:
     """Milliseconds by config as Triton keeps them: median and interval; infinite for those that were rejected."""
     known = {}
-    for trial in found["edition"]["trials"]:
+    for trial in result["edition"]["trials"]:
         measured = trial.get("measured") or (trial.get("rejected") or {}).get("measurement")
         known[str(sorted((k, str(v)) for k, v in trial["config"].items()))] = measured
     timings = {}
@@ -320,7 +320,7 @@ def _timings(found: dict[str, Any], configs: list[Config]) -> dict[Config, list[
         if m is None:
             timings[config] = [float("inf")] * 3
             continue
-        shown = shown_us(m, found["edition"]["verdict"]) / 1e3
+        shown = shown_us(m, result["edition"]["verdict"]) / 1e3
         timings[config] = [shown, *(shown * us / m["median_us"] for us in m["ci_us"])]
     return timings
 

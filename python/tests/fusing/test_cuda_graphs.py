@@ -74,5 +74,5 @@ def test_a_graph_that_is_decided_in_the_middle_of_a_program_leaves_its_tensors_a
         kept = middle.detach().clone()
         torch.autograd.grad(behind(middle).sum(), x)
         assert torch.equal(middle, kept)
-    lanes = {lane.name: lane.us for lane in behind.decisions[0].lanes}
+    lanes = {lane.name: lane.us for lane in behind.decisions[0].contestants}
     assert lanes["inductor"] is not None and lanes["eager"] is not None, behind.explain()

@@ -64,7 +64,7 @@ def test_what_is_wrong_slow_or_refused_is_not_taken(uncompiled, planted, call, w
     near(fused(x), x.sin().relu().cos(), 1e-6)
     (decision,) = fused.decisions
     assert decision.winner is None or not decision.winner.kinds
-    lanes = [lane for lane in decision.lanes if lane.name == "planted"]
+    lanes = [lane for lane in decision.contestants if lane.name == "planted"]
     # A word, then what it is about.
     assert [lane.why.partition(":")[0] for lane in lanes] == ([] if why is None else [why]), str(decision)
 
@@ -164,7 +164,7 @@ def test_a_tie_is_inductors(uncompiled, planted):
     x = r(512, 512)
     near(fused(x), x.sin().relu().cos(), 1e-6)
     (decision,) = fused.decisions
-    us = {lane.name: lane.us for lane in decision.lanes}
+    us = {lane.name: lane.us for lane in decision.contestants}
     taken = decision.winner is not None and decision.winner.kinds == ("planted",)
     assert not taken or us["planted"] < 0.99 * us["inductor"], str(decision)
 
@@ -177,8 +177,8 @@ def test_by_name_with_inductor_itself():
     x, y = r(64, 256), r(64, 256)
     near(fn(x, y), F.gelu(norm(x + y)), 1e-4)
     decision = warplap.graphs()[-1]
-    assert {lane.name for lane in decision.lanes} >= {"inductor", "eager", "norm", "norm_of_sum"}, str(decision)
-    assert all(lane.us for lane in decision.lanes), str(decision)
+    assert {lane.name for lane in decision.contestants} >= {"inductor", "eager", "norm", "norm_of_sum"}, str(decision)
+    assert all(lane.us for lane in decision.contestants), str(decision)
 
 
 def test_what_is_no_function_is_refused():
@@ -218,4 +218,4 @@ def test_inductor_answers_where_a_race_says_nothing_of_it():
     ]:
         found = {"edition": {"trials": [inductor, eager], "verdict": {"median_us": 10.0}}}
         assert choice._ahead(lanes, 1, found).name == winner
-        assert "no luck" in choice._lanes(lanes, found)[0].why or "measured" in inductor
+        assert "no luck" in choice._contestants(lanes, found)[0].why or "measured" in inductor

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import warplap
 from warplap.fusing import whole
 from warplap.fusing.plan import Plan
+from warplap.operator import call_cache
 
 from conftest import near
 from fuse_graphs import Block, r, traced
@@ -122,8 +123,8 @@ def test_a_sum_that_nobody_else_reads_is_not_written(trained, monkeypatch):
     module, inputs = traced(lambda x, y: norm(x + y).relu(), r(3, 16), r(3, 16))
     plan = Plan(module)
     (partition,) = [p for p in plan.partitions(None, 9) if p.kinds == ("norm_of_sum",)]
-    run, asked, made = plan.rewritten(partition.covers), [], warplap.ops.norm.problem._warplap.Prepared
-    monkeypatch.setattr(warplap.ops.norm.problem, "_warplap", SimpleNamespace(Prepared=lambda t: asked.append(t) or made(t)))
+    run, asked, made = plan.rewritten(partition.covers), [], call_cache._warplap.Prepared
+    monkeypatch.setattr(call_cache, "_warplap", SimpleNamespace(Prepared=lambda t: asked.append(t) or made(t)))
     warplap.ops.norm.problem.prepared.cache_clear()
     right = norm(inputs[0] + inputs[1]).relu()
     with warplap.off(), torch.set_grad_enabled(trained):

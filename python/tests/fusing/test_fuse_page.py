@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import warplap
 from warplap.fusing import page, recorded_times
 from warplap.fusing.plan import Plan
-from warplap.fusing.explain import Decision, Lane
+from warplap.fusing.explain import Decision, Contestant
 
 from fuse_graphs import Block, r, traced, uncompiled  # noqa: F401
 
@@ -21,14 +21,14 @@ def decided(how="raced", lanes=()):
     layer = torch.nn.Linear(16, 16)
     plan = Plan(traced(lambda x: F.gelu(layer(x)).view(-1) + 1, r(4, 16))[0])
     (partition,) = [p for p in plan.partitions(None, 9) if p.kinds == ("linear_gelu",)]
-    return Decision("a key", plan, partition, how, "inductor", lanes=list(lanes))
+    return Decision("a key", plan, partition, how, "inductor", contestants=list(lanes))
 
 
 def test_a_decision_is_told_with_all_that_is_drawn():
     lanes = [
-        Lane("linear_gelu", ("linear_gelu",), 10.0),
-        Lane("inductor", (), 10.1, is_tie=True),
-        Lane("eager", (), None, "wrong_answer: output 0"),
+        Contestant("linear_gelu", ("linear_gelu",), 10.0),
+        Contestant("inductor", (), 10.1, is_tie=True),
+        Contestant("eager", (), None, "wrong_answer: output 0"),
     ]
     told = page._graph(decided(lanes=lanes), 1)
     assert [(n["name"], n["kind"]) for n in told["nodes"] if n["kind"] != "work"] == [("x", "input"), ("view", "view")]
@@ -44,7 +44,7 @@ def test_a_decision_is_told_with_all_that_is_drawn():
 
 
 def test_a_page_is_one_file_that_loads_nothing(tmp_path):
-    lanes = [Lane("linear_gelu", ("linear_gelu",), 10.0), Lane("<inductor>", (), 11.5)]
+    lanes = [Contestant("linear_gelu", ("linear_gelu",), 10.0), Contestant("<inductor>", (), 11.5)]
     path = page.written(tmp_path / "fusing.html", [decided(lanes=lanes), decided("the mode is off")])
     text = path.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>") and text.count("<svg") == 2
@@ -69,12 +69,12 @@ def test_a_record_tells_what_everyone_took():
     ]
     ties = [{"variant": "inductor", "config": {}}]
     found = {"edition": {"trials": trials, "verdict": {"median_us": 20.0, "ties": ties}}}
-    first, second, third = recorded_times.lanes(found, 1)
+    first, second, third = recorded_times.contestants(found, 1)
     assert (first.name, first.kinds, first.us) == ("add_norm + linear", ("add_norm", "linear"), 20.0)
     assert (second.us, second.is_tie, first.is_tie) == (50.0, True, False)
     assert (third.us, third.why) == (None, "wrong_answer: output 0")
     # Of how many runs in a row a time is, nobody knows.
-    first, second, third = recorded_times.lanes(found, None)
+    first, second, third = recorded_times.contestants(found, None)
     assert (first.us, first.times, second.us, second.times, third.times) == (None, 1.0, None, 2.5, None)
     told = str(decided("from the store", [first, second, third]))
     assert "2.50×" in told and "µs" not in told and "raced as a whole" in told
@@ -89,11 +89,11 @@ def test_a_fused_function_reports_what_was_raced_and_what_the_store_knew(uncompi
         fused(r(2, 7, 32), r(2, 7, 32))
     raced, known = fused.decisions
     assert known.how == "from the store"
-    us = {lane.name: lane.us for lane in raced.lanes}
-    assert all(us[lane.name] == lane.us for lane in known.lanes)
-    assert {name for name in us if us[name]} <= {lane.name for lane in known.lanes}
+    us = {lane.name: lane.us for lane in raced.contestants}
+    assert all(us[lane.name] == lane.us for lane in known.contestants)
+    assert {name for name in us if us[name]} <= {lane.name for lane in known.contestants}
     text = fused.report(tmp_path / "fusing.html").read_text(encoding="utf-8")
     assert text.count("<svg") == 2 and "from the store" in text
-    for lane in raced.lanes:
+    for lane in raced.contestants:
         assert f">{lane.name}</span>" in text
     assert warplap.report_graphs(tmp_path / "all.html").read_text(encoding="utf-8").count("<svg") >= 2

@@ -210,7 +210,7 @@ def test_a_pair_is_raced_and_trains(uncompiled):  # noqa: F811
         near(fused(x), block(x), 1e-4)
         (decision,) = fused.decisions
         assert "gated_linear_silu" in decision.plan.kinds
-        ran = [lane for lane in decision.lanes if "gated_linear_silu" in lane.kinds]
+        ran = [lane for lane in decision.contestants if "gated_linear_silu" in lane.kinds]
         told = [p for p in decision.unmeasured if "gated_linear_silu" in p.kinds]
         assert ran or told, str(decision)
         assert all(lane.us is not None for lane in ran), str(decision)

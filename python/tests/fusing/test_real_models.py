@@ -55,7 +55,7 @@ def test_a_model_of_transformers_is_raced(make, kinds, uncompiled):
         near(fused(input_ids=words(), use_cache=False).logits, model(input_ids=words(), use_cache=False).logits, 1e-4)
     (decision,) = fused.decisions
     assert decision.how == "raced", fused.explain()
-    raced = [lane.name for lane in decision.lanes]
+    raced = [lane.name for lane in decision.contestants]
     assert {"inductor", "eager"} < set(raced), raced
     for kind in kinds:
         assert any(kind in found for found in decision.plan.kinds), (kind, list(decision.plan.kinds))
@@ -194,7 +194,7 @@ def test_a_model_of_many_layers_is_decided_by_one_of_them(uncompiled):
     (decision,) = fused.decisions
     assert decision.how == "raced" and decision.layer.how == "raced", fused.explain()
     assert decision.layer.copies >= 5 and len(decision.layer.plan.nodes) < len(decision.plan.nodes) / 5
-    assert len(decision.lanes) == 2, "the winner of a layer beside eager, or Inductor beside eager"
+    assert len(decision.contestants) == 2, "the winner of a layer beside eager, or Inductor beside eager"
     assert "decided by one layer of" in fused.explain()
     again = warplap.fuse(model)
     torch._dynamo.reset()

@@ -48,11 +48,11 @@ def test_a_race_decides_at_the_numbers_of_tokens_that_share_it():
     w, bias = torch.randn(96, 64), torch.randn(96)
     served.decide(w, bias, [1, 16], race=True)
     for size in (1, 16):
-        best = known.found(served.text(w, bias, size), None)
+        best = known.lookup(served.text(w, bias, size), None)
         assert best is not None and best.us > 0
         served.forget()
         assert (size in served.decide(w, bias, [size], race=False)) == best.is_worth_it
-    assert known.found(served.text(w, bias, 1024), None) is None
+    assert known.lookup(served.text(w, bias, 1024), None) is None
     served.forget()
     # Whoever runs it, it is right, also at sizes that nobody has asked about.
     served._won[served._layer(w, bias)] = frozenset([16])
@@ -81,7 +81,7 @@ def test_torch_keeps_a_linear_unless_it_is_clearly_beaten(monkeypatch):
         assert served.decide(w, None, [16], race=False) == (frozenset([16]) if taken else frozenset())
     for trial in torchs:  # it did not run at all
         trial["measured"] = None
-    assert known.found(text, None).lead is None and known.found(text, None).is_worth_it
+    assert known.lookup(text, None).lead is None and known.lookup(text, None).is_worth_it
 
 
 def test_replaying_measures_nothing_and_writes_nothing(tmp_path):
@@ -141,7 +141,7 @@ def test_sparse_or_dense_is_decided_by_what_was_measured():
     half = blocks.parts(pruned(256, 256, 32, 0.5)[0], 32)
     assert not blocks.is_faster(half, None, dense, [4], race=False)[0]
     faster, why = blocks.is_faster(of, None, dense, [4], race=True)
-    times = [known.found(text, None).us for text in (blocks.text(of, None, 4), dense[0])]
+    times = [known.lookup(text, None).us for text in (blocks.text(of, None, 4), dense[0])]
     assert faster == (times[0] < times[1]) and "over 1 sizes" in why
 
 

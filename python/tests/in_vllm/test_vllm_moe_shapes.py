@@ -118,4 +118,4 @@ def test_models_without_experts_are_refused_with_the_field(tmp_path):
 def test_a_shape_survives_a_record():
     for config, _ in MODELS:
         shape = shape_of(config)
-        assert Shape.of(json.loads(json.dumps(shape.told()))) == shape
+        assert Shape.of(json.loads(json.dumps(shape.as_dict()))) == shape

@@ -153,12 +153,12 @@ def test_a_cuda_kernel_that_fails_takes_its_process_and_no_other(standin):
 
 def test_what_a_cuda_kernel_writes_is_found_out_by_running_it(standin):
     settings = [{"block_size_x": 64, "kind": kind} for kind in (4, 1, 2, 0)]
-    first, roles, left = infer_outputs.found(kernel(), settings, sums())
+    first, roles, left = infer_outputs.infer(kernel(), settings, sums())
     assert (first, roles) == (settings[3], ["in", "in", "out", "in"]) and (left[2] == left[0] + left[1]).all()
     with pytest.raises(run_once.Failed, match="none of 2 settings runs, with .*'kind': 4.*says so itself"):
-        infer_outputs.found(kernel(), settings[:2], sums())
+        infer_outputs.infer(kernel(), settings[:2], sums())
     quiet = [{"block_size_x": 64, "kind": 5}]
-    assert infer_outputs.found(kernel(), quiet, sums())[:2] == (quiet[0], ["in"] * 4)
+    assert infer_outputs.infer(kernel(), quiet, sums())[:2] == (quiet[0], ["in"] * 4)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -105,7 +105,7 @@ def test_a_torch_without_the_registry_goes_through_the_dispatcher(monkeypatch):
 
     for name in compile_._names:
         monkeypatch.delitem(CUSTOM_EXTERN_KERNEL_CODEGEN, name, raising=False)
-    monkeypatch.setattr(compile_, "_is_told", False)
+    monkeypatch.setattr(compile_, "_is_announced", False)
     monkeypatch.setattr(compile_, "_REGISTRY", "torch._inductor.there_is_none")
     sparse, x = layer(), torch.randn(3, 24)
     with torch.no_grad():

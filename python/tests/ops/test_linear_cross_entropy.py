@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import near
-from test_softmax import right_entropy
+from test_cross_entropy import right_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import warplap
-from warplap.ops import linear_cross_entropy as ops_linear_cross_entropy
+from warplap.ops import linear as layer, linear_cross_entropy as ops_linear_cross_entropy
 
 r = torch.randn
 FORMS = list(itertools.product((0.0, 0.1), (0.0, 1e-2), ("mean", "sum", "none")))
@@ -174,8 +174,8 @@ class Largest(TorchDispatchMode):
 
 def test_logits_are_never_whole_in_memory(monkeypatch):
     x, w, bias, labels = given(rows=(64,), k=8, n=100)
-    seen, run = [], ops_linear_cross_entropy.finished_run
-    monkeypatch.setattr(ops_linear_cross_entropy, "finished_run", lambda *a: seen.append(run(*a).shape) or run(*a))
+    seen, run = [], layer.finished_run
+    monkeypatch.setattr(layer, "finished_run", lambda *a: seen.append(run(*a).shape) or run(*a))
     numbers = (-100, 0.0, 0.0, 10)
     detached = [t.detach() for t in (x, w, bias)]
     with Largest() as largest, torch.no_grad():

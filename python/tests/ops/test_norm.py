@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from conftest import near
 
 import warplap
-from warplap.ops.norm import dense as norm_dense, prologue as norm_prologue
+from warplap.ops import dropout as dropping
+from warplap.ops.norm import dense as norm_dense, gradients as norm_gradients
 
 FORMS = list(itertools.product(("rms", "layer"), (False, True), (False, True), (False, True)))
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -82,7 +83,7 @@ def test_the_formula_of_the_gradients_is_exact(layer, weight):
         @staticmethod
         def backward(ctx, grad):
             x, w = ctx.saved_tensors
-            return norm_dense.gradients(grad, x, w if weight else None, layer, 1e-5)
+            return norm_gradients.gradients(grad, x, w if weight else None, layer, 1e-5)
 
     x, w, b = (torch.randn(*size, dtype=torch.double, requires_grad=True) for size in ((2, 3, 5), (5,), (5,)))
     wanted = (x, w, b) if weight else (x, w.detach(), b)
@@ -254,7 +255,7 @@ def test_what_stands_in_front_is_right_and_differentiable(kind, residual, before
         seed = torch.tensor([5, 9], device=device)
         y, total = warplap.norm(x, w, b, residual=r, kind=kind, before=front, dropout=dropout, seed=seed)
         s = x.double() if front is None else x.double() + front.double()
-        s = s * norm_prologue.factors(x.numel(), seed, dropout).view(shape) if dropout else s
+        s = s * dropping.factors(x.numel(), seed, dropout).view(shape) if dropout else s
         s = s if r is None else s + r.double()
         want = right(s, None, w, b, kind)[0]
         near(total, s), near(y, want)
@@ -280,7 +281,7 @@ def test_gradients_are_an_operation_that_is_raced_and_right(device):
 def test_the_words_are_those_of_the_published_test_and_a_seed_says_who_is_dropped(device):
     zero = torch.zeros(2, dtype=torch.int64, device=device)
     # 6627e8d5 e169c58d …: e8d5, 6627, c58d and e169 are 0.909, 0.399, 0.772 and 0.881 of 2^16.
-    kept = [(norm_prologue.factors(4, zero, share) > 0).tolist() for share in (0.39, 0.5, 0.8, 0.9, 0.95)]
+    kept = [(dropping.factors(4, zero, share) > 0).tolist() for share in (0.39, 0.5, 0.8, 0.9, 0.95)]
     assert kept == [[1, 1, 1, 1], [1, 0, 1, 1], [1, 0, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0]]
     x = torch.ones(40, 50, device=device)
     once = [warplap.norm(x, dropout=0.5, seed=seed)[1] for seed in (7, (7, 0), torch.tensor([7, 0], device=device), 8)]

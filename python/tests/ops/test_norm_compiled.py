@@ -11,7 +11,7 @@ from conftest import Seen, near
 from torch._inductor.utils import fresh_cache, run_fw_bw_and_get_code
 
 import warplap
-from warplap.ops.norm import prologue as norm_prologue
+from warplap.ops import dropout as dropping
 
 SEED = (5, 9)
 
@@ -47,7 +47,7 @@ def right(x, r, w, b, kind, dropout, sum_too):
     x, r, w, b = (t if t is None else t.double() for t in (x, r, w, b))
     total = x.sin()
     if dropout:
-        kept = norm_prologue.factors(x.numel(), torch.tensor(SEED, device=x.device), dropout)
+        kept = dropping.factors(x.numel(), torch.tensor(SEED, device=x.device), dropout)
         total = total * kept.view(x.shape)
     total = total if r is None else total + r
     if kind == "layer":

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import warplap
-from warplap.ops import norm_linear as ops_norm_linear
+from warplap.ops import folded_weights
 from warplap.fusing.forms import Form, Inductor
 from warplap.fusing.plan import Plan
 from warplap.fusing.whole import Whole
@@ -17,9 +17,9 @@ TYPES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 @pytest.fixture(autouse=True)
 def quick(tmp_path):
     warplap.configure(store=str(tmp_path), budget=0.2)
-    ops_norm_linear.forget()
+    folded_weights.forget()
     yield
-    ops_norm_linear.forget()
+    folded_weights.forget()
 
 
 def made(rows, k, n, dtype=torch.float32, seed=0):
@@ -87,9 +87,9 @@ def test_gradients_are_those_of_a_norm_and_a_layer():
 def test_a_weight_that_changed_in_place_is_folded_anew_and_freed_with_it():
     x, w, gain = made(4, 16, 8)
     first = warplap.norm_linear(x, w, gain)
-    assert len(ops_norm_linear._folded) == 1
-    kept = ops_norm_linear._folded[w].made
-    assert warplap.norm_linear(x, w, gain).equal(first) and ops_norm_linear._folded[w].made is kept
+    assert len(folded_weights._folded) == 1
+    kept = folded_weights._folded[w].made
+    assert warplap.norm_linear(x, w, gain).equal(first) and folded_weights._folded[w].made is kept
     w.mul_(2.0)
     near(warplap.norm_linear(x, w, gain), right(x, w, gain), torch.float32)
     gain.add_(1.0)
@@ -99,7 +99,7 @@ def test_a_weight_that_changed_in_place_is_folded_anew_and_freed_with_it():
         near(warplap.norm_linear(x, w, other), right(x, w, other), torch.float32)
         near(warplap.norm_linear(x, w, gain), right(x, w, gain), torch.float32)
     del w, kept
-    assert len(ops_norm_linear._folded) == 0, "what is gone is not kept"
+    assert len(folded_weights._folded) == 0, "what is gone is not kept"
 
 
 def test_what_a_program_computes_is_a_norm_and_a_layer_and_never_kept():
@@ -108,7 +108,7 @@ def test_what_a_program_computes_is_a_norm_and_a_layer_and_never_kept():
     w.data.mul_(2.0)  # nobody counts that
     near(warplap.norm_linear(x, w, gain), right(x, w, gain), torch.float32)
     near(warplap.norm_linear(x, fixed(w), gain), right(x, w, gain), torch.float32)
-    assert not len(ops_norm_linear._folded)
+    assert not len(folded_weights._folded)
 
 
 def test_forgetting_frees_what_was_folded():
@@ -134,7 +134,7 @@ def test_tensors_of_inference_mode_are_not_folded():
         near(warplap.norm_linear(x, w, gain), right(x, w, gain), torch.float32)
         w.mul_(2.0)
         near(warplap.norm_linear(x, w, gain), right(x, w, gain), torch.float32)
-    assert not len(ops_norm_linear._folded)
+    assert not len(folded_weights._folded)
 
 
 def test_torchs_norm_and_product_race_too_and_the_problem_says_so():
@@ -227,7 +227,7 @@ def test_a_frozen_module_runs_with_folded_weights():
     assert len(kinds) == 2 and form.partition is not None
     with torch.no_grad():
         near(Whole(form, tuple(taken), {})()[0], want, torch.float32)
-    assert len(ops_norm_linear._folded) == 3
+    assert len(folded_weights._folded) == 3
     module.q.mul_(2.0)
     fresh = Block(64).double()
     fresh.q.mul_(2.0)

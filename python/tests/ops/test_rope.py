@@ -10,7 +10,7 @@ import torch
 from conftest import near
 
 import warplap
-from warplap.ops import rope as ops_rope, rope_direct
+from warplap.ops import rope as ops_rope
 from warplap.fusing.templates import rope as template
 from warplap.fusing.plan import Plan
 
@@ -176,12 +176,12 @@ def test_plain_calls_go_at_once_and_others_the_general_way(device):
     q, k, (cos, sin) = make(2, 5, 4, 16).transpose(1, 2), make(2, 5, 2, 16).transpose(1, 2), table(5, 8, device=device)
 
     def at_once(q=q, k=k, cos=cos, sin=sin, positions=None, bias=None, heads_dim=1):
-        return rope_direct.rope(q, k, cos, sin, positions, False, bias, False, 0, heads_dim)
+        return ops_rope._direct((q, k, cos, sin, positions, bias), (False, False, 0, heads_dim))
 
-    for got, wanted in zip(at_once(), ops_rope.rope(q, k, cos, sin, None, False, None, False, False, 0, 1)):
+    for got, wanted in zip(at_once(), ops_rope.of_tensors(q, k, cos, sin, None, None, False, False, False, 0, 1)):
         assert torch.equal(got, wanted) and got.stride() == wanted.stride()
     positions, bias = torch.randint(0, 5, (2, 5), device=device), make(6 * 16)
-    general = ops_rope.rope(q, k, cos, sin, positions, False, bias, False, False, 0, 1)
+    general = ops_rope.of_tensors(q, k, cos, sin, positions, bias, False, False, False, 0, 1)
     assert all(map(torch.equal, at_once(positions=positions, bias=bias), general))
     for bent in (
         {"q": q.clone().requires_grad_()},  # a gradient is wanted

@@ -1,8 +1,7 @@
-"""softmax and cross_entropy: right in all their forms, differentiable, safe to compile."""
+"""softmax, and cross_entropy behind it: right in all their forms, differentiable, safe to compile."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import subprocess
 import sys
@@ -10,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from conftest import near
+from test_cross_entropy import right_entropy
 
 import warplap
-from warplap.ops import row_problems, softmax as ops_softmax
+from warplap.ops import softmax as ops_softmax
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -45,12 +44,12 @@ def test_softmax_is_right_in_every_type_with_every_mask(dtype, device):
 
 def test_rows_share_rows_of_a_mask_without_it_being_written_out():
     shape = (2, 3, 4, 40)
-    assert row_problems.shared(shape, (40,)) == (1, 1)
-    assert row_problems.shared(shape, (4, 40)) == (4, 1)
-    assert row_problems.shared(shape, (2, 1, 1, 40)) == (2, 12)
-    assert row_problems.shared(shape, (1, 3, 1, 40)) == (3, 4)
-    assert row_problems.shared(shape, shape) == (24, 1)
-    assert row_problems.shared(shape, (2, 1, 4, 40)) is None
+    assert ops_softmax.shared(shape, (40,)) == (1, 1)
+    assert ops_softmax.shared(shape, (4, 40)) == (4, 1)
+    assert ops_softmax.shared(shape, (2, 1, 1, 40)) == (2, 12)
+    assert ops_softmax.shared(shape, (1, 3, 1, 40)) == (3, 4)
+    assert ops_softmax.shared(shape, shape) == (24, 1)
+    assert ops_softmax.shared(shape, (2, 1, 4, 40)) is None
     x = torch.randn(2, 3, 4, 40)
     asked = warplap.explain(warplap.softmax, x, torch.zeros(2, 1, 1, 40), scale=0.5)
     assert "softmax:rows=24,n=40,dtype=f32,scale=0.5,mask=2,each=12" in str(asked)
@@ -81,61 +80,6 @@ def test_gradients_of_softmax_have_gradients(device):
         return torch.autograd.grad(first.square().sum(), x)[0]
 
     near(second(warplap.softmax(x, scale=2.0)), second(right_softmax(x, scale=2.0)), 1e-4)
-
-
-def right_entropy(logits, labels, ignore=-100, smoothing=0.0, zloss=0.0, reduction="mean"):
-    x, y = logits.double().reshape(-1, logits.shape[-1]), labels.reshape(-1).long()
-    loss = F.cross_entropy(x, y, ignore_index=ignore, label_smoothing=smoothing, reduction="none")
-    loss = loss + zloss * torch.logsumexp(x, -1).square() * (y != ignore)
-    total = loss.sum() / (y != ignore).sum() if reduction == "mean" else loss.sum()
-    return loss.view(labels.shape) if reduction == "none" else total
-
-
-FORMS = list(itertools.product((0.0, 0.1), (0.0, 1e-2), ("mean", "sum", "none")))
-
-
-@pytest.mark.parametrize("smoothing,zloss,reduction", FORMS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_cross_entropy_and_its_gradient_are_right(smoothing, zloss, reduction, dtype, device):
-    for kind, ignore in ((torch.int64, -100), (torch.int32, 3)):
-        x = (torch.randn(2, 9, 50, device=device) * 3).to(dtype).requires_grad_(True)
-        labels = torch.randint(0, 50, (2, 9), device=device).to(kind)
-        labels[0, 2:5] = ignore
-        given = {"ignore_index": ignore, "label_smoothing": smoothing, "z_loss": zloss, "reduction": reduction}
-        right = right_entropy(x, labels, ignore, smoothing, zloss, reduction)
-        with torch.no_grad():
-            value = warplap.cross_entropy(x, labels, **given)
-        assert value.dtype == torch.float32 and value.shape == right.shape
-        near(value, right)
-        up = torch.randn_like(right)
-        trained = warplap.cross_entropy(x, labels, **given)
-        near(trained, right)
-        (expected,) = torch.autograd.grad(right, x, up)
-        (got,) = torch.autograd.grad(trained, x, up.float())
-        assert got.dtype == dtype
-        near(got, expected)
-        h = x * 1.0
-        (got,) = torch.autograd.grad(warplap.cross_entropy(h, labels, inplace=True, **given), x, up.float())
-        near(got, expected)
-
-
-def test_the_gradient_takes_the_place_of_the_logits_where_it_may(device):
-    x = torch.randn(6, 20, device=device, requires_grad=True)
-    labels = torch.arange(6, device=device)
-    h = x + 0.0
-    before = h.detach().clone()
-    warplap.cross_entropy(h, labels, inplace=True)
-    assert not torch.equal(h.detach(), before)
-    h = x + 0.0
-    warplap.cross_entropy(h, labels)
-    assert torch.equal(h.detach(), before)
-
-
-def test_a_label_that_is_no_column_makes_the_loss_nan(device):
-    x, labels = torch.randn(3, 4, device=device), torch.tensor([1, 4, -100], device=device)
-    found = warplap.cross_entropy(x, labels, reduction="none")
-    assert found[1].isnan() and found[2] == 0 and found[0] > 0
-    assert warplap.cross_entropy(x, labels).isnan()
 
 
 def test_numpy_in_numpy_out():
@@ -223,7 +167,7 @@ def test_they_are_tuned_benchmarked_and_explained_by_their_arguments(device):
 def test_torchs_ways_are_those_of_the_problems():
     x, mask = torch.randn(10, 6), torch.randn(2, 6)
     spread = mask[(torch.arange(10) // 3) % 2]
-    near(ops_softmax.softmax_by_torch(x, mask, scale=0.5, each=3), right_softmax(x, spread, 0.5))
+    near(ops_softmax.by_torch(x, mask, scale=0.5, each=3), right_softmax(x, spread, 0.5))
 
 
 def test_they_work_without_torch():
@@ -240,28 +184,3 @@ loss = warplap.cross_entropy(x, np.array([0, 1, 2]))
 assert np.allclose(loss, -np.log((right / right.sum(-1, keepdims=True))[np.arange(3), np.arange(3)]).mean(), atol=1e-5)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-@pytest.mark.parametrize("by", [1.0, 0.25])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("inplace", [False, True])
-def test_a_gradient_is_scaled_in_its_place_and_kept_whole_where_it_is_asked_for_again(by, dtype, inplace, device):
-    labels = torch.arange(6, device=device) % 5
-    leaf = torch.randn(6, 40, device=device).to(dtype).requires_grad_()
-    right = torch.autograd.grad(F.cross_entropy(leaf.double(), labels) * by, leaf)[0].double()
-    for retain in (False, True):
-        logits = leaf * 1.0
-        before = logits.detach().clone()
-        loss = warplap.cross_entropy(logits, labels, inplace=inplace) * by
-        assert inplace or torch.equal(logits.detach(), before), "logits are the caller's"
-        first = torch.autograd.grad(loss, leaf, retain_graph=retain)[0].double()
-        near(first, right, 2e-2 if dtype != torch.float32 else 1e-5)
-        if retain:
-            near(torch.autograd.grad(loss, leaf)[0].double(), first, 1e-6)
-
-
-def test_many_gradients_at_once_go_through_a_cross_entropy():
-    x = torch.randn(6, 40, requires_grad=True)
-    labels, given = torch.arange(6), torch.tensor([1.0, 0.5, 2.0])
-    many = lambda loss: torch.autograd.grad(loss, x, given, is_grads_batched=True)[0]
-    near(many(warplap.cross_entropy(x, labels)), many(F.cross_entropy(x, labels)), 1e-5)

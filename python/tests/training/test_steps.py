@@ -12,7 +12,9 @@ from conftest import Seen, near
 from torch.utils.checkpoint import checkpoint
 
 import warplap
-from warplap.training import products, steps
+from warplap.ops import linear as layer, matmul as products
+from warplap.ops.attention import dense
+from warplap.training import steps
 from warplap.nn import Linear
 
 
@@ -36,7 +38,7 @@ def time_for_heats(monkeypatch):
 
 @pytest.fixture
 def slow_node(monkeypatch):
-    monkeypatch.setattr(products, "linear_node", slowly(products.linear_node))
+    monkeypatch.setattr(layer, "linear_node", slowly(layer.linear_node))
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def slow_torch(monkeypatch):
         linear = staticmethod(slowly(F.linear))
 
     warplap.configure(budget=0.5)
-    monkeypatch.setattr(products, "F", Slow)
+    monkeypatch.setattr(layer, "F", Slow)
     monkeypatch.setattr(steps, "_holds", lambda found: True)
 
 
@@ -65,11 +67,11 @@ def test_where_torch_wins_the_call_is_torchs_own_and_the_next_start_knows_it(slo
     x, w, b = leaves((6, 7), (5, 7), (5,))
     y = warplap.linear(x, w, b)
     assert type(y.grad_fn).__name__ == "AddmmBackward0"
-    assert list(products._layers.chosen.values()) == [F.linear]
+    assert list(layer._chosen.values()) == [F.linear]
     (heat,) = heats()
     assert heat["op"] == "train_linear" and heat["winner"] == "torch" and "wants=xwb" in heat["key"]
     warplap.configure(store=own_store)  # nothing is kept but the store
-    assert not products._layers.chosen
+    assert not layer._chosen
     with caplog.at_level(logging.INFO, "warplap"):
         again = warplap.linear(x, w, b)
     assert type(again.grad_fn).__name__ == "AddmmBackward0" and "racing" not in caplog.text
@@ -94,7 +96,7 @@ def test_a_node_with_a_wrong_gradient_never_wins(slow_torch, monkeypatch):
             x, w = ctx.saved_tensors
             return grad @ w, 1.01 * (grad.t() @ x), grad.sum(0)
 
-    monkeypatch.setattr(products, "linear_node", Wrong.apply)
+    monkeypatch.setattr(layer, "linear_node", Wrong.apply)
     x, w, b = leaves((6, 7), (5, 7), (5,))
     assert type(warplap.linear(x, w, b).grad_fn).__name__ == "AddmmBackward0"
     (heat,) = heats()
@@ -250,3 +252,69 @@ def test_products_of_every_form_have_their_gradients(winner, shapes, dtype):
     assert ours.shape == right.shape
     for mine, theirs in zip(torch.autograd.grad(ours.sum(), given), torch.autograd.grad(right.sum(), given)):
         near(mine, theirs)
+
+
+class Full(RuntimeError):
+    """As a device's memory is said to be full."""
+
+
+STEPS = {
+    "matmul": (products, lambda a: warplap.matmul(a, a)),
+    "linear": (layer, lambda a: warplap.linear(a, a, a[0].detach())),
+    "attention": (dense._training_of, lambda a: warplap.attention(*[a[None, None]] * 3)),
+}
+
+
+@pytest.fixture(params=STEPS)
+def chosen_step(request):
+    """Choices of an operator's steps, and a call that has one."""
+    owner, call = STEPS[request.param]
+    a = torch.randn(8, 8).requires_grad_()
+    owner._chosen.clear()
+    call(a)
+    assert len(owner._chosen) == 1
+    return owner._chosen, lambda: call(a)
+
+
+def test_an_error_inside_a_step_reaches_the_caller_and_nothing_runs_twice(chosen_step):
+    chosen, call = chosen_step
+    ran = []
+
+    def fails(*tensors):
+        ran.append(tensors)
+        raise Full("out of memory")
+
+    for key in chosen:
+        chosen[key] = fails
+    with pytest.raises(Full, match="out of memory"):
+        call()
+    assert len(ran) == 1
+
+
+def test_a_refusal_of_ours_goes_the_general_way(chosen_step):
+    chosen, call = chosen_step
+    right, refused = call(), []
+
+    def refuses(*tensors):
+        refused.append(tensors)
+        raise NotImplementedError("no problem says it")
+
+    for key in chosen:
+        chosen[key] = refuses
+    near(call().detach(), right.detach())
+    assert len(refused) == 1
+
+
+def test_what_does_not_belong_together_is_refused_in_our_words_behind_a_choice():
+    x, w = leaves((6, 7), (5, 7))
+    warplap.linear(x, w), warplap.matmul(x, w.t())
+    with pytest.raises(TypeError, match="w: holds torch.float64, expected torch.float32 like x"):
+        warplap.linear(x, w.detach().double())
+    with pytest.raises(TypeError, match="b: holds torch.float64, expected torch.float32 like a"):
+        warplap.matmul(x, w.detach().t().double())
+
+
+def test_a_choice_is_one_of_its_device(chosen_step):
+    chosen, _ = chosen_step
+    (key,) = chosen
+    assert torch.device("cpu") in key, "two unlike GPUs have a choice each"

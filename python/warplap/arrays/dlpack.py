@@ -3,12 +3,9 @@ order of their streams, and the answer given back as what the caller's library c
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
+from ..operator.optional_torch import torch
 
 # DLPack's number of CUDA devices.
 _CUDA = 2
@@ -22,22 +19,18 @@ def is_on_cuda(value: Any) -> bool:
     return callable(device) and tuple(device())[0] == _CUDA
 
 
-def call(op: str, arrays: dict[str, Any], *rest: Any) -> Any:
-    """What torch's way of an operator gives for the arrays, with ``rest`` before ``out``, where there may be one."""
+def call(operator: Callable[..., Any], arrays: dict[str, Any], rest: dict[str, Any]) -> Any:
+    """What an operator over torch's tensors gives for the arrays, and whatever else it takes by name."""
     if torch is None:
         name = next(name for name, value in arrays.items() if is_on_cuda(value))
         raise NotImplementedError(f"{name}: is on a CUDA device, where torch does the work; install torch")
-    from ..ops import by_torch_tensors
-
-    lent = {name: _tensor(value, name) for name, value in arrays.items()}
-    inputs = [value for name, value in lent.items() if name != "out"]
-    out = lent.get("out")
-    found = getattr(by_torch_tensors, op)(*inputs, *rest, *([out] if "out" in lent else []))
+    tensors = {name: _tensor(value, name) for name, value in arrays.items()}
+    result, out = operator(**tensors, **rest), tensors.get("out")
     if out is not None:
         _order(arrays["out"], first=torch.cuda.current_stream(out.device))
         return arrays["out"]
-    first = next(iter(arrays.values()))
-    return tuple(_given_back(f, first) for f in found) if isinstance(found, tuple) else _given_back(found, first)
+    first = next(value for value in arrays.values() if value is not None)
+    return tuple(_as_array(f, first) for f in result) if isinstance(result, tuple) else _as_array(result, first)
 
 
 def _tensor(value: Any, name: str) -> Any:
@@ -66,8 +59,8 @@ def _order(value: Any, first: Any = None) -> None:
     theirs.wait_stream(first) if first is not None else torch.cuda.current_stream().wait_stream(theirs)
 
 
-def _given_back(found: Any, like: Any) -> Any:
+def _as_array(result: Any, like: Any) -> Any:
     """The answer as an array of the caller's library where it says how, else as a torch tensor."""
     namespace = getattr(like, "__array_namespace__", None)
     make = getattr(namespace(), "from_dlpack", None) if callable(namespace) else None
-    return found if make is None else make(found)
+    return result if make is None else make(result)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
 
 def command(statement: str) -> list[str]:
     """The command that runs a statement: ``command("import warplap.callables.worker as p; p.serve()")``."""
-    folder = str(Path(__file__).resolve().parents[2])
+    folder = os.path.abspath(os.path.join(os.path.dirname(__file__), *(os.pardir,) * 2))
     return [sys.executable, "-c", f"import sys; sys.path.insert(0, {folder!r}); {statement}"]

@@ -29,7 +29,7 @@ class _Opinion:
 
     def is_that_of(self, left: dict[int, Any], rig: Rig, tolerance: float | None) -> bool:
         for i in self.left.keys() | left.keys():
-            mine, other = self.left.get(i, rig.given(i)), left.get(i, rig.given(i))
+            mine, other = self.left.get(i, rig.initial(i)), left.get(i, rig.initial(i))
             # Both ways: what is allowed grows with the largest value of the one that is held for right.
             shares = share_of_tolerance(mine, other, tolerance), share_of_tolerance(other, mine, tolerance)
             if not max(shares) <= 1.0:
@@ -59,13 +59,13 @@ def agreed(
         left = rig.left()
         if not left:
             continue
-        found = next((o for o in opinions if o.is_that_of(left, rig, tolerance)), None)
-        if found is None:
-            found = _Opinion(i, left, _odd(left))
-            opinions.append(found)
-        if settings[i] not in found.held_by:
-            found.held_by.append(settings[i])
-        if not found.odd and 2 * len(found.held_by) > len(runs):
+        result = next((o for o in opinions if o.is_that_of(left, rig, tolerance)), None)
+        if result is None:
+            result = _Opinion(i, left, _odd(left))
+            opinions.append(result)
+        if settings[i] not in result.held_by:
+            result.held_by.append(settings[i])
+        if not result.odd and 2 * len(result.held_by) > len(runs):
             break  # nobody can be preferred to it any more
     rig.reset()
     vouched = [o for o in opinions if len(o.held_by) > 1]

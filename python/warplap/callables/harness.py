@@ -149,7 +149,7 @@ class Rig:
         pairs = enumerate(zip(self._work, self._pristine))
         return {i: now for i, (now, was) in pairs if not bool((_dense(now) == _dense(was)).all())}
 
-    def given(self, i: int) -> Any:
+    def initial(self, i: int) -> Any:
         """What the caller gave at a place among all tensors."""
         return self._pristine[i]
 

@@ -1,5 +1,5 @@
-"""Callables as candidates of a race: the base of ``tunable``, ``tune_kernel`` and the Triton decorator. The engine races
-them as it races every variant; what is said here is how one is run, proved and tried out."""
+"""Callables as candidates of a race: the base of ``tunable``, ``tune_kernel`` and the Triton decorator. The engine
+races them as it races every variant; what is said here is how one is run, proved and tried out."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def gpu_of(values: Any) -> int | None:
     """The ordinal of the CUDA device that tensors are on; None for the CPU."""
     if torch is None:
         return None
-    found = next((t.device for t in leaves(values) if isinstance(t, torch.Tensor) and t.is_cuda), None)
-    return None if found is None else found.index
+    result = next((t.device for t in leaves(values) if isinstance(t, torch.Tensor) and t.is_cuda), None)
+    return None if result is None else result.index
 
 
 def source_of(fn: Any) -> str:
@@ -49,8 +49,8 @@ def source_of(fn: Any) -> str:
         source = textwrap.dedent(inspect.getsource(fn))
     except (OSError, TypeError):
         return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
-    found = re.search(r"^(async\s+)?def\s", source, re.MULTILINE)
-    return source[found.start() :] if found else source
+    result = re.search(r"^(async\s+)?def\s", source, re.MULTILINE)
+    return source[result.start() :] if result else source
 
 
 def capturing() -> bool:
@@ -99,7 +99,7 @@ def compete(
         candidates = [(name, config, f"{source}\ntorch {torch.__version__}") for name, config, source in candidates]
     shop = _Shop(runs, reference, args, kwargs, tolerance, before, trial, settle)
     try:
-        found = _warplap.race(
+        result = _warplap.race(
             op_name(op),
             key,
             candidates,
@@ -119,7 +119,7 @@ def compete(
             reason = f"{type(shop.failed).__name__}: {shop.failed}"
             raise RuntimeError(f"{op}: the reference failed: {reason}") from shop.failed
         raise error
-    return (0, None) if found is None else (found[0], json.loads(found[1]))
+    return (0, None) if result is None else (result[0], json.loads(result[1]))
 
 
 class _Shop:
@@ -136,7 +136,7 @@ class _Shop:
         trial: Callable[[Rig, int], tuple[str, str, float] | None] | None,
         settle: Callable[[Rig], None] | None,
     ) -> None:
-        self._runs, self._given = runs, (args, kwargs, tolerance)
+        self._runs, self._inputs = runs, (args, kwargs, tolerance)
         self._before, self._trial = before, trial
         self._settle = settle or (lambda rig: rig.settle(reference))
         self._made: Rig | None = None
@@ -148,7 +148,7 @@ class _Shop:
             raise self.failed
         if self._made is None:
             try:
-                made = Rig(*self._given)
+                made = Rig(*self._inputs)
                 self._settle(made)
             except Exception as error:
                 self.failed = error

@@ -147,16 +147,16 @@ def try_kernel(
         return None
     size = 0
     seen: dict[int, int] = {}
-    told: list[dict[str, Any]] = []
+    report: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="warplap-") as folder:
         for i, (value, kind) in enumerate(zip(values, types)):
             if not isinstance(kind, str):
                 return None
             if kind == "constexpr" or value is None:
-                told.append({"none": True})
+                report.append({"none": True})
             elif isinstance(value, torch.Tensor):
                 if id(value) in seen:
-                    told.append({"same": seen[id(value)]})
+                    report.append({"same": seen[id(value)]})
                     continue
                 seen[id(value)] = i
                 span = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride())) if value.numel() else 0
@@ -172,15 +172,15 @@ def try_kernel(
                     if wide and raw.view("int64").max() >= _FAR:
                         return None
                     raw.tofile(about["file"])
-                told.append(about)
+                report.append(about)
             elif isinstance(value, (bool, int, float)):
-                told.append({"value": value})
+                report.append({"value": value})
             else:
                 return None
         cubin = os.path.join(folder, "kernel.cubin")
         with open(cubin, "wb") as file:
             file.write(kernel.asm["cubin"])
-        order |= {"cubin": cubin, "grid": [int(n) for n in grid], "types": types, "arguments": told, "bytes": size}
+        order |= {"cubin": cubin, "grid": [int(n) for n in grid], "types": types, "arguments": report, "bytes": size}
         return worker.ask(order)
 
 

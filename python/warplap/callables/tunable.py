@@ -29,17 +29,17 @@ def listing(
     values = {name: list(v) for name, v in space.items()}
     names = list(values)
     axes = list(values.items())
-    told = [_told(rule, names) for rule in rules]
-    is_read = all(text_only for *_, text_only in told)
+    report = [_as_rule(rule, names) for rule in rules]
+    is_read = all(text_only for *_, text_only in report)
     try:
         points = _warplap.legal(
-            axes, [(text, reads, None if text_only else call) for text, reads, call, text_only in told], most
+            axes, [(text, reads, None if text_only else call) for text, reads, call, text_only in report], most
         )
     except ValueError as error:
         if not str(error).startswith("rules:"):
             raise
         # What the engine cannot read, Python can.
-        points, is_read = _warplap.legal(axes, [(text, reads, call) for text, reads, call, _ in told], most), False
+        points, is_read = _warplap.legal(axes, [(text, reads, call) for text, reads, call, _ in report], most), False
     return [{name: values[name][at] for name, at in zip(names, point)} for point in points], is_read
 
 
@@ -50,7 +50,7 @@ class of_dictionary:
         self.rule = rule
 
 
-def _told(rule: Any, names: list[str]) -> tuple[str, list[str], Callable[[list[Any]], bool], bool]:
+def _as_rule(rule: Any, names: list[str]) -> tuple[str, list[str], Callable[[list[Any]], bool], bool]:
     """A rule's text, the names it reads, a callable that takes their values, and whether the text says it all."""
     if isinstance(rule, of_dictionary):
         return "a callable", names, lambda values: bool(rule.rule(dict(zip(names, values)))), False
@@ -124,7 +124,7 @@ class Tunable(Generic[P, R]):
             callables_sandbox.where(self.fn)
         candidates = [(self.fn.__name__, config, self._source) for config in self.configs]
         runs = [functools.partial(self.fn, **config) for config in self.configs]
-        winner, found = race.compete(
+        winner, result = race.compete(
             self.name,
             key,
             candidates,
@@ -137,9 +137,9 @@ class Tunable(Generic[P, R]):
             again=again,
             trial=None if self.sandbox is False else lambda rig, i: self._trial(rig, self.configs[i]),
         )
-        if found is not None:
+        if result is not None:
             self._chosen[key] = self.configs[winner]
-            self.last = found
+            self.last = result
         return self.configs[winner]
 
     def _trial(self, rig: Any, config: dict[str, Any]) -> tuple[str, str, float] | None:

@@ -76,10 +76,10 @@ def _callable(module: str, file: str | None, name: str) -> Any:
     else:
         scope = vars(importlib.import_module(module))
     first, *rest = name.split(".")
-    found = scope[first]
+    result = scope[first]
     for part in rest:
-        found = getattr(found, part)
-    return getattr(found, "fn", found)  # without the decorator
+        result = getattr(result, part)
+    return getattr(result, "fn", result)  # without the decorator
 
 
 def _wait() -> None:

@@ -10,14 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _warplap
-from ..operator import problem_fields
-from ..ops import gated, quantized, rope, softmax
-from ..ops.norm import dense as norm_dense, quantized as norm_quantized
-from ..tuner import modes
-from . import torch_attention, torch_attention_grad, torch_varlen
-from . import torch_bsr as _torch_bsr_cuda
 from ..callables.race import source_of
+from ..operator import problem_text
 from ..operator.sparse_warning import sparse
+from ..ops import cross_entropy as entropy, gated, quantized, rope, softmax
+from ..ops.norm import dense as norm_dense, gradients as norm_gradients, quantized as norm_quantized
+from ..tuner import modes
+from . import torch_attention, torch_attention_grad, torch_bsr as _torch_bsr_cuda, torch_varlen
 
 
 def _torch_mm(a: Tensor, b: Tensor, c: Tensor) -> None:
@@ -48,8 +47,8 @@ def _torch_linear(
     b2: Tensor | None = None, scale: Tensor | None = None, *,
     finish: Callable[[Tensor], Any] | None, join: Callable[[Tensor, Tensor], Any] | None, rms: float | None,
 ) -> None:  # fmt: skip
-    """What ``F.linear`` does with matrices, into memory that is there already; then the activation, then the join or the
-    other product of a pair. A norm in front is torch's own; given factors go over the product."""
+    """What ``F.linear`` does with matrices, into memory that is there already; then the activation, then the join or
+    the other product of a pair. A norm in front is torch's own; given factors go over the product."""
     if rms is not None:
         a = F.rms_norm(a, a.shape[-1:], eps=rms)
     if scale is not None:
@@ -96,7 +95,7 @@ def _torch_linear_new(
 
 
 def _has_epilogue(problem: str) -> bool:
-    return bool(problem_fields.fields(problem).keys() & {"bias", "act", "join", "pair", "scale", "rms"})
+    return bool(problem_text.fields(problem).keys() & {"bias", "act", "join", "pair", "scale", "rms"})
 
 
 def _torch_mm_fit(problem: str) -> str | None:
@@ -105,16 +104,18 @@ def _torch_mm_fit(problem: str) -> str | None:
 
 
 def _torch_linear_fit(problem: str) -> str | None:
-    given = problem_fields.fields(problem)
-    if given["dtype"] == "f16" and "scale" in given:
+    inputs = problem_text.fields(problem)
+    if inputs["dtype"] == "f16" and "scale" in inputs:
         return "the product would be rounded to f16, and perhaps be too large for it, before it is scaled"
-    return None if _has_epilogue(problem) else "without factors, a norm, a bias, an activation, a join and a pair it is a plain product"
+    plain = "without factors, a norm, a bias, an activation, a join and a pair it is a plain product"
+    return None if _has_epilogue(problem) else plain
 
 
 def _torch_linear_facts(problem: str) -> dict[str, Any]:
-    given = problem_fields.fields(problem)
-    rms = float(given["rms"]) if "rms" in given else None
-    return {"finish": _FINISHES.get(given.get("act", "none")), "join": _JOINS.get(given.get("join", "none")), "rms": rms}
+    inputs = problem_text.fields(problem)
+    rms = float(inputs["rms"]) if "rms" in inputs else None
+    finish, join = _FINISHES.get(inputs.get("act", "none")), _JOINS.get(inputs.get("join", "none"))
+    return {"finish": finish, "join": join, "rms": rms}
 
 
 def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, b: Tensor, c: Tensor, *, m: int, k: int) -> None:
@@ -131,10 +132,10 @@ def _torch_bmm(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, values: Tenso
 
 
 def _torch_bsr_fit(problem: str) -> str | None:
-    given = problem_fields.fields(problem)
-    if given.keys() & {"alpha", "bc", "beta", "bias", "c", "inplace", "turned"}:
+    inputs = problem_text.fields(problem)
+    if inputs.keys() & {"alpha", "bc", "beta", "bias", "c", "inplace", "turned"}:
         return "plain products only"
-    return None if given["dtype"] == "f32" else "torch's block-sparse product on the CPU has no half types"
+    return None if inputs["dtype"] == "f32" else "torch's block-sparse product on the CPU has no half types"
 
 
 def add(
@@ -190,18 +191,19 @@ def join() -> None:
             device=device, facts=_torch_linear_facts, give=_torch_linear_new,
             _as_called={"linear": F.linear},
         )  # fmt: skip
-    add("attention", "torch_sdpa", torch_attention.default, torch_attention.gives_sums, facts=problem_fields.of_attention, returns=True)
+    facts = problem_text.of_attention
+    add("attention", "torch_sdpa", torch_attention.default, torch_attention.gives_sums, facts=facts, returns=True)
     for name, device, forward, backward, fit, grad_fit in torch_attention_grad.FUSED:
-        add("attention", name, forward, fit, device=device, facts=problem_fields.of_attention, returns=True)
+        add("attention", name, forward, fit, device=device, facts=facts, returns=True)
         grad_name = f"{name.removesuffix('_lse')}_grad"
-        add("attention_grad", grad_name, backward, grad_fit, device=device, facts=problem_fields.of_attention, returns=True)
+        add("attention_grad", grad_name, backward, grad_fit, device=device, facts=facts, returns=True)
     for device in ("cpu", "cuda"):
         add(
-            "attention_mask_grad", "torch_mask_grad", torch_attention_grad.of_mask, torch_attention.bends,
-            device=device, facts=problem_fields.of_attention, returns=True,
+            "attention_mask_grad", "torch_mask_grad", torch_attention_grad.of_mask, torch_attention.unknown_fields,
+            device=device, facts=problem_text.of_attention, returns=True,
         )  # fmt: skip
     if torch.backends.mkl.is_available():
-        add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, facts=problem_fields.of_sparse)
+        add("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, facts=problem_text.of_sparse)
     add("sampled", "torch_bmm", _torch_bmm)
     for device in ("cpu", "cuda"):
         add(
@@ -213,22 +215,17 @@ def join() -> None:
             device=device, facts=norm_quantized.facts, returns=True,
         )  # fmt: skip
         add(
-            "norm_grad", "torch_norm_grad", norm_dense.gradients_by_torch, norm_dense.fit,
-            device=device, facts=norm_dense.gradients_facts, returns=True,
+            "norm_grad", "torch_norm_grad", norm_gradients.by_torch, norm_dense.fit,
+            device=device, facts=norm_gradients.facts, returns=True,
         )  # fmt: skip
-        rows = softmax
-        add(
-            "softmax", "torch_softmax", rows.softmax_by_torch, device=device, facts=rows.softmax_facts, returns=True
-        )  # fmt: skip
-        add(
-            "softmax_grad", "torch_softmax_grad", rows.softmax_grad_by_torch,
-            device=device, facts=rows.softmax_grad_facts, returns=True,
-        )  # fmt: skip
-        add("cross_entropy", "torch_cross_entropy", rows.entropy_into, device=device, facts=rows.entropy_facts)
-        turn = rope
-        own = gated
-        add("gated", "torch_gated", own.by_torch, own.fit, device=device, facts=own.facts, returns=True)
-        add("rope", "torch_rope", turn.by_torch, turn.fit, device=device, facts=turn.facts, returns=True)
+        for op, name, call, facts in (
+            ("softmax", "torch_softmax", softmax.by_torch, softmax.facts),
+            ("softmax_grad", "torch_softmax_grad", softmax.grad_by_torch, softmax.grad_facts),
+        ):
+            add(op, name, call, device=device, facts=facts, returns=True)
+        add("cross_entropy", "torch_cross_entropy", entropy.into, device=device, facts=entropy.facts)
+        add("gated", "torch_gated", gated.by_torch, gated.fit, device=device, facts=gated.facts, returns=True)
+        add("rope", "torch_rope", rope.by_torch, rope.fit, device=device, facts=rope.facts, returns=True)
         fits = functools.partial(quantized.scaled_fit, device), functools.partial(quantized.int_fit, device)
         add("qgemm", "torch_scaled_mm", quantized.by_scaled_mm, fits[0], device=device, facts=quantized.facts)
         add("qgemm", "torch_int_mm", quantized.by_int_mm, fits[1], device=device)
@@ -239,10 +236,10 @@ def join() -> None:
                 device="cuda", facts=torch_varlen.facts, returns=True,
             )  # fmt: skip
     for name, way, fit in torch_attention.BACKENDS:
-        add("attention", name, way, fit, device="cuda", facts=problem_fields.of_attention, returns=True)
+        add("attention", name, way, fit, device="cuda", facts=problem_text.of_attention, returns=True)
     add(
         "bsr", "torch_triton", _torch_bsr_cuda.run, _torch_bsr_cuda.fit,
-        device="cuda", space=_torch_bsr_cuda.space, prepare=_torch_bsr_cuda.prepare, facts=problem_fields.of_sparse,
+        device="cuda", space=_torch_bsr_cuda.space, prepare=_torch_bsr_cuda.prepare, facts=problem_text.of_sparse,
     )  # fmt: skip
 
 

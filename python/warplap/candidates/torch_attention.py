@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..operator.problem_fields import fields, of_attention
+from ..operator.problem_text import fields, of_attention
 
 Way = Callable[..., Tensor]
 Fit = Callable[[str], "str | None"]
@@ -62,20 +62,20 @@ def _by(backend: SDPBackend) -> Way:
 @functools.lru_cache(maxsize=4096)
 def _own(problem: str) -> int | None:
     """The backend that torch would choose by itself; nothing where it does not say."""
-    given = fields(problem)
-    dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[given["dtype"]]
-    b, h, sq, sk, d = (int(given[name]) for name in ("b", "h", "sq", "sk", "d"))
-    hkv, dv, facts = int(given.get("hkv", h)), int(given.get("dv", d)), of_attention(problem)
+    inputs = fields(problem)
+    dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[inputs["dtype"]]
+    b, h, sq, sk, d = (int(inputs[name]) for name in ("b", "h", "sq", "sk", "d"))
+    hkv, dv, facts = int(inputs.get("hkv", h)), int(inputs.get("dv", d)), of_attention(problem)
 
     def tensor(heads: int, positions: int, size: int) -> Tensor:
-        if given.get("layout") == "bshd":
+        if inputs.get("layout") == "bshd":
             return torch.empty(b, positions, heads, size, dtype=dtype, device="cuda").transpose(1, 2)
         return torch.empty(b, heads, positions, size, dtype=dtype, device="cuda")
 
     try:
         q, k, v = tensor(h, sq, d), tensor(hkv, sk, d), tensor(hkv, sk, dv)
-        over = {"heads": (1, h), "batches": (b, 1), "each": (b, h)}.get(given.get("over", "all"), ())
-        mask = torch.empty(*over, sq, sk, dtype=dtype, device="cuda") if "mask" in given else None
+        over = {"heads": (1, h), "batches": (b, 1), "each": (b, h)}.get(inputs.get("over", "all"), ())
+        mask = torch.empty(*over, sq, sk, dtype=dtype, device="cuda") if "mask" in inputs else None
         scale, gqa = facts["scale"], facts["gqa"]
         return torch._fused_sdp_choice(q, k, v, mask, 0.0, facts["causal"], scale=scale, enable_gqa=gqa)
     except Exception:  # a torch that no longer says, or a device that is full
@@ -83,14 +83,14 @@ def _own(problem: str) -> int | None:
 
 
 def _flash_fits(problem: str) -> str | None:
-    given = fields(problem)
-    if given["dtype"] == "f32":
+    inputs = fields(problem)
+    if inputs["dtype"] == "f32":
         return "half types only"
-    if "mask" in given:
+    if "mask" in inputs:
         return "it takes no mask"
-    if "dv" in given:
+    if "dv" in inputs:
         return "heads of keys and values must be of one size"
-    if given["causal"] == "true" and given["sq"] != given["sk"]:
+    if inputs["causal"] == "true" and inputs["sq"] != inputs["sk"]:
         return "causal with as many queries as keys only"
     return None if torch.backends.cuda.is_flash_attention_available() else "this torch has none"
 
@@ -104,11 +104,11 @@ def _cudnn_fits(problem: str) -> str | None:
 def _cudnn_once(problem: str) -> str | None:
     """The native variant ``cudnn`` calls the library that torch has open, with less work on the host: both would double
     the race for nothing. torch's call is for what the native one refuses, and for a library it does not open."""
-    given = fields(problem)
-    refused = "mask" in given or float(given.get("scale", 1)) <= 0
-    found = _cudnn_fits(problem)
-    if found or refused or (torch.backends.cudnn.version() or 0) // 10000 != 9:
-        return found
+    inputs = fields(problem)
+    refused = "mask" in inputs or float(inputs.get("scale", 1)) <= 0
+    result = _cudnn_fits(problem)
+    if result or refused or (torch.backends.cudnn.version() or 0) // 10000 != 9:
+        return result
     return "the native cudnn calls the same library"
 
 
@@ -118,19 +118,20 @@ def _efficient_fits(problem: str) -> str | None:
 
 def gives_sums(problem: str) -> str | None:
     """Why a function that gives no log-sum-exps stands aside, if so."""
-    return "it gives no log-sum-exps" if "lse" in fields(problem) else bends(problem)
+    return "it gives no log-sum-exps" if "lse" in fields(problem) else unknown_fields(problem)
 
 
-def bends(problem: str) -> str | None:
+def unknown_fields(problem: str) -> str | None:
     """Why what knows no windows and the like stands aside, if so."""
-    known = fields(problem).keys() & {"window", "corner", "softcap", "alibi", "dropout", "lengths", "page", "tq", "tile"}
+    variants = {"window", "corner", "softcap", "alibi", "dropout", "lengths", "page", "tq", "tile"}
+    known = fields(problem).keys() & variants
     return f"it knows nothing of {min(known)}" if known else None
 
 
 def _one(name: str, backend: SDPBackend, fits: Fit) -> tuple[str, Way, Fit]:
     def fit(problem: str) -> str | None:
-        found = gives_sums(problem) or fits(problem)
-        return found or ("it is torch's own choice" if _own(problem) == backend.value else None)
+        result = gives_sums(problem) or fits(problem)
+        return result or ("it is torch's own choice" if _own(problem) == backend.value else None)
 
     return name, _by(backend), fit
 

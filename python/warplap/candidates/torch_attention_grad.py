@@ -1,5 +1,5 @@
-"""torch's fused attention operators as candidates of training: forward passes that leave log-sum-exps, and backward passes
-that begin with them."""
+"""torch's fused attention operators as candidates of training: forward passes that leave log-sum-exps, and backward
+passes that begin with them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..operator.problem_fields import fields
-from .torch_attention import Fit, _cudnn_fits, _efficient_fits, _flash_fits, bends
+from ..operator.problem_text import fields
+from .torch_attention import Fit, _cudnn_fits, _efficient_fits, _flash_fits, unknown_fields
 
 _aten = torch.ops.aten
 
@@ -38,35 +38,35 @@ def _of_flash(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, lse: Tensor, grad: Tensor,
     *, causal: bool, scale: float, gqa: bool,
 ) -> Gradients:  # fmt: skip
-    found: Gradients = _aten._scaled_dot_product_flash_attention_backward(
+    result: Gradients = _aten._scaled_dot_product_flash_attention_backward(
         grad, q, k, v, out, lse, None, None, q.shape[2], k.shape[2], 0.0, causal, *_no_dropout(q.device), scale=scale
     )[:3]
-    return found
+    return result
 
 
 def _by_cudnn(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool, scale: float, gqa: bool
 ) -> tuple[Tensor, Tensor]:
-    found = _aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, False, scale=scale)
-    return found[0], found[1].squeeze(-1)
+    result = _aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, False, scale=scale)
+    return result[0], result[1].squeeze(-1)
 
 
 def _of_cudnn(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, lse: Tensor, grad: Tensor,
     *, causal: bool, scale: float, gqa: bool,
 ) -> Gradients:  # fmt: skip
-    found: Gradients = _aten._scaled_dot_product_cudnn_attention_backward(
+    result: Gradients = _aten._scaled_dot_product_cudnn_attention_backward(
         grad, q, k, v, out, lse.unsqueeze(-1), *_no_dropout(q.device), None, None, None,
         q.shape[2], k.shape[2], 0.0, causal, scale=scale,
     )[:3]  # fmt: skip
-    return found
+    return result
 
 
 def _by_efficient(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool, scale: float, gqa: bool
 ) -> tuple[Tensor, Tensor]:
-    found = _aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal, scale=scale)
-    return found[0], found[1][..., : q.shape[2]]
+    result = _aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal, scale=scale)
+    return result[0], result[1][..., : q.shape[2]]
 
 
 def _of_efficient(
@@ -75,10 +75,10 @@ def _of_efficient(
 ) -> Gradients:  # fmt: skip
     short = -q.shape[2] % _PADDED
     lse = F.pad(lse, (0, short)) if short else lse
-    found: Gradients = _aten._scaled_dot_product_efficient_attention_backward(
+    result: Gradients = _aten._scaled_dot_product_efficient_attention_backward(
         grad, q, k, v, None, out, lse, *_no_dropout(q.device), 0.0, [True, True, True, False], causal, scale=scale
     )[:3]
-    return found
+    return result
 
 
 def _by_cpu(
@@ -92,10 +92,10 @@ def _of_cpu(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, lse: Tensor, grad: Tensor,
     *, causal: bool, scale: float, gqa: bool,
 ) -> Gradients:  # fmt: skip
-    found: Gradients = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
+    result: Gradients = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
         grad, q, k, v, out, lse, 0.0, causal, scale=scale
     )
-    return found
+    return result
 
 
 def of_mask(
@@ -122,10 +122,10 @@ def of_mask(
 
 def _plain(problem: str) -> str | None:
     """Why none of them is asked, if so: rows that a mask hides whole, and what scores are not multiplied with."""
-    given = fields(problem)
-    if "mask" in given:
+    inputs = fields(problem)
+    if "mask" in inputs:
         return "it takes no mask here"
-    return "heads of keys and values must be of one size" if "dv" in given else bends(problem)
+    return "heads of keys and values must be of one size" if "dv" in inputs else unknown_fields(problem)
 
 
 def _fit(fits: Fit | None, sums: bool) -> Fit:

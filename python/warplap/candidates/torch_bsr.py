@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from ..callables.compile_pool import compiler
-from ..operator.problem_fields import fields
+from ..operator.problem_text import fields
 
 _log = logging.getLogger("warplap")
 
@@ -25,11 +25,11 @@ def _tiles(n: int) -> list[int]:
 
 def fit(problem: str) -> str | None:
     """Why the kernel stands aside from a problem, if it does."""
-    given = fields(problem)
-    bs, n = int(given["bs"]), int(given["n"])
-    if given.keys() & {"alpha", "bc", "beta", "bias", "c", "inplace", "turned", "tf32"}:
+    inputs = fields(problem)
+    bs, n = int(inputs["bs"]), int(inputs["n"])
+    if inputs.keys() & {"alpha", "bc", "beta", "bias", "c", "inplace", "turned", "tf32"}:
         return "plain products only"
-    if given.get("dtype") not in ("f16", "bf16"):
+    if inputs.get("dtype") not in ("f16", "bf16"):
         return "Triton's kernel sums float32 in float64: half types only"
     if bs < 16 or bs & (bs - 1):
         return "Triton's blocks are powers of two from 16"
@@ -43,23 +43,23 @@ def fit(problem: str) -> str | None:
 
 def space(problem: str) -> dict[str, list[int]]:
     """Columns of a tile, depth of the pipeline, warps."""
-    given = fields(problem)
-    wide = int(given["bs"]) == 128
-    return {"STAGES": [2, 3] if wide else [3, 4], "TILE": _tiles(int(given["n"])), "WARPS": [8] if wide else [4]}
+    inputs = fields(problem)
+    wide = int(inputs["bs"]) == 128
+    return {"STAGES": [2, 3] if wide else [3, 4], "TILE": _tiles(int(inputs["n"])), "WARPS": [8] if wide else [4]}
 
 
-_found: list[Any] = []
+_result: list[Any] = []
 
 
 def _kernel() -> Any:
-    if not _found:
+    if not _result:
         import triton.language as tl
         from torch.sparse._triton_ops import _bsr_strided_addmm_kernel as kernel
 
         if len(kernel.arg_names) != 55:
             raise RuntimeError(f"it takes {len(kernel.arg_names)} arguments, 55 were expected")
-        _found.extend([kernel, tl.float32])
-    return _found
+        _result.extend([kernel, tl.float32])
+    return _result
 
 
 def _launch(
@@ -99,12 +99,12 @@ def compile_here(problem: str, TILE: int, STAGES: int, WARPS: int) -> None:
     """Compiles the kernel for a problem and a setting; Triton keeps it on disk."""
     import torch
 
-    given = fields(problem)
-    m, k, n, bs = (int(given[name]) for name in ("m", "k", "n", "bs"))
-    dtype = torch.float16 if given["dtype"] == "f16" else torch.bfloat16
-    blocks = round(float(given["density"]) * (m // bs) * (k // bs))
+    inputs = fields(problem)
+    m, k, n, bs = (int(inputs[name]) for name in ("m", "k", "n", "bs"))
+    dtype = torch.float16 if inputs["dtype"] == "f16" else torch.bfloat16
+    blocks = round(float(inputs["density"]) * (m // bs) * (k // bs))
     call = functools.partial(_kernel()[0].warmup, grid=(m // bs, n // TILE, 1))
-    strides = (1, k) if given.get("b") == "col" else (n, 1)
+    strides = (1, k) if inputs.get("b") == "col" else (n, 1)
     shape, index = (m, k, n, bs, blocks), torch.int32
     _launch(call, dtype, index, index, dtype, dtype, shape, strides, TILE, STAGES, WARPS)
 
@@ -112,9 +112,9 @@ def compile_here(problem: str, TILE: int, STAGES: int, WARPS: int) -> None:
 def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
     """Has the kernel compiled by another process; where that cannot be, it is compiled here when its turn comes."""
     try:
-        told = compiler.ask("candidates.torch_bsr", "compile_here", problem, TILE=TILE, STAGES=STAGES, WARPS=WARPS)
+        report = compiler.ask("candidates.torch_bsr", "compile_here", problem, TILE=TILE, STAGES=STAGES, WARPS=WARPS)
     except OSError as why:
-        told = str(why)
-    if told != "done":
-        _log.info("%s was not compiled ahead: %s", problem, told)
+        report = str(why)
+    if report != "done":
+        _log.info("%s was not compiled ahead: %s", problem, report)
     _kernel()

@@ -7,7 +7,7 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
-from ..operator.problem_fields import fields
+from ..operator.problem_text import fields
 from .torch_attention_grad import Gradients, _no_dropout
 
 _aten = torch.ops.aten
@@ -15,32 +15,32 @@ _aten = torch.ops.aten
 
 def facts(problem: str) -> dict[str, Any]:
     """What it is told beside tensors; windows count from the last corner, -1 is none."""
-    given = fields(problem)
-    causal, window = given["causal"] == "true", int(given.get("window", -1))
+    inputs = fields(problem)
+    causal, window = inputs["causal"] == "true", int(inputs.get("window", -1))
     return {
-        "longest": (int(given["sq"]), int(given["sk"])),
-        "scale": float(given["scale"]) if "scale" in given else int(given["d"]) ** -0.5,
+        "longest": (int(inputs["sq"]), int(inputs["sk"])),
+        "scale": float(inputs["scale"]) if "scale" in inputs else int(inputs["d"]) ** -0.5,
         "causal": causal,
         "window": (window, 0 if causal and window >= 0 else window),
-        "sums": "lse" in given,
+        "sums": "lse" in inputs,
     }
 
 
 def _fit(problem: str) -> str | None:
-    given = fields(problem)
-    if "tq" not in given:
+    inputs = fields(problem)
+    if "tq" not in inputs:
         return "packed sequences only"
-    if given["dtype"] == "f32":
+    if inputs["dtype"] == "f32":
         return "half types only"
-    if "dv" in given or int(given["d"]) % 8 or int(given["d"]) > 256:
+    if "dv" in inputs or int(inputs["d"]) % 8 or int(inputs["d"]) > 256:
         return "heads of one size, a multiple of 8 up to 256"
-    known = given.keys() & {"softcap", "alibi", "dropout", "mask"}
+    known = inputs.keys() & {"softcap", "alibi", "dropout", "mask"}
     if known:
         return f"it knows nothing of {min(known)}"
-    if given.get("layout") != "bshd":
+    if inputs.get("layout") != "bshd":
         return "rows of all heads beside each other only"
     # Whether every sequence has as many queries as keys is not said by the problem.
-    if (given["causal"] == "true" or "window" in given) and given.get("corner") != "bottom":
+    if (inputs["causal"] == "true" or "window" in inputs) and inputs.get("corner") != "bottom":
         return "it counts from the last corner"
     return None if torch.backends.cuda.is_flash_attention_available() else "this torch has none"
 
@@ -66,9 +66,9 @@ def _backward(
     begins_q: Tensor, begins_k: Tensor, *, longest: tuple[int, int], scale: float, causal: bool,
     window: tuple[int, int], sums: bool,
 ) -> Gradients:  # fmt: skip
-    given = _laid(grad, q, k, v, out)
+    inputs = _laid(grad, q, k, v, out)
     dq, dk, dv = _aten._flash_attention_backward(
-        *given, lse, begins_q, begins_k, *longest, 0.0, causal, *_no_dropout(q.device), scale=scale,
+        *inputs, lse, begins_q, begins_k, *longest, 0.0, causal, *_no_dropout(q.device), scale=scale,
         window_size_left=window[0], window_size_right=window[1],
     )  # fmt: skip
     a, b, c = _laid(dq, dk, dv)

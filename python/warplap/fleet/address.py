@@ -14,7 +14,7 @@ def check(address: str) -> None:
         return
     host = address.removeprefix("ray://").rsplit(":", 1)[0].strip("[]")
     try:
-        near = all(ipaddress.ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(host, None))
+        near = all(ipaddress.ip_address(result[4][0]).is_loopback for result in socket.getaddrinfo(host, None))
     except (OSError, ValueError):
         near = False
     if not near:

@@ -10,9 +10,9 @@ from typing import Any, Callable, Generic, ParamSpec, TypeVar
 import torch
 
 from .choice import backend
+from .explain import Decision
 from .forms import Inductor, Run
 from .page import written
-from .explain import Decision
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,11 +52,11 @@ class _Graphs:
     def explain(self) -> str:
         if not self._runs:
             return "not called yet: graphs are found and decided at the first call"
-        told = [str(decision) for decision in self.decisions]
-        waiting = len(self._runs) - len(told)
+        answer = [str(decision) for decision in self.decisions]
+        waiting = len(self._runs) - len(answer)
         if waiting:
-            told.append(f"{waiting} of {len(self._runs)} graphs: traced, and not run yet")
-        return "\n\n".join(told)
+            answer.append(f"{waiting} of {len(self._runs)} graphs: traced, and not run yet")
+        return "\n\n".join(answer)
 
 
 class Fused(Generic[P, R]):
@@ -82,8 +82,8 @@ class Fused(Generic[P, R]):
         return self._graphs.explain()
 
     def report(self, path: str | os.PathLike[str] = "fusing.html") -> pathlib.Path:
-        """Writes a page that draws its graphs with the boundaries chosen, and shows what each alternative took: one file
-        of HTML that loads nothing. Its folder must be there."""
+        """Writes a page that draws its graphs with the boundaries chosen, and shows what each alternative took: one
+        file of HTML that loads nothing. Its folder must be there."""
         return written(path, self.decisions)
 
     def __repr__(self) -> str:
@@ -102,8 +102,8 @@ class _Function(Fused[P, R]):
 
 
 class _Module(Fused[P, R]):
-    """A module: the same parameters, submodules, hooks and settings, held in common with the one that was given, so that
-    whatever is done to either is done to both. Only calling it differs."""
+    """A module: the same parameters, submodules, hooks and settings, held in common with the one that was given, so
+    that whatever is done to either is done to both. Only calling it differs."""
 
     __slots__ = ()
 
@@ -143,13 +143,13 @@ def fuse(
     """Compiles a function or a module of torch, and decides by measurement which operators run fused.
 
     A module comes back as a module of its own class: ``generate``, ``config``, ``state_dict``, ``to``, ``train`` and
-    hooks are the model's, and so are its parameters. Its graph is traced as ``torch.compile`` traces it (``dynamic`` and
-    ``fullgraph`` are torch's, ``mode`` is Inductor's). Norms with what is added in front, linear layers with their
+    hooks are the model's, and so are its parameters. Its graph is traced as ``torch.compile`` traces it (``dynamic``
+    and ``fullgraph`` are torch's, ``mode`` is Inductor's). Norms with what is added in front, linear layers with their
     activation, softmax with scale and mask, attention and cross entropy may be taken by warplap's kernels; what is left
     is Inductor's. Which of them are taken is raced at the first call, as whole chains, beside Inductor and eager, each
-    proved against double precision, and kept in the store. ``freeze`` says that weights stay as they are, for inference:
-    then the gain of an RMSNorm may be folded into copies of the weights behind it (:func:`norm_linear`), where that is
-    faster. ``explain()`` of what comes back tells about it, and ``report()`` draws it.
+    proved against double precision, and kept in the store. ``freeze`` says that weights stay as they are, for
+    inference: then the gain of an RMSNorm may be folded into copies of the weights behind it (:func:`norm_linear`),
+    where that is faster. ``explain()`` of what comes back tells about it, and ``report()`` draws it.
     ``torch.compile(backend="warplap")`` decides in the same way.
     """
     if not callable(fn):

@@ -7,29 +7,29 @@ from typing import Any
 
 from torch import Tensor
 
-from ..ops import product_signatures, signatures
+from ..ops import functions
 from ..ops.norm import dense as norm_dense
 
 
 def norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, kind: Any, eps: float) -> Tensor:
-    found: Tensor = signatures.norm(x, weight, bias, kind=kind, eps=eps)
-    return found
+    result: Tensor = functions.norm(x, weight, bias, kind=kind, eps=eps)
+    return result
 
 
 def add_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, kind: Any, eps: float
 ) -> tuple[Tensor, Tensor]:
     """The norm of a sum, and the sum."""
-    found: tuple[Tensor, Tensor] = signatures.norm(x, weight, bias, residual=residual, kind=kind, eps=eps)
-    return found
+    result: tuple[Tensor, Tensor] = functions.norm(x, weight, bias, residual=residual, kind=kind, eps=eps)
+    return result
 
 
 def norm_of_sum(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, kind: Any, eps: float
 ) -> Tensor:
     """The norm of a sum that nobody else reads."""
-    found: Tensor = norm_dense.norm(x, residual, weight, bias, kind, eps, total_too=False)
-    return found
+    result: Tensor = norm_dense.norm(x, residual, weight, bias, kind, eps, total_too=False)
+    return result
 
 
 def front_norm(
@@ -45,10 +45,10 @@ def front_norm(
     """The norm of what is left of x and a line before it, and of a residual; and their sum."""
     if residual is None and before is None and not dropout:
         return norm(x, weight, bias, kind, eps), x
-    found: tuple[Tensor, Tensor] = signatures.norm(
+    result: tuple[Tensor, Tensor] = functions.norm(
         x, weight, bias, residual=residual, kind=kind, eps=eps, before=before, dropout=dropout
     )
-    return found
+    return result
 
 
 def linear(
@@ -59,19 +59,19 @@ def linear(
     residual: Tensor | None = None,
     times: Tensor | None = None,
 ) -> Tensor:
-    found: Tensor = product_signatures.linear(x, w, bias, activation, residual=residual, times=times)
-    return found
+    result: Tensor = functions.linear(x, w, bias, activation, residual=residual, times=times)
+    return result
 
 
 def gated(x: Tensor, w_gate: Tensor, w_up: Tensor, activation: Any) -> Tensor:
-    found: Tensor = product_signatures.gated_linear(x, w_gate, w_up, activation)
-    return found
+    result: Tensor = functions.gated_linear(x, w_gate, w_up, activation)
+    return result
 
 
 def activated(a: Tensor, b: Tensor, activation: Any) -> Tensor:
     """An activation that lets another tensor through."""
-    found: Tensor = product_signatures.gated(a, b, activation)
-    return found
+    result: Tensor = functions.gated(a, b, activation)
+    return result
 
 
 def gated_halves(x: Tensor, w: Tensor, activation: Any, first: int) -> Tensor:
@@ -91,8 +91,8 @@ def norm_linear(
     times: Tensor | None = None,
 ) -> Tensor:
     """A layer behind an RMSNorm."""
-    found: Tensor = product_signatures.norm_linear(x, w, gain, bias, activation, residual=residual, times=times, eps=eps)
-    return found
+    result: Tensor = functions.norm_linear(x, w, gain, bias, activation, residual=residual, times=times, eps=eps)
+    return result
 
 
 def norm_linears(x: Tensor, gain: Tensor | None, eps: float, layers: Any) -> tuple[Tensor, ...]:
@@ -102,24 +102,24 @@ def norm_linears(x: Tensor, gain: Tensor | None, eps: float, layers: Any) -> tup
 
 def norm_gated(x: Tensor, gain: Tensor | None, eps: float, w_gate: Tensor, w_up: Tensor, activation: Any) -> Tensor:
     """A gated pair behind an RMSNorm."""
-    found: Tensor = product_signatures.norm_linear(x, w_gate, gain, None, activation, up=w_up, eps=eps)
-    return found
+    result: Tensor = functions.norm_linear(x, w_gate, gain, None, activation, up=w_up, eps=eps)
+    return result
 
 
 def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    found: Tensor = signatures.softmax(x, mask, scale=scale)
-    return found
+    result: Tensor = functions.softmax(x, mask, scale=scale)
+    return result
 
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, gqa: bool
 ) -> Tensor:
-    found: Tensor = signatures.attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
-    return found
+    result: Tensor = functions.attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
+    return result
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, ignore: int, smoothing: float, reduction: Any) -> Tensor:
-    loss: Tensor = signatures.cross_entropy(
+    loss: Tensor = functions.cross_entropy(
         logits, labels, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction
     )
     return loss.to(logits.dtype)
@@ -129,7 +129,7 @@ def linear_cross_entropy(
     x: Tensor, w: Tensor, labels: Tensor, bias: Tensor | None, ignore: int, smoothing: float, reduction: Any
 ) -> Tensor:
     """The loss of a projection that nobody else reads."""
-    loss: Tensor = signatures.linear_cross_entropy(
+    loss: Tensor = functions.linear_cross_entropy(
         x, w, labels, bias, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction
     )
     return loss.to(x.dtype)

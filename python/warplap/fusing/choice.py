@@ -16,16 +16,16 @@ from torch.fx import GraphModule
 
 from .. import _warplap
 from ..callables import race
-from ..tuner import modes
 from ..callables.harness import share_of_tolerance
+from ..tuner import modes
 from . import predict, recorded_times
+from .cuda_graphs import apart
+from .explain import Decision, Contestant, remember
 from .forms import Form, Inductor, Run
 from .layers import repeated
-from .templates.norm_linear import fold
 from .parts import timed
 from .plan import Partition, Plan
-from .cuda_graphs import apart
-from .explain import Decision, Lane, remember
+from .templates.norm_linear import fold
 from .whole import Changed, Whole, changed, drawn, gpu_of, in_a_row, reference
 
 _log = logging.getLogger("warplap")
@@ -49,8 +49,8 @@ def backend(
     options: dict[str, Any] | None = None,
     freeze: bool = False,
 ) -> Run:
-    """What ``torch.compile(backend="warplap")`` calls with a traced graph. ``mode`` and ``options`` are Inductor's; with
-    ``freeze``, or Inductor's option "freezing", weights stay as they are."""
+    """What ``torch.compile(backend="warplap")`` calls with a traced graph. ``mode`` and ``options`` are Inductor's;
+    with ``freeze``, or Inductor's option "freezing", weights stay as they are."""
     return Chooser(Plan(module, freeze or bool((options or {}).get("freezing"))), Inductor(mode, options))
 
 
@@ -91,78 +91,82 @@ def _decide(plan: Plan, inductor: Inductor, inputs: tuple[Any, ...]) -> Decision
     fused = lambda partitions: [Form(plan, p, True, inductor) for p in partitions if p.kinds]
     mode = _warplap.mode()
 
-    def compete(lanes: list[Form], runs: list[Run], right: Run, measure: bool) -> Any:
+    def compete(contestants: list[Form], runs: list[Run], right: Run, measure: bool) -> Any:
         return race.compete(
-            "graph", key, [form.candidate for form in lanes], runs, right, (), {},
+            "graph", key, [form.candidate for form in contestants], runs, right, (), {},
             measure=measure, budget=modes.budget(), by_wall=True, tolerance=plan.tolerance(inputs),
         )  # fmt: skip
 
-    def told(form: Form, how: str, is_final: bool = True) -> Decision:
+    def decision_of(form: Form, how: str, is_final: bool = True) -> Decision:
         return Decision(key, plan, form.partition, how, "inductor" if form.compiled else "eager", is_final)
 
     if mode == "off":
-        return told(forms[0], "the mode is off")
+        return decision_of(forms[0], "the mode is off")
     listed = [*forms, *fused(_kept(plan, key))]
-    winner, found = compete(listed, [_nothing for _ in listed], _nothing, False)
-    if found is not None:
-        decision = told(_ahead(listed, winner, found), "from the store")
-        decision.lanes = recorded_times.lanes(found, 1 if "on=cpu" in key.split(",") else None)
+    winner, result = compete(listed, [_nothing for _ in listed], _nothing, False)
+    if result is not None:
+        decision = decision_of(_ahead(listed, winner, result), "from the store")
+        decision.contestants = recorded_times.contestants(result, 1 if "on=cpu" in key.split(",") else None)
         return decision
     if mode != "tune":
-        return told(forms[0], f"the mode is {mode} and the store does not know the graph")
+        return decision_of(forms[0], f"the mode is {mode} and the store does not know the graph")
     if race.capturing():
-        return told(forms[0], "a stream is being captured, and nothing is measured meanwhile", False)
+        return decision_of(forms[0], "a stream is being captured, and nothing is measured meanwhile", False)
     try:
-        given = drawn(inputs, own=bool(plan.acts))
-        writes = changed(plan, given)
-        inner, legal, few = _chosen(plan, inductor, given)
-        parts, right = _parts(legal, few), reference(plan, given, writes)
+        arguments = drawn(inputs, own=bool(plan.acts))
+        writes = changed(plan, arguments)
+        inner, legal, few = _chosen(plan, inductor, arguments)
+        parts, right = _parts(legal, few), reference(plan, arguments, writes)
         guess = None if inner is not None else predict.guess(predict.known(_graph(key)), parts)
         # Who lost in a layer is not compiled once more for all of them.
         listed = [*(forms if inner is None or not few else forms[1:]), *fused(few)]
         with apart(gpu_of(inputs)):
-            if guess is not None and _is_right(chosen := _named(listed, guess.winner), given, writes, right):
-                sure = f"told by its parts: {guess.sizes} other sizes were raced, and this was off by {guess.off:.0%} at most"
-                decision = told(chosen, sure)
-                decision.lanes = [Lane(f.name, f.kinds, guess.seconds[f.name] * 1e6, "not raced") for f in listed]
+            if guess is not None and _is_right(chosen := _named(listed, guess.winner), arguments, writes, right):
+                others = f"{guess.sizes} other sizes were raced"
+                sure = f"told by its parts: {others}, and this was off by {guess.off:.0%} at most"
+                decision = decision_of(chosen, sure)
+                us = {f.name: guess.seconds[f.name] * 1e6 for f in listed}
+                decision.contestants = [Contestant(f.name, f.kinds, us[f.name], "not raced") for f in listed]
                 return decision
-            times = in_a_row(plan, given, writes)
-            lanes, runs, left = _ready(listed, given, writes, times)
-            winner, found = compete(lanes, runs, right, True) if lanes else (0, None)
+            times = in_a_row(plan, arguments, writes)
+            contestants, runs, left = _ready(listed, arguments, writes, times)
+            winner, result = compete(contestants, runs, right, True) if contestants else (0, None)
             runs.clear()  # with their CUDA graphs
     except (RuntimeError, MemoryError) as why:  # no memory for other inputs, or nobody was right with them
         reason = str(why).partition("\n")[0]
         _log.warning("graph:%s: it was not raced: %s; Inductor runs it", key, reason)
-        return told(forms[0], f"not raced: {reason}")
-    chosen = forms[0] if not lanes or found is None else _ahead(lanes, winner, found)
-    decision = told(chosen, "nothing could be raced" if found is None else "raced")
-    decision.lanes, decision.layer = recorded_times.with_ties([*_lanes(lanes, found, times), *left], found), inner
+        return decision_of(forms[0], f"not raced: {reason}")
+    chosen = forms[0] if not contestants or result is None else _ahead(contestants, winner, result)
+    decision = decision_of(chosen, "nothing could be raced" if result is None else "raced")
+    raced = [*_contestants(contestants, result, times), *left]
+    decision.contestants, decision.layer = recorded_times.with_ties(raced, result), inner
     if inner is not None:
         return decision
-    wholes = {lane.name: lane.us * 1e-6 for lane in decision.lanes if lane.us is not None}
+    wholes = {contestant.name: contestant.us * 1e-6 for contestant in decision.contestants if contestant.us is not None}
     predict.remember(_graph(key), predict.Size(parts, wholes))
     decision.unmeasured = [p for p in legal if p not in few]
     return decision
 
 
 def _chosen(
-    plan: Plan, inductor: Inductor, given: tuple[Any, ...]
+    plan: Plan, inductor: Inductor, arguments: tuple[Any, ...]
 ) -> tuple[Decision | None, list[Partition], list[Partition]]:
     """What was decided about the layer that a graph repeats, if it does; partitions by their parts, and those that race
     as a whole: what won in the layer, or the first few."""
     layer = repeated(plan)
-    inner = None if layer is None else _decide(layer.plan, inductor, layer.inputs(plan, given))
-    if layer is not None and inner is not None and inner.lanes:
+    inner = None if layer is None else _decide(layer.plan, inductor, layer.inputs(plan, arguments))
+    if layer is not None and inner is not None and inner.contestants:
         inner.copies = layer.copies
-        found = layer.partition(plan, inner.winner, given, inductor.records)
-        return inner, [found], [found] if found.kinds else []
-    partitions = plan.partitions(timed(plan, given, inductor.records), _TOLD)
+        result = layer.partition(plan, inner.winner, arguments, inductor.records)
+        return inner, [result], [result] if result.kinds else []
+    partitions = plan.partitions(timed(plan, arguments, inductor.records), _TOLD)
     legal = [p for p in partitions if math.isfinite(p.seconds)]
     return None, legal, _unlike([p for p in legal if p.kinds], _RACED_SHORT if len(plan.nodes) <= _SHORT else _RACED)
 
 
 def _unlike(partitions: list[Partition], most: int) -> list[Partition]:
-    """The first few that differ by more than one cover: what a single small one does is told well enough by its parts."""
+    """The first few that differ by more than one cover: what a single small one does is told well enough by its
+    parts."""
     few: list[Partition] = []
     for partition in partitions:
         if all(len(set(partition.kinds) ^ set(other.kinds)) > 1 for other in few):
@@ -190,11 +194,11 @@ def _parts(legal: list[Partition], few: list[Partition]) -> dict[str, float]:
     return {"inductor": plain, "eager": plain, **{" + ".join(p.kinds): p.seconds for p in few}}
 
 
-def _is_right(form: Form, given: tuple[Any, ...], writes: Changed, right: Run) -> bool:
+def _is_right(form: Form, arguments: tuple[Any, ...], writes: Changed, right: Run) -> bool:
     """Whether a choice that did not race gives what it should."""
     try:
-        pairs = zip(Whole(form, given, writes)(), right())
-        return all(share_of_tolerance(a, b, form.plan.tolerance(given)) <= 1.0 for a, b in pairs)
+        pairs = zip(Whole(form, arguments, writes)(), right())
+        return all(share_of_tolerance(a, b, form.plan.tolerance(arguments)) <= 1.0 for a, b in pairs)
     except Exception as why:
         _log.info("%s: is raced after all: %s", form.name, str(why).partition("\n")[0])
         return False
@@ -203,55 +207,56 @@ def _is_right(form: Form, given: tuple[Any, ...], writes: Changed, right: Run) -
 def _kept(plan: Plan, key: str) -> list[Partition]:
     """The partition that the store names, where this graph has it: there may be more than can be listed."""
     config = json.loads(_warplap.kept("graph", key) or "{}")
-    found = plan.partition(str(config.get("covers", "")).split())
-    return [] if found is None else [found]
+    result = plan.partition(str(config.get("covers", "")).split())
+    return [] if result is None else [result]
 
 
-def _ahead(forms: list[Form], winner: int, found: dict[str, Any]) -> Form:
-    """The winner, where it is ahead of Inductor by more than nothing; else Inductor, which answers too where it runs but
-    nobody knows how fast."""
-    raced = {trial["variant"] for trial in found["edition"]["trials"]}
+def _ahead(forms: list[Form], winner: int, result: dict[str, Any]) -> Form:
+    """The winner, where it is ahead of Inductor by more than nothing; else Inductor, which answers too where it runs
+    but nobody knows how fast."""
+    raced = {trial["variant"] for trial in result["edition"]["trials"]}
     by_inductor = next((i for i, form in enumerate(forms) if form.name == "inductor"), None)
     if by_inductor is None or "inductor" not in raced:  # it lost in the layer that the graph repeats
         return forms[winner]
-    theirs = _lanes([forms[by_inductor]], found)[0].us
-    ours = found["edition"]["verdict"]["median_us"]
+    theirs = _contestants([forms[by_inductor]], result)[0].us
+    ours = result["edition"]["verdict"]["median_us"]
     return forms[winner] if theirs is not None and ours < (1.0 - _AHEAD) * theirs else forms[by_inductor]
 
 
-def _lanes(forms: list[Form], found: dict[str, Any] | None, times: int = 1) -> list[Lane]:
+def _contestants(forms: list[Form], result: dict[str, Any] | None, times: int = 1) -> list[Contestant]:
     """What a race of so many runs in a row said of one run of everyone."""
-    lanes = []
-    trials = [] if found is None else found["edition"]["trials"]
+    contestants = []
+    trials = [] if result is None else result["edition"]["trials"]
     for form in forms:
         name, config, _ = form.candidate
-        lane = Lane(form.name, form.kinds)
+        contestant = Contestant(form.name, form.kinds)
         for trial in trials:
             if trial["variant"] == name and trial["config"] == config:
                 rejected = trial.get("rejected") or {}
                 measured = trial.get("measured") or rejected.get("measurement")
-                lane.us = None if measured is None else measured["median_us"] / times
+                contestant.us = None if measured is None else measured["median_us"] / times
                 if measured is None:
                     reason = str(rejected.get("reason", "")).partition("\n")[0][:160]
-                    lane.why = ": ".join(filter(None, (rejected.get("why", ""), reason)))
-        lanes.append(lane)
-    return lanes
+                    contestant.why = ": ".join(filter(None, (rejected.get("why", ""), reason)))
+        contestants.append(contestant)
+    return contestants
 
 
 def _ready(
-    forms: list[Form], given: tuple[Any, ...], writes: Changed, times: int
-) -> tuple[list[Form], list[Run], list[Lane]]:
+    forms: list[Form], arguments: tuple[Any, ...], writes: Changed, times: int
+) -> tuple[list[Form], list[Run], list[Contestant]]:
     """Those that can be built and run, what runs each once as the program does, and why others cannot."""
     ready: list[Form] = []
     runs: list[Run] = []
-    left: list[Lane] = []
+    left: list[Contestant] = []
     for form in forms:
         try:
-            run = Whole(form, given, writes, times)
+            run = Whole(form, arguments, writes, times)
             run()  # compiles, and lets every part find its own kernel
             run()
         except Exception as why:
-            left.append(Lane(form.name, form.kinds, None, f"{type(why).__name__}: {why}".partition("\n")[0][:160]))
+            reason = f"{type(why).__name__}: {why}".partition("\n")[0][:160]
+            left.append(Contestant(form.name, form.kinds, None, reason))
             continue
         ready.append(form)
         runs.append(run)

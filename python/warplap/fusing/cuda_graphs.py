@@ -2,9 +2,9 @@
 
 Inductor keeps the graphs of a device in a tree that knows which tensors of the path so far are alive, and counts the
 calls of the program: with a new one the tensors of the one before may be written over. Forms that race are called as
-programs of their own. In the program's tree their graphs would stand behind whatever ran last and fail with it, and every
-call of theirs would tell the tree that the program's tensors are dead. So they have a tree of their own, and the count of
-calls is afterwards what it was.
+programs of their own. In the program's tree their graphs would stand behind whatever ran last and fail with it, and
+every call of theirs would tell the tree that the program's tensors are dead. So they have a tree of their own, and the
+count of calls is afterwards what it was.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _races: list[Any] = []
 @contextlib.contextmanager
 def apart(device: torch.device | None) -> Iterator[None]:
     """Lets what runs meanwhile have CUDA graphs of its own on a device."""
-    found = None if device is None else _trees()
-    if found is None or device is None:
+    result = None if device is None else _trees()
+    if result is None or device is None:
         yield
         return
     index = torch.cuda.current_device() if device.index is None else device.index
-    known, steps = found
+    known, steps = result
     generation, step = GenerationTracker.generation, steps.mark_step_counter
     # Taken out of the dictionary itself: threads that compute gradients share it.
     own = known.pop(index, None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from . import near_misses
-from .plan import Partition, Plan
 from .node_kinds import label
+from .plan import Partition, Plan
 
 
 @dataclasses.dataclass
-class Lane:
+class Contestant:
     """One choice that raced: what it covers, what it takes, or why it left."""
 
     name: str
@@ -40,7 +40,7 @@ class Decision:
     """Who runs what is not covered: inductor or eager."""
     is_final: bool = True
     """Whether it holds for later calls too."""
-    lanes: list[Lane] = dataclasses.field(default_factory=list)
+    contestants: list[Contestant] = dataclasses.field(default_factory=list)
     unmeasured: list[Partition] = dataclasses.field(default_factory=list)
     layer: Decision | None = None
     """What was decided about the layer that the graph repeats."""
@@ -48,10 +48,11 @@ class Decision:
     """How often a graph stands in the one that it is a layer of."""
 
     def __str__(self) -> str:
-        return "\n".join([self.key, f"  {self.how}", "", *self._drawn(), *self._raced(), *self._predicted(), *self._left(), *self._layer()])
+        parts = *self._drawn(), *self._raced(), *self._predicted(), *self._left(), *self._layer()
+        return "\n".join([self.key, f"  {self.how}", "", *parts])
 
     @property
-    def is_told(self) -> bool:
+    def is_predicted(self) -> bool:
         """Whether its times are told by its parts, and nothing was raced."""
         return self.how.startswith("told by its parts")
 
@@ -64,32 +65,32 @@ class Decision:
     def _drawn(self) -> list[str]:
         """A line a node, with a bracket around what one call computes."""
         covers = () if self.winner is None else self.winner.covers
-        of = {node: (i, found) for i, found in enumerate(covers) for node in found.nodes}
+        of = {node: (i, result) for i, result in enumerate(covers) for node in result.nodes}
         wide = max((len(node.name) for node in self.plan.nodes), default=0)
         does = max((len(label(node)) for node in self.plan.nodes), default=0)
         lines = []
         for node in self.plan.nodes:
             mark, who = " ", self.form
             if node in of:
-                _, found = of[node]
-                first, last = node is found.nodes[0], node is found.nodes[-1]
+                _, result = of[node]
+                first, last = node is result.nodes[0], node is result.nodes[-1]
                 mark = "─" if first and last else "┌" if first else "└" if last else "│"
-                who = f"warplap {found.template}" if last else ""
+                who = f"warplap {result.template}" if last else ""
             lines.append(f"  {node.name:<{wide}}  {label(node):<{does}}  {mark} {who}".rstrip())
         return lines
 
     def _raced(self) -> list[str]:
-        if not self.lanes:
+        if not self.contestants:
             return []
-        best = min((lane.us for lane in self.lanes if lane.us is not None), default=None)
-        wide = max(len(lane.name) for lane in self.lanes)
-        lines = ["", "  as a whole, told by the parts" if self.is_told else "  raced as a whole"]
-        for lane in sorted(self.lanes, key=lambda lane: lane.behind(best) or float("inf")):
-            behind = lane.behind(best)
-            us = "" if lane.us is None else f"{lane.us:10.1f} µs"
+        best = min((contestant.us for contestant in self.contestants if contestant.us is not None), default=None)
+        wide = max(len(contestant.name) for contestant in self.contestants)
+        lines = ["", "  as a whole, told by the parts" if self.is_predicted else "  raced as a whole"]
+        for contestant in sorted(self.contestants, key=lambda contestant: contestant.behind(best) or float("inf")):
+            behind = contestant.behind(best)
+            us = "" if contestant.us is None else f"{contestant.us:10.1f} µs"
             times = "" if behind is None else f"{behind:5.2f}×"
-            why = lane.why or ("no difference was seen" if lane.is_tie else "")
-            lines.append(f"  {lane.name:<{wide}}  {us:13}  {times:6}  {why}".rstrip())
+            why = contestant.why or ("no difference was seen" if contestant.is_tie else "")
+            lines.append(f"  {contestant.name:<{wide}}  {us:13}  {times:6}  {why}".rstrip())
         return lines
 
     def _predicted(self) -> list[str]:

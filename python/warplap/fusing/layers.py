@@ -1,5 +1,5 @@
-"""The layer that a graph repeats. A decoder of eighty layers is one question about one of them: it is compiled and raced
-by itself, and what wins there is taken in all of them."""
+"""The layer that a graph repeats. A decoder of eighty layers is one question about one of them: it is compiled and
+raced by itself, and what wins there is taken in all of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
+from .node_kinds import label, value
 from .parts import timed
 from .plan import Partition, Plan, keep_source, plain
-from .node_kinds import label, value
 
 # Copies that a layer has at least, and its nodes; periods that are looked at.
 _COPIES, _NODES, _PERIODS = 3, 6, 16
@@ -31,19 +31,19 @@ class Layer(NamedTuple):
     same: dict[Node, Node]
     """A node of the layer's own graph for each of the whole one."""
 
-    def inputs(self, whole: Plan, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def inputs(self, whole: Plan, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """What this copy is given in a run of the whole graph."""
         walk = _Until(whole.module, self.reads)
         try:
             with torch.no_grad():
-                walk.run(*given)
+                walk.run(*arguments)
         except _Enough:
             pass
         return tuple(_leaf(walk.seen[read], read) for read in self.reads)
 
-    def partition(self, whole: Plan, chosen: Partition | None, given: tuple[Any, ...], recorded: bool) -> Partition:
+    def partition(self, whole: Plan, chosen: Partition | None, arguments: tuple[Any, ...], recorded: bool) -> Partition:
         """The partition of the whole graph that has in every layer what won in one; elsewhere its parts say."""
-        taken = {frozenset(found.nodes) for found in (() if chosen is None else chosen.covers)}
+        taken = {frozenset(result.nodes) for result in (() if chosen is None else chosen.covers)}
         inside, forced = set(), {}
         for kind, founds in whole.kinds.items():
             own = [f for f in founds if all(node in self.same for node in f.nodes)]
@@ -51,7 +51,7 @@ class Layer(NamedTuple):
                 inside.add(kind)
                 is_taken = any(frozenset(self.same[n] for n in f.nodes) in taken for f in own)
                 forced[kind] = -1.0 if is_taken else float("inf")
-        alone, together = timed(whole, given, recorded, [kind for kind in whole.kinds if kind not in inside])
+        alone, together = timed(whole, arguments, recorded, [kind for kind in whole.kinds if kind not in inside])
         return whole.partitions((alone, {**together, **forced}), 2)[0]  # the one that covers nothing is always listed
 
 
@@ -79,8 +79,8 @@ def repeated(plan: Plan) -> Layer | None:
 
 def _sign(node: Node) -> Any:
     """What two nodes that compute the same have in common."""
-    found = value(node)
-    size = None if found is None else (found.dtype, tuple(map(str, found.shape)), found.requires_grad)
+    result = value(node)
+    size = None if result is None else (result.dtype, tuple(map(str, result.shape)), result.requires_grad)
     return node.op, label(node), plain((node.args, node.kwargs)), size
 
 
@@ -115,9 +115,9 @@ def _weight(plan: Plan, places: dict[Node, int], cut: int) -> int:
         any(places.get(user, cut) >= cut for user in node.users) for node in plan.nodes[:cut] if node.users
     )
     covers = sum(
-        min(places[n] for n in found.nodes) < cut <= max(places[n] for n in found.nodes)
+        min(places[n] for n in result.nodes) < cut <= max(places[n] for n in result.nodes)
         for founds in plan.kinds.values()
-        for found in founds
+        for result in founds
     )
     return crossing + _COVER * covers
 
@@ -146,12 +146,12 @@ def _taken_out(plan: Plan, nodes: list[Node], copies: int) -> Layer | None:
     return Layer(copies, nodes, reads, Plan(module, plan.frozen), {node: same[node] for node in nodes})
 
 
-def _leaf(given: Any, node: Node) -> Any:
+def _leaf(arguments: Any, node: Node) -> Any:
     """What a run computed, as an input that wants gradients where the traced program does."""
-    if not isinstance(given, torch.Tensor) or isinstance(given, torch.nn.Parameter):
-        return given
+    if not isinstance(arguments, torch.Tensor) or isinstance(arguments, torch.nn.Parameter):
+        return arguments
     wants = value(node)
-    return given.detach().requires_grad_(wants is not None and wants.requires_grad)
+    return arguments.detach().requires_grad_(wants is not None and wants.requires_grad)
 
 
 class _Enough(Exception):
@@ -167,9 +167,9 @@ class _Until(Interpreter):
         self.seen: dict[Node, Any] = {}
 
     def run_node(self, n: Node) -> Any:
-        found = super().run_node(n)
+        result = super().run_node(n)
         if n in self._wanted:
-            self.seen[n] = found
+            self.seen[n] = result
             if len(self.seen) == len(self._wanted):
                 raise _Enough
-        return found
+        return result

@@ -18,7 +18,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Match:
     """Nodes that one call computes."""
 
     template: str
@@ -30,8 +30,8 @@ class Found:
 
 
 def is_float(node: Any) -> bool:
-    found = value(node)
-    return found is not None and found.dtype in _FLOATS and found.layout == torch.strided and found.ndim > 0
+    result = value(node)
+    return result is not None and result.dtype in _FLOATS and result.layout == torch.strided and result.ndim > 0
 
 
 def alike(a: Any, b: Any) -> bool:
@@ -41,16 +41,16 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def dtype_of(node: Any) -> Any:
-    found = value(node)
-    return None if found is None else found.dtype
+    result = value(node)
+    return None if result is None else result.dtype
 
 
 def only_user(node: Node, user: Node) -> bool:
     return list(node.users) == [user]
 
 
-def number(given: Any) -> float | None:
-    return float(given) if isinstance(given, (int, float)) and not isinstance(given, bool) else None
+def number(inputs: Any) -> float | None:
+    return float(inputs) if isinstance(inputs, (int, float)) and not isinstance(inputs, bool) else None
 
 
 def is_call(node: Any, *names: Any) -> bool:

@@ -22,8 +22,8 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 def left(plan: Plan) -> list[str]:
     """A line for each reason, with the first node that has it and how many more there are."""
-    covered = {node for founds in plan.kinds.values() for found in founds for node in found.nodes}
-    cut = {node: acts for found, acts in plan.cut for node in found.nodes}
+    covered = {node for founds in plan.kinds.values() for result in founds for node in result.nodes}
+    cut = {node: acts for result, acts in plan.cut for node in result.nodes}
     whys: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], Node] = {}
     for node in plan.nodes:
@@ -73,8 +73,8 @@ def _of_arguments(node: Node, name: str) -> str | None:
 
 
 def _of_softmax(node: Node) -> str | None:
-    given, dim = value(node), argument(node, 1, "dim")
+    inputs, dim = value(node), argument(node, 1, "dim")
     if argument(node, 2, "dtype") is not None:
         return "it changes the type on its way"
-    ends = given is None or dim in (-1, given.ndim - 1)
+    ends = inputs is None or dim in (-1, inputs.ndim - 1)
     return None if ends else f"it goes along dimension {dim}, and ours along the last"

@@ -67,8 +67,8 @@ def is_view(node: Node) -> bool:
 def value(node: Any) -> Any:
     """The tensor that a node gives, as the tracer saw it: only its sizes and types mean something. None for what is no
     tensor."""
-    found = node.meta.get("example_value") if isinstance(node, Node) else None
-    return found if isinstance(found, Tensor) else None
+    result = node.meta.get("example_value") if isinstance(node, Node) else None
+    return result if isinstance(result, Tensor) else None
 
 
 def argument(node: Any, place: int, name: str, default: Any = None) -> Any:

@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from .. import _warplap
 from . import near_misses
-from .explain import Decision, Lane, graphs
+from .explain import Decision, Contestant, graphs
 from .node_kinds import is_view, label, value
 
 
@@ -27,8 +27,8 @@ def report_graphs(path: str | os.PathLike[str] = "fusing.html") -> pathlib.Path:
 
 def written(path: str | os.PathLike[str], decisions: Sequence[Decision]) -> pathlib.Path:
     """Writes a page about decisions; says where it is."""
-    told = [_graph(decision, number) for number, decision in enumerate(decisions, 1)]
-    text = _warplap.graphs_page(json.dumps({"title": "Fused graphs", "graphs": told}, allow_nan=False))
+    report = [_graph(decision, number) for number, decision in enumerate(decisions, 1)]
+    text = _warplap.graphs_page(json.dumps({"title": "Fused graphs", "graphs": report}, allow_nan=False))
     place = pathlib.Path(path)
     try:
         place.write_text(text, encoding="utf-8")
@@ -40,7 +40,7 @@ def written(path: str | os.PathLike[str], decisions: Sequence[Decision]) -> path
 def _graph(decision: Decision, number: int) -> dict[str, Any]:
     plan = decision.plan
     covers = () if decision.winner is None else decision.winner.covers
-    cover = {node: i for i, found in enumerate(covers) for node in found.nodes}
+    cover = {node: i for i, result in enumerate(covers) for node in result.nodes}
     computed = set(plan.nodes)
     nodes = [node for node in plan.module.graph.nodes if node in computed or _is_input(node)]
     places = {node: i for i, node in enumerate(nodes)}
@@ -51,8 +51,8 @@ def _graph(decision: Decision, number: int) -> dict[str, Any]:
         "how": "; ".join([decision.how, *near_misses.left(plan)]),
         "plain": decision.form,
         "nodes": [_node(node, places, cover.get(node)) for node in nodes],
-        "covers": [{"name": found.template} for found in covers],
-        "lanes": [_lane(decision, lane) for lane in decision.lanes],
+        "covers": [{"name": result.template} for result in covers],
+        "lanes": [_contestant(decision, contestant) for contestant in decision.contestants],
         "unmeasured": [
             {"name": " + ".join(p.kinds) or "nothing covered", "us": _finite(p.seconds * 1e6)}
             for p in decision.unmeasured
@@ -82,20 +82,20 @@ def _node(node: Node, places: dict[Node, int], cover: int | None) -> dict[str, A
     }
 
 
-def _lane(decision: Decision, lane: Lane) -> dict[str, Any]:
-    is_taken = lane.name == decision.taken
-    why = "" if decision.is_told else _in_words(lane.why)
-    best = min((one.us for one in decision.lanes if one.us is not None), default=None)
-    behind = lane.behind(best)
+def _contestant(decision: Decision, contestant: Contestant) -> dict[str, Any]:
+    is_taken = contestant.name == decision.taken
+    why = "" if decision.is_predicted else _in_words(contestant.why)
+    best = min((one.us for one in decision.contestants if one.us is not None), default=None)
+    behind = contestant.behind(best)
     if is_taken and behind is not None and behind > 1.0:
         why = "nobody is ahead of it by enough"
     return {
-        "name": lane.name,
-        "us": _finite(lane.us),
-        "times": _finite(lane.times),
+        "name": contestant.name,
+        "us": _finite(contestant.us),
+        "times": _finite(contestant.times),
         "is_taken": is_taken,
-        "is_tie": lane.is_tie,
-        "is_told": decision.is_told,
+        "is_tie": contestant.is_tie,
+        "is_told": decision.is_predicted,
         "why": why,
     }
 

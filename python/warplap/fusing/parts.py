@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.fx import Interpreter, Node
 
 from ..training.steps import IN_A_ROW
-from .match import Found
+from .match import Match
 from .plan import Plan, Times
 from .whole import flat, gpu_of, often, seconds_of
 
@@ -32,15 +32,15 @@ def timed(plan: Plan, inputs: Sequence[Any], recorded: bool = False, kinds: Sequ
     """The times of all kinds, or of some, each at its first place. A kind whose call is refused takes for ever. Where
     CUDA graphs are ``recorded``, what the host does in a call counts for nothing."""
     asked = {name: founds for name, founds in plan.kinds.items() if kinds is None or name in kinds}
-    first: dict[Node, list[tuple[str, Found]]] = {founds[0].nodes[-1]: [] for founds in asked.values()}
+    first: dict[Node, list[tuple[str, Match]]] = {founds[0].nodes[-1]: [] for founds in asked.values()}
     for name, founds in asked.items():
         first[founds[0].nodes[-1]].append((name, founds[0]))
     walk = _Walk(plan, first, gpu_of(inputs), recorded)
     walk.run(*map(_leaf, inputs))
     alone, together = walk.alone, walk.together
     for founds in asked.values():  # the same layer a second time takes as long
-        for found in founds[1:]:
-            alone.update((node, alone[like]) for node, like in zip(found.nodes, founds[0].nodes) if like in alone)
+        for result in founds[1:]:
+            alone.update((node, alone[like]) for node, like in zip(result.nodes, founds[0].nodes) if like in alone)
     return alone, together
 
 
@@ -55,7 +55,7 @@ class _Walk(Interpreter):
     """Runs a graph node by node, and at the last node of a cover times it."""
 
     def __init__(
-        self, plan: Plan, at: dict[Node, list[tuple[str, Found]]], device: torch.device | None, recorded: bool
+        self, plan: Plan, at: dict[Node, list[tuple[str, Match]]], device: torch.device | None, recorded: bool
     ) -> None:
         super().__init__(plan.module, garbage_collect_values=False)
         self.alone: dict[Node, float] = {}
@@ -67,23 +67,23 @@ class _Walk(Interpreter):
         for node in plan.module.graph.nodes:
             for read in node.all_input_nodes:
                 last[read] = node
-            for _, found in at.get(node, ()):
-                for inner in found.nodes:
+            for _, result in at.get(node, ()):
+                for inner in result.nodes:
                     for read in inner.all_input_nodes:
                         last[read] = node
         for read, node in last.items():
             self._ends.setdefault(node, []).append(read)
 
     def run_node(self, n: Node) -> Any:
-        found = torch.fx.node.map_aggregate(super().run_node(n), _leaf)
-        self.env[n] = found
+        result = torch.fx.node.map_aggregate(super().run_node(n), _leaf)
+        self.env[n] = result
         for name, cover in self._at.get(n, ()):
             self._time(name, cover)
         for read in self._ends.get(n, ()):
             self.env.pop(read, None)
-        return found
+        return result
 
-    def _time(self, name: str, cover: Found) -> None:
+    def _time(self, name: str, cover: Match) -> None:
         for node in cover.nodes:
             if node not in self.alone:
                 args, kwargs = self.fetch_args_kwargs_from_env(node)

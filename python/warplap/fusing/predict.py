@@ -1,6 +1,7 @@
-"""What whole graphs take, told from their parts: of sizes that were raced, times of parts and of wholes are known side by
-side. What one was worth in the other, and how much that varied from size to size, says what a new size will take and how
-far off that may be. Where the choice is clear by that, nobody races. The arithmetic is ``warplap_core::graph::guess``.
+"""What whole graphs take, told from their parts: of sizes that were raced, times of parts and of wholes are known side
+by side. What one was worth in the other, and how much that varied from size to size, says what a new size will take and
+how far off that may be. Where the choice is clear by that, nobody races. The arithmetic is
+``warplap_core::graph::guess``.
 
 What was measured is remembered for the process: only what was raced is kept in the store.
 """
@@ -33,8 +34,8 @@ class Guess:
 
 def guess(sizes: list[Size], parts: Mapping[str, float]) -> Guess | None:
     """Who of these choices is fastest, where what is known of other sizes says it beyond doubt."""
-    found = _warplap.guess([(dict(size.parts), dict(size.wholes)) for size in sizes], dict(parts))
-    return None if found is None else Guess(*found)
+    result = _warplap.guess([(dict(size.parts), dict(size.wholes)) for size in sizes], dict(parts))
+    return None if result is None else Guess(*result)
 
 
 _known: dict[str, list[Size]] = {}

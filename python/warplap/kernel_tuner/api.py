@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from ..callables import isolate, race
-from . import arguments as kernel_tuner_arguments, infer_outputs, run_once
-from .cuda_kernel import Kernel, LISTED
-from .launch import Launch
-from ..tuner.table import shown_us
 from ..callables.tunable import configs_of, listing
+from ..tuner.table import shown_us
+from . import arguments as kernel_tuner_arguments, infer_outputs, run_once
 from .c_compiler import Workshop, argument, compiler_here
+from .cuda_kernel import LISTED, Kernel
+from .launch import Launch
 
 
 def tune_kernel(
@@ -57,20 +57,20 @@ def tune_kernel(
     """
     kernel_tuner_arguments.refuse(others)
     source = kernel_tuner_arguments.source(kernel_source)
-    given = kernel_tuner_arguments.host(arguments)
-    if answer is not None and len(answer) != len(given):
-        raise ValueError(f"answer: has {len(answer)} entries, expected one for each of the {len(given)} arguments")
+    inputs = kernel_tuner_arguments.host(arguments)
+    if answer is not None and len(answer) != len(inputs):
+        raise ValueError(f"answer: has {len(answer)} entries, expected one for each of the {len(inputs)} arguments")
     if kernel_tuner_arguments.language(lang, source) == "CUDA":
         launch = Launch(problem_size, [grid_div_x, grid_div_y, grid_div_z], block_size_names, smem_args, tune_params)
         kernel = Kernel(kernel_name, source, compiler_options or (), tune_params, launch, cmem_args, device)
-        rows, env = _on_gpu(kernel, kernel_name, given, tune_params, restrictions, answer, atol, budget)
+        rows, env = _on_gpu(kernel, kernel_name, inputs, tune_params, restrictions, answer, atol, budget)
         return _measured(rows, metrics), env
     kernel_tuner_arguments.only_cuda(cmem_args=cmem_args, smem_args=smem_args)
     compiler = compiler or compiler_here()
     configs = configs_of(tune_params, kernel_tuner_arguments.restrictions(restrictions, tune_params))
     if not configs:
         raise ValueError("restrictions: leave no setting of tune_params")
-    for value in given:
+    for value in inputs:
         argument(value)
     workshop = Workshop(kernel_name, source, compiler, compiler_options or ())
 
@@ -93,15 +93,15 @@ def tune_kernel(
     how = f"{compiler} {' '.join(compiler_options or ())}"
     text = lambda config: source(dict(config)) if callable(source) else source
     candidates = [(kernel_name, config, f"{text(config)}\n{how}") for config in configs]
-    key = f"size={problem_size} {race.describe(given)}"
-    winner, found = race.compete(
-        f"kernel_{kernel_name}", key, candidates, runs, right if answer is not None else runs[0], tuple(given), {},
+    key = f"size={problem_size} {race.describe(inputs)}"
+    winner, result = race.compete(
+        f"kernel_{kernel_name}", key, candidates, runs, right if answer is not None else runs[0], tuple(inputs), {},
         tolerance=atol, budget=budget, trial=trial,
     )  # fmt: skip
-    if found is None:
+    if result is None:
         return [dict(configs[0], time=None)], {"mode": "nothing was measured", "best": configs[0]}
-    rows = _measured(_results(found, configs), metrics)
-    return rows, {"best": configs[winner], "key": found["key"], "from_store": found["from_store"]}
+    rows = _measured(_results(result, configs), metrics)
+    return rows, {"best": configs[winner], "key": result["key"], "from_store": result["from_store"]}
 
 
 def _on_gpu(
@@ -126,7 +126,7 @@ def _on_gpu(
     if outputs == []:
         raise ValueError("answer: holds no output, expected the right one for each argument that is one, or no answer")
     try:
-        first, roles, left = infer_outputs.found(kernel, configs, arguments)
+        first, roles, left = infer_outputs.infer(kernel, configs, arguments)
     except run_once.Failed as why:
         if outputs is None:
             raise RuntimeError(f"{name}: {why}") from why
@@ -153,11 +153,11 @@ def _measured(rows: list[dict[str, Any]], metrics: Mapping[str, Any] | None) -> 
     return rows
 
 
-def _results(found: dict[str, Any], configs: list[dict[str, Any]], whole: bool = True) -> list[dict[str, Any]]:
+def _results(result: dict[str, Any], configs: list[dict[str, Any]], whole: bool = True) -> list[dict[str, Any]]:
     """One row a setting, the fastest first, those that were rejected last. Where the configs are not the ``whole`` of
     the settings, those that were tried are told."""
     names = list(configs[0])
-    tried = {_mark(trial["config"], names): trial for trial in found["edition"]["trials"]}
+    tried = {_mark(trial["config"], names): trial for trial in result["edition"]["trials"]}
     if not whole:
         configs = [{name: trial["config"][name] for name in names} for trial in tried.values()]
     rows: list[tuple[float, dict[str, Any]]] = []
@@ -166,7 +166,7 @@ def _results(found: dict[str, Any], configs: list[dict[str, Any]], whole: bool =
         rejected = trial.get("rejected")
         measured = trial.get("measured") or (rejected or {}).get("measurement")
         if measured is not None:
-            ms = shown_us(measured, found["edition"]["verdict"]) / 1e3
+            ms = shown_us(measured, result["edition"]["verdict"]) / 1e3
             rows.append((ms, dict(config, time=ms, times=[us / 1e3 for us in measured["samples_us"]])))
         else:
             reason = "not tried" if rejected is None else f"{rejected['why']}: {rejected.get('reason', '')}"

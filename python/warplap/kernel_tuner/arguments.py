@@ -13,16 +13,16 @@ from ..callables.tunable import of_dictionary
 CUDA = ("CUDA", "CUPY", "NVCUDA")
 
 
-def source(given: Any) -> Any:
+def source(inputs: Any) -> Any:
     """The text of a kernel, or the callable that makes it from a setting."""
-    if callable(given):
-        return given
-    if isinstance(given, (list, tuple)):
+    if callable(inputs):
+        return inputs
+    if isinstance(inputs, (list, tuple)):
         raise NotImplementedError("kernel_source: is a list, expected one source")
-    if not isinstance(given, (str, os.PathLike)):
-        raise TypeError(f"kernel_source: is a {type(given).__name__}, expected a text, a file or a callable")
-    text = os.fspath(given)
-    if isinstance(given, os.PathLike) or ("\n" not in text and os.path.exists(text)):
+    if not isinstance(inputs, (str, os.PathLike)):
+        raise TypeError(f"kernel_source: is a {type(inputs).__name__}, expected a text, a file or a callable")
+    text = os.fspath(inputs)
+    if isinstance(inputs, os.PathLike) or ("\n" not in text and os.path.exists(text)):
         with open(text) as file:
             return file.read()
     if re.fullmatch(r"[^\s(){};]+\.(c|cu|cpp|cc)", text):
@@ -56,11 +56,11 @@ def host(arguments: Sequence[Any], what: str = "arguments") -> list[Any]:
     return taken
 
 
-def restrictions(given: Any, names: Iterable[str]) -> list[Any]:
+def restrictions(inputs: Any, names: Iterable[str]) -> list[Any]:
     """Expressions over the names, callables that take a dictionary, callables that take some of the names, and pairs of
     a callable and the names it takes: as rules."""
     names = list(names)
-    every = [given] if callable(given) or isinstance(given, str) else list(given or ())
+    every = [inputs] if callable(inputs) or isinstance(inputs, str) else list(inputs or ())
     return [_rule(rule, names) for rule in every]
 
 
@@ -103,8 +103,8 @@ def refuse(others: Mapping[str, Any]) -> None:
             raise NotImplementedError(f"{name}: is not offered, expected one of Kernel Tuner's that are")
 
 
-def only_cuda(**given: Any) -> None:
+def only_cuda(**inputs: Any) -> None:
     """Refuses what kernels in C have not."""
-    for name, value in given.items():
+    for name, value in inputs.items():
         if value:
             raise ValueError(f"{name}: is for kernels in CUDA, expected none for one in C")

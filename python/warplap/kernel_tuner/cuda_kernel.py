@@ -49,10 +49,12 @@ class Kernel:
         if taken:
             raise ValueError(f"tune_params: holds {taken[0]}, expected another name: it is the size of the grid")
         self._options = [*options, *launch.defines()]
-        self._constants = dict(zip(constants or {}, kernel_tuner_arguments.host(list((constants or {}).values()), "cmem_args")))
+        constants = constants or {}
+        self._constants = dict(zip(constants, kernel_tuner_arguments.host(list(constants.values()), "cmem_args")))
 
     def run(
-        self, config: Mapping[str, Any], arguments: Sequence[Any], patience: float = run_once.PATIENCE, loud: bool = True
+        self, config: Mapping[str, Any], arguments: Sequence[Any], patience: float = run_once.PATIENCE,
+        loud: bool = True,
     ) -> list[Any]:
         """The arguments as one setting leaves them."""
         sizes = self._launch.at(config)
@@ -75,8 +77,8 @@ class Kernel:
         ``configs`` are all there are."""
         with tempfile.TemporaryDirectory(prefix="warplap-") as folder:
             path = self.write(folder, arguments, roles, answer, first, rules, configs, atol)
-            found: dict[str, Any] = json.loads(_warplap.tune_spec(path, gpu=self._gpu, budget=budget))
-        return found
+            result: dict[str, Any] = json.loads(_warplap.tune_spec(path, gpu=self._gpu, budget=budget))
+        return result
 
     def write(
         self,

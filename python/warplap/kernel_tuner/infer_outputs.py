@@ -15,7 +15,7 @@ _log = logging.getLogger("warplap")
 TRIES, PATIENCE = 16, 20.0
 
 
-def found(
+def infer(
     kernel: Kernel, configs: Sequence[dict[str, Any]], arguments: Sequence[Any]
 ) -> tuple[dict[str, Any], list[str], list[Any]]:
     """The first setting that runs, each argument's role with it (``in``, ``out``, ``inout``), and what it leaves."""

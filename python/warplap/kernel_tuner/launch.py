@@ -22,11 +22,11 @@ class Sizes(NamedTuple):
 
 def block_names(names: Sequence[str] | None, params: Iterable[str]) -> list[str]:
     """The names of a block's sizes in x, y and z: those given, else the usual ones, in capitals too."""
-    given = list(names or ())
-    if len(given) > 3 or not all(isinstance(name, str) for name in given):
+    inputs = list(names or ())
+    if len(inputs) > 3 or not all(isinstance(name, str) for name in inputs):
         raise ValueError(f"block_size_names: is {names!r}, expected one to three names")
     known = {name.lower(): name for name in params if names is None}
-    return [*given, *(known.get(usual, usual) for usual in USUAL[len(given) :])]
+    return [*inputs, *(known.get(usual, usual) for usual in USUAL[len(inputs) :])]
 
 
 def evaluated(text: str, config: Mapping[str, Any], what: str) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, Mapping, Sequence
 
 from ..callables import isolate
 from . import arguments as kernel_tuner_arguments, cuda_kernel, run_once
-from .launch import Launch
 from .c_compiler import Workshop, argument, compiler_here
+from .launch import Launch
 
 
 def run_kernel(
@@ -40,17 +40,17 @@ def run_kernel(
     """
     kernel_tuner_arguments.refuse(others)
     source = kernel_tuner_arguments.source(kernel_source)
-    language, given = kernel_tuner_arguments.language(lang, source), kernel_tuner_arguments.host(arguments)
+    language, inputs = kernel_tuner_arguments.language(lang, source), kernel_tuner_arguments.host(arguments)
     try:
         if language == "CUDA":
             launch = Launch(problem_size, [grid_div_x, grid_div_y, grid_div_z], block_size_names, smem_args, params)
             axes = {name: [value] for name, value in params.items()}
             options = compiler_options or ()
             kernel = cuda_kernel.Kernel(kernel_name, source, options, axes, launch, cmem_args, device)
-            return kernel.run(params, given)
+            return kernel.run(params, inputs)
         kernel_tuner_arguments.only_cuda(cmem_args=cmem_args, smem_args=smem_args)
         workshop = Workshop(kernel_name, source, compiler or compiler_here(), compiler_options or ())
-        return _in_c(workshop, given, dict(params))
+        return _in_c(workshop, inputs, dict(params))
     except (run_once.Failed, SyntaxError) as why:
         raise RuntimeError(f"{kernel_name}: {why}") from why
 

@@ -51,11 +51,11 @@ def run(
         with open(os.path.join(folder, "plan.json"), "w") as file:
             json.dump(plan, file)
         size = sum(getattr(value, "nbytes", 0) for value in arguments)
-        told = _ended(folder, patience + size / 1e8, loud)
-        if told["why"] == "no_device":
-            raise NotImplementedError(told["reason"])
-        if told["why"]:
-            raise Failed(told["why"], told["reason"])
+        report = _ended(folder, patience + size / 1e8, loud)
+        if report["why"] == "no_device":
+            raise NotImplementedError(report["reason"])
+        if report["why"]:
+            raise Failed(report["why"], report["reason"])
         after = []
         for i, value in enumerate(arguments):
             if getattr(value, "ndim", 0) == 0 and not isinstance(value, numpy.ndarray):
@@ -98,8 +98,8 @@ def _ended(folder: str, patience: float, loud: bool) -> dict[str, Any]:
             process.wait()
     try:
         with open(end) as file:
-            told: dict[str, Any] = json.load(file)
-            return told
+            report: dict[str, Any] = json.load(file)
+            return report
     except (OSError, ValueError):
         code = process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -120,7 +120,7 @@ def serve() -> NoReturn:
         with open(os.path.join(folder, "built"), "w"):
             pass
 
-    told = {"why": "", "reason": ""}
+    report = {"why": "", "reason": ""}
     try:
         after = _warplap.run_once(
             plan["source"], plan["entry"], plan["options"], plan["grid"], plan["block"], plan["shared"],
@@ -132,14 +132,14 @@ def serve() -> NoReturn:
                 with open(os.path.join(folder, f"out{i}"), "wb") as out:
                     out.write(held)
     except NotImplementedError as error:
-        told = {"why": "no_device", "reason": str(error)}
+        report = {"why": "no_device", "reason": str(error)}
     except RuntimeError as error:
         word, reason = error.args if len(error.args) == 2 else ("launch_failed", str(error))
-        told = {"why": word, "reason": first_error(reason)}
+        report = {"why": word, "reason": first_error(reason)}
     except (ValueError, OverflowError, TypeError) as error:
-        told = {"why": "launch_failed", "reason": str(error)}
+        report = {"why": "launch_failed", "reason": str(error)}
     with open(os.path.join(folder, "end.part"), "w") as file:
-        json.dump(told, file)
+        json.dump(report, file)
     os.replace(os.path.join(folder, "end.part"), os.path.join(folder, "end.json"))
     sys.stdout.flush()
     os._exit(0)

@@ -11,55 +11,48 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable
 
-import torch
-
-from .library import lib, op
+from .optional_torch import torch
 
 # Where Inductor looks up who writes a call himself; a torch that has it elsewhere goes through the dispatcher.
 _REGISTRY = "torch._inductor.codegen.custom_extern_kernel_codegen"
 
-_modes = torch._C._len_torch_dispatch_stack
-_keeps = torch.is_grad_enabled
-_profiles = torch.autograd._profiler_enabled
-
 # Operators by the names that Inductor has for them, and what it is to write in their place. Its caches on disk hold
 # these names too: a later version must know them still.
 _names: dict[str, str] = {}
-_is_told = False
+_is_announced = False
 
 
-def compiled(name: str, run: Callable[..., Any]) -> None:
+def alias(op: Any, name: str, run: Callable[..., Any]) -> None:
     """Lets compiled programs call what computes an operator: their inputs are plain, and gradients are not kept."""
     dispatched = getattr(op, name).default
+    modes, keeps = torch._C._len_torch_dispatch_stack, torch.is_grad_enabled
+    profiles = torch.autograd._profiler_enabled
 
     def call(*args: Any) -> Any:
-        return dispatched(*args) if _modes() or _keeps() or _profiles() else run(*args)
+        return dispatched(*args) if modes() or keeps() or profiles() else run(*args)
 
     setattr(op, f"run_{name}", call)
     _names[f"torch.ops.warplap.{name}.default"] = f"torch.ops.warplap.run_{name}"
 
 
-def fake(name: str) -> Callable[[Callable[..., Any]], None]:
+def register_shape(lib: Any, name: str, shape: Callable[..., Any]) -> None:
     """Registers an operator's answer under tracing, of which only the shape is looked at."""
 
-    def register(shape: Callable[..., Any]) -> None:
-        def answer(*args: Any) -> Any:
-            _tell_inductor()
-            return shape(*args)
+    def answer(*args: Any) -> Any:
+        _announce_to_inductor()
+        return shape(*args)
 
-        torch.library.register_fake(f"warplap::{name}", answer, lib=lib)
-
-    return register
+    torch.library.register_fake(f"warplap::{name}", answer, lib=lib)
 
 
-def _tell_inductor() -> None:
-    global _is_told
-    found = None if _is_told else sys.modules.get(_REGISTRY)
-    if found is None:
+def _announce_to_inductor() -> None:
+    global _is_announced
+    registry_of = None if _is_announced else sys.modules.get(_REGISTRY)
+    if registry_of is None:
         return
-    _is_told = True
+    _is_announced = True
     try:
-        registry, entry = found.CUSTOM_EXTERN_KERNEL_CODEGEN, found.CustomCodegen
+        registry, entry = registry_of.CUSTOM_EXTERN_KERNEL_CODEGEN, registry_of.CustomCodegen
         registry.update({name: entry(python=_write) for name in _names})
     except (AttributeError, TypeError):  # another torch: the dispatcher does as well
         pass

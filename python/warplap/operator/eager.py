@@ -4,29 +4,38 @@ is wanted. Torch's dispatcher, which costs ten times as much on the host, is for
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+import functools
+from typing import Any, Callable
 
-import torch
-from torch import Tensor
-from torch.compiler import is_compiling
+from .optional_torch import Tensor, torch
 
-from .compile import compiled
-from .library import lib, op
+
+def _nothing() -> Any:
+    return None
+
 
 # What is plainly torch's: no subclass that has its own mind.
-PLAIN = frozenset((Tensor, torch.nn.Parameter))
-# The innermost of functorch's transforms, and how many modes there are.
-transform = torch._C._functorch.peek_interpreter_stack
-modes = torch._C._len_torch_dispatch_stack
-_traces = torch._C._get_tracing_state
+PLAIN: frozenset[type] = frozenset()
+# The innermost of functorch's transforms, how many modes there are, whether somebody traces, casts or compiles.
+transform: Callable[[], Any] = _nothing
+modes: Callable[[], int] = _nothing
+casts: Callable[[], bool] = _nothing
+is_compiling: Callable[[], bool] = _nothing
+keeps_gradients: Callable[[], bool] = _nothing
+_traces: Callable[[], Any] = _nothing
 
-
-def _casts_somewhere() -> bool:
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-
-
-# Torch's own answer in one call, where this version has it.
-casts: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", _casts_somewhere)
+if torch is not None:
+    PLAIN = frozenset((Tensor, torch.nn.Parameter))
+    transform = torch._C._functorch.peek_interpreter_stack
+    modes = torch._C._len_torch_dispatch_stack
+    is_compiling = torch.compiler.is_compiling
+    keeps_gradients = torch.is_grad_enabled
+    _traces = torch._C._get_tracing_state
+    # Torch's own answer in one call, where this version has it.
+    casts = getattr(
+        torch._C, "_is_any_autocast_enabled",
+        lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
+    )  # fmt: skip
 
 
 def is_watched() -> bool:
@@ -34,33 +43,37 @@ def is_watched() -> bool:
     return bool(modes() or casts() or transform() is not None or _traces() is not None)
 
 
-class Operator(NamedTuple):
-    """A registered operator."""
-
-    call: Callable[..., Any]
-    """As the caller's tensors and torch's state want it."""
-    node: Callable[..., Any]
-    """As a node of torch's graph, for those who have looked at both."""
+def is_plain(*tensors: Tensor | None) -> bool:
+    """Whether a call on these is a plain program's: nobody traces or watches, and no tensor has a mind of its own."""
+    if is_compiling() or is_watched():
+        return False
+    return all(t is None or (type(t) in PLAIN and (t.is_cpu or t.is_cuda)) for t in tensors)
 
 
-def operator(
-    name: str, run: Callable[..., Any], save: Callable[..., None], backward: Callable[..., tuple[Any, ...]]
-) -> Operator:
-    """A registered operator, whose gradients are told to the dispatcher too.
+@functools.cache
+def traced_types() -> frozenset[type]:
+    """Plain tensors, and those of who traces: they see one operator where a program runs one."""
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch._subclasses.functional_tensor import FunctionalTensor
 
-    ``run`` computes it on a CPU or a GPU; ``save`` and ``backward`` are what ``torch.library.register_autograd`` takes.
-    """
-    torch.library.register_autograd(f"warplap::{name}", backward, setup_context=save, lib=lib)
-    dispatched = getattr(op, name).default
-    compiled(name, run)
+    return PLAIN | {FakeTensor, FunctionalTensor}
 
-    def forward(ctx: Any, *args: Any) -> Any:
-        out = run(*args)
-        save(ctx, args, out)
-        return out
 
-    members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__doc__": f"warplap::{name}"}
-    node: Any = type(name, (torch.autograd.Function,), members)
+def refuse_second_derivative(name: str, kept: Tensor) -> None:
+    """Says that a gradient has none, where one of it is wanted; tracers look at every formula as if."""
+    if torch.is_grad_enabled() and not is_compiling():
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        if not isinstance(kept, FakeTensor):
+            raise NotImplementedError(f"{name}: its gradient has none; use torch's for second derivatives")
+
+
+def bypass(
+    dispatched: Callable[..., Any], run: Callable[..., Any], node: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    """The call of an operator that goes past the dispatcher where it may: to ``run``, or to its ``node`` of torch's
+    graph where a gradient is wanted; without a node such a call is the dispatcher's."""
+    wanting = dispatched if node is None else node
 
     def call(*args: Any) -> Any:
         if is_compiling():
@@ -73,6 +86,6 @@ def operator(
                 wanted = wanted or value.requires_grad
         if is_watched():
             return dispatched(*args)
-        return node.apply(*args) if wanted and torch.is_grad_enabled() else run(*args)
+        return wanting(*args) if wanted and keeps_gradients() else run(*args)
 
-    return Operator(call, node.apply)
+    return call

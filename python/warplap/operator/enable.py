@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-from ..ops import product_signatures, signatures
+from ..ops import functions
 
 _log = logging.getLogger("warplap")
 
@@ -48,7 +48,7 @@ class _Replaced(NamedTuple):
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     if weight.dtype != input.dtype or weight.ndim != 2:
         return None
-    return product_signatures.linear(input, weight, bias)
+    return functions.linear(input, weight, bias)
 
 
 def _attention(
@@ -57,13 +57,13 @@ def _attention(
 ) -> Any:  # fmt: skip
     if dropout_p or not query.ndim == key.ndim == value.ndim == 4:
         return None
-    return signatures.attention(query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+    return functions.attention(query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
 def _softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     if dtype is not None or dim is None or input.ndim == 0 or dim not in (-1, input.ndim - 1):
         return None
-    return signatures.softmax(input)
+    return functions.softmax(input)
 
 
 def _torch_softmax(input: Tensor, dim: int | None = None, dtype: Any = None, **other: Any) -> Any:
@@ -75,7 +75,7 @@ def _rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None
         return None
     # Where none is given torch takes that of the type it computes in, which for halves is float32.
     eps = torch.finfo(torch.float32).eps if eps is None else eps
-    return signatures.norm(input, weight, kind="rms", eps=eps)
+    return functions.norm(input, weight, kind="rms", eps=eps)
 
 
 def _layer_norm(
@@ -84,7 +84,7 @@ def _layer_norm(
 ) -> Any:  # fmt: skip
     if tuple(normalized_shape) != input.shape[-1:]:
         return None
-    return signatures.norm(input, weight, bias, kind="layer", eps=eps)
+    return functions.norm(input, weight, bias, kind="layer", eps=eps)
 
 
 def _cross_entropy(
@@ -95,7 +95,7 @@ def _cross_entropy(
         return None
     if input.ndim != 2 or target.ndim != 1 or target.dtype != torch.int64 or input.numel() == 0:
         return None
-    loss = signatures.cross_entropy(
+    loss = functions.cross_entropy(
         input, target, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction
     )
     return loss.to(input.dtype)
@@ -104,7 +104,7 @@ def _cross_entropy(
 def _matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Any:
     if out is not None or other.dtype != input.dtype or input.ndim < 2 or other.ndim < 2:
         return None
-    return product_signatures.matmul(input, other)
+    return functions.matmul(input, other)
 
 
 def _mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None, **other: Any) -> Any:
@@ -138,20 +138,20 @@ def _standing_in(stock: Call, ours: Call) -> Call:
     """A function that looks as torch's does, and asks ours first."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given: Any = args[0] if args else next(iter(kwargs.values()), None)
-        if type(given) not in _PLAIN or given.dtype not in _TYPES or is_dynamo_compiling() or _transforms():
+        inputs: Any = args[0] if args else next(iter(kwargs.values()), None)
+        if type(inputs) not in _PLAIN or inputs.dtype not in _TYPES or is_dynamo_compiling() or _transforms():
             return stock(*args, **kwargs)
         if getattr(_at_work, "on", False) or sys._getframe(1).f_globals.get("__name__", "").startswith("warplap."):
             return stock(*args, **kwargs)
         _at_work.on = True
         try:
-            found = ours(*args, **kwargs)
+            result = ours(*args, **kwargs)
         except _REFUSED as why:
             _log.debug("%s is torch's own here: %s", stock.__name__, why)
-            found = None
+            result = None
         finally:
             _at_work.on = False
-        return stock(*args, **kwargs) if found is None else found
+        return stock(*args, **kwargs) if result is None else result
 
     return functools.wraps(stock)(call)
 
@@ -164,9 +164,9 @@ _lock = threading.Lock()
 class enable:
     """Replaces functions of torch by what is fastest here, for all programs of this process, until :func:`disable`:
     ``torch.nn.functional.linear`` (and with it ``nn.Linear``), ``scaled_dot_product_attention``, ``softmax``,
-    ``rms_norm``, ``layer_norm``, ``cross_entropy``, ``torch.matmul``, ``mm`` and ``bmm``; or those of the names that are
-    given (``enable("linear", "softmax")``). Answers, types and gradients are torch's; what was never seen is raced as
-    the mode says, and torch's own functions race too. With transformers loaded, models take
+    ``rms_norm``, ``layer_norm``, ``cross_entropy``, ``torch.matmul``, ``mm`` and ``bmm``; or those of the names that
+    are given (``enable("linear", "softmax")``). Answers, types and gradients are torch's; what was never seen is raced
+    as the mode says, and torch's own functions race too. With transformers loaded, models take
     ``attn_implementation="warplap"`` besides.
 
     Printing what comes back says what was replaced. As a context manager it is undone at the end of the block.
@@ -242,8 +242,8 @@ def _of_transformers(
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     is_causal = bool(is_causal) and attention_mask is None and query.shape[2] > 1
     gqa = query.shape[1] != key.shape[1]
-    found = signatures.attention(
+    result = functions.attention(
         query, key, value, attention_mask, is_causal=is_causal, scale=scaling, enable_gqa=gqa, dropout_p=dropout,
         softcap=other.get("softcap"),
     )  # fmt: skip
-    return found.transpose(1, 2).contiguous(), None
+    return result.transpose(1, 2).contiguous(), None

@@ -1,13 +1,12 @@
-"""torch's block-sparse tensors, without what torch says once in a process to whoever makes the first one: users who asked
-for none are told nothing."""
+"""torch's block-sparse tensors, without what torch says once in a process to whoever makes the first one: users who
+asked for none are told nothing."""
 
 from __future__ import annotations
 
 import functools
 import warnings
 
-import torch
-from torch import Tensor
+from .optional_torch import Tensor, torch
 
 
 @functools.cache

@@ -1,53 +1,93 @@
-"""bsr_matmul over torch tensors: kernels, shapes under tracing, gradients."""
+"""``warplap.bsr_matmul``: the product of a block-sparse and a dense matrix."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from .. import _warplap
-from ..operator import cuda
-from ..operator.torch_fallback import is_double
-from ..operator.compile import fake
-from ..operator.library import check_out, dims, floats, lib, op
-from ..operator.eager import operator
+from ..arrays import numpy as arrays
+from ..arrays.types import Array
+from ..operator.checks import check_out, dims, floats, is_double
+from ..operator.declare import Operator
+from ..operator.fallback import kernel_or_torch
+from ..operator.layout import aligned
+from ..operator.optional_torch import Tensor, torch
+from ..operator.public import Public, compiling
+from ..operator.sparse_warning import sparse
+
+_direct = _warplap.bsr_direct
 
 
-def _bsr_into(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
-    if b.shape[1] == 0:
+def _no_bsr(a: Any) -> TypeError:
+    return TypeError(f"a: expected a torch tensor of layout sparse_bsr or a SciPy bsr_array, found {type(a).__name__}")
+
+
+def _problem(a: Any, b: Any, out: Any = None) -> str:
+    b = b.reshape(-1, 1) if b.ndim == 1 else b
+    if hasattr(a, "crow_indices"):
+        return _warplap.bsr_problem(a.crow_indices(), a.col_indices(), a.values(), a.shape[0], a.shape[1], b)
+    if not hasattr(a, "indptr"):
+        raise _no_bsr(a)
+    return _warplap.bsr_problem(a.indptr, a.indices, a.data, a.shape[0], a.shape[1], b)
+
+
+# Over arrays.
+
+
+def _of_arrays(a: Any, b: Any, out: Any) -> Any:
+    np = arrays.numpy()
+    if not (hasattr(a, "indptr") and hasattr(a, "indices") and hasattr(a, "blocksize")):
+        raise _no_bsr(a)
+    b = arrays.array(b, "b")
+    if b.ndim not in (1, 2):
+        raise ValueError(f"b: has {b.ndim} dimensions, expected 1 or 2")
+    if not a.has_sorted_indices:
+        a = a.sorted_indices()
+    right = b[:, None] if b.ndim == 1 else b
+    m, k = a.shape
+    target = arrays.into(out, (m, *b.shape[1:]), right)
+    flat = target.reshape(m, -1) if target.flags.c_contiguous else np.empty((m, right.shape[1]), target.dtype)
+    values = np.ascontiguousarray(a.data)
+    _warplap.bsr_into(a.indptr, a.indices, values, m, k, np.ascontiguousarray(right), flat)
+    if not np.shares_memory(flat, target):
+        target[...] = flat.reshape(target.shape)
+    return target
+
+
+# Over torch's tensors.
+
+
+def _run_into(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
+    """Block-sparse times dense by whoever is fastest here and right."""
+    if out.numel() == 0:
         return
-    _warplap.bsr_into(crow, col, values.contiguous(), m, k, b if b.t().is_contiguous() else b.contiguous(), out)
+    values, b = values.contiguous(), b if b.t().is_contiguous() else b.contiguous()
+    if not b.is_cuda:
+        _warplap.bsr_into(crow, col, values, m, k, b, out)
+        return
+    values, right = aligned(values), aligned(b)
+    whole = out if out.data_ptr() % 16 == 0 else torch.empty_like(out)
+
+    def by_kernel() -> None:
+        _warplap.bsr_into(crow, col, values, m, k, right, whole)
+        if whole is not out:
+            out.copy_(whole)
+
+    theirs = lambda: (out.copy_(torch.mm(sparse(crow, col, values, (m, k)), right)), None)[1]
+    kernel_or_torch(by_kernel, theirs, who="torch.sparse")
 
 
-def _bsr_cpu(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
+def _run(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
     out = b.new_empty((m, b.shape[1]))
-    _bsr_into(crow, col, values, m, k, b, out)
+    _run_into(crow, col, values, m, k, b, out)
     return out
 
 
-def _bsr_cuda_out(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
-    cuda.bsr_matmul(crow, col, values, m, k, b, out)
-
-
-lib.impl("bsr_matmul", _bsr_cpu, "CPU")
-lib.impl("bsr_matmul_out", _bsr_into, "CPU")
-lib.impl("bsr_matmul", cuda.bsr_matmul, "CUDA")
-lib.impl("bsr_matmul_out", _bsr_cuda_out, "CUDA")
-
-
-@fake("bsr_matmul")
-def _bsr_fake(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
+def _shape(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
     return b.new_empty((m, b.shape[1]))
 
 
-@fake("bsr_matmul_out")
-def _bsr_out_fake(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor, out: Tensor) -> None:
-    return None
-
-
-def _save_bsr(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     crow, col, values, ctx.m, ctx.k, b = inputs
     ctx.save_for_backward(crow, col, values, b)
 
@@ -89,12 +129,12 @@ def transposed(crow: Tensor, col: Tensor, values: Tensor, k: int) -> tuple[Tenso
     else:
         name = (crow.data_ptr(), col.data_ptr(), crow.shape[0], col.shape[0], columns)
         versions = (crow._version, col._version)
-        found = _kept.get(name)
-        if found is None or found[0] != versions:
+        result = _kept.get(name)
+        if result is None or result[0] != versions:
             if len(_kept) >= 128:
                 _kept.clear()
-            found = _kept[name] = (versions, (crow, col), _turned(crow, col, columns))
-        turned, rows, order = found[2]
+            result = _kept[name] = (versions, (crow, col), _turned(crow, col, columns))
+        turned, rows, order = result[2]
     return turned, rows, values[order].transpose(1, 2).contiguous()
 
 
@@ -117,22 +157,10 @@ def _sampled(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int, bc: in
         return values.copy_(block_products(crow, col, grad, b, bs, bc))
     grad, b = _plain(grad), _plain(b)
     if grad.is_cuda:
-        grad, b = cuda.aligned(grad), cuda.aligned(b)
-    try:
-        _warplap.sampled_into(crow, col, grad, b, values)
-    except NotImplementedError as why:
-        cuda.tell("torch.bmm", why)
-        values.copy_(block_products(crow, col, grad, b, bs, bc))
+        grad, b = aligned(grad), aligned(b)
+    theirs = lambda: (values.copy_(block_products(crow, col, grad, b, bs, bc)), None)[1]
+    kernel_or_torch(lambda: _warplap.sampled_into(crow, col, grad, b, values), theirs, who="torch.bmm")
     return values
-
-
-lib.impl("bsr_sampled", _sampled, "CPU")
-lib.impl("bsr_sampled", _sampled, "CUDA")
-
-
-@fake("bsr_sampled")
-def _sampled_fake(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int, bc: int) -> Tensor:
-    return grad.new_empty((col.shape[0], bs, bc))
 
 
 def _save_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -142,32 +170,37 @@ def _save_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _sampled_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, g, b = ctx.saved_tensors
     m, k = g.shape[0], b.shape[0]
-    grad_g = _product(crow, col, grad, m, k, b) if ctx.needs_input_grad[2] else None
-    grad_b = _product(*transposed(crow, col, grad, k), k, m, g) if ctx.needs_input_grad[3] else None
+    grad_g = BSR_MATMUL.call(crow, col, grad, m, k, b) if ctx.needs_input_grad[2] else None
+    grad_b = BSR_MATMUL.call(*transposed(crow, col, grad, k), k, m, g) if ctx.needs_input_grad[3] else None
     return None, None, grad_g, grad_b, None, None
 
 
-gradient_of_blocks = operator("bsr_sampled", _sampled, _save_sampled, _sampled_backward).call
-
-
-def _bsr_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     crow, col, values, b = ctx.saved_tensors
     grad_values = grad_b = None
     if ctx.needs_input_grad[2]:
-        grad_values = gradient_of_blocks(crow, col, grad, b, *values.shape[1:])
+        grad_values = SAMPLED.call(crow, col, grad, b, *values.shape[1:])
     if ctx.needs_input_grad[5]:
-        grad_b = _product(*transposed(crow, col, values, ctx.k), ctx.k, ctx.m, grad)
+        grad_b = BSR_MATMUL.call(*transposed(crow, col, values, ctx.k), ctx.k, ctx.m, grad)
     return None, None, grad_values, None, None, grad_b
 
 
-def _bsr_run(crow: Tensor, col: Tensor, values: Tensor, m: int, k: int, b: Tensor) -> Tensor:
-    return (cuda.bsr_matmul if b.is_cuda else _bsr_cpu)(crow, col, values, m, k, b)
+def _sampled_shape(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, bs: int, bc: int) -> Tensor:
+    return grad.new_empty((col.shape[0], bs, bc))
 
 
-_product = operator("bsr_matmul", _bsr_run, _save_bsr, _bsr_backward).call
+_parts = "Tensor crow, Tensor col, Tensor values, SymInt m, SymInt k, Tensor b"
+BSR_MATMUL = Operator(
+    f"bsr_matmul({_parts}) -> Tensor", _run, _shape, save=_save, backward=_backward, autocast=True
+)
+INTO = Operator(f"bsr_matmul_out({_parts}, Tensor(a!) out) -> ()", _run_into, lambda *args: None)
+SAMPLED = Operator(
+    "bsr_sampled(Tensor crow, Tensor col, Tensor grad, Tensor b, int bs, int bc) -> Tensor",
+    _sampled, _sampled_shape, save=_save_sampled, backward=_sampled_backward,
+)  # fmt: skip
 
 
-def bsr_matmul(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
+def _of_tensors(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
     if a.layout != torch.sparse_bsr:
         raise TypeError(f"a: has layout {a.layout}, expected torch.sparse_bsr (a.to_sparse_bsr((32, 32)))")
     if a.ndim != 2:
@@ -193,10 +226,28 @@ def bsr_parts(
     right = b.unsqueeze(1) if b.ndim == 1 else b
     shape = (m, *b.shape[1:])
     if out is None:
-        c = _product(crow, col, values, m, k, right)
+        c = BSR_MATMUL.call(crow, col, values, m, k, right)
         return c if b.ndim == 2 else c.reshape(shape)
     check_out(out, shape, **{name: values, "b": b})
     if out.is_contiguous() or (out.ndim == 2 and out.t().is_contiguous()):
-        op.bsr_matmul_out(crow, col, values, m, k, right, out if out.ndim == 2 else out.unsqueeze(1))
+        INTO.dispatched(crow, col, values, m, k, right, out if out.ndim == 2 else out.unsqueeze(1))
         return out
-    return out.copy_(_product(crow, col, values, m, k, right).reshape(shape))
+    return out.copy_(BSR_MATMUL.call(crow, col, values, m, k, right).reshape(shape))
+
+
+_public = Public(torch=_of_tensors, arrays=_of_arrays, problem=_problem, optional=("out",))
+
+
+@_public
+def bsr_matmul(a: Any, b: Array, *, out: Array | None = None) -> Array:
+    """The product of a block-sparse and a dense matrix.
+
+    ``a`` is a torch tensor of layout ``torch.sparse_bsr`` or a SciPy ``bsr_matrix``/``bsr_array`` (NumPy in, NumPy
+    out), with blocks of 8 to 128 rows and columns; ``b`` has shape (k, n) or (k,). Both ``b`` and ``out`` may be
+    column-major. Differentiable in ``b`` and in ``a``'s values.
+    """
+    if not compiling():
+        result = _direct(a, b, out)
+        if result is not None:
+            return result
+    return _public.of({"a": a, "b": b, "out": out})

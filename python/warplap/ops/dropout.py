@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
+from ..operator.optional_torch import Tensor, torch
 
 _LOW = 0xFFFFFFFF
 

@@ -1,30 +1,20 @@
-"""Cross entropy joined with the projection in front of it: rows come in chunks, and logits are never whole in memory."""
+"""Cross entropy joined with the projection in front of it: rows come in chunks, and logits are never whole in
+memory."""
 
 from __future__ import annotations
 
 from typing import Any, Sequence
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from ..operator.torch_fallback import cast, has_kernels
-from ..operator.compile import compiled, fake
-from .linear import check, finished_run
-from ..operator.library import floats, lib, op, rows, wants
-from ..operator.eager import operator
+from ..operator import autocast
+from ..operator.checks import floats, has_kernels, wants
+from ..operator.declare import Operator
+from ..operator.eager import refuse_second_derivative
+from ..operator.layout import rows
+from ..operator.optional_torch import F, Tensor, torch
+from ..operator.public import Public
+from . import cross_entropy as entropy, linear
+from .cross_entropy import Reduction
 from .matmul import product
-from .row_problems import check_entropy
-from .softmax import check_labels, cross_entropy, entropy_run, refuse_second
-
-_tags = (torch.Tag.pt2_compliant_tag,)
-_given = "Tensor x, Tensor w, Tensor? bias, Tensor labels, int ignore, float smoothing, float zloss, int chunk"
-for _schema in (
-    f"linear_cross_entropy({_given}) -> Tensor",
-    f"linear_cross_entropy_trained({_given}, bool mean, bool[3] wants) -> (Tensor, Tensor, Tensor, Tensor)",
-    f"linear_cross_entropy_grad({_given}, Tensor by, bool[3] wants) -> (Tensor, Tensor, Tensor)",
-):
-    lib.define(_schema, tags=_tags)
 
 # Logits that there are at once where nobody says how many rows a chunk has, and what its rows are a multiple of.
 _MOST, _EVEN = 1 << 28, 128
@@ -33,7 +23,7 @@ _MOST, _EVEN = 1 << 28, 128
 _FEW = 4
 
 # cuBLAS can add to float32 what it multiplies in half types, where this torch lets it.
-_add_to_float = getattr(torch.ops.aten.addmm, "dtype_out", None)
+_add_to_float = None if torch is None else getattr(torch.ops.aten.addmm, "dtype_out", None)
 
 
 def _rows_at_once(count: int, n: int, chunk: int) -> int:
@@ -78,8 +68,8 @@ def _walk(
     share = x.new_ones(1, dtype=wide) if share is None else share
     for at in range(0, x.shape[0], each):
         part = slice(at, at + each)
-        logits = finished_run(x[part], w, bias)
-        loss[part] = entropy_run(logits, labels[part], ignore, smoothing, zloss, False, any(wanted))[0]
+        logits = linear.finished_run(x[part], w, bias)
+        loss[part] = entropy.run(logits, labels[part], ignore, smoothing, zloss, False, any(wanted))[0]
         # From here on these are gradients.
         if by is not None:
             logits.mul_(by[part, None])
@@ -113,31 +103,21 @@ def _gradients(x: Tensor, w: Tensor, bias: Tensor | None, labels: Tensor, *more:
     return _walk(x, w, bias, labels, ignore, smoothing, zloss, chunk, wanted, None, by)[1:]
 
 
-for _device in ("CPU", "CUDA"):
-    lib.impl("linear_cross_entropy", _values, _device)
-    lib.impl("linear_cross_entropy_trained", _trained, _device)
-    lib.impl("linear_cross_entropy_grad", _gradients, _device)
-compiled("linear_cross_entropy_grad", _gradients)
-
-
 def _shapes(x: Tensor, w: Tensor, wanted: Sequence[bool]) -> tuple[Tensor, ...]:
     shapes: list[Any] = [x.shape, w.shape, w.shape[:1]]
     return tuple(x.new_empty(shape if want else (0,)) for shape, want in zip(shapes, wanted))
 
 
-@fake("linear_cross_entropy")
-def _values_fake(x: Tensor, *given: Any) -> Tensor:
+def _values_shape(x: Tensor, *arguments: Any) -> Tensor:
     return x.new_empty(x.shape[0], dtype=torch.float32)
 
 
-@fake("linear_cross_entropy_trained")
-def _trained_fake(x: Tensor, w: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    return x.new_empty((), dtype=torch.float32), *_shapes(x, w, given[-1])
+def _trained_shapes(x: Tensor, w: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    return x.new_empty((), dtype=torch.float32), *_shapes(x, w, arguments[-1])
 
 
-@fake("linear_cross_entropy_grad")
-def _gradients_fake(x: Tensor, w: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    return _shapes(x, w, given[-1])
+def _gradients_shapes(x: Tensor, w: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    return _shapes(x, w, arguments[-1])
 
 
 def _save_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -150,12 +130,12 @@ def _save_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...
 def _scale(ctx: Any, of_total: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
     """Gradients were computed with the loss."""
     number = of_total.reshape(1)
-    refuse_second("linear_cross_entropy", number)
+    refuse_second_derivative("linear_cross_entropy", number)
     # In float32, and in a plain program without a third tensor in memory.
     plain = type(number) is Tensor and not torch.compiler.is_compiling()
     scaled = lambda t: torch.mul(t, number, out=torch.empty_like(t)) if plain else (t * number).to(t.dtype)
-    found = [scaled(t) if want else None for t, want in zip(ctx.saved_tensors, ctx.wanted)]
-    return *found, *(None,) * 7
+    result = [scaled(t) if want else None for t, want in zip(ctx.saved_tensors, ctx.wanted)]
+    return *result, *(None,) * 7
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -165,36 +145,87 @@ def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _again(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
     """Where every row has a number of its own nothing can be computed ahead: logits are computed once more."""
-    refuse_second("linear_cross_entropy", by)
+    refuse_second_derivative("linear_cross_entropy", by)
     wanted = list(ctx.needs_input_grad[:3])
-    found = op.linear_cross_entropy_grad.default(*ctx.saved_tensors, *ctx.numbers, by.contiguous(), wanted)
-    return *(t if want else None for t, want in zip(found, wanted)), *(None,) * 5
+    result = GRADIENTS.dispatched(*ctx.saved_tensors, *ctx.numbers, by.contiguous(), wanted)
+    return *(t if want else None for t, want in zip(result, wanted)), *(None,) * 5
 
 
-_losses = operator("linear_cross_entropy", _values, _save_inputs, _again).call
-_total = operator("linear_cross_entropy_trained", _trained, _save_gradients, _scale).call
+_inputs = "Tensor x, Tensor w, Tensor? bias, Tensor labels, int ignore, float smoothing, float zloss, int chunk"
+LOSSES = Operator(
+    f"linear_cross_entropy({_inputs}) -> Tensor", _values, _values_shape, save=_save_inputs, backward=_again
+)
+TRAINED = Operator(
+    f"linear_cross_entropy_trained({_inputs}, bool mean, bool[3] wants) -> (Tensor, Tensor, Tensor, Tensor)",
+    _trained, _trained_shapes, save=_save_gradients, backward=_scale,
+)  # fmt: skip
+GRADIENTS = Operator(
+    f"linear_cross_entropy_grad({_inputs}, Tensor by, bool[3] wants) -> (Tensor, Tensor, Tensor)",
+    _gradients, _gradients_shapes,
+)  # fmt: skip
 
 
-def linear_cross_entropy(
+def _problem(
+    x: Any, w: Any, labels: Any, bias: Any = None, ignore_index: int = -100, label_smoothing: float = 0.0,
+    z_loss: float = 0.0, reduction: Reduction = "mean", chunk: int | None = None,
+) -> str:  # fmt: skip
+    """That of a chunk's logits: what is raced of it."""
+    linear.check(x, w, bias)
+    entropy.check(x, labels, label_smoothing, z_loss, reduction)
+    each = min(_rows_at_once(labels.numel(), w.shape[0], chunk or 0), labels.numel())
+    return linear.problem(rows(x)[:each], w, bias)
+
+
+def _of_tensors(
     x: Tensor, w: Tensor, labels: Tensor, bias: Tensor | None,
     ignore: int, smoothing: float, zloss: float, reduction: str, chunk: int | None,
 ) -> Tensor:  # fmt: skip
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk: is {chunk}, expected 1 row or more")
-    x, w, bias = cast(x, w, bias)
+    x, w, bias = autocast.cast(x, w, bias)
     ours = has_kernels(x, w, bias)
     if ours:
         floats(x=x, w=w, bias=bias)
-    check(x, w, bias)
-    check_entropy(x, labels, smoothing, zloss, reduction)
-    check_labels(labels, x=x)
+    linear.check(x, w, bias)
+    entropy.check(x, labels, smoothing, zloss, reduction)
+    entropy.check_labels(labels, x=x)
     if not ours or 0 in (*x.shape, *w.shape):
-        return cross_entropy(F.linear(x, w, bias), labels, ignore, smoothing, zloss, reduction, False)
-    given = rows(x), w, bias, labels.reshape(-1), ignore, smoothing, zloss, chunk or 0
+        return entropy.of_tensors(F.linear(x, w, bias), labels, ignore, smoothing, zloss, reduction, False)
+    arguments = rows(x), w, bias, labels.reshape(-1), ignore, smoothing, zloss, chunk or 0
     if reduction != "none" and wants(x, w, bias):
         wanted = [t is not None and t.requires_grad for t in (x, w, bias)]
-        return _total(*given, reduction == "mean", wanted)[0]  # type: ignore[no-any-return]
-    loss: Tensor = _losses(*given)
+        return TRAINED.call(*arguments, reduction == "mean", wanted)[0]  # type: ignore[no-any-return]
+    loss: Tensor = LOSSES.call(*arguments)
     if reduction == "none":
         return loss.view(labels.shape)
     return loss.sum() / (labels != ignore).sum() if reduction == "mean" else loss.sum()
+
+
+_public = Public(torch=_of_tensors, problem=_problem, optional=("bias",))
+
+
+@_public
+def linear_cross_entropy(
+    x: Any,
+    w: Any,
+    labels: Any,
+    bias: Any = None,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    reduction: Reduction = "mean",
+    chunk: int | None = None,
+) -> Any:
+    """``cross_entropy(linear(x, w, bias), labels, ...)`` without the logits: torch's x of shape (..., k), w (n, k),
+    bias (n,), labels (...).
+
+    Rows are taken ``chunk`` at a time, or as many as have 2**27 logits, and only a chunk's logits are in memory. Where
+    gradients are wanted they are computed with the loss, chunk by chunk, and sums over chunks are in float32; backward
+    multiplies them with the gradient of the loss. With ``reduction="none"`` backward computes logits once more.
+    """
+    return _public.of(
+        {"x": x, "w": w, "labels": labels, "bias": bias},
+        ignore=int(ignore_index), smoothing=float(label_smoothing), zloss=float(z_loss), reduction=reduction,
+        chunk=chunk,
+    )  # fmt: skip

@@ -1,37 +1,25 @@
-"""scaled_mm and int_mm: products of 8-bit tensors, and torch's own as candidates."""
+"""``warplap.scaled_mm`` and ``warplap.int_mm``: products of 8-bit tensors."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from .. import _warplap
-from ..operator import cuda, problem_fields
-from ..operator.compile import fake
-from ..operator.library import NAMES, check_out, dims, lib, op, ordinary
+from ..operator.call_cache import prepared
+from ..operator.checks import NAMES, check_out, dims, ordinary
+from ..operator.declare import Operator
+from ..operator.layout import aligned
+from ..operator.optional_torch import Tensor, torch
+from ..operator.problem_text import fields
+from ..operator.public import Public
 
 _BLOCK = 128
-_tags = (torch.Tag.pt2_compliant_tag,)
-for _schema in (
-    "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType out_dtype, bool fast) -> Tensor",
-    "int_mm(Tensor a, Tensor b) -> Tensor",
-):
-    lib.define(_schema, tags=_tags)
-
-
-@functools.lru_cache(maxsize=4096)
-def _prepared(text: str) -> _warplap.Prepared:
-    return _warplap.Prepared(text)
 
 
 def _blocks(size: int) -> int:
     return -(-size // _BLOCK)
 
 
-def _check(a: Tensor, b: Tensor, dtype: torch.dtype) -> None:
+def _check(a: Tensor, b: Tensor, dtype: Any) -> None:
     """Two matrices of a type that can be multiplied."""
     for name, t in (("a", a), ("b", b)):
         if not isinstance(t, Tensor) or t.layout != torch.strided:
@@ -70,7 +58,7 @@ def _text(a: Tensor, b: Tensor, rest: str) -> str:
     return f"qgemm:m={a.shape[0]},n={b.shape[1]},k={a.shape[1]},{rest}"
 
 
-def _scaled_text(a: Tensor, b: Tensor, scale: str, out_dtype: torch.dtype, fast: bool) -> str:
+def _scaled_text(a: Tensor, b: Tensor, scale: str, out_dtype: Any, fast: bool) -> str:
     if out_dtype not in NAMES:
         raise TypeError(f"out_dtype: is {out_dtype}, expected torch.bfloat16, torch.float16 or torch.float32")
     # A block's factor is applied to its own sum, so that no sum runs further.
@@ -78,39 +66,36 @@ def _scaled_text(a: Tensor, b: Tensor, scale: str, out_dtype: torch.dtype, fast:
     return _text(a, b, f"dtype=f8e4m3,out={NAMES[out_dtype]},scale={scale}{flag}")
 
 
-def problem(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    *,
-    out_dtype: torch.dtype = torch.bfloat16,
-    use_fast_accum: bool = False,
-    out: Tensor | None = None,
-) -> str:
-    """The problem that a call is, in its text form."""
-    if a.dtype == torch.int8:
-        _check(a, b, torch.int8)
-        return _text(a, b, "dtype=i8,out=i32,scale=none")
+def _scaled_problem(
+    a: Tensor, b: Tensor, scale_a: Tensor | None = None, scale_b: Tensor | None = None, out_dtype: Any = None,
+    use_fast_accum: bool = False, out: Tensor | None = None,
+) -> str:  # fmt: skip
+    if a.dtype == torch.int8 and scale_a is None:
+        return _int_problem(a, b)
     _check(a, b, torch.float8_e4m3fn)
     if scale_a is None or scale_b is None:
         raise TypeError("scale_a, scale_b: are missing")
-    return _scaled_text(a, b, kind_of(a, b, scale_a, scale_b), out_dtype, use_fast_accum)
+    return _scaled_text(a, b, kind_of(a, b, scale_a, scale_b), out_dtype or torch.bfloat16, use_fast_accum)
 
 
-def _lent(t: Tensor) -> Tensor:
+def _int_problem(a: Tensor, b: Tensor, out: Tensor | None = None) -> str:
+    _check(a, b, torch.int8)
+    return _text(a, b, "dtype=i8,out=i32,scale=none")
+
+
+def _on_vectors(t: Tensor) -> Tensor:
     """The tensor as kernels take it: on addresses that copies may have."""
-    return cuda.aligned(t) if t.is_cuda else t
+    return aligned(t) if t.is_cuda else t
 
 
 def _along_rows(t: Tensor) -> Tensor:
-    return _lent(t if t.is_contiguous() else t.contiguous())
+    return _on_vectors(t if t.is_contiguous() else t.contiguous())
 
 
 def _along_columns(t: Tensor) -> Tensor:
     """Column-major, as it is where it is so already."""
     turned = t.t()
-    return _lent(t) if turned.is_contiguous() else turned.contiguous().t()
+    return _on_vectors(t) if turned.is_contiguous() else turned.contiguous().t()
 
 
 def _factors(scale: str, scale_a: Tensor, scale_b: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,11 +112,11 @@ def _factors(scale: str, scale_a: Tensor, scale_b: Tensor) -> tuple[Tensor, Tens
 
 
 def _run(text: str, tensors: tuple[Tensor | None, ...], out: Tensor) -> Tensor:
-    _prepared(text)(*tensors, out)
+    prepared(text)(*tensors, out)
     return out
 
 
-def _target(a: Tensor, b: Tensor, dtype: torch.dtype, out: Tensor | None, **inputs: Tensor) -> Tensor:
+def _target(a: Tensor, b: Tensor, dtype: Any, out: Tensor | None, **inputs: Tensor) -> Tensor:
     shape = (a.shape[0], b.shape[1])
     if out is None:
         return torch.empty(shape, dtype=dtype, device=a.device)
@@ -150,7 +135,7 @@ def scaled(
     b: Tensor,
     scale_a: Tensor,
     scale_b: Tensor,
-    out_dtype: torch.dtype,
+    out_dtype: Any,
     fast: bool,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -186,41 +171,37 @@ def ints(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     return _run(_text(a, b, "dtype=i8,out=i32,scale=none"), (_along_rows(a), _along_columns(b), None, None), target)
 
 
-for _device in ("CPU", "CUDA"):
-    lib.impl("scaled_mm", scaled, _device)
-    lib.impl("int_mm", ints, _device)
-
-
-@fake("scaled_mm")
-def _scaled_fake(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, fast: bool
-) -> Tensor:
+def _scaled_shape(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out_dtype: Any, fast: bool) -> Tensor:
     return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
 
 
-@fake("int_mm")
-def _ints_fake(a: Tensor, b: Tensor) -> Tensor:
+def _ints_shape(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty((a.shape[0], b.shape[1]), dtype=torch.int32)
 
 
-def scaled_mm(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    out_dtype: torch.dtype,
-    fast: bool,
-    out: Tensor | None,
+SCALED_MM = Operator(
+    "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType out_dtype, bool fast) -> Tensor",
+    scaled, _scaled_shape,
+)  # fmt: skip
+INT_MM = Operator("int_mm(Tensor a, Tensor b) -> Tensor", ints, _ints_shape)
+
+
+def _scaled_of_tensors(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor | None, out_dtype: Any, use_fast_accum: bool
 ) -> Tensor:
+    args = a, b, scale_a, scale_b, out_dtype or torch.bfloat16, use_fast_accum
     if torch.compiler.is_compiling() and out is None:
-        return op.scaled_mm(a, b, scale_a, scale_b, out_dtype, fast)
-    return scaled(a, b, scale_a, scale_b, out_dtype, fast, out)
+        return SCALED_MM.dispatched(*args)  # type: ignore[no-any-return]
+    return scaled(*args, out)
 
 
-def int_mm(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
+def _ints_of_tensors(a: Tensor, b: Tensor, out: Tensor | None) -> Tensor:
     if torch.compiler.is_compiling() and out is None:
-        return op.int_mm(a, b)
+        return INT_MM.dispatched(a, b)  # type: ignore[no-any-return]
     return ints(a, b, out)
+
+
+# By torch's own operators, which race too.
 
 
 def by_scaled_mm(
@@ -238,29 +219,74 @@ def by_int_mm(a: Tensor, b: Tensor, scale_a: None, scale_b: None, c: Tensor) -> 
 
 def facts(problem: str) -> dict[str, Any]:
     """What torch needs to know of a problem."""
-    given = problem_fields.fields(problem)
-    return {"row": given["scale"] == "row", "fast": given.get("fast") == "true"}
+    said = fields(problem)
+    return {"row": said["scale"] == "row", "fast": said.get("fast") == "true"}
 
 
 def scaled_fit(device: str, problem: str) -> str | None:
     """Why torch's stands aside, if so."""
-    given = problem_fields.fields(problem)
-    if given["dtype"] != "f8e4m3" or given["scale"] == "none":
+    said = fields(problem)
+    if said["dtype"] != "f8e4m3" or said["scale"] == "none":
         return "products of f8e4m3 with factors only"
-    if device == "cpu" and given["scale"] != "tensor":
+    if device == "cpu" and said["scale"] != "tensor":
         return "torch has one factor a matrix on the CPU"
-    if device == "cuda" and (int(given["k"]) % 16 or int(given["n"]) % 16):
+    if device == "cuda" and (int(said["k"]) % 16 or int(said["n"]) % 16):
         return "n and k must be multiples of 16"
-    if device == "cuda" and given["scale"] == "row" and given["out"] != "bf16":
+    if device == "cuda" and said["scale"] == "row" and said["out"] != "bf16":
         return "torch's products with factors of rows give bf16"
     return None
 
 
 def int_fit(device: str, problem: str) -> str | None:
     """The same for signed bytes."""
-    given = problem_fields.fields(problem)
-    if given["dtype"] != "i8":
+    said = fields(problem)
+    if said["dtype"] != "i8":
         return "products of signed bytes only"
-    if device == "cuda" and (int(given["m"]) <= 16 or int(given["k"]) % 8 or int(given["n"]) % 8):
+    if device == "cuda" and (int(said["m"]) <= 16 or int(said["k"]) % 8 or int(said["n"]) % 8):
         return "m must be more than 16, n and k multiples of 8"
     return None
+
+
+def _refused(*tensors: Any, **rest: Any) -> Any:
+    raise NotImplementedError("products of 8-bit tensors are torch's; install torch")
+
+
+_scaled_public = Public(
+    torch=_scaled_of_tensors, problem=_scaled_problem, optional=("out",), arrays=_refused if torch is None else None
+)
+_int_public = Public(
+    torch=_ints_of_tensors, problem=_int_problem, optional=("out",), arrays=_refused if torch is None else None
+)
+
+
+@_scaled_public
+def scaled_mm(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    *,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+    out: Any = None,
+) -> Any:
+    """``(a * scale_a) @ (b * scale_b)`` of torch.float8_e4m3fn, as ``torch._scaled_mm`` computes it.
+
+    ``a`` is [m, k] and ``b`` [k, n]; b is fastest where it is column-major (``w.t()`` of a weight [n, k]). The factors
+    are float32: one number each, [m, 1] and [1, n], or [m, k/128] and [k/128, n/128] for blocks. ``out_dtype`` is
+    torch.bfloat16 (the default), float16 or float32. Sums are in float32; with ``use_fast_accum`` the narrower sums of
+    a GPU's tensor cores may run through all of k. Not differentiable.
+    """
+    return _scaled_public.of(
+        {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out},
+        out_dtype=out_dtype, use_fast_accum=use_fast_accum,
+    )  # fmt: skip
+
+
+@_int_public
+def int_mm(a: Any, b: Any, *, out: Any = None) -> Any:
+    """``a @ b`` of torch.int8 with exact sums in torch.int32, as ``torch._int_mm`` computes it.
+
+    ``a`` is [m, k] and ``b`` [k, n]; b is fastest where it is column-major (``w.t()`` of a weight [n, k]).
+    """
+    return _int_public.of({"a": a, "b": b, "out": out})

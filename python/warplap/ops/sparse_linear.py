@@ -1,30 +1,28 @@
-"""A layer with a block-sparse weight over torch tensors: ``x @ weight.T + bias``, rows in and rows out, and its gradients
-likewise."""
+"""A layer with a block-sparse weight over torch tensors: ``x @ weight.T + bias``, rows in and rows out, and its
+gradients likewise. x has shape (rows, k), the answer (rows, n); with ``turned`` the stored matrix has k rows and n
+columns."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from .. import _warplap
-from ..operator import cuda
-from .block_sparse import gradient_of_blocks
-from ..operator.compile import fake
-from ..operator.library import lib
-from ..operator.eager import operator
-from .matmul import sum_of_rows
+from ..operator.declare import Operator
+from ..operator.fallback import kernel_or_torch
+from ..operator.layout import aligned, kernel_input
+from ..operator.optional_torch import F, Tensor, torch
 from ..operator.sparse_warning import sparse
+from .block_sparse import SAMPLED
+from .matmul import sum_of_rows
 
 
 def _run(
     crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None, n: int, x: Tensor, turned: bool
 ) -> Tensor:
     if x.is_cuda:
-        found = _warplap.bsr_linear_direct(crow, col, values, bias, n, x, turned)
-        if found is not None:
-            return found
+        result = _warplap.bsr_linear_direct(crow, col, values, bias, n, x, turned)
+        if result is not None:
+            return result
     y = x.new_empty((x.shape[0], n))
     if y.numel() == 0:
         return y
@@ -40,23 +38,21 @@ def _run(
         # Apart: torch turns in patches where it only copies, and in single elements where it adds too.
         y.copy_(made.t())
         return y if bias is None else y.add_(bias)
-    x, values = cuda.aligned(x.contiguous()), cuda.aligned(values.contiguous())
-    bias = None if bias is None else cuda.aligned(bias.contiguous())
-    try:
+    x, values = aligned(x.contiguous()), aligned(values.contiguous())
+    bias = kernel_input(bias)
+
+    def by_kernel() -> Tensor:
         _warplap.bsr_into(crow, col, values, *stored, x.t(), y.t(), bias, turned)
-    except NotImplementedError as why:
-        cuda.tell("torch.sparse", why)
+        return y
+
+    def theirs() -> Tensor:
         weight = sparse(crow, col, values, stored).to_dense()
-        return torch.nn.functional.linear(x, weight.t() if turned else weight, bias)
-    return y
+        return F.linear(x, weight.t() if turned else weight, bias)
+
+    return kernel_or_torch(by_kernel, theirs, who="torch.sparse")
 
 
-lib.impl("bsr_linear", _run, "CPU")
-lib.impl("bsr_linear", _run, "CUDA")
-
-
-@fake("bsr_linear")
-def _fake(
+def _shape(
     crow: Tensor, col: Tensor, values: Tensor, bias: Tensor | None, n: int, x: Tensor, turned: bool
 ) -> Tensor:
     return x.new_empty((x.shape[0], n))
@@ -75,14 +71,15 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if grad.is_cuda and not torch.is_grad_enabled():
             grad_values = _warplap.bsr_blocks_direct(crow, col, values, down, across)
         if grad_values is None:
-            grad_values = gradient_of_blocks(crow, col, down.t(), across.t(), *values.shape[1:])
+            grad_values = SAMPLED.call(crow, col, down.t(), across.t(), *values.shape[1:])
     if ctx.needs_input_grad[3]:
         grad_bias = sum_of_rows(grad)
     if ctx.needs_input_grad[5]:
-        grad_x = linear(crow, col, values, None, x.shape[1], grad, not ctx.turned)
+        grad_x = BSR_LINEAR.call(crow, col, values, None, x.shape[1], grad, not ctx.turned)
     return None, None, grad_values, grad_bias, None, grad_x, None
 
 
-# ``linear(crow, col, values, bias, n, x, turned)``: x has shape (rows, k), the answer (rows, n); with ``turned`` the
-# stored matrix has k rows and n columns.
-linear = operator("bsr_linear", _run, _save, _backward).call
+BSR_LINEAR = Operator(
+    "bsr_linear(Tensor crow, Tensor col, Tensor values, Tensor? bias, SymInt n, Tensor x, bool turned) -> Tensor",
+    _run, _shape, save=_save, backward=_backward, autocast=True,
+)  # fmt: skip

@@ -3,8 +3,8 @@ may meet torch's here, too.
 
 Every product of a node is raced by itself, but what a program waits for is the call and its gradients, with everything
 that a graph does around them. So our node meets torch's own function once a key, forward and backward, in the race of
-all callables, and who wins answers from then on: a call that torch won is torch's own, and so is its graph. On a GPU the
-host's clock times several steps in a row and the wait for the last: a small step takes as long as the host.
+all callables, and who wins answers from then on: a call that torch won is torch's own, and so is its graph. On a GPU
+the host's clock times several steps in a row and the wait for the last: a small step takes as long as the host.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import math
 import time
 from typing import Any, Callable, Sequence
 
-import torch
-from torch import Tensor
-
 from .. import _warplap
 from ..callables import race
-from ..tuner import modes
-from ..operator.library import FLOATS, ordinary
+from ..operator.checks import FLOATS, ordinary
 from ..operator.eager import PLAIN, casts, is_watched, transform
+from ..operator.optional_torch import Tensor, torch
+from ..tuner import modes
 
 _log = logging.getLogger("warplap")
 
@@ -42,6 +40,12 @@ _RUNS = 12
 IN_A_ROW = 8
 
 
+def is_step(*arguments: Tensor | None) -> bool:
+    """Whether a step that was chosen for tensors of these sizes is one of these: what goes wrong in it is not that they
+    do not belong together, and the caller hears of it."""
+    return not is_watched() and _belong_together(arguments)
+
+
 class Steps:
     """Who answers for one operator, by what a caller keeps a choice by. ``problem`` gives the text of the first product
     from the inputs, unless a caller says it; ``letters`` names them. Where nothing is known and nothing may be measured
@@ -58,22 +62,23 @@ class Steps:
         modes.when_changed(self.chosen.clear)
 
     def choose(
-        self, key: Any, given: Sequence[Tensor | None], act: str, own: Call, theirs: Call, problem: str | None = None
+        self, key: Any, arguments: Sequence[Tensor | None], act: str, own: Call, theirs: Call,
+        problem: str | None = None,
     ) -> Call | None:
         """Who answers a call with these tensors, now and later; None where this is not to be decided now, or not by
         us. Who says the ``problem`` has a key by how tensors lie, too."""
-        if _warplap.mode() == "off" or is_watched() or not _belong_together(given) or race.capturing():
+        if _warplap.mode() == "off" or is_watched() or not _belong_together(arguments) or race.capturing():
             return None
         try:
-            text = self._text(given, act, problem)
+            text = self._text(arguments, act, problem)
         except (ValueError, TypeError, NotImplementedError):
             return None  # a call that others refuse, in their words
         chosen = theirs if self._torchs else own
         try:
-            chosen = theirs if self._is_torchs(text, given, own, theirs) else own
+            chosen = theirs if self._is_torchs(text, arguments, own, theirs) else own
         except (RuntimeError, MemoryError) as why:  # no memory for a second set of tensors, among others
             _log.warning("%s:%s: its step was not raced: %s", self.name, text, str(why).partition("\n")[0])
-        return self.keep(key, chosen if chosen is theirs or problem else _as_laid(own, theirs, given))
+        return self.keep(key, chosen if chosen is theirs or problem else _as_laid(own, theirs, arguments))
 
     def keep(self, key: Any, call: Call) -> Call:
         """Remembers who answers."""
@@ -82,25 +87,25 @@ class Steps:
         self.chosen[key] = call
         return call
 
-    def _text(self, given: Sequence[Tensor | None], act: str, problem: str | None) -> str:
+    def _text(self, arguments: Sequence[Tensor | None], act: str, problem: str | None) -> str:
         """What a choice is kept by: the problem of the forward product with its sizes rounded as the engine rounds
         them, and what else makes the step."""
-        first = given[0]
+        first = arguments[0]
         assert first is not None
         if problem is None:
             assert self._problem is not None
-            problem = self._problem(*(None if t is None else t.detach() for t in given))
+            problem = self._problem(*(None if t is None else t.detach() for t in arguments))
         known = json.loads(_warplap.explain(problem, gpu=first.device.index if first.is_cuda else None))
         fields = known["key"].partition(";")[0].partition(":")[2]
-        wants = "".join(letter for letter, t in zip(self.letters, given) if t is not None and t.requires_grad)
-        dims = "x".join(str(t.ndim) for t in given[:2] if t is not None)
+        wants = "".join(letter for letter, t in zip(self.letters, arguments) if t is not None and t.requires_grad)
+        dims = "x".join(str(t.ndim) for t in arguments[:2] if t is not None)
         on = f",on={race.op_name(torch.cuda.get_device_name(first.device))}" if first.is_cuda else ""
         return f"{fields},act={act},dims={dims},wants={wants}{on}"
 
-    def _is_torchs(self, text: str, given: Sequence[Tensor | None], own: Call, theirs: Call) -> bool:
+    def _is_torchs(self, text: str, arguments: Sequence[Tensor | None], own: Call, theirs: Call) -> bool:
         """Whether torch's own function answers: as the store says, or a heat."""
-        wants = [t is not None and t.requires_grad for t in given]
-        first = given[0]
+        wants = [t is not None and t.requires_grad for t in arguments]
+        first = arguments[0]
         assert first is not None
         times = IN_A_ROW if first.is_cuda else 1
         sides = [Step(theirs, wants, times), Step(own, wants, times)]
@@ -113,22 +118,22 @@ class Steps:
                 measure=measure, again=again, budget=_SHARE * modes.budget(), by_wall=True,
             )  # fmt: skip
 
-        winner, found = compete(tuple(given), measure=False)
-        if _warplap.mode() == "tune" and (found is None or (winner == 1 and not _holds(found))):
+        winner, result = compete(tuple(arguments), measure=False)
+        if _warplap.mode() == "tune" and (result is None or (winner == 1 and not _holds(result))):
             with torch.autograd.graph.saved_tensors_hooks(_itself, _itself) if _is_hooked() else torch.enable_grad():
-                args = drawn(given, theirs)
+                args = drawn(arguments, theirs)
                 took = min(_seconds(sides[0], args) for _ in range(2))
                 if _RUNS * took > modes.budget():  # of all that are in a row
                     _log.info("%s:%s: a step takes %.2g s, too long for a heat; torch answers", self.name, text, took)
                     return True
                 sides[1](*args)  # every product finds its own kernel before the whole is timed
-                winner, found = compete(args, measure=True, again=found is not None)
-                if winner == 1 and found is not None and _holds(found) and not found["from_store"]:
+                winner, result = compete(args, measure=True, again=result is not None)
+                if winner == 1 and result is not None and _holds(result) and not result["from_store"]:
                     # Where others want the cores, one race may see torch's threads wait by chance: once more.
-                    winner, found = compete(args, measure=True, again=True)
-        if found is None:  # in the background no call waits, and who answers meanwhile is torch
+                    winner, result = compete(args, measure=True, again=True)
+        if result is None:  # in the background no call waits, and who answers meanwhile is torch
             return self._torchs or _warplap.mode() == "background"
-        return not (winner == 1 and _holds(found))
+        return not (winner == 1 and _holds(result))
 
 
 def _seconds(step: Step, args: tuple[Any, ...]) -> float:
@@ -137,30 +142,31 @@ def _seconds(step: Step, args: tuple[Any, ...]) -> float:
     return time.perf_counter() - began
 
 
-def _holds(found: dict[str, Any]) -> bool:
+def _holds(result: dict[str, Any]) -> bool:
     """Whether a winner is ahead by more than nothing, in a race that others did not disturb."""
-    verdict = found["edition"]["verdict"]
+    verdict = result["edition"]["verdict"]
     ahead = verdict["margin"] is None or verdict["margin"] > _AHEAD
     return verdict["grade"] == "clean" and not verdict["ties"] and ahead
 
 
-def _as_laid(own: Call, theirs: Call, given: Sequence[Tensor | None]) -> Call:
-    """Our node for tensors that lie as those of the heat; others are torch's own, and so is what transforms and autocast
-    make of them."""
-    lie = [t is not None and t.is_contiguous() for t in given[:2]]
+def _as_laid(own: Call, theirs: Call, arguments: Sequence[Tensor | None]) -> Call:
+    """Our node for tensors that lie as those of the heat; others are torch's own, and so is what transforms and
+    autocast make of them."""
+    laid_as = [t is not None and t.is_contiguous() for t in arguments[:2]]
 
     def call(a: Tensor, b: Tensor, *more: Tensor | None) -> Tensor:
-        laid = a.is_contiguous() == lie[0] and b.is_contiguous() == lie[1]
+        laid = a.is_contiguous() == laid_as[0] and b.is_contiguous() == laid_as[1]
         return own(a, b, *more) if laid and transform() is None and not casts() else theirs(a, b, *more)
 
     return call
 
 
-def _belong_together(given: Sequence[Tensor | None]) -> bool:
+def _belong_together(arguments: Sequence[Tensor | None]) -> bool:
     """Whether these are plain tensors in one place, of one type that kernels have and sizes that are raced."""
-    tensors = [t for t in given if t is not None]
+    tensors = [t for t in arguments if t is not None]
     first = tensors[0]
-    alike = lambda t: type(t) in PLAIN and t.layout == torch.strided and t.dtype == first.dtype and t.device == first.device
+    beside = lambda t: t.dtype == first.dtype and t.device == first.device
+    alike = lambda t: type(t) in PLAIN and t.layout == torch.strided and beside(t)
     return first.dtype in FLOATS and (first.is_cpu or first.is_cuda) and all(alike(t) and ordinary(t) for t in tensors)
 
 
@@ -174,35 +180,35 @@ def _itself(kept: Tensor) -> Tensor:
 
 
 class Step:
-    """A call on the inputs that come first, and its gradients along the tensor that comes last where some are wanted, so
-    many times in a row."""
+    """A call on the inputs that come first, and its gradients along the tensor that comes last where some are wanted,
+    so many times in a row."""
 
     def __init__(self, call: Call, wants: Sequence[bool], times: int) -> None:
         self._call, self._wants, self._times = call, wants, times
-        self._given: Any = None
+        self._inputs: Any = None
         self._leaves: list[Tensor | None] = []
 
-    def __call__(self, *given: Any) -> tuple[Tensor, ...]:
-        if self._given is not given[0]:  # the same ones all through a race
-            pairs = list(zip(given, self._wants))
+    def __call__(self, *arguments: Any) -> tuple[Tensor, ...]:
+        if self._inputs is not arguments[0]:  # the same ones all through a race
+            pairs = list(zip(arguments, self._wants))
             self._leaves = [None if t is None else t.detach().requires_grad_(want) for t, want in pairs]
             self._wanted = [t for t in self._leaves if t is not None and t.requires_grad]
-            self._given = given[0]
+            self._inputs = arguments[0]
         for _ in range(self._times):
             out = self._call(*self._leaves)
-            gradients = torch.autograd.grad(out, self._wanted, given[-1]) if self._wanted else ()
+            gradients = torch.autograd.grad(out, self._wanted, arguments[-1]) if self._wanted else ()
         if out.is_cuda:
             torch.cuda.current_stream(out.device).synchronize()
         return out, *gradients
 
 
-def drawn(given: Sequence[Tensor | None], call: Call) -> tuple[Tensor | None, ...]:
+def drawn(arguments: Sequence[Tensor | None], call: Call) -> tuple[Tensor | None, ...]:
     """Inputs that lie in memory as those do, and a gradient of the output. The caller's random numbers stay his.
 
     They are small multiples of a power of two, so that sums are the same in any order, and an activation's kink falls
     on the same elements for everyone.
     """
-    first = given[0]
+    first = arguments[0]
     assert first is not None
     chance = torch.Generator().manual_seed(14)
 
@@ -214,6 +220,6 @@ def drawn(given: Sequence[Tensor | None], call: Call) -> tuple[Tensor | None, ..
 
     with torch.no_grad():
         depths = [1, first.shape[-1], 1, 1]  # the second of them is the weight
-        inputs = tuple(None if t is None else draw(t, depth) for t, depth in zip(given, depths))
+        inputs = tuple(None if t is None else draw(t, depth) for t, depth in zip(arguments, depths))
         out = call(*inputs)
         return *inputs, draw(torch.empty_like(out), 1)  # as the next layer's gradient lies

@@ -114,9 +114,9 @@ class Table:
         return f"<table><caption>{caption}</caption><tr>{cells(head, 'th')}</tr>{rows}</table><p>{note}</p>"
 
 
-def of_edition(found: dict[str, Any], every_config: bool) -> Table:
+def of_edition(result: dict[str, Any], every_config: bool) -> Table:
     """The table of what was raced for one key."""
-    edition, verdict = found["edition"], found["edition"]["verdict"]
+    edition, verdict = result["edition"], result["edition"]["verdict"]
     work, floor, best = edition["work"], edition.get("floor_us"), verdict["median_us"]
     rows = [_row(trial, work, floor, best, verdict["winner"]) for trial in edition["trials"]]
     rows.sort(key=lambda r: (r["outcome"] != "winner", r["behind"] is None, r["behind"] or 0.0))
@@ -133,7 +133,7 @@ def of_edition(found: dict[str, Any], every_config: bool) -> Table:
             tried.add(skipped["variant"])
             rows.append(_empty(skipped["variant"], f"aside: {skipped['reason']}"))
     note = f"{verdict['grade']}, {verdict['rounds']} rounds, {verdict['launches']} launches, {edition['seconds']:.1f} s"
-    return Table(found["problem"], rows, f"{note}\n{LEGEND}")
+    return Table(result["problem"], rows, f"{note}\n{LEGEND}")
 
 
 def _config(config: dict[str, Any]) -> str:

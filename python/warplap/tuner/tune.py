@@ -8,7 +8,7 @@ import sys
 from typing import Any, Callable, Iterable
 
 from .. import _warplap
-from ..operator import tensor_kind
+from ..operator.public import is_tensor
 from .problem import Asked, asked
 from .table import Table, of_edition, sure_text, time_text, won_text
 
@@ -18,24 +18,24 @@ log = logging.getLogger("warplap")
 class Tuned:
     """What is known about a key: who won, by how much, how surely."""
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.problem: str = found["problem"]
-        self.key: str = found["key"]
-        self.from_store: bool = found["from_store"]
-        self.record: dict[str, Any] = found["edition"]
+    def __init__(self, result: dict[str, Any]) -> None:
+        self.problem: str = result["problem"]
+        self.key: str = result["key"]
+        self.from_store: bool = result["from_store"]
+        self.record: dict[str, Any] = result["edition"]
         verdict = self.record["verdict"]
         self.variant: str = verdict["winner"]["variant"]
         self.config: dict[str, Any] = verdict["winner"]["config"]
         self.time_us: float = verdict["median_us"]
         self.interval_us: tuple[float, float] = tuple(verdict["ci_us"])
         self.grade: str = verdict["grade"]
-        self.note: str | None = found.get("note")
+        self.note: str | None = result.get("note")
         """What became of a provisional record that was there."""
-        self._found = found
+        self._result = result
 
     def table(self, every_config: bool = False) -> Table:
         """Everyone who raced."""
-        return of_edition(self._found, every_config)
+        return of_edition(self._result, every_config)
 
     def __repr__(self) -> str:
         settings = ",".join(f"{k}={v}" for k, v in self.config.items())
@@ -118,10 +118,10 @@ def tune(
     bar, done = _Bar(len(wanted), progress), []
     try:
         for one in wanted:
-            told = _warplap.tune(one.text, budget=budget, again=again, tell=bar.tell, gpu=one.gpu)
-            found = Tuned(json.loads(told))
-            bar.end(found)
-            done.append(found)
+            report = _warplap.tune(one.text, budget=budget, again=again, tell=bar.tell, gpu=one.gpu)
+            result = Tuned(json.loads(report))
+            bar.end(result)
+            done.append(result)
     finally:
         bar.close()
     return done
@@ -145,25 +145,25 @@ def benchmark(
     one = asked(op, *args, device=device, **kwargs)
     bar = _Bar(1, progress)
     try:
-        found = json.loads(_warplap.bench(one.text, budget=budget, tell=bar.tell, gpu=one.gpu))
+        result = json.loads(_warplap.bench(one.text, budget=budget, tell=bar.tell, gpu=one.gpu))
     finally:
         bar.close()
-    return of_edition(found, every_config)
+    return of_edition(result, every_config)
 
 
 class Explanation:
     """Why a variant runs a problem. ``str()`` of it is for people; ``record`` has everything."""
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.problem: str = found["problem"]
-        self.key: str = found["key"]
-        self.how: str | None = found["how"]
-        self.matched: str = found["matched"]
-        self.record: dict[str, Any] | None = found["edition"]
-        self.newcomers: list[str] = found["newcomers"]
-        self.variants: list[dict[str, Any]] = found["variants"]
-        self.gaps: str | None = found.get("gaps")
-        self._found = found
+    def __init__(self, result: dict[str, Any]) -> None:
+        self.problem: str = result["problem"]
+        self.key: str = result["key"]
+        self.how: str | None = result["how"]
+        self.matched: str = result["matched"]
+        self.record: dict[str, Any] | None = result["edition"]
+        self.newcomers: list[str] = result["newcomers"]
+        self.variants: list[dict[str, Any]] = result["variants"]
+        self.gaps: str | None = result.get("gaps")
+        self._result = result
 
     @property
     def variant(self) -> str | None:
@@ -174,7 +174,7 @@ class Explanation:
         """Everyone who raced."""
         if self.record is None:
             raise ValueError(f"{self.problem} was not raced yet; call warplap.tune(...) first")
-        return of_edition(self._found, every_config)
+        return of_edition(self._result, every_config)
 
     def __repr__(self) -> str:
         lines = [self.problem, f"  key      {self.key}", f"  store    {self.matched}"]
@@ -191,11 +191,12 @@ class Explanation:
             if verdict["ties"]:
                 why = f" ({won_text(verdict)})" if won_text(verdict) else ""
                 lines.append(f"  ties     {', '.join(t['variant'] for t in verdict['ties'])}{why}")
-            heat = self.record.get("last_heat")
-            if heat is not None:
-                gap, other = heat["gap"], heat["other"]["variant"]
-                longer = f"{other} takes {100 * gap:.1f} % longer" if gap >= 0 else f"{other} cannot be told from it there"
-                lines.append(f"  called   {time_text(heat['call_us'])} a call as a program makes it; {longer}")
+            last_race = self.record.get("last_heat")
+            if last_race is not None:
+                gap, other = last_race["gap"], last_race["other"]["variant"]
+                slower = f"{other} takes {100 * gap:.1f} % longer"
+                longer = slower if gap >= 0 else f"{other} cannot be told from it there"
+                lines.append(f"  called   {time_text(last_race['call_us'])} a call as a program makes it; {longer}")
         if self.gaps:
             lines.append(f"  gaps     {self.gaps}")
         if self.newcomers:
@@ -209,7 +210,9 @@ class Explanation:
 def explain(op: str | Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Explanation:
     """What is known about the problem of a call, and who would run it. Measures nothing."""
     one = asked(op, *args, device=device, **kwargs)
-    found = json.loads(_warplap.explain(one.text, gpu=one.gpu))
-    if args and one.text.startswith("attention:") and tensor_kind.is_torch(q=args[0]):
-        found["gaps"] = tensor_kind.torch_ops.told_of_gaps(*args, **kwargs)
-    return Explanation(found)
+    result = json.loads(_warplap.explain(one.text, gpu=one.gpu))
+    if args and one.text.startswith("attention:") and is_tensor(args[0]):
+        from ..ops.attention import strided
+
+        result["gaps"] = strided.explained(*args, **kwargs)
+    return Explanation(result)

@@ -13,7 +13,7 @@ from conftest import Seen, near
 import warplap
 from warplap.ops.attention import strided
 from warplap.training import steps
-from warplap.ops.attention.training import is_in
+from warplap.ops.attention.calls import is_in
 
 
 def parts(device="cpu", b=2, s=16, h=4, d=8):
@@ -41,7 +41,7 @@ def no_gaps_followed(monkeypatch):
         return new(q, *rest) if is_in("bhsd", q) or is_in("bshd", q) else None
 
     monkeypatch.setattr(strided._warplap, "attention_new", ours)
-    monkeypatch.setattr("warplap.ops.signatures._attention_direct", lambda *_: None)
+    monkeypatch.setattr("warplap.ops.attention.api._direct", lambda *_: None)
     monkeypatch.setattr(steps, "_RUNS", 1)
     warplap.configure(budget=0.5)
 
@@ -111,9 +111,9 @@ def test_the_second_call_goes_straight_to_who_was_chosen(no_gaps_followed):
     assert "warplap.attention.default" in seen.names
     warplap.attention(q, k, v)
     answered = []
-    assert len(strided._at_once) == 1
-    for key, call in strided._at_once.items():
-        strided._at_once[key] = lambda *given, call=call: answered.append(1) or call(*given)
+    assert len(strided._at_once.known) == 1
+    for key, call in strided._at_once.known.items():
+        strided._at_once.known[key] = lambda *given, call=call: answered.append(1) or call(*given)
     again = warplap.attention(q, k, v)
     near(again, right)
     assert answered == [1] and again.stride() == first.stride()

@@ -1,5 +1,5 @@
-"""What norm_linear covers, of graphs whose weights stay as they are: an RMSNorm and the layers that read it, each as one
-product. The norm's gain is folded into copies of their weights."""
+"""What norm_linear covers, of graphs whose weights stay as they are: an RMSNorm and the layers that read it, each as
+one product. The norm's gain is folded into copies of their weights."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch.fx import Graph
 
 from ...ops.norm_linear import folded
 from .. import calls
-from . import products
-from ..match import Found, Node, is_float
-from .rows import Norm, norm_of
+from ..match import Match, Node, is_float
 from ..node_kinds import value, word
+from . import products
+from .rows import Norm, norm_of
 
 # Layers that read one norm, at the most: q, k and v, and one more.
 _MOST = 4
@@ -22,7 +22,7 @@ _CALLS: dict[Callable[..., Any], Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def found(node: Node) -> Iterator[Found]:
+def norm_linears(node: Node) -> Iterator[Match]:
     """Everything that ends with this node."""
     if not is_float(node) or value(node).requires_grad:
         return
@@ -33,7 +33,7 @@ def found(node: Node) -> Iterator[Found]:
         args = (norm.x, norm.weight, norm.eps, *layer.args[1:])
         if not _stays(norm.weight, *_weights(_CALLS[layer.call], args)):
             continue
-        yield Found(f"norm_{layer.template}", (*norm.nodes, *layer.nodes), layer.gives, _CALLS[layer.call], args)
+        yield Match(f"norm_{layer.template}", (*norm.nodes, *layer.nodes), layer.gives, _CALLS[layer.call], args)
     yield from _several(node)
 
 
@@ -42,7 +42,7 @@ def _norm(node: Any) -> Norm | None:
     return norm if norm is not None and norm.kind == "rms" and norm.bias is None else None
 
 
-def _several(node: Node) -> Iterator[Found]:
+def _several(node: Node) -> Iterator[Match]:
     """Layers of one norm, the last of which is this node."""
     layer = products.layer_of(node)
     norm = None if layer is None or layer.activation is not None else _norm(layer.x)
@@ -55,7 +55,7 @@ def _several(node: Node) -> Iterator[Found]:
     weights = [(one.w, one.bias) for one in layers if one is not None and one.activation is None]
     if len(weights) == len(users) and _stays(norm.weight, *(w for w, _ in weights)):
         args = (norm.x, norm.weight, norm.eps, tuple(weights))
-        yield Found(f"norm_linears_{len(users)}", (*norm.nodes, *users), tuple(users), calls.norm_linears, args)
+        yield Match(f"norm_linears_{len(users)}", (*norm.nodes, *users), tuple(users), calls.norm_linears, args)
 
 
 def _stays(*weights: Any) -> bool:
@@ -70,11 +70,12 @@ def _weights(call: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
     return list(args[3:5] if call is calls.norm_gated else args[3:4])
 
 
-def fold(covers: Iterable[Found], graph: Graph, inputs: Sequence[Any]) -> None:
-    """Folds the weights of a choice, before it runs: what is made while a compiled program runs may be the program's."""
+def fold(covers: Iterable[Match], graph: Graph, inputs: Sequence[Any]) -> None:
+    """Folds the weights of a choice, before it runs: what is made while a compiled program runs may be the
+    program's."""
     of = dict(zip(graph.find_nodes(op="placeholder"), inputs))
-    for found in covers:
-        if found.call in (*_CALLS.values(), calls.norm_linears) and found.args[1] in of:
-            for w in _weights(found.call, found.args):
+    for result in covers:
+        if result.call in (*_CALLS.values(), calls.norm_linears) and result.args[1] in of:
+            for w in _weights(result.call, result.args):
                 if w in of:
-                    folded(of[w], of[found.args[1]], make=True)
+                    folded(of[w], of[result.args[1]], make=True)

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any, Iterator, NamedTuple
 
-from ...operator.problem_fields import ACTIVATIONS as FUSED
+from ...operator.problem_text import ACTIVATIONS as FUSED
 from .. import calls
-from ..match import Found, Node, alike, dtype_of, half_of, is_float, only_user
+from ..match import Match, Node, alike, dtype_of, half_of, is_float, only_user
 from ..node_kinds import argument, value, word
 
 _ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "sigmoid")
@@ -43,15 +43,15 @@ def layer_of(node: Any) -> _Layer | None:
 
 
 def _is_product(x: Any, w: Any, bias: Any) -> bool:
-    given = [t for t in (x, w, bias) if t is not None]
+    inputs = [t for t in (x, w, bias) if t is not None]
     matrix = value(w)
-    same = all(is_float(t) and dtype_of(t) == dtype_of(x) for t in given)
+    same = all(is_float(t) and dtype_of(t) == dtype_of(x) for t in inputs)
     return same and matrix is not None and matrix.ndim == 2
 
 
 def _activated(node: Any, user: Node) -> tuple[tuple[Node, ...], Node, str | None]:
-    """The nodes of an activation that a product may end in, what is activated, and its name: the node itself and nothing
-    where it is none."""
+    """The nodes of an activation that a product may end in, what is activated, and its name: the node itself and
+    nothing where it is none."""
     act = word(node)
     if act not in FUSED or not node.args or not only_user(node, user):
         return (), node, None
@@ -59,7 +59,7 @@ def _activated(node: Any, user: Node) -> tuple[tuple[Node, ...], Node, str | Non
     return (node,), node.args[0], "gelu_tanh" if tanh else act
 
 
-def gates(node: Node) -> Iterator[Found]:
+def gates(node: Node) -> Iterator[Match]:
     """The gated half of a layer, ``silu(linear(x, gate)) * linear(x, up)``: of two weights, or of the halves of one."""
     if word(node) != "mul" or len(node.args) != 2 or node.kwargs or not is_float(node) or value(node).requires_grad:
         return
@@ -72,7 +72,7 @@ def gates(node: Node) -> Iterator[Found]:
             same = gate.x is up.x and value(gate.w).shape == value(up.w).shape
             if alone and same and gate.bias is None and up.bias is None:
                 nodes = tuple(sorted((inner, *acts, other, node)))
-                yield Found(_named("gated_linear", name), nodes, (node,), calls.gated, (gate.x, gate.w, up.w, name))
+                yield Match(_named("gated_linear", name), nodes, (node,), calls.gated, (gate.x, gate.w, up.w, name))
                 if name is None:  # the other way round is the same
                     return
         halves = [half_of(inner, above), half_of(other, node)]
@@ -84,7 +84,7 @@ def gates(node: Node) -> Iterator[Found]:
 
 def _of_halves(
     node: Node, acts: tuple[Node, ...], name: str | None, gate: tuple[Any, ...], up: tuple[Any, ...]
-) -> Iterator[Found]:
+) -> Iterator[Match]:
     """The same of one product, whose halves along the last dimension they are, where nobody else reads any of it."""
     (whole, first, own), (same, second, more) = gate, up
     layer = layer_of(whole)
@@ -95,10 +95,10 @@ def _of_halves(
     if value(layer.w).shape[0] % 2 or any(user not in inside for part in (whole, *parts) for user in part.users):
         return
     nodes, args = tuple(sorted((whole, *inside))), (layer.x, layer.w, name, first)
-    yield Found(_named("gated_halves", name), nodes, (node,), calls.gated_halves, args)
+    yield Match(_named("gated_halves", name), nodes, (node,), calls.gated_halves, args)
 
 
-def activations(node: Node) -> Iterator[Found]:
+def activations(node: Node) -> Iterator[Match]:
     """``silu(a) * b`` of what is there already. Products that nobody else reads are for covers that take them in; an
     activation alone is torch's own."""
     if word(node) != "mul" or len(node.args) != 2 or node.kwargs or not is_float(node) or any(gates(node)):
@@ -109,18 +109,18 @@ def activations(node: Node) -> Iterator[Found]:
             continue
         products = ((inner, one), (other, node))
         if not any(word(product) == "linear" and only_user(product, user) for product, user in products):
-            yield Found(f"{name}_mul", (*acts, node), (node,), calls.activated, (inner, other, name))
+            yield Match(f"{name}_mul", (*acts, node), (node,), calls.activated, (inner, other, name))
 
 
 def _named(template: str, activation: str | None) -> str:
     return template if activation is None else f"{template}_{activation}"
 
 
-def linears(node: Node) -> Iterator[Found]:
+def linears(node: Node) -> Iterator[Match]:
     """A layer, and a layer joined with any tensor of its output's size: ``x + linear(y)``, ``silu(linear(x)) * y``."""
     layer = layer_of(node)
     if layer is not None:
-        yield Found(layer.name, layer.nodes, (node,), calls.linear, layer[1:])
+        yield Match(layer.name, layer.nodes, (node,), calls.linear, layer[1:])
     join = {"add": "residual", "mul": "times"}.get(word(node) or "")
     # Where gradients are wanted nothing is saved: what is before the join is kept for them.
     if join is None or len(node.args) != 2 or node.kwargs or not is_float(node) or value(node).requires_grad:
@@ -132,4 +132,4 @@ def linears(node: Node) -> Iterator[Found]:
         if alike(one, node) and alike(other, node):
             pair = (other, None) if join == "residual" else (None, other)
             name, nodes = f"{layer.name}_{word(node)}", (*layer.nodes, node)
-            yield Found(name, nodes, (node,), calls.linear, (*layer[1:], *pair))
+            yield Match(name, nodes, (node,), calls.linear, (*layer[1:], *pair))

@@ -9,8 +9,8 @@ from typing import Any, Iterator, NamedTuple
 import torch
 from torch import Tensor
 
-from ...ops import rope_problem, signatures
-from ..match import Found, Node, half_of, is_call, is_float
+from ...ops import rope as rope_
+from ..match import Match, Node, half_of, is_call, is_float
 from ..node_kinds import argument, value, word
 
 
@@ -27,15 +27,15 @@ class _Turn(NamedTuple):
 def turned(x: Tensor, cos: Tensor, sin: Tensor, heads_dim: int) -> Tensor:
     """One tensor, by tables that have a dimension for its heads."""
     cos, sin = cos.squeeze(heads_dim), sin.squeeze(heads_dim)
-    found: Tensor = signatures.rope(x, None, cos, sin, wide=True, heads_dim=heads_dim)
-    return found
+    result: Tensor = rope_.rope(x, None, cos, sin, wide=True, heads_dim=heads_dim)
+    return result
 
 
 def both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, heads_dim: int) -> tuple[Tensor, Tensor]:
     """Two of them."""
     cos, sin = cos.squeeze(heads_dim), sin.squeeze(heads_dim)
-    found: tuple[Tensor, Tensor] = signatures.rope(q, k, cos, sin, wide=True, heads_dim=heads_dim)
-    return found
+    result: tuple[Tensor, Tensor] = rope_.rope(q, k, cos, sin, wide=True, heads_dim=heads_dim)
+    return result
 
 
 def _rotated(node: Any, user: Node) -> tuple[Node, tuple[Node, ...]] | None:
@@ -68,10 +68,10 @@ def _turn(node: Node) -> _Turn | None:
     """A tensor whose turn ends with this sum."""
     for straight, crossed in _products(node):
         for around, sin in (crossed.args, crossed.args[::-1]):
-            found = _rotated(around, crossed)
-            if found is None or straight.args.count(found[0]) != 1:
+            result = _rotated(around, crossed)
+            if result is None or straight.args.count(result[0]) != 1:
                 continue
-            x, nodes = found
+            x, nodes = result
             cos = straight.args[1 - straight.args.index(x)]
             heads_dim = _place(x, cos, sin, node)
             if heads_dim is not None:
@@ -89,22 +89,22 @@ def _place(x: Node, cos: Any, sin: Any, node: Node) -> int | None:
     if not same or not is_float(x) or value(node).dtype != own.dtype:
         return None
     for place in (1, 2):
-        lead = rope_problem.tokens_of(first.shape, place)
-        if first.shape[place] == 1 and rope_problem.spreads(lead, rope_problem.tokens_of(own.shape, place)):
+        lead = rope_.tokens_of(first.shape, place)
+        if first.shape[place] == 1 and rope_.spreads(lead, rope_.tokens_of(own.shape, place)):
             return place
     return None
 
 
-def found(node: Node) -> Iterator[Found]:
+def rotations(node: Node) -> Iterator[Match]:
     """A turn that ends here, and the nearest one before it by the same angles together with it."""
     own = _turn(node)
     if own is None:
         return
     args = (own.x, own.cos, own.sin, own.heads_dim)
-    yield Found("rope", own.nodes, (node,), turned, args)
+    yield Match("rope", own.nodes, (node,), turned, args)
     sums = {user for product in own.cos.users for user in product.users if user is not node and word(user) == "add"}
     before = [n for n in node.graph.nodes if n in sums and n < node]
     other = _turn(before[-1]) if before else None
     if other is not None and (other.cos, other.sin, other.heads_dim) == (own.cos, own.sin, own.heads_dim):
         nodes, gives = (*other.nodes, *own.nodes), (other.nodes[-1], node)
-        yield Found("rope_pair", nodes, gives, both, (other.x, *args))
+        yield Match("rope_pair", nodes, gives, both, (other.x, *args))

@@ -10,9 +10,9 @@ import torch
 from torch.fx import Node as FxNode
 
 from .. import calls
-from . import products, rope
-from ..match import Found, Node, alike, dtype_of, is_float, number, only_user
+from ..match import Match, Node, alike, dtype_of, is_float, number, only_user
 from ..node_kinds import argument, dropout_of, value, word
+from . import products, rope
 
 # Norms.
 
@@ -42,13 +42,13 @@ def norm_of(node: Node) -> Norm | None:
             bias, eps = None, argument(node, 3, "eps")
         # Where none is given torch takes that of the type it computes in, which for halves is float32.
         eps = torch.finfo(torch.promote_types(last.dtype, torch.float32)).eps if eps is None else number(eps)
-        found = None if eps is None else Norm((node,), x, weight, bias, name.partition("_")[0], eps)
+        result = None if eps is None else Norm((node,), x, weight, bias, name.partition("_")[0], eps)
     else:
-        found = _by_hand(node)
-    if found is None or not is_float(found.x):
+        result = _by_hand(node)
+    if result is None or not is_float(result.x):
         return None
-    given = [w for w in (found.weight, found.bias) if w is not None]
-    return found if all(dtype_of(w) == dtype_of(found.x) and value(w).ndim == 1 for w in given) else None
+    inputs = [w for w in (result.weight, result.bias) if w is not None]
+    return result if all(dtype_of(w) == dtype_of(result.x) and value(w).ndim == 1 for w in inputs) else None
 
 
 def _by_hand(node: Node) -> Norm | None:
@@ -65,9 +65,9 @@ def _by_hand(node: Node) -> Norm | None:
         if word(scaled) == "to" and only_user(scaled, node):
             inner.append(scaled)
             scaled = scaled.args[0]
-        found = _scaled_by_root(scaled, inner[-1])
-        if found is not None:
-            x, eps, nodes = found
+        result = _scaled_by_root(scaled, inner[-1])
+        if result is not None:
+            x, eps, nodes = result
             if value(node).dtype == dtype_of(x):
                 return Norm((*nodes, *inner[::-1]), x, weight, None, "rms", eps)
     return None
@@ -104,27 +104,27 @@ def _scaled_by_root(node: Any, user: Node) -> tuple[Node, float, list[Node]] | N
     return None
 
 
-def _norms(node: Node) -> Iterator[Found]:
-    found = norm_of(node)
-    if found is None:
+def _norms(node: Node) -> Iterator[Match]:
+    result = norm_of(node)
+    if result is None:
         return
-    facts = (found.weight, found.bias, found.kind, found.eps)
-    yield Found("norm", found.nodes, (node,), calls.norm, (found.x, *facts))
-    total = found.x
+    facts = (result.weight, result.bias, result.kind, result.eps)
+    yield Match("norm", result.nodes, (node,), calls.norm, (result.x, *facts))
+    total = result.x
     for front in _fronts(total, None):
-        nodes, args = (*front.nodes, *found.nodes), (front.x, None, *facts, front.before, front.dropout)
-        yield Found(f"{front.name}_norm", nodes, (node, total), calls.front_norm, args)
+        nodes, args = (*front.nodes, *result.nodes), (front.x, None, *facts, front.before, front.dropout)
+        yield Match(f"{front.name}_norm", nodes, (node, total), calls.front_norm, args)
     if word(total) != "add" or len(total.args) != 2 or total.kwargs or not alike(*total.args):
         return
     x, residual = total.args
-    if set(total.users) <= set(found.nodes):  # nobody else reads the sum
-        yield Found("norm_of_sum", (total, *found.nodes), (node,), calls.norm_of_sum, (x, residual, *facts))
+    if set(total.users) <= set(result.nodes):  # nobody else reads the sum
+        yield Match("norm_of_sum", (total, *result.nodes), (node,), calls.norm_of_sum, (x, residual, *facts))
     else:
-        yield Found("add_norm", (total, *found.nodes), (node, total), calls.add_norm, (x, residual, *facts))
+        yield Match("add_norm", (total, *result.nodes), (node, total), calls.add_norm, (x, residual, *facts))
     for one, other in ((x, residual), (residual, x)):
         for front in _fronts(one, total):
-            nodes, args = (*front.nodes, total, *found.nodes), (front.x, other, *facts, front.before, front.dropout)
-            yield Found(f"{front.name}_add_norm", nodes, (node, total), calls.front_norm, args)
+            nodes, args = (*front.nodes, total, *result.nodes), (front.x, other, *facts, front.before, front.dropout)
+            yield Match(f"{front.name}_add_norm", nodes, (node, total), calls.front_norm, args)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,13 +193,13 @@ def _softmaxes_of(node: Node) -> Iterator[_Softmax]:
             yield _Softmax((x, *nodes), inner, mask, scale)
 
 
-def _softmaxes(node: Node) -> Iterator[Found]:
-    for found in _softmaxes_of(node):
-        name = "softmax" + ("_mask" if found.mask is not None else "") + ("_scale" if found.scale != 1.0 else "")
-        yield Found(name, found.nodes, (node,), calls.softmax, (found.x, found.mask, found.scale))
+def _softmaxes(node: Node) -> Iterator[Match]:
+    for result in _softmaxes_of(node):
+        name = "softmax" + ("_mask" if result.mask is not None else "") + ("_scale" if result.scale != 1.0 else "")
+        yield Match(name, result.nodes, (node,), calls.softmax, (result.x, result.mask, result.scale))
 
 
-def _attentions(node: Node) -> Iterator[Found]:
+def _attentions(node: Node) -> Iterator[Match]:
     if word(node) == "attention":
         q, k, v = (argument(node, i, name) for i, name in enumerate(("query", "key", "value")))
         if not all(is_float(t) and dtype_of(t) == dtype_of(q) for t in (q, k, v)):
@@ -207,16 +207,16 @@ def _attentions(node: Node) -> Iterator[Found]:
         if number(argument(node, 4, "dropout_p", 0.0)) == 0.0:
             mask, is_causal = argument(node, 3, "attn_mask"), argument(node, 5, "is_causal", False)
             scale, gqa = argument(node, 6, "scale"), argument(node, 7, "enable_gqa", False)
-            yield Found("attention", (node,), (node,), calls.attention, (q, k, v, mask, is_causal, scale, gqa))
+            yield Match("attention", (node,), (node,), calls.attention, (q, k, v, mask, is_causal, scale, gqa))
         return
     if word(node) != "matmul" or len(node.args) != 2:
         return
     weights, v = node.args
     if not isinstance(weights, FxNode) or not only_user(weights, node) or not is_float(v):
         return
-    for found in _softmaxes_of(weights):
-        scores = found.x
-        if word(scores) != "matmul" or not only_user(scores, found.nodes[0]) or len(scores.args) != 2:
+    for result in _softmaxes_of(weights):
+        scores = result.x
+        if word(scores) != "matmul" or not only_user(scores, result.nodes[0]) or len(scores.args) != 2:
             continue
         q, turned = scores.args
         if word(turned) != "transpose" or not isinstance(turned, FxNode):
@@ -225,9 +225,9 @@ def _attentions(node: Node) -> Iterator[Found]:
         places = {i % 4 for i in turned.args[1:] if isinstance(i, int)}
         if sizes is None or sizes.ndim != 4 or places != {2, 3} or not _plain_heads(q, k, v):
             continue
-        nodes = (turned, scores, *found.nodes, node) if only_user(turned, scores) else (scores, *found.nodes, node)
-        args = (q, k, v, found.mask, False, found.scale, False)
-        yield Found("attention", nodes, (node,), calls.attention, args)
+        nodes = (turned, scores, *result.nodes, node) if only_user(turned, scores) else (scores, *result.nodes, node)
+        args = (q, k, v, result.mask, False, result.scale, False)
+        yield Match("attention", nodes, (node,), calls.attention, args)
 
 
 def _plain_heads(q: Any, k: Any, v: Any) -> bool:
@@ -240,31 +240,31 @@ def _plain_heads(q: Any, k: Any, v: Any) -> bool:
 # Losses.
 
 
-def _entropies(node: Node) -> Iterator[Found]:
+def _entropies(node: Node) -> Iterator[Match]:
     if word(node) != "cross_entropy":
         return
     logits, labels = argument(node, 0, "input"), argument(node, 1, "target")
     old = [argument(node, i, name) for i, name in ((2, "weight"), (3, "size_average"), (5, "reduce"))]
     classes, rows = value(labels), value(logits)
-    if any(given is not None for given in old) or classes is None or rows is None or not is_float(logits):
+    if any(inputs is not None for inputs in old) or classes is None or rows is None or not is_float(logits):
         return
     if rows.ndim == 2 and classes.ndim == 1 and classes.dtype == torch.int64:
         numbers = argument(node, 4, "ignore_index", -100), float(argument(node, 7, "label_smoothing", 0.0))
         reduction = argument(node, 6, "reduction", "mean")
-        yield Found("cross_entropy", (node,), (node,), calls.cross_entropy, (logits, labels, *numbers, reduction))
+        yield Match("cross_entropy", (node,), (node,), calls.cross_entropy, (logits, labels, *numbers, reduction))
         layer = products.layer_of(logits)
         if layer is not None and layer.activation is None and only_user(logits, node):
             args = (layer.x, layer.w, labels, layer.bias, *numbers, reduction)
-            yield Found("linear_cross_entropy", (logits, node), (node,), calls.linear_cross_entropy, args)
+            yield Match("linear_cross_entropy", (logits, node), (node,), calls.linear_cross_entropy, args)
 
 
 # Whoever looks first is listed first; the order says nothing else.
-TEMPLATES: list[Callable[[Node], Iterator[Found]]] = [
-    _norms, products.linears, products.gates, products.activations, _softmaxes, _attentions, _entropies, rope.found,
+TEMPLATES: list[Callable[[Node], Iterator[Match]]] = [
+    _norms, products.linears, products.gates, products.activations, _softmaxes, _attentions, _entropies, rope.rotations,
 ]  # fmt: skip
 
 
-def covers(node: Node) -> Iterator[Found]:
+def covers(node: Node) -> Iterator[Match]:
     """Everything that ends with this node."""
     for template in TEMPLATES:
         yield from template(node)

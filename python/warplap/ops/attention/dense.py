@@ -5,97 +5,74 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
 from ... import _warplap
-from ...candidates import torch_attention
-from ...operator import cuda
-from .. import dropout as ops_dropout
-from . import block_mask, strided, training, variants
-from .variants import as_promised, promised
-from ...operator.torch_fallback import cast, has_kernels
-from ...operator.compile import compiled, fake
-from ...operator.library import check_out, floats, lib, op, ordinary
-from ...operator.eager import PLAIN, transform
+from ...operator import autocast
+from ...operator.checks import check_out, floats, has_kernels, ordinary
+from ...operator.declare import Operator
+from ...operator.eager import PLAIN, is_compiling, transform
+from ...operator.fallback import kernel_or_torch
+from ...operator.layout import aligned, kernel_input
+from ...operator.optional_torch import F, Tensor, torch
+from .. import dropout as dropping
+from . import block_mask, calls, strided, training, variants
 from .block_mask import Tiles
+from .variants import as_promised, promised
+
+if torch is not None:
+    from ...candidates import torch_attention
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
+def _run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     """By whoever is fastest here and right; what no problem expresses goes to torch."""
+    gqa = q.shape[1] != k.shape[1]
+
+    def by_kernel() -> Tensor:
+        a, b, c = (aligned(t) for t in (q, k, v)) if q.is_cuda else (q, k, v)
+        added = kernel_input(mask)
+        out: Any = _warplap.attention_new(a, b, c, added, is_causal, scale)
+        # In no order that the choice follows.
+        return strided.attend(a, b, c, added, is_causal, scale) if out is None else out
+
+    theirs = lambda: torch_attention.default(q, k, v, mask, causal=is_causal, scale=scale, gqa=gqa)
     if mask is not None and mask.ndim == 4:
-        found = variants.masked(q, k, v, mask, is_causal, scale)
-        if found is not None:
-            return as_promised(found, q, v)
-    elif ordinary(q, k, v) and q.shape[3] <= 1024 and v.shape[3] <= 1024:
-        mask = None if mask is None else mask.contiguous()
-        if q.is_cuda:
-            q, k, v = cuda.aligned(q), cuda.aligned(k), cuda.aligned(v)
-            mask = None if mask is None else cuda.aligned(mask)
-        try:
-            o: Any = _warplap.attention_new(q, k, v, mask, is_causal, scale)
-            if o is None:  # in no order that the choice follows
-                o = strided.attend(q, k, v, mask, is_causal, scale)
-            return as_promised(o, q, v)
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
-    return as_promised(torch_attention.default(q, k, v, mask, causal=is_causal, scale=scale, gqa=q.shape[1] != k.shape[1]), q, v)
+        masked = variants.masked(q, k, v, mask, is_causal, scale)
+        return as_promised(theirs() if masked is None else masked, q, v)
+    return as_promised(kernel_or_torch(by_kernel, theirs, _is_raced(q, k, v)), q, v)
 
 
-lib.impl("attention", _attention, "CPU")
-lib.impl("attention", _attention, "CUDA")
-compiled("attention", _attention)
+def _is_raced(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    return ordinary(q, k, v) and max(q.shape[3], v.shape[3]) <= 1024
 
 
-@fake("attention")
-def _attention_fake(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
-    return promised(q, v)
-
-
-def _save_attention(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     q, k, v, mask, ctx.is_causal, ctx.scale = inputs
     ctx.save_for_backward(q, k, v, mask, output)
 
 
-def _attention_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     q, k, v, mask, out = ctx.saved_tensors
     if torch.is_grad_enabled() or (mask is not None and (mask.ndim != 2 or ctx.needs_input_grad[3])):
         return _from_scores(ctx, grad, q, k, v, mask, out)
-    return *op.attention_grad(grad, q, k, v, mask, out, ctx.is_causal, ctx.scale), None, None, None
+    return *GRAD.dispatched(grad, q, k, v, mask, out, ctx.is_causal, ctx.scale), None, None, None
 
 
-def _attention_grad(
+def _run_grad(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, is_causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """For programs that keep nothing but what went in and out: the log-sum-exps come from another forward pass, so that
     memory grows with the length and not with its square."""
-    if ordinary(q, k, v) and max(q.shape[3], v.shape[3]) <= 1024:
-        lent = training.lent(q, k, v, mask)
-        try:
-            problem = _warplap.attention_problem(*lent, is_causal, scale)
-            lse = training.forward(problem, *lent)[1]
-            found = training.backward(problem, grad, *lent, out, lse)
-            laid = (g if g.stride() == t.stride() else torch.empty_like(t).copy_(g) for g, t in zip(found, (q, k, v)))
-            return tuple(laid)  # type: ignore[return-value]
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
+
+    def by_kernel() -> Any:
+        own = calls.kernel_inputs(q, k, v, mask)
+        problem = _warplap.attention_problem(*own, is_causal, scale)
+        lse = calls.forward(problem, *own)[1]
+        return calls.backward(problem, grad, *own, out, lse)
+
     facts = SimpleNamespace(is_causal=is_causal, scale=scale)
-    three: Any = _from_scores(facts, grad, q, k, v, mask, out)[:3]
-    dq, dk, dv = (g.contiguous() for g in three)
-    return torch.empty_like(q).copy_(dq), torch.empty_like(k).copy_(dk), torch.empty_like(v).copy_(dv)
-
-
-lib.impl("attention_grad", _attention_grad, "CPU")
-lib.impl("attention_grad", _attention_grad, "CUDA")
-compiled("attention_grad", _attention_grad)
-
-
-@fake("attention_grad")
-def _attention_grad_fake(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, is_causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    theirs = lambda: _from_scores(facts, grad, q, k, v, mask, out)[:3]
+    result: Any = kernel_or_torch(by_kernel, theirs, _is_raced(q, k, v))
+    dq, dk, dv = (g if g.stride() == t.stride() else torch.empty_like(t).copy_(g) for g, t in zip(result, (q, k, v)))
+    return dq, dk, dv
 
 
 def _from_scores(
@@ -131,10 +108,18 @@ def _from_scores(
     return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype), grad_mask, None, None
 
 
-torch.library.register_autograd("warplap::attention", _attention_backward, setup_context=_save_attention, lib=lib)
+_inputs = "Tensor q, Tensor k, Tensor v, Tensor? mask"
+ATTENTION = Operator(
+    f"attention({_inputs}, bool is_causal, float scale) -> Tensor",
+    _run, lambda q, k, v, *more: promised(q, v), save=_save, backward=_backward, autocast=True,
+)  # fmt: skip
+GRAD = Operator(
+    f"attention_grad(Tensor grad, {_inputs}, Tensor out, bool is_causal, float scale) -> (Tensor, Tensor, Tensor)",
+    _run_grad, lambda grad, q, k, v, *more: (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)),
+)  # fmt: skip
 
 _training_of = training.Training(_from_scores)
-trained = _training_of.direct
+trained: Any = _training_of.direct
 
 
 def as_called(
@@ -175,7 +160,7 @@ def as_called(
     return four[0], four[1], four[2], mask, bool(is_causal), float(scale) if scale is not None else d**-0.5
 
 
-def check_bends(window: int | None, softcap: float | None, align: str) -> None:
+def check_variants(window: int | None, softcap: float | None, align: str) -> None:
     """Whether what torch's own has not is what it may be."""
     if window is not None and window < 1:
         raise ValueError(f"window: is {window}, expected a whole number above 0")
@@ -185,7 +170,7 @@ def check_bends(window: int | None, softcap: float | None, align: str) -> None:
         raise ValueError(f"align: is {align!r}, expected 'top_left' or 'bottom_right'")
 
 
-def bent(
+def variant(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -203,17 +188,17 @@ def bent(
     tiles: Tiles | None = None,
 ) -> Tensor:
     """attention with what torch's own has not."""
-    check_bends(window, softcap, align)
+    check_variants(window, softcap, align)
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p: is {dropout_p}, expected a number from 0 to below 1")
-    q, k, v = cast(q, k, v)
+    q, k, v = autocast.cast(q, k, v)
     if mask is not None and mask.dtype != torch.bool:
-        (mask,) = cast(mask)
+        (mask,) = autocast.cast(mask)
     shape, causal = (*q.shape[:-1], v.shape[-1]), is_causal and mask is not None
     call = as_called(q, k, v, mask=mask, is_causal=is_causal and not causal, scale=scale, enable_gqa=enable_gqa)
     if alibi_slopes is not None and tuple(alibi_slopes.shape) != (call[0].shape[1],):
-        found = list(alibi_slopes.shape)
-        raise ValueError(f"alibi_slopes: has shape {found}, expected one number for each of {call[0].shape[1]} heads")
+        result = list(alibi_slopes.shape)
+        raise ValueError(f"alibi_slopes: has shape {result}, expected one number for each of {call[0].shape[1]} heads")
     slopes = None if alibi_slopes is None else alibi_slopes.to(q.device, torch.float32)
     facts = variants.Facts(bool(is_causal), call[5], window or 0, float(softcap or 0.0), align == "bottom_right")
     seen = call[3]
@@ -222,11 +207,11 @@ def bent(
         facts = facts._replace(tile=tiles.side, live=tiles.live)
     words = None
     if dropout_p:
-        facts, words = facts._replace(dropout=float(dropout_p)), ops_dropout.drawn(seed, q.device)
+        facts, words = facts._replace(dropout=float(dropout_p)), dropping.drawn(seed, q.device)
     return variants.attend(*call[:3], seen, slopes, facts, words).reshape(shape)
 
 
-def attention(
+def of_tensors(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -239,9 +224,9 @@ def attention(
     if not has_kernels(q, k, v):
         plain = F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
         return plain if out is None else out.copy_(plain)
-    q, k, v = cast(q, k, v)
+    q, k, v = autocast.cast(q, k, v)
     if mask is not None and mask.dtype != torch.bool:
-        (mask,) = cast(mask)
+        (mask,) = autocast.cast(mask)
     floats(q=q, k=k, v=v, out=out)
     q, k, v = _spread(q, k, v, enable_gqa)
     call = as_called(q, k, v, mask=mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, out=out)
@@ -254,16 +239,16 @@ def attention(
     elif out is None and training.wanted(*call[:4]):
         o = _with_gradients(*call)
     if o is None:
-        o = op.attention(*call)
+        o = ATTENTION.dispatched(*call)
     o = o if o.shape == shape else o.reshape(shape)
     return o if out is None else out.copy_(o)
 
 
 def _learns(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     """Whether a mask's gradient is wanted that a kernel computes."""
-    if mask is None or not mask.requires_grad or not torch.is_grad_enabled() or not variants.can(q, k, v):
+    if mask is None or not mask.requires_grad or not torch.is_grad_enabled() or not variants.has_kernels(q, k, v):
         return False
-    return torch.compiler.is_compiling() or (transform() is None and all(type(t) in PLAIN for t in (q, k, v)))
+    return is_compiling() or (transform() is None and all(type(t) in PLAIN for t in (q, k, v)))
 
 
 def _with_gradients(
@@ -274,13 +259,13 @@ def _with_gradients(
     if mask is not None:
         return _training_of.masked(q, k, v, mask, is_causal, scale)
     gqa = q.shape[1] != k.shape[1]
-    found = trained(q, k, v, is_causal, scale, gqa)
-    return _training_of.attend(q, k, v, is_causal, scale, gqa) if found is None else found
+    result = trained(q, k, v, is_causal, scale, gqa)
+    return _training_of.attend(q, k, v, is_causal, scale, gqa) if result is None else result
 
 
 def _spread(q: Tensor, k: Tensor, v: Tensor, gqa: bool) -> tuple[Tensor, ...]:
-    """Batches and heads as torch's own spreads them: a tensor without a dimension, or with one of size 1, has it for all.
-    What does not spread is for others to refuse."""
+    """Batches and heads as torch's own spreads them: a tensor without a dimension, or with one of size 1, has it for
+    all. What does not spread is for others to refuse."""
     lead = {t.shape[:-2] for t in (q, k, v)}
     if len(lead) == 1 or gqa or min(q.ndim, k.ndim, v.ndim) < 2:
         return q, k, v
@@ -298,7 +283,8 @@ def _four(t: Tensor) -> Tensor:
 
 
 def spread_mask(mask: Tensor, q: Tensor, scores: tuple[int, ...]) -> Tensor:
-    """The mask as what is added to the scores, of two dimensions where it is the same for all heads and of four else."""
+    """The mask as what is added to the scores, of two dimensions where it is the same for all heads and of four
+    else."""
     if mask.device != q.device:
         raise ValueError(f"mask: is on {mask.device}, expected {q.device} like q")
     if mask.ndim < 2 or mask.ndim > max(q.ndim, 4):

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ...operator import cuda
-from . import training, variants
-from .dense import as_called, check_bends, spread_mask
-from .variants import Facts, as_promised, bends, by_scores, promised
-from ...operator.torch_fallback import cast
-from ...operator.compile import fake
-from ...operator.library import NAMES, dims, floats, lib, op, ordinary, whole_numbers
-
-lib.define(
-    "attention_paged(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? table, Tensor? lengths,"
-    " bool is_causal, float scale, int window, float softcap, bool bottom) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
+from ...operator import autocast
+from ...operator.checks import NAMES, dims, floats, ordinary, whole_numbers
+from ...operator.declare import Operator
+from ...operator.fallback import log_fallback
+from ...operator.layout import aligned
+from ...operator.optional_torch import Tensor, torch
+from . import calls, variants
+from .dense import as_called, check_variants, spread_mask
+from .variants import Facts, as_promised, by_scores, promised, score_fields, scores_inputs
 
 # Queries of all heads that share keys, up to which a GPU has a kernel for these.
 _FEW = 128
 
 
-def _can(q: Tensor, k: Tensor, v: Tensor, table: Tensor | None) -> bool:
+def _has_kernels(q: Tensor, k: Tensor, v: Tensor, table: Tensor | None) -> bool:
     """Whether kernels are for these: on a GPU the one for decoding."""
     heads, page = (k.shape[1], 16) if table is None else (k.shape[2], k.shape[1])
     wide = max(q.shape[3], v.shape[3])
@@ -45,25 +38,25 @@ def _pages(q: Tensor, k: Tensor, v: Tensor, table: Tensor, facts: Facts) -> str:
 
 def _run(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, table: Tensor | None,
-    lengths: Tensor | None, *given: Any,
+    lengths: Tensor | None, *args: Any,
 ) -> Tensor:  # fmt: skip
-    facts = Facts(*given)
-    if _can(q, k, v, table):
-        added, leans = variants.lent(mask, slopes)
+    facts = Facts(*args)
+    if _has_kernels(q, k, v, table):
+        added, leans = scores_inputs(mask, slopes)
         try:
             if table is None:
-                a, b, c, _ = training.lent(q, k, v, None)
+                a, b, c, _ = calls.kernel_inputs(q, k, v, None)
                 text = variants.problem(a, b, c, added, leans, facts)
             else:
                 # The pools say the order: one query lies the same in both.
-                a = cuda.aligned(q.transpose(1, 2).contiguous().transpose(1, 2))
-                text = _pages(q, k, v, table, facts) + bends(added, leans, facts)
+                a = aligned(q.transpose(1, 2).contiguous().transpose(1, 2))
+                text = _pages(q, k, v, table, facts) + score_fields(added, leans, facts)
                 b, c = k.transpose(1, 2), v.transpose(1, 2)
             text += ",lengths=true" if lengths is not None else ""
-            out = training.alone(text)(a, b, c, added, None, None, leans, None, table, lengths)
+            out = calls.alone(text)(a, b, c, added, None, None, leans, None, table, lengths)
             return as_promised(out, q, v)
         except (NotImplementedError, ValueError) as why:
-            cuda.tell("torch", why)
+            log_fallback("torch", why)
     return as_promised(_by_scores(q, k, v, mask, slopes, table, lengths, facts), q, v)
 
 
@@ -90,13 +83,11 @@ def _by_scores(
     return by_scores(q, k, v, mask, slopes, None, facts, there, has)[0]
 
 
-for _device in ("CPU", "CUDA"):
-    lib.impl("attention_paged", _run, _device)
-
-
-@fake("attention_paged")
-def _fake(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> Tensor:
-    return promised(q, v)
+PAGED = Operator(
+    "attention_paged(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? table, Tensor? lengths,"
+    " bool is_causal, float scale, int window, float softcap, bool bottom) -> Tensor",
+    _run, lambda q, k, v, *more: promised(q, v),
+)  # fmt: skip
 
 
 def _pools(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> None:
@@ -104,8 +95,8 @@ def _pools(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> None:
     for name, t in (("k", k), ("v", v)):
         dims(name, t, 4)
         if not t.is_contiguous():
-            found, expected = list(t.stride()), "a pool [pages, page, heads, d] without gaps"
-            raise ValueError(f"{name}: has strides {found}, expected {expected}: nobody copies it at every call")
+            result, expected = list(t.stride()), "a pool [pages, page, heads, d] without gaps"
+            raise ValueError(f"{name}: has strides {result}, expected {expected}: nobody copies it at every call")
     (_, h, _, d), hkv = q.shape, k.shape[2]
     if k.shape[3] != d:
         raise ValueError(f"k: has shape {list(k.shape)}, expected [pages, page, heads, {d}] as q has heads of {d}")
@@ -124,18 +115,18 @@ def paged(
     alibi_slopes: Tensor | None, align: str, dropout_p: float, seed: Any,
 ) -> Tensor:  # fmt: skip
     """attention with lengths, a table of pages, or both."""
-    given = "block_table" if block_table is not None else "lengths"
+    beside = "block_table" if block_table is not None else "lengths"
     if dropout_p:
-        raise NotImplementedError(f"dropout_p: is given beside {given}, expected 0: nobody trains over it")
+        raise NotImplementedError(f"dropout_p: is given beside {beside}, expected 0: nobody trains over it")
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, mask, alibi_slopes)):
         raise NotImplementedError(
-            f"{given}: is given for tensors that require a gradient, which it has none of; use no_grad(), or mask="
+            f"{beside}: is given for tensors that require a gradient, which it has none of; use no_grad(), or mask="
         )
-    check_bends(window, softcap, align)
+    check_variants(window, softcap, align)
     dims("q", q, 4)
-    q, k, v = cast(q, k, v)
+    q, k, v = autocast.cast(q, k, v)
     if mask is not None and mask.dtype != torch.bool:
-        (mask,) = cast(mask)
+        (mask,) = autocast.cast(mask)
     (b, h, sq, d) = q.shape
     table = whole_numbers("block_table", block_table, q, (b, -1), f"[{b}, pages of a batch]: a row for each batch of q")
     lengths = whole_numbers("lengths", lengths, q, (b,), f"[{b}]: one for each batch of q")
@@ -148,9 +139,9 @@ def paged(
         factor, sk = float(scale) if scale is not None else d**-0.5, table.shape[1] * k.shape[1]
     mask = None if mask is None else spread_mask(mask, q, (b, h, sq, sk))
     if alibi_slopes is not None and tuple(alibi_slopes.shape) != (h,):
-        found = list(alibi_slopes.shape)
-        raise ValueError(f"alibi_slopes: has shape {found}, expected one number for each of {h} heads")
+        result = list(alibi_slopes.shape)
+        raise ValueError(f"alibi_slopes: has shape {result}, expected one number for each of {h} heads")
     slopes = None if alibi_slopes is None else alibi_slopes.to(q.device, torch.float32)
     facts = Facts(bool(is_causal), factor, window or 0, float(softcap or 0.0), align == "bottom_right")
-    out: Tensor = op.attention_paged(q, k, v, mask, slopes, table, lengths, *facts[:5])
+    out: Tensor = PAGED.call(q, k, v, mask, slopes, table, lengths, *facts[:5])
     return out

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.nn.functional as F
-from torch import Tensor
-
 from ... import _warplap
-from ...operator import cuda
-from ...tuner import modes
+from ...operator.direct import KnownCalls, is_direct
 from ...operator.eager import is_watched
+from ...operator.layout import aligned
+from ...operator.optional_torch import F, Tensor
 from ...training.steps import Call, Steps
-from .training import is_in, order_of
+from ...tuner import modes
+from .calls import is_in, order_of
 
 _steps = Steps("attention_gaps", "qkvm", torchs=True)
 
 # The same choices by how tensors of plain calls lie.
-_at_once: dict[Any, Call] = {}
+_at_once: KnownCalls[Call] = KnownCalls()
 modes.when_changed(_at_once.clear)
 
 # How many times their own elements the three may reach over to race, together: parts of one projection each reach over
@@ -29,24 +28,21 @@ modes.when_changed(_at_once.clear)
 _REACH = 4
 
 
-def direct(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, gqa: bool) -> Tensor | None:
+def direct(q: Any, k: Any, v: Any, is_causal: bool, scale: float | None, gqa: bool) -> Any:
     """By whoever was chosen for tensors like these, without torch's dispatcher; None where nobody was, or where
     somebody wants to see it. All are plain tensors."""
     if not _steps.chosen:
         return None
-    lie = _warplap.lie(q, k, v)
-    if lie is None:
-        return None
-    call = _at_once.get((lie, is_causal, scale, gqa))
+    call = _at_once.of((q, k, v), (is_causal, scale, gqa))
     if call is None:
+        if not is_direct(q, k, v):
+            return None
         if not q.ndim == k.ndim == v.ndim == 4 or not (gqa or q.shape[1] == k.shape[1]):
             return None
         call = _steps.chosen.get(_key(q, k, v, None, is_causal, q.shape[3] ** -0.5 if scale is None else scale))
         if call is None:
             return None
-        if len(_at_once) >= _steps.MOST:
-            _at_once.clear()
-        _at_once[lie, is_causal, scale, gqa] = call
+        _at_once.keep((q, k, v), (is_causal, scale, gqa), call)
     return call(q, k, v)
 
 
@@ -57,7 +53,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool
     return call(q, k, v, mask)
 
 
-def told(
+def explained(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Any = None, *, mask: Any = None, is_causal: bool = False,
     scale: float | None = None, **_: Any,
 ) -> str | None:  # fmt: skip
@@ -74,9 +70,9 @@ def told(
 
 
 def _key(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Any:
-    lie = (q.stride(), k.stride(), v.stride())
+    strides = (q.stride(), k.stride(), v.stride())
     kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
-    return q.shape, k.shape, v.shape, *lie, *kinds, mask is None, is_causal, scale
+    return q.shape, k.shape, v.shape, *strides, *kinds, mask is None, is_causal, scale
 
 
 def _choose(
@@ -86,31 +82,31 @@ def _choose(
     plain = not gqa and scale == q.shape[3] ** -0.5
 
     def own(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        a, b, c = (_without_gaps(t, q.stride(1) > q.stride(2)) for t in (q, k, v))
-        found: Any = _warplap.attention_new(a, b, c, mask, is_causal, scale)
-        return found  # type: ignore[no-any-return]
+        a, b, c = (_contiguous(t, q.stride(1) > q.stride(2)) for t in (q, k, v))
+        result: Any = _warplap.attention_new(a, b, c, mask, is_causal, scale)
+        return result  # type: ignore[no-any-return]
 
     def theirs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         if plain:  # arguments by name cost too
             return F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal)
         return F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=gqa)
 
-    given = tuple(None if t is None else t.detach() for t in (q, k, v, mask))
+    own_tensors = tuple(None if t is None else t.detach() for t in (q, k, v, mask))
     # Of a cache that is nearly empty a race would draw all.
     if sum(map(_reach, (q, k, v))) > _REACH * (q.numel() + k.numel() + v.numel()):
         return _steps.keep(key, theirs)
     problem = _warplap.attention_problem(q, k, v, mask, is_causal, scale)
     apart = "_".join(map(_apart, (q, k, v)))
-    chosen = _steps.choose(key, given, f"none,apart={apart}", own, theirs, problem)
+    chosen = _steps.choose(key, own_tensors, f"none,apart={apart}", own, theirs, problem)
     if chosen is None and _warplap.mode() == "off" and not is_watched():
         return _steps.keep(key, theirs)
     return chosen or theirs
 
 
-def _without_gaps(t: Tensor, heads_first: bool) -> Tensor:
+def _contiguous(t: Tensor, heads_first: bool) -> Tensor:
     """All in the order of q, in which the answer is asked for."""
     t = t.contiguous() if heads_first else t.transpose(1, 2).contiguous().transpose(1, 2)
-    return cuda.aligned(t) if t.is_cuda else t
+    return aligned(t) if t.is_cuda else t
 
 
 def _reach(t: Tensor) -> int:

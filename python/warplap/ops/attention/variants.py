@@ -3,34 +3,21 @@ weights dropped by place and seed, and masks of heads and batches that nobody wr
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable, NamedTuple
 
-import torch
-from torch import Tensor
-
 from ... import _warplap
-from ...operator import cuda
-from .. import dropout as ops_dropout
-from . import block_mask, training
-from ...operator.compile import fake
-from ...operator.library import lib, op, ordinary
-from ...operator.eager import operator
-
-_FACTS = "bool is_causal, float scale, int window, float softcap, bool bottom, float dropout, int tile, int live"
-for _schema in (
-    f"attention_bent(Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? seed, {_FACTS}) ->"
-    " (Tensor, Tensor)",
-    "attention_bent_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? slopes, Tensor? seed, Tensor out,"
-    f" Tensor lse, {_FACTS}) -> (Tensor, Tensor, Tensor)",
-    "attention_mask_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor mask, Tensor? slopes, Tensor? seed, Tensor out,"
-    f" Tensor lse, {_FACTS}) -> Tensor",
-):
-    lib.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+from ...operator.checks import ordinary
+from ...operator.declare import Operator
+from ...operator.fallback import kernel_or_torch, log_fallback
+from ...operator.layout import kernel_input
+from ...operator.optional_torch import Tensor, torch
+from .. import dropout as dropping
+from . import block_mask, calls
 
 
 class Facts(NamedTuple):
-    """What a call says beside its tensors. A window, cap or share of 0 is none; with a tile the mask is a map of squares."""
+    """What a call says beside its tensors. A window, cap or share of 0 is none; with a tile the mask is a map of
+    squares."""
 
     is_causal: bool
     scale: float
@@ -44,10 +31,10 @@ class Facts(NamedTuple):
 
 def problem(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
     """The problem of the forward pass, without its log-sum-exps."""
-    return _warplap.attention_problem(q, k, v, None, facts.is_causal, facts.scale) + bends(mask, slopes, facts)
+    return _warplap.attention_problem(q, k, v, None, facts.is_causal, facts.scale) + score_fields(mask, slopes, facts)
 
 
-def bends(mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
+def score_fields(mask: Tensor | None, slopes: Tensor | None, facts: Facts) -> str:
     """What a problem says of its scores beside sizes, causality and scale."""
     text = ""
     if mask is not None:
@@ -97,40 +84,36 @@ def by_scores(
     weights = torch.exp(scores - known[..., None])
     if seed is not None:
         b, h, sq, sk = weights.shape
-        weights = weights * ops_dropout.of_weights(b, h, sq, sk, seed, facts.dropout, first).to(wide)
+        weights = weights * dropping.of_weights(b, h, sq, sk, seed, facts.dropout, first).to(wide)
     return torch.matmul(weights, vw).to(q.dtype), lse.detach().float()
 
 
-def lent(mask: Tensor | None, slopes: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def scores_inputs(mask: Tensor | None, slopes: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """Mask and slopes as a problem has them: without gaps, where kernels may fetch from them."""
     if mask is not None and mask.ndim == 4 and mask.shape[:2] == (1, 1):
         mask = mask[0, 0]
-    slopes = None if slopes is None else slopes.contiguous()
-    if mask is not None:
-        mask = mask.contiguous()
-        mask = cuda.aligned(mask) if mask.is_cuda else mask
-    return mask, slopes
+    return kernel_input(mask), None if slopes is None else slopes.contiguous()
 
 
-def can(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def has_kernels(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether kernels are for these: on a GPU those of tensor cores, which have half types."""
     fits = ordinary(q, k, v) and max(q.shape[3], v.shape[3]) <= 1024
     return fits and not (q.is_cuda and (q.dtype == torch.float32 or max(q.shape[3], v.shape[3]) > 256))
 
 
 def _run(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None, *given: Any
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None, *args: Any
 ) -> tuple[Tensor, Tensor]:
-    facts = Facts(*given)
-    if can(q, k, v):
-        (a, b, c, _), (added, leans) = training.lent(q, k, v, None), lent(mask, slopes)
-        try:
-            text = problem(a, b, c, added, leans, facts)
-            out, lse = training.prepared(text)[0](a, b, c, added, None, None, leans, seed)
-            return as_promised(out, q, v), lse.contiguous()
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
-    out, lse = by_scores(q, k, v, mask, slopes, seed, facts)
+    facts = Facts(*args)
+
+    def by_kernel() -> tuple[Tensor, Tensor]:
+        (a, b, c, _), (added, leans) = calls.kernel_inputs(q, k, v, None), scores_inputs(mask, slopes)
+        ready = calls.prepared(problem(a, b, c, added, leans, facts))[0]
+        out, lse = ready(a, b, c, added, None, None, leans, seed)
+        return out, lse.contiguous()
+
+    theirs = lambda: by_scores(q, k, v, mask, slopes, seed, facts)
+    out, lse = kernel_or_torch(by_kernel, theirs, has_kernels(q, k, v))
     return as_promised(out, q, v), lse
 
 
@@ -139,12 +122,12 @@ def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale
     no problem says it."""
     if not ordinary(q, k, v) or max(q.shape[3], v.shape[3]) > 1024:
         return None
-    (a, b, c, _), (added, _) = training.lent(q, k, v, None), lent(mask, None)
+    (a, b, c, _), (added, _) = calls.kernel_inputs(q, k, v, None), scores_inputs(mask, None)
     try:
-        found: Tensor = training.alone(problem(a, b, c, added, None, Facts(is_causal, scale, 0, 0.0, False)))(a, b, c, added)
-        return found
+        ready = calls.alone(problem(a, b, c, added, None, Facts(is_causal, scale, 0, 0.0, False)))
+        return ready(a, b, c, added)  # type: ignore[no-any-return]
     except (NotImplementedError, ValueError) as why:
-        cuda.tell("torch", why)
+        log_fallback("torch", why)
         return None
 
 
@@ -157,55 +140,43 @@ def promised(q: Tensor, v: Tensor, device: Any = None) -> Tensor:
 
 def as_promised(o: Tensor, q: Tensor, v: Tensor) -> Tensor:
     """The answer in the order that a traced program was promised."""
-    lies = all(n == 1 or x == y for n, x, y in zip(o.shape, o.stride(), promised(q, v, "meta").stride()))
-    return o if lies else promised(q, v).copy_(o)
+    is_so = all(n == 1 or x == y for n, x, y in zip(o.shape, o.stride(), promised(q, v, "meta").stride()))
+    return o if is_so else promised(q, v).copy_(o)
 
 
 def _run_grad(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, seed: Tensor | None,
-    out: Tensor, lse: Tensor, *given: Any,
+    out: Tensor, lse: Tensor, *args: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    facts = Facts(*given)
-    found: tuple[Tensor, ...] | None = None
-    if can(q, k, v):
-        (a, b, c, _), (added, leans) = training.lent(q, k, v, None), lent(mask, slopes)
-        try:
-            text = problem(a, b, c, added, leans, facts)
-            like = training.like_output(a, c)
-            o, g = training.laid(like, out), training.laid(like, grad)
-            found = training.prepared(text)[1](a, b, c, added, o, lse, g, None, None, None, leans, seed)
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
-    if found is None:
-        found = _by_autograd(grad, q, k, v, mask, slopes, seed, facts, False)
-    dq, dk, dv = (g if g.stride() == t.stride() else torch.empty_like(t).copy_(g) for g, t in zip(found, (q, k, v)))
+    facts = Facts(*args)
+
+    def by_kernel() -> tuple[Tensor, ...]:
+        (a, b, c, _), (added, leans) = calls.kernel_inputs(q, k, v, None), scores_inputs(mask, slopes)
+        ready, like = calls.prepared(problem(a, b, c, added, leans, facts))[1], calls.like_output(a, c)
+        o, g = calls.laid_like(like, out), calls.laid_like(like, grad)
+        return ready(a, b, c, added, o, lse, g, None, None, None, leans, seed)  # type: ignore[no-any-return]
+
+    theirs = lambda: _by_autograd(grad, q, k, v, mask, slopes, seed, facts, False)
+    result = kernel_or_torch(by_kernel, theirs, has_kernels(q, k, v))
+    dq, dk, dv = (g if g.stride() == t.stride() else torch.empty_like(t).copy_(g) for g, t in zip(result, (q, k, v)))
     return dq, dk, dv
 
 
 def _run_mask_grad(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, slopes: Tensor | None, seed: Tensor | None,
-    out: Tensor, lse: Tensor, *given: Any,
+    out: Tensor, lse: Tensor, *args: Any,
 ) -> Tensor:  # fmt: skip
     """The gradient of what was added, which takes no more memory than that."""
-    facts = Facts(*given)
-    if can(q, k, v):
-        (a, b, c, _), (added, leans) = training.lent(q, k, v, None), lent(mask, slopes)
-        try:
-            like = training.like_output(a, c)
-            o, g = training.laid(like, out), training.laid(like, grad)
-            call = _of_mask(problem(a, b, c, added, leans, facts))
-            found: Tensor = call(a, b, c, added, o, lse, g, None, leans, seed)
-            return found.reshape(mask.shape)
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
-    last: Tensor = _by_autograd(grad, q, k, v, mask, slopes, seed, facts, False, True)[3]
-    return last.contiguous()
+    facts = Facts(*args)
 
+    def by_kernel() -> Tensor:
+        (a, b, c, _), (added, leans) = calls.kernel_inputs(q, k, v, None), scores_inputs(mask, slopes)
+        ready, like = calls.of_mask(problem(a, b, c, added, leans, facts)), calls.like_output(a, c)
+        o, g = calls.laid_like(like, out), calls.laid_like(like, grad)
+        return ready(a, b, c, added, o, lse, g, None, leans, seed).reshape(mask.shape)  # type: ignore[no-any-return]
 
-@functools.lru_cache(maxsize=4096)
-def _of_mask(forward: str) -> _warplap.Prepared:
-    """The call of a mask's gradient, by the problem of the forward pass."""
-    return _warplap.Prepared(f"attention_mask_grad:{forward.partition(':')[2]}")
+    theirs = lambda: _by_autograd(grad, q, k, v, mask, slopes, seed, facts, False, True)[3].contiguous()
+    return kernel_or_torch(by_kernel, theirs, has_kernels(q, k, v))
 
 
 def _by_autograd(
@@ -213,46 +184,37 @@ def _by_autograd(
     facts: Facts, again: bool, of_mask: bool = False,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Of q, k and v, and of the mask where it is asked for."""
-    given = (q, k, v) if mask is None or not of_mask else (q, k, v, mask)
+    arguments = (q, k, v) if mask is None or not of_mask else (q, k, v, mask)
 
     def forward(a: Tensor, b: Tensor, c: Tensor, added: Tensor | None = mask) -> Tensor:
         return by_scores(a, b, c, added, slopes, seed, facts)[0]
 
-    return by_autograd(grad, given, forward, again)
+    return by_autograd(grad, arguments, forward, again)
 
 
 def by_autograd(
-    grad: Tensor, given: tuple[Tensor, ...], forward: Callable[..., Tensor], again: bool
+    grad: Tensor, arguments: tuple[Tensor, ...], forward: Callable[..., Tensor], again: bool
 ) -> tuple[Tensor, ...]:
     """Gradients of what was given, by torch's own of a forward pass; with ``again`` they have gradients too."""
     with torch.enable_grad():
-        leaves = [t if again and t.requires_grad else t.detach().requires_grad_() for t in given]
+        leaves = [t if again and t.requires_grad else t.detach().requires_grad_() for t in arguments]
         return torch.autograd.grad(forward(*leaves), leaves, grad, create_graph=again)
 
 
-for _device in ("CPU", "CUDA"):
-    lib.impl("attention_bent", _run, _device)
-    lib.impl("attention_bent_grad", _run_grad, _device)
-    lib.impl("attention_mask_grad", _run_mask_grad, _device)
-
-
-@fake("attention_bent")
-def _fake(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor]:
+def _shapes(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor]:
     return promised(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@fake("attention_bent_grad")
-def _grad_fake(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _grad_shapes(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
-@fake("attention_mask_grad")
-def _mask_grad_fake(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *more: Any) -> Tensor:
+def _mask_shape(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *more: Any) -> Tensor:
     return mask.new_empty(mask.shape)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, mask, slopes, seed, *ctx.given = inputs
+    q, k, v, mask, slopes, seed, *ctx.facts = inputs
     ctx.save_for_backward(q, k, v, mask, slopes, seed, *output)
     ctx.mark_non_differentiable(output[1])
 
@@ -260,26 +222,42 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, grad: Tensor, of_sums: Tensor | None = None) -> tuple[Tensor | None, ...]:
     q, k, v, mask, slopes, seed, out, lse = ctx.saved_tensors
     needs, of_mask = ctx.needs_input_grad, None
-    found: tuple[Tensor | None, ...] = (None, None, None)
+    result: tuple[Tensor | None, ...] = (None, None, None)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        found = _by_autograd(grad, q, k, v, mask, slopes, seed, Facts(*ctx.given), True, needs[3])
-        of_mask = found[3] if needs[3] else None
+        result = _by_autograd(grad, q, k, v, mask, slopes, seed, Facts(*ctx.facts), True, needs[3])
+        of_mask = result[3] if needs[3] else None
     else:
-        given = (grad, q, k, v, mask, slopes, seed, out, lse, *ctx.given)
-        found = op.attention_bent_grad(*given) if any(needs[:3]) else found
-        of_mask = op.attention_mask_grad(*given) if needs[3] else None
-    three = (g if need else None for g, need in zip(found, needs[:3]))
+        saved = (grad, q, k, v, mask, slopes, seed, out, lse, *ctx.facts)
+        result = GRAD.dispatched(*saved) if any(needs[:3]) else result
+        of_mask = MASK_GRAD.dispatched(*saved) if needs[3] else None
+    three = (g if need else None for g, need in zip(result, needs[:3]))
     return *three, of_mask, *(None,) * 10
 
 
-_call = operator("attention_bent", _run, _save, _backward).call
+_facts = "bool is_causal, float scale, int window, float softcap, bool bottom, float dropout, int tile, int live"
+_scores = "Tensor? slopes, Tensor? seed"
+VARIANT = Operator(
+    f"attention_bent(Tensor q, Tensor k, Tensor v, Tensor? mask, {_scores}, {_facts}) -> (Tensor, Tensor)",
+    _run, _shapes, save=_save, backward=_backward,
+)  # fmt: skip
+GRAD = Operator(
+    f"attention_bent_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? mask, {_scores}, Tensor out, Tensor lse,"
+    f" {_facts}) -> (Tensor, Tensor, Tensor)",
+    _run_grad, _grad_shapes,
+)  # fmt: skip
+MASK_GRAD = Operator(
+    f"attention_mask_grad(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor mask, {_scores}, Tensor out, Tensor lse,"
+    f" {_facts}) -> Tensor",
+    _run_mask_grad, _mask_shape,
+)  # fmt: skip
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts, seed: Tensor | None = None
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, slopes: Tensor | None, facts: Facts,
+    seed: Tensor | None = None,
 ) -> Tensor:
     """Over tensors of four dimensions that belong together."""
     if slopes is not None and slopes.requires_grad and torch.is_grad_enabled():
         return by_scores(q, k, v, mask, slopes, seed, facts)[0]
-    out: Tensor = _call(q, k, v, mask, slopes, seed, *facts)[0]
+    out: Tensor = VARIANT.call(q, k, v, mask, slopes, seed, *facts)[0]
     return out

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ...operator import cuda
-from .. import dropout as ops_dropout
-from . import training
-from .dense import check_bends
-from .variants import Facts, bends, by_autograd, by_scores
-from ...operator.torch_fallback import cast
-from ...operator.compile import fake
-from ...operator.library import NAMES, dims, floats, lib, op, ordinary, whole_numbers
-from ...operator.eager import operator
-
-_LONGEST = "int longest_q, int longest_k"
-_FACTS = f"{_LONGEST}, bool is_causal, float scale, int window, float softcap, bool bottom, float dropout"
-_GIVEN = "Tensor q, Tensor k, Tensor v, Tensor? slopes, Tensor? seed, Tensor begins_q, Tensor begins_k"
-for _schema in (
-    f"attention_packed({_GIVEN}, {_FACTS}) -> (Tensor, Tensor)",
-    f"attention_packed_grad(Tensor grad, {_GIVEN}, Tensor out, Tensor lse, {_FACTS}) -> (Tensor, Tensor, Tensor)",
-):
-    lib.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+from ...operator import autocast
+from ...operator.checks import NAMES, dims, floats, ordinary, whole_numbers
+from ...operator.declare import Operator
+from ...operator.fallback import kernel_or_torch
+from ...operator.layout import kernel_input
+from ...operator.optional_torch import Tensor, torch
+from .. import dropout as dropping
+from . import calls
+from .dense import check_variants
+from .variants import Facts, by_autograd, by_scores, score_fields
 
 
-def _can(q: Tensor, k: Tensor, v: Tensor, begins: Tensor) -> bool:
+def _has_kernels(q: Tensor, k: Tensor, v: Tensor, begins: Tensor) -> bool:
     """Whether kernels are for these: on a GPU those of tensor cores, which have half types."""
     wide = max(q.shape[2], v.shape[2])
     fits = ordinary(q, k, v) and wide <= 1024 and begins.shape[0] > 1
@@ -41,7 +30,7 @@ def _problem(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, b: int, lon
     sq, sk = min(longest[0], tq), min(longest[1], tk)
     sizes = f"attention:b={b},h={h},hkv={hkv},sq={sq},sk={sk},d={d},dv={dv},dtype={NAMES[q.dtype]},tq={tq},tk={tk}"
     usual = "" if facts.scale == d**-0.5 else f",scale={facts.scale!r}"
-    return f"{sizes},causal={str(facts.is_causal).lower()}{usual},layout=bshd" + bends(None, slopes, facts)
+    return f"{sizes},causal={str(facts.is_causal).lower()}{usual},layout=bshd" + score_fields(None, slopes, facts)
 
 
 def _check(name: str, begins: Tensor, rows: int, longest: int) -> None:
@@ -53,38 +42,37 @@ def _check(name: str, begins: Tensor, rows: int, longest: int) -> None:
         shown = begins.tolist() if begins.shape[0] <= 9 else [*begins[:4].tolist(), "…", int(begins[-1])]
         raise ValueError(f"cu_seqlens_{name}: is {shown}, expected numbers from 0 that ascend to {name}'s {rows} rows")
     if int(lengths.max()) > longest:
-        found = int(lengths.max())
-        raise ValueError(f"max_seqlen_{name}: is {longest}, expected at least the longest sequence's {found}")
+        result = int(lengths.max())
+        raise ValueError(f"max_seqlen_{name}: is {longest}, expected at least the longest sequence's {result}")
 
 
 def _laid(*tensors: Tensor) -> list[Tensor]:
     """In the order of slots, rows without gaps, where kernels may fetch from them."""
-    whole = (t.contiguous() for t in tensors)
-    return [(cuda.aligned(t) if t.is_cuda else t).transpose(0, 1) for t in whole]
+    return [kernel_input(t).transpose(0, 1) for t in tensors]
 
 
-def _prepared(q: Tensor, k: Tensor, v: Tensor, slopes: Any, begins: tuple[Tensor, Tensor], given: Any) -> Any:
+def _prepared(q: Tensor, k: Tensor, v: Tensor, slopes: Any, begins: tuple[Tensor, Tensor], args: Any) -> Any:
     """The calls of both passes."""
-    longest, facts = given[:2], Facts(*given[2:])
+    longest, facts = args[:2], Facts(*args[2:])
     text = _problem(q, k, v, slopes, begins[0].shape[0] - 1, longest, facts)
-    return training.prepared(text)
+    return calls.prepared(text)
 
 
 def _run(
     q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, seed: Tensor | None, begins_q: Tensor, begins_k: Tensor,
-    *given: Any,
+    *args: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     begins = (begins_q, begins_k)
-    for name, offsets, t, longest in zip("qk", begins, (q, k), given):
+    for name, offsets, t, longest in zip("qk", begins, (q, k), args):
         _check(name, offsets, t.shape[0], longest)
-    if _can(q, k, v, begins_q):
-        try:
-            call = _prepared(q, k, v, slopes, begins, given)[0]
-            out, lse = call(*_laid(q, k, v), None, None, None, slopes, seed, None, None, *begins)
-            return _rows(out), lse.contiguous()
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
-    return _by_scores(q, k, v, slopes, seed, begins, Facts(*given[2:]))
+
+    def by_kernel() -> tuple[Tensor, Tensor]:
+        call = _prepared(q, k, v, slopes, begins, args)[0]
+        out, lse = call(*_laid(q, k, v), None, None, None, slopes, seed, None, None, *begins)
+        return _rows(out), lse.contiguous()
+
+    theirs = lambda: _by_scores(q, k, v, slopes, seed, begins, Facts(*args[2:]))
+    return kernel_or_torch(by_kernel, theirs, _has_kernels(q, k, v, begins_q))
 
 
 def _rows(t: Tensor) -> Tensor:
@@ -117,20 +105,19 @@ def _by_scores(
 
 def _run_grad(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, seed: Tensor | None, begins_q: Tensor,
-    begins_k: Tensor, out: Tensor, lse: Tensor, *given: Any,
+    begins_k: Tensor, out: Tensor, lse: Tensor, *args: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     begins = (begins_q, begins_k)
-    if _can(q, k, v, begins_q):
-        try:
-            call = _prepared(q, k, v, slopes, begins, given)[1]
-            (a, b, c), (o, g) = _laid(q, k, v), _laid(out, grad)
-            found = call(a, b, c, None, o, lse.contiguous(), g, None, None, None, slopes, seed, *begins)
-            dq, dk, dv = (_rows(t) for t in found)
-            return dq, dk, dv
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
-    a, b, c = _by_autograd(grad, q, k, v, slopes, seed, begins, Facts(*given[2:]), False)
-    return a.contiguous(), b.contiguous(), c.contiguous()
+
+    def by_kernel() -> tuple[Tensor, ...]:
+        call = _prepared(q, k, v, slopes, begins, args)[1]
+        (a, b, c), (o, g) = _laid(q, k, v), _laid(out, grad)
+        result = call(a, b, c, None, o, lse.contiguous(), g, None, None, None, slopes, seed, *begins)
+        return tuple(map(_rows, result))
+
+    theirs = lambda: _by_autograd(grad, q, k, v, slopes, seed, begins, Facts(*args[2:]), False)
+    dq, dk, dv = kernel_or_torch(by_kernel, theirs, _has_kernels(q, k, v, begins_q))
+    return dq.contiguous(), dk.contiguous(), dv.contiguous()
 
 
 def _by_autograd(
@@ -140,56 +127,58 @@ def _by_autograd(
     return by_autograd(grad, (q, k, v), lambda a, b, c: _by_scores(a, b, c, slopes, seed, begins, facts)[0], again)
 
 
-for _device in ("CPU", "CUDA"):
-    lib.impl("attention_packed", _run, _device)
-    lib.impl("attention_packed_grad", _run_grad, _device)
-
-
-@fake("attention_packed")
-def _fake(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor]:
+def _shapes(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor]:
     rows, heads = q.shape[:2]
     return q.new_empty((rows, heads, v.shape[2])), q.new_empty((heads, rows), dtype=torch.float32)
 
 
-@fake("attention_packed_grad")
-def _grad_fake(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _grad_shapes(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor, Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.given = inputs[7:]
+    ctx.facts = inputs[7:]
     ctx.save_for_backward(*inputs[:7], *output)
     ctx.mark_non_differentiable(output[1])
 
 
 def _backward(ctx: Any, grad: Tensor, of_sums: Tensor | None = None) -> tuple[Tensor | None, ...]:
     q, k, v, slopes, seed, begins_q, begins_k, out, lse = ctx.saved_tensors
-    found: tuple[Tensor, ...]
+    result: tuple[Tensor, ...]
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        facts = Facts(*ctx.given[2:])
-        found = _by_autograd(grad, q, k, v, slopes, seed, (begins_q, begins_k), facts, True)
+        facts = Facts(*ctx.facts[2:])
+        result = _by_autograd(grad, q, k, v, slopes, seed, (begins_q, begins_k), facts, True)
     else:
-        found = op.attention_packed_grad(grad, q, k, v, slopes, seed, begins_q, begins_k, out, lse, *ctx.given)
-    needed = (g if need else None for g, need in zip(found, ctx.needs_input_grad))
+        result = GRAD.dispatched(grad, q, k, v, slopes, seed, begins_q, begins_k, out, lse, *ctx.facts)
+    needed = (g if need else None for g, need in zip(result, ctx.needs_input_grad))
     return *needed, *(None,) * 12
 
 
-_call = operator("attention_packed", _run, _save, _backward).call
+_longest_of = "int longest_q, int longest_k"
+_facts = f"{_longest_of}, bool is_causal, float scale, int window, float softcap, bool bottom, float dropout"
+_inputs = "Tensor q, Tensor k, Tensor v, Tensor? slopes, Tensor? seed, Tensor begins_q, Tensor begins_k"
+PACKED = Operator(
+    f"attention_packed({_inputs}, {_facts}) -> (Tensor, Tensor)", _run, _shapes, save=_save, backward=_backward
+)
+GRAD = Operator(
+    f"attention_packed_grad(Tensor grad, {_inputs}, Tensor out, Tensor lse, {_facts}) -> (Tensor, Tensor, Tensor)",
+    _run_grad, _grad_shapes,
+)  # fmt: skip
 
 
-def _longest(name: str, given: int | None, begins: Tensor, rows: int) -> int:
+def _longest(name: str, said: int | None, begins: Tensor, rows: int) -> int:
     """The longest length as it was said, or as the offsets say it."""
-    if given is None:
+    if said is None:
         if torch.compiler.is_compiling():
             return rows
-        given = max(int(begins.diff().max()) if begins.shape[0] > 1 else 0, 1)
-    if given < 1:
-        raise ValueError(f"max_seqlen_{name}: is {given}, expected a whole number above 0")
+        said = max(int(begins.diff().max()) if begins.shape[0] > 1 else 0, 1)
+    if said < 1:
+        raise ValueError(f"max_seqlen_{name}: is {said}, expected a whole number above 0")
     batches = begins.shape[0] - 1
-    if not torch.compiler.is_compiling() and given * batches < rows:
+    if not torch.compiler.is_compiling() and said * batches < rows:
         expected = f"the longest length of {batches} sequences, which have {rows} rows together"
-        raise ValueError(f"max_seqlen_{name}: is {given}, expected {expected}")
-    return given
+        raise ValueError(f"max_seqlen_{name}: is {said}, expected {expected}")
+    return said
 
 
 def packed(
@@ -198,10 +187,10 @@ def packed(
     alibi_slopes: Tensor | None, align: str, dropout_p: float, seed: Any,
 ) -> Tensor:  # fmt: skip
     """attention over packed sequences."""
-    check_bends(window, softcap, align)
+    check_variants(window, softcap, align)
     if not 0.0 <= dropout_p < 1.0:
         raise ValueError(f"dropout_p: is {dropout_p}, expected a number from 0 to below 1")
-    q, k, v = cast(q, k, v)
+    q, k, v = autocast.cast(q, k, v)
     floats(q=q, k=k, v=v)
     for name, t in (("q", q), ("k", k), ("v", v)):
         dims(name, t, 3)
@@ -219,13 +208,14 @@ def packed(
     if same and k.shape[0] != q.shape[0]:
         own_rows, rows = q.shape[0], k.shape[0]
         raise ValueError(f"cu_seqlens_k: is cu_seqlens_q, expected offsets of k's {rows} rows: q has {own_rows}")
-    met = own if same else whole_numbers("cu_seqlens_k", begins[1], q, (own.shape[0],), "as many numbers as cu_seqlens_q")
+    of_k = "as many numbers as cu_seqlens_q"
+    met = own if same else whole_numbers("cu_seqlens_k", begins[1], q, (own.shape[0],), of_k)
     assert met is not None
     long_q = _longest("q", longest[0], own, q.shape[0])
     long_k = long_q if same and longest[1] is None else _longest("k", longest[1], met, k.shape[0])
     if alibi_slopes is not None and tuple(alibi_slopes.shape) != (h,):
-        found = list(alibi_slopes.shape)
-        raise ValueError(f"alibi_slopes: has shape {found}, expected one number for each of {h} heads")
+        result = list(alibi_slopes.shape)
+        raise ValueError(f"alibi_slopes: has shape {result}, expected one number for each of {h} heads")
     slopes = None if alibi_slopes is None else alibi_slopes.detach().to(q.device, torch.float32).contiguous()
     # Where sequences have as many queries as keys both corners are one; said so, more kernels may race.
     bottom = align == "bottom_right" or (same and long_q == long_k)
@@ -234,8 +224,8 @@ def packed(
     facts = Facts(bool(is_causal), factor, window or 0, float(softcap or 0.0), bottom)
     words = None
     if dropout_p:
-        facts, words = facts._replace(dropout=float(dropout_p)), ops_dropout.drawn(seed, q.device)
+        facts, words = facts._replace(dropout=float(dropout_p)), dropping.drawn(seed, q.device)
     if alibi_slopes is not None and alibi_slopes.requires_grad and torch.is_grad_enabled():
         raise NotImplementedError("alibi_slopes: requires a gradient, which packed sequences have none of; detach() it")
-    out: Tensor = _call(q, k, v, slopes, words, own, met, long_q, long_k, *facts[:6])[0]
+    out: Tensor = PACKED.call(q, k, v, slopes, words, own, met, long_q, long_k, *facts[:6])[0]
     return out

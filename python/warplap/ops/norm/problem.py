@@ -1,14 +1,14 @@
-"""norm without torch: the problem of a call, the call of plain tensors, and NumPy arrays."""
+"""Problems of norms, what a call asks of shapes, and NumPy arrays."""
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, Literal, Sequence
 
 from ... import _warplap
 from ...arrays import numpy as arrays
-from ...operator.problem_fields import DTYPES
+from ...operator.call_cache import prepared_call
+from ...operator.problem_text import dtype_name, fields, text
 
 Kind = Literal["rms", "layer"]
 Quant = Literal["fp8", "int8"]
@@ -16,55 +16,37 @@ Quant = Literal["fp8", "int8"]
 FORMATS = {"fp8": "f8e4m3", "int8": "i8"}
 
 
-@functools.lru_cache(maxsize=256)
-def _form(dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float) -> str:
-    """The text of a problem but for its sizes: those are what is new in a call, and nobody waits for the rest."""
-    name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise TypeError(f"x: holds {name}, expected float32, float16 or bfloat16")
-    has = {"residual": residual, "weight": weight, "bias": bias}
-    flags = "".join(f",{field}={str(value).lower()}" for field, value in has.items())
-    return f"norm:rows=%d,n=%d,dtype={DTYPES[name]},kind={kind}{flags},eps={eps!r}"
+def _fields(shape: Sequence[int], dtype: Any, weight: bool, bias: bool, kind: str, eps: float) -> dict[str, Any]:
+    rows = {"rows": math.prod(shape[:-1]), "n": shape[-1], "dtype": dtype_name(dtype)}
+    return {**rows, "kind": kind, "weight": str(weight).lower(), "bias": bias, "eps": eps}
 
 
-@functools.lru_cache(maxsize=4096)
+@prepared_call
 def prepared(
-    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float, total: bool = True
-) -> _warplap.Prepared:
-    """The call for rows of a shape, ready; with a residual the sum is written too, where it is wanted."""
-    form = _form(dtype, residual, weight, bias, kind, eps) + ("" if total else ",sum=false")
-    return _warplap.Prepared(form % (math.prod(shape[:-1]), shape[-1]))
+    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, kind: str, eps: float,
+    total: bool = True,
+) -> str:  # fmt: skip
+    """Rows of a shape; with a residual the sum is written too, where it is wanted."""
+    own = _fields(shape, dtype, weight, bias, kind, eps)
+    return text("norm", **own, residual=residual, sum=None if total else "false")
 
 
-@functools.lru_cache(maxsize=4096)
+@prepared_call
 def front_call(
     shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, before: bool, kind: str, eps: float,
-    dropout: float,
-) -> _warplap.Prepared:  # fmt: skip
-    """The same with what may stand in front."""
-    form = _form(dtype, residual, weight, bias, kind, eps) % (math.prod(shape[:-1]), shape[-1])
-    return _warplap.Prepared(f"{form},before={str(before).lower()},dropout={dropout!r}")
+    dropout: float, quant: str | None = None,
+) -> str:  # fmt: skip
+    """The same with what may stand in front; written as codes with a factor a row where ``quant`` says so."""
+    own = _fields(shape, dtype, weight, bias, kind, eps)
+    return text("norm", **own, residual=residual, before=before, dropout=dropout, quant=FORMATS.get(quant or ""))
 
 
-@functools.lru_cache(maxsize=4096)
-def quant_call(
-    shape: Sequence[int], dtype: Any, residual: bool, weight: bool, bias: bool, before: bool, kind: str, eps: float,
-    dropout: float, quant: str,
-) -> _warplap.Prepared:  # fmt: skip
-    """The same, written as codes with a factor a row."""
-    form = _form(dtype, residual, weight, bias, kind, eps) % (math.prod(shape[:-1]), shape[-1])
-    front = f"before={str(before).lower()},dropout={dropout!r}"
-    return _warplap.Prepared(f"{form},{front},quant={FORMATS[quant]}")
-
-
-@functools.lru_cache(maxsize=4096)
+@prepared_call
 def grad_call(
     shape: Sequence[int], dtype: Any, weight: bool, bias: bool, total: bool, kind: str, eps: float, dropout: float
-) -> _warplap.Prepared:
-    """The call for the gradients of rows of a shape."""
-    form = _form(dtype, False, weight, bias, kind, eps) % (math.prod(shape[:-1]), shape[-1])
-    form = form.replace("norm:", "norm_grad:", 1).replace(",residual=false", "")
-    return _warplap.Prepared(f"{form},total={str(total).lower()},dropout={dropout!r}")
+) -> str:
+    """The gradients of rows of a shape."""
+    return text("norm_grad", **_fields(shape, dtype, weight, bias, kind, eps), total=total, dropout=dropout)
 
 
 def call_of(
@@ -75,18 +57,21 @@ def call_of(
 
 
 def problem(
-    x: Any, weight: Any = None, bias: Any = None, *, residual: Any = None, kind: Kind = "rms", eps: float = 1e-5,
+    x: Any, weight: Any = None, bias: Any = None, residual: Any = None, kind: Kind = "rms", eps: float = 1e-5,
     before: Any = None, dropout: float = 0.0, seed: Any = None, quant: Quant | None = None,
 ) -> str:  # fmt: skip
     """The problem that a call is, in its text form."""
     check(x, weight, bias, residual, kind, eps, quant)
-    if quant is not None:
-        has = [t is not None for t in (residual, weight, bias, before)]
-        return quant_call(tuple(x.shape), x.dtype, *has, kind, float(eps), float(dropout), quant).problem
-    if before is not None or dropout:
-        has = [t is not None for t in (residual, weight, bias, before)]
-        return front_call(tuple(x.shape), x.dtype, *has, kind, float(eps), float(dropout)).problem
-    return call_of(x, residual, weight, bias, kind, float(eps)).problem
+    if quant is None and before is None and not dropout:
+        return call_of(x, residual, weight, bias, kind, float(eps)).problem
+    has = [t is not None for t in (residual, weight, bias, before)]
+    return front_call(tuple(x.shape), x.dtype, *has, kind, float(eps), float(dropout), quant).problem
+
+
+def statistics(problem: str) -> dict[str, Any]:
+    """What torch needs to know of a problem."""
+    said = fields(problem)
+    return {"layer": said["kind"] == "layer", "eps": float(said.get("eps", 1e-5))}
 
 
 def check(
@@ -110,33 +95,12 @@ def check(
             raise ValueError(f"{name}: has shape {list(tensor.shape)}, expected {list(shape)}")
 
 
-def direct(
-    x: Any, weight: Any, bias: Any, residual: Any, kind: str, eps: float, total: bool = True
-) -> Any:
-    """At once, over torch's plain tensors that nobody wants a gradient of; None for everything else."""
-    shape = x.shape
-    if not shape or (residual is not None and getattr(residual, "shape", None) != shape):
-        return None
-    flat, more = x, residual
-    try:
-        call = call_of(x, residual, weight, bias, kind, eps, total)
-        if len(shape) != 2:
-            flat, more = (None if t is None else t.view(-1, shape[-1]) for t in (x, residual))
-    except (RuntimeError, TypeError, ValueError):  # the general way copies, says what is wrong, or goes to torch
-        return None
-    found = call.direct(flat, more, weight, bias)
-    if found is None or len(shape) == 2:
-        return found
-    one = residual is None or not total
-    return found.view(shape) if one else (found[0].view(shape), found[1].view(shape))
-
-
 def of_arrays(x: Any, residual: Any, weight: Any, bias: Any, kind: str, eps: float) -> Any:
     """Over NumPy arrays."""
     np = arrays.numpy()
     x = arrays.array(x, "x")
-    given = {"residual": residual, "weight": weight, "bias": bias}
-    residual, weight, bias = (None if t is None else arrays.array(t, name) for name, t in given.items())
+    inputs = {"residual": residual, "weight": weight, "bias": bias}
+    residual, weight, bias = (None if t is None else arrays.array(t, name) for name, t in inputs.items())
     check(x, weight, bias, residual, kind, eps)
     outputs = [np.empty(x.shape, x.dtype) for _ in range(1 if residual is None else 2)]
     if x.size:

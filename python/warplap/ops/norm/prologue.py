@@ -5,23 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ...operator import cuda
-from ...operator.torch_fallback import is_double
-from ...operator.compile import fake
-from ...operator.library import floats, lib, ordinary, rows
-from ...operator.eager import operator
-from .problem import check, front_call
-from .dense import _lent, by_torch, gradients, gradients_at_once
+from ...operator.checks import floats, is_double, is_raced
+from ...operator.declare import Operator
+from ...operator.fallback import kernel_or_torch
+from ...operator.layout import kernel_input, rows
+from ...operator.optional_torch import Tensor, torch
 from ..dropout import drawn, factors
-
-lib.define(
-    "norm_front(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, Tensor? before, Tensor? seed, bool layer,"
-    " float eps, float dropout) -> (Tensor, Tensor)",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
+from . import gradients
+from .dense import by_torch
+from .problem import check, front_call
 
 
 def summed(x: Tensor, residual: Tensor | None, before: Tensor | None, seed: Tensor | None, dropout: float) -> Tensor:
@@ -42,28 +34,23 @@ def _run(
     if x.numel() == 0:
         return x.new_empty(shape), x.new_empty(shape)
     flat, more = rows(x), None if residual is None else rows(residual)
-    tensors = [_lent(t) for t in (flat, more, weight, bias, before)]
-    found = None
-    if ordinary(flat) and x.numel() <= 1 << 31:
+
+    def by_kernel() -> Any:
+        x_, more_, weight_, bias_, before_ = (kernel_input(t) for t in (flat, more, weight, bias, before))
         has = [t is not None for t in (residual, weight, bias, before)]
-        try:
-            call = front_call(tuple(flat.shape), x.dtype, *has, "layer" if layer else "rms", eps, dropout)
-            found = call(*tensors[:4], None, None, tensors[4], seed)
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
-    if found is None:
+        call = front_call(tuple(flat.shape), x.dtype, *has, "layer" if layer else "rms", eps, dropout)
+        return call(x_, more_, weight_, bias_, None, None, before_, seed)
+
+    def theirs() -> Any:
         total = summed(flat, more, before, seed, dropout)
         wide = [t if t is None else t.to(total.dtype) for t in (weight, bias)]
-        found = by_torch(total, None, *wide, layer=layer, eps=eps).to(x.dtype), total.to(x.dtype)
-    return found[0].reshape(shape), found[1].reshape(shape)
+        return by_torch(total, None, *wide, layer=layer, eps=eps).to(x.dtype), total.to(x.dtype)
+
+    result = kernel_or_torch(by_kernel, theirs, is_raced(flat))
+    return result[0].reshape(shape), result[1].reshape(shape)
 
 
-for _device in ("CPU", "CUDA"):
-    lib.impl("norm_front", _run, _device)
-
-
-@fake("norm_front")
-def _front_fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _shapes(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(x.shape)
 
 
@@ -76,27 +63,31 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, grad: Tensor | None, grad_total: Tensor | None) -> tuple[Tensor | None, ...]:
     total, weight, seed = ctx.saved_tensors
     grad = torch.zeros_like(total) if grad is None else grad
-    given = grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[3], grad_total, seed, ctx.dropout
-    at_once: Any = gradients_at_once(*given)
+    behind = grad, total, weight, ctx.layer, ctx.eps, ctx.needs_input_grad[3], grad_total, seed, ctx.dropout
+    at_once: Any = gradients.at_once(*behind)
     if at_once is not None:
         down, of_x, of_weight, of_bias = at_once
         of_before = of_x.view(-1, of_x.shape[-1]).sum(0, dtype=torch.float32) if ctx.needs_input_grad[4] else None
-        found = (of_x, down, of_weight, of_bias, of_before)
-        wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
+        result = (of_x, down, of_weight, of_bias, of_before)
+        wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(result, ctx.needs_input_grad)]
         return (*wanted, None, None, None, None)
-    down, of_weight, of_bias = gradients(grad, total, weight, ctx.layer, ctx.eps)
+    down, of_weight, of_bias = gradients.gradients(grad, total, weight, ctx.layer, ctx.eps)
     down = down if grad_total is None else down + grad_total
     of_x = down if seed is None else down * factors(down.numel(), seed, ctx.dropout).view(down.shape)
     of_before = of_x.reshape(-1, of_x.shape[-1]).sum(0)
-    found = (of_x, down, of_weight, of_bias, of_before)
-    wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(found, ctx.needs_input_grad)]
+    result = (of_x, down, of_weight, of_bias, of_before)
+    wanted = [g.to(grad.dtype) if needed else None for g, needed in zip(result, ctx.needs_input_grad)]
     return (*wanted, None, None, None, None)
 
 
-_front = operator("norm_front", _run, _save, _backward).call
+FRONT = Operator(
+    "norm_front(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, Tensor? before, Tensor? seed, bool layer,"
+    " float eps, float dropout) -> (Tensor, Tensor)",
+    _run, _shapes, save=_save, backward=_backward,
+)  # fmt: skip
 
 
-def checked(x: Tensor, before: Tensor | None, dropout: float) -> None:
+def check_front(x: Tensor, before: Tensor | None, dropout: float) -> None:
     """Whether what stands in front is what there is."""
     if before is not None and tuple(before.shape) != tuple(x.shape[-1:]):
         raise ValueError(f"before: has shape {list(before.shape)}, expected {list(x.shape[-1:])}")
@@ -109,10 +100,10 @@ def norm(
     before: Tensor | None, dropout: float, seed: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     check(x, weight, bias, residual, kind, eps)
-    checked(x, before, dropout)
+    check_front(x, before, dropout)
     words = drawn(seed, x.device) if dropout else None
     if is_double(x, residual, weight, bias, before):
         total = summed(x, residual, before, words, dropout)
         return by_torch(total, None, weight, bias, layer=kind == "layer", eps=eps), total
     floats(x=x, residual=residual, weight=weight, bias=bias, before=before)
-    return _front(x, residual, weight, bias, before, words, kind == "layer", eps, dropout)
+    return FRONT.call(x, residual, weight, bias, before, words, kind == "layer", eps, dropout)

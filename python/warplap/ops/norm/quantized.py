@@ -5,32 +5,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from ...operator import cuda, problem_fields
-from ...operator.torch_fallback import is_double
-from ...operator.compile import compiled, fake
-from .prologue import checked, summed
-from ...operator.library import floats, lib, op, ordinary, rows, wants
-from ...operator.eager import PLAIN, is_watched
-from .problem import FORMATS, check, quant_call
-from .dense import _kind, _lent
+from ...operator import autocast
+from ...operator.checks import floats, is_double, is_raced, wants
+from ...operator.declare import Operator
+from ...operator.fallback import kernel_or_torch
+from ...operator.layout import kernel_input, rows
+from ...operator.optional_torch import F, Tensor, torch
+from ...operator.problem_text import fields
 from ..dropout import drawn
+from .problem import FORMATS, check, front_call, statistics
+from .prologue import check_front, summed
 
 # What the largest of a row becomes, and the type of codes.
-_CODES = {"fp8": (448.0, torch.float8_e4m3fn), "int8": (127.0, torch.int8)}
+_CODES = {} if torch is None else {"fp8": (448.0, torch.float8_e4m3fn), "int8": (127.0, torch.int8)}
 # What a row's largest is never said to be below.
 _LEAST = 1e-30
-
-_given = "Tensor? weight, Tensor? bias, bool layer, float eps"
-for _schema in (
-    f"norm_quant(Tensor x, {_given}, str quant) -> (Tensor, Tensor)",
-    f"norm_front_quant(Tensor x, Tensor? residual, Tensor? before, Tensor? seed, {_given}, float dropout, str quant)"
-    " -> (Tensor, Tensor, Tensor)",
-):
-    lib.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
 def coded(y: Tensor, quant: str) -> tuple[Tensor, Tensor]:
@@ -67,17 +56,17 @@ def _normed(total: Tensor, weight: Tensor | None, bias: Tensor | None, layer: bo
 
 def facts(problem: str) -> dict[str, Any]:
     """What torch needs to know of a problem."""
-    given = problem_fields.fields(problem)
-    quant = next(name for name, code in FORMATS.items() if code == given["quant"])
-    return {**_kind(problem), "quant": quant, "total_too": given.get("sum") != "false"}
+    said = fields(problem)
+    quant = next(name for name, code in FORMATS.items() if code == said["quant"])
+    return {**statistics(problem), "quant": quant, "total_too": said.get("sum") != "false"}
 
 
 def fit(problem: str) -> str | None:
     """Why torch's stands aside, if so."""
-    given = problem_fields.fields(problem)
-    if "quant" not in given:
+    said = fields(problem)
+    if "quant" not in said:
         return "norms that are written as codes only"
-    return "torch draws other numbers" if given.keys() & {"before", "dropout"} else None
+    return "torch draws other numbers" if said.keys() & {"before", "dropout"} else None
 
 
 def _run_front(
@@ -88,23 +77,23 @@ def _run_front(
     expresses goes to torch."""
     shape, fronted = x.shape, residual is not None or before is not None or seed is not None
     flat, more = rows(x), None if residual is None else rows(residual)
-    found: Any = None
-    if ordinary(flat) and x.numel() <= 1 << 31 and x.dtype != torch.float64:
-        x_, more_, weight_, bias_, before_ = (_lent(t) for t in (flat, more, weight, bias, before))
+
+    def by_kernel() -> Any:
+        x_, more_, weight_, bias_, before_ = (kernel_input(t) for t in (flat, more, weight, bias, before))
         has = [t is not None for t in (residual, weight, bias, before)]
-        try:
-            call = quant_call(tuple(flat.shape), x.dtype, *has, "layer" if layer else "rms", eps, dropout, quant)
-            found = call(x_, more_, weight_, bias_, None, None, before_, seed)
-        except NotImplementedError as why:
-            cuda.tell("torch", why)
-    if found is None:
+        call = front_call(tuple(flat.shape), x.dtype, *has, "layer" if layer else "rms", eps, dropout, quant)
+        return call(x_, more_, weight_, bias_, None, None, before_, seed)
+
+    def theirs() -> Any:
         total = summed(flat, more, before, seed, dropout)
         y = _normed(total, weight, bias, layer, eps)
         # A row of nothing has no largest.
         codes, scale = coded(y if y.shape[-1] else y.new_zeros((*y.shape[:-1], 1)), quant)
-        found = (codes[..., : y.shape[-1]], *((total.to(x.dtype),) if fronted else ()), scale)
-    given = found[0].reshape(shape), found[-1].reshape(*shape[:-1], 1)
-    return (*given, found[1].reshape(shape)) if fronted else given
+        return codes[..., : y.shape[-1]], *((total.to(x.dtype),) if fronted else ()), scale
+
+    result = kernel_or_torch(by_kernel, theirs, is_raced(flat) and x.dtype != torch.float64)
+    codes, scale = result[0].reshape(shape), result[-1].reshape(*shape[:-1], 1)
+    return (codes, scale, result[1].reshape(shape)) if fronted else (codes, scale)
 
 
 def _run(
@@ -113,27 +102,25 @@ def _run(
     return _run_front(x, None, None, None, weight, bias, layer, eps, 0.0, quant)
 
 
-for _device in ("CPU", "CUDA"):
-    lib.impl("norm_quant", _run, _device)
-    lib.impl("norm_front_quant", _run_front, _device)
-
-
 def _shapes(x: Tensor, quant: str) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape, dtype=_CODES[quant][1]), x.new_empty((*x.shape[:-1], 1), dtype=torch.float32)
 
 
-@fake("norm_quant")
-def _fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _own_shapes(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return _shapes(x, rest[-1])
 
 
-@fake("norm_front_quant")
-def _front_fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _front_shapes(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return *_shapes(x, rest[-1]), x.new_empty(x.shape)
 
 
-compiled("norm_quant", _run)
-compiled("norm_front_quant", _run_front)
+_numbers = "Tensor? weight, Tensor? bias, bool layer, float eps"
+QUANT = Operator(f"norm_quant(Tensor x, {_numbers}, str quant) -> (Tensor, Tensor)", _run, _own_shapes)
+FRONT_QUANT = Operator(
+    f"norm_front_quant(Tensor x, Tensor? residual, Tensor? before, Tensor? seed, {_numbers}, float dropout, str quant)"
+    " -> (Tensor, Tensor, Tensor)",
+    _run_front, _front_shapes,
+)  # fmt: skip
 
 
 def norm(
@@ -142,10 +129,8 @@ def norm(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Codes and factors, and the sum where anything is in front."""
     check(x, weight, bias, residual, kind, eps, quant)
-    checked(x, before, dropout)
-    if x.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(x.device.type):
-        # As without codes: x decides.
-        residual, weight, bias, before = (t if t is None else t.to(x.dtype) for t in (residual, weight, bias, before))
+    check_front(x, before, dropout)
+    residual, weight, bias, before = autocast.like_first(x, residual, weight, bias, before)
     tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias, "before": before}
     if wants(*tensors.values()):
         name = next(name for name, t in tensors.items() if t is not None and t.requires_grad)
@@ -156,12 +141,7 @@ def norm(
         floats(**tensors)
     words = drawn(seed, x.device) if dropout else None
     fronted = residual is not None or before is not None or words is not None
-    given: tuple[Any, ...] = (weight, bias, kind == "layer", eps)
-    given = (x, residual, before, words, *given, dropout, quant) if fronted else (x, *given, quant)
-    plain = all(t is None or (type(t) in PLAIN and (t.is_cpu or t.is_cuda)) for t in tensors.values())
-    found: tuple[Tensor, ...]
-    if torch.compiler.is_compiling() or not plain or is_watched():
-        found = (op.norm_front_quant if fronted else op.norm_quant)(*given)
-    else:
-        found = (_run_front if fronted else _run)(*given)
-    return found
+    rest: tuple[Any, ...] = (weight, bias, kind == "layer", eps)
+    if fronted:
+        return FRONT_QUANT.call(x, residual, before, words, *rest, dropout, quant)  # type: ignore[no-any-return]
+    return QUANT.call(x, *rest, quant)  # type: ignore[no-any-return]

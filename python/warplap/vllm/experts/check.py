@@ -24,14 +24,14 @@ def check(
     fine = True
     for path in paths:
         code, said = checked(path)
-        told: dict[str, Any] = {"event": "table", "table": path.name, "said": said, "right": code == 0}
+        report: dict[str, Any] = {"event": "table", "table": path.name, "said": said, "right": code == 0}
         record = journal.read(folder / f"warplap-{path.name}")
         if not code and isinstance(record, dict):
-            told |= _compared(path, record, budget, again, measure)
+            report |= _compared(path, record, budget, again, measure)
         elif not code:
-            told["why_not_measured"] = f"warplap-{path.name} is not there: nobody knows the hidden size it is for"
-        fine = fine and told["right"]
-        tell(told)
+            report["why_not_measured"] = f"warplap-{path.name} is not there: nobody knows the hidden size it is for"
+        fine = fine and report["right"]
+        tell(report)
     return fine
 
 
@@ -66,8 +66,8 @@ def _row(race: Race, config: dict[str, Any], budget: float) -> dict[str, Any]:
     _, ties = race.race("check", distinct, budget)
     share = 1.0 / race.layer.routings(race.tokens)
     us = {word: race.times[space.key(c)] * share for word, c in there.items() if space.key(c) in race.times}
-    told: dict[str, Any] = {"tokens": race.tokens, "config": ours, "us": us.get("ours"), "measured": True}
-    told |= {"default_us": us.get("default"), "shipped_us": us.get("shipped"), "grade": race.grade}
+    report: dict[str, Any] = {"tokens": race.tokens, "config": ours, "us": us.get("ours"), "measured": True}
+    report |= {"default_us": us.get("default"), "shipped_us": us.get("shipped"), "grade": race.grade}
     if ours is not None and space.key(ours) in race.refused:
-        told["why"] = race.refused[space.key(ours)]
-    return told
+        report["why"] = race.refused[space.key(ours)]
+    return report

@@ -39,8 +39,8 @@ def target() -> list[Any]:
     """What is compiled for: the active driver's."""
     from triton.runtime import driver
 
-    found = driver.active.get_current_target()
-    return [found.backend, found.arch, found.warp_size]
+    result = driver.active.get_current_target()
+    return [result.backend, result.arch, result.warp_size]
 
 
 @contextlib.contextmanager
@@ -49,18 +49,18 @@ def recording() -> Iterator[list[Order]]:
     import triton
 
     runtime = triton.knobs.runtime
-    before, found = runtime.jit_cache_hook, list[Order]()
+    before, result = runtime.jit_cache_hook, list[Order]()
     wanted = target()
 
-    def heard(**told: Any) -> bool:
-        about = told["fn"]
-        data = told["compile"]["specialization_data"]
-        found.append({"module": about.module, "name": about.name, "data": data, "target": wanted})
+    def heard(**report: Any) -> bool:
+        about = report["fn"]
+        data = report["compile"]["specialization_data"]
+        result.append({"module": about.module, "name": about.name, "data": data, "target": wanted})
         return True
 
     runtime.jit_cache_hook = heard
     try:
-        yield found
+        yield result
     finally:
         runtime.jit_cache_hook = before
 
@@ -82,17 +82,17 @@ def build(order: Order) -> dict[str, Any]:
         fn = getattr(fn, part)
     while not isinstance(fn, triton.runtime.JITFunction):
         fn = fn.fn
-    told = json.loads(order["data"])
+    report = json.loads(order["data"])
 
     def constant(value: Any) -> Any:
         if isinstance(value, dict) and "constexpr" in value:
             return tl.constexpr(value["constexpr"])
         return tl.dtype(value) if isinstance(value, str) and tl.dtype.is_dtype(value) else _tuples(value)
 
-    constants = {tuple(k): constant(v) for k, v in zip(told["constant_keys"], told["constant_vals"])}
-    attributes = {tuple(k): v for k, v in zip(told["attrs_keys"], told["attrs_vals"])}
-    signature = {name: _tuples(kind) for name, kind in told["signature"].items()}
-    options = {name: _tuples(value) for name, value in told["options"].items()}
+    constants = {tuple(k): constant(v) for k, v in zip(report["constant_keys"], report["constant_vals"])}
+    attributes = {tuple(k): v for k, v in zip(report["attrs_keys"], report["attrs_vals"])}
+    signature = {name: _tuples(kind) for name, kind in report["signature"].items()}
+    options = {name: _tuples(value) for name, value in report["options"].items()}
     source = ASTSource(fn, signature, constants, attributes)
     kernel = triton.compile(source, target=GPUTarget(*order["target"]), options=options)
     return {"shared": kernel.metadata.shared, "hash": kernel.hash}

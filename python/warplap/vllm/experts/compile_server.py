@@ -45,15 +45,15 @@ class _Fork:
             pass
         _, status = os.waitpid(self.pid, 0)
         seconds = time.monotonic() - self.began
-        told: dict[str, Any] = {"id": self.id, "seconds": seconds}
+        report: dict[str, Any] = {"id": self.id, "seconds": seconds}
         if late:
-            return {**told, "refused": ["timed_out", f"did not compile within {self.patience:g} s", seconds]}
+            return {**report, "refused": ["timed_out", f"did not compile within {self.patience:g} s", seconds]}
         try:
-            return {**told, **json.loads(self.answer)}
+            return {**report, **json.loads(self.answer)}
         except ValueError:
             number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             how = f"with {signal.Signals(number).name}" if number else f"with exit code {os.WEXITSTATUS(status)}"
-            return {**told, "refused": ["does_not_build", f"the compiler's process ended {how}", 0.0]}
+            return {**report, "refused": ["does_not_build", f"the compiler's process ended {how}", 0.0]}
 
 
 def _work(order: dict[str, Any], pipe: int) -> None:

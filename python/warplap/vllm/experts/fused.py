@@ -28,13 +28,13 @@ def named(name: str) -> Any:
     looked = (WHERE, _PACKAGE, f"{_PACKAGE}.config")
     for place in looked:
         try:
-            found = getattr(importlib.import_module(place), name, None)
+            result = getattr(importlib.import_module(place), name, None)
         except ModuleNotFoundError as why:
             if why.name == "vllm":
                 raise NotHere("vllm: is not installed: pip install vllm") from None
             continue
-        if found is not None:
-            return found
+        if result is not None:
+            return result
     raise NotHere(f"vllm {version('vllm')}: has no {name} in {' or '.join(looked)}: expected 0.26 to 0.32")
 
 
@@ -83,12 +83,12 @@ def table_name(shape: Shape) -> str:
 def default(shape: Shape, tokens: int) -> dict[str, Any]:
     """What vLLM takes where there is no table."""
     asked = named("get_default_config")
-    given = {
+    inputs = {
         "M": tokens, "E": shape.experts, "N": shape.shard, "K": shape.hidden, "topk": shape.top_k, "dtype": shape.word,
         "block_shape": list(shape.block) if shape.block else None, "is_marlin": False,
     }  # fmt: skip
     takes = inspect.signature(asked).parameters
-    return dict(asked(**{name: value for name, value in given.items() if name in takes}))
+    return dict(asked(**{name: value for name, value in inputs.items() if name in takes}))
 
 
 def folder() -> Path:

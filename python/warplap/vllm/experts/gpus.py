@@ -38,7 +38,7 @@ def deal(
     folder: Path,
     tokens: Sequence[int],
     argv: Sequence[str],
-    cards: Sequence[Mapping[str, str]],
+    devices: Sequence[Mapping[str, str]],
     about: dict[str, Any],
     tell: Callable[[dict[str, Any]], None],
     again: bool = False,
@@ -51,12 +51,12 @@ def deal(
     rest = [word for word in argv if word not in ("--again", "--all-gpus", "--json")]
     tell({"event": "started", "table": str(journal.table), "rows": len(set(tokens)), "done": len(journal.rows())})
     # Cores are shared too.
-    compilers = [] if "--compilers" in rest else ["--compilers", str(max(1, (os.cpu_count() or 1) // len(cards) - 1))]
+    compilers = [] if "--compilers" in rest else ["--compilers", str(max(1, (os.cpu_count() or 1) // len(devices) - 1))]
     workers = []
-    for hand, card in zip(hands(tokens, len(cards)), cards):
+    for hand, gpu in zip(hands(tokens, len(devices)), devices):
         rows = ",".join(map(str, hand))
         command = [sys.executable, "-m", "warplap.vllm", *rest, "--json", "--rows", rows, *compilers]
-        env = {**os.environ, **card, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        env = {**os.environ, **gpu, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         workers.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
     heard = [threading.Thread(target=_relay, args=(worker, tell), daemon=True) for worker in workers]
     for thread in heard:

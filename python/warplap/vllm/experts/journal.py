@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .space import Config
 from .race import Row
+from .space import Config
 
 
 def write(path: Path, body: Any) -> None:
@@ -44,16 +44,16 @@ class Journal:
 
     def rows(self) -> dict[int, Row]:
         """The rows that were raced under the same facts."""
-        found: dict[int, Row] = {}
+        result: dict[int, Row] = {}
         done = read(self.record)
         if isinstance(done, dict) and done.get("facts") == self.facts:
-            for told in done.get("rows", []):
-                found[told["tokens"]] = Row(**told)
+            for report in done.get("rows", []):
+                result[report["tokens"]] = Row(**report)
         for path in self.partial.glob("row-*.json") if self.partial.is_dir() else ():
-            told = read(path)
-            if isinstance(told, dict) and told.get("facts") == self.facts:
-                found[told["row"]["tokens"]] = Row(**told["row"])
-        return found
+            report = read(path)
+            if isinstance(report, dict) and report.get("facts") == self.facts:
+                result[report["row"]["tokens"]] = Row(**report["row"])
+        return result
 
     def other(self) -> dict[str, Any] | None:
         """The facts of a table of this name that is for something else: another hidden size, another version."""
@@ -78,8 +78,8 @@ class Journal:
 
     def harmful(self, tokens: int) -> list[Config]:
         """Who lost the GPU in an earlier process."""
-        told = read(self.partial / f"harmful-{tokens}.json")
-        return list(told["configs"]) if isinstance(told, dict) and told.get("facts") == self.facts else []
+        report = read(self.partial / f"harmful-{tokens}.json")
+        return list(report["configs"]) if isinstance(report, dict) and report.get("facts") == self.facts else []
 
     def forget(self) -> None:
         """Forgets every row."""
@@ -88,8 +88,8 @@ class Journal:
 
     def finish(self, rows: list[Row], more: dict[str, Any]) -> None:
         """Writes the record of all rows and clears the partial ones."""
-        told = [asdict(row) for row in rows]
-        write(self.record, {"facts": self.facts, **more, "written": int(time.time()), "rows": told})
+        report = [asdict(row) for row in rows]
+        write(self.record, {"facts": self.facts, **more, "written": int(time.time()), "rows": report})
         shutil.rmtree(self.partial, ignore_errors=True)
 
     _trying: tuple[int, Config | None] = (0, None)

@@ -12,8 +12,8 @@ from typing import Any, Iterator
 import torch
 
 from . import fused
-from .space import Config
 from .shapes import Shape
+from .space import Config
 
 # Products of the reference below which it is done in float64.
 _SMALL = 1 << 24
@@ -96,13 +96,13 @@ class Layer:
     def run(self, config: Config, x: torch.Tensor, shares: torch.Tensor, ids: torch.Tensor) -> list[torch.Tensor]:
         """vLLM's fused experts under a config, once for each routing."""
         experts, override = fused.named("fused_experts"), fused.named("override_config")
-        given = {"quant_config": self._quantised}
+        inputs = {"quant_config": self._quantised}
         if self._map is not None:
-            given |= {"global_num_experts": self.shape.of_all, "expert_map": self._map}
+            inputs |= {"global_num_experts": self.shape.of_all, "expert_map": self._map}
         done = []
         with poisoned(), override(dict(config)):
             for share, one in zip(shares, ids):
-                done.append(experts(x, self.w1, self.w2, share, one, **given))
+                done.append(experts(x, self.w1, self.w2, share, one, **inputs))
         return done
 
     def right(self, x: torch.Tensor, shares: torch.Tensor, ids: torch.Tensor) -> list[torch.Tensor]:

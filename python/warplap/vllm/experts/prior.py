@@ -38,7 +38,7 @@ class Row:
 
 def rows(folder: Path) -> list[Row]:
     """The rows of all tables of a folder. What cannot be read, or is another kernel's, is left out."""
-    found = []
+    result = []
     for path in sorted(folder.glob("E=*,N=*,device_name=*.json")):
         name = _NAME.fullmatch(path.name)
         if name is None or name["backend"]:
@@ -53,8 +53,8 @@ def rows(folder: Path) -> list[Row]:
             made = space.whole(config)
             if made is not None:
                 about = (int(name["experts"]), int(name["shard"]), name["device"], name["dtype"])
-                found.append(Row(*about, name["n"] is not None, int(tokens), space.key(made)))
-    return found
+                result.append(Row(*about, name["n"] is not None, int(tokens), space.key(made)))
+    return result
 
 
 def ranked(

@@ -133,12 +133,12 @@ class Race:
             if name in self.names:
                 continue
             try:
-                with compile_ahead.recording() as found:
+                with compile_ahead.recording() as result:
                     self.layer.run(config, x, shares[:1], ids[:1])
             except Exception as error:
                 self.refused[name] = f"launch_failed: {type(error).__name__}: {error}".splitlines()[0][:200]
-                found = []
-            self.names[name] = self.compiler.order(found)
+                result = []
+            self.names[name] = self.compiler.order(result)
 
     @property
     def arguments(self) -> tuple[torch.Tensor, ...]:
@@ -172,7 +172,7 @@ class Race:
         """Races configs under one key; the winner, and who cannot be told from it."""
         self.ahead(configs)
         try:
-            winner, found = callables_race.compete(
+            winner, result = callables_race.compete(
                 OP,
                 f"{self.key},stage={stage}",
                 [("fused_moe_kernel", dict(c), source()) for c in configs],
@@ -187,10 +187,10 @@ class Race:
         finally:
             self._is_alive()
         self.trying(None)
-        if found is None:
+        if result is None:
             raise RuntimeError("nothing can be raced here, expected mode tune: unset WARPLAP_MODE")
-        verdict = found["edition"]["verdict"]
-        for trial in found["edition"]["trials"]:
+        verdict = result["edition"]["verdict"]
+        for trial in result["edition"]["trials"]:
             name = tuple(int(trial["config"][axis]) for axis in experts_space.AXES)
             self.tried.add(name)
             rejected = trial.get("rejected") or {}
@@ -244,14 +244,16 @@ class Race:
     def _steps(self) -> list[Config]:
         """Configs one step away from the leaders that nobody has tried."""
         leaders = self._leaders()[:LEADERS]
-        steps = (n for c in leaders for n in experts_space.neighbours(c, self.shape, self.device.arch, self.device.room))
+        about = self.shape, self.device.arch, self.device.room
+        steps = (n for c in leaders for n in experts_space.neighbours(c, *about))
         return self._untried(steps)
 
     def _common(self) -> list[Config]:
         return self._untried(self.waiting)
 
     def _untried(self, configs: Iterable[Config]) -> list[Config]:
-        new = [c for c in configs if experts_space.key(c) not in self.tried and experts_space.key(c) not in self.harmful]
+        known = {*self.tried, *self.harmful}
+        new = [c for c in configs if experts_space.key(c) not in known]
         return _distinct(new)[: self.most - 1]
 
     def _decided(self, began: float) -> Row:
@@ -271,7 +273,8 @@ class Race:
         share = 1.0 / self.layer.routings(self.tokens)
         us = {word: self.times[name] * share for word, name in known.items()}
         return Row(
-            self.tokens, config, kept, self.times[experts_space.key(config)] * share, us.get("default"), us.get("shipped"),
+            self.tokens, config, kept, self.times[experts_space.key(config)] * share,
+            us.get("default"), us.get("shipped"),
             len(self.tried), words, self.grade, round(time.monotonic() - began, 3),
         )  # fmt: skip
 

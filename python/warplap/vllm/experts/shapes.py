@@ -68,15 +68,15 @@ class Shape:
         """Bytes of one activation as the kernel loads it."""
         return 1 if self.quantised == "fp8_w8a8" else (4 if self.dtype == "float32" else 2)
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As plain values, for records."""
         return {**asdict(self), "block": list(self.block) if self.block else None}
 
     @staticmethod
-    def of(told: Mapping[str, Any]) -> Shape:
+    def of(report: Mapping[str, Any]) -> Shape:
         """What :meth:`told` gave."""
-        block = told.get("block")
-        return Shape(**{**told, "block": tuple(block) if block else None})
+        block = report.get("block")
+        return Shape(**{**report, "block": tuple(block) if block else None})
 
 
 def read(path: str | Path, tp: int = 1, ep: bool = False, dtype: str | None = None) -> Shape:
@@ -123,10 +123,10 @@ def shape_of(config: Mapping[str, Any], tp: int = 1, ep: bool = False, dtype: st
 
 def _levels(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The configuration and what lies inside, the innermost first: there the experts are."""
-    found: list[Mapping[str, Any]] = [config]
-    for level in found:
-        found += [level[name] for name in INSIDE if isinstance(level.get(name), dict)]
-    return found[::-1]
+    result: list[Mapping[str, Any]] = [config]
+    for level in result:
+        result += [level[name] for name in INSIDE if isinstance(level.get(name), dict)]
+    return result[::-1]
 
 
 def _value(value: Any) -> int | None:
@@ -185,9 +185,9 @@ def _types(
 
 
 def _block(how: Any) -> tuple[int, int] | None:
-    found = how.get("weight_block_size") if isinstance(how, dict) else None
-    if found is None:
+    result = how.get("weight_block_size") if isinstance(how, dict) else None
+    if result is None:
         return None
-    if not (isinstance(found, list) and len(found) == 2 and all(type(n) is int and n > 0 for n in found)):
-        raise NoExperts(f"quantization_config: weight_block_size is {found!r}, expected two sizes as [128, 128]")
-    return found[0], found[1]
+    if not (isinstance(result, list) and len(result) == 2 and all(type(n) is int and n > 0 for n in result)):
+        raise NoExperts(f"quantization_config: weight_block_size is {result!r}, expected two sizes as [128, 128]")
+    return result[0], result[1]

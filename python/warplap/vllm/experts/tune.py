@@ -18,7 +18,7 @@ from ...tuner.modes import set_mode
 from . import compile_ahead, fused, prior, space
 from .journal import Journal, text_of, write
 from .layer import Layer
-from .race import COMMON, DeviceLost, MOST, Race, Row
+from .race import COMMON, MOST, DeviceLost, Race, Row
 from .shapes import Shape
 
 # The numbers of tokens that vLLM's own tables have, and prefills above them.
@@ -37,7 +37,7 @@ def quiet(event: dict[str, Any]) -> None:
 def facts_of(shape: Shape, device: fused.Device) -> dict[str, Any]:
     """What a row was raced under."""
     versions = {name: fused.version(name) for name in ("vllm", "triton", "torch")}
-    return {"shape": shape.told(), "device": device.name, **versions}
+    return {"shape": shape.as_dict(), "device": device.name, **versions}
 
 
 def tune(
@@ -106,10 +106,10 @@ def _race_all(
 
     def race_of(m: int) -> Race:
         harmful = journal.harmful(m)
-        given = {**how, "again": how["again"] or bool(harmful)}  # what was kept of a lost GPU says nothing
+        inputs = {**how, "again": how["again"] or bool(harmful)}  # what was kept of a lost GPU says nothing
         near = [done[other].config for other in sorted(done, key=lambda other: (abs(other - m), other))[:NEAR]]
         race = Race(layer, device, m, known=known, near=near, compiler=compiler, harmful=harmful,
-                    trying=lambda config: journal.trying(m, config), **given)  # fmt: skip
+                    trying=lambda config: journal.trying(m, config), **inputs)  # fmt: skip
         race.ahead(race.first())
         return race
 
@@ -180,12 +180,12 @@ def read_back(path: Path, shape: Shape) -> dict[int, Any]:
     os.environ["VLLM_TUNED_CONFIG_FOLDER"] = str(path.parent)
     try:
         block = shape.block or (None, None)
-        found = getattr(reads, "__wrapped__", reads)(shape.experts, shape.shard, shape.word, *block)
+        result = getattr(reads, "__wrapped__", reads)(shape.experts, shape.shard, shape.word, *block)
     finally:
         if before is None:
             del os.environ["VLLM_TUNED_CONFIG_FOLDER"]
         else:
             os.environ["VLLM_TUNED_CONFIG_FOLDER"] = before
-    if found != fused.read_table(path):
+    if result != fused.read_table(path):
         raise RuntimeError(f"{path}: vLLM reads other rows than were written: is VLLM_BATCH_INVARIANT set?")
-    return dict(found)
+    return dict(result)
