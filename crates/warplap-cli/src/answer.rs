@@ -5,7 +5,7 @@ use warplap::How;
 use warplap::any::Standing;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
 use warplap::core::objective::Objective;
-use warplap::core::ranked::Ranked;
+use warplap::core::ranking::Ranked;
 use warplap::core::record::Edition;
 use warplap::core::rejection::Rejection;
 use warplap::core::timing::Stages;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use warplap::any::Standing;
-use warplap::core::given;
 use warplap::core::objective::Objective;
 use warplap::core::record::{Edition, Record};
 use warplap::core::store::{Checked, Store};
+use warplap::core::user_files;
 use warplap::{Bucket, DType, Mode, Settings};
 
 use crate::facts::Subject;
@@ -100,7 +100,7 @@ pub(crate) fn ceilings(store: &Store, slug: &str, problem: &str, bytes: f64) -> 
 /// Writes a file that a user names, `what` says by which argument: who reads it meanwhile sees the old one, and what is
 /// no regular file is written through. That there is no room for it is not the user's mistake.
 pub(crate) fn write(path: &Path, content: &[u8], what: &str) -> Result<(), Failure> {
-    given::write(path, content).map_err(|e| match is_full(&e) {
+    user_files::write(path, content).map_err(|e| match is_full(&e) {
         true => Failure::NoAnswer(format!("{what} {}: {e}: nothing was written there", path.display())),
         false => Failure::input(format!("{what} {}: {e}: expected a file that can be written", path.display())),
     })

@@ -2,7 +2,7 @@
 //! each one's gap to the winner, as wide as the terminal is.
 
 use warplap::core::candidate::{Candidate, Outcome};
-use warplap::core::ranked::Ranked;
+use warplap::core::ranking::Ranked;
 use warplap::core::record::Edition;
 use warplap::core::verdict::Grade;
 

@@ -4,7 +4,7 @@ use std::panic::{set_hook, take_hook};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use warplap_core::caught::contained;
+use warplap_core::panics::contained;
 use warplap_core::rejection::Rejection;
 
 #[test]

@@ -22,13 +22,13 @@ use fake::{Fake, Row, problem, row};
 use store_support::book::Book;
 use store_support::{device, edition, key};
 use support::{fate, launch, mode, on, settings, tune, tuner};
+use warplap_core::engine::How;
 use warplap_core::quarantine;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::Mode;
 use warplap_core::store::bundle::Bundle;
 use warplap_core::store::{Mark, Match, Merged, Opener, Place, Shelf, Store, StoreError, care, register};
-use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 
 fn rows() -> [Row; 3] {

@@ -10,9 +10,9 @@ use warplap_core::each_array;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{CacheState, Lap, Policy, RACE};
+use warplap_core::perturb_inputs::Spot;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
-use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 
 use crate::chip::Chip;

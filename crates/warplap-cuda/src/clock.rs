@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use warplap_core::device::Launch;
 use warplap_core::measure::{Clock, Lap, Policy, Queueing};
+use warplap_core::perturb_inputs::Spot;
 use warplap_core::rejection::Rejection;
-use warplap_core::stir::Spot;
 
 use crate::device::cuda::Cuda;
 use crate::driver::{Event, Graph};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
+use warplap_core::perturb_inputs::{Spot, Stir};
 use warplap_core::rejection::Rejection;
-use warplap_core::stir::{Spot, Stir};
 
 use crate::compile::Source;
 use crate::device::Cuda;

@@ -15,6 +15,7 @@ use warplap_core::array::Array;
 use warplap_core::candidate::{Candidate, Outcome};
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
 use warplap_core::measure::{Clock, Policy};
 use warplap_core::progress::Silent;
 use warplap_core::quarantine;
@@ -23,7 +24,6 @@ use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::space::Config;
 use warplap_core::store::{Store, open_or_memory};
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::Variant;
 use warplap_cuda::{Cuda, ViewMut, serve_if_asked};
 

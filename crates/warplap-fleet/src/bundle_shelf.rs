@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use warplap_core::given;
 #[cfg(feature = "objects")]
 use warplap_core::store;
 #[cfg(feature = "objects")]
@@ -23,6 +22,7 @@ use warplap_core::store::trusted::{Policy, Trusted};
 use warplap_core::store::{
     Flight, Found, Kind, Listed, Mark, MemoryShelf, Next, Place, PublicKey, Shelf, Store, StoreError, distrust,
 };
+use warplap_core::user_files;
 
 /// The scheme of bundles.
 pub const SCHEME: &str = "bundle";
@@ -170,10 +170,10 @@ fn checked(path: &Path, keys: &[PublicKey]) -> Result<Reader, String> {
 fn signed(path: &Path, reader: &Reader, keys: &[PublicKey]) -> Result<(), String> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".minisig");
-    let text = given::bytes(beside.as_ref(), MAX_SIGNATURES).map_err(|e| format!("its signature: {e}"))?;
+    let text = user_files::bytes(beside.as_ref(), MAX_SIGNATURES).map_err(|e| format!("its signature: {e}"))?;
     let signatures = Signature::parse_all(&text).map_err(|e| e.to_string())?;
     for key in keys.iter().filter(|key| !reader.is_signed(key, &signatures)) {
-        let bytes = given::bytes(path, MAX_BUNDLE).map_err(|e| e.to_string())?;
+        let bytes = user_files::bytes(path, MAX_BUNDLE).map_err(|e| e.to_string())?;
         let mut trusted = Trusted::default();
         trusted.add(key, "");
         Bundle::signed(&bytes, &signatures, &trusted).map_err(|e| e.to_string())?;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use warplap_core::store::bundle::MAX_BUNDLE;
 use warplap_core::store::minisign::MAX_SIGNATURES;
-use warplap_core::{given, letters};
+use warplap_core::{sanitize_text, user_files};
 
 use crate::card_lock::CardLock;
 
@@ -92,7 +92,7 @@ impl Object<'_> {
     }
 
     fn about(&self, dir: &Path) -> Option<About> {
-        let text = given::bytes(&dir.join("about.json"), NOTE).ok()?;
+        let text = user_files::bytes(&dir.join("about.json"), NOTE).ok()?;
         let about: About = serde_json::from_slice(&text).ok()?;
         let plain = about.copy.len() == 32 && about.copy.bytes().all(|b| b.is_ascii_hexdigit());
         (plain && about.url == self.url).then_some(about)
@@ -112,8 +112,8 @@ impl Object<'_> {
                 let about = About { url: self.url.into(), copy, e_tag: new.e_tag, modified: new.modified };
                 let path = about.bundle(dir);
                 private(&dir.join(&about.copy))?;
-                given::write(&path, &new.bundle).map_err(io)?;
-                given::write(&path.with_extension("minisig"), &new.signatures).map_err(io)?;
+                user_files::write(&path, &new.bundle).map_err(io)?;
+                user_files::write(&path.with_extension("minisig"), &new.signatures).map_err(io)?;
                 if let Err(why) = sound(&path, old.filter(|old| *old != path)) {
                     if before.as_ref().is_none_or(|before| before.copy != about.copy) {
                         let _ = fs::remove_dir_all(dir.join(&about.copy));
@@ -125,7 +125,7 @@ impl Object<'_> {
             }
         };
         let text = serde_json::to_vec(&about).map_err(|e| e.to_string())?;
-        given::write(&dir.join("about.json"), &text).map_err(io)?;
+        user_files::write(&dir.join("about.json"), &text).map_err(io)?;
         Ok(path)
     }
 }
@@ -235,7 +235,7 @@ fn said(e: &Error) -> String {
                 }
                 cause = next.source();
             }
-            letters::shown(text)
+            sanitize_text::shown(text)
         }
     }
 }

@@ -20,8 +20,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warplap_core::card::Entry;
 use warplap_core::device::Device;
+use warplap_core::engine::Tuner;
+use warplap_core::erased::Entry;
 use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
@@ -30,7 +31,6 @@ use warplap_core::rejection::Rejection;
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::space::Config;
 use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Priority, Variant};
 use warplap_core::verify::Case;
 use warplap_cuda::Cuda;

@@ -8,12 +8,12 @@ use warplap::core::by_type::ByType;
 use warplap::core::candidate::Candidate;
 use warplap::core::catalog::{Catalog, Raced};
 use warplap::core::dispatch::Dispatch;
+use warplap::core::engine::Rival;
 use warplap::core::op::Op;
 use warplap::core::problem::Problem;
 use warplap::core::rejection::Rejection;
 use warplap::core::slot::{Signature, Slot};
 use warplap::core::store::Store;
-use warplap::core::tuner::Rival;
 use warplap::core::variant::Kernel;
 use warplap::{Arg, How, Mode, Settings, Tuner};
 

@@ -37,10 +37,10 @@ pub use warplap_core::arg::Arg;
 pub use warplap_core::bucket::Bucket;
 pub use warplap_core::catalog::Raced;
 pub use warplap_core::dtype::DType;
+pub use warplap_core::engine::{How, Tuned, Tuner};
 pub use warplap_core::error::Error;
 pub use warplap_core::op::Op;
 pub use warplap_core::settings::{Budget, Mode, Settings, Stop};
-pub use warplap_core::tuner::{How, Tuned, Tuner};
 pub use warplap_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use warplap_cuda::Cuda;

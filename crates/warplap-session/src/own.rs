@@ -61,6 +61,7 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
 use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::rejection::Rejection;
@@ -70,7 +71,6 @@ use warplap_core::slot::{Signature, Slot};
 use warplap_core::space::{Config, Space};
 use warplap_core::store::Store;
 use warplap_core::tolerance::Tolerance;
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Variant};
 
 type Draw = dyn Fn(&mut fastrand::Rng) -> Vec<Array> + Send + Sync;

@@ -8,6 +8,7 @@ use warplap_core::bucket::Bucket;
 use warplap_core::by_type::ByType;
 use warplap_core::catalog::Raced;
 use warplap_core::device::Device;
+use warplap_core::engine::{Tuned, Tuner};
 use warplap_core::error::Error;
 use warplap_core::measure::Policy;
 use warplap_core::op::Op;
@@ -17,7 +18,6 @@ use warplap_core::settings::{Budget, Mode, Settings, Stop};
 #[cfg(feature = "cuda")]
 use warplap_core::store::{Address, default_root};
 use warplap_core::store::{Store, open_or_memory};
-use warplap_core::tuner::{Tuned, Tuner};
 use warplap_cpu::Cpu;
 #[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use warplap::core::proving::{Prove, ProvingGround};
 use warplap::core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
+use warplap::core::worker_entry::{Prove, ProvingGround};
 use warplap::cuda::Ground;
 use warplap::{Cuda, Op};
 

@@ -48,7 +48,7 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Rejection {
 
 /// What the function gives for inputs, for each argument that is written.
 pub(crate) fn answer(spec: &Spec, code: &Code, inputs: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
-    let folder = warplap::core::passing::Passing::new().map_err(|e| failed("no folder", e))?;
+    let folder = warplap::core::temp_dirs::Passing::new().map_err(|e| failed("no folder", e))?;
     hand_over(spec, inputs, folder.path()).map_err(|e| failed("the inputs cannot be handed over", e))?;
     let python = warplap::core::environment::text("WARPLAP_PYTHON");
     let python = python.unwrap_or_else(|| "python3".into());

@@ -11,9 +11,9 @@ use std::time::Instant;
 use table::{ROWS, Row};
 use warplap::any::{AnyDevice, Wanted};
 use warplap::core::candidate::{Outcome, Trial};
+use warplap::core::engine::Tuned;
 use warplap::core::progress::Silent;
 use warplap::core::store::Store;
-use warplap::core::tuner::Tuned;
 use warplap::{Budget, Settings};
 use warplap_spec::Spec;
 

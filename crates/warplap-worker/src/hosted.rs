@@ -8,7 +8,7 @@ use std::time::Instant;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
 use warplap_core::op::Op;
-use warplap_core::proving::{Prove, ProvingGround};
+use warplap_core::worker_entry::{Prove, ProvingGround};
 
 use crate::protocol::CompileOrder;
 

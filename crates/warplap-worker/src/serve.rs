@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use warplap_core::proving::Prove;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
+use warplap_core::worker_entry::Prove;
 
 use crate::crew::this_program_serves;
 use crate::hosted::{Class, Compile, Ground, Hosted};

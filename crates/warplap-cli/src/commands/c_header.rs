@@ -2,8 +2,8 @@
 //! record says is data: names are held to the language, values are numbers, words or strings, comments stay comments.
 
 use warplap::core::candidate::Candidate;
-use warplap::core::letters::visible;
 use warplap::core::record::Edition;
+use warplap::core::sanitize_text::visible;
 use warplap::core::space::Value;
 
 use crate::failure::Failure;

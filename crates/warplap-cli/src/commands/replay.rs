@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use warplap::core::letters::brief;
 use warplap::core::recorded::{Recorded, Replayed, Yardstick, replay};
+use warplap::core::sanitize_text::brief;
 use warplap::core::search::{Brief, DONORS};
 
 use crate::console::{Console, DIM, HEAD, paint};

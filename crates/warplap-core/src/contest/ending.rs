@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use super::{Contest, FRONT, Outcomes};
-use crate::candidate::{Candidate, Outcome};
+use crate::candidates::candidate::{Candidate, Outcome};
+use crate::candidates::rejection::Rejection;
+use crate::contest::verdict::{Doubt, Verdict};
 use crate::device::Device;
 use crate::error::Error;
 use crate::measure::{Behind, RacePlan};
-use crate::rejection::Rejection;
 use crate::search::Search;
-use crate::verdict::{Doubt, Verdict};
 
 /// How often those are called back who left for the sake of a leader that failed; then it is the reference's turn.
 const RECALLS: u32 = 8;

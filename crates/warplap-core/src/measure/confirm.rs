@@ -10,9 +10,9 @@
 //! machine down and the fastest block may be a boost. What the fit cannot explain between blocks widens the gap's
 //! interval.
 
-use super::heat::bar;
 use super::place::{Place, doubt, leader_of};
 use super::plan::RacePlan;
+use super::rounds::bar;
 use super::sheet::{LaneState, Sheet};
 use super::stats::{POOLED_WEIGHT, clip_mean, leaning_variance, median};
 use super::student::upper_quantile;

@@ -27,13 +27,13 @@
 
 use super::confirm::confirm;
 use super::gap::Gap;
-use super::heat::{Ended, Heat, bar, run_heat};
 use super::place::{Place, at, leader_of};
 use super::plan::{RacePlan, Stopwatch, WINNER_SAMPLES};
+use super::rounds::{Ended, Heat, bar, run_heat};
 use super::sheet::{LaneState, Sheet};
 
 /// What became of a lane: measured to the end, or rejected (`Outpaced` carries the measurement so far).
-pub type Lane = crate::candidate::Outcome;
+pub type Lane = crate::candidates::candidate::Outcome;
 
 /// What came out of a race.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,7 +149,7 @@ fn finish(sheet: &Sheet<'_>, plan: &RacePlan, mut places: Vec<Option<Place>>, ro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rejection::Rejection;
+    use crate::candidates::rejection::Rejection;
 
     /// A device whose clock is a table: seconds by lane, and after how many samples a lane starts to fail.
     struct Table {

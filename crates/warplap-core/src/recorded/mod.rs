@@ -102,7 +102,7 @@ impl Recorded {
 
     /// Reads a file of any form that is known.
     pub fn read(path: &Path) -> Result<Self, RecordedError> {
-        let text = crate::given::text(path, MOST)?;
+        let text = crate::io::user_files::text(path, MOST)?;
         let mut recorded = Self::parse(&text)?;
         if recorded.name.is_empty() {
             recorded.name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::{Curve, Recorded};
-use crate::candidate::{Candidate, Outcome, SourceHash, Trial};
+use crate::candidates::candidate::{Candidate, Outcome, SourceHash, Trial};
+use crate::candidates::rejection::Rejection;
+use crate::candidates::variant::Priority;
 use crate::measure::Measurement;
-use crate::rejection::Rejection;
 use crate::search::{self, Arm, Brief};
 use crate::space::Config;
-use crate::variant::Priority;
 
 /// What a search did on a recorded space.
 #[derive(Clone, Debug)]

@@ -100,9 +100,9 @@ impl Rule for Climb {
 mod tests {
     use super::super::tests::measured;
     use super::super::{Arm, Brief, named};
-    use crate::candidate::SourceHash;
+    use crate::candidates::candidate::SourceHash;
+    use crate::candidates::variant::Priority;
     use crate::space::{Axis, Config, Space};
-    use crate::variant::Priority;
 
     /// A wide valley whose bottom is at 2, 2, 2, and a better one behind it that no single step leads to.
     fn time(config: &Config) -> f64 {

@@ -24,8 +24,8 @@ pub use arm::Arm;
 pub(crate) use going_on::GoingOn;
 pub use registered::{names, register};
 
-use crate::candidate::{Candidate, Trial};
-use crate::record::Skipped;
+use crate::candidates::candidate::{Candidate, Trial};
+use crate::records::record::Skipped;
 use annealing::Annealing;
 use climb::Climb;
 use evolution::Evolution;
@@ -145,11 +145,11 @@ fn walk(rule: impl Rule + 'static, arms: Vec<Arm>, brief: &Brief) -> Box<dyn Sea
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::candidate::{Outcome, SourceHash};
+    use crate::candidates::candidate::{Outcome, SourceHash};
+    use crate::candidates::rejection::Rejection;
+    use crate::candidates::variant::Priority;
     use crate::measure::Measurement;
-    use crate::rejection::Rejection;
     use crate::space::{Axis, Config, Space};
-    use crate::variant::Priority;
     use std::collections::HashSet;
 
     pub(crate) fn arm(variant: &str, priority: Priority, configs: usize) -> Arm {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::ground::{Ground, Spot};
 use super::hints::Hints;
 use super::{Arm, Search};
-use crate::candidate::{Candidate, Trial};
+use crate::candidates::candidate::{Candidate, Trial};
 
 /// What is known of a spot that was asked.
 #[derive(Clone, Copy, Debug, PartialEq)]

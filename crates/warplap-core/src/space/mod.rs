@@ -66,7 +66,7 @@ impl Space {
 
     /// This space with one more rule, written as an expression over axes and derived values that are there.
     pub fn constrain(self, text: &str) -> Result<Self, SpaceError> {
-        let what = || format!("rule '{}'", crate::letters::brief(text.trim()));
+        let what = || format!("rule '{}'", crate::io::sanitize_text::brief(text.trim()));
         let rule = Rule::parse(text).map_err(|error| SpaceError::Expr { what: what(), error })?;
         if let Some(expr) = rule.expr() {
             expr.check(&self.kinds()).map_err(|error| SpaceError::Expr { what: what(), error })?;

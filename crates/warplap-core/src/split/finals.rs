@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 
 use super::Heat;
-use crate::candidate::Candidate;
+use crate::candidates::candidate::Candidate;
+use crate::contest::verdict::{Contender, Grade, Verdict, decide};
 use crate::measure::{Behind, Ended, Gap, Lane, Measurement, Place, Race, RacePlan};
 use crate::measure::{clip_mean, median, pooled_sigma};
-use crate::verdict::{Contender, Grade, Verdict, decide};
 
 /// Cards that finals need.
 pub const FEWEST_CARDS: usize = 2;

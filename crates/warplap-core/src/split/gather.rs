@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::{Heat, finals, screen};
-use crate::candidate::{Candidate, CardTime, Ran, Stage, Trial};
+use crate::candidates::candidate::{Candidate, CardTime, Ran, Stage, Trial};
 use crate::contest::SPENT;
+use crate::contest::verdict::{Grade, Verdict};
 use crate::measure::{Behind, Gap};
-use crate::record::Skipped;
-use crate::roofline::Work;
-use crate::verdict::{Grade, Verdict};
+use crate::model::roofline::Work;
+use crate::records::record::Skipped;
 
 /// All that the cards found of one key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,7 +119,7 @@ fn skipped(shares: &[Heat]) -> Vec<Skipped> {
 mod tests {
     use super::super::screen::tests::heat;
     use super::*;
-    use crate::candidate::SourceHash;
+    use crate::candidates::candidate::SourceHash;
 
     fn shares() -> [Heat; 2] {
         [

@@ -21,12 +21,12 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidate::{Candidate, Outcome, Trial};
+use crate::candidates::candidate::{Candidate, Outcome, Trial};
+use crate::contest::verdict::{self, Contender, Verdict};
 use crate::measure::{Gap, Measurement, Race, RacePlan};
-use crate::record::Skipped;
-use crate::roofline::Work;
+use crate::model::roofline::Work;
+use crate::records::record::Skipped;
 use crate::search::Arm;
-use crate::verdict::{self, Contender, Verdict};
 
 pub use deal::Share;
 pub use gather::Gathered;

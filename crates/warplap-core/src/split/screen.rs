@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Heat;
-use crate::candidate::Candidate;
+use crate::candidates::candidate::Candidate;
 use crate::measure::Gap;
 
 /// Who goes on to the finals.
@@ -59,11 +59,11 @@ fn mean(gaps: &[Gap]) -> Option<Gap> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::candidate::SourceHash;
+    use crate::candidates::candidate::SourceHash;
+    use crate::candidates::rejection::Rejection;
+    use crate::contest::verdict::Contender;
     use crate::measure::{Ended, Lane, Measurement, Place, Race, RacePlan};
-    use crate::rejection::Rejection;
     use crate::space::Config;
-    use crate::verdict::Contender;
 
     pub(in super::super) fn contender(name: &str) -> Contender {
         let candidate = Candidate { variant: name.into(), config: Config::new(), source: SourceHash(String::new()) };
@@ -118,7 +118,7 @@ pub(super) mod tests {
         let mut heats = [heat("a", &many, 1e-4), heat("b", &[("k05", 60.0), ("z", 10.0)], 1e-4)];
         assert_eq!(finalists(&heats)[..3].iter().map(|c| c.variant.as_str()).collect::<Vec<_>>(), ["z", "k00", "k01"]);
         let wrong = Rejection::Crashed { reason: "test".into() };
-        heats[1].trials[1].outcome = crate::candidate::Outcome::Rejected(wrong);
+        heats[1].trials[1].outcome = crate::candidates::candidate::Outcome::Rejected(wrong);
         let best = finalists(&heats);
         assert!(best.len() == FINALISTS && best[0].variant == "k00", "{best:?}");
     }

@@ -3,9 +3,9 @@
 //! What is read from a record is shown on terminals, written into headers and handed to compilers. So names are made of
 //! letters and digits and little else, and no text has what ends a string, a comment or a line.
 
-use crate::candidate::Candidate;
-use crate::letters::{is_harmful, is_unseen};
-use crate::record::{Edition, Record};
+use crate::candidates::candidate::Candidate;
+use crate::io::sanitize_text::{is_harmful, is_unseen};
+use crate::records::record::{Edition, Record};
 use crate::space::Value;
 
 fn made_of(text: &str, also: &str, longest: usize) -> bool {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::{Checked, Entry, Store, StoreError};
-use crate::fingerprint::{Fingerprint, soft_id};
+use crate::device::fingerprint::{Fingerprint, soft_id};
 
 /// Opens entries on several threads and gives each with its place in `entries`, in no order.
 pub fn for_each(store: &Store, entries: &[Entry], each: impl Fn(usize, Checked) + Sync) {

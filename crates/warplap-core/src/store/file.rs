@@ -7,8 +7,8 @@ use super::sealed::{readable, seal, unseal};
 use super::shelf::Found;
 use super::sound::unsound;
 use super::{Checked, MAX_RECORD, StoreError};
-use crate::letters::shown;
-use crate::record::{Record, SCHEMA};
+use crate::io::sanitize_text::shown;
+use crate::records::record::{Record, SCHEMA};
 
 /// What was found at `place`, which should hold its record. `None`: there is none.
 pub(crate) fn judge(found: &Found, place: &Place) -> Option<Checked> {

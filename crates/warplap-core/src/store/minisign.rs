@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use blake2::{Blake2b512, Digest};
 
 use super::signing::{PublicKey, SecretKey};
-use crate::letters::is_unseen;
+use crate::io::sanitize_text::is_unseen;
 
 const UNTRUSTED: &str = "untrusted comment: ";
 const TRUSTED: &str = "trusted comment: ";

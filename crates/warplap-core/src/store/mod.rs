@@ -21,9 +21,9 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fingerprint::Fingerprint;
-use crate::key::Key;
-use crate::record::Record;
+use crate::device::fingerprint::Fingerprint;
+use crate::model::key::Key;
+use crate::records::record::Record;
 
 pub mod alphabet;
 pub mod bundle;

@@ -17,9 +17,9 @@ use super::names::{Kind, Place, new_record};
 use super::shelf::{Change, Found, Listed, Mark, Shelf};
 use super::stamp::join;
 use super::{Checked, Entry, Match, Merged, SetAside, StoreError};
-use crate::fingerprint::Fingerprint;
-use crate::key::Key;
-use crate::record::{Edition, Record};
+use crate::device::fingerprint::Fingerprint;
+use crate::model::key::Key;
+use crate::records::record::{Edition, Record};
 
 /// How long a writer waits for other writers of its key.
 pub(super) const WRITE_WAIT: Duration = Duration::from_secs(30);

@@ -8,8 +8,8 @@ use super::rules::{Store, WRITE_WAIT};
 use super::sealed::{readable, seal, unseal};
 use super::shelf::{Change, Found};
 use super::{Missed, StoreError};
-use crate::fingerprint::Fingerprint;
-use crate::key::Key;
+use crate::device::fingerprint::Fingerprint;
+use crate::model::key::Key;
 
 #[derive(Serialize, Deserialize)]
 struct Note {

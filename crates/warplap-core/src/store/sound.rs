@@ -5,8 +5,8 @@ use super::alphabet::odd;
 use super::bundle::is_digest;
 use super::names::{MAX_TEXT, MAX_TIME};
 use crate::measure::Measurement;
-use crate::record::{Edition, Record, SCHEMA};
-use crate::roofline::IMPOSSIBLE_BELOW;
+use crate::model::roofline::IMPOSSIBLE_BELOW;
+use crate::records::record::{Edition, Record, SCHEMA};
 
 /// A hundred years in microseconds: nothing that was timed took as long.
 const LONGEST_US: f64 = 3.2e15;

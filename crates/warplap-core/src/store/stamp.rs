@@ -3,8 +3,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::fingerprint::soft_id;
-use crate::record::{Edition, Record};
+use crate::device::fingerprint::soft_id;
+use crate::records::record::{Edition, Record};
 
 /// What is there with a record from elsewhere merged in.
 pub(crate) fn join(mut there: Option<Record>, other: Record, local: &str) -> Record {

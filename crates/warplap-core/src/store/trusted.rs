@@ -15,7 +15,7 @@ use super::shelf::{Change, Found};
 use super::signing::PublicKey;
 use super::small::{read_note, write_note};
 use super::{Merged, Store, StoreError};
-use crate::record::{Edition, Record};
+use crate::records::record::{Edition, Record};
 
 /// Notes of the store itself stand under this name in place of a device's.
 const STORE: &str = "store";

@@ -1,11 +1,11 @@
 //! Sizes that share a key: what is raced for them, and what each of them runs.
 
 use warplap_core::bucket::Bucket;
+use warplap_core::engine::{AnyTuner, How, Tuned};
 use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::Passed;
 use warplap_core::settings::{Mode, Settings};
-use warplap_core::tuner::{AnyTuner, How, Tuned};
 
 use crate::fake::{Fake, Scale, ScaleProblem, Worker, problem, row};
 use crate::support::{self, *};

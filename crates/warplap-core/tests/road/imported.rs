@@ -1,6 +1,7 @@
 //! A record from elsewhere is a proposal: its winner is proved here before it runs here, once, and a worker is asked
 //! where there is one.
 
+use warplap_core::engine::{AnyTuner, How};
 use warplap_core::op::Op;
 use warplap_core::record::Record;
 use warplap_core::rejection::Rejection;
@@ -9,7 +10,6 @@ use warplap_core::settings::Mode;
 use warplap_core::store::bundle::Bundle;
 use warplap_core::store::trusted::Policy;
 use warplap_core::store::{Merged, SecretKey, Store};
-use warplap_core::tuner::{AnyTuner, How};
 use warplap_core::variant::Fit;
 
 use crate::fake::{Act, Fake, Row, Scale, problem, row};

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 
 use warplap_core::candidate::{Candidate, SourceHash};
+use warplap_core::engine::How;
 use warplap_core::record::{Edition, Record};
 use warplap_core::settings::Mode;
 use warplap_core::space::Config;
 use warplap_core::store::files::Files;
 use warplap_core::store::{Match, Merged, Store};
-use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 
 use crate::fake::{Fake, Row, problem, row};

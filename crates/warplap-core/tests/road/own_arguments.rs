@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use warplap_core::arg::Arg;
 use warplap_core::bucket::Bucket;
 use warplap_core::candidate::{Outcome, SourceHash};
-use warplap_core::card::Card;
+use warplap_core::engine::{Road, Tuned};
+use warplap_core::erased::Card;
 use warplap_core::key::Key;
 use warplap_core::measure::Policy;
 use warplap_core::progress::Silent;
@@ -17,7 +18,6 @@ use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::Settings;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::store::Store;
-use warplap_core::tuner::{Road, Tuned};
 use warplap_core::variant::{Kernel, Proof};
 
 use crate::fake::{Fake, Meter};

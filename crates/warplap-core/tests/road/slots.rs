@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use warplap_core::arg::{Arg, Scalar};
 use warplap_core::catalog::Catalog;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
 use warplap_core::error::Error;
 use warplap_core::progress::Silent;
 use warplap_core::record::Edition;
 use warplap_core::rejection::Rejection;
-use warplap_core::tuner::Tuner;
 
 use crate::descend::{Act, DOWN, Descend, DescendProblem, G, MASK, MOVED, RATE, W, WRITTEN, step, way};
 use crate::fake::{Fake, In, Meter, Out, Seer};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
+use warplap_core::engine::How;
 use warplap_core::key::Key;
 use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap_core::op::Op as _;
 use warplap_core::settings::Mode;
 use warplap_core::store::Match;
-use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 
 use crate::fake::{Fake, Row, Scale, ScaleProblem, problem, row};

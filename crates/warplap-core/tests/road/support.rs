@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use warplap_core::bucket::Bucket;
 use warplap_core::candidate::{Outcome, Trial};
 use warplap_core::catalog::Catalog;
+use warplap_core::engine::{Tuned, Tuner};
 use warplap_core::error::Error;
 use warplap_core::progress::Silent;
 use warplap_core::record::Edition;
 use warplap_core::settings::{Mode, Settings};
 use warplap_core::store::Store;
 use warplap_core::store::files::{Hook, Step};
-use warplap_core::tuner::{Tuned, Tuner};
 
 use crate::fake::{Fake, Meter, Row, Scale, ScaleProblem, Seer, args};
 

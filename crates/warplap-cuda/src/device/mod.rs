@@ -17,11 +17,11 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{CacheState, Lap, Policy, Queueing};
+use warplap_core::perturb_inputs::Spot;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::shift::Shift;
-use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 use warplap_core::tolerance::Tolerance;
 

@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warplap_core::card::Entry;
 use warplap_core::catalog::{Catalog, Raced};
 use warplap_core::device::Device;
+use warplap_core::engine::Tuner;
+use warplap_core::erased::Entry;
 use warplap_core::measure::{Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Variant};
 use warplap_core::verify::Case;
 use warplap_cuda::Cuda;

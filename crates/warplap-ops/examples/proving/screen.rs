@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warplap_core::card::Entry;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
+use warplap_core::erased::Entry;
 use warplap_core::measure::{Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;

@@ -3,10 +3,10 @@
 
 use warplap_core::arg::{Arg, Scalar};
 use warplap_core::array::Array;
-use warplap_core::card::Entry;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::erased::Entry;
 use warplap_core::op::Op;
 use warplap_core::slot::{Role, Signature};
 use warplap_core::variant::{Fit, Kernel};

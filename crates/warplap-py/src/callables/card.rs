@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warplap::core::candidate::{Candidate, SourceHash};
-use warplap::core::card::Card;
+use warplap::core::erased::Card;
 use warplap::core::key::Key;
 use warplap::core::measure::Policy;
 use warplap::core::problem::harmless;

@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::json;
 use warplap::core::candidate::Candidate;
+use warplap::core::engine::{How, Road};
 use warplap::core::rejection::Rejection;
 use warplap::core::settings::Counts;
-use warplap::core::tuner::{How, Road};
 use warplap::{Mode, Settings, Stop};
 
 use crate::gpu;

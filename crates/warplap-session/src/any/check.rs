@@ -2,11 +2,11 @@
 //! library, the reference and whoever else there is time for, and how far each is behind goes out. A proof says that a
 //! winner is right; this says whether it is fast.
 
+use warplap_core::engine::How;
 use warplap_core::progress::Observer;
 use warplap_core::record::{Edition, Record};
 use warplap_core::settings::{Settings, Stop};
 use warplap_core::store::{self, Store};
-use warplap_core::tuner::How;
 
 use super::AnyDevice;
 use super::prove::as_raced;

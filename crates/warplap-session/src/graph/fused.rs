@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use warplap_core::arg::Arg;
+use warplap_core::engine::{How, Tuned, Tuner};
 use warplap_core::error::Error;
 use warplap_core::graph::Size;
 use warplap_core::op::Op;
@@ -10,7 +11,6 @@ use warplap_core::progress::{Observer, Silent};
 use warplap_core::record::Edition;
 use warplap_core::settings::{Counts, Mode};
 use warplap_core::slot::Slot;
-use warplap_core::tuner::{How, Tuned, Tuner};
 
 use super::covers::Found;
 use super::plan::Plan;

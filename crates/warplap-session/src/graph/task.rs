@@ -9,6 +9,7 @@ use warplap_core::bucket::Bucket;
 use warplap_core::by_type::ByType;
 use warplap_core::catalog::Raced;
 use warplap_core::device::Device;
+use warplap_core::engine::Tuner;
 use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
 use warplap_core::oracle::{FarAnswer, Inputs};
@@ -18,7 +19,6 @@ use warplap_core::roofline::Work;
 use warplap_core::settings::Settings;
 use warplap_core::slot::Signature;
 use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
 
 use super::told::Known;
 

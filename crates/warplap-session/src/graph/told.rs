@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use warplap_core::arg::Arg;
+use warplap_core::engine::Tuner;
 use warplap_core::error::Error;
 use warplap_core::graph::{Guess, Size, guess};
 use warplap_core::op::Op;
 use warplap_core::record::Edition;
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::Kernel;
 
 use super::problem::{GraphProblem, Graphs};

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-use warplap::core::passing::Passing;
 use warplap::core::store;
+use warplap::core::temp_dirs::Passing;
 
 /// A folder of one's own. Dropping it removes it.
 #[derive(Debug)]

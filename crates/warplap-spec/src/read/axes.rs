@@ -90,7 +90,7 @@ pub(super) fn space(draft: &Draft, constants: &Constants, places: &Places) -> Re
 
 /// A space with one more rule, which may name constants too.
 fn ruled(space: Space, text: &str, constants: &Constants) -> Result<Space, SpaceError> {
-    let what = || format!("rule '{}'", warplap::core::letters::brief(text.trim()));
+    let what = || format!("rule '{}'", warplap::core::sanitize_text::brief(text.trim()));
     let expr = Expr::parse(text).map_err(|error| SpaceError::Expr { what: what(), error })?;
     let named: Vec<(String, Value)> =
         constants.iter().filter(|(c, _)| expr.names().contains(&c.as_str())).cloned().collect();

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use warplap_core::candidate::{Candidate, SourceHash};
 use warplap_core::measure::Policy;
-use warplap_core::proving::Prove;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
 use warplap_core::space::Config;
+use warplap_core::worker_entry::Prove;
 use warplap_worker::{Class, Compile, CompileOrder, Crew, Fault, Ground, Hosted, Sandbox, Service, Setup};
 
 /// Says to a worker that its device cannot be opened.

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use warplap::any::{AnyDevice, Wanted, kinds};
+use warplap::core::engine::{AnyTuner, Tuned};
 use warplap::core::progress::Observer;
 use warplap::core::store::Store;
-use warplap::core::tuner::{AnyTuner, Tuned};
 use warplap::{Cpu, How, Mode, Settings, Stop};
 use warplap_fleet::card_lock::{CardLock, usual_dir};
 use warplap_fleet::jobs::{Class, Event, Job, JobPart, MOST_LINE, State};

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use warplap::core::given;
-use warplap::core::letters::is_unseen;
+use warplap::core::sanitize_text::is_unseen;
 use warplap::core::store::trusted::{Policy, Trusted};
 use warplap::core::store::{PublicKey, Store};
+use warplap::core::user_files;
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
@@ -115,7 +115,7 @@ fn read(given: &str) -> Result<PublicKey, Failure> {
     if let Ok(key) = given.parse() {
         return Ok(key);
     }
-    let text = given::text(Path::new(given), 4096)
+    let text = user_files::text(Path::new(given), 4096)
         .map_err(|why| bad(format!("{why}: expected what `store keygen` printed, or a file with it")))?;
     text.parse().map_err(|e| bad(format!("{e}")))
 }

@@ -24,8 +24,8 @@ use super::file::parse;
 use super::names::Place;
 use super::signing::PublicKey;
 use super::{Checked, Entry, Store, StoreError};
-use crate::given;
-use crate::record::Record;
+use crate::io::user_files;
+use crate::records::record::Record;
 
 /// The largest bundle that is read, in bytes.
 pub const MAX_BUNDLE: u64 = 1 << 30;
@@ -236,11 +236,11 @@ impl Bundle {
 
     /// Reads a bundle's file, as one that nobody signed.
     pub fn read(path: &Path) -> Result<Bundle, BundleError> {
-        Bundle::parse(&given::bytes(path, MAX_BUNDLE)?)
+        Bundle::parse(&user_files::bytes(path, MAX_BUNDLE)?)
     }
 
     /// Writes the bundle to a file, whole or not at all; through what is no regular file.
     pub fn write(&self, path: &Path) -> Result<(), StoreError> {
-        given::write(path, &self.to_bytes()).map_err(|e| StoreError::io("writing", path, e))
+        user_files::write(path, &self.to_bytes()).map_err(|e| StoreError::io("writing", path, e))
     }
 }

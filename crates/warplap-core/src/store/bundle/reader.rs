@@ -7,7 +7,7 @@ use std::path::Path;
 use super::form::{Header, MAX_HEADER, checksum, read_line};
 use super::index::{all, find, fits, line_hash};
 use super::{BundleError, Claims};
-use crate::record::Record;
+use crate::records::record::Record;
 use crate::store::MAX_RECORD;
 use crate::store::file::encode;
 use crate::store::minisign::Signature;

@@ -10,10 +10,10 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{Lap, Policy};
+use warplap_core::perturb_inputs::Spot;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
-use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 use warplap_core::verify::poison_of;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
+use warplap_core::engine::How;
 use warplap_core::progress::{Event, Observer};
 use warplap_core::record::Record;
 use warplap_core::store::{Checked, Entry};
-use warplap_core::tuner::How;
 
 use super::{layer, run, session, share};
 use crate::{Cpu, DType, Mode, Session, Settings};

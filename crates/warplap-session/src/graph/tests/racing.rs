@@ -1,9 +1,9 @@
 //! Whole chains race: a partition that is wrong is sent away, whatever it takes.
 
 use warplap_core::candidate::Outcome;
+use warplap_core::engine::Tuned;
 use warplap_core::progress::Silent;
 use warplap_core::rejection::Rejection;
-use warplap_core::tuner::Tuned;
 use warplap_ops::gemm::{self, Activation, Join};
 use warplap_ops::norm;
 
