@@ -123,7 +123,7 @@ fn cost(trial: &Trial) -> f64 {
 }
 
 /// The facts of a recorded space.
-pub(crate) fn recorded(file: &str, recorded: &warplap::core::recorded::Recorded) -> Value {
+pub(crate) fn recorded(file: &str, recorded: &warplap::report::recorded::Recorded) -> Value {
     let axes = recorded.space.axes();
     let trial = |i: usize| {
         let config: Map<String, Value> = axes

@@ -1,11 +1,11 @@
-//! The direction of the arrows: warplap, py → cli → {spec → session → ops → {cpu, cuda}, fleet} → worker → core, and
+//! The direction of the arrows: warplap, py → cli → {spec → session → graph → ops → {cpu, cuda}, fleet} → worker → core, and
 //! nothing points back. Packages name the session `warplap`, as users do.
 
 use std::fs;
 use std::path::Path;
 
 /// Each package and the packages of ours it may use.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("warplap-core", &[]),
     ("warplap-worker", &["warplap-core"]),
     ("warplap-cpu", &["warplap-core", "warplap-worker"]),
@@ -13,8 +13,23 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("warplap-standin", &[]),
     ("warplap-cuda", &["warplap-core", "warplap-worker", "warplap-standin"]),
     ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
+    ("warplap-report", &["warplap-core"]),
+    // The programs in its docs name the session.
+    ("warplap-graph", &["warplap-core", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap-report", "warplap"]),
     // Its tests and examples name it as users do, by the package that is the library and the program.
-    ("warplap-session", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap"]),
+    (
+        "warplap-session",
+        &[
+            "warplap-core",
+            "warplap-worker",
+            "warplap-cpu",
+            "warplap-cuda",
+            "warplap-ops",
+            "warplap-report",
+            "warplap-graph",
+            "warplap",
+        ],
+    ),
     ("warplap-spec", &["warplap", "warplap-worker", "warplap-standin"]),
     ("warplap-fleet", &["warplap-core", "warplap-worker"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-fleet", "warplap-standin"]),

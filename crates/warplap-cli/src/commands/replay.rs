@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use warplap::core::recorded::{Recorded, Replayed, Yardstick, replay};
 use warplap::core::sanitize_text::brief;
 use warplap::core::search::{Brief, DONORS};
+use warplap::report::recorded::{Recorded, Replayed, Yardstick, replay};
 
 use crate::console::{Console, DIM, HEAD, paint};
 use crate::failure::{Exit, Failure};

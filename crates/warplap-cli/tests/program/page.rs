@@ -151,7 +151,7 @@ fn a_browser_draws_every_part_of_a_report() {
 fn a_browser_draws_a_recorded_space_whose_samples_nobody_kept() {
     let place = Corner::new();
     let page = place.dir.path().join("recorded.html");
-    let space = format!("{}/../warplap-core/tests/spaces/recorded/pnpoly__RTX_3090.json", env!("CARGO_MANIFEST_DIR"));
+    let space = format!("{}/../warplap-report/tests/spaces/recorded/pnpoly__RTX_3090.json", env!("CARGO_MANIFEST_DIR"));
     assert_eq!(place.run(&["report", &space, "-o", page.to_str().unwrap()]).code, 0);
     let Some(drawn) = looked_at(&page) else { return };
     assert_eq!((drawn["errors"].to_string(), drawn["elsewhere"].to_string()), ("[]".into(), "[]".into()));

@@ -1,7 +1,7 @@
 //! Spaces and what they are made of: recorded spaces, definitions, expressions, rules, configs.
 
-use warplap::core::recorded::Recorded;
 use warplap::core::space::{Axis, Config, Expr, Space, Value};
+use warplap::report::recorded::Recorded;
 
 fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
