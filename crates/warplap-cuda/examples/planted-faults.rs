@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     let tuned = tuner.tune(&problem, &Silent)?;
     let seconds = started.elapsed().as_secs_f64();
-    let alive = device.canary();
+    let alive = device.context_health();
 
     let mut table: BTreeMap<&str, (i64, i64, BTreeMap<String, i64>)> = BTreeMap::new();
     let trials = &tuned.edition.trials;

@@ -108,17 +108,17 @@ pub(super) fn evaluated<P: Place>(
     all: &mut [Option<P::Numbers>],
     shift: Option<Shift>,
 ) -> Result<Answers<P::Numbers>, P::Trouble> {
-    let mut given = Vec::new();
+    let mut arguments = Vec::new();
     for (at, (node, call)) in plan.nodes.iter().zip(&plan.alone).enumerate() {
         let is_read = |value: &usize| plan.nodes[at + 1..].iter().any(|later| later.reads.contains(value));
         for ((mut numbers, tolerance), value) in place.answer(call, all)?.into_iter().zip(call.writes()) {
             let output = plan.outputs.iter().position(|(_, output)| *output == value);
             if !is_read(&value) {
-                given.extend(output.map(|output| (output, numbers, tolerance)));
+                arguments.extend(output.map(|output| (output, numbers, tolerance)));
                 continue;
             }
             if let Some(output) = output {
-                given.push((output, place.copied(&numbers)?, tolerance));
+                arguments.push((output, place.copied(&numbers)?, tolerance));
             }
             if let Some(shift) = shift {
                 place.shift(&mut numbers, shift, value, tolerance)?;
@@ -129,6 +129,6 @@ pub(super) fn evaluated<P: Place>(
         let over = node.reads.iter().filter(|value| !is_read(value) && !is_input(value));
         over.for_each(|value| all[*value] = None);
     }
-    given.sort_by_key(|(output, ..)| *output);
-    Ok(given.into_iter().map(|(_, numbers, tolerance)| (numbers, tolerance)).collect())
+    arguments.sort_by_key(|(output, ..)| *output);
+    Ok(arguments.into_iter().map(|(_, numbers, tolerance)| (numbers, tolerance)).collect())
 }

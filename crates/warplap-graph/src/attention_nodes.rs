@@ -77,7 +77,7 @@ impl<D: Ground> Builder<D> {
         let sizes = |field: &str, facts: &Facts, of: &str| match facts.shape[..] {
             [batch, heads, rows, d] if by_heads => Ok([batch, heads, rows, d]),
             [batch, rows, heads, d] => Ok([batch, heads, rows, d]),
-            _ => Err(wrong(&name, field, format!("is {}, expected {}: reshape it", facts.told(), form(of)))),
+            _ => Err(wrong(&name, field, format!("is {}, expected {}: reshape it", facts.describe(), form(of)))),
         };
         let [batch, heads, queries, d] = sizes("q", &q, "queries")?;
         let [of, hkv, keys, wide] = sizes("k", &k, "keys")?;
@@ -86,7 +86,7 @@ impl<D: Ground> Builder<D> {
             let all =
                 if by_heads { format!("[{batch}, {own}, keys, {d}]") } else { format!("[{batch}, keys, {own}, {d}]") };
             let expected = format!("{all} as q is {:?}", q.shape);
-            return Err(wrong(&name, "k", format!("is {}, expected {expected}", k.told())));
+            return Err(wrong(&name, "k", format!("is {}, expected {expected}", k.describe())));
         }
         same(&name, "v", &v, &k.shape, "as k")?;
         let mut problem = AttentionProblem::new(batch, heads, queries, keys, d, q.dtype);
@@ -112,12 +112,12 @@ impl<D: Ground> Builder<D> {
         let k = k.map(|k| self.facts(&name, "k", k)).transpose()?;
         let form = "[…, rows, heads, d]";
         let [outer @ .., each, h, d] = &x.shape[..] else {
-            return Err(wrong(&name, "x", format!("is {}, expected {form}: reshape it", x.told())));
+            return Err(wrong(&name, "x", format!("is {}, expected {form}: reshape it", x.describe())));
         };
         let (h, d, rows) = (*h, *d, outer.iter().product::<u64>() * each);
         let (cos, sin) = (self.facts(&name, "cos", by.cos)?, self.facts(&name, "sin", by.sin)?);
         let [n, columns] = cos.shape[..] else {
-            return Err(wrong(&name, "cos", format!("is {}, expected [positions, columns]", cos.told())));
+            return Err(wrong(&name, "cos", format!("is {}, expected [positions, columns]", cos.describe())));
         };
         same(&name, "sin", &sin, &cos.shape, "as cos")?;
         let rot = if by.wide { columns } else { 2 * columns };
@@ -127,8 +127,8 @@ impl<D: Ground> Builder<D> {
             return Err(wrong(&name, "cos", why));
         }
         if cos.dtype != sin.dtype || (cos.dtype != x.dtype && cos.dtype != DType::F32) {
-            let found = format!("are {} and {}, expected one type: f32 or {} as x is", cos.dtype, sin.dtype, x.dtype);
-            return Err(wrong(&name, "cos and sin", found));
+            let result = format!("are {} and {}, expected one type: f32 or {} as x is", cos.dtype, sin.dtype, x.dtype);
+            return Err(wrong(&name, "cos and sin", result));
         }
         let positions = by.positions.map(|positions| self.facts(&name, "positions", positions)).transpose()?;
         let hk = match &k {
@@ -137,13 +137,17 @@ impl<D: Ground> Builder<D> {
                 k.shape[outer.len() + 1]
             }
             Some(k) => {
-                return Err(wrong(&name, "k", format!("is {}, expected the rows of q, {:?}", k.told(), x.shape)));
+                return Err(wrong(&name, "k", format!("is {}, expected the rows of q, {:?}", k.describe(), x.shape)));
             }
         };
         if let Some(k) = &k
             && (k.n(), k.dtype) != (d, x.dtype)
         {
-            return Err(wrong(&name, "k", format!("is {}, expected d = {d} and {} as q has it", k.told(), x.dtype)));
+            return Err(wrong(
+                &name,
+                "k",
+                format!("is {}, expected d = {d} and {} as q has it", k.describe(), x.dtype),
+            ));
         }
         let of = match &positions {
             // Rows count through all that is in front of them.
@@ -153,19 +157,19 @@ impl<D: Ground> Builder<D> {
                 return Err(wrong(&name, "cos", why));
             }
             Some(facts) if facts.shape.iter().product::<u64>() != rows => {
-                return Err(wrong(&name, "positions", format!("is {}, expected {rows} numbers", facts.told())));
+                return Err(wrong(&name, "positions", format!("is {}, expected {rows} numbers", facts.describe())));
             }
             Some(facts) => match facts.dtype {
                 DType::I32 => Positions::I32,
                 DType::I64 => Positions::I64,
-                _ => return Err(wrong(&name, "positions", format!("is {}, expected i32 or i64", facts.told()))),
+                _ => return Err(wrong(&name, "positions", format!("is {}, expected i32 or i64", facts.describe()))),
             },
         };
         let bias = by.bias.map(|bias| self.facts(&name, "bias", bias)).transpose()?;
         if let Some(bias) = &bias {
             same(&name, "bias", bias, &[(h + hk) * d], "one number a column of all heads")?;
             if bias.dtype != x.dtype {
-                return Err(wrong(&name, "bias", format!("is {}, expected {} as x is", bias.told(), x.dtype)));
+                return Err(wrong(&name, "bias", format!("is {}, expected {} as x is", bias.describe(), x.dtype)));
             }
         }
         let problem = RopeProblem {

@@ -41,7 +41,7 @@ impl Facts {
     }
 
     /// As it is named in messages.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!("{}{:?}", self.dtype, self.shape)
     }
 }
@@ -52,10 +52,10 @@ pub(super) fn wrong(node: &str, field: &str, reason: String) -> Error {
 }
 
 /// Checks a shape.
-pub(super) fn same(node: &str, field: &str, found: &Facts, shape: &[u64], why: &str) -> Result<(), Error> {
-    match found.shape == shape {
+pub(super) fn same(node: &str, field: &str, result: &Facts, shape: &[u64], why: &str) -> Result<(), Error> {
+    match result.shape == shape {
         true => Ok(()),
-        false => Err(wrong(node, field, format!("is {}, expected {shape:?}, {why}", found.told()))),
+        false => Err(wrong(node, field, format!("is {}, expected {shape:?}, {why}", result.describe()))),
     }
 }
 
@@ -161,9 +161,9 @@ impl<D: Ground> Builder<D> {
     ) -> Result<Tensor, Error> {
         let first = reads[0].1;
         if let Some((field, other)) = reads.iter().find(|(_, facts)| facts.dtype != first.dtype) {
-            let (field_0, dtype, found) = (reads[0].0, first.dtype, other.told());
+            let (field_0, dtype, result) = (reads[0].0, first.dtype, other.describe());
             let reason =
-                format!("is {found}, expected {dtype} as {field_0} is: a node has one type, convert one of them");
+                format!("is {result}, expected {dtype} as {field_0} is: a node has one type, convert one of them");
             return Err(wrong(&name, field, reason));
         }
         let reads: Vec<&Facts> = reads.iter().map(|(_, facts)| *facts).collect();

@@ -14,13 +14,13 @@ use warplap_core::slot::Outline;
 use warplap_core::variant::Kernel;
 
 use super::node::{Call, Value};
-use super::plan::{Partition, Plan};
+use super::plan::{NamedPartition, Plan};
 use super::problem::{GraphProblem, Graphs};
 use super::task::{Ground, Part, Tuners};
 
 /// Where a slot's memory is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+enum ChainPlace {
     /// An argument of the graph.
     Arg(usize),
     /// So many elements of memory of the chain.
@@ -30,7 +30,7 @@ enum Place {
 struct Step<D: Device> {
     part: Arc<dyn Part<D>>,
     /// For each slot where its memory is, and whether it is written.
-    slots: Vec<Option<(Place, bool)>>,
+    slots: Vec<Option<(ChainPlace, bool)>>,
 }
 
 /// The launches of one partition.
@@ -47,14 +47,14 @@ pub(super) struct Chain<D: Device> {
 
 impl<D: Ground> Chain<D> {
     /// The chain of a partition, with kernels chosen and memory made.
-    pub(super) fn new(problem: &GraphProblem, partition: &Partition, tuners: &Tuners<D>) -> Result<Self, Error> {
+    pub(super) fn new(problem: &GraphProblem, partition: &NamedPartition, tuners: &Tuners<D>) -> Result<Self, Error> {
         let plan = &problem.plan;
         let calls = plan.calls(partition);
         let ends = || plan.inputs.iter().chain(&plan.outputs).map(|(_, value)| *value);
         let (kept, between) = laid(plan, &calls);
         let place = |value: usize| match ends().position(|end| end == value) {
-            Some(at) => Some(Place::Arg(at)),
-            None => between.get(&value).map(|at| Place::Kept(*at, plan.values[value].len)),
+            Some(at) => Some(ChainPlace::Arg(at)),
+            None => between.get(&value).map(|at| ChainPlace::Kept(*at, plan.values[value].len)),
         };
         let mut steps = Vec::new();
         for call in calls {
@@ -122,7 +122,7 @@ impl<D: Device> Step<D> {
     fn at(&self, arg: usize) -> (Option<usize>, impl Iterator<Item = usize>) {
         let of = move |written: bool| {
             let bound = self.slots.iter().enumerate();
-            bound.filter(move |(_, bound)| **bound == Some((Place::Arg(arg), written))).map(|(slot, _)| slot)
+            bound.filter(move |(_, bound)| **bound == Some((ChainPlace::Arg(arg), written))).map(|(slot, _)| slot)
         };
         (of(true).next(), of(false))
     }
@@ -131,7 +131,7 @@ impl<D: Device> Step<D> {
     fn kept(&self, buffer: usize) -> (Option<(usize, usize)>, impl Iterator<Item = (usize, usize)>) {
         let of = move |wanted: bool| {
             self.slots.iter().enumerate().filter_map(move |(slot, bound)| match bound {
-                Some((Place::Kept(at, len), written)) if *at == buffer && *written == wanted => Some((slot, *len)),
+                Some((ChainPlace::Kept(at, len), written)) if *at == buffer && *written == wanted => Some((slot, *len)),
                 _ => None,
             })
         };

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::partition::Guess;
 use warplap_core::candidate::Outcome;
-use warplap_core::record::Edition;
+use warplap_core::record::TuningRun;
 use warplap_core::rejection::Rejection;
 
 use super::node::Node;
@@ -21,7 +21,7 @@ pub(super) struct Story<'a> {
     pub(super) how: String,
     /// The partition that runs.
     pub(super) winner: String,
-    pub(super) edition: Option<Edition>,
+    pub(super) edition: Option<TuningRun>,
     /// What everyone would take, where nobody raced for that reason.
     pub(super) guess: Option<&'a Guess>,
 }
@@ -34,7 +34,7 @@ impl fmt::Display for Story<'_> {
             lines.extend(raced(edition));
             lines.extend(not_raced(edition));
         }
-        lines.extend(self.guess.into_iter().flat_map(told));
+        lines.extend(self.guess.into_iter().flat_map(guess_lines));
         f.write_str(&lines.join("\n"))
     }
 }
@@ -45,7 +45,7 @@ impl Story<'_> {
         let ends = self.plan.inputs.iter().chain(&self.plan.outputs);
         let end = ends.into_iter().find(|(_, end)| *end == value).map(|(name, _)| name.clone());
         let of = |node: &Node| {
-            let at = node.outputs.iter().position(|given| *given == value)?;
+            let at = node.outputs.iter().position(|arguments| *arguments == value)?;
             // Of several each has a number.
             Some(if node.outputs.len() > 1 { format!("{}.{at}", node.name) } else { node.name.clone() })
         };
@@ -61,8 +61,8 @@ impl Story<'_> {
             let reads: Vec<String> = node.reads.iter().map(|value| self.name(*value)).collect();
             format!("{}({})", node.word(), reads.join(", "))
         };
-        let given = |node: &Node| node.outputs.iter().map(|value| self.name(*value)).collect::<Vec<_>>().join(", ");
-        let names: Vec<String> = self.plan.nodes.iter().map(given).collect();
+        let arguments = |node: &Node| node.outputs.iter().map(|value| self.name(*value)).collect::<Vec<_>>().join(", ");
+        let names: Vec<String> = self.plan.nodes.iter().map(arguments).collect();
         let labels: Vec<String> = self.plan.nodes.iter().map(label).collect();
         let wide = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let does = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
@@ -70,9 +70,9 @@ impl Story<'_> {
             let cover = covers.iter().find(|cover| self.plan.covers[**cover].nodes.contains(&at));
             let (mark, who) = match cover.map(|cover| (*cover, &self.plan.covers[*cover])) {
                 None => (" ", call.task.op().to_string()),
-                Some((cover, found)) => {
-                    let (first, last) = (found.nodes.first() == Some(&at), found.nodes.last() == Some(&at));
-                    let ops: Vec<&str> = found.tasks().map(|task| task.op()).collect();
+                Some((cover, result)) => {
+                    let (first, last) = (result.nodes.first() == Some(&at), result.nodes.last() == Some(&at));
+                    let ops: Vec<&str> = result.tasks().map(|task| task.op()).collect();
                     let who = format!("{}: {}", ops.join(" + "), self.plan.kind(cover));
                     match (first, last) {
                         (true, true) => ("─", who),
@@ -89,7 +89,7 @@ impl Story<'_> {
 }
 
 /// What everyone would take, the fastest first.
-fn told(guess: &Guess) -> Vec<String> {
+fn guess_lines(guess: &Guess) -> Vec<String> {
     let mut all: Vec<(&String, f64)> = guess.seconds.iter().map(|(name, seconds)| (name, seconds * 1e6)).collect();
     all.sort_by(|a, b| a.1.total_cmp(&b.1));
     let (wide, least) = (all.iter().map(|(name, _)| name.len()).max().unwrap_or(0), all.first().map_or(1.0, |a| a.1));
@@ -99,7 +99,7 @@ fn told(guess: &Guess) -> Vec<String> {
 }
 
 /// Who raced as a whole, the winner first, and who left and why.
-fn raced(edition: &Edition) -> Vec<String> {
+fn raced(edition: &TuningRun) -> Vec<String> {
     let ranked = edition.ranked();
     let left: Vec<(&str, &Rejection)> = (edition.trials.iter())
         .filter_map(|trial| match &trial.outcome {
@@ -120,7 +120,7 @@ fn raced(edition: &Edition) -> Vec<String> {
 }
 
 /// Partitions that did not race: by what their parts took, or why.
-fn not_raced(edition: &Edition) -> Vec<String> {
+fn not_raced(edition: &TuningRun) -> Vec<String> {
     let number = |reason: &str| reason.strip_suffix(" µs").and_then(|n| n.parse::<f64>().ok());
     let all = || edition.skipped.iter().map(|s| (number(&s.reason), &*s.variant, &*s.reason));
     let mut timed: Vec<_> = all().filter(|(us, ..)| us.is_some()).collect();
@@ -130,7 +130,7 @@ fn not_raced(edition: &Edition) -> Vec<String> {
     for (head, part) in [("by their parts, not raced", timed), ("not raced", others)] {
         if !part.is_empty() {
             lines.extend([String::new(), format!("  {head}")]);
-            lines.extend(part.iter().take(OTHERS).map(|(_, name, told)| format!("  {told:>13}  {name}")));
+            lines.extend(part.iter().take(OTHERS).map(|(_, name, text)| format!("  {text:>13}  {name}")));
         }
     }
     lines

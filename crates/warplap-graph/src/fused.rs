@@ -8,7 +8,7 @@ use warplap_core::engine::{How, Tuned, Tuner};
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::progress::{Observer, Silent};
-use warplap_core::record::Edition;
+use warplap_core::record::TuningRun;
 use warplap_core::settings::{Counts, Mode};
 use warplap_core::slot::Slot;
 
@@ -30,7 +30,7 @@ pub struct Fused<D: Ground> {
     tuner: Tuner<Graphs, D>,
     predicted: Arc<OnceLock<Predicted>>,
     /// Who was told by the parts, where nobody had to race.
-    told: OnceLock<Guessed<D>>,
+    guessed: OnceLock<Guessed<D>>,
     /// What its sizes are remembered by.
     choices: String,
     /// Whether a run has looked who is worth a race.
@@ -51,8 +51,8 @@ impl<D: Ground> Fused<D> {
         let problem = GraphProblem::new(Arc::new(plan));
         let slots = Graphs::signature(&problem).0;
         let tuner = Tuner::new(device, catalog, store, settings);
-        let (told, ready) = (OnceLock::new(), OnceLock::new());
-        Fused { problem, tuners, tuner, predicted, told, choices, ready, slots, inputs }
+        let (guessed, ready) = (OnceLock::new(), OnceLock::new());
+        Fused { problem, tuners, tuner, predicted, guessed, choices, ready, slots, inputs }
     }
 
     /// The graph as a problem of its operation: its text names its structure and its sizes.
@@ -72,7 +72,7 @@ impl<D: Ground> Fused<D> {
         let open = self.edition().is_none_or(|edition| edition.verdict.grade.is_provisional());
         self.get_ready(open, observer);
         let tuned = self.tuner.tune(&self.problem, observer)?;
-        self.told.get().into_iter().for_each(Guessed::end);
+        self.guessed.get().into_iter().for_each(Guessed::end);
         self.remember(&tuned);
         Ok(tuned)
     }
@@ -113,8 +113,8 @@ impl<D: Ground> Fused<D> {
             }
             let _ = self.ready.set(());
         }
-        match self.told.get().filter(|told| told.holds()) {
-            Some(told) => told.launch(&self.problem, &mut args, queue),
+        match self.guessed.get().filter(|guessed| guessed.holds()) {
+            Some(guessed) => guessed.launch(&self.problem, &mut args, queue),
             None => self.tuner.launch(&self.problem, &mut args, queue),
         }
     }
@@ -143,14 +143,14 @@ impl<D: Ground> Fused<D> {
 
     /// Takes who is told by the parts, or races.
     fn decide(&self) {
-        let Some(parts) = self.predicted.get().map(Predicted::parts).filter(|_| self.told.get().is_none()) else {
+        let Some(parts) = self.predicted.get().map(Predicted::parts).filter(|_| self.guessed.get().is_none()) else {
             return;
         };
         let known = !self.tuners.settings.again && !self.is_stored();
         let guess = if known { self.tuners.known.guess(&self.choices, &parts) } else { None };
-        if let Some(told) = guess.and_then(|guess| Guessed::proved(guess, &self.tuner, &self.problem)) {
+        if let Some(guessed) = guess.and_then(|guess| Guessed::proved(guess, &self.tuner, &self.problem)) {
             // Another thread may have been faster.
-            let _ = self.told.set(told);
+            let _ = self.guessed.set(guessed);
         } else if let Ok(tuned) = self.tuner.ensure(&self.problem, &Silent) {
             // Whoever cannot be raced says so when it is launched.
             self.remember(&tuned);
@@ -170,7 +170,7 @@ impl<D: Ground> Fused<D> {
     fn get_ready_beside(&self) {
         if self.predicted.get().is_none() && !self.is_stored() {
             let plan = &self.problem.plan;
-            for call in plan.alone.iter().chain(plan.covers.iter().flat_map(|found| &found.calls)) {
+            for call in plan.alone.iter().chain(plan.covers.iter().flat_map(|cover| &cover.calls)) {
                 // Whoever cannot be chosen says so when it is launched.
                 let _ = D::part(&call.task, &self.tuners).choose();
             }
@@ -201,12 +201,12 @@ impl<D: Ground> Fused<D> {
     pub(super) fn by_parts(&self, observer: &dyn Observer) -> Vec<(String, f64)> {
         let plan = &self.problem.plan;
         let seconds = |task: &Task| {
-            let told = |error: &Error| tracing::warn!("{}: {error}", task.text());
-            D::part(task, &self.tuners).seconds(observer).inspect_err(told)
+            let warn = |error: &Error| tracing::warn!("{}: {error}", task.text());
+            D::part(task, &self.tuners).seconds(observer).inspect_err(warn)
         };
         let alone: Result<Vec<f64>, Error> = plan.alone.iter().map(|call| seconds(&call.task)).collect();
         let Ok(alone) = alone else { return Vec::new() };
-        let whole = |found: &Match| found.tasks().map(|task| seconds(task).unwrap_or(f64::INFINITY)).sum();
+        let whole = |cover: &Match| cover.tasks().map(|task| seconds(task).unwrap_or(f64::INFINITY)).sum();
         let covers: Vec<f64> = plan.covers.iter().map(whole).collect();
         plan.cheapest(&alone, &covers)
     }
@@ -224,14 +224,14 @@ impl<D: Ground> Fused<D> {
 
     fn story(&self) -> Story<'_> {
         let (plan, key, mode) = (&*self.problem.plan, Graphs::text(&self.problem), self.tuners.settings.mode);
-        if let Some(told) = self.told.get().filter(|told| told.holds()) {
-            let (how, winner) = (told.how(), told.guess.winner.clone());
-            return Story { plan, key, how, winner, edition: None, guess: Some(&told.guess) };
+        if let Some(guessed) = self.guessed.get().filter(|guessed| guessed.holds()) {
+            let (how, winner) = (guessed.how(), guessed.guess.winner.clone());
+            return Story { plan, key, how, winner, edition: None, guess: Some(&guessed.guess) };
         }
         let decided = !matches!(mode, Mode::Tune | Mode::Background) || self.tuner.knows_key(&self.problem);
         let chosen = decided.then(|| self.tuner.choose(&self.problem)).transpose().ok().flatten();
         let (winner, how) = match chosen {
-            Some(chosen) => (chosen.candidate.variant, told(&chosen.how)),
+            Some(chosen) => (chosen.candidate.variant, how_text(&chosen.how)),
             None => (plan.unfused().id, "not decided yet: tune() or the first run decides".into()),
         };
         let edition = if decided && mode != Mode::Off { self.edition() } else { None };
@@ -239,13 +239,13 @@ impl<D: Ground> Fused<D> {
     }
 
     /// What the store holds about the graph.
-    fn edition(&self) -> Option<Edition> {
+    fn edition(&self) -> Option<TuningRun> {
         let record = self.tuner.record(&self.problem)?;
         record.current(&self.tuners.device.fingerprint().soft_id(), self.tuners.store.id()).cloned()
     }
 }
 
-fn told(how: &How) -> String {
+fn how_text(how: &How) -> String {
     match how {
         How::Raced => "raced".into(),
         How::Stored => "from the store".into(),

@@ -65,7 +65,7 @@ impl Place for Host {
     type Trouble = Infallible;
 
     fn answer(&self, call: &Call, all: &mut [Option<Array>]) -> Result<Answers<Array>, Infallible> {
-        let slots = lent(call, all);
+        let slots = kernel_inputs(call, all);
         let answers = call.task.answer(&slots);
         give_back(call, slots, all);
         Ok(answers.into_iter().map(|answer| (Array::F64(answer.values), answer.tolerance)).collect())
@@ -94,7 +94,7 @@ impl Place for Host {
 }
 
 /// What a call reads, by slot; nothing is copied but what it reads twice.
-fn lent(call: &Call, all: &mut [Option<Array>]) -> Vec<Array> {
+fn kernel_inputs(call: &Call, all: &mut [Option<Array>]) -> Vec<Array> {
     let mut slots: Vec<Array> = Vec::new();
     for (at, slot) in call.slots.iter().enumerate() {
         let before = call.slots[..at].iter().position(|other| slot.is_some() && other == slot);

@@ -79,7 +79,7 @@ pub(super) struct Node {
 
 impl Node {
     /// The first value it gives; most nodes have no other.
-    pub(super) fn given(&self) -> usize {
+    pub(super) fn first_output(&self) -> usize {
         self.outputs[0]
     }
 
@@ -172,7 +172,7 @@ pub(super) fn turned(node: &Node, problem: &RopeProblem) -> Vec<(usize, usize)> 
 
 /// The launch that does a node by itself.
 pub(super) fn alone(node: &Node) -> Call {
-    let (reads, outputs) = (&node.reads, node.given());
+    let (reads, outputs) = (&node.reads, node.first_output());
     match node.what {
         What::Product { w, bias } => {
             let mut bound = vec![(gemm::slot::A, reads[0]), (gemm::slot::B, reads[1]), (gemm::slot::C, outputs)];

@@ -125,8 +125,9 @@ impl<D: Ground> Builder<D> {
         let mut problem = plain.ok_or_else(reason)?;
         let mask = mask.map(|mask| self.facts(&name, "mask", mask)).transpose()?;
         if let Some(mask) = &mask {
-            let expected =
-                || format!("is {}, expected {:?} or 1 in the place of sizes in front or behind", mask.told(), x.shape);
+            let expected = || {
+                format!("is {}, expected {:?} or 1 in the place of sizes in front or behind", mask.describe(), x.shape)
+            };
             (problem.mask, problem.each) =
                 repeated(&x.shape, &mask.shape).ok_or_else(|| wrong(&name, "mask", expected()))?;
         }
@@ -168,7 +169,7 @@ impl<D: Ground> Builder<D> {
             (Layout::Row, [deep, n]) if *deep == k => *n,
             _ => {
                 let (form, other) = if layout == Layout::Col { ("n, k", "matmul") } else { ("k, n", "linear") };
-                let reason = format!("is {}, expected [{form}] with k = {k}, the last size of x", w.told());
+                let reason = format!("is {}, expected [{form}] with k = {k}, the last size of x", w.describe());
                 return Err(wrong(&name, "w", format!("{reason}; {other} takes it the other way round")));
             }
         };

@@ -51,14 +51,14 @@ pub(super) fn answers<'a, D: Device>(
         let (view, own) = (D::reread(view.as_ref().ok_or_else(missing)?), &plan.values[*value]);
         // Widened once for all that follows; whole numbers are what they are.
         all[*value] = Some(match own.dtype.is_whole() {
-            true => Numbers::Lent(view),
+            true => Numbers::Borrowed(view),
             false => Numbers::Own(device.widen(view)?, own.len),
         });
     }
     let answers = answered(&There { device, ask }, plan, &mut all)?;
     let far = |(numbers, tolerance): (Numbers<'_, D>, Tolerance)| match numbers {
         Numbers::Own(values, _) => Ok(FarAnswer { values, tolerance }),
-        Numbers::Lent(_) => Err(whole()),
+        Numbers::Borrowed(_) => Err(whole()),
     };
     answers.into_iter().map(far).collect()
 }
@@ -66,7 +66,7 @@ pub(super) fn answers<'a, D: Device>(
 /// The numbers of one value.
 enum Numbers<'a, D: Device> {
     /// Whole numbers of the caller's.
-    Lent(D::View<'a>),
+    Borrowed(D::View<'a>),
     /// So many doubles.
     Own(D::Buffer, usize),
 }
@@ -80,7 +80,7 @@ struct There<'a, D: Device, F> {
 impl<D: Device, F> There<'_, D, F> {
     fn view<'n>(&self, numbers: &'n Numbers<'_, D>) -> D::View<'n> {
         match numbers {
-            Numbers::Lent(view) => D::reread(view),
+            Numbers::Borrowed(view) => D::reread(view),
             Numbers::Own(buffer, len) => self.device.view(buffer, 0..*len),
         }
     }
@@ -106,7 +106,7 @@ where
     fn copied(&self, numbers: &Numbers<'a, D>) -> Result<Numbers<'a, D>, Error> {
         match numbers {
             Numbers::Own(_, len) => Ok(Numbers::Own(self.device.widen(self.view(numbers))?, *len)),
-            Numbers::Lent(_) => Err(whole()),
+            Numbers::Borrowed(_) => Err(whole()),
         }
     }
 
@@ -119,7 +119,7 @@ where
     ) -> Result<(), Error> {
         match numbers {
             Numbers::Own(buffer, _) => self.device.shift(buffer, shift, shift.stream(value as u64), tolerance),
-            Numbers::Lent(_) => Err(whole()),
+            Numbers::Borrowed(_) => Err(whole()),
         }
     }
 

@@ -29,12 +29,12 @@ pub(super) struct Plan {
     kinds: Vec<usize>,
     names: Vec<String>,
     /// The legal partitions, the one without covers first.
-    pub(super) partitions: Vec<Partition>,
+    pub(super) partitions: Vec<NamedPartition>,
 }
 
 /// A choice of covers.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Partition {
+pub(super) struct NamedPartition {
     /// The names of its kinds with `+` between them; records name it so.
     pub(super) id: String,
     /// Its covers, by their places.
@@ -51,12 +51,12 @@ impl Plan {
     ) -> Self {
         let look = Look { nodes: &nodes, outputs: &outputs };
         let all = (0..nodes.len()).flat_map(|at| templates.iter().map(move |template| (at, template)));
-        let found: Vec<Match> = all.flat_map(|(at, template)| template(&look, at)).collect();
+        let result: Vec<Match> = all.flat_map(|(at, template)| template(&look, at)).collect();
         let calls = nodes.iter().map(alone).collect();
         let (covers, kinds, names, partitions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut plan = Plan { values, inputs, nodes, outputs, alone: calls, covers, kinds, names, partitions };
         let graph = plan.graph(&vec![1.0; plan.nodes.len()]);
-        plan.covers = found.into_iter().filter(|f| graph.check(&as_cover(f, 0, 0.0)).is_ok()).collect();
+        plan.covers = result.into_iter().filter(|f| graph.check(&as_cover(f, 0, 0.0)).is_ok()).collect();
         plan.name_kinds();
         // Nothing is measured yet: who covers more comes first.
         let fewer = vec![0.5; plan.covers.len()];
@@ -69,14 +69,14 @@ impl Plan {
     /// Covers of one name and one problem are of one kind; further kinds of a name have a number.
     fn name_kinds(&mut self) {
         let mut known: Vec<(String, String)> = Vec::new();
-        for found in &self.covers {
-            let texts: Vec<String> = found.tasks().map(|task| task.text()).collect();
-            let key = (found.name.clone(), texts.join(";"));
+        for result in &self.covers {
+            let texts: Vec<String> = result.tasks().map(|task| task.text()).collect();
+            let key = (result.name.clone(), texts.join(";"));
             let at = known.iter().position(|other| *other == key).unwrap_or(known.len());
             if at == known.len() {
-                let before = known.iter().filter(|(name, _)| *name == found.name).count();
+                let before = known.iter().filter(|(name, _)| *name == result.name).count();
                 let number = if before == 0 { String::new() } else { format!("_{}", before + 1) };
-                self.names.push(format!("{}{number}", found.name));
+                self.names.push(format!("{}{number}", result.name));
                 known.push(key);
             }
             self.kinds.push(at);
@@ -89,14 +89,14 @@ impl Plan {
     }
 
     /// The partition without covers.
-    pub(super) fn unfused(&self) -> Partition {
+    pub(super) fn unfused(&self) -> NamedPartition {
         self.partition(Vec::new())
     }
 
-    fn partition(&self, covers: Vec<usize>) -> Partition {
+    fn partition(&self, covers: Vec<usize>) -> NamedPartition {
         let kinds: BTreeSet<usize> = covers.iter().map(|cover| self.kinds[*cover]).collect();
         let id = kinds.iter().map(|kind| self.names[*kind].as_str()).collect::<Vec<_>>().join("+");
-        Partition { id: if covers.is_empty() { APART.into() } else { id }, covers }
+        NamedPartition { id: if covers.is_empty() { APART.into() } else { id }, covers }
     }
 
     /// The graph by what each node takes by itself.
@@ -113,7 +113,7 @@ impl Plan {
 
     fn as_covers(&self, seconds: &[f64]) -> Vec<Cover> {
         let covers = self.covers.iter().zip(&self.kinds).zip(seconds);
-        covers.map(|((found, kind), seconds)| as_cover(found, *kind, *seconds)).collect()
+        covers.map(|((result, kind), seconds)| as_cover(result, *kind, *seconds)).collect()
     }
 
     /// The partitions that may race by what nodes and covers take together, cheapest first.
@@ -124,11 +124,11 @@ impl Plan {
     }
 
     /// The launches of a partition, in an order in which they can run.
-    pub(super) fn calls(&self, partition: &Partition) -> Vec<&Call> {
+    pub(super) fn calls(&self, partition: &NamedPartition) -> Vec<&Call> {
         let covers = partition.covers.iter().map(|cover| &self.covers[*cover]);
-        let taken: BTreeSet<usize> = covers.clone().flat_map(|found| found.nodes.iter().copied()).collect();
+        let taken: BTreeSet<usize> = covers.clone().flat_map(|result| result.nodes.iter().copied()).collect();
         let rest = self.alone.iter().enumerate().filter(|(at, _)| !taken.contains(at)).map(|(_, call)| call);
-        let mut open: Vec<&Call> = covers.flat_map(|found| &found.calls).chain(rest).collect();
+        let mut open: Vec<&Call> = covers.flat_map(|result| &result.calls).chain(rest).collect();
         let mut ready = Vec::new();
         while let Some(next) = open.iter().position(|call| {
             let waits = |value: &usize| open.iter().any(|other| other.writes().contains(value));
@@ -142,8 +142,9 @@ impl Plan {
     /// A hash of the structure and of what each partition covers: names mean the same in graphs that have the same.
     pub(super) fn choices(&self) -> String {
         let nodes = |cover: &usize| format!("{:?}", self.covers[*cover].nodes);
-        let told = |p: &Partition| format!("{} {}", p.id, p.covers.iter().map(nodes).collect::<Vec<_>>().join(" "));
-        let mut all: Vec<String> = self.partitions.iter().map(told).collect();
+        let message =
+            |p: &NamedPartition| format!("{} {}", p.id, p.covers.iter().map(nodes).collect::<Vec<_>>().join(" "));
+        let mut all: Vec<String> = self.partitions.iter().map(message).collect();
         all.sort();
         SourceHash::of(&[&self.structure(), &all.join(";")]).0
     }
@@ -157,6 +158,6 @@ impl Plan {
     }
 }
 
-fn as_cover(found: &Match, kind: usize, seconds: f64) -> Cover {
-    Cover { kind, nodes: found.nodes.clone(), outputs: found.outputs.clone(), seconds }
+fn as_cover(result: &Match, kind: usize, seconds: f64) -> Cover {
+    Cover { kind, nodes: result.nodes.clone(), outputs: result.outputs.clone(), seconds }
 }

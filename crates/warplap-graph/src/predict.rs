@@ -10,7 +10,7 @@ use warplap_core::arg::Arg;
 use warplap_core::engine::Tuner;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
-use warplap_core::record::Edition;
+use warplap_core::record::TuningRun;
 use warplap_core::variant::Kernel;
 
 use super::problem::{GraphProblem, Graphs};
@@ -43,7 +43,7 @@ impl RacedSizes {
 }
 
 /// What those who raced took as a whole, in seconds.
-pub(super) fn wholes(edition: &Edition) -> BTreeMap<String, f64> {
+pub(super) fn wholes(edition: &TuningRun) -> BTreeMap<String, f64> {
     edition.ranked().iter().map(|r| (r.trial.candidate.variant.clone(), r.time_us * 1e-6)).collect()
 }
 

@@ -105,9 +105,9 @@ impl Problem for GraphProblem {
         let problem = GraphProblem::of(open.ok_or_else(|| ProblemError::value("sizes", &sizes, expected))?);
         for (field, own) in problem.fields().0.into_iter().filter(|(field, _)| *field != "sizes") {
             let expected = format!("{own}, as the graph of these sizes has it");
-            let found: String = fields.word_or(field, &expected, own.clone())?;
-            if found != own {
-                return Err(ProblemError::value(field, found, expected));
+            let result: String = fields.word_or(field, &expected, own.clone())?;
+            if result != own {
+                return Err(ProblemError::value(field, result, expected));
             }
         }
         Ok(problem)

@@ -1,7 +1,7 @@
 //! The page about a graph: its story goes out as the plain values that pages are drawn of.
 
 use warplap_core::candidate::Outcome;
-use warplap_core::record::Edition;
+use warplap_core::record::TuningRun;
 use warplap_report::graph_page::{Cover, Decided, Kind, Lane, Node, Page, Unmeasured};
 
 use super::explain::Story;
@@ -54,7 +54,7 @@ impl Story<'_> {
                 };
                 (guess.seconds.iter().map(lane).collect(), Vec::new())
             }
-            (Some(edition), None) => (self.lanes(edition), skipped(edition)),
+            (Some(edition), None) => (self.page_rows(edition), skipped(edition)),
             (None, None) => (Vec::new(), Vec::new()),
         };
         let covered = nodes.iter().filter(|node| node.cover.is_some()).count();
@@ -71,7 +71,7 @@ impl Story<'_> {
     }
 
     /// Who raced as a whole, and who left and why.
-    fn lanes(&self, edition: &Edition) -> Vec<Lane> {
+    fn page_rows(&self, edition: &TuningRun) -> Vec<Lane> {
         let timed = edition.ranked().into_iter().map(|r| Lane {
             name: r.trial.candidate.variant.clone(),
             us: Some(r.time_us),
@@ -90,7 +90,7 @@ impl Story<'_> {
 }
 
 /// Partitions that did not race, by what their parts took, or why.
-fn skipped(edition: &Edition) -> Vec<Unmeasured> {
+fn skipped(edition: &TuningRun) -> Vec<Unmeasured> {
     let one = |skipped: &warplap_core::record::Skipped| {
         let us = skipped.reason.strip_suffix(" µs").and_then(|number| number.parse().ok());
         let why = if us.is_some() { String::new() } else { skipped.reason.clone() };

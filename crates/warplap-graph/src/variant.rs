@@ -12,7 +12,7 @@ use warplap_core::variant::{Fit, Kernel, Variant};
 
 use super::chain::Chain;
 use super::on_device::Right;
-use super::plan::{APART, Partition, Plan};
+use super::plan::{APART, NamedPartition, Plan};
 use super::problem::{GraphProblem, Graphs};
 use super::task::{Ground, Tuners};
 
@@ -35,7 +35,7 @@ impl Predicted {
 }
 
 struct Partitioned<D: Ground> {
-    partition: Partition,
+    partition: NamedPartition,
     source: SourceHash,
     tuners: Arc<Tuners<D>>,
     predicted: Arc<OnceLock<Predicted>>,
@@ -47,7 +47,7 @@ pub(super) fn catalog<D: Ground>(
     tuners: &Arc<Tuners<D>>,
     predicted: &Arc<OnceLock<Predicted>>,
 ) -> Catalog<Graphs, D> {
-    let variant = |partition: &Partition| {
+    let variant = |partition: &NamedPartition| {
         // A chain is its kernels: where one of them is other code, it was never raced.
         let parts = plan.calls(partition).into_iter().map(|call| D::part(&call.task, tuners).sources());
         let sources = parts.collect::<Vec<_>>().join(";");

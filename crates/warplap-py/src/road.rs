@@ -162,7 +162,7 @@ pub(crate) fn explain(py: Python<'_>, problem: &str, gpu: Option<usize>) -> PyRe
 
 fn variants(tuner: &dyn AnyTuner, problem: &str) -> PyResult<Value> {
     let standing = tuner.variants(Some(problem)).map_err(crate::failure::raise)?;
-    let row = |s: &warplap::any::Standing| {
+    let row = |s: &warplap::any::VariantStatus| {
         let (fits, why) = match &s.fit {
             Some(Fit::Fits(priority)) => (true, priority.word().to_string()),
             Some(Fit::Aside(reason)) => (false, reason.clone()),

@@ -4,7 +4,7 @@
 //! `FILE@@DONOR` has all of it at hand.
 
 use warplap_core::search::Brief;
-use warplap_report::recorded::{Recorded, Yardstick, replay};
+use warplap_report::recorded::{Baseline, Recorded, replay};
 
 #[allow(clippy::print_stdout)]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,17 +18,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let donor = donor.map(|d| d.trim_start_matches('@'));
             let donor = donor.map(|path| Recorded::read(path.as_ref())).transpose()?;
             let recorded = Recorded::read(path.as_ref())?;
-            let yardstick = Yardstick::new(&recorded, 400).ok_or("nothing was right")?;
-            let donors: Vec<_> = donor.iter().flat_map(|d| d.best(10)).map(Recorded::donor).collect();
+            let baseline = Baseline::new(&recorded, 400).ok_or("nothing was right")?;
+            let priors: Vec<_> = donor.iter().flat_map(|d| d.best(10)).map(Recorded::donor).collect();
             let all = donor.iter().filter(|_| whole).flat_map(Recorded::right);
             let elsewhere: Vec<_> = all.map(|(config, time)| (Recorded::donor(config), time)).collect();
             let (mut runs, mut ratio, mut own) = (Vec::new(), [0.0; 3], 0.0);
             for seed in 0..repeats {
-                let brief = Brief { seed, donors: donors.clone(), elsewhere: elsewhere.clone(), ..Brief::default() };
+                let brief = Brief { seed, priors: priors.clone(), elsewhere: elsewhere.clone(), ..Brief::default() };
                 let run = replay(&recorded, name, 400, &brief).ok_or("no such search")?;
-                runs.push(yardstick.score(&run.curve));
+                runs.push(baseline.score(&run.curve));
                 own += run.own_seconds / run.trials as f64 * 1e6 / repeats as f64;
-                let at = |k| run.curve.best_at(k).unwrap_or(yardstick.slowest_ms) / yardstick.optimum_ms;
+                let at = |k| run.curve.best_at(k).unwrap_or(baseline.slowest_ms) / baseline.optimum_ms;
                 [25, 100, 400].iter().zip(&mut ratio).for_each(|(k, r)| *r += at(*k) / repeats as f64);
                 [100, 400].iter().zip(&mut within).for_each(|(k, w)| *w += f64::from(at(*k) <= 1.05));
             }

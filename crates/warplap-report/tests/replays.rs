@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use warplap_core::search::Brief;
-use warplap_report::recorded::{Recorded, Yardstick, replay};
+use warplap_report::recorded::{Baseline, Recorded, replay};
 
 fn recorded(name: &str) -> Recorded {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/spaces/recorded/{name}.json"));
@@ -14,14 +14,14 @@ const TRIALS: usize = 400;
 
 /// The mean score over some seeds, and the mean of best over optimum after 25 trials.
 fn measured(space: &Recorded, search: &str, donor: Option<&Recorded>) -> (f64, f64) {
-    let yardstick = Yardstick::new(space, TRIALS).unwrap();
-    let donors: Vec<_> = donor.iter().flat_map(|d| d.best(10)).map(Recorded::donor).collect();
+    let baseline = Baseline::new(space, TRIALS).unwrap();
+    let priors: Vec<_> = donor.iter().flat_map(|d| d.best(10)).map(Recorded::donor).collect();
     let (seeds, mut score, mut early) = (4, 0.0, 0.0);
     for seed in 0..seeds {
-        let run = replay(space, search, TRIALS, &Brief { seed, donors: donors.clone(), ..Brief::default() }).unwrap();
+        let run = replay(space, search, TRIALS, &Brief { seed, priors: priors.clone(), ..Brief::default() }).unwrap();
         assert_eq!(run.trials, TRIALS);
-        score += yardstick.score(&run.curve) / seeds as f64;
-        early += run.curve.best_at(25).unwrap_or(yardstick.slowest_ms) / yardstick.optimum_ms / seeds as f64;
+        score += baseline.score(&run.curve) / seeds as f64;
+        early += run.curve.best_at(25).unwrap_or(baseline.slowest_ms) / baseline.optimum_ms / seeds as f64;
     }
     (score, early)
 }
@@ -69,11 +69,11 @@ fn our_own_recorded_spaces_replay_and_there_is_one_of_every_operation_on_cpu_and
             let space = own(&format!("{op}__{device}"));
             assert!(space.kernel.starts_with(&format!("{op}:")) && !space.device.is_empty(), "{op} {device}");
             let trials = space.len();
-            let yardstick = Yardstick::new(&space, trials).unwrap();
+            let baseline = Baseline::new(&space, trials).unwrap();
             for search in ["auto", "climb", "exhaustive"] {
                 let run = replay(&space, search, trials, &Brief { seed: 1, ..Brief::default() }).unwrap();
-                let found = (run.trials, run.curve.best_at(trials));
-                assert_eq!(found, (trials, Some(yardstick.optimum_ms)), "{op} {device}");
+                let result = (run.trials, run.curve.best_at(trials));
+                assert_eq!(result, (trials, Some(baseline.optimum_ms)), "{op} {device}");
             }
         }
     }
@@ -82,9 +82,9 @@ fn our_own_recorded_spaces_replay_and_there_is_one_of_every_operation_on_cpu_and
 #[test]
 fn a_users_kernel_on_a_gpu_is_found_in_a_quarter_of_its_configs() {
     let space = own("conv2d__h200");
-    let yardstick = Yardstick::new(&space, 54).unwrap();
+    let baseline = Baseline::new(&space, 54).unwrap();
     for seed in 0..6 {
         let run = replay(&space, "auto", 54, &Brief { seed, ..Brief::default() }).unwrap();
-        assert!(run.curve.best_at(54).unwrap() < 1.05 * yardstick.optimum_ms, "{:?}", run.curve);
+        assert!(run.curve.best_at(54).unwrap() < 1.05 * baseline.optimum_ms, "{:?}", run.curve);
     }
 }

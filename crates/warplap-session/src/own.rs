@@ -244,9 +244,9 @@ impl Problem for OwnProblem {
         let problem = OwnProblem(open.ok_or_else(|| ProblemError::value("name", &name, expected))?);
         for (field, own) in problem.fields().0.into_iter().skip(1) {
             let expected = format!("{own}, as the kernel that is open has it");
-            let found: String = fields.word_or(field, &expected, String::new())?;
-            if found != own {
-                return Err(ProblemError::value(field, found, expected));
+            let result: String = fields.word_or(field, &expected, String::new())?;
+            if result != own {
+                return Err(ProblemError::value(field, result, expected));
             }
         }
         Ok(problem)

@@ -338,7 +338,7 @@ impl Default for Session {
 
 /// As many arguments as an operation has slots: those given, and nothing for the others.
 #[cfg(any(feature = "gemm", feature = "attention"))]
-fn filled<'a, D: Device, const SLOTS: usize>(given: impl IntoIterator<Item = Arg<'a, D>>) -> [Arg<'a, D>; SLOTS] {
-    let mut given = given.into_iter();
-    std::array::from_fn(|_| given.next().unwrap_or_default())
+fn filled<'a, D: Device, const SLOTS: usize>(inputs: impl IntoIterator<Item = Arg<'a, D>>) -> [Arg<'a, D>; SLOTS] {
+    let mut inputs = inputs.into_iter();
+    std::array::from_fn(|_| inputs.next().unwrap_or_default())
 }

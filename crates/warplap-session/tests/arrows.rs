@@ -82,16 +82,16 @@ fn the_core_knows_no_device_and_no_unsafe() {
 
 /// What stands in a folder's files, by their paths.
 fn texts(folder: &Path) -> Vec<(std::path::PathBuf, String)> {
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         match fs::read_to_string(&path) {
-            Ok(text) => found.push((path, text)),
-            Err(_) if path.is_dir() => found.extend(texts(&path)),
+            Ok(text) => result.push((path, text)),
+            Err(_) if path.is_dir() => result.extend(texts(&path)),
             Err(e) => panic!("{}: {e}", path.display()),
         }
     }
-    found
+    result
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use warplap_core::temp_dirs::Passing;
+use warplap_core::temp_dirs::ScratchDir;
 use warplap_core::user_files;
 
 const MAGIC: &[u8] = b"warplap artifact 1\n";
@@ -60,7 +60,7 @@ pub struct Artifacts {
     folder: PathBuf,
     key: [u8; KEY],
     /// The directory, where it goes with this object.
-    _passing: Option<Passing>,
+    _passing: Option<ScratchDir>,
 }
 
 impl Artifacts {
@@ -81,7 +81,7 @@ impl Artifacts {
 
     /// In a directory of their own that nobody else can open and that goes with this object.
     pub fn passing() -> Result<Self, ArtifactError> {
-        let passing = Passing::new().map_err(ArtifactError::at("a folder of their own"))?;
+        let passing = ScratchDir::new().map_err(ArtifactError::at("a folder of their own"))?;
         let mut artifacts = Self::open(passing.path())?;
         artifacts._passing = Some(passing);
         Ok(artifacts)

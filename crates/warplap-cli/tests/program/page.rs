@@ -115,8 +115,8 @@ fn a_browser_draws_every_part_of_a_report() {
     assert_eq!(strips.iter().filter(|t| t.starts_with("left ")).count(), left, "{strips:?}");
     assert!(strips.contains(&"won") && count(&drawn["strips"]["marks"]) >= timed.len(), "{strips:?}");
     // The heat map, as drawn first and with its axes changed by a hand.
-    for heat in [&drawn["heat"], &drawn["heat_turned"]] {
-        assert_eq!(count(&heat["cells"]), timed.len(), "{heat}");
+    for contest in [&drawn["heat"], &drawn["heat_turned"]] {
+        assert_eq!(count(&contest["cells"]), timed.len(), "{contest}");
     }
     assert!(
         texts(&drawn["heat"]["texts"]).iter().any(|t| t.starts_with("UNROLL="))

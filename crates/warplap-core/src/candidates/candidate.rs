@@ -88,7 +88,7 @@ pub struct Ran {
     pub stage: Stage,
     /// What it took on other cards at the same stage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub also: Vec<CardTime>,
+    pub also: Vec<GpuTime>,
 }
 
 /// How far a candidate of a split space came.
@@ -103,7 +103,7 @@ pub enum Stage {
 
 /// What a candidate took on a card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CardTime {
+pub struct GpuTime {
     /// The card.
     pub card: String,
     /// Its median time there in microseconds.
@@ -155,7 +155,7 @@ impl Trial {
     }
 
     /// The median time in microseconds of its own samples. Those of different heats do not compare: see
-    /// `Edition::ranked`.
+    /// `TuningRun::ranked`.
     pub fn median_us(&self) -> Option<f64> {
         self.measurement().map(|m| m.median_us)
     }
@@ -186,8 +186,8 @@ mod tests {
         let mut trial: Trial = serde_json::from_str(old).unwrap();
         assert_eq!((serde_json::to_string(&trial).unwrap().as_str(), &trial.ran), (old, &None));
         trial.ran = Some(Box::new(Ran { card: "node:cuda-1".into(), stage: Stage::Finals, also: Vec::new() }));
-        let told = serde_json::to_string(&trial).unwrap();
-        assert!(told.ends_with(r#""ran":{"card":"node:cuda-1","stage":"finals"}}"#), "{told}");
-        assert_eq!(serde_json::from_str::<Trial>(&told).unwrap(), trial);
+        let text = serde_json::to_string(&trial).unwrap();
+        assert!(text.ends_with(r#""ran":{"card":"node:cuda-1","stage":"finals"}}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Trial>(&text).unwrap(), trial);
     }
 }

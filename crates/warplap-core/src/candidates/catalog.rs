@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::model::arg::Arg;
 use crate::model::op::Op;
-use crate::prove::contain::Contained;
+use crate::prove::contain::PanicGuard;
 use crate::prove::oracle::Oracle;
 
 /// An operation that has variants on a device: what a session needs to know of it.
@@ -38,12 +38,12 @@ impl<O: Op, D: Device> Clone for Catalog<O, D> {
 impl<O: Op, D: Device> Catalog<O, D> {
     /// A catalog; the first variant is the reference.
     pub fn new(reference: Arc<dyn Variant<O, D>>) -> Self {
-        Catalog { variants: vec![Arc::new(Contained(reference))], oracle: None }
+        Catalog { variants: vec![Arc::new(PanicGuard(reference))], oracle: None }
     }
 
     /// This catalog with one more variant; one with an id that is there already takes its place.
     pub fn with(mut self, variant: Arc<dyn Variant<O, D>>) -> Self {
-        let variant: Arc<dyn Variant<O, D>> = Arc::new(Contained(variant));
+        let variant: Arc<dyn Variant<O, D>> = Arc::new(PanicGuard(variant));
         match self.variants.iter().position(|v| v.id() == variant.id()) {
             Some(at) => self.variants[at] = variant,
             None => self.variants.push(variant),

@@ -10,11 +10,11 @@ use crate::candidates::candidate::Candidate;
 use crate::candidates::rejection::Rejection;
 use crate::device::Device;
 use crate::engine::settings::Running;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 
 /// Compiles candidates of one problem ahead of their turn.
-pub(crate) struct Ahead<'a, D: Device> {
-    card: &'a dyn Card<D>,
+pub(crate) struct CompileAhead<'a, D: Device> {
+    card: &'a dyn ErasedProblem<D>,
     device: &'a D,
     builders: usize,
     /// When there is no time left, where there is such a moment.
@@ -48,10 +48,10 @@ impl Board {
     }
 }
 
-impl<'a, D: Device> Ahead<'a, D> {
-    pub(crate) fn new(card: &'a dyn Card<D>, device: &'a D) -> Self {
+impl<'a, D: Device> CompileAhead<'a, D> {
+    pub(crate) fn new(card: &'a dyn ErasedProblem<D>, device: &'a D) -> Self {
         let (builders, board, changed) = (device.builders(), Mutex::default(), Condvar::new());
-        Ahead { card, device, builders, ends: None, board, changed }
+        CompileAhead { card, device, builders, ends: None, board, changed }
     }
 
     /// Nothing is compiled that would take until after the end, by what others took.
@@ -150,7 +150,7 @@ impl<'a, D: Device> Ahead<'a, D> {
 }
 
 /// While it lives candidates are compiled.
-pub(crate) struct Closing<'s, 'a, D: Device>(&'s Ahead<'a, D>);
+pub(crate) struct Closing<'s, 'a, D: Device>(&'s CompileAhead<'a, D>);
 
 impl<D: Device> Drop for Closing<'_, '_, D> {
     fn drop(&mut self) {

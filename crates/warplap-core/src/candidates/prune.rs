@@ -2,7 +2,7 @@
 
 use crate::candidates::variant::Needs;
 use crate::device::{Device, Limits};
-use crate::model::erased::Listed;
+use crate::model::erased::ListedVariant;
 use crate::records::record::Skipped;
 use crate::search::Arm;
 use crate::space::Config;
@@ -20,7 +20,7 @@ pub struct Pruned {
 }
 
 /// Lists every legal config of every listed variant and leaves out what exceeds the device's limits.
-pub fn prune<D: Device>(listed: &[Listed<'_, D>], device: &D) -> Pruned {
+pub fn prune<D: Device>(listed: &[ListedVariant<'_, D>], device: &D) -> Pruned {
     let limits = device.limits();
     let mut pruned = Pruned::default();
     for entry in listed {

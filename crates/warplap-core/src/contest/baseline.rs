@@ -5,9 +5,9 @@ use crate::search::Arm;
 
 /// Lifts the default config of the named variants into the first tier, behind everybody else's default: by then a slow
 /// reference is outpaced by its first launch.
-pub(crate) fn lift(arms: &mut Vec<Arm>, is_yardstick: impl Fn(&str) -> bool) {
+pub(crate) fn lift(arms: &mut Vec<Arm>, is_baseline: impl Fn(&str) -> bool) {
     let mut lifted = Vec::new();
-    for arm in arms.iter_mut().filter(|a| a.priority != Priority::High && is_yardstick(&a.variant)) {
+    for arm in arms.iter_mut().filter(|a| a.priority != Priority::High && is_baseline(&a.variant)) {
         if let Some(mut first) = arm.take_first() {
             first.priority = Priority::High;
             lifted.push(first);

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::candidates::candidate::Candidate;
 use crate::measure::{Gap, Race};
-use crate::records::record::Edition;
+use crate::records::record::TuningRun;
 
 /// Everyone's gap to the winner of the last heat it raced in.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Ledger(HashMap<Candidate, (Candidate, Gap)>);
 
 impl Ledger {
     /// What an edition knows: everyone's gap to its winner.
-    pub(crate) fn of(edition: &Edition) -> Ledger {
+    pub(crate) fn of(edition: &TuningRun) -> Ledger {
         let winner = &edition.verdict.winner;
         let known = |t: &crate::candidates::candidate::Trial| {
             let behind = t.measurement()?.behind.as_deref()?;
@@ -50,7 +50,7 @@ impl Ledger {
     }
 
     /// How far everyone is behind the winner.
-    pub(crate) fn gaps(&self, winner: &Candidate) -> HashMap<Candidate, Gap> {
+    pub(crate) fn gap_by_candidate(&self, winner: &Candidate) -> HashMap<Candidate, Gap> {
         self.0.keys().filter_map(|c| Some((c.clone(), self.gap(c, winner)?))).collect()
     }
 
@@ -74,7 +74,7 @@ impl Ledger {
 mod tests {
     use super::*;
     use crate::candidates::candidate::SourceHash;
-    use crate::measure::{Ended, Lane, Measurement, Place};
+    use crate::measure::{Ended, Lane, Measurement, Placing};
     use crate::space::Config;
 
     fn who(name: &str) -> Candidate {
@@ -82,14 +82,14 @@ mod tests {
     }
 
     /// A heat with lanes this far behind the first.
-    fn heat(at: &[f64]) -> Race {
+    fn race_of(at: &[f64]) -> Race {
         Race {
-            lanes: at.iter().map(|_| Lane::Measured(Measurement::default())).collect(),
+            contestants: at.iter().map(|_| Lane::Measured(Measurement::default())).collect(),
             leader: Some(0),
             ties: Vec::new(),
             runner_up: None,
             margin: None,
-            places: at.iter().map(|at| Some(Place { variance: 5e-5, ..Place::sure(*at) })).collect(),
+            places: at.iter().map(|at| Some(Placing { variance: 5e-5, ..Placing::sure(*at) })).collect(),
             rounds: 4,
             launches: 4,
             ended: Ended::ByRule,
@@ -102,14 +102,14 @@ mod tests {
     fn who_lost_to_a_loser_is_behind_the_winner_by_both_gaps() {
         let (a, b, c, d) = (who("a"), who("b"), who("c"), who("d"));
         let mut ledger = Ledger::default();
-        ledger.note(&heat(&[0.0, 0.1]), &[a.clone(), b.clone()], &a);
-        ledger.note(&heat(&[0.0, 0.05]), &[c.clone(), a.clone()], &c);
-        ledger.note(&heat(&[0.0, 0.02]), &[d.clone(), c.clone()], &d);
+        ledger.note(&race_of(&[0.0, 0.1]), &[a.clone(), b.clone()], &a);
+        ledger.note(&race_of(&[0.0, 0.05]), &[c.clone(), a.clone()], &c);
+        ledger.note(&race_of(&[0.0, 0.02]), &[d.clone(), c.clone()], &d);
         let behind = |who: &Candidate| ledger.gap(who, &d).unwrap();
         assert!((behind(&b).ln - 0.17).abs() < 1e-12 && (behind(&a).ln - 0.07).abs() < 1e-12);
         assert!(behind(&b).error > behind(&a).error, "every link adds its doubt");
         assert_eq!(behind(&d), Gap::NONE);
-        assert_eq!(ledger.gaps(&d).len(), 4);
+        assert_eq!(ledger.gap_by_candidate(&d).len(), 4);
         assert!(ledger.gap(&who("nobody"), &d).is_none());
     }
 
@@ -117,9 +117,9 @@ mod tests {
     fn a_winner_that_fell_out_still_links_those_who_raced_with_it() {
         let (a, b, c) = (who("a"), who("b"), who("c"));
         let mut ledger = Ledger::default();
-        ledger.note(&heat(&[0.0, 0.1, 0.3]), &[a.clone(), b.clone(), c.clone()], &a);
+        ledger.note(&race_of(&[0.0, 0.1, 0.3]), &[a.clone(), b.clone(), c.clone()], &a);
         // It was found wrong; the second races alone.
-        ledger.note(&heat(&[0.0]), std::slice::from_ref(&b), &b);
+        ledger.note(&race_of(&[0.0]), std::slice::from_ref(&b), &b);
         assert!((ledger.gap(&c, &b).unwrap().ln - 0.2).abs() < 1e-12);
         assert!((ledger.gap(&a, &b).unwrap().ln + 0.1).abs() < 1e-12);
     }

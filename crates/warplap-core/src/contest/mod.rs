@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use crate::candidates::candidate::{Candidate, SourceHash, Trial};
-use crate::candidates::compile_ahead::Ahead;
+use crate::candidates::compile_ahead::CompileAhead;
 use crate::candidates::rejection::Rejection;
 use crate::contest::ledger::Ledger;
 use crate::contest::verdict::{Grade, Verdict};
@@ -67,7 +67,7 @@ impl Entered {
 pub(crate) struct Contest<'g, D: Device> {
     gate: &'g Gate<'g, D>,
     /// Compiles those who wait for their turn.
-    ahead: &'g Ahead<'g, D>,
+    ahead: &'g CompileAhead<'g, D>,
     device: &'g D,
     settings: &'g Settings,
     running: &'g Running<'g>,
@@ -101,7 +101,7 @@ pub(crate) struct Contest<'g, D: Device> {
 impl<'g, D: Device> Contest<'g, D> {
     pub(crate) fn new(
         gate: &'g Gate<'g, D>,
-        ahead: &'g Ahead<'g, D>,
+        ahead: &'g CompileAhead<'g, D>,
         device: &'g D,
         settings: &'g Settings,
         running: &'g Running<'g>,

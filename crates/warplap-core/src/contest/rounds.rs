@@ -8,7 +8,7 @@ use crate::candidates::candidate::{Candidate, Outcome, Trial};
 use crate::contest::verdict::{self, Contender, Grade, Verdict};
 use crate::device::Device;
 use crate::engine::progress::Event;
-use crate::measure::contestants::Lanes;
+use crate::measure::contestants::Contestants;
 use crate::measure::{Race, RacePlan, race};
 use crate::prove::gate::Entrant;
 use crate::search::Search;
@@ -22,9 +22,9 @@ impl<'g, D: Device> Contest<'g, D> {
         self.began.get_or_insert_with(|| (Instant::now(), self.device.stolen()));
         let earlier = self.verdict.take();
         let known = self.front.len();
-        let mut lanes: Vec<Entrant<'g, D>> = self.front.drain(..).chain(newcomers).collect();
-        self.observer.event(&Event::Racing(lanes.len()));
-        let contenders: Vec<Contender> = lanes.iter().map(|e| e.contender.clone()).collect();
+        let mut contestants: Vec<Entrant<'g, D>> = self.front.drain(..).chain(newcomers).collect();
+        self.observer.event(&Event::Racing(contestants.len()));
+        let contenders: Vec<Contender> = contestants.iter().map(|e| e.contender.clone()).collect();
         let plan = RacePlan {
             eps: self.settings.eps,
             delta: self.settings.delta,
@@ -40,23 +40,23 @@ impl<'g, D: Device> Contest<'g, D> {
         let taken = Cell::new(0);
         let needed = if earlier.is_some() { 0 } else { contenders.len() as u64 };
         let mut stop = || self.running.over() && taken.get() >= needed;
-        let mut watch = Lanes::new(&mut lanes, &taken, self.device).racing_for(&self.settings.objective);
+        let mut watch = Contestants::new(&mut contestants, &taken, self.device).racing_for(&self.settings.objective);
         let stage = if confirm { "confirm" } else { "race" };
         let outcome = self.gate.timing.of(stage, || race(contenders.len(), &mut watch, &plan, &mut stop));
         if needed > 0 {
-            self.running.owe(-lanes.iter().map(|e| e.sample).sum::<f64>());
+            self.running.owe(-contestants.iter().map(|e| e.sample).sum::<f64>());
         }
         self.floor = outcome.floor;
         self.rounds += outcome.rounds;
         self.launches += outcome.launches;
         let candidates: Vec<Candidate> = contenders.iter().map(|c| c.candidate.clone()).collect();
         let mut trials = verdict::trials(&outcome, &candidates);
-        trials.iter_mut().zip(&lanes).for_each(|(trial, entrant)| trial.takes(entrant.kernel.resources()));
+        trials.iter_mut().zip(&contestants).for_each(|(trial, entrant)| trial.takes(entrant.kernel.resources()));
         if let Some(earlier) = earlier.filter(|_| trials[..known].iter().any(Trial::is_unseen)) {
             // Stopped before it had seen those who led: what was known of them stands.
             trials.drain(..known).for_each(drop);
-            lanes.truncate(known);
-            self.front = lanes;
+            contestants.truncate(known);
+            self.front = contestants;
             self.verdict = Some(Verdict { grade: Grade::Capped, confidence: 0.0, ..earlier });
         } else {
             let contended = self.gate.timing.of("readings", || self.device.contended());
@@ -65,7 +65,7 @@ impl<'g, D: Device> Contest<'g, D> {
                 self.gate.seen(verdict.median_us * 1e-6);
                 self.observer.event(&Event::Leader(&verdict.winner, verdict.median_us));
                 self.ledger.note(&outcome, &candidates, &verdict.winner);
-                self.front = front(lanes, &outcome, &verdict.winner);
+                self.front = front(contestants, &outcome, &verdict.winner);
             }
         }
         for trial in trials {
@@ -89,11 +89,11 @@ impl<'g, D: Device> Contest<'g, D> {
 }
 
 /// Who runs in the next race too: the winner, then the nearest of those that stayed.
-fn front<'g, D: Device>(lanes: Vec<Entrant<'g, D>>, race: &Race, winner: &Candidate) -> Vec<Entrant<'g, D>> {
-    let Some(first) = lanes.iter().position(|e| e.contender.candidate == *winner) else { return Vec::new() };
+fn front<'g, D: Device>(contestants: Vec<Entrant<'g, D>>, race: &Race, winner: &Candidate) -> Vec<Entrant<'g, D>> {
+    let Some(first) = contestants.iter().position(|e| e.contender.candidate == *winner) else { return Vec::new() };
     let mut near: Vec<(f64, Entrant<'g, D>)> = Vec::new();
-    for (lane, entrant) in lanes.into_iter().enumerate() {
-        let stayed = matches!(race.lanes[lane], crate::measure::Lane::Measured(_));
+    for (lane, entrant) in contestants.into_iter().enumerate() {
+        let stayed = matches!(race.contestants[lane], crate::measure::Lane::Measured(_));
         let Some(gap) = race.gap(lane, first).filter(|_| stayed || lane == first) else { continue };
         if gap.ln <= NEAR.ln_1p() || gap.behind().is_tie() {
             near.push((if lane == first { f64::NEG_INFINITY } else { gap.ln }, entrant));

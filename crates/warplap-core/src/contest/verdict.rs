@@ -143,8 +143,13 @@ impl Verdict {
     }
 
     /// Says how sure it is by everyone's gap to the winner, and who ties or comes second by them.
-    pub(crate) fn weigh<'c>(&mut self, gaps: impl Iterator<Item = (&'c Candidate, Gap)>, doubt: Doubt, samples: u32) {
-        let mut others: Vec<(&Candidate, Gap)> = gaps.filter(|(c, _)| **c != self.winner).collect();
+    pub(crate) fn weigh<'c>(
+        &mut self,
+        gap_list: impl Iterator<Item = (&'c Candidate, Gap)>,
+        doubt: Doubt,
+        samples: u32,
+    ) {
+        let mut others: Vec<(&Candidate, Gap)> = gap_list.filter(|(c, _)| **c != self.winner).collect();
         others.sort_by(|a, b| a.1.ln.total_cmp(&b.1.ln).then_with(|| a.0.cmp(b.0)));
         let known = self.plus_minus() <= RacePlan::default().known_within && samples >= LEAST_SAMPLES;
         self.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), self.eps, doubt) } else { 0.0 };
@@ -168,10 +173,10 @@ pub(crate) struct Doubt {
 
 /// The chance that nobody is ahead of the winner by more than `eps`: what is left of the others' chances, added up.
 /// No more than 1 - delta is ever said, and what is little is not said at all.
-fn confidence(gaps: impl Iterator<Item = Gap>, eps: f64, doubt: Doubt) -> f64 {
+fn confidence(gap_list: impl Iterator<Item = Gap>, eps: f64, doubt: Doubt) -> f64 {
     // Both sides of a gap scatter.
     let elsewhere = Gap { error: doubt.scatter * std::f64::consts::SQRT_2, ..Gap::NONE };
-    let chances: f64 = gaps.map(|gap| gap.and(elsewhere).chance_ahead(eps.ln_1p())).sum();
+    let chances: f64 = gap_list.map(|gap| gap.and(elsewhere).chance_ahead(eps.ln_1p())).sum();
     let sure = (1.0 - chances).min(1.0 - doubt.delta);
     if sure >= LEAST_CONFIDENCE { sure } else { 0.0 }
 }
@@ -198,7 +203,7 @@ pub fn decide(race: &Race, contenders: &[Contender], plan: &RacePlan, contended:
     let leader = race.leader?;
     let in_front: Vec<usize> = std::iter::once(leader).chain(race.ties.iter().copied()).collect();
     let winner = break_tie(race, contenders, &in_front, plan.eps)?;
-    let Some(Lane::Measured(measured)) = race.lanes.get(winner) else { return None };
+    let Some(Lane::Measured(measured)) = race.contestants.get(winner) else { return None };
     let name = |lane: usize| contenders.get(lane).map(|c| c.candidate.clone());
     let won_by = if winner == leader { WonBy::Time } else { reason(contenders.get(leader)?, contenders.get(winner)?) };
     let mut verdict = Verdict {
@@ -215,9 +220,9 @@ pub fn decide(race: &Race, contenders: &[Contender], plan: &RacePlan, contended:
         rounds: race.rounds,
         launches: race.launches,
     };
-    let gaps = contenders.iter().enumerate().filter_map(|(lane, c)| Some((&c.candidate, race.gap(lane, winner)?)));
+    let gap_list = contenders.iter().enumerate().filter_map(|(lane, c)| Some((&c.candidate, race.gap(lane, winner)?)));
     // The contest weighs again at its end, where it knows the device.
-    verdict.weigh(gaps, Doubt { delta: plan.delta, scatter: 0.0 }, measured.rounds);
+    verdict.weigh(gap_list, Doubt { delta: plan.delta, scatter: 0.0 }, measured.rounds);
     if contended {
         // Other work beside favours some candidates over others: what was seen then holds for then.
         verdict.confidence = 0.0;
@@ -242,7 +247,11 @@ fn error(contender: &Contender) -> f64 {
 
 /// Every lane's candidate with what became of it. `candidates` are in the order of the lanes.
 pub fn trials(race: &Race, candidates: &[Candidate]) -> Vec<Trial> {
-    candidates.iter().zip(&race.lanes).map(|(candidate, lane)| Trial::new(candidate.clone(), lane.clone())).collect()
+    candidates
+        .iter()
+        .zip(&race.contestants)
+        .map(|(candidate, lane)| Trial::new(candidate.clone(), lane.clone()))
+        .collect()
 }
 
 fn break_tie(race: &Race, contenders: &[Contender], in_front: &[usize], eps: f64) -> Option<usize> {
@@ -277,7 +286,7 @@ fn grade(race: &Race, winner: &Measurement, plan: &RacePlan, contended: bool) ->
 mod tests {
     use super::*;
     use crate::candidates::candidate::SourceHash;
-    use crate::measure::Place;
+    use crate::measure::Placing;
     use crate::space::Config;
 
     fn contender(name: &str) -> Contender {
@@ -287,15 +296,15 @@ mod tests {
     }
 
     /// A finished race whose lanes are behind the first by these gaps, all of them ties.
-    fn tied(gaps: &[f64]) -> Race {
+    fn tied(gap_list: &[f64]) -> Race {
         let lane = |g: &f64| Lane::Measured(Measurement { median_us: 100.0 * (1.0 + g), ..Measurement::default() });
         Race {
-            lanes: gaps.iter().map(lane).collect(),
+            contestants: gap_list.iter().map(lane).collect(),
             leader: Some(0),
-            ties: (1..gaps.len()).collect(),
-            runner_up: (gaps.len() > 1).then_some(1),
-            margin: gaps.get(1).copied(),
-            places: gaps.iter().map(|g| Some(Place::sure(g.ln_1p()))).collect(),
+            ties: (1..gap_list.len()).collect(),
+            runner_up: (gap_list.len() > 1).then_some(1),
+            margin: gap_list.get(1).copied(),
+            places: gap_list.iter().map(|g| Some(Placing::sure(g.ln_1p()))).collect(),
             rounds: 4,
             launches: 12,
             ended: Ended::ByRule,
@@ -361,7 +370,7 @@ mod tests {
         let of = |half: f64| {
             let mut race = tied(&[0.0]);
             let ci_us = [100.0 - half, 100.0 + half];
-            race.lanes[0] = Lane::Measured(Measurement { median_us: 100.0, ci_us, ..Measurement::default() });
+            race.contestants[0] = Lane::Measured(Measurement { median_us: 100.0, ci_us, ..Measurement::default() });
             decide(&race, &[contender("a")], &RacePlan::default(), false).unwrap().grade
         };
         assert_eq!((of(4.9), of(5.1), of(49.0)), (Grade::Clean, Grade::Noisy, Grade::Noisy));
@@ -371,9 +380,10 @@ mod tests {
     fn a_confidence_is_said_where_samples_carry_it() {
         let sure = |error: f64, half: f64, rounds: u32| {
             let mut race = tied(&[0.0, 0.02]);
-            race.places[1] = Some(Place { variance: error * error, ..Place::sure(0.02) });
+            race.places[1] = Some(Placing { variance: error * error, ..Placing::sure(0.02) });
             let ci_us = [100.0 - half, 100.0 + half];
-            race.lanes[0] = Lane::Measured(Measurement { median_us: 100.0, ci_us, rounds, ..Measurement::default() });
+            race.contestants[0] =
+                Lane::Measured(Measurement { median_us: 100.0, ci_us, rounds, ..Measurement::default() });
             race.ties.clear();
             decide(&race, &[contender("a"), contender("b")], &RacePlan::default(), false).unwrap().confidence
         };

@@ -15,7 +15,7 @@ use crate::model::array::Array;
 use crate::model::dtype::DType;
 use crate::model::roofline::Ceilings;
 use crate::model::tolerance::Tolerance;
-use crate::prove::perturb_inputs::Spot;
+use crate::prove::perturb_inputs::PerturbedSpot;
 use crate::prove::sandbox::{Passed, SandboxRequest};
 use crate::prove::shift::Shift;
 use crate::store::Store;
@@ -194,7 +194,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn lap<'k>(
         &'k self,
         policy: Policy,
-        sets: &[Vec<Spot>],
+        sets: &[Vec<PerturbedSpot>],
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection>;
 
@@ -211,7 +211,7 @@ pub trait Device: Sized + Send + Sync + 'static {
 
     /// Seconds that a contest's samples must be spread over before they say how sure its verdict is: a machine that is
     /// shared with others has moods, and what is fastest in one of them need not be in the next.
-    fn moods(&self) -> f64 {
+    fn spread_seconds(&self) -> f64 {
         0.0
     }
 

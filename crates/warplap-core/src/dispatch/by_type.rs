@@ -45,11 +45,11 @@ mod tests {
     #[test]
     fn threads_that_ask_at_once_get_the_same() {
         let things = ByType::default();
-        let found: Vec<usize> = std::thread::scope(|scope| {
+        let result: Vec<usize> = std::thread::scope(|scope| {
             let ask = |_| scope.spawn(|| std::ptr::from_ref(things.get(|| vec![1u8])) as usize);
             let asked: Vec<_> = (0..8).map(ask).collect();
             asked.into_iter().map(|thread| thread.join().expect("no panic")).collect()
         });
-        assert!(found.windows(2).all(|pair| pair[0] == pair[1]));
+        assert!(result.windows(2).all(|pair| pair[0] == pair[1]));
     }
 }

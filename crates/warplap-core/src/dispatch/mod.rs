@@ -16,10 +16,10 @@ use foldhash::fast::FixedState;
 const SMALLEST: usize = 1 << 8;
 const LARGEST: usize = 1 << 16;
 
-type Slot<P, K> = OnceLock<(P, Arc<K>)>;
+type TableSlot<P, K> = OnceLock<(P, Arc<K>)>;
 
 struct Table<P, K: ?Sized> {
-    slots: Box<[Slot<P, K>]>,
+    slots: Box<[TableSlot<P, K>]>,
 }
 
 impl<P: Eq + Hash + Clone, K: ?Sized> Table<P, K> {
@@ -39,8 +39,8 @@ impl<P: Eq + Hash + Clone, K: ?Sized> Table<P, K> {
         let mask = self.slots.len() - 1;
         let mut at = self.probe(problem);
         loop {
-            let (found, kernel) = self.slots[at].get()?;
-            if found == problem {
+            let (result, kernel) = self.slots[at].get()?;
+            if result == problem {
                 return Some(kernel);
             }
             at = (at + 1) & mask;

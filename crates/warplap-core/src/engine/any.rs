@@ -7,14 +7,14 @@ use crate::device::Device;
 use crate::engine::compare::bench::Benched;
 use crate::engine::compare::regret::Regret;
 use crate::engine::progress::Observer;
-use crate::engine::{Found, How, Proved, Provisional, Standing, Tuned, Tuner};
+use crate::engine::{How, Proved, Provisional, StoredAnswer, Tuned, Tuner, VariantStatus};
 use crate::error::Error;
 use crate::model::key::Key;
 use crate::model::op::Op;
 use crate::model::problem::ProblemError;
 use crate::records::record::Record;
 use crate::space::{Config, Space};
-use crate::split::{Gathered, Heat, Part};
+use crate::split::{Gathered, GpuContest, Part};
 
 /// A tuner of some operation. Problems are texts; every method reads them again.
 pub trait AnyTuner: Send + Sync {
@@ -29,7 +29,7 @@ pub trait AnyTuner: Send + Sync {
     /// As [`AnyTuner::tune`], but what is known answers at once, provisional or not.
     fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
     /// Races a part of a problem's space on this device, which is called `card`; records nothing.
-    fn race_part(&self, problem: &str, card: &str, part: &Part, observer: &dyn Observer) -> Result<Heat, Error>;
+    fn race_part(&self, problem: &str, card: &str, part: &Part, observer: &dyn Observer) -> Result<GpuContest, Error>;
     /// Records what several devices of this one's class gathered, once the winner has passed here.
     fn keep_gathered(&self, problem: &str, all: Gathered, observer: &dyn Observer) -> Result<Tuned, Error>;
     /// The provisional keys of the tuner's settings, the oldest first: [`AnyTuner::tune`] of their problems goes on.
@@ -39,7 +39,7 @@ pub trait AnyTuner: Send + Sync {
     /// Chooses by the tuner's mode.
     fn choose(&self, problem: &str) -> Result<(Candidate, How), Error>;
     /// What the store knows; measures nothing.
-    fn find(&self, problem: &str) -> Result<Found, Error>;
+    fn find(&self, problem: &str) -> Result<StoredAnswer, Error>;
     /// Verifies and times one variant alone.
     fn bench(
         &self,
@@ -57,7 +57,7 @@ pub trait AnyTuner: Send + Sync {
     /// What the tuner's bucket costs a problem.
     fn regret(&self, problem: &str, observer: &dyn Observer) -> Result<Regret, Error>;
     /// The variants in their order, as they stand to a problem where one is given.
-    fn variants(&self, problem: Option<&str>) -> Result<Vec<Standing>, Error>;
+    fn variants(&self, problem: Option<&str>) -> Result<Vec<VariantStatus>, Error>;
 }
 
 impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
@@ -81,7 +81,7 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
         Tuner::ensure(self, &O::parse(problem)?, observer)
     }
 
-    fn race_part(&self, problem: &str, card: &str, part: &Part, observer: &dyn Observer) -> Result<Heat, Error> {
+    fn race_part(&self, problem: &str, card: &str, part: &Part, observer: &dyn Observer) -> Result<GpuContest, Error> {
         Tuner::race_part(self, &O::parse(problem)?, card, part, observer)
     }
 
@@ -102,8 +102,8 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
         Ok((chosen.candidate, chosen.how))
     }
 
-    fn find(&self, problem: &str) -> Result<Found, Error> {
-        Ok(self.road.find(&self.card(&O::parse(problem)?)))
+    fn find(&self, problem: &str) -> Result<StoredAnswer, Error> {
+        Ok(self.engine.find(&self.card(&O::parse(problem)?)))
     }
 
     fn bench(
@@ -121,22 +121,22 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
     }
 
     fn compile(&self, problem: &str, variant: &str, config: &Config) -> Result<Result<(), Rejection>, Error> {
-        self.road.compile(&self.card(&O::parse(problem)?), variant, config)
+        self.engine.compile(&self.card(&O::parse(problem)?), variant, config)
     }
 
     fn space(&self, problem: &str, variant: &str) -> Result<Space, Error> {
-        self.road.space(&self.card(&O::parse(problem)?), variant)
+        self.engine.space(&self.card(&O::parse(problem)?), variant)
     }
 
     fn regret(&self, problem: &str, observer: &dyn Observer) -> Result<Regret, Error> {
         Tuner::regret(self, &O::parse(problem)?, observer)
     }
 
-    fn variants(&self, problem: Option<&str>) -> Result<Vec<Standing>, Error> {
+    fn variants(&self, problem: Option<&str>) -> Result<Vec<VariantStatus>, Error> {
         if let Some(text) = problem {
-            return Ok(self.road.standings(&self.card(&O::parse(text)?)));
+            return Ok(self.engine.standings(&self.card(&O::parse(text)?)));
         }
-        let stand = |(at, v): (usize, &std::sync::Arc<dyn crate::candidates::variant::Variant<O, D>>)| Standing {
+        let stand = |(at, v): (usize, &std::sync::Arc<dyn crate::candidates::variant::Variant<O, D>>)| VariantStatus {
             id: v.id().to_string(),
             source: v.source(),
             reference: at == 0,

@@ -3,26 +3,26 @@
 use crate::candidates::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::settings::Mode;
-use crate::engine::tuning_engine::{Road, is_current};
+use crate::engine::tuning_engine::{TuningEngine, is_current};
 use crate::engine::{Chosen, How};
 use crate::error::Error;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::model::key::Key;
 use crate::records::ranking::Ranked;
-use crate::records::record::Edition;
+use crate::records::record::TuningRun;
 
 /// Who is farther behind the winner than this share of its time is no next best: an official library may take thirty
 /// times as long.
 const CLOSE: f64 = 0.25;
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// Builds a candidate for a problem. Where that fails: the next best of its record that is not far behind, the
     /// winner's own kernel at settings near its own, whoever else was right, where nothing is known of the key the first
     /// choice by priority, and at last the reference.
     pub(crate) fn build(
         &self,
         key: &Key,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         candidate: &Candidate,
         how: How,
     ) -> Result<Chosen<D>, Error> {
@@ -54,14 +54,14 @@ impl<D: Device> Road<D> {
 
     /// Who answers for a problem that an edition's winner cannot do; `None` where it can, or where only the reference is
     /// left.
-    pub(crate) fn stand_in(&self, key: &Key, card: &dyn Card<D>, edition: &Edition) -> Option<Candidate> {
+    pub(crate) fn stand_in(&self, key: &Key, card: &dyn ErasedProblem<D>, edition: &TuningRun) -> Option<Candidate> {
         let winner = &edition.verdict.winner;
         let others = || self.in_its_place(key, card, edition).into_iter().find(|other| self.usable(other, card));
         if is_current(card, winner) && !self.usable(winner, card) { others() } else { None }
     }
 
     /// Who may answer where an edition's winner cannot, in order.
-    fn in_its_place(&self, key: &Key, card: &dyn Card<D>, edition: &Edition) -> Vec<Candidate> {
+    fn in_its_place(&self, key: &Key, card: &dyn ErasedProblem<D>, edition: &TuningRun) -> Vec<Candidate> {
         let ranked = edition.ranked();
         let current = |r: &&Ranked<'_>| is_current(card, &r.trial.candidate);
         let far = ranked.partition_point(|r| r.behind <= CLOSE);
@@ -78,13 +78,13 @@ impl<D: Device> Road<D> {
 
     /// Whether settings that no race has met may run: where candidates must pass in a worker first they do so now, once,
     /// unless nothing may be run beside the caller's own work.
-    fn passes(&self, key: &Key, card: &dyn Card<D>, candidate: &Candidate) -> bool {
+    fn passes(&self, key: &Key, card: &dyn ErasedProblem<D>, candidate: &Candidate) -> bool {
         let now = || self.device.busy(self.device.queue()).is_none() && self.admit_alone(key, card, candidate).is_ok();
         !self.device.sandboxes() || (self.usable(candidate, card) && (self.has_passed(key, card, candidate) || now()))
     }
 
     /// A candidate for a problem of other sizes: its kernel at the legal settings nearest to its own.
-    pub(crate) fn carried(&self, card: &dyn Card<D>, candidate: &Candidate) -> Option<Candidate> {
+    pub(crate) fn carried(&self, card: &dyn ErasedProblem<D>, candidate: &Candidate) -> Option<Candidate> {
         let runner = card.find(&candidate.variant).filter(|_| is_current(card, candidate))?;
         let config = runner.space(&self.device).nearest(&candidate.config)?;
         Some(Candidate { config, ..candidate.clone() })

@@ -2,7 +2,7 @@
 //! and a verdict go out.
 
 use crate::candidates::candidate::{Candidate, Outcome, Trial};
-use crate::candidates::compile_ahead::Ahead;
+use crate::candidates::compile_ahead::CompileAhead;
 use crate::candidates::prune::prune;
 use crate::candidates::rejection::Rejection;
 use crate::contest::baseline;
@@ -14,17 +14,17 @@ use crate::engine::known::new_candidates::unmet;
 use crate::engine::known::provisional::{may_win, was_cut};
 use crate::engine::progress::{Event, Observer};
 use crate::engine::settings::Running;
-use crate::engine::tuning_engine::{Road, is_current};
+use crate::engine::tuning_engine::{TuningEngine, is_current};
 use crate::error::Error;
 use crate::measure::CacheState;
 use crate::measure::timing::Timing;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::model::roofline::FLOOR_FELL;
-use crate::prove::cost_probe::{CAREFUL, Scout};
+use crate::prove::cost_probe::{CAREFUL, CostProbe};
 use crate::prove::gate::Gate;
-use crate::prove::proof_cache::Promoted;
+use crate::prove::proof_cache::ProofCache;
 use crate::prove::quarantine::{PUT_AWAY, Quarantine};
-use crate::records::record::{Edition, Skipped};
+use crate::records::record::{Skipped, TuningRun};
 use crate::search::{self, Arm, Brief, GoingOn};
 use crate::split::Part;
 
@@ -35,11 +35,11 @@ const LAUNCHES: f64 = 2.0;
 
 /// What is known before a contest, and what of the space is raced.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Known<'k> {
+pub(crate) struct KnownBefore<'k> {
     /// The winner that defends its place.
     pub(crate) incumbent: Option<&'k Candidate>,
     /// The tuning that is gone on with.
-    pub(crate) earlier: Option<&'k Edition>,
+    pub(crate) earlier: Option<&'k TuningRun>,
     /// What of the space is raced; all of it where nothing is said.
     pub(crate) part: Option<&'k Part>,
 }
@@ -65,13 +65,13 @@ impl Contested {
     }
 }
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// One contest, and a second one where right candidates were faster than ceilings that turn out to be too low.
     pub(crate) fn contest(
         &self,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         observer: &dyn Observer,
-        known: Known<'_>,
+        known: KnownBefore<'_>,
         (timing, running): (&Timing, &Running<'_>),
     ) -> Result<Contested, Error> {
         let floor = self.floor(card);
@@ -99,13 +99,13 @@ impl<D: Device> Road<D> {
     }
 
     /// The least seconds a problem can take by the device's ceilings.
-    pub(crate) fn floor(&self, card: &dyn Card<D>) -> Option<f64> {
+    pub(crate) fn floor(&self, card: &dyn ErasedProblem<D>) -> Option<f64> {
         let cold = self.settings.policy.cache == CacheState::Cold;
         self.device.ceilings().and_then(|c| card.least(&c, cold))
     }
 
     /// Whether there is time for what cannot be left out.
-    pub(crate) fn affords(&self, running: &Running<'_>, card: &dyn Card<D>, needed: f64) -> Result<(), Error> {
+    pub(crate) fn affords(&self, running: &Running<'_>, card: &dyn ErasedProblem<D>, needed: f64) -> Result<(), Error> {
         if needed == 0.0 || running.affords(needed) {
             return Ok(());
         }
@@ -116,15 +116,15 @@ impl<D: Device> Road<D> {
     fn contest_above(
         &self,
         floor: Option<f64>,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         observer: &dyn Observer,
-        Known { incumbent, earlier, part }: Known<'_>,
+        KnownBefore { incumbent, earlier, part }: KnownBefore<'_>,
         (timing, running): (&Timing, &Running<'_>),
     ) -> Result<Contested, Error> {
-        let scout = Scout::new(card, &*self.device, self.settings.seed);
-        self.affords(running, card, scout.as_ref().map_or(0.0, Scout::opening))?;
-        let promoted = Promoted::of(&self.store, self.device.fingerprint(), &self.key(card));
-        if promoted.is_empty() {
+        let probe = CostProbe::new(card, &*self.device, self.settings.seed);
+        self.affords(running, card, probe.as_ref().map_or(0.0, CostProbe::opening))?;
+        let proofs = ProofCache::of(&self.store, self.device.fingerprint(), &self.key(card));
+        if proofs.is_empty() {
             card.call_worker(&self.device);
         }
         // Asking who fits may open a library: inputs are drawn meanwhile.
@@ -140,11 +140,11 @@ impl<D: Device> Road<D> {
         let ((listed, aside), listing) = listing.map_err(|_| unlisted())?;
         timing.merge(listing);
         let first = listed.first().and_then(|l| Some((l.runner, l.runner.space(&self.device).default_config()?)));
-        if let (Some(scout), Some((runner, config))) = (&scout, first) {
+        if let (Some(probe), Some((runner, config))) = (&probe, first) {
             let first = Candidate { variant: runner.id().into(), config, source: runner.source() };
             // It is proved, timed, and proved again.
-            let least = scout.likely(&first, CAREFUL).map_or(0.0, |l| 2.0 * l.proof + LAUNCHES * l.launch);
-            self.affords(running, card, scout.opening() + least)?;
+            let least = probe.likely(&first, CAREFUL).map_or(0.0, |l| 2.0 * l.proof + LAUNCHES * l.launch);
+            self.affords(running, card, probe.opening() + least)?;
         }
         let mut pruned = timing.of("prune", || prune(&listed, &self.device));
         let mut left_out: Vec<Skipped> = aside.into_iter().chain(std::mem::take(&mut pruned.skipped)).collect();
@@ -162,7 +162,7 @@ impl<D: Device> Road<D> {
             pruned.arms = pruned.arms.into_iter().map(|arm| unmet(arm, edition)).collect();
         }
         if self.settings.yardsticks {
-            baseline::lift(&mut pruned.arms, |id| card.is_yardstick(id));
+            baseline::lift(&mut pruned.arms, |id| card.is_baseline(id));
         }
         // What was tried and does not race again is not asked for.
         let tried = |arm: &Arm| {
@@ -178,9 +178,9 @@ impl<D: Device> Road<D> {
         // A floor says how far a time is from the best there can be, and nothing of other objectives.
         let floor_us = floor.map(|f| f * 1e6).filter(|_| self.settings.objective.is_time());
         let elsewhere = self.elsewhere(card);
-        let donors = elsewhere.iter().take(search::DONORS).map(|(candidate, _)| candidate.clone()).collect();
+        let priors = elsewhere.iter().take(search::DONORS).map(|(candidate, _)| candidate.clone()).collect();
         let seed = part.map_or(self.settings.seed, |part| part.seed(self.settings.seed));
-        let brief = Brief { seed, floor_us, defaults: true, donors, elsewhere };
+        let brief = Brief { seed, floor_us, defaults: true, priors, elsewhere };
         let mut search = search::named(name, pruned.arms, &brief).ok_or_else(|| {
             Error::Unknown(format!("there is no search '{name}': expected one of {}", search::names().join(", ")))
         })?;
@@ -189,8 +189,8 @@ impl<D: Device> Road<D> {
         }
         let store = &self.store;
         let quarantine = Quarantine::of(store, self.device.fingerprint(), card.op());
-        let gate = gate?.remembering(quarantine, promoted).within(running, scout);
-        let ahead = Ahead::new(card, &*self.device).until(running);
+        let gate = gate?.remembering(quarantine, proofs).within(running, probe);
+        let ahead = CompileAhead::new(card, &*self.device).until(running);
         let mut outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, running, observer)
             .with_floor(floor)
             .with_incumbent(incumbent.cloned())

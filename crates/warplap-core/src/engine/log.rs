@@ -5,16 +5,16 @@ use crate::candidates::candidate::Trial;
 use crate::device::Device;
 use crate::engine::settings::Settings;
 use crate::error::Error;
-use crate::model::erased::Card;
-use crate::records::record::Edition;
+use crate::model::erased::ErasedProblem;
+use crate::records::record::TuningRun;
 
 /// A race starts.
-pub(crate) fn started<D: Device>(card: &dyn Card<D>, settings: &Settings) {
+pub(crate) fn started<D: Device>(card: &dyn ErasedProblem<D>, settings: &Settings) {
     tracing::info!("{}: racing for up to {} s", card.text(), settings.budget.seconds);
 }
 
 /// A race has ended after so many seconds.
-pub(crate) fn ended<D: Device>(card: &dyn Card<D>, outcome: Result<&Edition, &Error>, seconds: f64) {
+pub(crate) fn ended<D: Device>(card: &dyn ErasedProblem<D>, outcome: Result<&TuningRun, &Error>, seconds: f64) {
     let problem = card.text();
     match outcome {
         Ok(edition) => tracing::info!("{problem}: {} ({seconds:.2} s)", news(card, edition)),
@@ -25,7 +25,7 @@ pub(crate) fn ended<D: Device>(card: &dyn Card<D>, outcome: Result<&Edition, &Er
 }
 
 /// Who won, and by how much over which library; over the reference where no library raced.
-fn news<D: Device>(card: &dyn Card<D>, edition: &Edition) -> String {
+fn news<D: Device>(card: &dyn ErasedProblem<D>, edition: &TuningRun) -> String {
     let verdict = &edition.verdict;
     let (winner, own) = (&verdict.winner, time(verdict.median_us));
     let is_library = |id: &str| card.find(id).is_some_and(|v| v.is_library());
@@ -37,7 +37,7 @@ fn news<D: Device>(card: &dyn Card<D>, edition: &Edition) -> String {
         let timed = edition.trials.iter().filter(of_it).filter_map(|t| Some((t.median_us()?, t)));
         timed.min_by(|a, b| a.0.total_cmp(&b.0))
     };
-    match best(&is_library).or_else(|| best(&|id| card.is_yardstick(id))) {
+    match best(&is_library).or_else(|| best(&|id| card.is_baseline(id))) {
         Some((us, trial)) => {
             let times = us / verdict.median_us;
             format!("{winner} won with {own}, {times:.2}× as fast as {} with {}", trial.candidate, time(us))

@@ -32,10 +32,10 @@ use crate::engine::settings::Settings;
 use crate::error::Error;
 use crate::measure::timing::Stages;
 use crate::model::arg::Arg;
-use crate::model::erased::{Card, Entry};
+use crate::model::erased::{ErasedProblem, TypedProblem};
 use crate::model::key::Key;
 use crate::model::op::Op;
-use crate::records::record::{Edition, Record};
+use crate::records::record::{Record, TuningRun};
 use crate::space::Config;
 use crate::store::Store;
 
@@ -43,9 +43,9 @@ pub use any::AnyTuner;
 pub use compare::end_to_end::Rival;
 pub use known::provisional::Provisional;
 pub(crate) use known::status::named;
-pub use known::status::{Found, Standing};
+pub use known::status::{StoredAnswer, VariantStatus};
 pub use prove_imported::Proved;
-pub use tuning_engine::Road;
+pub use tuning_engine::TuningEngine;
 
 /// How a candidate was chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,7 +92,7 @@ pub struct Tuned {
     /// The problem that was raced for it.
     pub problem: String,
     /// Verdict and trials.
-    pub edition: Edition,
+    pub edition: TuningRun,
     /// Whether the store answered and nothing was measured.
     pub from_store: bool,
     /// What became of a provisional record that was there, in one sentence.
@@ -108,14 +108,14 @@ pub struct Tuned {
 /// Races the variants of one operation on one device and remembers the winners.
 pub struct Tuner<O: Op, D: Device> {
     catalog: Catalog<O, D>,
-    road: Road<D>,
+    engine: TuningEngine<D>,
     ready: Arc<Dispatch<O::Problem, dyn Kernel<D>>>,
 }
 
 impl<O: Op, D: Device> Tuner<O, D> {
     /// A tuner over a catalog and a store.
     pub fn new(device: Arc<D>, catalog: Catalog<O, D>, store: Store, settings: Settings) -> Self {
-        let tuner = Tuner { catalog, road: Road::new(device, store, settings), ready: Arc::default() };
+        let tuner = Tuner { catalog, engine: TuningEngine::new(device, store, settings), ready: Arc::default() };
         let ready = tuner.ready.clone();
         tuner.when_replaced(move || ready.clear());
         tuner
@@ -124,17 +124,17 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// Lets somebody hear when a winner takes over from whoever answered while it was raced in the background: kernels
     /// that were chosen before are out of date.
     pub fn when_replaced(&self, listener: impl Fn() + Send + Sync + 'static) {
-        self.road.known.listen(Box::new(listener));
+        self.engine.known.listen(Box::new(listener));
     }
 
     /// Whether a candidate is what answers for a problem's key now.
     pub fn answers(&self, problem: &O::Problem, candidate: &Candidate) -> bool {
-        self.road.answers(&self.key(problem), candidate)
+        self.engine.answers(&self.key(problem), candidate)
     }
 
     /// The device.
     pub fn device(&self) -> &Arc<D> {
-        &self.road.device
+        &self.engine.device
     }
 
     /// Who may race.
@@ -144,22 +144,22 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// How it behaves.
     pub fn settings(&self) -> &Settings {
-        &self.road.settings
+        &self.engine.settings
     }
 
     /// The store.
     pub fn store(&self) -> &Store {
-        &self.road.store
+        &self.engine.store
     }
 
     /// A problem with who may race for it.
-    pub fn card(&self, problem: &O::Problem) -> Entry<O, D> {
-        Entry::new(problem, &self.catalog)
+    pub fn card(&self, problem: &O::Problem) -> TypedProblem<O, D> {
+        TypedProblem::new(problem, &self.catalog)
     }
 
     /// The key of a problem.
     pub fn key(&self, problem: &O::Problem) -> Key {
-        self.road.key(&self.card(problem))
+        self.engine.key(&self.card(problem))
     }
 
     /// Does the operation with the kernel of choice, on one argument a slot of its signature. A known problem costs one
@@ -178,7 +178,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
 
     /// Whether the winner of a problem's key is known to this process: then choosing races nothing and reads no store.
     pub fn knows_key(&self, problem: &O::Problem) -> bool {
-        self.road.knows(&self.key(problem))
+        self.engine.knows(&self.key(problem))
     }
 
     /// Hands the kernel of a known problem to `f`, or gives `f` back where nobody has chosen one yet: then a caller may
@@ -251,7 +251,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     }
 
     fn chosen(&self, problem: &O::Problem, queue: &D::Queue, observer: &dyn Observer) -> Result<Chosen<D>, Error> {
-        let (chosen, lasts) = self.road.choose(&self.card(problem), queue, observer)?;
+        let (chosen, lasts) = self.engine.choose(&self.card(problem), queue, observer)?;
         if lasts {
             self.ready.put(problem.clone(), chosen.kernel.clone());
             if matches!(chosen.how, How::Default(_)) && !self.answers(problem, &chosen.candidate) {
@@ -265,12 +265,12 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
     /// new in the catalog since races against the stored winner alone, and a provisional record is gone on with.
     pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
-        Ok(self.renewed(self.road.tune(&self.card(problem), observer)?))
+        Ok(self.renewed(self.engine.tune(&self.card(problem), observer)?))
     }
 
     /// As [`Tuner::tune`], but what is known answers at once, provisional or not: for the first launch of a problem.
     pub fn ensure(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
-        Ok(self.renewed(self.road.ensure(&self.card(problem), observer)?))
+        Ok(self.renewed(self.engine.ensure(&self.card(problem), observer)?))
     }
 
     fn renewed(&self, tuned: Tuned) -> Tuned {
@@ -291,18 +291,18 @@ impl<O: Op, D: Device> Tuner<O, D> {
         config: Option<&Config>,
         samples: u32,
     ) -> Result<Result<Benched, Rejection>, Error> {
-        self.road.bench(&self.card(problem), variant, config, samples)
+        self.engine.bench(&self.card(problem), variant, config, samples)
     }
 
     /// What the settings' bucket costs a problem: its bucket's winner raced against the exact shape's own.
     pub fn regret(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Regret, Error> {
-        self.road.regret(&self.card(problem), observer)
+        self.engine.regret(&self.card(problem), observer)
     }
 
     /// What the store knows of a problem's key, without measuring anything.
     pub fn lookup(&self, problem: &O::Problem) -> Option<(Candidate, How)> {
-        let card: &dyn Card<D> = &self.card(problem);
-        self.road.lookup(card, &self.road.key(card))
+        let card: &dyn ErasedProblem<D> = &self.card(problem);
+        self.engine.lookup(card, &self.engine.key(card))
     }
 
     /// A launch failed: the next one of this problem goes to the reference, unless the arguments were at fault.
@@ -319,8 +319,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let text = O::text(problem);
         tracing::warn!("{text}: {rejection}; the next launch goes to the reference");
-        let card: &dyn Card<D> = &self.card(problem);
-        let config = self.road.reference(card).config;
+        let card: &dyn ErasedProblem<D> = &self.card(problem);
+        let config = self.engine.reference(card).config;
         if let Ok(kernel) = card.reference().build(&config, self.device()) {
             self.ready.put(problem.clone(), kernel.into());
         }

@@ -5,10 +5,10 @@ use crate::candidates::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::Tuner;
 use crate::engine::tuning_engine::is_current;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::model::key::Key;
 use crate::model::op::Op;
-use crate::records::record::{Edition, Record};
+use crate::records::record::{Record, TuningRun};
 use crate::store::Match;
 
 /// What became of one key's candidates.
@@ -26,13 +26,13 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn prove(&self, record: &Record) -> Option<Proved> {
         let problem = O::parse(&record.problem).ok()?;
         let card = self.card(&problem);
-        let key = self.road.key(&card);
-        (key.text == record.key).then(|| self.road.prove(&key, &card)).flatten()
+        let key = self.engine.key(&card);
+        (key.text == record.key).then(|| self.engine.prove(&key, &card)).flatten()
     }
 }
 
-impl<D: Device> crate::engine::Road<D> {
-    fn prove(&self, key: &Key, card: &dyn Card<D>) -> Option<Proved> {
+impl<D: Device> crate::engine::TuningEngine<D> {
+    fn prove(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<Proved> {
         let Match::Exact(record) = self.store.lookup(key, self.device.fingerprint()) else { return None };
         let edition = record.current(&self.device.fingerprint().soft_id(), self.store.id())?;
         let raced_here = edition.origin == self.store.id();
@@ -51,7 +51,7 @@ impl<D: Device> crate::engine::Road<D> {
 }
 
 /// The winner of an edition, and those that are as fast.
-fn proposed(edition: &Edition) -> Vec<&Candidate> {
+fn proposed(edition: &TuningRun) -> Vec<&Candidate> {
     let mut all = vec![&edition.verdict.winner];
     all.extend(edition.verdict.ties.iter().filter(|tie| **tie != edition.verdict.winner));
     all

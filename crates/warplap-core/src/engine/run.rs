@@ -5,37 +5,42 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::candidates::candidate::Candidate;
 use crate::contest::verdict::Grade;
 use crate::device::Device;
-use crate::engine::contest_key::{Contested, Known};
+use crate::engine::contest_key::{Contested, KnownBefore};
 use crate::engine::known::provisional::better;
 use crate::engine::progress::Observer;
 use crate::engine::settings::Running;
-use crate::engine::tuning_engine::{Road, is_current, locked};
+use crate::engine::tuning_engine::{TuningEngine, is_current, locked};
 use crate::engine::{How, Tuned, log};
 use crate::error::Error;
 use crate::measure::timing::Timing;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::model::key::Key;
 use crate::model::roofline::Work;
-use crate::records::record::Edition;
+use crate::records::record::TuningRun;
 use crate::store::{ASKING, BEFORE_A_RACE, Match};
 
 /// The share of a budget that measuring ceilings may take.
 pub(crate) const CEILINGS_SHARE: f64 = 0.5;
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
     /// new in the catalog since races against the stored winner alone, and a provisional record is gone on with.
-    pub fn tune(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+    pub fn tune(&self, card: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
         self.tune_until(Grade::is_provisional, card, observer)
     }
 
-    /// As [`Road::tune`], but what is known answers at once, provisional or not.
-    pub fn ensure(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+    /// As [`TuningEngine::tune`], but what is known answers at once, provisional or not.
+    pub fn ensure(&self, card: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
         self.tune_until(|_| false, card, observer)
     }
 
     /// Tunes what is not known, and what is known with a grade that is not `enough`.
-    fn tune_until(&self, open: fn(Grade) -> bool, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+    fn tune_until(
+        &self,
+        open: fn(Grade) -> bool,
+        card: &dyn ErasedProblem<D>,
+        observer: &dyn Observer,
+    ) -> Result<Tuned, Error> {
         let key = self.key(card);
         let card = &*card.representative(&self.settings.bucket);
         let timing = Timing::default();
@@ -80,7 +85,13 @@ impl<D: Device> Road<D> {
     }
 
     /// Keeps an edition and publishes it. Gives what went wrong: then it answers for as long as this process lives.
-    pub(crate) fn keep(&self, key: &Key, card: &dyn Card<D>, edition: &Edition, timing: &Timing) -> Option<String> {
+    pub(crate) fn keep(
+        &self,
+        key: &Key,
+        card: &dyn ErasedProblem<D>,
+        edition: &TuningRun,
+        timing: &Timing,
+    ) -> Option<String> {
         locked(&self.known.sizes).remove(&key.text);
         let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), &card.text());
         let kept = timing.of("record", put);
@@ -110,8 +121,8 @@ impl<D: Device> Road<D> {
     pub(crate) fn answer(
         &self,
         key: Key,
-        card: &dyn Card<D>,
-        edition: Edition,
+        card: &dyn ErasedProblem<D>,
+        edition: TuningRun,
         from_store: bool,
         warning: Option<String>,
     ) -> Tuned {
@@ -123,7 +134,7 @@ impl<D: Device> Road<D> {
     }
 
     /// The edition measured under this soft fingerprint, if there is one.
-    pub(crate) fn current(&self, key: &Key) -> Option<Edition> {
+    pub(crate) fn current(&self, key: &Key) -> Option<TuningRun> {
         if let Some(edition) = locked(&self.unkept).get(&key.text) {
             return Some(edition.clone());
         }
@@ -142,12 +153,12 @@ impl<D: Device> Road<D> {
     }
 
     /// The edition that answers for a key as things are: it stands, and its winner was proved here.
-    fn settled(&self, key: &Key, card: &dyn Card<D>) -> Option<Edition> {
+    fn settled(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<TuningRun> {
         self.standing(key, card).filter(|edition| self.is_admitted(key, card, (edition, &How::Stored)))
     }
 
     /// The edition of a key whose winner is there, and against which nobody new wants to race.
-    pub(crate) fn standing(&self, key: &Key, card: &dyn Card<D>) -> Option<Edition> {
+    pub(crate) fn standing(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<TuningRun> {
         let edition = self.current(key)?;
         let winner = &edition.verdict.winner;
         // A bucket holds other sizes too: the next best answers for those that the winner cannot do.
@@ -165,11 +176,11 @@ impl<D: Device> Road<D> {
     fn race(
         &self,
         key: &Key,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         observer: &dyn Observer,
         timing: &Timing,
         running: &Running<'_>,
-    ) -> Result<(Edition, Option<String>), Error> {
+    ) -> Result<(TuningRun, Option<String>), Error> {
         let earlier = self.current(key).filter(|e| is_current(card, &e.verdict.winner));
         // Another device's winner has no place to defend here.
         let known = || self.lookup(card, key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
@@ -180,17 +191,17 @@ impl<D: Device> Road<D> {
             .filter(|c| self.usable(c, card));
         let kept = earlier.clone().filter(|e| e.origin == self.store.id());
         let earlier = earlier.filter(|_| !self.settings.again && incumbent.is_some());
-        let known = Known { incumbent: incumbent.as_ref(), earlier: earlier.as_ref(), part: None };
+        let known = KnownBefore { incumbent: incumbent.as_ref(), earlier: earlier.as_ref(), part: None };
         let mut contested = self.contest(card, observer, known, (timing, running))?;
         if let Some(incumbent) = incumbent.filter(|i| earlier.is_some() && contested.outcomes.lost(i)) {
             // The stored winner is not right any more: those it once beat have a claim.
             tracing::warn!("{key}: the stored winner {incumbent} failed; everyone races again");
-            contested = self.contest(card, observer, Known::default(), (timing, running))?;
+            contested = self.contest(card, observer, KnownBefore::default(), (timing, running))?;
         }
         let Contested { outcomes, skipped } = contested;
         let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
         let verdict = outcomes.verdict.map_err(nothing)?;
-        let new = Edition {
+        let new = TuningRun {
             soft: self.device.fingerprint().soft.clone(),
             origin: self.store.id().to_string(),
             tuned_at: now(),
@@ -202,7 +213,7 @@ impl<D: Device> Road<D> {
             work: card.work(),
             floor_us: outcomes.floor.map(|f| f * 1e6),
             seconds: running.seconds(),
-            last_heat: None,
+            end_to_end_race: None,
             sizes: Vec::new(),
             vouched: Default::default(),
         };
@@ -229,7 +240,7 @@ pub(crate) fn now() -> u64 {
 }
 
 /// A stored candidate with the code there is now.
-pub(crate) fn renewed<D: Device>(card: &dyn Card<D>, candidate: Candidate) -> Option<Candidate> {
+pub(crate) fn renewed<D: Device>(card: &dyn ErasedProblem<D>, candidate: Candidate) -> Option<Candidate> {
     let source = card.find(&candidate.variant)?.source();
     Some(Candidate { source, ..candidate })
 }

@@ -3,29 +3,29 @@
 
 use crate::candidates::rejection::Rejection;
 use crate::device::Device;
-use crate::engine::contest_key::{Contested, Known};
+use crate::engine::contest_key::{Contested, KnownBefore};
 use crate::engine::progress::Observer;
 use crate::engine::run::{CEILINGS_SHARE, now};
 use crate::engine::settings::Running;
-use crate::engine::tuning_engine::{Road, is_current};
+use crate::engine::tuning_engine::{TuningEngine, is_current};
 use crate::engine::{Tuned, Tuner};
 use crate::error::Error;
 use crate::measure::timing::Timing;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::model::op::Op;
 use crate::model::roofline::Work;
-use crate::records::record::Edition;
-use crate::split::{Gathered, Heat, Part};
+use crate::records::record::TuningRun;
+use crate::split::{Gathered, GpuContest, Part};
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// Races a part of a problem's space. Nothing is kept but the notes of who passed: a part is no answer. Samples stay
     /// here, what was made of them is told.
     fn race_part(
         &self,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         (name, part): (&str, &Part),
         observer: &dyn Observer,
-    ) -> Result<Heat, Error> {
+    ) -> Result<GpuContest, Error> {
         let card = &*card.representative(&self.settings.bucket);
         if let Some(why) = self.device.busy(self.device.queue()) {
             return Err(Error::Device(format!("nothing may be measured now: {why}")));
@@ -34,11 +34,11 @@ impl<D: Device> Road<D> {
         if card.work() != Work::default() {
             self.device.get_ready(&self.store, self.settings.budget.seconds * CEILINGS_SHARE);
         }
-        let known = Known { part: Some(part), ..Known::default() };
+        let known = KnownBefore { part: Some(part), ..KnownBefore::default() };
         let Contested { mut outcomes, skipped } = self.contest(card, observer, known, (&timing, &running))?;
         let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
         outcomes.trials.iter_mut().for_each(|trial| trial.forget_samples());
-        Ok(Heat {
+        Ok(GpuContest {
             card: name.to_string(),
             verdict: outcomes.verdict.map_err(nothing)?,
             trials: outcomes.trials,
@@ -50,7 +50,12 @@ impl<D: Device> Road<D> {
     }
 
     /// Keeps what several devices of this one's class gathered, once the winner has passed here.
-    fn keep_gathered(&self, card: &dyn Card<D>, all: Gathered, observer: &dyn Observer) -> Result<Tuned, Error> {
+    fn keep_gathered(
+        &self,
+        card: &dyn ErasedProblem<D>,
+        all: Gathered,
+        observer: &dyn Observer,
+    ) -> Result<Tuned, Error> {
         let (key, timing) = (self.key(card), Timing::default());
         let card = &*card.representative(&self.settings.bucket);
         if let Some(other) = all.trials.iter().map(|t| &t.candidate).find(|c| !is_current(card, c)) {
@@ -60,7 +65,7 @@ impl<D: Device> Road<D> {
         }
         let turn = timing.of("wait", || self.turn(&key, observer));
         timing.of("admit", || self.admit(&key, card, &all.verdict.winner))?;
-        let edition = Edition {
+        let edition = TuningRun {
             soft: self.device.fingerprint().soft.clone(),
             origin: self.store.id().to_string(),
             tuned_at: now(),
@@ -72,7 +77,7 @@ impl<D: Device> Road<D> {
             work: all.work,
             floor_us: all.floor_us,
             seconds: all.seconds,
-            last_heat: None,
+            end_to_end_race: None,
             sizes: Vec::new(),
             vouched: Default::default(),
         };
@@ -91,12 +96,12 @@ impl<O: Op, D: Device> Tuner<O, D> {
         card: &str,
         part: &Part,
         observer: &dyn Observer,
-    ) -> Result<Heat, Error> {
-        self.road.race_part(&self.card(problem), (card, part), observer)
+    ) -> Result<GpuContest, Error> {
+        self.engine.race_part(&self.card(problem), (card, part), observer)
     }
 
     /// Records what several devices of this one's class gathered for a problem, once its winner has passed here.
     pub fn keep_gathered(&self, problem: &O::Problem, all: Gathered, observer: &dyn Observer) -> Result<Tuned, Error> {
-        Ok(self.renewed(self.road.keep_gathered(&self.card(problem), all, observer)?))
+        Ok(self.renewed(self.engine.keep_gathered(&self.card(problem), all, observer)?))
     }
 }

@@ -13,33 +13,33 @@ use crate::engine::progress::{Observer, Silent};
 use crate::engine::settings::{Mode, Settings};
 use crate::engine::{Chosen, How};
 use crate::error::Error;
-use crate::model::erased::{Card, Listed};
+use crate::model::erased::{ErasedProblem, ListedVariant};
 use crate::model::key::Key;
 use crate::prove::verify::Case;
-use crate::records::record::Edition;
+use crate::records::record::TuningRun;
 use crate::store::{ASKING, Match, Store};
 
 /// A device, a store and settings: what every operation's tuner has.
-pub struct Road<D: Device> {
+pub struct TuningEngine<D: Device> {
     pub(crate) device: Arc<D>,
     pub(crate) store: Store,
     pub(crate) settings: Settings,
     // Winners by key text: a new problem of a known key needs no disk.
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<KnownWinners>,
     // Editions by key text that the store could not keep: they answer for as long as this process lives.
-    pub(crate) unkept: Mutex<HashMap<String, Edition>>,
+    pub(crate) unkept: Mutex<HashMap<String, TuningRun>>,
 }
 
 /// Winners by key text, and who wants to hear when one takes over from another.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownWinners {
     pub(crate) winners: Mutex<HashMap<String, (Candidate, How)>>,
     /// What was seen at other sizes of a key.
     pub(crate) sizes: Mutex<HashMap<String, Arc<Sizes>>>,
     listeners: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
 }
 
-impl Known {
+impl KnownWinners {
     /// Tells somebody from now on when kernels that were chosen before may be out of date.
     pub(crate) fn listen(&self, listener: Box<dyn Fn() + Send + Sync>) {
         locked(&self.listeners).push(listener);
@@ -66,14 +66,14 @@ struct Decided {
     lasts: bool,
 }
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// A road to a store.
     pub fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
-        Road { device, store, settings, known: Arc::default(), unkept: Mutex::default() }
+        TuningEngine { device, store, settings, known: Arc::default(), unkept: Mutex::default() }
     }
 
     /// The key of a card's problem.
-    pub fn key(&self, card: &dyn Card<D>) -> Key {
+    pub fn key(&self, card: &dyn ErasedProblem<D>) -> Key {
         card.key(&self.settings.bucket, self.settings.policy).raced_for(&self.settings.objective)
     }
 
@@ -85,7 +85,7 @@ impl<D: Device> Road<D> {
     /// Chooses for somebody who launches on this queue; and whether the choice still holds the next time.
     pub(crate) fn choose(
         &self,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         queue: &D::Queue,
         observer: &dyn Observer,
     ) -> Result<(Chosen<D>, bool), Error> {
@@ -109,7 +109,7 @@ impl<D: Device> Road<D> {
     fn decide(
         &self,
         key: &Key,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         queue: &D::Queue,
         observer: &dyn Observer,
     ) -> Result<Decided, Error> {
@@ -140,20 +140,20 @@ impl<D: Device> Road<D> {
         if self.settings.mode == Mode::Record {
             self.ask(key, ASKING);
         }
-        let found = self.lookup_edition(card, key);
+        let result = self.lookup_edition(card, key);
         if self.settings.mode == Mode::Background && self.device.busy(queue).is_none() {
-            let proved = found.filter(|(edition, how)| self.is_admitted(key, card, (edition, how)));
+            let proved = result.filter(|(edition, how)| self.is_admitted(key, card, (edition, how)));
             return Ok(self.decide_beside(card, proved.map(winner)));
         }
-        if !matches!(found, Some((_, How::Stored))) && (self.settings.mode == Mode::Record || tunes) {
+        if !matches!(result, Some((_, How::Stored))) && (self.settings.mode == Mode::Record || tunes) {
             self.store.miss(key, self.device.fingerprint(), &card.text());
         }
         let busy = self.device.busy(queue);
         let mut why = format!("the mode is {} and the store does not know the key", self.settings.mode);
-        let found = found.filter(|(edition, _)| self.may_answer(&edition.verdict.winner, card));
+        let result = result.filter(|(edition, _)| self.may_answer(&edition.verdict.winner, card));
         let imported = self.settings.mode == Mode::Replay
-            && found.as_ref().is_some_and(|(edition, _)| edition.origin != self.store.id());
-        let admitted = found.filter(|(edition, how)| {
+            && result.as_ref().is_some_and(|(edition, _)| edition.origin != self.store.id());
+        let admitted = result.filter(|(edition, how)| {
             let winner = &edition.verdict.winner;
             let may = match (self.is_admitted(key, card, (edition, how)), &busy) {
                 (true, _) => Ok(()),
@@ -176,23 +176,23 @@ impl<D: Device> Road<D> {
     }
 
     /// What the store knows answers, or else an official library; what is open is raced in the background.
-    fn decide_beside(&self, card: &dyn Card<D>, found: Option<(Candidate, How)>) -> Decided {
+    fn decide_beside(&self, card: &dyn ErasedProblem<D>, result: Option<(Candidate, How)>) -> Decided {
         self.race_beside(card);
-        let stored = found.filter(|(candidate, how)| *how == How::Stored && self.may_answer(candidate, card));
+        let stored = result.filter(|(candidate, how)| *how == How::Stored && self.may_answer(candidate, card));
         let (candidate, how) =
             stored.unwrap_or_else(|| self.library_choice(card, "it is being raced in the background"));
         Decided { candidate, how, lasts: true }
     }
 
     /// Sends a race to the background. Where the store's answer stands it measures nothing.
-    fn race_beside(&self, card: &dyn Card<D>) {
+    fn race_beside(&self, card: &dyn ErasedProblem<D>) {
         let (card, device, store) = (card.boxed(), self.device.clone(), self.store.clone());
         let (settings, known) = (self.settings.clone(), self.known.clone());
         background::send(Box::new(move |stop| {
             let settings = Settings { mode: Mode::Tune, stop: stop.clone(), ..settings };
-            let road = Road::new(device.clone(), store, settings);
+            let tuning_engine = TuningEngine::new(device.clone(), store, settings);
             // A capture that begins meanwhile takes no harm from what this thread does.
-            match device.beside_capture(|| road.tune(&*card, &Silent)) {
+            match device.beside_capture(|| tuning_engine.tune(&*card, &Silent)) {
                 Ok(tuned) => known.take_over(&tuned.key, tuned.edition.verdict.winner),
                 Err(error) => tracing::warn!("{error}; the library goes on answering"),
             }
@@ -206,7 +206,7 @@ impl<D: Device> Road<D> {
 
     /// Nobody could be raced: the reference answers all the same, once it has shown that it is right. Where there was no
     /// time for it a library does, if there is one: the reference would take as long at every call.
-    fn last_resort(&self, card: &dyn Card<D>, error: &Error) -> Result<Decided, Error> {
+    fn last_resort(&self, card: &dyn ErasedProblem<D>, error: &Error) -> Result<Decided, Error> {
         let text = card.text();
         if matches!(error, Error::NothingRight { rejection: Rejection::TimedOut { .. }, .. }) {
             let (candidate, how) = self.library_choice(card, &error.to_string());
@@ -227,19 +227,19 @@ impl<D: Device> Road<D> {
     }
 
     /// The reference at its default config.
-    pub(crate) fn reference(&self, card: &dyn Card<D>) -> Candidate {
+    pub(crate) fn reference(&self, card: &dyn ErasedProblem<D>) -> Candidate {
         let variant = card.reference();
         let config = variant.space(&self.device).default_config().unwrap_or_default();
         Candidate { variant: variant.id().into(), config, source: variant.source() }
     }
 
     /// What the store knows of a key, without measuring anything.
-    pub(crate) fn lookup(&self, card: &dyn Card<D>, key: &Key) -> Option<(Candidate, How)> {
+    pub(crate) fn lookup(&self, card: &dyn ErasedProblem<D>, key: &Key) -> Option<(Candidate, How)> {
         self.lookup_edition(card, key).map(winner)
     }
 
     /// The edition that the store has for a key, and how its winner would be used.
-    fn lookup_edition(&self, card: &dyn Card<D>, key: &Key) -> Option<(Edition, How)> {
+    fn lookup_edition(&self, card: &dyn ErasedProblem<D>, key: &Key) -> Option<(TuningRun, How)> {
         let soft = self.device.fingerprint().soft_id();
         match self.store.lookup(key, self.device.fingerprint()) {
             Match::Exact(record) => {
@@ -254,7 +254,7 @@ impl<D: Device> Road<D> {
     }
 
     /// Whether a stored candidate may be built for a problem: records are data, and buckets hold other shapes.
-    pub(crate) fn usable(&self, candidate: &Candidate, card: &dyn Card<D>) -> bool {
+    pub(crate) fn usable(&self, candidate: &Candidate, card: &dyn ErasedProblem<D>) -> bool {
         let can = |runner: crate::model::erased::Runner<'_, D>| {
             runner.fits(&self.device) && runner.space(&self.device).contains(&candidate.config)
         };
@@ -263,38 +263,38 @@ impl<D: Device> Road<D> {
 
     /// Whether a stored winner decides for a problem: it can be built, or it is what it was and another member of its
     /// bucket's. Then others of its record answer for this one, and it goes on answering for those it can do.
-    fn may_answer(&self, winner: &Candidate, card: &dyn Card<D>) -> bool {
+    fn may_answer(&self, winner: &Candidate, card: &dyn ErasedProblem<D>) -> bool {
         self.usable(winner, card) || (!self.settings.bucket.is_exact() && is_current(card, winner))
     }
 
     /// Who answers while nothing is decided: the call that the host program would make without us, or an official
     /// library at its default config; where there is none, the first choice.
-    pub(crate) fn library_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+    pub(crate) fn library_choice(&self, card: &dyn ErasedProblem<D>, why: &str) -> (Candidate, How) {
         self.library(card, why).unwrap_or_else(|| self.first_choice(card, why))
     }
 
     /// A library's own call. Of the host's calls the first that fits is its own choice; of the libraries that we bring
     /// the last is the machine's own.
-    fn library(&self, card: &dyn Card<D>, why: &str) -> Option<(Candidate, How)> {
+    fn library(&self, card: &dyn ErasedProblem<D>, why: &str) -> Option<(Candidate, How)> {
         let (mut listed, _) = card.list(&self.device);
         listed.retain(|l| l.runner.is_library());
-        let place = |l: &Listed<'_, D>| card.runners().position(|r| r.id() == l.runner.id()).unwrap_or(0);
+        let place = |l: &ListedVariant<'_, D>| card.runners().position(|r| r.id() == l.runner.id()).unwrap_or(0);
         listed.sort_by_key(|l| if l.runner.is_usual() { place(l) } else { usize::MAX - place(l) });
         self.first_of(listed, why)
     }
 
     /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
     /// first it is the library's, or the reference.
-    pub(crate) fn first_choice(&self, card: &dyn Card<D>, why: &str) -> (Candidate, How) {
+    pub(crate) fn first_choice(&self, card: &dyn ErasedProblem<D>, why: &str) -> (Candidate, How) {
         let (mut listed, _) = card.list(&self.device);
-        listed.retain(|l| !self.device.sandboxes() || l.runner.is_yardstick());
+        listed.retain(|l| !self.device.sandboxes() || l.runner.is_baseline());
         let reference = || (self.reference(card), How::Default(why.into()));
         self.first_of(listed, why).unwrap_or_else(reference)
     }
 
     /// The first of a list that has a default config.
-    fn first_of(&self, listed: Vec<Listed<'_, D>>, why: &str) -> Option<(Candidate, How)> {
-        let at_default = |l: Listed<'_, D>| {
+    fn first_of(&self, listed: Vec<ListedVariant<'_, D>>, why: &str) -> Option<(Candidate, How)> {
+        let at_default = |l: ListedVariant<'_, D>| {
             let config = l.runner.space(&self.device).default_config()?;
             Some(Candidate { variant: l.runner.id().into(), config, source: l.runner.source() })
         };
@@ -303,7 +303,7 @@ impl<D: Device> Road<D> {
 }
 
 /// The winner of an edition.
-fn winner((edition, how): (Edition, How)) -> (Candidate, How) {
+fn winner((edition, how): (TuningRun, How)) -> (Candidate, How) {
     (edition.verdict.winner, how)
 }
 
@@ -313,6 +313,6 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Whether the code behind a candidate is the code there is now.
-pub(crate) fn is_current<D: Device>(card: &dyn Card<D>, candidate: &Candidate) -> bool {
+pub(crate) fn is_current<D: Device>(card: &dyn ErasedProblem<D>, candidate: &Candidate) -> bool {
     card.find(&candidate.variant).is_some_and(|v| v.source() == candidate.source)
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::Device;
 use crate::engine::progress::{Event, Observer};
-use crate::engine::tuning_engine::Road;
+use crate::engine::tuning_engine::TuningEngine;
 use crate::model::key::Key;
 use crate::store::Flight;
 
@@ -23,23 +23,23 @@ const BUDGETS: f64 = 2.0;
 const BESIDES: f64 = 1.0;
 
 /// What came of waiting.
-pub(crate) struct Turn {
+pub(crate) struct TuningTurn {
     /// The right to tune the key alone.
     pub(crate) _flight: Option<Flight>,
     /// Why there is none, for people.
     pub(crate) note: Option<String>,
 }
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// Waits until nobody else tunes a key, as long as it makes sense and nobody says stop.
-    pub(crate) fn turn(&self, key: &Key, observer: &dyn Observer) -> Turn {
+    pub(crate) fn turn(&self, key: &Key, observer: &dyn Observer) -> TuningTurn {
         let (began, device) = (Instant::now(), self.device.fingerprint());
         let budget = self.settings.budget.seconds.clamp(0.0, 1e6);
         let patience = Duration::from_secs_f64(BUDGETS * budget + BESIDES);
-        let (mut stopped, mut told): (Option<Instant>, bool) = (None, false);
+        let (mut stopped, mut said): (Option<Instant>, bool) = (None, false);
         loop {
             if let Some(flight) = self.store.try_lock(key, device, SLICE) {
-                return Turn { _flight: Some(flight), note: None };
+                return TuningTurn { _flight: Some(flight), note: None };
             }
             let holder = self.store.holder(key, device);
             let name = holder.as_ref().map_or("somebody".to_string(), ToString::to_string);
@@ -50,10 +50,10 @@ impl<D: Device> Road<D> {
                 let seconds = began.elapsed().as_secs_f64();
                 let note = format!("raced without waiting longer for {name}, after {seconds:.1} s");
                 tracing::warn!("{key}: {note}");
-                return Turn { _flight: None, note: Some(note) };
+                return TuningTurn { _flight: None, note: Some(note) };
             }
-            if !told && began.elapsed() >= SILENT {
-                told = true;
+            if !said && began.elapsed() >= SILENT {
+                said = true;
                 tracing::warn!("{key}: waiting for {name}, which tunes it");
             }
         }

@@ -9,19 +9,19 @@ use crate::store::{boot, distrust, started};
 
 /// A folder that goes with this object.
 #[derive(Debug)]
-pub struct Passing {
+pub struct ScratchDir {
     path: PathBuf,
     holder: u32,
 }
 
-impl Passing {
+impl ScratchDir {
     /// Makes a folder in the system's directory for such. It is 0700 from its first moment.
-    pub fn new() -> io::Result<Passing> {
-        Passing::within(&std::env::temp_dir())
+    pub fn new() -> io::Result<ScratchDir> {
+        ScratchDir::within(&std::env::temp_dir())
     }
 
     /// Makes a folder in a directory, and removes those there whose processes are gone.
-    pub fn within(directory: &Path) -> io::Result<Passing> {
+    pub fn within(directory: &Path) -> io::Result<ScratchDir> {
         sweep(directory);
         let holder = std::process::id();
         let name = format!("{}{holder}-{}-{:x}", prefix(), started(holder).unwrap_or_default(), fastrand::u64(..));
@@ -31,7 +31,7 @@ impl Passing {
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         // Fails where the name is taken: nothing that somebody else made is ever used.
         builder.create(&path)?;
-        Ok(Passing { path, holder })
+        Ok(ScratchDir { path, holder })
     }
 
     /// Where it is.
@@ -40,7 +40,7 @@ impl Passing {
     }
 }
 
-impl Drop for Passing {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         // A forked child leaves it to its parent.
         if self.holder == std::process::id() {
@@ -86,9 +86,9 @@ mod tests {
             fs::write(folder.join("deep/file"), "x").unwrap();
             fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
         }
-        let one = Passing::within(dir.path()).unwrap();
+        let one = ScratchDir::within(dir.path()).unwrap();
         assert_eq!(fs::metadata(one.path()).unwrap().permissions().mode() & 0o777, 0o700);
-        let two = Passing::within(dir.path()).unwrap();
+        let two = ScratchDir::within(dir.path()).unwrap();
         assert!(one.path().exists() && two.path().exists() && elsewhere.exists() && !dead.exists());
         drop((one, two));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -12,7 +12,7 @@ use crate::prove::gate::Entrant;
 use crate::prove::panics::contained;
 
 /// Entrants side by side, and how many samples went well so far.
-pub(crate) struct Lanes<'w, 'g, D: Device> {
+pub(crate) struct Contestants<'w, 'g, D: Device> {
     entrants: &'w mut [Entrant<'g, D>],
     taken: &'w Cell<u64>,
     device: &'w D,
@@ -20,9 +20,9 @@ pub(crate) struct Lanes<'w, 'g, D: Device> {
     cost: Option<Cost>,
 }
 
-impl<'w, 'g, D: Device> Lanes<'w, 'g, D> {
+impl<'w, 'g, D: Device> Contestants<'w, 'g, D> {
     pub(crate) fn new(entrants: &'w mut [Entrant<'g, D>], taken: &'w Cell<u64>, device: &'w D) -> Self {
-        Lanes { entrants, taken, device, objective: Objective::default(), cost: None }
+        Contestants { entrants, taken, device, objective: Objective::default(), cost: None }
     }
 
     /// These lanes, raced for something else than time.
@@ -53,7 +53,7 @@ impl<'w, 'g, D: Device> Lanes<'w, 'g, D> {
     }
 }
 
-impl<D: Device> Stopwatch for Lanes<'_, '_, D> {
+impl<D: Device> Stopwatch for Contestants<'_, '_, D> {
     fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
         let seconds = match self.objective.is_time() {
             true => contained(|| self.entrants[lane].lap.run())?,

@@ -16,7 +16,7 @@ pub mod timing;
 
 pub(crate) use energy::{Drawn, Meter, between_ticks};
 pub use gap::{Behind, Gap};
-pub use place::Place;
+pub use place::Placing;
 pub use plan::{Cost, HYSTERESIS, RacePlan, Stopwatch};
 pub use race::{Lane, Race, race};
 pub use rounds::Ended;
@@ -229,14 +229,15 @@ mod tests {
 
     #[test]
     fn a_policy_says_its_clock_and_one_written_before_there_were_two_still_reads() {
-        let told = Policy { clock: Clock::BackToBack, ..Policy::default() };
-        assert_eq!(told.to_string(), "queue=stream,cache=hot,clock=back-to-back");
+        let message = Policy { clock: Clock::BackToBack, ..Policy::default() };
+        assert_eq!(message.to_string(), "queue=stream,cache=hot,clock=back-to-back");
         assert_eq!(Policy::default().to_string(), "queue=stream,cache=hot,clock=use");
         let old: Policy = serde_json::from_str(r#"{"queueing":"graph","cache":"cold"}"#).unwrap();
         assert_eq!((old.cache, old.clock), (CacheState::Cold, Clock::Use));
-        let written = serde_json::to_string(&told).unwrap();
+        let written = serde_json::to_string(&message).unwrap();
         assert!(
-            written.contains(r#""clock":"back-to-back""#) && serde_json::from_str::<Policy>(&written).unwrap() == told
+            written.contains(r#""clock":"back-to-back""#)
+                && serde_json::from_str::<Policy>(&written).unwrap() == message
         );
         for clock in [Clock::Use, Clock::BackToBack] {
             assert_eq!(clock.name().parse(), Ok(clock));

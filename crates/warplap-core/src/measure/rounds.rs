@@ -1,6 +1,6 @@
 //! The race proper: live lanes come in, rounds are run and the slower lanes leave; where everyone stands goes out.
 
-use super::place::Place;
+use super::place::Placing;
 use super::plan::{HYSTERESIS, RacePlan, WINNER_SAMPLES};
 use super::sheet::{LaneState, Sheet};
 use super::standing::Standing;
@@ -29,7 +29,7 @@ pub enum Ended {
 }
 
 /// The outcome of the race proper.
-pub(super) struct Heat {
+pub(super) struct RoundsOutcome {
     standing: Standing,
     /// Pooled robust sigma between rounds.
     pub(super) sigma: f64,
@@ -38,7 +38,7 @@ pub(super) struct Heat {
 }
 
 /// Rounds until the rule, the cap or `stop` ends them.
-pub(super) fn run_heat(sheet: &mut Sheet<'_>, plan: &RacePlan, rng: &mut fastrand::Rng) -> Heat {
+pub(super) fn run_rounds(sheet: &mut Sheet<'_>, plan: &RacePlan, rng: &mut fastrand::Rng) -> RoundsOutcome {
     let field = sheet.live().len();
     let ln_eps = plan.eps.ln_1p();
     let mut first_order = Vec::new();
@@ -94,7 +94,7 @@ pub(super) fn run_heat(sheet: &mut Sheet<'_>, plan: &RacePlan, rng: &mut fastran
     }
     let standing = look(sheet, n, field, plan);
     let sigma = sheet.sigma.unwrap_or(standing.sigma);
-    Heat { standing, sigma, rounds: n as u32, ended }
+    RoundsOutcome { standing, sigma, rounds: n as u32, ended }
 }
 
 /// The standing of the live lanes. Stopped within the first round, it is that of those that were sampled.
@@ -103,9 +103,9 @@ fn look(sheet: &mut Sheet<'_>, n: usize, field: usize, plan: &RacePlan) -> Stand
     let mut live = sheet.live();
     live.retain(|&l| sheet.rounds[l].len() >= n);
     let standing = Standing::after(n, live, &sheet.rounds, plan.delta);
-    if n > 1 && (field == 1 || standing.lanes.len() > 1) {
+    if n > 1 && (field == 1 || standing.contestants.len() > 1) {
         sheet.sigma = Some(standing.sigma);
-        for (&lane, &spread) in standing.lanes.iter().zip(&standing.spread) {
+        for (&lane, &spread) in standing.contestants.iter().zip(&standing.spread) {
             sheet.spread[lane] = Some(spread);
         }
     }
@@ -136,7 +136,7 @@ fn drop_behind(sheet: &mut Sheet<'_>, n: usize, field: usize, plan: &RacePlan, f
 
 fn drop_outpaced(sheet: &mut Sheet<'_>, standing: &Standing, plan: &RacePlan) {
     let Some(by) = standing.leader() else { return };
-    for (place, &lane) in standing.lanes.iter().enumerate() {
+    for (place, &lane) in standing.contestants.iter().enumerate() {
         if standing.at_least(place) > bar(lane, plan) {
             sheet.places[lane] = LaneState::Outpaced { by };
         }
@@ -148,26 +148,27 @@ pub(super) fn bar(lane: usize, plan: &RacePlan) -> f64 {
     if plan.incumbent == Some(lane) { HYSTERESIS.ln_1p() } else { 0.0 }
 }
 
-impl Heat {
+impl RoundsOutcome {
     /// Every lane's place behind the leader: survivors by the standing, those that left by the rounds they shared with
     /// the lane they left for, and that lane's own place.
-    pub(super) fn places(&self, sheet: &Sheet<'_>) -> Vec<Option<Place>> {
+    pub(super) fn places(&self, sheet: &Sheet<'_>) -> Vec<Option<Placing>> {
         let standing = &self.standing;
         let mut places = vec![None; sheet.places.len()];
         // Whoever is left alone has nobody beside it to learn the noise from: that of the rounds before counts.
-        let alone = standing.lanes.len() == 1 && sheet.sigma.is_some();
-        for (n, &lane) in standing.lanes.iter().enumerate() {
+        let alone = standing.contestants.len() == 1 && sheet.sigma.is_some();
+        for (n, &lane) in standing.contestants.iter().enumerate() {
             let variance = if alone { standing.variance_by(self.sigma) } else { standing.variance(n) };
             let freedom = standing.freedom.max(POOLED_WEIGHT + f64::from(self.rounds));
-            places[lane] = Some(Place { at: standing.gaps[n], variance, freedom, reach: standing.reach(n) });
+            places[lane] = Some(Placing { at: standing.gap_list[n], variance, freedom, reach: standing.reach(n) });
         }
         // Who left last is behind a survivor, who left before is behind one of those: a pass each at most.
         for _ in 0..places.len() {
             let mut changed = false;
             for (lane, state) in sheet.places.iter().enumerate() {
                 if let (LaneState::Outpaced { by }, None) = (state, places[lane]) {
-                    let behind = Place::paired(&sheet.paired(lane, *by), self.sigma);
-                    places[lane] = places[*by].zip(behind).map(|(p, b): (Place, Place)| Place { at: p.at + b.at, ..b });
+                    let behind = Placing::paired(&sheet.paired(lane, *by), self.sigma);
+                    places[lane] =
+                        places[*by].zip(behind).map(|(p, b): (Placing, Placing)| Placing { at: p.at + b.at, ..b });
                     changed |= places[lane].is_some();
                 }
             }

@@ -55,7 +55,7 @@ pub(super) struct Sheet<'a> {
 
 impl<'a> Sheet<'a> {
     pub(super) fn new(
-        lanes: usize,
+        contestants: usize,
         watch: &'a mut dyn Stopwatch,
         stop: &'a mut dyn FnMut() -> bool,
         plan: &'a RacePlan,
@@ -65,12 +65,12 @@ impl<'a> Sheet<'a> {
             stop,
             floor: plan.floor,
             believed: &plan.believed,
-            places: vec![LaneState::Live; lanes],
-            rounds: vec![Vec::new(); lanes],
-            all: vec![Vec::new(); lanes],
-            costs: vec![Vec::new(); lanes],
+            places: vec![LaneState::Live; contestants],
+            rounds: vec![Vec::new(); contestants],
+            all: vec![Vec::new(); contestants],
+            costs: vec![Vec::new(); contestants],
             sigma: None,
-            spread: vec![None; lanes],
+            spread: vec![None; contestants],
             launches: 0,
             spent: 0.0,
             stopped: false,

@@ -5,27 +5,27 @@ use crate::device::Device;
 
 /// A number given by value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scalar {
+pub enum ScalarArg {
     /// A whole number: a count, a seed.
     Int(i64),
     /// A real number.
     Real(f64),
 }
 
-impl Scalar {
+impl ScalarArg {
     /// As a real number.
     pub fn real(self) -> f64 {
         match self {
-            Scalar::Int(v) => v as f64,
-            Scalar::Real(v) => v,
+            ScalarArg::Int(v) => v as f64,
+            ScalarArg::Real(v) => v,
         }
     }
 
     /// As a whole number; a real one is cut.
     pub fn int(self) -> i64 {
         match self {
-            Scalar::Int(v) => v,
-            Scalar::Real(v) => v as i64,
+            ScalarArg::Int(v) => v,
+            ScalarArg::Real(v) => v as i64,
         }
     }
 }
@@ -41,7 +41,7 @@ pub enum Arg<'a, D: Device> {
     /// Memory it writes.
     Write(D::ViewMut<'a>),
     /// A number.
-    Scalar(Scalar),
+    Scalar(ScalarArg),
 }
 
 impl<'a, D: Device> Arg<'a, D> {
@@ -68,7 +68,7 @@ impl<'a, D: Device> Arg<'a, D> {
 
     /// The number.
     #[inline]
-    pub fn scalar(&self) -> Result<Scalar, Rejection> {
+    pub fn scalar(&self) -> Result<ScalarArg, Rejection> {
         if let Arg::Scalar(number) = self { Ok(*number) } else { Err(refused("a number is missing")) }
     }
 

@@ -64,8 +64,8 @@ impl Bucket {
     /// The bucket of a name that a user may say.
     pub fn named(name: &str) -> Result<Bucket, String> {
         let known = [Bucket::Changing, Bucket::Exact, Bucket::PowerOfTwo];
-        let found = known.into_iter().find(|b| b.name() == name);
-        found.ok_or_else(|| format!("'{name}' is not known, expected changing, exact or pow2"))
+        let result = known.into_iter().find(|b| b.name() == name);
+        result.ok_or_else(|| format!("'{name}' is not known, expected changing, exact or pow2"))
     }
 
     /// Whether every size has its own key.

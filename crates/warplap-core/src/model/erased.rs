@@ -27,7 +27,7 @@ use crate::space::{Config, Space};
 ///
 /// What has a default here need not be said by a card whose kernels bring their own arguments: it has no slots, its
 /// work is not known, and its kernels judge themselves ([`Kernel::prove`]).
-pub trait Card<D: Device>: Send + Sync {
+pub trait ErasedProblem<D: Device>: Send + Sync {
     /// The operation's name.
     fn op(&self) -> &str;
     /// The problem in its text form.
@@ -35,17 +35,17 @@ pub trait Card<D: Device>: Send + Sync {
     /// The problem's key.
     fn key(&self, bucket: &Bucket, policy: Policy) -> Key;
     /// The card of the problem that is raced for the key.
-    fn representative(&self, bucket: &Bucket) -> Box<dyn Card<D>>;
+    fn representative(&self, bucket: &Bucket) -> Box<dyn ErasedProblem<D>>;
     /// The card of a smaller problem whose sizes end inside of tiles, where there is one of use.
-    fn ragged(&self) -> Option<Box<dyn Card<D>>> {
+    fn ragged(&self) -> Option<Box<dyn ErasedProblem<D>>> {
         None
     }
     /// The card of a much smaller problem that tells what this one will take, where there is one.
-    fn smaller(&self) -> Option<Box<dyn Card<D>>> {
+    fn smaller(&self) -> Option<Box<dyn ErasedProblem<D>>> {
         None
     }
     /// The same once more.
-    fn boxed(&self) -> Box<dyn Card<D>>;
+    fn boxed(&self) -> Box<dyn ErasedProblem<D>>;
     /// The useful work.
     fn work(&self) -> Work {
         Work::default()
@@ -127,7 +127,7 @@ pub trait Card<D: Device>: Send + Sync {
 
 /// A variant on a card.
 pub struct Runner<'c, D: Device> {
-    card: &'c dyn Card<D>,
+    card: &'c dyn ErasedProblem<D>,
     at: usize,
 }
 
@@ -160,7 +160,7 @@ impl<'c, D: Device> Runner<'c, D> {
     }
 
     /// Whether reports compare winners with it: the reference, or an official library.
-    pub fn is_yardstick(&self) -> bool {
+    pub fn is_baseline(&self) -> bool {
         self.at == 0 || self.is_library()
     }
 
@@ -201,21 +201,21 @@ impl<'c, D: Device> Runner<'c, D> {
 }
 
 /// A variant that may race, and how eagerly.
-pub struct Listed<'c, D: Device> {
+pub struct ListedVariant<'c, D: Device> {
     /// The variant.
     pub runner: Runner<'c, D>,
     /// How eagerly it should be raced.
     pub priority: Priority,
 }
 
-impl<'c, D: Device> dyn Card<D> + 'c {
+impl<'c, D: Device> dyn ErasedProblem<D> + 'c {
     /// All variants, in the order of the catalog.
     pub fn runners(&self) -> impl Iterator<Item = Runner<'_, D>> {
         (0..self.count()).map(|at| Runner { card: self.short(), at })
     }
 
     /// A trait object of a life no longer than the borrow's.
-    fn short(&self) -> &dyn Card<D> {
+    fn short(&self) -> &dyn ErasedProblem<D> {
         self
     }
 
@@ -230,16 +230,16 @@ impl<'c, D: Device> dyn Card<D> + 'c {
     }
 
     /// Whether reports compare winners with a variant: the reference, or an official library.
-    pub fn is_yardstick(&self, id: &str) -> bool {
-        self.find(id).is_some_and(|r| r.is_yardstick())
+    pub fn is_baseline(&self, id: &str) -> bool {
+        self.find(id).is_some_and(|r| r.is_baseline())
     }
 
     /// Who may race, best priority first and in the catalog's order within one, and who stands aside and why.
-    pub fn list(&self, device: &D) -> (Vec<Listed<'_, D>>, Vec<Skipped>) {
+    pub fn list(&self, device: &D) -> (Vec<ListedVariant<'_, D>>, Vec<Skipped>) {
         let (mut listed, mut aside) = (Vec::new(), Vec::new());
         for runner in self.runners() {
             match runner.fit(device) {
-                Fit::Fits(priority) => listed.push(Listed { runner, priority }),
+                Fit::Fits(priority) => listed.push(ListedVariant { runner, priority }),
                 Fit::Aside(reason) => {
                     let (variant, source) = (runner.id().to_string(), runner.source());
                     aside.push(Skipped { variant, source, configs: 0, reason });
@@ -252,19 +252,19 @@ impl<'c, D: Device> dyn Card<D> + 'c {
 }
 
 /// A problem with its operation's catalog, typed: the card every operation has.
-pub struct Entry<O: Op, D: Device> {
+pub struct TypedProblem<O: Op, D: Device> {
     problem: O::Problem,
     catalog: Catalog<O, D>,
 }
 
-impl<O: Op, D: Device> Entry<O, D> {
+impl<O: Op, D: Device> TypedProblem<O, D> {
     /// The card of a problem.
     pub fn new(problem: &O::Problem, catalog: &Catalog<O, D>) -> Self {
-        Entry { problem: problem.clone(), catalog: catalog.clone() }
+        TypedProblem { problem: problem.clone(), catalog: catalog.clone() }
     }
 }
 
-impl<O: Op, D: Device> Card<D> for Entry<O, D> {
+impl<O: Op, D: Device> ErasedProblem<D> for TypedProblem<O, D> {
     fn op(&self) -> &str {
         O::NAME
     }
@@ -277,24 +277,24 @@ impl<O: Op, D: Device> Card<D> for Entry<O, D> {
         O::key(&self.problem, bucket, policy)
     }
 
-    fn representative(&self, bucket: &Bucket) -> Box<dyn Card<D>> {
+    fn representative(&self, bucket: &Bucket) -> Box<dyn ErasedProblem<D>> {
         let asked = bucket.races_what_is_asked();
         let problem = if asked { self.problem.raced() } else { self.problem.representative(bucket) };
-        Box::new(Entry { problem, catalog: self.catalog.clone() })
+        Box::new(TypedProblem { problem, catalog: self.catalog.clone() })
     }
 
-    fn ragged(&self) -> Option<Box<dyn Card<D>>> {
+    fn ragged(&self) -> Option<Box<dyn ErasedProblem<D>>> {
         let problem = self.problem.ragged()?;
-        Some(Box::new(Entry { problem, catalog: self.catalog.clone() }))
+        Some(Box::new(TypedProblem { problem, catalog: self.catalog.clone() }))
     }
 
-    fn smaller(&self) -> Option<Box<dyn Card<D>>> {
+    fn smaller(&self) -> Option<Box<dyn ErasedProblem<D>>> {
         let problem = self.problem.smaller()?;
-        Some(Box::new(Entry { problem, catalog: self.catalog.clone() }))
+        Some(Box::new(TypedProblem { problem, catalog: self.catalog.clone() }))
     }
 
-    fn boxed(&self) -> Box<dyn Card<D>> {
-        Box::new(Entry::new(&self.problem, &self.catalog))
+    fn boxed(&self) -> Box<dyn ErasedProblem<D>> {
+        Box::new(TypedProblem::new(&self.problem, &self.catalog))
     }
 
     fn work(&self) -> Work {

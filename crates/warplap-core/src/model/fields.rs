@@ -126,12 +126,12 @@ pub enum ProblemError {
         field: String,
     },
     /// A field's value cannot be used.
-    #[error("field '{}' is '{}': expected {expected}", brief(field), brief(found))]
+    #[error("field '{}' is '{}': expected {expected}", brief(field), brief(result))]
     Value {
         /// Its name.
         field: String,
         /// What was given.
-        found: String,
+        result: String,
         /// What should stand there.
         expected: String,
     },
@@ -139,8 +139,8 @@ pub enum ProblemError {
 
 impl ProblemError {
     /// A value that cannot be used.
-    pub fn value(field: &str, found: impl Display, expected: impl Display) -> Self {
-        ProblemError::Value { field: field.into(), found: found.to_string(), expected: expected.to_string() }
+    pub fn value(field: &str, result: impl Display, expected: impl Display) -> Self {
+        ProblemError::Value { field: field.into(), result: result.to_string(), expected: expected.to_string() }
     }
 }
 
@@ -150,30 +150,30 @@ pub const MAX_SIZE: u64 = 1 << 20;
 /// Hands out the fields of a problem text one by one.
 #[derive(Clone, Debug)]
 pub struct FieldReader {
-    given: Vec<(String, String)>,
+    inputs: Vec<(String, String)>,
     asked: Vec<String>,
 }
 
 impl FieldReader {
     /// Splits `name=value,name=value`.
     pub fn new(text: &str) -> Result<Self, ProblemError> {
-        let mut given: Vec<(String, String)> = Vec::new();
+        let mut inputs: Vec<(String, String)> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (name, value) =
                 part.split_once('=').ok_or_else(|| ProblemError::value(part, "", "field=value, for example m=1024"))?;
             let (name, value) = (name.trim().to_string(), unescaped(value.trim()));
-            if given.iter().any(|(n, _)| *n == name) {
+            if inputs.iter().any(|(n, _)| *n == name) {
                 return Err(ProblemError::Twice { field: name });
             }
-            given.push((name, value));
+            inputs.push((name, value));
         }
-        Ok(FieldReader { given, asked: Vec::new() })
+        Ok(FieldReader { inputs, asked: Vec::new() })
     }
 
     fn take(&mut self, name: &str) -> Option<String> {
         self.asked.push(name.to_string());
-        let at = self.given.iter().position(|(n, _)| n == name)?;
-        Some(self.given.remove(at).1)
+        let at = self.inputs.iter().position(|(n, _)| n == name)?;
+        Some(self.inputs.remove(at).1)
     }
 
     /// A size from 1 to [`MAX_SIZE`].
@@ -189,7 +189,7 @@ impl FieldReader {
 
     /// A size that may be left out.
     pub fn size_or(&mut self, name: &str, usual: u64) -> Result<u64, ProblemError> {
-        if self.given.iter().any(|(n, _)| n == name) {
+        if self.inputs.iter().any(|(n, _)| n == name) {
             return self.size(name);
         }
         self.asked.push(name.to_string());
@@ -217,12 +217,12 @@ impl FieldReader {
 
     /// The names of the fields not yet taken.
     pub fn has(&self, name: &str) -> bool {
-        self.given.iter().any(|(n, _)| n == name)
+        self.inputs.iter().any(|(n, _)| n == name)
     }
 
     /// Refuses fields that are not in a list, with the nearest known name as a hint.
     pub fn only(&self, known: &[&str]) -> Result<(), ProblemError> {
-        let Some((field, _)) = self.given.iter().find(|(n, _)| !known.contains(&n.as_str())) else {
+        let Some((field, _)) = self.inputs.iter().find(|(n, _)| !known.contains(&n.as_str())) else {
             return Ok(());
         };
         let near = known.iter().map(|name| (distance(name, field), name)).min();

@@ -21,13 +21,13 @@ pub struct Spent {
 #[derive(Clone, Default)]
 pub struct Objective(Option<Arc<Goal>>);
 
-type Value = Box<dyn Fn(&Config, Spent) -> Option<f64> + Send + Sync>;
+type CostValue = Box<dyn Fn(&Config, Spent) -> Option<f64> + Send + Sync>;
 
 struct Goal {
     name: String,
     needs_energy: bool,
     highest: bool,
-    value: Value,
+    value: CostValue,
 }
 
 impl Objective {

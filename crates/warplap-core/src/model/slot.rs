@@ -175,7 +175,7 @@ impl Signature {
     pub fn check<D: Device>(&self, args: &[Arg<'_, D>]) -> Result<(), Error> {
         for (i, slot) in self.0.iter().enumerate() {
             let wrong = |reason: String| Err(Error::Argument { argument: slot.name.to_string(), reason });
-            let (found, len) = match (args.get(i).unwrap_or(&Arg::Absent), slot.present, slot.role) {
+            let (result, len) = match (args.get(i).unwrap_or(&Arg::Absent), slot.present, slot.role) {
                 (Arg::Absent, false, _) => continue,
                 (_, false, _) => return wrong("is given, the problem has none".into()),
                 (Arg::Absent, true, _) => return wrong("is missing".into()),
@@ -187,8 +187,8 @@ impl Signature {
                 (_, _, Role::In) => return wrong("is lent for writing, it is only read".into()),
                 _ => return wrong("is lent for reading, it is written".into()),
             };
-            if found != slot.dtype {
-                return wrong(format!("holds {found}, expected {}", slot.dtype));
+            if result != slot.dtype {
+                return wrong(format!("holds {result}, expected {}", slot.dtype));
             }
             if len < slot.len() {
                 return wrong(format!("holds {len} elements, expected at least {}", slot.len()));

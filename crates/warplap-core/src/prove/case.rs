@@ -9,15 +9,15 @@ use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Kernel;
 use crate::device::{Bounds, Compared, Device};
 use crate::error::Error;
-use crate::model::arg::{Arg, Scalar};
+use crate::model::arg::{Arg, ScalarArg};
 use crate::model::array::Array;
 use crate::model::dtype::DType;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::model::op::Answer;
 use crate::model::slot::{Role, Signature, Slot};
 use crate::prove::oracle::FarAnswer;
 use crate::prove::panics::contained;
-use crate::prove::perturb_inputs::Spot;
+use crate::prove::perturb_inputs::PerturbedSpot;
 use crate::prove::sealed::Sealed;
 
 /// Elements of one guard band. A multiple of every cache line, so that what lies between them stays aligned.
@@ -78,12 +78,12 @@ pub struct Drawing {
 
 impl Drawing {
     /// Draws inputs from a seed, with the right answers to them.
-    pub fn new<D: Device>(card: &dyn Card<D>, seed: u64) -> Result<Self, Error> {
+    pub fn new<D: Device>(card: &dyn ErasedProblem<D>, seed: u64) -> Result<Self, Error> {
         Self::inputs(card, seed)?.answered(card)
     }
 
     /// Draws inputs from a seed.
-    pub(crate) fn inputs<D: Device>(card: &dyn Card<D>, seed: u64) -> Result<Self, Error> {
+    pub(crate) fn inputs<D: Device>(card: &dyn ErasedProblem<D>, seed: u64) -> Result<Self, Error> {
         let (signature, arrays) = (card.signature(), card.draw(seed));
         let wrong = |what: String| Err(Error::Device(format!("{}: {what}", card.op())));
         if arrays.len() != signature.slots().len() {
@@ -92,15 +92,15 @@ impl Drawing {
         for (slot, array) in signature.slots().iter().zip(&arrays).filter(|(slot, _)| slot.is_read()) {
             let expected = (slot.dtype, slot.len());
             if (array.dtype(), array.len()) != expected {
-                let found = (array.dtype(), array.len());
-                return wrong(format!("{found:?} was drawn for '{}', expected {expected:?}", slot.name));
+                let result = (array.dtype(), array.len());
+                return wrong(format!("{result:?} was drawn for '{}', expected {expected:?}", slot.name));
             }
         }
         Ok(Drawing { arrays, answers: None })
     }
 
     /// With the right answers, unless it has them.
-    pub(crate) fn answered<D: Device>(mut self, card: &dyn Card<D>) -> Result<Self, Error> {
+    pub(crate) fn answered<D: Device>(mut self, card: &dyn ErasedProblem<D>) -> Result<Self, Error> {
         let answers = self.answers.take().unwrap_or_else(|| card.answer(&self.arrays));
         let lengths = card.signature().written().map(Slot::len).collect::<Vec<_>>();
         if answers.iter().map(|a| a.values.len()).collect::<Vec<_>>() != lengths {
@@ -129,7 +129,7 @@ pub(crate) struct Placed<D: Device> {
 
 impl<D: Device> Placed<D> {
     /// Puts a drawing on a device, where there is room for it, and finds the right answers: there, or else on the host.
-    pub(crate) fn new(card: &dyn Card<D>, device: &D, drawing: Drawing) -> Result<Self, Error> {
+    pub(crate) fn new(card: &dyn ErasedProblem<D>, device: &D, drawing: Drawing) -> Result<Self, Error> {
         let signature = card.signature();
         let upload = |(slot, array): (&Slot, &Array)| match image(slot, array).filter(|_| slot.is_read()) {
             Some(image) => device.upload_queued(&image).map(Some),
@@ -151,7 +151,7 @@ impl<D: Device> Placed<D> {
 
 /// Asks the oracle about what buffers hold, slot by slot.
 fn ask<D: Device>(
-    card: &dyn Card<D>,
+    card: &dyn ErasedProblem<D>,
     signature: &Signature,
     buffers: &[Option<D::Buffer>],
     device: &D,
@@ -173,7 +173,7 @@ pub struct Case<D: Device> {
     poison: Vec<Option<Array>>,
     // Where memory is far away, poison is kept there: a proof then brings the answer home and nothing else.
     blank: Vec<Option<D::Buffer>>,
-    scalars: Vec<Option<Scalar>>,
+    scalars: Vec<Option<ScalarArg>>,
     // Whether nobody has been launched since memory was filled: what is changed in place need not be filled again.
     fresh: bool,
     pub(crate) drawing: Option<Arc<Drawing>>,
@@ -183,29 +183,29 @@ pub struct Case<D: Device> {
 
 impl<D: Device> Case<D> {
     /// Draws inputs from a seed, with the right answers to them.
-    pub fn new(card: &dyn Card<D>, device: &D, seed: u64) -> Result<Self, Error> {
+    pub fn new(card: &dyn ErasedProblem<D>, device: &D, seed: u64) -> Result<Self, Error> {
         Self::of(card, device, &Arc::new(Drawing::new(card, seed)?))
     }
 
     /// Puts a drawing on a device.
-    pub fn of(card: &dyn Card<D>, device: &D, drawing: &Arc<Drawing>) -> Result<Self, Error> {
+    pub fn of(card: &dyn ErasedProblem<D>, device: &D, drawing: &Arc<Drawing>) -> Result<Self, Error> {
         let case = Self::upload(card, device, &drawing.arrays)?;
         Ok(Case { drawing: Some(drawing.clone()), ..case })
     }
 
     /// Draws inputs for timing alone: nobody will ask for the answer.
-    pub fn without_answer(card: &dyn Card<D>, device: &D, seed: u64) -> Result<Self, Error> {
+    pub fn without_answer(card: &dyn ErasedProblem<D>, device: &D, seed: u64) -> Result<Self, Error> {
         Self::upload(card, device, &Drawing::inputs(card, seed)?.arrays)
     }
 
     /// A case in memory of its own for drawings that were placed on the device.
-    pub(crate) fn among(card: &dyn Card<D>, device: &D, placed: &Placed<D>) -> Result<Self, Error> {
+    pub(crate) fn among(card: &dyn ErasedProblem<D>, device: &D, placed: &Placed<D>) -> Result<Self, Error> {
         let mut case = Self::upload(card, device, &placed.drawing.arrays)?;
         (case.drawing, case.far) = (Some(placed.drawing.clone()), placed.far.clone());
         Ok(case)
     }
 
-    fn upload(card: &dyn Card<D>, device: &D, arrays: &[Array]) -> Result<Self, Error> {
+    fn upload(card: &dyn ErasedProblem<D>, device: &D, arrays: &[Array]) -> Result<Self, Error> {
         let signature = card.signature();
         let (mut buffers, mut poison) = (Vec::new(), Vec::new());
         for (slot, array) in signature.slots().iter().zip(arrays) {
@@ -229,7 +229,7 @@ impl<D: Device> Case<D> {
     /// Puts a drawing into the same memory and finds the right answers to it: there, or else on the host.
     pub(crate) fn refill_asking(
         &mut self,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         device: &D,
         drawing: &Arc<Drawing>,
     ) -> Result<(), Error> {
@@ -284,18 +284,23 @@ impl<D: Device> Case<D> {
     }
 
     /// What a clock changes between a kernel's launches, where the device says where it is.
-    pub(crate) fn spots(&self, kernel: &dyn Kernel<D>, device: &D) -> Vec<Spot> {
+    pub(crate) fn spots(&self, kernel: &dyn Kernel<D>, device: &D) -> Vec<PerturbedSpot> {
         let all = self.signature.slots().iter().zip(&self.buffers);
         let spot = |(slot, buffer): (&Slot, &Option<D::Buffer>)| {
             let at = device.whereabouts(buffer.as_ref()?)?;
-            Spot::of(slot, at + (guard(slot) * slot.dtype.bytes()) as u64)
+            PerturbedSpot::of(slot, at + (guard(slot) * slot.dtype.bytes()) as u64)
         };
         let writes = kernel.writes();
         all.filter(|(slot, _)| writes || !slot.is_written()).filter_map(spot).collect()
     }
 
     /// Finds the right answers to what timed launches have left in memory: there, or else on the host.
-    pub(crate) fn ask_again(&mut self, card: &dyn Card<D>, device: &D, drawing: &Drawing) -> Result<(), Error> {
+    pub(crate) fn ask_again(
+        &mut self,
+        card: &dyn ErasedProblem<D>,
+        device: &D,
+        drawing: &Drawing,
+    ) -> Result<(), Error> {
         // What was changed in place again and again may be anything by now.
         let slots = self.signature.slots().iter().zip(&drawing.arrays).zip(&mut self.buffers);
         for ((slot, array), buffer) in slots.filter(|((slot, _), _)| slot.role == Role::InOut) {
@@ -388,11 +393,11 @@ impl<D: Device> Case<D> {
     }
 }
 
-fn scalars(signature: &Signature, arrays: &[Array]) -> Vec<Option<Scalar>> {
+fn scalars(signature: &Signature, arrays: &[Array]) -> Vec<Option<ScalarArg>> {
     let number = |(slot, array): (&Slot, &Array)| {
         (slot.present && slot.role == Role::Scalar && !array.is_empty()).then(|| match array.indices() {
-            Some(whole) => Scalar::Int(whole[0].into()),
-            None => Scalar::Real(array.at(0)),
+            Some(whole) => ScalarArg::Int(whole[0].into()),
+            None => ScalarArg::Real(array.at(0)),
         })
     };
     signature.slots().iter().zip(arrays).map(number).collect()

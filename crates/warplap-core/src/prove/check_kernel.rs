@@ -10,9 +10,9 @@ use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Kernel;
 use crate::device::Device;
 use crate::error::Error;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::prove::case::{Case, Drawing, Placed};
-use crate::prove::sandbox::Stage;
+use crate::prove::sandbox::ProofStage;
 
 /// The seed of one of the drawings of a run.
 pub(crate) fn seed(run: u64, drawing: u64) -> u64 {
@@ -20,22 +20,22 @@ pub(crate) fn seed(run: u64, drawing: u64) -> u64 {
 }
 
 /// Drawings of one problem with their right answers, and memory to prove kernels in.
-pub(crate) struct Prover<D: Device> {
+pub(crate) struct KernelChecker<D: Device> {
     case: Case<D>,
     drawings: Vec<Placed<D>>,
     /// Seconds that one drawing took, with its right answer.
     pub(crate) seconds: f64,
 }
 
-impl<D: Device> Prover<D> {
+impl<D: Device> KernelChecker<D> {
     /// Draws so many sets of inputs with their right answers.
-    pub(crate) fn open(card: &dyn Card<D>, device: &D, run: u64, drawings: u64) -> Result<Self, Error> {
+    pub(crate) fn open(card: &dyn ErasedProblem<D>, device: &D, run: u64, drawings: u64) -> Result<Self, Error> {
         Self::open_while(card, device, run, drawings, &|_| true)
     }
 
-    /// As [`Prover::open`], where one more set is drawn only while there is time for what the last one took.
+    /// As [`KernelChecker::open`], where one more set is drawn only while there is time for what the last one took.
     pub(crate) fn open_while(
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         device: &D,
         run: u64,
         drawings: u64,
@@ -57,7 +57,7 @@ impl<D: Device> Prover<D> {
             seconds = took;
         }
         let case = Case::among(card, device, &placed[0])?.for_many(device);
-        Ok(Prover { case, drawings: placed, seconds })
+        Ok(KernelChecker { case, drawings: placed, seconds })
     }
 
     /// The drawing that kernels were proved on last.
@@ -71,17 +71,17 @@ impl<D: Device> Prover<D> {
         &mut self,
         kernel: &dyn Kernel<D>,
         device: &D,
-        stage: &mut dyn FnMut(Stage),
+        stage: &mut dyn FnMut(ProofStage),
     ) -> Result<(f64, Option<f64>), Rejection> {
         self.prove_unless(kernel, device, stage, &|_| false)
     }
 
-    /// As [`Prover::prove`], where a launch of so many seconds may say enough: what was seen until then goes out.
+    /// As [`KernelChecker::prove`], where a launch of so many seconds may say enough: what was seen until then goes out.
     pub(crate) fn prove_unless(
         &mut self,
         kernel: &dyn Kernel<D>,
         device: &D,
-        stage: &mut dyn FnMut(Stage),
+        stage: &mut dyn FnMut(ProofStage),
         enough: &dyn Fn(f64) -> bool,
     ) -> Result<(f64, Option<f64>), Rejection> {
         let (mut error, mut fastest) = (0f64, None::<f64>);
@@ -105,14 +105,14 @@ impl<D: Device> Prover<D> {
         drawing: usize,
         kernel: &dyn Kernel<D>,
         device: &D,
-        stage: &mut dyn FnMut(Stage),
+        stage: &mut dyn FnMut(ProofStage),
     ) -> Result<(f64, Option<f64>), Rejection> {
         let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
-        stage(Stage::Judge);
+        stage(ProofStage::Judge);
         self.case.refill_from(device, &self.drawings[drawing]).map_err(failed)?;
-        stage(Stage::Run);
+        stage(ProofStage::Run);
         let (left, seconds) = self.case.run(kernel, device)?;
-        stage(Stage::Judge);
+        stage(ProofStage::Judge);
         let error = self.case.judge(left, device)?;
         self.case.inputs_untouched(device)?;
         Ok((error, seconds))

@@ -15,9 +15,9 @@ use crate::prove::panics::{caught, contained};
 use crate::space::{Axis, Config, Space};
 
 /// A variant none of whose answers is a panic: the form in which a catalog holds them all.
-pub(crate) struct Contained<O: Op, D: Device>(pub(crate) Arc<dyn Variant<O, D>>);
+pub(crate) struct PanicGuard<O: Op, D: Device>(pub(crate) Arc<dyn Variant<O, D>>);
 
-impl<O: Op, D: Device> Contained<O, D> {
+impl<O: Op, D: Device> PanicGuard<O, D> {
     fn ask<T>(&self, what: &str, f: impl FnOnce() -> T) -> Result<T, String> {
         caught(f).map_err(|reason| {
             tracing::warn!("variant {}: {what} panicked: {reason}", self.0.id());
@@ -26,7 +26,7 @@ impl<O: Op, D: Device> Contained<O, D> {
     }
 }
 
-impl<O: Op, D: Device> Variant<O, D> for Contained<O, D> {
+impl<O: Op, D: Device> Variant<O, D> for PanicGuard<O, D> {
     fn id(&self) -> &str {
         self.0.id()
     }

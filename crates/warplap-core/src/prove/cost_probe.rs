@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::candidates::candidate::Candidate;
 use crate::device::Device;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::prove::case::{Case, Drawing};
 
 /// A problem of less than so many times the smaller one's work is not worth a look ahead.
@@ -33,8 +33,8 @@ pub(crate) const CAREFUL: Looks = Looks { least: 3, most: 8, long: 2e-2 };
 pub(crate) const QUICK: Looks = Looks { least: 1, most: 4, long: 5e-3 };
 
 /// A smaller problem of the same kind, where launches are calls that nobody can end.
-pub(crate) struct Scout<'g, D: Device> {
-    small: Box<dyn Card<D>>,
+pub(crate) struct CostProbe<'g, D: Device> {
+    small: Box<dyn ErasedProblem<D>>,
     device: &'g D,
     case: RefCell<Case<D>>,
     /// How many times the work of the smaller problem the problem has.
@@ -53,9 +53,9 @@ pub(crate) struct Likely {
     pub(crate) proof: f64,
 }
 
-impl<'g, D: Device> Scout<'g, D> {
+impl<'g, D: Device> CostProbe<'g, D> {
     /// A scout for a card; `None` where there is nothing to fear, or no smaller problem.
-    pub(crate) fn new(card: &dyn Card<D>, device: &'g D, seed: u64) -> Option<Self> {
+    pub(crate) fn new(card: &dyn ErasedProblem<D>, device: &'g D, seed: u64) -> Option<Self> {
         let small = if D::LAUNCH_IS_CALL { card.smaller()? } else { return None };
         let work = small.work().flops;
         let times = card.work().flops / work;
@@ -75,7 +75,7 @@ impl<'g, D: Device> Scout<'g, D> {
             draw = draw.min(drawn + started.elapsed().as_secs_f64());
             Some(())
         })?;
-        Some(Scout { small, device, case: RefCell::new(case?), times, draw, answer })
+        Some(CostProbe { small, device, case: RefCell::new(case?), times, draw, answer })
     }
 
     /// Seconds that are likely to pass before anybody can be proved: inputs to be timed on, inputs to be proved on, and

@@ -16,7 +16,7 @@ pub enum Stir {
 
 /// One place in a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct PerturbedSpot {
     /// The address of its first element.
     pub at: u64,
     /// How many elements follow from there without a gap.
@@ -24,18 +24,18 @@ pub struct Spot {
     /// Bytes of one element.
     pub bytes: usize,
     /// What is done to them.
-    pub stir: Stir,
+    pub perturb: Stir,
 }
 
-impl Spot {
+impl PerturbedSpot {
     /// The spot of a slot whose first element is at an address. Whole numbers stay: they are places in other slots as
     /// often as not. So do single bytes: the poison could be a right answer.
-    pub(crate) fn of(slot: &Slot, at: u64) -> Option<Spot> {
+    pub(crate) fn of(slot: &Slot, at: u64) -> Option<PerturbedSpot> {
         let (dtype, bytes) = (slot.dtype, slot.dtype.bytes());
         if bytes < 2 || slot.is_empty() {
             return None;
         }
-        let stir = match slot.role {
+        let perturb = match slot.role {
             Role::In if !dtype.is_whole() && !slot.steady => Stir::Swap,
             Role::Out => {
                 let mut bits = [0; 8];
@@ -46,7 +46,7 @@ impl Spot {
             _ => return None,
         };
         let elements = slot.padding().first().map_or(slot.len(), |gap| gap.start);
-        Some(Spot { at, elements, bytes, stir })
+        Some(PerturbedSpot { at, elements, bytes, perturb })
     }
 }
 
@@ -57,10 +57,10 @@ mod tests {
 
     #[test]
     fn numbers_change_places_outputs_are_poisoned_and_places_stay() {
-        let spot = |slot: Slot| Spot::of(&slot, 4096);
-        assert_eq!(spot(Slot::input("x", DType::F16, &[3, 5])).unwrap().stir, Stir::Swap);
+        let spot = |slot: Slot| PerturbedSpot::of(&slot, 4096);
+        assert_eq!(spot(Slot::input("x", DType::F16, &[3, 5])).unwrap().perturb, Stir::Swap);
         let written = spot(Slot::output("y", DType::F32, &[3, 5])).unwrap();
-        let Stir::Poison(bits) = written.stir else { panic!("{written:?}") };
+        let Stir::Poison(bits) = written.perturb else { panic!("{written:?}") };
         assert!(f32::from_bits(bits as u32).is_nan() && (written.at, written.elements, written.bytes) == (4096, 15, 4));
         assert_eq!(spot(Slot::input("columns", DType::I32, &[7])), None);
         assert_eq!(spot(Slot::input("read from a file", DType::F32, &[7]).steady()), None);
@@ -72,6 +72,6 @@ mod tests {
     #[test]
     fn what_lies_between_rows_is_nobodys() {
         let slot = Slot::output("y", DType::F32, &[3, 5]).strided(&[8, 1]);
-        assert_eq!(Spot::of(&slot, 0).unwrap().elements, 5);
+        assert_eq!(PerturbedSpot::of(&slot, 0).unwrap().elements, 5);
     }
 }

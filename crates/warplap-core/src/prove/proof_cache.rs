@@ -16,9 +16,9 @@ use crate::store::Store;
 const MOST: usize = 512;
 
 #[derive(Serialize, Deserialize)]
-struct Note {
+struct ProofNote {
     soft: String,
-    passed: Vec<Entry>,
+    passed: Vec<PassedCandidate>,
     /// Whether the search came to its end.
     #[serde(default)]
     whole: bool,
@@ -43,7 +43,7 @@ impl Tried {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Entry {
+struct PassedCandidate {
     #[serde(flatten)]
     candidate: Candidate,
     #[serde(flatten)]
@@ -51,28 +51,28 @@ struct Entry {
 }
 
 /// The candidates of one key that passed.
-pub(crate) struct Promoted<'s> {
+pub(crate) struct ProofCache<'s> {
     store: &'s Store,
     slug: String,
     name: String,
     soft: String,
-    entries: RefCell<Vec<Entry>>,
+    entries: RefCell<Vec<PassedCandidate>>,
     tried: RefCell<Vec<Tried>>,
     refused: RefCell<Vec<Candidate>>,
     whole: Cell<bool>,
     changed: Cell<bool>,
 }
 
-impl<'s> Promoted<'s> {
+impl<'s> ProofCache<'s> {
     pub(crate) fn of(store: &'s Store, device: &Fingerprint, key: &Key) -> Self {
         let (slug, soft, name) = (device.slug(), device.soft_id(), format!("passed-{}", key.hash()));
-        let note = store.note(&slug, &name).and_then(|note| serde_json::from_value::<Note>(note).ok());
+        let note = store.note(&slug, &name).and_then(|note| serde_json::from_value::<ProofNote>(note).ok());
         let note = note.filter(|n| n.soft == soft);
         let (passed, tried, refused, whole) =
             note.map_or_else(Default::default, |n| (n.passed, n.tried, n.refused, n.whole));
         let (entries, tried, refused) = (RefCell::new(passed), RefCell::new(tried), RefCell::new(refused));
         let (whole, changed) = (Cell::new(whole), Cell::new(false));
-        Promoted { store, slug, name, soft, entries, tried, refused, whole, changed }
+        ProofCache { store, slug, name, soft, entries, tried, refused, whole, changed }
     }
 
     /// Whether nobody has passed yet.
@@ -119,7 +119,7 @@ impl<'s> Promoted<'s> {
     }
 
     pub(crate) fn add(&self, candidate: &Candidate, passed: Passed) {
-        self.entries.borrow_mut().push(Entry { candidate: candidate.clone(), passed });
+        self.entries.borrow_mut().push(PassedCandidate { candidate: candidate.clone(), passed });
         self.changed.set(true);
     }
 
@@ -136,7 +136,7 @@ impl<'s> Promoted<'s> {
             return;
         }
         let entries = self.entries.borrow();
-        let note = Note {
+        let note = ProofNote {
             soft: self.soft.clone(),
             passed: entries[entries.len().saturating_sub(MOST)..].to_vec(),
             whole: self.whole.get(),

@@ -142,8 +142,8 @@ mod tests {
         assert!(quarantine.find(&candidate("a")).is_none());
         quarantine.put(&candidate("a"), &crashed, "gemm:m=1");
         quarantine.put(&candidate("a"), &crashed, "gemm:m=2");
-        let found = quarantine.find(&candidate("a")).unwrap();
-        assert_eq!((found.count, found.problem.as_str(), found.rejection), (2, "gemm:m=2", crashed));
+        let result = quarantine.find(&candidate("a")).unwrap();
+        assert_eq!((result.count, result.problem.as_str(), result.rejection), (2, "gemm:m=2", crashed));
         assert!(quarantine.find(&candidate("b")).is_none());
         assert!(Quarantine::of(&store, &self::device("2"), "gemm").find(&candidate("a")).is_none());
         assert!(Quarantine::of(&store, &device, "bsr").find(&candidate("a")).is_none());

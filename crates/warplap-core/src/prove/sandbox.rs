@@ -37,7 +37,7 @@ pub struct Passed {
 /// What a worker is about to do; each has its own deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum ProofStage {
     /// Draws inputs and computes right answers: no candidate's fault, however long it takes.
     Draw,
     /// Builds the candidate.

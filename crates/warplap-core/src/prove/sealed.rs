@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::prove::oracle::{FarAnswer, Inputs};
 
 /// Right answers in a device's memory, with the seals of them and of the inputs they belong to.
@@ -16,7 +16,7 @@ pub(crate) struct Sealed<D: Device> {
 impl<D: Device> Sealed<D> {
     /// Asks the oracle about inputs in these buffers; `None` where the host must answer, an error where it cannot.
     pub(crate) fn new(
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         buffers: &[Option<&D::Buffer>],
         inputs: &Inputs<'_, D>,
         device: &D,

@@ -5,7 +5,7 @@
 
 use crate::candidates::candidate::Trial;
 use crate::measure::Measurement;
-use crate::records::record::Edition;
+use crate::records::record::TuningRun;
 
 /// One that was timed, as it is shown.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub struct Ranked<'e> {
     pub time_us: f64,
 }
 
-impl Edition {
+impl TuningRun {
     /// Everyone who was timed, in the order that was decided.
     pub fn ranked(&self) -> Vec<Ranked<'_>> {
         let winner = &self.verdict.winner;

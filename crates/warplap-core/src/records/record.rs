@@ -34,7 +34,7 @@ pub struct Skipped {
 
 /// One tuning of a key under one soft fingerprint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Edition {
+pub struct TuningRun {
     /// Driver, toolkit and library versions it was measured under.
     pub soft: BTreeMap<String, String>,
     /// The id of the store whose machine measured it.
@@ -56,8 +56,8 @@ pub struct Edition {
     /// Wall seconds the tuning took.
     pub seconds: f64,
     /// How the winner did in the form a program calls it, where it met somebody in that form.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_heat: Option<LastHeat>,
+    #[serde(rename = "last_heat", default, skip_serializing_if = "Option::is_none")]
+    pub end_to_end_race: Option<EndToEndRace>,
     /// Compiled kernels of the winner and its ties, by their digest.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub artifacts: BTreeSet<String>,
@@ -82,7 +82,7 @@ pub struct AtSize {
     pub seconds: f64,
 }
 
-impl Edition {
+impl TuningRun {
     /// The better, the higher, in the store of this id.
     pub(crate) fn rank(&self, local: &str) -> (bool, u8, u64) {
         (self.origin == local, self.verdict.grade.rank(), self.tuned_at)
@@ -91,7 +91,7 @@ impl Edition {
 
 /// Two candidates in the form a program calls them, the cost of the call included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LastHeat {
+pub struct EndToEndRace {
     /// Who answers.
     pub winner: Candidate,
     /// The other one: a library where the winner is a kernel of ours, and the other way round.
@@ -116,18 +116,18 @@ pub struct Record {
     /// The device's hard fingerprint.
     pub device: BTreeMap<String, String>,
     /// The tunings, oldest first.
-    pub editions: Vec<Edition>,
+    pub editions: Vec<TuningRun>,
 }
 
 impl Record {
     /// The edition to use under a soft fingerprint: measured here before imported, then the better grade, then the
     /// newest. An imported edition answers only where there is no local one.
-    pub fn current(&self, soft: &str, local: &str) -> Option<&Edition> {
+    pub fn current(&self, soft: &str, local: &str) -> Option<&TuningRun> {
         self.editions.iter().filter(|e| soft_id(&e.soft) == soft).max_by_key(|e| e.rank(local))
     }
 
     /// The best edition under any other soft fingerprint: stale, but better than nothing.
-    pub fn stale(&self, soft: &str, local: &str) -> Option<&Edition> {
+    pub fn stale(&self, soft: &str, local: &str) -> Option<&TuningRun> {
         self.editions.iter().filter(|e| soft_id(&e.soft) != soft).max_by_key(|e| e.rank(local))
     }
 
@@ -150,7 +150,7 @@ impl Record {
     }
 
     /// Puts an edition in, in place of the one with the same soft fingerprint and origin.
-    pub fn put(&mut self, mut edition: Edition) {
+    pub fn put(&mut self, mut edition: TuningRun) {
         // A clock that was set back must not make the newest tuning look like the oldest, which is the first to leave.
         let own = self.editions.iter().filter(|e| e.origin == edition.origin).map(|e| e.tuned_at).max();
         if let Some(newest) = own.filter(|n| *n > edition.tuned_at) {
@@ -165,7 +165,7 @@ impl Record {
     /// Drops what a store does not keep of others: all but the best editions for each soft fingerprint.
     pub(crate) fn keep_best_of_others(&mut self, local: &str) {
         let mut others: BTreeMap<String, Vec<(bool, u8, u64, String)>> = BTreeMap::new();
-        let rank = |e: &Edition| {
+        let rank = |e: &TuningRun| {
             let (own, grade, at) = e.rank(local);
             (own, grade, at, e.origin.clone())
         };
@@ -184,8 +184,8 @@ impl Record {
 
     /// Brings the editions into their one order and drops what is over the limits.
     pub(crate) fn settle(&mut self) {
-        let text = |e: &Edition| serde_json::to_string(e).unwrap_or_default();
-        let mut best: BTreeMap<(String, String), (u64, usize, String, Edition)> = BTreeMap::new();
+        let text = |e: &TuningRun| serde_json::to_string(e).unwrap_or_default();
+        let mut best: BTreeMap<(String, String), (u64, usize, String, TuningRun)> = BTreeMap::new();
         for edition in self.editions.drain(..) {
             let id = (soft_id(&edition.soft), edition.origin.clone());
             // Of one tuning whoever knows more trials stays: the winner may have travelled without those it beat.
@@ -197,11 +197,11 @@ impl Record {
                 }
             }
         }
-        let mut all: Vec<(u64, usize, String, Edition)> = best.into_values().collect();
+        let mut all: Vec<(u64, usize, String, TuningRun)> = best.into_values().collect();
         all.sort_by(|a, b| (a.0, &a.2).cmp(&(b.0, &b.2)));
         // The newest of each origin stay; what is dropped depends on the set alone, not on the order of merging.
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-        let mut kept: Vec<Edition> = Vec::new();
+        let mut kept: Vec<TuningRun> = Vec::new();
         for (_, _, _, edition) in all.into_iter().rev() {
             let count = seen.entry(edition.origin.clone()).or_default();
             *count += 1;

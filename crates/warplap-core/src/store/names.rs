@@ -3,7 +3,7 @@
 use super::{MAX_RECORD, StoreError, slug_of};
 use crate::device::fingerprint::Fingerprint;
 use crate::model::key::Key;
-use crate::records::record::{Edition, Record, SCHEMA};
+use crate::records::record::{Record, SCHEMA, TuningRun};
 
 /// The longest key or problem text that is kept.
 pub(crate) const MAX_TEXT: usize = 1 << 20;
@@ -156,7 +156,7 @@ pub(crate) fn shorten(text: &str) -> String {
 }
 
 /// A new record of one edition.
-pub(crate) fn new_record(key: &Key, device: &Fingerprint, edition: Edition, problem: &str) -> Record {
+pub(crate) fn new_record(key: &Key, device: &Fingerprint, edition: TuningRun, problem: &str) -> Record {
     let mut record = Record {
         schema: SCHEMA,
         op: key.op.clone(),

@@ -10,18 +10,18 @@ use crate::task::Task;
 /// A product, a product with what is done to it, or a pair, behind an RMSNorm without a weight. With one it is the
 /// caller's to fold it into the product's: nobody knows here whether weights stay as they are.
 pub(super) fn product(look: &Look<'_>, at: usize) -> Vec<Match> {
-    let mut found = products::epilogue(look, at);
-    found.extend(products::pair(look, at));
+    let mut result = products::epilogue(look, at);
+    result.extend(products::pair(look, at));
     if let What::Product { .. } = look.nodes[at].what {
         let node = &look.nodes[at];
-        found.push(look.found(named(&[&node.word()]), vec![alone(node)], &[at], at));
+        result.push(look.pattern_match(named(&[&node.word()]), vec![alone(node)], &[at], at));
     }
-    found.into_iter().filter_map(|one| behind(look, one)).collect()
+    result.into_iter().filter_map(|one| behind(look, one)).collect()
 }
 
 /// The same behind the norm that gives what it multiplies.
-fn behind(look: &Look<'_>, mut found: Match) -> Option<Match> {
-    let call = found.calls.first_mut()?;
+fn behind(look: &Look<'_>, mut result: Match) -> Option<Match> {
+    let call = result.calls.first_mut()?;
     let a = call.slots[slot::A]?;
     let front = look.made(a)?;
     let What::Norm { kind: Kind::Rms, weight: false, bias: false, eps } = look.nodes[front].what else { return None };
@@ -36,7 +36,7 @@ fn behind(look: &Look<'_>, mut found: Match) -> Option<Match> {
     }
     call.task = Task::Gemm(problem.with_rms(Some(Rms::new(eps)?)));
     call.slots[slot::A] = Some(look.nodes[front].reads[0]);
-    found.nodes.insert(front);
-    found.name = named(&["norm", &found.name]);
-    Some(found)
+    result.nodes.insert(front);
+    result.name = named(&["norm", &result.name]);
+    Some(result)
 }

@@ -95,7 +95,7 @@ impl Look<'_> {
     }
 
     /// A cover of nodes, the last of which is all that it leaves.
-    pub(super) fn found(&self, name: String, calls: Vec<Call>, nodes: &[usize], last: usize) -> Match {
+    pub(super) fn pattern_match(&self, name: String, calls: Vec<Call>, nodes: &[usize], last: usize) -> Match {
         Match { name, calls, nodes: nodes.iter().copied().collect(), outputs: [last].into() }
     }
 }

@@ -20,11 +20,11 @@ pub(super) fn add_norm(look: &Look<'_>, at: usize) -> Vec<Match> {
     let kept = look.is_read_outside(sum, &nodes);
     let mut problem = norm(node, kind, [weight, bias], eps);
     (problem.residual, problem.sum) = (true, kept);
-    let mut bound = vec![(slot::X, front.reads[0]), (slot::RESIDUAL, front.reads[1]), (slot::Y, node.given())];
+    let mut bound = vec![(slot::X, front.reads[0]), (slot::RESIDUAL, front.reads[1]), (slot::Y, node.first_output())];
     bound.extend(columns(node, [weight, bias]));
-    bound.extend(kept.then_some((slot::SUM, front.given())));
+    bound.extend(kept.then_some((slot::SUM, front.first_output())));
     let call = Call::new(Task::Norm(problem), &bound);
-    let mut found = look.found(named(&["add", "norm"]), vec![call], &nodes, at);
-    found.outputs.extend(kept.then_some(sum));
-    vec![found]
+    let mut result = look.pattern_match(named(&["add", "norm"]), vec![call], &nodes, at);
+    result.outputs.extend(kept.then_some(sum));
+    vec![result]
 }

@@ -8,24 +8,24 @@ use crate::task::Task;
 
 /// A product, with or without a bias, that is activated, joined with something else, or both.
 pub(super) fn epilogue(look: &Look<'_>, at: usize) -> Vec<Match> {
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     if let Some((act, x)) = look.activation(at)
         && let Some(p) = look.made(x)
     {
-        found.extend(finished(look, (p, at), act, None, &[p, at]));
+        result.extend(finished(look, (p, at), act, None, &[p, at]));
     }
     for (own, join, [a, other]) in look.sides(at) {
         let Some(p) = look.made(a) else { continue };
-        found.extend(finished(look, (p, at), own, Some((join, other)), &[p, at]));
+        result.extend(finished(look, (p, at), own, Some((join, other)), &[p, at]));
         // The activation may be a node of its own.
         if own == Activation::None
             && let Some((act, x)) = look.activation(p)
             && let Some(q) = look.made(x)
         {
-            found.extend(finished(look, (q, at), act, Some((join, other)), &[q, p, at]));
+            result.extend(finished(look, (q, at), act, Some((join, other)), &[q, p, at]));
         }
     }
-    found
+    result
 }
 
 /// The layout and bias of a product.
@@ -52,34 +52,34 @@ fn finished(
     }
     let join = joined.map_or(Join::None, |(join, _)| join);
     let problem = product(node, w, bias).with_epilogue(bias, act).with_join(join);
-    let outputs = look.nodes[last].given();
+    let outputs = look.nodes[last].first_output();
     let mut bound = vec![(slot::A, node.reads[0]), (slot::B, node.reads[1]), (slot::C, outputs)];
     bound.extend(bias.then(|| (slot::BIAS, node.reads[2])));
     bound.extend(joined.map(|(_, other)| (slot::JOINED, other)));
     let name = named(&[word(w), act.name(), join.name()]);
-    Some(look.found(name, vec![Call::new(Task::Gemm(problem), &bound)], nodes, last))
+    Some(look.pattern_match(name, vec![Call::new(Task::Gemm(problem), &bound)], nodes, last))
 }
 
 /// Two products of one x, of which one, activated or not, is multiplied with the other: one product with two second
 /// factors.
 pub(super) fn pair(look: &Look<'_>, at: usize) -> Vec<Match> {
-    let mut found: Vec<Match> = Vec::new();
+    let mut result: Vec<Match> = Vec::new();
     for (own, join, [a, b]) in look.sides(at) {
         let (Some(gate), Some(up)) = (look.made(a), look.made(b)) else { continue };
         if join != Join::Mul {
             continue;
         }
-        found.extend(paired(look, own, [gate, up], at, &[gate, up, at]));
+        result.extend(paired(look, own, [gate, up], at, &[gate, up, at]));
         if own == Activation::None
             && let Some((act, x)) = look.activation(gate)
             && let Some(q) = look.made(x)
         {
-            found.extend(paired(look, act, [q, up], at, &[q, gate, up, at]));
+            result.extend(paired(look, act, [q, up], at, &[q, gate, up, at]));
         }
     }
     // Of two plain products either may stand first: one is enough.
-    found.dedup_by(|b, a| a.nodes == b.nodes && a.tasks().eq(b.tasks()));
-    found
+    result.dedup_by(|b, a| a.nodes == b.nodes && a.tasks().eq(b.tasks()));
+    result
 }
 
 fn paired(look: &Look<'_>, act: Activation, [gate, up]: [usize; 2], last: usize, nodes: &[usize]) -> Option<Match> {
@@ -90,8 +90,8 @@ fn paired(look: &Look<'_>, act: Activation, [gate, up]: [usize; 2], last: usize,
         return None;
     }
     let problem = product(one, w, false).with_epilogue(false, act).with_pair(true);
-    let outputs = look.nodes[last].given();
+    let outputs = look.nodes[last].first_output();
     let bound = [(slot::A, one.reads[0]), (slot::B, one.reads[1]), (slot::B2, other.reads[1]), (slot::C, outputs)];
     let name = named(&["pair", act.name()]);
-    Some(look.found(name, vec![Call::new(Task::Gemm(problem), &bound)], nodes, last))
+    Some(look.pattern_match(name, vec![Call::new(Task::Gemm(problem), &bound)], nodes, last))
 }

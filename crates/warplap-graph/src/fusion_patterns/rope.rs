@@ -19,7 +19,7 @@ pub(super) fn biased(look: &Look<'_>, at: usize) -> Vec<Match> {
     if of.n != problem.h * problem.d {
         return Vec::new();
     }
-    let between = of.given();
+    let between = of.first_output();
     let plain = [(of_product::A, of.reads[0]), (of_product::B, of.reads[1]), (of_product::C, between)];
     let mut bound = turned(node, &problem);
     bound.push((slot::BIAS, of.reads[2]));
@@ -28,5 +28,5 @@ pub(super) fn biased(look: &Look<'_>, at: usize) -> Vec<Match> {
     let word = if w == Layout::Col { "linear" } else { "matmul" };
     let first = Call::new(Task::Gemm(product(of, w, false)), &plain);
     let calls = vec![first, Call::new(Task::Rope(with), &bound)];
-    vec![look.found(named(&[word, "bias_rope"]), calls, &[front, at], at)]
+    vec![look.pattern_match(named(&[word, "bias_rope"]), calls, &[front, at], at)]
 }

@@ -20,7 +20,7 @@ pub(super) fn masked(look: &Look<'_>, at: usize) -> Vec<Match> {
         return Vec::new();
     }
     problem.mask = problem.rows;
-    let bound = [(slot::X, front.reads[0]), (slot::MASK, front.reads[1]), (slot::Y, node.given())];
+    let bound = [(slot::X, front.reads[0]), (slot::MASK, front.reads[1]), (slot::Y, node.first_output())];
     let call = Call::new(Task::Softmax(problem), &bound);
-    vec![look.found(named(&["add", "softmax"]), vec![call], &[sum, at], at)]
+    vec![look.pattern_match(named(&["add", "softmax"]), vec![call], &[sum, at], at)]
 }

@@ -42,14 +42,14 @@ pub(super) fn cheapest(graph: &Graph, covers: &[Cover], most: usize) -> Vec<Part
         rest[i] = rest[i + 1] + kinds[i].saves.max(0.0);
     }
     let whole: f64 = graph.nodes.iter().map(|n| n.alone).sum();
-    let mut search = Search { graph, covers, kinds: &kinds, rest: &rest, most: most.max(1), found: vec![] };
+    let mut search = Search { graph, covers, kinds: &kinds, rest: &rest, most: most.max(1), result: vec![] };
     search.go(0, &mut vec![], whole);
-    let mut found = search.found;
-    if !found.iter().any(|p| p.kinds.is_empty()) {
-        found.truncate(most.max(1) - 1);
-        found.push(Partition { kinds: vec![], covers: vec![], seconds: whole });
+    let mut result = search.result;
+    if !result.iter().any(|p| p.kinds.is_empty()) {
+        result.truncate(most.max(1) - 1);
+        result.push(Partition { kinds: vec![], covers: vec![], seconds: whole });
     }
-    found
+    result
 }
 
 struct Search<'a> {
@@ -59,14 +59,14 @@ struct Search<'a> {
     rest: &'a [f64],
     most: usize,
     /// In order of what they take.
-    found: Vec<Partition>,
+    result: Vec<Partition>,
 }
 
 impl Search<'_> {
     fn go(&mut self, at: usize, taken: &mut Vec<usize>, seconds: f64) {
         // Nothing below here can be among the cheapest: what is left does not save enough.
-        let is_full = self.found.len() == self.most;
-        if is_full && self.found.last().is_some_and(|worst| seconds - self.rest[at] >= worst.seconds) {
+        let is_full = self.result.len() == self.most;
+        if is_full && self.result.last().is_some_and(|worst| seconds - self.rest[at] >= worst.seconds) {
             return;
         }
         if at == self.kinds.len() {
@@ -93,9 +93,9 @@ impl Search<'_> {
         }
         let mut kinds: Vec<usize> = taken.iter().map(|kind| self.kinds[*kind].number).collect();
         kinds.sort_unstable();
-        let place = self.found.partition_point(|p| p.seconds <= seconds);
-        self.found.insert(place, Partition { kinds, covers, seconds });
-        self.found.truncate(self.most);
+        let place = self.result.partition_point(|p| p.seconds <= seconds);
+        self.result.insert(place, Partition { kinds, covers, seconds });
+        self.result.truncate(self.most);
     }
 }
 
@@ -123,10 +123,10 @@ mod tests {
     fn the_cheapest_come_first_and_covers_that_overlap_are_not_taken_together() {
         let graph = chain(&[4.0, 3.0, 10.0, 2.0]);
         let covers = [cover(0, &[0, 1], 5.0), cover(1, &[1, 2], 8.0), cover(2, &[2, 3], 11.0)];
-        let found = graph.partitions(&covers, 9);
-        let told: Vec<(Vec<usize>, f64)> = found.iter().map(|p| (p.kinds.clone(), p.seconds)).collect();
+        let result = graph.partitions(&covers, 9);
+        let text: Vec<(Vec<usize>, f64)> = result.iter().map(|p| (p.kinds.clone(), p.seconds)).collect();
         let expected = vec![(vec![1], 14.0), (vec![0, 2], 16.0), (vec![0], 17.0), (vec![2], 18.0), (vec![], 19.0)];
-        assert_eq!(told, expected);
+        assert_eq!(text, expected);
     }
 
     #[test]
@@ -141,26 +141,26 @@ mod tests {
     #[test]
     fn what_costs_more_than_its_nodes_stands_behind_what_is_left_alone() {
         let graph = chain(&[4.0, 3.0]);
-        let found = graph.partitions(&[cover(0, &[0, 1], 9.0)], 9);
-        assert_eq!(found.iter().map(|p| p.kinds.len()).collect::<Vec<_>>(), [0, 1]);
+        let result = graph.partitions(&[cover(0, &[0, 1], 9.0)], 9);
+        assert_eq!(result.iter().map(|p| p.kinds.len()).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]
     fn the_same_layer_a_hundred_times_is_one_question() {
         let graph = chain(&[1.0; 400]);
         let covers: Vec<Cover> = (0..400).map(|i| cover(i % 4, &[i], 0.9 + 0.2 * (i % 4) as f64)).collect();
-        let found = graph.partitions(&covers, 99);
-        assert_eq!(found.len(), 16);
-        assert_eq!(found[0].kinds, [0]);
-        assert!((found[0].seconds - 390.0).abs() < 1e-9);
+        let result = graph.partitions(&covers, 99);
+        assert_eq!(result.len(), 16);
+        assert_eq!(result[0].kinds, [0]);
+        assert!((result[0].seconds - 390.0).abs() < 1e-9);
     }
 
     #[test]
     fn many_kinds_are_searched_in_no_time() {
         let graph = chain(&[1.0; 60]);
         let covers: Vec<Cover> = (0..60).map(|i| cover(i, &[i], 0.5 + 0.01 * i as f64)).collect();
-        let found = graph.partitions(&covers, 8);
-        assert_eq!(found.len(), 8);
-        assert!(found.windows(2).all(|pair| pair[0].seconds <= pair[1].seconds));
+        let result = graph.partitions(&covers, 8);
+        assert_eq!(result.len(), 8);
+        assert!(result.windows(2).all(|pair| pair[0].seconds <= pair[1].seconds));
     }
 }

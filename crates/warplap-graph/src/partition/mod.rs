@@ -28,11 +28,11 @@ pub use sizes::{Guess, Size, guess};
 /// A graph of operations, in an order in which it can be computed.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    nodes: Vec<Node>,
+    nodes: Vec<PartNode>,
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct PartNode {
     inputs: Vec<usize>,
     /// What it takes by itself, in seconds.
     alone: f64,
@@ -75,7 +75,7 @@ impl Graph {
     pub fn node(&mut self, inputs: &[usize], alone: f64, seen: bool) -> usize {
         let number = self.nodes.len();
         assert!(inputs.iter().all(|i| *i < number), "node {number} reads one that is not before it");
-        self.nodes.push(Node { inputs: inputs.to_vec(), alone, seen });
+        self.nodes.push(PartNode { inputs: inputs.to_vec(), alone, seen });
         number
     }
 
@@ -183,8 +183,8 @@ mod tests {
         let (c, d) = (graph.node(&[a], 1.0, true), graph.node(&[b], 1.0, true));
         let crossed = [cover(0, &[a, d], &[a, d], 0.1), cover(1, &[b, c], &[b, c], 0.1)];
         assert!(crossed.iter().all(|one| graph.check(one).is_ok()));
-        let found = graph.partitions(&crossed, 9);
-        assert!(found.iter().all(|p| p.covers.len() < 2), "{found:?}");
-        assert_eq!(found.len(), 3);
+        let result = graph.partitions(&crossed, 9);
+        assert!(result.iter().all(|p| p.covers.len() < 2), "{result:?}");
+        assert_eq!(result.len(), 3);
     }
 }

@@ -37,17 +37,17 @@ pub struct Guess {
 
 /// Who of these choices, by what their parts take, is fastest, where what is known of other sizes says it beyond doubt.
 pub fn guess(sizes: &[Size], parts: &BTreeMap<String, f64>) -> Option<Guess> {
-    let told: BTreeMap<&str, (f64, f64)> = parts
+    let text: BTreeMap<&str, (f64, f64)> = parts
         .iter()
         .map(|(name, seconds)| Some((name.as_str(), one(sizes, name, *seconds)?)))
         .collect::<Option<_>>()?;
-    let (winner, (middle, off)) = told.iter().min_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+    let (winner, (middle, off)) = text.iter().min_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let slowest = middle * off.exp();
-    if told.iter().any(|(name, (middle, off))| name != winner && middle * (-off).exp() <= slowest) {
+    if text.iter().any(|(name, (middle, off))| name != winner && middle * (-off).exp() <= slowest) {
         return None;
     }
-    let most = told.values().map(|(_, off)| *off).fold(0.0, f64::max);
-    let seconds = told.iter().map(|(name, (middle, _))| (name.to_string(), *middle)).collect();
+    let most = text.values().map(|(_, off)| *off).fold(0.0, f64::max);
+    let seconds = text.iter().map(|(name, (middle, _))| (name.to_string(), *middle)).collect();
     Some(Guess { winner: winner.to_string(), seconds, off: most.exp() - 1.0, sizes: sizes.len() })
 }
 
@@ -104,8 +104,8 @@ mod tests {
     fn what_is_measured_again_is_never_quite_the_same() {
         let same = raced(&[(1.0, [1.0, 1.0]), (2.0, [1.0, 1.0])]);
         assert!(guess(&same, &named(&[("fused", 3.00), ("apart", 3.05)])).is_none(), "one per cent is noise");
-        let told = guess(&same, &named(&[("fused", 3.00), ("apart", 3.20)])).unwrap();
-        assert!((told.off - NOISE.exp_m1()).abs() < 1e-9);
+        let text = guess(&same, &named(&[("fused", 3.00), ("apart", 3.20)])).unwrap();
+        assert!((text.off - NOISE.exp_m1()).abs() < 1e-9);
     }
 
     #[test]

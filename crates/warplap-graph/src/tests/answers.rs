@@ -29,8 +29,8 @@ fn off(dtype: DType, bend: impl Fn(&mut What) -> bool) -> f64 {
         fused.problem().plan.outputs.clone(),
         &[],
     );
-    let bent = plan.nodes.iter_mut().filter_map(|node| bend(&mut node.what).then_some(())).count();
-    assert_eq!(bent, 1, "one node is bent");
+    let mutated = plan.nodes.iter_mut().filter_map(|node| bend(&mut node.what).then_some(())).count();
+    assert_eq!(mutated, 1, "one node is bent");
     plan.alone = plan.nodes.iter().map(crate::node::alone).collect();
     let wrong = Graphs::answer(&GraphProblem::new(plan.into()), &drawn).remove(0);
     let far = |(a, b): &(&f64, &f64)| (*a - *b).abs() > right.tolerance.allowed(**a);

@@ -2,7 +2,7 @@
 
 use warplap_core::array::Array;
 
-use super::fusion_patterns::given;
+use super::fusion_patterns::outputs_of;
 use super::{Cpu, DType, Mode};
 use super::{run, session, share};
 use crate::{Fused, Turn};
@@ -11,7 +11,7 @@ use crate::{Fused, Turn};
 fn all_are_right(fused: &Fused<Cpu>, what: &str) {
     let session = session(Mode::Off);
     for partition in &fused.problem().plan.partitions {
-        let (drawn, left) = given(&session, fused, partition);
+        let (drawn, left) = outputs_of(&session, fused, partition);
         let share = share(fused, &drawn, &left);
         assert!(share <= 1.0, "{what} by {}: {share} of the allowed error", partition.id);
     }
@@ -54,9 +54,9 @@ fn queries_and_keys_are_turned_by_their_positions_in_one_launch() {
             }
         }
     }
-    let told = fused.explain();
-    assert!(told.contains("y, rope.1  rope(q, k, cos, sin, positions)    rope"), "{told}");
-    assert!(told.contains("relu(rope.1)"), "{told}");
+    let text = fused.explain();
+    assert!(text.contains("y, rope.1  rope(q, k, cos, sin, positions)    rope"), "{text}");
+    assert!(text.contains("relu(rope.1)"), "{text}");
 }
 
 #[test]

@@ -40,8 +40,8 @@ fn explain_says_why_nothing_was_measured_and_draws_a_launch_a_node() {
     let y = g.linear(x, w).unwrap();
     let y = g.gelu(y).unwrap();
     let fused = g.output("y", y).build().unwrap();
-    let told = fused.explain();
-    let (key, rest) = told.split_once('\n').unwrap();
+    let text = fused.explain();
+    let (key, rest) = text.split_once('\n').unwrap();
     assert!(key.starts_with("graph:structure=") && key.ends_with(",nodes=2,rows=3,dtype=f32"), "{key}");
     assert_eq!(rest, "  the mode is off\n\n  linear  linear(x, w)    gemm\n  y       gelu(linear)    gated");
 }
@@ -55,20 +55,20 @@ fn explain_lists_who_raced_with_the_winner_first() {
     let y = g.gelu(y).unwrap();
     let fused = g.output("y", y).build().unwrap();
     let tuned = fused.tune(&warplap_core::progress::Silent).unwrap();
-    let told = fused.explain();
-    let lines: Vec<&str> = told.lines().skip(1).collect();
-    assert_eq!((lines[0], lines[1]), ("  raced", ""), "{told}");
-    let at = lines.iter().position(|line| *line == "  raced as a whole").unwrap_or_else(|| panic!("{told}"));
+    let text = fused.explain();
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!((lines[0], lines[1]), ("  raced", ""), "{text}");
+    let at = lines.iter().position(|line| *line == "  raced as a whole").unwrap_or_else(|| panic!("{text}"));
     let winner = &tuned.edition.verdict.winner.variant;
-    assert!(lines[at + 1].trim_start().starts_with(winner.as_str()) && lines[at + 1].contains("1.00×"), "{told}");
+    assert!(lines[at + 1].trim_start().starts_with(winner.as_str()) && lines[at + 1].contains("1.00×"), "{text}");
     for line in &lines[at + 1..at + 3] {
         // A time in microseconds, and how far behind.
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert!(["apart", "linear_gelu"].contains(&words[0]) && words[2] == "µs" && words[3].ends_with('×'), "{told}");
+        assert!(["apart", "linear_gelu"].contains(&words[0]) && words[2] == "µs" && words[3].ends_with('×'), "{text}");
         assert!(words[1].parse::<f64>().unwrap() > 0.0);
     }
     let drawn = if winner == "apart" { "gated" } else { "└ gemm: linear_gelu" };
-    assert!(lines[3].ends_with(drawn), "{told}");
+    assert!(lines[3].ends_with(drawn), "{text}");
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn a_report_draws_the_graph_and_names_who_raced() {
     assert!(fused.report().contains("not decided yet"));
     fused.tune(&warplap_core::progress::Silent).unwrap();
     let page = fused.report();
-    for told in ["<svg", "raced", "linear_gelu", "apart", ">x<", ">r<"] {
-        assert!(page.contains(told), "{told}: {page}");
+    for text in ["<svg", "raced", "linear_gelu", "apart", ">x<", ">r<"] {
+        assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!page.contains(">weights<"), "weights are in the way");
 }

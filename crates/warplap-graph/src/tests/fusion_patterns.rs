@@ -11,7 +11,7 @@ use warplap_ops::norm::Kind;
 use super::{DType, Mode, Session};
 use super::{layer, session};
 use crate::chain::Chain;
-use crate::plan::{Partition, Plan};
+use crate::plan::{NamedPartition, Plan};
 use crate::problem::{GraphProblem, Graphs};
 use crate::task::Tuners;
 use crate::{Builder, Fused, Tensor};
@@ -23,7 +23,11 @@ const N: u64 = 40;
 type Made = fn(&mut Builder<Cpu>, DType) -> Result<Tensor, super::Error>;
 
 /// What a partition gives for one drawing.
-pub(super) fn given(session: &Session, fused: &Fused<Cpu>, partition: &Partition) -> (Vec<Array>, Vec<Array>) {
+pub(super) fn outputs_of(
+    session: &Session,
+    fused: &Fused<Cpu>,
+    partition: &NamedPartition,
+) -> (Vec<Array>, Vec<Array>) {
     let problem: &GraphProblem = fused.problem();
     let tuners = Tuners::new(session.device().clone(), session.store().clone(), session.settings().clone());
     let chain = Chain::new(problem, partition, &tuners).unwrap();
@@ -163,7 +167,7 @@ fn every_cover_gives_what_its_nodes_give() {
             assert_eq!(plan.calls(whole).len(), 1, "{name}: one launch");
             assert_eq!(plan.calls(&plan.unfused()).len(), plan.nodes.len(), "{name}: a launch a node");
             for partition in &plan.partitions {
-                let (drawn, left) = given(&session, &fused, partition);
+                let (drawn, left) = outputs_of(&session, &fused, partition);
                 let share = super::share(&fused, &drawn, &left);
                 assert!(share <= 1.0, "{name} {dtype} by {}: {share} of the allowed error", partition.id);
             }
@@ -184,7 +188,7 @@ fn all_partitions_of_a_layer_give_the_same() {
         }
         assert!(ids(plan).iter().any(|id| id.split('+').count() == 3), "{:?}", ids(plan));
         for partition in &plan.partitions {
-            let (drawn, left) = given(&session, &fused, partition);
+            let (drawn, left) = outputs_of(&session, &fused, partition);
             let share = super::share(&fused, &drawn, &left);
             assert!(share <= 1.0, "{dtype} by {}: {share} of the allowed error", partition.id);
         }

@@ -98,10 +98,10 @@ fn run(fused: &Fused<Cpu>, seed: u64) -> (Vec<Array>, Vec<Array>) {
     let cpu = Cpu::with_threads(1);
     let signature = Graphs::signature(fused.problem());
     let (slots, inputs) = (signature.slots(), fused.problem().plan.inputs.len());
-    let given: Vec<_> = drawn[..inputs].iter().map(|array| cpu.upload(array).unwrap()).collect();
+    let arguments: Vec<_> = drawn[..inputs].iter().map(|array| cpu.upload(array).unwrap()).collect();
     let blank = |i: usize| cpu.upload(&Array::filled(slots[i].dtype, slots[i].len(), f64::NAN)).unwrap();
     let mut left: Vec<_> = (inputs..slots.len()).map(blank).collect();
-    let inputs_by_name = given.iter().zip(slots).map(|(b, slot)| (&*slot.name, cpu.view(b, 0..slot.len())));
+    let inputs_by_name = arguments.iter().zip(slots).map(|(b, slot)| (&*slot.name, cpu.view(b, 0..slot.len())));
     let outputs_by_name =
         left.iter_mut().zip(&slots[inputs..]).map(|(b, slot)| (&*slot.name, cpu.view_mut(b, 0..slot.len())));
     fused.run(inputs_by_name, outputs_by_name).unwrap();

@@ -82,8 +82,8 @@ fn what_varied_or_was_not_raced_is_raced() {
 
 fn another_activation(look: &Look<'_>, at: usize) -> Vec<Match> {
     let mut all: Vec<Match> = PATTERNS.iter().flat_map(|template| template(look, at)).collect();
-    for found in &mut all {
-        if let Task::Gemm(p) = &mut found.calls[0].task {
+    for result in &mut all {
+        if let Task::Gemm(p) = &mut result.calls[0].task {
             p.act = Activation::Relu;
         }
     }

@@ -14,48 +14,48 @@ use crate::task::Task;
 use crate::{Builder, Fused};
 
 /// All usual covers, one of them bent.
-fn bent(look: &Look<'_>, at: usize, bend: fn(&mut Match)) -> Vec<Match> {
+fn mutated(look: &Look<'_>, at: usize, bend: fn(&mut Match)) -> Vec<Match> {
     let mut all: Vec<Match> = PATTERNS.iter().flat_map(|template| template(look, at)).collect();
     all.iter_mut().for_each(bend);
     all
 }
 
 fn another_activation(look: &Look<'_>, at: usize) -> Vec<Match> {
-    bent(look, at, |found| {
-        if let Task::Gemm(p) = &mut found.calls[0].task {
+    mutated(look, at, |result| {
+        if let Task::Gemm(p) = &mut result.calls[0].task {
             p.act = Activation::Relu;
         }
     })
 }
 
 fn no_residual(look: &Look<'_>, at: usize) -> Vec<Match> {
-    bent(look, at, |found| {
-        if let Task::Norm(p) = &mut found.calls[0].task {
+    mutated(look, at, |result| {
+        if let Task::Norm(p) = &mut result.calls[0].task {
             p.residual = false;
-            found.calls[0].slots[norm::slot::RESIDUAL] = None;
+            result.calls[0].slots[norm::slot::RESIDUAL] = None;
         }
     })
 }
 
 fn no_gain(look: &Look<'_>, at: usize) -> Vec<Match> {
-    bent(look, at, |found| {
-        if let Task::Norm(p) = &mut found.calls[0].task {
+    mutated(look, at, |result| {
+        if let Task::Norm(p) = &mut result.calls[0].task {
             p.weight = false;
-            found.calls[0].slots[norm::slot::WEIGHT] = None;
+            result.calls[0].slots[norm::slot::WEIGHT] = None;
         }
     })
 }
 
 fn nothing_joined(look: &Look<'_>, at: usize) -> Vec<Match> {
-    bent(look, at, |found| {
-        if let Task::Gemm(p) = &mut found.calls[0].task {
+    mutated(look, at, |result| {
+        if let Task::Gemm(p) = &mut result.calls[0].task {
             p.join = Join::None;
-            found.calls[0].slots[gemm::slot::JOINED] = None;
+            result.calls[0].slots[gemm::slot::JOINED] = None;
         }
     })
 }
 
-type Made = fn(&mut Builder<Cpu>, DType) -> Fused<Cpu>;
+type MadeGraph = fn(&mut Builder<Cpu>, DType) -> Fused<Cpu>;
 
 fn activated(g: &mut Builder<Cpu>, t: DType) -> Fused<Cpu> {
     let (x, w) = (g.input("x", t, &[6, 40]), g.input("w", t, &[24, 40]));
@@ -79,13 +79,13 @@ fn normed(g: &mut Builder<Cpu>, t: DType) -> Fused<Cpu> {
 }
 
 fn outcome<'t>(tuned: &'t Tuned, id: &str) -> &'t Outcome {
-    let found = tuned.edition.trials.iter().find(|trial| trial.candidate.variant == id);
-    &found.unwrap_or_else(|| panic!("{id} is not among {:?}", tuned.edition.trials)).outcome
+    let result = tuned.edition.trials.iter().find(|trial| trial.candidate.variant == id);
+    &result.unwrap_or_else(|| panic!("{id} is not among {:?}", tuned.edition.trials)).outcome
 }
 
 #[test]
 fn a_wrong_partition_is_rejected_by_the_race() {
-    let cases: [(&str, Template, Made); 4] = [
+    let cases: [(&str, Template, MadeGraph); 4] = [
         ("linear_silu", another_activation, activated),
         ("linear_add", nothing_joined, joined),
         ("add_norm", no_residual, normed),

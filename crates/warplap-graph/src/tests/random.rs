@@ -3,7 +3,7 @@
 use warplap_cpu::Cpu;
 use warplap_ops::gemm::Activation;
 
-use super::fusion_patterns::given;
+use super::fusion_patterns::outputs_of;
 use super::{DType, Error, Mode};
 use super::{session, share};
 use crate::{Builder, Fused, Tensor, Turn};
@@ -87,7 +87,7 @@ fn every_partition_of_any_graph_is_right() {
         let dtype = [DType::F32, DType::Bf16][seed as usize % 2];
         let fused = drawn(&mut session.graph(), &mut fastrand::Rng::with_seed(seed), dtype).unwrap();
         for partition in fused.problem().plan.partitions.iter().take(16) {
-            let (drawn, left) = given(&session, &fused, partition);
+            let (drawn, left) = outputs_of(&session, &fused, partition);
             let share = share(&fused, &drawn, &left);
             assert!(share <= 1.0, "{seed} {dtype} by {}: {share}\n{}", partition.id, fused.explain());
             (partitions, most) = (partitions + 1, most.max(share));

@@ -9,7 +9,7 @@ use warplap_core::candidate::{Outcome, SourceHash};
 use warplap_core::catalog::Catalog;
 use warplap_core::dtype::DType;
 use warplap_core::engine::Tuner;
-use warplap_core::erased::Entry;
+use warplap_core::erased::TypedProblem;
 use warplap_core::op::Op;
 use warplap_core::progress::Silent;
 use warplap_core::rejection::Rejection;
@@ -170,7 +170,7 @@ fn a_kernel_that_writes_into_its_inputs_is_found_out() {
             Ok(())
         }
     }
-    let mut case = Case::new(&Entry::new(&problem, &gemm::cpu::catalog()), &*cpu, 1).unwrap();
+    let mut case = Case::new(&TypedProblem::new(&problem, &gemm::cpu::catalog()), &*cpu, 1).unwrap();
     assert!(case.verify(&Scribbler(problem), &*cpu).is_ok());
     let found = case.inputs_untouched(&*cpu).unwrap_err();
     assert!(found.to_string().contains("input 'a'"), "{found}");

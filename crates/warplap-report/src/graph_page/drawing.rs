@@ -76,8 +76,8 @@ pub(super) fn placed(graph: &Decided) -> Layout {
 
 /// The drawing, whose names in the page begin with the graph's number.
 pub(super) fn drawn(graph: &Decided, number: usize) -> String {
-    let found = placed(graph);
-    let (wide, high) = found.size;
+    let result = placed(graph);
+    let (wide, high) = result.size;
     let mut out = format!(
         "<svg class=\"graph\" role=\"img\" aria-labelledby=\"g{number}-title g{number}-desc\" \
          viewBox=\"0 0 {wide:.0} {high:.0}\" width=\"{wide:.0}\" height=\"{high:.0}\" \
@@ -89,7 +89,7 @@ pub(super) fn drawn(graph: &Decided, number: usize) -> String {
         graph.nodes.len(),
         described(graph)
     );
-    for (i, rect) in found.covers.iter().enumerate() {
+    for (i, rect) in result.covers.iter().enumerate() {
         let Some(rect) = rect else { continue };
         let name = &graph.covers[i].name;
         let _ = writeln!(
@@ -103,7 +103,7 @@ pub(super) fn drawn(graph: &Decided, number: usize) -> String {
             escaped(&short(name))
         );
     }
-    for edge in &found.edges {
+    for edge in &result.edges {
         let _ = writeln!(
             out,
             "<path class=\"edge\" marker-end=\"url(#g{number}-end)\" d=\"{}\"><title>{} reads {}</title></path>",
@@ -112,7 +112,7 @@ pub(super) fn drawn(graph: &Decided, number: usize) -> String {
             escaped(&graph.nodes[edge.from].name)
         );
     }
-    for (i, rect) in found.nodes.iter().enumerate() {
+    for (i, rect) in result.nodes.iter().enumerate() {
         node(&mut out, graph, i, rect);
     }
     out.push_str("</svg>\n");
@@ -170,10 +170,10 @@ fn way(edge: &Edge) -> String {
 /// What the drawing shows, in a sentence.
 fn described(graph: &Decided) -> String {
     let covers: Vec<String> = (graph.covers.iter().enumerate())
-        .filter_map(|(cover, found)| {
+        .filter_map(|(cover, result)| {
             let of = |node: &usize| graph.cover(*node) == Some(cover);
             let nodes: Vec<&str> = (0..graph.nodes.len()).filter(of).map(|n| graph.nodes[n].name.as_str()).collect();
-            (!nodes.is_empty()).then(|| format!("{} computes {}", escaped(&found.name), escaped(&nodes.join(", "))))
+            (!nodes.is_empty()).then(|| format!("{} computes {}", escaped(&result.name), escaped(&nodes.join(", "))))
         })
         .collect();
     match (covers.is_empty(), graph.plain.is_empty()) {

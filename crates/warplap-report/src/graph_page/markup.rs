@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::drawing::{drawn, hue};
-use super::lanes::{headline, lanes, unmeasured};
+use super::page_rows::{headline, page_rows, unmeasured};
 use super::{Decided, Kind, Page};
 
 const STYLE: &str = include_str!("style.css");
@@ -57,7 +57,7 @@ fn section(out: &mut String, graph: &Decided, number: usize) {
         legend(out, graph);
         listed(out, graph);
     }
-    out.push_str(&lanes(graph));
+    out.push_str(&page_rows(graph));
     out.push_str(&unmeasured(graph));
     if !graph.key.is_empty() {
         let _ = writeln!(out, "<p class=\"key\"><span>key</span> <code>{}</code></p>", escaped(&graph.key));

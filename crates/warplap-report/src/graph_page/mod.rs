@@ -19,9 +19,9 @@
 //! ```
 
 mod drawing;
-mod lanes;
 mod layout;
 mod markup;
+mod page_rows;
 
 use serde::{Deserialize, Serialize};
 

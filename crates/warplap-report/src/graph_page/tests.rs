@@ -58,30 +58,30 @@ fn graphs(most: usize) -> impl Strategy<Value = Decided> {
 
 /// Everything has its place: boxes apart from each other, nodes in their covers and nowhere else, ways between boxes.
 fn is_tidy(graph: &Decided) {
-    let found = placed(graph);
-    let page = Rect { x: 0.0, y: 0.0, wide: found.size.0, high: found.size.1 };
-    for (i, a) in found.nodes.iter().enumerate() {
+    let result = placed(graph);
+    let page = Rect { x: 0.0, y: 0.0, wide: result.size.0, high: result.size.1 };
+    for (i, a) in result.nodes.iter().enumerate() {
         assert!(a.x.is_finite() && a.y.is_finite() && holds(&page, a), "node {i}: {a:?} in {page:?}");
-        for (j, b) in found.nodes.iter().enumerate().skip(i + 1) {
+        for (j, b) in result.nodes.iter().enumerate().skip(i + 1) {
             assert!(!meet(a, b), "nodes {i} and {j}: {a:?} {b:?}");
         }
-        for (c, cover) in found.covers.iter().enumerate() {
+        for (c, cover) in result.covers.iter().enumerate() {
             let Some(cover) = cover else { continue };
             let is_in = graph.cover(i) == Some(c);
             assert!(if is_in { holds(cover, a) } else { !meet(cover, a) }, "node {i}, cover {c}: {a:?} {cover:?}");
         }
     }
-    for (i, a) in found.covers.iter().enumerate() {
-        for b in found.covers.iter().skip(i + 1) {
+    for (i, a) in result.covers.iter().enumerate() {
+        for b in result.covers.iter().skip(i + 1) {
             assert!(!matches!((a, b), (Some(a), Some(b)) if meet(a, b)), "{a:?} {b:?}");
         }
     }
-    for edge in &found.edges {
-        let (from, to) = (found.nodes[edge.from], found.nodes[edge.to]);
+    for edge in &result.edges {
+        let (from, to) = (result.nodes[edge.from], result.nodes[edge.to]);
         let (first, last) = (edge.points[0], edge.points[edge.points.len() - 1]);
         assert!((first.1 - from.y - from.high).abs() < 0.01 && (last.1 - to.y).abs() < 0.01, "{edge:?}");
         assert!(edge.points.windows(2).all(|pair| pair[0].1 <= pair[1].1 + 0.01), "it goes down: {edge:?}");
-        for (i, rect) in found.nodes.iter().enumerate().filter(|(i, _)| *i != edge.from && *i != edge.to) {
+        for (i, rect) in result.nodes.iter().enumerate().filter(|(i, _)| *i != edge.from && *i != edge.to) {
             for pair in edge.points.windows(2) {
                 let (x, wide) = (pair[0].0.min(pair[1].0), (pair[0].0 - pair[1].0).abs());
                 let way = Rect { x, y: pair[0].1, wide, high: pair[1].1 - pair[0].1 };

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 /// What a text was found to be.
-struct Found {
+struct MendedText {
     /// The text with bare names of numbers that JSON does not have as `null`.
     clean: Vec<u8>,
     /// Whether every bracket was closed.
@@ -14,7 +14,7 @@ struct Found {
     value: Option<(usize, Vec<u8>)>,
 }
 
-impl Found {
+impl MendedText {
     /// What stands before a place where something ended.
     fn up_to(mut self, end: Option<(usize, Vec<u8>)>) -> Option<Json> {
         let (end, open) = end?;
@@ -27,24 +27,24 @@ impl Found {
 /// Reads a text that should hold records two levels deep. Gives what it holds up to the last whole record, and whether
 /// anything was cut off; `None` when there is nothing to save.
 pub(super) fn mended(text: &str) -> Option<(Json, bool)> {
-    let mut found = scanned(text);
-    if found.closed
-        && let Ok(json) = serde_json::from_slice(&found.clean)
+    let mut result = scanned(text);
+    if result.closed
+        && let Ok(json) = serde_json::from_slice(&result.clean)
     {
         return Some((json, false));
     }
-    let record = found.record.take();
-    found.up_to(record).map(|json| (json, true))
+    let record = result.record.take();
+    result.up_to(record).map(|json| (json, true))
 }
 
 /// Reads a text that was cut off. Gives what it holds up to the last whole value.
 pub(super) fn closed(text: &str) -> Option<Json> {
-    let mut found = scanned(text);
-    let value = found.value.take();
-    found.up_to(value)
+    let mut result = scanned(text);
+    let value = result.value.take();
+    result.up_to(value)
 }
 
-fn scanned(text: &str) -> Found {
+fn scanned(text: &str) -> MendedText {
     let (mut clean, mut open) = (Vec::with_capacity(text.len()), Vec::new());
     let (mut in_text, mut escaped) = (false, false);
     let (mut record, mut value) = (None, None);
@@ -85,7 +85,7 @@ fn scanned(text: &str) -> Found {
             }
         }
     }
-    Found { closed: open.is_empty(), clean, record, value }
+    MendedText { closed: open.is_empty(), clean, record, value }
 }
 
 #[cfg(test)]
@@ -97,11 +97,11 @@ mod tests {
         let whole = r#"{"a": [1, "}"], "cache": {"x,\"y": {"t": 1, "n": NaN}, "z": {"t": [2, 3]}, "w": {"t": -3}}}"#;
         let ends: Vec<usize> = ["NaN}", "3]}", "-3}"].iter().map(|end| whole.find(end).unwrap() + end.len()).collect();
         for cut in 0..whole.len() {
-            let found = mended(&whole[..cut]).map_or(0, |(json, torn)| {
+            let result = mended(&whole[..cut]).map_or(0, |(json, torn)| {
                 assert!(torn, "{cut}");
                 json["cache"].as_object().unwrap().len()
             });
-            assert_eq!(found, ends.iter().filter(|end| **end <= cut).count(), "{}", &whole[..cut]);
+            assert_eq!(result, ends.iter().filter(|end| **end <= cut).count(), "{}", &whole[..cut]);
         }
         let (json, torn) = mended(whole).unwrap();
         assert!(!torn && json["cache"].as_object().unwrap().len() == 3 && json["cache"]["x,\"y"]["n"].is_null());

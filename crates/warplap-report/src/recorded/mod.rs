@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 
 use neutral::Neutral;
 pub use replay::{Replayed, replay};
-pub use score::{Curve, Yardstick};
+pub use score::{Baseline, Curve};
 use warplap_core::space::{Axis, Config, Space, SpaceError};
 
 /// The most a file may hold, in bytes.

@@ -67,7 +67,7 @@ impl Neutral {
             )));
         }
         let axes = self.axes();
-        let mut found = Vec::with_capacity(rows);
+        let mut result = Vec::with_capacity(rows);
         for (n, (config, time)) in self.configs.iter().zip(&self.time_ms).enumerate() {
             let number = |(i, v): (usize, &u16)| axes.get(i)?.number(self.params.get(i)?.values.get(usize::from(*v))?);
             let point = config.iter().enumerate().map(number).collect::<Option<Vec<u16>>>();
@@ -75,9 +75,9 @@ impl Neutral {
                 RecordedError::Form(format!("row {n} of 'configs' names a value that 'params' does not have"))
             })?;
             let status = self.status.get(n).map_or("failed", String::as_str);
-            found.push(Row { point, time_ms: time.ok_or_else(|| status.to_string()) });
+            result.push(Row { point, time_ms: time.ok_or_else(|| status.to_string()) });
         }
-        let mut recorded = Recorded::new(axes, found)?;
+        let mut recorded = Recorded::new(axes, result)?;
         recorded.name.clone_from(&self.name);
         recorded.kernel.clone_from(&self.kernel);
         recorded.device.clone_from(&self.device);

@@ -8,7 +8,7 @@ use super::Recorded;
 
 /// What a search on one recorded space is measured with.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Yardstick {
+pub struct Baseline {
     /// The shortest time there is, in milliseconds.
     pub optimum_ms: f64,
     /// The longest.
@@ -17,7 +17,7 @@ pub struct Yardstick {
     pub random_ms: Vec<f64>,
 }
 
-impl Yardstick {
+impl Baseline {
     /// The yardstick of a recorded space for so many trials.
     pub fn new(recorded: &Recorded, trials: usize) -> Option<Self> {
         let mut times: Vec<f64> = recorded.times().collect();
@@ -37,7 +37,7 @@ impl Yardstick {
             }
             mean + none * slowest_ms
         };
-        Some(Yardstick { optimum_ms, slowest_ms, random_ms: (1..=trials.min(all)).map(expected).collect() })
+        Some(Baseline { optimum_ms, slowest_ms, random_ms: (1..=trials.min(all)).map(expected).collect() })
     }
 
     /// The score of a curve.
@@ -98,27 +98,27 @@ mod tests {
 
     #[test]
     fn the_expectation_of_random_search_is_exact() {
-        let yardstick = Yardstick::new(&four(), 9).unwrap();
+        let baseline = Baseline::new(&four(), 9).unwrap();
         // One draw: each of the four; the failing one counts as the slowest.
         let one = (1.0 + 2.0 + 4.0 + 4.0) / 4.0;
         // Two draws: 6 pairs, three of them with the first, two more with the second, one of the last two.
         let two = (3.0 * 1.0 + 2.0 * 2.0 + 4.0) / 6.0;
         let three = (3.0 * 1.0 + 2.0) / 4.0;
-        for (found, expected) in yardstick.random_ms.iter().zip([one, two, three, 1.0]) {
-            assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+        for (result, expected) in baseline.random_ms.iter().zip([one, two, three, 1.0]) {
+            assert!((result - expected).abs() < 1e-12, "{result} {expected}");
         }
-        assert_eq!(yardstick.random_ms.len(), 4);
+        assert_eq!(baseline.random_ms.len(), 4);
     }
 
     #[test]
     fn the_optimum_at_once_scores_one_and_nothing_at_all_scores_below_zero() {
-        let yardstick = Yardstick::new(&four(), 4).unwrap();
+        let baseline = Baseline::new(&four(), 4).unwrap();
         let mut curve = Curve::default();
         curve.note(1, 1.0);
         curve.note(2, 3.0);
         assert_eq!(curve.improvements, [(1, 1.0)]);
-        assert!((yardstick.score(&curve) - 1.0).abs() < 1e-12);
-        assert!(yardstick.score(&Curve::default()) < 0.0);
+        assert!((baseline.score(&curve) - 1.0).abs() < 1e-12);
+        assert!(baseline.score(&Curve::default()) < 0.0);
         assert_eq!((curve.best_at(0), curve.best_at(7)), (None, Some(1.0)));
     }
 }

@@ -11,7 +11,7 @@ pub use check::{Checked, Claim, check, claims};
 pub(crate) use device::cuda;
 pub use device::{AnyDevice, Kind, Wanted, kinds};
 pub use prove::{ProvedAll, prove};
-pub use warplap_core::engine::{AnyTuner, Found, Standing};
+pub use warplap_core::engine::{AnyTuner, StoredAnswer, VariantStatus};
 
 use std::sync::OnceLock;
 

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use warplap::any::Wanted;
 use warplap::core::store::bundle::{Bundle, BundleError, Imported, MAX_BUNDLE};
-use warplap::core::store::minisign::{MAX_SIGNATURES, Signature};
+use warplap::core::store::minisign::{MAX_SIGNATURES, MinisignSignature};
 use warplap::core::store::trusted::{Take, Trusted};
 use warplap::core::store::{Store, StoreError};
 use warplap::core::user_files;
@@ -87,7 +87,7 @@ pub(super) fn read(file: &Path, more: &[PathBuf], unsigned: bool, trusted: &Trus
     for path in more.iter().chain(there.then_some(&beside)).filter(|_| !unsigned) {
         let unread = |e: &dyn std::fmt::Display| Failure::input(format!("--signature {}: {e}", path.display()));
         let text = user_files::bytes(path, MAX_SIGNATURES).map_err(|e| unread(&e))?;
-        signatures.extend(Signature::parse_all(&text).map_err(|e| unread(&e))?);
+        signatures.extend(MinisignSignature::parse_all(&text).map_err(|e| unread(&e))?);
     }
     Bundle::signed(&bytes, &signatures, trusted).map_err(bad)
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use warplap::core::store::SecretKey;
 use warplap::core::store::bundle::{Bundle, MAX_BUNDLE};
-use warplap::core::store::minisign::{MAX_SIGNATURES, Signature};
+use warplap::core::store::minisign::{MAX_SIGNATURES, MinisignSignature};
 use warplap::core::user_files;
 
 use crate::console::Console;
@@ -33,7 +33,8 @@ impl Sign {
         let (path, mine) = (beside(&self.file), Bundle::sign(&bytes, &key)?);
         let there = user_files::text(&path, MAX_SIGNATURES).unwrap_or_default();
         if !there.is_empty() {
-            Signature::parse_all(there.as_bytes()).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
+            MinisignSignature::parse_all(there.as_bytes())
+                .map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
         }
         kept::write(&path, format!("{there}{mine}").as_bytes(), "FILE.minisig")?;
         let (file, signer) = (path.display().to_string(), key.public().to_string());

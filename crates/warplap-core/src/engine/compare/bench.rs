@@ -8,11 +8,11 @@ use crate::candidates::candidate::Candidate;
 use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Fit;
 use crate::device::Device;
-use crate::engine::{Road, named};
+use crate::engine::{TuningEngine, named};
 use crate::error::Error;
-use crate::measure::contestants::Lanes;
+use crate::measure::contestants::Contestants;
 use crate::measure::{Measurement, Stopwatch};
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::model::roofline::{IMPOSSIBLE_BELOW, Work};
 use crate::prove::gate::Gate;
 use crate::space::{Axis, Config, Space};
@@ -37,24 +37,24 @@ pub struct Benched {
 /// Seconds of sampling from which energy is looked at too: that takes another third of a second.
 const ENERGY_SECONDS: f64 = 0.25;
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// Verifies one variant at one config on exactly this problem, then takes `samples` samples on the device's clock.
     /// Axes that `config` leaves out are at their defaults. A candidate that fails is a Rejection; an unknown name is
     /// an Error.
     pub(crate) fn bench(
         &self,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         variant: &str,
         config: Option<&Config>,
         samples: u32,
     ) -> Result<Result<Benched, Rejection>, Error> {
         let (device, settings) = (&*self.device, &self.settings);
-        let found = named(card, variant)?;
-        if let Fit::Aside(reason) = found.fit(device) {
+        let result = named(card, variant)?;
+        if let Fit::Aside(reason) = result.fit(device) {
             return Ok(Err(Rejection::DoesNotBuild { reason: format!("{variant} stands aside: {reason}") }));
         }
-        let config = legal(&found.space(device), config).map_err(Error::Unknown)?;
-        let candidate = Candidate { variant: variant.into(), config, source: found.source() };
+        let config = legal(&result.space(device), config).map_err(Error::Unknown)?;
+        let candidate = Candidate { variant: variant.into(), config, source: result.source() };
 
         device.get_ready(&self.store, f64::INFINITY);
         let floor = self.floor(card);
@@ -66,22 +66,22 @@ impl<D: Device> Road<D> {
         let error = entrant.contender.error;
         let mut lane = [entrant];
         let taken = Cell::new(0);
-        let mut lanes = Lanes::new(&mut lane, &taken, device);
+        let mut contestants = Contestants::new(&mut lane, &taken, device);
         let mut seconds = Vec::new();
         let started = Instant::now();
         for _ in 0..samples.max(1) {
             if settings.stop.said() && !seconds.is_empty() {
                 break;
             }
-            match lanes.sample(0) {
+            match contestants.sample(0) {
                 Ok(sample) => seconds.push(sample),
                 Err(rejection) => return Ok(Err(rejection)),
             }
         }
         // Whoever asks for long sampling wants to know; from tick to tick the counter tells exactly.
         let long = started.elapsed().as_secs_f64() >= ENERGY_SECONDS && device.joules().is_some();
-        let joules = if long { lanes.drawn(0).ok().map(|drawn| drawn.joules) } else { None };
-        let measurement = Measurement::alone(&seconds, lanes.batch(0));
+        let joules = if long { contestants.drawn(0).ok().map(|drawn| drawn.joules) } else { None };
+        let measurement = Measurement::alone(&seconds, contestants.batch(0));
         if let Some(floor) = floor.filter(|f| measurement.median_us * 1e-6 < f * IMPOSSIBLE_BELOW) {
             let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, floor * 1e6);
             return Ok(Err(Rejection::Impossible { reason }));

@@ -6,14 +6,14 @@ use std::cell::Cell;
 use crate::candidates::candidate::Candidate;
 use crate::contest::verdict;
 use crate::device::Device;
-use crate::engine::Road;
+use crate::engine::TuningEngine;
 use crate::engine::progress::{Event, Observer};
 use crate::engine::settings::{Running, Settings};
 use crate::error::Error;
-use crate::measure::contestants::Lanes;
+use crate::measure::contestants::Contestants;
 use crate::measure::{RacePlan, race};
 use crate::model::bucket::Bucket;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::prove::gate::Gate;
 
 /// What a bucket costs one problem.
@@ -39,15 +39,15 @@ pub struct Regret {
     pub tie: bool,
 }
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// Tunes the bucket's representative and the exact shape (or finds them in the store), then races the two winners
     /// on the exact shape.
-    pub(crate) fn regret(&self, card: &dyn Card<D>, observer: &dyn Observer) -> Result<Regret, Error> {
+    pub(crate) fn regret(&self, card: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Regret, Error> {
         let by_bucket = self.tune(card, observer)?;
         // What a launch would use: the bucket's winner, or what takes its place where it cannot do this shape.
         let bucket_winner = self.choose(card, self.device.queue(), observer)?.0.candidate;
         let settings = Settings { bucket: Bucket::Exact, ..self.settings.clone() };
-        let exact = Road::new(self.device.clone(), self.store.clone(), settings);
+        let exact = TuningEngine::new(self.device.clone(), self.store.clone(), settings);
         let tuned = exact.tune(card, observer)?.edition.verdict;
         let mut regret = Regret {
             problem: card.text(),
@@ -78,10 +78,10 @@ impl<D: Device> Road<D> {
         };
         let running = Running::start(&exact.settings);
         let taken = Cell::new(0);
-        let mut lanes = Lanes::new(&mut entrants, &taken, &*self.device);
-        let outcome = race(2, &mut lanes, &plan, &mut || running.over());
-        let lanes = verdict::trials(&outcome, &[regret.bucket_winner.clone(), regret.exact_winner.clone()]);
-        let median = |n: usize| lanes.get(n).and_then(|t| t.median_us());
+        let mut contestants = Contestants::new(&mut entrants, &taken, &*self.device);
+        let outcome = race(2, &mut contestants, &plan, &mut || running.over());
+        let contestants = verdict::trials(&outcome, &[regret.bucket_winner.clone(), regret.exact_winner.clone()]);
+        let median = |n: usize| contestants.get(n).and_then(|t| t.median_us());
         let (Some(bucket_us), Some(exact_us)) = (median(0), median(1)) else {
             return Err(Error::Device(format!("{}: one of the two winners could not be timed", regret.problem)));
         };

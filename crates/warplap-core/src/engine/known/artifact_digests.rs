@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 
 use crate::contest::verdict::Verdict;
 use crate::device::Device;
-use crate::engine::Road;
-use crate::model::erased::Card;
+use crate::engine::TuningEngine;
+use crate::model::erased::ErasedProblem;
 
 /// Ties whose kernels are carried; more than these nobody asks for.
 const MOST: usize = 8;
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// The digests behind the winner and its ties; none on a device that compiles nothing.
-    pub(crate) fn artifacts_of(&self, card: &dyn Card<D>, verdict: &Verdict) -> BTreeSet<String> {
+    pub(crate) fn artifacts_of(&self, card: &dyn ErasedProblem<D>, verdict: &Verdict) -> BTreeSet<String> {
         let answering = [&verdict.winner].into_iter().chain(verdict.ties.iter().take(MOST));
         let built = answering.filter_map(|candidate| {
             let runner = card.find(&candidate.variant)?;

@@ -3,8 +3,8 @@
 use crate::candidates::candidate::{Candidate, SourceHash};
 use crate::contest::{Outcomes, SPENT};
 use crate::device::Device;
-use crate::model::erased::Card;
-use crate::records::record::{Edition, Skipped};
+use crate::model::erased::ErasedProblem;
+use crate::records::record::{Skipped, TuningRun};
 
 /// Why a candidate that another machine timed does not race here beside its winner.
 const ELSEWHERE: &str = "it lost on the machine the record came from";
@@ -12,8 +12,8 @@ const ELSEWHERE: &str = "it lost on the machine the record came from";
 /// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not there
 /// any more is forgotten; a variant that is not in the catalog may come back.
 pub(crate) fn carry_over<D: Device>(
-    card: &dyn Card<D>,
-    edition: &Edition,
+    card: &dyn ErasedProblem<D>,
+    edition: &TuningRun,
     outcomes: &mut Outcomes,
     skipped: &mut Vec<Skipped>,
 ) {
@@ -40,8 +40,8 @@ pub(crate) fn carry_over<D: Device>(
 /// What an edition from elsewhere knows besides: its trials were none of this machine's. Who did not race now counts as
 /// skipped, so that it is no newcomer the next time.
 pub(crate) fn mention<D: Device>(
-    card: &dyn Card<D>,
-    edition: &Edition,
+    card: &dyn ErasedProblem<D>,
+    edition: &TuningRun,
     outcomes: &Outcomes,
     skipped: &mut Vec<Skipped>,
 ) {

@@ -5,15 +5,15 @@
 
 use crate::candidates::candidate::SourceHash;
 use crate::device::Device;
-use crate::engine::Road;
-use crate::model::erased::{Card, Runner};
-use crate::records::record::Edition;
+use crate::engine::TuningEngine;
+use crate::model::erased::{ErasedProblem, Runner};
+use crate::records::record::TuningRun;
 use crate::search::Arm;
 use crate::space::{Config, Space};
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// Variants that an edition does not know in their present form.
-    pub(crate) fn newcomers(&self, edition: &Edition, card: &dyn Card<D>) -> Vec<String> {
+    pub(crate) fn newcomers(&self, edition: &TuningRun, card: &dyn ErasedProblem<D>) -> Vec<String> {
         let known = |v: &Runner<'_, D>| {
             let (id, source) = (v.id(), v.source());
             is_known(edition, id, &source) && !has_grown(edition, id, &source, &v.space(&self.device))
@@ -23,13 +23,13 @@ impl<D: Device> Road<D> {
     }
 }
 
-fn is_known(edition: &Edition, id: &str, source: &SourceHash) -> bool {
+fn is_known(edition: &TuningRun, id: &str, source: &SourceHash) -> bool {
     let tried = edition.trials.iter().any(|t| t.candidate.variant == id && t.candidate.source == *source);
     tried || edition.skipped.iter().any(|s| s.variant == id && s.source == *source)
 }
 
 /// Whether a list of configs holds some that an edition neither tried nor counted as skipped.
-fn has_grown(edition: &Edition, id: &str, source: &SourceHash, space: &Space) -> bool {
+fn has_grown(edition: &TuningRun, id: &str, source: &SourceHash, space: &Space) -> bool {
     if !space.is_listed() {
         return false;
     }
@@ -38,14 +38,14 @@ fn has_grown(edition: &Edition, id: &str, source: &SourceHash, space: &Space) ->
     met + of_it.map(|s| u128::from(s.configs)).sum::<u128>() < space.count()
 }
 
-fn tried<'e>(edition: &'e Edition, id: &str, source: &SourceHash) -> impl Iterator<Item = &'e Config> {
+fn tried<'e>(edition: &'e TuningRun, id: &str, source: &SourceHash) -> impl Iterator<Item = &'e Config> {
     let of_it =
         move |t: &&'e crate::candidates::candidate::Trial| t.candidate.variant == id && t.candidate.source == *source;
     edition.trials.iter().filter(of_it).map(|t| &t.candidate.config)
 }
 
 /// An arm without the configs of a list that an edition has tried.
-pub(crate) fn unmet(arm: Arm, edition: &Edition) -> Arm {
+pub(crate) fn unmet(arm: Arm, edition: &TuningRun) -> Arm {
     if !arm.space.is_listed() {
         return arm;
     }

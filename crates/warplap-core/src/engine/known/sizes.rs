@@ -12,14 +12,14 @@ use crate::contest::verdict::WonBy;
 use crate::device::Device;
 use crate::engine::How;
 use crate::engine::background;
-use crate::engine::contest_key::{Contested, Known};
+use crate::engine::contest_key::{Contested, KnownBefore};
 use crate::engine::progress::{Observer, Silent};
 use crate::engine::settings::{Budget, Mode, Running, Settings};
-use crate::engine::tuning_engine::{Road, is_current, locked};
+use crate::engine::tuning_engine::{TuningEngine, is_current, locked};
 use crate::error::Error;
 use crate::measure::timing::Timing;
 use crate::model::bucket::Bucket;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::model::key::Key;
 use crate::records::record::AtSize;
 use crate::split::Part;
@@ -76,13 +76,13 @@ impl Sizes {
     }
 }
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// Who answers for a problem whose key was decided, perhaps at another size; and whether that still holds the next
     /// time: where the device is busy a race has to wait, and the library answers.
     pub(crate) fn at_size(
         &self,
         key: &Key,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         queue: &D::Queue,
         observer: &dyn Observer,
         decided: (Candidate, How),
@@ -122,7 +122,7 @@ impl<D: Device> Road<D> {
     }
 
     /// What is said of a size that was not the one that was raced for its key.
-    pub(crate) fn tell_of_size(&self, key: &Key, card: &dyn Card<D>) -> Option<String> {
+    pub(crate) fn tell_of_size(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<String> {
         if !matches!(self.settings.bucket, Bucket::Changing) {
             return None;
         }
@@ -142,13 +142,13 @@ impl<D: Device> Road<D> {
     }
 
     /// Who is known to be ahead at this size: it was raced, or those around it agree.
-    fn believed(&self, card: &dyn Card<D>, sizes: &Sizes) -> Option<Candidate> {
+    fn believed(&self, card: &dyn ErasedProblem<D>, sizes: &Sizes) -> Option<Candidate> {
         let exact = sizes.at(&card.text()).map(|size| size.winner.clone());
-        let found = exact.or_else(|| near::agreed(&sizes.seen(), &card.text()))?;
-        self.is_of_use(&found, card).then_some(found)
+        let result = exact.or_else(|| near::agreed(&sizes.seen(), &card.text()))?;
+        self.is_of_use(&result, card).then_some(result)
     }
 
-    fn is_of_use(&self, candidate: &Candidate, card: &dyn Card<D>) -> bool {
+    fn is_of_use(&self, candidate: &Candidate, card: &dyn ErasedProblem<D>) -> bool {
         is_current(card, candidate) && self.usable(candidate, card)
     }
 
@@ -178,7 +178,7 @@ impl<D: Device> Road<D> {
     fn race_few(
         &self,
         key: &Key,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         usual: &Candidate,
         observer: &dyn Observer,
     ) -> Result<Candidate, Error> {
@@ -194,12 +194,12 @@ impl<D: Device> Road<D> {
         let budget = Budget { seconds, afterwards: 0.0, ..self.settings.budget };
         let (eps, delta) = (self.settings.eps.max(ROUGH), self.settings.delta.max(ROUGH));
         let settings = Settings { budget, eps, delta, again: false, ..self.settings.clone() };
-        let road = Road::new(self.device.clone(), self.store.clone(), settings);
-        let (timing, running) = (Timing::default(), Running::start(&road.settings));
+        let engine = TuningEngine::new(self.device.clone(), self.store.clone(), settings);
+        let (timing, running) = (Timing::default(), Running::start(&engine.settings));
         let part = Part::Finals(few.clone());
         let incumbent = few.iter().find(|c| *c == usual);
-        let known = Known { incumbent, part: Some(&part), ..Known::default() };
-        let Contested { outcomes, .. } = road.contest(card, observer, known, (&timing, &running))?;
+        let known = KnownBefore { incumbent, part: Some(&part), ..KnownBefore::default() };
+        let Contested { outcomes, .. } = engine.contest(card, observer, known, (&timing, &running))?;
         let nothing = |why: &Rejection| Error::NothingRight { problem: card.text(), rejection: why.clone() };
         let verdict = outcomes.verdict.as_ref().map_err(nothing)?;
         let by = |c: &Candidate| if *c == verdict.winner { Some(0.0) } else { Some(outcomes.behind.get(c)?.by) };
@@ -220,7 +220,7 @@ impl<D: Device> Road<D> {
     }
 
     /// Who races at an unseen size: the winners known, the best of other variants, and the library's own call.
-    fn few(&self, card: &dyn Card<D>, sizes: &Sizes) -> Vec<Candidate> {
+    fn few(&self, card: &dyn ErasedProblem<D>, sizes: &Sizes) -> Vec<Candidate> {
         let mut few = vec![sizes.winner.clone()];
         few.extend(near::nearest(&sizes.seen(), &card.text()));
         let mut variants: Vec<&str> = Vec::new();
@@ -255,13 +255,13 @@ impl<D: Device> Road<D> {
     }
 
     /// Sends a race of a few to the background; whoever listens hears when it is decided.
-    fn race_few_beside(&self, key: &Key, card: &dyn Card<D>, usual: Candidate) {
+    fn race_few_beside(&self, key: &Key, card: &dyn ErasedProblem<D>, usual: Candidate) {
         let (key, card, device, store) = (key.clone(), card.boxed(), self.device.clone(), self.store.clone());
         let (settings, known) = (self.settings.clone(), self.known.clone());
         background::send(Box::new(move |stop| {
             let settings = Settings { mode: Mode::Tune, stop: stop.clone(), ..settings };
-            let road = Road { known: known.clone(), ..Road::new(device.clone(), store, settings) };
-            match device.beside_capture(|| road.race_few(&key, &*card, &usual, &Silent)) {
+            let engine = TuningEngine { known: known.clone(), ..TuningEngine::new(device.clone(), store, settings) };
+            match device.beside_capture(|| engine.race_few(&key, &*card, &usual, &Silent)) {
                 Ok(winner) if winner != usual => known.tell(),
                 Ok(_) => {}
                 Err(error) => tracing::debug!("{}: {error}", card.text()),

@@ -6,17 +6,17 @@ use crate::candidates::prune::prune;
 use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Fit;
 use crate::device::Device;
-use crate::engine::{How, Road};
+use crate::engine::{How, TuningEngine};
 use crate::error::Error;
-use crate::model::erased::{Card, Runner};
+use crate::model::erased::{ErasedProblem, Runner};
 use crate::model::key::Key;
-use crate::records::record::{Edition, Record};
+use crate::records::record::{Record, TuningRun};
 use crate::space::{Axis, Config, Space};
 use crate::store::Match;
 
 /// A variant as it stands to a problem.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct VariantStatus {
     /// Its id.
     pub id: String,
     /// The code behind it.
@@ -35,7 +35,7 @@ pub struct Standing {
 
 /// What the store knows of a problem.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct StoredAnswer {
     /// The key it was looked up by.
     pub key: Key,
     /// How the winner would be used; `None` on a miss.
@@ -45,16 +45,16 @@ pub struct Found {
     /// How the lookup matched, in one sentence.
     pub matched: String,
     /// The edition that answers.
-    pub edition: Option<Edition>,
+    pub edition: Option<TuningRun>,
     /// Everything the store holds about the key.
     pub record: Option<Record>,
     /// Variants that fit and that the edition has not met in their present form.
     pub newcomers: Vec<String>,
 }
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// What the store knows of a problem; measures nothing.
-    pub fn find(&self, card: &dyn Card<D>) -> Found {
+    pub fn find(&self, card: &dyn ErasedProblem<D>) -> StoredAnswer {
         let key = self.key(card);
         let (soft, local) = (self.device.fingerprint().soft_id(), self.store.id());
         let how = self.lookup(card, &key).map(|(_, how)| how);
@@ -80,28 +80,28 @@ impl<D: Device> Road<D> {
         };
         let raced = card.representative(&self.settings.bucket);
         let newcomers = edition.as_ref().map(|e| self.newcomers(e, &*raced)).unwrap_or_default();
-        let proved = edition.as_ref().zip(how.as_ref()).is_some_and(|found| self.is_admitted(&key, card, found));
+        let proved = edition.as_ref().zip(how.as_ref()).is_some_and(|result| self.is_admitted(&key, card, result));
         if edition.is_some() && !proved {
             matched.push_str("; its winner was not proved here yet: it is before its first use");
         }
         let of_size = edition.as_ref().and_then(|_| self.tell_of_size(&key, card));
-        if let Some(told) = &of_size {
-            matched.push_str(&format!("; {told}"));
+        if let Some(text) = &of_size {
+            matched.push_str(&format!("; {text}"));
         } else if let Some(other) = edition.as_ref().and_then(|e| self.stand_in(&key, card, e)) {
             matched
                 .push_str(&format!("; it was raced for another size of its bucket, and {other} answers for this one"));
         }
-        Found { key, how, proved, matched, edition, record, newcomers }
+        StoredAnswer { key, how, proved, matched, edition, record, newcomers }
     }
 
     /// The variants in their order, as they stand to a problem.
-    pub(crate) fn standings(&self, card: &dyn Card<D>) -> Vec<Standing> {
+    pub(crate) fn standings(&self, card: &dyn ErasedProblem<D>) -> Vec<VariantStatus> {
         let pruned = prune(&card.list(&self.device).0, &*self.device);
         let values = |a: &Axis| a.values().iter().map(ToString::to_string).collect();
         let axes = |s: &Space| s.axes().iter().map(|a| (a.name().to_string(), values(a))).collect();
         let stand = |v: Runner<'_, D>| {
             let arm = pruned.arms.iter().find(|a| a.variant == v.id());
-            Standing {
+            VariantStatus {
                 id: v.id().to_string(),
                 source: v.source(),
                 reference: v.id() == card.reference().id(),
@@ -117,7 +117,7 @@ impl<D: Device> Road<D> {
     /// Compiles one config of a variant.
     pub(crate) fn compile(
         &self,
-        card: &dyn Card<D>,
+        card: &dyn ErasedProblem<D>,
         variant: &str,
         config: &Config,
     ) -> Result<Result<(), Rejection>, Error> {
@@ -125,13 +125,13 @@ impl<D: Device> Road<D> {
     }
 
     /// A variant's space for a problem.
-    pub(crate) fn space(&self, card: &dyn Card<D>, variant: &str) -> Result<Space, Error> {
+    pub(crate) fn space(&self, card: &dyn ErasedProblem<D>, variant: &str) -> Result<Space, Error> {
         Ok(named(card, variant)?.space(&self.device))
     }
 }
 
 /// The variant of this id.
-pub(crate) fn named<'c, D: Device>(card: &'c dyn Card<D>, id: &str) -> Result<Runner<'c, D>, Error> {
+pub(crate) fn named<'c, D: Device>(card: &'c dyn ErasedProblem<D>, id: &str) -> Result<Runner<'c, D>, Error> {
     card.find(id).ok_or_else(|| {
         let known = card.runners().map(|v| v.id()).collect::<Vec<_>>().join(", ");
         Error::Unknown(format!("unknown variant '{id}': expected one of {known}"))

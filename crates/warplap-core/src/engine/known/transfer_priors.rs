@@ -3,10 +3,10 @@
 
 use crate::candidates::candidate::{Candidate, Trial};
 use crate::device::Device;
-use crate::engine::Road;
-use crate::model::erased::Card;
+use crate::engine::TuningEngine;
+use crate::model::erased::ErasedProblem;
 use crate::model::key::Key;
-use crate::records::record::Edition;
+use crate::records::record::TuningRun;
 use crate::store::{Checked, Match};
 
 /// Records of other keys that are opened to see how near they are: the newest ones.
@@ -16,9 +16,9 @@ const OPENED: usize = 16;
 /// e-fold.
 const OTHER_OBJECTIVE: f64 = 1.0;
 
-impl<D: Device> Road<D> {
+impl<D: Device> TuningEngine<D> {
     /// What was measured elsewhere and what it cost there, best first.
-    pub(crate) fn elsewhere(&self, card: &dyn Card<D>) -> Vec<(Candidate, f64)> {
+    pub(crate) fn elsewhere(&self, card: &dyn ErasedProblem<D>) -> Vec<(Candidate, f64)> {
         let key = self.key(card);
         let edition = match self.store.lookup(&key, self.device.fingerprint()) {
             Match::Foreign(record, _) => record.editions.last().cloned(),
@@ -34,7 +34,7 @@ impl<D: Device> Road<D> {
     }
 
     /// The last tuning of the nearest other key on this device.
-    fn nearest(&self, key: &Key) -> Option<Edition> {
+    fn nearest(&self, key: &Key) -> Option<TuningRun> {
         let slug = self.device.fingerprint().slug();
         let mut entries = self.store.entries();
         entries.retain(|e| e.op == key.op && e.device_slug == slug);
@@ -58,8 +58,8 @@ fn apart(one: &Key, other: &Key) -> Option<f64> {
     let mut sum = if one.objective == other.objective { 0.0 } else { OTHER_OBJECTIVE };
     for pair in a.iter().zip(&b) {
         sum += match pair {
-            (Part::Size(a), Part::Size(b)) => ((a + 1.0) / (b + 1.0)).ln().abs(),
-            (Part::Word(a), Part::Word(b)) if a == b => 0.0,
+            (PriorPart::Size(a), PriorPart::Size(b)) => ((a + 1.0) / (b + 1.0)).ln().abs(),
+            (PriorPart::Word(a), PriorPart::Word(b)) if a == b => 0.0,
             _ => return None,
         };
     }
@@ -68,13 +68,13 @@ fn apart(one: &Key, other: &Key) -> Option<f64> {
 
 /// A piece of a key's text: a number that stands for itself, or anything else.
 #[derive(Debug, PartialEq)]
-enum Part<'t> {
+enum PriorPart<'t> {
     Size(f64),
     Word(&'t str),
 }
 
 /// The pieces of a text. The digits of `f32` are part of a word, those of `64x32` and `m=64` are sizes.
-fn parts(text: &str) -> Vec<Part<'_>> {
+fn parts(text: &str) -> Vec<PriorPart<'_>> {
     let (bytes, mut parts, mut from, mut at) = (text.as_bytes(), Vec::new(), 0, 0);
     let digit = |i: usize| bytes.get(i).is_some_and(u8::is_ascii_digit);
     while at < bytes.len() {
@@ -86,11 +86,11 @@ fn parts(text: &str) -> Vec<Part<'_>> {
             continue;
         }
         let end = (at..).find(|i| !digit(*i)).unwrap_or(bytes.len());
-        parts.push(Part::Word(&text[from..at]));
-        parts.extend(text[at..end].parse().ok().map(Part::Size));
+        parts.push(PriorPart::Word(&text[from..at]));
+        parts.extend(text[at..end].parse().ok().map(PriorPart::Size));
         (from, at) = (end, end);
     }
-    parts.push(Part::Word(&text[from..]));
+    parts.push(PriorPart::Word(&text[from..]));
     parts
 }
 

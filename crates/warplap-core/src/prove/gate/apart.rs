@@ -28,18 +28,18 @@ impl<D: Device> Gate<'_, D> {
         let kernel = self.judged(candidate, runner.build(&candidate.config, self.device))?;
         let (error, seconds) =
             self.prove_right(candidate, &*kernel).inspect_err(|why| self.put_away(candidate, why))?;
-        if let Some(promoted) = &self.promoted {
-            promoted.add(candidate, Passed { error, seconds: seconds.unwrap_or(0.0) });
+        if let Some(proofs) = &self.proofs {
+            proofs.add(candidate, Passed { error, seconds: seconds.unwrap_or(0.0) });
         }
         Ok(())
     }
 
     /// What a candidate showed in a worker, now or when its key was raced before; `None` where it is to be proved here.
     pub(super) fn sandbox(&self, candidate: &Candidate) -> Result<Option<Passed>, Rejection> {
-        if let Some(passed) = self.promoted.as_ref().and_then(|p| p.find(candidate)) {
+        if let Some(passed) = self.proofs.as_ref().and_then(|p| p.find(candidate)) {
             return Ok(Some(passed));
         }
-        let trusted = self.card.is_yardstick(&candidate.variant);
+        let trusted = self.card.is_baseline(&candidate.variant);
         let (wanted, patience) = self.patience_with(candidate);
         let request = SandboxRequest {
             problem: self.card.text(),
@@ -54,16 +54,16 @@ impl<D: Device> Gate<'_, D> {
             // It was the budget that ended it, which says nothing against it.
             return outcome;
         }
-        if let Some(promoted) = self.promoted.as_ref().filter(|_| !matches!(outcome, Ok(None))) {
-            promoted.tried(candidate);
+        if let Some(proofs) = self.proofs.as_ref().filter(|_| !matches!(outcome, Ok(None))) {
+            proofs.tried(candidate);
         }
-        match (&outcome, &self.promoted) {
-            (Ok(Some(passed)), Some(promoted)) => promoted.add(candidate, *passed),
-            (Err(rejection), promoted) => {
+        match (&outcome, &self.proofs) {
+            (Ok(Some(passed)), Some(proofs)) => proofs.add(candidate, *passed),
+            (Err(rejection), proofs) => {
                 // A library's proposal that cannot be built there never can be; own kernels are passed over by variant.
                 let lasts = trusted && matches!(rejection, Rejection::DoesNotBuild { .. });
-                if let Some(promoted) = promoted.as_ref().filter(|_| lasts) {
-                    promoted.refuse(candidate);
+                if let Some(proofs) = proofs.as_ref().filter(|_| lasts) {
+                    proofs.refuse(candidate);
                 }
                 self.put_away(candidate, rejection);
             }
@@ -74,7 +74,7 @@ impl<D: Device> Gate<'_, D> {
 
     /// Seconds after which launches of a candidate count as hung: how many it should have, and how many there are.
     pub(super) fn patience_with(&self, candidate: &Candidate) -> (f64, f64) {
-        let trusted = self.card.is_yardstick(&candidate.variant);
+        let trusted = self.card.is_baseline(&candidate.variant);
         let wanted = if trusted { LONGEST } else { self.patience() };
         (wanted, wanted.min(self.running.map_or(LONGEST, Running::left).max(SHORTEST)))
     }
@@ -101,8 +101,8 @@ impl<D: Device> Gate<'_, D> {
 
     /// A candidate failed where only those race that passed in a worker: it is not tried again.
     pub(crate) fn put_away(&self, candidate: &Candidate, rejection: &Rejection) {
-        if let Some(promoted) = &self.promoted {
-            promoted.remove(candidate);
+        if let Some(proofs) = &self.proofs {
+            proofs.remove(candidate);
         }
         // Somebody must be left to fall back on.
         let needed = self.is_last_resort(candidate);
@@ -120,7 +120,7 @@ impl<D: Device> Gate<'_, D> {
 
     /// Whether a candidate passed in a worker.
     pub(crate) fn is_promoted(&self, candidate: &Candidate) -> bool {
-        self.promoted.as_ref().is_some_and(|p| p.find(candidate).is_some())
+        self.proofs.as_ref().is_some_and(|p| p.find(candidate).is_some())
     }
 
     /// Whether a candidate is a library's.
@@ -130,25 +130,25 @@ impl<D: Device> Gate<'_, D> {
 
     /// Why a candidate is not tried, if it is in quarantine.
     pub(crate) fn quarantined(&self, candidate: &Candidate) -> Option<String> {
-        let found = self.quarantine.as_ref()?.find(candidate)?;
-        Some(format!("{PUT_AWAY}: {}", found.rejection))
+        let result = self.quarantine.as_ref()?.find(candidate)?;
+        Some(format!("{PUT_AWAY}: {}", result.rejection))
     }
 
     /// Why a candidate is not tried, if its key was raced to its end before without it.
     pub(crate) fn passed_over(&self, candidate: &Candidate) -> Option<String> {
-        let promoted = self.promoted.as_ref().filter(|_| !self.settings.again)?;
-        if promoted.refused(candidate) && self.card.reference().id() != candidate.variant {
+        let proofs = self.proofs.as_ref().filter(|_| !self.settings.again)?;
+        if proofs.refused(candidate) && self.card.reference().id() != candidate.variant {
             return Some("it could not be built in a worker before".to_string());
         }
-        let over = !self.card.is_yardstick(&candidate.variant) && promoted.passed_over(candidate);
+        let over = !self.card.is_baseline(&candidate.variant) && proofs.passed_over(candidate);
         over.then(|| "the key was raced to its end without it before".to_string())
     }
 
     /// Keeps who passed for the next race of the key.
     pub(crate) fn keep(&self, whole: bool) {
-        if let Some(promoted) = &self.promoted {
-            promoted.ended(whole);
-            promoted.keep();
+        if let Some(proofs) = &self.proofs {
+            proofs.ended(whole);
+            proofs.keep();
         }
     }
 }

@@ -14,12 +14,12 @@ use crate::engine::settings::{Running, Settings};
 use crate::error::Error;
 use crate::measure::Lap;
 use crate::measure::timing::Timing;
-use crate::model::erased::Card;
+use crate::model::erased::ErasedProblem;
 use crate::prove::case::{Case, Drawing};
-use crate::prove::check_kernel::{Prover, seed};
-use crate::prove::cost_probe::Scout;
+use crate::prove::check_kernel::{KernelChecker, seed};
+use crate::prove::cost_probe::CostProbe;
 use crate::prove::panics::contained;
-use crate::prove::proof_cache::Promoted;
+use crate::prove::proof_cache::ProofCache;
 use crate::prove::quarantine::Quarantine;
 
 mod apart;
@@ -51,19 +51,19 @@ pub(crate) struct Entrant<'g, D: Device> {
 
 /// Inputs, answers and buffers that all candidates of one key are proved and timed on.
 pub(crate) struct Gate<'g, D: Device> {
-    card: &'g dyn Card<D>,
+    card: &'g dyn ErasedProblem<D>,
     device: &'g D,
     settings: &'g Settings,
     // What proofs may take; as long as they like where there is none.
     running: Option<&'g Running<'g>>,
-    scout: Option<Scout<'g, D>>,
+    probe: Option<CostProbe<'g, D>>,
     // Opened when the first candidate is proved here: what passed in a worker is not proved twice.
-    prover: RefCell<Option<Prover<D>>>,
+    prover: RefCell<Option<KernelChecker<D>>>,
     // Drawn when a winner is to be proved again, or before on a thread of its own.
     fresh: OnceCell<Arc<Drawing>>,
     drawing: RefCell<Option<JoinHandle<Result<Drawing, Error>>>>,
     quarantine: Option<Quarantine<'g>>,
-    promoted: Option<Promoted<'g>>,
+    proofs: Option<ProofCache<'g>>,
     timed: RefCell<Vec<Case<D>>>,
     /// Where the time goes.
     pub(crate) timing: Timing,
@@ -75,7 +75,7 @@ pub(crate) struct Gate<'g, D: Device> {
 
 impl<'g, D: Device> Gate<'g, D> {
     /// Draws as many sets of inputs to be timed on as the policy asks for.
-    pub(crate) fn open(card: &'g dyn Card<D>, device: &'g D, settings: &'g Settings) -> Result<Self, Error> {
+    pub(crate) fn open(card: &'g dyn ErasedProblem<D>, device: &'g D, settings: &'g Settings) -> Result<Self, Error> {
         let draw = |i: u64| Case::without_answer(card, device, seed(settings.seed, 100 + i));
         let first = draw(0)?;
         let sets = device.sets(settings.policy, first.footprint()).max(1) as u64;
@@ -85,18 +85,18 @@ impl<'g, D: Device> Gate<'g, D> {
     }
 
     /// A gate where candidates are proved and nothing is timed.
-    pub(crate) fn untimed(card: &'g dyn Card<D>, device: &'g D, settings: &'g Settings) -> Self {
+    pub(crate) fn untimed(card: &'g dyn ErasedProblem<D>, device: &'g D, settings: &'g Settings) -> Self {
         Gate {
             card,
             device,
             settings,
             running: None,
-            scout: None,
+            probe: None,
             prover: RefCell::default(),
             fresh: OnceCell::new(),
             drawing: RefCell::default(),
             quarantine: None,
-            promoted: None,
+            proofs: None,
             timed: RefCell::default(),
             timing: Timing::default(),
             opening: Cell::new(0.0),
@@ -105,14 +105,14 @@ impl<'g, D: Device> Gate<'g, D> {
     }
 
     /// Keeps proofs within a budget; a scout tells what some of them are likely to take.
-    pub(crate) fn within(mut self, running: &'g Running<'g>, scout: Option<Scout<'g, D>>) -> Self {
-        (self.running, self.scout) = (Some(running), scout);
+    pub(crate) fn within(mut self, running: &'g Running<'g>, probe: Option<CostProbe<'g, D>>) -> Self {
+        (self.running, self.probe) = (Some(running), probe);
         self
     }
 
     /// Remembers who passed in a worker and who must not be tried again.
-    pub(crate) fn remembering(mut self, quarantine: Quarantine<'g>, promoted: Promoted<'g>) -> Self {
-        (self.quarantine, self.promoted) = (Some(quarantine), Some(promoted));
+    pub(crate) fn remembering(mut self, quarantine: Quarantine<'g>, proofs: ProofCache<'g>) -> Self {
+        (self.quarantine, self.proofs) = (Some(quarantine), Some(proofs));
         self
     }
 
@@ -138,7 +138,7 @@ impl<'g, D: Device> Gate<'g, D> {
             self.judged(candidate, built)
         };
         // Building what is trusted harms nobody, and what does not build needs no worker.
-        let early = if runner.is_yardstick() { Some(build()?) } else { None };
+        let early = if runner.is_baseline() { Some(build()?) } else { None };
         let passed = self.timing.of("sandbox", || self.sandbox(candidate))?;
         if let Some(passed) = &passed {
             self.keeps_up(passed.seconds)?;
@@ -183,7 +183,7 @@ impl<'g, D: Device> Gate<'g, D> {
             closed => {
                 let started = Instant::now();
                 let small = |seconds: f64| self.running.is_none_or(|r| r.is_small(seconds));
-                let opened = Prover::open_while(self.card, self.device, self.settings.seed, 2, &small);
+                let opened = KernelChecker::open_while(self.card, self.device, self.settings.seed, 2, &small);
                 let opened = opened.map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
                 if small(opened.seconds) {
                     // The winner is proved on a drawing of its own at the end.
@@ -242,6 +242,6 @@ impl<'g, D: Device> Gate<'g, D> {
 }
 
 /// Inputs, with the right answer unless it will be asked for on the device.
-fn drawn<D: Device>(card: &dyn Card<D>, seed: u64) -> Result<Drawing, Error> {
+fn drawn<D: Device>(card: &dyn ErasedProblem<D>, seed: u64) -> Result<Drawing, Error> {
     if card.oracle().is_some() { Drawing::inputs(card, seed) } else { Drawing::new(card, seed) }
 }

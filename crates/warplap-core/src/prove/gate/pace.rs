@@ -41,14 +41,14 @@ impl<D: Device> Gate<'_, D> {
     /// behind and nobody wants to know by how much.
     pub(crate) fn takes_too_long(&self, candidate: &Candidate) -> Option<TooLong> {
         let best = *self.best.borrow();
-        let (scout, running) = (self.scout.as_ref().filter(|_| best.is_finite())?, self.running?);
-        let likely = scout.likely(candidate, QUICK)?;
+        let (probe, running) = (self.probe.as_ref().filter(|_| best.is_finite())?, self.running?);
+        let likely = probe.likely(candidate, QUICK)?;
         // Two proofs and a launch to see how many a sample needs.
         if !running.affords(2.0 * likely.proof + likely.launch) {
             return Some(TooLong::NoTime);
         }
         let far = likely.launch > FAR * best && likely.launch > SLOW_SECONDS && self.settings.objective.is_time();
-        (far && !self.card.is_yardstick(&candidate.variant)).then_some(TooLong::FarBehind)
+        (far && !self.card.is_baseline(&candidate.variant)).then_some(TooLong::FarBehind)
     }
 
     /// The best time seen was no honest one: it is forgotten.

@@ -129,19 +129,19 @@ impl Bundle {
     /// The records of a store for which `keep` says yes.
     pub fn of(store: &Store, keep: impl Fn(&Entry) -> bool) -> Bundle {
         let entries: Vec<Entry> = store.entries().into_iter().filter(keep).collect();
-        let found = Mutex::new(Bundle::default());
+        let result = Mutex::new(Bundle::default());
         for_each(store, &entries, |_, checked| {
             let line = match checked {
                 Checked::Whole(record) => line(&record),
                 _ => None,
             };
-            let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut result = result.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             match line {
-                Some((place, text)) => drop(found.records.insert(place, text)),
-                None => found.left_out += 1,
+                Some((place, text)) => drop(result.records.insert(place, text)),
+                None => result.left_out += 1,
             }
         });
-        found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+        result.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// A bundle of these records; those of one key and device are merged.

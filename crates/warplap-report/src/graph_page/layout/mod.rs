@@ -111,24 +111,24 @@ pub(super) fn layout(graph: &Decided, sizes: &[(f64, f64)], names: &[(f64, f64)]
         });
     }
     let outer = rows::place(&items, &links, OUTSIDE);
-    let mut found = Layout {
+    let mut result = Layout {
         nodes: vec![Rect::default(); graph.nodes.len()],
         covers: of_cover.iter().map(|part| part.map(|part| moved(outer.rects[part]))).collect(),
         edges: Vec::new(),
         size: (outer.size.0 + 2.0 * PAD, outer.size.1 + 2.0 * PAD),
     };
     let corner = |cover: usize| {
-        let rect = found.covers[cover].unwrap_or_default();
+        let rect = result.covers[cover].unwrap_or_default();
         (rect.x + PAD, rect.y + PAD / 2.0)
     };
     let corners: Vec<(f64, f64)> = (0..names.len()).map(corner).collect();
     for (at, part) in parts.iter().enumerate() {
         match part {
-            Part::Node(node) => found.nodes[*node] = moved(outer.rects[at]),
+            Part::Node(node) => result.nodes[*node] = moved(outer.rects[at]),
             Part::Cover(cover) => {
                 for (node, rect) in inside[*cover].nodes.iter().zip(&inside[*cover].placed.rects) {
                     let (x, y) = corners[*cover];
-                    found.nodes[*node] = Rect { x: rect.x + x, y: rect.y + y, ..*rect };
+                    result.nodes[*node] = Rect { x: rect.x + x, y: rect.y + y, ..*rect };
                 }
             }
         }
@@ -149,9 +149,9 @@ pub(super) fn layout(graph: &Decided, sizes: &[(f64, f64)], names: &[(f64, f64)]
         if let Some(cover) = b {
             points.extend(within(cover, inside[cover].ways[&(*from, *to)]));
         }
-        found.edges.push(Edge { from: *from, to: *to, points });
+        result.edges.push(Edge { from: *from, to: *to, points });
     }
-    found
+    result
 }
 
 fn moved(rect: Rect) -> Rect {
@@ -164,14 +164,14 @@ fn inside(graph: &Decided, cover: usize, all: &[(usize, usize)], sizes: &[(f64, 
     let nodes: Vec<usize> = (0..graph.nodes.len()).filter(|node| is_in(*node)).collect();
     let place: BTreeMap<usize, usize> = nodes.iter().enumerate().map(|(at, node)| (*node, at)).collect();
     let read: BTreeSet<usize> = all.iter().filter(|(from, to)| !is_in(*from) && is_in(*to)).map(|e| e.0).collect();
-    let given: BTreeSet<usize> = all.iter().filter(|(from, to)| is_in(*from) && !is_in(*to)).map(|e| e.0).collect();
+    let inputs: BTreeSet<usize> = all.iter().filter(|(from, to)| is_in(*from) && !is_in(*to)).map(|e| e.0).collect();
     let mut items: Vec<Item> = nodes.iter().map(|node| Item { size: sizes[*node], pin: None }).collect();
     let mut ports = |all: &BTreeSet<usize>, pin: Pin| -> BTreeMap<usize, usize> {
         let first = items.len();
         items.extend(all.iter().map(|_| Item { size: (PORT, 0.0), pin: Some(pin) }));
         all.iter().enumerate().map(|(at, node)| (*node, first + at)).collect()
     };
-    let (ins, outs) = (ports(&read, Pin::First), ports(&given, Pin::Last));
+    let (ins, outs) = (ports(&read, Pin::First), ports(&inputs, Pin::Last));
     items.push(Item { size: name, pin: Some(Pin::Name) });
     let middle = |item: usize| items[item].size.0 / 2.0;
     let mut links = Vec::new();
@@ -182,7 +182,7 @@ fn inside(graph: &Decided, cover: usize, all: &[(usize, usize)], sizes: &[(f64, 
         links.push(Link { from: above, to: below, out: middle(above), into: middle(below), trunk: *from });
     }
     let first = links.len();
-    for node in &given {
+    for node in &inputs {
         let (above, below) = (place[node], outs[node]);
         links.push(Link { from: above, to: below, out: middle(above), into: middle(below), trunk: *node });
     }

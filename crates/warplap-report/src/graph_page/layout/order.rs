@@ -51,8 +51,8 @@ fn joins(cell: &Cell, is_down: bool) -> &[Join] {
 
 /// Where a join meets the other row: its cell's place, and how far along that cell.
 fn at(grid: &Grid, places: &[(usize, f64)], join: &Join) -> f64 {
-    let found = places.binary_search_by_key(&join.cell, |(cell, _)| *cell).map_or(0.0, |i| places[i].1);
-    found + join.there / grid.cells[join.cell].wide.max(1.0)
+    let result = places.binary_search_by_key(&join.cell, |(cell, _)| *cell).map_or(0.0, |i| places[i].1);
+    result + join.there / grid.cells[join.cell].wide.max(1.0)
 }
 
 /// Places of a row's cells in it, by cell.

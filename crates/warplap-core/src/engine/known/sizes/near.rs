@@ -37,16 +37,16 @@ fn above(problem: &str, of: &str) -> Option<Vec<f64>> {
     if ours.len() != theirs.len() {
         return None;
     }
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     for (a, b) in ours.iter().zip(&theirs).filter(|(a, b)| a != b) {
         let ((name, a), (other, b)) = (a.split_once('=')?, b.split_once('=')?);
         let (a, b): (u64, u64) = (a.parse().ok()?, b.parse().ok()?);
         if name != other {
             return None;
         }
-        found.push((a.max(1) as f64 / b.max(1) as f64).ln());
+        result.push((a.max(1) as f64 / b.max(1) as f64).ln());
     }
-    Some(found)
+    Some(result)
 }
 
 fn distance(ratios: &[f64]) -> f64 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     /// Who is agreed on at a problem where these were seen: sizes, and how far behind each candidate was.
-    fn told(problem: &str, seen: &[(&str, &[(&str, f64)])]) -> Option<String> {
+    fn winner_of(problem: &str, seen: &[(&str, &[(&str, f64)])]) -> Option<String> {
         let all: Vec<Vec<(Candidate, f64)>> =
             seen.iter().map(|(_, r)| r.iter().map(|(name, by)| (candidate(name), *by)).collect()).collect();
         let seen = seen.iter().zip(&all);
@@ -118,24 +118,24 @@ mod tests {
     fn neighbours_that_agree_speak_for_what_lies_between_and_no_others_do() {
         let (a, b): (&[_], &[_]) = (&[("a", 0.0), ("b", 0.3)], &[("b", 0.0), ("a", 0.3)]);
         let nearly: &[_] = &[("b", 0.0), ("a", 0.015)];
-        assert_eq!(told("g:m=101", &[("g:m=100", a)]), Some("a".into()), "as good as measured");
-        assert_eq!(told("g:m=120", &[("g:m=100", a)]), None);
-        assert_eq!(told("g:m=120", &[("g:m=100", a), ("g:m=140", a)]), Some("a".into()));
-        assert_eq!(told("g:m=120", &[("g:m=100", a), ("g:m=140", nearly)]), Some("a".into()));
-        assert_eq!(told("g:m=120", &[("g:m=100", a), ("g:m=140", b)]), None);
-        assert_eq!(told("g:m=120", &[("g:m=100", a), ("g:m=200", a)]), None, "too far apart");
-        assert_eq!(told("g:m=110", &[("g:m=100", a), ("g:m=80", a)]), Some("a".into()), "a little further on");
-        assert_eq!(told("g:m=130", &[("g:m=100", a), ("g:m=80", a)]), None);
-        assert_eq!(told("g:m=110", &[("g:m=100", a), ("g:m=80", b)]), None);
+        assert_eq!(winner_of("g:m=101", &[("g:m=100", a)]), Some("a".into()), "as good as measured");
+        assert_eq!(winner_of("g:m=120", &[("g:m=100", a)]), None);
+        assert_eq!(winner_of("g:m=120", &[("g:m=100", a), ("g:m=140", a)]), Some("a".into()));
+        assert_eq!(winner_of("g:m=120", &[("g:m=100", a), ("g:m=140", nearly)]), Some("a".into()));
+        assert_eq!(winner_of("g:m=120", &[("g:m=100", a), ("g:m=140", b)]), None);
+        assert_eq!(winner_of("g:m=120", &[("g:m=100", a), ("g:m=200", a)]), None, "too far apart");
+        assert_eq!(winner_of("g:m=110", &[("g:m=100", a), ("g:m=80", a)]), Some("a".into()), "a little further on");
+        assert_eq!(winner_of("g:m=130", &[("g:m=100", a), ("g:m=80", a)]), None);
+        assert_eq!(winner_of("g:m=110", &[("g:m=100", a), ("g:m=80", b)]), None);
     }
 
     #[test]
     fn several_sizes_are_compared_together_and_what_is_no_size_is_never_between() {
         let a: &[_] = &[("a", 0.0)];
         let two = [("g:m=100,n=8,t=f32", a), ("g:m=140,n=10,t=f32", a)];
-        assert_eq!(told("g:m=120,n=9,t=f32", &two), Some("a".into()));
-        assert_eq!(told("g:m=120,n=16,t=f32", &two), None, "not between");
-        assert_eq!(told("g:m=120,n=9,t=f16", &two), None);
+        assert_eq!(winner_of("g:m=120,n=9,t=f32", &two), Some("a".into()));
+        assert_eq!(winner_of("g:m=120,n=16,t=f32", &two), None, "not between");
+        assert_eq!(winner_of("g:m=120,n=9,t=f16", &two), None);
         assert_eq!(differences("g:m=1,n=2,t=x", "g:m=3,n=2,t=x").as_deref(), Some("m=3"));
         assert_eq!(differences("g:m=1,t=x", "g:m=3,t=y"), None);
     }

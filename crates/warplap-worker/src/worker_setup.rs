@@ -24,16 +24,16 @@ pub(crate) fn this_program_serves() {
 
 /// Who works for a device.
 #[derive(Clone, Debug, Default)]
-pub struct Crew {
+pub struct WorkerSetup {
     chosen: Option<(PathBuf, Vec<OsString>)>,
     environment: Vec<(OsString, OsString)>,
     off: bool,
 }
 
-impl Crew {
+impl WorkerSetup {
     /// As `WARPLAP_SANDBOX` says: `off` lets every candidate run in the caller's process.
     pub fn usual() -> Self {
-        Crew { off: environment::var("WARPLAP_SANDBOX").is_some_and(|v| v == "off"), ..Crew::default() }
+        WorkerSetup { off: environment::var("WARPLAP_SANDBOX").is_some_and(|v| v == "off"), ..WorkerSetup::default() }
     }
 
     /// Lets a program serve, instead of the one found by itself.

@@ -14,20 +14,20 @@ use warplap_core::store::is_private;
 /// The right to race on a card, alone.
 #[must_use = "dropped at once, it protects nothing"]
 #[derive(Debug)]
-pub struct CardLock {
+pub struct GpuLock {
     // The kernel frees the lock with the file.
     _file: File,
 }
 
-impl CardLock {
+impl GpuLock {
     /// Takes the lock on a card, waiting until it is free or `wait` is over (then `None`).
-    pub fn take(dir: &Path, card: &str, wait: Duration) -> io::Result<Option<CardLock>> {
+    pub fn take(dir: &Path, card: &str, wait: Duration) -> io::Result<Option<GpuLock>> {
         let file = open(dir, card)?;
         let until = Instant::now() + wait;
         let mut pause = Duration::from_millis(1);
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Some(CardLock { _file: file })),
+                Ok(()) => return Ok(Some(GpuLock { _file: file })),
                 Err(TryLockError::WouldBlock) if Instant::now() < until => {
                     std::thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
                     pause = (pause * 2).min(Duration::from_millis(20));
@@ -93,12 +93,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("cards");
         let moment = Duration::from_millis(20);
-        let held = CardLock::take(&dir, "GPU-1", moment).unwrap().unwrap();
-        assert!(CardLock::take(&dir, "GPU-1", moment).unwrap().is_none());
-        assert!(CardLock::take(&dir, "GPU-2", moment).unwrap().is_some());
+        let held = GpuLock::take(&dir, "GPU-1", moment).unwrap().unwrap();
+        assert!(GpuLock::take(&dir, "GPU-1", moment).unwrap().is_none());
+        assert!(GpuLock::take(&dir, "GPU-2", moment).unwrap().is_some());
         drop(held);
-        assert!(CardLock::take(&dir, "GPU-1", moment).unwrap().is_some());
-        assert!(CardLock::take(&dir, "../../x", moment).unwrap().is_some());
+        assert!(GpuLock::take(&dir, "GPU-1", moment).unwrap().is_some());
+        assert!(GpuLock::take(&dir, "../../x", moment).unwrap().is_some());
         assert!(!dir.join("../../x.lock").exists());
     }
 
@@ -110,7 +110,7 @@ mod tests {
         let dir = top.path().join("cards");
         make(&dir).unwrap();
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let error = CardLock::take(&dir, "a", Duration::ZERO).unwrap_err();
+        let error = GpuLock::take(&dir, "a", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
     }
 }

@@ -18,7 +18,7 @@ const TEXT: &str = "extern \"C\" __global__ void canary(int* out) { out[threadId
 
 impl Cuda {
     /// Launches the canary. The error is what made the context unusable.
-    pub fn canary(&self) -> Result<(), CudaError> {
+    pub fn context_health(&self) -> Result<(), CudaError> {
         if let Some(broken) = self.broken() {
             return Err(broken);
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use warplap_core::store::{Change, Flight, Found, Kind, Mark, Place, Shelf, StoreError};
+use warplap_core::store::{Change, Flight, Kind, Mark, Place, ReadResult, StoreBackend, StoreError};
 
 use super::Made;
 
@@ -75,8 +75,8 @@ struct Model {
 }
 
 impl Model {
-    fn found(&self, at: &Place) -> Found {
-        self.documents.get(at).map_or(Found::Nothing, |bytes| Found::Bytes(bytes.clone()))
+    fn document(&self, at: &Place) -> ReadResult {
+        self.documents.get(at).map_or(ReadResult::Nothing, |bytes| ReadResult::Bytes(bytes.clone()))
     }
 
     fn write(&mut self, at: &Place, bytes: Vec<u8>) {
@@ -88,74 +88,74 @@ impl Model {
         self.documents.keys().filter(|at| at.kind() == kind).cloned().collect()
     }
 
-    fn take(&mut self, step: &Step, shelf: &dyn Shelf, keeps_aside: bool) {
+    fn take(&mut self, step: &Step, backend: &dyn StoreBackend, keeps_aside: bool) {
         let places = places();
         match step {
-            Step::Get(n) => assert_eq!(shelf.get(&places[*n]).unwrap(), self.found(&places[*n])),
+            Step::Get(n) => assert_eq!(backend.get(&places[*n]).unwrap(), self.document(&places[*n])),
             Step::Put(n, bytes) => {
                 let mut seen = None;
-                shelf
-                    .put(&places[*n], WAIT, &mut |found| {
-                        seen = Some(found);
+                backend
+                    .put(&places[*n], WAIT, &mut |result| {
+                        seen = Some(result);
                         Ok(Change::to(bytes.clone()))
                     })
                     .unwrap();
-                assert_eq!(seen, Some(self.found(&places[*n])));
+                assert_eq!(seen, Some(self.document(&places[*n])));
                 self.write(&places[*n], bytes.clone());
             }
             Step::PutMany(many) => {
                 let at: Vec<Place> = many.keys().map(|n| places[*n].clone()).collect();
                 let bytes: Vec<&Vec<u8>> = many.values().collect();
-                let done = shelf.put_many(&at, WAIT, &mut |n, found| {
-                    assert_eq!(found, self.found(&at[n]));
+                let done = backend.put_many(&at, WAIT, &mut |n, result| {
+                    assert_eq!(result, self.document(&at[n]));
                     Ok(Change::to(bytes[n].clone()))
                 });
                 assert!(done.len() == at.len() && done.iter().all(Result::is_ok));
                 at.iter().zip(bytes).for_each(|(at, bytes)| self.write(at, bytes.clone()));
             }
             Step::Add(n, bytes) => {
-                shelf.add(&places[*n], &|| bytes.clone()).unwrap();
-                if self.found(&places[*n]) == Found::Nothing {
+                backend.add(&places[*n], &|| bytes.clone()).unwrap();
+                if self.document(&places[*n]) == ReadResult::Nothing {
                     self.write(&places[*n], bytes.clone());
                 }
             }
             Step::Refuse(n) => {
-                let refused = shelf.put(&places[*n], WAIT, &mut |_| Err(StoreError::Invalid("no".into())));
+                let refused = backend.put(&places[*n], WAIT, &mut |_| Err(StoreError::Invalid("no".into())));
                 assert!(matches!(refused, Err(StoreError::Invalid(_))));
             }
-            Step::Leave(n) => shelf.put(&places[*n], WAIT, &mut |_| Ok(Change::default())).unwrap(),
+            Step::Leave(n) => backend.put(&places[*n], WAIT, &mut |_| Ok(Change::default())).unwrap(),
             Step::SetAside(n, bytes) => {
                 let at = &places[*n];
                 if self.documents.remove(at).is_some() {
                     let change = Change { set_aside: Some("damaged".into()), put: bytes.clone() };
-                    shelf.put(at, WAIT, &mut |_| Ok(change.clone())).unwrap();
+                    backend.put(at, WAIT, &mut |_| Ok(change.clone())).unwrap();
                     self.aside += usize::from(keeps_aside);
                     self.written.remove(at);
                     bytes.iter().for_each(|bytes| self.write(at, bytes.clone()));
                 }
             }
             Step::Delete(n) => {
-                assert_eq!(shelf.delete(&places[*n]).unwrap(), self.documents.remove(&places[*n]).is_some());
+                assert_eq!(backend.delete(&places[*n]).unwrap(), self.documents.remove(&places[*n]).is_some());
                 self.written.remove(&places[*n]);
             }
             Step::Elsewhere(n) => {
                 let at = &places[*n];
                 let is = |other: &Place| other.name() == at.name() && other.device() != at.device();
                 let expected: BTreeSet<Place> = self.of_kind(at.kind()).into_iter().filter(is).collect();
-                let found = shelf.elsewhere(at).unwrap();
-                assert_eq!(found.into_iter().map(|listed| listed.place).collect::<BTreeSet<_>>(), expected);
+                let result = backend.elsewhere(at).unwrap();
+                assert_eq!(result.into_iter().map(|listed| listed.place).collect::<BTreeSet<_>>(), expected);
             }
-            Step::Since => self.since(shelf),
+            Step::Since => self.since(backend),
             Step::Lease(n) => {
-                let taken = shelf.lease(&places[*n], Some(Duration::ZERO)).unwrap();
+                let taken = backend.lease(&places[*n], Some(Duration::ZERO)).unwrap();
                 assert_eq!(taken.is_none(), self.leases.contains_key(n), "one at a time has it");
                 taken.into_iter().for_each(|flight| drop(self.leases.insert(*n, flight)));
             }
             Step::Release(n) => drop(self.leases.remove(n)),
             Step::Sweep => {
-                assert_eq!(shelf.set_aside().len(), self.aside);
-                assert_eq!(shelf.sweep(Duration::ZERO), self.aside);
-                assert!(shelf.set_aside().is_empty());
+                assert_eq!(backend.set_aside().len(), self.aside);
+                assert_eq!(backend.sweep(Duration::ZERO), self.aside);
+                assert!(backend.set_aside().is_empty());
                 self.aside = 0;
             }
             Step::Reopen => {}
@@ -163,16 +163,16 @@ impl Model {
     }
 
     /// A listing since a mark leaves out nothing that was written, tells of nothing that is gone, and gives sizes.
-    fn since(&mut self, shelf: &dyn Shelf) {
+    fn since(&mut self, backend: &dyn StoreBackend) {
         for kind in KINDS {
-            let (listed, mark) = shelf.since(kind, self.marks.get(kind.word())).unwrap();
+            let (listed, mark) = backend.since(kind, self.marks.get(kind.word())).unwrap();
             for one in &listed {
                 let bytes = self.documents.get(&one.place).unwrap_or_else(|| panic!("{} is gone", one.place));
                 assert_eq!((one.place.kind(), one.bytes), (kind, bytes.len() as u64));
             }
-            let told: BTreeSet<Place> = listed.into_iter().map(|one| one.place).collect();
+            let text: BTreeSet<Place> = listed.into_iter().map(|one| one.place).collect();
             let written = self.written.iter().filter(|at| at.kind() == kind);
-            assert!(written.into_iter().all(|at| told.contains(at)), "{told:?}");
+            assert!(written.into_iter().all(|at| text.contains(at)), "{text:?}");
             self.marks.insert(kind.word(), mark);
         }
         self.written.clear();
@@ -184,22 +184,22 @@ proptest! {
     #[test]
     fn every_shelf_does_what_a_plain_map_does(steps in steps()) {
         for made in Made::all() {
-            let (mut shelf, mut model) = (made.open(), Model::default());
-            let id = shelf.id().to_string();
+            let (mut backend, mut model) = (made.open(), Model::default());
+            let id = backend.id().to_string();
             for step in &steps {
                 if let Step::Reopen = step {
-                    shelf = made.open();
-                    assert_eq!(shelf.id(), id);
+                    backend = made.open();
+                    assert_eq!(backend.id(), id);
                 }
-                model.take(step, &*shelf, made.keeps_aside());
+                model.take(step, &*backend, made.keeps_aside());
             }
             // In the end everything is there, for whoever opens it next.
-            let shelf = made.open();
+            let backend = made.open();
             for at in places() {
-                assert_eq!(shelf.get(&at).unwrap(), model.found(&at), "{at} on {}", shelf.title());
+                assert_eq!(backend.get(&at).unwrap(), model.document(&at), "{at} on {}", backend.title());
             }
             for kind in KINDS {
-                let all: BTreeSet<Place> = shelf.since(kind, None).unwrap().0.into_iter().map(|l| l.place).collect();
+                let all: BTreeSet<Place> = backend.since(kind, None).unwrap().0.into_iter().map(|l| l.place).collect();
                 assert_eq!(all, model.of_kind(kind));
             }
         }

@@ -41,7 +41,7 @@ pub(super) fn headline(graph: &Decided) -> String {
 }
 
 /// The race.
-pub(super) fn lanes(graph: &Decided) -> String {
+pub(super) fn page_rows(graph: &Decided) -> String {
     if graph.lanes.is_empty() {
         return String::new();
     }
@@ -88,7 +88,7 @@ pub(super) fn unmeasured(graph: &Decided) -> String {
 /// Why a lane lost or left, or that it did not.
 fn why(lane: &Lane, times: Option<f64>, taken: Option<f64>) -> String {
     let said = escaped(&lane.why);
-    let told = match (times, taken) {
+    let message = match (times, taken) {
         _ if lane.is_taken => "taken".to_string(),
         (None, _) if said.is_empty() => "no time is known".to_string(),
         (Some(_), _) if lane.is_tie => "within noise: no difference was seen".to_string(),
@@ -99,7 +99,7 @@ fn why(lane: &Lane, times: Option<f64>, taken: Option<f64>) -> String {
         (Some(_), Some(_)) => "as fast as the winner".to_string(),
         _ => String::new(),
     };
-    let both = [told, said].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+    let both = [message, said].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
     if lane.is_told && !lane.is_taken { format!("{both}; not raced") } else { both }
 }
 
@@ -194,7 +194,7 @@ mod tests {
             ..Decided::default()
         };
         let taken = ranked(&graph).iter().find(|(_, lane)| lane.is_taken).and_then(|(times, _)| *times);
-        let told: Vec<_> =
+        let message: Vec<_> =
             ranked(&graph).into_iter().map(|(times, l)| (l.name.as_str(), why(l, times, taken))).collect();
         let expected = [
             ("b", "within noise: no difference was seen"),
@@ -203,7 +203,7 @@ mod tests {
             ("d", "wrong answer"),
             ("e", "no time is known"),
         ];
-        assert_eq!(told.iter().map(|(n, w)| (*n, w.as_str())).collect::<Vec<_>>(), expected);
+        assert_eq!(message.iter().map(|(n, w)| (*n, w.as_str())).collect::<Vec<_>>(), expected);
         assert!(headline(&graph).contains("a</strong> is taken, 10.0 µs"));
     }
 }

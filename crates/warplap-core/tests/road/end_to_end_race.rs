@@ -1,6 +1,6 @@
 //! The last heat: who is faster in a program's own call answers from then on, and the record says so.
 
-use warplap_core::record::LastHeat;
+use warplap_core::record::EndToEndRace;
 use warplap_core::verdict::WonBy;
 
 use crate::fake::{problem, row};
@@ -19,12 +19,12 @@ fn who_wins_the_last_heat_answers_and_stands_first() {
     assert_eq!((won.variant.as_str(), rival.variant.as_str()), ("ours", "theirs"));
     assert!(tuner.built(&problem(64), &rival).is_some());
 
-    tuner.settle(&problem(64), LastHeat { winner: rival.clone(), other: won, call_us: 3.0, gap: 0.25 });
+    tuner.settle(&problem(64), EndToEndRace { winner: rival.clone(), other: won, call_us: 3.0, gap: 0.25 });
     assert_eq!(tuner.choose(&problem(64)).unwrap().candidate, rival);
     assert!(launch(&tuner, &problem(64)).unwrap());
-    let found = tune(&crate::support::tuner(&rows, &store, settings()), &problem(64));
-    assert!(found.from_store, "another process hears of it");
-    let edition = found.edition;
+    let result = tune(&crate::support::tuner(&rows, &store, settings()), &problem(64));
+    assert!(result.from_store, "another process hears of it");
+    let edition = result.edition;
     assert_eq!((edition.verdict.won_by, edition.verdict.margin), (WonBy::Call, Some(0.25)));
     let order: Vec<&str> = edition.ranked().iter().map(|r| r.trial.candidate.variant.as_str()).collect();
     assert_eq!(order, ["theirs", "ours", "far", "reference"]);
@@ -38,10 +38,10 @@ fn who_keeps_its_place_keeps_its_verdict() {
     let tuner = tuner(&rows, &memory(), settings());
     let before = tune(&tuner, &problem(64)).edition.verdict;
     let other = tuner.rival(&problem(64), |id| id == "theirs").unwrap().candidate;
-    tuner.settle(&problem(64), LastHeat { winner: before.winner.clone(), other, call_us: 2.0, gap: 0.01 });
+    tuner.settle(&problem(64), EndToEndRace { winner: before.winner.clone(), other, call_us: 2.0, gap: 0.01 });
     let edition = tune(&tuner, &problem(64)).edition;
     assert_eq!(edition.verdict, before);
-    assert_eq!(edition.last_heat.map(|h| h.gap), Some(0.01));
+    assert_eq!(edition.end_to_end_race.map(|h| h.gap), Some(0.01));
 }
 
 #[test]

@@ -17,10 +17,11 @@ use warplap_core::store;
 #[cfg(feature = "objects")]
 use warplap_core::store::bundle::Claims;
 use warplap_core::store::bundle::{Bundle, MAX_BUNDLE, Reader};
-use warplap_core::store::minisign::{MAX_SIGNATURES, Signature};
-use warplap_core::store::trusted::{Policy, Trusted};
+use warplap_core::store::minisign::{MAX_SIGNATURES, MinisignSignature};
+use warplap_core::store::trusted::{TrustPolicy, Trusted};
 use warplap_core::store::{
-    Flight, Found, Kind, Listed, Mark, MemoryShelf, Next, Place, PublicKey, Shelf, Store, StoreError, distrust,
+    Flight, Kind, Listed, Mark, MemoryBackend, Next, Place, PublicKey, ReadResult, Store, StoreBackend, StoreError,
+    distrust,
 };
 use warplap_core::user_files;
 
@@ -31,12 +32,12 @@ pub const SCHEME: &str = "bundle";
 const REFRESH: Duration = Duration::from_secs(60);
 
 /// A bundle under a shelf in memory.
-pub struct BundleShelf {
+pub struct BundleBackend {
     /// As the URL has it.
     at: String,
     reader: Reader,
     signers: Vec<PublicKey>,
-    written: Arc<MemoryShelf>,
+    written: Arc<MemoryBackend>,
     modified: SystemTime,
     listed: OnceLock<Vec<Listed>>,
 }
@@ -46,7 +47,7 @@ pub struct BundleShelf {
 struct Asked {
     at: String,
     keys: Vec<PublicKey>,
-    policy: Policy,
+    policy: TrustPolicy,
     refresh: Option<Duration>,
 }
 
@@ -56,14 +57,14 @@ impl Asked {
         let rest = url.strip_prefix("bundle:").unwrap_or(url);
         let (at, query) = rest.split_once('?').unwrap_or((rest, ""));
         let at = at.strip_prefix("//").unwrap_or(at).to_string();
-        let mut asked = Asked { at, keys: Vec::new(), policy: Policy::default(), refresh: Some(REFRESH) };
+        let mut asked = Asked { at, keys: Vec::new(), policy: TrustPolicy::default(), refresh: Some(REFRESH) };
         for (name, value) in
             query.split('&').filter(|part| !part.is_empty()).map(|p| p.split_once('=').unwrap_or((p, "")))
         {
             match (name, value) {
                 ("key", key) => asked.keys.push(key.parse().map_err(|e| bad(format!("key: {e}")))?),
-                ("trust", "proved") => asked.policy = Policy::Proved,
-                ("trust", "signed") => asked.policy = Policy::Signed,
+                ("trust", "proved") => asked.policy = TrustPolicy::Proved,
+                ("trust", "signed") => asked.policy = TrustPolicy::Signed,
                 ("refresh", "never") if asked.is_object() => asked.refresh = None,
                 ("refresh", seconds) if asked.is_object() => {
                     let seconds = seconds.parse().map_err(|_| bad("refresh: expected seconds, or never".into()))?;
@@ -74,7 +75,7 @@ impl Asked {
         }
         match (asked.at.is_empty(), asked.keys.is_empty()) {
             (true, _) => Err(bad("the bundle's URL has no file".into())),
-            (_, true) if asked.policy == Policy::Signed => {
+            (_, true) if asked.policy == TrustPolicy::Signed => {
                 Err(bad("the bundle's URL asks for signatures without a key".into()))
             }
             (_, true) if asked.is_object() => {
@@ -131,7 +132,7 @@ fn newer(new: &Claims, old: &Claims) -> Result<(), String> {
 pub fn open(url: &str) -> Result<Store, StoreError> {
     let asked = Asked::of(url)?;
     let title = format!("bundle {}", asked.at);
-    let failed = |why: &dyn std::fmt::Display| StoreError::Shelf { title: title.clone(), why: why.to_string() };
+    let failed = |why: &dyn std::fmt::Display| StoreError::Backend { title: title.clone(), why: why.to_string() };
     let path = asked.file().map_err(|why| failed(&why))?;
     let Asked { at, keys, policy, .. } = asked;
     let meta = std::fs::metadata(&path).map_err(|e| failed(&e))?;
@@ -139,7 +140,7 @@ pub fn open(url: &str) -> Result<Store, StoreError> {
         return Err(failed(&format!("{why}: name the key that signed it (?key=…), or chmod go-w it")));
     }
     let reader = checked(&path, &keys).map_err(|why| failed(&why))?;
-    let written = Arc::new(MemoryShelf::new());
+    let written = Arc::new(MemoryBackend::new());
     if !keys.is_empty() {
         let noted = Store::new(written.clone());
         noted.trust(|t: &mut Trusted| {
@@ -148,8 +149,8 @@ pub fn open(url: &str) -> Result<Store, StoreError> {
         })?;
     }
     let modified = meta.modified().unwrap_or(UNIX_EPOCH);
-    let shelf = BundleShelf { at, reader, signers: keys, written, modified, listed: OnceLock::new() };
-    Ok(Store::new(Arc::new(shelf)))
+    let backend = BundleBackend { at, reader, signers: keys, written, modified, listed: OnceLock::new() };
+    Ok(Store::new(Arc::new(backend)))
 }
 
 /// A bundle that is whole, has not expired and is signed by every key.
@@ -171,7 +172,7 @@ fn signed(path: &Path, reader: &Reader, keys: &[PublicKey]) -> Result<(), String
     let mut beside = path.as_os_str().to_owned();
     beside.push(".minisig");
     let text = user_files::bytes(beside.as_ref(), MAX_SIGNATURES).map_err(|e| format!("its signature: {e}"))?;
-    let signatures = Signature::parse_all(&text).map_err(|e| e.to_string())?;
+    let signatures = MinisignSignature::parse_all(&text).map_err(|e| e.to_string())?;
     for key in keys.iter().filter(|key| !reader.is_signed(key, &signatures)) {
         let bytes = user_files::bytes(path, MAX_BUNDLE).map_err(|e| e.to_string())?;
         let mut trusted = Trusted::default();
@@ -184,9 +185,9 @@ fn signed(path: &Path, reader: &Reader, keys: &[PublicKey]) -> Result<(), String
     Ok(())
 }
 
-impl BundleShelf {
+impl BundleBackend {
     fn failed(&self, why: impl ToString) -> StoreError {
-        StoreError::Shelf { title: self.title(), why: why.to_string() }
+        StoreError::Backend { title: self.title(), why: why.to_string() }
     }
 
     fn listed(&self) -> Result<&[Listed], StoreError> {
@@ -200,7 +201,7 @@ impl BundleShelf {
     }
 }
 
-impl Shelf for BundleShelf {
+impl StoreBackend for BundleBackend {
     fn id(&self) -> &str {
         self.written.id()
     }
@@ -209,18 +210,19 @@ impl Shelf for BundleShelf {
         format!("bundle {}", self.at)
     }
 
-    fn get(&self, at: &Place) -> Result<Found, StoreError> {
+    fn get(&self, at: &Place) -> Result<ReadResult, StoreError> {
         let over = self.written.get(at)?;
-        if over != Found::Nothing || at.kind() != Kind::Record {
+        if over != ReadResult::Nothing || at.kind() != Kind::Record {
             return Ok(over);
         }
         let document = self.reader.document(at, &self.signers).map_err(|e| self.failed(e))?;
-        Ok(document.map_or(Found::Nothing, Found::Bytes))
+        Ok(document.map_or(ReadResult::Nothing, ReadResult::Bytes))
     }
 
     fn put(&self, at: &Place, wait: Duration, next: &mut Next<'_>) -> Result<(), StoreError> {
         let below = self.get(at)?;
-        self.written.put(at, wait, &mut |found| next(if found == Found::Nothing { below.clone() } else { found }))
+        self.written
+            .put(at, wait, &mut |result| next(if result == ReadResult::Nothing { below.clone() } else { result }))
     }
 
     fn delete(&self, at: &Place) -> Result<bool, StoreError> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
 use warplap_core::op::Op;
-use warplap_core::worker_entry::{Prove, ProvingGround};
+use warplap_core::worker_entry::{OpProver, Prove};
 
 use crate::protocol::CompileOrder;
 
@@ -80,6 +80,6 @@ impl<D> Ground<D> {
 impl<D: Device> Ground<D> {
     /// The proving ground of an operation over a catalog, which must hold the caller's variants with the caller's code.
     pub fn of<O: Op>(catalog: impl Fn() -> Catalog<O, D> + 'static) -> Self {
-        Self::by::<O>(move |device| Box::new(ProvingGround::new(device, catalog())))
+        Self::by::<O>(move |device| Box::new(OpProver::new(device, catalog())))
     }
 }

@@ -12,10 +12,10 @@ use super::{SetAside, StoreError};
 
 /// Makes the next document of what is there now. An error leaves everything as it is. It may be called again when
 /// somebody else wrote in between, and it must not use the shelf.
-pub type Next<'a> = dyn FnMut(Found) -> Result<Change, StoreError> + 'a;
+pub type Next<'a> = dyn FnMut(ReadResult) -> Result<Change, StoreError> + 'a;
 
 /// A place where documents are kept. One shelf is used by many threads, and by many processes where it outlives one.
-pub trait Shelf: Send + Sync {
+pub trait StoreBackend: Send + Sync {
     /// The id of this shelf, which stays with it for its life: 16 hexadecimal digits. What is measured here carries it.
     fn id(&self) -> &str;
 
@@ -23,7 +23,7 @@ pub trait Shelf: Send + Sync {
     fn title(&self) -> String;
 
     /// The document of a place. An error says that this attempt failed, nothing about the document.
-    fn get(&self, at: &Place) -> Result<Found, StoreError>;
+    fn get(&self, at: &Place) -> Result<ReadResult, StoreError>;
 
     /// The one way to write, compare and swap: `next` sees what is there and says what comes in its place, and nobody
     /// else writes to the place in between. When it returns without an error the document is durable, whole or not at
@@ -47,22 +47,22 @@ pub trait Shelf: Send + Sync {
         None
     }
 
-    /// As [`Shelf::put`] for several places, which come in their order; `next` is told which one. Worth having where
+    /// As [`StoreBackend::put`] for several places, which come in their order; `next` is told which one. Worth having where
     /// many documents are made durable in one go.
     fn put_many(
         &self,
         places: &[Place],
         wait: Duration,
-        next: &mut dyn FnMut(usize, Found) -> Result<Change, StoreError>,
+        next: &mut dyn FnMut(usize, ReadResult) -> Result<Change, StoreError>,
     ) -> Vec<Result<(), StoreError>> {
-        let one = |(n, at): (usize, &Place)| self.put(at, wait, &mut |found| next(n, found));
+        let one = |(n, at): (usize, &Place)| self.put(at, wait, &mut |result| next(n, result));
         places.iter().enumerate().map(one).collect()
     }
 
     /// Puts a document where there is none; it need not be durable. Worth having where that is cheaper than a put.
     fn add(&self, at: &Place, document: &dyn Fn() -> Vec<u8>) -> Result<(), StoreError> {
-        self.put(at, Duration::from_secs(1), &mut |found| {
-            Ok(if found == Found::Nothing { Change::to(document()) } else { Change::default() })
+        self.put(at, Duration::from_secs(1), &mut |result| {
+            Ok(if result == ReadResult::Nothing { Change::to(document()) } else { Change::default() })
         })
     }
 
@@ -92,7 +92,7 @@ pub trait Shelf: Send + Sync {
 
 /// What stands at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ReadResult {
     /// Nothing.
     Nothing,
     /// A document, as it was put.

@@ -45,14 +45,14 @@ fn ten_thousand_records_are_opened_in_milliseconds_and_every_process_asks_nobody
     }
     let (dir, signer) = (temp(), SecretKey::generate().unwrap());
     let path = written(dir.path(), RECORDS, &signer);
-    let (mut opened, mut found, mut missed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut opened, mut result, mut missed) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..50 {
         let begun = Instant::now();
         let store = Store::open(url(&path, &signer)).unwrap();
         opened.push(begun.elapsed());
         let begun = Instant::now();
         let Match::Exact(record) = store.lookup(&key(n * 199), &device(1)) else { panic!("{n}") };
-        found.push(begun.elapsed());
+        result.push(begun.elapsed());
         assert_eq!(winner(&record), n as i64 * 199);
         let edition = &record.editions[0];
         assert!(edition.origin != store.id() && edition.vouched.contains(&signer.public().origin()));
@@ -61,7 +61,7 @@ fn ten_thousand_records_are_opened_in_milliseconds_and_every_process_asks_nobody
         assert_eq!(store.lookup(&key(RECORDS + n), &device(1)), Match::Miss);
         missed.push(begun.elapsed());
     }
-    let (open, hit, miss) = (median(opened), median(found), median(missed));
+    let (open, hit, miss) = (median(opened), median(result), median(missed));
     let bytes = std::fs::metadata(&path).unwrap().len();
     let line = format!("{RECORDS} records, {bytes} bytes: open {open:?}, hit {hit:?}, miss {miss:?}");
     say(std::io::stderr(), line.clone());

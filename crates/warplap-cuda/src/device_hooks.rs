@@ -40,7 +40,7 @@ impl Hosted for Cuda {
     }
 
     fn health(&self) -> Result<(), Fault> {
-        self.canary().map_err(|e| Fault { class: e.class(), reason: e.to_string() })
+        self.context_health().map_err(|e| Fault { class: e.class(), reason: e.to_string() })
     }
 }
 

@@ -13,10 +13,10 @@ use crate::memory::Buffer;
 
 /// The rooms of one kernel.
 #[derive(Debug, Default)]
-pub struct Rooms(Mutex<Vec<Room>>);
+pub struct Workspaces(Mutex<Vec<Workspace>>);
 
 #[derive(Debug)]
-struct Room {
+struct Workspace {
     /// The stream, and the number of the capture on it: 0 where there is none.
     of: (usize, u64),
     buffer: Option<Buffer>,
@@ -24,7 +24,7 @@ struct Room {
     ended: Option<Arc<AtomicBool>>,
 }
 
-impl Room {
+impl Workspace {
     fn is_replayable(&self) -> bool {
         self.ended.as_ref().is_some_and(|ended| !ended.load(Ordering::Acquire))
     }
@@ -34,20 +34,20 @@ impl Room {
     }
 }
 
-impl Rooms {
+impl Workspaces {
     /// The address of a stream's room of at least so many elements; `make` is asked for one where there is none. What a
     /// room holds at first is what `make` wrote, or what the last launch of a graph that is gone has left.
     pub fn address<E>(&self, stream: &Stream, len: usize, make: impl FnOnce() -> Result<Buffer, E>) -> Result<u64, E> {
         let capture = stream.captured();
         let of = (stream.handle(), capture.as_ref().map_or(0, |capture| capture.id));
-        let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(address) = rooms.iter().filter(|room| room.of == of).find_map(|room| room.holds(len)) {
+        let mut workspaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(address) = workspaces.iter().filter(|room| room.of == of).find_map(|room| room.holds(len)) {
             return Ok(address);
         }
         let ended = capture.map(|capture| capture.watch());
-        let left = |room: &&mut Room| room.ended.is_some() && !room.is_replayable();
+        let left = |room: &&mut Workspace| room.ended.is_some() && !room.is_replayable();
         if let Some((room, address)) =
-            rooms.iter_mut().filter(left).find_map(|room| room.holds(len).map(|address| (room, address)))
+            workspaces.iter_mut().filter(left).find_map(|room| room.holds(len).map(|address| (room, address)))
         {
             (room.of, room.ended) = (of, ended);
             return Ok(address);
@@ -55,12 +55,12 @@ impl Rooms {
         let buffer = make()?;
         let address = buffer.address;
         // One that was too small stays: a launch before this one may still use it.
-        rooms.push(Room { of, buffer: Some(buffer), ended });
+        workspaces.push(Workspace { of, buffer: Some(buffer), ended });
         Ok(address)
     }
 }
 
-impl Drop for Room {
+impl Drop for Workspace {
     fn drop(&mut self) {
         // A graph may be replayed long after.
         if self.is_replayable() {

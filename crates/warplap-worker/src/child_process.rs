@@ -18,14 +18,14 @@ const LATE: Duration = Duration::from_millis(5);
 const FILES: usize = 8;
 
 /// A process that runs somebody else's code. Dropping it ends it, with everyone of its group.
-pub struct Guest {
+pub struct ChildProcess {
     process: Process,
 }
 
-impl Guest {
+impl ChildProcess {
     /// Starts a program. Its standard input is a socket to the caller; what it prints is remembered in short.
     pub fn start(program: &Program) -> io::Result<Self> {
-        Ok(Guest { process: Process::start(program)? })
+        Ok(ChildProcess { process: Process::start(program)? })
     }
 
     /// Sends bytes, and up to eight open files that come with the first of them.
@@ -88,9 +88,9 @@ impl Guest {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Guest {
+    fn shell(script: &str) -> ChildProcess {
         let arguments = vec!["-c".into(), script.into()];
-        Guest::start(&Program { path: "/bin/sh".into(), arguments, environment: Vec::new() }).unwrap()
+        ChildProcess::start(&Program { path: "/bin/sh".into(), arguments, environment: Vec::new() }).unwrap()
     }
 
     fn soon() -> Instant {

@@ -1,11 +1,11 @@
-//! Rooms on the stand-in driver: whose they are while a stream is used, captured, and when the graph is gone.
+//! Workspaces on the stand-in driver: whose they are while a stream is used, captured, and when the graph is gone.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use libloading::Library;
 use warplap_core::dtype::DType;
-use warplap_cuda::{Cuda, Rooms};
+use warplap_cuda::{Cuda, Workspaces};
 
 #[allow(dead_code, unreachable_pub, reason = "the tests of the sandbox use the rest")]
 mod standin;
@@ -20,8 +20,8 @@ fn call<T: Copy>(name: &CStr) -> T {
     }
 }
 
-fn room(rooms: &Rooms, cuda: &Cuda, len: usize) -> u64 {
-    rooms.address(cuda.stream(), len, || cuda.stream().alloc(DType::F32, len)).unwrap()
+fn room(workspaces: &Workspaces, cuda: &Cuda, len: usize) -> u64 {
+    workspaces.address(cuda.stream(), len, || cuda.stream().alloc(DType::F32, len)).unwrap()
 }
 
 /// What a body does while somebody captures the device's own stream, and the graph.
@@ -60,29 +60,29 @@ fn allocated() -> [u64; 2] {
 /// One test: the stand-in's counters and streams are one for the process.
 #[test]
 fn every_capture_has_a_room_of_its_own_until_its_graph_is_gone() {
-    let (cuda, rooms) = (opened(), Rooms::default());
-    let own = room(&rooms, &cuda, 100);
-    assert_eq!(room(&rooms, &cuda, 50), own, "launches of a stream follow each other");
+    let (cuda, workspaces) = (opened(), Workspaces::default());
+    let own = room(&workspaces, &cuda, 100);
+    assert_eq!(room(&workspaces, &cuda, 50), own, "launches of a stream follow each other");
 
-    let ((first, again), one) = captured(&cuda, || (room(&rooms, &cuda, 100), room(&rooms, &cuda, 100)));
-    let (second, two) = captured(&cuda, || room(&rooms, &cuda, 100));
+    let ((first, again), one) = captured(&cuda, || (room(&workspaces, &cuda, 100), room(&workspaces, &cuda, 100)));
+    let (second, two) = captured(&cuda, || room(&workspaces, &cuda, 100));
     assert_eq!(first, again, "so do those of a capture on one stream");
     assert!(first != own && second != own && first != second, "graphs may be replayed side by side");
-    assert_eq!(room(&rooms, &cuda, 100), own);
+    assert_eq!(room(&workspaces, &cuda, 100), own);
 
     let replayed = instance(one);
     destroy(c"cuGraphDestroy", one);
-    let (third, _three) = captured(&cuda, || room(&rooms, &cuda, 100));
+    let (third, _three) = captured(&cuda, || room(&workspaces, &cuda, 100));
     assert!(third != first, "its instance may still be replayed");
     destroy(c"cuGraphExecDestroy", replayed);
-    let (large, _four) = captured(&cuda, || room(&rooms, &cuda, 101));
+    let (large, _four) = captured(&cuda, || room(&workspaces, &cuda, 101));
     assert!(large != first, "the room of what is gone is too small");
-    let (fifth, five) = captured(&cuda, || room(&rooms, &cuda, 100));
+    let (fifth, five) = captured(&cuda, || room(&workspaces, &cuda, 100));
     assert_eq!(fifth, first, "its room serves the next capture");
 
     destroy(c"cuGraphDestroy", two);
     let before = allocated();
-    drop(rooms);
+    drop(workspaces);
     let [made, freed] = allocated();
     let freed = [made - before[0], freed - before[1]];
     assert_eq!(freed, [0, 2], "the stream's and that of a graph that is gone; those of others outlive all");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use warplap::core::candidate::Candidate;
 use warplap::core::measure::{RacePlan, Stopwatch, race};
-use warplap::core::record::LastHeat;
+use warplap::core::record::EndToEndRace;
 use warplap::core::rejection::Rejection;
 
 use crate::lent::Lent;
@@ -85,7 +85,7 @@ pub(crate) fn run<D: Lent>(
     library: usize,
     call: &mut dyn FnMut(usize) -> PyResult<()>,
     budget: f64,
-) -> Option<LastHeat> {
+) -> Option<EndToEndRace> {
     let mut calls = Calls { call, device, queue, batch: [1, 1], leads_in: true };
     let once = [calls.block(0, 1).ok()?, calls.block(1, 1).ok()?];
     let (least, limit) = (f64::from(LEAST) * (once[0] + once[1]), (SHARE * budget).min(LIMIT));
@@ -109,5 +109,5 @@ pub(crate) fn run<D: Lent>(
     let name = |lane: usize| if lane == 0 { winner.clone() } else { rival.clone() };
     let call_us = ran.lanes.get(first)?.measurement()?.median_us;
     let gap = ran.gap(second, first)?.ln.exp_m1();
-    Some(LastHeat { winner: name(first), other: name(second), call_us, gap })
+    Some(EndToEndRace { winner: name(first), other: name(second), call_us, gap })
 }
