@@ -215,7 +215,14 @@ impl FieldReader {
         text.parse::<T>().map_err(|_| ProblemError::value(name, text, expected))
     }
 
-    /// The names of the fields not yet taken.
+    /// The same where it must be there.
+    pub fn word<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<T, ProblemError> {
+        let missing = || ProblemError::Missing { field: name.into(), expected: expected.into() };
+        let text = self.take(name).ok_or_else(missing)?;
+        text.parse::<T>().map_err(|_| ProblemError::value(name, text, expected))
+    }
+
+    /// Whether a field is there that was not yet taken.
     pub fn has(&self, name: &str) -> bool {
         self.given.iter().any(|(n, _)| n == name)
     }

@@ -18,6 +18,7 @@ pub mod catalog;
 pub mod caught;
 mod contained;
 mod contest;
+pub mod declare;
 pub mod device;
 pub mod dispatch;
 pub mod dtype;
