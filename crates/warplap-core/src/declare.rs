@@ -87,13 +87,49 @@ pub struct FieldFacts {
 impl FieldFacts {
     /// A flag that is false where it is left out.
     pub fn flag(name: &'static str, doc: &str) -> Self {
-        rules::flag().facts(name, &[doc], Some((false, "false")), &[])
+        Self::of(name, doc, &rules::flag(), (false, "false"))
+    }
+
+    /// A field by its rule and its default.
+    pub fn of<T: PartialEq + Clone>(name: &'static str, doc: &str, rule: &Rule<T>, default: (T, &'static str)) -> Self {
+        rule.facts(name, &[doc], Some(default), &[])
     }
 }
 
 /// Those of another problem's fields that have one of these names: what a gradient says of its forward pass.
 pub fn fields_of(table: Vec<FieldFacts>, names: &[&str]) -> Vec<FieldFacts> {
     table.into_iter().filter(|field| names.contains(&field.name)).collect()
+}
+
+/// The names of a problem's fields without some of another's, and with some of its own behind them.
+pub const fn names<const N: usize>(of: &[&'static str], without: &[&str], and: &[&'static str]) -> [&'static str; N] {
+    let (mut all, mut len, mut at) = ([""; N], 0, 0);
+    while at < of.len() + and.len() {
+        let name = if at < of.len() { of[at] } else { and[at - of.len()] };
+        if at >= of.len() || !has(without, name) {
+            all[len] = name;
+            len += 1;
+        }
+        at += 1;
+    }
+    assert!(len == N, "another number of names");
+    all
+}
+
+const fn has(names: &[&str], name: &str) -> bool {
+    let mut at = 0;
+    while at < names.len() {
+        let (one, other) = (names[at].as_bytes(), name.as_bytes());
+        let mut same = 0;
+        while one.len() == other.len() && same < one.len() && one[same] == other[same] {
+            same += 1;
+        }
+        if one.len() == other.len() && same == one.len() {
+            return true;
+        }
+        at += 1;
+    }
+    false
 }
 
 /// What a key keeps of a field.
@@ -109,13 +145,15 @@ enum InKey<T> {
     Whether(fn(&T) -> bool, bool),
 }
 
-type Read<T> = fn(&Rule<T>, &mut FieldReader, &str, Option<T>) -> Result<T, ProblemError>;
+/// Reads a field by its name, or takes its default; the text is what a message expects.
+pub type Read<T> = fn(&mut FieldReader, &str, &str, Option<T>) -> Result<T, ProblemError>;
 
 /// How a field is read, printed and kept in keys. [`rules`] has one for each kind of field.
 #[derive(Clone, Copy)]
 pub struct Rule<T: 'static> {
     kind: &'static str,
     read: Read<T>,
+    write: fn(&T) -> String,
     expected: &'static str,
     list: &'static [T],
     allowed: Option<(fn(&T) -> bool, &'static str)>,
@@ -124,10 +162,11 @@ pub struct Rule<T: 'static> {
     key: InKey<T>,
 }
 
-impl<T: Display + PartialEq + Clone + 'static> Rule<T> {
-    fn new(kind: &'static str, read: Read<T>, expected: &'static str) -> Self {
-        let (list, key): (&'static [T], _) = (&[], InKey::AsPrinted);
-        Rule { kind, read, expected, list, allowed: None, made: |value| value, is_shown: false, key }
+impl<T: PartialEq + Clone + 'static> Rule<T> {
+    /// A rule of its own kind.
+    pub fn new(kind: &'static str, read: Read<T>, write: fn(&T) -> String, expected: &'static str) -> Self {
+        let (list, made, key): (&'static [T], fn(T) -> T, _) = (&[], |value| value, InKey::AsPrinted);
+        Rule { kind, read, write, expected, list, allowed: None, made, is_shown: false, key }
     }
 
     /// The text has it even where it is the default.
@@ -144,6 +183,11 @@ impl<T: Display + PartialEq + Clone + 'static> Rule<T> {
     /// The same with another sentence for what can be read and may not stand there.
     pub fn only_as(self, allowed: fn(&T) -> bool, expected: &'static str) -> Self {
         Rule { allowed: Some((allowed, expected)), ..self }
+    }
+
+    /// What a message says of it, in place of what it says by itself.
+    pub fn expecting(self, expected: &'static str) -> Self {
+        Rule { expected, ..self }
     }
 
     /// What a value becomes before it is kept: two texts of one meaning are one problem.
@@ -173,40 +217,39 @@ impl<T: Display + PartialEq + Clone + 'static> Rule<T> {
 
     /// What it may be, as messages say it.
     pub fn expected(&self) -> String {
-        if self.list.is_empty() {
+        if !self.expected.is_empty() || self.list.is_empty() {
             return self.expected.to_string();
         }
-        let words: Vec<String> = self.list.iter().map(ToString::to_string).collect();
+        let words: Vec<String> = self.list.iter().map(self.write).collect();
         format!("one of {}", words.join(", "))
     }
 
     #[doc(hidden)]
     pub fn read(&self, fields: &mut FieldReader, name: &str, default: Option<T>) -> Result<T, ProblemError> {
-        let value = (self.read)(self, fields, name, default)?;
+        let value = (self.read)(fields, name, &self.expected(), default)?;
+        let found = || (self.write)(&value);
         if let Some((allowed, expected)) = self.allowed
             && !allowed(&value)
         {
-            return Err(ProblemError::value(name, value, expected));
+            return Err(ProblemError::value(name, found(), expected));
         }
         if !self.list.is_empty() && !self.list.contains(&value) {
-            return Err(ProblemError::value(name, value, self.expected()));
+            return Err(ProblemError::value(name, found(), self.expected()));
         }
         Ok((self.made)(value))
     }
 
     #[doc(hidden)]
     pub fn print(&self, fields: Fields, name: &'static str, value: T, default: Option<T>) -> Fields {
-        match default {
-            Some(default) if !self.is_shown => fields.with_unless(name, value, default),
-            _ => fields.with(name, value),
-        }
+        let is_usual = !self.is_shown && default.is_some_and(|default| default == value);
+        if is_usual { fields } else { fields.with(name, (self.write)(&value)) }
     }
 
     #[doc(hidden)]
     pub fn key(&self, fields: Fields, name: &'static str, value: T, default: Option<T>) -> Fields {
         match self.key {
             InKey::AsPrinted => self.print(fields, name, value, default),
-            InKey::Always => fields.with(name, value),
+            InKey::Always => fields.with(name, (self.write)(&value)),
             InKey::Nothing => fields,
             InKey::Whether(is_there, true) => fields.with(name, is_there(&value)),
             InKey::Whether(is_there, false) => fields.with_unless(name, is_there(&value), false),
@@ -223,7 +266,11 @@ impl<T: Display + PartialEq + Clone + 'static> Rule<T> {
     ) -> FieldFacts {
         // A default that other fields make is said by them, any other one by its value.
         let by_others = |said: &str| said.split(|c: char| c != '_' && !c.is_alphanumeric()).any(|w| names.contains(&w));
-        let default = default.map(|(value, said)| if by_others(said) { said.to_string() } else { value.to_string() });
+        let said = |(value, said): (T, &str)| match by_others(said) {
+            true => said.to_string(),
+            false => Some((self.write)(&value)).filter(|text| !text.is_empty()).unwrap_or_else(|| "none".into()),
+        };
+        let default = default.map(said);
         let doc = doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
         FieldFacts { name, kind: self.kind, default, allowed: self.expected(), doc }
     }
@@ -233,13 +280,49 @@ impl<T: Display + PartialEq + Clone + 'static> Rule<T> {
 pub mod rules {
     use super::*;
 
+    /// What a message says of a size.
+    const SIZE: &str = "a whole number from 1 to 1048576";
+    const _: () = assert!(MAX_SIZE == 1048576);
+
     /// A number of elements: from 1 to [`MAX_SIZE`].
     pub fn size() -> Rule<u64> {
-        let read: Read<u64> = |_, fields, name, default| match default {
+        let read: Read<u64> = |fields, name, _, default| match default {
             Some(default) => fields.size_or(name, default),
             None => fields.size(name),
         };
-        Rule::new("size", read, "a whole number from 1 to 1048576")
+        Rule::new("size", read, u64::to_string, SIZE)
+    }
+
+    /// A size that may not be there.
+    pub fn size_or_none() -> Rule<Option<u64>> {
+        let read: Read<Option<u64>> = |fields, name, _, _| match fields.has(name) {
+            true => fields.size(name).map(Some),
+            false => fields.size_or(name, 0).map(|_| None),
+        };
+        Rule::new("size", read, written, SIZE)
+    }
+
+    /// Whatever reads itself from text and may not be there, and what a message says of it.
+    pub fn maybe<T: FromStr + Display + PartialEq + Clone>(expected: &'static str) -> Rule<Option<T>> {
+        let read: Read<Option<T>> = |fields, name, expected, default| match fields.has(name) {
+            true => fields.word(name, expected).map(Some),
+            false => fields.word_or(name, expected, Absent).map(|Absent| default.flatten()),
+        };
+        Rule::new("number", read, written, expected)
+    }
+
+    /// What no text reads as.
+    struct Absent;
+
+    impl FromStr for Absent {
+        type Err = ();
+        fn from_str(_: &str) -> Result<Self, ()> {
+            Err(())
+        }
+    }
+
+    fn written<T: Display>(value: &Option<T>) -> String {
+        value.as_ref().map_or_else(String::new, ToString::to_string)
     }
 
     /// Yes or no.
@@ -294,23 +377,20 @@ pub mod rules {
 
     /// A finite number from `LOW` to `HIGH`.
     pub fn between<const LOW: i64, const HIGH: i64>(expected: &'static str) -> Rule<Number> {
-        let read: Read<Number> = |_, fields, name, default| {
+        let read: Read<Number> = |fields, name, _, default| {
             let usual = f64::from(default.map_or(0.0, Number::get));
             Ok(Number::new(fields.number_or(name, LOW as f64, HIGH as f64, usual)? as f32))
         };
-        Rule::new("number", read, expected)
+        Rule::new("number", read, Number::to_string, expected)
     }
 
     fn any<T: FromStr + Display + PartialEq + Clone>(kind: &'static str, expected: &'static str) -> Rule<T> {
-        let read: Read<T> = |rule, fields, name, default| match default {
-            Some(default) => fields.word_or(name, &rule.expected(), default),
-            None => fields.word(name, &rule.expected()),
+        let read: Read<T> = |fields, name, expected, default| match default {
+            Some(default) => fields.word_or(name, expected, default),
+            None => fields.word(name, expected),
         };
-        Rule::new(kind, read, expected)
+        Rule::new(kind, read, T::to_string, expected)
     }
-
-    // The sentence above is a constant.
-    const _: () = assert!(MAX_SIZE == 1048576);
 }
 
 /// Makes a problem of its fields:
@@ -473,7 +553,7 @@ macro_rules! words {
         #[allow(dead_code)]
         impl $name {
             /// All there are.
-            $vis const ALL: &'static [$name] = &[$($name::$word),+];
+            $vis const ALL: [$name; [$($name::$word as usize),+].len()] = [$($name::$word),+];
 
             /// Its word in texts.
             $vis const fn name(self) -> &'static str {
@@ -484,7 +564,7 @@ macro_rules! words {
         }
 
         impl $crate::declare::Words for $name {
-            const ALL: &'static [$name] = $name::ALL;
+            const ALL: &'static [$name] = &$name::ALL;
             const SENTENCE: &'static str = $crate::words!(@sentence $($text),+);
         }
 
@@ -497,7 +577,7 @@ macro_rules! words {
         impl std::str::FromStr for $name {
             type Err = ();
             fn from_str(text: &str) -> Result<Self, ()> {
-                $name::ALL.iter().copied().find(|word| word.name() == text).ok_or(())
+                $name::ALL.into_iter().find(|word| word.name() == text).ok_or(())
             }
         }
     };

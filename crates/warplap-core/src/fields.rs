@@ -22,6 +22,13 @@ impl Fields {
         self
     }
 
+    /// These fields and one more, which stands before another.
+    pub fn with_before(mut self, next: &str, name: &'static str, value: impl Display) -> Self {
+        let at = self.0.iter().position(|(name, _)| *name == next).unwrap_or(self.0.len());
+        self.0.insert(at, (name, value.to_string()));
+        self
+    }
+
     /// These fields and one more, unless it has its usual value.
     pub fn with_unless<T: Display + PartialEq>(self, name: &'static str, value: T, usual: T) -> Self {
         if value == usual { self } else { self.with(name, value) }
