@@ -64,8 +64,11 @@ fn every_variant_is_listed<O: Op, D: Device>(catalog: &Catalog<O, D>, device: &s
 
 /// Every axis is used by the folder that names it, and every default is a setting of its space.
 fn every_axis_is_used<O: Known>(catalog: &Catalog<O, Cpu>) {
-    let (cpu, shared): (_, String) =
-        (Cpu::new(), files(&folder(O::NAME).join("cpu"), "rs").into_iter().map(|(_, text)| text).collect());
+    // What variants of all operations share lies beside their folders.
+    let all = fs::read_dir(folder("")).expect("the sources").map(|entry| entry.expect("an entry").path());
+    let all = all.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).expect("a readable file"));
+    let own = files(&folder(O::NAME).join("cpu"), "rs").into_iter().map(|(_, text)| text);
+    let (cpu, shared): (_, String) = (Cpu::new(), own.chain(all).collect());
     for text in O::edges().iter().map(String::as_str).chain([O::EXAMPLE]) {
         let problem = O::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
         let fits = |variant: &dyn Variant<O, Cpu>| matches!(variant.fit(&problem, &cpu), Fit::Fits(_));

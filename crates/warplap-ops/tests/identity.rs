@@ -209,7 +209,9 @@ fn every_file_is_in_an_identity_or_known_not_to_be() {
         found.extend(tree.closure(&file).unwrap_or_else(|why| panic!("{why}")));
     }
     for file in tree.files("warplap-ops", "").expect("sources") {
-        let known = NOBODYS.iter().any(|(part, _)| file.contains(part));
+        let text = fs::read_to_string(tree.place(&file)).expect("a readable file");
+        let door = file.ends_with("/mod.rs") && !text.contains("fn ");
+        let known = door || NOBODYS.iter().any(|(part, _)| file.contains(part));
         assert!(known || found.contains(&file), "{file} is in no variant's identity: a change of it would go unseen");
     }
 }

@@ -14,3 +14,6 @@ mod op;
 
 pub(crate) use op::SLOTS;
 pub use op::{NormGrad, NormGradProblem, slot};
+
+#[cfg(feature = "cuda")]
+use answer::{Reach, tolerances};
